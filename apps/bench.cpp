@@ -1,0 +1,47 @@
+#include "bench.h"
+
+#include "qft/core/error.h"
+
+#include <string>
+
+namespace qft::apps {
+namespace {
+
+namespace po = boost::program_options;
+
+const Benchmark* const kBenchmarks[] = {&kBenchAllReduce};
+
+std::string names() {
+  std::string text;
+  for (const auto* b : kBenchmarks) text += text.empty() ? b->name : std::string("|") + b->name;
+  return text;
+}
+
+config::CommandSpec spec() {
+  config::CommandSpec s;
+  s.name = "qft bench";
+  s.summary = "measures this machine: allreduce times a collective over a range of sizes";
+  s.words = names();
+  s.least_words = 1;
+  s.machine_readable = true;
+  s.options.add_options()("device", po::value<std::string>()->default_value("auto"),
+                          "auto, cpu, cuda or cuda:N")(
+      "collective", po::value<std::string>()->default_value("all_reduce"),
+      "all_reduce, all_gather, reduce_scatter, broadcast or all_to_all")(
+      "max-bytes", po::value<std::int64_t>()->default_value(std::int64_t{64} << 20), "largest buffer")(
+      "seconds", po::value<double>()->default_value(0.2), "time spent on each size");
+  return s;
+}
+
+int run(comm::Session& session, const config::CommandLine& line) {
+  for (const auto* b : kBenchmarks) {
+    if (line.words[0] == b->name) return b->run(session, line);
+  }
+  fail_config("qft bench: '{}' is not known: use {}", line.words[0], names());
+}
+
+}  // namespace
+
+extern const Subcommand kBench{"bench", spec, run};
+
+}  // namespace qft::apps

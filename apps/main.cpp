@@ -1,0 +1,55 @@
+// `qft SUBCOMMAND RUN.yaml [key=value ...]`: finds the subcommand and hands over.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "qft/core/error.h"
+#include "qft/core/version.h"
+#include "qft/device/memory.h"
+#include "qft/train/stop_signal.h"
+#include "subcommand.h"
+
+namespace {
+
+using namespace qft;  // NOLINT: a program
+
+const apps::Subcommand* const kSubcommands[] = {&apps::kTrain, &apps::kEval, &apps::kGenerate, &apps::kChat, &apps::kExport, &apps::kCheck, &apps::kBench};
+
+void print_usage() {
+  std::printf("qft %s: distributed fine-tuning of Qwen-family models over MPI\n\nusage: [mpirun -np N] qft SUBCOMMAND ...\n\n",
+              std::string(version()).c_str());
+  for (const auto* s : kSubcommands) std::printf("  %-10s %s\n", s->name, s->spec().summary.c_str());
+  std::printf("\nqft SUBCOMMAND --help says more; the keys of a run file are in the help of `qft train`.\n");
+}
+
+int dispatch(comm::Session& session, std::span<const std::string> args) {
+  const bool root = session.rank() == 0;
+  if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
+    if (root) print_usage();
+    return args.empty() ? kExitUsage : kExitOk;
+  }
+  if (args[0] == "--version") {
+    if (root) std::printf("qft %s\n", std::string(version()).c_str());
+    return kExitOk;
+  }
+  std::string known;
+  for (const auto* s : kSubcommands) {
+    known += known.empty() ? s->name : std::string(", ") + s->name;
+    if (args[0] != s->name) continue;
+    std::vector<const char*> argv;
+    for (const auto& a : args) argv.push_back(a.c_str());
+    const auto wants_text = [](const std::string& a) { return a == "--help" || a == "-h" || a == "--version"; };
+    if (!root && std::any_of(args.begin(), args.end(), wants_text)) return kExitOk;
+    const auto line = config::parse_command_line(s->spec(), static_cast<int>(argv.size()), argv.data());
+    return line ? s->run(session, *line) : kExitOk;
+  }
+  fail_config("unknown subcommand '{}': use one of {}", args[0], known);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  train::catch_stop_signals();
+  device::tune_allocator();
+  return comm::run_main(argc, argv, dispatch);
+}

@@ -1,0 +1,24 @@
+#include <ATen/Context.h>
+
+#include "qft/core/log.h"
+#include "qft/device/device.h"
+#include "qft/device/threads.h"
+#include "subcommand.h"
+
+namespace qft::apps {
+
+Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose) {
+  Prepared p;
+  p.config = line.load(purpose);
+  p.config.check_world(session.size());
+  log::init({line.log_level.value_or(log::parse_severity(p.config.training.log_level)), session.rank(), session.size()});
+  const auto threads = device::plan_threads(device::cpu_share(), session.core_sharers(), session.local_size());
+  device::use_threads(threads.threads);
+  if (!threads.advice.empty() && session.rank() == 0) log::warn("{}", threads.advice);
+  if (p.config.training.tf32.value_or(false)) device::set_matmul_precision("high");
+  if (p.config.training.deterministic) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  p.device = device::select_device(p.config.training.use_cpu ? "cpu" : "auto", session.local_rank(), session.local_size());
+  return p;
+}
+
+}  // namespace qft::apps

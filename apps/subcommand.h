@@ -1,0 +1,28 @@
+// What every subcommand of `qft` is: a description of its command line, and a function.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include "qft/comm/session.h"
+#include "qft/config/command_line.h"
+#include "qft/core/error.h"
+
+namespace qft::apps {
+
+struct Subcommand {
+  const char* name;
+  config::CommandSpec (*spec)();
+  int (*run)(comm::Session&, const config::CommandLine&);
+};
+
+// One file each, named after the subcommand.
+extern const Subcommand kTrain, kEval, kGenerate, kChat, kExport, kCheck, kBench;
+
+/// Loads the run file for `purpose`, sets the log's level, threads and allocator, and selects the device.
+struct Prepared {
+  config::RunConfig config;
+  c10::Device device = c10::kCPU;
+};
+Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose);
+
+}  // namespace qft::apps

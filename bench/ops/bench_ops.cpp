@@ -1,0 +1,234 @@
+// Times every operation of the model at SmolLM2-135M's shapes against its plain ATen form.
+// Usage: bench_ops [tokens=512] [float|bfloat16] [threads]. Times are the least of many runs, in
+// milliseconds.
+#include "qft/model/ops/attention.h"
+#include "qft/model/ops/embedding.h"
+#include "qft/model/ops/generic.h"
+#include "qft/model/ops/head.h"
+#include "qft/model/ops/linear.h"
+#include "qft/model/ops/norm.h"
+#include "qft/model/ops/rope.h"
+#include "qft/model/ops/swiglu.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+namespace {
+
+using namespace qft::model::ops;
+
+constexpr std::int64_t kHidden = 576, kHeads = 9, kKvHeads = 3, kHeadDim = 64, kWidth = 1536, kVocab = 49152;
+constexpr std::int64_t kQkv = (kHeads + 2 * kKvHeads) * kHeadDim, kRank = 8;
+
+/// Milliseconds: with one thread its CPU time, which other work on the machine disturbs least.
+double now() {
+  if (at::get_num_threads() == 1) {
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) * 1e-6;
+  }
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// Least time of repeated calls, in ms.
+double least_time(const std::function<void()>& f) {
+  double least = std::numeric_limits<double>::infinity(), total = 0;
+  f();
+  for (int i = 0; i < 400 && (total < 1500 || i < 5); ++i) {
+    const double start = now();
+    f();
+    const double ms = now() - start;
+    least = std::min(least, ms);
+    total += ms;
+  }
+  return least;
+}
+
+void report(const char* name, const std::function<void()>& ours, const std::function<void()>& generic) {
+  const double a = least_time(ours);
+  if (!generic) return void(std::printf("%-28s %9.3f\n", name, a));
+  const double b = least_time(generic);
+  std::printf("%-28s %9.3f %9.3f %7.1fx\n", name, a, b, b / a);
+  std::fflush(stdout);
+}
+
+class Bench {
+ public:
+  Bench(std::int64_t tokens, at::ScalarType dtype) : tokens_(tokens), dtype_(dtype) {
+    positions_ = at::arange(tokens, at::kInt);
+    std::vector<double> frequencies;
+    for (std::int64_t i = 0; i < kHeadDim; i += 2)
+      frequencies.push_back(std::pow(1e5, -double(i) / kHeadDim));
+    table_ = RopeTable::build(frequencies, tokens, dtype, at::kCPU);
+  }
+
+  void run() {
+    norm();
+    elementwise();
+    attention();
+    linear("linear qkv + lora", kHidden, {576, 192, 192});
+    linear("linear gate, up + lora", kHidden, {kWidth, kWidth});
+    linear("linear down + lora", kWidth, {kHidden});
+    head();
+    embedding();
+  }
+
+ private:
+  at::Tensor random(at::IntArrayRef shape) const { return at::randn(shape, at::kFloat).to(dtype_); }
+  at::Tensor floats(at::IntArrayRef shape) const { return at::zeros(shape, at::kFloat); }
+
+  void norm() {
+    const at::Tensor x = random({tokens_, kHidden}), w = random({kHidden}), y = random({tokens_, kHidden});
+    const at::Tensor rstd = floats({tokens_}), gx = random({tokens_, kHidden}), gw = floats({kHidden});
+    report(
+        "rms_norm forward", [&] { rms_norm_forward(x, w, 1e-5, y, rstd); },
+        [&] { generic::rms_norm_forward(x, w, 1e-5, y, rstd); });
+    report(
+        "rms_norm backward", [&] { rms_norm_backward(y, x, w, rstd, x, gx, {}, workspace_); },
+        [&] { generic::rms_norm_backward(y, x, w, rstd, x, gx, {}); });
+    report(
+        "rms_norm backward + weight", [&] { rms_norm_backward(y, x, w, rstd, x, gx, gw, workspace_); },
+        [&] { generic::rms_norm_backward(y, x, w, rstd, x, gx, gw); });
+  }
+
+  void elementwise() {
+    const at::Tensor qkv = random({tokens_, kQkv}), qk = heads_view(qkv, 0, kHeads + kKvHeads, kHeadDim);
+    report(
+        "rope", [&] { rope(qk, positions_, table_, RopeDirection::forward); },
+        [&] { generic::rope(qk, positions_, table_, RopeDirection::forward); });
+    const at::Tensor gate_up = random({tokens_, 2 * kWidth}), act = random({tokens_, kWidth});
+    const at::Tensor grad = random({tokens_, 2 * kWidth}), again = random({tokens_, kWidth});
+    report(
+        "swiglu forward", [&] { swiglu_forward(gate_up, act); },
+        [&] { generic::swiglu_forward(gate_up, act); });
+    report(
+        "swiglu backward + act", [&] { swiglu_backward(gate_up, act, grad, again); },
+        [&] { generic::swiglu_backward(gate_up, act, grad, again); });
+    const RowIdentity rows{at::zeros({tokens_}, at::kLong), positions_};
+    const at::Tensor x = random({tokens_, kHidden}), y = random({tokens_, kHidden});
+    report(
+        "dropout",
+        [&] {
+          dropout_forward(x, {1, 2, 3, 4}, rows, 0.1, y);
+        },
+        [&] {
+          y.copy_(generic::dropped(x, {1, 2, 3, 4}, rows, 0.1));
+        });
+  }
+
+  void attention() {
+    const std::vector<std::int32_t> bounds = {0, static_cast<std::int32_t>(tokens_)};
+    const PackedSequences packed = PackedSequences::build(bounds, at::kCPU);
+    const at::Tensor qkv = random({tokens_, kQkv}), gqkv = random({tokens_, kQkv});
+    const at::Tensor out = random({tokens_, kHeads * kHeadDim}), gout = random(out.sizes());
+    const at::Tensor lse = floats({kHeads, tokens_});
+    const QkvViews in = split_qkv(qkv, kHeads, kKvHeads, kHeadDim),
+                   grads = split_qkv(gqkv, kHeads, kKvHeads, kHeadDim);
+    const auto forward = [&](AttentionKernel kernel) {
+      return [&, kernel] { attention_forward(in, packed, 0.125, out, lse, workspace_, kernel); };
+    };
+    const auto backward = [&](AttentionKernel kernel) {
+      return
+          [&, kernel] { attention_backward(gout, in, out, lse, packed, 0.125, grads, workspace_, kernel); };
+    };
+    report("attention forward", forward(AttentionKernel::automatic), forward(AttentionKernel::sdpa));
+    report("attention backward", backward(AttentionKernel::automatic), backward(AttentionKernel::sdpa));
+  }
+
+  void linear(const char* name, std::int64_t inputs, const std::vector<std::int64_t>& modules) {
+    std::int64_t total = 0;
+    for (const std::int64_t rows : modules) total += rows;
+    const auto parts = static_cast<std::int64_t>(modules.size());
+    LinearWeights w{random({total, inputs}), {}, {}}, base = w;
+    LinearGrads grads;
+    const at::Tensor a = random({parts * kRank, inputs});
+    std::int64_t row0 = 0;
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const std::int64_t rows = modules[static_cast<std::size_t>(i)];
+      w.lora.push_back({a.narrow(0, i * kRank, kRank), random({rows, kRank}), row0, rows, 2.0, 0});
+      grads.lora.push_back({floats({kRank, inputs}), floats({rows, kRank})});
+      row0 += rows;
+    }
+    const at::Tensor x = random({tokens_, inputs}), y = random({tokens_, total}),
+                     gx = random({tokens_, inputs});
+    const at::Tensor saved = random({tokens_, parts * kRank});
+    // Against the base matmul alone: what LoRA adds.
+    report((std::string(name) + " fwd").c_str(), [&] { linear_forward(x, w, {}, y, saved, workspace_); },
+           [&] { linear_forward(x, base, {}, y, {}, workspace_); });
+    report((std::string(name) + " bwd").c_str(),
+           [&] { linear_backward(y, x, w, {}, saved, gx, GradMode::write, grads, workspace_); },
+           [&] { linear_backward(y, x, base, {}, {}, gx, GradMode::write, {}, workspace_); });
+    LinearGrads full{floats({total, inputs}), {}, {}};
+    report((std::string(name) + " full bwd").c_str(),
+           [&] { linear_backward(y, x, base, {}, {}, gx, GradMode::write, full, workspace_); }, nullptr);
+  }
+
+  void head() {
+    const at::Tensor x = random({tokens_, kHidden}), w = random({kVocab, kHidden}),
+                     gx = random({tokens_, kHidden});
+    const HeadLabels labels{positions_, positions_};
+    const at::Tensor logprobs = floats({tokens_}), grad = floats({tokens_}).fill_(-0.01);
+    at::Tensor logits = random({std::min(tokens_, head_chunk_rows(kVocab)), kVocab});
+    report(
+        "head forward + backward",
+        [&] { head_forward_backward(x, w, labels, grad, logprobs, gx, {}, workspace_); }, nullptr);
+    const at::Tensor gw = floats(w.sizes());
+    report(
+        "  with weight gradient",
+        [&] { head_forward_backward(x, w, labels, grad, logprobs, gx, gw, workspace_); }, nullptr);
+    const std::int64_t n = logits.size(0);
+    report(
+        "  its matmul, one chunk", [&] { at::mm_out(logits, x.narrow(0, 0, n), w.t()); }, nullptr);
+    report(
+        "  generic softmax, one chunk",
+        [&] {
+          generic::cross_entropy_rows(logits, positions_.narrow(0, 0, n), grad.narrow(0, 0, n),
+                                      logprobs.narrow(0, 0, n));
+        },
+        nullptr);
+  }
+
+  void embedding() {
+    const at::Tensor gw = floats({kVocab, kHidden}), gy = random({tokens_, kHidden});
+    report(
+        "embedding backward", [&] { embedding_backward(positions_, gy, gw); },
+        [&] { gw.index_add_(0, positions_, gy.to(at::kFloat)); });
+  }
+
+  std::int64_t tokens_;
+  at::ScalarType dtype_;
+  at::Tensor positions_;
+  RopeTable table_;
+  Workspace workspace_{c10::Device(c10::kCPU)};
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const at::NoGradGuard no_grad;
+  const std::int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 512;
+  const bool bf16 = argc <= 2 || std::string(argv[2]) == "bfloat16";
+  if (argc > 3) at::set_num_threads(std::atoi(argv[3]));
+  if (tokens <= 0 || tokens > (1 << 20)) return std::fprintf(stderr, "tokens must be in [1, 2^20]\n"), 2;
+  std::printf("%lld tokens, %s, %d threads\n%-28s %9s %9s %8s\n", static_cast<long long>(tokens),
+              bf16 ? "bfloat16" : "float", at::get_num_threads(), "operation", "ms", "plain ms", "ratio");
+  Bench(tokens, bf16 ? at::kBFloat16 : at::kFloat).run();
+}

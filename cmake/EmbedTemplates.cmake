@@ -1,0 +1,16 @@
+# qft_embed_templates(TARGET): compiles configs/templates/*.yaml into TARGET, so that a bare binary has them.
+function(qft_embed_templates target)
+  file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/configs/templates/*.yaml")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
+  set(entries "")
+  foreach(file IN LISTS files)
+    get_filename_component(name "${file}" NAME_WE)
+    file(READ "${file}" text)
+    string(APPEND entries "    {\"${name}\", R\"qft-yaml(${text})qft-yaml\"},\n")
+  endforeach()
+  set(QFT_TEMPLATE_ENTRIES "${entries}")
+  configure_file("${CMAKE_SOURCE_DIR}/src/data/embedded_templates.cpp.in"
+                 "${CMAKE_BINARY_DIR}/generated/embedded_templates.cpp" @ONLY)
+  target_sources(${target} PRIVATE "${CMAKE_BINARY_DIR}/generated/embedded_templates.cpp")
+  target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}/src/data")
+endfunction()

@@ -1,0 +1,61 @@
+# Gives the imported target qft::torch from either a LibTorch directory (an unpacked official zip) or the
+# torch folder of a Python wheel, without TorchConfig.cmake: that wants a toolkit even for CPU builds, and probes GPUs.
+set(QFT_TORCH_DIR "" CACHE PATH "LibTorch: the folder that holds include/ and lib/")
+if(NOT QFT_TORCH_DIR)
+  file(GLOB _wheel "${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch")
+  foreach(_dir IN LISTS _wheel)
+    if(EXISTS "${_dir}/lib/libtorch_cpu.so")
+      set(QFT_TORCH_DIR "${_dir}" CACHE PATH "LibTorch: the folder that holds include/ and lib/" FORCE)
+    endif()
+  endforeach()
+endif()
+if(NOT EXISTS "${QFT_TORCH_DIR}/lib/libtorch_cpu.so")
+  message(FATAL_ERROR "LibTorch not found in QFT_TORCH_DIR='${QFT_TORCH_DIR}': run scripts/setup.sh, "
+                      "or pass -DQFT_TORCH_DIR=<folder with include/ and lib/ of LibTorch>")
+endif()
+
+add_library(qft_torch INTERFACE)
+target_include_directories(qft_torch SYSTEM INTERFACE "${QFT_TORCH_DIR}/include"
+                           "${QFT_TORCH_DIR}/include/torch/csrc/api/include")
+target_link_libraries(qft_torch INTERFACE "${QFT_TORCH_DIR}/lib/libtorch_cpu.so" "${QFT_TORCH_DIR}/lib/libc10.so")
+if(QFT_CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  if(NOT EXISTS "${QFT_TORCH_DIR}/lib/libtorch_cuda.so")
+    message(FATAL_ERROR "QFT_CUDA=ON, but the LibTorch in '${QFT_TORCH_DIR}' is a CPU one (no libtorch_cuda.so): "
+                        "run scripts/setup.sh cuda, or pass the folder of a CUDA build in -DQFT_TORCH_DIR")
+  endif()
+  # One process cannot hold two CUDA run-times: the toolkit's major version must be LibTorch's.
+  file(STRINGS "${QFT_TORCH_DIR}/lib/libc10_cuda.so" _cudart LIMIT_COUNT 1 REGEX "libcudart\\.so\\.[0-9]+")
+  string(REGEX REPLACE ".*libcudart\\.so\\.([0-9]+).*" "\\1" _torch_cuda "${_cudart}")
+  if(_torch_cuda AND NOT _torch_cuda EQUAL CUDAToolkit_VERSION_MAJOR)
+    message(FATAL_ERROR "LibTorch in '${QFT_TORCH_DIR}' is built for CUDA ${_torch_cuda}, but nvcc's toolkit is "
+                        "${CUDAToolkit_VERSION}: load a CUDA ${_torch_cuda} toolkit (CUDAToolkit_ROOT), or take another LibTorch")
+  endif()
+  # libtorch_cuda.so registers its kernels when it is loaded; no symbol of ours refers to it.
+  target_link_libraries(qft_torch INTERFACE "-Wl,--push-state,--no-as-needed" "${QFT_TORCH_DIR}/lib/libtorch_cuda.so"
+                        "${QFT_TORCH_DIR}/lib/libc10_cuda.so" "-Wl,--pop-state" CUDA::cudart)
+  target_compile_definitions(qft_torch INTERFACE QFT_CUDA=1)
+  file(GLOB_RECURSE _kernels CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*.cu")
+  if(_kernels)
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 80 90 CACHE STRING "GPU generations that the kernels are compiled for")
+    endif()
+    enable_language(CUDA)
+    set(CMAKE_CUDA_STANDARD 20)
+  endif()
+endif()
+# at::parallel_for is a header template: without -fopenmp in our own units it would run on one thread.
+# We link the libgomp that LibTorch ships, so that the process holds one thread pool.
+target_compile_options(qft_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+file(GLOB _gomp "${QFT_TORCH_DIR}/lib/libgomp*.so*")
+if(_gomp)
+  list(GET _gomp 0 _gomp)
+  target_link_libraries(qft_torch INTERFACE "${_gomp}")
+else()
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  target_link_libraries(qft_torch INTERFACE OpenMP::OpenMP_CXX)
+endif()
+# LibTorch ships headers of its own fmt version, which hide the system's: units that see them use fmt header-only.
+target_compile_definitions(qft_torch INTERFACE FMT_HEADER_ONLY=1)
+target_link_options(qft_torch INTERFACE "-Wl,-rpath,${QFT_TORCH_DIR}/lib")
+add_library(qft::torch ALIAS qft_torch)

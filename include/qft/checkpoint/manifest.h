@@ -1,0 +1,72 @@
+// The manifest of a checkpoint directory: what every file must be and where every element of every tensor
+// lies. It is written last; a directory is a checkpoint if its manifest verifies.
+#pragma once
+
+#include "qft/core/dtype.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::checkpoint {
+
+inline constexpr const char* kManifestFile = "manifest.json";
+inline constexpr int kManifestVersion = 1;
+/// The "format" metadata of the safetensors files that hold slices.
+inline constexpr const char* kShardFormat = "qft";
+
+/// A file of the directory (a plain name), its size and its XXH3-128.
+struct FileRecord {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::string checksum;
+};
+
+/// Elements [begin, end) of a flattened tensor are the whole of the tensor `entry` in the safetensors file
+/// `file`.
+struct RangeRecord {
+  std::uint64_t begin = 0, end = 0;
+  std::string file, entry;
+};
+
+struct TensorRecord {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;  // global
+  std::vector<RangeRecord> ranges;  // ascending
+
+  std::uint64_t elements() const;
+};
+
+struct Manifest {
+  std::int64_t step = 0;
+  int world_size = 1;  // ranks that wrote it
+  std::string qft_version;
+  /// Whatever the trainer needs to go on: configuration, data position, global batch, random numbers.
+  nlohmann::json state = nlohmann::json::object();
+  std::vector<FileRecord> files;      // sorted by name; without the manifest itself
+  std::vector<TensorRecord> tensors;  // sorted by name
+
+  /// JSON with a checksum over its own content. Holds no time: equal runs write equal bytes.
+  std::string to_text() const;
+  /// Throws Error on damaged JSON, a wrong checksum, an unknown version, or a broken invariant (see check()).
+  static Manifest parse(std::string_view text);
+  /// Reads and parses; errors name the path.
+  static Manifest read(const std::filesystem::path& dir);
+
+  /// Throws Error unless file names are plain and unique, and the ranges of each tensor cover it exactly once
+  /// and lie in listed files. The message names the tensor and the elements.
+  void check() const;
+
+  const TensorRecord* find(std::string_view name) const;
+  const FileRecord* find_file(std::string_view name) const;
+};
+
+/// True for a name that can only mean a file of the same directory.
+bool is_plain_name(std::string_view name);
+
+}  // namespace qft::checkpoint

@@ -1,0 +1,31 @@
+// Is a checkpoint, an adapter or a model directory what it should be?
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace qft::checkpoint {
+
+struct VerifyReport {
+  bool has_manifest = false;
+  std::vector<std::string> errors;  // damage: do not use the directory
+  std::vector<std::string>
+      warnings;  // worth knowing: files that no manifest lists, checks that were not possible
+  std::uint64_t files = 0, bytes = 0, tensors = 0;  // looked at
+
+  bool ok() const { return errors.empty(); }
+};
+
+/// With a manifest: the manifest's own checksum and invariants, size and checksum of every file, and that
+/// every safetensors file holds the ranges that the manifest promises. Without one (PEFT adapters, Hugging
+/// Face models): headers of all safetensors files, index against shards, JSON files. Never throws for what it
+/// finds inside `dir`; throws Error where `dir` is no directory.
+VerifyReport verify(const std::filesystem::path& dir);
+
+/// The same with a manifest required, but of the files' checksums only this rank's share (files are dealt out
+/// by size): the union over all parts is verify().
+VerifyReport verify_share(const std::filesystem::path& dir, int part, int parts);
+
+}  // namespace qft::checkpoint

@@ -1,0 +1,50 @@
+// How fast collectives are, measured; and whether they are right.
+#pragma once
+
+#include "qft/comm/communicator.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <c10/core/Device.h>
+#include <nlohmann/json_fwd.hpp>
+
+namespace qft::comm {
+
+/// One row of the table. Times are those of the slowest rank, a mean over repetitions.
+struct BandwidthRow {
+  std::size_t bytes = 0;  ///< of the whole buffer
+  double microseconds = 0;
+  double algorithm_gb_s = 0;  ///< bytes / time, in 1e9 bytes a second
+  double bus_gb_s = 0;  ///< that times bus_factor(): comparable with the link's rate at any number of ranks
+};
+
+/// What each byte of the buffer costs on a rank's link: 2 (n-1)/n for all_reduce, (n-1)/n for all_gather,
+/// reduce_scatter and all_to_all, 1 for broadcast (the convention of NVIDIA's nccl-tests). Throws for other
+/// kinds.
+double bus_factor(OpKind kind, int ranks);
+
+/// "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"; throws ConfigError for another
+/// word.
+OpKind parse_collective(std::string_view word);
+
+/// Times `kind` on f32 buffers in `device` memory of about `bytes` bytes (rounded to whole elements per
+/// rank), for about `seconds`. Collective.
+BandwidthRow measure(Communicator& comm, c10::Device device, OpKind kind, std::size_t bytes,
+                     double seconds = 0.2);
+
+/// 8 B, 64 B, ... by eights up to and including `largest`.
+std::vector<std::size_t> bandwidth_sizes(std::size_t largest);
+
+/// The table as text with a header line.
+std::string format_table(OpKind kind, const std::vector<BandwidthRow>& rows);
+nlohmann::json to_json(const BandwidthRow& row);
+
+/// Runs every collective with known values on `device` and compares: empty, or what came out wrong on this
+/// rank. Collective.
+std::vector<std::string> verify_collectives(Communicator& comm, c10::Device device);
+
+}  // namespace qft::comm

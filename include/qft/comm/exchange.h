@@ -1,0 +1,79 @@
+// Small values, texts and errors among ranks. All functions are collective and work on host data of any
+// communicator.
+#pragma once
+
+#include "qft/comm/communicator.h"
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace qft::comm {
+
+/// The DType of a C++ arithmetic type.
+template <class T>
+requires std::is_arithmetic_v<T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, bool>)
+    return DType::boolean;
+  else if constexpr (std::is_floating_point_v<T>)
+    return sizeof(T) == 8 ? DType::f64 : DType::f32;
+  else if constexpr (sizeof(T) == 8)
+    return DType::i64;
+  else if constexpr (sizeof(T) == 4)
+    return DType::i32;
+  else if constexpr (sizeof(T) == 2)
+    return DType::i16;
+  else
+    return std::is_signed_v<T> ? DType::i8 : DType::u8;
+}
+
+/// The reduction of one value; wide unsigned values must stay below the signed maximum.
+template <class T>
+requires std::is_arithmetic_v<T> T all_reduce_value(Communicator& comm, T value,
+                                                    ReduceOp op = ReduceOp::sum) {
+  comm.host().all_reduce(&value, 1, dtype_of<T>(), op);
+  return value;
+}
+
+/// One value of every rank, by rank.
+template <class T>
+requires(std::is_arithmetic_v<T> &&
+         !std::is_same_v<T, bool>) std::vector<T> all_gather_value(Communicator& comm, T value) {
+  std::vector<T> all(static_cast<std::size_t>(comm.size()));
+  comm.host().all_gather(&value, all.data(), 1, dtype_of<T>());
+  return all;
+}
+
+/// Root's value on all ranks.
+template <class T>
+requires std::is_arithmetic_v<T> T broadcast_value(Communicator& comm, T value, int root = 0) {
+  comm.host().broadcast(&value, 1, dtype_of<T>(), root);
+  return value;
+}
+
+/// Root's text (any bytes) on all ranks.
+std::string broadcast_string(Communicator& comm, std::string text, int root = 0);
+nlohmann::json broadcast_json(Communicator& comm, const nlohmann::json& value, int root = 0);
+
+/// Every rank's text (any bytes, any length), by rank.
+std::vector<std::string> all_gather_strings(Communicator& comm, const std::string& text);
+
+/// A check that all ranks join: if `local_error` is empty everywhere it returns; else it throws on all ranks
+/// the same Error with each distinct message and the ranks it came from. `exit_code` of the lowest failing
+/// rank decides between Error and ConfigError.
+void all_agree(Communicator& comm, const std::string& local_error, int exit_code = 1);
+
+/// Runs `body` on this rank and turns an exception on any rank into the same Error on all (through
+/// all_agree). `body` must not be collective.
+void agreed(Communicator& comm, const std::function<void()>& body);
+
+/// Only `root` runs `body`; all get its text or its error.
+std::string on_root(Communicator& comm, const std::function<std::string()>& body, int root = 0);
+
+}  // namespace qft::comm

@@ -1,0 +1,66 @@
+// How the ranks of the world divide into groups. All arithmetic on degrees is here.
+#pragma once
+
+#include "qft/comm/communicator.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace qft::comm {
+
+/// From outermost to innermost: neighbouring ranks (same node first) differ in the last axis first.
+enum class Axis : std::uint8_t {
+  replicate,  ///< copies of the whole, that only exchange gradients
+  pipeline,   ///< ranges of layers
+  shard,      ///< slices of weights, gradients and optimizer state; each rank has its own data
+  context,    ///< slices of one sequence
+  tensor      ///< slices of one matrix
+};
+inline constexpr std::size_t kAxes = 5;
+std::string_view name_of(Axis axis);
+
+/// Ranks along each axis; one of them may be 0, "what remains".
+struct Degrees {
+  int replicate = 0;
+  int pipeline = 1;
+  int shard = 1;
+  int context = 1;
+  int tensor = 1;
+  bool operator==(const Degrees&) const = default;
+};
+
+/// `degrees` with its 0 filled in for `world_size` ranks. Throws ConfigError naming the numbers if the
+/// product cannot be world_size, if a degree is negative, or if two are 0.
+Degrees resolve(Degrees degrees, int world_size);
+
+/// The groups of this rank. The world must outlive the mesh.
+class Mesh {
+ public:
+  /// Collective over `world`. Throws ConfigError (alike on all ranks) where the degrees do not fit.
+  Mesh(Communicator& world, Degrees degrees);
+
+  Communicator& world() const { return world_; }
+  /// The ranks that differ from this one along `axis` only.
+  Communicator& group(Axis axis) const;
+  /// replicate x shard: the ranks that work on different samples of the same global batch.
+  Communicator& data() const { return *data_; }
+
+  const Degrees& degrees() const { return degrees_; }
+  int degree(Axis axis) const;
+  int coordinate(Axis axis) const;
+
+  /// "8 ranks = replicate 2 x shard 4".
+  std::string describe() const;
+
+ private:
+  Communicator& world_;
+  Degrees degrees_;
+  std::array<int, kAxes> coordinates_{};
+  std::array<std::unique_ptr<Communicator>, kAxes> groups_;
+  std::unique_ptr<Communicator> data_;
+};
+
+}  // namespace qft::comm

@@ -1,0 +1,67 @@
+// The process as one rank of a job: MPI's start and end, who the neighbours are, and how a failure ends the
+// whole job.
+#pragma once
+
+#include "qft/comm/communicator.h"
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace qft::comm {
+
+/// RAII over MPI_Init_thread(MPI_THREAD_MULTIPLE) and MPI_Finalize; one per process. Works under mpirun,
+/// under srun and without any launcher (one rank). MULTIPLE, because a progress thread drives non-blocking
+/// operations while the main thread may be in MPI too; an MPI that grants less works, without that thread.
+class Session {
+ public:
+  /// Throws Error if a launcher started several tasks that MPI does not see as one job.
+  Session(int& argc, char**& argv);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// The session of this process; throws Error if there is none.
+  static Session& current();
+  static bool exists();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int local_rank() const { return local_rank_; }  ///< among the ranks of this node
+  int local_size() const { return local_size_; }
+  int node() const { return node_; }  ///< 0.. in order of the nodes' lowest ranks
+  int node_count() const { return node_count_; }
+  const std::string& hostname() const { return hostname_; }
+  /// Ranks of this node that may run on one of this rank's cores, itself included; 1 where ranks are bound
+  /// apart.
+  int core_sharers() const { return core_sharers_; }
+
+  /// All ranks, for host memory ("self" if there is one rank, else MPI).
+  Communicator& world() { return *world_; }
+  /// The ranks of this node.
+  Communicator& node_group() { return *node_group_; }
+
+  /// "Open MPI v4.1.4 ..." as the library says it.
+  static std::string library_version();
+
+ private:
+  void find_neighbours();
+  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, node_ = 0, node_count_ = 1, core_sharers_ = 1;
+  std::string hostname_;
+  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<Communicator> node_group_;
+};
+
+/// The frame of a program's main(): opens the Session, sets up the log for its rank, runs body(session,
+/// arguments) and returns the exit code, the worst of all ranks. Arguments exclude argv[0]. If body throws on
+/// every rank, each distinct message is printed once with the ranks it came from and all exit with the
+/// error's code. If it throws on some ranks while others go on (they may wait in a collective for ever), the
+/// failing ranks print and end the job with MPI_Abort(code) after a grace time of a few seconds.
+int run_main(int argc, char** argv, const std::function<int(Session&, std::span<const std::string>)>& body);
+
+/// "0-3,5" of {0,1,2,3,5}; the ranks must ascend.
+std::string format_ranks(std::span<const int> ranks);
+
+}  // namespace qft::comm

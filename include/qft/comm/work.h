@@ -1,0 +1,48 @@
+// A handle on an operation under way.
+#pragma once
+
+#include <memory>
+
+namespace qft::comm {
+
+/// What a backend keeps for one non-blocking operation. Only the thread that owns the Work calls wait() and
+/// test().
+class WorkState {
+ public:
+  virtual ~WorkState() = default;
+  /// Advances the operation if it can; true once its buffers may be used. Throws Error if it failed.
+  virtual bool test() = 0;
+  /// Returns once the buffers may be used in the sense of Work::wait().
+  virtual void wait() = 0;
+  /// Returns once the operation is over for the host as well.
+  virtual void wait_host() { wait(); }
+  /// The stack unwinds and the buffers are about to go: gives the operation a last short time to complete.
+  virtual void abandon() noexcept {}
+};
+
+/// Owns one operation. The buffers it was started with must live until it is complete, so the destructor
+/// waits; while an exception unwinds the stack only for a few seconds, since a peer may never come: then the
+/// job must end.
+class Work {
+ public:
+  Work() = default;  ///< complete
+  explicit Work(std::shared_ptr<WorkState> state);
+  ~Work();
+  Work(Work&&) noexcept = default;
+  Work& operator=(Work&& other) noexcept;
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  /// Host buffers: blocks until complete. Device buffers: makes the current stream wait and returns at once.
+  /// Throws Error if the operation failed. Waiting twice is fine.
+  void wait();
+  /// Blocks the host until complete, wherever the buffers are (by polling, so a dead peer is noticed).
+  void wait_host();
+  /// True once complete; drives the operation, never blocks.
+  bool test();
+
+ private:
+  std::shared_ptr<WorkState> state_;
+};
+
+}  // namespace qft::comm

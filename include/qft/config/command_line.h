@@ -1,0 +1,52 @@
+// The command line that all programs share: NAME [RUN.yaml] [words] [key=value ...] [options].
+#pragma once
+
+#include "qft/config/run_config.h"
+#include "qft/core/log.h"
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/variables_map.hpp>
+
+namespace qft::config {
+
+/// What a program or subcommand accepts.
+struct CommandSpec {
+  enum class RunFile { none, optional, required };
+  std::string name;     // "qft train"
+  std::string summary;  // one sentence
+  RunFile run_file = RunFile::none;
+  std::string words =
+      {};  // what further words mean, for the usage line ("CHECKPOINT..."); empty: none allowed
+  std::size_t least_words = 0;    // fewer are an error
+  bool machine_readable = false;  // accepts --json
+  /// Options of its own, such as --ranks; --help, --version, --json and --log-level are added.
+  boost::program_options::options_description options =
+      boost::program_options::options_description("options");
+};
+
+/// What was asked for.
+struct CommandLine {
+  std::filesystem::path run_file;      // empty: none was given
+  std::vector<std::string> overrides;  // "key=value"
+  std::vector<std::string> words;
+  bool json = false;
+  std::optional<log::Severity> log_level;         // --log-level; else the run file's log_level counts
+  boost::program_options::variables_map options;  // the program's own
+
+  /// The run file with the overrides, checked for `purpose`; without a run file the defaults with the
+  /// overrides.
+  RunConfig load(Purpose purpose) const { return load_run_config(run_file, overrides, purpose); }
+};
+
+/// Parses argv[first...]. Returns nullopt where --help or --version was printed to stdout (exit with 0).
+/// The first argument that ends in .yaml, .yml or .json is the run file, "key=value" are overrides where a
+/// run file is accepted, the rest are words. Throws ConfigError saying what is wrong and what is expected.
+std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv,
+                                              int first = 1);
+
+}  // namespace qft::config

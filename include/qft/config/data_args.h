@@ -1,0 +1,42 @@
+// The data to train and evaluate on. Each member is the YAML key of the same name; its help text is in
+// visit().
+#pragma once
+
+#include "qft/config/field.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace qft::config {
+
+struct DataArgs {
+  std::string template_name;  // YAML key: template (a C++ keyword)
+  std::vector<std::string> dataset;
+  std::vector<std::string> eval_dataset;
+  std::string dataset_dir = "data";
+  std::string pack;
+  std::string eval_pack;
+  std::int64_t cutoff_len = 2048;
+  bool train_on_prompt = false;
+  bool mask_history = false;
+  std::string mix_strategy = "concat";
+  std::vector<double> interleave_probs;
+  std::int64_t preprocessing_batch_size = 1000;
+  std::optional<std::int64_t> max_samples;
+  double val_size = 0.0;  // below 1: a fraction of the samples; from 1 on: a number of samples
+  bool eval_on_each_dataset = false;
+  std::optional<bool> packing;  // set by RunConfig::resolve()
+  bool neat_packing = false;
+  std::string tool_format;
+  std::string default_system;
+  std::optional<bool> enable_thinking = true;
+  bool preserve_thinking = false;
+  std::string on_error = "stop";
+
+  void visit(const FieldVisitor& field);
+  bool operator==(const DataArgs&) const = default;
+};
+
+}  // namespace qft::config

@@ -1,0 +1,23 @@
+// The model to load. Each member is the YAML key of the same name; its help text is in visit().
+#pragma once
+
+#include "qft/config/field.h"
+
+#include <string>
+#include <vector>
+
+namespace qft::config {
+
+struct ModelArgs {
+  std::string model_name_or_path;
+  std::string tokenizer_name_or_path;
+  std::vector<std::string> adapter_name_or_path;
+  std::string adapter_folder;
+  std::string infer_dtype = "auto";
+  bool disable_gradient_checkpointing = false;
+
+  void visit(const FieldVisitor& field);
+  bool operator==(const ModelArgs&) const = default;
+};
+
+}  // namespace qft::config

@@ -1,0 +1,82 @@
+// The training loop and its optimizer. Each member is the YAML key of the same name; its help text is in
+// visit().
+#pragma once
+
+#include "qft/config/field.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::config {
+
+struct TrainingArgs {
+  std::string output_dir;
+  bool overwrite_output_dir = false;
+  bool do_train = false;
+  bool do_eval = false;  // true after RunConfig::resolve() where eval_strategy asks for evaluation
+  bool do_predict = false;
+  std::string resume_from_checkpoint;  // "", "true", "false" or a path
+
+  std::int64_t per_device_train_batch_size = 8;
+  std::int64_t per_device_eval_batch_size = 8;
+  std::int64_t gradient_accumulation_steps = 1;
+  std::optional<std::int64_t> global_batch_size;
+  std::int64_t breadth_first_micro_batches = 0;  // 0 is "auto"
+  double num_train_epochs = 3.0;
+  std::int64_t max_steps = -1;
+  double max_hours = 0.0;
+
+  std::string optim = "adamw_torch";
+  double learning_rate = 5e-5;
+  double weight_decay = 0.0;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_epsilon = 1e-8;
+  double max_grad_norm = 1.0;  // 0: no clipping
+  std::string lr_scheduler_type = "linear";
+  double warmup_ratio = 0.0;
+  double warmup_steps = 0.0;  // from 1 on a number of steps; below 1 a fraction of all steps
+
+  bool bf16 = false;
+  bool fp16 = false;
+  bool pure_bf16 = false;
+  std::optional<bool> tf32;
+  std::string compute_dtype = "auto";
+  std::optional<bool> gradient_checkpointing;
+  bool use_cpu = false;
+  bool deterministic = false;
+  std::int64_t seed = 42;
+  std::optional<std::int64_t> data_seed;  // set to `seed` by RunConfig::resolve() where not given
+
+  double logging_steps = 500;
+  bool logging_first_step = false;
+  std::string save_strategy = "steps";
+  double save_steps = 500;
+  std::optional<std::int64_t> save_total_limit;
+  bool save_only_model = false;
+  std::string eval_strategy = "no";
+  double eval_steps = 0.0;  // 0 until RunConfig::resolve() makes it logging_steps
+  bool load_best_model_at_end = false;
+  std::string metric_for_best_model;
+  std::optional<bool> greater_is_better;
+
+  std::string log_level = "info";
+  nlohmann::json deepspeed;    // null, a name or path, or the DeepSpeed object itself
+  nlohmann::json fsdp;         // null, words such as "full_shard offload", or the path of an accelerate YAML
+  nlohmann::json fsdp_config;  // null, a path, or the object itself
+  std::string accelerate_config;
+
+  void visit(const FieldVisitor& field);
+  bool operator==(const TrainingArgs&) const = default;
+
+  /// Steps between two events (logging_steps, save_steps, eval_steps): the number itself, or, below 1, that
+  /// fraction of `total_steps`, rounded up, as transformers does. At least 1.
+  static std::int64_t interval(double steps, std::int64_t total_steps);
+  /// Warm-up steps of a run of `total_steps`: warmup_steps where given, else warmup_ratio of all, rounded up.
+  std::int64_t warmup(std::int64_t total_steps) const;
+};
+
+}  // namespace qft::config

@@ -1,0 +1,60 @@
+// Logging to stderr: a small front, Boost.Log behind it (in log.cpp alone, which keeps compile times low).
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace qft::log {
+
+enum class Severity { trace, debug, info, warning, error };
+
+/// What init() needs. Rank 0 prints everything from `level` on; the other ranks print warnings and errors,
+/// or everything from `level` on if `all_ranks`.
+struct Options {
+  Severity level = Severity::info;
+  int rank = 0;
+  int world_size = 1;
+  bool all_ranks = false;
+};
+
+/// Sets up the sink; may be called again (for instance once the rank is known). Thread-safe afterwards.
+void init(const Options& options);
+
+/// "trace" | "debug" | "info" | "warning" | "error"; throws ConfigError for any other word.
+Severity parse_severity(std::string_view word);
+
+/// True where a message of this severity would be printed on this rank.
+bool enabled(Severity severity);
+
+/// Writes one message (no trailing newline needed).
+void write(Severity severity, std::string_view message);
+
+template <class... Args>
+void at(Severity severity, fmt::format_string<Args...> text, Args&&... args) {
+  if (enabled(severity)) write(severity, fmt::format(text, std::forward<Args>(args)...));
+}
+template <class... Args>
+void trace(fmt::format_string<Args...> text, Args&&... args) {
+  at(Severity::trace, text, std::forward<Args>(args)...);
+}
+template <class... Args>
+void debug(fmt::format_string<Args...> text, Args&&... args) {
+  at(Severity::debug, text, std::forward<Args>(args)...);
+}
+template <class... Args>
+void info(fmt::format_string<Args...> text, Args&&... args) {
+  at(Severity::info, text, std::forward<Args>(args)...);
+}
+template <class... Args>
+void warn(fmt::format_string<Args...> text, Args&&... args) {
+  at(Severity::warning, text, std::forward<Args>(args)...);
+}
+template <class... Args>
+void error(fmt::format_string<Args...> text, Args&&... args) {
+  at(Severity::error, text, std::forward<Args>(args)...);
+}
+
+}  // namespace qft::log

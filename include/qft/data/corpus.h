@@ -1,0 +1,83 @@
+// A run's datasets as numbered chunks of records that any rank encodes on its own.
+#pragma once
+
+#include "qft/config/run_config.h"
+#include "qft/data/dataset_info.h"
+#include "qft/data/drop_reason.h"
+#include "qft/data/encoder.h"
+#include "qft/data/item.h"
+#include "qft/data/pack_format.h"
+#include "qft/data/record_order.h"
+#include "qft/data/record_source.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace qft::data {
+
+enum class CorpusPart { train, eval };  // the keys dataset and eval_dataset
+
+/// What became of the records of one dataset in one chunk.
+struct RecordCounts {
+  std::int64_t records = 0, truncated = 0, bytes = 0;
+  DropCounts dropped{};
+
+  std::int64_t all_dropped() const;
+  RecordCounts& operator+=(const RecordCounts& other);
+};
+
+/// Immutable and thread-safe. The chunks are of preprocessing_batch_size records of the merged, sampled
+/// datasets; in stage pt with packing each chunk is joined and cut into blocks on its own, its rest left out,
+/// as LLaMA-Factory's map over batches does.
+class Corpus {
+ public:
+  /// Opens and indexes the files and looks for the columns that dataset_info.json names. Not collective:
+  /// every rank reads the files. Throws ConfigError or Error naming dataset, file, line or column.
+  static std::shared_ptr<const Corpus> open(const config::RunConfig& config, CorpusPart part);
+
+  std::size_t num_chunks() const;
+  std::int64_t num_records() const { return order_->size(); }
+  const std::vector<DatasetSpec>& datasets() const { return specs_; }
+  const ChatTemplate& chat_template() const { return encoder_->chat_template(); }
+
+  /// Hands the chunk's items to the sink in order; the result counts by dataset. Throws Error "file:line:
+  /// ..." for a broken record unless on_error is skip.
+  std::vector<RecordCounts> encode_chunk(std::size_t chunk, ItemSink& sink) const;
+
+  /// Hash of the contents of one dataset's files; reads them all.
+  std::string source_hash(std::size_t dataset) const { return sources_[dataset]->hash(); }
+  /// The contract for a pack of this corpus, given the datasets' source_hash().
+  PackAttributes attributes(std::span<const std::string> source_hashes) const;
+
+ private:
+  class ChunkReader;
+  Corpus() = default;
+  void open_sources(const config::RunConfig& config);
+  void check_columns(std::size_t dataset) const;
+  void record_options(const config::RunConfig& config);
+
+  std::vector<DatasetSpec> specs_;
+  std::vector<std::shared_ptr<const RecordSource>> sources_;
+  std::unique_ptr<const RecordOrder> order_;
+  std::unique_ptr<const Encoder> encoder_;
+  std::string stage_;
+  std::int64_t chunk_records_ = 1000;
+  std::int64_t block_tokens_ = 0;  // > 0: documents are joined and cut into blocks
+  bool skip_broken_ = false;
+  nlohmann::json options_;
+  mutable std::atomic<int> warnings_ = 0;  // broken records reported so far
+};
+
+/// The tokens of a block in stage pt: cutoff_len, or one less where packing was asked for in so many words (a
+/// rule of LLaMA-Factory's that goldens show).
+std::int64_t document_block_tokens(const config::RunConfig& config);
+
+/// True where stage pt joins its documents.
+bool joins_documents(const config::RunConfig& config);
+
+}  // namespace qft::data

@@ -1,0 +1,32 @@
+// From a run's datasets to a pack on disk, in parallel: what qft-pack does, and qft train where no pack is
+// given.
+#pragma once
+
+#include "qft/comm/communicator.h"
+#include "qft/config/run_config.h"
+#include "qft/data/corpus.h"
+#include "qft/data/drop_reason.h"
+#include "qft/data/pack_builder.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace qft::data {
+
+struct PackReport {
+  bool was_current = false;  // the file was there already, made of the same inputs: nothing was done
+  PackSummary summary;       // counts of the file where was_current, without the chunks
+  DropCounts dropped{};      // by reason, of the chunks that were encoded now
+};
+
+/// Makes `path` the pack of the datasets that `config` names. Collective; the folder must be one that all
+/// ranks see. Throws the same Error on all ranks. Logs on rank 0 what was done and how many records were left
+/// out, and why.
+PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
+                         const std::filesystem::path& path);
+
+/// "12 turns out of order, 3 no labels left"; "" where nothing was dropped.
+std::string describe(const DropCounts& dropped);
+
+}  // namespace qft::data

@@ -1,0 +1,74 @@
+// Memory: what is used, at most was used, and buffers that a device can copy from at full speed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+
+namespace qft::device {
+
+/// Bytes.
+struct MemoryUse {
+  std::int64_t current = 0;
+  std::int64_t peak = 0;
+  std::int64_t total = 0;  ///< what the device has; for the host, the smaller of RAM and the cgroup's limit
+};
+
+/// Host memory of this process. current: RssAnon + RssShmem; peak: VmHWM, which includes mapped files.
+MemoryUse host_memory();
+
+/// The host's for cpu; for CUDA what LibTorch's caching allocator holds in live tensors.
+MemoryUse memory_use(c10::Device device);
+
+/// Starts a new peak. On the host where the kernel allows it (/proc/self/clear_refs).
+void reset_peak(c10::Device device);
+
+/// Bytes of host memory that could still be allocated without swapping (MemAvailable, cgroup limit).
+std::int64_t host_memory_available();
+
+/// "1.4 GiB", "12 KiB".
+std::string format_bytes(double bytes);
+
+/// Page-aligned host memory, uninitialised: pinned for copies from and to `device` if that is CUDA, else
+/// plain with huge pages advised. Throws Error if it cannot be had. Movable.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  PinnedBuffer(std::size_t bytes, c10::Device device);
+  ~PinnedBuffer();
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+
+  void* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+  bool pinned() const { return pinned_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  bool pinned_ = false;
+};
+
+/// Uninitialised memory of a device, from LibTorch's allocator for it.
+class DeviceBuffer {
+ public:
+  DeviceBuffer(std::size_t bytes, c10::Device device);
+  void* data() const { return data_.get(); }
+
+ private:
+  c10::DataPtr data_;
+};
+
+/// Copies between host and device memory in either direction. CPU: at once; CUDA: in order on the current
+/// stream, so host memory must stay until that has run.
+void copy_bytes(void* to, const void* from, std::size_t bytes, c10::Device device);
+
+/// Makes malloc keep large blocks instead of returning them to the kernel, so that a tensor as large as one
+/// freed before does not fault its pages in again. Call first in main(), before threads start; the user's
+/// MALLOC_* and GLIBC_TUNABLES settings win. True if it took effect.
+bool tune_allocator();
+
+}  // namespace qft::device

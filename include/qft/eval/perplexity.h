@@ -1,0 +1,32 @@
+// Loss and perplexity of a model over a set of items, and the log-probability of every label token.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+
+#include "qft/comm/communicator.h"
+#include "qft/data/loader.h"
+#include "qft/parallel/instance.h"
+
+namespace qft::eval {
+
+struct PerplexityResult {
+  double loss = 0.0;        ///< mean negative log-likelihood of a label token
+  double perplexity = 0.0;  ///< exp(loss)
+  std::int64_t label_tokens = 0, tokens = 0, items = 0;
+  double seconds = 0.0;
+};
+
+/// One pass of `loader` from its start. Collective: every rank holds its own part of the items, and all get the result
+/// of the whole. `progress` gets the slots done.
+/// `logprobs_file`: where not empty, rank 0 writes one JSON line a sequence in source order:
+/// {"ids": [...], "positions": [...], "logprobs": [...]}, positions indexing ids, natural logarithms.
+PerplexityResult evaluate(parallel::Instance& instance, data::EvalLoader& loader, comm::Communicator& comm,
+                          const std::filesystem::path& logprobs_file = {},
+                          const std::function<void(std::int64_t)>& progress = {});
+
+/// The micro-batch as tensors on the instance's device.
+model::MicroInput to_input(const data::MicroBatch& batch, c10::Device device);
+
+}  // namespace qft::eval

@@ -1,0 +1,96 @@
+// A model directory in Hugging Face layout: config.json and model.safetensors, or
+// model.safetensors.index.json and its shards. Reading by tensor name and byte range, and writing with a
+// limit on the size of a shard.
+#pragma once
+
+#include "qft/io/safetensors.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace qft::io {
+
+inline constexpr const char* kSingleFile = "model.safetensors";
+inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+/// Where a tensor is.
+struct TensorLocation {
+  const SafetensorsFile* file = nullptr;
+  const TensorEntry* entry = nullptr;
+};
+
+/// The weights of a model directory, headers read and checked, data read on demand. Immutable, thread-safe.
+class ModelFiles {
+ public:
+  /// Throws Error where `dir` is no local directory, has no safetensors weights (naming what it has instead
+  /// and how to convert), or where index and shards disagree: a shard missing or truncated, a tensor of the
+  /// index that its shard lacks, an index that names files outside the directory.
+  static ModelFiles open(const std::filesystem::path& dir);
+
+  /// nullptr where there is none. Valid as long as this object.
+  const TensorLocation* find(std::string_view name) const;
+  /// Throws Error naming the directory and what it has.
+  const TensorLocation& at(std::string_view name) const;
+  /// Bytes [first_byte, first_byte + bytes) of a tensor.
+  void read(std::string_view name, std::uint64_t first_byte, std::uint64_t bytes, void* dst) const;
+
+  /// All tensor names, sorted.
+  std::vector<std::string> names() const;
+  std::size_t size() const { return index_.size(); }
+  /// Of all tensors, without headers.
+  std::uint64_t total_bytes() const { return total_bytes_; }
+  const std::filesystem::path& dir() const { return dir_; }
+  const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
+
+ private:
+  ModelFiles() = default;
+  void add_file(const std::filesystem::path& path);
+
+  std::filesystem::path dir_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::unordered_map<std::string, TensorLocation> index_;
+  std::uint64_t total_bytes_ = 0;
+};
+
+/// Writes a model's tensors into `dir` as model.safetensors, or, above `max_shard_bytes` (decimal: 5 GB is
+/// 5e9), as model-0000k-of-0000n.safetensors with model.safetensors.index.json. A tensor is never split.
+/// config.json and the tokenizer are the caller's. Not atomic by itself: write into CommitDir::temp().
+class ModelWriter {
+ public:
+  ModelWriter(Storage& storage, std::filesystem::path dir, std::vector<TensorSpec> tensors,
+              std::uint64_t max_shard_bytes, Metadata metadata = {{"format", "pt"}});
+  ~ModelWriter();
+  /// The next bytes of the tensors in the order given; calls need not end where tensors or shards end.
+  void append(const void* data, std::uint64_t bytes);
+  /// Checks that all bytes came, finishes the last shard and writes the index.
+  void finish();
+
+  /// The files written (names in `dir`), with their XXH3-128 once finished.
+  struct Shard {
+    std::string file;
+    std::vector<TensorSpec> tensors;
+    std::uint64_t data_bytes = 0;
+    std::string checksum;
+  };
+  const std::vector<Shard>& shards() const { return shards_; }
+
+ private:
+  void begin_shard();
+  void end_shard();
+  void write_index() const;
+
+  Storage& storage_;
+  std::filesystem::path dir_;
+  Metadata metadata_;
+  std::vector<Shard> shards_;
+  std::size_t current_ = 0;
+  std::uint64_t written_in_shard_ = 0;
+  std::unique_ptr<SafetensorsWriter> writer_;
+};
+
+}  // namespace qft::io

@@ -1,0 +1,39 @@
+// Memory for activations: a stack of tensors per in-flight micro-batch. Forward pushes, backward pops in reverse
+// order, so a mark and a release are all the bookkeeping there is; pages stay mapped from step to step.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::model {
+
+class Arena {
+ public:
+  /// Where the stack stood; release() to it frees everything allocated since.
+  struct Mark {
+    std::size_t chunk = 0;
+    std::int64_t used = 0;
+  };
+
+  explicit Arena(c10::Device device) : device_(device) {}
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  /// An uninitialised contiguous tensor that lives until a release() to an earlier mark.
+  at::Tensor alloc(at::IntArrayRef shape, at::ScalarType dtype);
+  Mark mark() const { return {current_, used_}; }
+  /// Frees all tensors allocated after `mark`. Their storage is reused: no view of them may be read afterwards.
+  void release(Mark mark);
+  /// Bytes held from the system, used or not.
+  std::int64_t capacity() const;
+
+ private:
+  c10::Device device_;
+  std::vector<at::Tensor> chunks_;  ///< byte tensors
+  std::size_t current_ = 0;
+  std::int64_t used_ = 0;  ///< bytes of chunks_[current_]
+};
+
+}  // namespace qft::model

@@ -1,0 +1,53 @@
+// What a config.json says about a model, reduced to what the computation needs. Architectures are rows of a table.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace qft::model {
+
+/// Rotary embedding. `llama3` scaling: transformers' modeling_rope_utils.py, _compute_llama3_parameters.
+struct RopeConfig {
+  double theta = 10000.0;
+  struct Llama3 {
+    double factor = 8.0, low_freq_factor = 1.0, high_freq_factor = 4.0;
+    std::int64_t original_max_position_embeddings = 8192;
+  };
+  std::optional<Llama3> llama3;
+};
+
+/// One decoder-only transformer of the Llama family (Llama, Qwen2/2.5, Qwen3), dense.
+struct ModelConfig {
+  std::string model_type;    ///< "llama" | "qwen2" | "qwen3"
+  std::string architecture;  ///< transformers' class, e.g. "Qwen2ForCausalLM"
+  std::int64_t hidden_size = 0, intermediate_size = 0, num_layers = 0;
+  std::int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  std::int64_t vocab_size = 0, max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  RopeConfig rope;
+  bool tie_word_embeddings = false;
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool qk_norm = false;  ///< per-head RMSNorm of q and k (Qwen3)
+  std::vector<std::int32_t> eos_token_ids;
+  std::string raw;  ///< config.json as read, for export
+
+  std::int64_t q_size() const { return num_heads * head_dim; }
+  std::int64_t kv_size() const { return num_kv_heads * head_dim; }
+  std::int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+
+  /// Inverse frequencies [head_dim / 2], scaling applied (fp32 arithmetic where transformers uses it).
+  std::vector<double> inverse_frequencies() const;
+
+  /// Parses a config.json text. Throws Error naming `where` and the key for a missing or odd value, and for a
+  /// model_type, activation, rope scaling or sliding window that is not implemented.
+  static ModelConfig parse(const std::string& text, const std::string& where);
+  /// Reads DIR/config.json (and DIR/generation_config.json for eos_token_id, if there).
+  static ModelConfig load(const std::filesystem::path& dir);
+};
+
+}  // namespace qft::model

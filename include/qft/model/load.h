@@ -1,0 +1,44 @@
+// Weights from and to files, by logical name.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "qft/io/model_files.h"
+#include "qft/model/spec.h"
+
+namespace qft::model {
+
+/// Gives the 1-D tensor [param.numel] (any floating dtype, any device) that holds a parameter of a unit.
+using ParamAccess = std::function<at::Tensor(int unit, const ParamSpec& param)>;
+
+/// Copies bytes of a file tensor into `dst` (1-D, [numel]), converting from F64, F32, BF16 or F16 on the way in
+/// pieces: nothing of the tensor's size is allocated. Throws Error for another dtype or shape.
+void read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry, const std::vector<std::int64_t>& shape,
+               at::Tensor dst);
+
+/// Fills every base parameter (Role::base) from a model directory. Throws Error naming the tensor, both shapes and the
+/// file; also for tensors in the files that the architecture does not have.
+void load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access);
+
+/// PEFT's initialisation: A uniform in +-1/sqrt(in_features) (kaiming_uniform with a = sqrt 5), B zero. Counter-based
+/// from (seed, name): the same on any number of ranks.
+void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
+
+/// What adapter_config.json says (PEFT's LoraConfig). Throws Error by name for what is not implemented
+/// (DoRA, biases, modules_to_save, rank patterns, target regular expressions).
+LoraConfig read_adapter_config(const std::filesystem::path& dir);
+/// adapter_config.json as PEFT writes it.
+std::string adapter_config_json(const LoraConfig& lora, const std::string& base_model_name_or_path);
+/// Fills every LoRA factor from DIR/adapter_model.safetensors.
+void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const ParamAccess& access);
+
+/// qft's element type of a tensor's; throws Error for one that no file holds.
+DType dtype_of(at::ScalarType type);
+at::ScalarType scalar_type_of(DType dtype);
+
+}  // namespace qft::model

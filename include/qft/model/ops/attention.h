@@ -1,0 +1,65 @@
+// Causal self-attention over packed sequences, with grouped query heads.
+#pragma once
+
+#include "qft/model/ops/workspace.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::model::ops {
+
+/// Where the sequences of a flat [T] batch begin and end. Sequence s is rows [cu_seqlens[s], cu_seqlens[s +
+/// 1]).
+struct PackedSequences {
+  std::vector<std::int32_t> cu_seqlens;  ///< starts with 0, ends with T, not decreasing
+  std::int32_t max_length = 0;
+  at::Tensor device_cu_seqlens;  ///< int32 copy on a CUDA device; undefined on the CPU
+
+  /// Throws Error where `cu_seqlens` is not of that form.
+  static PackedSequences build(std::span<const std::int32_t> cu_seqlens, c10::Device device);
+  std::int64_t num_tokens() const { return cu_seqlens.back(); }
+  std::int64_t num_sequences() const { return static_cast<std::int64_t>(cu_seqlens.size()) - 1; }
+};
+
+/// A view [T, heads, head_dim] of columns [first_head * head_dim, ...) of fused rows [T, C].
+at::Tensor heads_view(const at::Tensor& rows, std::int64_t first_head, std::int64_t heads,
+                      std::int64_t head_dim);
+
+/// q, k, v (or their gradients): [T, heads, head_dim], [T, kv_heads, head_dim] twice. Unit stride in the last
+/// dimension, heads head_dim apart, rows strided as they like; heads is a multiple of kv_heads.
+struct QkvViews {
+  at::Tensor q, k, v;
+};
+/// The three views of fused rows [T, (heads + 2 kv_heads) * head_dim].
+QkvViews split_qkv(const at::Tensor& qkv, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim);
+
+/// How attention is computed. `automatic` takes the fastest that the device, dtype and processor allow.
+enum class AttentionKernel {
+  automatic,
+  reference,  ///< explicit matrices per sequence; any device and dtype; O(length^2) memory
+  sdpa,       ///< LibTorch's: CPU flash per sequence; CUDA flash or memory-efficient with cu_seqlens
+  blocked     ///< our own CPU kernel on brgemm, fp32 and bf16
+};
+/// What `automatic` stands for on q's device and dtype.
+AttentionKernel default_attention_kernel(const at::Tensor& q);
+
+/// out = softmax(scale * q k^T + causal mask) v per sequence and head.
+///   out  [T, heads * head_dim], contiguous
+///   lse  [heads, T], contiguous: log of the softmax's denominator (natural log, scale applied); fp64 for
+///   fp64 data,
+///        else fp32. backward needs the one that the same kernel wrote.
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
+                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace,
+                       AttentionKernel kernel = AttentionKernel::automatic);
+
+/// Writes the gradients of q, k and v into `grads`.
+///   gout  like out
+void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
+                        const at::Tensor& lse, const PackedSequences& sequences, double scale,
+                        const QkvViews& grads, Workspace& workspace,
+                        AttentionKernel kernel = AttentionKernel::automatic);
+
+}  // namespace qft::model::ops

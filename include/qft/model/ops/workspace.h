@@ -1,0 +1,37 @@
+// Scratch memory of the operations: named tensors that are kept from call to call, so that a step allocates
+// nothing and touches no fresh page after the first one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::model::ops {
+
+/// Grow-only scratch on one device, for one thread. A tensor handed out stays valid until the next get() of
+/// the same name; names that start with "op." belong to the operations, which never keep one past their
+/// return.
+class Workspace {
+ public:
+  explicit Workspace(c10::Device device) : device_(device) {}
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  /// An uninitialised contiguous tensor of this shape over the memory kept under `name`.
+  at::Tensor get(std::string_view name, at::IntArrayRef shape, at::ScalarType dtype);
+  /// Bytes held.
+  std::int64_t bytes() const;
+  /// Gives everything back; tensors handed out stay alive for as long as somebody holds them.
+  void clear() { buffers_.clear(); }
+  c10::Device device() const { return device_; }
+
+ private:
+  c10::Device device_;
+  std::map<std::string, at::Tensor, std::less<>> buffers_;  ///< byte tensors
+};
+
+}  // namespace qft::model::ops

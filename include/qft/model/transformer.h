@@ -1,0 +1,103 @@
+// The blocks of a decoder-only transformer with explicit forward and backward. Stateless but for scratch memory: weights
+// come in as views, activations live in the caller's arena.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <ATen/core/Tensor.h>
+
+#include "qft/model/arena.h"
+#include "qft/model/ops/attention.h"
+#include "qft/model/ops/head.h"
+#include "qft/model/ops/rope.h"
+#include "qft/model/ops/workspace.h"
+#include "qft/model/spec.h"
+#include "qft/model/weights.h"
+
+namespace qft::model {
+
+/// A micro-batch on the device: T tokens of one or more sequences, flat.
+struct MicroInput {
+  at::Tensor tokens;              ///< int32 [T]
+  at::Tensor positions;           ///< int32 [T], restarting at 0 in each sequence
+  ops::PackedSequences sequences;
+  ops::HeadLabels labels;         ///< rows that predict, and what
+  ops::RowIdentity identity;      ///< for dropout
+  std::int64_t num_tokens() const { return tokens.size(0); }
+
+  /// `label_positions`: indices of label tokens, ascending, none the first of its sequence (its hidden row is the one
+  /// before). `samples` [S]: a number for each sequence that is its own in the whole data order.
+  static MicroInput build(std::span<const std::int32_t> tokens, std::span<const std::int32_t> cu_seqlens,
+                          std::span<const std::int32_t> label_positions, std::span<const std::int64_t> samples,
+                          c10::Device device);
+};
+
+/// What a layer's backward needs. Tensors of an arena.
+struct LayerSaved {
+  at::Tensor x, rstd_input;                 ///< the layer's input and its norm
+  at::Tensor qkv;                           ///< projected; with q/k norm as it was before the norm
+  at::Tensor qk, rstd_q, rstd_k;            ///< with q/k norm: q and k normed and rotated
+  at::Tensor attention, lse;
+  at::Tensor x_mid, rstd_post;              ///< after the attention's residual
+  at::Tensor gate_up;
+  at::Tensor h_qkv, h_o, h_gate_up, h_down; ///< LoRA's x A^T
+};
+
+/// LoRA dropout of this pass: off (p = 0) outside training.
+struct DropoutPass {
+  double p = 0.0;
+  std::uint64_t seed = 0, step = 0;
+};
+
+class Transformer {
+ public:
+  Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device);
+
+  /// Must cover the longest sequence before a forward; grows the rotary tables.
+  void ensure_positions(std::int64_t length);
+
+  /// y [T, hidden].
+  void embedding_forward(const Weight& table, const MicroInput& in, const at::Tensor& y);
+  /// Adds to table.grad.
+  void embedding_backward(const Weight& table, const MicroInput& in, const at::Tensor& gy);
+
+  /// y = layer(x); fills `saved` with tensors of `arena`. y [T, hidden] may lie anywhere but x.
+  void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
+                     const at::Tensor& x, const at::Tensor& y, LayerSaved& saved, Arena& arena);
+  /// `g` [T, hidden] holds the gradient of y and receives that of x (undefined contents if !needs_input_grad).
+  /// Adds to the weights' gradients; overwrites parts of `saved`.
+  void layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
+                      LayerSaved& saved, const at::Tensor& g, bool needs_input_grad);
+
+  /// logprobs [L] of the label tokens (fp32, fp64 for fp64 data).
+  void head_forward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
+                    const at::Tensor& logprobs);
+  /// The same with gradients in one pass: grad_logprobs [L] is known beforehand; g [T, hidden] gets that of x.
+  void head_forward_backward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
+                             const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& g);
+  /// Final norm and all logits of chosen rows: [rows.numel(), vocab], for decoding and comparisons.
+  at::Tensor logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows);
+
+  const ModelSpec& spec() const { return spec_; }
+  at::ScalarType dtype() const { return dtype_; }
+  at::ScalarType statistics_dtype() const { return dtype_ == at::kDouble ? at::kDouble : at::kFloat; }
+  c10::Device device() const { return workspace_.device(); }
+  ops::Workspace& workspace() { return workspace_; }
+  const ops::RopeTable& rope() const { return rope_; }
+
+ private:
+  void attention_block(const LayerWeights& w, const MicroInput& in, LayerSaved& s, Arena& arena, int layer,
+                       const DropoutPass& dropout);
+  void attention_block_backward(const LayerWeights& w, const MicroInput& in, LayerSaved& s, const at::Tensor& gout,
+                                const at::Tensor& gqkv);
+  ops::LoraDropout lora_dropout(const DropoutPass& pass, int layer, const MicroInput& in) const;
+  at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
+
+  const ModelSpec& spec_;
+  at::ScalarType dtype_;
+  ops::Workspace workspace_;
+  ops::RopeTable rope_;
+};
+
+}  // namespace qft::model

@@ -1,0 +1,43 @@
+// Named views into a unit's flat buffers, in the shape the operations take. Views own nothing.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "qft/model/ops/linear.h"
+#include "qft/model/spec.h"
+
+namespace qft::model {
+
+/// The flat 1-D buffers of one unit (undefined where empty). `grad` may be undefined: nothing is trained.
+struct FlatBuffers {
+  at::Tensor frozen, trainable, grad;
+};
+
+/// A fused projection with its gradients.
+struct Projection {
+  ops::LinearWeights weights;
+  ops::LinearGrads grads;
+  /// True where some gradient needs the forward's input.
+  bool needs_input() const;
+};
+
+/// A vector parameter or a matrix that is no projection, with its gradient (undefined: frozen).
+struct Weight {
+  at::Tensor value, grad;
+};
+
+struct LayerWeights {
+  Weight input_norm, post_norm, q_norm, k_norm;
+  Projection qkv, o, gate_up, down;
+};
+
+LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const FlatBuffers& flat);
+/// The one tensor of this kind in the unit; throws if there is none.
+Weight bind_weight(const UnitSpec& unit, TensorKind kind, const FlatBuffers& flat);
+/// The 1-D view of a parameter in whichever of the two buffers holds it.
+at::Tensor param_view(const ParamSpec& param, const at::Tensor& frozen, const at::Tensor& trainable);
+
+}  // namespace qft::model

@@ -1,0 +1,74 @@
+// AdamW (Loshchilov & Hutter 2019) over flat buffers, by ATen's fused kernel; the update rule is torch.optim.AdamW's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "qft/optim/precision.h"
+
+namespace qft::optim {
+
+struct AdamWOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0.0;
+};
+
+/// A range [begin, end) of a flat buffer that shares its hyper-parameters.
+struct Segment {
+  std::int64_t begin = 0, end = 0;
+  bool decays = true;  ///< weight_decay applies
+};
+
+/// One flat buffer that this rank owns: weights (compute dtype) and gradients, 1-D and of one length. Not owned here.
+struct FlatParams {
+  std::string name;
+  at::Tensor weights;
+  at::Tensor grads;
+  std::vector<Segment> segments;
+};
+
+class AdamW {
+ public:
+  AdamW(std::vector<FlatParams> params, const AdamWOptions& options, const Precision& precision);
+
+  /// One update with gradients multiplied by `grad_scale` (clipping). Refreshes the compute copies.
+  void step(double learning_rate, double grad_scale);
+
+  std::size_t size() const { return params_.size(); }
+  /// The updated copy of buffer i: a tensor of its own where the precision has masters, else the weights.
+  at::Tensor master(std::size_t i) const { return state_.at(i).master; }
+  at::Tensor exp_avg(std::size_t i) const { return state_.at(i).exp_avg; }
+  at::Tensor exp_avg_sq(std::size_t i) const { return state_.at(i).exp_avg_sq; }
+  const std::string& name(std::size_t i) const { return params_.at(i).name; }
+
+  /// Copies master i (or all) to its compute weights: after masters were loaded or changed from outside.
+  void publish();
+
+  /// Updates made so far (the t of bias correction).
+  std::int64_t steps() const { return steps_; }
+  void set_steps(std::int64_t steps);
+  /// Bytes of masters and moments.
+  std::int64_t bytes() const;
+
+ private:
+  struct State {
+    at::Tensor master, exp_avg, exp_avg_sq;
+  };
+  /// Views of one hyper-parameter class, built once: the fused kernel takes lists.
+  struct Group {
+    double weight_decay = 0.0;
+    std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs, steps;
+  };
+
+  std::vector<FlatParams> params_;
+  AdamWOptions options_;
+  bool has_copy_;
+  std::vector<State> state_;
+  std::vector<Group> groups_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace qft::optim

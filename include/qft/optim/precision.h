@@ -1,0 +1,26 @@
+// The four element types a run is made of.
+#pragma once
+
+#include <string>
+
+#include <c10/core/ScalarType.h>
+
+namespace qft::optim {
+
+struct Precision {
+  at::ScalarType compute = at::kFloat;  ///< weights and activations
+  at::ScalarType master = at::kFloat;   ///< what the optimizer updates; equal to compute: there is no second copy
+  at::ScalarType grad = at::kFloat;     ///< accumulation of gradients (always reduced in fp32 or wider)
+  at::ScalarType state = at::kFloat;    ///< AdamW's moments
+
+  bool has_master_copy() const { return master != compute; }
+
+  static Precision fp64() { return {at::kDouble, at::kDouble, at::kDouble, at::kDouble}; }
+  static Precision fp32() { return {}; }
+  /// bf16 weights and compute; fp32 masters, gradients and moments.
+  static Precision bf16() { return {at::kBFloat16, at::kFloat, at::kFloat, at::kFloat}; }
+  /// bf16 throughout: half the memory, less exact updates.
+  static Precision pure_bf16() { return {at::kBFloat16, at::kBFloat16, at::kBFloat16, at::kBFloat16}; }
+};
+
+}  // namespace qft::optim

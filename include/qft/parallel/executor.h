@@ -1,0 +1,100 @@
+// The interpreter of action lists: the one place where blocks run, activations live and collectives are issued.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "qft/comm/communicator.h"
+#include "qft/model/arena.h"
+#include "qft/model/transformer.h"
+#include "qft/parallel/action.h"
+#include "qft/parallel/objective.h"
+#include "qft/parallel/weight_store.h"
+
+namespace qft::parallel {
+
+/// Seconds of the host thread per kind of work, summed over run() calls.
+struct PhaseTimes {
+  double forward = 0, backward = 0, gather = 0, reduce = 0;
+};
+
+/// What a training step came to, alike on every rank.
+struct StepResult {
+  double loss = 0.0;       ///< sum over ranks of the objective's shares
+  double grad_norm = 0.0;  ///< before clipping
+  bool finite = true;      ///< loss and norm: if not, the update must be skipped everywhere
+  int votes = 0;           ///< ranks that passed `vote`
+};
+
+struct ExecutorOptions {
+  bool recompute = false;         ///< keep only the layers' inputs, run forward again before backward
+  double lora_dropout = 0.0;
+  std::uint64_t seed = 0;
+};
+
+class Executor {
+ public:
+  /// All references must outlive the executor. `comm`: the ranks over which gradients add up.
+  Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const ExecutorOptions& options);
+
+  /// A whole training step but the optimizer: gradients end up reduced in the store. `vote` is counted over the ranks
+  /// in the all-reduce that ends the step: how they agree to stop. Collective.
+  StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, TokenMeanLoss& objective,
+                   std::uint64_t step, bool vote = false);
+  /// Forward passes; the objective observes the log-probabilities. Not collective by itself (the store may be).
+  void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, Objective& objective);
+
+  PhaseTimes take_times();
+  /// Bytes of activations, boundaries and scratch held.
+  std::int64_t activation_bytes() const;
+
+ private:
+  /// The state of one micro-batch in flight.
+  struct Slot {
+    explicit Slot(c10::Device device) : arena(device) {}
+    model::Arena arena;
+    int micro = -1;                        ///< -1: free
+    at::Tensor x, g;                       ///< boundary between blocks, and its gradient
+    at::Tensor spare;                      ///< evaluation: the other of two boundaries
+    std::vector<model::LayerSaved> saved;  ///< per layer
+  };
+  struct Pass {
+    std::span<const model::MicroInput> micros;
+    Objective& objective;
+    model::DropoutPass dropout;
+    bool training;
+  };
+
+  void interpret(const ActionList& list, Pass& pass);
+  void forward(const Action& action, Pass& pass);
+  void forward_layer(int block, Slot& slot, const model::MicroInput& in, const Pass& pass);
+  void forward_head(int micro, Slot& slot, const model::MicroInput& in, Pass& pass);
+  void backward(const Action& action, Pass& pass);
+  void acquire(const ActionList& list, std::size_t index);
+  Slot& open_slot(int micro);
+  Slot& slot_of(int micro);
+  void close_slot(Slot& slot);
+  model::FlatBuffers buffers_of(int unit) const;
+  const model::LayerWeights& layer_weights(int unit);
+  /// The output projection: the head's own, or the embedding's where they are tied.
+  model::Weight head_table() const;
+
+  model::Transformer& transformer_;
+  WeightStore& store_;
+  comm::Communicator& comm_;
+  ExecutorOptions options_;
+  int lowest_backward_ = 0;  ///< block below which no gradient flows
+  std::vector<const UnitBuffers*> held_;
+  struct Bound {
+    const void *frozen = nullptr, *trainable = nullptr;
+    model::LayerWeights weights;
+  };
+  std::vector<Bound> bound_;  ///< views of the last acquire, made anew where a unit has moved
+  std::vector<std::unique_ptr<Slot>> slots_;
+  model::Arena scratch_;
+  PhaseTimes times_;
+};
+
+}  // namespace qft::parallel

@@ -1,0 +1,73 @@
+// A model as this rank holds it: specification, weights in their store, blocks, executor and, for training, the
+// optimizer. How a configuration becomes this is stated in one place, instance.cpp.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "qft/comm/communicator.h"
+#include "qft/config/run_config.h"
+#include "qft/model/load.h"
+#include "qft/model/transformer.h"
+#include "qft/optim/adamw.h"
+#include "qft/optim/precision.h"
+#include "qft/parallel/executor.h"
+#include "qft/parallel/weight_store.h"
+
+namespace qft::parallel {
+
+struct LoadReport {
+  double seconds = 0.0;
+  std::int64_t bytes_read = 0;
+};
+
+/// What the instance is for. Inference holds no gradients and no optimizer.
+enum class Use { training, inference };
+
+class Instance {
+ public:
+  /// Reads the model directory and, with LoRA, the adapter (or initialises one). Collective over `comm`, which must
+  /// outlive the instance. Throws Error / ConfigError for anything that does not fit.
+  static std::unique_ptr<Instance> load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
+                                        Use use);
+
+  const model::ModelSpec& spec() const { return spec_; }
+  const optim::Precision& precision() const { return precision_; }
+  model::Transformer& transformer() { return *transformer_; }
+  WeightStore& store() { return *store_; }
+  Executor& executor() { return *executor_; }
+  /// nullptr for inference.
+  optim::AdamW* optimizer() { return optimizer_.get(); }
+  const LoadReport& load_report() const { return report_; }
+
+  /// The best copy there is of a parameter, 1-D [numel]: the optimizer's master where there is one, else the weights.
+  /// After writing through it call publish().
+  at::Tensor param(int unit, const model::ParamSpec& param) const;
+  /// A moment of a trainable parameter: which = 0 first, 1 second.
+  at::Tensor moment(int unit, const model::ParamSpec& param, int which) const;
+  void publish();
+
+ private:
+  Instance() = default;
+  model::ModelSpec spec_;
+  optim::Precision precision_;
+  std::unique_ptr<model::Transformer> transformer_;
+  std::unique_ptr<WeightStore> store_;
+  std::unique_ptr<optim::AdamW> optimizer_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<int> optimizer_index_;  ///< per unit: which buffer of the optimizer, -1 for none
+  LoadReport report_;
+};
+
+/// The element types a configuration asks for. For inference without a wish: the type of the model's files.
+optim::Precision precision_of(const config::RunConfig& config, Use use, const io::ModelFiles& files);
+
+/// LoRA as configured, or as the adapter in adapter_name_or_path has it; rank 0 for full fine-tuning.
+model::LoraConfig lora_of(const config::RunConfig& config, Use use);
+
+/// The one adapter directory (adapter_name_or_path, and in it adapter_folder if given), or empty.
+std::filesystem::path adapter_dir(const config::RunConfig& config);
+
+}  // namespace qft::parallel

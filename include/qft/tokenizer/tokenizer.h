@@ -1,0 +1,88 @@
+// Byte-level BPE tokenizers as Hugging Face writes them (tokenizer.json): text to ids and back, exactly as
+// HF tokenizers gives them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qft::tokenizer {
+
+/// An immutable tokenizer; every member may be called from any number of threads at once. Each thread that
+/// encodes keeps a bounded word cache of its own (about 5 MB per tokenizer).
+class Tokenizer {
+ public:
+  /// Reads tokenizer.json, and where present tokenizer_config.json, special_tokens_map.json, added_tokens.json
+  /// and chat_template.jinja of `dir`. Throws Error naming the file and the part that is broken or not supported.
+  /// The pre-tokenizer patterns of GPT-2, Qwen and Llama 3 are built in; others run on PCRE2, whose Unicode may be
+  /// older than HF's, so that characters assigned since then may be cut otherwise.
+  static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& dir);
+
+  struct Impl;  ///< private to the module's sources
+  ~Tokenizer();
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  /// Appends the ids of `utf8` to `out`. Added tokens inside the text are recognised; none is put around it
+  /// (HF: encode(text, add_special_tokens=False)). Throws Error with the byte offset for invalid UTF-8, and for
+  /// a text of 1 GiB or more; `out` is then as it was.
+  void encode(std::string_view utf8, std::vector<std::int32_t>& out) const;
+  std::vector<std::int32_t> encode(std::string_view utf8) const;
+
+  /// The text of `ids`; bytes that are no UTF-8 become U+FFFD. `skip_special` leaves out the special tokens
+  /// (HF: decode(ids, skip_special_tokens, clean_up_tokenization_spaces=False)). Ids without a token are skipped.
+  std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
+
+  /// The id of a token by its content as in tokenizer.json (byte-level alphabet: "Ġthe"), or nothing.
+  std::optional<std::int32_t> token_to_id(std::string_view token) const;
+  /// Inverse of token_to_id; throws Error for an id that has no token.
+  std::string id_to_token(std::int32_t id) const;
+  /// True for an added token that is marked special.
+  bool is_special(std::int32_t id) const;
+
+  /// The largest id plus one (not the size of a model's embedding, which is often padded).
+  std::int32_t vocab_size() const;
+
+  /// From tokenizer_config.json (or special_tokens_map.json, which wins where the former has no
+  /// added_tokens_decoder, as in transformers); nothing where neither names one.
+  std::optional<std::int32_t> bos_id() const;
+  std::optional<std::int32_t> eos_id() const;
+  std::optional<std::int32_t> pad_id() const;
+  std::optional<std::int32_t> unk_id() const;
+
+  /// XXH3-128 (hex) of all that determines tokenisation: the bytes of tokenizer.json, the effective added tokens
+  /// with their flags, and bos, eos, pad and unk.
+  const std::string& hash() const;
+
+  /// The raw Jinja chat template (chat_template.jinja, else tokenizer_config.json), or an empty text.
+  const std::string& chat_template() const;
+
+ private:
+  friend class StreamDecoder;
+  explicit Tokenizer(std::unique_ptr<const Impl> impl);
+  std::unique_ptr<const Impl> impl_;
+};
+
+/// Decodes one id at a time and gives out whole UTF-8 characters only: the pieces joined are
+/// Tokenizer::decode() of all ids. Keeps a reference to the tokenizer; not thread-safe.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false);
+
+  /// The text that became certain with `id`; may be empty.
+  std::string push(std::int32_t id);
+  /// The rest (an unfinished character becomes U+FFFD); the decoder is then as new.
+  std::string finish();
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool skip_special_;
+  std::string pending_;  ///< bytes of a character that is not complete yet
+};
+
+}  // namespace qft::tokenizer

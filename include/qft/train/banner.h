@@ -1,0 +1,23 @@
+// The few lines that open a run: what was asked for and what runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "qft/comm/session.h"
+#include "qft/config/run_config.h"
+#include "qft/parallel/instance.h"
+
+namespace qft::train {
+
+struct Banner {
+  std::string model;
+  std::int64_t total_steps = 0, global_batch_size = 0, micro_batch_size = 0, samples = 0;
+  std::vector<std::int64_t> memory;  ///< bytes per rank after loading
+};
+
+/// Logs it, with the configuration's notes. Rank 0 only.
+void print(const Banner& banner, const config::RunConfig& config, parallel::Instance& instance, const comm::Session& session);
+
+}  // namespace qft::train

@@ -1,0 +1,42 @@
+// From a configuration to loaders: the packs are given, found unchanged, or made first, in parallel, by all ranks.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "qft/comm/communicator.h"
+#include "qft/config/run_config.h"
+#include "qft/data/loader.h"
+#include "qft/data/pack_reader.h"
+#include "qft/model/config.h"
+
+namespace qft::train {
+
+/// The folder of output_dir that holds packs made by training itself.
+inline constexpr const char* kPackFolder = "packs";
+
+/// What evaluation runs over: all of a pack, or the validation part of the training pack.
+struct EvalSet {
+  std::shared_ptr<const data::PackReader> pack;
+  data::ItemSubset items;
+
+  std::unique_ptr<data::EvalLoader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
+};
+
+struct TrainingData {
+  std::shared_ptr<const data::PackReader> pack;
+  data::ItemSubset items;  ///< null: all
+  std::optional<EvalSet> eval;
+
+  std::unique_ptr<data::Loader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
+};
+
+/// Opens (or first makes) the packs that training needs and checks them against tokenizer, template, cutoff_len and the
+/// model's vocabulary. Collective.
+TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm);
+
+/// What `qft eval` runs over: eval_pack or eval_dataset; else the validation split; else the whole training data.
+/// Collective.
+EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm);
+
+}  // namespace qft::train

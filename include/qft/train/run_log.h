@@ -1,0 +1,59 @@
+// What a run leaves for people and tools to read: trainer_log.jsonl, trainer_state.json, *_results.json, the loss plot.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace qft::train {
+
+/// Seconds spent in each part of the steps since the last log line, on rank 0.
+struct PhaseSeconds {
+  double data = 0, forward = 0, backward = 0, gather = 0, reduce = 0, optimizer = 0, save = 0;
+};
+
+/// One logging step. Losses are token means of that one step over all ranks.
+struct LogEntry {
+  std::int64_t step = 0, total_steps = 0;
+  double epoch = 0.0;
+  std::optional<double> loss, eval_loss, grad_norm, learning_rate;
+  double elapsed_seconds = 0.0;
+  double tokens_per_second = 0.0;  ///< of all ranks, since the entry before
+  std::int64_t total_tokens = 0, label_tokens = 0;  ///< since the start of training, all ranks
+  std::vector<std::int64_t> memory;  ///< peak bytes per rank
+  PhaseSeconds phases;
+};
+
+/// Owns the run's log; only rank 0 has one. Every write is whole lines, flushed.
+class RunLog {
+ public:
+  /// `resumed`: keep the log of `dir` up to `from_step`, else start a new one.
+  RunLog(std::filesystem::path dir, std::int64_t from_step);
+
+  void append(const LogEntry& entry);
+  /// HF's trainer_state.json (log_history included) for a checkpoint or the end.
+  std::string trainer_state(std::int64_t step, std::int64_t total_steps, double epoch, double num_train_epochs,
+                            std::int64_t micro_batch_size, const std::string& best_checkpoint) const;
+  /// training_loss.svg and training_eval_loss.svg from the entries so far.
+  void write_plots() const;
+  /// train_results.json / eval_results.json, merged into all_results.json.
+  void write_results(const std::string& split, const std::map<std::string, double>& values) const;
+
+  const std::vector<LogEntry>& entries() const { return entries_; }
+
+ private:
+  std::filesystem::path dir_;
+  std::vector<LogEntry> entries_;
+};
+
+/// An SVG line plot of the points and, with more than ten of them, their exponential moving average.
+std::string loss_plot_svg(const std::string& title, const std::vector<std::pair<double, double>>& points);
+
+nlohmann::json to_json(const LogEntry& entry);
+
+}  // namespace qft::train

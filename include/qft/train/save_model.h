@@ -1,0 +1,27 @@
+// Model files in the layouts that transformers and PEFT read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "qft/checkpoint/manifest.h"
+#include "qft/config/run_config.h"
+#include "qft/io/storage.h"
+#include "qft/parallel/instance.h"
+
+namespace qft::train {
+
+/// adapter_model.safetensors and adapter_config.json (LoRA), or model shards, index and config.json (full), with the
+/// tokenizer's files, into an existing directory. Not collective: one rank calls it and must hold all trainable weights.
+/// Returns what was written.
+std::vector<checkpoint::FileRecord> save_model(const config::RunConfig& config, parallel::Instance& instance,
+                                               io::Storage& storage, const std::filesystem::path& dir);
+
+/// `qft export`: the base model with the adapter merged in, W + scaling B A summed in fp32 and rounded once to the base's
+/// element type, tensor by tensor, into export_dir (atomically). Throws ConfigError where export_dir exists and is not
+/// empty.
+void export_model(const config::RunConfig& config, io::Storage& storage);
+
+}  // namespace qft::train

@@ -1,0 +1,64 @@
+// The training loop.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "qft/comm/session.h"
+#include "qft/config/run_config.h"
+#include "qft/core/progress.h"
+#include "qft/optim/schedule.h"
+#include "qft/parallel/instance.h"
+#include "qft/train/data_setup.h"
+#include "qft/train/run_log.h"
+#include "qft/train/snapshot.h"
+
+namespace qft::train {
+
+/// One run from a configuration to its results. Collective in all its calls.
+class Trainer {
+ public:
+  /// Opens data, model and output directory, and resumes where there is something to resume.
+  Trainer(config::RunConfig config, comm::Session& session, c10::Device device);
+
+  /// Trains to the end, or to a request to stop. Returns an exit code: 0, or 75 after a committed checkpoint.
+  int run();
+
+ private:
+  void prepare_output();
+  void print_banner() const;
+  parallel::StepResult step(const data::StepBatch& batch);
+  void after_step(const data::StepBatch& batch, const parallel::StepResult& result);
+  void write_log(const data::StepBatch& batch, const parallel::StepResult& result);
+  double evaluate(double epoch);
+  void save(const data::StepBatch& batch, double loss);
+  void finish(double epoch);
+  int stop(const data::StepBatch& batch, double loss);
+  std::int64_t interval(double steps) const;
+  bool is_root() const { return comm_.rank() == 0; }
+
+  config::RunConfig config_;
+  comm::Session& session_;
+  comm::Communicator& comm_;
+  std::unique_ptr<parallel::Instance> instance_;
+  TrainingData data_;
+  std::unique_ptr<data::Loader> loader_;
+  optim::Schedule schedule_;
+  Progression progression_;
+  std::unique_ptr<RunLog> log_;  ///< rank 0's
+  std::unique_ptr<Progress> bar_;
+
+  /// Since the last log line.
+  struct Window {
+    std::int64_t tokens = 0;
+    double started = 0.0;
+    PhaseSeconds phases;
+  } window_;
+  double start_ = 0.0;  ///< of this process' part of the run, on the steady clock
+  double last_learning_rate_ = 0.0;
+  std::int64_t last_saved_ = -1, last_evaluated_ = -1;
+};
+
+}  // namespace qft::train

@@ -1,0 +1,126 @@
+#include "qft/checkpoint/checkpoint.h"
+
+#include "qft/checkpoint/verify.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <tuple>
+
+#include "candidates.h"
+#include <fmt/ranges.h>
+
+namespace qft::checkpoint {
+
+namespace fs = std::filesystem;
+constexpr std::string_view kDirectoryPrefix = "checkpoint-";
+
+Checkpoint Checkpoint::open(const fs::path& dir) {
+  Checkpoint checkpoint;
+  checkpoint.dir_ = dir;
+  checkpoint.manifest_ = Manifest::read(dir);
+  checkpoint.files_ = std::make_unique<Files>();
+  return checkpoint;
+}
+
+const TensorRecord& Checkpoint::require_tensor(std::string_view name) const {
+  const TensorRecord* tensor = manifest_.find(name);
+  require(tensor != nullptr,
+          "checkpoint '{}' has no tensor '{}': was it written with another finetuning_type, lora_target or "
+          "optim?",
+          dir_.string(), name);
+  return *tensor;
+}
+
+const io::SafetensorsFile& Checkpoint::file(const std::string& name) const {
+  const std::lock_guard guard(files_->mutex);
+  auto it = files_->open.find(name);
+  if (it == files_->open.end()) it = files_->open.emplace(name, io::SafetensorsFile::open(dir_ / name)).first;
+  return it->second;
+}
+
+void Checkpoint::read_tensor_range(std::string_view name, std::uint64_t begin, std::uint64_t end,
+                                   void* dst) const {
+  const TensorRecord& tensor = require_tensor(name);
+  require(begin <= end && end <= tensor.elements(), "elements [{}, {}) of tensor '{}' asked for, '{}' has {}",
+          begin, end, name, dir_.string(), tensor.elements());
+  const std::size_t width = size_of(tensor.dtype);
+  auto range = std::upper_bound(tensor.ranges.begin(), tensor.ranges.end(), begin,
+                                [](std::uint64_t element, const RangeRecord& r) { return element < r.end; });
+  for (std::uint64_t next = begin; next < end; ++range) {
+    const io::SafetensorsFile& source = file(range->file);
+    const io::TensorEntry& entry = source.at(range->entry);
+    require(entry.dtype == tensor.dtype && entry.elements() == range->end - range->begin,
+            "'{}': entry '{}' has {} elements of {}, the manifest says {} of {}", source.path().string(),
+            range->entry, entry.elements(), safetensors_name(entry.dtype), range->end - range->begin,
+            safetensors_name(tensor.dtype));
+    const std::uint64_t stop = std::min(end, range->end);
+    source.read(entry, (next - range->begin) * width, (stop - next) * width,
+                static_cast<char*>(dst) + (next - begin) * width);
+    next = stop;
+  }
+}
+
+void Checkpoint::read(const TargetSlice& target) const {
+  const TensorRecord& tensor = require_tensor(target.name);
+  require(tensor.dtype == target.dtype && tensor.shape == target.shape,
+          "tensor '{}' is {} [{}] in checkpoint '{}', but {} [{}] in this run: resume with the configuration "
+          "that "
+          "wrote it",
+          target.name, safetensors_name(tensor.dtype), fmt::join(tensor.shape, ", "), dir_.string(),
+          safetensors_name(target.dtype), fmt::join(target.shape, ", "));
+  read_tensor_range(target.name, target.begin, target.end, target.data);
+}
+
+std::string directory_name(std::int64_t step) {
+  return fmt::format("{}{}", kDirectoryPrefix, step);
+}
+
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kDirectoryPrefix)) return std::nullopt;
+  name.remove_prefix(kDirectoryPrefix.size());
+  std::int64_t step = 0;
+  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), step);
+  const bool number = code == std::errc() && end == name.data() + name.size() && step >= 0;
+  // "007" and "+7" are not names that qft gives.
+  if (!number || std::to_string(step) != name) return std::nullopt;
+  return step;
+}
+
+std::vector<Candidate> list_checkpoints(const fs::path& output_dir) {
+  std::vector<Candidate> found;
+  if (!fs::is_directory(output_dir)) return found;
+  const std::string aside = io::CommitDir::replaced_path("").filename().string();
+  std::error_code code;
+  for (fs::directory_iterator it(output_dir, code), end; !code && it != end; it.increment(code)) {
+    std::string name = it->path().filename().string();
+    const bool replaced = name.starts_with(aside);
+    if (replaced) name.erase(0, aside.size());
+    const auto step = step_of(name);
+    if (!step || !fs::is_directory(it->path())) continue;
+    if (replaced && fs::exists(output_dir / name)) continue;
+    found.push_back({*step, it->path()});
+  }
+  require(!code, "cannot list directory '{}': {}", output_dir.string(), code.message());
+  std::sort(found.begin(), found.end(),
+            [](const Candidate& a, const Candidate& b) { return a.step < b.step; });
+  return found;
+}
+
+void log_skipped(const fs::path& dir, const VerifyReport& report) {
+  for (const std::string& error : report.errors) log::warn("'{}' is not used: {}", dir.string(), error);
+}
+
+std::optional<fs::path> find_latest_verified(const fs::path& output_dir) {
+  std::vector<Candidate> candidates = list_checkpoints(output_dir);
+  for (auto c = candidates.rbegin(); c != candidates.rend(); ++c) {
+    const VerifyReport report = verify_share(c->dir, 0, 1);
+    if (report.ok()) return c->dir;
+    log_skipped(c->dir, report);
+  }
+  return std::nullopt;
+}
+
+}  // namespace qft::checkpoint

@@ -1,0 +1,149 @@
+#include "qft/checkpoint/manifest.h"
+
+#include "qft/core/error.h"
+#include "qft/core/hash.h"
+#include "qft/io/file.h"
+
+#include <algorithm>
+
+#include "records.h"
+
+namespace qft::checkpoint {
+namespace {
+
+using nlohmann::json;
+constexpr const char* kFormat = "qft checkpoint";
+constexpr int kMaxDepth = 64;
+
+// Nesting is limited so that no file can exhaust the stack of a recursive walk.
+json parse_limited(std::string_view text) {
+  return json::parse(text, [](int depth, json::parse_event_t, json&) {
+    require(depth <= kMaxDepth, "it is nested more than {} deep", kMaxDepth);
+    return true;
+  });
+}
+
+Manifest from_json(json document) {
+  require(document.is_object() && document.value("format", json()) == kFormat,
+          "it is not a checkpoint's manifest");
+  const int version = document.at("version").get<int>();
+  require(version == kManifestVersion,
+          "it has version {}, this qft reads version {}: use the qft that wrote it", version,
+          kManifestVersion);
+  const std::string checksum = document.at("checksum").get<std::string>();
+  document.erase("checksum");
+  const std::string actual = hash_hex(document.dump());
+  require(actual == checksum, "its content has checksum {}, it says {}: it is damaged", actual, checksum);
+
+  Manifest m;
+  m.step = document.at("step").get<std::int64_t>();
+  m.world_size = document.at("world_size").get<int>();
+  m.qft_version = document.at("qft_version").get<std::string>();
+  m.files = files_from_json(document.at("files"));
+  m.tensors = tensors_from_json(document.at("tensors"));
+  m.state = std::move(document.at("state"));
+  m.check();
+  return m;
+}
+
+void check_ranges(const TensorRecord& tensor, const Manifest& manifest) {
+  const std::uint64_t total = tensor.elements();
+  std::uint64_t next = 0;
+  std::string last;
+  for (const RangeRecord& r : tensor.ranges) {
+    require(manifest.find_file(r.file) != nullptr, "tensor '{}' lies in '{}', which is not listed",
+            tensor.name, r.file);
+    require(r.begin <= r.end && r.end <= total, "tensor '{}' has {} elements, but '{}' holds [{}, {})",
+            tensor.name, total, r.file, r.begin, r.end);
+    require(r.begin >= next, "elements [{}, {}) of tensor '{}' are in both '{}' and '{}'", r.begin,
+            std::min(next, r.end), tensor.name, last, r.file);
+    require(r.begin == next, "elements [{}, {}) of tensor '{}' are in no file", next, r.begin, tensor.name);
+    next = r.end;
+    last = r.file;
+  }
+  require(next == total, "elements [{}, {}) of tensor '{}' are in no file", next, total, tensor.name);
+}
+
+template <class Records>
+auto find_by_name(const Records& records, std::string_view name) -> decltype(records.data()) {
+  const auto it = std::lower_bound(records.begin(), records.end(), name,
+                                   [](const auto& record, std::string_view n) { return record.name < n; });
+  return it != records.end() && it->name == name ? &*it : nullptr;
+}
+
+template <class Records>
+void check_names(const Records& records, const char* what) {
+  for (std::size_t i = 0; i + 1 < records.size(); ++i)
+    require(records[i].name < records[i + 1].name, "{} '{}' is listed twice or out of order", what,
+            records[i + 1].name);
+}
+
+}  // namespace
+
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+}
+
+std::uint64_t TensorRecord::elements() const {
+  std::uint64_t n = 1;
+  for (const std::int64_t d : shape)
+    require(d >= 0 && !__builtin_mul_overflow(n, static_cast<std::uint64_t>(d), &n),
+            "tensor '{}' has an impossible shape", name);
+  return n;
+}
+
+std::string Manifest::to_text() const {
+  json document = {{"format", kFormat},
+                   {"version", kManifestVersion},
+                   {"step", step},
+                   {"world_size", world_size},
+                   {"state", state},
+                   {"qft_version", qft_version},
+                   {"files", to_json(files)},
+                   {"tensors", to_json(tensors)}};
+  try {
+    document["checksum"] = hash_hex(document.dump());
+    return document.dump(1) + "\n";
+  } catch (const json::exception& e) {
+    fail("the checkpoint's state cannot be written as JSON: {}", e.what());
+  }
+}
+
+Manifest Manifest::parse(std::string_view text) {
+  try {
+    return from_json(parse_limited(text));
+  } catch (const json::exception& e) {
+    fail("it is damaged: {}", e.what());
+  }
+}
+
+Manifest Manifest::read(const std::filesystem::path& dir) {
+  const std::filesystem::path path = dir / kManifestFile;
+  require(std::filesystem::exists(path),
+          "'{}' has no {}: it is not a checkpoint of qft, or an unfinished one", dir.string(), kManifestFile);
+  const std::string text = io::read_text_file(path, std::uint64_t{1} << 31);
+  try {
+    return parse(text);
+  } catch (const Error& e) {
+    fail("'{}': {}", path.string(), e.what());
+  }
+}
+
+void Manifest::check() const {
+  require(step >= 0 && world_size > 0, "it has step {} and world size {}", step, world_size);
+  for (const FileRecord& f : files)
+    require(is_plain_name(f.name) && f.name != kManifestFile, "it lists a file called '{}'", f.name);
+  check_names(files, "file");
+  check_names(tensors, "tensor");
+  for (const TensorRecord& t : tensors) check_ranges(t, *this);
+}
+
+const TensorRecord* Manifest::find(std::string_view name) const {
+  return find_by_name(tensors, name);
+}
+const FileRecord* Manifest::find_file(std::string_view name) const {
+  return find_by_name(files, name);
+}
+
+}  // namespace qft::checkpoint

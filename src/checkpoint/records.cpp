@@ -1,0 +1,51 @@
+#include "records.h"
+
+namespace qft::checkpoint {
+
+using nlohmann::json;
+
+json to_json(const std::vector<FileRecord>& files) {
+  json result = json::array();
+  for (const FileRecord& f : files)
+    result.push_back({{"name", f.name}, {"bytes", f.bytes}, {"checksum", f.checksum}});
+  return result;
+}
+
+json to_json(const std::vector<TensorRecord>& tensors) {
+  json result = json::array();
+  for (const TensorRecord& t : tensors) {
+    json ranges = json::array();
+    for (const RangeRecord& r : t.ranges)
+      ranges.push_back({{"begin", r.begin}, {"end", r.end}, {"file", r.file}, {"entry", r.entry}});
+    result.push_back({{"name", t.name},
+                      {"dtype", std::string(safetensors_name(t.dtype))},
+                      {"shape", t.shape},
+                      {"ranges", std::move(ranges)}});
+  }
+  return result;
+}
+
+std::vector<FileRecord> files_from_json(const json& list) {
+  std::vector<FileRecord> files;
+  for (const json& f : list)
+    files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<std::uint64_t>(),
+                     f.at("checksum").get<std::string>()});
+  return files;
+}
+
+std::vector<TensorRecord> tensors_from_json(const json& list) {
+  std::vector<TensorRecord> tensors;
+  for (const json& j : list) {
+    TensorRecord tensor;
+    tensor.name = j.at("name").get<std::string>();
+    tensor.dtype = dtype_from_safetensors(j.at("dtype").get<std::string>());
+    tensor.shape = j.at("shape").get<std::vector<std::int64_t>>();
+    for (const json& r : j.at("ranges"))
+      tensor.ranges.push_back({r.at("begin").get<std::uint64_t>(), r.at("end").get<std::uint64_t>(),
+                               r.at("file").get<std::string>(), r.at("entry").get<std::string>()});
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+}  // namespace qft::checkpoint

@@ -1,0 +1,143 @@
+#include "qft/checkpoint/verify.h"
+
+#include "qft/checkpoint/manifest.h"
+#include "qft/core/error.h"
+#include "qft/core/hash.h"
+#include "qft/io/file.h"
+#include "qft/io/model_files.h"
+#include "qft/io/safetensors.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Runs one check; what it throws becomes a line of the report.
+void guarded(VerifyReport& report, const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const std::exception& e) {
+    report.errors.emplace_back(e.what());
+  }
+}
+
+void check_file(const fs::path& dir, const FileRecord& record, bool checksum) {
+  const io::File file = io::File::open_read(dir / record.name);
+  require(file.size() == record.bytes, "'{}' has {} bytes, the manifest says {}", file.path().string(),
+          file.size(), record.bytes);
+  if (!checksum) return;
+  const std::string actual = hash_file(file.path());
+  require(actual == record.checksum, "'{}' has checksum {}, the manifest says {}: it is damaged",
+          file.path().string(), actual, record.checksum);
+}
+
+// Deals the files out by size, largest first, to the part that has least: true for those of `part`.
+std::vector<bool> share_of(const std::vector<FileRecord>& files, int part, int parts) {
+  std::vector<std::size_t> order(files.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return files[a].bytes > files[b].bytes; });
+  std::vector<std::uint64_t> load(static_cast<std::size_t>(parts), 0);
+  std::vector<bool> mine(files.size(), false);
+  for (const std::size_t i : order) {
+    const auto least = std::min_element(load.begin(), load.end());
+    *least += files[i].bytes + 1;
+    mine[i] = least - load.begin() == part;
+  }
+  return mine;
+}
+
+// What the manifest promises of its tensors must be in the safetensors files.
+void check_tensors(const fs::path& dir, const Manifest& manifest, VerifyReport& report) {
+  std::map<std::string, std::optional<io::SafetensorsFile>> files;
+  for (const TensorRecord& tensor : manifest.tensors)
+    for (const RangeRecord& range : tensor.ranges) {
+      auto [it, fresh] = files.try_emplace(range.file);
+      if (fresh) guarded(report, [&] { it->second = io::SafetensorsFile::open(dir / range.file); });
+      if (!it->second) continue;
+      guarded(report, [&] {
+        const io::TensorEntry& entry = it->second->at(range.entry);
+        require(entry.dtype == tensor.dtype && entry.elements() == range.end - range.begin,
+                "'{}': entry '{}' has {} elements of {}, the manifest says {} of {}",
+                it->second->path().string(), range.entry, entry.elements(), safetensors_name(entry.dtype),
+                range.end - range.begin, safetensors_name(tensor.dtype));
+      });
+    }
+}
+
+void report_unlisted(const fs::path& dir, const Manifest& manifest, VerifyReport& report) {
+  for (const auto& item : fs::directory_iterator(dir)) {
+    const std::string name = item.path().filename().string();
+    if (name != kManifestFile && manifest.find_file(name) == nullptr)
+      report.warnings.push_back(fmt::format("'{}' is not in the manifest", item.path().string()));
+  }
+}
+
+void check_json(const fs::path& path) {
+  require(nlohmann::json::accept(io::read_text_file(path)), "'{}' is not valid JSON", path.string());
+}
+
+VerifyReport verify_plain(const fs::path& dir) {
+  VerifyReport report;
+  std::vector<fs::path> weights;
+  for (const auto& item : fs::directory_iterator(dir)) {
+    const fs::path& path = item.path();
+    if (!item.is_regular_file()) continue;
+    if (path.extension() == ".safetensors") weights.push_back(path);
+    if (path.extension() == ".json") guarded(report, [&] { check_json(path); });
+    ++report.files;
+    report.bytes += item.file_size();
+  }
+  for (const fs::path& path : weights)
+    guarded(report, [&] {
+      const auto file = io::SafetensorsFile::open(path);
+      report.tensors += file.entries().size();
+      const auto format = file.metadata().find("format");
+      require(format == file.metadata().end() || format->second != kShardFormat,
+              "'{}' is part of a checkpoint of qft, but there is no {}: the checkpoint was never finished",
+              path.string(), kManifestFile);
+    });
+  if (fs::exists(dir / io::kIndexFile)) guarded(report, [&] { io::ModelFiles::open(dir); });
+  if (weights.empty())
+    report.errors.push_back(
+        fmt::format("'{}' has neither {} nor safetensors files", dir.string(), kManifestFile));
+  report.warnings.push_back(
+      fmt::format("'{}' has no {}: structure checked, contents cannot be", dir.string(), kManifestFile));
+  return report;
+}
+
+}  // namespace
+
+VerifyReport verify_share(const fs::path& dir, int part, int parts) {
+  VerifyReport report;
+  guarded(report, [&] {
+    const Manifest manifest = Manifest::read(dir);
+    report.has_manifest = true;
+    report.tensors = manifest.tensors.size();
+    const std::vector<bool> mine = share_of(manifest.files, part, parts);
+    for (std::size_t i = 0; i < manifest.files.size(); ++i) {
+      guarded(report, [&] { check_file(dir, manifest.files[i], mine[i]); });
+      ++report.files;
+      report.bytes += manifest.files[i].bytes;
+    }
+    // A file whose checksum is wrong would only be reported again.
+    if (report.ok()) check_tensors(dir, manifest, report);
+    report_unlisted(dir, manifest, report);
+  });
+  return report;
+}
+
+VerifyReport verify(const fs::path& dir) {
+  io::require_directory(dir, "checkpoint");
+  return fs::exists(dir / kManifestFile) ? verify_share(dir, 0, 1) : verify_plain(dir);
+}
+
+}  // namespace qft::checkpoint

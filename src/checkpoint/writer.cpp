@@ -1,0 +1,229 @@
+#include "qft/checkpoint/writer.h"
+
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+#include "qft/core/hash.h"
+#include "qft/core/version.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "records.h"
+#include "stale.h"
+#include <fmt/ranges.h>
+
+namespace qft::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::uint64_t kMessageBytes = 16 << 20;
+
+FileRecord record_of(const fs::path& path) {
+  return {path.filename().string(), fs::file_size(path), hash_file(path)};
+}
+
+}  // namespace
+
+std::vector<bool> ranks_sharing(comm::Communicator& comm, const fs::path& dir) {
+  const std::string name = comm::on_root(comm, [&] {
+    // The name must be new: an old file on a private disk would be taken for rank 0's.
+    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+    const std::string probe = fmt::format("{}probe-{:x}", io::kTempPrefix, now);
+    io::write_file(io::posix_storage(), dir / probe, "");
+    return probe;
+  });
+  bool sees = fs::exists(dir / name);
+  // Network file systems may show a new name a moment late.
+  for (int attempt = 0; attempt < 5 && !sees && fs::exists(dir); ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 << attempt));
+    std::error_code ignored;
+    static_cast<void>(fs::directory_iterator(dir, ignored));
+    sees = fs::exists(dir / name);
+  }
+  const auto all = comm::all_gather_value<std::int32_t>(comm, sees ? 1 : 0);
+  std::error_code ignored;
+  if (comm.rank() == 0) fs::remove(dir / name, ignored);
+  return {all.begin(), all.end()};
+}
+
+CheckpointWriter::CheckpointWriter(comm::Communicator& comm, io::Storage& storage, SaveOptions options)
+    : comm_(comm.host()),
+      storage_(storage),
+      options_(std::move(options)),
+      target_(options_.output_dir / directory_name(options_.step)) {
+  QFT_ASSERT(options_.step >= 0, "step {}", options_.step);
+  comm::agreed(comm_, [&] {
+    if (comm_.rank() != 0) return;
+    storage_.create_directory(options_.output_dir);
+    remove_stale(storage_, options_.output_dir);
+    commit_ = std::make_unique<io::CommitDir>(storage_, target_);
+    dir_ = commit_->temp();
+  });
+  find_shared();
+}
+
+CheckpointWriter::~CheckpointWriter() = default;
+
+// Where this rank writes: rank 0's temporary directory, or one of its own that is sent there at commit.
+void CheckpointWriter::find_shared() {
+  const fs::path temp = io::CommitDir::temp_path(target_);
+  const std::vector<bool> sees = ranks_sharing(comm_, temp);
+  comm::agreed(comm_, [&] {
+    if (sees[static_cast<std::size_t>(comm_.rank())]) {
+      dir_ = temp;
+      return;
+    }
+    storage_.create_directory(options_.output_dir);
+    staging_ = std::make_unique<io::CommitDir>(
+        storage_, fs::path(target_.string() + "-" + std::to_string(comm_.rank())));
+    dir_ = staging_->temp();
+  });
+}
+
+void CheckpointWriter::guarded(const std::function<void()>& body) {
+  if (!error_.empty()) return;
+  try {
+    body();
+  } catch (const std::exception& e) {
+    error_ = *e.what() != '\0' ? e.what() : "unknown error";
+  }
+}
+
+void CheckpointWriter::write_slices(std::span<const SourceSlice> slices, const std::string& stem) {
+  if (slices.empty()) return;
+  guarded([&] {
+    const std::string name = fmt::format("{}-{:05}-of-{:05}.safetensors", stem, comm_.rank(), comm_.size());
+    std::vector<io::TensorSpec> specs;
+    for (const SourceSlice& slice : slices) {
+      TensorRecord tensor{slice.name, slice.dtype, slice.shape, {}};
+      const std::uint64_t total = tensor.elements();
+      require(slice.begin <= slice.end && slice.end <= total,
+              "tensor '{}' has {} elements, slice [{}, {}) given", slice.name, total, slice.begin, slice.end);
+      const bool whole = slice.begin == 0 && slice.end == total;
+      io::TensorSpec spec{slice.name, slice.dtype, slice.shape};
+      if (!whole) {
+        spec.name = fmt::format("{}[{}:{}]", slice.name, slice.begin, slice.end);
+        spec.shape = {static_cast<std::int64_t>(slice.end - slice.begin)};
+      }
+      tensor.ranges.push_back({slice.begin, slice.end, name, spec.name});
+      tensors_.push_back(std::move(tensor));
+      specs.push_back(std::move(spec));
+    }
+    io::SafetensorsWriter writer(storage_, dir_ / name, std::move(specs), {{"format", kShardFormat}});
+    for (const SourceSlice& slice : slices) writer.append(slice.data, slice.bytes());
+    writer.finish();
+    files_.push_back({name, writer.file_bytes(), writer.checksum()});
+  });
+}
+
+void CheckpointWriter::add_file(const std::string& name,
+                                const std::function<void(io::Storage&, const fs::path&)>& write) {
+  guarded([&] {
+    write(storage_, dir_ / name);
+    files_.push_back(record_of(dir_ / name));
+  });
+}
+
+void CheckpointWriter::add_files(
+    const std::function<std::vector<FileRecord>(io::Storage&, const fs::path&)>& write) {
+  guarded([&] {
+    for (FileRecord& record : write(storage_, dir_)) files_.push_back(std::move(record));
+  });
+}
+
+// Files that lie on disks which rank 0 does not see travel to it. A failure on either side does not stop the
+// exchange, which both count in bytes; it is reported when it is over.
+void CheckpointWriter::collect_staged(const std::vector<nlohmann::json>& parts) {
+  std::vector<char> buffer;
+  for (int rank = 1; rank < comm_.size(); ++rank) {
+    if (!parts[static_cast<std::size_t>(rank)].at("staged").get<bool>()) continue;
+    if (comm_.rank() != 0 && comm_.rank() != rank) continue;
+    for (const FileRecord& record : files_from_json(parts[static_cast<std::size_t>(rank)].at("files"))) {
+      std::unique_ptr<io::WritableFile> out;
+      std::optional<io::File> in;
+      guarded([&] {
+        if (comm_.rank() == 0)
+          out = storage_.create(dir_ / record.name);
+        else
+          in = io::File::open_read(dir_ / record.name);
+      });
+      for (std::uint64_t done = 0; done < record.bytes;) {
+        const std::uint64_t bytes = std::min(kMessageBytes, record.bytes - done);
+        buffer.resize(bytes);
+        if (comm_.rank() == 0) {
+          comm_.recv(buffer.data(), bytes, DType::u8, rank);
+          guarded([&] { out->append(buffer.data(), bytes); });
+        } else {
+          guarded([&] { in->pread(done, buffer.data(), bytes); });
+          comm_.send(buffer.data(), bytes, DType::u8, 0);
+        }
+        done += bytes;
+      }
+      if (comm_.rank() == 0) guarded([&] { out->sync(), out->close(); });
+    }
+  }
+  comm::all_agree(comm_, error_);
+}
+
+Manifest CheckpointWriter::assemble(const std::vector<nlohmann::json>& parts,
+                                    const nlohmann::json& state) const {
+  Manifest manifest;
+  manifest.step = options_.step;
+  manifest.world_size = comm_.size();
+  manifest.qft_version = version();
+  manifest.state = state;
+  std::map<std::string, TensorRecord> tensors;
+  for (const nlohmann::json& part : parts) {
+    for (FileRecord& f : files_from_json(part.at("files"))) manifest.files.push_back(std::move(f));
+    for (TensorRecord& t : tensors_from_json(part.at("tensors"))) {
+      const auto [it, fresh] = tensors.try_emplace(t.name, t);
+      if (fresh) continue;
+      require(it->second.dtype == t.dtype && it->second.shape == t.shape,
+              "ranks disagree about tensor '{}': {} [{}] and {} [{}]", t.name,
+              safetensors_name(it->second.dtype), fmt::join(it->second.shape, ", "),
+              safetensors_name(t.dtype), fmt::join(t.shape, ", "));
+      it->second.ranges.insert(it->second.ranges.end(), t.ranges.begin(), t.ranges.end());
+    }
+  }
+  for (auto& [name, tensor] : tensors) {
+    std::sort(tensor.ranges.begin(), tensor.ranges.end(), [](const RangeRecord& a, const RangeRecord& b) {
+      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    });
+    manifest.tensors.push_back(std::move(tensor));
+  }
+  std::sort(manifest.files.begin(), manifest.files.end(),
+            [](const FileRecord& a, const FileRecord& b) { return a.name < b.name; });
+  manifest.check();
+  for (const FileRecord& f : manifest.files) {
+    const fs::path path = dir_ / f.name;
+    require(fs::exists(path) && fs::file_size(path) == f.bytes,
+            "rank 0 does not find the {} bytes of '{}' that were written", f.bytes, path.string());
+  }
+  return manifest;
+}
+
+fs::path CheckpointWriter::commit(const nlohmann::json& state) {
+  comm::all_agree(comm_, error_.empty()
+                             ? ""
+                             : fmt::format("checkpoint '{}' is not written: {}", target_.string(), error_));
+  const nlohmann::json mine = {
+      {"files", to_json(files_)}, {"tensors", to_json(tensors_)}, {"staged", staging_ != nullptr}};
+  std::vector<nlohmann::json> parts;
+  for (const std::string& text : comm::all_gather_strings(comm_, mine.dump()))
+    parts.push_back(nlohmann::json::parse(text));
+  collect_staged(parts);
+  comm::agreed(comm_, [&] {
+    if (comm_.rank() != 0) return;
+    io::write_file(storage_, dir_ / kManifestFile, assemble(parts, state).to_text());
+    commit_->commit();
+    if (options_.save_total_limit.value_or(0) > 0)
+      prune_checkpoints(storage_, options_.output_dir, *options_.save_total_limit, target_,
+                        options_.best_checkpoint);
+  });
+  staging_.reset();
+  return target_;
+}
+
+}  // namespace qft::checkpoint

@@ -1,0 +1,30 @@
+// One call of an operation as the front sees it: for checks, counters, traces and error texts.
+#pragma once
+
+#include "qft/comm/communicator.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace qft::comm {
+
+struct Communicator::Call {
+  OpKind kind;
+  DType dtype = DType::u8;
+  std::size_t count = 0;  ///< elements of the whole buffer
+  ReduceOp op = ReduceOp::sum;
+  int peer = -1;             ///< root, or the other rank of a message
+  std::size_t received = 0;  ///< bytes, as Counters counts them
+  std::span<const std::size_t> counts = {};
+};
+
+/// "all_reduce(sum, F32, 1024)"
+std::string describe(OpKind kind, DType dtype, std::size_t count, ReduceOp op, int peer);
+
+/// Notes the operation as the process's last.
+void note_collective(const std::string& communicator, OpKind kind, DType dtype, std::size_t count,
+                     ReduceOp op, int peer);
+
+}  // namespace qft::comm

@@ -1,0 +1,216 @@
+#include "qft/comm/communicator.h"
+
+#include "qft/core/error.h"
+
+#include <cstdlib>
+#include <numeric>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "call.h"
+
+namespace qft::comm {
+
+namespace {
+
+bool checked_by_default() {
+  const char* value = std::getenv("QFT_CHECK_COLLECTIVES");
+  if (value != nullptr) return std::string_view(value) != "0" && std::string_view(value) != "";
+#ifdef NDEBUG
+  return false;
+#else
+  return true;
+#endif
+}
+
+std::size_t sum(std::span<const std::size_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
+void require_buffer(const void* data, std::size_t count, std::string_view what, OpKind kind) {
+  QFT_ASSERT(data != nullptr || count == 0, "{}: null {} buffer for {} elements", name_of(kind), what, count);
+}
+
+void require_reduction(DType dtype, ReduceOp op, OpKind kind) {
+  QFT_ASSERT(dtype != DType::boolean || op == ReduceOp::max || op == ReduceOp::min,
+             "{} of BOOL takes max (or) and min (and), not {}", name_of(kind), name_of(op));
+}
+
+}  // namespace
+
+Communicator::Communicator(std::string name, int rank, int size)
+    : name_(std::move(name)), rank_(rank), size_(size), checked_(checked_by_default()) {}
+
+void Communicator::begin(const Call& call) {
+  const auto index = static_cast<std::size_t>(call.kind);
+  ++counters_.calls[index];
+  counters_.bytes[index] += call.received;
+  note_collective(name_, call.kind, call.dtype, call.count, call.op, call.peer);
+  const bool collective = call.kind != OpKind::send && call.kind != OpKind::recv;
+  if (collective) ++sequence_;
+  if (checked_ && collective && size_ > 1) compare_over_ranks(call);
+}
+
+void Communicator::barrier() {
+  begin({.kind = OpKind::barrier});
+  do_barrier();
+}
+
+Work Communicator::broadcast(void* data, std::size_t count, DType dtype, int root, Mode mode) {
+  require_buffer(data, count, "data", OpKind::broadcast);
+  QFT_ASSERT(root >= 0 && root < size_, "broadcast: root {} is not a rank of '{}' (size {})", root, name_,
+             size_);
+  begin({.kind = OpKind::broadcast,
+         .dtype = dtype,
+         .count = count,
+         .peer = root,
+         .received = root == rank_ ? 0 : count * size_of(dtype)});
+  return do_broadcast(data, count, dtype, root, mode);
+}
+void Communicator::broadcast(void* data, std::size_t count, DType dtype, int root) {
+  broadcast(data, count, dtype, root, Mode::blocking).wait();
+}
+Work Communicator::start_broadcast(void* data, std::size_t count, DType dtype, int root) {
+  return broadcast(data, count, dtype, root, Mode::started);
+}
+
+Work Communicator::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, Mode mode) {
+  require_buffer(data, count, "data", OpKind::all_reduce);
+  require_reduction(dtype, op, OpKind::all_reduce);
+  const auto ranks = static_cast<std::size_t>(size_);
+  begin({.kind = OpKind::all_reduce,
+         .dtype = dtype,
+         .count = count,
+         .op = op,
+         .received = 2 * count * size_of(dtype) * (ranks - 1) / ranks});
+  return do_all_reduce(data, count, dtype, op, mode);
+}
+void Communicator::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
+  all_reduce(data, count, dtype, op, Mode::blocking).wait();
+}
+Work Communicator::start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
+  return all_reduce(data, count, dtype, op, Mode::started);
+}
+
+void Communicator::reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) {
+  start_reduce_scatter(send, recv, count, dtype, op).wait();
+}
+Work Communicator::start_reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype,
+                                        ReduceOp op) {
+  const std::vector<std::size_t> counts(static_cast<std::size_t>(size_), count);
+  return start_reduce_scatter_v(send, recv, counts, dtype, op);
+}
+void Communicator::reduce_scatter_v(const void* send, void* recv, Counts counts, DType dtype, ReduceOp op) {
+  start_reduce_scatter_v(send, recv, counts, dtype, op).wait();
+}
+Work Communicator::start_reduce_scatter_v(const void* send, void* recv, Counts counts, DType dtype,
+                                          ReduceOp op) {
+  QFT_ASSERT(counts.size() == static_cast<std::size_t>(size_), "reduce_scatter: {} counts for {} ranks",
+             counts.size(), size_);
+  const auto total = sum(counts);
+  const auto own = counts[static_cast<std::size_t>(rank_)];
+  require_buffer(send, total, "send", OpKind::reduce_scatter);
+  require_buffer(recv, own, "receive", OpKind::reduce_scatter);
+  require_reduction(dtype, op, OpKind::reduce_scatter);
+  begin({.kind = OpKind::reduce_scatter,
+         .dtype = dtype,
+         .count = total,
+         .op = op,
+         .received = (total - own) * size_of(dtype),
+         .counts = counts});
+  return do_reduce_scatter(send, recv, counts, dtype, op);
+}
+
+Work Communicator::all_gather(const void* send, void* recv, Counts counts, DType dtype, Mode mode) {
+  QFT_ASSERT(counts.size() == static_cast<std::size_t>(size_), "all_gather: {} counts for {} ranks",
+             counts.size(), size_);
+  const auto total = sum(counts);
+  const auto own = counts[static_cast<std::size_t>(rank_)];
+  require_buffer(send, own, "send", OpKind::all_gather);
+  require_buffer(recv, total, "receive", OpKind::all_gather);
+  begin({.kind = OpKind::all_gather,
+         .dtype = dtype,
+         .count = total,
+         .received = (total - own) * size_of(dtype),
+         .counts = counts});
+  return do_all_gather(send, recv, counts, dtype, mode);
+}
+void Communicator::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
+  const std::vector<std::size_t> counts(static_cast<std::size_t>(size_), count);
+  all_gather(send, recv, counts, dtype, Mode::blocking).wait();
+}
+Work Communicator::start_all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
+  const std::vector<std::size_t> counts(static_cast<std::size_t>(size_), count);
+  return all_gather(send, recv, counts, dtype, Mode::started);
+}
+void Communicator::all_gather_v(const void* send, void* recv, Counts counts, DType dtype) {
+  all_gather(send, recv, counts, dtype, Mode::blocking).wait();
+}
+Work Communicator::start_all_gather_v(const void* send, void* recv, Counts counts, DType dtype) {
+  return all_gather(send, recv, counts, dtype, Mode::started);
+}
+
+void Communicator::all_to_all(const void* send, void* recv, std::size_t count, DType dtype) {
+  const std::vector<std::size_t> counts(static_cast<std::size_t>(size_), count);
+  all_to_all_v(send, counts, recv, counts, dtype);
+}
+void Communicator::all_to_all_v(const void* send, Counts send_counts, void* recv, Counts recv_counts,
+                                DType dtype) {
+  start_all_to_all_v(send, send_counts, recv, recv_counts, dtype).wait();
+}
+Work Communicator::start_all_to_all_v(const void* send, Counts send_counts, void* recv, Counts recv_counts,
+                                      DType dtype) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  QFT_ASSERT(send_counts.size() == ranks && recv_counts.size() == ranks,
+             "all_to_all: {} send and {} receive counts for {} ranks", send_counts.size(), recv_counts.size(),
+             size_);
+  const auto total = sum(recv_counts);
+  const auto own = static_cast<std::size_t>(rank_);
+  QFT_ASSERT(send_counts[own] == recv_counts[own], "all_to_all: {} elements to and {} from this rank itself",
+             send_counts[own], recv_counts[own]);
+  require_buffer(send, sum(send_counts), "send", OpKind::all_to_all);
+  require_buffer(recv, total, "receive", OpKind::all_to_all);
+  begin({.kind = OpKind::all_to_all,
+         .dtype = dtype,
+         .count = total,
+         .received = (total - recv_counts[own]) * size_of(dtype)});
+  if (checked_ && size_ > 1) compare_slices(send_counts, recv_counts);
+  return do_all_to_all(send, send_counts, recv, recv_counts, dtype);
+}
+
+void Communicator::send(const void* data, std::size_t count, DType dtype, int peer, int tag) {
+  start_send(data, count, dtype, peer, tag).wait();
+}
+Work Communicator::start_send(const void* data, std::size_t count, DType dtype, int peer, int tag) {
+  require_buffer(data, count, "send", OpKind::send);
+  QFT_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "send: {} is not another rank of '{}' (size {})",
+             peer, name_, size_);
+  QFT_ASSERT(tag >= 0 && tag <= 32767, "send: tag {} is not in 0..32767", tag);
+  begin({.kind = OpKind::send, .dtype = dtype, .count = count, .peer = peer});
+  return do_send(data, count, dtype, peer, tag);
+}
+void Communicator::recv(void* data, std::size_t count, DType dtype, int peer, int tag) {
+  start_recv(data, count, dtype, peer, tag).wait();
+}
+Work Communicator::start_recv(void* data, std::size_t count, DType dtype, int peer, int tag) {
+  require_buffer(data, count, "receive", OpKind::recv);
+  QFT_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "recv: {} is not another rank of '{}' (size {})",
+             peer, name_, size_);
+  QFT_ASSERT(tag >= 0 && tag <= 32767, "recv: tag {} is not in 0..32767", tag);
+  begin({.kind = OpKind::recv,
+         .dtype = dtype,
+         .count = count,
+         .peer = peer,
+         .received = count * size_of(dtype)});
+  return do_recv(data, count, dtype, peer, tag);
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key, std::string name) {
+  QFT_ASSERT(color >= 0, "split of '{}': colour {} is negative", name_, color);
+  auto part = do_split(color, key, std::move(name));
+  part->set_checked(checked_);
+  return part;
+}
+
+}  // namespace qft::comm

@@ -1,0 +1,113 @@
+#include "qft/comm/mesh.h"
+
+#include "qft/core/error.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace qft::comm {
+
+namespace {
+
+constexpr std::array<std::string_view, kAxes> kAxisNames = {"replicate", "pipeline", "shard", "context",
+                                                            "tensor"};
+
+std::array<int*, kAxes> fields(Degrees& d) {
+  return {&d.replicate, &d.pipeline, &d.shard, &d.context, &d.tensor};
+}
+std::array<int, kAxes> values(Degrees d) {
+  return {d.replicate, d.pipeline, d.shard, d.context, d.tensor};
+}
+
+std::string product(const std::array<int, kAxes>& degrees) {
+  std::string text;
+  for (std::size_t a = 0; a < kAxes; ++a) {
+    if (degrees[a] == 1) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", kAxisNames[a],
+                        degrees[a] == 0 ? std::string("?") : std::to_string(degrees[a]));
+  }
+  return text.empty() ? "replicate 1" : text;
+}
+
+}  // namespace
+
+std::string_view name_of(Axis axis) {
+  return kAxisNames[static_cast<std::size_t>(axis)];
+}
+
+Degrees resolve(Degrees degrees, int world_size) {
+  const auto asked = values(degrees);
+  int* open = nullptr;
+  std::string_view open_name;
+  long known = 1;
+  const auto slots = fields(degrees);
+  for (std::size_t a = 0; a < kAxes; ++a) {
+    const int degree = *slots[a];
+    if (degree < 0)
+      fail_config("parallel degree of {} is {}: it must be 1 or more, or 0 for what remains", kAxisNames[a],
+                  degree);
+    if (degree > 0) {
+      known *= degree;
+      continue;
+    }
+    if (open != nullptr)
+      fail_config("parallel degrees {} and {} are both 0: only one can take what remains", open_name,
+                  kAxisNames[a]);
+    open = slots[a];
+    open_name = kAxisNames[a];
+  }
+  if (open != nullptr && world_size % known == 0) {
+    *open = static_cast<int>(world_size / known);
+    return degrees;
+  }
+  if (open != nullptr) {
+    fail_config("{} ranks do not divide by {} ({}): start a multiple of {} ranks or change the degrees",
+                world_size, known, product(asked), known);
+  }
+  if (known != world_size) {
+    fail_config("parallel degrees {} need {} ranks, but {} run: start {} ranks or change the degrees",
+                product(asked), known, world_size, known);
+  }
+  return degrees;
+}
+
+Mesh::Mesh(Communicator& world, Degrees degrees) : world_(world), degrees_(resolve(degrees, world.size())) {
+  const auto extent = values(degrees_);
+  int rest = world.rank();
+  for (std::size_t a = kAxes; a-- > 0;) {
+    coordinates_[a] = rest % extent[a];
+    rest /= extent[a];
+  }
+  // Ranks share a group along some axes if they agree in all others: those coordinates, mixed, are the
+  // colour.
+  const auto group_along = [&](auto&& in_group, std::string name) {
+    int color = 0;
+    for (std::size_t a = 0; a < kAxes; ++a) {
+      if (!in_group(static_cast<Axis>(a))) color = color * extent[a] + coordinates_[a];
+    }
+    return world_.split(color, world_.rank(), std::move(name));
+  };
+  for (std::size_t a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    groups_[a] = group_along([axis](Axis b) { return b == axis; }, std::string(name_of(axis)));
+  }
+  data_ = group_along([](Axis b) { return b == Axis::replicate || b == Axis::shard; }, "data");
+}
+
+Communicator& Mesh::group(Axis axis) const {
+  return *groups_[static_cast<std::size_t>(axis)];
+}
+int Mesh::degree(Axis axis) const {
+  return values(degrees_)[static_cast<std::size_t>(axis)];
+}
+int Mesh::coordinate(Axis axis) const {
+  return coordinates_[static_cast<std::size_t>(axis)];
+}
+
+std::string Mesh::describe() const {
+  return fmt::format("{} {} = {}", world_.size(), world_.size() == 1 ? "rank" : "ranks",
+                     product(values(degrees_)));
+}
+
+}  // namespace qft::comm

@@ -1,0 +1,160 @@
+#include "mpi_support.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <sched.h>
+#include <string>
+#include <thread>
+
+namespace qft::comm {
+
+namespace {
+
+constexpr std::chrono::seconds kLastWait{3};
+std::atomic<bool> abandoned{false};
+
+}  // namespace
+
+bool operations_abandoned() {
+  return abandoned;
+}
+
+void mpi_check(int code, std::string_view what) {
+  if (code == MPI_SUCCESS) [[likely]]
+    return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  fail("MPI: {} failed: {}", what, std::string_view(text, static_cast<std::size_t>(length)));
+}
+
+MPI_Datatype mpi_type(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return MPI_DOUBLE;
+    case DType::f32:
+      return MPI_FLOAT;
+    case DType::f16:
+    case DType::bf16:
+    case DType::i16:
+      return MPI_INT16_T;
+    case DType::i64:
+      return MPI_INT64_T;
+    case DType::i32:
+      return MPI_INT32_T;
+    case DType::i8:
+      return MPI_INT8_T;
+    case DType::u8:
+    case DType::boolean:
+      return MPI_UINT8_T;
+  }
+  fail("no MPI type for dtype {}", static_cast<int>(dtype));
+}
+
+MPI_Op mpi_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return MPI_SUM;
+    case ReduceOp::prod:
+      return MPI_PROD;
+    case ReduceOp::max:
+      return MPI_MAX;
+    case ReduceOp::min:
+      return MPI_MIN;
+  }
+  fail("no MPI operation for reduction {}", static_cast<int>(op));
+}
+
+void post_send(const void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm,
+               std::vector<MPI_Request>& requests) {
+  for (std::size_t done = 0; done < bytes; done += kMaxMessageBytes) {
+    const auto piece = static_cast<int>(std::min(kMaxMessageBytes, bytes - done));
+    requests.push_back(MPI_REQUEST_NULL);
+    mpi_check(
+        MPI_Isend(static_cast<const char*>(data) + done, piece, MPI_BYTE, peer, tag, comm, &requests.back()),
+        "MPI_Isend");
+  }
+}
+
+void post_recv(void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm,
+               std::vector<MPI_Request>& requests) {
+  for (std::size_t done = 0; done < bytes; done += kMaxMessageBytes) {
+    const auto piece = static_cast<int>(std::min(kMaxMessageBytes, bytes - done));
+    requests.push_back(MPI_REQUEST_NULL);
+    mpi_check(MPI_Irecv(static_cast<char*>(data) + done, piece, MPI_BYTE, peer, tag, comm, &requests.back()),
+              "MPI_Irecv");
+  }
+}
+
+bool test_all(std::vector<MPI_Request>& requests, std::string_view what) {
+  if (requests.empty()) return true;
+  int done = 0;
+  mpi_check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+            what);
+  if (done == 0) return false;
+  requests.clear();
+  return true;
+}
+
+bool MpiWork::step() {
+  if (!done_) {
+    try {
+      done_ = advance();
+    } catch (...) {
+      failure_ = std::current_exception();
+      done_ = true;
+    }
+  }
+  return done_;
+}
+
+bool MpiWork::test() {
+  const std::lock_guard lock(mutex_);
+  if (!step()) return false;
+  if (failure_) std::rethrow_exception(failure_);
+  return true;
+}
+
+void MpiWork::wait() {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  // Short waits spin, for latency; long ones sleep between looks and leave the core to whoever computes.
+  while (!test()) {
+    if (Clock::now() - start < std::chrono::milliseconds(1)) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+}
+
+void MpiWork::abandon() noexcept {
+  // One deadline for all operations that the unwinding stack holds.
+  static const auto deadline = std::chrono::steady_clock::now() + kLastWait;
+  while (!operations_abandoned()) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (step()) return;
+    }
+    if (std::chrono::steady_clock::now() > deadline) abandoned = true;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  const std::lock_guard lock(mutex_);
+  done_ = true;
+}
+
+bool MpiWork::progress() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() && step();
+}
+
+bool RequestWork::advance() {
+  if (!test_all(requests_, what_)) return false;
+  if (finish_) finish_();
+  return true;
+}
+
+}  // namespace qft::comm

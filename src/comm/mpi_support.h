@@ -1,0 +1,75 @@
+// MPI behind C++: errors as exceptions, types, and operations that a progress thread drives.
+#pragma once
+
+#include "qft/comm/communicator.h"
+#include "qft/comm/work.h"
+
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include <mpi.h>
+
+namespace qft::comm {
+
+/// Throws Error with MPI's own text unless `code` is MPI_SUCCESS.
+void mpi_check(int code, std::string_view what);
+
+/// The MPI type of one element. f16 and bf16 have none that MPI can reduce: they travel as 16-bit integers.
+MPI_Datatype mpi_type(DType dtype);
+MPI_Op mpi_op(ReduceOp op);
+
+/// Bytes of one message at most: MPI 3 counts in int, and pieces let neighbours overlap.
+inline constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 28;
+
+/// Posts a message of any length in pieces; appends the requests.
+void post_send(const void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm,
+               std::vector<MPI_Request>& requests);
+void post_recv(void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm,
+               std::vector<MPI_Request>& requests);
+
+/// True once all requests are complete; then they are gone.
+bool test_all(std::vector<MPI_Request>& requests, std::string_view what);
+
+/// True once an operation was given up while it may still touch buffers that are gone: from then on this
+/// process must not let MPI make progress, only end the job.
+bool operations_abandoned();
+
+/// An operation that advances in steps, from whichever thread looks at it next.
+class MpiWork : public WorkState {
+ public:
+  bool test() final;
+  void wait() final;
+  void abandon() noexcept final;
+  /// For the progress thread: advances unless another thread is at it; true once complete or failed.
+  bool progress() noexcept;
+
+ protected:
+  /// One step without blocking; true once complete. Called under the lock, never again after true or a throw.
+  virtual bool advance() = 0;
+
+ private:
+  bool step();
+  std::mutex mutex_;
+  bool done_ = false;
+  std::exception_ptr failure_;
+};
+
+/// Waits for requests, then runs `finish` once.
+class RequestWork final : public MpiWork {
+ public:
+  RequestWork(std::vector<MPI_Request> requests, std::string_view what, std::function<void()> finish = {})
+      : requests_(std::move(requests)), what_(what), finish_(std::move(finish)) {}
+
+ private:
+  bool advance() override;
+  std::vector<MPI_Request> requests_;
+  std::string_view what_;
+  std::function<void()> finish_;
+};
+
+}  // namespace qft::comm

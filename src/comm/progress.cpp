@@ -1,0 +1,73 @@
+#include "progress.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <sys/prctl.h>
+
+namespace qft::comm {
+
+namespace {
+
+// Between two looks at what is under way: short against a transfer of a megabyte, long against the look
+// itself.
+constexpr std::chrono::microseconds kInterval{50};
+
+std::unique_ptr<ProgressThread>& instance() {
+  static std::unique_ptr<ProgressThread> thread;
+  return thread;
+}
+
+}  // namespace
+
+ProgressThread::ProgressThread() : thread_([this] { run(); }) {}
+
+ProgressThread::~ProgressThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void ProgressThread::add(std::shared_ptr<MpiWork> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    incoming_.push_back(std::move(work));
+  }
+  wake_.notify_one();
+}
+
+void ProgressThread::run() {
+  prctl(PR_SET_NAME, "qft-progress");
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; the default of 50 us would double the interval
+  std::vector<std::shared_ptr<MpiWork>> active;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      if (active.empty()) wake_.wait(lock, [this] { return stop_ || !incoming_.empty(); });
+      if (stop_) return;
+      std::move(incoming_.begin(), incoming_.end(), std::back_inserter(active));
+      incoming_.clear();
+    }
+    if (operations_abandoned()) return;
+    std::erase_if(active, [](const std::shared_ptr<MpiWork>& work) { return work->progress(); });
+    if (!active.empty()) std::this_thread::sleep_for(kInterval);
+  }
+}
+
+void start_progress_thread() {
+  instance() = std::make_unique<ProgressThread>();
+}
+void stop_progress_thread() {
+  instance().reset();
+}
+
+Work launch(std::shared_ptr<MpiWork> state) {
+  if (state->test()) return {};
+  if (auto& thread = instance()) thread->add(state);
+  return Work(std::move(state));
+}
+
+}  // namespace qft::comm

@@ -1,0 +1,154 @@
+#include "qft/comm/session.h"
+
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/device/threads.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <vector>
+
+#include "communicator_mpi.h"
+#include "mpi_support.h"
+#include "progress.h"
+#include <fmt/format.h>
+#include <mpi.h>
+
+namespace qft::comm {
+
+namespace {
+
+Session* the_session = nullptr;
+
+int number_from_environment(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+// srun without PMIx starts n processes that each think they are alone: they would all write the same output.
+void require_one_job(int world_size) {
+  const bool under_mpirun =
+      std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr;
+  const int tasks = number_from_environment("SLURM_STEP_NUM_TASKS");
+  if (world_size > 1 || under_mpirun || tasks <= 1) return;
+  fail(
+      "srun started {} tasks, but MPI sees a job of one rank in each: use 'srun --mpi=pmix' (srun --mpi=list "
+      "shows "
+      "what this SLURM offers) or start with mpirun",
+      tasks);
+}
+
+// One rank without a launcher needs neither the daemon that Open MPI forks for it nor a search for networks:
+// 0.3 s less. The user's own settings win; other MPIs ignore these.
+void start_alone_quickly() {
+  for (const char* launched :
+       {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE"}) {
+    if (std::getenv(launched) != nullptr) return;
+  }
+  setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+  setenv("OMPI_MCA_pml", "ob1", 0);
+  setenv("OMPI_MCA_btl", "self", 0);
+}
+
+}  // namespace
+
+Session::Session(int& argc, char**& argv) {
+  QFT_ASSERT(the_session == nullptr, "a second Session in one process");
+  start_alone_quickly();
+  int provided = MPI_THREAD_SINGLE;
+  mpi_check(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  try {
+    world_ = make_mpi_communicator(MPI_COMM_WORLD, "world");
+    rank_ = world_->rank();
+    size_ = world_->size();
+    log::init({.rank = rank_, .world_size = size_});
+    require_one_job(size_);
+    find_neighbours();
+  } catch (...) {
+    world_.reset();
+    node_group_.reset();
+    MPI_Finalize();
+    throw;
+  }
+  if (provided == MPI_THREAD_MULTIPLE) {
+    if (size_ > 1) start_progress_thread();
+  } else if (rank_ == 0) {
+    log::warn("this MPI grants thread level {} of {} (MULTIPLE): transfers will not overlap with computation",
+              provided, static_cast<int>(MPI_THREAD_MULTIPLE));
+  }
+  the_session = this;
+}
+
+void Session::find_neighbours() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  hostname_ = name.data();
+
+  MPI_Comm node = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  node_group_ = make_mpi_communicator(node, "node");
+  MPI_Comm_free(&node);
+  local_rank_ = node_group_->rank();
+  local_size_ = node_group_->size();
+
+  auto leaders = all_gather_value(*world_, broadcast_value(*node_group_, rank_));
+  const int own = leaders[static_cast<std::size_t>(rank_)];
+  std::sort(leaders.begin(), leaders.end());
+  leaders.erase(std::unique(leaders.begin(), leaders.end()), leaders.end());
+  node_count_ = static_cast<int>(leaders.size());
+  node_ = static_cast<int>(std::lower_bound(leaders.begin(), leaders.end(), own) - leaders.begin());
+
+  // A mask as a text of '0' and '1', one per CPU.
+  const auto mask_of = [](const std::vector<int>& cpus) {
+    std::string mask(cpus.empty() ? 0 : static_cast<std::size_t>(cpus.back()) + 1, '0');
+    for (const int cpu : cpus) mask[static_cast<std::size_t>(cpu)] = '1';
+    return mask;
+  };
+  const auto mine = mask_of(device::cpu_share().cpus);
+  core_sharers_ = 0;
+  for (const auto& other : all_gather_strings(*node_group_, mine)) {
+    bool shared = false;
+    for (std::size_t i = 0; i < std::min(mine.size(), other.size()); ++i)
+      shared |= mine[i] == '1' && other[i] == '1';
+    if (shared) ++core_sharers_;
+  }
+  core_sharers_ = std::max(core_sharers_, 1);
+}
+
+Session::~Session() {
+  the_session = nullptr;
+  stop_progress_thread();
+  node_group_.reset();
+  world_.reset();
+  MPI_Finalize();
+}
+
+Session& Session::current() {
+  QFT_ASSERT(the_session != nullptr, "no Session is open: main() goes through run_main()");
+  return *the_session;
+}
+
+bool Session::exists() {
+  return the_session != nullptr;
+}
+
+std::string Session::library_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string_view all(text.data(), static_cast<std::size_t>(length));
+  return std::string(all.substr(0, all.find_first_of(",\n")));
+}
+
+std::string format_ranks(std::span<const int> ranks) {
+  return device::format_cpu_list({ranks.begin(), ranks.end()});
+}
+
+}  // namespace qft::comm

@@ -1,0 +1,93 @@
+#include "qft/comm/communicator.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <mutex>
+
+#include "call.h"
+#include <fmt/format.h>
+
+namespace qft::comm {
+
+namespace {
+
+// Kept unformatted: an operation is noted often and read only by a watchdog.
+struct Note {
+  std::uint64_t sequence = 0;
+  std::array<char, 48> communicator{};
+  OpKind kind{};
+  DType dtype{};
+  std::size_t count = 0;
+  ReduceOp op{};
+  int peer = -1;
+};
+
+std::mutex note_mutex;
+Note last_note;
+
+constexpr std::array<std::string_view, kOpKinds> kKindNames = {
+    "barrier", "broadcast", "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "send", "recv"};
+constexpr std::array<std::string_view, 4> kReduceNames = {"sum", "prod", "max", "min"};
+
+}  // namespace
+
+std::string_view name_of(OpKind kind) {
+  return kKindNames[static_cast<std::size_t>(kind)];
+}
+std::string_view name_of(ReduceOp op) {
+  return kReduceNames[static_cast<std::size_t>(op)];
+}
+
+std::string describe(OpKind kind, DType dtype, std::size_t count, ReduceOp op, int peer) {
+  const auto type = safetensors_name(dtype);
+  switch (kind) {
+    case OpKind::barrier:
+      return "barrier()";
+    case OpKind::all_reduce:
+    case OpKind::reduce_scatter:
+      return fmt::format("{}({}, {}, {})", name_of(kind), name_of(op), type, count);
+    case OpKind::broadcast:
+      return fmt::format("broadcast({}, {}, root {})", type, count, peer);
+    case OpKind::send:
+      return fmt::format("send({}, {}, to {})", type, count, peer);
+    case OpKind::recv:
+      return fmt::format("recv({}, {}, from {})", type, count, peer);
+    default:
+      return fmt::format("{}({}, {})", name_of(kind), type, count);
+  }
+}
+
+void note_collective(const std::string& communicator, OpKind kind, DType dtype, std::size_t count,
+                     ReduceOp op, int peer) {
+  const std::lock_guard lock(note_mutex);
+  ++last_note.sequence;
+  const auto length = std::min(communicator.size(), last_note.communicator.size() - 1);
+  std::memcpy(last_note.communicator.data(), communicator.data(), length);
+  last_note.communicator[length] = '\0';
+  last_note.kind = kind;
+  last_note.dtype = dtype;
+  last_note.count = count;
+  last_note.op = op;
+  last_note.peer = peer;
+}
+
+LastCollective last_collective() {
+  Note note;
+  {
+    const std::lock_guard lock(note_mutex);
+    note = last_note;
+  }
+  if (note.sequence == 0) return {0, "none yet"};
+  return {note.sequence,
+          fmt::format("{} on '{}'", describe(note.kind, note.dtype, note.count, note.op, note.peer),
+                      note.communicator.data())};
+}
+
+std::uint64_t Counters::total_bytes() const {
+  std::uint64_t total = 0;
+  for (const auto value : bytes) total += value;
+  return total;
+}
+
+}  // namespace qft::comm

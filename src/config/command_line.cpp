@@ -1,0 +1,131 @@
+#include "qft/config/command_line.h"
+
+#include "qft/core/error.h"
+#include "qft/core/version.h"
+
+#include <iostream>
+#include <sstream>
+
+#include <boost/program_options/errors.hpp>
+#include <boost/program_options/parsers.hpp>
+#include <boost/program_options/positional_options.hpp>
+#include <boost/program_options/value_semantic.hpp>
+
+namespace qft::config {
+namespace {
+
+namespace po = boost::program_options;
+using RunFile = CommandSpec::RunFile;
+
+constexpr const char* kArguments = "arguments";
+
+std::string usage(const CommandSpec& spec) {
+  std::string text = "usage: " + spec.name;
+  if (spec.run_file != RunFile::none) {
+    text += spec.run_file == RunFile::required ? " RUN.yaml" : " [RUN.yaml]";
+  }
+  if (!spec.words.empty()) text += " " + spec.words;
+  if (spec.run_file != RunFile::none) text += " [key=value ...]";
+  return text + " [options]";
+}
+
+po::options_description visible_options(const CommandSpec& spec) {
+  po::options_description all;
+  all.add(spec.options);
+  po::options_description common("common options");
+  common.add_options()("help,h", "print this and exit")("version", "print the version and exit")(
+      "log-level", po::value<std::string>(), "trace, debug, info, warning or error");
+  if (spec.machine_readable) common.add_options()("json", "print results as JSON");
+  all.add(common);
+  return all;
+}
+
+void print_help(const CommandSpec& spec) {
+  std::ostringstream out;
+  out << usage(spec) << "\n\n" << spec.summary << "\n" << visible_options(spec);
+  if (spec.run_file != RunFile::none) {
+    out << "\nKeys of RUN.yaml, [default]; key=value on the command line overrides them:\n\n" << help_text();
+  }
+  std::cout << out.str() << std::flush;
+}
+
+po::variables_map parse(const CommandSpec& spec, const std::vector<std::string>& arguments) {
+  po::options_description all = visible_options(spec);
+  all.add_options()(kArguments, po::value<std::vector<std::string>>());
+  po::positional_options_description positional;
+  positional.add(kArguments, -1);
+  const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+  po::variables_map values;
+  try {
+    po::store(po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
+              values);
+    if (values.count("help") == 0 && values.count("version") == 0) po::notify(values);
+  } catch (const po::unknown_option& error) {
+    fail_config("{}: unknown option '{}'{}; see {} --help", spec.name, error.get_option_name(),
+                spec.run_file == RunFile::none ? "" : ": a key of the run file is overridden by key=value",
+                spec.name);
+  } catch (const po::error& error) {
+    fail_config("{}: {}; see {} --help", spec.name, error.what(), spec.name);
+  }
+  return values;
+}
+
+bool is_run_file(const std::string& argument) {
+  return argument.ends_with(".yaml") || argument.ends_with(".yml") || argument.ends_with(".json");
+}
+
+// Tells run file, overrides and words apart.
+void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arguments, CommandLine& line) {
+  for (const std::string& argument : arguments) {
+    const bool configurable = spec.run_file != RunFile::none;
+    const std::size_t sign = argument.find('=');
+    const bool is_override = sign != std::string::npos && argument.find('/') > sign;
+    if (configurable && is_override) {
+      line.overrides.push_back(argument);
+    } else if (configurable && line.run_file.empty() && is_run_file(argument)) {
+      line.run_file = argument;
+    } else if (!spec.words.empty()) {
+      line.words.push_back(argument);
+    } else {
+      fail_config(
+          "{}: unexpected argument '{}'{}\n{}", spec.name, argument,
+          configurable ? ": a run file ends in .yaml, .yml or .json, an override is written key=value" : "",
+          usage(spec));
+    }
+  }
+  if (spec.run_file == RunFile::required && line.run_file.empty()) {
+    fail_config("{}: the run file (.yaml, .yml or .json) is missing\n{}", spec.name, usage(spec));
+  }
+  if (line.words.size() < spec.least_words) {
+    fail_config("{}: expected at least {} of {}\n{}", spec.name, spec.least_words, spec.words, usage(spec));
+  }
+}
+
+}  // namespace
+
+std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv,
+                                              int first) {
+  const std::vector<std::string> arguments(argv + std::min(first, argc), argv + argc);
+  CommandLine line;
+  line.options = parse(spec, arguments);
+  if (line.options.count("help") != 0) {
+    print_help(spec);
+    return std::nullopt;
+  }
+  if (line.options.count("version") != 0) {
+    std::cout << spec.name << " " << version() << std::endl;
+    return std::nullopt;
+  }
+  line.json = spec.machine_readable && line.options.count("json") != 0;
+  if (line.options.count("log-level") != 0) {
+    line.log_level = log::parse_severity(line.options["log-level"].as<std::string>());
+  }
+  if (line.options.count(kArguments) != 0) {
+    sort_arguments(spec, line.options[kArguments].as<std::vector<std::string>>(), line);
+  } else {
+    sort_arguments(spec, {}, line);
+  }
+  return line;
+}
+
+}  // namespace qft::config

@@ -1,0 +1,85 @@
+#include "dump.h"
+
+#include "qft/core/error.h"
+
+#include "apply.h"
+#include "bound_field.h"
+
+namespace qft::config {
+namespace {
+
+using nlohmann::json;
+
+struct ToJson {
+  const Field& field;
+  json operator()(const bool* value) const { return *value; }
+  json operator()(const std::int64_t* value) const {
+    if (*value == 0 && !field.zero.empty()) return field.zero == "null" ? json() : json(field.zero);
+    return *value;
+  }
+  json operator()(const double* value) const {
+    if (*value == 0.0 && field.zero == "null") return nullptr;
+    return *value;
+  }
+  json operator()(const std::string* value) const { return value->empty() ? json() : json(*value); }
+  json operator()(const json* value) const { return *value; }
+  template <class T>
+  json operator()(const std::vector<T>* value) const {
+    return value->empty() ? json() : json(*value);
+  }
+  template <class T>
+  json operator()(const std::optional<T>* value) const {
+    return *value ? json(**value) : json();
+  }
+};
+
+// PyYAML reads 5e-05 as a text: its numbers need a point.
+std::string number_text(double value) {
+  std::string text = fmt::format("{}", value);
+  const std::size_t exponent = text.find('e');
+  if (exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
+  return text;
+}
+
+}  // namespace
+
+nlohmann::json field_value(const Field& field, FieldRef ref) {
+  return std::visit(ToJson{field}, ref);
+}
+
+json to_json(const RunConfig& config) {
+  RunConfig copy = config;  // visiting hands out mutable references
+  json out = json::object();
+  for (const BoundField& bound : bound_fields(copy)) {
+    out[std::string(bound.field.name)] = field_value(bound.field, bound.ref);
+  }
+  return out;
+}
+
+std::string to_yaml(const RunConfig& config) {
+  RunConfig copy = config;
+  std::string out, group;
+  for (const BoundField& bound : bound_fields(copy)) {
+    if (bound.group != group) {
+      out += fmt::format("{}### {}\n", out.empty() ? "" : "\n", bound.group);
+      group = bound.group;
+    }
+    const json value = field_value(bound.field, bound.ref);
+    // JSON is YAML too, so that lists, mappings and quoted texts need nothing of their own.
+    const std::string text = value.is_number_float() ? number_text(value.get<double>()) : value.dump();
+    out += fmt::format("{}: {}\n", bound.field.name, text);
+  }
+  return out;
+}
+
+RunConfig from_json(const json& object, std::string_view where) {
+  RunConfig config;
+  std::vector<Setting> settings;
+  for (const auto& [key, value] : parse_json(object.dump(), where).entries) {
+    settings.push_back({key, value, std::string(where), fmt::format("{}: {}", where, key)});
+  }
+  apply_settings(config, settings, false);
+  return config;
+}
+
+}  // namespace qft::config

@@ -1,0 +1,47 @@
+#include "qft/config/finetuning_args.h"
+
+namespace qft::config {
+
+void FinetuningArgs::visit(const FieldVisitor& field) {
+  field(Field("stage", "what is trained: raw text, instructions or preference pairs")
+            .one_of({"pt", "sft", "dpo"})
+            .advise("rm, ppo and kto are not trained by qft"),
+        &stage);
+  field(Field("finetuning_type", "which weights are trained")
+            .one_of({"lora", "full", "freeze"})
+            .advise("oft is not implemented: lora is the nearest"),
+        &finetuning_type);
+  field(Field("lora_rank", "rank of the LoRA matrices").at_least(1), &lora_rank);
+  field(Field("lora_alpha", "scale of the LoRA term, over lora_rank")
+            .at_least(0)
+            .shown_default("lora_rank * 2"),
+        &lora_alpha);
+  field(Field("lora_dropout", "dropout before the LoRA matrices").in_half_open(0, 1), &lora_dropout);
+  field(Field("lora_target", "linear layers that get LoRA matrices; all: every one except the head"),
+        &lora_target);
+  field(Field("additional_target", "modules trained in full and saved beside the LoRA matrices"),
+        &additional_target);
+  field(Field("use_rslora", "scale by lora_alpha over the square root of lora_rank"), &use_rslora);
+  field(Field("use_dora", "DoRA: also train the magnitude of each weight column"), &use_dora);
+  field(Field("loraplus_lr_ratio", "LoRA+: learning rate of the B matrices over that of A").above(0),
+        &loraplus_lr_ratio);
+  field(Field("loraplus_lr_embedding", "LoRA+: learning rate of LoRA on embeddings").above(0),
+        &loraplus_lr_embedding);
+  field(Field("pissa_init", "PiSSA: start from the principal singular vectors"), &pissa_init);
+  field(Field("pissa_iter", "PiSSA: iterations of the fast SVD; -1: the exact one").at_least(-1),
+        &pissa_iter);
+  field(Field("pissa_convert", "PiSSA: save as a plain LoRA adapter"), &pissa_convert);
+  field(Field("create_new_adapter", "merge the loaded adapters and train a new one"), &create_new_adapter);
+  field(Field("freeze_trainable_layers", "freeze: train the last n layers, the first n if negative"),
+        &freeze_trainable_layers);
+  field(Field("freeze_trainable_modules", "freeze: modules trained in these layers"),
+        &freeze_trainable_modules);
+  field(Field("freeze_extra_modules", "freeze: modules outside the layers that are trained too"),
+        &freeze_extra_modules);
+  field(Field("disable_shuffling", "keep the samples in source order"), &disable_shuffling);
+  field(Field("early_stopping_steps", "stop after this many evaluations without a better metric").at_least(1),
+        &early_stopping_steps);
+  field(Field("compute_accuracy", "report the token accuracy in evaluation"), &compute_accuracy);
+}
+
+}  // namespace qft::config

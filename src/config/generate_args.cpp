@@ -1,0 +1,31 @@
+#include "qft/config/generate_args.h"
+
+namespace qft::config {
+
+void GenerateArgs::visit(const FieldVisitor& field) {
+  field(Field("prompt", "the user's message for qft generate"), &prompt);
+  field(Field("system", "system message for qft generate and chat").shown_default("default_system"), &system);
+  field(Field("do_sample", "draw the next token; false: take the most probable one"), &do_sample);
+  field(Field("temperature", "divides the logits before sampling").above(0), &temperature);
+  field(Field("top_p", "sample from the smallest set of tokens with this probability").in(0, 1), &top_p);
+  field(Field("top_k", "sample from this many most probable tokens; 0: from all").at_least(0), &top_k);
+  field(Field("max_length", "tokens of prompt and answer; counts where max_new_tokens is 0").at_least(1),
+        &max_length);
+  field(Field("max_new_tokens", "tokens of the answer").at_least(0), &max_new_tokens);
+  field(Field("repetition_penalty", "divides the logits of tokens that occurred").above(0),
+        &repetition_penalty);
+  field(Field("skip_special_tokens", "leave special tokens out of the text"), &skip_special_tokens);
+}
+
+void EvalArgs::visit(const FieldVisitor& field) {
+  field(Field("predict_with_generate", "evaluate by generating: BLEU-4 and ROUGE"), &predict_with_generate);
+  field(Field("predict_logprobs", "file for the log-probability of each label token (JSON lines)").path(),
+        &predict_logprobs);
+}
+
+void ExportArgs::visit(const FieldVisitor& field) {
+  field(Field("export_dir", "folder of the exported model").path(), &export_dir);
+  field(Field("export_size", "largest file of the exported model in GB").at_least(1), &export_size);
+}
+
+}  // namespace qft::config

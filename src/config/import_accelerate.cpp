@@ -1,0 +1,192 @@
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+#include "bound_field.h"
+#include "expand_path.h"
+#include "import_table.h"
+
+namespace qft::config {
+namespace {
+
+using Role = ImportKey::Role;
+
+constexpr std::string_view kLaunch = "mpirun or srun places the ranks";
+
+// Keys of an accelerate file outside fsdp_config.
+constexpr ImportKey kKeys[] = {
+    {Role::ranks, "num_processes", ""},
+    {Role::collect, "distributed_type mixed_precision", ""},
+    {Role::matches, "use_cpu", "use_cpu"},
+    {Role::matches, "gradient_accumulation_steps deepspeed_config.gradient_accumulation_steps",
+     "gradient_accumulation_steps"},
+    {Role::matches, "gradient_clipping deepspeed_config.gradient_clipping", "max_grad_norm"},
+    {Role::collect,
+     "deepspeed_config.deepspeed_config_file deepspeed_config.zero_stage "
+     "deepspeed_config.offload_optimizer_device "
+     "deepspeed_config.offload_param_device",
+     ""},
+    {Role::refused, "compute_environment", "qft runs where mpirun starts it", "LOCAL_MACHINE"},
+    {Role::refused, "megatron_lm_config.* parallelism_config.*", "it is not implemented: remove the section"},
+    {Role::refused, "tpu_use_cluster tpu_use_sudo", "there are no TPUs here", "false"},
+    {Role::moot,
+     "machine_rank num_machines main_process_ip main_process_port rdzv_backend same_network gpu_ids "
+     "mpirun_config.* "
+     "main_training_function enable_cpu_affinity command_file commands tpu_name tpu_zone tpu_vm tpu_env",
+     kLaunch},
+    {Role::moot, "debug downcast_bf16 dynamo_backend dynamo_config.* fp8_config.* ipex_config.*",
+     "it concerns accelerate's own machinery"},
+    {Role::moot, "deepspeed_config.*", "it concerns DeepSpeed's own machinery"},
+};
+
+// Keys of fsdp_config, in accelerate's spelling ("fsdp_..."), in transformers' without the prefix.
+constexpr ImportKey kFsdpKeys[] = {
+    {Role::collect, "sharding_strategy offload_params reshard_after_forward version", ""},
+    {Role::matches, "activation_checkpointing", "gradient_checkpointing"},
+    {Role::moot,
+     "auto_wrap_policy transformer_layer_cls_to_wrap min_num_params backward_prefetch "
+     "backward_prefetch_policy "
+     "forward_prefetch cpu_ram_efficient_loading sync_module_states use_orig_params limit_all_gathers "
+     "state_dict_type ignored_modules",
+     "blocks are the model's layers and their transfers are planned by qft"},
+    {Role::refused, "xla xla_fsdp_settings xla_fsdp_grad_ckpt xla_fsdp_v2", "there are no TPUs here",
+     "false"},
+};
+
+using Leaves = std::map<std::string, Leaf, std::less<>>;
+
+const Leaf* find(const Leaves& leaves, std::string_view path) {
+  const auto found = leaves.find(path);
+  return found == leaves.end() ? nullptr : &found->second;
+}
+
+// One entry of fsdp_config under the bare name.
+Value without_prefix(const Value& section) {
+  Value bare = section;
+  for (auto& [key, value] : bare.entries) {
+    if (key.starts_with("fsdp_")) key.erase(0, 5);
+  }
+  return bare;
+}
+
+// What torch's sharding strategies are called here; accelerate also knows them by number.
+std::string sharding_strategy(const Leaf& leaf) {
+  std::string word = leaf.value.text;
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (word == "1" || word == "full_shard") return "zero3";
+  if (word == "2" || word == "shard_grad_op") return "shard_grad_op";
+  if (word == "3" || word == "no_shard") return "ddp";
+  if (word == "4" || word == "hybrid_shard" || word == "5" || word == "hybrid_shard_zero2") return "hsdp";
+  fail_config(
+      "{}: expected one of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2, got {}",
+      leaf.where, describe(leaf.value));
+}
+
+// FSDP 1 names its strategy; FSDP 2 says only whether weights are let go after forward.
+void match_fsdp(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
+  const Leaf* strategy = find(leaves, "sharding_strategy");
+  const Leaf* reshard = find(leaves, "reshard_after_forward");
+  if (strategy != nullptr) {
+    match_strategy(config, sharding_strategy(*strategy), *strategy);
+  } else if (reshard != nullptr && as_bool(reshard->value)) {
+    match_strategy(config, *as_bool(reshard->value) ? "zero3" : "shard_grad_op", *reshard);
+  } else {
+    match_strategy(config, reshard != nullptr ? sharding_strategy(*reshard) : "zero3",
+                   reshard ? *reshard : whole);
+  }
+  const Leaf* offload = find(leaves, "offload_params");
+  if (offload != nullptr && as_bool(offload->value).value_or(false)) {
+    match_key(config, "offload_param", plain("cpu"), *offload);
+  }
+}
+
+void match_precision(RunConfig& config, const Leaf& leaf) {
+  const std::string& word = leaf.value.text;
+  const bool none = as_bool(leaf.value) == false || word == "no";
+  if (!none && word != "bf16" && word != "fp16") {
+    fail_config("{}: expected one of no, bf16, fp16, got {}", leaf.where, describe(leaf.value));
+  }
+  if (none) return;  // transformers lets the run file decide then
+  if (config.training.pure_bf16 && word == "bf16") return;
+  match_key(config, word, plain("true"), leaf);
+}
+
+void match_deepspeed(RunConfig& config, const Leaves& leaves) {
+  if (const Leaf* file = find(leaves, "deepspeed_config.deepspeed_config_file")) {
+    import_deepspeed_named(config, file->value.text, file->where);
+  }
+  if (const Leaf* stage = find(leaves, "deepspeed_config.zero_stage")) match_zero_stage(config, *stage);
+  if (const Leaf* device = find(leaves, "deepspeed_config.offload_optimizer_device")) {
+    match_key(config, "offload_optimizer", device->value, *device);
+  }
+  if (const Leaf* device = find(leaves, "deepspeed_config.offload_param_device")) {
+    match_key(config, "offload_param", device->value, *device);
+  }
+}
+
+}  // namespace
+
+void import_accelerate(RunConfig& config, const std::string& file) {
+  Value document = parse_file(file);
+  Value fsdp;
+  std::erase_if(document.entries, [&](const auto& entry) {
+    if (entry.first != "fsdp_config") return false;
+    fsdp = without_prefix(entry.second);
+    return true;
+  });
+  const Leaves leaves = import_keys(config, document, file, false, kKeys);
+  if (const Leaf* precision = find(leaves, "mixed_precision")) match_precision(config, *precision);
+  const Leaf* type = find(leaves, "distributed_type");
+  if (type == nullptr) fail_config("{}: distributed_type is missing: accelerate requires it", file);
+  const std::string& word = type->value.text;
+  if (as_bool(type->value) == false || word == "NO" || word == "MULTI_GPU" || word == "MULTI_CPU") {
+    match_strategy(config, "ddp", *type);
+  } else if (word == "FSDP") {
+    const bool empty = fsdp.kind != Value::Kind::map;
+    match_fsdp(config, empty ? Leaves{} : import_keys(config, fsdp, file, false, kFsdpKeys), *type);
+  } else if (word == "DEEPSPEED") {
+    match_deepspeed(config, leaves);
+  } else {
+    fail_config("{}: expected one of NO, MULTI_GPU, MULTI_CPU, FSDP, DEEPSPEED, got {}", type->where,
+                describe(type->value));
+  }
+}
+
+void import_fsdp(RunConfig& config) {
+  const nlohmann::json& options = config.training.fsdp;
+  const std::string where = at_key(config, "fsdp");
+  std::string text = options.is_string() ? options.get<std::string>() : "";
+  if (options.is_array()) {
+    for (const auto& item : options)
+      text += item.is_string() ? item.get<std::string>() + " " : item.dump() + " ";
+  }
+  if (text.ends_with(".yaml") || text.ends_with(".yml"))
+    return import_accelerate(config, expand_path(text, where));
+
+  Leaves leaves;
+  const nlohmann::json& more = config.training.fsdp_config;
+  const std::string more_where = at_key(config, "fsdp_config");
+  if (more.is_string()) {
+    const std::string file = expand_path(more.get<std::string>(), more_where);
+    leaves = import_keys(config, without_prefix(parse_file(file)), file, false, kFsdpKeys);
+  } else if (!more.is_null()) {
+    const Value section = without_prefix(parse_json(more.dump(), more_where));
+    leaves = import_keys(config, section, more_where, true, kFsdpKeys);
+  }
+  const Leaf whole{"fsdp", plain(text), where, where};
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    Leaf leaf = whole;
+    if (word == "auto_wrap") continue;
+    leaf.path = word == "offload" ? "offload_params" : "sharding_strategy";
+    leaf.value = plain(word == "offload" ? "true" : word);
+    leaves.insert_or_assign(leaf.path, leaf);
+  }
+  if (!text.empty() || options == true) return match_fsdp(config, leaves, whole);
+  fail_config("{}: expected words such as full_shard, or an accelerate YAML file, got {}", where,
+              options.dump());
+}
+
+}  // namespace qft::config

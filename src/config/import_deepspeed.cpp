@@ -1,0 +1,139 @@
+#include "qft/core/error.h"
+
+#include <filesystem>
+
+#include "bound_field.h"
+#include "expand_path.h"
+#include "import_table.h"
+#include "nearest.h"
+
+namespace qft::config {
+namespace {
+
+using Role = ImportKey::Role;
+
+constexpr ImportKey kKeys[] = {
+    {Role::batch, "train_batch_size", ""},
+    {Role::matches, "train_micro_batch_size_per_gpu", "per_device_train_batch_size"},
+    {Role::matches, "gradient_accumulation_steps", "gradient_accumulation_steps"},
+    {Role::matches, "gradient_clipping", "max_grad_norm"},
+    {Role::matches, "bf16.enabled bfloat16.enabled", "bf16"},
+    {Role::matches, "fp16.enabled", "fp16"},
+    {Role::matches, "optimizer.params.lr", "learning_rate"},
+    {Role::matches, "optimizer.params.weight_decay", "weight_decay"},
+    {Role::matches, "optimizer.params.eps", "adam_epsilon"},
+    {Role::collect, "optimizer.params.betas", ""},
+    {Role::collect, "zero_optimization.stage", ""},
+    {Role::collect, "zero_optimization.offload_optimizer.device zero_optimization.offload_param.device", ""},
+    {Role::refused, "optimizer.type", "AdamW is the optimizer of this build", "AdamW|Adam"},
+    {Role::refused, "optimizer.params.adam_w_mode", "AdamW decouples its weight decay", "true"},
+    {Role::refused, "scheduler.*",
+     "set lr_scheduler_type and warmup_steps in the run file and remove the section"},
+    {Role::refused, "zero_optimization.cpu_offload zero_optimization.cpu_offload_params",
+     "use offload_optimizer and offload_param instead", "false"},
+    {Role::refused,
+     "zero_optimization.zero_quantized_weights zero_optimization.zero_quantized_gradients "
+     "zero_optimization.zero_quantized_nontrainable_weights",
+     "quantized communication changes the result and is not implemented", "false"},
+    {Role::refused, "zero_optimization.zero_hpz_partition_size zero_optimization.mics_shard_size",
+     "a second level of sharding is not implemented", "-1|0|1"},
+    {Role::refused, "tensor_parallel.autotp_size sequence_parallel_size",
+     "tensor and sequence parallelism are not implemented", "0|1"},
+    {Role::refused, "communication_data_type data_types.grad_accum_dtype",
+     "gradients are reduced and summed in fp32", "fp32"},
+    {Role::refused, "prescale_gradients sparse_gradients amp.enabled torch_autocast.enabled",
+     "it is not implemented", "false"},
+    {Role::refused,
+     "curriculum_learning.enabled data_efficiency.enabled elasticity.enabled progressive_layer_drop.enabled "
+     "compression_training.* sparse_attention.* eigenvalue.enabled",
+     "it is not implemented: remove the section", "false"},
+    {Role::refused, "zero_optimization.offload_optimizer.ratio", "offloading a part is not implemented",
+     "1|1.0"},
+    {Role::moot, "zero_optimization.*", "qft has communication and memory management of its own"},
+    {Role::moot, "fp16.*", "qft scales the loss by rules of its own"},
+    {Role::moot, "bf16.* bfloat16.*", "masters are kept and gradients reduced in fp32"},
+    {Role::moot, "optimizer.params.torch_adam optimizer.legacy_fusion", "qft has an optimizer of its own"},
+    {Role::moot, "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer gradient_predivide_factor",
+     "it concerns DeepSpeed's own machinery"},
+    {Role::moot,
+     "steps_per_print wall_clock_breakdown dump_state memory_breakdown comms_config.* comms_logger.* "
+     "monitor_config.* tensorboard.* wandb.* csv_monitor.* comet.* flops_profiler.*",
+     "the log and trainer_log.jsonl have it"},
+    {Role::moot,
+     "aio.* activation_checkpointing.* checkpoint.* compile.* tensor_parallel.* data_types.* amp.* "
+     "torch_autocast.* "
+     "data_efficiency.* curriculum_learning.* elasticity.* progressive_layer_drop.* eigenvalue.* pipeline.* "
+     "disable_allgather use_data_before_expert_parallelism hybrid_engine.* autotuning.* nebula.* "
+     "seq_parallel_communication_data_type graph_harvesting",
+     "it concerns DeepSpeed's own machinery"},
+    {Role::moot, "_comment", "it is a comment"},
+};
+
+// The configurations that have a name instead of a file.
+struct Named {
+  std::string_view name;
+  int stage;
+  bool offload_optimizer;
+  bool offload_param;
+};
+constexpr Named kNamed[] = {{"zero0", 0, false, false},        {"zero1", 1, false, false},
+                            {"zero2", 2, false, false},        {"zero3", 3, false, false},
+                            {"zero2_offload", 2, true, false}, {"zero3_offload", 3, true, true}};
+
+nlohmann::json document_of(const Named& named) {
+  nlohmann::json zero = {{"stage", named.stage}};
+  if (named.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}};
+  if (named.offload_param) zero["offload_param"] = {{"device", "cpu"}};
+  return {{"zero_optimization", zero}};
+}
+
+void match_betas(RunConfig& config, const Leaf& leaf) {
+  if (leaf.value.kind != Value::Kind::list || leaf.value.items.size() != 2) {
+    fail_config("{}: expected two numbers, got {}", leaf.where, describe(leaf.value));
+  }
+  match_key(config, "adam_beta1", leaf.value.items[0], leaf);
+  match_key(config, "adam_beta2", leaf.value.items[1], leaf);
+}
+
+}  // namespace
+
+void match_zero_stage(RunConfig& config, const Leaf& leaf) {
+  const auto stage = as_int(leaf.value);
+  if (!stage || *stage < 0 || *stage > 3) {
+    fail_config("{}: expected a stage from 0 to 3, got {}", leaf.where, describe(leaf.value));
+  }
+  match_strategy(config, fmt::format("zero{}", *stage), leaf);
+}
+
+void import_deepspeed(RunConfig& config, const Value& document, std::string_view file, bool inlined) {
+  const auto leaves = import_keys(config, document, file, inlined, kKeys);
+  for (const auto& [path, leaf] : leaves) {
+    if (path == "optimizer.params.betas") match_betas(config, leaf);
+    if (path == "zero_optimization.stage") match_zero_stage(config, leaf);
+    if (path == "zero_optimization.offload_optimizer.device")
+      match_key(config, "offload_optimizer", leaf.value, leaf);
+    if (path == "zero_optimization.offload_param.device")
+      match_key(config, "offload_param", leaf.value, leaf);
+  }
+}
+
+void import_deepspeed_named(RunConfig& config, const nlohmann::json& name, std::string_view where) {
+  if (!name.is_string())
+    fail_config("{}: expected a file or a name such as zero2, got {}", where, name.dump());
+  const std::string text = name;
+  std::vector<std::string_view> names;
+  for (const Named& named : kNamed) {
+    if (named.name == text) {
+      return import_deepspeed(config, parse_json(document_of(named).dump(), where), where, true);
+    }
+    names.push_back(named.name);
+  }
+  const std::filesystem::path path = expand_path(text, where);
+  if (!std::filesystem::exists(path)) {
+    fail_config("{}: there is no file '{}', and it is none of {}{}", where, path.string(),
+                fmt::join(names, ", "), suggestion(text, names, "paths count from the working directory"));
+  }
+  import_deepspeed(config, parse_file(path), path.string(), false);
+}
+
+}  // namespace qft::config

@@ -1,0 +1,173 @@
+#include "import_table.h"
+
+#include "qft/core/error.h"
+
+#include "bound_field.h"
+#include "dump.h"
+#include "foreign_keys.h"
+#include "nearest.h"
+#include "runnable.h"
+#include "store.h"
+
+namespace qft::config {
+namespace {
+
+using Role = ImportKey::Role;
+
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+bool covers(std::string_view pattern, std::string_view path) {
+  if (!pattern.ends_with(".*")) return pattern == path;
+  const std::string_view stem = pattern.substr(0, pattern.size() - 2);
+  return path.starts_with(stem) && (path.size() == stem.size() || path[stem.size()] == '.');
+}
+
+// The row of the path itself counts before a "name.*" above it.
+const ImportKey* find_row(std::span<const ImportKey> table, std::string_view path) {
+  const ImportKey* above = nullptr;
+  for (const ImportKey& row : table) {
+    for (const std::string_view pattern : split(row.paths)) {
+      if (pattern == path) return &row;
+      if (covers(pattern, path)) above = &row;
+    }
+  }
+  return above;
+}
+
+void list_leaves(const Value& value, const std::string& path, std::vector<Leaf>& leaves) {
+  for (const auto& [key, entry] : value.entries) {
+    const std::string below = path.empty() ? key : path + "." + key;
+    if (entry.kind == Value::Kind::map && !entry.entries.empty()) {
+      list_leaves(entry, below, leaves);
+    } else {
+      leaves.push_back({below, entry, {}, {}});
+    }
+  }
+}
+
+bool is_auto(const Value& value) {
+  return value.kind == Value::Kind::scalar && value.text == "auto";
+}
+
+void claim(RunConfig& config, WorldClaim::Kind kind, const Leaf& leaf) {
+  const auto number = as_int(leaf.value);
+  if (!number || *number < 1) {
+    fail_config("{}: expected an integer of at least 1, got {}", leaf.where, describe(leaf.value));
+  }
+  config.world_claims.push_back({kind, *number, leaf.where});
+}
+
+[[noreturn]] void fail_unknown(const Leaf& leaf, std::span<const ImportKey> table) {
+  std::vector<std::string_view> names;
+  for (const ImportKey& row : table) {
+    for (const std::string_view pattern : split(row.paths)) names.push_back(pattern);
+  }
+  fail_config("{}: unknown key{}", leaf.where,
+              suggestion(leaf.path, names, "remove it if the run does not depend on it"));
+}
+
+}  // namespace
+
+Value plain(std::string_view text) {
+  return Value{.kind = Value::Kind::scalar, .text = std::string(text)};
+}
+
+void match_key(RunConfig& config, std::string_view key, const Value& value, const Leaf& leaf) {
+  RunConfig scratch, fresh;
+  const auto ours = bound_fields(config), theirs = bound_fields(scratch), initial = bound_fields(fresh);
+  const BoundField* own = find_field(ours, key);
+  QFT_ASSERT(own != nullptr, "the import table names '{}', which is no key", key);
+  const std::size_t index = own - ours.data();
+  store(own->field, theirs[index].ref, initial[index].ref, value, leaf.where);
+  if (!config.is_given(key)) {
+    store(own->field, own->ref, initial[index].ref, value, leaf.where);
+    config.given[std::string(key)] = leaf.source;
+    return;
+  }
+  const auto own_value = field_value(own->field, own->ref),
+             their_value = field_value(own->field, theirs[index].ref);
+  if (own_value != their_value) {
+    fail_config("{} asks for {} {}, but {} is {}: make them agree or remove one", leaf.where, key,
+                their_value.dump(), at_key(config, key), own_value.dump());
+  }
+}
+
+void match_strategy(RunConfig& config, const std::string& strategy, const Leaf& leaf) {
+  std::string& own = config.parallel.strategy;
+  if (own == "auto" || canonical_strategy(own) == canonical_strategy(strategy)) {
+    own = strategy;
+    config.given["strategy"] = leaf.where;
+    return;
+  }
+  fail_config("{} asks for strategy {}, but {} is {}: make them agree or remove one", leaf.where, strategy,
+              at_key(config, "strategy"), own);
+}
+
+std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Value& document,
+                                                     std::string_view file, bool inlined,
+                                                     std::span<const ImportKey> table) {
+  if (document.kind != Value::Kind::map) {
+    fail_config("{}: expected a mapping of keys to values, got {}", file, describe(document));
+  }
+  std::vector<Leaf> leaves;
+  list_leaves(document, "", leaves);
+  std::map<std::string, Leaf, std::less<>> collected;
+  std::map<std::string_view, std::string> moot;  // reason -> paths
+  for (Leaf& leaf : leaves) {
+    leaf.source = inlined ? std::string(file) : fmt::format("{}:{}", file, leaf.value.line);
+    leaf.where =
+        inlined ? fmt::format("{}.{}", file, leaf.path) : fmt::format("{}: {}", leaf.source, leaf.path);
+    const ImportKey* row = find_row(table, leaf.path);
+    if (row == nullptr) fail_unknown(leaf, table);
+    const bool is_set = !is_auto(leaf.value) && leaf.value.kind != Value::Kind::null;
+    if (row->role == Role::matches && is_set) match_key(config, row->with, leaf.value, leaf);
+    if (row->role == Role::batch && is_set) claim(config, WorldClaim::Kind::global_batch, leaf);
+    if (row->role == Role::ranks && is_set) claim(config, WorldClaim::Kind::ranks, leaf);
+    if (row->role == Role::collect && is_set) collected[leaf.path] = leaf;
+    if (row->role == Role::moot && is_set)
+      moot[row->with] += (moot[row->with].empty() ? "" : ", ") + leaf.path;
+    if (row->role == Role::refused && is_set && !is_harmless(row->harmless, leaf.value)) {
+      fail_config("{}: {} is refused: {}", leaf.where, describe(leaf.value), row->with);
+    }
+  }
+  for (const auto& [reason, paths] : moot) {
+    config.notes.push_back(fmt::format("{}: no effect here: {}: {}", file, paths, reason));
+  }
+  return collected;
+}
+
+void import_launchers(RunConfig& config) {
+  const auto& training = config.training;
+  const bool fsdp = !training.fsdp.is_null() && training.fsdp != false && training.fsdp != "";
+  if (!training.deepspeed.is_null() && (fsdp || !training.accelerate_config.empty())) {
+    fail_config("{} and {} are both given: keep the one that the run is to follow",
+                at_key(config, "deepspeed"), at_key(config, fsdp ? "fsdp" : "accelerate_config"));
+  }
+  if (fsdp && !training.accelerate_config.empty()) {
+    fail_config("{} and {} are both given: keep the one that the run is to follow", at_key(config, "fsdp"),
+                at_key(config, "accelerate_config"));
+  }
+  if (!training.deepspeed.is_null()) {
+    const std::string where = at_key(config, "deepspeed");
+    if (training.deepspeed.is_object()) {
+      import_deepspeed(config, parse_json(training.deepspeed.dump(), where), where, true);
+    } else {
+      import_deepspeed_named(config, training.deepspeed, where);
+    }
+  }
+  if (fsdp) import_fsdp(config);
+  if (!fsdp && !training.fsdp_config.is_null()) {
+    config.notes.push_back(fmt::format("{} has no effect without fsdp", at_key(config, "fsdp_config")));
+  }
+  if (!training.accelerate_config.empty()) import_accelerate(config, training.accelerate_config);
+}
+
+}  // namespace qft::config

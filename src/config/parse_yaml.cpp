@@ -1,0 +1,90 @@
+#include "qft/core/error.h"
+
+#include <sstream>
+
+#include "tree_builder.h"
+#include "value.h"
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/mark.h>
+#include <yaml-cpp/parser.h>
+
+namespace qft::config {
+namespace {
+
+int line_of(const YAML::Mark& mark) {
+  return mark.line + 1;
+}
+
+bool is_null_word(const std::string& text) {
+  return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
+}
+
+class YamlEvents : public YAML::EventHandler {
+ public:
+  explicit YamlEvents(std::string_view where) : builder_(where) {}
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    check(mark, "", anchor);
+    builder_.null(line_of(mark));
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { refuse_anchor(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& text) override {
+    check(mark, tag, anchor);
+    const bool quoted = tag == "!";  // yaml-cpp's tag of a scalar in quotes; a plain one has "?"
+    if (!quoted && is_null_word(text)) return builder_.null(line_of(mark));
+    builder_.scalar(text, quoted, line_of(mark));
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    check(mark, tag, anchor);
+    builder_.begin(Value::Kind::list, line_of(mark));
+  }
+  void OnSequenceEnd() override { builder_.end(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    check(mark, tag, anchor);
+    builder_.begin(Value::Kind::map, line_of(mark));
+  }
+  void OnMapEnd() override { builder_.end(); }
+
+  Value take() { return builder_.take(); }
+
+ private:
+  [[noreturn]] void refuse_anchor(const YAML::Mark& mark) const {
+    builder_.reject(line_of(mark),
+                    "YAML anchors and aliases (& and *) are not supported: write the value out");
+  }
+  void check(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) const {
+    if (anchor != 0) refuse_anchor(mark);
+    if (!tag.empty() && tag != "?" && tag != "!") {
+      builder_.reject(line_of(mark), fmt::format("YAML tags are not supported: remove '{}'", tag));
+    }
+  }
+
+  TreeBuilder builder_;
+};
+
+}  // namespace
+
+Value parse_yaml(const std::string& text, std::string_view where) {
+  std::istringstream in(text);
+  YamlEvents events(where);
+  try {
+    YAML::Parser parser(in);
+    parser.HandleNextDocument(events);
+    Value value = events.take();
+    YamlEvents next(where);
+    if (parser.HandleNextDocument(next))
+      fail_config("{}: more than one YAML document ('---') in the file", where);
+    return value;
+  } catch (const YAML::Exception& error) {
+    fail_config("{}:{}: not valid YAML (column {}): {}", where, line_of(error.mark), error.mark.column + 1,
+                error.msg);
+  }
+}
+
+}  // namespace qft::config

@@ -1,0 +1,95 @@
+#include "qft/config/run_config.h"
+
+#include "qft/core/error.h"
+
+#include "bound_field.h"
+#include "runnable.h"
+#include "value.h"
+
+namespace qft::config {
+
+void RunConfig::visit(const std::function<void(std::string_view title)>& group, const FieldVisitor& field) {
+  group("model");
+  model.visit(field);
+  group("method");
+  finetuning.visit(field);
+  group("dataset");
+  data.visit(field);
+  group("train");
+  training.visit(field);
+  group("parallel");
+  parallel.visit(field);
+  group("eval");
+  eval.visit(field);
+  group("generate");
+  generate.visit(field);
+  group("export");
+  exporting.visit(field);
+}
+
+void RunConfig::resolve() {
+  if (finetuning.lora_alpha == 0) finetuning.lora_alpha = 2 * finetuning.lora_rank;
+  if (!data.packing) data.packing = data.neat_packing || finetuning.stage == "pt";
+  if (!training.data_seed) training.data_seed = training.seed;
+  if (training.eval_steps == 0.0) training.eval_steps = training.logging_steps;
+  if (training.eval_strategy != "no") training.do_eval = true;
+  const Value resume{.kind = Value::Kind::scalar, .text = training.resume_from_checkpoint};
+  if (const auto flag = as_bool(resume)) training.resume_from_checkpoint = *flag ? "true" : "false";
+  if (training.load_best_model_at_end && training.metric_for_best_model.empty()) {
+    training.metric_for_best_model = "loss";
+  }
+  if (!training.metric_for_best_model.empty() && !training.greater_is_better) {
+    training.greater_is_better = !training.metric_for_best_model.ends_with("loss");
+  }
+  if (training.log_level == "passive") training.log_level = "info";
+  if (training.log_level == "critical") training.log_level = "error";
+  parallel.strategy = canonical_strategy(parallel.strategy);
+  // As long as replicas are all that runs, there is nothing to choose from.
+  if (parallel.strategy == "auto") parallel.strategy = "ddp";
+}
+
+DType RunConfig::compute_dtype() const {
+  const std::string& name = training.compute_dtype;
+  if (name == "float64") return DType::f64;
+  if (name == "float32") return DType::f32;
+  if (name == "bfloat16") return DType::bf16;
+  if (name == "float16") return DType::f16;
+  if (training.bf16 || training.pure_bf16) return DType::bf16;
+  return training.fp16 ? DType::f16 : DType::f32;
+}
+
+bool RunConfig::fp32_masters() const {
+  return size_of(compute_dtype()) == 2 && !training.pure_bf16;
+}
+
+bool RunConfig::recompute() const {
+  return training.gradient_checkpointing.value_or(!model.disable_gradient_checkpointing);
+}
+
+const std::string& RunConfig::tokenizer_path() const {
+  return model.tokenizer_name_or_path.empty() ? model.model_name_or_path : model.tokenizer_name_or_path;
+}
+
+std::vector<BoundField> bound_fields(RunConfig& config) {
+  std::vector<BoundField> fields;
+  std::string_view group;
+  config.visit([&](std::string_view title) { group = title; },
+               [&](const Field& field, FieldRef ref) {
+                 fields.push_back({field, ref, group});
+               });
+  return fields;
+}
+
+const BoundField* find_field(const std::vector<BoundField>& fields, std::string_view name) {
+  for (const BoundField& bound : fields) {
+    if (bound.field.name == name) return &bound;
+  }
+  return nullptr;
+}
+
+std::string at_key(const RunConfig& config, std::string_view key) {
+  const auto found = config.given.find(key);
+  return found == config.given.end() ? std::string(key) : fmt::format("{}: {}", found->second, key);
+}
+
+}  // namespace qft::config

@@ -1,0 +1,90 @@
+#include "runnable.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "bound_field.h"
+#include "dump.h"
+
+namespace qft::config {
+namespace {
+
+constexpr std::string_view kAdvice =
+    "this build runs ddp only, a whole replica on each rank: set strategy to ddp and drop the sharding "
+    "configuration if the model fits one device";
+
+/// A key that is understood but not yet acted on. `value`: only this one; empty: all but the default.
+struct NotYet {
+  std::string_view key;
+  std::string_view value;
+  std::initializer_list<Purpose> purposes;
+  std::string_view advice;
+};
+
+constexpr auto kTrain = {Purpose::train};
+constexpr auto kTrainAndEval = {Purpose::train, Purpose::eval};
+
+// The one list of what is left to do: a feature that lands takes its row away.
+const NotYet kNotYet[] = {
+    {"stage", "dpo", kTrainAndEval,
+     "preference pairs can be packed but not trained yet: stages pt and sft run"},
+    {"finetuning_type", "freeze", kTrain, "use lora, or full to train all weights"},
+    {"use_dora", "", kTrain, "use plain LoRA"},
+    {"loraplus_lr_ratio", "", kTrain, "both LoRA matrices have one learning rate: remove it"},
+    {"pissa_init", "", kTrain, "LoRA starts from PEFT's default: remove it"},
+    {"additional_target", "", kTrain, "only LoRA matrices are trained: remove it"},
+    {"create_new_adapter", "", kTrain,
+     "merge the old adapter with qft export, then train on the merged model"},
+    {"fp16", "", kTrainAndEval, "use bf16"},
+    {"load_best_model_at_end", "", kTrain,
+     "the last checkpoint is the result: choose another by its eval_loss"},
+    {"early_stopping_steps", "", kTrain, "training ends with max_steps or num_train_epochs"},
+    {"compute_accuracy", "", kTrainAndEval, "evaluation reports loss and perplexity"},
+    {"predict_with_generate", "", kTrainAndEval, "evaluation reports loss and perplexity"},
+    {"eval_on_each_dataset", "", kTrainAndEval,
+     "evaluation reports one figure over all sets: run it for each set"},
+    {"max_hours", "", kTrain, "send SIGUSR1 before the time is over: it stops with a checkpoint"},
+    {"infer_dtype", "", {Purpose::generate}, "the model's own type is used: set bf16 or compute_dtype"},
+};
+
+}  // namespace
+
+std::string canonical_strategy(const std::string& name) {
+  if (name == "zero0") return "ddp";
+  if (name == "full_shard") return "zero3";
+  return name;
+}
+
+void require_runnable_strategy(const RunConfig& config) {
+  const ParallelArgs& parallel = config.parallel;
+  if (parallel.strategy != "ddp" && parallel.strategy != "auto") {
+    fail_config("{} {} is asked for; {}", at_key(config, "strategy"), parallel.strategy, kAdvice);
+  }
+  if (parallel.offload_optimizer != "none") {
+    fail_config("{} {} is asked for; {}", at_key(config, "offload_optimizer"), parallel.offload_optimizer,
+                kAdvice);
+  }
+  if (parallel.offload_param != "none") {
+    fail_config("{} {} is asked for; {}", at_key(config, "offload_param"), parallel.offload_param, kAdvice);
+  }
+}
+
+void require_runnable(const RunConfig& config, Purpose purpose) {
+  RunConfig asked = config, defaults;
+  const auto fields = bound_fields(asked), initial = bound_fields(defaults);
+  for (const NotYet& row : kNotYet) {
+    if (std::find(row.purposes.begin(), row.purposes.end(), purpose) == row.purposes.end()) continue;
+    const BoundField* field = find_field(fields, row.key);
+    QFT_ASSERT(field != nullptr, "the list of missing features names '{}', which is no key", row.key);
+    const nlohmann::json value = field_value(field->field, field->ref);
+    const nlohmann::json initially = field_value(field->field, initial[field - fields.data()].ref);
+    if (row.value.empty() ? value != initially : value == row.value) {
+      fail_config("{} is {}, which is not implemented yet: {}", at_key(config, row.key), value.dump(),
+                  row.advice);
+    }
+  }
+}
+
+}  // namespace qft::config

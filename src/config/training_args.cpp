@@ -1,0 +1,158 @@
+#include "qft/config/training_args.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace qft::config {
+namespace {
+
+// The loop: what is done, how long, with which batches.
+void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
+  field(Field("output_dir", "folder of checkpoints, logs and results").path(), &a.output_dir);
+  field(Field("overwrite_output_dir", "start afresh where output_dir holds checkpoints"),
+        &a.overwrite_output_dir);
+  field(Field("do_train", "train"), &a.do_train);
+  field(Field("do_eval", "evaluate at the end").shown_default("eval_strategy is not no"), &a.do_eval);
+  field(Field("do_predict", "write predictions for the evaluation set"), &a.do_predict);
+  field(Field("resume_from_checkpoint",
+              "path of a checkpoint, true (the newest one must exist) or false (start afresh)")
+            .path()
+            .shown_default("the newest one in output_dir, if any"),
+        &a.resume_from_checkpoint);
+  field(Field("per_device_train_batch_size", "samples in a micro-batch of one rank").at_least(1),
+        &a.per_device_train_batch_size);
+  field(Field("per_device_eval_batch_size", "samples in an evaluation batch of one rank").at_least(1),
+        &a.per_device_eval_batch_size);
+  field(Field("gradient_accumulation_steps", "micro-batches of a rank in one optimizer step").at_least(1),
+        &a.gradient_accumulation_steps);
+  field(Field("global_batch_size", "samples in one optimizer step, over all ranks")
+            .at_least(1)
+            .shown_default("per_device_train_batch_size * gradient_accumulation_steps * ranks"),
+        &a.global_batch_size);
+  field(Field("breadth_first_micro_batches", "micro-batches that pass a block while its weights are gathered")
+            .at_least(1)
+            .zero_word("auto"),
+        &a.breadth_first_micro_batches);
+  field(Field("num_train_epochs", "passes over the training set").above(0), &a.num_train_epochs);
+  field(Field("max_steps", "optimizer steps; from 1 on it decides instead of num_train_epochs").at_least(-1),
+        &a.max_steps);
+  field(Field("max_hours", "stop with a checkpoint (exit code 75) after this time; 0: no limit").at_least(0),
+        &a.max_hours);
+}
+
+void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
+  field(Field("optim", "optimizer; the names all mean the fused AdamW")
+            .one_of({"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"})
+            .advise("AdamW is the optimizer of this build"),
+        &a.optim);
+  field(Field("learning_rate", "peak learning rate").at_least(0), &a.learning_rate);
+  field(Field("weight_decay", "decoupled weight decay; none on norms and biases").at_least(0),
+        &a.weight_decay);
+  field(Field("adam_beta1", "AdamW: decay of the first moment").in_half_open(0, 1), &a.adam_beta1);
+  field(Field("adam_beta2", "AdamW: decay of the second moment").in_half_open(0, 1), &a.adam_beta2);
+  field(Field("adam_epsilon", "AdamW: term added to the denominator").above(0), &a.adam_epsilon);
+  field(Field("max_grad_norm", "gradients are clipped to this norm; null or 0: no clipping")
+            .at_least(0)
+            .zero_word("null"),
+        &a.max_grad_norm);
+  field(Field("lr_scheduler_type", "course of the learning rate")
+            .one_of({"linear", "cosine", "constant", "constant_with_warmup"})
+            .advise("other schedules are not implemented: cosine is the usual choice"),
+        &a.lr_scheduler_type);
+  field(Field("warmup_ratio", "fraction of the steps over which the learning rate rises").in(0, 1),
+        &a.warmup_ratio);
+  field(Field("warmup_steps",
+              "steps over which the learning rate rises; above 0 it decides instead of warmup_ratio")
+            .at_least(0)
+            .steps(),
+        &a.warmup_steps);
+}
+
+void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
+  field(Field("bf16", "bf16 weights and compute, fp32 masters of trained weights"), &a.bf16);
+  field(Field("fp16", "fp16 weights and compute with loss scaling, fp32 masters of trained weights"),
+        &a.fp16);
+  field(Field("pure_bf16", "bf16 throughout, without masters: half the memory, less exact"), &a.pure_bf16);
+  field(Field("tf32", "TF32 in fp32 matrix products on the GPU"), &a.tf32);
+  field(Field("compute_dtype",
+              "type of weights and compute; auto: what bf16, fp16 and pure_bf16 say, else float32")
+            .one_of({"auto", "float64", "float32", "bfloat16", "float16"}),
+        &a.compute_dtype);
+  field(Field("gradient_checkpointing", "recompute activations in backward")
+            .shown_default("not disable_gradient_checkpointing"),
+        &a.gradient_checkpointing);
+  field(Field("use_cpu", "compute on the CPU even where there is a GPU"), &a.use_cpu);
+  field(Field("deterministic", "bit-identical results from run to run, at some cost in speed"),
+        &a.deterministic);
+  field(Field("seed", "seed of initial weights, dropout and sampling").at_least(0), &a.seed);
+  field(Field("data_seed", "seed of the sample order").at_least(0).shown_default("seed"), &a.data_seed);
+}
+
+void visit_events(TrainingArgs& a, const FieldVisitor& field) {
+  field(Field("logging_steps", "steps between log lines; below 1: a fraction of all steps").above(0).steps(),
+        &a.logging_steps);
+  field(Field("logging_first_step", "log the first step too"), &a.logging_first_step);
+  field(Field("save_strategy", "when checkpoints are written")
+            .one_of({"no", "steps", "epoch"})
+            .advise("for the best checkpoint use load_best_model_at_end"),
+        &a.save_strategy);
+  field(Field("save_steps", "steps between checkpoints; below 1: a fraction of all steps").above(0).steps(),
+        &a.save_steps);
+  field(
+      Field("save_total_limit", "checkpoints kept; older ones are removed").at_least(1).shown_default("all"),
+      &a.save_total_limit);
+  field(Field("save_only_model", "leave out the optimizer's state: smaller, but cannot be resumed"),
+        &a.save_only_model);
+  field(Field("eval_strategy", "when the evaluation set is evaluated").one_of({"no", "steps", "epoch"}),
+        &a.eval_strategy);
+  field(Field("eval_steps", "steps between evaluations; below 1: a fraction of all steps")
+            .at_least(0)
+            .steps()
+            .shown_default("logging_steps"),
+        &a.eval_steps);
+  field(Field("load_best_model_at_end", "finish with the checkpoint of the best evaluation"),
+        &a.load_best_model_at_end);
+  field(Field("metric_for_best_model", "metric that decides which one is best").shown_default("loss"),
+        &a.metric_for_best_model);
+  field(Field("greater_is_better", "direction of that metric").shown_default("false for losses, else true"),
+        &a.greater_is_better);
+}
+
+void visit_launch(TrainingArgs& a, const FieldVisitor& field) {
+  field(Field("log_level", "least severity that is logged")
+            .one_of({"trace", "debug", "info", "warning", "error", "critical", "passive"}),
+        &a.log_level);
+  field(Field("deepspeed",
+              "DeepSpeed configuration: a JSON file, zero0 ... zero3, zero2_offload or zero3_offload"),
+        &a.deepspeed);
+  field(
+      Field(
+          "fsdp",
+          "FSDP options (full_shard, shard_grad_op, hybrid_shard, no_shard, offload) or an accelerate YAML"),
+      &a.fsdp);
+  field(Field("fsdp_config", "more FSDP options: a mapping or a JSON file"), &a.fsdp_config);
+  field(Field("accelerate_config", "accelerate configuration: a YAML file").path(), &a.accelerate_config);
+}
+
+}  // namespace
+
+void TrainingArgs::visit(const FieldVisitor& field) {
+  visit_loop(*this, field);
+  visit_optimizer(*this, field);
+  visit_numerics(*this, field);
+  visit_events(*this, field);
+  visit_launch(*this, field);
+}
+
+std::int64_t TrainingArgs::interval(double steps, std::int64_t total_steps) {
+  const double count = steps < 1.0 ? std::ceil(steps * static_cast<double>(total_steps)) : steps;
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(count));
+}
+
+std::int64_t TrainingArgs::warmup(std::int64_t total_steps) const {
+  if (warmup_steps >= 1.0) return static_cast<std::int64_t>(warmup_steps);
+  const double ratio = warmup_steps > 0.0 ? warmup_steps : warmup_ratio;
+  return static_cast<std::int64_t>(std::ceil(ratio * static_cast<double>(total_steps)));
+}
+
+}  // namespace qft::config

@@ -1,0 +1,216 @@
+// The relations between keys that LLaMA-Factory and transformers check, and what each program needs.
+#include "qft/config/run_config.h"
+#include "qft/core/error.h"
+
+#include <cmath>
+
+#include "bound_field.h"
+#include "runnable.h"
+
+namespace qft::config {
+namespace {
+
+/// Throws where both of two keys ask for something.
+void exclude(const RunConfig& c, bool both, std::string_view a, std::string_view b, std::string_view why) {
+  if (both) fail_config("{} and {} exclude each other: {}", at_key(c, a), at_key(c, b), why);
+}
+
+void check_model(const RunConfig& c) {
+  if (!c.model.adapter_name_or_path.empty() && c.finetuning.finetuning_type != "lora") {
+    fail_config("{} is {}, but {} is given: adapters go with lora only", at_key(c, "finetuning_type"),
+                c.finetuning.finetuning_type, at_key(c, "adapter_name_or_path"));
+  }
+}
+
+void check_mixing(const RunConfig& c) {
+  const DataArgs& d = c.data;
+  if (d.interleave_probs.empty()) return;
+  if (d.mix_strategy == "concat") {
+    fail_config("{} needs an interleaved {}, which is concat", at_key(c, "interleave_probs"),
+                at_key(c, "mix_strategy"));
+  }
+  for (const auto& [key, names] :
+       {std::pair{"dataset", d.dataset}, std::pair{"eval_dataset", d.eval_dataset}}) {
+    if (!names.empty() && names.size() != d.interleave_probs.size()) {
+      fail_config("{} has {} values, but {} has {} names: give one probability each",
+                  at_key(c, "interleave_probs"), d.interleave_probs.size(), at_key(c, key), names.size());
+    }
+  }
+}
+
+void check_data(const RunConfig& c) {
+  const DataArgs& d = c.data;
+  if (d.val_size > 1 && d.val_size != std::floor(d.val_size)) {
+    fail_config("{}: expected a whole number of samples or a fraction below 1, got {}", at_key(c, "val_size"),
+                d.val_size);
+  }
+  exclude(c, d.val_size > 0 && !d.eval_dataset.empty(), "val_size", "eval_dataset",
+          "evaluate on a part of the training set or on a set of its own");
+  exclude(c, d.val_size > 0 && !d.eval_pack.empty(), "val_size", "eval_pack",
+          "evaluate on a part of the training set or on a set of its own");
+  exclude(c, !d.eval_dataset.empty() && !d.eval_pack.empty(), "eval_dataset", "eval_pack",
+          "keep one of them");
+  if (d.val_size > 0 && d.dataset.empty() && d.pack.empty()) {
+    fail_config("{} is {}, but there is no dataset or pack to take it from", at_key(c, "val_size"),
+                d.val_size);
+  }
+  exclude(c, d.mask_history && d.train_on_prompt, "mask_history", "train_on_prompt",
+          "one leaves out earlier turns, the other trains on them");
+  if (d.neat_packing && d.packing == false) {
+    fail_config("{} is true, but {} is false: drop one", at_key(c, "neat_packing"), at_key(c, "packing"));
+  }
+  for (const std::string_view remote : {"REMOTE:", "ONLINE"}) {
+    if (d.dataset_dir.starts_with(remote)) {
+      fail_config("{} is '{}': nothing is downloaded, give a local folder", at_key(c, "dataset_dir"),
+                  d.dataset_dir);
+    }
+  }
+  check_mixing(c);
+}
+
+void check_method(const RunConfig& c) {
+  const FinetuningArgs& f = c.finetuning;
+  const auto lora_only = [&](bool asked, std::string_view key) {
+    if (asked && f.finetuning_type != "lora") {
+      fail_config("{} goes with finetuning_type lora only, but {} is {}", at_key(c, key),
+                  at_key(c, "finetuning_type"), f.finetuning_type);
+    }
+  };
+  lora_only(f.use_rslora, "use_rslora");
+  lora_only(f.use_dora, "use_dora");
+  lora_only(f.pissa_init, "pissa_init");
+  lora_only(f.loraplus_lr_ratio.has_value(), "loraplus_lr_ratio");
+  const auto sft_only = [&](bool asked, std::string_view key) {
+    if (asked && f.stage != "sft") {
+      fail_config("{} goes with stage sft only, but {} is {}", at_key(c, key), at_key(c, "stage"), f.stage);
+    }
+  };
+  sft_only(c.data.neat_packing, "neat_packing");
+  sft_only(c.data.train_on_prompt, "train_on_prompt");
+  sft_only(c.data.mask_history, "mask_history");
+  sft_only(c.eval.predict_with_generate, "predict_with_generate");
+  exclude(c, c.eval.predict_with_generate && f.compute_accuracy, "predict_with_generate", "compute_accuracy",
+          "generation has no token accuracy");
+}
+
+void check_precision(const RunConfig& c) {
+  const TrainingArgs& t = c.training;
+  exclude(c, t.bf16 && t.fp16, "bf16", "fp16", "set one of them");
+  exclude(c, t.pure_bf16 && t.fp16, "pure_bf16", "fp16", "set one of them");
+  if (t.compute_dtype == "auto") return;
+  exclude(c, t.bf16 && t.compute_dtype != "bfloat16", "bf16", "compute_dtype", "they name different types");
+  exclude(c, t.fp16 && t.compute_dtype != "float16", "fp16", "compute_dtype", "they name different types");
+  exclude(c, t.pure_bf16 && t.compute_dtype != "bfloat16", "pure_bf16", "compute_dtype",
+          "they name different types");
+}
+
+void check_evaluation(const RunConfig& c) {
+  const TrainingArgs& t = c.training;
+  const bool has_data = !c.data.eval_dataset.empty() || !c.data.eval_pack.empty() || c.data.val_size > 0;
+  const auto needs_data = [&](bool asked, std::string_view key) {
+    if (asked && !has_data) {
+      fail_config(
+          "{} asks for evaluation, but there is nothing to evaluate on: give eval_dataset, eval_pack or "
+          "val_size",
+          at_key(c, key));
+    }
+  };
+  needs_data(t.eval_strategy != "no", "eval_strategy");
+  needs_data(t.do_eval, "do_eval");
+  needs_data(t.do_predict, "do_predict");
+  needs_data(c.eval.predict_with_generate, "predict_with_generate");
+  if (c.finetuning.stage == "sft" && t.do_predict && !c.eval.predict_with_generate) {
+    fail_config("{} needs predict_with_generate: true", at_key(c, "do_predict"));
+  }
+  if (c.finetuning.early_stopping_steps && !t.load_best_model_at_end) {
+    fail_config("{} needs load_best_model_at_end: true", at_key(c, "early_stopping_steps"));
+  }
+  if (!t.load_best_model_at_end) return;
+  if (t.eval_strategy == "no" || t.eval_strategy != t.save_strategy) {
+    fail_config("{} needs evaluations and checkpoints at the same steps, but {} is {} and {} is {}",
+                at_key(c, "load_best_model_at_end"), at_key(c, "eval_strategy"), t.eval_strategy,
+                at_key(c, "save_strategy"), t.save_strategy);
+  }
+  const double every = t.save_steps / t.eval_steps;
+  if (t.save_strategy == "steps" && std::abs(every - std::round(every)) > 1e-9) {
+    fail_config("{} needs each checkpoint to be evaluated, but {} {} is no multiple of {} {}",
+                at_key(c, "load_best_model_at_end"), at_key(c, "save_steps"), t.save_steps,
+                at_key(c, "eval_steps"), t.eval_steps);
+  }
+}
+
+void need(const RunConfig& c, bool present, std::string_view keys, std::string_view program) {
+  if (!present) {
+    fail_config("{}: {} needs {}", c.source.empty() ? std::string("configuration") : c.source.string(),
+                program, keys);
+  }
+}
+
+void check_purpose(const RunConfig& c, Purpose purpose) {
+  const bool model = !c.model.model_name_or_path.empty();
+  const bool train_data = !c.data.dataset.empty() || !c.data.pack.empty();
+  const bool eval_data = train_data || !c.data.eval_dataset.empty() || !c.data.eval_pack.empty();
+  switch (purpose) {
+    case Purpose::any:
+      require_runnable_strategy(c);
+      return;
+    case Purpose::check:
+      return;
+    case Purpose::pack:
+      need(c, !c.tokenizer_path().empty(), "model_name_or_path or tokenizer_name_or_path", "qft-pack");
+      return need(c, !c.data.dataset.empty() || !c.data.eval_dataset.empty(), "dataset or eval_dataset",
+                  "qft-pack");
+    case Purpose::train:
+      need(c, model, "model_name_or_path", "qft train");
+      need(c, train_data, "dataset or pack", "qft train");
+      need(c, !c.training.output_dir.empty(), "output_dir", "qft train");
+      if (c.is_given("do_train") && !c.training.do_train) {
+        fail_config("{} is false: run qft eval instead, or set it to true", at_key(c, "do_train"));
+      }
+      return require_runnable_strategy(c);
+    case Purpose::eval:
+      need(c, model, "model_name_or_path", "qft eval");
+      need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
+      return require_runnable_strategy(c);
+    case Purpose::generate:
+      return need(c, model, "model_name_or_path", "qft generate");
+    case Purpose::export_model:
+      need(c, model, "model_name_or_path", "qft export");
+      return need(c, !c.exporting.export_dir.empty(), "export_dir", "qft export");
+    case Purpose::plan:
+      return need(c, model, "model_name_or_path", "qft plan");
+  }
+}
+
+}  // namespace
+
+void RunConfig::validate(Purpose purpose) const {
+  check_model(*this);
+  check_data(*this);
+  check_method(*this);
+  check_precision(*this);
+  check_evaluation(*this);
+  check_purpose(*this, purpose);
+  require_runnable(*this, purpose);
+}
+
+void RunConfig::check_world(int world_size) const {
+  const std::int64_t batch = training.global_batch_size.value_or(
+      training.per_device_train_batch_size * training.gradient_accumulation_steps * world_size);
+  for (const WorldClaim& claim : world_claims) {
+    if (claim.kind == WorldClaim::Kind::ranks && claim.value != world_size) {
+      fail_config("{} is {}, but {} rank(s) run: start with mpirun -np {} or correct the file", claim.where,
+                  claim.value, world_size, claim.value);
+    }
+    if (claim.kind == WorldClaim::Kind::global_batch && claim.value != batch) {
+      fail_config(
+          "{} is {}, but {} samples make a step (per_device_train_batch_size {} * "
+          "gradient_accumulation_steps "
+          "{} * {} ranks, or global_batch_size): make them agree",
+          claim.where, claim.value, batch, training.per_device_train_batch_size,
+          training.gradient_accumulation_steps, world_size);
+    }
+  }
+}
+
+}  // namespace qft::config

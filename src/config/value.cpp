@@ -1,0 +1,127 @@
+#include "value.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+namespace qft::config {
+namespace {
+
+bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Digits may be grouped by underscores in YAML 1.1; std::from_chars knows neither these nor a leading plus.
+std::string plain_number(std::string_view text) {
+  std::string number(text.substr(!text.empty() && text.front() == '+'));
+  if (!number.empty() && number.front() != '_' && number.back() != '_') std::erase(number, '_');
+  return number;
+}
+
+template <class Number, class... Format>
+std::optional<Number> parse_number(std::string_view text, Format... format) {
+  Number number{};
+  const char* end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, number, format...);
+  if (text.empty() || error != std::errc() || last != end) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+std::string read_text(const std::filesystem::path& path) {
+  std::error_code code;
+  if (std::filesystem::is_directory(path, code)) fail_config("{} is a folder, not a file", path.string());
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    fail_config("cannot read {}: {}", path.string(),
+                std::filesystem::exists(path, code) ? "no permission" : "there is no such file");
+  }
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (in.bad()) fail_config("cannot read {}: the read failed half-way", path.string());
+  return text;
+}
+
+void require_utf8(const std::string& text, std::string_view where) {
+  try {
+    nlohmann::json(text).dump();
+  } catch (const nlohmann::json::type_error&) {
+    fail_config("{}: not valid UTF-8: save the text in that encoding", where);
+  }
+}
+
+Value parse_file(const std::filesystem::path& path) {
+  const std::string text = read_text(path);
+  require_utf8(text, path.string());
+  return path.extension() == ".json" ? parse_json(text, path.string()) : parse_yaml(text, path.string());
+}
+
+std::optional<bool> as_bool(const Value& value) {
+  if (value.kind != Value::Kind::scalar || value.quoted) return std::nullopt;
+  if (is_one_of(value.text, {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})) return true;
+  if (is_one_of(value.text, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})) return false;
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> as_int(const Value& value) {
+  if (value.kind != Value::Kind::scalar || value.quoted) return std::nullopt;
+  const std::string number = plain_number(value.text);
+  // 010 is 8 in YAML 1.1 and 10 in YAML 1.2: no integer for us.
+  const std::size_t first = number.starts_with('-');
+  if (number.size() > first + 1 && number[first] == '0') return std::nullopt;
+  return parse_number<std::int64_t>(number);
+}
+
+std::optional<double> as_double(const Value& value) {
+  if (value.kind != Value::Kind::scalar) return std::nullopt;
+  const std::string number = plain_number(value.text);
+  const auto parsed = parse_number<double>(number, std::chars_format::general);
+  return parsed && std::isfinite(*parsed) ? parsed : std::nullopt;
+}
+
+nlohmann::json as_json(const Value& value) {
+  switch (value.kind) {
+    case Value::Kind::null:
+      return nullptr;
+    case Value::Kind::list: {
+      nlohmann::json list = nlohmann::json::array();
+      for (const Value& item : value.items) list.push_back(as_json(item));
+      return list;
+    }
+    case Value::Kind::map: {
+      nlohmann::json map = nlohmann::json::object();
+      for (const auto& [key, entry] : value.entries) map[key] = as_json(entry);
+      return map;
+    }
+    case Value::Kind::scalar:
+      break;
+  }
+  if (const auto flag = as_bool(value)) return *flag;
+  if (const auto number = as_int(value)) return *number;
+  if (!value.quoted) {
+    if (const auto number = as_double(value)) return *number;
+  }
+  return value.text;
+}
+
+std::string describe(const Value& value) {
+  switch (value.kind) {
+    case Value::Kind::null:
+      return "null";
+    case Value::Kind::list:
+      return "a list";
+    case Value::Kind::map:
+      return "a mapping";
+    case Value::Kind::scalar:
+      break;
+  }
+  return fmt::format("{}'{}'", value.quoted ? "the text " : "", value.text);
+}
+
+}  // namespace qft::config

@@ -1,0 +1,304 @@
+#include "qft/data/corpus.h"
+
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "record_converter.h"
+
+namespace qft::data {
+namespace {
+
+constexpr int kWarnings = 5;  // broken records that are reported one by one
+
+const std::vector<std::string>& dataset_names(const config::RunConfig& config, CorpusPart part) {
+  const auto& names = part == CorpusPart::train ? config.data.dataset : config.data.eval_dataset;
+  if (names.empty()) fail_config("{} is not given", part == CorpusPart::train ? "dataset" : "eval_dataset");
+  return names;
+}
+
+SampleKind kind_of(const std::string& stage) {
+  if (stage == "pt") return SampleKind::document;
+  return stage == "sft" ? SampleKind::conversation : SampleKind::pair;
+}
+
+void check_stage(const std::vector<DatasetSpec>& specs, const std::string& stage) {
+  const bool pairs = kind_of(stage) == SampleKind::pair;
+  for (const DatasetSpec& spec : specs)
+    if (spec.ranking != pairs)
+      fail_config("dataset '{}' {} preference pairs (ranking in dataset_info.json), and stage {} learns {}",
+                  spec.name, spec.ranking ? "holds" : "holds no", stage,
+                  pairs ? "such pairs" : "single samples");
+}
+
+// add_bos_token of tokenizer_config.json: documents start with the tokenizer's first token.
+bool adds_bos_token(const std::filesystem::path& tokenizer_dir) {
+  const std::filesystem::path file = tokenizer_dir / "tokenizer_config.json";
+  if (!std::filesystem::is_regular_file(file)) return false;
+  const nlohmann::json json = nlohmann::json::parse(io::read_text_file(file), nullptr, false);
+  return json.is_object() && json.value("add_bos_token", nlohmann::json()) == true;
+}
+
+std::string list(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+nlohmann::json describe(const DatasetSpec& spec) {
+  const ColumnNames& c = spec.columns;
+  const MessageTags& t = spec.tags;
+  return {{"name", spec.name},
+          {"formatting", static_cast<int>(spec.formatting)},
+          {"ranking", spec.ranking},
+          {"num_samples", spec.num_samples ? nlohmann::json(*spec.num_samples) : nlohmann::json()},
+          {"columns",
+           {c.prompt, c.query, c.response, c.history, c.messages, c.system, c.tools, c.chosen, c.rejected,
+            c.category, c.tags}},
+          {"tags", {t.role, t.content, t.user, t.assistant, t.observation, t.function, t.system}}};
+}
+
+}  // namespace
+
+std::int64_t RecordCounts::all_dropped() const {
+  return std::accumulate(dropped.begin(), dropped.end(), INT64_C(0));
+}
+
+RecordCounts& RecordCounts::operator+=(const RecordCounts& other) {
+  records += other.records;
+  truncated += other.truncated;
+  bytes += other.bytes;
+  for (std::size_t i = 0; i < dropped.size(); ++i) dropped[i] += other.dropped[i];
+  return *this;
+}
+
+bool joins_documents(const config::RunConfig& config) {
+  return config.finetuning.stage == "pt" && (config.data.packing.value_or(true) || config.data.neat_packing);
+}
+
+std::int64_t document_block_tokens(const config::RunConfig& config) {
+  const bool asked_for = config.data.neat_packing || config.given.contains("packing");
+  const std::int64_t tokens = config.data.cutoff_len - (asked_for ? 1 : 0);
+  if (tokens < 1) fail_config("cutoff_len {} is too short for packing", config.data.cutoff_len);
+  return tokens;
+}
+
+std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, CorpusPart part) {
+  std::shared_ptr<Corpus> corpus(new Corpus);
+  const config::DataArgs& data = config.data;
+  corpus->stage_ = config.finetuning.stage;
+  corpus->specs_ = load_dataset_info(data.dataset_dir, dataset_names(config, part));
+  check_stage(corpus->specs_, corpus->stage_);
+
+  EncoderOptions options;
+  options.kind = kind_of(corpus->stage_);
+  options.cutoff_len = data.cutoff_len;
+  options.train_on_prompt = data.train_on_prompt && options.kind == SampleKind::conversation;
+  options.mask_history = data.mask_history && options.kind == SampleKind::conversation;
+  options.add_bos_token = options.kind == SampleKind::document && adds_bos_token(config.tokenizer_path());
+  auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
+  corpus->encoder_ =
+      std::make_unique<Encoder>(ChatTemplate::from_config(config, std::move(tokenizer)), options);
+
+  corpus->chunk_records_ = data.preprocessing_batch_size;
+  if (joins_documents(config)) corpus->block_tokens_ = document_block_tokens(config);
+  corpus->skip_broken_ = data.on_error == "skip";
+  corpus->open_sources(config);
+  corpus->record_options(config);
+  return corpus;
+}
+
+void Corpus::open_sources(const config::RunConfig& config) {
+  std::vector<DatasetExtent> extents;
+  for (std::size_t d = 0; d < specs_.size(); ++d) {
+    sources_.push_back(RecordSource::open(specs_[d].files));
+    check_columns(d);
+    extents.push_back({sources_[d]->size(), specs_[d].num_samples, config.data.max_samples});
+  }
+  MixOptions mix{config.data.mix_strategy, config.data.interleave_probs,
+                 static_cast<std::uint64_t>(config.training.seed)};
+  order_ = std::make_unique<RecordOrder>(extents, mix);
+}
+
+// A column counts as there where any record has it: reads until all are found, mostly one record.
+void Corpus::check_columns(std::size_t dataset) const {
+  const DatasetSpec& spec = specs_[dataset];
+  const RecordSource& source = *sources_[dataset];
+  std::vector<std::string> missing = spec.named_columns(), present;
+  std::set<std::string> seen;
+  RecordConverter converter(spec, source.is_text());
+  RecordCursor cursor(source);
+  for (std::int64_t i = 0; i < source.size() && !missing.empty(); ++i) {
+    std::vector<std::string> names;
+    try {
+      names = converter.columns(cursor.at(i));
+    } catch (const Error&) {
+      continue;  // reported, with its line, when it is encoded
+    }
+    for (std::string& name : names) {
+      std::erase(missing, name);
+      if (seen.insert(name).second) present.push_back(std::move(name));
+    }
+  }
+  if (missing.empty() || present.empty()) return;
+  fail_config(
+      "dataset '{}': {} has no column '{}'; it has {}. Name the right ones under columns in "
+      "dataset_info.json",
+      spec.name, spec.files.front().string(), missing.front(), list(present));
+}
+
+void Corpus::record_options(const config::RunConfig& config) {
+  const config::DataArgs& data = config.data;
+  const EncoderOptions& encoder = encoder_->options();
+  options_ = {{"train_on_prompt", encoder.train_on_prompt},
+              {"mask_history", encoder.mask_history},
+              {"add_bos_token", encoder.add_bos_token},
+              {"block_tokens", block_tokens_},
+              {"on_error", data.on_error},
+              {"mix_strategy", data.mix_strategy},
+              {"interleave_probs", data.interleave_probs}};
+  if (block_tokens_ > 0) options_["chunk_records"] = chunk_records_;
+  if (data.max_samples) options_["max_samples"] = *data.max_samples;
+  bool draws = !data.interleave_probs.empty();
+  for (const DatasetSpec& spec : specs_) {
+    options_["datasets"].push_back(describe(spec));
+    draws |= spec.num_samples.has_value();
+  }
+  if (draws) options_["seed"] = config.training.seed;
+}
+
+std::size_t Corpus::num_chunks() const {
+  return static_cast<std::size_t>((order_->size() + chunk_records_ - 1) / chunk_records_);
+}
+
+PackAttributes Corpus::attributes(std::span<const std::string> source_hashes) const {
+  QFT_ASSERT(source_hashes.size() == specs_.size(), "{} hashes", source_hashes.size());
+  PackAttributes attributes;
+  const ChatTemplate& chat = encoder_->chat_template();
+  attributes.tokenizer_hash = chat.tokenizer().hash();
+  attributes.template_hash = chat.hash();
+  attributes.template_name = chat.spec().name;
+  attributes.stage = stage_;
+  attributes.vocab_size = chat.tokenizer().vocab_size();
+  attributes.cutoff_len = encoder_->options().cutoff_len;
+  attributes.options = options_;
+  for (std::size_t d = 0; d < specs_.size(); ++d) {
+    PackSource& source = attributes.sources.emplace_back();
+    source.name = specs_[d].name;
+    source.hash = source_hashes[d];
+  }
+  return attributes;
+}
+
+// Encodes one chunk: a cursor and a converter for each dataset that it meets.
+class Corpus::ChunkReader {
+ public:
+  ChunkReader(const Corpus& corpus, ItemSink& sink)
+      : corpus_(corpus), sink_(sink), open_(corpus.specs_.size()), counts_(corpus.specs_.size()) {}
+
+  void read(const RecordRef& ref) {
+    RecordCounts& counts = counts_[static_cast<std::size_t>(ref.dataset)];
+    OpenDataset& dataset = open(ref.dataset);
+    const RecordText record = dataset.cursor.at(ref.record);
+    ++counts.records;
+    counts.bytes += static_cast<std::int64_t>(record.text.size());
+    std::optional<EncodedItem> item;
+    try {
+      item = make_item(ref, dataset.converter.convert(record), counts);
+    } catch (const ConfigError&) {
+      throw;  // not the record's fault
+    } catch (const Error& error) {
+      if (!corpus_.skip_broken_)
+        fail("{}: {} (on_error: skip leaves such records out)", record.where(), error.what());
+      drop(DropReason::unreadable, counts);
+      if (corpus_.warnings_.fetch_add(1) < kWarnings)
+        log::warn("{}: {}: skipped", record.where(), error.what());
+    }
+    if (item) sink_.add(std::move(*item));
+  }
+
+  std::vector<RecordCounts> finish() {
+    const std::int64_t block = corpus_.block_tokens_;
+    if (block == 0) return std::move(counts_);
+    const auto ids_end = static_cast<std::int64_t>(joined_.size());
+    std::size_t document = 0;
+    for (std::int64_t begin = 0; begin + block <= ids_end; begin += block) {
+      while (document + 1 < documents_.size() && documents_[document + 1].first <= begin) ++document;
+      EncodedSequence sequence;
+      sequence.ids.assign(joined_.begin() + begin, joined_.begin() + begin + block);
+      if (const auto start = corpus_.encoder_->block_start()) sequence.ids.front() = *start;
+      sequence.label_spans = {{0, static_cast<std::int32_t>(block)}};
+      sink_.add(item_of(documents_[document].second, {std::move(sequence)}, {}));
+    }
+    return std::move(counts_);
+  }
+
+ private:
+  struct OpenDataset {
+    OpenDataset(const RecordSource& source, const DatasetSpec& spec)
+        : cursor(source), converter(spec, source.is_text()) {}
+    RecordCursor cursor;
+    RecordConverter converter;
+  };
+
+  OpenDataset& open(std::int32_t dataset) {
+    const auto d = static_cast<std::size_t>(dataset);
+    if (!open_[d]) open_[d] = std::make_unique<OpenDataset>(*corpus_.sources_[d], corpus_.specs_[d]);
+    return *open_[d];
+  }
+
+  std::optional<EncodedItem> make_item(const RecordRef& ref, std::variant<Conversation, DropReason> converted,
+                                       RecordCounts& counts) {
+    if (const auto* reason = std::get_if<DropReason>(&converted)) return drop(*reason, counts);
+    auto& conversation = std::get<Conversation>(converted);
+    if (corpus_.block_tokens_ > 0) {
+      const auto begin = static_cast<std::int64_t>(joined_.size());
+      corpus_.encoder_->append_document(conversation, joined_);
+      documents_.emplace_back(begin, ref);
+      return std::nullopt;
+    }
+    auto encoded = corpus_.encoder_->encode(conversation);
+    if (const auto* reason = std::get_if<DropReason>(&encoded)) return drop(*reason, counts);
+    auto& sample = std::get<Encoded>(encoded);
+    counts.truncated += sample.truncated;
+    return item_of(ref, std::move(sample.sequences), std::move(conversation));
+  }
+
+  EncodedItem item_of(const RecordRef& ref, std::vector<EncodedSequence> sequences,
+                      Conversation conversation) {
+    EncodedItem item;
+    item.sequences = std::move(sequences);
+    item.category = conversation.category.empty() ? corpus_.specs_[static_cast<std::size_t>(ref.dataset)].name
+                                                  : std::move(conversation.category);
+    item.tags = std::move(conversation.tags);
+    item.dataset = ref.dataset;
+    item.source_index = ref.record;
+    return item;
+  }
+
+  static std::nullopt_t drop(DropReason reason, RecordCounts& counts) {
+    ++counts.dropped[static_cast<std::size_t>(reason)];
+    return std::nullopt;
+  }
+
+  const Corpus& corpus_;
+  ItemSink& sink_;
+  std::vector<std::unique_ptr<OpenDataset>> open_;
+  std::vector<RecordCounts> counts_;
+  std::vector<std::int32_t> joined_;                           // documents end to end
+  std::vector<std::pair<std::int64_t, RecordRef>> documents_;  // where each begins in joined_
+};
+
+std::vector<RecordCounts> Corpus::encode_chunk(std::size_t chunk, ItemSink& sink) const {
+  QFT_ASSERT(chunk < num_chunks(), "chunk {} of {}", chunk, num_chunks());
+  const std::int64_t first = static_cast<std::int64_t>(chunk) * chunk_records_;
+  const std::int64_t last = std::min(first + chunk_records_, order_->size());
+  ChunkReader reader(*this, sink);
+  for (std::int64_t i = first; i < last; ++i) reader.read(order_->at(i));
+  return reader.finish();
+}
+
+}  // namespace qft::data

@@ -1,0 +1,266 @@
+#include "qft/data/dataset_info.h"
+
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/io/file.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::data {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// An entry and where it stands, for messages.
+struct Entry {
+  const json& value;
+  std::string where;  // "data/dataset_info.json: alpaca"
+};
+
+constexpr std::pair<std::string_view, std::string ColumnNames::*> kColumns[] = {
+    {"prompt", &ColumnNames::prompt},     {"query", &ColumnNames::query},
+    {"response", &ColumnNames::response}, {"history", &ColumnNames::history},
+    {"messages", &ColumnNames::messages}, {"system", &ColumnNames::system},
+    {"tools", &ColumnNames::tools},       {"chosen", &ColumnNames::chosen},
+    {"rejected", &ColumnNames::rejected}, {"kto_tag", &ColumnNames::kto_tag},
+    {"category", &ColumnNames::category},
+};
+constexpr std::pair<std::string_view, std::string MessageTags::*> kTags[] = {
+    {"role_tag", &MessageTags::role},
+    {"content_tag", &MessageTags::content},
+    {"user_tag", &MessageTags::user},
+    {"assistant_tag", &MessageTags::assistant},
+    {"observation_tag", &MessageTags::observation},
+    {"function_tag", &MessageTags::function},
+    {"system_tag", &MessageTags::system},
+};
+constexpr std::array kFormattings{std::pair{std::string_view("alpaca"), Formatting::alpaca},
+                                  std::pair{std::string_view("sharegpt"), Formatting::sharegpt},
+                                  std::pair{std::string_view("openai"), Formatting::openai}};
+constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
+    {"hf_hub_url", "is on the Hugging Face hub"}, {"ms_hub_url", "is on ModelScope"},
+    {"om_hub_url", "is on the Modelers hub"},     {"script_url", "is made by a Python script"},
+    {"cloud_file_name", "is in cloud storage"},
+};
+constexpr std::string_view kMedia[] = {"images", "videos", "audios"};
+constexpr std::string_view kFileTypes[] = {".json", ".jsonl", ".txt"};
+
+std::string text_or_none(const Entry& entry, std::string_view key, const json& value) {
+  if (value.is_null()) return {};
+  if (!value.is_string()) fail_config("{}: {}: expected a text, got {}", entry.where, key, value.dump());
+  return value.get<std::string>();
+}
+
+void warn_unknown(const Entry& entry, std::string_view key) {
+  log::warn("{}: {} is no key that qft knows: ignored", entry.where, key);
+}
+
+void read_columns(const Entry& entry, ColumnNames& columns) {
+  const json& object = entry.value["columns"];
+  if (!object.is_object()) fail_config("{}: columns: expected an object", entry.where);
+  columns = {};
+  for (const auto& [key, member] : kColumns) (columns.*member).clear();
+  for (const auto& [key, value] : object.items()) {
+    const auto known =
+        std::find_if(std::begin(kColumns), std::end(kColumns), [&](auto& c) { return c.first == key; });
+    if (known != std::end(kColumns)) {
+      columns.*known->second = text_or_none(entry, "columns: " + key, value);
+    } else if (key == "tags") {
+      if (!value.is_array()) fail_config("{}: columns: tags: expected a list of columns", entry.where);
+      for (const json& name : value) columns.tags.push_back(text_or_none(entry, "columns: tags", name));
+    } else if (std::find(std::begin(kMedia), std::end(kMedia), key) != std::end(kMedia)) {
+      if (!value.is_null())
+        fail_config("{}: columns: {}: qft trains on text alone; take the column out to train on the texts",
+                    entry.where, key);
+    } else {
+      warn_unknown(entry, "columns: " + key);
+    }
+  }
+}
+
+void read_tags(const Entry& entry, MessageTags& tags) {
+  const json& object = entry.value["tags"];
+  if (!object.is_object()) fail_config("{}: tags: expected an object", entry.where);
+  for (const auto& [key, member] : kTags) (tags.*member).clear();
+  for (const auto& [key, value] : object.items()) {
+    const auto known =
+        std::find_if(std::begin(kTags), std::end(kTags), [&](auto& t) { return t.first == key; });
+    if (known == std::end(kTags))
+      warn_unknown(entry, "tags: " + key);
+    else
+      tags.*known->second = text_or_none(entry, "tags: " + key, value);
+  }
+}
+
+// Joins to the folder and refuses relative names that climb out of it.
+fs::path resolve(const Entry& entry, const fs::path& dataset_dir, const std::string& name) {
+  if (name.empty()) fail_config("{}: file_name is empty", entry.where);
+  const fs::path path = name;
+  if (path.is_absolute()) return path.lexically_normal();
+  const fs::path inside = path.lexically_normal();
+  if (!inside.empty() && *inside.begin() == "..")
+    fail_config("{}: file_name '{}' leads out of {}: write an absolute path if that is meant", entry.where,
+                name, dataset_dir.string());
+  return dataset_dir / inside;
+}
+
+void add_files(const Entry& entry, const fs::path& path, std::vector<fs::path>& files) {
+  if (fs::is_directory(path)) {
+    std::vector<fs::path> found;
+    for (const fs::directory_entry& file : fs::directory_iterator(path))
+      if (file.is_regular_file()) found.push_back(file.path());
+    std::sort(found.begin(), found.end());
+    if (found.empty()) fail_config("{}: the folder {} has no files", entry.where, path.string());
+    files.insert(files.end(), found.begin(), found.end());
+  } else if (fs::exists(path)) {
+    files.push_back(path);
+  } else {
+    fail_config("{}: there is no {}", entry.where, path.string());
+  }
+}
+
+void check_types(const Entry& entry, const std::vector<fs::path>& files) {
+  const auto kind = [](const fs::path& file) { return file.extension() == ".txt"; };
+  for (const fs::path& file : files) {
+    if (std::find(std::begin(kFileTypes), std::end(kFileTypes), file.extension()) == std::end(kFileTypes))
+      fail_config("{}: {} is no .json, .jsonl or .txt file: convert it to JSON lines first", entry.where,
+                  file.string());
+    if (kind(file) != kind(files.front()))
+      fail_config("{}: {} and {} are of different types", entry.where, files.front().string(), file.string());
+  }
+}
+
+std::vector<fs::path> read_files(const Entry& entry, const fs::path& dataset_dir) {
+  for (const auto& [key, reason] : kRefused)
+    if (entry.value.contains(key))
+      fail_config(
+          "{}: {}: the dataset {}, and qft reads files only. Download it once as JSON lines and name it by "
+          "file_name",
+          entry.where, key, reason);
+  if (!entry.value.contains("file_name")) fail_config("{}: has no file_name", entry.where);
+  std::vector<fs::path> files;
+  const json& names = entry.value["file_name"];
+  for (const json& name : names.is_array() ? names : json::array({names}))
+    add_files(entry, resolve(entry, dataset_dir, text_or_none(entry, "file_name", name)), files);
+  if (files.empty()) fail_config("{}: file_name: the list is empty", entry.where);
+  check_types(entry, files);
+  return files;
+}
+
+bool flag(const Entry& entry, std::string_view key) {
+  const json& value = entry.value[std::string(key)];
+  if (!value.is_boolean())
+    fail_config("{}: {}: expected true or false, got {}", entry.where, key, value.dump());
+  return value.get<bool>();
+}
+
+void read_option(const Entry& entry, const std::string& key, const json& value, DatasetSpec& spec) {
+  if (key == "formatting") {
+    const std::string word = text_or_none(entry, key, value);
+    const auto known = std::find_if(kFormattings.begin(), kFormattings.end(),
+                                    [&](const auto& f) { return f.first == word; });
+    if (known == kFormattings.end())
+      fail_config("{}: formatting '{}': there are alpaca, sharegpt and openai", entry.where, word);
+    spec.formatting = known->second;
+  } else if (key == "ranking") {
+    spec.ranking = flag(entry, key);
+  } else if (key == "num_samples") {
+    if (!value.is_number_integer() || value.get<std::int64_t>() < 1)
+      fail_config("{}: num_samples: expected a whole number from 1 on, got {}", entry.where, value.dump());
+    spec.num_samples = value.get<std::int64_t>();
+  } else if (key == "columns") {
+    read_columns(entry, spec.columns);
+  } else if (key == "tags") {
+    read_tags(entry, spec.tags);
+  } else if (key == "split") {
+    if (value != "train")
+      fail_config("{}: split {}: a file has no splits; max_samples and num_samples take a part", entry.where,
+                  value.dump());
+  } else if (key != "file_name" && key != "file_sha1") {
+    warn_unknown(entry, key);  // subset and folder too: they choose parts of a hub's repository
+  }
+}
+
+void check(const Entry& entry, const DatasetSpec& spec) {
+  if (!spec.columns.kto_tag.empty()) fail_config("{}: columns: kto_tag: qft has no stage kto", entry.where);
+  if (spec.ranking && (spec.columns.chosen.empty() || spec.columns.rejected.empty()))
+    fail_config("{}: ranking: columns: chosen and rejected are needed", entry.where);
+  if (spec.formatting == Formatting::alpaca) return;
+  if (spec.columns.messages.empty())
+    fail_config("{}: columns: messages is needed: the column of the conversation", entry.where);
+  if (spec.tags.role.empty() || spec.tags.content.empty())
+    fail_config("{}: tags: role_tag and content_tag are needed: the keys inside a message", entry.where);
+}
+
+json read_info(const fs::path& file) {
+  if (!fs::is_regular_file(file))
+    fail_config("there is no {}: dataset_dir must be a folder with a dataset_info.json", file.string());
+  try {
+    json info = json::parse(io::read_text_file(file));
+    if (!info.is_object()) fail_config("{}: expected an object of datasets", file.string());
+    return info;
+  } catch (const json::exception& e) {
+    fail_config("{}: {}", file.string(), e.what());
+  }
+}
+
+std::string list_names(const json& info) {
+  std::string names;
+  for (const auto& [name, entry] : info.items()) {
+    if (names.size() > 400) return names + ", ...";
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> DatasetSpec::named_columns() const {
+  const bool is_alpaca = formatting == Formatting::alpaca;
+  std::vector<std::string> names;
+  for (const auto& [key, member] : kColumns) {
+    const bool of_alpaca = key == "prompt" || key == "query" || key == "response" || key == "history";
+    if (is_alpaca ? key == "messages" : of_alpaca) continue;
+    const bool of_pairs = key == "chosen" || key == "rejected";
+    if (of_pairs && !ranking) continue;
+    if (key == "response" && ranking) continue;
+    if (key == "query" && columns.query == ColumnNames().query) continue;  // alpaca files often leave "input" out
+    if (formatting == Formatting::openai && (key == "system" || key == "tools")) continue;  // may be missing
+    if (!(columns.*member).empty()) names.push_back(columns.*member);
+  }
+  names.insert(names.end(), columns.tags.begin(), columns.tags.end());
+  return names;
+}
+
+std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::span<const std::string> names) {
+  const std::string dir = dataset_dir.string();
+  if (dir == "ONLINE" || dir.starts_with("REMOTE:"))
+    fail_config("dataset_dir: {}: qft reads files only, none from a hub: download them and give their folder",
+                dir);
+  const fs::path file = dataset_dir / "dataset_info.json";
+  const json info = read_info(file);
+  std::vector<DatasetSpec> specs;
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    if (!seen.insert(name).second) fail_config("dataset: '{}' is named twice", name);
+    if (!info.contains(name))
+      fail_config("dataset: {} has no '{}'; it has {}", file.string(), name, list_names(info));
+    const Entry entry{info[name], file.string() + ": " + name};
+    if (!entry.value.is_object()) fail_config("{}: expected an object", entry.where);
+    DatasetSpec spec;
+    spec.name = name;
+    spec.files = read_files(entry, dataset_dir);
+    for (const auto& [key, value] : entry.value.items()) read_option(entry, key, value, spec);
+    check(entry, spec);
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+}  // namespace qft::data

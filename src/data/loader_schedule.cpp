@@ -1,0 +1,205 @@
+#include "qft/data/loader_schedule.h"
+
+#include "qft/core/error.h"
+#include "qft/core/hash.h"
+#include "qft/data/order.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <queue>
+
+namespace qft::data {
+
+namespace {
+
+/// Streams of Order; those of rows are in row_packing.cpp.
+constexpr std::uint64_t kItemStream = 0, kSplitStream = 1;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+void check_options(const LoaderOptions& o, int world_size) {
+  if (world_size < 1) fail("a loader for {} ranks", world_size);
+  if (o.micro_batch_size < 1)
+    fail_config("per_device_train_batch_size is {}: set it to 1 or more", o.micro_batch_size);
+  if (o.gradient_accumulation_steps < 1)
+    fail_config("gradient_accumulation_steps is {}: set it to 1 or more", o.gradient_accumulation_steps);
+  if (o.global_batch_size < 0)
+    fail_config("global_batch_size is {}: set it to 1 or more", o.global_batch_size);
+  if (o.max_tokens_per_micro_batch < 0)
+    fail_config("max_tokens_per_micro_batch is {}: set it to 1 or more", o.max_tokens_per_micro_batch);
+  if (o.max_steps <= 0 && !(o.num_epochs > 0 && std::isfinite(o.num_epochs)))
+    fail_config("num_train_epochs is {} and max_steps is {}: one must be above 0", o.num_epochs, o.max_steps);
+}
+
+std::vector<std::int32_t> pick(std::span<const std::int32_t> values, const ItemSubset& items) {
+  std::vector<std::int32_t> picked;
+  picked.reserve(items->size());
+  for (const std::int64_t item : *items) picked.push_back(values[static_cast<std::size_t>(item)]);
+  return picked;
+}
+
+struct Bin {
+  std::int64_t tokens = 0;
+  std::int32_t index = 0;
+  friend bool operator>(const Bin& a, const Bin& b) {
+    return a.tokens != b.tokens ? a.tokens > b.tokens : a.index > b.index;
+  }
+};
+
+}  // namespace
+
+std::pair<ItemSubset, ItemSubset> split_items(std::int64_t num_items, double validation, std::uint64_t seed) {
+  if (!(validation > 0) || !std::isfinite(validation))
+    fail_config("val_size is {}: set it above 0", validation);
+  const auto held_out = static_cast<std::int64_t>(
+      validation < 1 ? std::ceil(validation * static_cast<double>(num_items)) : validation);
+  if (held_out >= num_items)
+    fail_config("val_size {} takes {} of {} items and leaves none to train on: lower it", validation,
+                held_out, num_items);
+  const Order order(num_items, seed, 0, kSplitStream);
+  std::vector<bool> validates(static_cast<std::size_t>(num_items));
+  for (std::int64_t i = 0; i < held_out; ++i) validates[static_cast<std::size_t>(order(i))] = true;
+  auto train = std::make_shared<std::vector<std::int64_t>>(),
+       valid = std::make_shared<std::vector<std::int64_t>>();
+  train->reserve(static_cast<std::size_t>(num_items - held_out));
+  valid->reserve(static_cast<std::size_t>(held_out));
+  for (std::int64_t i = 0; i < num_items; ++i)
+    (validates[static_cast<std::size_t>(i)] ? valid : train)->push_back(i);
+  return {std::move(train), std::move(valid)};
+}
+
+std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> unit_tokens, int world,
+                                                  std::int64_t capacity, std::int64_t max_tokens) {
+  const auto count = static_cast<std::int64_t>(unit_tokens.size());
+  std::vector<std::int32_t> longest_first(unit_tokens.size());
+  std::iota(longest_first.begin(), longest_first.end(), 0);
+  std::stable_sort(longest_first.begin(), longest_first.end(), [&](std::int32_t a, std::int32_t b) {
+    return unit_tokens[static_cast<std::size_t>(a)] > unit_tokens[static_cast<std::size_t>(b)];
+  });
+  std::int64_t slots = ceil_div(count, capacity * world);
+  if (max_tokens > 0) {
+    std::int64_t tokens = 0;
+    for (const std::int64_t t : unit_tokens) tokens += std::min(t, max_tokens);
+    slots = std::max(slots, ceil_div(tokens, max_tokens * world));
+  }
+  for (;; ++slots) {
+    std::vector<std::vector<std::int32_t>> bins(static_cast<std::size_t>(slots * world));
+    std::priority_queue<Bin, std::vector<Bin>, std::greater<>> open;
+    for (std::size_t i = 0; i < bins.size(); ++i) open.push({0, static_cast<std::int32_t>(i)});
+    bool fits = true;
+    for (const std::int32_t unit : longest_first) {
+      Bin bin = open.top();
+      open.pop();
+      auto& units = bins[static_cast<std::size_t>(bin.index)];
+      bin.tokens += unit_tokens[static_cast<std::size_t>(unit)];
+      fits &= units.empty() || max_tokens <= 0 || bin.tokens <= max_tokens;
+      units.push_back(unit);
+      if (static_cast<std::int64_t>(units.size()) < capacity) open.push(bin);
+    }
+    if (!fits) continue;  // with as many slots as units each is alone, which fits
+    for (auto& units : bins) std::sort(units.begin(), units.end());
+    return bins;
+  }
+}
+
+StepSchedule::StepSchedule(std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
+                           const LoaderOptions& options, int world_size)
+    : tokens_(tokens), labels_(labels), options_(options), world_size_(world_size) {
+  check_options(options, world_size);
+  QFT_ASSERT(tokens.size() == labels.size(), "{} and {} items", tokens.size(), labels.size());
+  if (options.items)
+    for (const std::int64_t item : *options.items)
+      QFT_ASSERT(item >= 0 && item < static_cast<std::int64_t>(tokens.size()), "item {} of {}", item,
+                 tokens.size());
+  if (options.packing && options.items) {
+    rows_.emplace(pick(tokens, options.items), options.row_tokens, options.seed, options.shuffle);
+  } else if (options.packing) {
+    rows_.emplace(tokens, options.row_tokens, options.seed, options.shuffle);
+  }
+  units_ = rows_           ? rows_->rows()
+           : options.items ? static_cast<std::int64_t>(options.items->size())
+                           : static_cast<std::int64_t>(tokens.size());
+  global_batch_ = options.global_batch_size > 0
+                      ? options.global_batch_size
+                      : options.micro_batch_size * world_size * options.gradient_accumulation_steps;
+  units_together_ = global_batch_ % options.gradient_accumulation_steps == 0
+                        ? global_batch_ / options.gradient_accumulation_steps
+                        : global_batch_;
+  used_units_ = options.drop_last ? units_ - units_ % units_together_ : units_;
+  if (used_units_ == 0)
+    fail_config("there are no training samples for a step: {} {} with drop_last {} and a global batch of {}",
+                units_, options.packing ? "rows" : "items", options.drop_last, global_batch_);
+  steps_per_epoch_ = ceil_div(used_units_, global_batch_);
+  total_steps_ =
+      options.max_steps > 0
+          ? options.max_steps
+          : static_cast<std::int64_t>(std::ceil(options.num_epochs * static_cast<double>(steps_per_epoch_)));
+}
+
+std::string StepSchedule::items_hash() const {
+  if (!options_.items) return "all";
+  Hasher hasher;
+  hasher.update(options_.items->data(), options_.items->size() * sizeof(std::int64_t));
+  return hasher.hex();
+}
+
+void StepSchedule::append_unit(std::uint64_t epoch, std::int64_t position,
+                               std::vector<std::int64_t>& items) const {
+  const std::size_t first = items.size();
+  if (rows_) {
+    rows_->append_row(epoch, position, items);
+  } else {
+    items.push_back(options_.shuffle ? Order(units_, options_.seed, epoch, kItemStream)(position) : position);
+  }
+  if (!options_.items) return;
+  for (std::size_t i = first; i < items.size(); ++i)
+    items[i] = (*options_.items)[static_cast<std::size_t>(items[i])];
+}
+
+/// The HF Trainer counts data-loader batches done in this epoch over those in it.
+double StepSchedule::epoch_after(std::int64_t epoch, std::int64_t units_done) const {
+  return static_cast<double>(epoch) + static_cast<double>(ceil_div(units_done, units_together_)) /
+                                          static_cast<double>(ceil_div(used_units_, units_together_));
+}
+
+StepPlan StepSchedule::plan(std::int64_t step) const {
+  QFT_ASSERT(step >= 0, "step {}", step);
+  const std::int64_t epoch = step / steps_per_epoch_;
+  const std::int64_t begin = step % steps_per_epoch_ * global_batch_;
+  const std::int64_t end = std::min(begin + global_batch_, used_units_);
+  StepPlan plan;
+  plan.step = step;
+  plan.epoch = epoch_after(epoch, end);
+
+  std::vector<std::int64_t> items;
+  std::vector<std::size_t> unit_begin{0};
+  std::vector<std::int64_t> unit_tokens;
+  for (std::int64_t position = begin; position < end; ++position) {
+    append_unit(static_cast<std::uint64_t>(epoch), position, items);
+    std::int64_t tokens = 0;
+    for (std::size_t i = unit_begin.back(); i < items.size(); ++i) {
+      tokens += tokens_[static_cast<std::size_t>(items[i])];
+      plan.label_tokens += labels_[static_cast<std::size_t>(items[i])];
+    }
+    unit_begin.push_back(items.size());
+    unit_tokens.push_back(tokens);
+    plan.tokens += tokens;
+  }
+  plan.samples = static_cast<std::int64_t>(items.size());
+
+  const auto bins =
+      deal_units(unit_tokens, world_size_, options_.micro_batch_size, options_.max_tokens_per_micro_batch);
+  plan.slots = static_cast<std::int64_t>(bins.size()) / world_size_;
+  plan.micro_batches.resize(bins.size());
+  for (std::size_t b = 0; b < bins.size(); ++b)
+    for (const std::int32_t unit : bins[b])
+      plan.micro_batches[b].insert(plan.micro_batches[b].end(),
+                                   items.begin() + static_cast<std::ptrdiff_t>(unit_begin[unit]),
+                                   items.begin() + static_cast<std::ptrdiff_t>(unit_begin[unit + 1]));
+  return plan;
+}
+
+}  // namespace qft::data

@@ -1,0 +1,76 @@
+// What makes a pack unfit: made for something else, or damaged.
+#include "qft/core/error.h"
+#include "qft/data/pack_reader.h"
+
+#include <numeric>
+
+#include "pack_arrays.h"
+
+namespace qft::data {
+
+void PackReader::check_against(const PackExpectation& expected) const {
+  const std::string pack = path().string();
+  if (attributes_.tokenizer_hash != expected.tokenizer_hash)
+    fail_config(
+        "pack '{}' was made with another tokenizer (hash {}) than the model's ({}): repack with qft-pack and "
+        "this model's tokenizer, or name the model that the pack was made for",
+        pack, attributes_.tokenizer_hash, expected.tokenizer_hash);
+  if (attributes_.template_hash != expected.template_hash)
+    fail_config(
+        "pack '{}' was made with template '{}' (hash {}), the run's template has hash {}: set the same "
+        "template, "
+        "or repack with qft-pack",
+        pack, attributes_.template_name, attributes_.template_hash, expected.template_hash);
+  if (attributes_.vocab_size > expected.vocab_size)
+    fail_config(
+        "pack '{}' was made with {} token ids, the model has {}: use the model that the pack was made for, "
+        "or "
+        "repack with qft-pack",
+        pack, attributes_.vocab_size, expected.vocab_size);
+  if (attributes_.cutoff_len != expected.cutoff_len)
+    fail_config("cutoff_len {} differs from {} in pack '{}': set cutoff_len to {}, or repack with qft-pack",
+                expected.cutoff_len, attributes_.cutoff_len, pack, attributes_.cutoff_len);
+}
+
+void PackReader::verify(const std::function<void(std::int64_t)>& progress) const {
+  const auto tokens = item_tokens(), labels = item_labels();
+  std::vector<std::int64_t> per_source(attributes_.sources.size());
+  std::int64_t longest = 0;
+  for (std::int64_t i = 0; i < num_items(); ++i) {
+    const EncodedItem encoded = item(i);
+    std::int64_t num_tokens = 0, num_labels = 0;
+    for (const EncodedSequence& sequence : encoded.sequences) {
+      require(!sequence.ids.empty(), "{}: an empty sequence", where(i));
+      const auto length = static_cast<std::int32_t>(sequence.ids.size());
+      for (const std::int32_t id : sequence.ids)
+        require(id >= 0 && id < attributes_.vocab_size, "{}: token id {} outside the vocabulary of {}",
+                where(i), id, attributes_.vocab_size);
+      std::int32_t last = 0;
+      for (const Span& span : sequence.label_spans) {
+        require(span.begin >= last && span.begin < span.end && span.end <= length,
+                "{}: label span [{}, {}) after {} in a sequence of {} tokens", where(i), span.begin, span.end,
+                last, length);
+        last = span.end;
+      }
+      num_tokens += length;
+      num_labels += sequence.num_labels();
+    }
+    const auto at = static_cast<std::size_t>(i);
+    require(tokens[at] == num_tokens && labels[at] == num_labels,
+            "{}: it has {} tokens and {} labels, its length table says {} and {}", where(i), num_tokens,
+            num_labels, tokens[at], labels[at]);
+    require(encoded.dataset >= 0 && static_cast<std::size_t>(encoded.dataset) < per_source.size(),
+            "{}: dataset {} of {}", where(i), encoded.dataset, per_source.size());
+    ++per_source[static_cast<std::size_t>(encoded.dataset)];
+    longest = std::max(longest, num_tokens);
+    if (progress) progress(i + 1);
+  }
+  for (std::size_t s = 0; s < per_source.size(); ++s)
+    require(per_source[s] == attributes_.sources[s].items, "'{}': {} items of '{}', its attributes say {}",
+            path().string(), per_source[s], attributes_.sources[s].name, attributes_.sources[s].items);
+  require(longest == attributes_.max_item_tokens,
+          "'{}': the longest item has {} tokens, max_item_tokens says {}", path().string(), longest,
+          attributes_.max_item_tokens);
+}
+
+}  // namespace qft::data

@@ -1,0 +1,105 @@
+#include "qft/data/pack_print.h"
+
+#include "qft/core/error.h"
+#include "qft/core/progress.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <vector>
+
+namespace qft::data {
+namespace {
+
+void append(std::string& out, const EncodedSequence& sequence) {
+  auto to = std::back_inserter(out);
+  out += "{\"ids\":[";
+  for (std::size_t i = 0; i < sequence.ids.size(); ++i)
+    fmt::format_to(to, "{}{}", i ? "," : "", sequence.ids[i]);
+  out += "],\"label_spans\":[";
+  for (std::size_t i = 0; i < sequence.label_spans.size(); ++i)
+    fmt::format_to(to, "{}[{},{}]", i ? "," : "", sequence.label_spans[i].begin, sequence.label_spans[i].end);
+  out += "]}";
+}
+
+// Quantiles of the items' lengths: shortest, middle, 90 %, longest.
+std::vector<std::int32_t> length_quantiles(std::span<const std::int32_t> lengths) {
+  std::vector<std::int32_t> sorted(lengths.begin(), lengths.end());
+  if (sorted.empty()) return {0, 0, 0, 0};
+  std::sort(sorted.begin(), sorted.end());
+  const std::size_t last = sorted.size() - 1;
+  return {sorted.front(), sorted[last / 2], sorted[last * 9 / 10], sorted.back()};
+}
+
+}  // namespace
+
+nlohmann::ordered_json summarize(const PackReader& pack) {
+  const PackAttributes& a = pack.attributes();
+  const auto labels = pack.item_labels();
+  nlohmann::ordered_json sources = nlohmann::ordered_json::array();
+  for (const PackSource& s : a.sources)
+    sources.push_back({{"name", s.name},
+                       {"hash", s.hash},
+                       {"records", s.records},
+                       {"items", s.items},
+                       {"dropped", s.dropped},
+                       {"truncated", s.truncated}});
+  return {{"path", pack.path().string()},
+          {"fingerprint", pack.fingerprint()},
+          {"stage", a.stage},
+          {"template", a.template_name},
+          {"template_hash", a.template_hash},
+          {"tokenizer_hash", a.tokenizer_hash},
+          {"vocab_size", a.vocab_size},
+          {"cutoff_len", a.cutoff_len},
+          {"items", pack.num_items()},
+          {"sequences", pack.num_sequences()},
+          {"tokens", pack.num_tokens()},
+          {"label_tokens", std::accumulate(labels.begin(), labels.end(), INT64_C(0))},
+          {"item_tokens_min_median_p90_max", length_quantiles(pack.item_tokens())},
+          {"categories", a.category_names},
+          {"sources", std::move(sources)},
+          {"options", a.options}};
+}
+
+std::string format_summary(const PackReader& pack) {
+  const nlohmann::ordered_json s = summarize(pack);
+  const auto bytes = static_cast<double>(std::filesystem::file_size(pack.path()));
+  const auto lengths = s["item_tokens_min_median_p90_max"].get<std::vector<std::int64_t>>();
+  std::string text = fmt::format(
+      "{}: {} items, {} sequences, {} tokens ({} to learn), {}\n"
+      "  stage {}, template {}, cutoff_len {}, vocabulary {}\n"
+      "  item lengths: shortest {}, median {}, 90 % up to {}, longest {}\n"
+      "  tokenizer {}, template {}\n  fingerprint {}\n",
+      pack.path().string(), pack.num_items(), pack.num_sequences(), pack.num_tokens(),
+      s["label_tokens"].get<std::int64_t>(), format_bytes(bytes), pack.attributes().stage,
+      pack.attributes().template_name, pack.attributes().cutoff_len, pack.attributes().vocab_size, lengths[0],
+      lengths[1], lengths[2], lengths[3], pack.attributes().tokenizer_hash, pack.attributes().template_hash,
+      pack.fingerprint());
+  for (const PackSource& source : pack.attributes().sources)
+    text += fmt::format("  dataset {}: {} records, {} items, {} left out, {} cut, files {}\n", source.name,
+                        source.records, source.items, source.dropped, source.truncated, source.hash);
+  return text;
+}
+
+void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t count, std::ostream& out) {
+  const std::int64_t last = std::min(pack.num_items(), first + count);
+  std::string line;
+  for (std::int64_t i = first; i < last && out; ++i) {
+    const EncodedItem item = pack.item(i);
+    line.clear();
+    if (item.sequences.size() == 2) {
+      line += "{\"chosen\":";
+      append(line, item.sequences[0]);
+      line += ",\"rejected\":";
+      append(line, item.sequences[1]);
+      line += '}';
+    } else {
+      append(line, item.sequences.front());
+    }
+    line += '\n';
+    out << line;
+  }
+}
+
+}  // namespace qft::data

@@ -1,0 +1,202 @@
+#include "python_json.h"
+
+#include "qft/core/error.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <vector>
+
+namespace qft::data {
+namespace {
+
+// Builds the value like nlohmann's own handler, but keeps the digits of integers above 64 bits.
+class TreeBuilder : public nlohmann::json_sax<Json> {
+ public:
+  Json take() { return std::move(root_); }
+  const std::string& error() const { return error_; }
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t& digits) override {
+    if (digits.find_first_of(".eE") != digits.npos) return put(value);
+    return put(Json::binary({digits.begin(), digits.end()}));
+  }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool key(string_t& value) override {
+    slot_ = &(*open_.back())[value];
+    return true;
+  }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& reason) override {
+    error_ = reason.what();
+    return false;
+  }
+
+ private:
+  Json* place(Json&& value) {
+    if (open_.empty()) return &(root_ = std::move(value));
+    Json& parent = *open_.back();
+    if (!parent.is_array()) return &(*slot_ = std::move(value));
+    parent.push_back(std::move(value));
+    return &parent.back();
+  }
+  bool put(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json&& empty) {
+    open_.push_back(place(std::move(empty)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  Json root_;
+  std::vector<Json*> open_;  // a parent never moves while one of its children is open
+  Json* slot_ = nullptr;     // the value of the key just read
+  std::string error_;
+};
+
+void write_string(std::string_view text, std::string& out) {
+  out += '"';
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20)
+          fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+        else
+          out += c;
+    }
+  }
+  out += '"';
+}
+
+class Writer {
+ public:
+  Writer(std::string& out, int indent) : out_(out), indent_(indent) {}
+
+  void write(const Json& value, int depth) {
+    switch (value.type()) {
+      case Json::value_t::object:
+        return write_object(value, depth);
+      case Json::value_t::array:
+        return write_array(value, depth);
+      case Json::value_t::string:
+        return write_string(value.get_ref<const std::string&>(), out_);
+      case Json::value_t::number_float:
+        out_ += python_float(value.get<double>());
+        return;
+      case Json::value_t::binary:
+        out_.append(value.get_binary().begin(), value.get_binary().end());
+        return;
+      default:
+        out_ += value.dump();
+    }
+  }
+
+ private:
+  void write_object(const Json& value, int depth) {
+    if (value.empty()) {
+      out_ += "{}";
+      return;
+    }
+    const char* separator = "{";
+    for (const auto& [key, member] : value.items()) {
+      out_ += separator;
+      new_line(depth + 1);
+      write_string(key, out_);
+      out_ += ": ";
+      write(member, depth + 1);
+      separator = indent_ > 0 ? "," : ", ";
+    }
+    new_line(depth);
+    out_ += '}';
+  }
+  void write_array(const Json& value, int depth) {
+    if (value.empty()) {
+      out_ += "[]";
+      return;
+    }
+    const char* separator = "[";
+    for (const Json& item : value) {
+      out_ += separator;
+      new_line(depth + 1);
+      write(item, depth + 1);
+      separator = indent_ > 0 ? "," : ", ";
+    }
+    new_line(depth);
+    out_ += ']';
+  }
+  void new_line(int depth) {
+    if (indent_ <= 0) return;
+    out_ += '\n';
+    out_.append(static_cast<std::size_t>(depth) * static_cast<std::size_t>(indent_), ' ');
+  }
+
+  std::string& out_;
+  int indent_;
+};
+
+}  // namespace
+
+Json parse_python_json(std::string_view text) {
+  TreeBuilder builder;
+  if (!Json::sax_parse(text.begin(), text.end(), &builder)) fail("invalid JSON: {}", builder.error());
+  return builder.take();
+}
+
+std::string dump_python_json(const Json& value, int indent) {
+  std::string out;
+  Writer(out, indent).write(value, 0);
+  return out;
+}
+
+std::string python_float(double value) {
+  if (!std::isfinite(value)) return std::isnan(value) ? "NaN" : value < 0 ? "-Infinity" : "Infinity";
+  // The shortest digits that round-trip, then Python's choice of notation: scientific below 1e-4 and from
+  // 1e16 on.
+  std::array<char, 32> buffer;
+  const char* end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific).ptr;
+  const std::string_view text(buffer.data(), static_cast<std::size_t>(end - buffer.data()));
+  const std::size_t e = text.find('e');
+  int exponent = 0;
+  const char* exponent_begin = text.data() + e + 1 + (text[e + 1] == '+');
+  std::from_chars(exponent_begin, end, exponent);
+  if (exponent < -4 || exponent >= 16) return std::string(text);
+  end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed).ptr;
+  std::string fixed(buffer.data(), static_cast<std::size_t>(end - buffer.data()));
+  return fixed.find('.') == fixed.npos ? fixed + ".0" : fixed;
+}
+
+}  // namespace qft::data

@@ -1,0 +1,25 @@
+// JSON read and written as Python's json module does it with ensure_ascii=False: the form in which tool
+// descriptions and calls appear in prompts.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::data {
+
+/// Objects keep their keys in order; of a key given twice the last value counts, at the first place. An
+/// integer that fits no 64-bit type is held as binary: its digits.
+using Json = nlohmann::ordered_json;
+
+/// Throws Error with the parser's reason.
+Json parse_python_json(std::string_view text);
+
+/// json.dumps(value, ensure_ascii=False), with `indent` > 0 json.dumps(..., indent=indent).
+std::string dump_python_json(const Json& value, int indent = 0);
+
+/// repr(value) of a Python float.
+std::string python_float(double value);
+
+}  // namespace qft::data

@@ -1,0 +1,46 @@
+// One record of a source format as a Conversation, by the rules of LLaMA-Factory's data formats.
+#pragma once
+
+#include "qft/data/conversation.h"
+#include "qft/data/dataset_info.h"
+#include "qft/data/drop_reason.h"
+#include "qft/data/record_source.h"
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <simdjson.h>
+
+namespace qft::data {
+
+/// Belongs to one thread. The spec must outlive it.
+class RecordConverter {
+ public:
+  RecordConverter(const DatasetSpec& spec, bool is_text) : spec_(spec), is_text_(is_text) {}
+
+  /// Throws Error, without the place, for a record that is no JSON object or holds a value of the wrong type.
+  std::variant<Conversation, DropReason> convert(const RecordText& record);
+  /// The record's columns in order; "text" for a line of text. Throws Error as convert() does.
+  std::vector<std::string> columns(const RecordText& record);
+
+ private:
+  using Object = simdjson::dom::object;
+  struct Parsed {
+    std::vector<Message> messages;
+    std::string system;
+    bool in_order = true;
+  };
+  Object parse(std::string_view text);
+  void convert_alpaca(const Object& record, Conversation& conversation) const;
+  bool convert_messages(const Object& record, Conversation& conversation) const;
+  Parsed parse_sharegpt(const Object& record) const;
+  Parsed parse_openai(const Object& record) const;
+  void add_origin(const Object& record, Conversation& conversation) const;
+
+  const DatasetSpec& spec_;
+  bool is_text_;
+  simdjson::dom::parser parser_;
+};
+
+}  // namespace qft::data

@@ -1,0 +1,181 @@
+#include "qft/data/record_source.h"
+
+#include "qft/core/error.h"
+#include "qft/core/hash.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace qft::data {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+bool is_space(char c) {
+  return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+RecordLayout layout_of(const std::filesystem::path& file, std::string_view bytes) {
+  if (file.extension() == ".txt") return RecordLayout::text_lines;
+  const auto first = std::find_if_not(bytes.begin(), bytes.end(), is_space);
+  return first != bytes.end() && *first == '[' ? RecordLayout::json_array : RecordLayout::json_lines;
+}
+
+std::int64_t count_lines(std::string_view bytes) {
+  return std::count(bytes.begin(), bytes.end(), '\n');
+}
+
+}  // namespace
+
+std::string RecordText::where() const {
+  return fmt::format("{}:{}", file->string(), line);
+}
+
+RecordScanner::RecordScanner(std::string_view bytes, RecordLayout layout, const std::filesystem::path& file)
+    : bytes_(bytes), layout_(layout), file_(file) {}
+
+void RecordScanner::seek(std::size_t offset, std::int64_t line) {
+  offset_ = offset;
+  line_ = line;
+  closed_ = false;
+}
+
+bool RecordScanner::next(RecordText& record) {
+  return layout_ == RecordLayout::json_array ? next_element(record) : next_line(record);
+}
+
+bool RecordScanner::next_line(RecordText& record) {
+  while (offset_ < bytes_.size()) {
+    std::size_t end = bytes_.find('\n', offset_);
+    const std::size_t after = end == bytes_.npos ? bytes_.size() : end + 1;
+    if (end == bytes_.npos) end = bytes_.size();
+    if (end > offset_ && bytes_[end - 1] == '\r') --end;
+    record = {bytes_.substr(offset_, end - offset_), &file_, line_};
+    offset_ = after;
+    ++line_;
+    if (layout_ == RecordLayout::text_lines || !std::all_of(record.text.begin(), record.text.end(), is_space))
+      return true;
+  }
+  return false;
+}
+
+void RecordScanner::skip_space() {
+  while (offset_ < bytes_.size() && is_space(bytes_[offset_])) line_ += bytes_[offset_++] == '\n';
+}
+
+bool RecordScanner::next_element(RecordText& record) {
+  skip_space();
+  if (closed_) return false;
+  if (offset_ == bytes_.size()) fail_here("the file ends inside the array");
+  const char lead = bytes_[offset_];
+  if (lead == ']') {
+    ++offset_;
+    skip_space();
+    if (offset_ < bytes_.size()) fail_here("text after the end of the array");
+    closed_ = true;
+    return false;
+  }
+  const bool is_first = lead == '[';
+  if (!is_first && lead != ',') fail_here("expected ',' or ']' between records");
+  ++offset_;
+  skip_space();
+  if (is_first && offset_ < bytes_.size() && bytes_[offset_] == ']') return next_element(record);
+  if (offset_ == bytes_.size()) fail_here("the file ends inside the array");
+  if (bytes_[offset_] != '{') fail_here("expected a record that starts with '{'");
+  const std::size_t end = end_of_object(offset_);
+  record = {bytes_.substr(offset_, end - offset_), &file_, line_};
+  line_ += count_lines(record.text);
+  offset_ = end;
+  return true;
+}
+
+// One past the '}' that matches the '{' at `begin`.
+std::size_t RecordScanner::end_of_object(std::size_t begin) const {
+  int depth = 0;
+  for (std::size_t i = begin; i < bytes_.size(); ++i) {
+    switch (bytes_[i]) {
+      case '{':
+        ++depth;
+        break;
+      case '}':
+        if (--depth == 0) return i + 1;
+        break;
+      case '"':
+        for (++i; i < bytes_.size() && bytes_[i] != '"'; ++i) i += bytes_[i] == '\\';
+        break;
+      default:
+        break;
+    }
+  }
+  fail_here("the record that starts here has no end: a brace or a quote is missing");
+}
+
+void RecordScanner::fail_here(std::string_view what) const {
+  fail("{}:{}: {}", file_.string(), line_, what);
+}
+
+std::string_view RecordSource::SourceFile::bytes() const {
+  return {reinterpret_cast<const char*>(mapping.data()), static_cast<std::size_t>(mapping.size())};
+}
+
+std::shared_ptr<const RecordSource> RecordSource::open(const std::vector<std::filesystem::path>& files) {
+  auto source = std::make_shared<RecordSource>();
+  source->files_.reserve(files.size());  // records point to the paths
+  for (const std::filesystem::path& path : files) {
+    const io::File handle = io::File::open_read(path);
+    if (handle.size() == 0) continue;
+    SourceFile& file = source->files_.emplace_back();
+    file.path = path;
+    file.mapping = io::Mapping(handle, 0, handle.size());
+    const std::size_t start = file.bytes().starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+    file.layout = layout_of(path, file.bytes().substr(start));
+    file.first = source->size_;
+    RecordScanner scanner(file.bytes(), file.layout, file.path);
+    scanner.seek(start, 1);
+    RecordText record;
+    for (Mark mark{start, 1}; scanner.next(record); mark = {scanner.offset(), scanner.line()})
+      if (file.records++ % kStride == 0) file.marks.push_back(mark);
+    source->size_ += file.records;
+  }
+  require(source->size_ > 0, "{} has no records", files.front().string());
+  return source;
+}
+
+std::string RecordSource::hash() const {
+  Hasher hasher;
+  for (const SourceFile& file : files_) hasher.update(file.bytes());
+  return hasher.hex();
+}
+
+std::vector<std::filesystem::path> RecordSource::paths() const {
+  std::vector<std::filesystem::path> paths;
+  for (const SourceFile& file : files_) paths.push_back(file.path);
+  return paths;
+}
+
+RecordText RecordCursor::at(std::int64_t index) {
+  QFT_ASSERT(index >= 0 && index < source_.size(), "record {} of {}", index, source_.size());
+  if (!file_ || index < file_->first || index >= file_->first + file_->records) {
+    const auto after = std::upper_bound(source_.files_.begin(), source_.files_.end(), index,
+                                        [](std::int64_t i, const auto& file) { return i < file.first; });
+    auto file = after - 1;
+    while (file->records == 0) --file;
+    file_ = &*file;
+    scanner_ = std::make_unique<RecordScanner>(file_->bytes(), file_->layout, file_->path);
+    next_ = -1;
+  }
+  const std::int64_t local = index - file_->first;
+  const std::int64_t mark = local / RecordSource::kStride;
+  if (next_ < 0 || local < next_ || mark > next_ / RecordSource::kStride) {
+    const RecordSource::Mark& m = file_->marks[static_cast<std::size_t>(mark)];
+    scanner_->seek(m.offset, m.line);
+    next_ = mark * RecordSource::kStride;
+  }
+  RecordText record;
+  do
+    if (!scanner_->next(record)) fail("{} changed while it was read", file_->path.string());
+  while (next_++ < local);
+  return record;
+}
+
+}  // namespace qft::data

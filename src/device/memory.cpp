@@ -1,0 +1,154 @@
+#include "qft/device/memory.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <malloc.h>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
+
+#include "cuda_api.h"
+#include <fmt/format.h>
+
+namespace qft::device {
+
+namespace {
+
+// The value of "Key:   123 kB" in a /proc file, in bytes; 0 where it is missing.
+std::int64_t proc_value(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(key) && line.size() > key.size() && line[key.size()] == ':') {
+      return std::strtoll(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
+    }
+  }
+  return 0;
+}
+
+// A number in a cgroup file ("max" and missing files give `otherwise`); version 2 first, then version 1.
+std::int64_t cgroup_value(const char* v2, const char* v1, std::int64_t otherwise) {
+  for (const char* path : {v2, v1}) {
+    std::ifstream file(path);
+    std::int64_t value = 0;
+    if (file >> value) return value;
+  }
+  return otherwise;
+}
+
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+
+std::int64_t cgroup_limit() {
+  return cgroup_value("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes", kUnlimited);
+}
+
+}  // namespace
+
+MemoryUse host_memory() {
+  constexpr const char* kStatus = "/proc/self/status";
+  MemoryUse use;
+  use.current = proc_value(kStatus, "RssAnon") + proc_value(kStatus, "RssShmem");
+  use.peak = proc_value(kStatus, "VmHWM");
+  use.total = std::min(proc_value("/proc/meminfo", "MemTotal"), cgroup_limit());
+  return use;
+}
+
+std::int64_t host_memory_available() {
+  const auto available = proc_value("/proc/meminfo", "MemAvailable");
+  const auto limit = cgroup_limit();
+  if (limit == kUnlimited) return available;
+  const auto used =
+      cgroup_value("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes", 0);
+  return std::clamp<std::int64_t>(limit - used, 0, available);
+}
+
+MemoryUse memory_use(c10::Device device) {
+  return device.is_cuda() ? cuda::memory_use(device.index()) : host_memory();
+}
+
+void reset_peak(c10::Device device) {
+  if (device.is_cuda()) {
+    cuda::reset_peak(device.index());
+  } else {
+    std::ofstream("/proc/self/clear_refs") << "5";
+  }
+}
+
+std::string format_bytes(double bytes) {
+  constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  const bool whole = unit == 0 || bytes >= 99.95;
+  return whole ? fmt::format("{:.0f} {}", bytes, kUnits[unit])
+               : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+}
+
+PinnedBuffer::PinnedBuffer(std::size_t bytes, c10::Device device) : bytes_(bytes), pinned_(device.is_cuda()) {
+  if (bytes == 0) return;
+  if (pinned_) {
+    data_ = cuda::allocate_pinned(bytes);
+  } else {
+    constexpr std::size_t kHugePage = std::size_t{2} << 20;
+    const std::size_t alignment =
+        bytes >= kHugePage ? kHugePage : static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    if (posix_memalign(&data_, alignment, bytes) != 0) data_ = nullptr;
+    if (data_ != nullptr && bytes >= kHugePage) madvise(data_, bytes, MADV_HUGEPAGE);
+  }
+  require(data_ != nullptr, "no {} of {}host memory left ({} available): offload less, or use more nodes",
+          format_bytes(static_cast<double>(bytes)), pinned_ ? "pinned " : "",
+          format_bytes(static_cast<double>(host_memory_available())));
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (data_ == nullptr) return;
+  if (pinned_) {
+    cuda::free_pinned(data_);
+  } else {
+    std::free(data_);
+  }
+}
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      pinned_(std::exchange(other.pinned_, false)) {}
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(pinned_, other.pinned_);
+  return *this;
+}
+
+DeviceBuffer::DeviceBuffer(std::size_t bytes, c10::Device device)
+    : data_(c10::GetAllocator(device.type())->allocate(bytes)) {}
+
+void copy_bytes(void* to, const void* from, std::size_t bytes, c10::Device device) {
+  if (bytes == 0) return;
+  if (device.is_cuda()) {
+    cuda::copy_bytes(to, from, bytes);
+  } else {
+    std::memmove(to, from, bytes);
+  }
+}
+
+bool tune_allocator() {
+  for (const char* name :
+       {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"}) {
+    if (std::getenv(name) != nullptr) return false;
+  }
+  // mallopt takes an int: 1 GiB, so that any activation comes from the heap, and the heap is never trimmed.
+  return mallopt(M_MMAP_THRESHOLD, 1 << 30) == 1 &&
+         mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max()) == 1;
+}
+
+}  // namespace qft::device

@@ -1,0 +1,131 @@
+#include "qft/device/threads.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sched.h>
+#include <set>
+#include <unistd.h>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+namespace qft::device {
+
+namespace {
+
+// The first CPU of the core that `cpu` belongs to: one number per physical core.
+int core_of(int cpu) {
+  std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+  int first = cpu;
+  file >> first;
+  return first;
+}
+
+double cgroup_quota() {
+  std::string quota;
+  double period = 0;
+  if (std::ifstream file("/sys/fs/cgroup/cpu.max"); file >> quota >> period && quota != "max" && period > 0) {
+    return std::atof(quota.c_str()) / period;
+  }
+  double microseconds = 0;
+  std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+  std::ifstream period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+  if (quota_file >> microseconds && period_file >> period && microseconds > 0 && period > 0)
+    return microseconds / period;
+  return 0;
+}
+
+int positive_number(const char* text) {
+  const int value = text == nullptr ? 0 : std::atoi(text);
+  return std::max(value, 0);
+}
+
+std::string plural(int n, std::string_view noun) {
+  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
+}
+
+}  // namespace
+
+CpuShare cpu_share() {
+  CpuShare share;
+  share.machine_cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  // The mask's size must cover the CPUs that the kernel knows: grow until it does.
+  for (int capacity = 1024; capacity <= 1 << 20; capacity *= 2) {
+    cpu_set_t* mask = CPU_ALLOC(static_cast<std::size_t>(capacity));
+    const auto bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));
+    const bool known = sched_getaffinity(0, bytes, mask) == 0;
+    for (int cpu = 0; known && cpu < capacity; ++cpu) {
+      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), bytes, mask)) share.cpus.push_back(cpu);
+    }
+    CPU_FREE(mask);
+    if (known) break;
+  }
+  std::set<int> cores;
+  for (const int cpu : share.cpus) cores.insert(core_of(cpu));
+  share.cores = std::max<int>(1, static_cast<int>(cores.size()));
+  share.quota = cgroup_quota();
+  return share;
+}
+
+ThreadPlan plan_threads(const CpuShare& share, int sharers, int local_size) {
+  ThreadPlan plan;
+  int cores = share.cores;
+  std::string source = plural(cores, "core");
+  // The quota is the whole job's on this node; the mask may be this rank's alone.
+  const double quota_of_sharers = share.quota * sharers / std::max(local_size, 1);
+  if (share.quota > 0 && quota_of_sharers < cores) {
+    cores = std::max(1, static_cast<int>(std::floor(quota_of_sharers)));
+    source = fmt::format("{} of the cgroup's CPU quota {:.1f}", plural(cores, "core"), share.quota);
+  }
+  const int fair = std::max(1, cores / std::max(sharers, 1));
+  const int wished = positive_number(std::getenv("OMP_NUM_THREADS"));
+  plan.threads = wished > 0 ? wished : fair;
+  plan.reason = wished > 0    ? fmt::format("OMP_NUM_THREADS={}", wished)
+                : sharers > 1 ? fmt::format("{} / {} ranks", source, sharers)
+                              : source;
+  if (sharers > cores) {
+    plan.advice =
+        fmt::format("{} ranks share {}: start fewer ranks per node", sharers, plural(cores, "core"));
+  } else if (wished > fair) {
+    plan.advice = fmt::format("{} threads in each of {} on {}: set OMP_NUM_THREADS={} or leave it unset",
+                              wished, plural(sharers, "rank"), plural(cores, "core"), fair);
+  } else if (sharers == 1 && local_size * static_cast<int>(share.cpus.size()) * 2 <= share.machine_cpus &&
+             share.quota == 0) {
+    plan.advice = fmt::format(
+        "{} bound to {} each leave more than half of the node's {} CPUs idle: mpirun "
+        "--map-by socket:PE=N --bind-to core, or --bind-to none",
+        plural(local_size, "rank"), plural(share.cores, "core"), share.machine_cpus);
+  }
+  return plan;
+}
+
+void use_threads(int threads) {
+  QFT_ASSERT(threads > 0, "{} compute threads", threads);
+  at::set_num_threads(threads);
+}
+
+std::string format_cpu_list(const std::vector<int>& cpus) {
+  std::string text;
+  for (std::size_t i = 0; i < cpus.size();) {
+    std::size_t last = i;
+    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
+    if (!text.empty()) text += ',';
+    text += last == i ? std::to_string(cpus[i]) : fmt::format("{}-{}", cpus[i], cpus[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+void set_matmul_precision(std::string_view word) {
+  if (word != "highest" && word != "high" && word != "medium") {
+    fail_config("matmul precision '{}' is not known: use highest, high or medium", word);
+  }
+  at::globalContext().setFloat32MatmulPrecision(std::string(word));
+}
+
+}  // namespace qft::device

@@ -1,0 +1,48 @@
+// How io calls HDF5: under one lock, quietly, with failures as Error. Private to io.
+#pragma once
+
+#include "qft/core/error.h"
+#include "qft/io/hdf5.h"
+
+#include <mutex>
+#include <string>
+
+#include <hdf5.h>
+
+namespace qft::io::h5 {
+
+/// Held around every sequence of HDF5 calls; the first one turns HDF5's own printing off.
+class Lock {
+ public:
+  Lock();
+
+ private:
+  std::lock_guard<std::recursive_mutex> guard_;
+};
+
+/// HDF5's message stack of the last failure as one line, innermost reason last; clears it.
+std::string take_error_stack();
+
+/// Throws Error "<what> <label>: <stack>" where an HDF5 call returned a negative value.
+template <class T>
+T check(T result, const char* what, const std::string& label) {
+  if (result < 0) [[unlikely]]
+    fail("{} '{}': {}", what, label, take_error_stack());
+  return result;
+}
+
+/// Wraps an identifier that an HDF5 call returned, or throws as check() does.
+Handle own(hid_t id, Handle::Close close, const char* what, const std::string& label);
+
+int close_file(std::int64_t id);
+int close_group(std::int64_t id);
+int close_dataset(std::int64_t id);
+int close_attribute(std::int64_t id);
+int close_space(std::int64_t id);
+int close_type(std::int64_t id);
+int close_properties(std::int64_t id);
+
+hid_t file_type(Type type);
+hid_t memory_type(Type type);
+
+}  // namespace qft::io::h5

@@ -1,0 +1,134 @@
+#include "qft/io/model_files.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What to tell someone whose directory has weights in another format.
+std::string describe_other_weights(const fs::path& dir) {
+  std::string pickles, gguf;
+  for (const auto& item : fs::directory_iterator(dir)) {
+    const std::string extension = item.path().extension().string(), name = item.path().filename().string();
+    if (extension == ".bin" || extension == ".pt" || extension == ".pth") pickles = std::max(pickles, name);
+    if (extension == ".gguf") gguf = name;
+  }
+  if (!pickles.empty())
+    return fmt::format(
+        "it has '{}', a pickle, which qft does not read: convert it once in Python with "
+        "AutoModelForCausalLM.from_pretrained('{}').save_pretrained(OUT, safe_serialization=True)",
+        pickles, dir.string());
+  if (!gguf.empty())
+    return fmt::format(
+        "it has '{}', which qft does not read: convert it once in Python with "
+        "AutoModelForCausalLM.from_pretrained('{}', gguf_file='{}').save_pretrained(OUT)",
+        gguf, dir.string(), gguf);
+  if (fs::exists(dir / "adapter_model.safetensors"))
+    return "it is an adapter: give it as adapter_name_or_path and the base model as model_name_or_path";
+  return "is the download complete?";
+}
+
+// The "weight_map" of an index: tensor name to file name, checked to stay inside the directory.
+std::map<std::string, std::string> read_weight_map(const fs::path& path) {
+  const nlohmann::json json =
+      nlohmann::json::parse(read_text_file(path), nullptr, /*allow_exceptions=*/false);
+  require(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(),
+          "'{}' is no index of safetensors shards: it has no object \"weight_map\"", path.string());
+  std::map<std::string, std::string> result;
+  for (const auto& [tensor, file] : json["weight_map"].items()) {
+    require(file.is_string(), "'{}': the file of tensor '{}' is no text", path.string(), tensor);
+    const std::string name = file.get<std::string>();
+    require(!name.empty() && name != "." && name != ".." && name.find_first_of("/\\") == std::string::npos &&
+                name.find('\0') == std::string::npos,
+            "'{}' puts tensor '{}' into {}: only plain file names of the same directory are allowed",
+            path.string(), tensor, file.dump());
+    result.emplace(tensor, name);
+  }
+  return result;
+}
+
+}  // namespace
+
+ModelFiles ModelFiles::open(const fs::path& dir) {
+  require(fs::exists(dir),
+          "model '{}' does not exist: qft reads local directories; download one with "
+          "'huggingface-cli download NAME --local-dir DIR' and give DIR",
+          dir.string());
+  require_directory(dir, "model");
+  ModelFiles model;
+  model.dir_ = dir;
+  // As transformers: a single file wins over an index.
+  if (fs::exists(dir / kSingleFile)) {
+    model.add_file(dir / kSingleFile);
+    return model;
+  }
+  const fs::path index_path = dir / kIndexFile;
+  require(fs::exists(index_path), "model '{}' has neither {} nor {}: {}", dir.string(), kSingleFile,
+          kIndexFile, describe_other_weights(dir));
+  const auto weight_map = read_weight_map(index_path);
+  std::set<std::string> shards;
+  for (const auto& [tensor, file] : weight_map) shards.insert(file);
+  for (const std::string& file : shards) {
+    require(fs::exists(dir / file), "'{}' names the shard '{}', which is missing: is the download complete?",
+            index_path.string(), file);
+    model.add_file(dir / file);
+  }
+  for (const auto& [tensor, file] : weight_map) {
+    const TensorLocation* location = model.find(tensor);
+    require(location != nullptr && location->file->path().filename() == file,
+            "'{}' says that tensor '{}' is in '{}', which does not have it", index_path.string(), tensor,
+            file);
+  }
+  return model;
+}
+
+void ModelFiles::add_file(const fs::path& path) {
+  files_.push_back(std::make_unique<SafetensorsFile>(SafetensorsFile::open(path)));
+  const SafetensorsFile& file = *files_.back();
+  for (const TensorEntry& entry : file.entries()) {
+    const auto [it, added] = index_.emplace(entry.name, TensorLocation{&file, &entry});
+    require(added, "tensor '{}' is in both '{}' and '{}'", entry.name, it->second.file->path().string(),
+            path.string());
+    total_bytes_ += entry.bytes();
+  }
+}
+
+const TensorLocation* ModelFiles::find(std::string_view name) const {
+  const auto it = index_.find(std::string(name));
+  return it == index_.end() ? nullptr : &it->second;
+}
+
+const TensorLocation& ModelFiles::at(std::string_view name) const {
+  const TensorLocation* location = find(name);
+  if (location == nullptr) {
+    const std::vector<std::string> known = names();
+    fail(
+        "model '{}' has no tensor '{}' (it has {}, such as '{}'): do config.json and the weights belong "
+        "together?",
+        dir_.string(), name, known.size(), known.empty() ? "" : known.front());
+  }
+  return *location;
+}
+
+void ModelFiles::read(std::string_view name, std::uint64_t first_byte, std::uint64_t bytes, void* dst) const {
+  const TensorLocation& location = at(name);
+  location.file->read(*location.entry, first_byte, bytes, dst);
+}
+
+std::vector<std::string> ModelFiles::names() const {
+  std::vector<std::string> result;
+  result.reserve(index_.size());
+  for (const auto& [name, location] : index_) result.push_back(name);
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+}  // namespace qft::io

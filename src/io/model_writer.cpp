@@ -1,0 +1,87 @@
+#include "qft/core/error.h"
+#include "qft/io/model_files.h"
+
+#include <algorithm>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::io {
+
+namespace fs = std::filesystem;
+
+ModelWriter::ModelWriter(Storage& storage, fs::path dir, std::vector<TensorSpec> tensors,
+                         std::uint64_t max_shard_bytes, Metadata metadata)
+    : storage_(storage), dir_(std::move(dir)), metadata_(std::move(metadata)), shards_(1) {
+  std::set<std::string_view> names;
+  for (const TensorSpec& tensor : tensors)
+    require(names.insert(tensor.name).second, "tensor '{}' is given twice", tensor.name);
+  for (TensorSpec& tensor : tensors) {
+    if (!shards_.back().tensors.empty() && shards_.back().data_bytes + tensor.bytes() > max_shard_bytes)
+      shards_.emplace_back();
+    shards_.back().data_bytes += tensor.bytes();
+    shards_.back().tensors.push_back(std::move(tensor));
+  }
+  for (std::size_t k = 0; k < shards_.size(); ++k)
+    shards_[k].file = shards_.size() == 1
+                          ? kSingleFile
+                          : fmt::format("model-{:05}-of-{:05}.safetensors", k + 1, shards_.size());
+  begin_shard();
+}
+
+ModelWriter::~ModelWriter() = default;
+
+void ModelWriter::begin_shard() {
+  const Shard& shard = shards_[current_];
+  writer_ = std::make_unique<SafetensorsWriter>(storage_, dir_ / shard.file, shard.tensors, metadata_);
+  written_in_shard_ = 0;
+}
+
+void ModelWriter::end_shard() {
+  writer_->finish();
+  shards_[current_].checksum = writer_->checksum();
+}
+
+void ModelWriter::append(const void* data, std::uint64_t bytes) {
+  const auto* p = static_cast<const char*>(data);
+  while (bytes > 0) {
+    if (written_in_shard_ == shards_[current_].data_bytes && current_ + 1 < shards_.size()) {
+      end_shard();
+      ++current_;
+      begin_shard();
+      continue;
+    }
+    const std::uint64_t room = shards_[current_].data_bytes - written_in_shard_;
+    // The last shard's writer refuses what is too much, with the numbers.
+    const std::uint64_t part = current_ + 1 < shards_.size() ? std::min(bytes, room) : bytes;
+    writer_->append(p, part);
+    written_in_shard_ += part;
+    p += part;
+    bytes -= part;
+  }
+}
+
+void ModelWriter::finish() {
+  // Shards of empty tensors only are begun here.
+  while (written_in_shard_ == shards_[current_].data_bytes && current_ + 1 < shards_.size()) {
+    end_shard();
+    ++current_;
+    begin_shard();
+  }
+  end_shard();
+  if (shards_.size() > 1) write_index();
+}
+
+void ModelWriter::write_index() const {
+  nlohmann::json weight_map = nlohmann::json::object();
+  std::uint64_t total_size = 0;
+  for (const Shard& shard : shards_) {
+    total_size += shard.data_bytes;
+    for (const TensorSpec& tensor : shard.tensors) weight_map[tensor.name] = shard.file;
+  }
+  const nlohmann::ordered_json index = {{"metadata", {{"total_size", total_size}}},
+                                        {"weight_map", weight_map}};
+  atomic_write_file(storage_, dir_ / kIndexFile, index.dump(2) + "\n");
+}
+
+}  // namespace qft::io

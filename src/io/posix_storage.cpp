@@ -1,0 +1,126 @@
+#include "qft/core/error.h"
+#include "qft/io/storage.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace qft::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PosixFile : public WritableFile {
+ public:
+  explicit PosixFile(const fs::path& path) : path_(path) {
+    fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    require(fd_ >= 0, "cannot create '{}': {}", path.string(), std::strerror(errno));
+  }
+  ~PosixFile() override {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  void append(const void* data, std::uint64_t bytes) override {
+    const auto* p = static_cast<const char*>(data);
+    for (std::uint64_t done = 0; done < bytes;) {
+      const ssize_t n = ::write(fd_, p + done, bytes - done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0)
+        fail("cannot write '{}': {} of {} bytes at offset {} written ({})", path_.string(), done, bytes,
+             written_, n < 0 ? std::strerror(errno) : "the system took nothing");
+      done += static_cast<std::uint64_t>(n);
+      written_ += static_cast<std::uint64_t>(n);
+    }
+  }
+
+  void sync() override {
+    require(::fsync(fd_) == 0, "cannot sync '{}' ({} bytes) to disk: {}", path_.string(), written_,
+            std::strerror(errno));
+  }
+
+  void close() override {
+    const int fd = fd_;
+    fd_ = -1;
+    require(::close(fd) == 0, "cannot finish '{}' ({} bytes): {}", path_.string(), written_,
+            std::strerror(errno));
+  }
+
+ private:
+  fs::path path_;
+  int fd_ = -1;
+  std::uint64_t written_ = 0;
+};
+
+class PosixStorage : public Storage {
+ public:
+  std::unique_ptr<WritableFile> create(const fs::path& path) override {
+    return std::make_unique<PosixFile>(path);
+  }
+
+  void create_directory(const fs::path& dir) override {
+    std::error_code code;
+    fs::create_directories(dir, code);
+    require(!code, "cannot make directory '{}': {}", dir.string(), code.message());
+  }
+
+  void rename(const fs::path& from, const fs::path& to) override {
+    require(::rename(from.c_str(), to.c_str()) == 0, "cannot rename '{}' to '{}': {}", from.string(),
+            to.string(), std::strerror(errno));
+  }
+
+  bool exchange(const fs::path& a, const fs::path& b) override {
+    if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
+    if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return false;
+    fail("cannot exchange '{}' and '{}': {}", a.string(), b.string(), std::strerror(errno));
+  }
+
+  void remove(const fs::path& path) override {
+    require(::remove(path.c_str()) == 0, "cannot remove '{}': {}", path.string(), std::strerror(errno));
+  }
+
+  std::vector<std::string> list(const fs::path& dir) override {
+    std::error_code code;
+    std::vector<std::string> names;
+    for (fs::directory_iterator it(dir, code), end; !code && it != end; it.increment(code))
+      names.push_back(it->path().filename().string());
+    require(!code, "cannot list directory '{}': {}", dir.string(), code.message());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  bool exists(const fs::path& path) override { return fs::exists(status(path)); }
+  bool is_directory(const fs::path& path) override { return fs::is_directory(status(path)); }
+
+  void sync_directory(const fs::path& dir) override {
+    const int fd = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    require(fd >= 0, "cannot open directory '{}': {}", dir.string(), std::strerror(errno));
+    const int result = ::fsync(fd);
+    const int reason = errno;
+    ::close(fd);
+    // Some network file systems have no fsync of a directory and say EINVAL: they make names durable on their
+    // own.
+    require(result == 0 || reason == EINVAL, "cannot sync directory '{}' to disk: {}", dir.string(),
+            std::strerror(reason));
+  }
+
+ private:
+  // Of the name itself: a link is not followed, so that a removal never leaves the directory.
+  static fs::file_status status(const fs::path& path) {
+    std::error_code code;
+    const fs::file_status status = fs::symlink_status(path, code);
+    require(status.type() != fs::file_type::none, "cannot look at '{}': {}", path.string(), code.message());
+    return status;
+  }
+};
+
+}  // namespace
+
+Storage& posix_storage() {
+  static PosixStorage storage;
+  return storage;
+}
+
+}  // namespace qft::io

@@ -1,0 +1,50 @@
+#include "qft/model/arena.h"
+
+#include <algorithm>
+
+#include <ATen/ops/empty.h>
+
+namespace qft::model {
+namespace {
+
+constexpr std::int64_t kAlign = 256;           // bytes: a cache line and a CUDA transaction fit
+constexpr std::int64_t kMinChunk = 16 << 20;  // bytes
+
+}  // namespace
+
+at::Tensor Arena::alloc(at::IntArrayRef shape, at::ScalarType dtype) {
+  std::int64_t numel = 1;
+  for (const auto d : shape) numel *= d;
+  const std::int64_t item = static_cast<std::int64_t>(c10::elementSize(dtype));
+  const std::int64_t bytes = std::max<std::int64_t>((numel * item + kAlign - 1) / kAlign * kAlign, kAlign);
+  while (current_ < chunks_.size() && used_ + bytes > chunks_[current_].numel()) {
+    ++current_;
+    used_ = 0;
+  }
+  if (current_ == chunks_.size()) {
+    chunks_.push_back(at::empty({std::max(bytes, kMinChunk)}, at::TensorOptions().dtype(at::kByte).device(device_)));
+    used_ = 0;
+  }
+  const std::int64_t begin = used_;
+  used_ += bytes;
+  return chunks_[current_].narrow(0, begin, numel * item).view(dtype).view(shape);
+}
+
+void Arena::release(Mark mark) {
+  current_ = mark.chunk;
+  used_ = mark.used;
+  // Empty and grown piecemeal: one chunk of the whole size serves the next step without gaps.
+  if (current_ == 0 && used_ == 0 && chunks_.size() > 1) {
+    const std::int64_t total = capacity();
+    chunks_.clear();
+    chunks_.push_back(at::empty({total}, at::TensorOptions().dtype(at::kByte).device(device_)));
+  }
+}
+
+std::int64_t Arena::capacity() const {
+  std::int64_t total = 0;
+  for (const auto& chunk : chunks_) total += chunk.numel();
+  return total;
+}
+
+}  // namespace qft::model

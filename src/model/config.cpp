@@ -1,0 +1,226 @@
+#include "qft/model/config.h"
+
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <numbers>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "qft/core/error.h"
+
+namespace qft::model {
+namespace {
+
+using nlohmann::json;
+
+/// One row an architecture: what config.json leaves unsaid.
+struct Architecture {
+  const char* model_type;
+  const char* hf_class;
+  bool qkv_bias_always;      ///< q, k, v carry a bias whatever attention_bias says
+  bool attention_bias_on_o;  ///< attention_bias also gives o_proj a bias
+  bool qk_norm;
+  std::int64_t default_head_dim;  ///< 0: hidden_size / num_attention_heads
+};
+constexpr std::array<Architecture, 3> kArchitectures{{
+    {"llama", "LlamaForCausalLM", false, true, false, 0},
+    {"qwen2", "Qwen2ForCausalLM", true, false, false, 0},
+    {"qwen3", "Qwen3ForCausalLM", false, true, true, 128},
+}};
+
+const Architecture& architecture_of(const std::string& model_type, const std::string& where) {
+  std::string known;
+  for (const auto& row : kArchitectures) {
+    if (model_type == row.model_type) return row;
+    known += known.empty() ? row.model_type : std::string(", ") + row.model_type;
+  }
+  fail("{}: model_type '{}' is not implemented (implemented: {})", where, model_type, known);
+}
+
+/// Typed access to a key, with errors that name file and key.
+class Reader {
+ public:
+  Reader(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
+
+  std::int64_t integer(const char* key, std::optional<std::int64_t> fallback = {}) const {
+    const json* value = find(key);
+    if (value == nullptr) {
+      require(fallback.has_value(), "{}: key '{}' is missing", where_, key);
+      return *fallback;
+    }
+    require(value->is_number_integer() && value->get<std::int64_t>() >= 0 && value->get<std::int64_t>() < (1LL << 40),
+            "{}: '{}' is {}, expected a non-negative integer", where_, key, value->dump());
+    return value->get<std::int64_t>();
+  }
+  std::int64_t positive(const char* key, std::optional<std::int64_t> fallback = {}) const {
+    const std::int64_t value = integer(key, fallback);
+    require(value > 0, "{}: '{}' is 0, expected a positive integer", where_, key);
+    return value;
+  }
+  double number(const char* key, double fallback) const {
+    const json* value = find(key);
+    if (value == nullptr) return fallback;
+    require(value->is_number(), "{}: '{}' is {}, expected a number", where_, key, value->dump());
+    return value->get<double>();
+  }
+  bool boolean(const char* key, bool fallback) const {
+    const json* value = find(key);
+    if (value == nullptr) return fallback;
+    require(value->is_boolean(), "{}: '{}' is {}, expected true or false", where_, key, value->dump());
+    return value->get<bool>();
+  }
+  std::string text(const char* key, const std::string& fallback) const {
+    const json* value = find(key);
+    if (value == nullptr) return fallback;
+    require(value->is_string(), "{}: '{}' is {}, expected a string", where_, key, value->dump());
+    return value->get<std::string>();
+  }
+  const json* find(const char* key) const {
+    const auto it = object_.find(key);
+    return it == object_.end() || it->is_null() ? nullptr : &*it;
+  }
+  const std::string& where() const { return where_; }
+
+ private:
+  const json& object_;
+  std::string where_;
+};
+
+RopeConfig read_rope(const Reader& config) {
+  RopeConfig rope;
+  rope.theta = config.number("rope_theta", 10000.0);
+  // transformers 5 writes rope_parameters (theta inside); 4.x writes rope_theta and rope_scaling.
+  const json* scaling = config.find("rope_parameters");
+  if (scaling == nullptr) scaling = config.find("rope_scaling");
+  if (scaling == nullptr) return rope;
+  require(scaling->is_object(), "{}: rope scaling is {}, expected an object", config.where(), scaling->dump());
+  const Reader reader(*scaling, config.where() + ": rope_scaling");
+  rope.theta = reader.number("rope_theta", rope.theta);
+  const std::string type = reader.text("rope_type", reader.text("type", "default"));
+  if (type == "default") return rope;
+  require(type == "llama3", "{}: rope scaling '{}' is not implemented (implemented: default, llama3)", config.where(),
+          type);
+  RopeConfig::Llama3 llama3;
+  llama3.factor = reader.number("factor", llama3.factor);
+  llama3.low_freq_factor = reader.number("low_freq_factor", llama3.low_freq_factor);
+  llama3.high_freq_factor = reader.number("high_freq_factor", llama3.high_freq_factor);
+  llama3.original_max_position_embeddings =
+      reader.integer("original_max_position_embeddings", llama3.original_max_position_embeddings);
+  rope.llama3 = llama3;
+  return rope;
+}
+
+std::vector<std::int32_t> read_token_ids(const json* value, const std::string& where) {
+  std::vector<std::int32_t> ids;
+  if (value == nullptr) return ids;
+  const json list = value->is_array() ? *value : json::array({*value});
+  for (const json& id : list) {
+    require(id.is_number_integer(), "{}: eos_token_id holds {}, expected token ids", where, id.dump());
+    ids.push_back(id.get<std::int32_t>());
+  }
+  return ids;
+}
+
+void refuse_unimplemented(const Reader& reader) {
+  const std::string act = reader.text("hidden_act", "silu");
+  require(act == "silu", "{}: hidden_act '{}' is not implemented (implemented: silu)", reader.where(), act);
+  require(!reader.boolean("use_sliding_window", false),
+          "{}: use_sliding_window true is not implemented: set it to false if full attention is meant", reader.where());
+  require(reader.find("quantization_config") == nullptr,
+          "{}: quantization_config: quantised base models are not implemented; use the unquantised model",
+          reader.where());
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  require(in.good(), "cannot read '{}': is '{}' a model directory in Hugging Face layout?", path.string(),
+          path.parent_path().string());
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+json parse_object(const std::string& text, const std::string& where) {
+  json object;
+  try {
+    object = json::parse(text);
+  } catch (const json::exception& e) {
+    fail("{}: not valid JSON: {}", where, e.what());
+  }
+  require(object.is_object(), "{}: expected a JSON object", where);
+  return object;
+}
+
+}  // namespace
+
+std::vector<double> ModelConfig::inverse_frequencies() const {
+  std::vector<double> freq(static_cast<std::size_t>(head_dim / 2));
+  for (std::size_t i = 0; i < freq.size(); ++i) {
+    // fp32 as transformers computes it: the tables then agree to the last bit.
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
+    const float base = std::pow(static_cast<float>(rope.theta), exponent);
+    float f = 1.0f / base;
+    if (rope.llama3) {
+      const auto& s = *rope.llama3;
+      const double old_context = static_cast<double>(s.original_max_position_embeddings);
+      const double wavelength = 2.0 * std::numbers::pi / f;
+      if (wavelength > old_context / s.low_freq_factor) {
+        f = static_cast<float>(f / s.factor);
+      } else if (wavelength >= old_context / s.high_freq_factor) {
+        const double smooth =
+            (old_context / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+        f = static_cast<float>((1.0 - smooth) * f / s.factor + smooth * f);
+      }
+    }
+    freq[i] = f;
+  }
+  return freq;
+}
+
+ModelConfig ModelConfig::parse(const std::string& text, const std::string& where) {
+  const json object = parse_object(text, where);
+  const Reader reader(object, where);
+  ModelConfig c;
+  c.model_type = reader.text("model_type", "");
+  const Architecture& arch = architecture_of(c.model_type, where);
+  refuse_unimplemented(reader);
+  c.architecture = arch.hf_class;
+  c.hidden_size = reader.positive("hidden_size");
+  c.intermediate_size = reader.positive("intermediate_size");
+  c.num_layers = reader.positive("num_hidden_layers");
+  c.num_heads = reader.positive("num_attention_heads");
+  c.num_kv_heads = reader.positive("num_key_value_heads", c.num_heads);
+  c.head_dim = reader.positive("head_dim", arch.default_head_dim ? arch.default_head_dim : c.hidden_size / c.num_heads);
+  c.vocab_size = reader.positive("vocab_size");
+  c.max_position_embeddings = reader.positive("max_position_embeddings", 2048);
+  c.rms_norm_eps = reader.number("rms_norm_eps", 1e-6);
+  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
+  const bool attention_bias = reader.boolean("attention_bias", false);
+  c.qkv_bias = arch.qkv_bias_always || attention_bias;
+  c.o_bias = arch.attention_bias_on_o && attention_bias;
+  c.mlp_bias = c.model_type == "llama" && reader.boolean("mlp_bias", false);
+  c.qk_norm = arch.qk_norm;
+  c.rope = read_rope(reader);
+  c.eos_token_ids = read_token_ids(reader.find("eos_token_id"), where);
+  c.raw = text;
+  require(c.num_heads % c.num_kv_heads == 0,
+          "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where, c.num_heads, c.num_kv_heads);
+  require(c.head_dim % 2 == 0, "{}: head_dim {} is odd: rotary embeddings need an even one", where, c.head_dim);
+  return c;
+}
+
+ModelConfig ModelConfig::load(const std::filesystem::path& dir) {
+  const auto path = dir / "config.json";
+  ModelConfig config = parse(read_text(path), path.string());
+  const auto generation = dir / "generation_config.json";
+  if (std::filesystem::exists(generation)) {
+    const json object = parse_object(read_text(generation), generation.string());
+    const auto it = object.find("eos_token_id");
+    if (it != object.end() && !it->is_null()) config.eos_token_ids = read_token_ids(&*it, generation.string());
+  }
+  return config;
+}
+
+}  // namespace qft::model

@@ -1,0 +1,104 @@
+#include "qft/model/ops/attention.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+
+#include "attention_blocked.h"
+#include "attention_paths.h"
+#include <ATen/ops/from_blob.h>
+
+namespace qft::model::ops {
+
+PackedSequences PackedSequences::build(std::span<const std::int32_t> cu_seqlens, c10::Device device) {
+  require(!cu_seqlens.empty() && cu_seqlens.front() == 0 && std::ranges::is_sorted(cu_seqlens),
+          "sequence boundaries must start with 0 and not decrease ({} given)", cu_seqlens.size());
+  PackedSequences packed;
+  packed.cu_seqlens.assign(cu_seqlens.begin(), cu_seqlens.end());
+  for (std::size_t s = 1; s < cu_seqlens.size(); ++s)
+    packed.max_length = std::max(packed.max_length, cu_seqlens[s] - cu_seqlens[s - 1]);
+  if (!device.is_cpu()) {
+    const auto count = static_cast<std::int64_t>(packed.cu_seqlens.size());
+    packed.device_cu_seqlens =
+        at::from_blob(packed.cu_seqlens.data(), {count}, at::TensorOptions(at::kInt)).to(device);
+  }
+  return packed;
+}
+
+at::Tensor heads_view(const at::Tensor& rows, std::int64_t first_head, std::int64_t heads,
+                      std::int64_t head_dim) {
+  return rows.narrow(1, first_head * head_dim, heads * head_dim).unflatten(1, {heads, head_dim});
+}
+
+QkvViews split_qkv(const at::Tensor& qkv, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
+  QFT_ASSERT(qkv.size(1) == (heads + 2 * kv_heads) * head_dim,
+             "rows of {} do not hold {} + 2 x {} heads of {}", qkv.size(1), heads, kv_heads, head_dim);
+  return {heads_view(qkv, 0, heads, head_dim), heads_view(qkv, heads, kv_heads, head_dim),
+          heads_view(qkv, heads + kv_heads, kv_heads, head_dim)};
+}
+
+AttentionKernel default_attention_kernel(const at::Tensor& q) {
+  if (q.scalar_type() == at::kDouble) return AttentionKernel::reference;
+  if (q.is_cpu() && blocked::available(q.scalar_type())) return AttentionKernel::blocked;
+  return AttentionKernel::sdpa;
+}
+
+namespace {
+
+void check(const QkvViews& in, const PackedSequences& sequences, const at::Tensor& out,
+           const at::Tensor& lse) {
+  for (const at::Tensor* t : {&in.q, &in.k, &in.v})
+    QFT_ASSERT(t->dim() == 3 && t->stride(2) == 1 && t->stride(1) == t->size(2) && t->size(0) == in.q.size(0),
+               "attention takes [T, heads, head_dim] with heads side by side");
+  QFT_ASSERT(in.k.size(1) == in.v.size(1) && in.q.size(1) % in.k.size(1) == 0,
+             "{} query heads on {} key heads", in.q.size(1), in.k.size(1));
+  QFT_ASSERT(sequences.num_tokens() == in.q.size(0), "sequences of {} tokens over {} rows",
+             sequences.num_tokens(), in.q.size(0));
+  QFT_ASSERT(out.is_contiguous() && out.numel() == in.q.numel(),
+             "out must be contiguous [T, heads * head_dim]");
+  QFT_ASSERT(lse.is_contiguous() && lse.size(0) == in.q.size(1) && lse.size(1) == in.q.size(0),
+             "lse must be contiguous [heads, T]");
+}
+
+/// The kernel to use; throws where the one asked for cannot do this.
+AttentionKernel chosen(AttentionKernel kernel, const at::Tensor& q) {
+  if (kernel == AttentionKernel::automatic) return default_attention_kernel(q);
+  require(kernel != AttentionKernel::blocked || (q.is_cpu() && blocked::available(q.scalar_type())),
+          "the blocked attention kernel does not do {} on {} here: use 'automatic'",
+          c10::toString(q.scalar_type()), q.device().str());
+  return kernel;
+}
+
+}  // namespace
+
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
+                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace,
+                       AttentionKernel kernel) {
+  check(in, sequences, out, lse);
+  switch (chosen(kernel, in.q)) {
+    case AttentionKernel::blocked:
+      return blocked::attention_forward(in, sequences, scale, out, lse, workspace);
+    case AttentionKernel::sdpa:
+      if (in.q.is_cuda()) return sdpa::cuda_attention_forward(in, sequences, scale, out, lse);
+      return sdpa::attention_forward(in, sequences, scale, out, lse);
+    default:
+      return reference::attention_forward(in, sequences, scale, out, lse);
+  }
+}
+
+void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
+                        const at::Tensor& lse, const PackedSequences& sequences, double scale,
+                        const QkvViews& grads, Workspace& workspace, AttentionKernel kernel) {
+  check(in, sequences, out, lse);
+  switch (chosen(kernel, in.q)) {
+    case AttentionKernel::blocked:
+      return blocked::attention_backward(gout, in, out, lse, sequences, scale, grads, workspace);
+    case AttentionKernel::sdpa:
+      if (in.q.is_cuda()) return sdpa::cuda_attention_backward(gout, in, out, lse, sequences, scale, grads);
+      return sdpa::attention_backward(gout, in, out, lse, sequences, scale, grads);
+    default:
+      return reference::attention_backward(gout, in, out, lse, sequences, scale, grads);
+  }
+}
+
+}  // namespace qft::model::ops

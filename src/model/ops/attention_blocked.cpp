@@ -1,0 +1,156 @@
+#include "attention_blocked.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+
+#include "cpu/tensors.h"
+#include <c10/util/Exception.h>
+
+namespace qft::model::ops::blocked {
+namespace {
+
+/// Keys whose scores a block of queries holds at a time.
+constexpr std::int64_t kKeyBlock = 512;
+
+template <class T>
+struct ForwardBuffers {
+  T* keys;    ///< packed [padded_dim, width] for each block of kKeyBlock keys; kv_heads times padded_tokens
+  T* values;  ///< packed [padded_tokens, head_dim] of each kv head
+  // per thread:
+  T *queries, *probabilities;
+  float *scores, *out, *statistics;
+};
+
+template <class T>
+ForwardBuffers<T> forward_buffers(const Problem<T>& p, Workspace& workspace) {
+  const std::int64_t threads = at::get_num_threads();
+  ForwardBuffers<T> b{};
+  b.keys = scratch<T>(workspace, "op.attention_keys", p.kv_heads * p.padded_tokens * p.padded_dim);
+  b.values = scratch<T>(workspace, "op.attention_values", p.kv_heads * p.padded_tokens * p.head_dim);
+  b.queries = scratch<T>(workspace, "op.attention_query_tiles", threads * kTile * p.padded_dim);
+  b.scores = scratch<float>(workspace, "op.attention_scores", threads * kTile * kKeyBlock);
+  // In fp32 the probabilities take the place of the scores.
+  b.probabilities =
+      scratch<T>(workspace, sizeof(T) == sizeof(float) ? "op.attention_scores" : "op.attention_probs",
+                 threads * kTile * kKeyBlock);
+  b.out = scratch<float>(workspace, "op.attention_out", threads * kTile * p.head_dim);
+  b.statistics = scratch<float>(workspace, "op.attention_statistics", threads * 2 * kTile);
+  return b;
+}
+
+/// Packs keys and values: a task is one block of keys of one head.
+template <class T>
+void pack_keys_and_values(const Problem<T>& p, const ForwardBuffers<T>& b, const QkvViews& in) {
+  struct Block {
+    const Sequence* sequence;
+    std::int64_t first;
+  };
+  std::vector<Block> blocks;
+  for (const Sequence& s : p.sequences)
+    for (std::int64_t k = 0; k < s.length; k += kKeyBlock) blocks.push_back({&s, k});
+  const auto kernels = cpu::packing_kernels<T>();
+  const auto count = static_cast<std::int64_t>(blocks.size());
+  for_tasks(count * p.kv_heads, [&](std::int64_t task, std::int64_t) {
+    const auto& [s, k] = blocks[static_cast<std::size_t>(task % count)];
+    const std::int64_t head = task / count, rows = std::min(kKeyBlock, s->length - k),
+                       width = padded(rows, kTile);
+    const std::int64_t at = head * p.padded_tokens + s->padded_first + k;
+    kernels.pack_transposed(slice<T>(in.k, head, s->first + k, rows), p.padded_dim, width,
+                            b.keys + at * p.padded_dim);
+    kernels.pack(slice<T>(in.v, head, s->first + k, rows), width, b.values + at * p.head_dim);
+  });
+}
+
+/// One tile of queries of one head against all keys it sees.
+template <class T>
+void attend(const Problem<T>& p, const ForwardBuffers<T>& b, const QkvViews& in, const Sequence& s,
+            std::int64_t q0, std::int64_t head, float scale, const at::Tensor& out, const at::Tensor& lse,
+            std::int64_t thread) {
+  const auto packing = cpu::packing_kernels<T>();
+  const auto softmax = cpu::softmax_kernels<T>();
+  const std::int64_t rows = std::min(kTile, s.length - q0), dim = p.head_dim;
+  T* queries = b.queries + thread * kTile * p.padded_dim;
+  packing.copy(slice<T>(in.q, head, s.first + q0, rows), kTile, p.padded_dim, queries);
+  float* statistics = b.statistics + thread * 2 * kTile;
+  cpu::SoftmaxTile<T> tile{b.scores + thread * kTile * kKeyBlock,
+                           b.probabilities + thread * kTile * kKeyBlock,
+                           kKeyBlock,
+                           0,
+                           0,
+                           scale * kLog2E,
+                           statistics,
+                           statistics + kTile,
+                           b.out + thread * kTile * dim,
+                           dim,
+                           true};
+  const std::int64_t kv_offset = head / p.group * p.padded_tokens + s.padded_first;
+  for (std::int64_t k0 = 0; k0 < q0 + kTile; k0 += kKeyBlock) {
+    tile.columns = std::min(kKeyBlock, q0 + kTile - k0);
+    tile.visible = q0 + 1 - k0;
+    tile.first = k0 == 0;
+    const std::int64_t width = std::min(kKeyBlock, s.padded_length - k0);
+    product(kTile, tile.columns, p.padded_dim, queries, p.padded_dim,
+            b.keys + (kv_offset + k0) * p.padded_dim, width, tile.scores, kKeyBlock, false);
+    softmax.step(tile);
+    product(kTile, dim, tile.columns, tile.probabilities, kKeyBlock, b.values + (kv_offset + k0) * dim, dim,
+            tile.out, dim, !tile.first);
+  }
+  const std::int64_t token = s.first + q0, columns = p.heads * dim;
+  softmax.finish(tile, rows, static_cast<T*>(out.data_ptr()) + token * columns + head * dim, columns,
+                 lse.data_ptr<float>() + head * lse.size(1) + token);
+}
+
+template <class T>
+void forward(const QkvViews& in, const PackedSequences& packed, double scale, const at::Tensor& out,
+             const at::Tensor& lse, Workspace& workspace) {
+  const Problem<T> p(in, packed);
+  const ForwardBuffers<T> b = forward_buffers(p, workspace);
+  pack_keys_and_values(p, b, in);
+  struct Tile {
+    const Sequence* sequence;
+    std::int64_t first;
+  };
+  std::vector<Tile> tiles;  // the long ones first, so that the threads finish together
+  for (const Sequence& s : p.sequences)
+    for (std::int64_t q0 = s.padded_length - kTile; q0 >= 0; q0 -= kTile) tiles.push_back({&s, q0});
+  for_tasks(static_cast<std::int64_t>(tiles.size()) * p.heads, [&](std::int64_t task, std::int64_t thread) {
+    const auto& [s, q0] = tiles[static_cast<std::size_t>(task / p.heads)];
+    attend(p, b, in, *s, q0, task % p.heads, static_cast<float>(scale), out, lse, thread);
+  });
+}
+
+/// A small product of known result.
+template <class T>
+bool product_is_right(T one) {
+  constexpr std::int64_t m = 4, n = 16, k = 8;
+  std::array<T, m * k> a{};
+  std::array<T, k * n> b{};
+  std::array<float, m * n> c{};
+  a[1 * k + 3] = one;  // picks row 3 of b
+  constexpr std::int64_t pack = sizeof(float) / sizeof(T);
+  b[(3 / pack * n + 5) * pack + 3 % pack] = one;
+  try {
+    product(m, n, k, a.data(), k, b.data(), n, c.data(), n, false);
+    at::native::cpublas::brgemm_release();
+  } catch (const std::exception&) {
+    return false;
+  }
+  for (std::int64_t i = 0; i < m * n; ++i)
+    if (c[static_cast<std::size_t>(i)] != (i == 1 * n + 5 ? 1.0F : 0.0F)) return false;
+  return true;
+}
+
+}  // namespace
+
+bool available(at::ScalarType dtype) {
+  static const bool f32 = product_is_right(1.0F), bf16 = product_is_right(c10::BFloat16(1.0F).x);
+  return dtype == at::kFloat ? f32 : dtype == at::kBFloat16 && bf16;
+}
+
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
+                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace) {
+  cpu::with_kernel_type(in.q, [&]<class T>() { forward<T>(in, sequences, scale, out, lse, workspace); });
+}
+
+}  // namespace qft::model::ops::blocked

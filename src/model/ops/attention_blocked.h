@@ -1,0 +1,106 @@
+// Blocked attention on the CPU: matrix products by LibTorch's brgemm on tiles that stay in the cache. Every
+// matrix that enters a product is copied into a layout of fixed strides, padded to whole tiles, so that
+// brgemm compiles a handful of kernels whatever the lengths of the sequences are.
+#pragma once
+
+#include "qft/model/ops/attention.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "cpu/attention_kernels.h"
+#include <ATen/Parallel.h>
+#include <ATen/native/CPUBlas.h>
+
+namespace qft::model::ops::blocked {
+
+/// Whether brgemm works here on packed operands of this dtype; tried once by a small product.
+bool available(at::ScalarType dtype);
+
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
+                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace);
+void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
+                        const at::Tensor& lse, const PackedSequences& sequences, double scale,
+                        const QkvViews& grads, Workspace& workspace);
+
+constexpr std::int64_t kTile = cpu::kAttentionTile;
+constexpr float kLog2E = 1.44269504088896341F;
+
+constexpr std::int64_t padded(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+/// c [m, n] = (or +=) a [m, k] b [k, n]; b is packed, its leading dimension counts columns.
+inline void product(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
+                    const float* b, std::int64_t ldb, float* c, std::int64_t ldc, bool add) {
+  at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, add, a, b, c, false);
+}
+inline void product(std::int64_t m, std::int64_t n, std::int64_t k, const cpu::Bf16* a, std::int64_t lda,
+                    const cpu::Bf16* b, std::int64_t ldb, float* c, std::int64_t ldc, bool add) {
+  at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, add, reinterpret_cast<const at::BFloat16*>(a),
+                              reinterpret_cast<const at::BFloat16*>(b), c, true);
+}
+
+/// Calls f(task, thread) for tasks [0, count); threads take the next one when they are done with theirs.
+template <class F>
+void for_tasks(std::int64_t count, const F& f) {
+  std::atomic<std::int64_t> next{0};
+  at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t thread = begin; thread < end; ++thread)
+      for (std::int64_t task = next++; task < count; task = next++) f(task, thread);
+    at::native::cpublas::brgemm_release();  // gives up the tile registers that some processors have
+  });
+}
+
+/// A sequence and where its rows lie in buffers padded to whole tiles.
+struct Sequence {
+  std::int64_t first, length, padded_first, padded_length;
+};
+
+/// What both directions know about the problem. Elements of T are Bf16 or float.
+template <class T>
+struct Problem {
+  std::int64_t heads, kv_heads, group, head_dim;
+  std::int64_t padded_dim;          ///< head_dim, even for Bf16
+  std::vector<Sequence> sequences;  ///< longest first, none empty
+  std::int64_t padded_tokens = 0;
+
+  Problem(const QkvViews& in, const PackedSequences& packed)
+      : heads(in.q.size(1)),
+        kv_heads(in.k.size(1)),
+        group(heads / kv_heads),
+        head_dim(in.q.size(2)),
+        padded_dim(sizeof(T) == sizeof(float) ? head_dim : padded(head_dim, 2)) {
+    for (std::int64_t s = 0; s < packed.num_sequences(); ++s) {
+      const std::int64_t first = packed.cu_seqlens[s], length = packed.cu_seqlens[s + 1] - first;
+      if (length == 0) continue;
+      sequences.push_back({first, length, padded_tokens, padded(length, kTile)});
+      padded_tokens += padded(length, kTile);
+    }
+    std::stable_sort(sequences.begin(), sequences.end(),
+                     [](const Sequence& a, const Sequence& b) { return a.length > b.length; });
+  }
+};
+
+/// Rows [first, first + count) of one head.
+template <class T>
+cpu::HeadSlice<T> slice(const at::Tensor& rows, std::int64_t head, std::int64_t first, std::int64_t count) {
+  const auto* data = static_cast<const T*>(rows.const_data_ptr());
+  return {data + first * rows.stride(0) + head * rows.size(2), rows.stride(0), count, rows.size(2)};
+}
+
+/// The same, to be written.
+template <class T>
+T* place(const at::Tensor& rows, std::int64_t head, std::int64_t first) {
+  return static_cast<T*>(rows.data_ptr()) + first * rows.stride(0) + head * rows.size(2);
+}
+
+template <class T>
+T* scratch(Workspace& workspace, const char* name, std::int64_t elements) {
+  return static_cast<T*>(
+      workspace.get(name, {elements * static_cast<std::int64_t>(sizeof(T))}, at::kByte).data_ptr());
+}
+
+}  // namespace qft::model::ops::blocked

@@ -1,0 +1,31 @@
+// The implementations behind attention_forward and attention_backward; arguments as there, already checked.
+#pragma once
+
+#include "qft/model/ops/attention.h"
+
+namespace qft::model::ops {
+
+namespace reference {
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
+                       const at::Tensor& out, const at::Tensor& lse);
+void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
+                        const at::Tensor& lse, const PackedSequences& sequences, double scale,
+                        const QkvViews& grads);
+}  // namespace reference
+
+namespace sdpa {
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
+                       const at::Tensor& out, const at::Tensor& lse);
+void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
+                        const at::Tensor& lse, const PackedSequences& sequences, double scale,
+                        const QkvViews& grads);
+/// The same on a CUDA device: flash attention for half precision on chips that have it, else
+/// memory-efficient.
+void cuda_attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
+                            const at::Tensor& out, const at::Tensor& lse);
+void cuda_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
+                             const at::Tensor& lse, const PackedSequences& sequences, double scale,
+                             const QkvViews& grads);
+}  // namespace sdpa
+
+}  // namespace qft::model::ops

@@ -1,0 +1,167 @@
+// Copies of one head's rows into the layouts that the matrix products of blocked attention take, and back.
+// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
+// clang-format off
+#include "targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "packing_kernels.cpp"
+#include <hwy/foreach_target.h>
+#include "attention_kernels.h"
+#include "vector-inl.h"
+// clang-format on
+
+#include <algorithm>
+
+HWY_BEFORE_NAMESPACE();
+namespace qft::model::ops::cpu {
+namespace HWY_NAMESPACE {
+
+/// Rows and columns of the small squares in which matrices are transposed.
+constexpr std::int64_t kSquare = 16;
+
+template <class T>
+void copy_rows(const HeadSlice<T>& rows, std::int64_t padded_rows, std::int64_t padded_dim, T* out) {
+  for (std::int64_t r = 0; r < padded_rows; ++r) {
+    T* to = out + r * padded_dim;
+    const std::int64_t used = r < rows.count ? rows.head_dim : 0;
+    if (used > 0) std::copy_n(rows.data + r * rows.row_stride, used, to);
+    std::fill(to + used, to + padded_dim, T{0});
+  }
+}
+
+/// out[n][width] = in[count][n] transposed, of elements of any trivial type; zero beyond `count` columns.
+template <class E>
+void transpose(const E* in, std::int64_t stride, std::int64_t count, std::int64_t n, std::int64_t width,
+               E* out) {
+  for (std::int64_t c0 = 0; c0 < width; c0 += kSquare) {
+    const std::int64_t columns = std::min(kSquare, width - c0),
+                       filled = std::clamp<std::int64_t>(count - c0, 0, columns);
+    for (std::int64_t r0 = 0; r0 < n; r0 += kSquare) {
+      const std::int64_t rows = std::min(kSquare, n - r0);
+      E square[kSquare][kSquare] = {};
+      for (std::int64_t c = 0; c < filled; ++c)
+        for (std::int64_t r = 0; r < rows; ++r) square[r][c] = in[(c0 + c) * stride + r0 + r];
+      for (std::int64_t r = 0; r < rows; ++r) std::copy_n(square[r], columns, out + (r0 + r) * width + c0);
+    }
+  }
+}
+
+template <class T>
+void transpose_rows(const HeadSlice<T>& rows, std::int64_t width, T* out) {
+  transpose(rows.data, rows.row_stride, rows.count, rows.head_dim, width, out);
+}
+
+void pack_rows_f32(const HeadSlice<float>& rows, std::int64_t padded_rows, float* out) {
+  copy_rows(rows, padded_rows, rows.head_dim, out);
+}
+void pack_transposed_f32(const HeadSlice<float>& rows, std::int64_t, std::int64_t width, float* out) {
+  transpose_rows(rows, width, out);
+}
+
+void pack_rows_bf16(const HeadSlice<Bf16>& rows, std::int64_t padded_rows, Bf16* out) {
+  for (std::int64_t r = 0; r < padded_rows; r += 2) {
+    auto* words = reinterpret_cast<std::uint32_t*>(out + r * rows.head_dim);
+    const Bf16 *even = rows.data + r * rows.row_stride, *odd = even + rows.row_stride;
+    if (r + 1 < rows.count) {
+      for (std::int64_t i = 0; i < rows.head_dim; ++i) words[i] = even[i] | (std::uint32_t{odd[i]} << 16);
+    } else if (r < rows.count) {
+      for (std::int64_t i = 0; i < rows.head_dim; ++i) words[i] = even[i];
+    } else {
+      std::fill_n(words, rows.head_dim, 0U);
+    }
+  }
+}
+
+void pack_transposed_bf16(const HeadSlice<Bf16>& rows, std::int64_t padded_dim, std::int64_t width,
+                          Bf16* out) {
+  // Two successive features of a row are one word, so that this is a transposition of words; an odd last
+  // feature, whose word would reach past the row, or odd strides are put together by hand.
+  auto* words = reinterpret_cast<std::uint32_t*>(out);
+  const bool aligned = rows.head_dim % 2 == 0 && rows.row_stride % 2 == 0 &&
+                       reinterpret_cast<std::uintptr_t>(rows.data) % alignof(std::uint32_t) == 0;
+  if (aligned) {
+    return transpose(reinterpret_cast<const std::uint32_t*>(rows.data), rows.row_stride / 2, rows.count,
+                     rows.head_dim / 2, width, words);
+  }
+  std::fill_n(words, padded_dim / 2 * width, 0U);
+  for (std::int64_t c = 0; c < rows.count; ++c) {
+    const Bf16* row = rows.data + c * rows.row_stride;
+    for (std::int64_t i = 0; i < rows.head_dim; ++i)
+      words[i / 2 * width + c] |= std::uint32_t{row[i]} << (i % 2 == 0 ? 0 : 16);
+  }
+}
+
+template <class T>
+void sum_rows(const float* from, std::int64_t parts, std::int64_t part_stride, std::int64_t count,
+              std::int64_t head_dim, T* to, std::int64_t to_stride) {
+  for (std::int64_t r = 0; r < count; ++r) {
+    const float* row = from + r * head_dim;
+    for_vectors(static_cast<std::size_t>(head_dim), [&](std::size_t i, auto extent) HWY_ATTR {
+      Vec sum = load(row + i, extent);
+      for (std::int64_t part = 1; part < parts; ++part)
+        sum = hn::Add(sum, load(row + part * part_stride + i, extent));
+      store(sum, to + r * to_stride + i, extent);
+    });
+  }
+}
+
+template <class T>
+void transposed_rows(const float* from, std::int64_t count, std::int64_t head_dim, T* to,
+                     std::int64_t to_stride) {
+  alignas(64) float rows[kSquare * kSquare];
+  for (std::int64_t r0 = 0; r0 < count; r0 += kSquare) {
+    const std::int64_t height = std::min(kSquare, count - r0);
+    for (std::int64_t c0 = 0; c0 < head_dim; c0 += kSquare) {
+      const std::int64_t width = std::min(kSquare, head_dim - c0);
+      transpose(from + c0 * kAttentionTile + r0, kAttentionTile, width, height, kSquare, rows);
+      for (std::int64_t r = 0; r < height; ++r) {
+        const float* row = rows + r * kSquare;
+        for_vectors(static_cast<std::size_t>(width), [&](std::size_t i, auto extent) HWY_ATTR {
+          store(load(row + i, extent), to + (r0 + r) * to_stride + c0 + static_cast<std::int64_t>(i), extent);
+        });
+      }
+    }
+  }
+}
+
+template <class T>
+void dots(const HeadSlice<T>& a, const HeadSlice<T>& b, float* out) {
+  for (std::int64_t r = 0; r < a.count; ++r) {
+    const T *x = a.data + r * a.row_stride, *y = b.data + r * b.row_stride;
+    Vec sum = splat(0.0F);
+    for_vectors(static_cast<std::size_t>(a.head_dim), [&](std::size_t i, auto extent) HWY_ATTR {
+      sum = hn::MulAdd(load(x + i, extent), load(y + i, extent), sum);
+    });
+    out[r] = sum_of(sum);
+  }
+}
+
+PackingKernels<float> packing_kernels_f32() {
+  return {&copy_rows<float>, &transpose_rows<float>,  &pack_rows_f32, &pack_transposed_f32,
+          &sum_rows<float>,  &transposed_rows<float>, &dots<float>};
+}
+PackingKernels<Bf16> packing_kernels_bf16() {
+  return {&copy_rows<Bf16>, &transpose_rows<Bf16>,  &pack_rows_bf16, &pack_transposed_bf16,
+          &sum_rows<Bf16>,  &transposed_rows<Bf16>, &dots<Bf16>};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qft::model::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qft::model::ops::cpu {
+
+HWY_EXPORT(packing_kernels_f32);
+HWY_EXPORT(packing_kernels_bf16);
+
+template <>
+PackingKernels<float> packing_kernels() {
+  return HWY_DYNAMIC_DISPATCH(packing_kernels_f32)();
+}
+template <>
+PackingKernels<Bf16> packing_kernels() {
+  return HWY_DYNAMIC_DISPATCH(packing_kernels_bf16)();
+}
+
+}  // namespace qft::model::ops::cpu
+#endif

@@ -1,0 +1,110 @@
+#include "qft/model/ops/dropout.h"
+
+#include "qft/core/error.h"
+#include "qft/model/ops/generic.h"
+
+#include "cpu/tensors.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/stack.h>
+
+namespace qft::model::ops {
+
+PhiloxKey DropoutKey::philox_key() const {
+  const PhiloxCounter words =
+      philox({static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32), layer, site},
+             {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  return {words[0], words[1]};
+}
+
+namespace {
+
+void check(const RowIdentity& rows, const at::Tensor& x, double p) {
+  require(p >= 0 && p < 1, "dropout probability {} is not in [0, 1)", p);
+  QFT_ASSERT(
+      rows.positions.defined() && rows.positions.numel() == x.size(0) && rows.sample_ids.numel() == x.size(0),
+      "dropout over {} rows needs the identity of each", x.size(0));
+}
+
+}  // namespace
+
+namespace generic {
+namespace {
+
+constexpr std::int64_t kLow = 0xFFFFFFFF;
+
+/// High and low word of the 64-bit product of words held in int64; the product may wrap into the sign bit.
+at::Tensor high(const at::Tensor& product) {
+  return product.bitwise_right_shift(32).bitwise_and(kLow);
+}
+at::Tensor low(const at::Tensor& product) {
+  return product.bitwise_and(kLow);
+}
+
+/// Random words [T, ceil(K / 4), 4] as int64.
+at::Tensor philox_words(const RowIdentity& rows, std::int64_t blocks, PhiloxKey key) {
+  const at::Tensor ids = rows.sample_ids.unsqueeze(1);
+  at::Tensor c0 = at::arange(blocks, ids.options()).unsqueeze(0),
+             c1 = rows.positions.to(at::kLong).unsqueeze(1);
+  at::Tensor c2 = low(ids), c3 = high(ids);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const at::Tensor p0 = c0 * static_cast<std::int64_t>(kPhiloxMultiplier0);
+    const at::Tensor p1 = c2 * static_cast<std::int64_t>(kPhiloxMultiplier1);
+    c0 = high(p1).bitwise_xor(c1).bitwise_xor(static_cast<std::int64_t>(key[0]));
+    c1 = low(p1);
+    c2 = high(p0).bitwise_xor(c3).bitwise_xor(static_cast<std::int64_t>(key[1]));
+    c3 = low(p0);
+    key[0] += kPhiloxWeyl0;
+    key[1] += kPhiloxWeyl1;
+  }
+  const auto shape = {rows.positions.size(0), blocks};
+  return at::stack({c0.expand(shape), c1.expand(shape), c2.expand(shape), c3.expand(shape)}, -1);
+}
+
+}  // namespace
+
+at::Tensor dropped(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p) {
+  const std::int64_t tokens = x.size(0), width = x.size(1), blocks = (width + 3) / 4;
+  const at::Tensor words = philox_words(rows, blocks, key.philox_key()).reshape({tokens, 4 * blocks});
+  const at::Tensor mask = words.narrow(1, 0, width).ge(static_cast<std::int64_t>(dropout_threshold(p)));
+  return (x.to(accumulate_dtype(x.scalar_type())) * mask * (1.0 / (1.0 - p))).to(x.scalar_type());
+}
+
+}  // namespace generic
+
+namespace {
+
+/// False where there is no kernel for x.
+bool dropout_cpu(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p,
+                 const at::Tensor& out, bool add) {
+  return cpu::with_kernel_type(x, [&]<class T>() {
+    const cpu::Dropout<T> args{cpu::const_data<T>(x),
+                               cpu::data<T>(out),
+                               rows.sample_ids.const_data_ptr<std::int64_t>(),
+                               rows.positions.const_data_ptr<std::int32_t>(),
+                               key.philox_key(),
+                               dropout_threshold(p),
+                               static_cast<float>(1.0 / (1.0 - p)),
+                               x.size(1),
+                               add};
+    const auto kernels = cpu::dropout_kernels<T>();
+    cpu::for_rows(x.size(0), x.size(1),
+                  [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
+  });
+}
+
+}  // namespace
+
+void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p,
+                     const at::Tensor& out) {
+  check(rows, x, p);
+  if (!dropout_cpu(x, key, rows, p, out, false)) out.copy_(generic::dropped(x, key, rows, p));
+}
+
+void dropout_backward_add(const at::Tensor& g, const DropoutKey& key, const RowIdentity& rows, double p,
+                          const at::Tensor& out) {
+  check(rows, g, p);
+  if (!dropout_cpu(g, key, rows, p, out, true)) out.add_(generic::dropped(g, key, rows, p));
+}
+
+}  // namespace qft::model::ops

@@ -1,0 +1,97 @@
+#include "qft/model/ops/head.h"
+
+#include "qft/core/error.h"
+#include "qft/model/ops/generic.h"
+#include "qft/model/ops/linear.h"
+
+#include <algorithm>
+
+#include "cpu/tensors.h"
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/mm.h>
+
+namespace qft::model::ops {
+namespace {
+
+/// Logits held at a time: enough rows for efficient matmuls, few enough to stay small beside the activations.
+constexpr std::int64_t kMinChunkRows = 256, kMaxChunkRows = 512, kRowMultiple = 64;
+constexpr std::int64_t kChunkElements = std::int64_t{1} << 24;
+
+void check(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels) {
+  QFT_ASSERT(labels.targets.size(0) == labels.size(), "{} rows for {} targets", labels.size(),
+             labels.targets.size(0));
+  if (!x.is_cpu()) return;
+  const auto* rows = labels.rows.const_data_ptr<std::int32_t>();
+  const auto* targets = labels.targets.const_data_ptr<std::int32_t>();
+  for (std::int64_t i = 0; i < labels.size(); ++i) {
+    QFT_ASSERT(rows[i] > (i == 0 ? -1 : rows[i - 1]) && rows[i] < x.size(0),
+               "label {}: hidden row {} of {} is out of order or range", i, rows[i], x.size(0));
+    require(targets[i] >= 0 && targets[i] < weight.size(0),
+            "label token {} is outside the vocabulary of {}: the data was packed with another tokenizer than "
+            "the model's",
+            targets[i], weight.size(0));
+  }
+}
+
+/// generic::cross_entropy_rows, by the kernel where there is one.
+void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
+                   const at::Tensor& logprobs) {
+  const bool done = cpu::with_kernel_type(logits, [&]<class T>() {
+    const cpu::CrossEntropy<T> args{cpu::data<T>(logits), cpu::const_data<std::int32_t>(targets),
+                                    cpu::const_data<float>(grad_logprobs), cpu::data<float>(logprobs),
+                                    logits.size(1)};
+    const auto kernels = cpu::cross_entropy_kernels<T>();
+    cpu::for_rows(logits.size(0), logits.size(1),
+                  [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
+  });
+  if (!done) generic::cross_entropy_rows(logits, targets, grad_logprobs, logprobs);
+}
+
+/// One pass in chunks of labels. Undefined logprobs, grad_logprobs, gx or gweight are not computed.
+void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
+         const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
+         const at::Tensor& gweight, Workspace& workspace) {
+  check(x, weight, labels);
+  if (gx.defined()) gx.zero_();
+  const std::int64_t step = head_chunk_rows(weight.size(0)), width = x.size(1);
+  for (std::int64_t first = 0; first < labels.size(); first += step) {
+    const std::int64_t n = std::min(step, labels.size() - first);
+    auto slice = [&](const at::Tensor& t) { return t.defined() ? t.narrow(0, first, n) : t; };
+    const at::Tensor rows = slice(labels.rows);
+    at::Tensor hidden = workspace.get("op.head_hidden", {n, width}, x.scalar_type());
+    at::index_select_out(hidden, x, 0, rows);
+    at::Tensor logits = workspace.get("op.head_logits", {n, weight.size(0)}, x.scalar_type());
+    at::mm_out(logits, hidden, weight.t());
+    cross_entropy(logits, slice(labels.targets), slice(grad_logprobs), slice(logprobs));
+    if (!grad_logprobs.defined()) continue;
+    if (gweight.defined()) accumulate_matmul_tn(gweight, logits, hidden, 1.0, workspace);
+    at::mm_out(hidden, logits, weight);
+    gx.index_copy_(0, rows.to(at::kLong), hidden);
+  }
+}
+
+}  // namespace
+
+std::int64_t head_chunk_rows(std::int64_t vocab_size) {
+  const std::int64_t rows = kChunkElements / std::max<std::int64_t>(vocab_size, 1);
+  return std::clamp(rows / kRowMultiple * kRowMultiple, kMinChunkRows, kMaxChunkRows);
+}
+
+void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
+                  const at::Tensor& logprobs, Workspace& workspace) {
+  run(x, weight, labels, {}, logprobs, {}, {}, workspace);
+}
+
+void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
+                   const at::Tensor& grad_logprobs, const at::Tensor& gx, const at::Tensor& gweight,
+                   Workspace& workspace) {
+  run(x, weight, labels, grad_logprobs, {}, gx, gweight, workspace);
+}
+
+void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
+                           const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
+                           const at::Tensor& gweight, Workspace& workspace) {
+  run(x, weight, labels, grad_logprobs, logprobs, gx, gweight, workspace);
+}
+
+}  // namespace qft::model::ops

@@ -1,0 +1,28 @@
+#include "qft/model/ops/workspace.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/accumulate.h>
+
+namespace qft::model::ops {
+
+at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::ScalarType dtype) {
+  const std::int64_t bytes =
+      c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
+  auto it = buffers_.find(name);
+  if (it == buffers_.end()) it = buffers_.emplace(std::string(name), at::Tensor()).first;
+  at::Tensor& buffer = it->second;
+  if (!buffer.defined() || buffer.numel() < bytes) {
+    buffer = at::Tensor();  // let go first: the old and the new one need not exist together
+    buffer = at::empty({std::max<std::int64_t>(bytes, 64)}, at::TensorOptions(at::kByte).device(device_));
+  }
+  return buffer.narrow(0, 0, bytes).view(dtype).view(shape);
+}
+
+std::int64_t Workspace::bytes() const {
+  std::int64_t sum = 0;
+  for (const auto& [name, buffer] : buffers_) sum += buffer.numel();
+  return sum;
+}
+
+}  // namespace qft::model::ops

@@ -1,0 +1,105 @@
+#include "qft/model/transformer.h"
+
+#include <algorithm>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/matmul.h>
+
+#include "qft/core/error.h"
+#include "qft/model/ops/embedding.h"
+#include "qft/model/ops/norm.h"
+
+namespace qft::model {
+namespace {
+
+at::Tensor to_device(std::span<const std::int32_t> values, c10::Device device) {
+  const auto host = at::from_blob(const_cast<std::int32_t*>(values.data()),  // NOLINT: from_blob takes no const
+                                  {static_cast<std::int64_t>(values.size())}, at::kInt);
+  return host.to(device, at::kInt, /*non_blocking=*/false, /*copy=*/true);
+}
+
+}  // namespace
+
+MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<const std::int32_t> cu_seqlens,
+                             std::span<const std::int32_t> label_positions, std::span<const std::int64_t> samples,
+                             c10::Device device) {
+  MicroInput in;
+  in.sequences = ops::PackedSequences::build(cu_seqlens, device);
+  QFT_ASSERT(in.sequences.num_tokens() == static_cast<std::int64_t>(tokens.size()), "cu_seqlens end at {}, {} tokens",
+             in.sequences.num_tokens(), tokens.size());
+  std::vector<std::int32_t> positions(tokens.size()), rows, targets;
+  const auto ids = at::empty({static_cast<std::int64_t>(tokens.size())}, at::kLong);
+  auto* id = ids.data_ptr<std::int64_t>();
+  for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s)
+    for (std::int32_t t = cu_seqlens[s]; t < cu_seqlens[s + 1]; ++t) {
+      positions[static_cast<std::size_t>(t)] = t - cu_seqlens[s];
+      id[t] = samples.empty() ? static_cast<std::int64_t>(s) : samples[s];
+    }
+  for (const std::int32_t p : label_positions) {
+    QFT_ASSERT(p > 0 && positions.at(static_cast<std::size_t>(p)) > 0, "label at position {} has nothing before it", p);
+    rows.push_back(p - 1);
+    targets.push_back(tokens[static_cast<std::size_t>(p)]);
+  }
+  in.tokens = to_device(tokens, device);
+  in.positions = to_device(positions, device);
+  in.labels = {to_device(rows, device), to_device(targets, device)};
+  in.identity = {ids.to(device), in.positions};
+  return in;
+}
+
+Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device)
+    : spec_(spec), dtype_(dtype), workspace_(device) {}
+
+void Transformer::ensure_positions(std::int64_t length) {
+  if (rope_.cos.defined() && rope_.max_positions() >= length) return;
+  const auto freq = spec_.config.inverse_frequencies();
+  rope_ = ops::RopeTable::build(freq, std::max<std::int64_t>(length, 256), dtype_, device());
+}
+
+at::Tensor Transformer::scratch(const char* name, std::int64_t rows, std::int64_t columns) {
+  return workspace_.get(name, {rows, columns}, dtype_);
+}
+
+ops::LoraDropout Transformer::lora_dropout(const DropoutPass& pass, int layer, const MicroInput& in) const {
+  ops::LoraDropout dropout;
+  dropout.p = pass.p;
+  dropout.key = {pass.seed, pass.step, static_cast<std::uint32_t>(layer), 0};
+  dropout.rows = in.identity;
+  return dropout;
+}
+
+void Transformer::embedding_forward(const Weight& table, const MicroInput& in, const at::Tensor& y) {
+  ops::embedding_forward(in.tokens, table.value, y);
+}
+
+void Transformer::embedding_backward(const Weight& table, const MicroInput& in, const at::Tensor& gy) {
+  ops::embedding_backward(in.tokens, gy, table.grad);
+}
+
+void Transformer::head_forward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
+                               const at::Tensor& logprobs) {
+  const at::Tensor y = scratch("norm", x.size(0), x.size(1));
+  const at::Tensor rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
+  ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd);
+  ops::head_forward(y, table.value, in.labels, logprobs, workspace_);
+}
+
+void Transformer::head_forward_backward(const Weight& norm, const Weight& table, const MicroInput& in,
+                                        const at::Tensor& x, const at::Tensor& grad_logprobs,
+                                        const at::Tensor& logprobs, const at::Tensor& g) {
+  const at::Tensor y = scratch("norm", x.size(0), x.size(1));
+  const at::Tensor rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
+  ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd);
+  ops::head_forward_backward(y, table.value, in.labels, grad_logprobs, logprobs, g, table.grad, workspace_);
+  ops::rms_norm_backward(g, x, norm.value, rstd, {}, g, norm.grad, workspace_);
+}
+
+at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows) {
+  const at::Tensor y = scratch("norm", x_rows.size(0), x_rows.size(1));
+  const at::Tensor rstd = workspace_.get("head.rstd", {x_rows.size(0)}, statistics_dtype());
+  ops::rms_norm_forward(x_rows, norm.value, spec_.config.rms_norm_eps, y, rstd);
+  return at::matmul(y, table.value.t());
+}
+
+}  // namespace qft::model

@@ -1,0 +1,42 @@
+#include "qft/optim/schedule.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "qft/core/error.h"
+
+namespace qft::optim {
+namespace {
+
+constexpr std::array<std::pair<const char*, ScheduleKind>, 4> kNames{{
+    {"constant", ScheduleKind::constant},
+    {"constant_with_warmup", ScheduleKind::constant_with_warmup},
+    {"linear", ScheduleKind::linear},
+    {"cosine", ScheduleKind::cosine},
+}};
+
+}  // namespace
+
+ScheduleKind parse_schedule(const std::string& name) {
+  std::string known;
+  for (const auto& [word, kind] : kNames) {
+    if (name == word) return kind;
+    known += known.empty() ? word : std::string(", ") + word;
+  }
+  fail_config("lr_scheduler_type '{}' is not implemented: use one of {}", name, known);
+}
+
+double Schedule::at(std::int64_t step) const {
+  if (kind == ScheduleKind::constant) return peak;
+  if (step < warmup_steps) return peak * static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(1, warmup_steps));
+  if (kind == ScheduleKind::constant_with_warmup) return peak;
+  const double rest = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
+  if (kind == ScheduleKind::linear) return peak * std::max(0.0, static_cast<double>(total_steps - step) / rest);
+  const double progress = static_cast<double>(step - warmup_steps) / rest;
+  return peak * std::max(0.0, 0.5 * (1.0 + std::cos(std::numbers::pi * progress)));
+}
+
+}  // namespace qft::optim

@@ -1,0 +1,100 @@
+#include "qft/parallel/action.h"
+
+#include <algorithm>
+
+#include "qft/core/error.h"
+
+namespace qft::parallel {
+namespace {
+
+/// Index of the lowest block that owns or uses a trainable parameter: gradients need not flow below it.
+int lowest_trainable_block(const model::ModelSpec& spec) {
+  for (int block = 0; block < spec.num_units(); ++block)
+    if (spec.units[static_cast<std::size_t>(block)].trainable_numel > 0) return block;
+  return spec.num_units();
+}
+
+class Builder {
+ public:
+  Builder(const model::ModelSpec& spec, const ScheduleOptions& options) : spec_(spec), options_(options) {
+    QFT_ASSERT(options.group >= 1 && options.slots >= options.micro_batches && options.micro_batches >= 0,
+               "group {}, slots {}, micro-batches {}", options.group, options.slots, options.micro_batches);
+  }
+
+  int groups() const { return (options_.slots + options_.group - 1) / options_.group; }
+
+  void acquire(int block) {
+    for (const int unit : spec_.units_of_block(block)) list_.push_back({ActionKind::acquire, unit});
+  }
+  void release(int block) {
+    for (const int unit : spec_.units_of_block(block)) list_.push_back({ActionKind::release, unit});
+  }
+  void forward(int block, int group) {
+    for (int m = first(group); m < last(group); ++m) list_.push_back({ActionKind::forward, block, m});
+  }
+  /// The last micro-batch forward is the first backward: its activations are the warmest.
+  void backward(int block, int group) {
+    for (int m = last(group) - 1; m >= first(group); --m) list_.push_back({ActionKind::backward, block, m});
+  }
+  void reduce(int block) {
+    if (spec_.units[static_cast<std::size_t>(block)].trainable_numel > 0)
+      list_.push_back({ActionKind::reduce, block});
+  }
+  void step() { list_.push_back({ActionKind::step}); }
+  ActionList take() { return std::move(list_); }
+
+ private:
+  int first(int group) const { return std::min(group * options_.group, options_.micro_batches); }
+  int last(int group) const { return std::min((group + 1) * options_.group, options_.micro_batches); }
+
+  const model::ModelSpec& spec_;
+  const ScheduleOptions& options_;
+  ActionList list_;
+};
+
+}  // namespace
+
+std::string describe(const Action& action, const model::ModelSpec& spec) {
+  static constexpr const char* kNames[] = {"acquire", "forward", "backward", "release", "reduce", "step"};
+  const char* name = kNames[static_cast<std::size_t>(action.kind)];
+  if (action.target < 0) return name;
+  const std::string& unit = spec.units.at(static_cast<std::size_t>(action.target)).name;
+  return action.micro < 0 ? fmt::format("{}({})", name, unit) : fmt::format("{}({}, micro {})", name, unit, action.micro);
+}
+
+ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions& options) {
+  Builder build(spec, options);
+  const int top = spec.head_unit();
+  const int bottom = lowest_trainable_block(spec);
+  for (int group = 0; group < build.groups(); ++group) {
+    const bool last_group = group + 1 == build.groups();
+    for (int block = 0; block <= top; ++block) {
+      build.acquire(block);
+      build.forward(block, group);
+      // The head turns around: what it needs forward it needs backward at once.
+      if (block != top || bottom > top) build.release(block);
+    }
+    for (int block = top; block >= bottom; --block) {
+      if (block != top) build.acquire(block);
+      build.backward(block, group);
+      // A tied embedding is reduced with block 0, its last user: units are reduced under their own block's index.
+      if (last_group || options.reduce_every_group) build.reduce(block);
+      build.release(block);
+    }
+  }
+  build.step();
+  return build.take();
+}
+
+ActionList evaluation_schedule(const model::ModelSpec& spec, const ScheduleOptions& options) {
+  Builder build(spec, options);
+  for (int group = 0; group < build.groups(); ++group)
+    for (int block = 0; block < spec.num_units(); ++block) {
+      build.acquire(block);
+      build.forward(block, group);
+      build.release(block);
+    }
+  return build.take();
+}
+
+}  // namespace qft::parallel

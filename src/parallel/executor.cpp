@@ -1,0 +1,240 @@
+#include "qft/parallel/executor.h"
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include <c10/core/InferenceMode.h>
+
+#include "qft/core/error.h"
+
+namespace qft::parallel {
+namespace {
+
+/// Adds the time of a scope to a counter.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total), start_(Clock::now()) {}
+  ~Stopwatch() { total_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& total_;
+  Clock::time_point start_;
+};
+
+/// How many acquires ahead of the current one are announced to the store.
+constexpr int kPrefetchDepth = 1;
+
+}  // namespace
+
+Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm,
+                   const ExecutorOptions& options)
+    : transformer_(transformer),
+      store_(store),
+      comm_(comm),
+      options_(options),
+      held_(transformer.spec().units.size(), nullptr),
+      bound_(transformer.spec().units.size()),
+      scratch_(transformer.device()) {
+  const auto& units = transformer.spec().units;
+  while (lowest_backward_ < static_cast<int>(units.size()) &&
+         units[static_cast<std::size_t>(lowest_backward_)].trainable_numel == 0)
+    ++lowest_backward_;
+}
+
+StepResult Executor::train(const ActionList& list, std::span<const model::MicroInput> micros, TokenMeanLoss& objective,
+                           std::uint64_t step, bool vote) {
+  store_.zero_grads();
+  Pass pass{micros, objective, {options_.lora_dropout, options_.seed, step}, true};
+  interpret(list, pass);
+  // The step action: one all-reduce carries the squared norm and the loss; whatever is not finite shows in them.
+  const Stopwatch watch(times_.reduce);
+  store_.finish_reductions();
+  std::array<double, 3> agreed = {store_.local_grad_square_sum(), objective.loss(), vote ? 1.0 : 0.0};
+  comm_.host().all_reduce(agreed.data(), agreed.size(), DType::f64);
+  return {agreed[1], std::sqrt(agreed[0]), std::isfinite(agreed[0]) && std::isfinite(agreed[1]),
+          static_cast<int>(agreed[2])};
+}
+
+void Executor::evaluate(const ActionList& list, std::span<const model::MicroInput> micros, Objective& objective) {
+  Pass pass{micros, objective, {}, false};
+  interpret(list, pass);
+}
+
+void Executor::interpret(const ActionList& list, Pass& pass) {
+  const c10::InferenceMode no_autograd;
+  for (const auto& in : pass.micros) transformer_.ensure_positions(in.sequences.max_length);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const Action& action = list[i];
+    switch (action.kind) {
+      case ActionKind::acquire: acquire(list, i); break;
+      case ActionKind::forward: forward(action, pass); break;
+      case ActionKind::backward: backward(action, pass); break;
+      case ActionKind::release: store_.release(action.target); break;
+      case ActionKind::reduce: {
+        const Stopwatch watch(times_.reduce);
+        store_.reduce(action.target);
+        break;
+      }
+      case ActionKind::step: break;  // train() does what follows
+    }
+    store_.poll();  // MPI makes no progress of its own
+  }
+}
+
+void Executor::acquire(const ActionList& list, std::size_t index) {
+  const Stopwatch watch(times_.gather);
+  const int unit = list[index].target;
+  held_[static_cast<std::size_t>(unit)] = &store_.acquire(unit);
+  int announced = 0;
+  for (std::size_t i = index + 1; i < list.size() && announced < kPrefetchDepth; ++i) {
+    if (list[i].kind != ActionKind::acquire) continue;
+    store_.prefetch(list[i].target);
+    ++announced;
+  }
+}
+
+void Executor::forward(const Action& action, Pass& pass) {
+  const Stopwatch watch(times_.forward);
+  const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
+  const auto& spec = transformer_.spec();
+  if (action.target == 0) {
+    Slot& slot = open_slot(action.micro);
+    const std::array<std::int64_t, 2> shape = {in.num_tokens(), spec.config.hidden_size};
+    if (pass.training) slot.g = slot.arena.alloc(shape, transformer_.dtype());
+    slot.x = slot.arena.alloc(shape, transformer_.dtype());
+    if (!pass.training) slot.spare = slot.arena.alloc(shape, transformer_.dtype());
+    transformer_.embedding_forward(
+        model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0)), in, slot.x);
+  } else if (action.target == spec.head_unit()) {
+    forward_head(action.micro, slot_of(action.micro), in, pass);
+  } else {
+    forward_layer(action.target, slot_of(action.micro), in, pass);
+  }
+}
+
+void Executor::forward_layer(int block, Slot& slot, const model::MicroInput& in, const Pass& pass) {
+  const int layer = block - 1;
+  const auto& weights = layer_weights(block);
+  auto& saved = slot.saved[static_cast<std::size_t>(layer)];
+  if (pass.training && !options_.recompute) {
+    const at::Tensor y = slot.arena.alloc(slot.x.sizes(), transformer_.dtype());
+    transformer_.layer_forward(layer, weights, in, pass.dropout, slot.x, y, saved, slot.arena);
+    slot.x = y;
+    return;
+  }
+  const auto mark = scratch_.mark();
+  const at::Tensor y = pass.training ? slot.arena.alloc(slot.x.sizes(), transformer_.dtype()) : slot.spare;
+  transformer_.layer_forward(layer, weights, in, pass.dropout, slot.x, y, saved, scratch_);
+  scratch_.release(mark);
+  const at::Tensor x = slot.x;
+  saved = {};
+  if (pass.training) saved.x = x;
+  slot.spare = x;
+  slot.x = y;
+}
+
+void Executor::forward_head(int micro, Slot& slot, const model::MicroInput& in, Pass& pass) {
+  const auto& spec = transformer_.spec();
+  const auto norm = model::bind_weight(spec.units.back(), model::TensorKind::final_norm, buffers_of(spec.head_unit()));
+  const auto mark = scratch_.mark();
+  const at::Tensor logprobs = scratch_.alloc({in.labels.size()}, transformer_.statistics_dtype());
+  if (pass.training) {
+    const at::Tensor grad = scratch_.alloc({in.labels.size()}, transformer_.statistics_dtype());
+    pass.objective.grad_logprobs(micro, in, grad);
+    transformer_.head_forward_backward(norm, head_table(), in, slot.x, grad, logprobs, slot.g);
+  } else {
+    transformer_.head_forward(norm, head_table(), in, slot.x, logprobs);
+  }
+  pass.objective.observe(micro, in, logprobs);
+  scratch_.release(mark);
+  if (!pass.training) close_slot(slot);
+}
+
+void Executor::backward(const Action& action, Pass& pass) {
+  const Stopwatch watch(times_.backward);
+  const auto& spec = transformer_.spec();
+  const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
+  Slot& slot = slot_of(action.micro);
+  const int block = action.target;
+  if (block == 0) {
+    transformer_.embedding_backward(
+        model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0)), in, slot.g);
+  } else if (block != spec.head_unit()) {  // the head's gradient came with its forward
+    const int layer = block - 1;
+    auto& saved = slot.saved[static_cast<std::size_t>(layer)];
+    const auto& weights = layer_weights(block);
+    const auto mark = scratch_.mark();
+    if (options_.recompute) {
+      const at::Tensor x = saved.x, y = scratch_.alloc(x.sizes(), transformer_.dtype());
+      transformer_.layer_forward(layer, weights, in, pass.dropout, x, y, saved, scratch_);
+    }
+    transformer_.layer_backward(layer, weights, in, pass.dropout, saved, slot.g, block > lowest_backward_);
+    saved = {};
+    scratch_.release(mark);
+  }
+  if (block == lowest_backward_) close_slot(slot);
+}
+
+Executor::Slot& Executor::open_slot(int micro) {
+  for (auto& slot : slots_)
+    if (slot->micro < 0) {
+      slot->micro = micro;
+      return *slot;
+    }
+  slots_.push_back(std::make_unique<Slot>(transformer_.device()));
+  slots_.back()->micro = micro;
+  slots_.back()->saved.resize(static_cast<std::size_t>(transformer_.spec().config.num_layers));
+  return *slots_.back();
+}
+
+Executor::Slot& Executor::slot_of(int micro) {
+  for (auto& slot : slots_)
+    if (slot->micro == micro) return *slot;
+  fail("micro-batch {} is not in flight: the action list is not a valid schedule", micro);
+}
+
+void Executor::close_slot(Slot& slot) {
+  slot.micro = -1;
+  slot.x = slot.g = slot.spare = at::Tensor();
+  slot.arena.release({});
+}
+
+model::FlatBuffers Executor::buffers_of(int unit) const {
+  const UnitBuffers* held = held_[static_cast<std::size_t>(unit)];
+  QFT_ASSERT(held != nullptr, "unit {} is used before it is acquired", unit);
+  return {held->frozen, held->trainable, held->grad};
+}
+
+const model::LayerWeights& Executor::layer_weights(int unit) {
+  const auto flat = buffers_of(unit);
+  Bound& bound = bound_[static_cast<std::size_t>(unit)];
+  const void* frozen = flat.frozen.defined() ? flat.frozen.data_ptr() : nullptr;
+  const void* trainable = flat.trainable.defined() ? flat.trainable.data_ptr() : nullptr;
+  if (bound.frozen != frozen || bound.trainable != trainable) {
+    bound = {frozen, trainable,
+             model::bind_layer(transformer_.spec(), transformer_.spec().units[static_cast<std::size_t>(unit)], flat)};
+  }
+  return bound.weights;
+}
+
+model::Weight Executor::head_table() const {
+  const auto& spec = transformer_.spec();
+  if (spec.config.tie_word_embeddings)
+    return model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0));
+  return model::bind_weight(spec.units.back(), model::TensorKind::lm_head, buffers_of(spec.head_unit()));
+}
+
+PhaseTimes Executor::take_times() { return std::exchange(times_, {}); }
+
+std::int64_t Executor::activation_bytes() const {
+  std::int64_t total = scratch_.capacity() + transformer_.workspace().bytes();
+  for (const auto& slot : slots_) total += slot->arena.capacity();
+  return total;
+}
+
+}  // namespace qft::parallel

@@ -1,0 +1,154 @@
+#include <cmath>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
+
+#include "qft/core/error.h"
+#include "qft/model/load.h"
+#include "qft/parallel/weight_store.h"
+
+namespace qft::parallel {
+namespace {
+
+/// A contiguous range of the gradient buffer that is all-reduced as one, once all its units are complete.
+struct Bucket {
+  std::int64_t begin = 0, end = 0;
+  int units = 0, pending = 0;
+  at::Tensor staging;  ///< fp32 copy in flight where gradients are narrower
+  comm::Work work;
+  bool in_flight = false;
+};
+
+class ReplicatedStore final : public WeightStore {
+ public:
+  ReplicatedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device,
+                  comm::Communicator& comm, bool training, std::int64_t bucket_bytes)
+      : spec_(spec), comm_(comm), units_(spec.units.size()), bucket_of_(spec.units.size(), -1) {
+    const auto options = at::TensorOptions().dtype(precision.compute).device(device);
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const auto& unit = spec.units[u];
+      if (unit.frozen_numel > 0) units_[u].frozen = at::empty({unit.frozen_numel}, options);
+      // Zeros: the alignment gaps take part in the optimizer's arithmetic.
+      if (unit.trainable_numel > 0) units_[u].trainable = at::zeros({unit.trainable_numel}, options);
+    }
+    if (training) lay_out_gradients(options.dtype(precision.grad), bucket_bytes);
+  }
+
+  void prefetch(int) override {}
+  const UnitBuffers& acquire(int unit) override { return units_.at(static_cast<std::size_t>(unit)); }
+  void release(int) override {}
+
+  void zero_grads() override {
+    if (grads_.defined()) grads_.zero_();
+    for (Bucket& b : buckets_) b.pending = b.units;
+  }
+
+  void reduce(int unit) override {
+    Bucket& bucket = buckets_.at(static_cast<std::size_t>(bucket_of_.at(static_cast<std::size_t>(unit))));
+    QFT_ASSERT(bucket.pending > 0, "unit {} is reduced twice in a step", unit);
+    if (--bucket.pending > 0 || comm_.size() == 1) return;
+    at::Tensor data = grads_.narrow(0, bucket.begin, bucket.end - bucket.begin);
+    if (data.element_size() < 4) data = bucket.staging = data.to(at::kFloat);
+    bucket.work = comm_.start_all_reduce(data.data_ptr(), static_cast<std::size_t>(data.numel()),
+                                         model::dtype_of(data.scalar_type()));
+    bucket.in_flight = true;
+  }
+
+  void poll() override {
+    for (Bucket& b : buckets_)
+      if (b.in_flight) b.work.test();
+  }
+
+  void finish_reductions() override {
+    for (Bucket& b : buckets_) {
+      if (!b.in_flight) continue;
+      b.work.wait();
+      b.in_flight = false;
+      if (!b.staging.defined()) continue;
+      grads_.narrow(0, b.begin, b.end - b.begin).copy_(b.staging);
+      b.staging.reset();
+    }
+  }
+
+  double local_grad_square_sum() const override {
+    const std::int64_t share = (grads_.numel() + comm_.size() - 1) / comm_.size();
+    const std::int64_t begin = std::min(share * comm_.rank(), grads_.numel());
+    const std::int64_t length = std::min(share, grads_.numel() - begin);
+    if (length == 0) return 0.0;
+    const double norm =
+        at::linalg_vector_norm(grads_.narrow(0, begin, length), 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
+    return norm * norm;
+  }
+
+  std::vector<optim::FlatParams> owned() const override {
+    std::vector<optim::FlatParams> all;
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      if (!units_[u].trainable.defined()) continue;
+      all.push_back({spec_.units[u].name, units_[u].trainable, units_[u].grad, segments(spec_.units[u])});
+    }
+    return all;
+  }
+
+  std::int64_t weight_bytes() const override {
+    std::int64_t total = 0;
+    for (const auto& u : units_)
+      for (const auto& t : {u.frozen, u.trainable})
+        if (t.defined()) total += static_cast<std::int64_t>(t.nbytes());
+    return total;
+  }
+  std::int64_t grad_bytes() const override { return grads_.defined() ? static_cast<std::int64_t>(grads_.nbytes()) : 0; }
+
+ private:
+  /// Last unit first: the order in which the backward pass completes them.
+  void lay_out_gradients(const at::TensorOptions& options, std::int64_t bucket_bytes) {
+    std::int64_t total = 0;
+    for (const auto& unit : spec_.units) total += unit.trainable_numel;
+    require(total > 0, "no parameter is trainable: check finetuning_type and lora_target");
+    grads_ = at::zeros({total}, options);
+    const std::int64_t limit = bucket_bytes / static_cast<std::int64_t>(grads_.element_size());
+    std::int64_t end = 0;
+    for (std::size_t u = units_.size(); u-- > 0;) {
+      const std::int64_t n = spec_.units[u].trainable_numel;
+      if (n == 0) continue;
+      units_[u].grad = grads_.narrow(0, end, n);
+      if (buckets_.empty() || end - buckets_.back().begin >= limit) buckets_.emplace_back().begin = end;
+      end += n;
+      buckets_.back().end = end;
+      ++buckets_.back().units;
+      bucket_of_[u] = static_cast<int>(buckets_.size()) - 1;
+    }
+  }
+
+  /// Runs of parameters with the same weight decay; gaps between them belong to the run before.
+  static std::vector<optim::Segment> segments(const model::UnitSpec& unit) {
+    std::vector<optim::Segment> list;
+    for (const auto& p : unit.params) {
+      if (!p.trainable) continue;
+      const std::int64_t end = p.offset + p.numel;
+      if (!list.empty() && list.back().decays == p.weight_decay) {
+        list.back().end = end;
+      } else {
+        list.push_back({p.offset, end, p.weight_decay});
+      }
+    }
+    return list;
+  }
+
+  const model::ModelSpec& spec_;
+  comm::Communicator& comm_;
+  std::vector<UnitBuffers> units_;
+  std::vector<int> bucket_of_;
+  std::vector<Bucket> buckets_;
+  at::Tensor grads_;  ///< all units' gradients
+};
+
+}  // namespace
+
+std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
+                                                   c10::Device device, comm::Communicator& comm, bool training,
+                                                   std::int64_t bucket_bytes) {
+  return std::make_unique<ReplicatedStore>(spec, precision, device, comm, training, bucket_bytes);
+}
+
+}  // namespace qft::parallel

@@ -1,0 +1,36 @@
+// What a loaded tokenizer consists of. Internal to the module.
+#pragma once
+
+#include "qft/tokenizer/tokenizer.h"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "added_tokens.h"
+#include "bpe.h"
+#include "pre_tokenizer.h"
+#include "vocabulary.h"
+
+namespace qft::tokenizer {
+
+struct Tokenizer::Impl {
+  Impl();
+  Impl(const Impl&) = delete;
+
+  std::uint64_t serial;  ///< unique in the process: names the threads' caches
+  Vocabulary vocabulary;
+  std::unique_ptr<BpeModel> bpe;
+  bool nfc = false;
+  PreTokenizer pre_tokenizer;
+  AddedTokenMatcher raw_tokens;         ///< looked for in the text as given
+  AddedTokenMatcher normalized_tokens;  ///< looked for after normalisation
+  std::vector<bool> special;            ///< by id
+  std::optional<std::int32_t> bos, eos, pad, unk;
+  std::string hash;
+  std::string chat_template;
+};
+
+}  // namespace qft::tokenizer

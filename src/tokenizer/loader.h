@@ -1,0 +1,75 @@
+// From a tokenizer's files to Tokenizer::Impl. Internal to the module.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "impl.h"
+#include <simdjson.h>
+
+namespace qft::tokenizer {
+
+/// Fills `impl` from the files in `dir` (see Tokenizer::load).
+void load_tokenizer(const std::filesystem::path& dir, Tokenizer::Impl& impl);
+
+/// A value of a JSON file together with where it stands, for messages ("model.merges"). Getters throw Error
+/// naming the file, the place and the kind that was wanted.
+class JsonValue {
+ public:
+  JsonValue(simdjson::dom::element value, std::string place) : value_(value), place_(std::move(place)) {}
+
+  /// A member, or nothing where it is missing or null.
+  std::optional<JsonValue> get(std::string_view key) const;
+  /// A member that must be there.
+  JsonValue at(std::string_view key) const;
+  std::string_view string() const;
+  bool boolean() const;
+  std::int64_t integer() const;
+  simdjson::dom::object object() const;
+  simdjson::dom::array array() const;
+  bool is_string() const { return value_.is_string(); }
+  bool is_object() const { return value_.is_object(); }
+  bool is_array() const { return value_.is_array(); }
+  bool flag(std::string_view key, bool fallback) const;
+  const std::string& place() const { return place_; }
+  std::vector<JsonValue> elements() const;
+
+ private:
+  simdjson::dom::element value_;
+  std::string place_;
+};
+
+/// Throws Error unless `object` has no key but those in `known`.
+void require_known_keys(const JsonValue& object, std::initializer_list<std::string_view> known);
+
+/// The added tokens in the order and with the ids that HF gives them.
+class AddedTokenList {
+ public:
+  AddedTokenList(Vocabulary& vocabulary, bool nfc) : vocabulary_(vocabulary), nfc_(nfc) {}
+  /// Adds a token, or replaces the flags of one that is there. `token.id` is what the file says (kNoId:
+  /// nothing); throws Error naming `place` where HF would give it another.
+  void add(AddedToken token, std::string_view place);
+  const AddedToken* find(std::string_view content) const;
+  const std::vector<AddedToken>& tokens() const { return tokens_; }
+
+ private:
+  Vocabulary& vocabulary_;
+  bool nfc_;
+  std::vector<AddedToken> tokens_;
+  std::unordered_map<std::string, std::size_t> index_;
+  std::int32_t next_id_ = 0;
+};
+
+/// The parts of tokenizer.json. `prefix_space` overrides add_prefix_space of a pre-tokenizer that is a lone
+/// ByteLevel.
+void load_model(const JsonValue& model, Tokenizer::Impl& impl);
+void load_normalizer(const std::optional<JsonValue>& normalizer, Tokenizer::Impl& impl);
+void load_pre_tokenizer(const JsonValue& pre_tokenizer, std::optional<bool> prefix_space, PreTokenizer& out);
+void check_decoder(const JsonValue& decoder, const Vocabulary& vocabulary);
+AddedToken parse_added_token(const JsonValue& token);
+
+}  // namespace qft::tokenizer

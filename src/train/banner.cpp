@@ -1,0 +1,44 @@
+#include "qft/train/banner.h"
+
+#include <algorithm>
+
+#include <ATen/Parallel.h>
+
+#include "qft/core/log.h"
+#include "qft/core/progress.h"
+#include "qft/core/version.h"
+#include "qft/device/device.h"
+#include "qft/device/threads.h"
+
+namespace qft::train {
+namespace {
+
+std::string precision_words(const optim::Precision& p) {
+  return fmt::format("{} compute, {} masters, {} gradients", c10::toString(p.compute), c10::toString(p.master),
+                     c10::toString(p.grad));
+}
+
+}  // namespace
+
+void print(const Banner& b, const config::RunConfig& config, parallel::Instance& instance, const comm::Session& session) {
+  const auto& spec = instance.spec();
+  const auto& c = spec.config;
+  const std::int64_t trainable = spec.num_params(true), all = spec.num_params(false);
+  log::info("qft {} on {} rank{} ({} node{}), {} thread{} each on cpus {}; {}", version(), session.size(),
+            session.size() == 1 ? "" : "s", session.node_count(), session.node_count() == 1 ? "" : "s",
+            at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s", device::format_cpu_list(device::cpu_share().cpus),
+            device::describe(instance.transformer().device()));
+  log::info("model '{}': {}, {} layers, hidden {}, {} heads / {} kv; {:.1f} M parameters, {:.2f} M trainable ({:.2f}%)",
+            b.model, c.architecture, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, static_cast<double>(all) / 1e6,
+            static_cast<double>(trainable) / 1e6, 100.0 * static_cast<double>(trainable) / static_cast<double>(all));
+  log::info("loaded {} in {:.2f} s; {} resident (largest rank)", format_bytes(static_cast<double>(instance.load_report().bytes_read)),
+            instance.load_report().seconds,
+            format_bytes(static_cast<double>(*std::max_element(b.memory.begin(), b.memory.end()))));
+  log::info("strategy asked for: {}; runs: ddp; {}; recomputation {}", config.parallel.strategy,
+            precision_words(instance.precision()), config.recompute() ? "on" : "off");
+  log::info("{} samples, global batch {} (micro-batch {} x {} ranks), {} steps", b.samples, b.global_batch_size,
+            b.micro_batch_size, session.size(), b.total_steps);
+  for (const auto& note : config.notes) log::info("note: {}", note);
+}
+
+}  // namespace qft::train

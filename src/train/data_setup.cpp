@@ -1,0 +1,91 @@
+#include "qft/train/data_setup.h"
+
+#include <algorithm>
+
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+#include "qft/data/chat_template.h"
+#include "qft/data/preprocess.h"
+#include "qft/tokenizer/tokenizer.h"
+
+namespace qft::train {
+namespace {
+
+namespace fs = std::filesystem;
+using data::CorpusPart;
+
+/// Where a pack that nobody gave lies: beside the results, found again by the next run.
+fs::path own_pack(const config::RunConfig& config, CorpusPart part) {
+  return fs::path(config.training.output_dir) / kPackFolder / (part == CorpusPart::train ? "train.h5" : "eval.h5");
+}
+
+/// Opens the pack `given`, or makes one of the datasets of `part`; checks that it fits.
+std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& config, const model::ModelConfig& model,
+                                                  comm::Communicator& comm, const std::string& given, CorpusPart part) {
+  fs::path path = given;
+  if (given.empty()) {
+    if (config.training.output_dir.empty())
+      fail_config("no pack is given and no output_dir to make one in: add eval_pack=, pack= or output_dir=");
+    path = own_pack(config, part);
+    data::pack_datasets(config, part, comm, path);
+  }
+  std::shared_ptr<const data::PackReader> pack;
+  comm::agreed(comm, [&] {
+    const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
+    const auto chat = data::ChatTemplate::from_config(config, tokenizer);
+    pack = data::PackReader::open(path);
+    pack->check_against({tokenizer->hash(), chat.hash(), model.vocab_size, config.data.cutoff_len});
+    require(pack->attributes().sequences_per_item == 1, "'{}' holds preference pairs: stage {} trains on single samples",
+            path.string(), config.finetuning.stage);
+  });
+  return pack;
+}
+
+bool has_eval_source(const config::RunConfig& config) {
+  return !config.data.eval_pack.empty() || !config.data.eval_dataset.empty();
+}
+
+}  // namespace
+
+std::unique_ptr<data::EvalLoader> EvalSet::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
+  return std::make_unique<data::EvalLoader>(pack, items, config.training.per_device_eval_batch_size, comm.rank(), comm.size());
+}
+
+std::unique_ptr<data::Loader> TrainingData::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
+  const auto& t = config.training;
+  data::LoaderOptions options;
+  options.micro_batch_size = t.per_device_train_batch_size;
+  options.gradient_accumulation_steps = t.gradient_accumulation_steps;
+  options.global_batch_size = t.global_batch_size.value_or(0);
+  options.seed = static_cast<std::uint64_t>(t.data_seed.value_or(t.seed));
+  options.shuffle = !config.finetuning.disable_shuffling;
+  // Documents of stage pt are joined into full rows when they are packed; only samples are laid out here.
+  options.packing = config.data.packing.value_or(false) && config.finetuning.stage != "pt";
+  options.row_tokens = static_cast<std::int32_t>(config.data.cutoff_len);
+  options.num_epochs = t.num_train_epochs;
+  options.max_steps = std::max<std::int64_t>(0, t.max_steps);
+  options.items = items;
+  return std::make_unique<data::Loader>(pack, options, comm.rank(), comm.size());
+}
+
+TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm) {
+  TrainingData d;
+  d.pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train);
+  if (has_eval_source(config)) {
+    d.eval = EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval), nullptr};
+  } else if (config.data.val_size > 0.0) {
+    auto [train, eval] = data::split_items(d.pack->num_items(), config.data.val_size, static_cast<std::uint64_t>(config.training.seed));
+    d.items = std::move(train);
+    d.eval = EvalSet{d.pack, std::move(eval)};
+  }
+  return d;
+}
+
+EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm) {
+  if (has_eval_source(config)) return {open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval), nullptr};
+  const auto pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train);
+  if (config.data.val_size <= 0.0) return {pack, nullptr};
+  return {pack, data::split_items(pack->num_items(), config.data.val_size, static_cast<std::uint64_t>(config.training.seed)).second};
+}
+
+}  // namespace qft::train

@@ -1,0 +1,152 @@
+#include "qft/train/run_log.h"
+
+#include <cmath>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "qft/core/error.h"
+#include "qft/core/progress.h"
+#include "qft/io/file.h"
+#include "qft/io/storage.h"
+
+namespace qft::train {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kLogFile = "trainer_log.jsonl";
+
+ordered_json phases_json(const PhaseSeconds& p) {
+  return {{"data", p.data},     {"forward", p.forward},     {"backward", p.backward}, {"gather", p.gather},
+          {"reduce", p.reduce}, {"optimizer", p.optimizer}, {"save", p.save}};
+}
+
+/// JSON has no NaN: a log line with a broken loss must still parse.
+ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(fmt::format("{}", value)); }
+
+void set_if(ordered_json& json, const char* key, const std::optional<double>& value) {
+  if (value) json[key] = number(*value);
+}
+
+double as_double(const nlohmann::json& json) {
+  return json.is_string() ? std::strtod(json.get<std::string>().c_str(), nullptr) : json.get<double>();
+}
+
+std::optional<double> get_if(const nlohmann::json& json, const char* key) {
+  const auto it = json.find(key);
+  return it == json.end() ? std::nullopt : std::optional<double>(as_double(*it));
+}
+
+LogEntry from_json(const nlohmann::json& json) {
+  LogEntry e;
+  e.step = json.at("current_steps").get<std::int64_t>();
+  e.total_steps = json.at("total_steps").get<std::int64_t>();
+  e.epoch = json.at("epoch").get<double>();
+  e.loss = get_if(json, "loss");
+  e.eval_loss = get_if(json, "eval_loss");
+  e.grad_norm = get_if(json, "grad_norm");
+  e.learning_rate = get_if(json, "lr");
+  return e;
+}
+
+ordered_json entry_json(const LogEntry& e) {
+  ordered_json json = {{"current_steps", e.step}, {"total_steps", e.total_steps}};
+  set_if(json, "loss", e.loss);
+  set_if(json, "eval_loss", e.eval_loss);
+  set_if(json, "grad_norm", e.grad_norm);
+  set_if(json, "lr", e.learning_rate);
+  const double share = e.total_steps > 0 ? static_cast<double>(e.step) / static_cast<double>(e.total_steps) : 1.0;
+  json["epoch"] = e.epoch;
+  json["percentage"] = std::round(share * 1e4) / 1e2;
+  json["elapsed_time"] = format_duration(e.elapsed_seconds);
+  json["remaining_time"] = format_duration(share > 0 ? e.elapsed_seconds * (1 - share) / share : NAN);
+  json["throughput"] = e.tokens_per_second;
+  json["total_tokens"] = e.total_tokens;
+  json["label_tokens"] = e.label_tokens;
+  json["memory"] = e.memory;
+  json["seconds"] = phases_json(e.phases);
+  return json;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const LogEntry& entry) { return entry_json(entry); }
+
+RunLog::RunLog(std::filesystem::path dir, std::int64_t from_step) : dir_(std::move(dir)) {
+  const auto path = dir_ / kLogFile;
+  std::string kept;
+  if (from_step > 0 && std::filesystem::exists(path)) {
+    std::ifstream in(path);
+    for (std::string line; std::getline(in, line);) {
+      const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (json.is_discarded()) continue;  // the line that a kill cut short
+      LogEntry entry = from_json(json);
+      if (entry.step > from_step) continue;
+      entries_.push_back(std::move(entry));
+      kept += line + "\n";
+    }
+  }
+  io::atomic_write_file(io::posix_storage(), path, kept);
+}
+
+void RunLog::append(const LogEntry& entry) {
+  entries_.push_back(entry);
+  const auto path = dir_ / kLogFile;
+  std::ofstream out(path, std::ios::app);
+  out << entry_json(entry).dump() << '\n' << std::flush;
+  require(out.good(), "cannot write '{}': is the disk full?", path.string());
+}
+
+std::string RunLog::trainer_state(std::int64_t step, std::int64_t total_steps, double epoch, double num_train_epochs,
+                                  std::int64_t micro_batch_size, const std::string& best_checkpoint) const {
+  ordered_json history = ordered_json::array();
+  for (const LogEntry& e : entries_) {
+    ordered_json item = {{"epoch", e.epoch}};
+    set_if(item, "grad_norm", e.grad_norm);
+    set_if(item, "learning_rate", e.learning_rate);
+    set_if(item, "loss", e.loss);
+    set_if(item, "eval_loss", e.eval_loss);
+    item["step"] = e.step;
+    history.push_back(std::move(item));
+  }
+  const ordered_json state = {{"best_model_checkpoint", best_checkpoint.empty() ? ordered_json() : ordered_json(best_checkpoint)},
+                              {"epoch", epoch},
+                              {"global_step", step},
+                              {"is_local_process_zero", true},
+                              {"is_world_process_zero", true},
+                              {"log_history", history},
+                              {"max_steps", total_steps},
+                              {"num_train_epochs", std::ceil(num_train_epochs)},
+                              {"train_batch_size", micro_batch_size}};
+  return state.dump(2) + "\n";
+}
+
+void RunLog::write_plots() const {
+  std::vector<std::pair<double, double>> train, eval;
+  for (const LogEntry& e : entries_) {
+    if (e.loss && std::isfinite(*e.loss)) train.emplace_back(static_cast<double>(e.step), *e.loss);
+    if (e.eval_loss && std::isfinite(*e.eval_loss)) eval.emplace_back(static_cast<double>(e.step), *e.eval_loss);
+  }
+  auto& storage = io::posix_storage();
+  if (!train.empty()) io::atomic_write_file(storage, dir_ / "training_loss.svg", loss_plot_svg("training loss", train));
+  if (!eval.empty())
+    io::atomic_write_file(storage, dir_ / "training_eval_loss.svg", loss_plot_svg("evaluation loss", eval));
+}
+
+void RunLog::write_results(const std::string& split, const std::map<std::string, double>& values) const {
+  ordered_json own;
+  for (const auto& [key, value] : values) own[key] = number(value);
+  auto& storage = io::posix_storage();
+  io::atomic_write_file(storage, dir_ / (split + "_results.json"), own.dump(4) + "\n");
+  ordered_json all;
+  const auto path = dir_ / "all_results.json";
+  if (std::filesystem::exists(path)) {
+    all = ordered_json::parse(io::read_text_file(path), nullptr, /*allow_exceptions=*/false);
+    if (!all.is_object()) all = ordered_json::object();
+  }
+  all.update(own);
+  io::atomic_write_file(storage, path, all.dump(4) + "\n");
+}
+
+}  // namespace qft::train

@@ -1,0 +1,176 @@
+#include "qft/train/snapshot.h"
+
+#include <algorithm>
+
+#include "qft/checkpoint/checkpoint.h"
+#include "qft/checkpoint/restore.h"
+#include "qft/checkpoint/writer.h"
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/train/data_setup.h"
+#include "qft/train/save_model.h"
+
+namespace qft::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The tensors of a training state: name in the checkpoint, and where it lies.
+struct StateTensor {
+  std::string name;
+  const model::ParamSpec* param;
+  at::Tensor values;  ///< 1-D view
+};
+
+std::vector<StateTensor> state_tensors(parallel::Instance& instance) {
+  std::vector<StateTensor> list;
+  for (int u = 0; u < instance.spec().num_units(); ++u)
+    for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
+      if (!p.trainable) continue;
+      list.push_back({"master." + p.name, &p, instance.param(u, p)});
+      list.push_back({"exp_avg." + p.name, &p, instance.moment(u, p, 0)});
+      list.push_back({"exp_avg_sq." + p.name, &p, instance.moment(u, p, 1)});
+    }
+  return list;
+}
+
+template <class Slice>
+Slice slice_of(const StateTensor& t, std::int64_t begin, std::int64_t end) {
+  Slice s;
+  s.name = t.name;
+  s.dtype = model::dtype_of(t.values.scalar_type());
+  s.shape = t.param->shape;
+  s.begin = static_cast<std::uint64_t>(begin);
+  s.end = static_cast<std::uint64_t>(end);
+  return s;
+}
+
+/// Replicated state: each rank writes an equal share of every tensor.
+void write_state(checkpoint::CheckpointWriter& writer, parallel::Instance& instance, const comm::Communicator& comm) {
+  std::vector<checkpoint::SourceSlice> slices;
+  std::vector<at::Tensor> staged;  // host copies must outlive write_slices
+  for (const StateTensor& t : state_tensors(instance)) {
+    const std::int64_t begin = t.param->numel * comm.rank() / comm.size();
+    const std::int64_t end = t.param->numel * (comm.rank() + 1) / comm.size();
+    if (begin == end) continue;
+    staged.push_back(t.values.narrow(0, begin, end - begin).to(at::kCPU));
+    auto slice = slice_of<checkpoint::SourceSlice>(t, begin, end);
+    slice.data = staged.back().data_ptr();
+    slices.push_back(std::move(slice));
+  }
+  writer.write_slices(slices);
+}
+
+/// True if `dir` holds more than packs that a run made before it failed.
+bool in_use(const fs::path& dir) {
+  if (!fs::is_directory(dir)) return fs::exists(dir);
+  for (const auto& entry : fs::directory_iterator(dir))
+    if (entry.path().filename() != kPackFolder) return true;
+  return false;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const Progression& p) {
+  nlohmann::json json = {{"step", p.step},
+                         {"skipped", p.skipped},
+                         {"total_tokens", p.total_tokens},
+                         {"label_tokens", p.label_tokens},
+                         {"elapsed_seconds", p.elapsed_seconds},
+                         {"loss_sum", p.loss_sum},
+                         {"best_checkpoint", p.best_checkpoint}};
+  if (p.best_metric) json["best_metric"] = *p.best_metric;
+  return json;
+}
+
+Progression progression_from_json(const nlohmann::json& json) {
+  Progression p;
+  p.step = json.at("step").get<std::int64_t>();
+  p.skipped = json.at("skipped").get<std::int64_t>();
+  p.total_tokens = json.at("total_tokens").get<std::int64_t>();
+  p.label_tokens = json.at("label_tokens").get<std::int64_t>();
+  p.elapsed_seconds = json.at("elapsed_seconds").get<double>();
+  p.loss_sum = json.at("loss_sum").get<double>();
+  p.best_checkpoint = json.at("best_checkpoint").get<std::string>();
+  if (json.contains("best_metric")) p.best_metric = json["best_metric"].get<double>();
+  return p;
+}
+
+fs::path save_snapshot(const config::RunConfig& config, parallel::Instance& instance, comm::Communicator& comm,
+                       const SnapshotInfo& info, const RunLog* log) {
+  const auto& t = config.training;
+  checkpoint::SaveOptions options{t.output_dir, info.progression.step, t.save_total_limit, info.progression.best_checkpoint};
+  checkpoint::CheckpointWriter writer(comm, io::posix_storage(), std::move(options));
+  if (!t.save_only_model) write_state(writer, instance, comm);
+  if (comm.rank() == 0) {
+    writer.add_files([&](io::Storage& storage, const fs::path& dir) { return save_model(config, instance, storage, dir); });
+    const std::string state = log->trainer_state(info.progression.step, info.total_steps, info.epoch, t.num_train_epochs,
+                                                 t.per_device_train_batch_size, info.progression.best_checkpoint);
+    writer.add_file("trainer_state.json", [&](io::Storage& storage, const fs::path& path) {
+      const auto file = storage.create(path);
+      file->append(state.data(), state.size());
+      file->sync();
+      file->close();
+    });
+  }
+  return writer.commit({{"progression", to_json(info.progression)},
+                        {"epoch", info.epoch},
+                        {"loss", info.loss},
+                        {"data", info.data_position},
+                        {"global_batch_size", info.global_batch_size},
+                        {"strategy", "ddp"},
+                        {"model_name_or_path", config.model.model_name_or_path},
+                        {"optimizer_steps", instance.optimizer()->steps()},
+                        {"config", config::to_json(config)}});
+}
+
+std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm::Communicator& comm) {
+  const auto& t = config.training;
+  const std::string& wish = t.resume_from_checkpoint;
+  if (!wish.empty() && wish != "true" && wish != "false") return fs::path(wish);
+  const bool asked = wish == "true";
+  if (asked || (wish.empty() && !t.overwrite_output_dir)) {
+    const auto latest = checkpoint::find_latest_verified(comm, t.output_dir);
+    if (latest) return latest;
+    if (asked)
+      fail_config("resume_from_checkpoint is true, but '{}' holds no checkpoint that verifies: remove the key to start "
+                  "from the beginning", t.output_dir);
+  }
+  const bool used = comm::broadcast_value<std::int32_t>(comm, in_use(t.output_dir)) != 0;
+  if (used && !t.overwrite_output_dir)
+    fail_config("output_dir '{}' exists and is not empty, and holds no checkpoint to resume from: choose another, or set "
+                "overwrite_output_dir: true", t.output_dir);
+  if (used && comm.rank() == 0)
+    for (const auto& old : checkpoint::list_checkpoints(t.output_dir)) {
+      log::warn("overwrite_output_dir: removing '{}' of an earlier run", old.dir.string());
+      io::remove_tree(io::posix_storage(), old.dir);
+    }
+  comm.barrier();
+  return std::nullopt;
+}
+
+nlohmann::json load_snapshot(const fs::path& dir, parallel::Instance& instance, comm::Communicator& comm) {
+  const checkpoint::SharedCheckpoint saved(comm, dir);
+  require(saved.state().contains("progression"), "'{}' holds no training state of qft", dir.string());
+  auto tensors = state_tensors(instance);
+  require(saved.manifest().find(tensors.front().name) != nullptr,
+          "'{}' holds weights but no optimizer state (save_only_model): to train on from its adapter give it as "
+          "adapter_name_or_path", dir.string());
+  std::vector<checkpoint::TargetSlice> targets;
+  std::vector<at::Tensor> staged;
+  for (const StateTensor& t : tensors) {
+    staged.push_back(t.values.is_cpu() ? t.values : t.values.to(at::kCPU));
+    auto slice = slice_of<checkpoint::TargetSlice>(t, 0, t.param->numel);
+    slice.data = staged.back().data_ptr();
+    targets.push_back(std::move(slice));
+  }
+  saved.read(targets);
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (!tensors[i].values.is_cpu()) tensors[i].values.copy_(staged[i]);
+  instance.optimizer()->set_steps(saved.state().at("optimizer_steps").get<std::int64_t>());
+  instance.publish();
+  return saved.state();
+}
+
+}  // namespace qft::train

@@ -1,0 +1,256 @@
+#include "qft/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/device/memory.h"
+#include "qft/eval/perplexity.h"
+#include "qft/train/banner.h"
+#include "qft/train/save_model.h"
+#include "qft/train/stop_signal.h"
+
+namespace qft::train {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+/// torch.nn.utils.clip_grad_norm_'s coefficient.
+double clip_scale(double norm, double max_norm) {
+  if (max_norm <= 0.0) return 1.0;
+  return std::min(1.0, max_norm / (norm + 1e-6));
+}
+
+/// True where `step` is a multiple of the interval.
+bool due(std::int64_t step, std::int64_t interval) { return interval > 0 && step % interval == 0; }
+
+}  // namespace
+
+Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device device)
+    : config_(std::move(config)), session_(session), comm_(session.world()) {
+  std::optional<model::ModelConfig> model;
+  comm::agreed(comm_, [&] { model = model::ModelConfig::load(config_.model.model_name_or_path); });
+  const auto resume_point = find_resume_point(config_, comm_);
+  prepare_output();
+  data_ = open_training_data(config_, *model, comm_);
+  loader_ = data_.loader(config_, comm_);
+  instance_ = parallel::Instance::load(config_, comm_, device, parallel::Use::training);
+  const auto& t = config_.training;
+  schedule_ = {optim::parse_schedule(t.lr_scheduler_type), t.learning_rate, t.warmup(loader_->total_steps()),
+               loader_->total_steps()};
+  if (resume_point) {
+    const auto state = load_snapshot(*resume_point, *instance_, comm_);
+    progression_ = progression_from_json(state.at("progression"));
+    loader_->resume(state.at("data"));
+    log::info("resumed from '{}' at step {}", resume_point->string(), progression_.step);
+  }
+  if (is_root()) log_ = std::make_unique<RunLog>(t.output_dir, progression_.step);
+  last_saved_ = progression_.step;
+}
+
+void Trainer::prepare_output() {
+  comm::agreed(comm_, [&] {
+    if (is_root()) io::probe_writable(config_.training.output_dir);
+  });
+}
+
+std::int64_t Trainer::interval(double steps) const { return config::TrainingArgs::interval(steps, loader_->total_steps()); }
+
+int Trainer::run() {
+  print_banner();
+  start_ = window_.started = now();
+  bar_ = std::make_unique<Progress>("train", loader_->total_steps(), is_root());
+  instance_->executor().take_times();
+  double epoch = 0.0;
+  while (progression_.step < loader_->total_steps()) {
+    const double waiting = now();
+    const data::StepBatch batch = loader_->next();
+    window_.phases.data += now() - waiting;
+    epoch = batch.epoch;
+    const parallel::StepResult result = step(batch);
+    after_step(batch, result);
+    if (result.votes > 0 && progression_.step < loader_->total_steps()) return stop(batch, result.loss);
+  }
+  finish(epoch);
+  return kExitOk;
+}
+
+parallel::StepResult Trainer::step(const data::StepBatch& batch) {
+  std::vector<model::MicroInput> inputs;
+  for (const auto& micro : batch.micro_batches) inputs.push_back(eval::to_input(micro, instance_->transformer().device()));
+  const int slots = static_cast<int>(batch.max_micro_batches);
+  // 0 is "auto": weights are replicated, so that no gather is saved by going breadth-first.
+  const int group = static_cast<int>(std::max<std::int64_t>(1, config_.training.breadth_first_micro_batches));
+  const auto list = parallel::training_schedule(
+      instance_->spec(), {static_cast<int>(inputs.size()), slots, std::min(group, slots), /*reduce_every_group=*/false});
+  parallel::TokenMeanLoss loss(static_cast<double>(batch.global_label_tokens));
+  const auto result = instance_->executor().train(list, inputs, loss, static_cast<std::uint64_t>(progression_.step),
+                                                  stop_requested() != 0);
+  const double started = now();
+  last_learning_rate_ = schedule_.at(progression_.step);
+  if (result.finite) {
+    instance_->optimizer()->step(last_learning_rate_, clip_scale(result.grad_norm, config_.training.max_grad_norm));
+  } else {
+    ++progression_.skipped;
+    log::warn("step {}: loss {} and gradient norm {}: the update is skipped ({} so far)", progression_.step + 1, result.loss,
+              result.grad_norm, progression_.skipped);
+  }
+  window_.phases.optimizer += now() - started;
+  return result;
+}
+
+void Trainer::after_step(const data::StepBatch& batch, const parallel::StepResult& result) {
+  const auto& t = config_.training;
+  ++progression_.step;
+  progression_.total_tokens += batch.global_tokens;
+  progression_.label_tokens += batch.global_label_tokens;
+  if (result.finite) progression_.loss_sum += result.loss;
+  window_.tokens += batch.global_tokens;
+  const bool last = progression_.step == loader_->total_steps();
+  if (bar_->on_terminal())
+    bar_->update(progression_.step, fmt::format("loss {:.4f}  {:.0f} tok/s", result.loss,
+                                                static_cast<double>(window_.tokens) / std::max(1e-9, now() - window_.started)));
+  if (due(progression_.step, interval(t.logging_steps)) || last || (progression_.step == 1 && t.logging_first_step))
+    write_log(batch, result);
+  if (t.eval_strategy == "steps" && due(progression_.step, interval(t.eval_steps))) evaluate(batch.epoch);
+  const bool epoch_ends = progression_.step % loader_->steps_per_epoch() == 0;
+  if (t.eval_strategy == "epoch" && (epoch_ends || last)) evaluate(batch.epoch);
+  if ((t.save_strategy == "steps" && due(progression_.step, interval(t.save_steps))) ||
+      (t.save_strategy == "epoch" && (epoch_ends || last)) || (last && t.save_strategy != "no"))
+    save(batch, result.loss);
+}
+
+void Trainer::write_log(const data::StepBatch& batch, const parallel::StepResult& result) {
+  const auto memory = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).peak);
+  const auto times = instance_->executor().take_times();
+  const double at = now();
+  if (is_root()) {
+    LogEntry e;
+    e.step = progression_.step;
+    e.total_steps = loader_->total_steps();
+    e.epoch = batch.epoch;
+    e.loss = result.loss;
+    e.grad_norm = result.grad_norm;
+    e.learning_rate = last_learning_rate_;
+    e.elapsed_seconds = progression_.elapsed_seconds + at - start_;
+    e.tokens_per_second = static_cast<double>(window_.tokens) / std::max(1e-9, at - window_.started);
+    e.total_tokens = progression_.total_tokens;
+    e.label_tokens = progression_.label_tokens;
+    e.memory = memory;
+    e.phases = window_.phases;
+    e.phases.forward = times.forward;
+    e.phases.backward = times.backward;
+    e.phases.gather = times.gather;
+    e.phases.reduce = times.reduce;
+    log_->append(e);
+    bar_->clear();
+    log::info("step {}/{}  loss {:.4f}  grad_norm {:.4f}  lr {:.3e}  epoch {:.2f}  {:.0f} tok/s", e.step, e.total_steps,
+              result.loss, result.grad_norm, last_learning_rate_, e.epoch, e.tokens_per_second);
+  }
+  window_ = {};
+  window_.started = at;
+}
+
+double Trainer::evaluate(double epoch) {
+  if (!data_.eval) return 0.0;
+  const auto loader = data_.eval->loader(config_, comm_);
+  const auto result = eval::evaluate(*instance_, *loader, comm_);
+  last_evaluated_ = progression_.step;
+  if (is_root()) {
+    LogEntry e;
+    e.step = progression_.step;
+    e.total_steps = loader_->total_steps();
+    e.epoch = epoch;
+    e.eval_loss = result.loss;
+    e.elapsed_seconds = progression_.elapsed_seconds + now() - start_;
+    e.total_tokens = progression_.total_tokens;
+    e.label_tokens = progression_.label_tokens;
+    log_->append(e);
+    bar_->clear();
+    log::info("step {}/{}  eval_loss {:.4f}  perplexity {:.3f}  ({} samples, {:.1f} s)", progression_.step,
+              loader_->total_steps(), result.loss, result.perplexity, result.items, result.seconds);
+  }
+  instance_->executor().take_times();  // evaluation is no part of the steps' phases
+  window_.started += result.seconds;
+  return result.loss;
+}
+
+void Trainer::save(const data::StepBatch& batch, double loss) {
+  if (last_saved_ == progression_.step) return;
+  const double started = now();
+  SnapshotInfo info;
+  info.progression = progression_;
+  info.progression.elapsed_seconds += started - start_;
+  info.total_steps = loader_->total_steps();
+  info.epoch = batch.epoch;
+  info.loss = loss;
+  info.data_position = loader_->position();
+  info.global_batch_size = loader_->global_batch_size();
+  const auto dir = save_snapshot(config_, *instance_, comm_, info, log_.get());
+  last_saved_ = progression_.step;
+  const double seconds = now() - started;
+  window_.phases.save += seconds;
+  if (is_root()) {
+    bar_->clear();
+    log::info("saved '{}' in {:.2f} s", dir.string(), seconds);
+  }
+}
+
+int Trainer::stop(const data::StepBatch& batch, double loss) {
+  save(batch, loss);
+  if (is_root()) {
+    log_->write_plots();
+    log::warn("stopped on request at step {} of {}: submit the job again to go on from '{}'", progression_.step,
+              loader_->total_steps(), config_.training.output_dir);
+  }
+  return kExitRequeue;
+}
+
+void Trainer::finish(double epoch) {
+  const auto& t = config_.training;
+  if (data_.eval && t.do_eval && last_evaluated_ != progression_.step) evaluate(epoch);
+  const double seconds = progression_.elapsed_seconds + now() - start_;
+  comm::agreed(comm_, [&] {
+    if (!is_root()) return;
+    bar_->clear();
+    save_model(config_, *instance_, io::posix_storage(), t.output_dir);
+    const auto steps = static_cast<double>(std::max<std::int64_t>(1, progression_.step));
+    log_->write_results("train", {{"epoch", epoch},
+                                  {"train_loss", progression_.loss_sum / steps},
+                                  {"train_runtime", seconds},
+                                  {"train_steps_per_second", steps / seconds},
+                                  {"train_samples_per_second", steps * static_cast<double>(loader_->global_batch_size()) / seconds},
+                                  {"train_tokens_per_second", static_cast<double>(progression_.total_tokens) / seconds}});
+    if (last_evaluated_ >= 0) {
+      const auto& history = log_->entries();
+      const auto it = std::find_if(history.rbegin(), history.rend(), [](const auto& e) { return e.eval_loss.has_value(); });
+      if (it != history.rend())
+        log_->write_results("eval", {{"epoch", epoch}, {"eval_loss", *it->eval_loss}, {"perplexity", std::exp(*it->eval_loss)}});
+    }
+    log_->write_plots();
+    const auto state = log_->trainer_state(progression_.step, loader_->total_steps(), epoch, t.num_train_epochs,
+                                           t.per_device_train_batch_size, progression_.best_checkpoint);
+    io::atomic_write_file(io::posix_storage(), std::filesystem::path(t.output_dir) / "trainer_state.json", state);
+    log::info("done: {} steps in {}, mean loss {:.4f}; results in '{}'", progression_.step, format_duration(seconds),
+              progression_.loss_sum / steps, t.output_dir);
+  });
+}
+
+void Trainer::print_banner() const {
+  const auto& t = config_.training;
+  const auto memory = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).current);
+  if (!is_root()) return;
+  Banner banner;
+  banner.model = config_.model.model_name_or_path;
+  banner.total_steps = loader_->total_steps();
+  banner.global_batch_size = loader_->global_batch_size();
+  banner.micro_batch_size = t.per_device_train_batch_size;
+  banner.samples = data_.items ? static_cast<std::int64_t>(data_.items->size()) : data_.pack->num_items();
+  banner.memory = memory;
+  print(banner, config_, *instance_, session_);
+}
+
+}  // namespace qft::train

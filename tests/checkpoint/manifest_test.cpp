@@ -1,0 +1,104 @@
+#include "qft/checkpoint/manifest.h"
+
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "io/temp_dir.h"
+#include <gtest/gtest.h>
+
+namespace qft::checkpoint {
+
+using test::contains;
+using test::error_of;
+
+Manifest sample() {
+  Manifest m;
+  m.step = 100;
+  m.world_size = 2;
+  m.qft_version = "0.1.0";
+  m.state = {{"epoch", 1.5}, {"big", 18446744073709551615u}, {"text", "数据"}};
+  m.files = {{"a.safetensors", 100, "00"}, {"b.safetensors", 200, "11"}};
+  m.tensors = {
+      {"t", DType::bf16, {4, 5}, {{0, 7, "a.safetensors", "t[0:7]"}, {7, 20, "b.safetensors", "t[7:20]"}}},
+      {"u", DType::f32, {}, {{0, 1, "a.safetensors", "u"}}}};
+  return m;
+}
+
+TEST(Manifest, RoundTrips) {
+  const std::string text = sample().to_text();
+  const Manifest m = Manifest::parse(text);
+  EXPECT_EQ(m.step, 100);
+  EXPECT_EQ(m.state, sample().state);
+  EXPECT_EQ(m.find("t")->ranges[1].entry, "t[7:20]");
+  EXPECT_EQ(m.find("v"), nullptr);
+  EXPECT_EQ(m.find_file("b.safetensors")->bytes, 200u);
+  EXPECT_EQ(m.to_text(), text);
+}
+
+TEST(Manifest, StatesThatJsonCannotHoldDoNotBreakTheChecksum) {
+  Manifest m = sample();
+  m.state["loss"] = std::numeric_limits<double>::quiet_NaN();
+  m.state["tiny"] = 5e-324;
+  EXPECT_TRUE(Manifest::parse(m.to_text()).state["loss"].is_null());
+  m.state["bad"] = "\xc3\x28";
+  EXPECT_TRUE(contains(error_of([&] { m.to_text(); }), "cannot be written as JSON"));
+}
+
+TEST(Manifest, EveryFlippedBitIsSeenOrHarmless) {
+  const std::string good = sample().to_text();
+  for (std::size_t i = 0; i < good.size(); ++i)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ (1 << bit));
+      try {
+        EXPECT_EQ(Manifest::parse(bad).to_text(), good) << "byte " << i << " bit " << bit;
+      } catch (const Error&) {
+      }
+    }
+  for (std::size_t n = 0; n + 1 < good.size(); ++n) EXPECT_THROW(Manifest::parse(good.substr(0, n)), Error);
+}
+
+TEST(Manifest, RefusesNestingAndOtherVersions) {
+  EXPECT_TRUE(contains(error_of([] { Manifest::parse(std::string(200000, '[')); }), "nested"));
+  EXPECT_TRUE(contains(error_of([] { Manifest::parse("[]"); }), "not a checkpoint's manifest"));
+  EXPECT_TRUE(contains(error_of([] { Manifest::parse(R"({"format":"qft checkpoint","version":2})"); }),
+                       "version 2, this qft reads version 1"));
+}
+
+struct Broken {
+  const char* what;
+  std::function<void(Manifest&)> change;
+  const char* message;
+};
+
+TEST(Manifest, BrokenInvariantsNameTensorAndElements) {
+  const Broken cases[] = {
+      {"gap", [](Manifest& m) { m.tensors[0].ranges[1].begin = 9; },
+       "elements [7, 9) of tensor 't' are in no file"},
+      {"overlap", [](Manifest& m) { m.tensors[0].ranges[1].begin = 5; },
+       "elements [5, 7) of tensor 't' are in both 'a.safetensors' and 'b.safetensors'"},
+      {"short", [](Manifest& m) { m.tensors[0].ranges.pop_back(); },
+       "elements [7, 20) of tensor 't' are in no file"},
+      {"long", [](Manifest& m) { m.tensors[0].ranges[1].end = 21; }, "has 20 elements, but"},
+      {"twice", [](Manifest& m) { m.tensors[1].name = "t"; }, "tensor 't' is listed twice"},
+      {"file twice", [](Manifest& m) { m.files[1].name = "a.safetensors"; },
+       "file 'a.safetensors' is listed twice"},
+      {"outside", [](Manifest& m) { m.files[0].name = "../a"; }, "lists a file called '../a'"},
+      {"unlisted", [](Manifest& m) { m.tensors[0].ranges[0].file = "c"; },
+       "lies in 'c', which is not listed"},
+      {"shape",
+       [](Manifest& m) {
+         m.tensors[0].shape = {1L << 62, 4};
+       },
+       "impossible shape"},
+      {"negative", [](Manifest& m) { m.tensors[0].shape = {-20}; }, "impossible shape"},
+  };
+  for (const Broken& c : cases) {
+    Manifest m = sample();
+    c.change(m);
+    EXPECT_TRUE(contains(error_of([&] { Manifest::parse(m.to_text()); }), c.message)) << c.what;
+  }
+}
+
+}  // namespace qft::checkpoint

@@ -1,0 +1,89 @@
+// Small tensors cut into slices, saved and read back.
+#pragma once
+
+#include "qft/checkpoint/checkpoint.h"
+#include "qft/checkpoint/writer.h"
+#include "qft/comm/communicator.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace qft::test {
+
+/// The tensors of a sample checkpoint: odd sizes, a scalar, an empty one, two dtypes.
+inline std::vector<checkpoint::TensorSlice> sample_tensors() {
+  return {{"layers.0.weight", DType::f32, {37, 5}, 0, 185},
+          {"layers.0.weight.exp_avg", DType::f32, {37, 5}, 0, 185},
+          {"step", DType::i64, {}, 0, 1},
+          {"empty", DType::f32, {0, 3}, 0, 0},
+          {"tiny", DType::i64, {2}, 0, 2}};
+}
+
+/// Byte `at` of a tensor's data in version `version`.
+inline char sample_byte(const std::string& name, std::uint64_t at, int version) {
+  return static_cast<char>(std::hash<std::string>()(name) * 31 + at * 7 +
+                           static_cast<std::uint64_t>(version) * 101);
+}
+
+/// What rank `rank` of `ranks` owns: an equal share of each flattened tensor; bytes in `storage`.
+template <class Slice>
+std::vector<Slice> sample_slices(int rank, int ranks, int version, std::vector<std::string>& storage) {
+  std::vector<Slice> slices;
+  const auto r = static_cast<std::uint64_t>(rank), n = static_cast<std::uint64_t>(ranks);
+  for (const checkpoint::TensorSlice& whole : sample_tensors()) {
+    Slice slice;
+    static_cast<checkpoint::TensorSlice&>(slice) = whole;
+    slice.begin = whole.end * r / n;
+    slice.end = whole.end * (r + 1) / n;
+    if (slice.begin == slice.end && rank + 1 < ranks) continue;
+    slices.push_back(slice);
+  }
+  storage.clear();
+  for (Slice& slice : slices) {
+    std::string bytes(slice.bytes(), '\0');
+    for (std::uint64_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = sample_byte(slice.name, slice.begin * size_of(slice.dtype) + i, version);
+    storage.push_back(std::move(bytes));
+  }
+  for (std::size_t i = 0; i < slices.size(); ++i) slices[i].data = storage[i].data();
+  return slices;
+}
+
+/// Saves version `version` of the sample as step `options.step`, with two plain files of rank 0. Collective.
+inline std::filesystem::path save_sample(comm::Communicator& comm, io::Storage& storage,
+                                         checkpoint::SaveOptions options, int version) {
+  checkpoint::CheckpointWriter writer(comm, storage, std::move(options));
+  std::vector<std::string> bytes;
+  writer.write_slices(sample_slices<checkpoint::SourceSlice>(comm.rank(), comm.size(), version, bytes));
+  if (comm.rank() == 0) {
+    writer.add_file("trainer_state.json", [&](io::Storage& s, const std::filesystem::path& path) {
+      io::write_file(s, path, R"({"epoch": 0.5, "global_step": 7, "log_history": [{"loss": 1.25}]})");
+    });
+    writer.add_file("adapter_config.json", [](io::Storage& s, const std::filesystem::path& path) {
+      io::write_file(
+          s, path,
+          R"({"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["v_proj", "q_proj"],
+                         "base_model_name_or_path": "models/qwen"})");
+    });
+  }
+  return writer.commit({{"version", version}, {"strategy", "zero2"}, {"global_batch_size", 64}});
+}
+
+/// The version that a checkpoint holds, after reading and comparing every byte; -1 where bytes are wrong.
+inline int read_sample(const checkpoint::Checkpoint& checkpoint) {
+  const int version = checkpoint.state().at("version").get<int>();
+  for (const checkpoint::TensorSlice& tensor : sample_tensors()) {
+    checkpoint::TargetSlice target;
+    static_cast<checkpoint::TensorSlice&>(target) = tensor;
+    std::string bytes(tensor.bytes(), '\0');
+    target.data = bytes.data();
+    checkpoint.read(target);
+    for (std::uint64_t i = 0; i < bytes.size(); ++i)
+      if (bytes[i] != sample_byte(tensor.name, i, version)) return -1;
+  }
+  return version;
+}
+
+}  // namespace qft::test

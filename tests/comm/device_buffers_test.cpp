@@ -1,0 +1,60 @@
+// Communicators of a CUDA device: only in CUDA builds, and only where there is a device.
+#include "qft/comm/bandwidth.h"
+#include "qft/comm/device_communicator.h"
+#include "qft/comm/exchange.h"
+#include "qft/comm/session.h"
+#include "qft/core/error.h"
+#include "qft/device/device.h"
+#include "qft/device/memory.h"
+#include "qft/device/stream.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace qft::comm {
+namespace {
+
+class DeviceBuffers : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto& session = Session::current();
+    // Alike on all ranks: the smallest count decides.
+    const int devices = all_reduce_value(session.world(), device::cuda_device_count(), ReduceOp::min);
+    if (devices < session.local_size()) GTEST_SKIP() << "needs a CUDA device for each rank";
+    device_ = device::select_device("cuda", session.local_rank(), session.local_size());
+    comm_ = make_device_communicator(session.world(), device_, "gpus");
+  }
+  c10::Device device_ = c10::kCPU;
+  std::unique_ptr<Communicator> comm_;
+};
+
+TEST_F(DeviceBuffers, EveryCollectiveGivesTheRightValues) {
+  EXPECT_EQ(comm_->backend(), comm_->size() == 1 ? "self" : "nccl");
+  EXPECT_EQ(verify_collectives(*comm_, device_), std::vector<std::string>{});
+}
+
+TEST_F(DeviceBuffers, TheHostSideServesValuesAndTexts) {
+  EXPECT_EQ(all_reduce_value(*comm_, 1), comm_->size());
+  EXPECT_EQ(broadcast_string(*comm_, comm_->rank() == 0 ? "text" : ""), "text");
+}
+
+TEST_F(DeviceBuffers, WaitOrdersTheComputeStreamBehindTheOperation) {
+  std::vector<float> host(1 << 20, 1.0F);
+  const auto bytes = host.size() * sizeof(float);
+  const device::DeviceBuffer data(bytes, device_);
+  device::copy_bytes(data.data(), host.data(), bytes, device_);
+  comm_->start_all_reduce(data.data(), host.size(), DType::f32).wait();
+  device::copy_bytes(host.data(), data.data(), bytes, device_);
+  device::Stream::current(device_).synchronize();
+  EXPECT_EQ(host.back(), static_cast<float>(comm_->size()));
+}
+
+TEST_F(DeviceBuffers, SplitGivesDeviceGroups) {
+  const auto half = comm_->split(comm_->rank() % 2, comm_->rank(), "half");
+  EXPECT_EQ(verify_collectives(*half, device_), std::vector<std::string>{});
+}
+
+}  // namespace
+}  // namespace qft::comm

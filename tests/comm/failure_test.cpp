@@ -1,0 +1,118 @@
+// Whole jobs that fail: exit code, text, and that they end.
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <sys/wait.h>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+struct Ending {
+  int code = -1;
+  std::string output;
+  double seconds = 0;
+};
+
+Ending run(const std::string& way, int ranks) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string job = std::string(QFT_TEST_PROBE) + " '" + way + "' 2>&1";
+  const std::string command =
+      "timeout 60 " +
+      (ranks == 0 ? job : std::string(QFT_TEST_MPIRUN) + " -np " + std::to_string(ranks) + " " + job);
+  Ending ending;
+  FILE* pipe = popen(command.c_str(), "r");
+  std::array<char, 4096> buffer{};
+  while (const auto n = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    ending.output.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  ending.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  ending.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return ending;
+}
+
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+TEST(Failure, SuccessIsZero) {
+  EXPECT_EQ(run("", 0).code, 0);
+  EXPECT_EQ(run("", 3).code, 0);
+}
+
+TEST(Failure, TheSameErrorOnAllRanksIsPrintedOnce) {
+  for (const int ranks : {0, 1, 3}) {
+    const auto ending = run("config", ranks);
+    EXPECT_EQ(ending.code, 2) << ending.output;
+    EXPECT_EQ(count(ending.output, "error: key 'x' is not known\n"), 1) << ending.output;
+    EXPECT_EQ(count(ending.output, "MPI_ABORT"), 0) << ending.output;
+  }
+  const auto runtime = run("runtime", 3);
+  EXPECT_EQ(runtime.code, 1);
+  EXPECT_EQ(count(runtime.output, "disk is full"), 1) << runtime.output;
+}
+
+TEST(Failure, DifferentErrorsNameTheirRanks) {
+  const auto ending = run("two texts", 3);
+  EXPECT_EQ(ending.code, 1);
+  EXPECT_EQ(count(ending.output, "error on ranks 0-1: cannot read part 0\n"), 1) << ending.output;
+  EXPECT_EQ(count(ending.output, "error on rank 2: cannot read part 1\n"), 1) << ending.output;
+}
+
+TEST(Failure, ExceptionsOfOthersAreReportedToo) {
+  EXPECT_NE(run("memory", 2).output.find("out of host memory"), std::string::npos);
+  EXPECT_NE(run("foreign", 2).output.find("error: from elsewhere"), std::string::npos);
+  const auto unknown = run("unknown", 2);
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_NE(unknown.output.find("unknown type"), std::string::npos);
+}
+
+TEST(Failure, ReturnedCodesReachTheShell) {
+  EXPECT_EQ(run("requeue", 0).code, 75);
+  EXPECT_EQ(run("requeue", 3).code, 75);
+  EXPECT_EQ(run("one returns 1", 3).code, 1);
+}
+
+TEST(Failure, OneRankThatFailsEndsTheJob) {
+  const auto last = run("last, others in a collective", 3);
+  EXPECT_EQ(last.code, 2) << last.output;
+  EXPECT_EQ(count(last.output, "error on rank 2: only here\n"), 1) << last.output;
+  EXPECT_LT(last.seconds, 20);
+  const auto first = run("first, others in a collective", 3);
+  EXPECT_EQ(first.code, 1) << first.output;
+  EXPECT_EQ(count(first.output, "error on rank 0: only here\n"), 1) << first.output;
+  EXPECT_LT(first.seconds, 20);
+}
+
+TEST(Failure, OneRankThatFailsWhileOthersReturnNeedsNoAbort) {
+  const auto ending = run("last, others done", 3);
+  EXPECT_EQ(ending.code, 2) << ending.output;
+  EXPECT_EQ(count(ending.output, "error on rank 2: only here\n"), 1) << ending.output;
+  EXPECT_EQ(count(ending.output, "MPI_ABORT"), 0) << ending.output;
+}
+
+TEST(Failure, AnOperationUnderWayDoesNotKeepTheJobAlive) {
+  const auto ending = run("with an operation under way", 3);
+  EXPECT_EQ(ending.code, 1) << ending.output;
+  EXPECT_NE(ending.output.find("error on rank 2: while data moves"), std::string::npos) << ending.output;
+  EXPECT_LT(ending.seconds, 20);
+}
+
+TEST(Failure, AnOperationThatNobodyElseJoinsDoesNotEither) {
+  const auto ending = run("with an operation that nobody else joins", 3);
+  EXPECT_EQ(ending.code, 1) << ending.output;
+  EXPECT_NE(ending.output.find("error on rank 2: alone"), std::string::npos) << ending.output;
+  EXPECT_LT(ending.seconds, 20);
+}
+
+TEST(Failure, AgreedErrorsEndAlikeAndAtOnce) {
+  const auto ending = run("agreed", 3);
+  EXPECT_EQ(ending.code, 2) << ending.output;
+  EXPECT_EQ(count(ending.output, "error: on rank 2: cannot open 'y'\n"), 1) << ending.output;
+  EXPECT_EQ(count(ending.output, "MPI_ABORT"), 0) << ending.output;
+}
+
+}  // namespace

@@ -1,0 +1,94 @@
+// The command line that all programs share.
+#include "qft/config/command_line.h"
+
+#include "config_files.h"
+#include <boost/program_options/value_semantic.hpp>
+
+namespace qft::config {
+namespace {
+
+CommandSpec train_spec() {
+  CommandSpec spec{.name = "qft train", .summary = "Fine-tunes.", .run_file = CommandSpec::RunFile::required};
+  spec.machine_readable = true;
+  spec.options.add_options()("ranks", boost::program_options::value<int>(), "ranks to plan for");
+  return spec;
+}
+
+std::optional<CommandLine> parse(const CommandSpec& spec, std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), {"qft", "sub"});
+  return parse_command_line(spec, static_cast<int>(arguments.size()), arguments.data(), 2);
+}
+
+TEST(CommandLine, TellsRunFileOverridesAndOptionsApart) {
+  const auto line = parse(train_spec(), {"--ranks", "16", "a=b.yaml", "run.yaml", "output_dir=/x/y",
+                                         "prompt=a b=c", "max_steps=-1", "--json", "--log-level", "debug"});
+  ASSERT_TRUE(line);
+  EXPECT_EQ(line->run_file, "run.yaml");
+  EXPECT_EQ(line->overrides,
+            (std::vector<std::string>{"a=b.yaml", "output_dir=/x/y", "prompt=a b=c", "max_steps=-1"}));
+  EXPECT_EQ(line->options["ranks"].as<int>(), 16);
+  EXPECT_TRUE(line->json);
+  EXPECT_EQ(line->log_level, log::Severity::debug);
+}
+
+TEST(CommandLine, TakesRunFilesWithASignInTheFolder) {
+  const auto line = parse(train_spec(), {"/runs/lr=1e-4/run.yaml"});
+  EXPECT_EQ(line->run_file, "/runs/lr=1e-4/run.yaml");
+}
+
+TEST(CommandLine, TakesWordsWhereTheProgramHasSome) {
+  CommandSpec spec{
+      .name = "qft-ckpt", .summary = "Looks into checkpoints.", .words = "CHECKPOINT...", .least_words = 2};
+  const auto line = parse(spec, {"diff", "lr=1/checkpoint-5", "b"});
+  EXPECT_EQ(line->words, (std::vector<std::string>{"diff", "lr=1/checkpoint-5", "b"}));
+  EXPECT_CONTAINS(error_of([&] { parse(spec, {"diff"}); }), "expected at least 2 of CHECKPOINT...");
+  EXPECT_CONTAINS(error_of([&] { parse(spec, {"diff", "a", "--json"}); }), "unknown option '--json'");
+}
+
+TEST(CommandLine, ExplainsMistakes) {
+  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {}); }),
+                  "the run file (.yaml, .yml or .json) is missing");
+  EXPECT_CONTAINS(error_of([] {
+                    parse(train_spec(), {"run.yaml", "stray"});
+                  }),
+                  "unexpected argument 'stray'");
+  EXPECT_CONTAINS(error_of([] {
+                    parse(train_spec(), {"run.yaml", "other.yaml"});
+                  }),
+                  "unexpected argument 'other.yaml'");
+  EXPECT_CONTAINS(error_of([] {
+                    parse(train_spec(), {"run.yaml", "--learning_rate", "1e-4"});
+                  }),
+                  "unknown option '--learning_rate': a key of the run file is overridden by key=value");
+  EXPECT_CONTAINS(error_of([] {
+                    parse(train_spec(), {"run.yaml", "--ranks", "many"});
+                  }),
+                  "see qft train --help");
+  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "--ranks"}); }), "ranks");
+  EXPECT_THROW(parse(train_spec(), {"run.yaml", "--log-level", "loud"}), ConfigError);
+}
+
+TEST(CommandLine, PrintsHelpAndVersion) {
+  testing::internal::CaptureStdout();
+  EXPECT_FALSE(parse(train_spec(), {"--help"}));
+  const std::string help = testing::internal::GetCapturedStdout();
+  EXPECT_CONTAINS(help, "usage: qft train RUN.yaml [key=value ...] [options]");
+  EXPECT_CONTAINS(help, "--ranks");
+  EXPECT_CONTAINS(help, "lora_rank");
+  EXPECT_EQ(help.find("--arguments"), std::string::npos);
+  testing::internal::CaptureStdout();
+  EXPECT_FALSE(parse(train_spec(), {"--version"}));
+  EXPECT_CONTAINS(testing::internal::GetCapturedStdout(), "qft train 0.");
+}
+
+TEST(CommandLine, LoadsTheConfiguration) {
+  TempFolder folder;
+  const std::string file = folder.write("run.yaml", "lora_rank: 4\n");
+  EXPECT_EQ(parse(train_spec(), {file.c_str(), "lora_alpha=5"})->load(Purpose::any).finetuning.lora_alpha, 5);
+  CommandSpec optional = train_spec();
+  optional.run_file = CommandSpec::RunFile::optional;
+  EXPECT_EQ(parse(optional, {"lora_rank=3"})->load(Purpose::check).finetuning.lora_rank, 3);
+}
+
+}  // namespace
+}  // namespace qft::config

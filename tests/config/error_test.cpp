@@ -1,0 +1,218 @@
+// What is wrong is said with file, line, key, both values and the way out.
+#include "config_files.h"
+
+namespace qft::config {
+namespace {
+
+TEST(ConfigErrors, NameTheNearestKey) {
+  EXPECT_EQ(error_of_text("bf16: true\nlora_rnak: 8\n"),
+            "run.yaml:2: lora_rnak: unknown key: did you mean 'lora_rank'?");
+  EXPECT_EQ(error_of_text("", {"learningrate=1e-4"}),
+            "command line: learningrate=1e-4: unknown key: did you mean 'learning_rate'?");
+  EXPECT_CONTAINS(error_of_text("zzzzqqqqxxxx: 1\n"), "unknown key: see qft train --help");
+}
+
+TEST(ConfigErrors, NameExpectedTypeAndText) {
+  EXPECT_EQ(error_of_text("bf16: true\n\nlearning_rate: fast\n"),
+            "run.yaml:3: learning_rate: expected a number of at least 0, got 'fast'");
+  EXPECT_CONTAINS(error_of_text("lora_rank: 8.5\n"), "expected an integer of at least 1, got '8.5'");
+  EXPECT_CONTAINS(error_of_text("lora_rank: \"8\"\n"), "got the text '8'");
+  EXPECT_CONTAINS(error_of_text("lora_rank: 010\n"), "expected an integer");
+  EXPECT_CONTAINS(error_of_text("lora_rank: 99999999999999999999\n"), "expected an integer");
+  EXPECT_CONTAINS(error_of_text("lora_rank: [1, 2]\n"), "got a list");
+  EXPECT_CONTAINS(error_of_text("bf16: maybe\n"), "expected true or false, got 'maybe'");
+  EXPECT_CONTAINS(error_of_text("bf16: \"true\"\n"), "expected true or false, got the text 'true'");
+  EXPECT_CONTAINS(error_of_text("bf16: 1\n"), "expected true or false");
+  EXPECT_CONTAINS(error_of_text("template:\n  a: b\n"), "expected a text, got a mapping");
+  EXPECT_CONTAINS(error_of_text("dataset:\n  a: b\n"), "expected a list of texts, got a mapping");
+  EXPECT_CONTAINS(error_of_text("dataset: a,,b\n"), "an item is empty");
+  EXPECT_CONTAINS(error_of_text("dataset:\n- a\n- [b]\n"), "an item is a list");
+  EXPECT_CONTAINS(error_of_text("", {"learning_rate=fast"}),
+                  "command line: learning_rate=fast: expected a number");
+}
+
+TEST(ConfigErrors, NameAllowedValues) {
+  EXPECT_CONTAINS(error_of_text("eval_strategy: often\n"), "expected one of no, steps, epoch, got 'often'");
+  EXPECT_CONTAINS(error_of_text("lora_dropout: 1.0\n"),
+                  "expected a number from 0 to 1 (excluded), got '1.0'");
+  EXPECT_CONTAINS(error_of_text("cutoff_len: 0\n"), "expected an integer of at least 1");
+  EXPECT_CONTAINS(error_of_text("lora_rank: -1\n"), "expected an integer of at least 1");
+  EXPECT_CONTAINS(error_of_text("num_train_epochs: 0\n"), "expected a number above 0");
+  EXPECT_CONTAINS(error_of_text("save_steps: 1.5\n"), "whole from 1 on");
+  EXPECT_CONTAINS(error_of_text("learning_rate: nan\n"), "expected a number");
+  EXPECT_CONTAINS(error_of_text("learning_rate: inf\n"), "expected a number");
+  EXPECT_CONTAINS(error_of_text("learning_rate: 1e999\n"), "expected a number");
+  EXPECT_CONTAINS(error_of_text("breadth_first_micro_batches: some\n"), "or auto");
+  EXPECT_CONTAINS(error_of_text("interleave_probs: 0.5, 1.5\n"), "from 0 to 1");
+}
+
+TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
+  EXPECT_CONTAINS(error_of_text("stage: ppo\n"), "rm, ppo and kto are not trained by qft");
+  EXPECT_CONTAINS(error_of_text("optim: adafactor\n"),
+                  "got 'adafactor': AdamW is the optimizer of this build");
+  EXPECT_CONTAINS(error_of_text("num_beams: 4\n"), "beam search is not implemented");
+  EXPECT_CONTAINS(error_of_text("finetuning_type: oft\n"), "lora is the nearest");
+  EXPECT_CONTAINS(error_of_text("\nquantization_bit: 4\n"), "run.yaml:2: quantization_bit: '4' is refused");
+  EXPECT_CONTAINS(error_of_text("shift_attn: true\n"), "is refused");
+  EXPECT_CONTAINS(error_of_text("rope_scaling: yarn\n"), "config.json");
+  EXPECT_CONTAINS(error_of_text("lr_scheduler_kwargs: {num_cycles: 2}\n"), "a mapping is refused");
+}
+
+TEST(ConfigErrors, RefuseNothingThatAsksForNothing) {
+  EXPECT_TRUE(load_text("use_unsloth: false\nshift_attn: no\nquantization_bit:\nneftune_noise_alpha: 0\n"
+                        "report_to: [none]\nlr_scheduler_kwargs: {}\neval_num_beams: 1\npush_to_hub: off\n")
+                  .notes.empty());
+}
+
+TEST(ConfigErrors, NoteWhatHasNoEffectOnce) {
+  const RunConfig c = load_text("report_to: wandb\ndataloader_num_workers: 4\n");
+  ASSERT_EQ(c.notes.size(), 2u);
+  EXPECT_CONTAINS(c.notes[0], "run.yaml:1: report_to has no effect here: metrics go to trainer_log.jsonl");
+  EXPECT_CONTAINS(c.notes[1], "one prefetch thread per rank reads the pack");
+}
+
+TEST(ConfigErrors, RefuseDoubledKeys) {
+  EXPECT_EQ(error_of_text("lora_rank: 8\nbf16: true\nlora_rank: 16\n"),
+            "run.yaml:3: key 'lora_rank' is given twice, first on line 1: remove one");
+  EXPECT_CONTAINS(error_of_text("{\"lora_rank\": 8,\n\"lora_rank\": 8}", {}, Purpose::any, "run.json"),
+                  "run.json:2: key 'lora_rank' is given twice");
+  EXPECT_CONTAINS(error_of_text("eval_strategy: \"no\"\nevaluation_strategy: \"no\"\n"),
+                  "run.yaml:2: evaluation_strategy: the same setting as");
+}
+
+TEST(ConfigErrors, RefuseAnchorsAliasesAndTags) {
+  EXPECT_CONTAINS(error_of_text("output_dir: &x out\nrun_name: *x\n"),
+                  "run.yaml:1: YAML anchors and aliases");
+  EXPECT_CONTAINS(error_of_text("a: &x {b: 1}\n"), "run.yaml:1: YAML anchors and aliases");
+  EXPECT_CONTAINS(error_of_text("a: &x [1]\n"), "anchors");
+  EXPECT_CONTAINS(error_of_text("lora_rank: !!int 8\n"), "run.yaml:1: YAML tags are not supported");
+}
+
+TEST(ConfigErrors, LocateBrokenFiles) {
+  EXPECT_CONTAINS(error_of_text("bf16: true\n  lora_rank: 8\n"), "run.yaml:2: not valid YAML");
+  EXPECT_CONTAINS(error_of_text("bf16: [true\n"), "not valid YAML");
+  EXPECT_CONTAINS(error_of_text("- a\n- b\n"), "expected 'key: value' lines, got a list");
+  EXPECT_CONTAINS(error_of_text("just words\n"), "expected 'key: value' lines");
+  EXPECT_CONTAINS(error_of_text("bf16: true\n---\nbf16: false\n"), "more than one YAML document");
+  EXPECT_CONTAINS(error_of_text("[a]: b\n"), "cannot be a key");
+  EXPECT_CONTAINS(error_of_text("{\n\"lora_rank\": 8,\n}\n", {}, Purpose::any, "run.json"),
+                  "run.json:3: not valid JSON");
+  EXPECT_CONTAINS(error_of_text("{\"lora_rank\": 8", {}, Purpose::any, "run.json"), "not valid JSON");
+  EXPECT_CONTAINS(error_of_text("{\n\"lora_rank\": \"x\"}", {}, Purpose::any, "run.json"),
+                  "run.json:2: lora_rank");
+  EXPECT_CONTAINS(error_of_text("", {}, Purpose::any, "run.json"), "not valid JSON");
+  EXPECT_CONTAINS(error_of_text("default_system: \"a\xff\xfe\"\n"), "not valid UTF-8");
+  EXPECT_CONTAINS(error_of_text("a: " + std::string(100, '[') + std::string(100, ']')), "nesting");
+  EXPECT_CONTAINS(error_of_text(std::string(100000, '['), {}, Purpose::any, "run.json"), "nesting");
+}
+
+TEST(ConfigErrors, LocateMissingFiles) {
+  EXPECT_EQ(error_of([] { load_run_config("/nowhere/run.yaml"); }),
+            "cannot read /nowhere/run.yaml: there is no such file");
+  EXPECT_CONTAINS(error_of([] { load_run_config("/tmp"); }), "is a folder");
+  EXPECT_CONTAINS(error_of_text("output_dir: $QFT_NO_SUCH_VARIABLE/x\n"),
+                  "QFT_NO_SUCH_VARIABLE, which is not set");
+  EXPECT_CONTAINS(error_of_text("output_dir: ${HOME/x\n"), "closing brace");
+}
+
+TEST(ConfigErrors, ExplainBadOverrides) {
+  EXPECT_CONTAINS(error_of_text("", {"bf16"}), "command line: 'bf16' is no override: write key=value");
+  EXPECT_CONTAINS(error_of_text("", {"=3"}), "write key=value");
+  EXPECT_CONTAINS(error_of_text("", {"lora_target=[a, b"}), "lacks its closing bracket");
+  EXPECT_CONTAINS(error_of_text("", {"lora_target=[a, \"b]"}), "not valid YAML");
+  EXPECT_CONTAINS(error_of_text("", {"prompt=a\xff"}), "not valid UTF-8");
+}
+
+struct Relation {
+  const char* text;
+  const char* part;
+};
+
+TEST(Relations, AreCheckedBetweenKeys) {
+  const Relation relations[] = {
+      {"bf16: true\nfp16: true\n", "run.yaml:1: bf16 and "},
+      {"pure_bf16: true\nfp16: true\n", "exclude each other"},
+      {"bf16: true\ncompute_dtype: float64\n", "they name different types"},
+      {"eval_strategy: steps\n", "give eval_dataset, eval_pack or val_size"},
+      {"do_eval: true\n", "nothing to evaluate on"},
+      {"do_predict: true\n", "nothing to evaluate on"},
+      {"do_predict: true\neval_dataset: a\n", "needs predict_with_generate"},
+      {"val_size: 0.1\neval_dataset: a\ndataset: b\n", "val_size and "},
+      {"val_size: 0.1\neval_pack: a\ndataset: b\n", "exclude each other"},
+      {"val_size: 0.1\n", "no dataset or pack to take it from"},
+      {"val_size: 1.5\ndataset: a\n", "expected a whole number of samples or a fraction below 1"},
+      {"eval_dataset: a\neval_pack: b\n", "keep one of them"},
+      {"mask_history: true\ntrain_on_prompt: true\n", "exclude each other"},
+      {"neat_packing: true\npacking: false\n", "drop one"},
+      {"stage: pt\nneat_packing: true\n", "goes with stage sft only"},
+      {"stage: pt\nmask_history: true\n", "goes with stage sft only"},
+      {"stage: pt\npredict_with_generate: true\n", "goes with stage sft only"},
+      {"interleave_probs: 0.5,0.5\ndataset: a,b\n", "needs an interleaved mix_strategy"},
+      {"mix_strategy: interleave_over\ninterleave_probs: 0.5,0.5\ndataset: a,b,c\n", "has 2 values, but "},
+      {"finetuning_type: full\nuse_dora: true\n", "goes with finetuning_type lora only"},
+      {"finetuning_type: full\nuse_rslora: true\n", "goes with finetuning_type lora only"},
+      {"finetuning_type: freeze\npissa_init: true\n", "goes with finetuning_type lora only"},
+      {"finetuning_type: full\nloraplus_lr_ratio: 16\n", "goes with finetuning_type lora only"},
+      {"finetuning_type: full\nadapter_name_or_path: a\n", "adapters go with lora only"},
+      {"early_stopping_steps: 2\n", "needs load_best_model_at_end"},
+      {"load_best_model_at_end: true\n", "eval_strategy is no and save_strategy is steps"},
+      {"load_best_model_at_end: true\neval_strategy: steps\neval_steps: 30\nsave_steps: 100\nval_size: "
+       "5\ndataset: a\n",
+       "save_steps 100 is no multiple of "},
+      {"predict_with_generate: true\ncompute_accuracy: true\neval_dataset: a\n", "no token accuracy"},
+      {"dataset_dir: REMOTE:user/data\n", "give a local folder"},
+  };
+  for (const Relation& relation : relations) {
+    SCOPED_TRACE(relation.text);
+    EXPECT_CONTAINS(error_of_text(relation.text), relation.part);
+  }
+}
+
+TEST(Relations, HoldForEvaluationAtSaves) {
+  const RunConfig c = load_text(
+      "load_best_model_at_end: true\neval_strategy: steps\neval_steps: 0.05\nsave_steps: 0.1\nval_size: "
+      "5\ndataset: a\n");
+  EXPECT_TRUE(c.training.do_eval);
+  EXPECT_EQ(c.training.metric_for_best_model, "loss");
+  EXPECT_EQ(c.training.greater_is_better, false);
+}
+
+TEST(Purposes, RefuseWhatTheProgramWouldNotActOn) {
+  const std::string common = "model_name_or_path: m\npack: p\noutput_dir: o\nval_size: 2\n";
+  for (const char* line : {"finetuning_type: freeze", "use_dora: true", "loraplus_lr_ratio: 16",
+                           "pissa_init: true", "fp16: true", "additional_target: embed_tokens",
+                           "create_new_adapter: true", "max_hours: 2", "compute_accuracy: true"}) {
+    const std::string text = common + line + "\n";
+    EXPECT_CONTAINS(error_of_text(text, {}, Purpose::train), "which is not implemented yet: ");
+    EXPECT_NO_THROW(load_text(text, {}, Purpose::plan)) << line;
+  }
+  EXPECT_CONTAINS(error_of_text(common + "use_dora: true\n", {}, Purpose::train),
+                  "run.yaml:5: use_dora is true");
+  EXPECT_CONTAINS(error_of_text(common + "predict_with_generate: true\n", {}, Purpose::eval),
+                  "not implemented yet");
+  EXPECT_CONTAINS(error_of_text(common + "infer_dtype: float32\n", {}, Purpose::generate),
+                  "not implemented yet");
+}
+
+TEST(Purposes, AskForWhatTheProgramNeeds) {
+  const std::string model = "model_name_or_path: m\n";
+  EXPECT_EQ(error_of_text("bf16: true\n", {}, Purpose::train),
+            "run.yaml: qft train needs model_name_or_path");
+  EXPECT_CONTAINS(error_of_text(model, {}, Purpose::train), "needs dataset or pack");
+  EXPECT_CONTAINS(error_of_text(model + "pack: p\n", {}, Purpose::train), "needs output_dir");
+  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\ndo_train: false\n", {}, Purpose::train),
+                  "qft eval");
+  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\n", {}, Purpose::train),
+                  "stages pt and sft");
+  EXPECT_CONTAINS(error_of_text(model, {}, Purpose::eval), "qft eval needs eval_dataset");
+  EXPECT_CONTAINS(error_of_text(model, {}, Purpose::export_model), "needs export_dir");
+  EXPECT_CONTAINS(error_of_text(model, {}, Purpose::pack), "needs dataset or eval_dataset");
+  EXPECT_CONTAINS(error_of_text("dataset: a\n", {}, Purpose::pack), "tokenizer_name_or_path");
+  EXPECT_CONTAINS(error_of_text("", {}, Purpose::generate), "needs model_name_or_path");
+  EXPECT_CONTAINS(error_of_text("", {}, Purpose::plan), "needs model_name_or_path");
+  EXPECT_NO_THROW(load_text("", {}, Purpose::check));
+  EXPECT_NO_THROW(load_text("tokenizer_name_or_path: t\ndataset: a\nstrategy: zero3\n", {}, Purpose::pack));
+}
+
+}  // namespace
+}  // namespace qft::config

@@ -1,0 +1,227 @@
+// DeepSpeed and accelerate files: read in full, held against the run file, never silently downgraded.
+#include "config_files.h"
+
+namespace qft::config {
+namespace {
+
+/// The head and tail of a stock DeepSpeed file, with `zero` as the zero_optimization section.
+std::string deepspeed_json(const std::string& zero, const std::string& extra = "") {
+  return "{\n\"train_batch_size\": \"auto\",\n\"train_micro_batch_size_per_gpu\": \"auto\",\n"
+         "\"gradient_accumulation_steps\": \"auto\",\n\"gradient_clipping\": \"auto\",\n"
+         "\"zero_allow_untested_optimizer\": true,\n"
+         "\"fp16\": {\"enabled\": \"auto\", \"loss_scale\": 0, \"hysteresis\": 2},\n"
+         "\"bf16\": {\"enabled\": \"auto\"},\n" +
+         extra + "\"zero_optimization\": {" + zero +
+         ", \"overlap_comm\": false, \"reduce_bucket_size\": 5e8}\n}\n";
+}
+
+class Import : public testing::Test {
+ protected:
+  RunConfig deepspeed(const std::string& json, const std::string& run = "bf16: true\n",
+                      Purpose purpose = Purpose::any) {
+    return load_run_config(
+        folder_.write("run.yaml", run + "deepspeed: " + folder_.write("ds.json", json) + "\n"), {}, purpose);
+  }
+  RunConfig accelerate(const std::string& yaml, const std::string& run = "bf16: true\n",
+                       const std::string& key = "accelerate_config") {
+    return load_run_config(
+        folder_.write("run.yaml", run + key + ": " + folder_.write("acc.yaml", yaml) + "\n"));
+  }
+  std::string deepspeed_error(const std::string& json, const std::string& run = "bf16: true\n") {
+    return error_of([&] { deepspeed(json, run); });
+  }
+  std::string accelerate_error(const std::string& yaml, const std::string& run = "bf16: true\n",
+                               const std::string& key = "accelerate_config") {
+    return error_of([&] { accelerate(yaml, run, key); });
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(Import, RunsStageZero) {
+  const RunConfig c = deepspeed(deepspeed_json("\"stage\": 0"));
+  EXPECT_EQ(c.parallel.strategy, "ddp");
+  EXPECT_TRUE(c.training.bf16);
+  EXPECT_FALSE(c.notes.empty());
+}
+
+TEST_F(Import, RefusesShardingUntilItRuns) {
+  const std::string error = deepspeed_error(deepspeed_json("\"stage\": 3"));
+  EXPECT_CONTAINS(
+      error, "ds.json:9: zero_optimization.stage: strategy zero3 is asked for; this build runs ddp only");
+  EXPECT_CONTAINS(deepspeed_error(deepspeed_json("\"stage\": 2")), "strategy zero2 is asked for");
+  EXPECT_CONTAINS(
+      deepspeed_error(deepspeed_json("\"stage\": 0, \"offload_optimizer\": {\"device\": \"cpu\"}")),
+      "offload_optimizer cpu is asked for");
+  EXPECT_CONTAINS(deepspeed_error(deepspeed_json("\"stage\": 0, \"offload_param\": {\"device\": \"cpu\"}")),
+                  "offload_param cpu is asked for");
+  EXPECT_CONTAINS(deepspeed_error(deepspeed_json("\"stage\": 3, \"offload_param\": {\"device\": \"nvme\"}")),
+                  "expected one of none, cpu, got the text 'nvme'");
+  EXPECT_CONTAINS(error_of_text("strategy: full_shard\n"), "run.yaml:1: strategy zero3 is asked for");
+  EXPECT_CONTAINS(error_of_text("strategy: hsdp\n"), "strategy hsdp is asked for");
+  EXPECT_EQ(load_text("strategy: zero0\n").parallel.strategy, "ddp");
+}
+
+TEST_F(Import, ReadsShardingForProgramsThatDoNotShard) {
+  const RunConfig c = deepspeed(
+      deepspeed_json("\"stage\": 3, \"offload_param\": {\"device\": \"cpu\", \"pin_memory\": true}"),
+      "tokenizer_name_or_path: t\ndataset: a\n", Purpose::pack);
+  EXPECT_EQ(c.parallel.strategy, "zero3");
+  EXPECT_EQ(c.parallel.offload_param, "cpu");
+}
+
+TEST_F(Import, KnowsTheNamedConfigurations) {
+  EXPECT_EQ(load_text("deepspeed: zero0\n").parallel.strategy, "ddp");
+  const RunConfig c = load_text("deepspeed: zero3_offload\nmodel_name_or_path: m\n", {}, Purpose::plan);
+  EXPECT_EQ(c.parallel.strategy, "zero3");
+  EXPECT_EQ(c.parallel.offload_optimizer, "cpu");
+  EXPECT_EQ(c.parallel.offload_param, "cpu");
+  EXPECT_CONTAINS(error_of_text("deepspeed: zero2\n"), "strategy zero2 is asked for");
+  EXPECT_CONTAINS(error_of_text("deepspeed: zero2_ofload\n"), "did you mean 'zero2_offload'?");
+  EXPECT_CONTAINS(error_of_text("deepspeed: missing/ds.json\n"), "there is no file 'missing/ds.json'");
+  EXPECT_CONTAINS(error_of_text("deepspeed: true\n"), "expected a file or a name");
+}
+
+TEST_F(Import, ReadsAnInlineSection) {
+  EXPECT_EQ(load_text("deepspeed:\n  zero_optimization:\n    stage: 0\n").parallel.strategy, "ddp");
+  EXPECT_CONTAINS(error_of_text("deepspeed:\n  zero_optimization:\n    stage: 7\n"),
+                  "expected a stage from 0 to 3");
+}
+
+TEST_F(Import, HoldsNumbersAgainstTheRunFile) {
+  const std::string json = "{\"train_micro_batch_size_per_gpu\": 4,\n\"gradient_clipping\": 1.0}";
+  const std::string error = deepspeed_error(json, "per_device_train_batch_size: 1\n");
+  EXPECT_CONTAINS(error,
+                  "ds.json:1: train_micro_batch_size_per_gpu asks for per_device_train_batch_size 4, but ");
+  EXPECT_CONTAINS(error, "run.yaml:1: per_device_train_batch_size is 1");
+  EXPECT_EQ(deepspeed(json, "per_device_train_batch_size: 4\n").training.per_device_train_batch_size, 4);
+  EXPECT_EQ(deepspeed(json, "").training.per_device_train_batch_size, 4)
+      << "set where the run file is silent";
+  EXPECT_CONTAINS(deepspeed_error("{\"bf16\": {\"enabled\": false}}"), "asks for bf16 false");
+  EXPECT_CONTAINS(deepspeed_error("{\"gradient_accumulation_steps\": 2}", "gradient_accumulation_steps: 8\n"),
+                  "asks for gradient_accumulation_steps 2");
+  const char* optimizer =
+      "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4, \"betas\": [0.9, 0.95]}}}";
+  EXPECT_DOUBLE_EQ(deepspeed(optimizer).training.adam_beta2, 0.95);
+  EXPECT_CONTAINS(deepspeed_error(optimizer, "learning_rate: 2e-4\n"), "asks for learning_rate 0.0001");
+  EXPECT_CONTAINS(deepspeed_error(optimizer, "adam_beta2: 0.999\n"), "asks for adam_beta2 0.95");
+  EXPECT_CONTAINS(deepspeed_error("{\"zero_optimization\": {\"stage\": 2}}", "strategy: ddp\n"),
+                  "asks for strategy zero2, but ");
+}
+
+TEST_F(Import, RefusesWhatWouldChangeTheResult) {
+  EXPECT_CONTAINS(deepspeed_error("{\"optimizer\": {\"type\": \"OneBitAdam\"}}"), "AdamW is the optimizer");
+  EXPECT_CONTAINS(deepspeed_error("{\"scheduler\": {\"type\": \"WarmupLR\"}}"), "set lr_scheduler_type");
+  EXPECT_CONTAINS(
+      deepspeed_error(deepspeed_json("\"stage\": 2", "\"tensor_parallel\": {\"autotp_size\": 2},\n")),
+      "tensor and sequence parallelism are not implemented");
+  EXPECT_CONTAINS(deepspeed_error("{\"zero_optimisation\": {\"stage\": 2}}"),
+                  "unknown key: did you mean 'zero_optimization.stage'?");
+  EXPECT_CONTAINS(deepspeed_error("[1]"), "expected a mapping");
+  EXPECT_CONTAINS(deepspeed_error("{\"train_batch_size\": 0}"), "expected an integer of at least 1");
+}
+
+TEST_F(Import, ChecksTheGlobalBatchWhenTheRanksAreKnown) {
+  const RunConfig c = deepspeed("{\"train_batch_size\": 32}",
+                                "per_device_train_batch_size: 2\ngradient_accumulation_steps: 4\n");
+  EXPECT_NO_THROW(c.check_world(4));
+  const std::string error = error_of([&] { c.check_world(2); });
+  EXPECT_CONTAINS(error, "ds.json:1: train_batch_size is 32, but 16 samples make a step");
+  EXPECT_NO_THROW(load_text("per_device_train_batch_size: 2\n").check_world(7));
+}
+
+constexpr const char* kAccelerate =
+    "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: {}\ndowncast_bf16: "
+    "'no'\nmachine_rank: 0\n"
+    "main_training_function: main\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 2\nrdzv_backend: "
+    "static\n"
+    "same_network: true\ntpu_env: []\ntpu_use_cluster: false\ntpu_use_sudo: false\nuse_cpu: false\n";
+
+std::string accelerate_yaml(const std::string& type, const std::string& more = "") {
+  return fmt::format(fmt::runtime(kAccelerate), type) + more;
+}
+
+TEST_F(Import, ReadsAccelerateFilesOfPlainDataParallelism) {
+  for (const char* type : {"MULTI_GPU", "MULTI_CPU", "NO", "'NO'"}) {
+    const RunConfig c = accelerate(accelerate_yaml(type));
+    EXPECT_EQ(c.parallel.strategy, "ddp") << type;
+    EXPECT_NO_THROW(c.check_world(2));
+    EXPECT_CONTAINS(error_of([&] { c.check_world(3); }),
+                    "num_processes is 2, but 3 rank(s) run: start with mpirun -np 2");
+  }
+  EXPECT_TRUE(accelerate(accelerate_yaml("NO"), "").training.bf16) << "set where the run file is silent";
+  EXPECT_CONTAINS(accelerate_error(accelerate_yaml("MULTI_GPU"), "bf16: false\n"),
+                  "mixed_precision asks for bf16 true");
+  EXPECT_EQ(accelerate(accelerate_yaml("MULTI_GPU"), "", "fsdp").parallel.strategy, "ddp")
+      << "fsdp: takes a file too";
+}
+
+TEST_F(Import, ReadsFsdpSections) {
+  const auto fsdp = [](const std::string& section) {
+    return accelerate_yaml("FSDP", "fsdp_config:\n" + section);
+  };
+  EXPECT_CONTAINS(
+      accelerate_error(fsdp("  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_use_orig_params: true\n")),
+      "strategy zero3 is asked for");
+  EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_sharding_strategy: 2\n")),
+                  "strategy shard_grad_op is asked for");
+  EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_sharding_strategy: HYBRID_SHARD\n")),
+                  "strategy hsdp is asked for");
+  EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_version: 2\n  fsdp_reshard_after_forward: false\n")),
+                  "strategy shard_grad_op is asked for");
+  EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_version: 2\n  fsdp_reshard_after_forward: true\n")),
+                  "strategy zero3 is asked for");
+  EXPECT_CONTAINS(accelerate_error(accelerate_yaml("FSDP")), "strategy zero3 is asked for");
+  EXPECT_EQ(accelerate(fsdp("  fsdp_sharding_strategy: NO_SHARD\n")).parallel.strategy, "ddp");
+  EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_sharding_strategy: NO_SHARD\n  fsdp_offload_params: true\n")),
+                  "offload_param cpu is asked for");
+  EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_sharding_strategy: HALF\n")), "expected one of FULL_SHARD");
+  EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_shardin_strategy: FULL_SHARD\n")),
+                  "did you mean 'sharding_strategy'");
+}
+
+TEST_F(Import, ReadsDeepSpeedSectionsOfAccelerate) {
+  const auto section = [](const std::string& text) {
+    return accelerate_yaml("DEEPSPEED", "deepspeed_config:\n  zero3_init_flag: true\n" + text);
+  };
+  EXPECT_CONTAINS(accelerate_error(section("  zero_stage: 3\n")), "strategy zero3 is asked for");
+  EXPECT_CONTAINS(accelerate_error(section("  zero_stage: 0\n  offload_optimizer_device: cpu\n")),
+                  "offload_optimizer cpu is asked for");
+  EXPECT_EQ(accelerate(section("  zero_stage: 0\n  gradient_accumulation_steps: 4\n"))
+                .training.gradient_accumulation_steps,
+            4);
+  const std::string file = folder_.write("inner.json", "{\"zero_optimization\": {\"stage\": 1}}");
+  EXPECT_CONTAINS(accelerate_error(section("  deepspeed_config_file: " + file + "\n")), "inner.json:1");
+}
+
+TEST_F(Import, RefusesOtherKindsOfAccelerateFiles) {
+  EXPECT_CONTAINS(accelerate_error(accelerate_yaml("MEGATRON_LM")), "expected one of NO, MULTI_GPU");
+  EXPECT_CONTAINS(accelerate_error("mixed_precision: bf16\n"), "distributed_type is missing");
+  EXPECT_CONTAINS(accelerate_error("distributed_type: NO\nmixed_precision: fp8\n"),
+                  "expected one of no, bf16, fp16");
+  EXPECT_CONTAINS(accelerate_error("distributed_type: NO\nnum_proceses: 4\n"),
+                  "did you mean 'num_processes'?");
+  EXPECT_CONTAINS(error_of_text("accelerate_config: /nowhere/acc.yaml\n"), "there is no such file");
+}
+
+TEST_F(Import, ReadsFsdpWords) {
+  EXPECT_CONTAINS(error_of_text("fsdp: full_shard auto_wrap\n"),
+                  "run.yaml:1: fsdp: strategy zero3 is asked for");
+  EXPECT_CONTAINS(error_of_text("fsdp: [shard_grad_op, auto_wrap]\n"), "strategy shard_grad_op is asked for");
+  EXPECT_EQ(load_text("fsdp: no_shard auto_wrap\n").parallel.strategy, "ddp");
+  EXPECT_CONTAINS(error_of_text("fsdp: no_shard offload\n"), "offload_param cpu is asked for");
+  EXPECT_CONTAINS(error_of_text("fsdp: true\nfsdp_config: {reshard_after_forward: false}\n"),
+                  "strategy shard_grad_op is asked for");
+  EXPECT_CONTAINS(error_of_text("fsdp: half_shard\n"), "expected one of FULL_SHARD");
+  EXPECT_EQ(load_text("fsdp: \"\"\nfsdp_config: null\n").parallel.strategy, "ddp");
+  EXPECT_CONTAINS(load_text("fsdp_config: {min_num_params: 0}\n").notes.at(0), "no effect without fsdp");
+}
+
+TEST_F(Import, TakesOneLauncherOnly) {
+  EXPECT_CONTAINS(error_of_text("deepspeed: zero0\nfsdp: no_shard\n"), "are both given");
+  EXPECT_CONTAINS(error_of_text("deepspeed: zero0\naccelerate_config: a.yaml\n"), "are both given");
+  EXPECT_CONTAINS(error_of_text("fsdp: no_shard\naccelerate_config: a.yaml\n"), "are both given");
+}
+
+}  // namespace
+}  // namespace qft::config

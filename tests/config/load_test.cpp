@@ -1,0 +1,279 @@
+// What a run file means: names, defaults and number forms as LLaMA-Factory and PyYAML read them.
+#include <cstdlib>
+
+#include "config_files.h"
+
+namespace qft::config {
+namespace {
+
+constexpr const char* kLoraSft = R"(### model
+model_name_or_path: /models/Qwen2.5-7B-Instruct
+
+### method
+stage: sft
+do_train: true
+finetuning_type: lora
+lora_target: all
+lora_rank: 64
+lora_alpha: 128
+lora_dropout: 0.05
+
+### dataset
+dataset: alpaca_en,identity
+dataset_dir: /data
+template: qwen
+cutoff_len: 2048
+preprocessing_num_workers: 8
+
+### output
+output_dir: /out/lora
+logging_steps: 10
+save_steps: 500
+save_total_limit: 3
+
+### train
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+learning_rate: 2.0e-5
+num_train_epochs: 3.0
+lr_scheduler_type: cosine
+warmup_ratio: 0.1
+bf16: true
+gradient_checkpointing: true
+
+### eval
+val_size: 0.0
+per_device_eval_batch_size: 1
+eval_strategy: "no"
+)";
+
+TEST(LoadRunConfig, ReadsALoraRunFile) {
+  const RunConfig c = load_text(kLoraSft, {}, Purpose::train);
+  EXPECT_EQ(c.model.model_name_or_path, "/models/Qwen2.5-7B-Instruct");
+  EXPECT_EQ(c.finetuning.stage, "sft");
+  EXPECT_TRUE(c.training.do_train);
+  EXPECT_EQ(c.finetuning.lora_target, std::vector<std::string>{"all"});
+  EXPECT_EQ(c.finetuning.lora_rank, 64);
+  EXPECT_EQ(c.finetuning.lora_alpha, 128);
+  EXPECT_DOUBLE_EQ(c.finetuning.lora_dropout, 0.05);
+  EXPECT_EQ(c.data.dataset, (std::vector<std::string>{"alpaca_en", "identity"}));
+  EXPECT_EQ(c.data.template_name, "qwen");
+  EXPECT_EQ(c.training.save_total_limit, 3);
+  EXPECT_EQ(c.training.gradient_accumulation_steps, 8);
+  EXPECT_DOUBLE_EQ(c.training.learning_rate, 2e-5);
+  EXPECT_EQ(c.training.lr_scheduler_type, "cosine");
+  EXPECT_EQ(c.training.warmup(1000), 100);
+  EXPECT_EQ(c.training.eval_strategy, "no");
+  EXPECT_FALSE(c.training.do_eval);
+  EXPECT_EQ(c.compute_dtype(), DType::bf16);
+  EXPECT_TRUE(c.fp32_masters());
+  EXPECT_TRUE(c.recompute());
+  EXPECT_EQ(c.parallel.strategy, "ddp");
+  ASSERT_EQ(c.notes.size(), 1u);
+  EXPECT_CONTAINS(c.notes[0], "run.yaml:18: preprocessing_num_workers has no effect here");
+}
+
+TEST(LoadRunConfig, HasTheDefaultsOfLlamaFactoryAndTransformers) {
+  const RunConfig c = load_text("");
+  EXPECT_EQ(c.training.per_device_train_batch_size, 8);
+  EXPECT_DOUBLE_EQ(c.training.learning_rate, 5e-5);
+  EXPECT_DOUBLE_EQ(c.training.num_train_epochs, 3.0);
+  EXPECT_EQ(c.training.max_steps, -1);
+  EXPECT_DOUBLE_EQ(c.training.logging_steps, 500);
+  EXPECT_DOUBLE_EQ(c.training.eval_steps, 500) << "eval_steps follows logging_steps";
+  EXPECT_EQ(c.training.seed, 42);
+  EXPECT_EQ(c.training.data_seed, 42);
+  EXPECT_EQ(c.training.lr_scheduler_type, "linear");
+  EXPECT_EQ(c.finetuning.lora_rank, 8);
+  EXPECT_EQ(c.finetuning.lora_alpha, 16) << "twice the rank";
+  EXPECT_EQ(c.data.cutoff_len, 2048);
+  EXPECT_EQ(c.data.packing, false);
+  EXPECT_EQ(c.data.enable_thinking, true);
+  EXPECT_DOUBLE_EQ(c.generate.temperature, 0.95);
+  EXPECT_DOUBLE_EQ(c.generate.top_p, 0.7);
+  EXPECT_EQ(c.generate.max_new_tokens, 1024);
+  EXPECT_EQ(c.exporting.export_size, 5);
+  EXPECT_EQ(c.compute_dtype(), DType::f32);
+  EXPECT_FALSE(c.fp32_masters());
+  EXPECT_TRUE(c.recompute());
+}
+
+TEST(LoadRunConfig, ReadsTheOtherKindsOfLlamaFactoryFiles) {
+  const std::string common = "model_name_or_path: m\ntrust_remote_code: true\n";
+  const std::string output =
+      "output_dir: saves/x\nlogging_steps: 10\nsave_steps: 500\nplot_loss: true\noverwrite_output_dir: true\n"
+      "save_only_model: false\nreport_to: none  # choices: [none, wandb]\nddp_timeout: 180000000\n"
+      "resume_from_checkpoint: null\nlearning_rate: 1.0e-4\nbf16: true\ndataloader_num_workers: 4\n";
+  const RunConfig pretrain =
+      load_text(common + output + "stage: pt\ndo_train: true\ndataset: c4_demo\nmax_samples: 1000\n", {},
+                Purpose::train);
+  EXPECT_EQ(pretrain.data.packing, true) << "stage pt packs unless told otherwise";
+  const RunConfig preference =
+      load_text(common + output +
+                    "stage: dpo\npref_beta: 0.1\npref_loss: sigmoid\ndataset: dpo_en_demo\n"
+                    "template: qwen3_nothink\n",
+                {}, Purpose::pack);
+  EXPECT_EQ(preference.finetuning.stage, "dpo");
+  const RunConfig merge =
+      load_text(common +
+                    "adapter_name_or_path: saves/a,saves/b\nexport_dir: out\nexport_size: 2\n"
+                    "export_device: cpu\nexport_legacy_format: false\ntemplate: qwen\n",
+                {}, Purpose::export_model);
+  EXPECT_EQ(merge.model.adapter_name_or_path, (std::vector<std::string>{"saves/a", "saves/b"}));
+  const RunConfig chat =
+      load_text(common + "template: qwen\ninfer_backend: huggingface\n", {}, Purpose::generate);
+  EXPECT_TRUE(chat.generate.do_sample);
+  const RunConfig predict =
+      load_text(common +
+                "stage: sft\ndo_predict: true\nfinetuning_type: lora\neval_dataset: identity\n"
+                "predict_with_generate: true\noverwrite_cache: true\nper_device_eval_batch_size: 1\n");
+  EXPECT_TRUE(predict.eval.predict_with_generate);
+  const RunConfig freeze = load_text(common + output +
+                                     "dataset: a\nfinetuning_type: freeze\n"
+                                     "freeze_trainable_layers: 8\nfreeze_trainable_modules: all\n");
+  EXPECT_EQ(freeze.finetuning.freeze_trainable_layers, 8);
+}
+
+TEST(LoadRunConfig, ReadsNumbersInEveryUsualForm) {
+  for (const char* form : {"0.0001", "1e-4", "1.0e-4", "1.E-4", "+1e-4", ".1e-3", "\"1e-4\"", "'0.0001'"}) {
+    EXPECT_DOUBLE_EQ(load_text(std::string("learning_rate: ") + form).training.learning_rate, 1e-4) << form;
+  }
+  EXPECT_EQ(load_text("max_steps: 1_000").training.max_steps, 1000);
+  EXPECT_EQ(load_text("max_steps: +7").training.max_steps, 7);
+  EXPECT_DOUBLE_EQ(load_text("num_train_epochs: 3").training.num_train_epochs, 3.0);
+  EXPECT_DOUBLE_EQ(load_text("save_steps: 0.25").training.save_steps, 0.25);
+}
+
+TEST(LoadRunConfig, ReadsBooleansAsYaml11Does) {
+  for (const char* word : {"true", "True", "TRUE", "yes", "Yes", "on", "ON"}) {
+    EXPECT_TRUE(load_text(std::string("bf16: ") + word).training.bf16) << word;
+  }
+  for (const char* word : {"false", "False", "no", "NO", "off"}) {
+    EXPECT_FALSE(load_text(std::string("use_rslora: ") + word).finetuning.use_rslora) << word;
+  }
+}
+
+TEST(LoadRunConfig, TakesAnUnquotedNoForTheWordNo) {
+  for (const char* word : {"no", "\"no\"", "'no'", "false", "False", "off"}) {
+    EXPECT_EQ(load_text(std::string("eval_strategy: ") + word).training.eval_strategy, "no") << word;
+    EXPECT_EQ(load_text(std::string("save_strategy: ") + word).training.save_strategy, "no") << word;
+  }
+  EXPECT_EQ(load_text("evaluation_strategy: no").training.eval_strategy, "no") << "the older name";
+}
+
+TEST(LoadRunConfig, TakesNullForNotSet) {
+  const RunConfig c = load_text(
+      "resume_from_checkpoint: null\neval_steps: ~\nmax_samples:\nenable_thinking: null\nmax_grad_norm: "
+      "null\n"
+      "lora_alpha: null\ndeepspeed: null\neval_dataset: null\nquantization_bit: null\n");
+  EXPECT_EQ(c.training.resume_from_checkpoint, "");
+  EXPECT_DOUBLE_EQ(c.training.eval_steps, 500);
+  EXPECT_FALSE(c.data.max_samples.has_value());
+  EXPECT_FALSE(c.data.enable_thinking.has_value());
+  EXPECT_DOUBLE_EQ(c.training.max_grad_norm, 0.0) << "null means no clipping";
+  EXPECT_EQ(c.finetuning.lora_alpha, 16);
+  EXPECT_TRUE(c.training.deepspeed.is_null());
+  EXPECT_TRUE(c.data.eval_dataset.empty());
+}
+
+TEST(LoadRunConfig, ReadsListsInAllThreeForms) {
+  const std::vector<std::string> both = {"q_proj", "v_proj"};
+  EXPECT_EQ(load_text("lora_target: q_proj, v_proj").finetuning.lora_target, both);
+  EXPECT_EQ(load_text("lora_target: [q_proj, v_proj]").finetuning.lora_target, both);
+  EXPECT_EQ(load_text("lora_target:\n- q_proj\n- v_proj\n").finetuning.lora_target, both);
+  const RunConfig mixed =
+      load_text("dataset: a,b\nmix_strategy: interleave_under\ninterleave_probs: 0.7, 0.3\n");
+  EXPECT_EQ(mixed.data.interleave_probs, (std::vector<double>{0.7, 0.3}));
+}
+
+TEST(LoadRunConfig, TellsBooleansFromPathsInResume) {
+  EXPECT_EQ(load_text("resume_from_checkpoint: True").training.resume_from_checkpoint, "true");
+  EXPECT_EQ(load_text("resume_from_checkpoint: no").training.resume_from_checkpoint, "false");
+  EXPECT_EQ(load_text("resume_from_checkpoint: out/checkpoint-5").training.resume_from_checkpoint,
+            "out/checkpoint-5");
+}
+
+TEST(LoadRunConfig, OverridesWinAndTheLaterOverrideMore) {
+  const RunConfig c =
+      load_text("lora_rank: 8\nquantization_bit: 4\n",
+                {"lora_rank=16", "lora_rank=32", "quantization_bit=null", "dataset=a,b",
+                 "lora_target=[q_proj, v_proj]", "prompt=What is {x}: a # or b=c?", "max_steps=-1"});
+  EXPECT_EQ(c.finetuning.lora_rank, 32);
+  EXPECT_EQ(c.data.dataset, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(c.finetuning.lora_target, (std::vector<std::string>{"q_proj", "v_proj"}));
+  EXPECT_EQ(c.generate.prompt, "What is {x}: a # or b=c?") << "texts are taken as they are";
+  EXPECT_EQ(c.given.at("lora_rank"), "command line");
+}
+
+TEST(LoadRunConfig, ReadsJsonRunFiles) {
+  const char* text =
+      "{\n  \"stage\": \"sft\",\n  \"lora_rank\": 4,\n  \"bf16\": true,\n  \"learning_rate\": 1e-4,\n"
+      "  \"dataset\": [\"a\", \"b\"],\n  \"system\": \"\\u4f60\\ud83d\\ude00\",\n"
+      "  \"eval_dataset\": null,\n  \"eval_strategy\": \"no\"\n}\n";
+  const RunConfig c = load_text(text, {}, Purpose::any, "run.json");
+  EXPECT_EQ(c.finetuning.lora_rank, 4);
+  EXPECT_TRUE(c.training.bf16);
+  EXPECT_DOUBLE_EQ(c.training.learning_rate, 1e-4);
+  EXPECT_EQ(c.data.dataset, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(c.generate.system, "\u4f60\U0001F600");
+}
+
+TEST(LoadRunConfig, ReadsWindowsLineEndsAndBlockTexts) {
+  const RunConfig c = load_text("lora_rank: 4\r\nbf16: true\r\ndefault_system: |\r\n  one\r\n  two\r\n");
+  EXPECT_EQ(c.finetuning.lora_rank, 4);
+  EXPECT_TRUE(c.training.bf16);
+  EXPECT_CONTAINS(c.data.default_system, "two");
+}
+
+TEST(LoadRunConfig, ExpandsHomeAndVariablesInPathsOnly) {
+  ::setenv("QFT_CONFIG_TEST", "/scratch", 1);
+  ::setenv("HOME", "/home/me", 1);
+  const RunConfig c = load_text(
+      "output_dir: ~/out\nmodel_name_or_path: $QFT_CONFIG_TEST/m\ndataset_dir: ${QFT_CONFIG_TEST}/d\n"
+      "adapter_name_or_path: ~/a,${oc.env:QFT_CONFIG_TEST}/b\nprompt: $QFT_CONFIG_TEST costs 5$\npack: "
+      "a$/b~\n");
+  EXPECT_EQ(c.training.output_dir, "/home/me/out");
+  EXPECT_EQ(c.model.model_name_or_path, "/scratch/m");
+  EXPECT_EQ(c.data.dataset_dir, "/scratch/d");
+  EXPECT_EQ(c.model.adapter_name_or_path, (std::vector<std::string>{"/home/me/a", "/scratch/b"}));
+  EXPECT_EQ(c.generate.prompt, "$QFT_CONFIG_TEST costs 5$");
+  EXPECT_EQ(c.data.pack, "a$/b~");
+}
+
+TEST(LoadRunConfig, ReadsBreadthFirstAutoAndNumbers) {
+  EXPECT_EQ(load_text("breadth_first_micro_batches: auto").training.breadth_first_micro_batches, 0);
+  EXPECT_EQ(load_text("breadth_first_micro_batches: 4").training.breadth_first_micro_batches, 4);
+}
+
+TEST(TrainingArgs, CountsStepsAsTransformersDoes) {
+  EXPECT_EQ(TrainingArgs::interval(500, 90), 500);
+  EXPECT_EQ(TrainingArgs::interval(0.25, 90), 23) << "rounded up";
+  EXPECT_EQ(TrainingArgs::interval(0.001, 90), 1);
+  TrainingArgs t;
+  t.warmup_ratio = 0.03;
+  EXPECT_EQ(t.warmup(90), 3) << "rounded up";
+  t.warmup_steps = 20;
+  EXPECT_EQ(t.warmup(90), 20) << "steps win over the ratio";
+  t.warmup_steps = 0.5;
+  EXPECT_EQ(t.warmup(90), 45) << "a fraction";
+}
+
+TEST(RunConfig, NamesTheComputeType) {
+  EXPECT_EQ(load_text("compute_dtype: float64").compute_dtype(), DType::f64);
+  EXPECT_EQ(load_text("fp16: true").compute_dtype(), DType::f16);
+  const RunConfig pure = load_text("pure_bf16: true");
+  EXPECT_EQ(pure.compute_dtype(), DType::bf16);
+  EXPECT_FALSE(pure.fp32_masters());
+  EXPECT_FALSE(load_text("disable_gradient_checkpointing: true").recompute());
+  EXPECT_FALSE(load_text("gradient_checkpointing: false").recompute());
+}
+
+TEST(RunConfig, NotesWhichOfTwoKeysCounts) {
+  const RunConfig c = load_text("warmup_ratio: 0.1\nwarmup_steps: 5\nmax_steps: 10\nnum_train_epochs: 2\n");
+  ASSERT_EQ(c.notes.size(), 2u);
+  EXPECT_CONTAINS(c.notes[0], "warmup_steps decides");
+  EXPECT_CONTAINS(c.notes[1], "run.yaml:4: num_train_epochs has no effect");
+}
+
+}  // namespace
+}  // namespace qft::config

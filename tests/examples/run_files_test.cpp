@@ -1,0 +1,49 @@
+// Every run file that the project ships must load, and ask for nothing that is merely noted or refused.
+#include "qft/config/run_config.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "test_paths.h"
+#include <gtest/gtest.h>
+
+namespace qft {
+namespace {
+
+std::vector<std::filesystem::path> run_files() {
+  std::vector<std::filesystem::path> files;
+  for (const char* folder : {"configs", "examples"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(test::kSourceDir + "/" + folder)) {
+      if (entry.path().extension() == ".yaml") files.push_back(entry.path());
+    }
+  }
+  return files;
+}
+
+TEST(RunFiles, AreFound) {
+  EXPECT_GE(run_files().size(), 5u);
+}
+
+TEST(RunFiles, LoadForTheirPurpose) {
+  for (const auto& file : run_files()) {
+    SCOPED_TRACE(file.string());
+    const bool exports = file.stem() == "export";
+    const auto purpose = exports ? config::Purpose::export_model : config::Purpose::train;
+    config::RunConfig run;
+    ASSERT_NO_THROW(run = config::load_run_config(file, {}, purpose));
+    EXPECT_TRUE(run.notes.empty()) << run.notes.front();
+    EXPECT_TRUE(exports || run.training.bf16);
+  }
+}
+
+TEST(RunFiles, TheDemoNamesFilesOfThisTree) {
+  const std::filesystem::path root = test::kSourceDir;
+  const auto run = config::load_run_config(root / "examples/demo.yaml");
+  EXPECT_EQ(run.data.dataset, std::vector<std::string>{"hpc_qa_train"});
+  EXPECT_EQ(run.data.eval_dataset, std::vector<std::string>{"hpc_qa_heldout"});
+  EXPECT_TRUE(std::filesystem::exists(root / run.data.dataset_dir / "dataset_info.json"));
+}
+
+}  // namespace
+}  // namespace qft

@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "qft/core/error.h"
+#include "qft/infer/sampler.h"
+
+namespace qft::infer {
+namespace {
+
+std::vector<float> logits() { return {1.0f, 3.0f, -2.0f, 2.0f, 0.5f}; }
+
+TEST(Sampler, GreedyTakesTheLargestAfterThePenalty) {
+  Sampler plain({.greedy = true});
+  auto l = logits();
+  EXPECT_EQ(plain.next(l, {}), 1);
+  Sampler penalised({.greedy = true, .repetition_penalty = 2.0});
+  l = logits();
+  const std::vector<std::int32_t> seen = {1, 2, 1};
+  EXPECT_EQ(penalised.next(l, seen), 3);
+  EXPECT_FLOAT_EQ(l[1], 1.5f);   // positive logits are divided, once for a token however often it was seen
+  EXPECT_FLOAT_EQ(l[2], -4.0f);  // negative ones are multiplied
+}
+
+TEST(Sampler, ProbabilitiesFollowTemperature) {
+  const Sampler s({.temperature = 0.5});
+  auto l = logits();
+  const auto c = s.candidates(l, {});
+  ASSERT_EQ(c.ids.size(), 5u);
+  EXPECT_EQ(c.ids[0], 1);
+  EXPECT_NEAR(c.probabilities[0] / c.probabilities[1], std::exp((3.0 - 2.0) / 0.5), 1e-9);
+  double sum = 0;
+  for (const double p : c.probabilities) sum += p;
+  EXPECT_NEAR(sum, 1.0, 1e-12);
+}
+
+TEST(Sampler, TopKThenTopP) {
+  auto l = logits();
+  auto c = Sampler({.top_k = 2}).candidates(l, {});
+  EXPECT_EQ(c.ids, (std::vector<std::int32_t>{1, 3}));
+  l = logits();
+  c = Sampler({.top_p = 0.5}).candidates(l, {});  // 0.62 of the mass is the first token's
+  EXPECT_EQ(c.ids, (std::vector<std::int32_t>{1}));
+  EXPECT_DOUBLE_EQ(c.probabilities[0], 1.0);
+  l = logits();
+  c = Sampler({.top_p = 0.8}).candidates(l, {});
+  EXPECT_EQ(c.ids.size(), 2u);
+}
+
+TEST(Sampler, DrawsFollowTheDistributionAndTheSeed) {
+  std::map<std::int32_t, int> count;
+  Sampler a({.seed = 5}), b({.seed = 5});
+  for (int i = 0; i < 20000; ++i) {
+    auto la = logits(), lb = logits();
+    const auto id = a.next(la, {});
+    ASSERT_EQ(id, b.next(lb, {}));
+    ++count[id];
+  }
+  auto l = logits();
+  const auto c = Sampler({}).candidates(l, {});
+  for (std::size_t i = 0; i < c.ids.size(); ++i)
+    EXPECT_NEAR(count[c.ids[i]] / 20000.0, c.probabilities[i], 0.012) << "token " << c.ids[i];
+}
+
+TEST(Sampler, RefusesOptionsOutOfRange) {
+  EXPECT_THROW(Sampler({.temperature = 0.0}), ConfigError);
+  EXPECT_NO_THROW(Sampler({.greedy = true, .temperature = 0.0}));
+  EXPECT_THROW(Sampler({.top_k = -1}), ConfigError);
+  EXPECT_THROW(Sampler({.top_p = 0.0}), ConfigError);
+  EXPECT_THROW(Sampler({.repetition_penalty = 0.0}), ConfigError);
+}
+
+}  // namespace
+}  // namespace qft::infer

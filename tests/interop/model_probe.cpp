@@ -1,0 +1,124 @@
+// Runs a model on given sequences and writes what it computes, for scripts that compare with other implementations.
+//   model_probe RUN.yaml INPUT.json OUTPUT.safetensors [key=value ...]
+// INPUT: {"sequences": [{"ids": [...], "label_spans": [[begin, end], ...]}, ...], "group": g, "micro_batch": n}
+// OUTPUT: "logits" [T, V], "logprobs" [labels], "loss" [1], and "grad.<name>" of every trainable parameter.
+#include <cstdio>
+#include <map>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <c10/core/InferenceMode.h>
+#include <nlohmann/json.hpp>
+
+#include "qft/comm/session.h"
+#include "qft/core/error.h"
+#include "qft/io/file.h"
+#include "qft/io/storage.h"
+#include "qft/parallel/instance.h"
+
+namespace {
+
+using namespace qft;  // NOLINT: a test program
+
+struct Sequences {
+  std::vector<std::int32_t> tokens, cu_seqlens{0}, labels;
+  std::vector<std::int64_t> samples;
+
+  void add(const nlohmann::json& sequence, std::int64_t sample) {
+    const auto begin = static_cast<std::int32_t>(tokens.size());
+    for (const auto& id : sequence.at("ids")) tokens.push_back(id.get<std::int32_t>());
+    for (const auto& span : sequence.at("label_spans"))
+      for (std::int32_t p = std::max(1, span.at(0).get<int>()); p < span.at(1).get<int>(); ++p) labels.push_back(begin + p);
+    cu_seqlens.push_back(static_cast<std::int32_t>(tokens.size()));
+    samples.push_back(sample);
+  }
+  model::MicroInput build() const { return model::MicroInput::build(tokens, cu_seqlens, labels, samples, at::kCPU); }
+};
+
+at::Tensor all_logits(parallel::Instance& instance, const model::MicroInput& in) {
+  const c10::InferenceMode guard;
+  auto& t = instance.transformer();
+  const auto& spec = instance.spec();
+  const auto flat = [&](int unit) {
+    const auto& b = instance.store().acquire(unit);
+    return model::FlatBuffers{b.frozen, b.trainable, {}};
+  };
+  t.ensure_positions(in.sequences.max_length);
+  model::Arena arena(at::kCPU);
+  const auto options = at::TensorOptions().dtype(t.dtype());
+  at::Tensor x = at::full({in.num_tokens(), spec.config.hidden_size}, 0.0, options), y = x.clone();
+  const auto embed = model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, flat(0));
+  t.embedding_forward(embed, in, x);
+  for (int layer = 0; layer < spec.config.num_layers; ++layer) {
+    model::LayerSaved saved;
+    t.layer_forward(layer, model::bind_layer(spec, spec.units[static_cast<std::size_t>(layer) + 1], flat(layer + 1)), in,
+                    {}, x, y, saved, arena);
+    std::swap(x, y);
+  }
+  const auto& head = spec.units.back();
+  const auto norm = model::bind_weight(head, model::TensorKind::final_norm, flat(spec.head_unit()));
+  const auto table = spec.config.tie_word_embeddings
+                         ? embed
+                         : model::bind_weight(head, model::TensorKind::lm_head, flat(spec.head_unit()));
+  return t.logits(norm, table, x).clone();
+}
+
+class Recorder final : public parallel::Objective {
+ public:
+  void grad_logprobs(int, const model::MicroInput&, const at::Tensor&) override {}
+  void observe(int, const model::MicroInput&, const at::Tensor& logprobs) override {
+    values = logprobs.to(at::kDouble, false, true);
+  }
+  at::Tensor values;
+};
+
+void write(const std::string& path, const std::map<std::string, at::Tensor>& tensors) {
+  std::vector<io::TensorSpec> specs;
+  for (const auto& [name, t] : tensors) specs.push_back({name, DType::f64, t.sizes().vec()});
+  io::SafetensorsWriter out(io::posix_storage(), path, specs);
+  for (const auto& [name, t] : tensors) {
+    const at::Tensor d = t.to(at::kDouble).contiguous();
+    out.append(d.data_ptr(), d.nbytes());
+  }
+  out.finish();
+}
+
+int run(comm::Session& session, std::span<const std::string> args) {
+  require(args.size() >= 3, "usage: model_probe RUN.yaml INPUT.json OUTPUT.safetensors [key=value ...]");
+  const auto config = config::load_run_config(args[0], args.subspan(3));
+  const auto input = nlohmann::json::parse(io::read_text_file(args[1]));
+  auto instance = parallel::Instance::load(config, session.world(), at::kCPU, parallel::Use::training);
+  const int per_micro = input.value("micro_batch", 1);
+  Sequences all;
+  std::vector<Sequences> micros;
+  std::int64_t sample = 0;
+  for (const auto& s : input.at("sequences")) {
+    if (sample % per_micro == 0) micros.emplace_back();
+    micros.back().add(s, sample);
+    all.add(s, sample++);
+  }
+  std::map<std::string, at::Tensor> out;
+  out["logits"] = all_logits(*instance, all.build());
+  Recorder recorder;
+  const std::vector<model::MicroInput> whole = {all.build()};
+  instance->executor().evaluate(parallel::evaluation_schedule(instance->spec(), {1, 1, 1, false}), whole, recorder);
+  out["logprobs"] = recorder.values;
+
+  std::vector<model::MicroInput> inputs;
+  for (const auto& m : micros) inputs.push_back(m.build());
+  const int n = static_cast<int>(inputs.size());
+  parallel::TokenMeanLoss loss(static_cast<double>(all.labels.size()));
+  const auto result = instance->executor().train(
+      parallel::training_schedule(instance->spec(), {n, n, input.value("group", 1), false}), inputs, loss, 0);
+  out["loss"] = at::full({1}, result.loss, at::kDouble);
+  out["grad_norm"] = at::full({1}, result.grad_norm, at::kDouble);
+  for (int u = 0; u < instance->spec().num_units(); ++u)
+    for (const auto& p : instance->spec().units[static_cast<std::size_t>(u)].params)
+      if (p.trainable) out["grad." + p.name] = instance->store().acquire(u).grad.narrow(0, p.offset, p.numel).view(p.shape);
+  write(args[2], out);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return comm::run_main(argc, argv, run); }

@@ -1,0 +1,123 @@
+#include "qft/io/model_files.h"
+
+#include <filesystem>
+#include <string>
+
+#include "io/temp_dir.h"
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace qft::io {
+
+using test::contains;
+using test::error_of;
+using test::read_bytes;
+using test::TempDir;
+using test::write_bytes;
+
+const std::vector<TensorSpec> kTensors = {{"a", DType::u8, {4}}, {"b", DType::u8, {30}},
+                                          {"c", DType::u8, {5}}, {"d", DType::u8, {6}},
+                                          {"e", DType::u8, {0}}, {"f", DType::u8, {1}}};
+const std::string kBytes = "aaaabbbbbbbbbbbbbbbbbbbbbbbbbbbbbbcccccddddddf";
+
+std::vector<std::string> write_model(const TempDir& dir, std::uint64_t max_shard_bytes) {
+  ModelWriter writer(posix_storage(), dir.path(), kTensors, max_shard_bytes);
+  for (std::size_t i = 0; i < kBytes.size(); i += 7)
+    writer.append(kBytes.data() + i, std::min<std::size_t>(7, kBytes.size() - i));
+  writer.finish();
+  std::vector<std::string> files;
+  for (const auto& shard : writer.shards()) {
+    files.push_back(shard.file);
+    EXPECT_EQ(shard.checksum, hash_file(dir / shard.file));
+  }
+  return files;
+}
+
+void expect_whole(const TempDir& dir) {
+  const ModelFiles model = ModelFiles::open(dir.path());
+  EXPECT_EQ(model.names(), (std::vector<std::string>{"a", "b", "c", "d", "e", "f"}));
+  EXPECT_EQ(model.total_bytes(), 46u);
+  for (const std::string& name : model.names()) {
+    std::string data(model.at(name).entry->bytes(), ' ');
+    model.read(name, 0, data.size(), data.data());
+    EXPECT_EQ(data, std::string(data.size(), name[0]));
+  }
+}
+
+TEST(ModelWriter, ASmallModelIsOneFile) {
+  const TempDir dir;
+  EXPECT_EQ(write_model(dir, 46), std::vector<std::string>{"model.safetensors"});
+  EXPECT_FALSE(std::filesystem::exists(dir / kIndexFile));
+  expect_whole(dir);
+}
+
+TEST(ModelWriter, SplitsBetweenTensorsAsTheHubDoes) {
+  const TempDir dir;
+  const auto files = write_model(dir, 11);
+  EXPECT_EQ(files, (std::vector<std::string>{
+                       "model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors",
+                       "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors"}));
+  const auto index = nlohmann::json::parse(read_bytes(dir / kIndexFile));
+  EXPECT_EQ(index["metadata"]["total_size"], 46);
+  EXPECT_EQ(index["weight_map"]["b"], files[1]);
+  EXPECT_EQ(index["weight_map"]["d"], files[2]);
+  EXPECT_EQ(index["weight_map"]["f"], files[3]);
+  expect_whole(dir);
+}
+
+TEST(ModelWriter, MissingBytesAreAnError) {
+  const TempDir dir;
+  ModelWriter writer(posix_storage(), dir.path(), kTensors, 11);
+  writer.append(kBytes.data(), 20);
+  EXPECT_TRUE(contains(error_of([&] { writer.finish(); }), "16 bytes of tensors given, 30 announced"));
+  EXPECT_TRUE(contains(error_of([&] { writer.append(kBytes.data(), 46); }),
+                       "21 more bytes given where its tensors lack 1"));
+}
+
+TEST(ModelFiles, ADirectoryWithoutSafetensorsSaysWhatToDo) {
+  const TempDir dir;
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open("Qwen/Qwen2.5-7B"); }), "huggingface-cli download"));
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "is the download complete"));
+  write_bytes(dir / "x.gguf", "");
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "gguf_file='x.gguf'"));
+  write_bytes(dir / "pytorch_model.bin", "");
+  const std::string message = error_of([&] { ModelFiles::open(dir.path()); });
+  EXPECT_TRUE(contains(message, "pytorch_model.bin"));
+  EXPECT_TRUE(contains(message, "safe_serialization=True"));
+  write_bytes(dir / "file", "");
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir / "file"); }), "not a directory"));
+}
+
+TEST(ModelFiles, IndexAndShardsMustAgree) {
+  const TempDir dir;
+  const auto files = write_model(dir, 11);
+  const std::string shard = read_bytes(dir / files[2]);
+  std::filesystem::remove(dir / files[2]);
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), files[2] + "', which is missing"));
+  write_bytes(dir / files[2], shard.substr(0, shard.size() - 1));
+  EXPECT_TRUE(
+      contains(error_of([&] { ModelFiles::open(dir.path()); }), files[2] + "': the file is truncated"));
+  write_bytes(dir / files[2], read_bytes(dir / files[1]));
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "tensor 'b' is in both"));
+  write_bytes(dir / files[2], shard);
+  const ModelFiles model = ModelFiles::open(dir.path());
+  EXPECT_TRUE(contains(error_of([&] { model.at("lm_head.weight"); }), "it has 6, such as 'a'"));
+}
+
+TEST(ModelFiles, AnIndexMayNotLeaveItsDirectoryOrNameWhatIsNotThere) {
+  const TempDir dir;
+  const auto files = write_model(dir, 11);
+  const auto refuse = [&](const std::string& weight_map, const std::string& message) {
+    write_bytes(dir / kIndexFile, "{\"weight_map\":" + weight_map + "}");
+    EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), message));
+  };
+  for (const char* name : {"../x.safetensors", "/etc/passwd", "sub/x", "..", "", "a\\\\b", "a\\u0000b"})
+    refuse("{\"a\":\"" + std::string(name) + "\"}", "only plain file names");
+  refuse("{\"a\":5}", "is no text");
+  refuse("[]", "no object \"weight_map\"");
+  refuse("{\"zz\":\"" + files[0] + "\"}", "tensor 'zz' is in '" + files[0] + "', which does not have it");
+  write_bytes(dir / kIndexFile, "{broken");
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "no index of safetensors shards"));
+}
+
+}  // namespace qft::io

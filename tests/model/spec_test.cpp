@@ -1,0 +1,146 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "qft/core/error.h"
+#include "qft/model/spec.h"
+
+namespace qft::model {
+namespace {
+
+nlohmann::json base(const char* type) {
+  return {{"model_type", type},          {"hidden_size", 24},        {"intermediate_size", 40},
+          {"num_hidden_layers", 2},      {"num_attention_heads", 3}, {"num_key_value_heads", 1},
+          {"vocab_size", 101},           {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", true}};
+}
+
+void expect_refused(const nlohmann::json& config, const std::string& word) {
+  try {
+    ModelConfig::parse(config.dump(), "x/config.json");
+    FAIL() << "accepted " << config;
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find(word), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("x/config.json"), std::string::npos) << e.what();
+  }
+}
+
+TEST(ModelConfig, KnowsWhatEachArchitectureLeavesUnsaid) {
+  const auto qwen2 = ModelConfig::parse(base("qwen2").dump(), "t");
+  EXPECT_TRUE(qwen2.qkv_bias && !qwen2.o_bias && !qwen2.qk_norm);
+  EXPECT_EQ(qwen2.head_dim, 8);
+  const auto qwen3 = ModelConfig::parse(base("qwen3").dump(), "t");
+  EXPECT_TRUE(!qwen3.qkv_bias && qwen3.qk_norm);
+  EXPECT_EQ(qwen3.head_dim, 128);
+  auto biased = base("llama");
+  biased["attention_bias"] = true;
+  const auto llama = ModelConfig::parse(biased.dump(), "t");
+  EXPECT_TRUE(llama.qkv_bias && llama.o_bias && !llama.qk_norm);
+}
+
+TEST(ModelConfig, RefusesByNameWhatIsNotImplemented) {
+  expect_refused(base("mamba"), "mamba");
+  auto c = base("llama");
+  c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  expect_refused(c, "yarn");
+  c = base("qwen2");
+  c["use_sliding_window"] = true;
+  expect_refused(c, "use_sliding_window");
+  c = base("qwen2");
+  c["hidden_act"] = "gelu";
+  expect_refused(c, "gelu");
+  c = base("qwen2");
+  c["num_key_value_heads"] = 2;
+  expect_refused(c, "num_key_value_heads 2");
+  c = base("qwen2");
+  c.erase("hidden_size");
+  expect_refused(c, "hidden_size");
+  c["hidden_size"] = "big";
+  expect_refused(c, "\"big\"");
+  c["hidden_size"] = -3;
+  expect_refused(c, "-3");
+}
+
+TEST(ModelConfig, ReadsRopeInBothOfTransformersLayouts) {
+  auto old_style = base("llama");
+  old_style["rope_theta"] = 500000.0;
+  old_style["rope_scaling"] = {{"rope_type", "llama3"},    {"factor", 32.0},
+                               {"low_freq_factor", 1.0},   {"high_freq_factor", 4.0},
+                               {"original_max_position_embeddings", 8192}};
+  auto new_style = base("llama");
+  new_style["rope_parameters"] = old_style["rope_scaling"];
+  new_style["rope_parameters"]["rope_theta"] = 500000.0;
+  const auto a = ModelConfig::parse(old_style.dump(), "a"), b = ModelConfig::parse(new_style.dump(), "b");
+  EXPECT_EQ(a.inverse_frequencies(), b.inverse_frequencies());
+  EXPECT_EQ(a.rope.theta, 500000.0);
+  EXPECT_EQ(a.rope.llama3->factor, 32.0);
+}
+
+TEST(Spec, FusedProjectionsAreAdjacent) {
+  LoraConfig lora;
+  lora.rank = 4;
+  lora.alpha = 8;
+  lora.set_targets("q_proj, v_proj,down_proj");
+  const auto spec = ModelSpec::build(ModelConfig::parse(base("qwen2").dump(), "t"), Finetuning::lora, lora);
+  const auto find = [&](const std::string& tail) -> const ParamSpec& {
+    for (const auto& p : spec.units[1].params)
+      if (p.name.ends_with(tail)) return p;
+    throw std::runtime_error(tail);
+  };
+  const auto follows = [&](const std::string& a, const std::string& b) {
+    return find(a).offset + find(a).numel == find(b).offset;
+  };
+  EXPECT_TRUE(follows("q_proj.weight", "k_proj.weight") && follows("k_proj.weight", "v_proj.weight"));
+  EXPECT_TRUE(follows("q_proj.bias", "k_proj.bias") && follows("gate_proj.weight", "up_proj.weight"));
+  EXPECT_TRUE(follows("q_proj.lora_A.weight", "v_proj.lora_A.weight"));
+  EXPECT_TRUE(follows("q_proj.lora_B.weight", "v_proj.lora_B.weight"));
+  EXPECT_EQ(find("q_proj.lora_A.weight").name, "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
+  EXPECT_EQ(spec.num_params(true), 2 * (4 * 24 + 24 * 4 + 4 * 24 + 8 * 4 + 4 * 40 + 24 * 4));
+}
+
+TEST(Spec, TiedHeadUsesTheEmbeddingUnit) {
+  auto config = base("llama");
+  auto spec = ModelSpec::build(ModelConfig::parse(config.dump(), "t"), Finetuning::full, {});
+  EXPECT_EQ(spec.units_of_block(spec.head_unit()), (std::vector<int>{spec.head_unit(), 0}));
+  EXPECT_EQ(spec.units.back().params.size(), 1u);
+  config["tie_word_embeddings"] = false;
+  spec = ModelSpec::build(ModelConfig::parse(config.dump(), "t"), Finetuning::full, {});
+  EXPECT_EQ(spec.units.back().params.back().name, "lm_head.weight");
+  EXPECT_EQ(spec.units_of_block(spec.head_unit()).size(), 1u);
+}
+
+TEST(Spec, ParametersDoNotOverlap) {
+  LoraConfig lora;
+  lora.rank = 3;
+  lora.alpha = 3;
+  lora.set_targets("all");
+  for (const char* type : {"qwen2", "qwen3", "llama"}) {
+    const auto spec = ModelSpec::build(ModelConfig::parse(base(type).dump(), "t"), Finetuning::lora, lora);
+    for (const auto& unit : spec.units) {
+      std::int64_t end[2] = {0, 0};
+      for (const auto& p : unit.params) {
+        EXPECT_GE(p.offset, end[p.trainable]) << p.name;
+        end[p.trainable] = p.offset + p.numel;
+      }
+      EXPECT_LE(end[0], unit.frozen_numel);
+      EXPECT_LE(end[1], unit.trainable_numel);
+    }
+  }
+}
+
+TEST(LoraConfig, NamesAnUnknownTarget) {
+  LoraConfig lora;
+  try {
+    lora.set_targets("q_proj,query");
+    FAIL();
+  } catch (const ConfigError& e) {
+    EXPECT_NE(std::string(e.what()).find("'query'"), std::string::npos);
+  }
+  lora.rank = 16;
+  lora.alpha = 32;
+  EXPECT_DOUBLE_EQ(lora.scaling(), 2.0);
+  lora.rslora = true;
+  EXPECT_DOUBLE_EQ(lora.scaling(), 8.0);
+}
+
+}  // namespace
+}  // namespace qft::model

@@ -1,0 +1,151 @@
+#include "qft/model/ops/attention.h"
+
+#include "qft/core/error.h"
+
+#include <cmath>
+#include <string>
+
+#include "ops_support.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/softmax.h>
+
+namespace qft::model::ops {
+namespace {
+
+using namespace testing;
+
+struct Shape {
+  std::int64_t heads, kv_heads, head_dim;
+  std::vector<std::int32_t> lengths;
+};
+
+std::vector<std::int32_t> boundaries(const Shape& shape) {
+  std::vector<std::int32_t> out = {0};
+  for (const std::int32_t n : shape.lengths) out.push_back(out.back() + n);
+  return out;
+}
+
+/// Attention written down plainly: per sequence and head, on qkv rows in fp64.
+at::Tensor plain_attention(const at::Tensor& qkv, const Shape& shape, double scale) {
+  const std::int64_t hd = shape.head_dim, group = shape.heads / shape.kv_heads;
+  std::vector<at::Tensor> sequences;
+  std::int64_t first = 0;
+  for (const std::int64_t n : shape.lengths) {
+    if (n == 0) continue;
+    const at::Tensor rows = qkv.narrow(0, first, n), above = at::ones({n, n}, at::kBool).triu(1);
+    std::vector<at::Tensor> heads;
+    for (std::int64_t h = 0; h < shape.heads; ++h) {
+      const at::Tensor q = rows.narrow(1, h * hd, hd), k = rows.narrow(1, (shape.heads + h / group) * hd, hd);
+      const at::Tensor v = rows.narrow(1, (shape.heads + shape.kv_heads + h / group) * hd, hd);
+      const at::Tensor scores = (at::matmul(q, k.t()) * scale).masked_fill(above, -INFINITY);
+      heads.push_back(at::matmul(at::softmax(scores, -1), v));
+    }
+    sequences.push_back(at::cat(heads, 1));
+    first += n;
+  }
+  return at::cat(sequences, 0);
+}
+
+void compare(const Shape& shape, at::ScalarType dtype, AttentionKernel kernel) {
+  const PackedSequences packed = PackedSequences::build(boundaries(shape), at::kCPU);
+  const std::int64_t tokens = packed.num_tokens(),
+                     columns = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+  const at::Tensor qkv = randn({tokens, columns}, dtype, 1, 1.5);
+  const at::Tensor gout = randn({tokens, shape.heads * shape.head_dim}, dtype, 2);
+  const Oracle oracle = differentiate(
+      [&](const std::vector<at::Tensor>& in) { return plain_attention(in[0], shape, scale); }, {qkv}, gout);
+  const QkvViews in = split_qkv(qkv, shape.heads, shape.kv_heads, shape.head_dim);
+  const at::Tensor out = empty(gout.sizes(), dtype),
+                   lse = empty({shape.heads, tokens}, statistics_dtype(dtype));
+  attention_forward(in, packed, scale, out, lse, workspace(), kernel);
+  // In bf16 the probabilities are rounded as well, before they meet the values.
+  const double limit = dtype == at::kBFloat16 ? 1e-2 : tolerance(dtype);
+  expect_close(out, oracle.value, limit, "out");
+
+  const at::Tensor gqkv = empty(qkv.sizes(), dtype);
+  attention_backward(gout, in, out, lse, packed, scale,
+                     split_qkv(gqkv, shape.heads, shape.kv_heads, shape.head_dim), workspace(), kernel);
+  const QkvViews expected = split_qkv(oracle.grads[0], shape.heads, shape.kv_heads, shape.head_dim);
+  const QkvViews actual = split_qkv(gqkv, shape.heads, shape.kv_heads, shape.head_dim);
+  // A query that sees only itself has a zero gradient, so short sequences leave nothing but rounding to
+  // compare with.
+  const double absolute = 1e-3 * oracle.grads[0].norm().item<double>();
+  if (expected.q.norm().item<double>() > absolute) {
+    expect_close(actual.q, expected.q, 2 * limit, "gq");
+    expect_close(actual.k, expected.k, 2 * limit, "gk");
+  }
+  expect_close(actual.v, expected.v, limit, "gv");
+  expect_close(gqkv, oracle.grads[0], 2 * limit, "gqkv");
+}
+
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> all = {
+      {9, 3, 64, {1}},       {9, 3, 64, {64}},      {9, 3, 64, {65, 1, 130, 3}}, {4, 1, 128, {33, 70}},
+      {2, 2, 80, {17, 100}}, {4, 2, 96, {5, 0, 9}}, {3, 1, 24, {2, 300}},        {1, 1, 8, {700}},
+      {2, 1, 64, {513, 40}}, {6, 2, 40, {1, 1, 1}}, {2, 1, 256, {19, 90}},       {2, 1, 18, {33}},
+  };
+  return all;
+}
+
+class Attention : public ::testing::TestWithParam<AttentionKernel> {};
+
+TEST_P(Attention, AgreesWithAutograd) {
+  for (const at::ScalarType dtype : kDtypes) {
+    if (GetParam() == AttentionKernel::blocked && dtype == at::kDouble) continue;
+    for (const Shape& shape : shapes()) {
+      SCOPED_TRACE(std::to_string(shape.heads) + "/" + std::to_string(shape.kv_heads) + " heads of " +
+                   std::to_string(shape.head_dim));
+      compare(shape, dtype, GetParam());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Attention,
+                         ::testing::Values(AttentionKernel::reference, AttentionKernel::sdpa,
+                                           AttentionKernel::blocked));
+
+TEST(AttentionLse, IsTheLogOfTheSoftmaxDenominator) {
+  const Shape shape{4, 2, 64, {70, 12}};
+  const PackedSequences packed = PackedSequences::build(boundaries(shape), at::kCPU);
+  for (const at::ScalarType dtype : kDtypes) {
+    const at::Tensor qkv = randn({82, 8 * 64}, dtype, 1), out = empty({82, 256}, dtype);
+    const at::Tensor expected = empty({4, 82}, statistics_dtype(dtype)),
+                     lse = empty({4, 82}, statistics_dtype(dtype));
+    const QkvViews in = split_qkv(qkv, 4, 2, 64);
+    attention_forward(in, packed, 0.125, out, expected, workspace(), AttentionKernel::reference);
+    attention_forward(in, packed, 0.125, out, lse, workspace());
+    expect_close(lse, expected, 1e-5, "lse");
+  }
+}
+
+TEST_P(Attention, PassesNanOnWithinItsSequenceOnly) {
+  const PackedSequences packed = PackedSequences::build(std::vector<std::int32_t>{0, 70, 140}, at::kCPU);
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor qkv = randn({140, 3 * 16}, dtype, 1), out = empty({140, 16}, dtype),
+                     grad = empty(qkv.sizes(), dtype);
+    qkv[69][0].fill_(std::numeric_limits<double>::quiet_NaN());  // the last query of the first sequence
+    const QkvViews in = split_qkv(qkv, 1, 1, 16);
+    const at::Tensor lse = empty({1, 140}, at::kFloat);
+    attention_forward(in, packed, 0.25, out, lse, workspace(), GetParam());
+    EXPECT_TRUE(out[69].isnan().all().item<bool>());
+    EXPECT_EQ(out.isnan().sum().item<std::int64_t>(), 16);
+    attention_backward(out.clone().fill_(1.0), in, out, lse, packed, 0.25, split_qkv(grad, 1, 1, 16),
+                       workspace(), GetParam());
+    EXPECT_TRUE(grad.narrow(0, 0, 70).narrow(1, 32, 16).isnan().any().item<bool>());
+    EXPECT_TRUE(grad.narrow(0, 70, 70).isfinite().all().item<bool>());
+  }
+}
+
+TEST(PackedSequences, RefusesWhatIsNotAListOfBoundaries) {
+  EXPECT_THROW(PackedSequences::build({}, at::kCPU), Error);
+  EXPECT_THROW(PackedSequences::build(std::vector<std::int32_t>{1, 2}, at::kCPU), Error);
+  EXPECT_THROW(PackedSequences::build(std::vector<std::int32_t>{0, 5, 4}, at::kCPU), Error);
+  EXPECT_EQ(PackedSequences::build(std::vector<std::int32_t>{0, 5, 5, 12}, at::kCPU).max_length, 7);
+}
+
+}  // namespace
+}  // namespace qft::model::ops

@@ -1,0 +1,126 @@
+// The kernels for older instruction sets, which no other test reaches on a machine that has newer ones.
+#include "qft/model/ops/attention.h"
+#include "qft/model/ops/dropout.h"
+#include "qft/model/ops/generic.h"
+#include "qft/model/ops/head.h"
+#include "qft/model/ops/norm.h"
+#include "qft/model/ops/rope.h"
+#include "qft/model/ops/swiglu.h"
+
+#include <cmath>
+
+#include "ops_support.h"
+#include <ATen/TensorOperators.h>
+#include <hwy/targets.h>
+
+namespace qft::model::ops {
+namespace {
+
+using namespace testing;
+
+constexpr std::int64_t kRows = 37, kWidth = 83;  // neither a multiple of any vector
+
+class InstructionSet : public ::testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override {
+    if (GetParam() != 0 && (hwy::SupportedTargets() & GetParam()) == 0)
+      GTEST_SKIP() << "this processor has no " << hwy::TargetName(GetParam());
+    hwy::GetChosenTarget().Update(GetParam());  // 0 leaves the compiler's own baseline
+  }
+  void TearDown() override { hwy::GetChosenTarget().DeInit(); }
+};
+
+const std::vector<at::ScalarType> kKernelDtypes = {at::kFloat, at::kBFloat16};
+
+TEST_P(InstructionSet, NormAgreesWithTheGenericPath) {
+  for (const at::ScalarType dtype : kKernelDtypes) {
+    const at::Tensor x = randn({kRows, kWidth}, dtype, 1), w = randn({kWidth}, dtype, 2),
+                     gy = randn(x.sizes(), dtype, 3);
+    const at::Tensor y = empty(x.sizes(), dtype), rstd = empty({kRows}, at::kFloat),
+                     gx = empty(x.sizes(), dtype);
+    const at::Tensor gw = zeros({kWidth}, at::kFloat), gw2 = gw.clone(), y2 = y.clone(), gx2 = gx.clone();
+    const at::Tensor rstd2 = rstd.clone();
+    rms_norm_forward(x, w, 1e-5, y, rstd);
+    rms_norm_backward(gy, x, w, rstd, gy, gx, gw, workspace());
+    generic::rms_norm_forward(x, w, 1e-5, y2, rstd2);
+    generic::rms_norm_backward(gy, x, w, rstd2, gy, gx2, gw2);
+    expect_close(y, y2, tolerance(dtype), "y");
+    expect_close(gx, gx2, tolerance(dtype), "gx");
+    expect_close(gw, gw2, tolerance(dtype), "gw");
+  }
+}
+
+TEST_P(InstructionSet, SwigluAndRopeAgreeWithTheGenericPath) {
+  const RopeTable table =
+      RopeTable::build(std::vector<double>{1.0, 0.5, 0.1, 0.01, 0.001}, kRows, at::kFloat, at::kCPU);
+  std::vector<std::int32_t> positions;
+  for (std::int32_t t = 0; t < kRows; ++t) positions.push_back(kRows - 1 - t);
+  for (const at::ScalarType dtype : kKernelDtypes) {
+    const at::Tensor gate_up = randn({kRows, 2 * kWidth}, dtype, 1), gact = randn({kRows, kWidth}, dtype, 2);
+    const at::Tensor act = empty(gact.sizes(), dtype), grad = empty(gate_up.sizes(), dtype);
+    const at::Tensor act2 = act.clone(), grad2 = grad.clone();
+    swiglu_forward(gate_up, act);
+    swiglu_backward(gate_up, gact, grad, {});
+    generic::swiglu_forward(gate_up, act2);
+    generic::swiglu_backward(gate_up, gact, grad2, {});
+    expect_close(act, act2, tolerance(dtype), "act");
+    expect_close(grad, grad2, tolerance(dtype), "gate_up gradient");
+    const at::Tensor heads = randn({kRows, 3, 10}, dtype, 3), heads2 = heads.clone();
+    rope(heads, int32s(positions), table, RopeDirection::forward);
+    generic::rope(heads2, int32s(positions), table, RopeDirection::forward);
+    expect_close(heads, heads2, tolerance(dtype), "rope");
+  }
+}
+
+TEST_P(InstructionSet, DropoutHasTheSameMask) {
+  const RowIdentity rows{zeros({kRows}, at::kLong).fill_(std::int64_t{5} << 33), zeros({kRows}, at::kInt)};
+  for (const at::ScalarType dtype : kKernelDtypes) {
+    const at::Tensor x = randn({kRows, kWidth}, dtype, 1), out = empty(x.sizes(), dtype);
+    dropout_forward(x, {1, 2, 3, 4}, rows, 0.3, out);
+    expect_close(out, generic::dropped(x, {1, 2, 3, 4}, rows, 0.3), tolerance(dtype), "dropped");
+  }
+}
+
+TEST_P(InstructionSet, HeadAgreesWithItsFp64Form) {
+  const at::Tensor labels = int32s({0, 3, 5}), targets = int32s({81, 0, 7}), grad = randn({3}, at::kFloat, 3);
+  for (const at::ScalarType dtype : kKernelDtypes) {
+    const at::Tensor x = randn({6, 16}, dtype, 1), w = randn({kWidth, 16}, dtype, 2),
+                     gx = empty(x.sizes(), dtype);
+    const at::Tensor logprobs = empty({3}, at::kFloat), expected = empty({3}, at::kDouble);
+    const at::Tensor gx2 = empty(x.sizes(), at::kDouble);
+    head_forward_backward(x, w, {labels, targets}, grad, logprobs, gx, {}, workspace());
+    head_forward_backward(x.to(at::kDouble), w.to(at::kDouble), {labels, targets}, grad.to(at::kDouble),
+                          expected, gx2, {}, workspace());
+    expect_close(logprobs, expected, dtype == at::kFloat ? 5e-6 : 1e-2, "logprobs");
+    expect_close(gx, gx2, dtype == at::kFloat ? 5e-6 : 1e-2, "gx");
+  }
+}
+
+TEST_P(InstructionSet, AttentionAgreesWithTheReference) {
+  const PackedSequences packed = PackedSequences::build(std::vector<std::int32_t>{0, 70, 70, 90}, at::kCPU);
+  for (const at::ScalarType dtype : kKernelDtypes) {
+    const at::Tensor qkv = randn({90, 4 * 24}, dtype, 1), gout = randn({90, 2 * 24}, dtype, 2);
+    const QkvViews in = split_qkv(qkv, 2, 1, 24);
+    at::Tensor outs[2], grads[2];
+    for (const bool plain : {false, true}) {
+      const AttentionKernel kernel = plain ? AttentionKernel::reference : AttentionKernel::automatic;
+      const at::Tensor lse = empty({2, 90}, at::kFloat);
+      outs[plain] = empty(gout.sizes(), dtype), grads[plain] = empty(qkv.sizes(), dtype);
+      attention_forward(in, packed, 0.2, outs[plain], lse, workspace(), kernel);
+      attention_backward(gout, in, outs[plain], lse, packed, 0.2, split_qkv(grads[plain], 2, 1, 24),
+                         workspace(), kernel);
+    }
+    expect_close(outs[0], outs[1], 2 * tolerance(dtype), "out");
+    expect_close(grads[0], grads[1], 2 * tolerance(dtype), "gradients");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, InstructionSet,
+#if HWY_ARCH_X86
+                         ::testing::Values(std::int64_t{HWY_AVX3}, std::int64_t{HWY_AVX2}, std::int64_t{0}));
+#else
+                         ::testing::Values(std::int64_t{0}));
+#endif
+
+}  // namespace
+}  // namespace qft::model::ops

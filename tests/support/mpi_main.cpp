@@ -1,0 +1,68 @@
+// main() of the MPI tests: opens a Session, runs every test on all ranks, prints any rank's failures with its
+// rank, and gives all ranks the same exit code. A rank that failed while others are stuck in a collective
+// ends the job.
+#include "qft/comm/exchange.h"
+#include "qft/comm/session.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{15};
+
+class RankListener : public testing::EmptyTestEventListener {
+ public:
+  RankListener(int rank, int size) : rank_(rank), size_(size) { MPI_Comm_dup(MPI_COMM_WORLD, &control_); }
+  ~RankListener() override { MPI_Comm_free(&control_); }
+
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (!result.failed() || (rank_ == 0 && size_ == 1)) return;
+    std::fprintf(stderr, "rank %d of %d: %s:%d: %s\n", rank_, size_,
+                 result.file_name() != nullptr ? result.file_name() : "?", result.line_number(),
+                 result.message());
+  }
+
+  // All ranks meet after each test. A rank that failed waits for a while only.
+  void OnTestEnd(const testing::TestInfo& info) override {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Ibarrier(control_, &request);
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    for (int done = 0; done == 0;) {
+      MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+      if (done == 0 && info.result()->Failed() && std::chrono::steady_clock::now() > deadline) {
+        std::fprintf(stderr, "rank %d of %d: %s.%s failed here and the others do not finish it\n", rank_,
+                     size_, info.test_suite_name(), info.name());
+        MPI_Abort(MPI_COMM_WORLD, 1);
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+
+ private:
+  int rank_;
+  int size_;
+  MPI_Comm control_ = MPI_COMM_NULL;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  qft::comm::Session session(argc, argv);
+  auto& listeners = testing::UnitTest::GetInstance()->listeners();
+  if (session.rank() != 0) delete listeners.Release(listeners.default_result_printer());
+  auto listener = std::make_unique<RankListener>(session.rank(), session.size());
+  listeners.Append(listener.get());
+  const int failed = RUN_ALL_TESTS();
+  listeners.Release(listener.get());
+  listener.reset();
+  return qft::comm::all_reduce_value(session.world(), failed != 0 ? 1 : 0, qft::comm::ReduceOp::max);
+}

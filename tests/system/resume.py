@@ -1,0 +1,46 @@
+"""A run that is cut and resumed ends in the very bytes of the run that was not."""
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from common import Report, arguments, mpirun
+from tiny import log_of, make, write
+
+SAME = ["loss", "grad_norm", "lr", "epoch", "total_tokens"]
+
+
+def main():
+    args = arguments()
+    qft = args.build / "bin/qft"
+    report = Report()
+    cases = [("LoRA fp32", {"compute_dtype": "float32"}, 2), ("LoRA bf16, packed", {"compute_dtype": "auto", "bf16": True, "packing": True}, 2),
+             ("full fp32", {"compute_dtype": "float32", "finetuning_type": "full", "learning_rate": 1e-3}, 3),
+             ("full pure bf16", {"compute_dtype": "auto", "pure_bf16": True, "finetuning_type": "full", "learning_rate": 1e-3}, 1)]
+    for name, changes, ranks in cases:
+        with tempfile.TemporaryDirectory() as tmp:
+            tmp = Path(tmp)
+            settings = {**make(tmp), **changes, "save_steps": 1}
+            whole = write(tmp / "whole.yaml", {**settings, "output_dir": str(tmp / "whole")})
+            mpirun(ranks, [qft, "train", whole])
+            reference = log_of(tmp / "whole")
+            for cut in (1, len(reference) // 2, len(reference) - 1):
+                part = tmp / f"cut{cut}"
+                shutil.copytree(tmp / "whole", part)
+                for checkpoint in part.glob("checkpoint-*"):
+                    if int(checkpoint.name.split("-")[1]) > cut:
+                        shutil.rmtree(checkpoint)
+                for f in part.glob("*.safetensors"):
+                    f.unlink()
+                run_file = write(tmp / "cut.yaml", {**settings, "output_dir": str(part)})
+                mpirun(ranks, [qft, "train", run_file])
+                resumed = log_of(part)
+                lines = sum(any(a.get(k) != b.get(k) for k in SAME) for a, b in zip(reference, resumed))
+                report.check(f"{name}: log lines that differ after a cut at {cut}", lines + abs(len(reference) - len(resumed)), 0)
+                weights = next((tmp / "whole").glob("*.safetensors")).name
+                same = (tmp / "whole" / weights).read_bytes() == (part / weights).read_bytes()
+                report.check(f"{name}: final weights differ after a cut at {cut}", 0 if same else 1, 0)
+    report.finish()
+
+
+main()
