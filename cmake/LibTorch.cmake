@@ -31,9 +31,12 @@ if(QFT_CUDA)
     message(FATAL_ERROR "LibTorch in '${QFT_TORCH_DIR}' is built for CUDA ${_torch_cuda}, but nvcc's toolkit is "
                         "${CUDAToolkit_VERSION}: load a CUDA ${_torch_cuda} toolkit (CUDAToolkit_ROOT), or take another LibTorch")
   endif()
-  # libtorch_cuda.so registers its kernels when it is loaded; no symbol of ours refers to it.
-  target_link_libraries(qft_torch INTERFACE "-Wl,--push-state,--no-as-needed" "${QFT_TORCH_DIR}/lib/libtorch_cuda.so"
-                        "${QFT_TORCH_DIR}/lib/libc10_cuda.so" "-Wl,--pop-state" CUDA::cudart)
+  # libtorch_cuda.so registers its kernels when it is loaded; no symbol of ours refers to it. A program that computes
+  # nothing leaves it out by the property QFT_FILES_ONLY.
+  set(_computes "$<NOT:$<BOOL:$<TARGET_PROPERTY:QFT_FILES_ONLY>>>")
+  target_link_libraries(qft_torch INTERFACE
+    "$<${_computes}:-Wl,--push-state,--no-as-needed,${QFT_TORCH_DIR}/lib/libtorch_cuda.so,--pop-state>"
+    "${QFT_TORCH_DIR}/lib/libtorch_cuda.so" "${QFT_TORCH_DIR}/lib/libc10_cuda.so" CUDA::cudart)
   target_compile_definitions(qft_torch INTERFACE QFT_CUDA=1)
   file(GLOB_RECURSE _kernels CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*.cu")
   if(_kernels)

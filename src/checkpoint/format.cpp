@@ -1,6 +1,7 @@
 // The text forms of summaries and reports.
 #include "qft/checkpoint/inspect.h"
 #include "qft/core/error.h"
+#include "qft/core/units.h"
 
 #include <array>
 
@@ -8,19 +9,6 @@ namespace qft::checkpoint {
 namespace {
 
 using nlohmann::ordered_json;
-
-std::string scaled(double value, double base, const std::array<const char*, 5>& units) {
-  std::size_t unit = 0;
-  while (value >= base && unit + 1 < units.size()) value /= base, ++unit;
-  return unit == 0 ? fmt::format("{:.0f}{}", value, units[0]) : fmt::format("{:.2f}{}", value, units[unit]);
-}
-
-std::string format_bytes(double bytes) {
-  return scaled(bytes, 1000, {" B", " kB", " MB", " GB", " TB"});
-}
-std::string format_count(double count) {
-  return scaled(count, 1000, {"", " K", " M", " B", " T"});
-}
 
 std::string format_age(std::int64_t seconds) {
   if (seconds < 120) return fmt::format("{} s", seconds);

@@ -1,4 +1,5 @@
 #include "qft/core/version.h"
+#include "qft/core/units.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/device/threads.h"
@@ -125,7 +126,7 @@ void check_memory(const std::vector<Json>& facts, std::vector<Finding>& findings
     if (share < kLeastMemory) short_of.push_back(static_cast<int>(r));
   }
   const auto text = fmt::format("at least {} of host memory available per rank",
-                                device::format_bytes(static_cast<double>(least)));
+                                format_bytes(static_cast<double>(least)));
   if (short_of.empty()) {
     findings.push_back({Finding::Level::fine, "memory", text, ""});
   } else {
@@ -193,7 +194,7 @@ std::string format_ranks_table(const std::vector<Json>& facts) {
     text +=
         fmt::format("{:>5}  {:<20} {:>4}  {:<16} {:>7}  {:>10}  {}\n", r, f.at("host").get<std::string>(),
                     f.at("node").get<int>(), f.at("cpus").get<std::string>(), f.at("threads").get<int>(),
-                    device::format_bytes(static_cast<double>(f.at("memory_available").get<std::int64_t>())),
+                    format_bytes(static_cast<double>(f.at("memory_available").get<std::int64_t>())),
                     f.at("device_name").get<std::string>());
   }
   if (facts.size() > kMostRows) text += fmt::format("... and {} ranks more\n", facts.size() - kMostRows);

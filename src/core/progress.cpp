@@ -1,4 +1,5 @@
 #include "qft/core/progress.h"
+#include "qft/core/units.h"
 
 #include <algorithm>
 #include <cmath>
@@ -60,20 +61,6 @@ void Progress::draw(std::int64_t done, std::string_view suffix) const {
   line.resize(std::min(line.size(), static_cast<std::size_t>(terminal_width() - 1)));
   std::fputs(("\r\x1b[K" + line).c_str(), stderr);
   std::fflush(stderr);
-}
-
-std::string format_duration(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "-";
-  const auto s = static_cast<std::int64_t>(seconds);
-  if (s >= 3600) return fmt::format("{}:{:02d}:{:02d}", s / 3600, s / 60 % 60, s % 60);
-  return fmt::format("{:02d}:{:02d}", s / 60, s % 60);
-}
-
-std::string format_bytes(double bytes) {
-  static constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
-  int unit = 0;
-  for (; bytes >= 1000.0 && unit < 4; ++unit) bytes /= 1000.0;
-  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, kUnits[unit]);
 }
 
 }  // namespace qft

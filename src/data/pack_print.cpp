@@ -1,7 +1,7 @@
 #include "qft/data/pack_print.h"
 
 #include "qft/core/error.h"
-#include "qft/core/progress.h"
+#include "qft/core/units.h"
 
 #include <algorithm>
 #include <filesystem>

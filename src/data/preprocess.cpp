@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/progress.h"
+#include "qft/core/units.h"
 #include "qft/data/pack_reader.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 #include "qft/device/device.h"
+#include "qft/core/units.h"
 
 #include <cuda_runtime_api.h>
 

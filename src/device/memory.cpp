@@ -1,6 +1,7 @@
 #include "qft/device/memory.h"
 
 #include "qft/core/error.h"
+#include "qft/core/units.h"
 
 #include <algorithm>
 #include <array>
@@ -78,18 +79,6 @@ void reset_peak(c10::Device device) {
   } else {
     std::ofstream("/proc/self/clear_refs") << "5";
   }
-}
-
-std::string format_bytes(double bytes) {
-  constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  std::size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
-    bytes /= 1024;
-    ++unit;
-  }
-  const bool whole = unit == 0 || bytes >= 99.95;
-  return whole ? fmt::format("{:.0f} {}", bytes, kUnits[unit])
-               : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
 }
 
 PinnedBuffer::PinnedBuffer(std::size_t bytes, c10::Device device) : bytes_(bytes), pinned_(device.is_cuda()) {

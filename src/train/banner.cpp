@@ -5,7 +5,7 @@
 #include <ATen/Parallel.h>
 
 #include "qft/core/log.h"
-#include "qft/core/progress.h"
+#include "qft/core/units.h"
 #include "qft/core/version.h"
 #include "qft/device/device.h"
 #include "qft/device/threads.h"
@@ -28,9 +28,9 @@ void print(const Banner& b, const config::RunConfig& config, parallel::Instance&
             session.size() == 1 ? "" : "s", session.node_count(), session.node_count() == 1 ? "" : "s",
             at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s", device::format_cpu_list(device::cpu_share().cpus),
             device::describe(instance.transformer().device()));
-  log::info("model '{}': {}, {} layers, hidden {}, {} heads / {} kv; {:.1f} M parameters, {:.2f} M trainable ({:.2f}%)",
-            b.model, c.architecture, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, static_cast<double>(all) / 1e6,
-            static_cast<double>(trainable) / 1e6, 100.0 * static_cast<double>(trainable) / static_cast<double>(all));
+  log::info("model '{}': {}, {} layers, hidden {}, {} heads / {} kv; {} parameters, {} trainable ({:.2f}%)",
+            b.model, c.architecture, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, format_count(static_cast<double>(all)),
+            format_count(static_cast<double>(trainable)), 100.0 * static_cast<double>(trainable) / static_cast<double>(all));
   log::info("loaded {} in {:.2f} s; {} resident (largest rank)", format_bytes(static_cast<double>(instance.load_report().bytes_read)),
             instance.load_report().seconds,
             format_bytes(static_cast<double>(*std::max_element(b.memory.begin(), b.memory.end()))));

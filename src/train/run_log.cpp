@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "qft/core/error.h"
-#include "qft/core/progress.h"
+#include "qft/core/units.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
 

@@ -7,6 +7,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/units.h"
 #include "qft/device/memory.h"
 #include "qft/eval/perplexity.h"
 #include "qft/train/banner.h"

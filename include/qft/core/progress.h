@@ -32,9 +32,4 @@ class Progress {
   std::chrono::steady_clock::time_point start_, last_draw_;
 };
 
-/// "1:02:03" or "02:03" for a number of seconds; "-" if it is not finite.
-std::string format_duration(double seconds);
-/// "1.53 GB", "12.0 MB", "312 B": decimal units.
-std::string format_bytes(double bytes);
-
 }  // namespace qft

@@ -29,9 +29,6 @@ void reset_peak(c10::Device device);
 /// Bytes of host memory that could still be allocated without swapping (MemAvailable, cgroup limit).
 std::int64_t host_memory_available();
 
-/// "1.4 GiB", "12 KiB".
-std::string format_bytes(double bytes);
-
 /// Page-aligned host memory, uninitialised: pinned for copies from and to `device` if that is CUDA, else
 /// plain with huge pages advised. Throws Error if it cannot be had. Movable.
 class PinnedBuffer {

@@ -1,0 +1,15 @@
+// Numbers as people read them, for logs and reports.
+#pragma once
+
+#include <string>
+
+namespace qft {
+
+/// "1:02:03" or "02:03" for a number of seconds; "-" if it is not finite.
+std::string format_duration(double seconds);
+/// "1.53 GB", "12.00 MB", "312 B": decimal units.
+std::string format_bytes(double bytes);
+/// "139.35 M", "2.10 K", "312": decimal units.
+std::string format_count(double count);
+
+}  // namespace qft
