@@ -1,155 +1,90 @@
-// qft-pack: datasets into a pack file, in parallel under mpirun; and what is in a pack.
-#include "qft/comm/session.h"
-#include "qft/config/command_line.h"
+// qft-pack: datasets into a pack file, in parallel under mpirun; and what can be done with packs.
 #include "qft/core/error.h"
 #include "qft/core/log.h"
-#include "qft/core/progress.h"
-#include "qft/data/pack_print.h"
-#include "qft/data/preprocess.h"
 
 #include <algorithm>
 #include <iostream>
-#include <limits>
 #include <string>
+#include <string_view>
+#include <vector>
 
-#include <boost/program_options/value_semantic.hpp>
+#include "command.h"
 
+namespace qft::pack_tool {
 namespace {
 
-using namespace qft;  // NOLINT: a program
-namespace po = boost::program_options;
+const Command* const kCommands[] = {&kInspect, &kVerify, &kExport, &kHead, &kMerge};
 
-struct Command {
-  std::string_view name;
-  int (*run)(const data::PackReader& pack, const config::CommandLine& line);
-};
-
-int inspect(const data::PackReader& pack, const config::CommandLine& line) {
-  std::cout << (line.json ? data::summarize(pack).dump(2) + "\n" : data::format_summary(pack));
-  return kExitOk;
+/// The command is the first argument that is no option; without one a pack is built.
+const Command& find_command(const std::vector<std::string>& arguments) {
+  const auto word = std::find_if(arguments.begin(), arguments.end(),
+                                 [](const std::string& a) { return !a.starts_with('-'); });
+  for (const Command* command : kCommands)
+    if (word != arguments.end() && *word == command->name) return *command;
+  return kBuild;
 }
 
-int verify(const data::PackReader& pack, const config::CommandLine& line) {
-  Progress bar("verifying", pack.num_items());
-  pack.verify([&](std::int64_t done) { bar.update(done); });
-  bar.clear();
-  if (line.json)
-    std::cout << nlohmann::ordered_json{{"path", pack.path().string()},
-                                        {"items", pack.num_items()},
-                                        {"ok", true}}
-              << "\n";
-  else
-    std::cout << pack.path().string() << ": " << pack.num_items() << " items, all whole\n";
-  return kExitOk;
+std::optional<config::CommandLine> parse(const Command& command, std::vector<std::string> arguments) {
+  const auto word = std::find(arguments.begin(), arguments.end(), command.name);
+  if (word != arguments.end()) arguments.erase(word);
+  std::vector<const char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  return config::parse_command_line(command.spec(), static_cast<int>(argv.size()), argv.data(), 0);
 }
 
-int print_items(const data::PackReader& pack, std::int64_t count) {
-  std::ios::sync_with_stdio(false);
-  data::write_json_lines(pack, 0, count, std::cout);
-  std::cout.flush();
-  require(std::cout.good(), "cannot write the items to stdout");
-  return kExitOk;
-}
-
-int export_items(const data::PackReader& pack, const config::CommandLine&) {
-  return print_items(pack, pack.num_items());
-}
-
-int head(const data::PackReader& pack, const config::CommandLine& line) {
-  return print_items(pack, line.options["items"].as<std::int64_t>());
-}
-
-constexpr Command kCommands[] = {
-    {"inspect", inspect}, {"verify", verify}, {"export", export_items}, {"head", head}};
-
-config::CommandSpec make_spec() {
-  config::CommandSpec spec;
-  spec.name = "qft-pack";
-  spec.summary =
-      "Encodes the datasets of a run file into a pack (mpirun -np N does it on N ranks), or shows what is in "
-      "one: "
-      "inspect (contract and counts), verify (every checksum), export (all items as JSON lines), head (the "
-      "first ones).";
-  spec.run_file = config::CommandSpec::RunFile::optional;
-  spec.words = "[inspect|verify|export|head PACK...]";
-  spec.machine_readable = true;
-  spec.options.add_options()("output,o", po::value<std::string>(), "the pack to write")(
-      "eval", "pack eval_dataset instead of dataset")("items", po::value<std::int64_t>()->default_value(3),
-                                                      "how many items head prints");
-  return spec;
-}
-
-const Command* find_command(std::string_view name) {
-  const auto* command = std::find_if(std::begin(kCommands), std::end(kCommands),
-                                     [&](const Command& c) { return c.name == name; });
-  return command == std::end(kCommands) ? nullptr : command;
-}
-
-// Reads packs: one process, no MPI.
-int run_command(const config::CommandLine& line) {
-  const Command& command = *find_command(line.words.front());
-  if (line.words.size() < 2) fail_config("qft-pack {}: which pack?", command.name);
-  if (line.options.count("output")) fail_config("qft-pack {}: --output goes with a run file", command.name);
-  for (std::size_t i = 1; i < line.words.size(); ++i)
-    if (const int code = command.run(*data::PackReader::open(line.words[i]), line); code != kExitOk)
-      return code;
-  return kExitOk;
-}
-
-int pack(comm::Session& session, const config::CommandLine& line) {
-  if (!line.words.empty())
-    fail_config("qft-pack: '{}' is neither a run file (.yaml) nor one of inspect, verify, export, head",
-                line.words.front());
-  const config::RunConfig config = line.load(config::Purpose::pack);
-  log::init({line.log_level.value_or(log::parse_severity(config.training.log_level)), session.rank(),
-             session.size()});
-  if (!line.options.count("output"))
-    fail_config("qft-pack: --output is missing: the pack to write, for instance --output train.h5");
-  const std::string output = line.options["output"].as<std::string>();
-  const auto part = line.options.count("eval") ? data::CorpusPart::eval : data::CorpusPart::train;
-  const data::PackReport report = data::pack_datasets(config, part, session.world(), output);
-  if (session.rank() != 0) return kExitOk;
-  const data::PackSummary& s = report.summary;
-  if (line.json)
-    std::cout << nlohmann::ordered_json{{"path", output},           {"was_current", report.was_current},
-                                        {"items", s.items},         {"sequences", s.sequences},
-                                        {"tokens", s.tokens},       {"label_tokens", s.labels},
-                                        {"records", s.records},     {"dropped", s.dropped},
-                                        {"truncated", s.truncated}, {"bytes", s.file_bytes}}
-              << "\n";
-  else
-    std::cout << output << ": " << s.items << " items, " << s.tokens << " tokens"
-              << (report.was_current ? ", up to date\n" : "\n");
-  return kExitOk;
-}
-
-bool asks_for_text(std::span<const std::string> arguments) {
+bool asks_for_text(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(),
                      [](const std::string& a) { return a == "--help" || a == "-h" || a == "--version"; });
 }
 
+int run_alone(const Command& command, const std::vector<std::string>& arguments) {
+  try {
+    const auto line = parse(command, arguments);
+    return line ? command.run(*line) : static_cast<int>(kExitOk);
+  } catch (const std::exception& error) {
+    std::cerr << "qft-pack: " << error.what() << "\n";
+    const auto* known = dynamic_cast<const Error*>(&error);
+    return known ? known->exit_code() : static_cast<int>(kExitFailed);
+  }
+}
+
 }  // namespace
 
+std::string command_names() {
+  std::string names;
+  for (const Command* command : kCommands) names += (names.empty() ? "" : ", ") + std::string(command->name);
+  return names;
+}
+
+config::CommandSpec make_spec(const std::string& command, const std::string& summary,
+                              const std::string& words) {
+  config::CommandSpec spec;
+  spec.name = "qft-pack" + (command.empty() ? "" : " " + command);
+  spec.summary = summary;
+  spec.words = words;
+  spec.machine_readable = true;
+  return spec;
+}
+
+std::string output_of(const config::CommandLine& line, const char* command) {
+  if (!line.options.count("output"))
+    fail_config("{}: --output is missing: the pack to write, for instance --output train.h5", command);
+  return line.options["output"].as<std::string>();
+}
+
+}  // namespace qft::pack_tool
+
 int main(int argc, char** argv) {
+  using namespace qft;  // NOLINT: a program
   log::init({});
-  if (argc > 1 && find_command(argv[1])) {
-    try {
-      const auto line = config::parse_command_line(make_spec(), argc, argv);
-      return line ? run_command(*line) : kExitOk;
-    } catch (const std::exception& error) {
-      std::cerr << "qft-pack: " << error.what() << "\n";
-      const auto* known = dynamic_cast<const Error*>(&error);
-      return known ? known->exit_code() : static_cast<int>(kExitFailed);
-    }
-  }
+  const std::vector<std::string> given(argv + std::min(1, argc), argv + argc);
+  const pack_tool::Command& command = pack_tool::find_command(given);
+  if (command.run) return pack_tool::run_alone(command, given);
   return comm::run_main(argc, argv,
                         [&](comm::Session& session, std::span<const std::string> arguments) -> int {
-                          if (session.rank() != 0 && asks_for_text(arguments)) return kExitOk;
-                          const auto line = config::parse_command_line(make_spec(), argc, argv);
-                          if (!line) return kExitOk;
-                          if (!line->words.empty() &&
-                              find_command(line->words.front()))  // after an option, as in "--json inspect"
-                            return session.rank() == 0 ? run_command(*line) : static_cast<int>(kExitOk);
-                          return pack(session, *line);
+                          const std::vector<std::string> mine(arguments.begin(), arguments.end());
+                          if (session.rank() != 0 && pack_tool::asks_for_text(mine)) return kExitOk;
+                          const auto line = pack_tool::parse(command, mine);
+                          return line ? command.run_on_ranks(session, *line) : static_cast<int>(kExitOk);
                         });
 }

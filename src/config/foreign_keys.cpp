@@ -84,7 +84,6 @@ constexpr Row kRows[] = {
     {kMoot, "ddp_timeout", "no rank is timed out: mpirun ends the job when a rank dies", ""},
 
     // Data.
-    {kMoot, "preprocessing_num_workers", "each rank packs its share", "null"},
     {kMoot, "overwrite_cache", "a pack is known by the hashes of all it depends on", "false"},
     {kMoot, "tokenized_path", "packs are kept in output_dir; pack and eval_pack name others", "null"},
     {kMoot, "streaming buffer_size", "the pack is read as it is needed", "false"},

@@ -13,6 +13,7 @@ namespace qft::data {
 namespace {
 
 constexpr int kWarnings = 5;  // broken records that are reported one by one
+constexpr double kChunkBytes = 1 << 20, kManyChunks = 4096;
 
 const std::vector<std::string>& dataset_names(const config::RunConfig& config, CorpusPart part) {
   const auto& names = part == CorpusPart::train ? config.data.dataset : config.data.eval_dataset;
@@ -103,10 +104,11 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   corpus->encoder_ =
       std::make_unique<Encoder>(ChatTemplate::from_config(config, std::move(tokenizer)), options);
 
-  corpus->chunk_records_ = data.preprocessing_batch_size;
   if (joins_documents(config)) corpus->block_tokens_ = document_block_tokens(config);
   corpus->skip_broken_ = data.on_error == "skip";
   corpus->open_sources(config);
+  const bool by_records = corpus->block_tokens_ > 0 || config.is_given("preprocessing_batch_size");
+  corpus->chunk_records_ = by_records ? data.preprocessing_batch_size : corpus->default_chunk_records();
   corpus->record_options(config);
   return corpus;
 }
@@ -121,6 +123,18 @@ void Corpus::open_sources(const config::RunConfig& config) {
   MixOptions mix{config.data.mix_strategy, config.data.interleave_probs,
                  static_cast<std::uint64_t>(config.training.seed)};
   order_ = std::make_unique<RecordOrder>(extents, mix);
+}
+
+// As many records as make a chunk of a megabyte on average, more in a very large corpus.
+std::int64_t Corpus::default_chunk_records() const {
+  double records = 0, bytes = 0;
+  for (const auto& source : sources_) {
+    records += static_cast<double>(source->size());
+    bytes += static_cast<double>(source->bytes());
+  }
+  const double all = bytes / records * static_cast<double>(order_->size());
+  const double chunk = std::clamp(all / kManyChunks, kChunkBytes, 16 * kChunkBytes);
+  return std::max<std::int64_t>(static_cast<std::int64_t>(chunk * records / bytes), 1);
 }
 
 // A column counts as there where any record has it: reads until all are found, mostly one record.
@@ -174,8 +188,7 @@ std::size_t Corpus::num_chunks() const {
   return static_cast<std::size_t>((order_->size() + chunk_records_ - 1) / chunk_records_);
 }
 
-PackAttributes Corpus::attributes(std::span<const std::string> source_hashes) const {
-  QFT_ASSERT(source_hashes.size() == specs_.size(), "{} hashes", source_hashes.size());
+PackAttributes Corpus::attributes() const {
   PackAttributes attributes;
   const ChatTemplate& chat = encoder_->chat_template();
   attributes.tokenizer_hash = chat.tokenizer().hash();
@@ -188,7 +201,7 @@ PackAttributes Corpus::attributes(std::span<const std::string> source_hashes) co
   for (std::size_t d = 0; d < specs_.size(); ++d) {
     PackSource& source = attributes.sources.emplace_back();
     source.name = specs_[d].name;
-    source.hash = source_hashes[d];
+    source.hash = sources_[d]->hash();
   }
   return attributes;
 }

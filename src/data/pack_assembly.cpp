@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "pack_layout.h"
+#include "workers.h"
 
 namespace qft::data {
 
@@ -65,7 +66,7 @@ void complete_attributes(PackAttributes& attributes, const std::vector<PartSumma
 }
 
 void assemble_pack(comm::Communicator& comm, const std::filesystem::path& path,
-                   const PackAttributes& attributes, const std::vector<PartSummary>& parts,
+                   const PackAttributes& attributes, const std::vector<PartSummary>& parts, int workers,
                    const std::function<PackPart(std::size_t)>& load) {
   const std::vector<Sizes> first = first_elements(parts);
   std::unordered_map<std::string, std::int32_t> categories;
@@ -75,29 +76,32 @@ void assemble_pack(comm::Communicator& comm, const std::filesystem::path& path,
   const std::string layout =
       comm::on_root(comm, [&] { return json(lay_out(path, attributes, first.back())).dump(); });
   const auto offsets = json::parse(layout).get<Offsets>();
-  const Ownership ownership(offsets, first, comm.size());
+  const Ownership ownership(offsets, first, comm.size() * workers);
   comm::agreed(comm, [&] {
     OutputFile file(path, 0);
-    const auto write = [&](Stretch stretch, const void* data) {
-      for (const Stretch& piece : ownership.pieces(comm.rank(), stretch))
-        file.write(piece.begin, static_cast<const char*>(data) + (piece.begin - stretch.begin),
-                   piece.end - piece.begin);
-    };
-    const std::int64_t zero = 0;
-    for (std::size_t a = 0; a < kPackArrays; ++a)
-      if (kPackArrayInfo[a].offsets_into) write({offsets[a], offsets[a] + sizeof zero}, &zero);
-    for (std::size_t c = 0; c < parts.size(); ++c) {
-      const auto mine = [&](const PackArrayInfo& info) {
-        const auto array = static_cast<PackArray>(&info - kPackArrayInfo.data());
-        return !ownership.pieces(comm.rank(), stretch_of(array, offsets, first[c], parts[c])).empty();
+    run_workers(workers, [&](int worker) {
+      const int owner = comm.rank() * workers + worker;
+      const auto write = [&](Stretch stretch, const void* data) {
+        for (const Stretch& piece : ownership.pieces(owner, stretch))
+          file.write(piece.begin, static_cast<const char*>(data) + (piece.begin - stretch.begin),
+                     piece.end - piece.begin);
       };
-      if (std::none_of(kPackArrayInfo.begin(), kPackArrayInfo.end(), mine)) continue;
-      PackPart part = load(c);
-      globalise(part, first[c], categories);
-      PackPart::for_each_array(part, [&](PackArray array, auto& values) {
-        write(stretch_of(array, offsets, first[c], parts[c]), values.data());
-      });
-    }
+      const std::int64_t zero = 0;
+      for (std::size_t a = 0; a < kPackArrays; ++a)
+        if (kPackArrayInfo[a].offsets_into) write({offsets[a], offsets[a] + sizeof zero}, &zero);
+      for (std::size_t c = 0; c < parts.size(); ++c) {
+        const auto mine = [&](const PackArrayInfo& info) {
+          const auto array = static_cast<PackArray>(&info - kPackArrayInfo.data());
+          return !ownership.pieces(owner, stretch_of(array, offsets, first[c], parts[c])).empty();
+        };
+        if (std::none_of(kPackArrayInfo.begin(), kPackArrayInfo.end(), mine)) continue;
+        PackPart part = load(c);
+        globalise(part, first[c], categories);
+        PackPart::for_each_array(part, [&](PackArray array, auto& values) {
+          write(stretch_of(array, offsets, first[c], parts[c]), values.data());
+        });
+      }
+    });
     file.finish();
   });
 }

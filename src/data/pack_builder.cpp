@@ -8,14 +8,18 @@
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <mutex>
+#include <numeric>
 #include <optional>
 #include <unistd.h>
 
 #include "pack_assembly.h"
 #include "pack_part.h"
+#include "workers.h"
 
 namespace qft::data {
 
@@ -34,6 +38,29 @@ bool create_exclusively(const std::filesystem::path& path) {
   return true;
 }
 
+/// The counts of the pack at `path`, if it is one with this fingerprint.
+std::optional<PackSummary> summary_of_current(const std::filesystem::path& path,
+                                              const std::string& fingerprint) try {
+  const auto pack = PackReader::open(path);
+  if (pack->fingerprint() != fingerprint) return std::nullopt;
+  PackSummary summary;
+  summary.items = pack->num_items();
+  summary.sequences = pack->num_sequences();
+  summary.tokens = pack->num_tokens();
+  const auto labels = pack->item_labels();
+  summary.labels = std::accumulate(labels.begin(), labels.end(), INT64_C(0));
+  for (const PackSource& source : pack->attributes().sources) {
+    summary.records += source.records;
+    summary.dropped += source.dropped;
+    summary.truncated += source.truncated;
+  }
+  summary.file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
+  return summary;
+} catch (const Error& e) {
+  log::warn("{}: {}: it is made again", path.string(), e.what());
+  return std::nullopt;
+}
+
 }  // namespace
 
 /// What all ranks know of the chunks; nothing for those still to encode.
@@ -41,6 +68,7 @@ struct PackBuilder::Parts {
   std::vector<std::optional<PartSummary>> known;
   json news = json::array();  // what this rank found out since the last exchange: [chunk, summary]
   std::size_t reused = 0;
+  std::mutex mutex;  // guards news, and done_ of the builder
 
   void exchange(comm::Communicator& comm) {
     for (const std::string& text : comm::all_gather_strings(comm, news.dump()))
@@ -56,8 +84,10 @@ struct PackBuilder::Parts {
   }
 };
 
-PackBuilder::PackBuilder(comm::Communicator& comm, std::filesystem::path path, PackAttributes attributes)
-    : comm_(comm), path_(std::move(path)), attributes_(std::move(attributes)) {
+PackBuilder::PackBuilder(comm::Communicator& comm, std::filesystem::path path, PackAttributes attributes,
+                         int workers)
+    : comm_(comm), path_(std::move(path)), attributes_(std::move(attributes)), workers_(workers) {
+  QFT_ASSERT(workers >= 1, "{} workers", workers);
   require(path_.has_filename(), "'{}' names no file for the pack", path_.string());
   const std::filesystem::path parent = path_.has_parent_path() ? path_.parent_path() : ".";
   folder_ = parent / (std::string(io::kTempPrefix) + path_.filename().string() + ".parts");
@@ -112,6 +142,7 @@ void PackBuilder::load_finished_parts(Parts& parts) {
 }
 
 void PackBuilder::note(Parts& parts, std::size_t chunk, const PackPart& part) {
+  const std::lock_guard lock(parts.mutex);
   parts.news.push_back({chunk, part.summary.to_json()});
   done_.chunks += 1;
   done_.items += static_cast<std::int64_t>(part.item_tokens.size());
@@ -120,32 +151,54 @@ void PackBuilder::note(Parts& parts, std::size_t chunk, const PackPart& part) {
   if (progress_) progress_(done_);
 }
 
+void PackBuilder::encode_one(Parts& parts, std::size_t chunk, const EncodeChunk& encode_chunk) {
+  PackPart part;
+  part.summary.sources.resize(attributes_.sources.size());
+  PackSink sink(attributes_, part);
+  encode_chunk(chunk, sink);
+  write_part(part_path(chunk), part_key(chunk, parts.known.size()), part);
+  note(parts, chunk, part);
+}
+
 /// Each rank begins in its own stretch of the open chunks and then helps the others: whoever makes a chunk's
 /// claim file first has it.
 void PackBuilder::encode_remaining(Parts& parts, const EncodeChunk& encode_chunk) {
   const std::vector<std::size_t> open = parts.unknown();
+  const bool shared = comm_.size() > 1;
   const std::size_t begin =
       open.size() * static_cast<std::size_t>(comm_.rank()) / static_cast<std::size_t>(comm_.size());
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> failed = false;
   comm::agreed(comm_, [&] {
-    for (std::size_t i = 0; i < open.size(); ++i) {
-      const std::size_t chunk = open[(begin + i) % open.size()];
-      if (comm_.size() > 1 && !create_exclusively(folder_ / fmt::format("{}{}", kClaim, chunk))) continue;
-      if (comm_.size() > 1 && std::filesystem::exists(folder_ / kFailed)) return;
-      try {
-        PackPart part;
-        part.summary.sources.resize(attributes_.sources.size());
-        PackSink sink(attributes_, part);
-        encode_chunk(chunk, sink);
-        write_part(part_path(chunk), part_key(chunk, parts.known.size()), part);
-        note(parts, chunk, part);
-      } catch (...) {
-        if (comm_.size() > 1)
-          create_exclusively(folder_ / kFailed);  // the other ranks stop before their next chunk
-        throw;
+    run_workers(workers_, [&](int) {
+      for (std::size_t i; (i = next++) < open.size() && !failed;) {
+        const std::size_t chunk = open[(begin + i) % open.size()];
+        if (shared && !create_exclusively(folder_ / fmt::format("{}{}", kClaim, chunk))) continue;
+        if (shared && std::filesystem::exists(folder_ / kFailed)) return;
+        try {
+          encode_one(parts, chunk, encode_chunk);
+        } catch (...) {
+          failed = true;
+          if (shared) create_exclusively(folder_ / kFailed);  // the others stop before their next chunk
+          throw;
+        }
       }
-    }
+    });
   });
   parts.exchange(comm_);
+}
+
+std::optional<PackSummary> PackBuilder::find_current() {
+  std::optional<PackSummary> summary;
+  const std::string fingerprint = attributes_.fingerprint();
+  comm::agreed(comm_, [&] {
+    std::error_code error;
+    if (comm_.rank() == 0 && std::filesystem::is_regular_file(path_, error))
+      summary = summary_of_current(path_, fingerprint);
+  });
+  // The other ranks need only know that there is nothing to do.
+  if (comm::broadcast_value(comm_, static_cast<int>(summary.has_value())) == 0) return std::nullopt;
+  return comm_.rank() == 0 ? summary : PackSummary{};
 }
 
 PackSummary PackBuilder::build(std::size_t num_chunks, const EncodeChunk& encode_chunk) {
@@ -167,7 +220,7 @@ PackSummary PackBuilder::build(std::size_t num_chunks, const EncodeChunk& encode
   complete_attributes(attributes_, summaries);
   const std::filesystem::path assembled = folder_ / kAssembled;
   try {
-    assemble_pack(comm_, assembled, attributes_, summaries, [&](std::size_t chunk) {
+    assemble_pack(comm_, assembled, attributes_, summaries, workers_, [&](std::size_t chunk) {
       return read_part(part_path(chunk), part_key(chunk, num_chunks));
     });
   } catch (...) {

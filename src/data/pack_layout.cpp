@@ -95,28 +95,28 @@ Stretch stretch_of(PackArray array, const Offsets& offsets, const Sizes& first, 
   return {begin, begin + static_cast<std::uint64_t>(part.elements[a]) * io::h5::size_of(info.type)};
 }
 
-Ownership::Ownership(const Offsets& offsets, const std::vector<Sizes>& first, int ranks) {
+Ownership::Ownership(const Offsets& offsets, const std::vector<Sizes>& first, int owners) {
   const std::int64_t total = bytes_of(first.back());
   std::size_t chunk = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    while (chunk + 1 < first.size() && bytes_of(first[chunk]) * ranks < total * rank) ++chunk;
+  for (int owner = 0; owner < owners; ++owner) {
+    while (chunk + 1 < first.size() && bytes_of(first[chunk]) * owners < total * owner) ++chunk;
     for (std::size_t a = 0; a < kPackArrays; ++a) {
       const std::uint64_t begin =
           offsets[a] + static_cast<std::uint64_t>(first[chunk][a]) * io::h5::size_of(kPackArrayInfo[a].type);
-      cuts_.push_back({begin / kAlignment * kAlignment, rank});
+      cuts_.push_back({begin / kAlignment * kAlignment, owner});
     }
   }
   std::stable_sort(cuts_.begin(), cuts_.end(), [](const Cut& x, const Cut& y) { return x.begin < y.begin; });
 }
 
-std::vector<Stretch> Ownership::pieces(int rank, Stretch stretch) const {
+std::vector<Stretch> Ownership::pieces(int owner, Stretch stretch) const {
   std::vector<Stretch> mine;
   auto next = std::upper_bound(cuts_.begin(), cuts_.end(), stretch.begin,
                                [](std::uint64_t at, const Cut& cut) { return at < cut.begin; });
   for (; stretch.begin < stretch.end; ++next) {
-    const int owner = next == cuts_.begin() ? 0 : std::prev(next)->rank;
+    const int who = next == cuts_.begin() ? 0 : std::prev(next)->owner;
     const std::uint64_t stop = next == cuts_.end() ? stretch.end : std::min(stretch.end, next->begin);
-    if (owner == rank && stretch.begin < stop) mine.push_back({stretch.begin, stop});
+    if (who == owner && stretch.begin < stop) mine.push_back({stretch.begin, stop});
     stretch.begin = stop;
   }
   return mine;

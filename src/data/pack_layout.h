@@ -33,21 +33,21 @@ struct Stretch {
 /// Those of a chunk's array; `first`: the elements before the chunk.
 Stretch stretch_of(PackArray array, const Offsets& offsets, const Sizes& first, const PartSummary& part);
 
-/// Which rank writes which bytes: its own chunks', moved down to multiples of kAlignment, so that no two
-/// ranks write into one page (network file systems write back whole ones) or one stripe.
+/// Which owner (a worker of a rank) writes which bytes: its own chunks', moved down to multiples of
+/// kAlignment, so that no two write into one page (network file systems write back whole ones) or one stripe.
 class Ownership {
  public:
   static constexpr std::uint64_t kAlignment = 1 << 20;
 
-  Ownership(const Offsets& offsets, const std::vector<Sizes>& first, int ranks);
+  Ownership(const Offsets& offsets, const std::vector<Sizes>& first, int owners);
 
-  /// The pieces of `stretch` that `rank` owns.
-  std::vector<Stretch> pieces(int rank, Stretch stretch) const;
+  /// The pieces of `stretch` that `owner` has.
+  std::vector<Stretch> pieces(int owner, Stretch stretch) const;
 
  private:
   struct Cut {
     std::uint64_t begin;
-    int rank;
+    int owner;
   };
   std::vector<Cut> cuts_;  // by begin; of several at one place the last counts
 };

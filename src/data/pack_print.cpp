@@ -4,12 +4,17 @@
 #include "qft/core/units.h"
 
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <numeric>
 #include <vector>
 
+#include "item_text.h"
+
 namespace qft::data {
 namespace {
+
+constexpr std::size_t kShownCategories = 20;
 
 void append(std::string& out, const EncodedSequence& sequence) {
   auto to = std::back_inserter(out);
@@ -31,6 +36,48 @@ std::vector<std::int32_t> length_quantiles(std::span<const std::int32_t> lengths
   return {sorted.front(), sorted[last / 2], sorted[last * 9 / 10], sorted.back()};
 }
 
+struct Bucket {
+  std::int64_t from, below, items = 0, tokens = 0;
+};
+
+// Items by length, the lengths in powers of two; no empty buckets at the ends.
+std::vector<Bucket> length_histogram(std::span<const std::int32_t> lengths) {
+  std::vector<Bucket> buckets;
+  for (const std::int32_t length : lengths) {
+    const auto bucket = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(length)) - 1);
+    while (buckets.size() <= bucket)
+      buckets.push_back({std::int64_t{1} << buckets.size(), std::int64_t{2} << buckets.size()});
+    ++buckets[bucket].items;
+    buckets[bucket].tokens += length;
+  }
+  const auto first =
+      std::find_if(buckets.begin(), buckets.end(), [](const Bucket& b) { return b.items > 0; });
+  buckets.erase(buckets.begin(), first);
+  return buckets;
+}
+
+struct CategoryCount {
+  std::string name;
+  std::int64_t items = 0, tokens = 0;
+};
+
+std::vector<CategoryCount> count_categories(const PackReader& pack) {
+  std::vector<CategoryCount> counts;
+  for (const std::string& name : pack.attributes().category_names) counts.push_back({name});
+  const std::vector<std::int32_t> categories = pack.item_categories();
+  for (std::size_t i = 0; i < categories.size(); ++i) {
+    CategoryCount& count = counts[static_cast<std::size_t>(categories[i])];
+    ++count.items;
+    count.tokens += pack.item_tokens()[i];
+  }
+  return counts;
+}
+
+std::string bar(std::int64_t part, std::int64_t most) {
+  constexpr std::int64_t kWidth = 40;
+  return std::string(static_cast<std::size_t>((part * kWidth + most - 1) / most), '#');
+}
+
 }  // namespace
 
 nlohmann::ordered_json summarize(const PackReader& pack) {
@@ -44,6 +91,11 @@ nlohmann::ordered_json summarize(const PackReader& pack) {
                        {"items", s.items},
                        {"dropped", s.dropped},
                        {"truncated", s.truncated}});
+  nlohmann::ordered_json histogram = nlohmann::ordered_json::array(), categories = histogram;
+  for (const Bucket& b : length_histogram(pack.item_tokens()))
+    histogram.push_back({{"from", b.from}, {"below", b.below}, {"items", b.items}, {"tokens", b.tokens}});
+  for (const CategoryCount& c : count_categories(pack))
+    categories.push_back({{"name", c.name}, {"items", c.items}, {"tokens", c.tokens}});
   return {{"path", pack.path().string()},
           {"fingerprint", pack.fingerprint()},
           {"stage", a.stage},
@@ -57,7 +109,8 @@ nlohmann::ordered_json summarize(const PackReader& pack) {
           {"tokens", pack.num_tokens()},
           {"label_tokens", std::accumulate(labels.begin(), labels.end(), INT64_C(0))},
           {"item_tokens_min_median_p90_max", length_quantiles(pack.item_tokens())},
-          {"categories", a.category_names},
+          {"length_histogram", std::move(histogram)},
+          {"categories", std::move(categories)},
           {"sources", std::move(sources)},
           {"options", a.options}};
 }
@@ -79,6 +132,19 @@ std::string format_summary(const PackReader& pack) {
   for (const PackSource& source : pack.attributes().sources)
     text += fmt::format("  dataset {}: {} records, {} items, {} left out, {} cut, files {}\n", source.name,
                         source.records, source.items, source.dropped, source.truncated, source.hash);
+  text += "  items by length in tokens:\n";
+  const std::vector<Bucket> buckets = length_histogram(pack.item_tokens());
+  std::int64_t most = 1;
+  for (const Bucket& b : buckets) most = std::max(most, b.items);
+  for (const Bucket& b : buckets)
+    text += fmt::format("  {:>8} to {:>7} {:>10} {}\n", b.from, b.below - 1, b.items, bar(b.items, most));
+  text += "  categories:\n";
+  const std::vector<CategoryCount> categories = count_categories(pack);
+  for (std::size_t c = 0; c < std::min(categories.size(), kShownCategories); ++c)
+    text += fmt::format("  {:>10} items {:>12} tokens  {}\n", categories[c].items, categories[c].tokens,
+                        printable(categories[c].name));
+  if (categories.size() > kShownCategories)
+    text += fmt::format("  ... and {} more (--json lists them)\n", categories.size() - kShownCategories);
   return text;
 }
 

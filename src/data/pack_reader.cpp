@@ -232,6 +232,16 @@ const PackReader::LengthTables& PackReader::lengths() const {
   return *lengths_;
 }
 
+std::vector<std::int32_t> PackReader::item_categories() const {
+  std::vector<std::int32_t> categories(static_cast<std::size_t>(num_items()));
+  read_range<std::int32_t>(PackArray::category, 0, categories);
+  for (std::size_t i = 0; i < categories.size(); ++i)
+    require(categories[i] >= 0 && static_cast<std::size_t>(categories[i]) < attributes_.category_names.size(),
+            "{}: category {} of {}: the file is damaged, copy or pack it again",
+            where(static_cast<std::int64_t>(i)), categories[i], attributes_.category_names.size());
+  return categories;
+}
+
 std::span<const std::int32_t> PackReader::item_tokens() const {
   return lengths().tokens;
 }

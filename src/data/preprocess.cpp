@@ -1,65 +1,70 @@
 #include "qft/data/preprocess.h"
 
 #include "qft/comm/exchange.h"
+#include "qft/comm/session.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/progress.h"
 #include "qft/core/units.h"
-#include "qft/data/pack_reader.h"
 
 #include <algorithm>
-#include <numeric>
-#include <optional>
-
-#include <nlohmann/json.hpp>
+#include <chrono>
+#include <mutex>
+#include <thread>
 
 namespace qft::data {
 namespace {
 
-// Each rank reads some of the datasets for their hashes.
-std::vector<std::string> hash_sources(const Corpus& corpus, comm::Communicator& comm) {
-  std::vector<std::string> hashes(corpus.datasets().size());
-  nlohmann::json mine = nlohmann::json::object();
-  for (std::size_t d = 0; d < hashes.size(); ++d)
-    if (d % static_cast<std::size_t>(comm.size()) == static_cast<std::size_t>(comm.rank()))
-      mine[std::to_string(d)] = corpus.source_hash(d);
-  for (const std::string& text : comm::all_gather_strings(comm, mine.dump())) {
-    const nlohmann::json theirs = nlohmann::json::parse(text);
-    for (const auto& [d, hash] : theirs.items()) hashes[std::stoul(d)] = hash.get<std::string>();
+// Says on rank 0 how far the build is: a bar on a terminal, else a line now and then.
+class BuildProgress {
+ public:
+  BuildProgress(std::size_t chunks, const comm::Communicator& comm)
+      : chunks_(static_cast<std::int64_t>(chunks)),
+        ranks_(comm.size()),
+        speaks_(comm.rank() == 0),
+        bar_("packing", chunks_, speaks_) {}
+
+  // `done` is of this rank; the others are about as far.
+  void update(const PackProgress& done) {
+    const std::int64_t all = std::min(static_cast<std::int64_t>(done.chunks) * ranks_, chunks_);
+    const std::string speed = speed_of(done.source_bytes * ranks_, done.tokens * ranks_);
+    bar_.update(all, speed);
+    if (!speaks_ || bar_.on_terminal() || Clock::now() < next_line_) return;
+    next_line_ = Clock::now() + kLineEvery;
+    log::info("packing: {} of {} chunks, {}", all, chunks_, speed);
   }
-  return hashes;
+  void clear() { bar_.clear(); }
+  // "81.2 MB/s, 20.3 M tokens/s" since the beginning.
+  std::string speed_of(std::int64_t bytes, std::int64_t tokens) const {
+    const double seconds = std::max(std::chrono::duration<double>(Clock::now() - start_).count(), 1e-6);
+    return fmt::format("{}/s, {} tokens/s", format_bytes(static_cast<double>(bytes) / seconds),
+                       format_count(static_cast<double>(tokens) / seconds));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr auto kLineEvery = std::chrono::seconds(30);
+  std::int64_t chunks_, ranks_;
+  bool speaks_;
+  Progress bar_;
+  Clock::time_point start_ = Clock::now(), next_line_ = start_ + kLineEvery;
+};
+
+void check_same_inputs(const PackAttributes& attributes, comm::Communicator& comm) {
+  const std::string mine = attributes.fingerprint(), first = comm::broadcast_string(comm, mine);
+  comm::agreed(comm, [&] {
+    require(
+        mine == first,
+        "this rank's inputs have the fingerprint {}, rank 0's {}: the files or the tokenizer differ between "
+        "the nodes; copy them again",
+        mine, first);
+  });
 }
 
-// The counts of a pack that is there and has this fingerprint; a broken or other file is none.
-std::optional<PackSummary> find_current(const std::filesystem::path& path, const std::string& fingerprint) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
-  try {
-    const auto pack = PackReader::open(path);
-    if (pack->fingerprint() != fingerprint) return std::nullopt;
-    PackSummary summary;
-    summary.items = pack->num_items();
-    summary.sequences = pack->num_sequences();
-    summary.tokens = pack->num_tokens();
-    const auto labels = pack->item_labels();
-    summary.labels = std::accumulate(labels.begin(), labels.end(), INT64_C(0));
-    for (const PackSource& source : pack->attributes().sources) {
-      summary.records += source.records;
-      summary.dropped += source.dropped;
-      summary.truncated += source.truncated;
-    }
-    summary.file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
-    return summary;
-  } catch (const Error& e) {
-    log::warn("{}: {}: it is made again", path.string(), e.what());
-    return std::nullopt;
-  }
-}
-
-void log_result(const std::filesystem::path& path, const PackReport& report) {
+void log_result(const std::filesystem::path& path, const PackReport& report, const std::string& speed) {
   const PackSummary& s = report.summary;
-  log::info("packed {} records into {} items, {} tokens ({} to learn), {}: {}", s.records, s.items, s.tokens,
-            s.labels, format_bytes(static_cast<double>(s.file_bytes)), path.string());
+  log::info("packed {} records into {} items, {} tokens ({} to learn), {}: {} ({})", s.records, s.items,
+            s.tokens, s.labels, format_bytes(static_cast<double>(s.file_bytes)), path.string(), speed);
   if (s.truncated > 0) log::info("{} records were cut to cutoff_len", s.truncated);
   if (s.dropped == 0) return;
   const std::string reasons = describe(report.dropped);
@@ -77,41 +82,42 @@ std::string describe(const DropCounts& dropped) {
   return text;
 }
 
+int default_workers(const config::RunConfig& config) {
+  const int sharers = comm::Session::exists() ? comm::Session::current().core_sharers() : 1;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());  // of the affinity mask
+  const std::int64_t share = std::clamp(cores / sharers, 1, kMaxWorkers);
+  return static_cast<int>(std::min(share, config.data.preprocessing_num_workers.value_or(share)));
+}
+
 PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
-                         const std::filesystem::path& path) {
+                         const std::filesystem::path& path, int workers) {
   std::shared_ptr<const Corpus> corpus;
   comm::agreed(comm, [&] { corpus = Corpus::open(config, part); });
-  const PackAttributes attributes = corpus->attributes(hash_sources(*corpus, comm));
+  check_same_inputs(corpus->attributes(), comm);
 
   PackReport report;
-  comm::agreed(comm, [&] {
-    if (comm.rank() != 0) return;
-    if (auto current = find_current(path, attributes.fingerprint())) {
-      report.summary = *current;
-      report.was_current = true;
-    }
-  });
-  report.was_current = comm::broadcast_value(comm, static_cast<int>(report.was_current)) != 0;
-  if (report.was_current) {
-    if (comm.rank() == 0) log::info("{} is up to date: {} items", path.string(), report.summary.items);
+  PackBuilder builder(comm, path, corpus->attributes(), workers);
+  if (const auto current = builder.find_current()) {
+    report = {true, *current, {}};
+    if (comm.rank() == 0)
+      log::info("{} is up to date ({} items): nothing that it was made of has changed, nothing is done",
+                path.string(), current->items);
     return report;
   }
 
-  PackBuilder builder(comm, path, attributes);
-  Progress bar("packing", static_cast<std::int64_t>(corpus->num_chunks()), comm.rank() == 0);
-  builder.on_progress([&](const PackProgress& done) {
-    // Of this rank; the others are about as far.
-    const std::size_t all =
-        std::min(done.chunks * static_cast<std::size_t>(comm.size()), corpus->num_chunks());
-    bar.update(static_cast<std::int64_t>(all), fmt::format("{} tokens here", done.tokens));
-  });
+  BuildProgress progress(corpus->num_chunks(), comm);
+  builder.on_progress([&](const PackProgress& done) { progress.update(done); });
+  std::mutex mutex;
+  std::int64_t source_bytes = 0;
   try {
     report.summary = builder.build(corpus->num_chunks(), [&](std::size_t chunk, PackSink& sink) {
       const std::vector<RecordCounts> counts = corpus->encode_chunk(chunk, sink);
+      const std::lock_guard lock(mutex);
       for (std::size_t d = 0; d < counts.size(); ++d) {
         sink.count(static_cast<std::int32_t>(d), counts[d].records, counts[d].all_dropped(),
                    counts[d].truncated);
         sink.count_bytes(counts[d].bytes);
+        source_bytes += counts[d].bytes;
         for (std::size_t i = 0; i < kDropReasons; ++i) report.dropped[i] += counts[d].dropped[i];
       }
     });
@@ -124,8 +130,9 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
     fail("{} (records left out: {})", error.what(), reasons);
   }
   comm.host().all_reduce(report.dropped.data(), kDropReasons, DType::i64);
-  bar.clear();
-  if (comm.rank() == 0) log_result(path, report);
+  source_bytes = comm::all_reduce_value(comm, source_bytes);
+  progress.clear();
+  if (comm.rank() == 0) log_result(path, report, progress.speed_of(source_bytes, report.summary.tokens));
   return report;
 }
 

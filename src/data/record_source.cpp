@@ -1,7 +1,6 @@
 #include "qft/data/record_source.h"
 
 #include "qft/core/error.h"
-#include "qft/core/hash.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@ namespace qft::data {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr std::size_t kWindow = std::size_t{4} << 20;  // bytes of a mapped file that are in memory at a time
 
 bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
@@ -101,13 +101,24 @@ std::size_t RecordScanner::end_of_object(std::size_t begin) const {
         if (--depth == 0) return i + 1;
         break;
       case '"':
-        for (++i; i < bytes_.size() && bytes_[i] != '"'; ++i) i += bytes_[i] == '\\';
+        i = end_of_string(i);
         break;
       default:
         break;
     }
   }
   fail_here("the record that starts here has no end: a brace or a quote is missing");
+}
+
+// The quote that closes the string opened at `begin`; the end of the bytes where there is none.
+std::size_t RecordScanner::end_of_string(std::size_t begin) const {
+  for (std::size_t quote = begin;;) {
+    quote = bytes_.find('"', quote + 1);
+    if (quote == bytes_.npos) return bytes_.size();
+    std::size_t slash = quote;
+    while (bytes_[slash - 1] == '\\') --slash;
+    if ((quote - slash) % 2 == 0) return quote;
+  }
 }
 
 void RecordScanner::fail_here(std::string_view what) const {
@@ -118,39 +129,66 @@ std::string_view RecordSource::SourceFile::bytes() const {
   return {reinterpret_cast<const char*>(mapping.data()), static_cast<std::size_t>(mapping.size())};
 }
 
+void RecordSource::SourceFile::release(std::size_t begin, std::size_t end) const {
+  mapping.release(begin, end - std::min(begin, end));
+}
+
 std::shared_ptr<const RecordSource> RecordSource::open(const std::vector<std::filesystem::path>& files) {
   auto source = std::make_shared<RecordSource>();
   source->files_.reserve(files.size());  // records point to the paths
+  Hasher hasher;
   for (const std::filesystem::path& path : files) {
     const io::File handle = io::File::open_read(path);
     if (handle.size() == 0) continue;
     SourceFile& file = source->files_.emplace_back();
     file.path = path;
     file.mapping = io::Mapping(handle, 0, handle.size());
-    const std::size_t start = file.bytes().starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
-    file.layout = layout_of(path, file.bytes().substr(start));
-    file.first = source->size_;
-    RecordScanner scanner(file.bytes(), file.layout, file.path);
-    scanner.seek(start, 1);
-    RecordText record;
-    for (Mark mark{start, 1}; scanner.next(record); mark = {scanner.offset(), scanner.line()})
-      if (file.records++ % kStride == 0) file.marks.push_back(mark);
+    source->index(file, hasher);
     source->size_ += file.records;
   }
   require(source->size_ > 0, "{} has no records", files.front().string());
+  source->hash_ = hasher.hex();
   return source;
 }
 
-std::string RecordSource::hash() const {
-  Hasher hasher;
-  for (const SourceFile& file : files_) hasher.update(file.bytes());
-  return hasher.hex();
+/// Finds the file's records and hashes its bytes in one pass, and gives back what is behind.
+void RecordSource::index(SourceFile& file, Hasher& hasher) {
+  const std::string_view bytes = file.bytes();
+  const std::size_t start = bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+  file.layout = layout_of(file.path, bytes.substr(start));
+  file.first = size_;
+  std::size_t done = 0;
+  const auto pass = [&](std::size_t offset) {
+    for (std::size_t end; done < offset; done = end) {
+      end = std::min(offset, done + kWindow);
+      hasher.update(bytes.data() + done, end - done);
+      file.release(done, end);
+    }
+  };
+  RecordScanner scanner(bytes, file.layout, file.path);
+  scanner.seek(start, 1);
+  RecordText record;
+  for (Mark mark{start, 1}; scanner.next(record); mark = {scanner.offset(), scanner.line()}) {
+    if (file.records++ % kStride == 0) file.marks.push_back(mark);
+    if (scanner.offset() - done >= kWindow) pass(scanner.offset());
+  }
+  pass(bytes.size());
+}
+
+std::int64_t RecordSource::bytes() const {
+  std::size_t sum = 0;
+  for (const SourceFile& file : files_) sum += file.bytes().size();
+  return static_cast<std::int64_t>(sum);
 }
 
 std::vector<std::filesystem::path> RecordSource::paths() const {
   std::vector<std::filesystem::path> paths;
   for (const SourceFile& file : files_) paths.push_back(file.path);
   return paths;
+}
+
+RecordCursor::~RecordCursor() {
+  if (file_) file_->release(released_, scanner_->offset());
 }
 
 RecordText RecordCursor::at(std::int64_t index) {
@@ -160,6 +198,7 @@ RecordText RecordCursor::at(std::int64_t index) {
                                         [](std::int64_t i, const auto& file) { return i < file.first; });
     auto file = after - 1;
     while (file->records == 0) --file;
+    if (file_) file_->release(released_, scanner_->offset());
     file_ = &*file;
     scanner_ = std::make_unique<RecordScanner>(file_->bytes(), file_->layout, file_->path);
     next_ = -1;
@@ -168,8 +207,14 @@ RecordText RecordCursor::at(std::int64_t index) {
   const std::int64_t mark = local / RecordSource::kStride;
   if (next_ < 0 || local < next_ || mark > next_ / RecordSource::kStride) {
     const RecordSource::Mark& m = file_->marks[static_cast<std::size_t>(mark)];
+    if (next_ >= 0) file_->release(released_, scanner_->offset());
     scanner_->seek(m.offset, m.line);
+    released_ = m.offset;
     next_ = mark * RecordSource::kStride;
+  }
+  if (scanner_->offset() - released_ >= kWindow) {
+    file_->release(released_, scanner_->offset());
+    released_ = scanner_->offset();
   }
   RecordText record;
   do

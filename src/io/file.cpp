@@ -89,6 +89,14 @@ void Mapping::will_need() const {
   if (base_ != nullptr) ::madvise(base_, mapped_, MADV_WILLNEED);
 }
 
+void Mapping::release(std::uint64_t offset, std::uint64_t bytes) const {
+  if (base_ == nullptr || bytes == 0) return;
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t shift = mapped_ - size_;
+  const std::uint64_t begin = (offset + shift) / page * page, end = (offset + bytes + shift) / page * page;
+  if (begin < end) ::madvise(static_cast<char*>(base_) + begin, end - begin, MADV_DONTNEED);
+}
+
 std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit) {
   const File file = File::open_read(path);
   require(file.size() <= limit, "'{}' has {} bytes, more than the {} that a file of its kind may have",

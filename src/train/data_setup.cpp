@@ -27,7 +27,7 @@ std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& confi
     if (config.training.output_dir.empty())
       fail_config("no pack is given and no output_dir to make one in: add eval_pack=, pack= or output_dir=");
     path = own_pack(config, part);
-    data::pack_datasets(config, part, comm, path);
+    data::pack_datasets(config, part, comm, path, data::default_workers(config));
   }
   std::shared_ptr<const data::PackReader> pack;
   comm::agreed(comm, [&] {

@@ -23,6 +23,7 @@ dataset: alpaca_en,identity
 dataset_dir: /data
 template: qwen
 cutoff_len: 2048
+overwrite_cache: true
 preprocessing_num_workers: 8
 
 ### output
@@ -58,6 +59,7 @@ TEST(LoadRunConfig, ReadsALoraRunFile) {
   EXPECT_DOUBLE_EQ(c.finetuning.lora_dropout, 0.05);
   EXPECT_EQ(c.data.dataset, (std::vector<std::string>{"alpaca_en", "identity"}));
   EXPECT_EQ(c.data.template_name, "qwen");
+  EXPECT_EQ(c.data.preprocessing_num_workers, 8);
   EXPECT_EQ(c.training.save_total_limit, 3);
   EXPECT_EQ(c.training.gradient_accumulation_steps, 8);
   EXPECT_DOUBLE_EQ(c.training.learning_rate, 2e-5);
@@ -70,7 +72,7 @@ TEST(LoadRunConfig, ReadsALoraRunFile) {
   EXPECT_TRUE(c.recompute());
   EXPECT_EQ(c.parallel.strategy, "ddp");
   ASSERT_EQ(c.notes.size(), 1u);
-  EXPECT_CONTAINS(c.notes[0], "run.yaml:18: preprocessing_num_workers has no effect here");
+  EXPECT_CONTAINS(c.notes[0], "run.yaml:18: overwrite_cache has no effect here");
 }
 
 TEST(LoadRunConfig, HasTheDefaultsOfLlamaFactoryAndTransformers) {

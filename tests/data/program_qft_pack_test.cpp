@@ -67,10 +67,34 @@ TEST_F(PackProgram, GivesTheSameBytesOnAnyNumberOfRanks) {
   }
 }
 
+TEST_F(PackProgram, GivesTheSameBytesWithAnyNumberOfWorkers) {
+  ASSERT_EQ(make("one.h5", 1, "--workers 1").code, 0);
+  for (const std::string workers : {"2", "5"}) {
+    const Outcome made = make(workers + ".h5", 1, "--workers " + workers);
+    ASSERT_EQ(made.code, 0) << made.out;
+    EXPECT_EQ(read_file(pack(workers + ".h5")), read_file(pack("one.h5")));
+  }
+  ASSERT_EQ(make("both.h5", 2, "--workers 3").code, 0);
+  EXPECT_EQ(read_file(pack("both.h5")), read_file(pack("one.h5")));
+  EXPECT_EQ(make("none.h5", 1, "--workers 0").code, 2);
+  EXPECT_EQ(make("key.h5", 1, "preprocessing_num_workers=2").code, 0);
+  EXPECT_EQ(read_file(pack("key.h5")), read_file(pack("one.h5")));
+}
+
+TEST_F(PackProgram, AnErrorOfOneWorkerStopsAll) {
+  std::string lines = read_file(folder.path() / "d.json");
+  lines.insert(lines.find("\"q31\""), "7 ");
+  folder.write("d.json", lines);
+  const Outcome made = make("p.h5", 1, "--workers 4");
+  EXPECT_EQ(made.code, 1);
+  EXPECT_NE(made.out.find("d.json:"), std::string::npos) << made.out;
+  EXPECT_FALSE(std::filesystem::exists(pack("p.h5")));
+}
+
 TEST_F(PackProgram, DoesNothingWhereThePackIsUpToDate) {
   ASSERT_EQ(make("p.h5", 1).code, 0);
   const auto time = std::filesystem::last_write_time(pack("p.h5"));
-  EXPECT_NE(make("p.h5", 1).out.find("up to date"), std::string::npos);
+  EXPECT_NE(make("p.h5", 1).out.find("nothing is done"), std::string::npos);
   EXPECT_EQ(std::filesystem::last_write_time(pack("p.h5")), time);
   const Outcome shorter = make("p.h5", 1, "cutoff_len=40");
   EXPECT_EQ(shorter.out.find("up to date"), std::string::npos);
@@ -100,6 +124,84 @@ TEST_F(PackProgram, ExportPrintsEveryItemAndHeadTheFirst) {
   EXPECT_EQ(run(program + " head --items 1 " + pack("p.h5")).out, first + "\n");
   EXPECT_EQ(json::parse(run(program + " inspect --json " + pack("p.h5")).out)["items"], 50);
   EXPECT_NE(run(program + " inspect " + pack("p.h5")).out.find("template chatml"), std::string::npos);
+}
+
+TEST_F(PackProgram, InspectCountsAndShowsWhatIsLearned) {
+  ASSERT_EQ(make("p.h5", 1).code, 0);
+  const std::string command = program + " inspect " + pack("p.h5");
+  const json summary = json::parse(run(command + " --json").out);
+  EXPECT_EQ(summary["categories"],
+            json::parse(R"([{"name": "d", "items": 50, "tokens": )" + summary["tokens"].dump() + "}]"));
+  std::int64_t items = 0, tokens = 0;
+  for (const json& bucket : summary["length_histogram"]) {
+    items += bucket["items"].get<std::int64_t>();
+    tokens += bucket["tokens"].get<std::int64_t>();
+  }
+  EXPECT_EQ(items, 50);
+  EXPECT_EQ(tokens, summary["tokens"]);
+  EXPECT_FALSE(summary.contains("samples"));
+
+  for (const std::string& tokenizer :
+       {std::string(run_file), "tokenizer_name_or_path=" + folder.path().string()}) {
+    const Outcome shown = run(command + " --items 2 " + tokenizer);
+    EXPECT_EQ(shown.code, 0);
+    EXPECT_NE(shown.out.find("assistant\n[[a<|im_end|>"), std::string::npos) << shown.out;
+    EXPECT_EQ(shown.out.find("aa<|im_end|>"), std::string::npos);
+    EXPECT_EQ(shown.out.find('\x1b'), std::string::npos) << "colour is for terminals";
+  }
+  const Outcome coloured = run("script -qec '" + command + " " + run_file + "' /dev/null");
+  if (coloured.code == 0) {
+    EXPECT_NE(coloured.out.find("\x1b[32ma<|im_end|>"), std::string::npos) << coloured.out;
+  }
+  const json samples = json::parse(run(command + " --json --items 1 " + run_file).out)["samples"];
+  ASSERT_EQ(samples.size(), 1u);
+  EXPECT_EQ(samples[0]["record"], 0);
+  EXPECT_EQ(samples[0]["sequences"][0][1], json::parse(R"({"text": "<|im_end|>\n", "learned": true})"));
+
+  TempFolder other;
+  qft::test::write_byte_tokenizer(other, {{"eos_token", "<|im_end|>"}});
+  const Outcome refused = run(command + " tokenizer_name_or_path=" + other.path().string(), true);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.out.find("was made with a tokenizer of hash"), std::string::npos) << refused.out;
+}
+
+TEST_F(PackProgram, MergesPacksOfTheSameContract) {
+  json more = json::array();
+  for (int i = 0; i < 20; ++i)
+    more.push_back({{"instruction", "m" + std::to_string(i)}, {"input", ""}, {"output", "b"}});
+  folder.write("e.json", more.dump());
+  folder.write("dataset_info.json", R"({"d": {"file_name": "d.json"}, "e": {"file_name": "e.json"}})");
+  ASSERT_EQ(make("d.h5", 1).code, 0);
+  ASSERT_EQ(make("e.h5", 1, "dataset=e").code, 0);
+  ASSERT_EQ(make("both.h5", 1, "dataset=d,e").code, 0);
+  const std::string merge = program + " merge " + pack("d.h5") + " " + pack("e.h5");
+  ASSERT_EQ(run(merge + " --output " + pack("m.h5")).code, 0);
+  EXPECT_EQ(run(program + " verify " + pack("m.h5")).code, 0);
+  EXPECT_EQ(run(program + " export " + pack("m.h5")).out, run(program + " export " + pack("both.h5")).out);
+  const json merged = json::parse(run(program + " inspect --json " + pack("m.h5")).out),
+             both = json::parse(run(program + " inspect --json " + pack("both.h5")).out);
+  EXPECT_EQ(merged["sources"], both["sources"]);
+  EXPECT_EQ(merged["categories"], both["categories"]);
+  EXPECT_NE(run(merge + " --output " + pack("m.h5")).out.find("up to date"), std::string::npos);
+  const Outcome parallel = run("mpirun --oversubscribe --bind-to none --allow-run-as-root -np 2 " + merge +
+                               " --output " + pack("m2.h5"));
+  EXPECT_EQ(parallel.code, 0);
+  EXPECT_EQ(read_file(pack("m2.h5")), read_file(pack("m.h5")));
+
+  ASSERT_EQ(make("short.h5", 1, "dataset=e cutoff_len=77").code, 0);
+  ASSERT_EQ(make("prompt.h5", 1, "dataset=e train_on_prompt=true").code, 0);
+  const auto refusal = [&](const std::string& name, const std::vector<std::string>& parts) {
+    const Outcome refused =
+        run(program + " merge " + pack("d.h5") + " " + pack(name) + " -o " + pack("r.h5"), true);
+    EXPECT_EQ(refused.code, 2);
+    for (const std::string& part : parts)
+      EXPECT_NE(refused.out.find(part), std::string::npos) << part << " is not in " << refused.out;
+    EXPECT_FALSE(std::filesystem::exists(pack("r.h5")));
+  };
+  refusal("short.h5", {"cutoff_len", "2048", "77"});
+  refusal("prompt.h5", {"train_on_prompt", "false", "true"});
+  EXPECT_EQ(run(merge + " --output " + pack("e.h5")).code, 2);
+  EXPECT_EQ(run(program + " merge " + pack("d.h5") + " --output " + pack("x.h5")).code, 2);
 }
 
 TEST_F(PackProgram, ExitCodesTellUsageFromFailure) {

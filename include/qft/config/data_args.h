@@ -24,6 +24,7 @@ struct DataArgs {
   std::string mix_strategy = "concat";
   std::vector<double> interleave_probs;
   std::int64_t preprocessing_batch_size = 1000;
+  std::optional<std::int64_t> preprocessing_num_workers;
   std::optional<std::int64_t> max_samples;
   double val_size = 0.0;  // below 1: a fraction of the samples; from 1 on: a number of samples
   bool eval_on_each_dataset = false;

@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -31,9 +30,10 @@ struct RecordCounts {
   RecordCounts& operator+=(const RecordCounts& other);
 };
 
-/// Immutable and thread-safe. The chunks are of preprocessing_batch_size records of the merged, sampled
-/// datasets; in stage pt with packing each chunk is joined and cut into blocks on its own, its rest left out,
-/// as LLaMA-Factory's map over batches does.
+/// Immutable and thread-safe. The chunks are of about a megabyte of records of the merged, sampled datasets,
+/// or of preprocessing_batch_size records where that is given. In stage pt with packing they always are, and
+/// each chunk is joined and cut into blocks on its own, its rest left out, as LLaMA-Factory's map over
+/// batches does.
 class Corpus {
  public:
   /// Opens and indexes the files and looks for the columns that dataset_info.json names. Not collective:
@@ -49,15 +49,14 @@ class Corpus {
   /// ..." for a broken record unless on_error is skip.
   std::vector<RecordCounts> encode_chunk(std::size_t chunk, ItemSink& sink) const;
 
-  /// Hash of the contents of one dataset's files; reads them all.
-  std::string source_hash(std::size_t dataset) const { return sources_[dataset]->hash(); }
-  /// The contract for a pack of this corpus, given the datasets' source_hash().
-  PackAttributes attributes(std::span<const std::string> source_hashes) const;
+  /// The contract for a pack of this corpus.
+  PackAttributes attributes() const;
 
  private:
   class ChunkReader;
   Corpus() = default;
   void open_sources(const config::RunConfig& config);
+  std::int64_t default_chunk_records() const;
   void check_columns(std::size_t dataset) const;
   void record_options(const config::RunConfig& config);
 

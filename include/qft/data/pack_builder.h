@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,16 +57,22 @@ class PackBuilder {
  public:
   using EncodeChunk = std::function<void(std::size_t chunk, PackSink& sink)>;
 
-  PackBuilder(comm::Communicator& comm, std::filesystem::path path, PackAttributes attributes);
+  /// `workers`: threads of this rank that encode and write.
+  PackBuilder(comm::Communicator& comm, std::filesystem::path path, PackAttributes attributes,
+              int workers = 1);
 
-  /// Called on the thread of build() after every chunk.
+  /// The counts of the pack that is there, where it was made of the same inputs; a broken or other file is
+  /// none. Collective; all ranks get the same.
+  std::optional<PackSummary> find_current();
+
+  /// Called after every chunk, on the worker that did it, one call at a time.
   void on_progress(std::function<void(const PackProgress&)> progress) { progress_ = std::move(progress); }
 
-  /// Collective. Chunk c of 0 .. num_chunks-1 holds source records before those of chunk c + 1; any rank may
-  /// be asked for any chunk, each chunk is asked for once. The file is byte for byte the same for any number
-  /// of ranks and appears under its name whole or not at all, replacing an earlier one. Throws the same Error
-  /// on all ranks where one fails: encode_chunk's own, a full disk (naming the file), no items at all, a
-  /// folder that ranks do not share.
+  /// Collective. Chunk c of 0 .. num_chunks-1 holds source records before those of chunk c + 1; any worker
+  /// of any rank may be asked for any chunk, each chunk is asked for once. The file is byte for byte the same
+  /// for any number of ranks and workers and appears under its name whole or not at all, replacing an earlier
+  /// one. Throws the same Error on all ranks where one fails: encode_chunk's own, a full disk (naming the
+  /// file), no items at all, a folder that ranks do not share.
   PackSummary build(std::size_t num_chunks, const EncodeChunk& encode_chunk);
 
  private:
@@ -73,6 +80,7 @@ class PackBuilder {
   void prepare_folder();
   void load_finished_parts(Parts& parts);
   void encode_remaining(Parts& parts, const EncodeChunk& encode_chunk);
+  void encode_one(Parts& parts, std::size_t chunk, const EncodeChunk& encode_chunk);
   void note(Parts& parts, std::size_t chunk, const PackPart& part);
   void commit(const std::filesystem::path& assembled) const;
   PackSummary summarise(const std::vector<PartSummary>& parts, std::size_t reused) const;
@@ -82,6 +90,7 @@ class PackBuilder {
   comm::Communicator& comm_;
   std::filesystem::path path_, folder_;
   PackAttributes attributes_;
+  int workers_;
   std::function<void(const PackProgress&)> progress_;
   PackProgress done_;
 };

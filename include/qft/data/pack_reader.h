@@ -47,6 +47,9 @@ class PackReader {
   std::span<const std::int32_t> item_tokens() const;
   std::span<const std::int32_t> item_labels() const;
 
+  /// [items] the number of each item's category in attributes().category_names; read at each call.
+  std::vector<std::int32_t> item_categories() const;
+
   /// Throws ConfigError with both values and advice where this pack was made for something else.
   void check_against(const PackExpectation& expected) const;
   /// Reads everything: all CRCs, lengths, spans, token ids, categories and counts. Throws Error naming the

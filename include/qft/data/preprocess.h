@@ -20,11 +20,17 @@ struct PackReport {
   DropCounts dropped{};      // by reason, of the chunks that were encoded now
 };
 
+inline constexpr int kMaxWorkers = 1024;
+
+/// Threads that encode in this rank: preprocessing_num_workers, but at most its share of the cores that it
+/// may run on; all of that share where the key is not given.
+int default_workers(const config::RunConfig& config);
+
 /// Makes `path` the pack of the datasets that `config` names. Collective; the folder must be one that all
 /// ranks see. Throws the same Error on all ranks. Logs on rank 0 what was done and how many records were left
 /// out, and why.
 PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
-                         const std::filesystem::path& path);
+                         const std::filesystem::path& path, int workers);
 
 /// "12 turns out of order, 3 no labels left"; "" where nothing was dropped.
 std::string describe(const DropCounts& dropped);

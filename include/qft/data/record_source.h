@@ -1,6 +1,7 @@
 // The records of a dataset's files as pieces of text, found without parsing them and read in constant memory.
 #pragma once
 
+#include "qft/core/hash.h"
 #include "qft/io/file.h"
 
 #include <cstdint>
@@ -46,6 +47,7 @@ class RecordScanner {
   bool next_element(RecordText& record);
   void skip_space();
   std::size_t end_of_object(std::size_t begin) const;
+  std::size_t end_of_string(std::size_t begin) const;
   [[noreturn]] void fail_here(std::string_view what) const;
 
   std::string_view bytes_;
@@ -59,13 +61,15 @@ class RecordScanner {
 /// The records of one dataset, numbered over its files. Immutable and thread-safe.
 class RecordSource {
  public:
-  /// Maps the files and notes where every few hundredth record starts. Throws Error where a file cannot be
-  /// read, a JSON array is broken, or there is no record at all.
+  /// Maps the files, reads them once, and notes where every few hundredth record starts. Throws Error where a
+  /// file cannot be read, a JSON array is broken, or there is no record at all.
   static std::shared_ptr<const RecordSource> open(const std::vector<std::filesystem::path>& files);
 
   std::int64_t size() const { return size_; }
-  /// XXH3-128 over the contents of all files, in order. Reads them.
-  std::string hash() const;
+  /// XXH3-128 over the contents of all files, in order.
+  const std::string& hash() const { return hash_; }
+  /// Of all files.
+  std::int64_t bytes() const;
   /// True for .txt: a record is text, not JSON.
   bool is_text() const { return files_.front().layout == RecordLayout::text_lines; }
   std::vector<std::filesystem::path> paths() const;
@@ -84,17 +88,24 @@ class RecordSource {
     std::vector<Mark> marks;  // start of record first + i * kStride
 
     std::string_view bytes() const;
+    /// Lets the system take back the memory of bytes [begin, end).
+    void release(std::size_t begin, std::size_t end) const;
   };
+  void index(SourceFile& file, Hasher& hasher);
   static constexpr std::int64_t kStride = 256;
 
   std::vector<SourceFile> files_;
   std::int64_t size_ = 0;
+  std::string hash_;
 };
 
 /// Reads records by number, fast where the numbers rise. Belongs to one thread; the source must outlive it.
 class RecordCursor {
  public:
   explicit RecordCursor(const RecordSource& source) : source_(source) {}
+  RecordCursor(const RecordCursor&) = delete;
+  RecordCursor& operator=(const RecordCursor&) = delete;
+  ~RecordCursor();
 
   /// Record `index` in [0, size()).
   RecordText at(std::int64_t index);
@@ -103,7 +114,8 @@ class RecordCursor {
   const RecordSource& source_;
   std::unique_ptr<RecordScanner> scanner_;
   const RecordSource::SourceFile* file_ = nullptr;
-  std::int64_t next_ = 0;  // the record that the scanner would give
+  std::int64_t next_ = 0;     // the record that the scanner would give
+  std::size_t released_ = 0;  // the file's bytes before this are given back, from where the scanner started
 };
 
 }  // namespace qft::data

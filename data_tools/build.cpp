@@ -1,0 +1,70 @@
+// qft-pack RUN.yaml --output PACK: encodes the datasets of a run file.
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/data/preprocess.h"
+
+#include <iostream>
+
+#include "command.h"
+#include <boost/program_options/value_semantic.hpp>
+#include <nlohmann/json.hpp>
+
+namespace qft::pack_tool {
+namespace {
+
+namespace po = boost::program_options;
+
+config::CommandSpec spec() {
+  config::CommandSpec spec = make_spec(
+      "",
+      "Encodes the datasets of a run file into a pack, on all cores, or under mpirun -np N on N ranks. "
+      "Commands for packs: " +
+          command_names() + "; qft-pack COMMAND --help says more.",
+      "[COMMAND PACK...]");
+  spec.run_file = config::CommandSpec::RunFile::optional;
+  spec.options.add_options()("output,o", po::value<std::string>(), "the pack to write")(
+      "eval", "pack eval_dataset instead of dataset")(
+      "workers", po::value<int>(),
+      "threads that encode in each rank [preprocessing_num_workers; at most one a core]");
+  return spec;
+}
+
+int workers_of(const config::CommandLine& line, const config::RunConfig& config) {
+  if (!line.options.count("workers")) return data::default_workers(config);
+  const int workers = line.options["workers"].as<int>();
+  if (workers < 1 || workers > data::kMaxWorkers)
+    fail_config("--workers is {}: set it to 1 .. {}", workers, data::kMaxWorkers);
+  return workers;
+}
+
+int run(comm::Session& session, const config::CommandLine& line) {
+  if (!line.words.empty())
+    fail_config("qft-pack: '{}' is neither a run file (.yaml) nor one of {}", line.words.front(),
+                command_names());
+  const config::RunConfig config = line.load(config::Purpose::pack);
+  log::init({line.log_level.value_or(log::parse_severity(config.training.log_level)), session.rank(),
+             session.size()});
+  const std::string output = output_of(line, "qft-pack");
+  const auto part = line.options.count("eval") ? data::CorpusPart::eval : data::CorpusPart::train;
+  const data::PackReport report =
+      data::pack_datasets(config, part, session.world(), output, workers_of(line, config));
+  if (session.rank() != 0) return kExitOk;
+  const data::PackSummary& s = report.summary;
+  if (line.json)
+    std::cout << nlohmann::ordered_json{{"path", output},           {"was_current", report.was_current},
+                                        {"items", s.items},         {"sequences", s.sequences},
+                                        {"tokens", s.tokens},       {"label_tokens", s.labels},
+                                        {"records", s.records},     {"dropped", s.dropped},
+                                        {"truncated", s.truncated}, {"bytes", s.file_bytes}}
+              << "\n";
+  else
+    std::cout << output << ": " << s.items << " items, " << s.tokens << " tokens"
+              << (report.was_current ? ", up to date\n" : "\n");
+  return kExitOk;
+}
+
+}  // namespace
+
+const Command kBuild{"", spec, nullptr, run};
+
+}  // namespace qft::pack_tool

@@ -1,0 +1,64 @@
+// qft-pack inspect PACK...: what a pack holds, with a few items as text.
+#include "qft/core/error.h"
+#include "qft/data/pack_print.h"
+#include "qft/tokenizer/tokenizer.h"
+
+#include <iostream>
+#include <memory>
+#include <unistd.h>
+
+#include "command.h"
+#include <boost/program_options/value_semantic.hpp>
+
+namespace qft::pack_tool {
+namespace {
+
+namespace po = boost::program_options;
+
+config::CommandSpec spec() {
+  config::CommandSpec spec = make_spec(
+      "inspect",
+      "Prints what a pack was made of and for, its counts, lengths and categories; and, where a run file or "
+      "tokenizer_name_or_path=DIR names the tokenizer, the first items as text with the learned parts "
+      "marked.",
+      "PACK...");
+  spec.run_file = config::CommandSpec::RunFile::optional;
+  spec.least_words = 1;
+  spec.options.add_options()("items", po::value<std::int64_t>()->default_value(3),
+                             "how many items are shown as text");
+  return spec;
+}
+
+std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const config::CommandLine& line) {
+  if (line.run_file.empty() && line.overrides.empty()) return nullptr;
+  const std::string path = line.load(config::Purpose::check).tokenizer_path();
+  if (path.empty()) fail_config("qft-pack inspect: neither the run file nor an override names a tokenizer");
+  return tokenizer::Tokenizer::load(path);
+}
+
+int run(const config::CommandLine& line) {
+  const auto tokenizer = load_tokenizer(line);
+  const auto items = tokenizer ? line.options["items"].as<std::int64_t>() : 0;
+  const auto marks = ::isatty(STDOUT_FILENO) ? data::LearnedMarks::colour : data::LearnedMarks::brackets;
+  for (const std::string& path : line.words) {
+    const auto pack = data::PackReader::open(path);
+    if (tokenizer && tokenizer->hash() != pack->attributes().tokenizer_hash)
+      fail_config("'{}' was made with a tokenizer of hash {}, this one has {}: name the pack's own", path,
+                  pack->attributes().tokenizer_hash, tokenizer->hash());
+    if (line.json) {
+      nlohmann::ordered_json summary = data::summarize(*pack);
+      if (tokenizer) summary["samples"] = data::items_as_text(*pack, *tokenizer, items);
+      std::cout << summary.dump(2) << "\n";
+    } else {
+      std::cout << data::format_summary(*pack);
+      if (tokenizer) std::cout << data::format_items(*pack, *tokenizer, items, marks);
+    }
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+const Command kInspect{"inspect", spec, run};
+
+}  // namespace qft::pack_tool

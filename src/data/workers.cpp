@@ -1,0 +1,27 @@
+#include "workers.h"
+
+#include <exception>
+#include <thread>
+#include <vector>
+
+namespace qft::data {
+
+void run_workers(int count, const std::function<void(int)>& body) {
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(count));
+  const auto run = [&](int worker) {
+    try {
+      body(worker);
+    } catch (...) {
+      errors[static_cast<std::size_t>(worker)] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int worker = 1; worker < count; ++worker) threads.emplace_back(run, worker);
+    run(0);
+  }
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace qft::data
