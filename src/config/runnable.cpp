@@ -38,14 +38,10 @@ const NotYet kNotYet[] = {
     {"create_new_adapter", "", kTrain,
      "merge the old adapter with qft export, then train on the merged model"},
     {"fp16", "", kTrainAndEval, "use bf16"},
-    {"load_best_model_at_end", "", kTrain,
-     "the last checkpoint is the result: choose another by its eval_loss"},
-    {"early_stopping_steps", "", kTrain, "training ends with max_steps or num_train_epochs"},
     {"compute_accuracy", "", kTrainAndEval, "evaluation reports loss and perplexity"},
     {"predict_with_generate", "", kTrainAndEval, "evaluation reports loss and perplexity"},
     {"eval_on_each_dataset", "", kTrainAndEval,
      "evaluation reports one figure over all sets: run it for each set"},
-    {"max_hours", "", kTrain, "send SIGUSR1 before the time is over: it stops with a checkpoint"},
     {"infer_dtype", "", {Purpose::generate}, "the model's own type is used: set bf16 or compute_dtype"},
 };
 

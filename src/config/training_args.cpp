@@ -112,7 +112,9 @@ void visit_events(TrainingArgs& a, const FieldVisitor& field) {
         &a.eval_steps);
   field(Field("load_best_model_at_end", "finish with the checkpoint of the best evaluation"),
         &a.load_best_model_at_end);
-  field(Field("metric_for_best_model", "metric that decides which one is best").shown_default("loss"),
+  field(Field("metric_for_best_model", "metric that decides which one is best")
+            .one_of({"loss", "eval_loss"})
+            .shown_default("loss"),
         &a.metric_for_best_model);
   field(Field("greater_is_better", "direction of that metric").shown_default("false for losses, else true"),
         &a.greater_is_better);

@@ -126,6 +126,10 @@ void check_evaluation(const RunConfig& c) {
     fail_config("{} needs load_best_model_at_end: true", at_key(c, "early_stopping_steps"));
   }
   if (!t.load_best_model_at_end) return;
+  if (t.save_only_model) {
+    fail_config("{} reads the weights of the best checkpoint's training state, which {} leaves out: remove one of them",
+                at_key(c, "load_best_model_at_end"), at_key(c, "save_only_model"));
+  }
   if (t.eval_strategy == "no" || t.eval_strategy != t.save_strategy) {
     fail_config("{} needs evaluations and checkpoints at the same steps, but {} is {} and {} is {}",
                 at_key(c, "load_best_model_at_end"), at_key(c, "eval_strategy"), t.eval_strategy,

@@ -98,8 +98,7 @@ void RunLog::append(const LogEntry& entry) {
   require(out.good(), "cannot write '{}': is the disk full?", path.string());
 }
 
-std::string RunLog::trainer_state(std::int64_t step, std::int64_t total_steps, double epoch, double num_train_epochs,
-                                  std::int64_t micro_batch_size, const std::string& best_checkpoint) const {
+std::string RunLog::trainer_state(const TrainerState& s) const {
   ordered_json history = ordered_json::array();
   for (const LogEntry& e : entries_) {
     ordered_json item = {{"epoch", e.epoch}};
@@ -110,15 +109,18 @@ std::string RunLog::trainer_state(std::int64_t step, std::int64_t total_steps, d
     item["step"] = e.step;
     history.push_back(std::move(item));
   }
-  const ordered_json state = {{"best_model_checkpoint", best_checkpoint.empty() ? ordered_json() : ordered_json(best_checkpoint)},
-                              {"epoch", epoch},
-                              {"global_step", step},
+  const auto unless = [](bool unknown, const auto& value) { return unknown ? ordered_json() : ordered_json(value); };
+  const ordered_json state = {{"best_global_step", unless(!s.best.metric, s.best.step)},
+                              {"best_metric", unless(!s.best.metric, s.best.metric.value_or(0.0))},
+                              {"best_model_checkpoint", unless(s.best.checkpoint.empty(), (dir_ / s.best.checkpoint).string())},
+                              {"epoch", s.epoch},
+                              {"global_step", s.step},
                               {"is_local_process_zero", true},
                               {"is_world_process_zero", true},
                               {"log_history", history},
-                              {"max_steps", total_steps},
-                              {"num_train_epochs", std::ceil(num_train_epochs)},
-                              {"train_batch_size", micro_batch_size}};
+                              {"max_steps", s.total_steps},
+                              {"num_train_epochs", std::ceil(s.num_train_epochs)},
+                              {"train_batch_size", s.micro_batch_size}};
   return state.dump(2) + "\n";
 }
 

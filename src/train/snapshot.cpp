@@ -73,15 +73,16 @@ bool in_use(const fs::path& dir) {
 }  // namespace
 
 nlohmann::json to_json(const Progression& p) {
-  nlohmann::json json = {{"step", p.step},
-                         {"skipped", p.skipped},
-                         {"total_tokens", p.total_tokens},
-                         {"label_tokens", p.label_tokens},
-                         {"elapsed_seconds", p.elapsed_seconds},
-                         {"loss_sum", p.loss_sum},
-                         {"best_checkpoint", p.best_checkpoint}};
-  if (p.best_metric) json["best_metric"] = *p.best_metric;
-  return json;
+  return {{"step", p.step},
+          {"skipped", p.skipped},
+          {"total_tokens", p.total_tokens},
+          {"label_tokens", p.label_tokens},
+          {"elapsed_seconds", p.elapsed_seconds},
+          {"loss_sum", p.loss_sum},
+          {"best", {{"metric", p.best.metric ? nlohmann::json(*p.best.metric) : nlohmann::json()},
+                    {"step", p.best.step},
+                    {"evaluations_since", p.best.evaluations_since},
+                    {"checkpoint", p.best.checkpoint}}}};
 }
 
 Progression progression_from_json(const nlohmann::json& json) {
@@ -92,21 +93,24 @@ Progression progression_from_json(const nlohmann::json& json) {
   p.label_tokens = json.at("label_tokens").get<std::int64_t>();
   p.elapsed_seconds = json.at("elapsed_seconds").get<double>();
   p.loss_sum = json.at("loss_sum").get<double>();
-  p.best_checkpoint = json.at("best_checkpoint").get<std::string>();
-  if (json.contains("best_metric")) p.best_metric = json["best_metric"].get<double>();
+  const auto& best = json.at("best");
+  if (!best.at("metric").is_null()) p.best.metric = best["metric"].get<double>();
+  p.best.step = best.at("step").get<std::int64_t>();
+  p.best.evaluations_since = best.at("evaluations_since").get<std::int64_t>();
+  p.best.checkpoint = best.at("checkpoint").get<std::string>();
   return p;
 }
 
 fs::path save_snapshot(const config::RunConfig& config, parallel::Instance& instance, comm::Communicator& comm,
                        const SnapshotInfo& info, const RunLog* log) {
   const auto& t = config.training;
-  checkpoint::SaveOptions options{t.output_dir, info.progression.step, t.save_total_limit, info.progression.best_checkpoint};
+  checkpoint::SaveOptions options{t.output_dir, info.progression.step, t.save_total_limit, info.progression.best.checkpoint};
   checkpoint::CheckpointWriter writer(comm, io::posix_storage(), std::move(options));
   if (!t.save_only_model) write_state(writer, instance, comm);
   if (comm.rank() == 0) {
     writer.add_files([&](io::Storage& storage, const fs::path& dir) { return save_model(config, instance, storage, dir); });
-    const std::string state = log->trainer_state(info.progression.step, info.total_steps, info.epoch, t.num_train_epochs,
-                                                 t.per_device_train_batch_size, info.progression.best_checkpoint);
+    const std::string state = log->trainer_state({info.progression.step, info.total_steps, info.epoch, t.num_train_epochs,
+                                                  t.per_device_train_batch_size, info.progression.best});
     writer.add_file("trainer_state.json", [&](io::Storage& storage, const fs::path& path) {
       const auto file = storage.create(path);
       file->append(state.data(), state.size());

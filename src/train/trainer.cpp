@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "qft/checkpoint/checkpoint.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
@@ -18,6 +19,7 @@ namespace qft::train {
 namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double unix_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 /// torch.nn.utils.clip_grad_norm_'s coefficient.
 double clip_scale(double norm, double max_norm) {
@@ -31,7 +33,10 @@ bool due(std::int64_t step, std::int64_t interval) { return interval > 0 && step
 }  // namespace
 
 Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device device)
-    : config_(std::move(config)), session_(session), comm_(session.world()) {
+    : config_(std::move(config)),
+      session_(session),
+      comm_(session.world()),
+      limit_(config_.training.max_hours, job_end(unix_time()), unix_time()) {
   std::optional<model::ModelConfig> model;
   comm::agreed(comm_, [&] { model = model::ModelConfig::load(config_.model.model_name_or_path); });
   const auto resume_point = find_resume_point(config_, comm_);
@@ -66,12 +71,13 @@ int Trainer::run() {
   bar_ = std::make_unique<Progress>("train", loader_->total_steps(), is_root());
   instance_->executor().take_times();
   double epoch = 0.0;
-  while (progression_.step < loader_->total_steps()) {
+  while (progression_.step < loader_->total_steps() && !gives_up()) {
     const double waiting = now();
     const data::StepBatch batch = loader_->next();
     window_.phases.data += now() - waiting;
     epoch = batch.epoch;
     const parallel::StepResult result = step(batch);
+    limit_.observe_step(now() - waiting);
     after_step(batch, result);
     if (result.votes > 0 && progression_.step < loader_->total_steps()) return stop(batch, result.loss);
   }
@@ -89,7 +95,7 @@ parallel::StepResult Trainer::step(const data::StepBatch& batch) {
       instance_->spec(), {static_cast<int>(inputs.size()), slots, std::min(group, slots), /*reduce_every_group=*/false});
   parallel::TokenMeanLoss loss(static_cast<double>(batch.global_label_tokens));
   const auto result = instance_->executor().train(list, inputs, loss, static_cast<std::uint64_t>(progression_.step),
-                                                  stop_requested() != 0);
+                                                  stop_requested() != 0 || limit_.reached(unix_time()));
   const double started = now();
   last_learning_rate_ = schedule_.at(progression_.step);
   if (result.finite) {
@@ -155,11 +161,13 @@ void Trainer::write_log(const data::StepBatch& batch, const parallel::StepResult
   window_.started = at;
 }
 
-double Trainer::evaluate(double epoch) {
-  if (!data_.eval) return 0.0;
+void Trainer::evaluate(double epoch) {
+  if (!data_.eval) return;
+  const auto& t = config_.training;
   const auto loader = data_.eval->loader(config_, comm_);
   const auto result = eval::evaluate(*instance_, *loader, comm_);
   last_evaluated_ = progression_.step;
+  eval_loss_ = result.loss;
   if (is_root()) {
     LogEntry e;
     e.step = progression_.step;
@@ -176,12 +184,17 @@ double Trainer::evaluate(double epoch) {
   }
   instance_->executor().take_times();  // evaluation is no part of the steps' phases
   window_.started += result.seconds;
-  return result.loss;
+  if (t.metric_for_best_model.empty()) return;
+  progression_.best.observe(result.loss, progression_.step, *t.greater_is_better);
+  if (gives_up())
+    log::info("{} evaluations in a row were no better than {:.4f} at step {}: training ends here",
+              progression_.best.evaluations_since, *progression_.best.metric, progression_.best.step);
 }
 
 void Trainer::save(const data::StepBatch& batch, double loss) {
   if (last_saved_ == progression_.step) return;
   const double started = now();
+  progression_.best.saved(checkpoint::directory_name(progression_.step), progression_.step);
   SnapshotInfo info;
   info.progression = progression_;
   info.progression.elapsed_seconds += started - start_;
@@ -194,6 +207,7 @@ void Trainer::save(const data::StepBatch& batch, double loss) {
   last_saved_ = progression_.step;
   const double seconds = now() - started;
   window_.phases.save += seconds;
+  limit_.observe_save(seconds);
   if (is_root()) {
     bar_->clear();
     log::info("saved '{}' in {:.2f} s", dir.string(), seconds);
@@ -204,40 +218,52 @@ int Trainer::stop(const data::StepBatch& batch, double loss) {
   save(batch, loss);
   if (is_root()) {
     log_->write_plots();
-    log::warn("stopped on request at step {} of {}: submit the job again to go on from '{}'", progression_.step,
-              loader_->total_steps(), config_.training.output_dir);
+    log::warn("stopped {} at step {} of {}: submit the job again to go on from '{}'",
+              limit_.reached(unix_time()) ? "before the time limit" : "on request", progression_.step, loader_->total_steps(),
+              config_.training.output_dir);
   }
   return kExitRequeue;
+}
+
+void Trainer::restore_best() {
+  const BestModel& best = progression_.best;
+  if (!config_.training.load_best_model_at_end || best.checkpoint.empty() || best.step == progression_.step) return;
+  const auto dir = std::filesystem::path(config_.training.output_dir) / best.checkpoint;
+  load_snapshot(dir, *instance_, comm_);
+  eval_loss_ = best.metric;
+  log::info("the best checkpoint is the result: '{}', eval_loss {:.4f}", dir.string(), *best.metric);
 }
 
 void Trainer::finish(double epoch) {
   const auto& t = config_.training;
   if (data_.eval && t.do_eval && last_evaluated_ != progression_.step) evaluate(epoch);
-  const double seconds = progression_.elapsed_seconds + now() - start_;
+  restore_best();
   comm::agreed(comm_, [&] {
     if (!is_root()) return;
     bar_->clear();
     save_model(config_, *instance_, io::posix_storage(), t.output_dir);
-    const auto steps = static_cast<double>(std::max<std::int64_t>(1, progression_.step));
-    log_->write_results("train", {{"epoch", epoch},
-                                  {"train_loss", progression_.loss_sum / steps},
-                                  {"train_runtime", seconds},
-                                  {"train_steps_per_second", steps / seconds},
-                                  {"train_samples_per_second", steps * static_cast<double>(loader_->global_batch_size()) / seconds},
-                                  {"train_tokens_per_second", static_cast<double>(progression_.total_tokens) / seconds}});
-    if (last_evaluated_ >= 0) {
-      const auto& history = log_->entries();
-      const auto it = std::find_if(history.rbegin(), history.rend(), [](const auto& e) { return e.eval_loss.has_value(); });
-      if (it != history.rend())
-        log_->write_results("eval", {{"epoch", epoch}, {"eval_loss", *it->eval_loss}, {"perplexity", std::exp(*it->eval_loss)}});
-    }
-    log_->write_plots();
-    const auto state = log_->trainer_state(progression_.step, loader_->total_steps(), epoch, t.num_train_epochs,
-                                           t.per_device_train_batch_size, progression_.best_checkpoint);
-    io::atomic_write_file(io::posix_storage(), std::filesystem::path(t.output_dir) / "trainer_state.json", state);
-    log::info("done: {} steps in {}, mean loss {:.4f}; results in '{}'", progression_.step, format_duration(seconds),
-              progression_.loss_sum / steps, t.output_dir);
+    write_results(epoch);
   });
+}
+
+void Trainer::write_results(double epoch) {
+  const auto& t = config_.training;
+  const double seconds = progression_.elapsed_seconds + now() - start_;
+  const auto steps = static_cast<double>(std::max<std::int64_t>(1, progression_.step));
+  log_->write_results("train", {{"epoch", epoch},
+                                {"train_loss", progression_.loss_sum / steps},
+                                {"train_runtime", seconds},
+                                {"train_steps_per_second", steps / seconds},
+                                {"train_samples_per_second", steps * static_cast<double>(loader_->global_batch_size()) / seconds},
+                                {"train_tokens_per_second", static_cast<double>(progression_.total_tokens) / seconds}});
+  if (eval_loss_)
+    log_->write_results("eval", {{"epoch", epoch}, {"eval_loss", *eval_loss_}, {"perplexity", std::exp(*eval_loss_)}});
+  log_->write_plots();
+  const auto state = log_->trainer_state({progression_.step, loader_->total_steps(), epoch, t.num_train_epochs,
+                                          t.per_device_train_batch_size, progression_.best});
+  io::atomic_write_file(io::posix_storage(), std::filesystem::path(t.output_dir) / "trainer_state.json", state);
+  log::info("done: {} steps in {}, mean loss {:.4f}; results in '{}'", progression_.step, format_duration(seconds),
+            progression_.loss_sum / steps, t.output_dir);
 }
 
 void Trainer::print_banner() const {

@@ -156,6 +156,8 @@ TEST(Relations, AreCheckedBetweenKeys) {
       {"finetuning_type: full\nadapter_name_or_path: a\n", "adapters go with lora only"},
       {"early_stopping_steps: 2\n", "needs load_best_model_at_end"},
       {"load_best_model_at_end: true\n", "eval_strategy is no and save_strategy is steps"},
+      {"load_best_model_at_end: true\nsave_only_model: true\n", "remove one of them"},
+      {"metric_for_best_model: rouge-l\n", "eval_loss"},
       {"load_best_model_at_end: true\neval_strategy: steps\neval_steps: 30\nsave_steps: 100\nval_size: "
        "5\ndataset: a\n",
        "save_steps 100 is no multiple of "},
@@ -181,7 +183,7 @@ TEST(Purposes, RefuseWhatTheProgramWouldNotActOn) {
   const std::string common = "model_name_or_path: m\npack: p\noutput_dir: o\nval_size: 2\n";
   for (const char* line : {"finetuning_type: freeze", "use_dora: true", "loraplus_lr_ratio: 16",
                            "pissa_init: true", "fp16: true", "additional_target: embed_tokens",
-                           "create_new_adapter: true", "max_hours: 2", "compute_accuracy: true"}) {
+                           "create_new_adapter: true", "compute_accuracy: true"}) {
     const std::string text = common + line + "\n";
     EXPECT_CONTAINS(error_of_text(text, {}, Purpose::train), "which is not implemented yet: ");
     EXPECT_NO_THROW(load_text(text, {}, Purpose::plan)) << line;

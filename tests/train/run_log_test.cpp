@@ -70,10 +70,13 @@ TEST_F(RunLogTest, AResumeKeepsTheLinesUpToItsStep) {
   resumed.append(entry(5, 5.0));
   const std::string text = read("trainer_log.jsonl");
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5);
-  const auto state = nlohmann::json::parse(resumed.trainer_state(5, 20, 0.5, 3.0, 2, ""));
+  const auto state = nlohmann::json::parse(resumed.trainer_state({5, 20, 0.5, 3.0, 2, {}}));
   EXPECT_EQ(state["log_history"].size(), 5u);
   EXPECT_EQ(state["global_step"], 5);
   EXPECT_TRUE(state["best_model_checkpoint"].is_null());
+  const auto best = nlohmann::json::parse(resumed.trainer_state({5, 20, 0.5, 3.0, 2, {1.25, 4, 0, "checkpoint-4"}}));
+  EXPECT_EQ(best["best_model_checkpoint"], (dir_ / "checkpoint-4").string());
+  EXPECT_EQ(best["best_metric"], 1.25);
 }
 
 TEST_F(RunLogTest, ResultsOfAllSplitsAreMerged) {

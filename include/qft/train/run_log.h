@@ -10,6 +10,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "qft/train/best_model.h"
+
 namespace qft::train {
 
 /// Seconds spent in each part of the steps since the last log line, on rank 0.
@@ -30,6 +32,14 @@ struct LogEntry {
 };
 
 /// Owns the run's log; only rank 0 has one. Every write is whole lines, flushed.
+/// The part of HF's trainer_state.json that is not history.
+struct TrainerState {
+  std::int64_t step = 0, total_steps = 0;
+  double epoch = 0.0, num_train_epochs = 0.0;
+  std::int64_t micro_batch_size = 0;
+  BestModel best;
+};
+
 class RunLog {
  public:
   /// `resumed`: keep the log of `dir` up to `from_step`, else start a new one.
@@ -37,8 +47,7 @@ class RunLog {
 
   void append(const LogEntry& entry);
   /// HF's trainer_state.json (log_history included) for a checkpoint or the end.
-  std::string trainer_state(std::int64_t step, std::int64_t total_steps, double epoch, double num_train_epochs,
-                            std::int64_t micro_batch_size, const std::string& best_checkpoint) const;
+  std::string trainer_state(const TrainerState& state) const;
   /// training_loss.svg and training_eval_loss.svg from the entries so far.
   void write_plots() const;
   /// train_results.json / eval_results.json, merged into all_results.json.

@@ -11,6 +11,7 @@
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/parallel/instance.h"
+#include "qft/train/best_model.h"
 #include "qft/train/run_log.h"
 
 namespace qft::train {
@@ -22,8 +23,7 @@ struct Progression {
   std::int64_t total_tokens = 0, label_tokens = 0;
   double elapsed_seconds = 0.0;
   double loss_sum = 0.0;  ///< of the steps' losses, for train_loss
-  std::optional<double> best_metric;
-  std::string best_checkpoint;
+  BestModel best;
 };
 
 nlohmann::json to_json(const Progression& p);

@@ -14,6 +14,7 @@
 #include "qft/train/data_setup.h"
 #include "qft/train/run_log.h"
 #include "qft/train/snapshot.h"
+#include "qft/train/time_limit.h"
 
 namespace qft::train {
 
@@ -32,9 +33,13 @@ class Trainer {
   parallel::StepResult step(const data::StepBatch& batch);
   void after_step(const data::StepBatch& batch, const parallel::StepResult& result);
   void write_log(const data::StepBatch& batch, const parallel::StepResult& result);
-  double evaluate(double epoch);
+  void evaluate(double epoch);
   void save(const data::StepBatch& batch, double loss);
+  /// True once early_stopping_steps evaluations in a row were no better.
+  bool gives_up() const { return progression_.best.gives_up(config_.finetuning.early_stopping_steps); }
+  void restore_best();
   void finish(double epoch);
+  void write_results(double epoch);
   int stop(const data::StepBatch& batch, double loss);
   std::int64_t interval(double steps) const;
   bool is_root() const { return comm_.rank() == 0; }
@@ -56,9 +61,11 @@ class Trainer {
     double started = 0.0;
     PhaseSeconds phases;
   } window_;
+  TimeLimit limit_;
   double start_ = 0.0;  ///< of this process' part of the run, on the steady clock
   double last_learning_rate_ = 0.0;
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
+  std::optional<double> eval_loss_;  ///< of the weights as they are
 };
 
 }  // namespace qft::train

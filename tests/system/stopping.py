@@ -1,0 +1,68 @@
+"""When a run ends by itself: the best checkpoint, early stopping, time limits."""
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from common import Report, arguments, mpirun
+from tiny import log_of, make, write
+
+
+def main():
+    args = arguments()
+    qft = args.build / "bin/qft"
+    report = Report()
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        settings = {**make(tmp), "compute_dtype": "float32", "learning_rate": 0.1, "lr_scheduler_type": "constant",
+                    "warmup_ratio": 0.0, "eval_dataset": "words", "eval_strategy": "steps", "eval_steps": 1, "save_steps": 1, "save_total_limit": 2, "max_steps": 12,
+                    "load_best_model_at_end": True, "lora_dropout": 0.0}
+        # The answers are words, of which training on numbers makes the model ever less certain.
+        words = [{"instruction": "Say a word", "input": "", "output": w} for w in ("cluster", "gradient", "tensor", "schedule")]
+        (tmp / "data/words.json").write_text(json.dumps(words))
+        info = json.loads((tmp / "data/dataset_info.json").read_text())
+        (tmp / "data/dataset_info.json").write_text(json.dumps({**info, "words": {"file_name": "words.json"}}))
+        run = tmp / "best"
+        mpirun(2, [qft, "train", write(tmp / "best.yaml", {**settings, "output_dir": str(run)})])
+        losses = {e["current_steps"]: e["eval_loss"] for e in log_of(run) if "eval_loss" in e}
+        best = min(losses, key=losses.get)
+        state = json.loads((run / "trainer_state.json").read_text())
+        report.check("evaluations", abs(len(losses) - 12), 0)
+        report.check("the best is not the last (or this shows nothing)", int(best == 12), 0)
+        report.check("best_model_checkpoint", int(Path(state["best_model_checkpoint"]).name != f"checkpoint-{best}"), 0)
+        kept = sorted(p.name for p in run.glob("checkpoint-*"))
+        report.check("kept besides the last", int(f"checkpoint-{best}" not in kept or "checkpoint-12" not in kept or len(kept) != 2), 0)
+        same = (run / "adapter_model.safetensors").read_bytes() == (run / f"checkpoint-{best}/adapter_model.safetensors").read_bytes()
+        report.check("the result is the best checkpoint's adapter", int(not same), 0)
+        results = json.loads((run / "all_results.json").read_text())
+        report.check("its eval_loss is reported", abs(results["eval_loss"] - losses[best]), 0)
+
+        early = tmp / "early"
+        mpirun(2, [qft, "train", write(tmp / "early.yaml", {**settings, "output_dir": str(early), "early_stopping_steps": 2})])
+        last = max(e["current_steps"] for e in log_of(early))
+        best = json.loads((early / "trainer_state.json").read_text())["best_global_step"]
+        report.check("early stopping: steps after the best", abs(last - best - 2), 0)
+        report.check("early stopping: before the end", int(last >= 12), 0)
+        again = mpirun(2, [qft, "train", tmp / "early.yaml"])
+        report.check("early stopping: a second start trains no further", int(max(e["current_steps"] for e in log_of(early)) != last), 0)
+        report.check("    ... and ends well", again.returncode, 0)
+
+        plain = {k: v for k, v in settings.items() if k not in ("eval_dataset", "eval_strategy", "eval_steps", "load_best_model_at_end")}
+        plain = {**plain, "max_steps": 100000, "save_steps": 1000000}
+        timed = tmp / "timed"
+        result = mpirun(2, [qft, "train", write(tmp / "timed.yaml", {**plain, "output_dir": str(timed), "max_hours": 0.0008})], check=False)
+        report.check("max_hours: exit code", abs(result.returncode - 75), 0)
+        report.check("max_hours: checkpoints", abs(len(list(timed.glob("checkpoint-*"))) - 1), 0)
+        job = tmp / "job"
+        os.environ["SLURM_JOB_END_TIME"] = str(int(time.time()) + 63)
+        result = mpirun(2, [qft, "train", write(tmp / "job.yaml", {**plain, "output_dir": str(job)})], check=False)
+        report.check("end of the job: exit code", abs(result.returncode - 75), 0)
+        report.check("end of the job: stopped before it", max(0.0, time.time() - float(os.environ["SLURM_JOB_END_TIME"])), 0)
+        os.environ["SLURM_JOB_END_TIME"] = "soon"
+        result = mpirun(2, [qft, "train", tmp / "job.yaml"], check=False)
+        report.check("a broken SLURM_JOB_END_TIME: exit code", abs(result.returncode - 2), 0)
+    report.finish()
+
+
+main()
