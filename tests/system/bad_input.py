@@ -142,9 +142,7 @@ def main():
         check(report, "pack of another cutoff_len", mpirun(2, [qft, "train", longer, f"pack={case / 'train.h5'}"], check=False, timeout=60),
               ["cutoff_len", "64", "128"], 2)
         tokenizer = json.loads((case / "model/tokenizer.json").read_text())
-        tokenizer["added_tokens"][-1]["content"] += "x"
-        tokenizer["model"]["vocab"] = {(k if k != tokenizer["added_tokens"][-1]["content"][:-1] else k + "x"): v
-                                       for k, v in tokenizer["model"]["vocab"].items()}
+        tokenizer["model"]["merges"].pop()
         (case / "model/tokenizer.json").write_text(json.dumps(tokenizer))
         check(report, "pack of another tokenizer", mpirun(2, [qft, "train", run_file, f"pack={case / 'train.h5'}"], check=False, timeout=60),
               ["tokenizer", "train.h5"], 2)
