@@ -83,11 +83,14 @@ void CheckpointWriter::find_shared() {
 }
 
 void CheckpointWriter::guarded(const std::function<void()>& body) {
-  if (!error_.empty()) return;
+  if (error_.empty()) attempt(body);
+}
+
+void CheckpointWriter::attempt(const std::function<void()>& body) {
   try {
     body();
   } catch (const std::exception& e) {
-    error_ = *e.what() != '\0' ? e.what() : "unknown error";
+    if (error_.empty()) error_ = *e.what() != '\0' ? e.what() : "unknown error";
   }
 }
 
@@ -128,7 +131,7 @@ void CheckpointWriter::add_file(const std::string& name,
 
 void CheckpointWriter::add_files(
     const std::function<std::vector<FileRecord>(io::Storage&, const fs::path&)>& write) {
-  guarded([&] {
+  attempt([&] {
     for (FileRecord& record : write(storage_, dir_)) files_.push_back(std::move(record));
   });
 }

@@ -7,6 +7,12 @@ void ParallelArgs::visit(const FieldVisitor& field) {
       Field("strategy", "what is split over the ranks")
           .one_of({"auto", "ddp", "zero0", "zero1", "zero2", "shard_grad_op", "zero3", "full_shard", "hsdp"}),
       &strategy);
+  field(Field("hsdp_group_size", "ranks that share one sharded copy under hsdp").at_least(1).zero_word("node"),
+        &hsdp_group_size);
+  field(Field("prefetch_bytes", "memory for sharded weights that are gathered ahead of their use")
+            .at_least(1)
+            .zero_word("auto"),
+        &prefetch_bytes);
   field(Field("offload_optimizer", "where the optimizer's state lives between steps").one_of({"none", "cpu"}),
         &offload_optimizer);
   field(Field("offload_param", "where sharded weights live between uses").one_of({"none", "cpu"}),

@@ -11,10 +11,6 @@
 namespace qft::config {
 namespace {
 
-constexpr std::string_view kAdvice =
-    "this build runs ddp only, a whole replica on each rank: set strategy to ddp and drop the sharding "
-    "configuration if the model fits one device";
-
 /// A key that is understood but not yet acted on. `value`: only this one; empty: all but the default.
 struct NotYet {
   std::string_view key;
@@ -42,6 +38,8 @@ const NotYet kNotYet[] = {
     {"predict_with_generate", "", kTrainAndEval, "evaluation reports loss and perplexity"},
     {"eval_on_each_dataset", "", kTrainAndEval,
      "evaluation reports one figure over all sets: run it for each set"},
+    {"offload_optimizer", "", kTrainAndEval, "shard it over more ranks instead: strategy zero1 or above"},
+    {"offload_param", "", kTrainAndEval, "shard them over more ranks instead: strategy zero3"},
     {"infer_dtype", "", {Purpose::generate}, "the model's own type is used: set bf16 or compute_dtype"},
 };
 
@@ -51,20 +49,6 @@ std::string canonical_strategy(const std::string& name) {
   if (name == "zero0") return "ddp";
   if (name == "full_shard") return "zero3";
   return name;
-}
-
-void require_runnable_strategy(const RunConfig& config) {
-  const ParallelArgs& parallel = config.parallel;
-  if (parallel.strategy != "ddp" && parallel.strategy != "auto") {
-    fail_config("{} {} is asked for; {}", at_key(config, "strategy"), parallel.strategy, kAdvice);
-  }
-  if (parallel.offload_optimizer != "none") {
-    fail_config("{} {} is asked for; {}", at_key(config, "offload_optimizer"), parallel.offload_optimizer,
-                kAdvice);
-  }
-  if (parallel.offload_param != "none") {
-    fail_config("{} {} is asked for; {}", at_key(config, "offload_param"), parallel.offload_param, kAdvice);
-  }
 }
 
 void require_runnable(const RunConfig& config, Purpose purpose) {

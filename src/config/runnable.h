@@ -10,9 +10,6 @@ namespace qft::config {
 /// The one name of strategies that have two: zero0 is ddp, full_shard is zero3.
 std::string canonical_strategy(const std::string& name);
 
-/// Throws ConfigError where the configuration asks for a strategy or an offload that this build does not run.
-void require_runnable_strategy(const RunConfig& config);
-
 /// Throws ConfigError where a key has a value that the programs of `purpose` would not act on.
 void require_runnable(const RunConfig& config, Purpose purpose);
 

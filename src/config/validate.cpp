@@ -156,8 +156,6 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
   const bool eval_data = train_data || !c.data.eval_dataset.empty() || !c.data.eval_pack.empty();
   switch (purpose) {
     case Purpose::any:
-      require_runnable_strategy(c);
-      return;
     case Purpose::check:
       return;
     case Purpose::pack:
@@ -171,11 +169,10 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       if (c.is_given("do_train") && !c.training.do_train) {
         fail_config("{} is false: run qft eval instead, or set it to true", at_key(c, "do_train"));
       }
-      return require_runnable_strategy(c);
+      return;
     case Purpose::eval:
       need(c, model, "model_name_or_path", "qft eval");
-      need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
-      return require_runnable_strategy(c);
+      return need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
     case Purpose::generate:
       return need(c, model, "model_name_or_path", "qft generate");
     case Purpose::export_model:

@@ -70,8 +70,8 @@ PerplexityResult evaluate(parallel::Instance& instance, data::EvalLoader& loader
   });
   Collector collector(write);
   const auto device = instance.transformer().device();
-  const auto work = parallel::evaluation_schedule(instance.spec(), {1, 1, 1, false});
-  const auto idle = parallel::evaluation_schedule(instance.spec(), {0, 1, 1, false});
+  const auto work = instance.evaluation_list(1, 1);
+  const auto idle = instance.evaluation_list(0, 1);
   loader.rewind();
   for (std::int64_t slot = 0; slot < loader.slots(); ++slot) {
     const data::MicroBatch batch = loader.next().value();

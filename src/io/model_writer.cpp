@@ -11,7 +11,7 @@ namespace qft::io {
 namespace fs = std::filesystem;
 
 ModelWriter::ModelWriter(Storage& storage, fs::path dir, std::vector<TensorSpec> tensors,
-                         std::uint64_t max_shard_bytes, Metadata metadata)
+                         std::uint64_t max_shard_bytes, Metadata metadata, int writer, int writers)
     : storage_(storage), dir_(std::move(dir)), metadata_(std::move(metadata)), shards_(1) {
   std::set<std::string_view> names;
   for (const TensorSpec& tensor : tensors)
@@ -22,10 +22,12 @@ ModelWriter::ModelWriter(Storage& storage, fs::path dir, std::vector<TensorSpec>
     shards_.back().data_bytes += tensor.bytes();
     shards_.back().tensors.push_back(std::move(tensor));
   }
-  for (std::size_t k = 0; k < shards_.size(); ++k)
+  for (std::size_t k = 0; k < shards_.size(); ++k) {
     shards_[k].file = shards_.size() == 1
                           ? kSingleFile
                           : fmt::format("model-{:05}-of-{:05}.safetensors", k + 1, shards_.size());
+    shards_[k].mine = k % static_cast<std::size_t>(writers) == static_cast<std::size_t>(writer);
+  }
   begin_shard();
 }
 
@@ -33,11 +35,14 @@ ModelWriter::~ModelWriter() = default;
 
 void ModelWriter::begin_shard() {
   const Shard& shard = shards_[current_];
-  writer_ = std::make_unique<SafetensorsWriter>(storage_, dir_ / shard.file, shard.tensors, metadata_);
+  writer_.reset();
+  if (shard.mine)
+    writer_ = std::make_unique<SafetensorsWriter>(storage_, dir_ / shard.file, shard.tensors, metadata_);
   written_in_shard_ = 0;
 }
 
 void ModelWriter::end_shard() {
+  if (!writer_) return;
   writer_->finish();
   shards_[current_].checksum = writer_->checksum();
 }
@@ -54,7 +59,7 @@ void ModelWriter::append(const void* data, std::uint64_t bytes) {
     const std::uint64_t room = shards_[current_].data_bytes - written_in_shard_;
     // The last shard's writer refuses what is too much, with the numbers.
     const std::uint64_t part = current_ + 1 < shards_.size() ? std::min(bytes, room) : bytes;
-    writer_->append(p, part);
+    if (writer_) writer_->append(p, part);
     written_in_shard_ += part;
     p += part;
     bytes -= part;
@@ -69,7 +74,7 @@ void ModelWriter::finish() {
     begin_shard();
   }
   end_shard();
-  if (shards_.size() > 1) write_index();
+  if (shards_.size() > 1 && shards_.front().mine) write_index();
 }
 
 void ModelWriter::write_index() const {

@@ -59,41 +59,48 @@ at::ScalarType scalar_type_of(DType dtype) {
   fail("element type {} is unknown to LibTorch", safetensors_name(dtype));
 }
 
-void read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry, const std::vector<std::int64_t>& shape,
-               at::Tensor dst) {
+std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry,
+                       const std::vector<std::int64_t>& shape, const ParamSlice& dst) {
   require(entry.shape == shape, "'{}': tensor '{}' has shape [{}], the model's config.json asks for [{}]",
           file.path().string(), entry.name, fmt::join(entry.shape, ", "), fmt::join(shape, ", "));
   require(is_floating(entry.dtype),
           "'{}': tensor '{}' has dtype {}: expected F32, BF16, F16 or F64 (quantised models are not implemented)",
           file.path().string(), entry.name, safetensors_name(entry.dtype));
   const at::ScalarType type = scalar_type_of(entry.dtype);
-  if (dst.is_cpu() && dst.scalar_type() == type) {
-    file.read(entry, 0, entry.bytes(), dst.data_ptr());
-    return;
-  }
   const auto item = static_cast<std::int64_t>(size_of(entry.dtype));
-  const std::int64_t piece = kPieceBytes / item, total = dst.numel();
-  const at::Tensor staging = at::empty({std::min(piece, total)}, at::TensorOptions().dtype(type));
-  for (std::int64_t begin = 0; begin < total; begin += piece) {
-    const std::int64_t n = std::min(piece, total - begin);
-    file.read(entry, static_cast<std::uint64_t>(begin * item), static_cast<std::uint64_t>(n * item),
-              staging.data_ptr());
-    dst.narrow(0, begin, n).copy_(staging.narrow(0, 0, n));
+  const std::int64_t total = dst.values.numel();
+  if (total == 0) return 0;
+  const auto read = [&](std::int64_t first, std::int64_t count, void* to) {
+    file.read(entry, static_cast<std::uint64_t>((dst.begin + first) * item), static_cast<std::uint64_t>(count * item), to);
+  };
+  if (dst.values.is_cpu() && dst.values.scalar_type() == type) {
+    read(0, total, dst.values.data_ptr());
+    return total * item;
   }
+  const std::int64_t piece = kPieceBytes / item;
+  const at::Tensor staging = at::empty({std::min(piece, total)}, at::TensorOptions().dtype(type));
+  for (std::int64_t first = 0; first < total; first += piece) {
+    const std::int64_t n = std::min(piece, total - first);
+    read(first, n, staging.data_ptr());
+    dst.values.narrow(0, first, n).copy_(staging.narrow(0, 0, n));
+  }
+  return total * item;
 }
 
-void load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access) {
+std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access) {
   std::set<std::string> known;
   for (const auto& unit : spec.units)
     for (const auto& param : unit.params)
       if (param.role == Role::base) known.insert(param.name);
   refuse_unexpected(spec, files, known);
+  std::int64_t bytes = 0;
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& param : spec.units[static_cast<std::size_t>(u)].params) {
       if (param.role != Role::base) continue;
       const io::TensorLocation& where = files.at(param.name);
-      read_into(*where.file, *where.entry, param.shape, access(u, param));
+      bytes += read_into(*where.file, *where.entry, param.shape, access(u, param));
     }
+  return bytes;
 }
 
 }  // namespace qft::model

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
@@ -36,15 +37,16 @@ json read_json(const std::filesystem::path& path) {
   }
 }
 
-/// Uniform in [-bound, bound): 24 random bits each, from (seed, name, index) alone.
-std::vector<float> uniform(std::uint64_t seed, const std::string& name, std::size_t n, double bound) {
+/// Elements [begin, end) of uniform values in [-bound, bound): 24 random bits each, from (seed, name, index) alone.
+std::vector<float> uniform(std::uint64_t seed, const std::string& name, std::int64_t begin, std::int64_t end, double bound) {
   const auto site = static_cast<std::uint32_t>(std::stoul(hash_hex(name).substr(0, 8), nullptr, 16));
   const ops::PhiloxKey key = {static_cast<std::uint32_t>(seed) ^ site, static_cast<std::uint32_t>(seed >> 32) + site};
-  std::vector<float> values(n);
-  for (std::size_t i = 0; i < n; i += 4) {
-    const auto words = ops::philox({static_cast<std::uint32_t>(i / 4), static_cast<std::uint32_t>(i >> 34), site, 0}, key);
-    for (std::size_t k = 0; k < 4 && i + k < n; ++k)
-      values[i + k] = static_cast<float>(bound * (2.0 * static_cast<double>(words[k] >> 8) / (1 << 24) - 1.0));
+  std::vector<float> values(static_cast<std::size_t>(end - begin));
+  for (std::int64_t block = begin / 4; block * 4 < end; ++block) {
+    const auto words = ops::philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), site, 0}, key);
+    for (std::int64_t i = std::max(begin, block * 4); i < std::min(end, block * 4 + 4); ++i)
+      values[static_cast<std::size_t>(i - begin)] =
+          static_cast<float>(bound * (2.0 * static_cast<double>(words[static_cast<std::size_t>(i % 4)] >> 8) / (1 << 24) - 1.0));
   }
   return values;
 }
@@ -118,14 +120,15 @@ void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& acc
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& param : spec.units[static_cast<std::size_t>(u)].params) {
       if (param.role == Role::base) continue;
-      at::Tensor dst = access(u, param);
+      const ParamSlice dst = access(u, param);
+      if (dst.values.numel() == 0) continue;
       if (param.role == Role::lora_b) {
-        dst.zero_();
+        dst.values.zero_();
         continue;
       }
-      std::vector<float> values = uniform(seed, param.name, static_cast<std::size_t>(param.numel),
-                                          1.0 / std::sqrt(static_cast<double>(param.shape[1])));
-      dst.copy_(at::from_blob(values.data(), {param.numel}, at::kFloat));
+      std::vector<float> values =
+          uniform(seed, param.name, dst.begin, dst.end(), 1.0 / std::sqrt(static_cast<double>(param.shape[1])));
+      dst.values.copy_(at::from_blob(values.data(), {dst.values.numel()}, at::kFloat));
     }
 }
 

@@ -55,7 +55,8 @@ class Builder {
 }  // namespace
 
 std::string describe(const Action& action, const model::ModelSpec& spec) {
-  static constexpr const char* kNames[] = {"acquire", "forward", "backward", "release", "reduce", "step"};
+  static constexpr const char* kNames[] = {"gather",   "gather_frozen", "acquire", "forward",
+                                           "backward", "release",       "reduce",  "step"};
   const char* name = kNames[static_cast<std::size_t>(action.kind)];
   if (action.target < 0) return name;
   const std::string& unit = spec.units.at(static_cast<std::size_t>(action.target)).name;
@@ -66,16 +67,17 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
   Builder build(spec, options);
   const int top = spec.head_unit();
   const int bottom = lowest_trainable_block(spec);
+  // The head turns around: what it needs forward it needs backward at once.
+  const auto stays = [&](int block) { return block >= bottom && (block == top || options.keep_weights); };
   for (int group = 0; group < build.groups(); ++group) {
     const bool last_group = group + 1 == build.groups();
     for (int block = 0; block <= top; ++block) {
       build.acquire(block);
       build.forward(block, group);
-      // The head turns around: what it needs forward it needs backward at once.
-      if (block != top || bottom > top) build.release(block);
+      if (!stays(block)) build.release(block);
     }
     for (int block = top; block >= bottom; --block) {
-      if (block != top) build.acquire(block);
+      if (!stays(block)) build.acquire(block);
       build.backward(block, group);
       // A tied embedding is reduced with block 0, its last user: units are reduced under their own block's index.
       if (last_group || options.reduce_every_group) build.reduce(block);

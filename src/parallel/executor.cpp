@@ -26,9 +26,6 @@ class Stopwatch {
   Clock::time_point start_;
 };
 
-/// How many acquires ahead of the current one are announced to the store.
-constexpr int kPrefetchDepth = 1;
-
 }  // namespace
 
 Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm,
@@ -68,10 +65,11 @@ void Executor::evaluate(const ActionList& list, std::span<const model::MicroInpu
 void Executor::interpret(const ActionList& list, Pass& pass) {
   const c10::InferenceMode no_autograd;
   for (const auto& in : pass.micros) transformer_.ensure_positions(in.sequences.max_length);
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const Action& action = list[i];
+  for (const Action& action : list) {
     switch (action.kind) {
-      case ActionKind::acquire: acquire(list, i); break;
+      case ActionKind::gather: store_.gather(action.target, /*frozen_only=*/false); break;
+      case ActionKind::gather_frozen: store_.gather(action.target, /*frozen_only=*/true); break;
+      case ActionKind::acquire: acquire(action.target); break;
       case ActionKind::forward: forward(action, pass); break;
       case ActionKind::backward: backward(action, pass); break;
       case ActionKind::release: store_.release(action.target); break;
@@ -86,16 +84,9 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
   }
 }
 
-void Executor::acquire(const ActionList& list, std::size_t index) {
+void Executor::acquire(int unit) {
   const Stopwatch watch(times_.gather);
-  const int unit = list[index].target;
   held_[static_cast<std::size_t>(unit)] = &store_.acquire(unit);
-  int announced = 0;
-  for (std::size_t i = index + 1; i < list.size() && announced < kPrefetchDepth; ++i) {
-    if (list[i].kind != ActionKind::acquire) continue;
-    store_.prefetch(list[i].target);
-    ++announced;
-  }
 }
 
 void Executor::forward(const Action& action, Pass& pass) {
@@ -109,7 +100,7 @@ void Executor::forward(const Action& action, Pass& pass) {
     slot.x = slot.arena.alloc(shape, transformer_.dtype());
     if (!pass.training) slot.spare = slot.arena.alloc(shape, transformer_.dtype());
     transformer_.embedding_forward(
-        model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0)), in, slot.x);
+        model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0, With::weights)), in, slot.x);
   } else if (action.target == spec.head_unit()) {
     forward_head(action.micro, slot_of(action.micro), in, pass);
   } else {
@@ -119,7 +110,7 @@ void Executor::forward(const Action& action, Pass& pass) {
 
 void Executor::forward_layer(int block, Slot& slot, const model::MicroInput& in, const Pass& pass) {
   const int layer = block - 1;
-  const auto& weights = layer_weights(block);
+  const auto& weights = layer_weights(block, With::weights);
   auto& saved = slot.saved[static_cast<std::size_t>(layer)];
   if (pass.training && !options_.recompute) {
     const at::Tensor y = slot.arena.alloc(slot.x.sizes(), transformer_.dtype());
@@ -140,15 +131,16 @@ void Executor::forward_layer(int block, Slot& slot, const model::MicroInput& in,
 
 void Executor::forward_head(int micro, Slot& slot, const model::MicroInput& in, Pass& pass) {
   const auto& spec = transformer_.spec();
-  const auto norm = model::bind_weight(spec.units.back(), model::TensorKind::final_norm, buffers_of(spec.head_unit()));
+  const With with = pass.training ? With::gradients : With::weights;
+  const auto norm = model::bind_weight(spec.units.back(), model::TensorKind::final_norm, buffers_of(spec.head_unit(), with));
   const auto mark = scratch_.mark();
   const at::Tensor logprobs = scratch_.alloc({in.labels.size()}, transformer_.statistics_dtype());
   if (pass.training) {
     const at::Tensor grad = scratch_.alloc({in.labels.size()}, transformer_.statistics_dtype());
     pass.objective.grad_logprobs(micro, in, grad);
-    transformer_.head_forward_backward(norm, head_table(), in, slot.x, grad, logprobs, slot.g);
+    transformer_.head_forward_backward(norm, head_table(with), in, slot.x, grad, logprobs, slot.g);
   } else {
-    transformer_.head_forward(norm, head_table(), in, slot.x, logprobs);
+    transformer_.head_forward(norm, head_table(with), in, slot.x, logprobs);
   }
   pass.objective.observe(micro, in, logprobs);
   scratch_.release(mark);
@@ -163,11 +155,11 @@ void Executor::backward(const Action& action, Pass& pass) {
   const int block = action.target;
   if (block == 0) {
     transformer_.embedding_backward(
-        model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0)), in, slot.g);
+        model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0, With::gradients)), in, slot.g);
   } else if (block != spec.head_unit()) {  // the head's gradient came with its forward
     const int layer = block - 1;
     auto& saved = slot.saved[static_cast<std::size_t>(layer)];
-    const auto& weights = layer_weights(block);
+    const auto& weights = layer_weights(block, With::gradients);
     const auto mark = scratch_.mark();
     if (options_.recompute) {
       const at::Tensor x = saved.x, y = scratch_.alloc(x.sizes(), transformer_.dtype());
@@ -204,29 +196,29 @@ void Executor::close_slot(Slot& slot) {
   slot.arena.release({});
 }
 
-model::FlatBuffers Executor::buffers_of(int unit) const {
+model::FlatBuffers Executor::buffers_of(int unit, With with) const {
   const UnitBuffers* held = held_[static_cast<std::size_t>(unit)];
-  QFT_ASSERT(held != nullptr, "unit {} is used before it is acquired", unit);
-  return {held->frozen, held->trainable, held->grad};
+  QFT_ASSERT(held != nullptr && held->generation != 0, "unit {} is used while it is not acquired", unit);
+  return {held->frozen, held->trainable, with == With::gradients ? store_.grads(unit) : at::Tensor()};
 }
 
-const model::LayerWeights& Executor::layer_weights(int unit) {
-  const auto flat = buffers_of(unit);
-  Bound& bound = bound_[static_cast<std::size_t>(unit)];
-  const void* frozen = flat.frozen.defined() ? flat.frozen.data_ptr() : nullptr;
-  const void* trainable = flat.trainable.defined() ? flat.trainable.data_ptr() : nullptr;
-  if (bound.frozen != frozen || bound.trainable != trainable) {
-    bound = {frozen, trainable,
+const model::LayerWeights& Executor::layer_weights(int unit, With with) {
+  const auto flat = buffers_of(unit, with);
+  Bound& bound = bound_[static_cast<std::size_t>(unit)][static_cast<std::size_t>(with)];
+  const std::uint64_t generation = held_[static_cast<std::size_t>(unit)]->generation;
+  // The old views keep their storage object alive, so that no other has its address.
+  const void* grads = flat.grad.defined() ? flat.grad.storage().unsafeGetStorageImpl() : nullptr;
+  if (bound.generation != generation || bound.grads != grads)
+    bound = {generation, grads,
              model::bind_layer(transformer_.spec(), transformer_.spec().units[static_cast<std::size_t>(unit)], flat)};
-  }
   return bound.weights;
 }
 
-model::Weight Executor::head_table() const {
+model::Weight Executor::head_table(With with) const {
   const auto& spec = transformer_.spec();
   if (spec.config.tie_word_embeddings)
-    return model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0));
-  return model::bind_weight(spec.units.back(), model::TensorKind::lm_head, buffers_of(spec.head_unit()));
+    return model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0, with));
+  return model::bind_weight(spec.units.back(), model::TensorKind::lm_head, buffers_of(spec.head_unit(), with));
 }
 
 PhaseTimes Executor::take_times() { return std::exchange(times_, {}); }

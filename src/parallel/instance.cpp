@@ -1,10 +1,15 @@
 #include "qft/parallel/instance.h"
 
+#include <algorithm>
 #include <chrono>
-#include <numeric>
+
+#include <ATen/ops/empty.h>
 
 #include "qft/comm/exchange.h"
+#include "qft/comm/session.h"
 #include "qft/core/error.h"
+#include "qft/device/memory.h"
+#include "qft/parallel/group_size.h"
 
 namespace qft::parallel {
 namespace {
@@ -25,6 +30,21 @@ model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::LoraConfig lora = lora_of(config, use);
   return model::ModelSpec::build(model::ModelConfig::load(config.model.model_name_or_path),
                                  lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
+}
+
+/// Bytes that this rank may still take: its share of the host's, or what its device has left.
+std::int64_t available_memory(c10::Device device) {
+  const auto use = device::memory_use(device);
+  if (device.is_cuda()) return use.total - use.current;
+  const int sharers = comm::Session::exists() ? comm::Session::current().local_size() : 1;
+  return device::host_memory_available() / sharers;
+}
+
+/// The part of a parameter that lies in `values`, which start at element `begin` of its unit's buffer.
+model::ParamSlice slice_of(const model::ParamSpec& p, const at::Tensor& values, std::int64_t begin) {
+  const std::int64_t first = std::max(p.offset, begin), last = std::min(p.offset + p.numel, begin + values.numel());
+  if (first >= last) return {values.narrow(0, 0, 0), 0};
+  return {values.narrow(0, first - begin, last - first), first - p.offset};
 }
 
 }  // namespace
@@ -85,11 +105,15 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   });
   Instance& m = *self;
   const bool training = use == Use::training;
+  const auto& t = config.training;
   m.transformer_ = std::make_unique<model::Transformer>(m.spec_, m.precision_.compute, device);
-  m.store_ = make_replicated_store(m.spec_, m.precision_, device, comm, training);
+  m.layout_ = std::make_unique<Layout>(comm, device, strategy_of(config.parallel.strategy), config.parallel.hsdp_group_size);
+  const Layout& layout = *m.layout_;
+  m.store_ = layout.strategy().sharded()
+                 ? make_sharded_store(m.spec_, m.precision_, device, layout.strategy(), layout.shard(), layout.replicate(), training)
+                 : make_replicated_store(m.spec_, m.precision_, device, layout.replicate(), training);
   m.optimizer_index_.assign(m.spec_.units.size(), -1);
   if (training) {
-    const auto& t = config.training;
     int next = 0;
     for (std::size_t u = 0; u < m.spec_.units.size(); ++u)
       if (m.spec_.units[u].trainable_numel > 0) m.optimizer_index_[u] = next++;
@@ -98,42 +122,92 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   }
   comm::agreed(comm, [&] {
     const auto access = [&](int unit, const model::ParamSpec& p) { return m.param(unit, p); };
-    model::load_base_weights(m.spec_, *files, access);
+    m.report_.bytes_read = model::load_base_weights(m.spec_, *files, access);
     const auto adapter = adapter_dir(config);
     if (!adapter.empty()) {
       model::load_adapter(m.spec_, adapter, access);
     } else if (m.spec_.lora.enabled()) {
-      model::init_lora(m.spec_, static_cast<std::uint64_t>(config.training.seed), access);
+      model::init_lora(m.spec_, static_cast<std::uint64_t>(t.seed), access);
     }
   });
   m.publish();
+  m.choose_order(config, comm, use);
   m.executor_ = std::make_unique<Executor>(
       *m.transformer_, *m.store_, comm,
-      ExecutorOptions{config.recompute(), training ? m.spec_.lora.dropout : 0.0, static_cast<std::uint64_t>(config.training.seed)});
-  m.report_.bytes_read = static_cast<std::int64_t>(files->total_bytes());
+      ExecutorOptions{config.recompute(), training ? m.spec_.lora.dropout : 0.0, static_cast<std::uint64_t>(t.seed)});
   m.report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return self;
 }
 
-at::Tensor Instance::param(int unit, const model::ParamSpec& param) const {
-  const int index = optimizer_index_.at(static_cast<std::size_t>(unit));
-  if (param.trainable && index >= 0)
-    return optimizer_->master(static_cast<std::size_t>(index)).narrow(0, param.offset, param.numel);
-  const UnitBuffers& buffers = store_->acquire(unit);
-  const at::Tensor view = model::param_view(param, buffers.frozen, buffers.trainable);
-  store_->release(unit);
-  return view;
+void Instance::choose_order(const config::RunConfig& config, comm::Communicator& comm, Use use) {
+  std::int64_t unit = 0, layer = 0, trainable = 0;
+  const auto bytes = store_->gathered_bytes();
+  for (std::size_t u = 0; u < bytes.size(); ++u) {
+    unit = std::max(unit, bytes[u].total());
+    if (spec_.units[u].kind == model::UnitSpec::Kind::layer) layer = std::max(layer, bytes[u].total());
+    trainable = std::max(trainable, spec_.units[u].trainable_numel);
+  }
+  // The largest unit and one more: what follows the turn-around, with a tied embedding, comes in time too.
+  window_ = config.parallel.prefetch_bytes > 0 ? config.parallel.prefetch_bytes : unit + layer;
+  group_ = config.training.breadth_first_micro_batches;
+  if (group_ > 0 || use == Use::inference) return;
+  group_ = 1;
+  // Weights that are here anyway make breadth-first order cost memory and save nothing.
+  if (unit == 0) return;
+  const std::int64_t unit_grads = trainable * static_cast<std::int64_t>(c10::elementSize(precision_.grad));
+  const std::int64_t reserved = window_ + unit + optimizer_->bytes() + store_->memory().grads + 3 * unit_grads;
+  const std::int64_t tokens = config.training.per_device_train_batch_size * config.data.cutoff_len;
+  const std::int64_t fits = largest_group(available_memory(transformer_->device()), reserved,
+                                          activation_bytes(spec_, precision_.compute, tokens, config.recompute()));
+  group_ = comm::all_reduce_value(comm, fits, comm::ReduceOp::min);
 }
 
-at::Tensor Instance::moment(int unit, const model::ParamSpec& param, int which) const {
+ActionList Instance::training_list(int micro_batches, int slots) const {
+  const Strategy& s = layout_->strategy();
+  const int group = static_cast<int>(std::clamp<std::int64_t>(group_, 1, std::max(1, slots)));
+  return with_gathers(training_schedule(spec_, {micro_batches, slots, group, s.reduce_every_group(), s.keep_weights}),
+                      store_->gathered_bytes(), window_);
+}
+
+ActionList Instance::evaluation_list(int micro_batches, int slots) const {
+  return with_gathers(evaluation_schedule(spec_, {micro_batches, slots, std::max(1, slots)}), store_->gathered_bytes(), window_);
+}
+
+void Instance::update(double learning_rate, double grad_scale) {
+  optimizer_->step(learning_rate, grad_scale);
+  store_->publish();
+}
+
+model::ParamSlice Instance::param(int unit, const model::ParamSpec& param) const {
+  const int index = optimizer_index_.at(static_cast<std::size_t>(unit));
+  if (!param.trainable || index < 0) {
+    const RestSlice rest = store_->at_rest(unit, param.trainable);
+    return slice_of(param, rest.values, rest.begin);
+  }
+  const auto i = static_cast<std::size_t>(index);
+  return slice_of(param, optimizer_->master(i), optimizer_->begin(i));
+}
+
+model::ParamSlice Instance::moment(int unit, const model::ParamSpec& param, int which) const {
   const int index = optimizer_index_.at(static_cast<std::size_t>(unit));
   QFT_ASSERT(index >= 0 && param.trainable, "'{}' has no optimizer state", param.name);
   const auto i = static_cast<std::size_t>(index);
-  return (which == 0 ? optimizer_->exp_avg(i) : optimizer_->exp_avg_sq(i)).narrow(0, param.offset, param.numel);
+  return slice_of(param, which == 0 ? optimizer_->exp_avg(i) : optimizer_->exp_avg_sq(i), optimizer_->begin(i));
 }
 
 void Instance::publish() {
   if (optimizer_) optimizer_->publish();
+  store_->publish();
+}
+
+at::Tensor Instance::whole_master(int unit) const {
+  const auto i = static_cast<std::size_t>(optimizer_index_.at(static_cast<std::size_t>(unit)));
+  const at::Tensor mine = optimizer_->master(i);
+  comm::Communicator& shard = layout_->shard();
+  if (shard.size() == 1) return mine;
+  const at::Tensor whole = at::empty({mine.numel() * shard.size()}, mine.options());
+  shard.all_gather(mine.data_ptr(), whole.data_ptr(), static_cast<std::size_t>(mine.numel()), model::dtype_of(mine.scalar_type()));
+  return whole.narrow(0, 0, spec_.units[static_cast<std::size_t>(unit)].trainable_numel);
 }
 
 }  // namespace qft::parallel

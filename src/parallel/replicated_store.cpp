@@ -1,12 +1,13 @@
-#include <cmath>
+#include <algorithm>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
 
 #include "qft/core/error.h"
 #include "qft/model/load.h"
 #include "qft/parallel/weight_store.h"
+
+#include "owned_params.h"
 
 namespace qft::parallel {
 namespace {
@@ -24,10 +25,11 @@ class ReplicatedStore final : public WeightStore {
  public:
   ReplicatedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device,
                   comm::Communicator& comm, bool training, std::int64_t bucket_bytes)
-      : spec_(spec), comm_(comm), units_(spec.units.size()), bucket_of_(spec.units.size(), -1) {
+      : spec_(spec), comm_(comm), units_(spec.units.size()), unit_grads_(spec.units.size()), bucket_of_(spec.units.size(), -1) {
     const auto options = at::TensorOptions().dtype(precision.compute).device(device);
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const auto& unit = spec.units[u];
+      units_[u].generation = 1;
       if (unit.frozen_numel > 0) units_[u].frozen = at::empty({unit.frozen_numel}, options);
       // Zeros: the alignment gaps take part in the optimizer's arithmetic.
       if (unit.trainable_numel > 0) units_[u].trainable = at::zeros({unit.trainable_numel}, options);
@@ -35,7 +37,7 @@ class ReplicatedStore final : public WeightStore {
     if (training) lay_out_gradients(options.dtype(precision.grad), bucket_bytes);
   }
 
-  void prefetch(int) override {}
+  void gather(int, bool) override {}
   const UnitBuffers& acquire(int unit) override { return units_.at(static_cast<std::size_t>(unit)); }
   void release(int) override {}
 
@@ -43,6 +45,8 @@ class ReplicatedStore final : public WeightStore {
     if (grads_.defined()) grads_.zero_();
     for (Bucket& b : buckets_) b.pending = b.units;
   }
+
+  at::Tensor grads(int unit) override { return unit_grads_.at(static_cast<std::size_t>(unit)); }
 
   void reduce(int unit) override {
     Bucket& bucket = buckets_.at(static_cast<std::size_t>(bucket_of_.at(static_cast<std::size_t>(unit))));
@@ -75,29 +79,33 @@ class ReplicatedStore final : public WeightStore {
     const std::int64_t share = (grads_.numel() + comm_.size() - 1) / comm_.size();
     const std::int64_t begin = std::min(share * comm_.rank(), grads_.numel());
     const std::int64_t length = std::min(share, grads_.numel() - begin);
-    if (length == 0) return 0.0;
-    const double norm =
-        at::linalg_vector_norm(grads_.narrow(0, begin, length), 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
-    return norm * norm;
+    return square_sum(grads_.narrow(0, begin, length));
   }
 
   std::vector<optim::FlatParams> owned() const override {
     std::vector<optim::FlatParams> all;
     for (std::size_t u = 0; u < units_.size(); ++u) {
       if (!units_[u].trainable.defined()) continue;
-      all.push_back({spec_.units[u].name, units_[u].trainable, units_[u].grad, segments(spec_.units[u])});
+      all.push_back(owned_params(spec_.units[u], units_[u].trainable, unit_grads_[u], 0));
     }
     return all;
   }
 
-  std::int64_t weight_bytes() const override {
-    std::int64_t total = 0;
+  void publish() override {}
+
+  RestSlice at_rest(int unit, bool trainable) override {
+    const UnitBuffers& buffers = units_.at(static_cast<std::size_t>(unit));
+    return {trainable ? buffers.trainable : buffers.frozen, 0};
+  }
+  std::vector<GatheredBytes> gathered_bytes() const override { return std::vector<GatheredBytes>(units_.size()); }
+  StoreMemory memory() const override {
+    StoreMemory m;
     for (const auto& u : units_)
       for (const auto& t : {u.frozen, u.trainable})
-        if (t.defined()) total += static_cast<std::int64_t>(t.nbytes());
-    return total;
+        if (t.defined()) m.weights += static_cast<std::int64_t>(t.nbytes());
+    if (grads_.defined()) m.grads = m.grads_peak = static_cast<std::int64_t>(grads_.nbytes());
+    return m;
   }
-  std::int64_t grad_bytes() const override { return grads_.defined() ? static_cast<std::int64_t>(grads_.nbytes()) : 0; }
 
  private:
   /// Last unit first: the order in which the backward pass completes them.
@@ -111,7 +119,7 @@ class ReplicatedStore final : public WeightStore {
     for (std::size_t u = units_.size(); u-- > 0;) {
       const std::int64_t n = spec_.units[u].trainable_numel;
       if (n == 0) continue;
-      units_[u].grad = grads_.narrow(0, end, n);
+      unit_grads_[u] = grads_.narrow(0, end, n);
       if (buckets_.empty() || end - buckets_.back().begin >= limit) buckets_.emplace_back().begin = end;
       end += n;
       buckets_.back().end = end;
@@ -120,24 +128,10 @@ class ReplicatedStore final : public WeightStore {
     }
   }
 
-  /// Runs of parameters with the same weight decay; gaps between them belong to the run before.
-  static std::vector<optim::Segment> segments(const model::UnitSpec& unit) {
-    std::vector<optim::Segment> list;
-    for (const auto& p : unit.params) {
-      if (!p.trainable) continue;
-      const std::int64_t end = p.offset + p.numel;
-      if (!list.empty() && list.back().decays == p.weight_decay) {
-        list.back().end = end;
-      } else {
-        list.push_back({p.offset, end, p.weight_decay});
-      }
-    }
-    return list;
-  }
-
   const model::ModelSpec& spec_;
   comm::Communicator& comm_;
   std::vector<UnitBuffers> units_;
+  std::vector<at::Tensor> unit_grads_;  ///< views of grads_
   std::vector<int> bucket_of_;
   std::vector<Bucket> buckets_;
   at::Tensor grads_;  ///< all units' gradients

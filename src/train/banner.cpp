@@ -34,8 +34,9 @@ void print(const Banner& b, const config::RunConfig& config, parallel::Instance&
   log::info("loaded {} in {:.2f} s; {} resident (largest rank)", format_bytes(static_cast<double>(instance.load_report().bytes_read)),
             instance.load_report().seconds,
             format_bytes(static_cast<double>(*std::max_element(b.memory.begin(), b.memory.end()))));
-  log::info("strategy asked for: {}; runs: ddp; {}; recomputation {}", config.parallel.strategy,
+  log::info("strategy asked for: {}; runs: {}; {}; recomputation {}", config.parallel.strategy, instance.layout().describe(),
             precision_words(instance.precision()), config.recompute() ? "on" : "off");
+  if (instance.group() > 1) log::info("breadth-first: up to {} micro-batches pass a block together", instance.group());
   log::info("{} samples, global batch {} (micro-batch {} x {} ranks), {} steps", b.samples, b.global_batch_size,
             b.micro_batch_size, session.size(), b.total_steps);
   for (const auto& note : config.notes) log::info("note: {}", note);

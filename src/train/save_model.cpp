@@ -1,6 +1,10 @@
 #include "qft/train/save_model.h"
 
+#include <exception>
 #include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
@@ -42,27 +46,36 @@ void copy_existing(io::Storage& storage, const fs::path& from, const fs::path& t
 /// A host copy in the element type that files have, contiguous.
 at::Tensor host_copy(const at::Tensor& t, at::ScalarType type) { return t.to(at::kCPU, type).contiguous(); }
 
-FileRecord write_adapter(parallel::Instance& instance, io::Storage& storage, const fs::path& dir) {
+/// Host copies of all factors, by name; empty but on `keep`. Collective.
+std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>> gather_adapter(parallel::Instance& instance,
+                                                                                       at::ScalarType type, bool keep) {
+  std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>> factors;
+  for (int u = 0; u < instance.spec().num_units(); ++u) {
+    const auto& unit = instance.spec().units[static_cast<std::size_t>(u)];
+    if (unit.trainable_numel == 0) continue;
+    const at::Tensor whole = instance.whole_master(u);
+    if (!keep) continue;
+    for (const auto& p : unit.params)
+      if (p.role != model::Role::base) factors[p.name] = {p.shape, host_copy(whole.narrow(0, p.offset, p.numel), type).clone()};
+  }
+  return factors;
+}
+
+std::vector<FileRecord> write_adapter(const config::RunConfig& config, parallel::Instance& instance, io::Storage& storage,
+                                      const fs::path& dir, bool writes) {
   const at::ScalarType master = instance.precision().master;
   const at::ScalarType type = master == at::kDouble ? at::kFloat : master;  // PEFT expects no fp64
-  struct Tensor {
-    int unit;
-    const model::ParamSpec* param;
-  };
-  std::map<std::string, Tensor> sorted;
-  for (int u = 0; u < instance.spec().num_units(); ++u)
-    for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params)
-      if (p.role != model::Role::base) sorted[p.name] = {u, &p};
+  const auto factors = gather_adapter(instance, type, writes);
+  if (!writes) return {};
   std::vector<io::TensorSpec> specs;
-  for (const auto& [name, t] : sorted) specs.push_back({name, model::dtype_of(type), t.param->shape});
+  for (const auto& [name, factor] : factors) specs.push_back({name, model::dtype_of(type), factor.first});
   const std::string file = "adapter_model.safetensors";
   io::SafetensorsWriter writer(storage, dir / file, specs);
-  for (const auto& [name, t] : sorted) {
-    const at::Tensor host = host_copy(instance.param(t.unit, *t.param), type);
-    writer.append(host.data_ptr(), host.nbytes());
-  }
+  for (const auto& [name, factor] : factors) writer.append(factor.second.data_ptr(), factor.second.nbytes());
   writer.finish();
-  return {file, writer.file_bytes(), writer.checksum()};
+  return {{file, writer.file_bytes(), writer.checksum()},
+          write_text(storage, dir, "adapter_config.json",
+                     model::adapter_config_json(instance.spec().lora, config.model.model_name_or_path))};
 }
 
 /// Every base tensor in the order of the units, as (spec, element type).
@@ -74,24 +87,45 @@ std::vector<io::TensorSpec> base_tensors(const model::ModelSpec& spec, DType dty
   return specs;
 }
 
-void add_shards(const io::ModelWriter& writer, const fs::path& dir, std::vector<FileRecord>& written) {
-  for (const auto& shard : writer.shards()) written.push_back({shard.file, fs::file_size(dir / shard.file), shard.checksum});
-  const std::string index = "model.safetensors.index.json";
-  if (fs::exists(dir / index)) written.push_back({index, fs::file_size(dir / index), hash_file(dir / index)});
+std::vector<FileRecord> records_of(const io::ModelWriter& writer, const fs::path& dir) {
+  std::vector<FileRecord> written;
+  for (const auto& shard : writer.shards())
+    if (shard.mine) written.push_back({shard.file, fs::file_size(dir / shard.file), shard.checksum});
+  if (writer.shards().size() > 1 && writer.shards().front().mine)
+    written.push_back({io::kIndexFile, fs::file_size(dir / io::kIndexFile), hash_file(dir / io::kIndexFile)});
+  return written;
 }
 
-void write_base_model(parallel::Instance& instance, io::Storage& storage, const fs::path& dir,
-                      std::vector<FileRecord>& written) {
+/// A unit at a time is whole on every rank; the writers' ranks write their shards.
+std::vector<FileRecord> write_base_model(parallel::Instance& instance, io::Storage& storage, const fs::path& dir,
+                                         const Writers& who) {
   const at::ScalarType type = instance.precision().compute;
-  io::ModelWriter writer(storage, dir, base_tensors(instance.spec(), model::dtype_of(type)), kDefaultShardBytes);
-  for (int u = 0; u < instance.spec().num_units(); ++u)
-    for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
-      if (p.role != model::Role::base) continue;
-      const at::Tensor host = host_copy(instance.param(u, p), type);
-      writer.append(host.data_ptr(), host.nbytes());
+  std::unique_ptr<io::ModelWriter> writer;
+  std::exception_ptr failure;
+  const auto attempt = [&](const std::function<void()>& body) {
+    if (failure || who.rank >= who.writers) return;
+    try {
+      body();
+    } catch (...) {
+      failure = std::current_exception();  // the others count on this rank in the gathers to come
     }
-  writer.finish();
-  add_shards(writer, dir, written);
+  };
+  attempt([&] {
+    writer = std::make_unique<io::ModelWriter>(storage, dir, base_tensors(instance.spec(), model::dtype_of(type)),
+                                               kDefaultShardBytes, io::Metadata{{"format", "pt"}}, who.rank, who.writers);
+  });
+  for (int u = 0; u < instance.spec().num_units(); ++u) {
+    const auto& buffers = instance.store().acquire(u);
+    for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params)
+      if (p.role == model::Role::base) attempt([&] {
+        const at::Tensor host = host_copy(model::param_view(p, buffers.frozen, buffers.trainable), type);
+        writer->append(host.data_ptr(), host.nbytes());
+      });
+    instance.store().release(u);
+  }
+  attempt([&] { writer->finish(); });
+  if (failure) std::rethrow_exception(failure);
+  return writer ? records_of(*writer, dir) : std::vector<FileRecord>{};
 }
 
 /// scaling * B A of a module's adapter, fp32 [out, in]; undefined where the module has none.
@@ -100,7 +134,7 @@ class AdapterDeltas {
   AdapterDeltas(const model::ModelSpec& spec, const fs::path& adapter) : spec_(spec) {
     if (!spec.lora.enabled()) return;
     model::load_adapter(spec, adapter, [&](int, const model::ParamSpec& p) {
-      return factors_[p.name] = at::empty({p.numel}, at::kFloat);
+      return model::ParamSlice{factors_[p.name] = at::empty({p.numel}, at::kFloat), 0};
     });
   }
   at::Tensor of(const model::ParamSpec& base) const {
@@ -124,16 +158,12 @@ void require_empty(const fs::path& dir) {
 }  // namespace
 
 std::vector<FileRecord> save_model(const config::RunConfig& config, parallel::Instance& instance, io::Storage& storage,
-                                   const fs::path& dir) {
-  std::vector<FileRecord> written;
-  if (instance.spec().lora.enabled()) {
-    written.push_back(write_adapter(instance, storage, dir));
-    written.push_back(write_text(storage, dir, "adapter_config.json",
-                                 model::adapter_config_json(instance.spec().lora, config.model.model_name_or_path)));
-  } else {
-    write_base_model(instance, storage, dir, written);
-    copy_existing(storage, config.model.model_name_or_path, dir, kModelConfigFiles, written);
-  }
+                                   const fs::path& dir, const Writers& who) {
+  const bool lora = instance.spec().lora.enabled();
+  std::vector<FileRecord> written = lora ? write_adapter(config, instance, storage, dir, who.rank == 0)
+                                         : write_base_model(instance, storage, dir, who);
+  if (who.rank != 0) return written;
+  if (!lora) copy_existing(storage, config.model.model_name_or_path, dir, kModelConfigFiles, written);
   copy_existing(storage, config.tokenizer_path(), dir, kTokenizerFiles, written);
   return written;
 }
@@ -158,7 +188,7 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
       if (p.role != model::Role::base) continue;
       const auto& where = files.at(p.name);
       at::Tensor value = at::empty({p.numel}, model::scalar_type_of(dtype));
-      model::read_into(*where.file, *where.entry, p.shape, value);
+      model::read_into(*where.file, *where.entry, p.shape, {value, 0});
       if (const at::Tensor delta = deltas.of(p); delta.defined())
         value = value.to(at::kFloat).add_(delta.view({-1})).to(value.scalar_type());
       writer.append(value.data_ptr(), value.nbytes());

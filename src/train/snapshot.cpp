@@ -16,11 +16,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The tensors of a training state: name in the checkpoint, and where it lies.
+/// The tensors of a training state: name in the checkpoint, and this rank's slice (which may be empty).
 struct StateTensor {
   std::string name;
   const model::ParamSpec* param;
-  at::Tensor values;  ///< 1-D view
+  model::ParamSlice slice;
 };
 
 std::vector<StateTensor> state_tensors(parallel::Instance& instance) {
@@ -35,27 +35,29 @@ std::vector<StateTensor> state_tensors(parallel::Instance& instance) {
   return list;
 }
 
+/// Elements [begin, end) of the parameter, which lie in the rank's slice.
 template <class Slice>
 Slice slice_of(const StateTensor& t, std::int64_t begin, std::int64_t end) {
   Slice s;
   s.name = t.name;
-  s.dtype = model::dtype_of(t.values.scalar_type());
+  s.dtype = model::dtype_of(t.slice.values.scalar_type());
   s.shape = t.param->shape;
   s.begin = static_cast<std::uint64_t>(begin);
   s.end = static_cast<std::uint64_t>(end);
   return s;
 }
 
-/// Replicated state: each rank writes an equal share of every tensor.
-void write_state(checkpoint::CheckpointWriter& writer, parallel::Instance& instance, const comm::Communicator& comm) {
+/// Each rank writes what it owns; ranks that own the same write equal shares of it.
+void write_state(checkpoint::CheckpointWriter& writer, parallel::Instance& instance) {
+  const comm::Communicator& owners = instance.layout().replicate();
   std::vector<checkpoint::SourceSlice> slices;
   std::vector<at::Tensor> staged;  // host copies must outlive write_slices
   for (const StateTensor& t : state_tensors(instance)) {
-    const std::int64_t begin = t.param->numel * comm.rank() / comm.size();
-    const std::int64_t end = t.param->numel * (comm.rank() + 1) / comm.size();
+    const std::int64_t length = t.slice.values.numel();
+    const std::int64_t begin = length * owners.rank() / owners.size(), end = length * (owners.rank() + 1) / owners.size();
     if (begin == end) continue;
-    staged.push_back(t.values.narrow(0, begin, end - begin).to(at::kCPU));
-    auto slice = slice_of<checkpoint::SourceSlice>(t, begin, end);
+    staged.push_back(t.slice.values.narrow(0, begin, end - begin).to(at::kCPU));
+    auto slice = slice_of<checkpoint::SourceSlice>(t, t.slice.begin + begin, t.slice.begin + end);
     slice.data = staged.back().data_ptr();
     slices.push_back(std::move(slice));
   }
@@ -106,9 +108,11 @@ fs::path save_snapshot(const config::RunConfig& config, parallel::Instance& inst
   const auto& t = config.training;
   checkpoint::SaveOptions options{t.output_dir, info.progression.step, t.save_total_limit, info.progression.best.checkpoint};
   checkpoint::CheckpointWriter writer(comm, io::posix_storage(), std::move(options));
-  if (!t.save_only_model) write_state(writer, instance, comm);
+  if (!t.save_only_model) write_state(writer, instance);
+  writer.add_files([&](io::Storage& storage, const fs::path& dir) {
+    return save_model(config, instance, storage, dir, {comm.rank(), comm.size()});
+  });
   if (comm.rank() == 0) {
-    writer.add_files([&](io::Storage& storage, const fs::path& dir) { return save_model(config, instance, storage, dir); });
     const std::string state = log->trainer_state({info.progression.step, info.total_steps, info.epoch, t.num_train_epochs,
                                                   t.per_device_train_batch_size, info.progression.best});
     writer.add_file("trainer_state.json", [&](io::Storage& storage, const fs::path& path) {
@@ -123,7 +127,7 @@ fs::path save_snapshot(const config::RunConfig& config, parallel::Instance& inst
                         {"loss", info.loss},
                         {"data", info.data_position},
                         {"global_batch_size", info.global_batch_size},
-                        {"strategy", "ddp"},
+                        {"strategy", std::string(instance.layout().strategy().name)},
                         {"model_name_or_path", config.model.model_name_or_path},
                         {"optimizer_steps", instance.optimizer()->steps()},
                         {"config", config::to_json(config)}});
@@ -164,14 +168,16 @@ nlohmann::json load_snapshot(const fs::path& dir, parallel::Instance& instance, 
   std::vector<checkpoint::TargetSlice> targets;
   std::vector<at::Tensor> staged;
   for (const StateTensor& t : tensors) {
-    staged.push_back(t.values.is_cpu() ? t.values : t.values.to(at::kCPU));
-    auto slice = slice_of<checkpoint::TargetSlice>(t, 0, t.param->numel);
+    const at::Tensor& values = t.slice.values;
+    staged.push_back(values.is_cpu() ? values : values.to(at::kCPU));
+    if (values.numel() == 0) continue;
+    auto slice = slice_of<checkpoint::TargetSlice>(t, t.slice.begin, t.slice.end());
     slice.data = staged.back().data_ptr();
     targets.push_back(std::move(slice));
   }
   saved.read(targets);
   for (std::size_t i = 0; i < tensors.size(); ++i)
-    if (!tensors[i].values.is_cpu()) tensors[i].values.copy_(staged[i]);
+    if (!tensors[i].slice.values.is_cpu()) tensors[i].slice.values.copy_(staged[i]);
   instance.optimizer()->set_steps(saved.state().at("optimizer_steps").get<std::int64_t>());
   instance.publish();
   return saved.state();

@@ -88,18 +88,15 @@ int Trainer::run() {
 parallel::StepResult Trainer::step(const data::StepBatch& batch) {
   std::vector<model::MicroInput> inputs;
   for (const auto& micro : batch.micro_batches) inputs.push_back(eval::to_input(micro, instance_->transformer().device()));
-  const int slots = static_cast<int>(batch.max_micro_batches);
-  // 0 is "auto": weights are replicated, so that no gather is saved by going breadth-first.
-  const int group = static_cast<int>(std::max<std::int64_t>(1, config_.training.breadth_first_micro_batches));
-  const auto list = parallel::training_schedule(
-      instance_->spec(), {static_cast<int>(inputs.size()), slots, std::min(group, slots), /*reduce_every_group=*/false});
+  const auto list =
+      instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches));
   parallel::TokenMeanLoss loss(static_cast<double>(batch.global_label_tokens));
   const auto result = instance_->executor().train(list, inputs, loss, static_cast<std::uint64_t>(progression_.step),
                                                   stop_requested() != 0 || limit_.reached(unix_time()));
   const double started = now();
   last_learning_rate_ = schedule_.at(progression_.step);
   if (result.finite) {
-    instance_->optimizer()->step(last_learning_rate_, clip_scale(result.grad_norm, config_.training.max_grad_norm));
+    instance_->update(last_learning_rate_, clip_scale(result.grad_norm, config_.training.max_grad_norm));
   } else {
     ++progression_.skipped;
     log::warn("step {}: loss {} and gradient norm {}: the update is skipped ({} so far)", progression_.step + 1, result.loss,
@@ -239,9 +236,9 @@ void Trainer::finish(double epoch) {
   if (data_.eval && t.do_eval && last_evaluated_ != progression_.step) evaluate(epoch);
   restore_best();
   comm::agreed(comm_, [&] {
+    save_model(config_, *instance_, io::posix_storage(), t.output_dir, {comm_.rank(), 1});
     if (!is_root()) return;
     bar_->clear();
-    save_model(config_, *instance_, io::posix_storage(), t.output_dir);
     write_results(epoch);
   });
 }

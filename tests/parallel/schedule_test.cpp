@@ -23,8 +23,7 @@ model::ModelSpec tiny(bool tied, bool lora) {
 }
 
 /// Every property that an executor relies on; throws through gtest on the first that fails.
-void check(const model::ModelSpec& spec, const ScheduleOptions& options) {
-  const ActionList list = training_schedule(spec, options);
+void check(const model::ModelSpec& spec, const ScheduleOptions& options, const ActionList& list) {
   std::map<int, int> held;
   std::map<std::pair<int, int>, int> forwards, backwards;
   std::map<int, int> reductions;
@@ -48,6 +47,8 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options) {
         }
         break;
       case ActionKind::reduce: ++reductions[a.target]; break;
+      case ActionKind::gather:
+      case ActionKind::gather_frozen:
       case ActionKind::step: break;
     }
   }
@@ -58,7 +59,12 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options) {
     EXPECT_EQ(reductions[b], trains ? (options.reduce_every_group ? groups : 1) : 0) << b;
     for (int m = 0; m < options.micro_batches; ++m) EXPECT_EQ((forwards[{b, m}]), 1);
   }
-  EXPECT_EQ(list.back().kind, ActionKind::step);
+}
+
+std::vector<GatheredBytes> gathered(const model::ModelSpec& spec) {
+  std::vector<GatheredBytes> bytes;
+  for (const auto& unit : spec.units) bytes.push_back({unit.frozen_numel, unit.trainable_numel});
+  return bytes;
 }
 
 TEST(Schedule, HoldsWeightsAndOrderForEveryShape) {
@@ -67,7 +73,85 @@ TEST(Schedule, HoldsWeightsAndOrderForEveryShape) {
       for (const bool every : {false, true})
         for (int slots = 1; slots <= 5; ++slots)
           for (int micros = 0; micros <= slots; ++micros)
-            for (int group = 1; group <= slots; ++group) check(tiny(tied, lora), {micros, slots, group, every});
+            for (int group = 1; group <= slots; ++group)
+              for (const bool keep : {false, true}) {
+                const auto spec = tiny(tied, lora);
+                const ScheduleOptions options{micros, slots, group, every, keep};
+                const auto list = training_schedule(spec, options);
+                EXPECT_EQ(list.back().kind, ActionKind::step);
+                check(spec, options, list);
+                check(spec, options, with_gathers(list, gathered(spec), 3000));
+              }
+}
+
+/// Runs a list with gathers: what is gathered when it is not here, and how much waits unused at most.
+struct Simulated {
+  std::int64_t bytes = 0, waiting_peak = 0;
+  int late = 0;  ///< acquires of what had not set out
+};
+
+Simulated simulate(const ActionList& list, const std::vector<GatheredBytes>& units) {
+  Simulated out;
+  std::map<int, int> held;
+  std::map<int, bool> here;
+  for (const Action& a : list) {
+    const auto bytes = a.micro < 0 && a.target >= 0 ? units[static_cast<std::size_t>(a.target)].total() : 0;
+    if (a.kind == ActionKind::gather) {
+      EXPECT_FALSE(here[a.target]);
+      here[a.target] = true;
+      out.bytes += bytes;
+    } else if (a.kind == ActionKind::acquire) {
+      out.late += !here[a.target];
+      ++held[a.target];
+    } else if (a.kind == ActionKind::release && --held[a.target] == 0) {
+      here[a.target] = false;
+    }
+    std::int64_t waiting = 0;
+    for (const auto& [unit, is_here] : here)
+      if (is_here && held[unit] == 0) waiting += units[static_cast<std::size_t>(unit)].total();
+    out.waiting_peak = std::max(out.waiting_peak, waiting);
+  }
+  return out;
+}
+
+TEST(Gathers, StayWithinTheWindowAndComeBeforeTheirUse) {
+  for (const bool tied : {false, true})
+    for (const bool lora : {false, true}) {
+      const auto spec = tiny(tied, lora);
+      const auto units = gathered(spec);
+      std::int64_t largest = 0;
+      for (const auto& u : units) largest = std::max(largest, u.total());
+      const auto list = training_schedule(spec, {3, 3, 2, true});
+      for (const std::int64_t window : {std::int64_t{1}, largest, 2 * largest, 100 * largest}) {
+        const auto result = simulate(with_gathers(list, units, window), units);
+        EXPECT_EQ(result.late, 0);
+        EXPECT_LE(result.waiting_peak, std::max(window, largest)) << window;
+      }
+    }
+}
+
+TEST(Gathers, BreadthFirstGathersOncePerPass) {
+  const auto spec = tiny(false, true);
+  const auto units = gathered(spec);
+  const auto bytes = [&](int group) {
+    return simulate(with_gathers(training_schedule(spec, {8, 8, group, true}), units, 1), units).bytes;
+  };
+  // Between groups nothing changes but the units that the window keeps at the turn-around from one group to the next.
+  EXPECT_EQ(bytes(1), 8 * bytes(8));
+}
+
+TEST(Gathers, WhatEveryRankHoldsIsLeftAlone) {
+  const auto spec = tiny(true, false);
+  const auto list = training_schedule(spec, {2, 2, 1, true});
+  EXPECT_EQ(with_gathers(list, std::vector<GatheredBytes>(spec.units.size()), 1), list);
+}
+
+TEST(Gathers, TheNextStepsFrozenWeightsSetOutAtTheEnd) {
+  const auto spec = tiny(false, true);
+  const auto list = with_gathers(training_schedule(spec, {2, 2, 2, true}), gathered(spec), std::int64_t{1} << 40);
+  EXPECT_EQ(list.back().kind, ActionKind::gather_frozen);
+  const auto full = tiny(false, false);
+  EXPECT_EQ(with_gathers(training_schedule(full, {2, 2, 2, true}), gathered(full), 1).back().kind, ActionKind::step);
 }
 
 TEST(Schedule, BreadthFirstAcquiresEachUnitOncePerPassAndGroup) {

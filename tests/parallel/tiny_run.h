@@ -1,7 +1,7 @@
 // A small model with weights made from names alone, and a global batch that any number of ranks can share.
 #pragma once
 
-#include <functional>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +11,7 @@
 #include "qft/core/hash.h"
 #include "qft/model/ops/philox.h"
 #include "qft/parallel/executor.h"
+#include "qft/parallel/layout.h"
 
 namespace qft::parallel::testing {
 
@@ -19,6 +20,9 @@ struct Case {
   bool tied = true, lora = false, recompute = false;
   double dropout = 0.0;
   int group = 1;
+  std::string strategy = "ddp";
+  int hsdp_group = 1;
+  std::int64_t window = 1;
   optim::Precision precision = optim::Precision::fp64();
 };
 
@@ -38,13 +42,17 @@ inline model::ModelSpec make_spec(const Case& c) {
                                  c.lora ? model::Finetuning::lora : model::Finetuning::full, lora);
 }
 
-/// Values in [-bound, bound) from the name alone.
-inline void fill(at::Tensor dst, const std::string& name, double bound, double center) {
-  const auto site = static_cast<std::uint32_t>(std::stoul(hash_hex(name).substr(0, 8), nullptr, 16));
-  std::vector<double> values(static_cast<std::size_t>(dst.numel()));
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = center + bound * (2.0 * model::ops::philox({static_cast<std::uint32_t>(i), 0, 0, 0}, {site, 1})[0] / 4294967296.0 - 1.0);
-  dst.copy_(at::from_blob(values.data(), {dst.numel()}, at::kDouble));
+/// Values in center + [-bound, bound) from name and index alone, where the slice holds the parameter.
+inline void fill(const RestSlice& slice, const model::ParamSpec& p, double bound, double center) {
+  const auto site = static_cast<std::uint32_t>(std::stoul(hash_hex(p.name).substr(0, 8), nullptr, 16));
+  const std::int64_t first = std::max(p.offset, slice.begin), last = std::min(p.offset + p.numel, slice.begin + slice.values.numel());
+  if (first >= last) return;
+  std::vector<double> values(static_cast<std::size_t>(last - first));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto index = static_cast<std::uint32_t>(first - p.offset) + static_cast<std::uint32_t>(i);
+    values[i] = center + bound * (2.0 * model::ops::philox({index, 0, 0, 0}, {site, 1})[0] / 4294967296.0 - 1.0);
+  }
+  slice.values.narrow(0, first - slice.begin, last - first).copy_(at::from_blob(values.data(), {last - first}, at::kDouble));
 }
 
 struct Sequence {
@@ -74,21 +82,30 @@ inline std::vector<Sequence> global_batch(int step) {
 class TinyRun {
  public:
   TinyRun(const Case& c, comm::Communicator& comm)
-      : case_(c), comm_(comm), spec_(make_spec(c)), transformer_(spec_, c.precision.compute, at::kCPU) {
-    store_ = make_replicated_store(spec_, c.precision, at::kCPU, comm, true, /*bucket_bytes=*/2048);
+      : case_(c),
+        comm_(comm),
+        spec_(make_spec(c)),
+        transformer_(spec_, c.precision.compute, at::kCPU),
+        layout_(comm, at::kCPU, strategy_of(c.strategy), c.hsdp_group) {
+    const Strategy& s = layout_.strategy();
+    store_ = s.sharded()
+                 ? make_sharded_store(spec_, c.precision, at::kCPU, s, layout_.shard(), layout_.replicate(), true)
+                 : make_replicated_store(spec_, c.precision, at::kCPU, layout_.replicate(), true, /*bucket_bytes=*/2048);
     adam_ = std::make_unique<optim::AdamW>(store_->owned(), optim::AdamWOptions{.weight_decay = 0.01}, c.precision);
-    int index = 0;
+    std::size_t index = 0;
     for (int u = 0; u < spec_.num_units(); ++u) {
       const auto& unit = spec_.units[static_cast<std::size_t>(u)];
+      const RestSlice frozen = store_->at_rest(u, false);
+      const bool trains = unit.trainable_numel > 0;
+      const RestSlice trainable = trains ? RestSlice{adam_->master(index), adam_->begin(index)} : RestSlice{};
+      if (trains) ++index;
       for (const auto& p : unit.params) {
         const bool norm = p.shape.size() == 1 && p.name.find("norm") != std::string::npos;
-        const at::Tensor dst = p.trainable ? adam_->master(static_cast<std::size_t>(index)).narrow(0, p.offset, p.numel)
-                                           : store_->acquire(u).frozen.narrow(0, p.offset, p.numel);
-        fill(dst, p.name, 0.3, norm ? 1.0 : 0.0);
+        fill(p.trainable ? trainable : frozen, p, 0.3, norm ? 1.0 : 0.0);
       }
-      if (unit.trainable_numel > 0) ++index;
     }
     adam_->publish();
+    store_->publish();
     executor_ = std::make_unique<Executor>(transformer_, *store_, comm,
                                            ExecutorOptions{c.recompute, c.lora ? c.dropout : 0.0, 99});
   }
@@ -103,22 +120,38 @@ class TinyRun {
     for (int b = comm_.rank(); b < bins; b += comm_.size()) micros.push_back(build(batch, b * pack, pack));
     const int slots = (bins + comm_.size() - 1) / comm_.size();
     TokenMeanLoss loss(labels);
-    const auto result = executor_->train(
-        training_schedule(spec_, {static_cast<int>(micros.size()), slots, std::min(case_.group, slots), false}), micros, loss,
-        static_cast<std::uint64_t>(number));
+    const auto result =
+        executor_->train(list(static_cast<int>(micros.size()), slots), micros, loss, static_cast<std::uint64_t>(number));
     adam_->step(1e-2, std::min(1.0, 1.0 / (result.grad_norm + 1e-6)));
+    store_->publish();
     return result;
   }
 
-  /// All trainable weights, one after another, fp64.
+  ActionList list(int micros, int slots) const {
+    const Strategy& s = layout_.strategy();
+    return with_gathers(
+        training_schedule(spec_, {micros, slots, std::min(case_.group, slots), s.reduce_every_group(), s.keep_weights}),
+        store_->gathered_bytes(), case_.window);
+  }
+
+  /// All trainable weights, one unit after another, fp64, without padding. Collective.
   std::vector<double> weights() const {
     std::vector<double> all;
-    for (std::size_t i = 0; i < adam_->size(); ++i) {
-      const at::Tensor t = adam_->master(i).to(at::kDouble).contiguous();
-      all.insert(all.end(), t.const_data_ptr<double>(), t.const_data_ptr<double>() + t.numel());
+    std::size_t index = 0;
+    for (const auto& unit : spec_.units) {
+      if (unit.trainable_numel == 0) continue;
+      const at::Tensor mine = adam_->master(index++).to(at::kDouble).contiguous();
+      std::vector<double> whole(static_cast<std::size_t>(mine.numel() * layout_.shard().size()));
+      layout_.shard().all_gather(mine.data_ptr(), whole.data(), static_cast<std::size_t>(mine.numel()), DType::f64);
+      all.insert(all.end(), whole.begin(), whole.begin() + unit.trainable_numel);
     }
     return all;
   }
+
+  WeightStore& store() { return *store_; }
+  const Layout& layout() const { return layout_; }
+  const model::ModelSpec& spec() const { return spec_; }
+  const optim::AdamW& adam() const { return *adam_; }
 
  private:
   static model::MicroInput build(const std::vector<Sequence>& batch, int first, int pack) {
@@ -138,6 +171,7 @@ class TinyRun {
   comm::Communicator& comm_;
   model::ModelSpec spec_;
   model::Transformer transformer_;
+  Layout layout_;
   std::unique_ptr<WeightStore> store_;
   std::unique_ptr<optim::AdamW> adam_;
   std::unique_ptr<Executor> executor_;

@@ -45,7 +45,8 @@ class CheckpointWriter {
   /// do). Ranks must choose different names. Not collective; failures as above.
   void add_file(const std::string& name,
                 const std::function<void(io::Storage&, const std::filesystem::path&)>& write);
-  /// Several files at once (a sharded model): `write` gets the directory and returns what it wrote there.
+  /// Several files at once (a sharded model): `write` gets the directory and returns what it wrote there. It runs even
+  /// where something failed before, so it may be collective as long as a failure of its own does not cut that short.
   void add_files(
       const std::function<std::vector<FileRecord>(io::Storage&, const std::filesystem::path&)>& write);
 
@@ -56,6 +57,8 @@ class CheckpointWriter {
   std::filesystem::path commit(const nlohmann::json& state);
 
  private:
+  /// Runs `body` and keeps the first failure; guarded(): unless there is one.
+  void attempt(const std::function<void()>& body);
   void guarded(const std::function<void()>& body);
   void find_shared();
   void collect_staged(const std::vector<nlohmann::json>& parts);

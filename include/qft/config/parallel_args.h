@@ -3,12 +3,15 @@
 
 #include "qft/config/field.h"
 
+#include <cstdint>
 #include <string>
 
 namespace qft::config {
 
 struct ParallelArgs {
   std::string strategy = "auto";
+  std::int64_t hsdp_group_size = 0;  // 0 is "node"
+  std::int64_t prefetch_bytes = 0;   // 0 is "auto"
   std::string offload_optimizer = "none";
   std::string offload_param = "none";
 

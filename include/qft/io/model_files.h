@@ -62,8 +62,10 @@ class ModelFiles {
 /// config.json and the tokenizer are the caller's. Not atomic by itself: write into CommitDir::temp().
 class ModelWriter {
  public:
+  /// Several writers may share the work: number `writer` of `writers` writes every writers-th shard, the first one the
+  /// index too; all get all bytes.
   ModelWriter(Storage& storage, std::filesystem::path dir, std::vector<TensorSpec> tensors,
-              std::uint64_t max_shard_bytes, Metadata metadata = {{"format", "pt"}});
+              std::uint64_t max_shard_bytes, Metadata metadata = {{"format", "pt"}}, int writer = 0, int writers = 1);
   ~ModelWriter();
   /// The next bytes of the tensors in the order given; calls need not end where tensors or shards end.
   void append(const void* data, std::uint64_t bytes);
@@ -76,6 +78,7 @@ class ModelWriter {
     std::vector<TensorSpec> tensors;
     std::uint64_t data_bytes = 0;
     std::string checksum;
+    bool mine = true;  ///< this writer's
   };
   const std::vector<Shard>& shards() const { return shards_; }
 

@@ -13,20 +13,27 @@
 
 namespace qft::model {
 
-/// Gives the 1-D tensor [param.numel] (any floating dtype, any device) that holds a parameter of a unit.
-using ParamAccess = std::function<at::Tensor(int unit, const ParamSpec& param)>;
+/// Elements [begin, begin + values.numel()) of a flattened parameter; `values` is 1-D, of any floating dtype on any device.
+struct ParamSlice {
+  at::Tensor values;
+  std::int64_t begin = 0;
+  std::int64_t end() const { return begin + values.numel(); }
+};
 
-/// Copies bytes of a file tensor into `dst` (1-D, [numel]), converting from F64, F32, BF16 or F16 on the way in
-/// pieces: nothing of the tensor's size is allocated. Throws Error for another dtype or shape.
-void read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry, const std::vector<std::int64_t>& shape,
-               at::Tensor dst);
+/// Gives the slice of a parameter of a unit that this rank holds: the whole, a part, or nothing (no elements).
+using ParamAccess = std::function<ParamSlice(int unit, const ParamSpec& param)>;
 
-/// Fills every base parameter (Role::base) from a model directory. Throws Error naming the tensor, both shapes and the
+/// Reads the slice's elements of a file tensor, and no others, converting from F64, F32, BF16 or F16 on the way in
+/// pieces: nothing of the tensor's size is allocated. Returns the bytes read. Throws Error for another dtype or shape.
+std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry,
+                       const std::vector<std::int64_t>& shape, const ParamSlice& dst);
+
+/// Fills every base parameter (Role::base) from a model directory. Returns the bytes read. Throws Error naming the tensor, both shapes and the
 /// file; also for tensors in the files that the architecture does not have.
-void load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access);
+std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access);
 
 /// PEFT's initialisation: A uniform in +-1/sqrt(in_features) (kaiming_uniform with a = sqrt 5), B zero. Counter-based
-/// from (seed, name): the same on any number of ranks.
+/// from (seed, name, index): the same on any number of ranks, whatever their slices.
 void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
 
 /// What adapter_config.json says (PEFT's LoraConfig). Throws Error by name for what is not implemented

@@ -28,6 +28,7 @@ struct FlatParams {
   at::Tensor weights;
   at::Tensor grads;
   std::vector<Segment> segments;
+  std::int64_t begin = 0;  ///< where in the unit the buffer starts: a slice of it where the optimizer is sharded
 };
 
 class AdamW {
@@ -42,6 +43,8 @@ class AdamW {
   at::Tensor master(std::size_t i) const { return state_.at(i).master; }
   at::Tensor exp_avg(std::size_t i) const { return state_.at(i).exp_avg; }
   at::Tensor exp_avg_sq(std::size_t i) const { return state_.at(i).exp_avg_sq; }
+  /// FlatParams::begin of buffer i.
+  std::int64_t begin(std::size_t i) const { return params_.at(i).begin; }
   const std::string& name(std::size_t i) const { return params_.at(i).name; }
 
   /// Copies master i (or all) to its compute weights: after masters were loaded or changed from outside.

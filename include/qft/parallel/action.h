@@ -11,17 +11,19 @@
 namespace qft::parallel {
 
 enum class ActionKind : std::uint8_t {
-  acquire,   ///< unit: its weights are readable until the matching release
-  forward,   ///< block, micro
-  backward,  ///< block, micro: adds to the gradients of the block's units
-  release,   ///< unit
-  reduce,    ///< unit: its gradients for this step are complete on this rank; start their reduction
-  step       ///< the end: norm, finite flag and loss are agreed on
+  gather,         ///< unit: its weights set out for here
+  gather_frozen,  ///< unit: those of them that no step changes
+  acquire,        ///< unit: its weights are readable until the matching release; gathers what is not on its way
+  forward,        ///< block, micro
+  backward,       ///< block, micro: adds to the gradients of the block's units
+  release,        ///< unit: after the last one gathered weights are gone
+  reduce,         ///< unit: its gradients are complete on this rank (for the group or the step): start their reduction
+  step            ///< the end: norm, finite flag and loss are agreed on
 };
 
 struct Action {
   ActionKind kind;
-  int target = -1;  ///< unit for acquire/release/reduce, block for forward/backward
+  int target = -1;  ///< block for forward and backward, unit for the others
   int micro = -1;   ///< for forward/backward: index of the micro-batch within the step
   bool operator==(const Action&) const = default;
 };
@@ -37,6 +39,7 @@ struct ScheduleOptions {
   int slots = 1;                   ///< micro-batches of the rank that has most: fixes the number of groups everywhere
   int group = 1;                   ///< micro-batches that pass a block per acquire; 1 = depth-first
   bool reduce_every_group = false; ///< true: gradients do not stay whole between groups (sharded); false: once a step
+  bool keep_weights = false;       ///< gathered weights stay from forward to backward
 };
 
 /// The training step: for every group, all blocks up (forward) and down (backward). Blocks below the lowest
@@ -46,5 +49,17 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
 
 /// Forward only (evaluation).
 ActionList evaluation_schedule(const model::ModelSpec& spec, const ScheduleOptions& options);
+
+/// Bytes that a unit's weights take once gathered; 0 for what every rank holds anyway.
+struct GatheredBytes {
+  std::int64_t frozen = 0, trainable = 0;
+  std::int64_t total() const { return frozen + trainable; }
+};
+
+/// The list with its gathers made explicit and early: after each acquire and release, the units acquired next set out
+/// as long as those that wait take at most `window` bytes (one always may). A unit that is needed again within the
+/// window is not released in between. A training step ends by gathering what the next one starts with, frozen weights
+/// only. Alike on every rank.
+ActionList with_gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t window);
 
 }  // namespace qft::parallel

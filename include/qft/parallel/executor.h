@@ -1,6 +1,7 @@
 // The interpreter of action lists: the one place where blocks run, activations live and collectives are issued.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -72,14 +73,16 @@ class Executor {
   void forward_layer(int block, Slot& slot, const model::MicroInput& in, const Pass& pass);
   void forward_head(int micro, Slot& slot, const model::MicroInput& in, Pass& pass);
   void backward(const Action& action, Pass& pass);
-  void acquire(const ActionList& list, std::size_t index);
+  void acquire(int unit);
   Slot& open_slot(int micro);
   Slot& slot_of(int micro);
   void close_slot(Slot& slot);
-  model::FlatBuffers buffers_of(int unit) const;
-  const model::LayerWeights& layer_weights(int unit);
+  /// Of an acquired unit; `gradients`: with where they are added, for backward.
+  enum class With : std::uint8_t { weights, gradients };
+  model::FlatBuffers buffers_of(int unit, With with) const;
+  const model::LayerWeights& layer_weights(int unit, With with);
   /// The output projection: the head's own, or the embedding's where they are tied.
-  model::Weight head_table() const;
+  model::Weight head_table(With with) const;
 
   model::Transformer& transformer_;
   WeightStore& store_;
@@ -87,11 +90,13 @@ class Executor {
   ExecutorOptions options_;
   int lowest_backward_ = 0;  ///< block below which no gradient flows
   std::vector<const UnitBuffers*> held_;
+  /// A layer's views, made anew where its weights were gathered again or its gradients have moved.
   struct Bound {
-    const void *frozen = nullptr, *trainable = nullptr;
+    std::uint64_t generation = 0;
+    const void* grads = nullptr;
     model::LayerWeights weights;
   };
-  std::vector<Bound> bound_;  ///< views of the last acquire, made anew where a unit has moved
+  std::vector<std::array<Bound, 2>> bound_;  ///< by unit and With
   std::vector<std::unique_ptr<Slot>> slots_;
   model::Arena scratch_;
   PhaseTimes times_;

@@ -14,13 +14,14 @@
 #include "qft/optim/adamw.h"
 #include "qft/optim/precision.h"
 #include "qft/parallel/executor.h"
+#include "qft/parallel/layout.h"
 #include "qft/parallel/weight_store.h"
 
 namespace qft::parallel {
 
 struct LoadReport {
   double seconds = 0.0;
-  std::int64_t bytes_read = 0;
+  std::int64_t bytes_read = 0;  ///< of the model's files, by this rank
 };
 
 /// What the instance is for. Inference holds no gradients and no optimizer.
@@ -37,27 +38,45 @@ class Instance {
   const optim::Precision& precision() const { return precision_; }
   model::Transformer& transformer() { return *transformer_; }
   WeightStore& store() { return *store_; }
+  const Layout& layout() const { return *layout_; }
   Executor& executor() { return *executor_; }
   /// nullptr for inference.
   optim::AdamW* optimizer() { return optimizer_.get(); }
   const LoadReport& load_report() const { return report_; }
 
-  /// The best copy there is of a parameter, 1-D [numel]: the optimizer's master where there is one, else the weights.
-  /// After writing through it call publish().
-  at::Tensor param(int unit, const model::ParamSpec& param) const;
-  /// A moment of a trainable parameter: which = 0 first, 1 second.
-  at::Tensor moment(int unit, const model::ParamSpec& param, int which) const;
+  /// Micro-batches that pass a block under one acquire, at most.
+  std::int64_t group() const { return group_; }
+  /// The action list of a training step: `micro_batches` of this rank, `slots` of the rank that has most.
+  ActionList training_list(int micro_batches, int slots) const;
+  /// Of a forward pass over as many micro-batches.
+  ActionList evaluation_list(int micro_batches, int slots) const;
+  /// One update of the optimizer with gradients multiplied by `grad_scale`. Collective.
+  void update(double learning_rate, double grad_scale);
+
+  /// This rank's slice of the best copy there is of a parameter: the optimizer's master where there is one, else the
+  /// weights. After writing through it call publish(). All ranks of layout().replicate() have the same slice.
+  model::ParamSlice param(int unit, const model::ParamSpec& param) const;
+  /// The same of a moment of a trainable parameter: which = 0 first, 1 second.
+  model::ParamSlice moment(int unit, const model::ParamSpec& param, int which) const;
+  /// Masters have changed: brings them to the weights, on all ranks. Collective.
   void publish();
+  /// A unit's trainable parameters [trainable_numel] as the optimizer's masters have them, whole on every rank. Collective.
+  at::Tensor whole_master(int unit) const;
 
  private:
   Instance() = default;
+  void choose_order(const config::RunConfig& config, comm::Communicator& comm, Use use);
+
   model::ModelSpec spec_;
   optim::Precision precision_;
   std::unique_ptr<model::Transformer> transformer_;
+  std::unique_ptr<Layout> layout_;
   std::unique_ptr<WeightStore> store_;
   std::unique_ptr<optim::AdamW> optimizer_;
   std::unique_ptr<Executor> executor_;
   std::vector<int> optimizer_index_;  ///< per unit: which buffer of the optimizer, -1 for none
+  std::int64_t group_ = 1;            ///< micro-batches that pass a block under one acquire
+  std::int64_t window_ = 0;           ///< bytes of weights gathered ahead
   LoadReport report_;
 };
 

@@ -11,14 +11,31 @@
 #include "qft/model/spec.h"
 #include "qft/optim/adamw.h"
 #include "qft/optim/precision.h"
+#include "qft/parallel/action.h"
+#include "qft/parallel/strategy.h"
 
 namespace qft::parallel {
 
-/// The flat 1-D buffers of one unit as the compute sees them; undefined where the unit has no such parameter.
+/// The flat 1-D weights of one unit as the compute sees them; undefined where the unit has no such parameter.
 struct UnitBuffers {
-  at::Tensor frozen;     ///< [frozen_numel], compute dtype
-  at::Tensor trainable;  ///< [trainable_numel], compute dtype
-  at::Tensor grad;       ///< [trainable_numel], gradient dtype; accumulated into
+  at::Tensor frozen;             ///< [frozen_numel], compute dtype
+  at::Tensor trainable;          ///< [trainable_numel], compute dtype
+  std::uint64_t generation = 0;  ///< another one with each gather: views of an older one are stale; 0: not here
+};
+
+/// Elements [begin, begin + values.numel()) of a unit's flat buffer, as this rank holds them between uses.
+struct RestSlice {
+  at::Tensor values;
+  std::int64_t begin = 0;
+};
+
+/// Bytes on this rank.
+struct StoreMemory {
+  std::int64_t weights = 0;         ///< at rest
+  std::int64_t gathered = 0;        ///< of other ranks' weights, now
+  std::int64_t gathered_peak = 0;   ///< the same, at most so far
+  std::int64_t grads = 0;           ///< kept over the step
+  std::int64_t grads_peak = 0;      ///< with those of blocks on their way to their owners, at most so far
 };
 
 /// All calls come from the executor's thread, in action-list order, alike on every rank.
@@ -26,28 +43,37 @@ class WeightStore {
  public:
   virtual ~WeightStore() = default;
 
-  /// A hint that acquire(unit) follows soon: begins what it would wait for.
-  virtual void prefetch(int unit) = 0;
-  /// The unit's buffers, whole and readable until the matching release(). May be nested.
+  /// The unit's weights set out for here, unless they are here or on their way. Collective where weights are sharded.
+  virtual void gather(int unit, bool frozen_only) = 0;
+  /// The unit's weights, whole and readable until the matching release(). May be nested. Gathers what is missing.
   virtual const UnitBuffers& acquire(int unit) = 0;
+  /// After the last one, gathered weights are gone: their storage is empty, so that a stale view fails.
   virtual void release(int unit) = 0;
 
   /// Clears the gradients before a step.
   virtual void zero_grads() = 0;
+  /// The unit's gradients [trainable_numel], gradient dtype, to be added to; until reduce(). Undefined where nothing
+  /// trains.
+  virtual at::Tensor grads(int unit) = 0;
   /// The unit's gradients are complete on this rank: starts adding them up over the ranks, in fp32 or wider. Collective.
   virtual void reduce(int unit) = 0;
-  /// Drives reductions in flight; never blocks.
+  /// Drives transfers in flight; never blocks.
   virtual void poll() = 0;
-  /// Waits for every reduction of the step.
+  /// Waits for every reduction of the step. Collective.
   virtual void finish_reductions() = 0;
 
   /// Sum of squares of the reduced gradients, this rank's part: the parts of all ranks add up to the whole.
   virtual double local_grad_square_sum() const = 0;
   /// What this rank's optimizer updates, one entry a unit with trainable parameters.
   virtual std::vector<optim::FlatParams> owned() const = 0;
+  /// What owned() names has changed: brings it to the ranks that hold copies. Collective.
+  virtual void publish() = 0;
 
-  virtual std::int64_t weight_bytes() const = 0;
-  virtual std::int64_t grad_bytes() const = 0;
+  /// This rank's part of a unit's frozen or trainable weights between uses: the whole where they are replicated.
+  virtual RestSlice at_rest(int unit, bool trainable) = 0;
+  /// Per unit what a gather brings here.
+  virtual std::vector<GatheredBytes> gathered_bytes() const = 0;
+  virtual StoreMemory memory() const = 0;
 };
 
 /// Everything on every rank (plain data parallelism, or one rank). Gradients lie in one buffer, last unit first, so that
@@ -56,5 +82,12 @@ class WeightStore {
 std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                    c10::Device device, comm::Communicator& comm, bool training,
                                                    std::int64_t bucket_bytes = 25 << 20);
+
+/// Every other strategy: each rank of `shard` owns an equal flat range of every unit's buffers, the last ones padded;
+/// `strategy` says what exists of the rest. The ranks of `replicate` own the same ranges and add up their gradients
+/// once a step. Both communicators must outlive the store.
+std::unique_ptr<WeightStore> make_sharded_store(const model::ModelSpec& spec, const optim::Precision& precision,
+                                                c10::Device device, const Strategy& strategy, comm::Communicator& shard,
+                                                comm::Communicator& replicate, bool training);
 
 }  // namespace qft::parallel

@@ -13,11 +13,17 @@
 
 namespace qft::train {
 
+/// Who writes: the ranks below `writers` share a model's shards; rank 0 writes what is no weight of a model.
+struct Writers {
+  int rank = 0;
+  int writers = 1;
+};
+
 /// adapter_model.safetensors and adapter_config.json (LoRA), or model shards, index and config.json (full), with the
-/// tokenizer's files, into an existing directory. Not collective: one rank calls it and must hold all trainable weights.
-/// Returns what was written.
+/// tokenizer's files, into an existing directory. Collective; a failure on one rank is thrown there once all weights
+/// have been gathered, a unit at a time. Returns what this rank has written.
 std::vector<checkpoint::FileRecord> save_model(const config::RunConfig& config, parallel::Instance& instance,
-                                               io::Storage& storage, const std::filesystem::path& dir);
+                                               io::Storage& storage, const std::filesystem::path& dir, const Writers& who);
 
 /// `qft export`: the base model with the adapter merged in, W + scaling B A summed in fp32 and rounded once to the base's
 /// element type, tensor by tensor, into export_dir (atomically). Throws ConfigError where export_dir exists and is not

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Sharding over a slow wire: two ranks in two network namespaces, joined by a veth pair that tc shapes. LoRA on SmolLM2,
+# accumulation 8, under each strategy and order, alternating. Needs root. Prints a Markdown table.
+# Usage: bench/wire.sh [BUILD_DIR]; RATE (400mbit), STEPS (4), ROUNDS (1), CUTOFF (512) in the environment.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$(realpath "${1:-build}")
+rate=${RATE:-400mbit} steps=${STEPS:-4} rounds=${ROUNDS:-1} cutoff=${CUTOFF:-512}
+a=qft-wire-a$$ b=qft-wire-b$$
+work=$(mktemp -d)
+cleanup() {
+  ip netns del "$a" 2>/dev/null || true
+  ip netns del "$b" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+ip netns add "$a"
+ip netns add "$b"
+ip link add qftw0 netns "$a" type veth peer name qftw1 netns "$b"
+for end in "$a qftw0 1" "$b qftw1 2"; do
+  read -r space device host <<<"$end"
+  ip -n "$space" addr add "10.9.0.$host/24" dev "$device"
+  ip -n "$space" link set "$device" up
+  ip -n "$space" link set lo up
+  ip netns exec "$space" tc qdisc add dev "$device" root tbf rate "$rate" burst 256kb latency 50ms
+done
+cat >"$work/agent" <<EOF
+#!/bin/bash
+shift
+exec ip netns exec $b bash -c "\$*"
+EOF
+chmod +x "$work/agent"
+
+cat >"$work/run.yaml" <<EOF
+model_name_or_path: $PWD/models/smollm2
+template: smollm2
+stage: sft
+do_train: true
+finetuning_type: lora
+lora_rank: 8
+dataset_dir: $PWD/examples/data
+dataset: hpc_qa_train
+packing: true
+cutoff_len: $cutoff
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+num_train_epochs: 100
+max_steps: $steps
+learning_rate: 1.0e-4
+bf16: true
+logging_steps: 1
+save_strategy: "no"
+overwrite_output_dir: true
+EOF
+"$build/bin/qft-pack" "$work/run.yaml" --output "$work/train.h5" 2>/dev/null
+
+train() {  # NAME STRATEGY G
+  ip netns exec "$a" mpirun --allow-run-as-root --mca plm_rsh_agent "$work/agent" --mca btl tcp,self \
+    --mca btl_tcp_if_include 10.9.0.0/24 --mca oob_tcp_if_include 10.9.0.0/24 --host 10.9.0.1:1,10.9.0.2:1 \
+    -np 2 --bind-to none -x OMP_NUM_THREADS=1 "$build/bin/qft" train "$work/run.yaml" "pack=$work/train.h5" \
+    "strategy=$2" "breadth_first_micro_batches=$3" "output_dir=$work/$1" 2>"$work/$1.err" || { tail -5 "$work/$1.err" >&2; exit 1; }
+  cat "$work/$1/trainer_log.jsonl" >>"$work/$1.log"
+}
+
+for ((round = 0; round < rounds; ++round)); do
+  for row in "ddp 1" "zero2 1" "zero2 8" "shard_grad_op 1" "shard_grad_op 8" "zero3 1" "zero3 8"; do
+    read -r strategy g <<<"$row"
+    train "$strategy-$g" "$strategy" "$g"
+  done
+done
+
+python3 - "$work" "$rate" <<'EOF'
+import json, pathlib, statistics, sys
+
+work, rate = pathlib.Path(sys.argv[1]), sys.argv[2]
+rows = {}
+for path in work.glob("*.log"):
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    steps = []
+    for before, entry in zip(entries, entries[1:]):  # the first step of a run warms up
+        if entry["current_steps"] > 1:
+            steps.append({**entry["seconds"], "all": (entry["total_tokens"] - before["total_tokens"]) / entry["throughput"]})
+    rows[path.stem] = {k: statistics.median(s[k] for s in steps) for k in steps[0]}
+    rows[path.stem]["memory"] = max(max(e["memory"]) for e in entries)
+base = rows["ddp-1"]["all"]
+print(f"wire {rate}; median of {len(steps)} steps\n")
+print("| strategy | g | s/step | of ddp | compute | waiting for gathers | waiting for reductions | peak memory |")
+print("|---|---|---|---|---|---|---|---|")
+for name, r in sorted(rows.items(), key=lambda row: row[1]["all"]):
+    strategy, g = name.rsplit("-", 1)
+    print(f"| {strategy} | {g} | {r['all']:.1f} | {r['all'] / base:.2f} | {r['forward'] + r['backward']:.1f} | {r['gather']:.1f} "
+          f"| {r['reduce']:.1f} | {r['memory'] / 2**20:.0f} MiB |")
+EOF

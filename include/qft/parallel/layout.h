@@ -1,0 +1,35 @@
+// How a model lies on the ranks: which ranks share the slices of one copy, and which hold the same slices.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <c10/core/Device.h>
+
+#include "qft/comm/mesh.h"
+#include "qft/parallel/strategy.h"
+
+namespace qft::parallel {
+
+class Layout {
+ public:
+  /// Collective over `world`, which must outlive the layout. `group`: ranks that share one copy under a grouped
+  /// strategy; 0: those of a node. Throws ConfigError where the ranks do not divide so.
+  Layout(comm::Communicator& world, c10::Device device, const Strategy& strategy, std::int64_t group);
+
+  const Strategy& strategy() const { return strategy_; }
+  /// For buffers of the device: the ranks that share one copy of what is sharded (one rank where nothing is) ...
+  comm::Communicator& shard() const { return mesh_->group(comm::Axis::shard); }
+  /// ... and those that hold the same slices as this rank (all ranks where nothing is sharded).
+  comm::Communicator& replicate() const { return mesh_->group(comm::Axis::replicate); }
+  /// "zero3: 8 ranks = replicate 2 x shard 4"
+  std::string describe() const;
+
+ private:
+  Strategy strategy_;
+  std::unique_ptr<comm::Communicator> device_world_;
+  std::unique_ptr<comm::Mesh> mesh_;
+};
+
+}  // namespace qft::parallel

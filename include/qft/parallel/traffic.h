@@ -1,0 +1,25 @@
+// What a training step moves between ranks, from the action list that runs.
+#pragma once
+
+#include <cstdint>
+
+#include "qft/model/spec.h"
+#include "qft/optim/precision.h"
+#include "qft/parallel/action.h"
+#include "qft/parallel/strategy.h"
+
+namespace qft::parallel {
+
+/// Bytes that each rank receives, as comm::Counters counts them.
+struct Traffic {
+  std::uint64_t all_gather = 0;      ///< weights, in the shard group
+  std::uint64_t reduce_scatter = 0;  ///< gradients, in the shard group
+};
+
+/// Of one step with a sharded strategy that follows another one with the same list, in a shard group of `ranks`: the
+/// slices of the others for each gather of a unit that is not here, for each reduction of its gradients and, where
+/// weights are replicated, for their update.
+Traffic step_traffic(const ActionList& list, const model::ModelSpec& spec, const Strategy& strategy,
+                     const optim::Precision& precision, int ranks);
+
+}  // namespace qft::parallel

@@ -1,0 +1,112 @@
+// Where the gathers of an action list go: a simulation of what is held and what waits.
+#include "qft/core/error.h"
+#include "qft/parallel/action.h"
+
+namespace qft::parallel {
+namespace {
+
+class Gathers {
+ public:
+  Gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t window)
+      : list_(list), units_(units), window_(window), states_(units.size()) {}
+
+  ActionList run() {
+    for (std::size_t i = 0; i < list_.size(); ++i) {
+      const Action& action = list_[i];
+      const bool weights = action.kind == ActionKind::acquire || action.kind == ActionKind::release;
+      if (!weights || bytes(action.target) == 0) {
+        out_.push_back(action);
+        continue;
+      }
+      if (next_ <= i) next_ = i;
+      if (action.kind == ActionKind::acquire) {
+        acquire(action, i);
+      } else {
+        release(action);
+      }
+      announce();
+    }
+    if (!list_.empty() && list_.back().kind == ActionKind::step) prepare_next_step();
+    return std::move(out_);
+  }
+
+ private:
+  struct State {
+    int held = 0;
+    int announced = 0;  ///< acquires to come that count on the unit being here
+    bool kept = false;  ///< the last release was left out: so must the next acquire be
+  };
+  State& state(int unit) { return states_[static_cast<std::size_t>(unit)]; }
+  std::int64_t bytes(int unit) const { return units_[static_cast<std::size_t>(unit)].total(); }
+
+  void acquire(const Action& action, std::size_t index) {
+    State& s = state(action.target);
+    if (index >= next_) {  // not announced: the window was full
+      next_ = index + 1;
+      if (s.held == 0) out_.push_back({ActionKind::gather, action.target});
+    } else if (--s.announced == 0) {
+      waiting_ -= bytes(action.target);
+    }
+    ++s.held;
+    if (s.kept) {
+      s.kept = false;
+    } else {
+      out_.push_back(action);
+    }
+  }
+
+  void release(const Action& action) {
+    State& s = state(action.target);
+    QFT_ASSERT(s.held > 0, "unit {} is released but not held", action.target);
+    if (--s.held == 0 && s.announced > 0) {
+      s.kept = true;
+    } else {
+      out_.push_back(action);
+    }
+  }
+
+  bool fits(std::int64_t more) const { return waiting_ == 0 || waiting_ + more <= window_; }
+
+  void announce() {
+    for (; next_ < list_.size(); ++next_) {
+      const Action& ahead = list_[next_];
+      if (ahead.kind != ActionKind::acquire || bytes(ahead.target) == 0) continue;
+      State& s = state(ahead.target);
+      if (s.announced == 0) {
+        if (!fits(bytes(ahead.target))) return;
+        waiting_ += bytes(ahead.target);
+        if (s.held == 0) out_.push_back({ActionKind::gather, ahead.target});
+      }
+      ++s.announced;
+    }
+  }
+
+  void prepare_next_step() {
+    std::vector<bool> done(units_.size(), false);
+    for (const Action& action : list_) {
+      if (action.kind != ActionKind::acquire || done[static_cast<std::size_t>(action.target)]) continue;
+      const std::int64_t frozen = units_[static_cast<std::size_t>(action.target)].frozen;
+      if (frozen == 0) continue;
+      if (!fits(frozen)) return;
+      waiting_ += frozen;
+      done[static_cast<std::size_t>(action.target)] = true;
+      out_.push_back({ActionKind::gather_frozen, action.target});
+    }
+  }
+
+  const ActionList& list_;
+  const std::vector<GatheredBytes>& units_;
+  std::int64_t window_;
+  std::vector<State> states_;
+  std::size_t next_ = 0;      ///< the first action of the list that has not been looked at ahead
+  std::int64_t waiting_ = 0;  ///< bytes of the units announced
+  ActionList out_;
+};
+
+}  // namespace
+
+ActionList with_gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t window) {
+  return Gathers(list, units, window).run();
+}
+
+}  // namespace qft::parallel

@@ -1,0 +1,31 @@
+#include "qft/parallel/group_size.h"
+
+#include <algorithm>
+
+namespace qft::parallel {
+
+std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute) {
+  const auto& c = spec.config;
+  const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
+  const std::int64_t statistic = compute == at::kDouble ? 8 : 4;
+  std::int64_t layer = c.hidden_size * item;  // its output: the next one's input
+  if (!recompute) {
+    std::int64_t values = c.qkv_size() + c.q_size() + c.hidden_size + 2 * c.intermediate_size;
+    std::int64_t statistics = 2 + c.num_heads;
+    if (c.qk_norm) {
+      values += c.q_size() + c.kv_size();
+      statistics += c.num_heads + c.num_kv_heads;
+    }
+    for (std::size_t m = 0; m < model::kModules; ++m)
+      if (spec.lora.enabled() && spec.lora.targets[m]) values += spec.lora.rank;
+    layer += values * item + statistics * statistic;
+  }
+  const std::int64_t ends = 2 * c.hidden_size * item;  // the embedding's output, and the gradient on its way down
+  return tokens * (c.num_layers * layer + ends);
+}
+
+std::int64_t largest_group(std::int64_t available, std::int64_t reserved, std::int64_t each) {
+  return std::max<std::int64_t>(1, (available / 5 * 4 - reserved) / std::max<std::int64_t>(each, 1));
+}
+
+}  // namespace qft::parallel

@@ -1,0 +1,51 @@
+#include "qft/parallel/layout.h"
+
+#include <algorithm>
+
+#include "qft/comm/device_communicator.h"
+#include "qft/comm/exchange.h"
+#include "qft/comm/session.h"
+#include "qft/core/error.h"
+
+namespace qft::parallel {
+namespace {
+
+/// Ranks on each node; they must be as many on all of them, and neighbours.
+int ranks_of_a_node(comm::Communicator& world) {
+  const auto& session = comm::Session::current();
+  const auto sizes = comm::all_gather_value(world.host(), session.local_size());
+  const auto nodes = comm::all_gather_value(world.host(), session.node());
+  const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
+  if (*least != *most)
+    fail_config("hsdp shards inside each node, but there are nodes with {} and with {} ranks: start as many on each, or set "
+                "hsdp_group_size", *least, *most);
+  for (std::size_t r = 0; r < nodes.size(); ++r)
+    if (nodes[r] != nodes[r - r % static_cast<std::size_t>(*least)])
+      fail_config("hsdp shards inside each node, but rank {} is on another node than rank {}: let neighbouring ranks share "
+                  "nodes (mpirun --map-by slot, srun --distribution=block), or set hsdp_group_size",
+                  r, r - r % static_cast<std::size_t>(*least));
+  return *least;
+}
+
+comm::Degrees degrees_of(comm::Communicator& world, const Strategy& strategy, std::int64_t group) {
+  if (!strategy.sharded()) return {.replicate = world.size(), .shard = 1};
+  if (!strategy.grouped) return {.replicate = 1, .shard = world.size()};
+  const int size = group > 0 ? static_cast<int>(std::min<std::int64_t>(group, 1 << 30)) : ranks_of_a_node(world);
+  if (world.size() % size != 0)
+    fail_config("hsdp_group_size {} does not divide the {} ranks: start a multiple of {} ranks, or change it", size,
+                world.size(), size);
+  return {.replicate = world.size() / size, .shard = size};
+}
+
+}  // namespace
+
+Layout::Layout(comm::Communicator& world, c10::Device device, const Strategy& strategy, std::int64_t group)
+    : strategy_(strategy) {
+  const auto degrees = degrees_of(world, strategy, group);
+  device_world_ = comm::make_device_communicator(world, device, "data");
+  mesh_ = std::make_unique<comm::Mesh>(*device_world_, degrees);
+}
+
+std::string Layout::describe() const { return fmt::format("{}: {}", strategy_.name, mesh_->describe()); }
+
+}  // namespace qft::parallel

@@ -1,0 +1,17 @@
+// What the optimizer is given of a unit.
+#pragma once
+
+#include "qft/model/spec.h"
+#include "qft/optim/adamw.h"
+
+namespace qft::parallel {
+
+/// Elements [begin, begin + weights.numel()) of the unit's trainable buffer, with the runs of equal weight decay among
+/// them. Gaps between parameters belong to the run before; padding behind the last one to none.
+optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& weights, const at::Tensor& grads,
+                               std::int64_t begin);
+
+/// Sum of squares, added up in fp64.
+double square_sum(const at::Tensor& values);
+
+}  // namespace qft::parallel

@@ -1,0 +1,239 @@
+#include <deque>
+#include <utility>
+
+#include <ATen/ops/zeros.h>
+
+#include "qft/core/error.h"
+#include "qft/model/load.h"
+#include "qft/parallel/weight_store.h"
+
+#include "owned_params.h"
+#include "split_buffer.h"
+
+namespace qft::parallel {
+namespace {
+
+std::int64_t bytes_of(const at::Tensor& t) { return t.defined() ? static_cast<std::int64_t>(t.nbytes()) : 0; }
+
+class ShardedStore final : public WeightStore {
+ public:
+  ShardedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device, const Strategy& strategy,
+               comm::Communicator& shard, comm::Communicator& replicate, bool training)
+      : spec_(spec),
+        strategy_(strategy),
+        shard_(shard),
+        replicate_(replicate),
+        training_(training),
+        grad_type_(precision.grad),
+        grad_options_(at::TensorOptions().dtype(precision.grad).device(device)),
+        units_(spec.units.size()) {
+    QFT_ASSERT(strategy.gradients || replicate.size() == 1, "{} has no replicas of its slices", strategy.name);
+    require(!training || spec.num_params(true) > 0, "no parameter is trainable: check finetuning_type and lora_target");
+    const auto options = at::TensorOptions().dtype(precision.compute).device(device);
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const auto& unit = spec.units[u];
+      units_[u].frozen = SplitBuffer(unit.frozen_numel, options, shard, !strategy.weights, gathered_);
+      units_[u].trainable = SplitBuffer(unit.trainable_numel, options, shard, !strategy.weights, gathered_);
+      if (training && unit.trainable_numel > 0) make_gradients(units_[u]);
+    }
+  }
+
+  void gather(int unit, bool frozen_only) override {
+    Unit& u = at(unit);
+    u.frozen.gather();
+    if (!frozen_only) u.trainable.gather();
+  }
+
+  const UnitBuffers& acquire(int unit) override {
+    Unit& u = at(unit);
+    gather(unit, false);
+    const at::Tensor frozen = u.frozen.whole(), trainable = u.trainable.whole();
+    if (u.held++ == 0) u.buffers = {frozen, trainable, u.comes_and_goes() ? ++generation_ : 1};
+    return u.buffers;
+  }
+
+  void release(int unit) override {
+    Unit& u = at(unit);
+    QFT_ASSERT(u.held > 0, "{} is released more often than acquired", spec_.units[static_cast<std::size_t>(unit)].name);
+    if (--u.held > 0) return;
+    u.buffers = {};
+    u.frozen.let_go();
+    u.trainable.let_go();
+  }
+
+  void zero_grads() override {
+    for (Unit& u : units_) {
+      if (u.grads.defined()) u.grads.zero_();
+      if (u.sum.defined()) u.sum.zero_();
+    }
+  }
+
+  at::Tensor grads(int unit) override {
+    Unit& u = at(unit);
+    if (!training_ || u.trainable.empty()) return {};
+    if (!u.grads.defined()) {
+      u.grads = at::zeros({u.trainable.division().padded()}, grad_options_);
+      grad_bytes_.add(bytes_of(u.grads));
+    }
+    return u.grads.narrow(0, 0, u.trainable.division().n);
+  }
+
+  void reduce(int unit) override {
+    Unit& u = at(unit);
+    grads(unit);  // a rank without work takes part with zeros
+    Reduction r{&u, strategy_.gradients ? std::exchange(u.grads, {}) : u.grads, {}, {}};
+    r.wide = r.grads.to(wide(grad_type_));
+    const Division& d = u.trainable.division();
+    r.work = shard_.start_reduce_scatter(r.wide.data_ptr(), d.slice_of(r.wide).data_ptr(), static_cast<std::size_t>(d.chunk),
+                                         model::dtype_of(r.wide.scalar_type()));
+    reductions_.push_back(std::move(r));
+    // Bounds the gradients on their way; alike on every rank, for it depends on the calls only.
+    while (strategy_.gradients && reductions_.size() > kReductionsInFlight) complete_oldest();
+  }
+
+  void poll() override {
+    for (Reduction& r : reductions_) r.work.test();
+    for (Unit& u : units_) {
+      u.frozen.poll();
+      u.trainable.poll();
+    }
+  }
+
+  void finish_reductions() override {
+    while (!reductions_.empty()) complete_oldest();
+    if (replicate_.size() > 1) add_up_replicas();
+    for (Unit& u : units_)
+      if (u.owned.defined() && u.sum.defined() && !u.owned.is_same(u.sum)) u.owned.copy_(u.sum);
+  }
+
+  double local_grad_square_sum() const override {
+    if (replicate_.rank() != 0) return 0.0;  // the same slices as rank 0's
+    double total = 0.0;
+    for (const Unit& u : units_)
+      if (u.owned.defined()) total += square_sum(u.owned);
+    return total;
+  }
+
+  std::vector<optim::FlatParams> owned() const override {
+    std::vector<optim::FlatParams> all;
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const SplitBuffer& weights = units_[u].trainable;
+      if (!weights.empty())
+        all.push_back(owned_params(spec_.units[u], weights.slice(), units_[u].owned, weights.division().chunk * shard_.rank()));
+    }
+    return all;
+  }
+
+  void publish() override {
+    for (Unit& u : units_) {
+      u.trainable.changed();
+      // Copies are brought up to date at once, and waited for where they are used.
+      if (!strategy_.weights) u.trainable.gather();
+    }
+  }
+
+  RestSlice at_rest(int unit, bool trainable) override {
+    SplitBuffer& b = trainable ? at(unit).trainable : at(unit).frozen;
+    if (b.empty()) return {};
+    if (!strategy_.weights) return {b.whole(), 0};
+    return {b.slice().narrow(0, 0, b.division().length()), b.division().begin()};
+  }
+
+  std::vector<GatheredBytes> gathered_bytes() const override {
+    std::vector<GatheredBytes> all;
+    for (const Unit& u : units_) all.push_back({u.frozen.gathered_bytes(), u.trainable.gathered_bytes()});
+    return all;
+  }
+
+  StoreMemory memory() const override {
+    StoreMemory m;
+    for (const Unit& u : units_) {
+      for (const SplitBuffer* b : {&u.frozen, &u.trainable})
+        if (!b->empty()) m.weights += bytes_of(b->slice()) * (strategy_.weights ? 1 : shard_.size());
+      if (u.sum.defined()) m.grads += bytes_of(u.sum) + (u.owned.is_same(u.sum) ? 0 : bytes_of(u.owned));
+      if (!strategy_.gradients) m.grads += bytes_of(u.grads);
+    }
+    m.gathered = gathered_.now();
+    m.gathered_peak = gathered_.peak();
+    m.grads_peak = m.grads + grad_bytes_.peak();
+    return m;
+  }
+
+ private:
+  /// Unit gradients on their way to their owners at most: more would pile up where the wire is slower than the compute.
+  static constexpr std::size_t kReductionsInFlight = 2;
+
+  struct Unit {
+    SplitBuffer frozen, trainable;
+    int held = 0;
+    UnitBuffers buffers;
+    at::Tensor grads;  ///< [padded]: whole over the step, or from the first use in a group to its reduction
+    at::Tensor sum;    ///< [chunk]: this rank's slice of the groups reduced so far, fp32 or wider; only with sharded gradients
+    at::Tensor owned;  ///< [chunk]: what the optimizer reads: `sum`, or a copy in the gradients' type, or a view of `grads`
+    bool comes_and_goes() const { return frozen.comes_and_goes() || trainable.comes_and_goes(); }
+  };
+  struct Reduction {
+    Unit* unit;
+    at::Tensor grads;
+    at::Tensor wide;  ///< `grads`, or a wider copy
+    comm::Work work;
+  };
+
+  Unit& at(int unit) { return units_.at(static_cast<std::size_t>(unit)); }
+
+  void make_gradients(Unit& u) {
+    const Division& d = u.trainable.division();
+    if (!strategy_.gradients) {
+      u.grads = at::zeros({d.padded()}, grad_options_);
+      u.owned = d.slice_of(u.grads);
+      return;
+    }
+    u.sum = at::zeros({d.chunk}, grad_options_.dtype(wide(grad_type_)));
+    u.owned = grad_type_ == wide(grad_type_) ? u.sum : at::zeros({d.chunk}, grad_options_);
+  }
+
+  void complete_oldest() {
+    Reduction r = std::move(reductions_.front());
+    reductions_.pop_front();
+    r.work.wait();
+    const at::Tensor slice = r.unit->trainable.division().slice_of(r.wide);
+    if (strategy_.gradients) {
+      r.unit->sum.add_(slice);
+      grad_bytes_.add(-bytes_of(r.grads));
+      free_storage(r.grads);
+    } else if (!r.wide.is_same(r.grads)) {
+      r.unit->owned.copy_(slice);
+    }
+  }
+
+  void add_up_replicas() {
+    std::vector<comm::Work> works;
+    for (Unit& u : units_)
+      if (u.sum.defined())
+        works.push_back(replicate_.start_all_reduce(u.sum.data_ptr(), static_cast<std::size_t>(u.sum.numel()),
+                                                    model::dtype_of(u.sum.scalar_type())));
+    for (comm::Work& work : works) work.wait();
+  }
+
+  const model::ModelSpec& spec_;
+  Strategy strategy_;
+  comm::Communicator& shard_;
+  comm::Communicator& replicate_;
+  bool training_;
+  at::ScalarType grad_type_;
+  at::TensorOptions grad_options_;
+  Gauge gathered_, grad_bytes_;
+  std::uint64_t generation_ = 1;
+  std::vector<Unit> units_;
+  std::deque<Reduction> reductions_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightStore> make_sharded_store(const model::ModelSpec& spec, const optim::Precision& precision,
+                                                c10::Device device, const Strategy& strategy, comm::Communicator& shard,
+                                                comm::Communicator& replicate, bool training) {
+  return std::make_unique<ShardedStore>(spec, precision, device, strategy, shard, replicate, training);
+}
+
+}  // namespace qft::parallel

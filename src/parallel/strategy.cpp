@@ -1,0 +1,30 @@
+#include "qft/parallel/strategy.h"
+
+#include <algorithm>
+
+#include "qft/core/error.h"
+
+namespace qft::parallel {
+namespace {
+
+constexpr Strategy kStrategies[] = {
+    // name           optimizer gradients weights keep   grouped
+    {"ddp",           false,    false,    false,  false, false},
+    {"zero1",         true,     false,    false,  false, false},
+    {"zero2",         true,     true,     false,  false, false},
+    {"shard_grad_op", true,     true,     true,   true,  false},
+    {"zero3",         true,     true,     true,   false, false},
+    {"hsdp",          true,     true,     true,   false, true},
+};
+
+}  // namespace
+
+const Strategy& strategy_of(std::string_view name) {
+  const auto* row = std::find_if(std::begin(kStrategies), std::end(kStrategies), [&](const Strategy& s) { return s.name == name; });
+  if (row != std::end(kStrategies)) return *row;
+  std::string known;
+  for (const Strategy& s : kStrategies) known += (known.empty() ? "" : ", ") + std::string(s.name);
+  fail_config("strategy '{}' is none of {}", name, known);
+}
+
+}  // namespace qft::parallel

@@ -1,0 +1,63 @@
+#include "qft/parallel/group_size.h"
+
+#include <gtest/gtest.h>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include "qft/model/transformer.h"
+
+namespace qft::parallel {
+namespace {
+
+model::ModelSpec spec_of(const char* type, std::int64_t rank) {
+  const std::string text = std::string(R"({"model_type":")") + type +
+                           R"(","hidden_size":64,"intermediate_size":160,"num_hidden_layers":3,"num_attention_heads":4,)" +
+                           R"("num_key_value_heads":2,"head_dim":16,"vocab_size":32,"tie_word_embeddings":true})";
+  model::LoraConfig lora;
+  if (rank > 0) {
+    lora.rank = rank;
+    lora.alpha = 8;
+    lora.set_targets("q_proj,v_proj,down_proj");
+  }
+  return model::ModelSpec::build(model::ModelConfig::parse(text, "test"),
+                                 rank > 0 ? model::Finetuning::lora : model::Finetuning::full, lora);
+}
+
+/// Bytes that a layer's forward takes of an arena.
+std::int64_t measured(const model::ModelSpec& spec, std::int64_t tokens) {
+  model::Transformer t(spec, at::kFloat, at::kCPU);
+  t.ensure_positions(tokens);
+  const auto options = at::TensorOptions().dtype(at::kFloat);
+  const auto& unit = spec.units[1];
+  const auto buffer = [&](std::int64_t n) { return at::empty({n}, options).fill_(0.01); };
+  const model::FlatBuffers flat{buffer(unit.frozen_numel), buffer(unit.trainable_numel), {}};
+  const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens), 1), cu = {0, static_cast<std::int32_t>(tokens)};
+  const auto in = model::MicroInput::build(ids, cu, {}, {}, at::kCPU);
+  const at::Tensor x = buffer(tokens * 64).view({tokens, 64}), y = at::empty_like(x);
+  model::Arena arena(at::kCPU);
+  model::LayerSaved saved;
+  t.layer_forward(0, model::bind_layer(spec, unit, flat), in, {}, x, y, saved, arena);
+  return arena.mark().used;
+}
+
+TEST(GroupSize, ActivationsAreWhatALayerTakes) {
+  constexpr std::int64_t kTokens = 1024;
+  for (const char* type : {"llama", "qwen3"})
+    for (const std::int64_t rank : {0, 5}) {
+      const auto spec = spec_of(type, rank);
+      const std::int64_t with = activation_bytes(spec, at::kFloat, kTokens, true);
+      const std::int64_t without = activation_bytes(spec, at::kFloat, kTokens, false);
+      EXPECT_EQ(with, kTokens * 64 * 4 * (3 + 2));
+      EXPECT_EQ((without - with) / 3, measured(spec, kTokens)) << type << " rank " << rank;
+    }
+}
+
+TEST(GroupSize, FillsTheMemoryThereIs) {
+  EXPECT_EQ(largest_group(1000, 200, 100), 6);
+  EXPECT_EQ(largest_group(1000, 2000, 100), 1);
+  EXPECT_EQ(largest_group(0, 0, 100), 1);
+}
+
+}  // namespace
+}  // namespace qft::parallel

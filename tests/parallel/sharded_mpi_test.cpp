@@ -1,0 +1,111 @@
+// What sharding is for: the traffic that the action list says, to the byte, and the memory of a slice.
+#include <gtest/gtest.h>
+
+#include <ATen/ops/mm.h>
+
+#include "qft/comm/session.h"
+#include "qft/parallel/traffic.h"
+#include "tiny_run.h"
+
+namespace qft::parallel::testing {
+namespace {
+
+constexpr const char* kSharded[] = {"zero1", "zero2", "shard_grad_op", "zero3"};
+
+comm::Communicator& world() { return comm::Session::current().world(); }
+
+/// Sequences of step `s` in micro-batches of one: what TinyRun::step(s, 1) deals to this rank.
+std::pair<int, int> micros_and_slots() {
+  const int bins = static_cast<int>(global_batch(0).size()), size = world().size(), rank = world().rank();
+  return {(bins - rank + size - 1) / size, (bins + size - 1) / size};
+}
+
+Traffic counted(const comm::Communicator& comm) {
+  const auto bytes = [&](comm::OpKind kind) { return comm.counters().bytes[static_cast<std::size_t>(kind)]; };
+  return {bytes(comm::OpKind::all_gather), bytes(comm::OpKind::reduce_scatter)};
+}
+
+TEST(Traffic, IsWhatTheActionListSaysToTheByte) {
+  for (const char* strategy : kSharded)
+    for (const bool lora : {false, true})
+      for (const bool tied : {false, true})
+        for (const int group : {1, 2, 9})
+          for (const std::int64_t window : {std::int64_t{1}, std::int64_t{1} << 40}) {
+            TinyRun run({.tied = tied, .lora = lora, .recompute = true, .group = group, .strategy = strategy, .window = window,
+                         .precision = optim::Precision::bf16()},
+                        world());
+            auto& shard = run.layout().shard();
+            run.step(0, 1);
+            shard.reset_counters();
+            run.step(1, 1);
+            const Traffic got = counted(shard);
+            const auto [micros, slots] = micros_and_slots();
+            const Traffic want = step_traffic(run.list(micros, slots), run.spec(), run.layout().strategy(),
+                                              optim::Precision::bf16(), shard.size());
+            SCOPED_TRACE(fmt::format("{} {} {} group {} window {}", strategy, lora ? "LoRA" : "full", tied ? "tied" : "untied",
+                                     group, window));
+            EXPECT_EQ(got.all_gather, want.all_gather);
+            EXPECT_EQ(got.reduce_scatter, want.reduce_scatter);
+            if (shard.size() > 1) {
+              EXPECT_GT(got.all_gather, 0U);
+            }
+          }
+}
+
+TEST(Traffic, BreadthFirstGathersAnNthOfDepthFirst) {
+  const auto gathered = [&](int group) {
+    TinyRun run({.tied = false, .lora = true, .group = group, .strategy = "zero3"}, world());
+    run.step(0, 1);
+    run.layout().shard().reset_counters();
+    run.step(1, 1);
+    return counted(run.layout().shard()).all_gather;
+  };
+  const auto slots = static_cast<std::uint64_t>(micros_and_slots().second);
+  const std::uint64_t once = gathered(9), each = gathered(1);
+  // The exception: the tail of a step gathers ahead for the next one only, so each step counts the same.
+  EXPECT_EQ(each, slots * once);
+}
+
+TEST(Memory, Zero3HoldsItsShareAndTheWindow) {
+  for (const bool lora : {false, true}) {
+    const Case c{.tied = false, .lora = lora, .recompute = true, .group = 9, .precision = optim::Precision::bf16()};
+    TinyRun whole([&] { Case d = c; d.strategy = "ddp"; return d; }(), world());
+    TinyRun sharded([&] { Case d = c; d.strategy = "zero3"; return d; }(), world());
+    for (TinyRun* run : {&whole, &sharded}) run->step(0, 1);
+    const StoreMemory all = whole.store().memory(), mine = sharded.store().memory();
+    const std::int64_t ranks = world().size();
+    std::int64_t largest = 0;
+    const auto units = sharded.store().gathered_bytes();
+    for (const auto& u : units) largest = std::max(largest, u.total());
+    // Padding: at most 16 elements a rank, buffer and unit.
+    const std::int64_t padding = 16 * 2 * 4 * static_cast<std::int64_t>(units.size());
+    EXPECT_LE(mine.weights, all.weights / ranks + padding);
+    EXPECT_LE(mine.grads, all.grads / ranks + padding);
+    EXPECT_LE(sharded.adam().bytes(), whole.adam().bytes() / ranks + 3 * padding);
+    EXPECT_LE(mine.gathered_peak, 2 * largest) << "one unit in use, one on its way";
+    EXPECT_EQ(all.gathered_peak, 0);
+    // Only what the next step starts with stays.
+    EXPECT_EQ(mine.gathered, lora ? units[0].frozen : 0);
+    if (world().size() > 1) {
+      EXPECT_GT(mine.gathered_peak, 0);
+    }
+  }
+}
+
+TEST(Released, WeightsCannotBeReadByAStaleView) {
+  TinyRun run({.tied = false, .strategy = "zero3"}, world());
+  if (world().size() == 1) GTEST_SKIP() << "one rank holds everything";
+  auto& store = run.store();
+  const UnitBuffers& held = store.acquire(1);
+  const auto generation = held.generation;
+  const at::Tensor view = held.trainable.narrow(0, 0, 64).view({8, 8});
+  EXPECT_NO_THROW(at::mm(view, view));
+  store.release(1);
+  EXPECT_EQ(held.generation, 0U);
+  EXPECT_THROW(at::mm(view, view), std::exception);
+  EXPECT_NE(store.acquire(1).generation, generation);
+  store.release(1);
+}
+
+}  // namespace
+}  // namespace qft::parallel::testing

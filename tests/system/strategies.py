@@ -1,0 +1,81 @@
+"""Every sharding strategy, for LoRA and full fine-tuning, with evaluation and checkpoints on the way, gives the numbers and
+the files of one rank; and a run changes strategy and number of ranks at a checkpoint without changing a bit of the weights."""
+import shutil
+import tempfile
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from common import Report, arguments, mpirun
+from tiny import log_of, make, write
+
+FULL = {"finetuning_type": "full", "learning_rate": 1e-3}
+RUNS = [({}, "zero3", 3, {}), ({}, "hsdp", 4, {"hsdp_group_size": 2}), ({}, "shard_grad_op", 2, {"breadth_first_micro_batches": 1}),
+        (FULL, "zero1", 3, {}), (FULL, "zero2", 2, {"breadth_first_micro_batches": 2}), (FULL, "zero3", 4, {"prefetch_bytes": 1})]
+
+
+def weights(directory):
+    return load_file(next(Path(directory).glob("*.safetensors")))
+
+
+def worst(ours, theirs):
+    assert ours.keys() == theirs.keys(), sorted(ours.keys() ^ theirs.keys())
+    return max((ours[k].double() - theirs[k].double()).abs().max().item() for k in ours)
+
+
+def relative(ours, theirs, key):
+    a, b = [e[key] for e in ours if key in e], [e[key] for e in theirs if key in e]
+    assert len(a) == len(b) > 0, f"{key}: {len(a)} values, not {len(b)}"
+    return max(abs(x - y) / abs(y) for x, y in zip(a, b))
+
+
+def cut(source, target, step):
+    shutil.copytree(source, target)
+    for checkpoint in target.glob("checkpoint-*"):
+        if int(checkpoint.name.split("-")[1]) > step:
+            shutil.rmtree(checkpoint)
+    for file in target.glob("*.safetensors"):
+        file.unlink()
+
+
+def main():
+    args = arguments()
+    qft = args.build / "bin/qft"
+    report = Report()
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        settings = {**make(tmp, "qwen3", samples=26), "save_steps": 4, "val_size": 0.2, "eval_strategy": "steps", "eval_steps": 4}
+        references = {}
+        for number, (changes, strategy, ranks, more) in enumerate(RUNS):
+            kind = changes.get("finetuning_type", "lora")
+            if kind not in references:
+                out = references[kind] = tmp / kind
+                mpirun(1, [qft, "train", write(tmp / "r.yaml", {**settings, **changes, "output_dir": str(out)})])
+            out = tmp / f"{number}"
+            run_file = write(tmp / "r.yaml", {**settings, **changes, **more, "strategy": strategy, "output_dir": str(out)})
+            mpirun(ranks, [qft, "train", run_file])
+            name = f"{kind} {strategy} on {ranks} ranks"
+            for key in ("loss", "grad_norm", "eval_loss"):
+                report.check(f"{name}: {key}", relative(log_of(out), log_of(references[kind]), key), 1e-10)
+            report.check(f"{name}: weights", worst(weights(out), weights(references[kind])), 1e-6 if kind == "lora" else 1e-9)
+
+        # From a full zero3 run on 4 ranks: to the end of step 4 elsewhere, and on from there.
+        source = tmp / f"{len(RUNS) - 1}"
+        saved = load_file(source / "checkpoint-4/model.safetensors")
+        for strategy, ranks in [("ddp", 2), ("zero2", 3), ("zero3", 1)]:
+            out = tmp / f"elsewhere-{strategy}"
+            cut(source, out, 4)
+            run_file = write(tmp / "r.yaml", {**settings, **FULL, "strategy": strategy, "output_dir": str(out), "max_steps": 4,
+                                              "eval_strategy": "no", "val_size": 0.2})
+            mpirun(ranks, [qft, "train", run_file])
+            report.check(f"resumed with {strategy} on {ranks} ranks: weights", worst(weights(out), saved), 0)
+        out = tmp / "on"
+        cut(source, out, 4)
+        run_file = write(tmp / "r.yaml", {**settings, **FULL, "strategy": "zero2", "output_dir": str(out)})
+        mpirun(3, [qft, "train", run_file])
+        for key in ("loss", "grad_norm"):
+            report.check(f"resumed with zero2 on 3 ranks: {key} to the end", relative(log_of(out), log_of(references["full"]), key), 1e-10)
+    report.finish()
+
+
+main()
