@@ -28,8 +28,8 @@ constexpr std::chrono::milliseconds kRankZeroFirst{1000};
 void print_errors(const std::vector<std::pair<int, Outcome>>& failures, int size) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (const auto& [rank, outcome] : failures) {
-    auto known =
-        std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == outcome.error; });
+    auto known = std::find_if(groups.begin(), groups.end(),
+                              [&error = outcome.error](const auto& g) { return g.first == error; });
     if (known == groups.end()) known = groups.insert(groups.end(), {outcome.error, {}});
     known->second.push_back(rank);
   }

@@ -1,0 +1,79 @@
+// The records of a data file, in every format: found, parsed, converted and encoded. The first byte chooses
+// the format and the layout of the file.
+#include "qft/data/encoder.h"
+#include "qft/data/record_source.h"
+
+#include <iterator>
+#include <memory>
+
+#include "data/encode_fixture.h"
+#include "record_converter.h"
+
+namespace {
+
+using namespace qft::data;  // NOLINT: a test
+
+struct Format {
+  DatasetSpec spec;
+  std::unique_ptr<Encoder> encoder;
+};
+
+Format make_format(const qft::test::SmallRun& run, Formatting formatting, bool ranking) {
+  Format format;
+  format.spec.formatting = formatting;
+  format.spec.ranking = ranking;
+  ColumnNames& columns = format.spec.columns;
+  columns.tools = "tools";
+  columns.system = "system";
+  columns.history = "history";
+  columns.chosen = "chosen";
+  columns.rejected = "rejected";
+  columns.category = "category";
+  columns.tags = {"tag"};
+  if (formatting != Formatting::alpaca) columns.messages = "messages";
+  EncoderOptions options;
+  options.kind = ranking ? SampleKind::pair : SampleKind::conversation;
+  options.cutoff_len = 64;
+  format.encoder = std::make_unique<Encoder>(
+      ChatTemplate::from_config(run.config, qft::tokenizer::Tokenizer::load(run.folder.path())), options);
+  return format;
+}
+
+std::vector<Format> make_formats() {
+  const qft::test::SmallRun run;
+  std::vector<Format> formats;
+  for (const Formatting formatting : {Formatting::alpaca, Formatting::sharegpt, Formatting::openai})
+    for (const bool ranking : {false, true}) formats.push_back(make_format(run, formatting, ranking));
+  return formats;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::vector<Format> formats = make_formats();
+  static const std::filesystem::path name = "fuzz.json";
+  if (size == 0) return 0;
+  const Format& format = formats[data[0] % formats.size()];
+  constexpr RecordLayout kLayouts[] = {RecordLayout::json_lines, RecordLayout::json_array,
+                                       RecordLayout::text_lines};
+  const RecordLayout layout = kLayouts[data[0] / formats.size() % std::size(kLayouts)];
+  // A copy of its exact size, so that the sanitizer sees a read beyond the end.
+  const std::vector<char> bytes(data + 1, data + size);
+  RecordScanner scanner({bytes.data(), bytes.size()}, layout, name);
+  RecordConverter converter(format.spec, layout == RecordLayout::text_lines);
+  RecordText record;
+  try {
+    while (scanner.next(record)) {
+      try {
+        const auto converted = converter.convert(record);
+        if (const auto* conversation = std::get_if<Conversation>(&converted))
+          static_cast<void>(format.encoder->encode(*conversation));
+      } catch (const qft::Error&) {
+        // The record is named and left out; the next one counts.
+      }
+    }
+  } catch (const qft::Error&) {
+    // The file is no JSON array.
+  }
+  return 0;
+}
