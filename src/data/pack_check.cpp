@@ -1,8 +1,7 @@
 // What makes a pack unfit: made for something else, or damaged.
 #include "qft/core/error.h"
 #include "qft/data/pack_reader.h"
-
-#include <numeric>
+#include "qft/io/hdf5.h"
 
 #include "pack_arrays.h"
 
@@ -30,6 +29,25 @@ void PackReader::check_against(const PackExpectation& expected) const {
   if (attributes_.cutoff_len != expected.cutoff_len)
     fail_config("cutoff_len {} differs from {} in pack '{}': set cutoff_len to {}, or repack with qft-pack",
                 expected.cutoff_len, attributes_.cutoff_len, pack, attributes_.cutoff_len);
+}
+
+/// The attributes against the items found of each source, and against each other.
+void PackReader::verify_counts(const std::vector<std::int64_t>& items_found) const {
+  std::int64_t dropped = 0, truncated = 0;
+  for (std::size_t s = 0; s < items_found.size(); ++s) {
+    const PackSource& source = attributes_.sources[s];
+    require(items_found[s] == source.items, "'{}': {} items of '{}', its attributes say {}", path().string(),
+            items_found[s], source.name, source.items);
+    require(attributes_.stage == "pt" || source.records == source.items + source.dropped,
+            "'{}': '{}' has {} records, {} items and {} left out: these do not add up", path().string(),
+            source.name, source.records, source.items, source.dropped);
+    dropped += source.dropped;
+    truncated += source.truncated;
+  }
+  const io::h5::File file = io::h5::File::open(path());
+  for (const auto& [name, sum] : {std::pair("dropped", dropped), std::pair("truncated", truncated)})
+    require(file.get_int(name) == sum, "'{}': attribute '{}' is {}, that of the sources {}", path().string(),
+            name, file.get_int(name), sum);
 }
 
 void PackReader::verify(const std::function<void(std::int64_t)>& progress) const {
@@ -65,9 +83,7 @@ void PackReader::verify(const std::function<void(std::int64_t)>& progress) const
     longest = std::max(longest, num_tokens);
     if (progress) progress(i + 1);
   }
-  for (std::size_t s = 0; s < per_source.size(); ++s)
-    require(per_source[s] == attributes_.sources[s].items, "'{}': {} items of '{}', its attributes say {}",
-            path().string(), per_source[s], attributes_.sources[s].name, attributes_.sources[s].items);
+  verify_counts(per_source);
   require(longest == attributes_.max_item_tokens,
           "'{}': the longest item has {} tokens, max_item_tokens says {}", path().string(), longest,
           attributes_.max_item_tokens);

@@ -67,6 +67,7 @@ class PackReader {
   explicit PackReader(io::File file);
   void read_header();
   void check_shapes() const;
+  void verify_counts(const std::vector<std::int64_t>& items_found) const;
   const LengthTables& lengths() const;
   const Extent& extent(PackArray array) const { return extents_[static_cast<std::size_t>(array)]; }
   template <class T>
