@@ -1,4 +1,6 @@
-"""Reads a pack with h5py alone and compares it with the items that went in: pack_h5py_interop.py PACK EXPECTED."""
+"""Reads a pack with h5py alone and compares it with the items that went in: pack_h5py_interop.py PACK EXPECTED README."""
+import contextlib
+import io
 import json
 import sys
 
@@ -26,11 +28,24 @@ def items(pack):
         }
 
 
+def readme_lines(readme, path):
+    """What the README's own example prints of the pack."""
+    with open(readme, encoding="utf-8") as text:
+        code = next(block.split("```")[0] for block in text.read().split("```python\n")[1:] if "h5py" in block)
+    assert len(code.splitlines()) == 5 and "train.h5" in code
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(code.replace("train.h5", path), {})
+    return out.getvalue().splitlines()
+
+
 def main():
     pack = h5py.File(sys.argv[1])
     with open(sys.argv[2], encoding="utf-8") as lines:
         expected = [json.loads(line) for line in lines]
     assert list(items(pack)) == expected
+    assert readme_lines(sys.argv[3], sys.argv[1]) == [
+        f"{sequence['ids']} {sequence['label_spans']}" for item in expected for sequence in item["sequences"]]
     assert all(pack[name].chunks is None and pack[name].compression is None for name in pack)
     assert pack.attrs["format_version"] == 1 and pack.attrs["tokenizer_hash"] == b"tok"
     assert json.loads(pack.attrs["options"]) == {"train_on_prompt": False, "mask_history": True}

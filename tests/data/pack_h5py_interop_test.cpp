@@ -38,7 +38,8 @@ TEST(PackInterop, H5pyReadsItemsTagsAndAttributes) {
   }
   expected.close();
   const std::string command = python + " " + test::kSourceDir + "/tests/data/pack_h5py_interop.py " +
-                              (dir / "p.h5").string() + " " + (dir / "expected.jsonl").string();
+                              (dir / "p.h5").string() + " " + (dir / "expected.jsonl").string() + " " +
+                              test::kSourceDir + "/README.md";
   EXPECT_EQ(std::system(command.c_str()), 0);
 }
 
