@@ -87,6 +87,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--shared", required=True, type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--complete", action="store_true", help="100,000 strings and every Unicode block, for each real tokenizer")
     args = parser.parse_args()
     wrong = total = 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -94,7 +95,7 @@ def main():
             folder = pathlib.Path(scratch) / name
             folder.mkdir()
             (folder / "tokenizer.json").write_text(json.dumps(spec))
-            texts = strings.generate(random.Random(args.seed), spec["added_tokens"], count=3000, share=16)
+            texts = strings.generate(random.Random(args.seed), spec["added_tokens"], count=2000, share=32)
             if not pipelines.is_scanned(spec):  # PCRE2 may have an older Unicode than the judge's regex engine
                 texts = [strings.only_old_characters(text) for text in texts]
             wrong += compare(args.program, folder, texts)
@@ -102,7 +103,8 @@ def main():
     real = sorted((args.shared / "tokenizers").glob("*/tokenizer.json"))
     for file in real:
         added = json.loads(file.read_text())["added_tokens"]
-        texts = strings.generate(random.Random(args.seed), added, count=30000, share=3)
+        count, share = (100_000, 1) if args.complete else (12_000, 8)
+        texts = strings.generate(random.Random(args.seed), added, count, share)
         texts += strings.long_words() + strings.data_texts(args.shared / "data")
         wrong += compare(args.program, file.parent, texts)
         wrong += refuses_broken_utf8(args.program, file.parent)

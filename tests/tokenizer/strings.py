@@ -5,7 +5,10 @@ import unicodedata
 
 SPACES = [" ", "  ", "\t", "\n", "\r", "\r\n", "\u00a0", "\u0085", "\u2003", "\u2028", "\u3000", "\u180e", "\u200b", "\ufeff"]
 CONTRACTIONS = ["'s", "'S", "'\u017f", "'ll", "'LL", "'lL", "'re", "'Ve", "'m", "'d", "'t", "''s", "\u2019s", "'l", "'"]
-EMOJI = ["\U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "\u2764\ufe0f", "1\ufe0f\u20e3"]
+EMOJI = ["\U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "\u2764\ufe0f", "1\ufe0f\u20e3",
+         "\U0001f44d\U0001f3fd", "\U0001f9d1\U0001f3ff\u200d\u2764\ufe0f\u200d\U0001f48b\u200d\U0001f9d1\U0001f3fb", "\U0001f3f4\U000e0067\U000e0062\U000e007f",
+         "\U0001f1e9\U0001f1ea\U0001f1eb"]
+RIGHT_TO_LEFT = ["\u200f", "\u202b", "\u202c", "\u2067\u05d0\u05d1\u2069", "\u05e9\u05c1\u05b8\u05dc", "\u0644\u0627", "\u0627\u0644\u0652\u0639", "\u06f1\u06f2", "\u0660"]
 WORDS = ["the", "Hello", "qwen", "Straße", "naïve", "nai\u0308ve", "Ünï", "мир", "שלום", "العربية", "हिन्दी", "ไทย", "中文分词", "日本語テキスト",
          "한국어", "\u1112\u1161\u11ab", "e\u0301\u0323", "ǅ", "ﬁ", "x_y", "3.14", "0123456789", "²³", "Ⅷ", "१२३", "__init__", "<", "<|", "|>", "</", ">"]
 
@@ -18,7 +21,7 @@ def blocks():
 
 
 def random_text(rng, added):
-    pools = [SPACES, CONTRACTIONS, EMOJI, WORDS, [token["content"] for token in added] or ["x"]]
+    pools = [SPACES, CONTRACTIONS, EMOJI, RIGHT_TO_LEFT, WORDS, [token["content"] for token in added] or ["x"]]
     pieces = []
     block = rng.choice(BLOCKS)
     for _ in range(rng.randint(1, 24)):
