@@ -10,6 +10,7 @@ qft-pack is timed whole, with writing the pack. --scaling adds one rank against 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -61,8 +62,8 @@ def start_llama_factory(folder, tokenizer):
     template = get_template_and_fix_tokenizer(module["tokenizer"], data_args)
 
     def run():
-        data = get_dataset(template, model_args, data_args, training_args, stage="sft", **module)["train_dataset"]
-        return sum(len(ids) for ids in data["input_ids"])
+        with contextlib.redirect_stdout(sys.stderr):  # it prints a sample
+            return get_dataset(template, model_args, data_args, training_args, stage="sft", **module)["train_dataset"]["input_ids"]
 
     return "LLaMA-Factory", run
 
@@ -74,15 +75,15 @@ def start_loop(folder, tokenizer):
     system = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
 
     def run():
-        tokens = 0
+        all_ids = []
         for record in json.loads((folder / "d.json").read_text()):
             question = "\n".join(part for part in (record["instruction"], record.get("input")) if part)
             source = hf.encode(f"{system}<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n",
                                add_special_tokens=False)
             target = hf.encode(f"{record['output']}<|im_end|>\n", add_special_tokens=False)
-            labels = ([-100] * len(source) + target)[:2048]
-            tokens += len(labels)
-        return tokens
+            all_ids.append((source + target)[:2048])
+            labels = ([-100] * len(source) + target)[:2048]  # noqa: F841
+        return all_ids
 
     return "LLaMA-Factory's loop, written again", run
 
@@ -124,8 +125,9 @@ def main():
             seconds, tokens = run_qft(args.program, folder, args.tokenizer)
             ours.append(seconds)
             start = time.perf_counter()
-            other_tokens = run_other()
+            all_ids = run_other()
             theirs.append(time.perf_counter() - start)
+            other_tokens = sum(len(ids) for ids in all_ids)
             if tokens != other_tokens:
                 raise SystemExit(f"qft-pack gives {tokens} tokens, {name} {other_tokens}")
         count = min(args.samples, len(records))

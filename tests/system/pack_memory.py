@@ -1,7 +1,9 @@
 """The memory of qft-pack does not grow with its input.
 
     pack_memory.py --build build                           # small: 20 MB against 80 MB
-    pack_memory.py --build build --megabytes 10000 --limit 500 [--ranks 2] [--scratch DIR]
+    pack_memory.py --build build --megabytes 10000 --limit 500 [--ranks 2] [--tokenizer DIR] [--scratch DIR]
+
+With the tokenizer of bytes that it makes, a pack takes four times the room of its input, twice while it is made.
 
 The peak of each rank (VmHWM: with the pages of mapped files), and of its own memory alone (RssAnon, sampled).
 """
@@ -16,12 +18,15 @@ from pathlib import Path
 
 from pack_kill import write_inputs
 
+STEMS = ("time people way water word number part sound place year work back thing name sentence man line mother land home hand "
+         "port letter answer study plant food sun world school farm form head page point house city earth eye light").split()
+ENDINGS = ["", "s", "less", "ly", " of the", " and", " in", " to a", " 17", "\u00e9"]
 GROWTH_MB = 24  # allowed from N to 4 N: the index of the records, and what malloc keeps
 
 
 def write_records(path, megabytes):
     rng = random.Random(5)
-    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(30_000)]
+    words = [f"{a}{b}{rng.choice(['', '', '', '.', ','])}" for a in STEMS for b in ENDINGS]
     blocks = []
     for _ in range(8):  # blocks of a megabyte, written in random order
         block = ""
@@ -83,12 +88,16 @@ def main():
     parser.add_argument("--megabytes", type=int)
     parser.add_argument("--limit", type=float, default=500, help="MB that no rank may exceed")
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--tokenizer", help="folder of a tokenizer to use")
     parser.add_argument("--scratch", help="folder for the input and the pack")
     args = parser.parse_args()
     program = Path(args.build) / "bin/qft-pack"
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         folder = Path(scratch)
         write_inputs(folder)
+        if args.tokenizer:
+            run_file = (folder / "run.yaml").read_text()
+            (folder / "run.yaml").write_text(run_file + f"tokenizer_name_or_path: {args.tokenizer}\n")
         if args.megabytes:
             whole, _ = measure(program, folder, args.megabytes, args.ranks)
             assert whole <= args.limit, f"{whole:.0f} MB, the limit is {args.limit:.0f}"
