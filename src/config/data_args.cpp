@@ -18,13 +18,15 @@ void DataArgs::visit(const FieldVisitor& field) {
         &mix_strategy);
   field(Field("interleave_probs", "probability of each dataset in interleaved mixing").in(0, 1),
         &interleave_probs);
-  field(Field("preprocessing_batch_size", "records of a piece of work; stage pt joins its documents and cuts them into blocks")
+  field(Field("preprocessing_batch_size",
+              "records of a piece of work; stage pt joins its documents and cuts them into blocks")
             .at_least(1),
         &preprocessing_batch_size);
-  field(Field("preprocessing_num_workers", "threads that pack in each rank, at most one for each of its cores")
-            .at_least(1)
-            .shown_default("its share of the cores"),
-        &preprocessing_num_workers);
+  field(
+      Field("preprocessing_num_workers", "threads that pack in each rank, at most one for each of its cores")
+          .at_least(1)
+          .shown_default("its share of the cores"),
+      &preprocessing_num_workers);
   field(Field("max_samples", "use only the first samples of each dataset").at_least(1), &max_samples);
   field(Field("val_size", "samples held out for evaluation: a number, or a fraction below 1").at_least(0),
         &val_size);
@@ -44,6 +46,8 @@ void DataArgs::visit(const FieldVisitor& field) {
   field(
       Field("on_error", "a record that cannot be read: stop, or skip it and report").one_of({"stop", "skip"}),
       &on_error);
+  field(Field("on_error_limit", "most records that on_error: skip leaves out before it stops").at_least(0),
+        &on_error_limit);
 }
 
 }  // namespace qft::config

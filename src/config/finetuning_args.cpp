@@ -3,9 +3,9 @@
 namespace qft::config {
 
 void FinetuningArgs::visit(const FieldVisitor& field) {
-  field(Field("stage", "what is trained: raw text, instructions or preference pairs")
-            .one_of({"pt", "sft", "dpo"})
-            .advise("rm, ppo and kto are not trained by qft"),
+  field(Field("stage", "what is learned: raw text, instructions, preference pairs (dpo, rm) or single opinions (kto)")
+            .one_of({"pt", "sft", "dpo", "rm", "kto"})
+            .advise("ppo is not trained by qft"),
         &stage);
   field(Field("finetuning_type", "which weights are trained")
             .one_of({"lora", "full", "freeze"})

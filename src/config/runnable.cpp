@@ -26,6 +26,8 @@ constexpr auto kTrainAndEval = {Purpose::train, Purpose::eval};
 const NotYet kNotYet[] = {
     {"stage", "dpo", kTrainAndEval,
      "preference pairs can be packed but not trained yet: stages pt and sft run"},
+    {"stage", "rm", kTrainAndEval, "pairs for reward models can be packed but not trained: pt and sft run"},
+    {"stage", "kto", kTrainAndEval, "opinions can be packed but not trained yet: stages pt and sft run"},
     {"finetuning_type", "freeze", kTrain, "use lora, or full to train all weights"},
     {"use_dora", "", kTrain, "use plain LoRA"},
     {"loraplus_lr_ratio", "", kTrain, "both LoRA matrices have one learning rate: remove it"},

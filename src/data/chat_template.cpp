@@ -3,6 +3,7 @@
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
+#include "qft/core/log.h"
 
 #include <algorithm>
 
@@ -38,6 +39,11 @@ std::string remove_all(std::string text, const std::string& part) {
   for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at))
     text.erase(at, part.size());
   return text;
+}
+
+bool is_token(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
+  const std::optional<std::int32_t> id = tokenizer.token_to_id(text);
+  return id && tokenizer.encode(text) == std::vector{*id};
 }
 
 bool is_answer(Role role) {
@@ -78,8 +84,7 @@ ChatTemplate::ChatTemplate(TemplateSpec spec, std::shared_ptr<const tokenizer::T
   if (spec_.reasoning) empty_thought_ = tokenizer_->encode(spec_.thought_open + spec_.thought_close);
 }
 
-ChatTemplate ChatTemplate::from_config(const config::RunConfig& config,
-                                       std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
+std::pair<TemplateSpec, TemplateOptions> ChatTemplate::choose(const config::RunConfig& config) {
   const config::DataArgs& data = config.data;
   std::string name = data.template_name;
   if (name.empty()) {
@@ -94,17 +99,41 @@ ChatTemplate ChatTemplate::from_config(const config::RunConfig& config,
   options.tool_format = data.tool_format;
   options.enable_thinking = data.enable_thinking;
   options.preserve_thinking = data.preserve_thinking;
-  return ChatTemplate(find_template(name), std::move(tokenizer), options);
+  return {find_template(name), options};
+}
+
+ChatTemplate ChatTemplate::from_config(const config::RunConfig& config,
+                                       std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
+  auto [spec, options] = choose(config);
+  return ChatTemplate(std::move(spec), std::move(tokenizer), options);
+}
+
+ChatTemplate ChatTemplate::for_packing(const config::RunConfig& config) {
+  auto [spec, options] = choose(config);
+  options.lenient = true;
+  auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
+  const std::int32_t vocab_size = tokenizer->vocab_size();
+  const auto is_missing = [&](const std::string& word) { return !is_token(*tokenizer, word); };
+  if (std::any_of(spec.stop_words.begin(), spec.stop_words.end(), is_missing))
+    tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path(), spec.stop_words);
+  for (std::int32_t id = vocab_size; id < tokenizer->vocab_size(); ++id)
+    log::warn(
+        "template '{}' adds '{}' to the vocabulary as token {}: the model and its tokenizer must have it too "
+        "before they are trained on this",
+        spec.name, tokenizer->id_to_token(id), id);
+  return ChatTemplate(std::move(spec), std::move(tokenizer), options);
 }
 
 void ChatTemplate::check_special_tokens() const {
   for (const std::string& token : spec_.special_tokens()) {
-    const std::optional<std::int32_t> id = tokenizer_->token_to_id(token);
-    if (!id || tokenizer_->encode(token) != std::vector{*id})
+    if (is_token(*tokenizer_, token)) continue;
+    if (!options_.lenient)
       fail_config(
           "template '{}' ({}) does not fit the tokenizer: '{}' is not one of its added tokens. Choose the "
           "template of this model family, or a tokenizer that has the token",
           spec_.name, spec_.origin, token);
+    log::warn("template '{}' ({}): '{}' is no token of the tokenizer: it is encoded as plain text",
+              spec_.name, spec_.origin, token);
   }
 }
 
@@ -156,18 +185,22 @@ void ChatTemplate::append_message(const Message& message, std::vector<std::int32
   }
 }
 
-// The ids of each message; the first has the prefix and the system message in front.
+// The ids of each message (there is at least one); the first has the prefix and the system message in front.
 std::vector<std::vector<std::int32_t>> ChatTemplate::encode(const View& view) const {
   std::vector<std::vector<std::int32_t>> encoded(view.messages.size());
+  append(spec_.prefix, {}, encoded[0]);
+  std::string system(view.system.empty() ? std::string_view(spec_.default_system) : view.system);
+  const bool has_system = !system.empty() || !view.tools.empty();
+  if (!view.tools.empty()) system += tool_format_->describe_tools(view.tools);
+  if (has_system && !spec_.system_in_user) append(spec_.system, system, encoded[0]);
   for (std::size_t i = 0; i < view.messages.size(); ++i) {
-    if (i == 0) {
-      append(spec_.prefix, {}, encoded[0]);
-      std::string system(view.system.empty() ? std::string_view(spec_.default_system) : view.system);
-      const bool has_system = !system.empty() || !view.tools.empty();
-      if (!view.tools.empty()) system += tool_format_->describe_tools(view.tools);
-      if (has_system) append(spec_.system, system, encoded[0]);
+    const Message& message = view.messages[i];
+    if (i == 0 && has_system && spec_.system_in_user && message.role == Role::user) {
+      const TurnPiece& piece = spec_.system.front();
+      append_message({Role::user, piece.before + system + piece.after + message.text}, encoded[i]);
+    } else {
+      append_message(message, encoded[i]);
     }
-    append_message(view.messages[i], encoded[i]);
   }
   return encoded;
 }

@@ -12,7 +12,7 @@
 namespace qft::data {
 namespace {
 
-constexpr int kWarnings = 5;  // broken records that are reported one by one
+constexpr std::size_t kWarnings = 5;  // broken records that are logged one by one
 constexpr double kChunkBytes = 1 << 20, kManyChunks = 4096;
 
 const std::vector<std::string>& dataset_names(const config::RunConfig& config, CorpusPart part) {
@@ -23,16 +23,24 @@ const std::vector<std::string>& dataset_names(const config::RunConfig& config, C
 
 SampleKind kind_of(const std::string& stage) {
   if (stage == "pt") return SampleKind::document;
+  if (stage == "kto") return SampleKind::feedback;
   return stage == "sft" ? SampleKind::conversation : SampleKind::pair;
 }
 
 void check_stage(const std::vector<DatasetSpec>& specs, const std::string& stage) {
-  const bool pairs = kind_of(stage) == SampleKind::pair;
-  for (const DatasetSpec& spec : specs)
+  const bool pairs = kind_of(stage) == SampleKind::pair, feedback = kind_of(stage) == SampleKind::feedback;
+  for (const DatasetSpec& spec : specs) {
+    if (feedback && spec.columns.kto_tag.empty())
+      fail_config("dataset '{}' has no kto_tag under columns in dataset_info.json: stage kto needs one",
+                  spec.name);
+    if (stage == "sft" && !spec.columns.kto_tag.empty())
+      fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage sft drop the tag",
+                  spec.name);
     if (spec.ranking != pairs)
       fail_config("dataset '{}' {} preference pairs (ranking in dataset_info.json), and stage {} learns {}",
                   spec.name, spec.ranking ? "holds" : "holds no", stage,
                   pairs ? "such pairs" : "single samples");
+  }
 }
 
 // add_bos_token of tokenizer_config.json: documents start with the tokenizer's first token.
@@ -58,7 +66,7 @@ nlohmann::json describe(const DatasetSpec& spec) {
           {"num_samples", spec.num_samples ? nlohmann::json(*spec.num_samples) : nlohmann::json()},
           {"columns",
            {c.prompt, c.query, c.response, c.history, c.messages, c.system, c.tools, c.chosen, c.rejected,
-            c.category, c.tags}},
+            c.kto_tag, c.category, c.tags}},
           {"tags", {t.role, t.content, t.user, t.assistant, t.observation, t.function, t.system}}};
 }
 
@@ -100,14 +108,14 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   options.train_on_prompt = data.train_on_prompt && options.kind == SampleKind::conversation;
   options.mask_history = data.mask_history && options.kind == SampleKind::conversation;
   options.add_bos_token = options.kind == SampleKind::document && adds_bos_token(config.tokenizer_path());
-  auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
-  corpus->encoder_ =
-      std::make_unique<Encoder>(ChatTemplate::from_config(config, std::move(tokenizer)), options);
+  corpus->encoder_ = std::make_unique<Encoder>(ChatTemplate::for_packing(config), options);
 
   if (joins_documents(config)) corpus->block_tokens_ = document_block_tokens(config);
   corpus->skip_broken_ = data.on_error == "skip";
+  corpus->max_skipped_ = static_cast<std::size_t>(data.on_error_limit);
   corpus->open_sources(config);
-  const bool by_records = corpus->block_tokens_ > 0 || config.is_given("preprocessing_batch_size");
+  const bool by_records = corpus->block_tokens_ > 0 || options.kind == SampleKind::feedback ||
+                          config.is_given("preprocessing_batch_size");
   corpus->chunk_records_ = by_records ? data.preprocessing_batch_size : corpus->default_chunk_records();
   corpus->record_options(config);
   return corpus;
@@ -174,7 +182,7 @@ void Corpus::record_options(const config::RunConfig& config) {
               {"on_error", data.on_error},
               {"mix_strategy", data.mix_strategy},
               {"interleave_probs", data.interleave_probs}};
-  if (block_tokens_ > 0) options_["chunk_records"] = chunk_records_;
+  if (block_tokens_ > 0 || stage_ == "kto") options_["chunk_records"] = chunk_records_;
   if (data.max_samples) options_["max_samples"] = *data.max_samples;
   bool draws = !data.interleave_probs.empty();
   for (const DatasetSpec& spec : specs_) {
@@ -218,24 +226,53 @@ class Corpus::ChunkReader {
     const RecordText record = dataset.cursor.at(ref.record);
     ++counts.records;
     counts.bytes += static_cast<std::int64_t>(record.text.size());
-    std::optional<EncodedItem> item;
+    sink_.begin(record);
+    guarded([&] { return record.where(); }, counts,
+            [&] { take(ref, record, dataset.converter.convert(record)); });
+  }
+
+  std::vector<RecordCounts> finish() {
+    encode_feedback();
+    cut_blocks();
+    return std::move(counts_);
+  }
+
+ private:
+  // Runs `body` for one record; a broken one is an error, or skipped and noted.
+  template <class Where, class Body>
+  void guarded(const Where& where, RecordCounts& counts, Body&& body) {
     try {
-      item = make_item(ref, dataset.converter.convert(record), counts);
+      body();
     } catch (const ConfigError&) {
       throw;  // not the record's fault
     } catch (const Error& error) {
       if (!corpus_.skip_broken_)
-        fail("{}: {} (on_error: skip leaves such records out)", record.where(), error.what());
-      drop(DropReason::unreadable, counts);
-      if (corpus_.warnings_.fetch_add(1) < kWarnings)
-        log::warn("{}: {}: skipped", record.where(), error.what());
+        fail("{}: {} (on_error: skip leaves such records out)", where(), error.what());
+      drop(DropReason::unreadable, where, counts);
+      corpus_.note_skipped(fmt::format("{}: {}", where(), error.what()));
     }
-    if (item) sink_.add(std::move(*item));
   }
 
-  std::vector<RecordCounts> finish() {
+  // Stage kto: each answer goes with the answer before it in the chunk, the first with the last.
+  void encode_feedback() {
+    if (feedback_.empty()) return;
+    Message other = feedback_.back().conversation.responses.front();
+    for (Feedback& f : feedback_) {
+      RecordCounts& counts = counts_[static_cast<std::size_t>(f.ref.dataset)];
+      Message answer = f.conversation.responses.front();
+      f.conversation.responses.push_back(std::exchange(other, std::move(answer)));
+      guarded([&] { return f.where; }, counts,
+              [&] {
+                f.conversation.tags.emplace_back(kFeedbackTag, *f.conversation.desirable ? "true" : "false");
+                encode(
+                    f.ref, [&] { return f.where; }, std::move(f.conversation), counts);
+              });
+    }
+  }
+
+  void cut_blocks() {
     const std::int64_t block = corpus_.block_tokens_;
-    if (block == 0) return std::move(counts_);
+    if (block == 0) return;
     const auto ids_end = static_cast<std::int64_t>(joined_.size());
     std::size_t document = 0;
     for (std::int64_t begin = 0; begin + block <= ids_end; begin += block) {
@@ -246,10 +283,13 @@ class Corpus::ChunkReader {
       sequence.label_spans = {{0, static_cast<std::int32_t>(block)}};
       sink_.add(item_of(documents_[document].second, {std::move(sequence)}, {}));
     }
-    return std::move(counts_);
   }
 
- private:
+  struct Feedback {
+    RecordRef ref;
+    std::string where;
+    Conversation conversation;
+  };
   struct OpenDataset {
     OpenDataset(const RecordSource& source, const DatasetSpec& spec)
         : cursor(source), converter(spec, source.is_text()) {}
@@ -263,21 +303,32 @@ class Corpus::ChunkReader {
     return *open_[d];
   }
 
-  std::optional<EncodedItem> make_item(const RecordRef& ref, std::variant<Conversation, DropReason> converted,
-                                       RecordCounts& counts) {
-    if (const auto* reason = std::get_if<DropReason>(&converted)) return drop(*reason, counts);
+  void take(const RecordRef& ref, const RecordText& record,
+            std::variant<Conversation, DropReason> converted) {
+    RecordCounts& counts = counts_[static_cast<std::size_t>(ref.dataset)];
+    const auto where = [&] { return record.where(); };
+    if (const auto* reason = std::get_if<DropReason>(&converted)) return drop(*reason, where, counts);
     auto& conversation = std::get<Conversation>(converted);
     if (corpus_.block_tokens_ > 0) {
       const auto begin = static_cast<std::int64_t>(joined_.size());
       corpus_.encoder_->append_document(conversation, joined_);
       documents_.emplace_back(begin, ref);
-      return std::nullopt;
+    } else if (corpus_.encoder_->options().kind == SampleKind::feedback) {
+      if (!conversation.desirable || conversation.responses.size() != 1)
+        return drop(DropReason::no_answer, where, counts);
+      feedback_.push_back({ref, where(), std::move(conversation)});
+    } else {
+      encode(ref, where, std::move(conversation), counts);
     }
+  }
+
+  template <class Where>
+  void encode(const RecordRef& ref, const Where& where, Conversation conversation, RecordCounts& counts) {
     auto encoded = corpus_.encoder_->encode(conversation);
-    if (const auto* reason = std::get_if<DropReason>(&encoded)) return drop(*reason, counts);
+    if (const auto* reason = std::get_if<DropReason>(&encoded)) return drop(*reason, where, counts);
     auto& sample = std::get<Encoded>(encoded);
     counts.truncated += sample.truncated;
-    return item_of(ref, std::move(sample.sequences), std::move(conversation));
+    sink_.add(item_of(ref, std::move(sample.sequences), std::move(conversation)));
   }
 
   EncodedItem item_of(const RecordRef& ref, std::vector<EncodedSequence> sequences,
@@ -292,18 +343,35 @@ class Corpus::ChunkReader {
     return item;
   }
 
-  static std::nullopt_t drop(DropReason reason, RecordCounts& counts) {
+  template <class Where>
+  void drop(DropReason reason, const Where& where, RecordCounts& counts) {
     ++counts.dropped[static_cast<std::size_t>(reason)];
-    return std::nullopt;
+    sink_.leave_out(where(), reason);
   }
 
   const Corpus& corpus_;
   ItemSink& sink_;
   std::vector<std::unique_ptr<OpenDataset>> open_;
   std::vector<RecordCounts> counts_;
+  std::vector<Feedback> feedback_;                             // stage kto: all of the chunk
   std::vector<std::int32_t> joined_;                           // documents end to end
   std::vector<std::pair<std::int64_t, RecordRef>> documents_;  // where each begins in joined_
 };
+
+void Corpus::note_skipped(std::string what) const {
+  const std::lock_guard lock(mutex_);
+  skipped_.push_back(std::move(what));
+  if (skipped_.size() <= kWarnings) log::warn("{}: skipped", skipped_.back());
+  if (skipped_.size() > max_skipped_)
+    throw ConfigError(fmt::format(
+        "more than on_error_limit {} records are broken, the last is {}: repair the data, or raise the limit",
+        max_skipped_, skipped_.back()));
+}
+
+std::vector<std::string> Corpus::skipped() const {
+  const std::lock_guard lock(mutex_);
+  return skipped_;
+}
 
 std::vector<RecordCounts> Corpus::encode_chunk(std::size_t chunk, ItemSink& sink) const {
   QFT_ASSERT(chunk < num_chunks(), "chunk {} of {}", chunk, num_chunks());

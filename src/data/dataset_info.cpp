@@ -188,7 +188,6 @@ void read_option(const Entry& entry, const std::string& key, const json& value, 
 }
 
 void check(const Entry& entry, const DatasetSpec& spec) {
-  if (!spec.columns.kto_tag.empty()) fail_config("{}: columns: kto_tag: qft has no stage kto", entry.where);
   if (spec.ranking && (spec.columns.chosen.empty() || spec.columns.rejected.empty()))
     fail_config("{}: ranking: columns: chosen and rejected are needed", entry.where);
   if (spec.formatting == Formatting::alpaca) return;
@@ -219,6 +218,17 @@ std::string list_names(const json& info) {
   return names;
 }
 
+// "name#500" as the name and the number.
+std::pair<std::string, std::string> split_sample(const std::string& name) {
+  const std::size_t mark = name.rfind('#');
+  if (mark == name.npos) return {name, {}};
+  const std::string sample = name.substr(mark + 1);
+  if (sample.empty() || sample.size() > 15 || sample.find_first_not_of("0123456789") != sample.npos ||
+      sample.find_first_not_of('0') == sample.npos)
+    fail_config("dataset: '{}': after # stands how many records are drawn, a whole number from 1 on", name);
+  return {name.substr(0, mark), sample};
+}
+
 }  // namespace
 
 std::vector<std::string> DatasetSpec::named_columns() const {
@@ -230,7 +240,8 @@ std::vector<std::string> DatasetSpec::named_columns() const {
     const bool of_pairs = key == "chosen" || key == "rejected";
     if (of_pairs && !ranking) continue;
     if (key == "response" && ranking) continue;
-    if (key == "query" && columns.query == ColumnNames().query) continue;  // alpaca files often leave "input" out
+    if (key == "query" && columns.query == ColumnNames().query)
+      continue;  // alpaca files often leave "input" out
     if (formatting == Formatting::openai && (key == "system" || key == "tools")) continue;  // may be missing
     if (!(columns.*member).empty()) names.push_back(columns.*member);
   }
@@ -249,14 +260,17 @@ std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::spa
   std::set<std::string> seen;
   for (const std::string& name : names) {
     if (!seen.insert(name).second) fail_config("dataset: '{}' is named twice", name);
-    if (!info.contains(name))
-      fail_config("dataset: {} has no '{}'; it has {}", file.string(), name, list_names(info));
-    const Entry entry{info[name], file.string() + ": " + name};
+    const auto [entry_name, sample] =
+        info.contains(name) ? std::pair{name, std::string()} : split_sample(name);
+    if (!info.contains(entry_name))
+      fail_config("dataset: {} has no '{}'; it has {}", file.string(), entry_name, list_names(info));
+    const Entry entry{info[entry_name], file.string() + ": " + entry_name};
     if (!entry.value.is_object()) fail_config("{}: expected an object", entry.where);
     DatasetSpec spec;
-    spec.name = name;
+    spec.name = entry_name;
     spec.files = read_files(entry, dataset_dir);
     for (const auto& [key, value] : entry.value.items()) read_option(entry, key, value, spec);
+    if (!sample.empty()) spec.num_samples = std::stoll(sample);
     check(entry, spec);
     specs.push_back(std::move(spec));
   }

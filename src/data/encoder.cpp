@@ -58,14 +58,26 @@ Encoder::Encoder(ChatTemplate chat_template, const EncoderOptions& options)
 std::variant<Encoded, DropReason> Encoder::encode(const Conversation& conversation) const {
   if (conversation.prompt.size() % 2 != 1) return DropReason::turns;
   if (options_.kind != SampleKind::document) {
-    const std::size_t answers = options_.kind == SampleKind::pair ? 2 : 1;
+    const std::size_t answers = options_.kind == SampleKind::conversation ? 1 : 2;
     if (conversation.responses.size() != answers) return DropReason::no_answer;
+    if (options_.kind == SampleKind::feedback && !conversation.desirable) return DropReason::no_answer;
   }
-  Encoded encoded = options_.kind == SampleKind::document ? encode_document(conversation)
-                    : options_.kind == SampleKind::pair   ? encode_pair(conversation)
-                                                          : encode_conversation(conversation);
+  const auto encode_kind = [&]() -> Encoded {
+    switch (options_.kind) {
+      case SampleKind::document:
+        return encode_document(conversation);
+      case SampleKind::pair:
+        return encode_pair(conversation);
+      case SampleKind::feedback:
+        return encode_feedback(conversation);
+      case SampleKind::conversation:
+        break;
+    }
+    return encode_conversation(conversation);
+  };
+  Encoded encoded = encode_kind();
   for (const EncodedSequence& sequence : encoded.sequences)
-    if (sequence.num_labels() == 0) return DropReason::no_labels;
+    if (sequence.ids.empty()) return DropReason::no_tokens;
   return encoded;
 }
 
@@ -134,6 +146,20 @@ Encoded Encoder::encode_pair(const Conversation& conversation) const {
     append(sequence, question, source, false);
     append(sequence, answer.target, std::min(target, length(answer.target)), true);
     encoded.truncated |= length(sequence.ids) < length(question) + length(answer.target);
+  }
+  return encoded;
+}
+
+Encoded Encoder::encode_feedback(const Conversation& conversation) const {
+  Encoded encoded;
+  for (const Message& response : conversation.responses) {
+    Turn answer = template_.encode_answer(conversation, response);
+    if (template_.spec().efficient_eos) answer.target.push_back(*template_.eos_id());
+    const auto [source, target] = fit_turn(length(answer.source), length(answer.target), options_.cutoff_len);
+    EncodedSequence& sequence = encoded.sequences.emplace_back();
+    append(sequence, answer.source, source, false);
+    append(sequence, answer.target, target, true);
+    encoded.truncated |= length(sequence.ids) < length(answer.source) + length(answer.target);
   }
   return encoded;
 }

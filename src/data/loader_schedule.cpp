@@ -9,12 +9,14 @@
 #include <numeric>
 #include <queue>
 
+#include "numpy_random.h"
+
 namespace qft::data {
 
 namespace {
 
 /// Streams of Order; those of rows are in row_packing.cpp.
-constexpr std::uint64_t kItemStream = 0, kSplitStream = 1;
+constexpr std::uint64_t kItemStream = 0;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
@@ -59,9 +61,10 @@ std::pair<ItemSubset, ItemSubset> split_items(std::int64_t num_items, double val
   if (held_out >= num_items)
     fail_config("val_size {} takes {} of {} items and leaves none to train on: lower it", validation,
                 held_out, num_items);
-  const Order order(num_items, seed, 0, kSplitStream);
+  const std::vector<std::int64_t> order = Generator(seed).permutation(num_items);
   std::vector<bool> validates(static_cast<std::size_t>(num_items));
-  for (std::int64_t i = 0; i < held_out; ++i) validates[static_cast<std::size_t>(order(i))] = true;
+  for (std::int64_t i = 0; i < held_out; ++i)
+    validates[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])] = true;
   auto train = std::make_shared<std::vector<std::int64_t>>(),
        valid = std::make_shared<std::vector<std::int64_t>>();
   train->reserve(static_cast<std::size_t>(num_items - held_out));

@@ -78,6 +78,12 @@ std::string bar(std::int64_t part, std::int64_t most) {
   return std::string(static_cast<std::size_t>((part * kWidth + most - 1) / most), '#');
 }
 
+std::string_view feedback_of(const EncodedItem& item) {
+  for (const auto& [name, value] : item.tags)
+    if (name == kFeedbackTag) return value;
+  fail("an item of stage kto without the tag {}", kFeedbackTag);
+}
+
 }  // namespace
 
 nlohmann::ordered_json summarize(const PackReader& pack) {
@@ -154,7 +160,13 @@ void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t c
   for (std::int64_t i = first; i < last && out; ++i) {
     const EncodedItem item = pack.item(i);
     line.clear();
-    if (item.sequences.size() == 2) {
+    if (pack.attributes().stage == "kto") {
+      append(line, item.sequences.front());
+      line.pop_back();
+      line += ",\"kl\":";
+      append(line, item.sequences.back());
+      line += fmt::format(",\"{}\":{}}}", kFeedbackTag, feedback_of(item));
+    } else if (item.sequences.size() == 2) {
       line += "{\"chosen\":";
       append(line, item.sequences[0]);
       line += ",\"rejected\":";

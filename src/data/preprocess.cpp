@@ -9,11 +9,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
+#include <nlohmann/json.hpp>
+
 namespace qft::data {
 namespace {
+
+constexpr auto kReplaceBytes = nlohmann::json::error_handler_t::replace;
 
 // Says on rank 0 how far the build is: a bar on a terminal, else a line now and then.
 class BuildProgress {
@@ -69,6 +74,38 @@ void log_result(const std::filesystem::path& path, const PackReport& report, con
   if (s.dropped == 0) return;
   const std::string reasons = describe(report.dropped);
   log::warn("{} of {} records were left out{}{}", s.dropped, s.records, reasons.empty() ? "" : ": ", reasons);
+}
+
+// Writes <pack>.skipped, a line a record, or removes that of an earlier build.
+void list_skipped(const Corpus& corpus, comm::Communicator& comm, const std::filesystem::path& path) {
+  const std::vector<std::string> lists =
+      comm::all_gather_strings(comm, nlohmann::json(corpus.skipped()).dump(-1, ' ', false, kReplaceBytes));
+  comm::agreed(comm, [&] {
+    if (comm.rank() != 0) return;
+    std::vector<std::string> all;
+    for (const std::string& text : lists)
+      for (const nlohmann::json& line : nlohmann::json::parse(text)) all.push_back(line.get<std::string>());
+    std::sort(all.begin(), all.end());
+    if (all.size() > corpus.max_skipped()) {
+      std::filesystem::remove(path);
+      fail(
+          "{} broken records, more than on_error_limit {}, the first is {}: repair the data, or raise the "
+          "limit",
+          all.size(), corpus.max_skipped(), all.front());
+    }
+    std::filesystem::path file = path;
+    file += ".skipped";
+    std::error_code ignored;
+    if (all.empty()) {
+      std::filesystem::remove(file, ignored);
+      return;
+    }
+    std::ofstream out(file, std::ios::trunc);
+    for (const std::string& line : all) out << line << "\n";
+    out.close();
+    require(out.good(), "cannot write {}", file.string());
+    log::warn("{} broken records were skipped: {} lists them", all.size(), file.string());
+  });
 }
 
 }  // namespace
@@ -132,6 +169,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
   comm.host().all_reduce(report.dropped.data(), kDropReasons, DType::i64);
   source_bytes = comm::all_reduce_value(comm, source_bytes);
   progress.clear();
+  list_skipped(*corpus, comm, path);
   if (comm.rank() == 0) log_result(path, report, progress.speed_of(source_bytes, report.summary.tokens));
   return report;
 }

@@ -2,13 +2,31 @@
 
 #include "qft/core/error.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <vector>
 
 namespace qft::data {
 namespace {
+
+// What Python reads and writes for a number that JSON, or 64 bits, do not have; "" for any other word.
+std::string python_number(std::string_view word) {
+  constexpr std::string_view kDigits = "0123456789";
+  if (word == "NaN" || word == "Infinity" || word == "-Infinity") return std::string(word);
+  const bool negative = word.starts_with('-');
+  const std::string_view digits = word.substr(negative ? 1 : 0);
+  if (digits.empty() || kDigits.find(digits.front()) == kDigits.npos) return {};
+  if (digits.find_first_not_of(kDigits) == digits.npos)
+    return digits.size() > 18 && digits.front() != '0' ? std::string(word) : std::string();
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  const bool overflows = error == std::errc::result_out_of_range && end == word.data() + word.size() &&
+                         digits.find("e-") == digits.npos && digits.find("E-") == digits.npos;
+  return !overflows ? std::string() : negative ? "-Infinity" : "Infinity";
+}
 
 // Builds the value like nlohmann's own handler, but keeps the digits of integers above 64 bits.
 class TreeBuilder : public nlohmann::json_sax<Json> {
@@ -24,7 +42,10 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     if (digits.find_first_of(".eE") != digits.npos) return put(value);
     return put(Json::binary({digits.begin(), digits.end()}));
   }
-  bool string(string_t& value) override { return put(std::move(value)); }
+  bool string(string_t& value) override {
+    if (is_quoted_number(value)) return put(Json::binary({value.begin() + 1, value.end()}));
+    return put(std::move(value));
+  }
   bool binary(binary_t&) override { return false; }
   bool start_object(std::size_t) override { return open(Json::object()); }
   bool start_array(std::size_t) override { return open(Json::array()); }
@@ -171,8 +192,39 @@ class Writer {
 
 Json parse_python_json(std::string_view text) {
   TreeBuilder builder;
-  if (!Json::sax_parse(text.begin(), text.end(), &builder)) fail("invalid JSON: {}", builder.error());
-  return builder.take();
+  if (Json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
+  const std::string quoted = quote_python_numbers(text);
+  TreeBuilder second;
+  if (quoted == text || !Json::sax_parse(quoted.begin(), quoted.end(), &second))
+    fail("invalid JSON: {}", builder.error());
+  return second.take();
+}
+
+bool is_quoted_number(std::string_view text) {
+  return text.size() > 1 && text.front() == '\0' && python_number(text.substr(1)) == text.substr(1);
+}
+
+std::string quote_python_numbers(std::string_view text) {
+  std::string quoted;
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t end = i + 1;
+    if (text[i] == '"') {
+      while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+      end = std::min(end + 1, text.size());
+    } else if (text[i] == '-' || std::isalnum(static_cast<unsigned char>(text[i]))) {
+      while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) ||
+                                   std::string_view("+-.").find(text[end]) != std::string_view::npos))
+        ++end;
+      if (const std::string number = python_number(text.substr(i, end - i)); !number.empty()) {
+        quoted.append("\"\\u0000").append(number).append("\"");
+        i = end;
+        continue;
+      }
+    }
+    quoted.append(text.substr(i, end - i));
+    i = end;
+  }
+  return quoted;
 }
 
 std::string dump_python_json(const Json& value, int indent) {

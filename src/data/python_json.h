@@ -13,8 +13,14 @@ namespace qft::data {
 /// integer that fits no 64-bit type is held as binary: its digits.
 using Json = nlohmann::ordered_json;
 
-/// Throws Error with the parser's reason.
+/// Takes NaN, Infinity and -Infinity too, as Python does. Throws Error with the parser's reason.
 Json parse_python_json(std::string_view text);
+
+/// The text with every bare number that JSON or 64 bits do not have (NaN, Infinity, 1e999, long integers) as
+/// a string that parse_python_json() turns back: for parsers that are stricter than Python.
+std::string quote_python_numbers(std::string_view text);
+/// True for the contents of such a string.
+bool is_quoted_number(std::string_view text);
 
 /// json.dumps(value, ensure_ascii=False), with `indent` > 0 json.dumps(..., indent=indent).
 std::string dump_python_json(const Json& value, int indent = 0);

@@ -14,6 +14,8 @@ namespace dom = simdjson::dom;
 // What the openai format says of reasoning where the data says nothing, as LLaMA-Factory does.
 constexpr std::string_view kThinkingOff = "detailed thinking off";
 constexpr std::string_view kThinkingOn = "detailed thinking on";
+constexpr std::string_view kDifficulty =
+    "difficulty";  // the category where dataset_info.json names no column
 // Between the results of calls made at once.
 constexpr std::string_view kResultSeparator = "\n</tool_response>\n<tool_response>\n";
 
@@ -45,6 +47,7 @@ std::optional<dom::element> find(const dom::object& object, const std::string& k
 std::string text_of(const dom::element& value, std::string_view what) {
   std::string_view text;
   if (value.get(text) != simdjson::SUCCESS) fail("{}: expected a text, got {}", what, type_name(value));
+  if (is_quoted_number(text)) fail("{}: expected a text, got the number {}", what, text.substr(1));
   return std::string(text);
 }
 
@@ -150,8 +153,11 @@ std::string calls_of(const dom::object& message) {
 
 dom::object RecordConverter::parse(std::string_view text) {
   dom::element root;
-  if (const auto error = parser_.parse(text.data(), text.size()).get(root); error != simdjson::SUCCESS)
-    fail("invalid JSON: {}", simdjson::error_message(error));
+  if (const auto error = parser_.parse(text.data(), text.size()).get(root); error != simdjson::SUCCESS) {
+    quoted_ = quote_python_numbers(text);
+    if (quoted_ == text || parser_.parse(quoted_).get(root) != simdjson::SUCCESS)
+      fail("invalid JSON: {}", simdjson::error_message(error));
+  }
   return object_of(root, "a record");
 }
 
@@ -191,6 +197,14 @@ void RecordConverter::convert_alpaca(const Object& record, Conversation& convers
   }
   conversation.system = text_or_empty(record, columns.system);
   conversation.tools = text_or_json(record, columns.tools);
+  read_feedback(record, conversation);
+}
+
+void RecordConverter::read_feedback(const Object& record, Conversation& conversation) const {
+  const auto tag = find(record, spec_.columns.kto_tag);
+  bool liked = false;
+  if (tag && tag->get(liked) == simdjson::SUCCESS && conversation.responses.size() == 1)
+    conversation.desirable = liked && !conversation.responses.front().text.empty();
 }
 
 RecordConverter::Parsed RecordConverter::parse_sharegpt(const Object& record) const {
@@ -254,16 +268,18 @@ bool RecordConverter::convert_messages(const Object& record, Conversation& conve
       if (!answer) break;
       const dom::object message = object_of(*answer, column);
       const std::optional<Role> role = role_of(text_or_empty(message, spec_.tags.role), spec_.tags);
-      if (!role || !is_answer(*role)) return false;
+      if (!role) return false;
       conversation.responses.push_back({*role, needed_text(message, spec_.tags.content)});
     }
   }
   conversation.prompt = std::move(parsed.messages);
+  read_feedback(record, conversation);
   return true;
 }
 
 void RecordConverter::add_origin(const Object& record, Conversation& conversation) const {
-  conversation.category = text_or_json(record, spec_.columns.category);
+  const std::string& column = spec_.columns.category;
+  conversation.category = text_or_json(record, column.empty() ? std::string(kDifficulty) : column);
   for (const std::string& column : spec_.columns.tags)
     if (find(record, column)) conversation.tags.emplace_back(column, text_or_json(record, column));
 }

@@ -36,11 +36,13 @@ class RecordConverter {
   bool convert_messages(const Object& record, Conversation& conversation) const;
   Parsed parse_sharegpt(const Object& record) const;
   Parsed parse_openai(const Object& record) const;
+  void read_feedback(const Object& record, Conversation& conversation) const;
   void add_origin(const Object& record, Conversation& conversation) const;
 
   const DatasetSpec& spec_;
   bool is_text_;
   simdjson::dom::parser parser_;
+  std::string quoted_;  // a record whose numbers JSON does not have
 };
 
 }  // namespace qft::data

@@ -91,6 +91,7 @@ const std::map<std::string_view, Reader>& readers() {
       {"reasoning", flag(&TemplateSpec::reasoning)},
       {"replace_eos", flag(&TemplateSpec::replace_eos)},
       {"efficient_eos", flag(&TemplateSpec::efficient_eos)},
+      {"system_in_user", flag(&TemplateSpec::system_in_user)},
   };
   return table;
 }
@@ -124,6 +125,9 @@ void check(const TemplateSpec& spec) {
     fail_config("{}: prefix comes before any message: no {{{{content}}}}", spec.origin);
   if (spec.replace_eos && spec.stop_words.empty())
     fail_config("{}: replace_eos takes the first of stop_words as the end token, but there are none",
+                spec.origin);
+  if (spec.system_in_user && (spec.system.size() != 1 || spec.system[0].kind != TurnPiece::Kind::text))
+    fail_config("{}: with system_in_user, system is one text without {{{{bos_token}}}} and {{{{eos_token}}}}",
                 spec.origin);
   find_tool_format(spec.tool_format);
 }
@@ -224,7 +228,8 @@ std::string TemplateSpec::hash() const {
                               document_end,
                               reasoning,
                               replace_eos,
-                              efficient_eos};
+                              efficient_eos,
+                              system_in_user};
   return hash_hex(all.dump());
 }
 

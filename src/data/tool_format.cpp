@@ -25,6 +25,22 @@ constexpr std::string_view kLlama3Prompt =
     "value}. "
     "Do not use variables.\n\n{tools}";
 
+constexpr std::string_view kMistralPrompt = "[AVAILABLE_TOOLS] [{tools}][/AVAILABLE_TOOLS]";
+
+constexpr std::string_view kQwen35Prompt =
+    "\n\n# Tools\n\nYou have access to the following functions:\n\n<tools>{tools}\n</tools>\n\n"
+    "If you choose to call a function ONLY reply in the following format with NO suffix:\n\n"
+    "<tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n</parameter>\n"
+    "<parameter=example_parameter_2>\nThis is the value for the second parameter\nthat can span\n"
+    "multiple lines\n</parameter>\n</function>\n</tool_call>\n\n<IMPORTANT>\nReminder:\n"
+    "- Function calls MUST follow the specified format: an inner <function=...></function> block must be "
+    "nested within <tool_call></tool_call> XML tags\n"
+    "- Required parameters MUST be specified\n"
+    "- You may provide optional reasoning for your function call in natural language BEFORE the function "
+    "call, but NOT after\n"
+    "- If there is no function call available, answer the question like normal with your current knowledge "
+    "and do not tell the user about function calls\n</IMPORTANT>";
+
 constexpr std::string_view kDefaultPrompt =
     "You have access to the following tools:\n{tools}Use the following format if using a tool:\n```\n"
     "Action: tool name (one of [{names}])\n"
@@ -63,6 +79,14 @@ std::string describe_qwen(const Json& tool) {
 
 std::string describe_llama3(const Json& tool) {
   return dump_python_json(wrapped(tool), 4) + "\n\n";
+}
+
+std::string describe_mistral(const Json& tool) {
+  return dump_python_json(wrapped(tool));
+}
+
+std::string describe_qwen35(const Json& tool) {
+  return "\n" + dump_python_json(is_wrapped(tool) ? tool["function"] : tool);
 }
 
 std::string join(const Json& texts) {
@@ -109,6 +133,31 @@ std::string write_qwen(const std::vector<FunctionCall>& calls) {
   return text;
 }
 
+std::string write_mistral(const std::vector<FunctionCall>& calls) {
+  Json list = Json::array();
+  for (const FunctionCall& call : calls) {
+    Json object = Json::object();
+    object["name"] = call.name;
+    object["arguments"] = call.arguments;
+    list.push_back(std::move(object));
+  }
+  return dump_python_json(list);
+}
+
+std::string write_qwen35(const std::vector<FunctionCall>& calls) {
+  std::string text;
+  for (const FunctionCall& call : calls) {
+    if (!call.arguments.is_object())
+      fail("a function call's arguments must be an object in this tool format, got {}",
+           dump_python_json(call.arguments));
+    text += fmt::format("{}<tool_call>\n<function={}>", text.empty() ? "" : "\n", text_or_json(call.name));
+    for (const auto& [key, value] : call.arguments.items())
+      text += fmt::format("\n<parameter={}>\n{}\n</parameter>", key, text_or_json(value));
+    text += "\n</function>\n</tool_call>";
+  }
+  return text;
+}
+
 std::string write_llama3(const std::vector<FunctionCall>& calls) {
   Json list = Json::array();
   for (const FunctionCall& call : calls) {
@@ -128,10 +177,12 @@ std::string write_default(const std::vector<FunctionCall>& calls) {
   return text;
 }
 
-constexpr std::array<ToolFormat, 3> kFormats{{
-    {"default", kDefaultPrompt, describe_default, write_default},
-    {"llama3", kLlama3Prompt, describe_llama3, write_llama3},
-    {"qwen", kQwenPrompt, describe_qwen, write_qwen},
+constexpr std::array<ToolFormat, 5> kFormats{{
+    {"default", kDefaultPrompt, "", describe_default, write_default},
+    {"llama3", kLlama3Prompt, "", describe_llama3, write_llama3},
+    {"mistral", kMistralPrompt, ", ", describe_mistral, write_mistral},
+    {"qwen", kQwenPrompt, "", describe_qwen, write_qwen},
+    {"qwen3_5", kQwen35Prompt, "", describe_qwen35, write_qwen35},
 }};
 
 void replace(std::string& text, std::string_view mark, std::string_view value) {
@@ -146,6 +197,7 @@ std::string ToolFormat::describe_tools(std::string_view tools_json) const {
   if (tools.empty()) return {};
   std::string texts, names;
   for (const Json& tool : tools) {
+    texts += (texts.empty() ? std::string_view() : separator);
     texts += describe(tool);
     const Json& inner = is_wrapped(tool) ? tool["function"] : tool;
     names += (names.empty() ? "" : ", ") + text_or_empty(inner, "name");

@@ -16,7 +16,8 @@ struct FunctionCall {
 
 struct ToolFormat {
   std::string_view name;
-  std::string_view prompt;  // with {tools}, and {names} where it lists them
+  std::string_view prompt;     // with {tools}, and {names} where it lists them
+  std::string_view separator;  // between the tools' texts
   /// One tool's text in {tools}. Throws Error where the description lacks what the format shows.
   std::string (*describe)(const Json& tool);
   std::string (*write_calls)(const std::vector<FunctionCall>& calls);

@@ -121,7 +121,8 @@ class Config {
 
 /// Brings tokenizer.json's added tokens and those of the configuration together as transformers does: the
 /// configuration's flags win, and a token that has a role but is not listed is added as special.
-void load_added_tokens(const JsonValue& root, const Config& config, AddedTokenList& list) {
+void load_added_tokens(const JsonValue& root, const Config& config, std::span<const std::string> more_special,
+                       AddedTokenList& list) {
   if (const auto tokens = root.get("added_tokens"))
     for (const JsonValue& token : tokens->elements()) list.add(parse_added_token(token), token.place());
   const std::vector<std::string_view> roles = config.special_tokens();
@@ -141,6 +142,13 @@ void load_added_tokens(const JsonValue& root, const Config& config, AddedTokenLi
     token.content = role;
     token.special = true;
     list.add(token, "tokenizer_config.json");
+  }
+  for (const std::string& content : more_special) {
+    if (list.find(content) != nullptr) continue;
+    AddedToken token;
+    token.content = content;
+    token.special = true;
+    list.add(token, "the tokens to add");
   }
 }
 
@@ -235,7 +243,8 @@ const AddedToken* AddedTokenList::find(std::string_view content) const {
   return it == index_.end() ? nullptr : &tokens_[it->second];
 }
 
-void load_tokenizer(const std::filesystem::path& dir, Tokenizer::Impl& impl) {
+void load_tokenizer(const std::filesystem::path& dir, std::span<const std::string> more_special,
+                    Tokenizer::Impl& impl) {
   const std::filesystem::path path = dir / "tokenizer.json";
   require(std::filesystem::exists(path),
           "{} does not exist: model_name_or_path must be a folder with a fast tokenizer "
@@ -254,7 +263,7 @@ void load_tokenizer(const std::filesystem::path& dir, Tokenizer::Impl& impl) {
   // Truncation and padding are the caller's business, as transformers has it; a post_processor only puts
   // special tokens around the text or trims offsets: neither touches encode().
   AddedTokenList added(impl.vocabulary, impl.nfc);
-  load_added_tokens(root, config, added);
+  load_added_tokens(root, config, more_special, added);
   check_decoder(root.at("decoder"), impl.vocabulary);
   const auto split_special = config.get("split_special_tokens");
   const bool splits = split_special && split_special->boolean();

@@ -154,9 +154,10 @@ Tokenizer::Impl::Impl() : serial(next_serial()) {}
 Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
 
-std::shared_ptr<const Tokenizer> Tokenizer::load(const std::filesystem::path& dir) {
+std::shared_ptr<const Tokenizer> Tokenizer::load(const std::filesystem::path& dir,
+                                                 std::span<const std::string> more_special) {
   auto impl = std::make_unique<Impl>();
-  load_tokenizer(dir, *impl);
+  load_tokenizer(dir, more_special, *impl);
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
 }
 

@@ -4,6 +4,7 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 #include "qft/data/chat_template.h"
 #include "qft/data/preprocess.h"
 #include "qft/tokenizer/tokenizer.h"
@@ -23,6 +24,12 @@ fs::path own_pack(const config::RunConfig& config, CorpusPart part) {
 std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& config, const model::ModelConfig& model,
                                                   comm::Communicator& comm, const std::string& given, CorpusPart part) {
   fs::path path = given;
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
+  std::string template_hash;
+  comm::agreed(comm, [&] {  // a template that the model does not know is refused before anything is packed
+    tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
+    template_hash = data::ChatTemplate::from_config(config, tokenizer).hash();
+  });
   if (given.empty()) {
     if (config.training.output_dir.empty())
       fail_config("no pack is given and no output_dir to make one in: add eval_pack=, pack= or output_dir=");
@@ -31,14 +38,34 @@ std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& confi
   }
   std::shared_ptr<const data::PackReader> pack;
   comm::agreed(comm, [&] {
-    const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
-    const auto chat = data::ChatTemplate::from_config(config, tokenizer);
     pack = data::PackReader::open(path);
-    pack->check_against({tokenizer->hash(), chat.hash(), model.vocab_size, config.data.cutoff_len});
+    pack->check_against({tokenizer->hash(), template_hash, model.vocab_size, config.data.cutoff_len});
     require(pack->attributes().sequences_per_item == 1, "'{}' holds preference pairs: stage {} trains on single samples",
             path.string(), config.finetuning.stage);
   });
   return pack;
+}
+
+/// `items` (null: all) without those that have nothing to learn, which LLaMA-Factory keeps to no effect.
+data::ItemSubset learnable(const data::PackReader& pack, data::ItemSubset items, const comm::Communicator& comm) {
+  const auto labels = pack.item_labels();
+  const auto all = static_cast<std::int64_t>(items ? items->size() : labels.size());
+  auto kept = std::make_shared<std::vector<std::int64_t>>();
+  for (std::int64_t i = 0; i < all; ++i) {
+    const std::int64_t item = items ? (*items)[static_cast<std::size_t>(i)] : i;
+    if (labels[static_cast<std::size_t>(item)] > 0) kept->push_back(item);
+  }
+  if (static_cast<std::int64_t>(kept->size()) == all) return items;
+  if (kept->empty()) fail_config("'{}': no sample has anything to learn: is cutoff_len too short?", pack.path().string());
+  if (comm.rank() == 0)
+    log::warn("'{}': {} of {} samples have nothing to learn (an empty answer, or cut off by cutoff_len): left out",
+              pack.path().string(), all - static_cast<std::int64_t>(kept->size()), all);
+  return kept;
+}
+
+EvalSet learnable(EvalSet set, const comm::Communicator& comm) {
+  set.items = learnable(*set.pack, std::move(set.items), comm);
+  return set;
 }
 
 bool has_eval_source(const config::RunConfig& config) {
@@ -78,14 +105,19 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
     d.items = std::move(train);
     d.eval = EvalSet{d.pack, std::move(eval)};
   }
+  d.items = learnable(*d.pack, std::move(d.items), comm);
+  if (d.eval) d.eval = learnable(std::move(*d.eval), comm);
   return d;
 }
 
 EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm) {
-  if (has_eval_source(config)) return {open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval), nullptr};
+  if (has_eval_source(config))
+    return learnable(EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval), nullptr}, comm);
   const auto pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train);
-  if (config.data.val_size <= 0.0) return {pack, nullptr};
-  return {pack, data::split_items(pack->num_items(), config.data.val_size, static_cast<std::uint64_t>(config.training.seed)).second};
+  data::ItemSubset items;
+  if (config.data.val_size > 0.0)
+    items = data::split_items(pack->num_items(), config.data.val_size, static_cast<std::uint64_t>(config.training.seed)).second;
+  return learnable(EvalSet{pack, std::move(items)}, comm);
 }
 
 }  // namespace qft::train

@@ -47,7 +47,7 @@ TEST(ConfigErrors, NameAllowedValues) {
 }
 
 TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
-  EXPECT_CONTAINS(error_of_text("stage: ppo\n"), "rm, ppo and kto are not trained by qft");
+  EXPECT_CONTAINS(error_of_text("stage: ppo\n"), "ppo is not trained by qft");
   EXPECT_CONTAINS(error_of_text("optim: adafactor\n"),
                   "got 'adafactor': AdamW is the optimizer of this build");
   EXPECT_CONTAINS(error_of_text("num_beams: 4\n"), "beam search is not implemented");

@@ -135,11 +135,11 @@ TEST(Documents, AreCutAloneOrJoinedByChunk) {
   run.config.data.cutoff_len = 4;
   run.config.data.packing = false;
   const EncodedCorpus alone = run.encode();
-  ASSERT_EQ(alone.items.size(), 3u);  // the empty line has nothing to predict
-  EXPECT_EQ(dropped(alone, DropReason::no_labels), 1);
+  ASSERT_EQ(alone.items.size(), 4u);
+  EXPECT_EQ(run.text(alone.items[1].sequences[0].ids), "<|im_end|>");  // the empty line
   EXPECT_EQ(alone.counts[0].truncated, 1);
   EXPECT_EQ(run.text(alone.items[0].sequences[0].ids), "abcd");
-  EXPECT_EQ(run.text(alone.items[2].sequences[0].ids), "ij<|im_end|>");
+  EXPECT_EQ(run.text(alone.items[3].sequences[0].ids), "ij<|im_end|>");
 
   run.config.data.packing.reset();
   run.config.data.preprocessing_batch_size = 3;
@@ -180,13 +180,13 @@ TEST(Dropping, CountsByReason) {
   EXPECT_EQ(all.counts[0].records, 5);
 }
 
-TEST(Dropping, LeavesOutAnswersThatWereCutAway) {
+TEST(Dropping, KeepsSamplesWhoseAnswersWereCutAway) {
   SmallRun run;
   run.add("d", "d.json", alpaca({std::string(100, 'x'), "y"}));
   run.config.data.cutoff_len = 1;
   const EncodedCorpus all = run.encode();
-  EXPECT_EQ(all.items.size(), 0u);
-  EXPECT_EQ(dropped(all, DropReason::no_labels), 2);
+  ASSERT_EQ(all.items.size(), 2u);
+  for (const auto& item : all.items) EXPECT_EQ(item.sequences[0].num_labels(), 0);
 }
 
 TEST(Dropping, MissingAnswersAreCounted) {

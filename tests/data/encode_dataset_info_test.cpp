@@ -103,7 +103,6 @@ TEST(DatasetInfo, RefusesWhatWouldBeIgnoredOtherwise) {
   info.refuses(with("num_samples", 0), {"num_samples", "from 1 on"});
   info.refuses(with("split", "train[:10%]"), {"split", "max_samples"});
   info.refuses(with("columns", {{"images", "image"}}), {"images", "text alone"});
-  info.refuses(with("columns", {{"kto_tag", "tag"}}), {"kto"});
   info.refuses(with("columns", {{"prompt", 1}}), {"columns: prompt", "expected a text"});
   info.refuses({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"columns", json::object()}},
                {"messages"});

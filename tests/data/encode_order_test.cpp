@@ -6,6 +6,7 @@
 #include <set>
 
 #include "encode_fixture.h"
+#include "numpy_random.h"
 
 namespace {
 
@@ -58,24 +59,31 @@ TEST(RecordOrder, ProbabilitiesSetTheShares) {
   EXPECT_NE(listed(RecordOrder({records(100000), records(4000)}, mix)), listed(order));
 }
 
-TEST(RecordOrder, NumSamplesDrawsWithoutReplacementInSourceOrder) {
-  const RecordOrder order({{100, 30, std::nullopt}}, {});
-  std::set<std::int64_t> seen;
-  std::int64_t last = -1;
-  for (std::int64_t i = 0; i < order.size(); ++i) {
-    EXPECT_GT(order.at(i).record, last);
-    seen.insert(last = order.at(i).record);
-  }
-  EXPECT_EQ(seen.size(), 30u);
-  EXPECT_NE(*seen.rbegin(), 29);  // not just the first
+std::vector<std::int64_t> records_of(const RecordOrder& order) {
+  std::vector<std::int64_t> records;
+  for (std::int64_t i = 0; i < order.size(); ++i) records.push_back(order.at(i).record);
+  return records;
 }
 
-TEST(RecordOrder, NumSamplesAboveTheSizeRepeatsAllEvenly) {
-  const RecordOrder order({{4, 10, std::nullopt}}, {});
-  std::map<std::int64_t, int> counts;
-  for (std::int64_t i = 0; i < order.size(); ++i) ++counts[order.at(i).record];
-  EXPECT_EQ(order.size(), 10);
-  for (std::int64_t r = 0; r < 4; ++r) EXPECT_TRUE(counts[r] == 2 || counts[r] == 3);
+// The numbers are numpy's: np.random.seed(42), then permutation(20)[:8]; permutation(4) and choice(4, 3).
+TEST(RecordOrder, NumSamplesAreNumpysDraws) {
+  EXPECT_EQ(records_of(RecordOrder({{20, 8, std::nullopt}}, {})),
+            (std::vector<std::int64_t>{0, 17, 15, 1, 8, 5, 11, 3}));
+  EXPECT_EQ(records_of(RecordOrder({{4, 7, std::nullopt}}, {})),
+            (std::vector<std::int64_t>{1, 3, 0, 2, 2, 3, 0}));
+}
+
+TEST(NumpyRandom, GeneratorsGiveNumpysNumbers) {
+  qft::data::Generator generator(42);
+  EXPECT_EQ(generator.permutation(10), (std::vector<std::int64_t>{5, 6, 0, 7, 3, 2, 4, 9, 1, 8}));
+  const double probabilities[] = {0.2, 0.5, 0.3};
+  std::vector<std::size_t> drawn(12);
+  for (std::size_t& d : drawn) d = generator.choice(probabilities);
+  EXPECT_EQ(drawn, (std::vector<std::size_t>{2, 2, 0, 1, 1, 2, 1, 2, 1, 1, 1, 0}));
+  const auto large = qft::data::Generator(12345678901234u).permutation(100000);
+  std::int64_t sum = 0;
+  for (const std::int64_t value : large) sum = (sum * 31 + value) % 1000000007;
+  EXPECT_EQ(sum, 883529142);
 }
 
 TEST(RecordOrder, RefusesProbabilitiesThatCannotWork) {

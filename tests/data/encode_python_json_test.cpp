@@ -10,7 +10,7 @@ namespace {
 using qft::data::dump_python_json;
 using qft::data::parse_python_json;
 
-std::string round_trip(const char* text, int indent = 0) {
+std::string round_trip(std::string_view text, int indent = 0) {
   return dump_python_json(parse_python_json(text), indent);
 }
 
@@ -29,6 +29,13 @@ TEST(PythonJson, Numbers) {
   EXPECT_EQ(
       round_trip("[0, -5, 18446744073709551615, 123456789012345678901234567890, -99999999999999999999]"),
       "[0, -5, 18446744073709551615, 123456789012345678901234567890, -99999999999999999999]");
+}
+
+TEST(PythonJson, NumbersThatOnlyPythonHas) {
+  EXPECT_EQ(round_trip("{\"a\":[NaN,-Infinity,Infinity,1e999,-1e999,1e-999],\"NaN\":\"NaN, Infinity\"}"),
+            "{\"a\": [NaN, -Infinity, Infinity, Infinity, -Infinity, 0.0], \"NaN\": \"NaN, Infinity\"}");
+  const std::string long_integer(400, '7');
+  EXPECT_EQ(round_trip("[" + long_integer + "]"), "[" + long_integer + "]");
 }
 
 TEST(PythonJson, Indented) {

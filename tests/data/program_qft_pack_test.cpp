@@ -234,4 +234,36 @@ TEST_F(PackProgram, FindsOneDamagedByte) {
   EXPECT_NE(verified.out.find("item 0"), std::string::npos) << verified.out;
 }
 
+TEST_F(PackProgram, SkippedRecordsAreListedAndLimited) {
+  folder.write("bad.jsonl",
+               "{\"instruction\":\"a\",\"output\":\"one\"}\n{\n{\"instruction\":3,\"output\":\"x\"}\n");
+  folder.write("dataset_info.json", R"({"d": {"file_name": "bad.jsonl"}})");
+  const Outcome skipped = make("out.h5", 2, "on_error=skip");
+  ASSERT_EQ(skipped.code, 0) << skipped.out;
+  const std::string list = read_file(pack("out.h5.skipped"));
+  EXPECT_NE(list.find("bad.jsonl:2: "), list.npos) << list;
+  EXPECT_NE(list.find("bad.jsonl:3: "), list.npos) << list;
+  const Outcome limited = make("limited.h5", 2, "on_error=skip on_error_limit=1");
+  EXPECT_NE(limited.code, 0);
+  EXPECT_NE(limited.out.find("on_error_limit 1"), limited.out.npos) << limited.out;
+  EXPECT_FALSE(std::filesystem::exists(pack("limited.h5")));
+}
+
+TEST_F(PackProgram, AFullDiskNamesTheFileAndLeavesNoPack) {
+  std::string records;
+  for (int i = 0; i < 4000; ++i)
+    records += "{\"instruction\":\"question " + std::to_string(i) + "\",\"output\":\"" +
+               std::string(200, 'a') + "\"}\n";
+  folder.write("large.jsonl", records);
+  folder.write("dataset_info.json", R"({"d": {"file_name": "large.jsonl"}})");
+  // A limit on the size of a file stands for the disk: the shell ignores its signal, so that write() fails.
+  const Outcome full = run("trap '' XFSZ; ulimit -f 1500; " + program + " " + run_file +
+                               " preprocessing_batch_size=500 --output " + pack("full.h5"),
+                           true);
+  EXPECT_NE(full.code, 0) << full.out;
+  EXPECT_NE(full.out.find("full.h5"), full.out.npos) << full.out;
+  EXPECT_FALSE(std::filesystem::exists(pack("full.h5")));
+  EXPECT_EQ(make("full.h5", 1, "preprocessing_batch_size=500").code, 0);
+}
+
 }  // namespace

@@ -35,6 +35,7 @@ struct DataArgs {
   std::optional<bool> enable_thinking = true;
   bool preserve_thinking = false;
   std::string on_error = "stop";
+  std::int64_t on_error_limit = 1000;
 
   void visit(const FieldVisitor& field);
   bool operator==(const DataArgs&) const = default;

@@ -30,6 +30,7 @@ struct TemplateOptions {
   // one is part of the prompt; unset: as false, but thoughts in the data stay.
   std::optional<bool> enable_thinking = true;
   bool preserve_thinking = false;  // thoughts of earlier turns stay
+  bool lenient = false;            // special tokens that the tokenizer lacks are a warning
 };
 
 /// One exchange: what is given and what is answered, each with the marks around it.
@@ -48,6 +49,10 @@ class ChatTemplate {
   /// choose. Without `template`: "empty" in stage pt, else ConfigError.
   static ChatTemplate from_config(const config::RunConfig& config,
                                   std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
+  /// The same for encoding alone, with the tokenizer of `config`: as in LLaMA-Factory, stop words that are no
+  /// tokens are added to its vocabulary, and other marks that are none are plain text. Both are logged as
+  /// warnings: a model that does not know the tokens cannot be trained on them.
+  static ChatTemplate for_packing(const config::RunConfig& config);
 
   /// All turns of prompt + response, for training on every answer. `last_thought_only`: thoughts of earlier
   /// answers are removed (and none is added there). Throws Error where a call or a tool description is not
@@ -77,6 +82,7 @@ class ChatTemplate {
  private:
   struct View;  // a conversation to encode: messages, system, tools
   void check_special_tokens() const;
+  static std::pair<TemplateSpec, TemplateOptions> choose(const config::RunConfig& config);
   std::vector<std::vector<std::int32_t>> encode(const View& view) const;
   void append(const TurnFormat& format, std::string_view content, std::vector<std::int32_t>& ids) const;
   void append_message(const Message& message, std::vector<std::int32_t>& ids) const;

@@ -10,10 +10,10 @@
 #include "qft/data/record_order.h"
 #include "qft/data/record_source.h"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -46,8 +46,13 @@ class Corpus {
   const ChatTemplate& chat_template() const { return encoder_->chat_template(); }
 
   /// Hands the chunk's items to the sink in order; the result counts by dataset. Throws Error "file:line:
-  /// ..." for a broken record unless on_error is skip.
+  /// ..." for a broken record unless on_error is skip, and where more than on_error_limit were skipped.
   std::vector<RecordCounts> encode_chunk(std::size_t chunk, ItemSink& sink) const;
+
+  /// The broken records that encode_chunk() has skipped so far (on_error: skip): "file:line: why".
+  std::vector<std::string> skipped() const;
+  /// on_error_limit: how many may be skipped on all ranks together.
+  std::size_t max_skipped() const { return max_skipped_; }
 
   /// The contract for a pack of this corpus.
   PackAttributes attributes() const;
@@ -58,6 +63,7 @@ class Corpus {
   void open_sources(const config::RunConfig& config);
   std::int64_t default_chunk_records() const;
   void check_columns(std::size_t dataset) const;
+  void note_skipped(std::string what) const;
   void record_options(const config::RunConfig& config);
 
   std::vector<DatasetSpec> specs_;
@@ -69,7 +75,9 @@ class Corpus {
   std::int64_t block_tokens_ = 0;  // > 0: documents are joined and cut into blocks
   bool skip_broken_ = false;
   nlohmann::json options_;
-  mutable std::atomic<int> warnings_ = 0;  // broken records reported so far
+  std::size_t max_skipped_ = 0;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::string> skipped_;  // "file:line: why", as they were met
 };
 
 /// The tokens of a block in stage pt: cutoff_len, or one less where packing was asked for in so many words (a

@@ -43,8 +43,9 @@ struct DatasetSpec {
   std::vector<std::string> named_columns() const;
 };
 
-/// The entries of `names` in `dataset_dir`/dataset_info.json. Throws ConfigError naming file, dataset and key
-/// for what is missing, unknown, unsupported (a hub, a script, images) or outside the folder.
+/// The entries of `names` in `dataset_dir`/dataset_info.json; "name#500" is the entry `name` with num_samples
+/// 500. Throws ConfigError naming file, dataset and key for what is missing, unknown, unsupported (a hub, a
+/// script, images) or outside the folder.
 std::vector<DatasetSpec> load_dataset_info(const std::filesystem::path& dataset_dir,
                                            std::span<const std::string> names);
 

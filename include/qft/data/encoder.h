@@ -14,8 +14,8 @@
 namespace qft::data {
 
 /// What a sample is: a text to continue, a conversation whose answers are learned, a pair of answers to one
-/// question.
-enum class SampleKind { document, conversation, pair };
+/// question, or an answer that is liked or not together with an answer to another question.
+enum class SampleKind { document, conversation, pair, feedback };
 
 struct EncoderOptions {
   SampleKind kind = SampleKind::conversation;
@@ -26,7 +26,8 @@ struct EncoderOptions {
 };
 
 struct Encoded {
-  std::vector<EncodedSequence> sequences;  // 1; a pair has chosen, rejected
+  std::vector<EncodedSequence>
+      sequences;  // 1; a pair has chosen, rejected; feedback the answer, the other one
   bool truncated = false;
 };
 
@@ -41,6 +42,7 @@ class Encoder {
   Encoder(ChatTemplate chat_template, const EncoderOptions& options);
 
   /// Throws Error (without the place) where a text is not valid UTF-8 or a call not valid JSON.
+  /// A sample may have no labels, where the answer is empty or cut off.
   std::variant<Encoded, DropReason> encode(const Conversation& conversation) const;
   /// Appends the first message's text and the document's end, uncut: what stage pt joins and cuts into
   /// blocks.
@@ -55,6 +57,7 @@ class Encoder {
   Encoded encode_document(const Conversation& conversation) const;
   Encoded encode_conversation(const Conversation& conversation) const;
   Encoded encode_pair(const Conversation& conversation) const;
+  Encoded encode_feedback(const Conversation& conversation) const;
 
   ChatTemplate template_;
   EncoderOptions options_;

@@ -1,9 +1,12 @@
 // What the encoder makes and the pack file holds: items of token sequences with label spans.
 #pragma once
 
+#include "qft/data/drop_reason.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -40,11 +43,20 @@ struct EncodedItem {
   std::int64_t source_index = 0;                          // record number within that dataset, from 0
 };
 
+struct RecordText;
+
+/// The tag of items of stage kto, "true" or "false": whether the answer is liked. Their sequences are the
+/// answer and, for the estimate of the KL divergence, the answer to another question after the same prompt.
+inline constexpr std::string_view kFeedbackTag = "kto_tag";
+
 /// Takes items in source order, one chunk at a time.
 class ItemSink {
  public:
   virtual ~ItemSink() = default;
   virtual void add(EncodedItem&& item) = 0;
+  /// For those who want to know: each record before it is converted, and those that make no item.
+  virtual void begin(const RecordText&) {}
+  virtual void leave_out(const std::string& /*where*/, DropReason) {}
 };
 
 }  // namespace qft::data

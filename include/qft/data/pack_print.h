@@ -33,7 +33,8 @@ nlohmann::ordered_json items_as_text(const PackReader& pack, const tokenizer::To
                                      std::int64_t count);
 
 /// Writes items [first, first + count) as lines: {"ids":[...],"label_spans":[[begin,end],...]}, pairs as
-/// {"chosen":{...},"rejected":{...}}. Throws Error naming a damaged item.
+/// {"chosen":{...},"rejected":{...}}, those of stage kto with "kl":{...},"kto_tag":true|false behind their
+/// own. Throws Error naming a damaged item.
 void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t count, std::ostream& out);
 
 }  // namespace qft::data

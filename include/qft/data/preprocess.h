@@ -32,7 +32,7 @@ int default_workers(const config::RunConfig& config);
 PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
                          const std::filesystem::path& path, int workers);
 
-/// "12 turns out of order, 3 no labels left"; "" where nothing was dropped.
+/// "12 turns out of order, 3 no answer"; "" where nothing was dropped.
 std::string describe(const DropCounts& dropped);
 
 }  // namespace qft::data

@@ -8,6 +8,8 @@
 
 namespace qft::data {
 
+class LegacyRandom;
+
 struct RecordRef {
   std::int32_t dataset = 0;
   std::int64_t record = 0;
@@ -24,14 +26,14 @@ struct MixOptions {
 struct DatasetExtent {
   std::int64_t records = 0;
   std::optional<std::int64_t>
-      num_samples;  // drawn without replacement, whole copies first where it exceeds `records`
+      num_samples;  // drawn by the seed; above `records` all are taken, then any again
   std::optional<std::int64_t> max_samples;  // the first so many of what was drawn
 };
 
-/// The merged datasets as one list. Draws are in source order. Immutable and thread-safe; takes memory only
-/// where it samples or interleaves. The strategies are those of datasets.interleave_datasets of Hugging Face:
-/// under stops when the first dataset is used up, over repeats the others until the last is, once skips those
-/// that are used up.
+/// The merged datasets as one list, in the order that LLaMA-Factory's draws by the same seed have. Immutable
+/// and thread-safe; takes memory only where it samples or interleaves. The strategies are those of
+/// datasets.interleave_datasets of Hugging Face: under stops when the first dataset is used up, over repeats
+/// the others until the last is, once skips those that are used up.
 class RecordOrder {
  public:
   /// Throws ConfigError where probabilities do not sum to 1 or would never end.
@@ -48,7 +50,7 @@ class RecordOrder {
       return records.empty() ? i : records[static_cast<std::size_t>(i)];
     }
   };
-  static Draw draw(const DatasetExtent& extent, std::uint64_t seed, std::size_t dataset);
+  static Draw draw(const DatasetExtent& extent, LegacyRandom& random);
   void interleave(const MixOptions& mix);
 
   std::vector<Draw> draws_;

@@ -33,11 +33,12 @@ struct TemplateSpec {
   std::vector<std::string> stop_words;
   std::string thought_open = "<think>\n", thought_close = "\n</think>\n\n";
   std::string call_open = "<tool_call>", call_close = "</tool_call>";
-  std::string document_end;    // ends a document in stage pt; default: the tokenizer's end token
-  bool reasoning = false;      // answers carry a thought, an empty one where the data has none
-  bool replace_eos = false;    // the first stop word is the end token
-  bool efficient_eos = false;  // the conversation's end token is added once, after the last turn
-  std::string origin;          // the file, or "built in"
+  std::string document_end;     // ends a document in stage pt; default: the tokenizer's end token
+  bool reasoning = false;       // answers carry a thought, an empty one where the data has none
+  bool replace_eos = false;     // the first stop word is the end token
+  bool efficient_eos = false;   // the conversation's end token is added once, after the last turn
+  bool system_in_user = false;  // the system message is the beginning of the first question's {{content}}
+  std::string origin;           // the file, or "built in"
 
   /// XXH3-128 of everything that shapes tokens: equal for the same template from another file.
   std::string hash() const;

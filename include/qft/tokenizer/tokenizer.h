@@ -17,11 +17,14 @@ namespace qft::tokenizer {
 /// encodes keeps a bounded word cache of its own (about 5 MB per tokenizer).
 class Tokenizer {
  public:
-  /// Reads tokenizer.json, and where present tokenizer_config.json, special_tokens_map.json, added_tokens.json
-  /// and chat_template.jinja of `dir`. Throws Error naming the file and the part that is broken or not supported.
-  /// The pre-tokenizer patterns of GPT-2, Qwen and Llama 3 are built in; others run on PCRE2, whose Unicode may be
-  /// older than HF's, so that characters assigned since then may be cut otherwise.
-  static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& dir);
+  /// Reads tokenizer.json, and where present tokenizer_config.json, special_tokens_map.json,
+  /// added_tokens.json and chat_template.jinja of `dir`. Throws Error naming the file and the part that is
+  /// broken or not supported. The pre-tokenizer patterns of GPT-2, Qwen and Llama 3 are built in; others run
+  /// on PCRE2, whose Unicode may be older than HF's, so that characters assigned since then may be cut
+  /// otherwise. `more_special`: further special tokens, as transformers' add_special_tokens() adds them: one
+  /// that is no token yet gets the next free id.
+  static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& dir,
+                                               std::span<const std::string> more_special = {});
 
   struct Impl;  ///< private to the module's sources
   ~Tokenizer();
@@ -29,13 +32,14 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   /// Appends the ids of `utf8` to `out`. Added tokens inside the text are recognised; none is put around it
-  /// (HF: encode(text, add_special_tokens=False)). Throws Error with the byte offset for invalid UTF-8, and for
-  /// a text of 1 GiB or more; `out` is then as it was.
+  /// (HF: encode(text, add_special_tokens=False)). Throws Error with the byte offset for invalid UTF-8, and
+  /// for a text of 1 GiB or more; `out` is then as it was.
   void encode(std::string_view utf8, std::vector<std::int32_t>& out) const;
   std::vector<std::int32_t> encode(std::string_view utf8) const;
 
   /// The text of `ids`; bytes that are no UTF-8 become U+FFFD. `skip_special` leaves out the special tokens
-  /// (HF: decode(ids, skip_special_tokens, clean_up_tokenization_spaces=False)). Ids without a token are skipped.
+  /// (HF: decode(ids, skip_special_tokens, clean_up_tokenization_spaces=False)). Ids without a token are
+  /// skipped.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
 
   /// The id of a token by its content as in tokenizer.json (byte-level alphabet: "Ġthe"), or nothing.
@@ -55,8 +59,8 @@ class Tokenizer {
   std::optional<std::int32_t> pad_id() const;
   std::optional<std::int32_t> unk_id() const;
 
-  /// XXH3-128 (hex) of all that determines tokenisation: the bytes of tokenizer.json, the effective added tokens
-  /// with their flags, and bos, eos, pad and unk.
+  /// XXH3-128 (hex) of all that determines tokenisation: the bytes of tokenizer.json, the effective added
+  /// tokens with their flags, and bos, eos, pad and unk.
   const std::string& hash() const;
 
   /// The raw Jinja chat template (chat_template.jinja, else tokenizer_config.json), or an empty text.
