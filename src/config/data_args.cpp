@@ -44,6 +44,17 @@ void DataArgs::visit(const FieldVisitor& field) {
         &enable_thinking);
   field(Field("preserve_thinking", "keep the reasoning of earlier turns"), &preserve_thinking);
   field(
+      Field("use_curriculum", "train from easy to hard: each step takes shares of the levels of difficulty"),
+      &use_curriculum);
+  field(Field("curriculum_seed", "seed of the order inside each level").shown_default("data_seed"),
+        &curriculum_seed);
+  field(Field("curriculum",
+              "levels, and their shares by stage: {levels: [a, b], stages: [{until: 50, shares: [80, 20]}, "
+              "{until: 100, shares: [50, 50]}]}")
+            .shown_default(
+                "explain, reasoning, topology: 80/20/0 to 30 %, 40/40/20 to 70 %, 25/35/40 to 100 %"),
+        &curriculum);
+  field(
       Field("on_error", "a record that cannot be read: stop, or skip it and report").one_of({"stop", "skip"}),
       &on_error);
   field(Field("on_error_limit", "most records that on_error: skip leaves out before it stops").at_least(0),

@@ -1,6 +1,7 @@
 #include "qft/data/loader.h"
 
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 
 #include <algorithm>
 #include <limits>
@@ -103,6 +104,10 @@ StepBatch Loader::next() {
         prefetch_steps_);
   }
   StepBatch batch = prefetcher_->next().value();
+  if (const CurriculumPlan* plan = schedule_.curriculum(); plan && rank_ == 0) {
+    const std::size_t stage = plan->stage_of(next_step_);
+    if (next_step_ + 1 == plan->steps_of(stage).second) log::info("{}", plan->describe(stage));
+  }
   ++next_step_;
   return batch;
 }
@@ -117,13 +122,20 @@ void Loader::seek(std::int64_t step) {
 /// What the order of samples depends on.
 json Loader::identity() const {
   const LoaderOptions& o = schedule_.options();
-  return {{"pack", pack_->fingerprint()},
-          {"items", schedule_.items_hash()},
-          {"seed", o.seed},
-          {"shuffle", o.shuffle},
-          {"global_batch_size", schedule_.global_batch_size()},
-          {"units_per_epoch", schedule_.units_per_epoch()},
-          {"row_tokens", o.packing ? o.row_tokens : 0}};
+  json identity{{"pack", pack_->fingerprint()},
+                {"items", schedule_.items_hash()},
+                {"seed", o.seed},
+                {"shuffle", o.shuffle},
+                {"global_batch_size", schedule_.global_batch_size()},
+                {"units_per_epoch", schedule_.units_per_epoch()},
+                {"row_tokens", o.packing ? o.row_tokens : 0}};
+  if (!o.curriculum) return identity;
+  // The shares follow the training's progress: another length is another order.
+  identity["total_steps"] = schedule_.total_steps();
+  identity["curriculum"] = {{"seed", o.curriculum_seed}, {"levels", o.curriculum->levels}};
+  for (const CurriculumStage& stage : o.curriculum->stages)
+    identity["curriculum"]["stages"].push_back({{"until", stage.until}, {"shares", stage.shares}});
+  return identity;
 }
 
 json Loader::position() const {

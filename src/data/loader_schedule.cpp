@@ -1,5 +1,6 @@
 #include "qft/data/loader_schedule.h"
 
+#include "qft/config/run_config.h"
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 #include "qft/data/order.h"
@@ -16,7 +17,7 @@ namespace qft::data {
 namespace {
 
 /// Streams of Order; those of rows are in row_packing.cpp.
-constexpr std::uint64_t kItemStream = 0;
+constexpr std::uint64_t kItemStream = 0, kLevelStream = 0x6c657665;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
@@ -36,10 +37,10 @@ void check_options(const LoaderOptions& o, int world_size) {
     fail_config("num_train_epochs is {} and max_steps is {}: one must be above 0", o.num_epochs, o.max_steps);
 }
 
-std::vector<std::int32_t> pick(std::span<const std::int32_t> values, const ItemSubset& items) {
+std::vector<std::int32_t> pick(std::span<const std::int32_t> values, const std::vector<std::int64_t>& items) {
   std::vector<std::int32_t> picked;
-  picked.reserve(items->size());
-  for (const std::int64_t item : *items) picked.push_back(values[static_cast<std::size_t>(item)]);
+  picked.reserve(items.size());
+  for (const std::int64_t item : items) picked.push_back(values[static_cast<std::size_t>(item)]);
   return picked;
 }
 
@@ -52,6 +53,22 @@ struct Bin {
 };
 
 }  // namespace
+
+LoaderOptions loader_options(const config::RunConfig& config) {
+  const auto& t = config.training;
+  LoaderOptions options;
+  options.micro_batch_size = t.per_device_train_batch_size;
+  options.gradient_accumulation_steps = t.gradient_accumulation_steps;
+  options.global_batch_size = t.global_batch_size.value_or(0);
+  options.seed = static_cast<std::uint64_t>(t.data_seed.value_or(t.seed));
+  options.shuffle = !config.finetuning.disable_shuffling;
+  // Documents of stage pt are joined into full rows when they are packed; only samples are laid out here.
+  options.packing = config.data.packing.value_or(false) && config.finetuning.stage != "pt";
+  options.row_tokens = static_cast<std::int32_t>(config.data.cutoff_len);
+  options.num_epochs = t.num_train_epochs;
+  options.max_steps = std::max<std::int64_t>(0, t.max_steps);
+  return options;
+}
 
 std::pair<ItemSubset, ItemSubset> split_items(std::int64_t num_items, double validation, std::uint64_t seed) {
   if (!(validation > 0) || !std::isfinite(validation))
@@ -117,17 +134,51 @@ StepSchedule::StepSchedule(std::span<const std::int32_t> tokens, std::span<const
     for (const std::int64_t item : *options.items)
       QFT_ASSERT(item >= 0 && item < static_cast<std::int64_t>(tokens.size()), "item {} of {}", item,
                  tokens.size());
-  if (options.packing && options.items) {
-    rows_.emplace(pick(tokens, options.items), options.row_tokens, options.seed, options.shuffle);
+  if (options.curriculum) {
+    make_pools();
+  } else if (options.packing && options.items) {
+    rows_.emplace(pick(tokens, *options.items), options.row_tokens, options.seed, options.shuffle);
   } else if (options.packing) {
     rows_.emplace(tokens, options.row_tokens, options.seed, options.shuffle);
   }
   units_ = rows_           ? rows_->rows()
            : options.items ? static_cast<std::int64_t>(options.items->size())
                            : static_cast<std::int64_t>(tokens.size());
+  if (options.curriculum) {
+    units_ = 0;
+    for (const Pool& pool : pools_) units_ += pool.units();
+  }
+  count_steps();
+  if (!options.curriculum) return;
+  std::vector<std::int64_t> sizes;
+  for (const Pool& pool : pools_) sizes.push_back(pool.units());
+  curriculum_.emplace(*options.curriculum, std::move(sizes), total_steps_, global_batch_);
+}
+
+void StepSchedule::make_pools() {
+  QFT_ASSERT(options_.item_levels.size() == tokens_.size(), "{} levels for {} items",
+             options_.item_levels.size(), tokens_.size());
+  pools_.resize(options_.curriculum->levels.size());
+  const auto add = [&](std::int64_t item) {
+    const std::int32_t level = options_.item_levels[static_cast<std::size_t>(item)];
+    if (level >= 0) pools_.at(static_cast<std::size_t>(level)).items.push_back(item);
+  };
+  if (options_.items)
+    for (const std::int64_t item : *options_.items) add(item);
+  else
+    for (std::size_t i = 0; i < tokens_.size(); ++i) add(static_cast<std::int64_t>(i));
+  if (!options_.packing) return;
+  for (Pool& pool : pools_)
+    if (!pool.items.empty())
+      pool.rows.emplace(pick(tokens_, pool.items), options_.row_tokens, options_.curriculum_seed,
+                        options_.shuffle);
+}
+
+void StepSchedule::count_steps() {
+  const LoaderOptions& options = options_;
   global_batch_ = options.global_batch_size > 0
                       ? options.global_batch_size
-                      : options.micro_batch_size * world_size * options.gradient_accumulation_steps;
+                      : options.micro_batch_size * world_size_ * options.gradient_accumulation_steps;
   units_together_ = global_batch_ % options.gradient_accumulation_steps == 0
                         ? global_batch_ / options.gradient_accumulation_steps
                         : global_batch_;
@@ -168,26 +219,61 @@ double StepSchedule::epoch_after(std::int64_t epoch, std::int64_t units_done) co
                                           static_cast<double>(ceil_div(used_units_, units_together_));
 }
 
-StepPlan StepSchedule::plan(std::int64_t step) const {
-  QFT_ASSERT(step >= 0, "step {}", step);
+void StepSchedule::append_from(std::size_t level, std::int64_t draw, std::vector<std::int64_t>& items) const {
+  const Pool& pool = pools_[level];
+  const auto pass = static_cast<std::uint64_t>(draw / pool.units());
+  const std::int64_t position = draw % pool.units();
+  const std::size_t first = items.size();
+  if (pool.rows)
+    pool.rows->append_row(pass, position, items);
+  else if (options_.shuffle)
+    items.push_back(Order(pool.units(), options_.curriculum_seed, pass, kLevelStream + level)(position));
+  else
+    items.push_back(position);
+  for (std::size_t i = first; i < items.size(); ++i)
+    items[i] = pool.items[static_cast<std::size_t>(items[i])];
+}
+
+struct StepSchedule::Units {
+  std::vector<std::int64_t> items;
+  std::vector<std::size_t> begin{0};  // [units + 1] into items
+  void close() { begin.push_back(items.size()); }
+};
+
+StepSchedule::Units StepSchedule::units_of(std::int64_t step) const {
+  Units units;
+  if (curriculum_) {
+    for (std::size_t level = 0; level < pools_.size(); ++level)
+      for (std::int64_t draw = curriculum_->taken_before(step, level);
+           draw < curriculum_->taken_before(step + 1, level); ++draw, units.close())
+        append_from(level, draw, units.items);
+    return units;
+  }
   const std::int64_t epoch = step / steps_per_epoch_;
   const std::int64_t begin = step % steps_per_epoch_ * global_batch_;
   const std::int64_t end = std::min(begin + global_batch_, used_units_);
+  for (std::int64_t position = begin; position < end; ++position, units.close())
+    append_unit(static_cast<std::uint64_t>(epoch), position, units.items);
+  return units;
+}
+
+StepPlan StepSchedule::plan(std::int64_t step) const {
+  QFT_ASSERT(step >= 0 && (!curriculum_ || step < total_steps_), "step {} of {}", step, total_steps_);
+  const std::int64_t units_done = std::min((step % steps_per_epoch_ + 1) * global_batch_, used_units_);
   StepPlan plan;
   plan.step = step;
-  plan.epoch = epoch_after(epoch, end);
+  plan.epoch = epoch_after(step / steps_per_epoch_, units_done);
 
-  std::vector<std::int64_t> items;
-  std::vector<std::size_t> unit_begin{0};
+  const Units units = units_of(step);
+  const std::vector<std::int64_t>& items = units.items;
+  const std::vector<std::size_t>& unit_begin = units.begin;
   std::vector<std::int64_t> unit_tokens;
-  for (std::int64_t position = begin; position < end; ++position) {
-    append_unit(static_cast<std::uint64_t>(epoch), position, items);
+  for (std::size_t u = 0; u + 1 < unit_begin.size(); ++u) {
     std::int64_t tokens = 0;
-    for (std::size_t i = unit_begin.back(); i < items.size(); ++i) {
+    for (std::size_t i = unit_begin[u]; i < unit_begin[u + 1]; ++i) {
       tokens += tokens_[static_cast<std::size_t>(items[i])];
       plan.label_tokens += labels_[static_cast<std::size_t>(items[i])];
     }
-    unit_begin.push_back(items.size());
     unit_tokens.push_back(tokens);
     plan.tokens += tokens;
   }

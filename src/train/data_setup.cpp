@@ -72,6 +72,35 @@ bool has_eval_source(const config::RunConfig& config) {
   return !config.data.eval_pack.empty() || !config.data.eval_dataset.empty();
 }
 
+/// Sorts the pack's items by level; without any sample of a level: a warning, and the usual order.
+void add_curriculum(const config::RunConfig& config, const data::PackReader& pack, const comm::Communicator& comm,
+                    data::LoaderOptions& options) {
+  data::CurriculumTable table = data::parse_curriculum(config.data.curriculum);
+  std::string level_names;
+  for (const std::string& name : table.levels) level_names += (level_names.empty() ? "" : ", ") + name;
+  std::vector<std::int32_t> level_of;  // by category
+  for (const std::string& name : pack.attributes().category_names) {
+    const auto level = std::find(table.levels.begin(), table.levels.end(), name);
+    level_of.push_back(level == table.levels.end() ? -1 : static_cast<std::int32_t>(level - table.levels.begin()));
+  }
+  std::vector<std::int32_t> levels = pack.item_categories();
+  for (std::int32_t& level : levels) level = level_of.at(static_cast<std::size_t>(level));
+  const auto without = std::count(levels.begin(), levels.end(), -1);
+  if (without == static_cast<std::ptrdiff_t>(levels.size())) {
+    if (comm.rank() == 0)
+      log::warn("use_curriculum: no sample has one of the levels {} (column `difficulty`, or `category` in "
+                "dataset_info.json): the samples are taken in the usual order",
+                level_names);
+    return;
+  }
+  if (without > 0 && comm.rank() == 0)
+    log::warn("use_curriculum: {} of {} samples have none of the levels {} and are never taken", without, levels.size(),
+              level_names);
+  options.curriculum_seed = static_cast<std::uint64_t>(config.data.curriculum_seed.value_or(static_cast<std::int64_t>(options.seed)));
+  options.item_levels = std::move(levels);
+  options.curriculum = std::move(table);
+}
+
 }  // namespace
 
 std::unique_ptr<data::EvalLoader> EvalSet::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
@@ -79,24 +108,15 @@ std::unique_ptr<data::EvalLoader> EvalSet::loader(const config::RunConfig& confi
 }
 
 std::unique_ptr<data::Loader> TrainingData::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
-  const auto& t = config.training;
-  data::LoaderOptions options;
-  options.micro_batch_size = t.per_device_train_batch_size;
-  options.gradient_accumulation_steps = t.gradient_accumulation_steps;
-  options.global_batch_size = t.global_batch_size.value_or(0);
-  options.seed = static_cast<std::uint64_t>(t.data_seed.value_or(t.seed));
-  options.shuffle = !config.finetuning.disable_shuffling;
-  // Documents of stage pt are joined into full rows when they are packed; only samples are laid out here.
-  options.packing = config.data.packing.value_or(false) && config.finetuning.stage != "pt";
-  options.row_tokens = static_cast<std::int32_t>(config.data.cutoff_len);
-  options.num_epochs = t.num_train_epochs;
-  options.max_steps = std::max<std::int64_t>(0, t.max_steps);
+  data::LoaderOptions options = data::loader_options(config);
   options.items = items;
+  if (config.data.use_curriculum) add_curriculum(config, *pack, comm, options);
   return std::make_unique<data::Loader>(pack, options, comm.rank(), comm.size());
 }
 
 TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm) {
   TrainingData d;
+  if (config.data.use_curriculum) data::parse_curriculum(config.data.curriculum);  // its mistakes, before packing
   d.pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train);
   if (has_eval_source(config)) {
     d.eval = EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval), nullptr};

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 namespace qft::config {
 
 struct DataArgs {
@@ -34,6 +36,9 @@ struct DataArgs {
   std::string default_system;
   std::optional<bool> enable_thinking = true;
   bool preserve_thinking = false;
+  bool use_curriculum = false;
+  std::optional<std::int64_t> curriculum_seed;
+  nlohmann::json curriculum;
   std::string on_error = "stop";
   std::int64_t on_error_limit = 1000;
 

@@ -2,6 +2,7 @@
 // them. Pure functions of the items' lengths and the options.
 #pragma once
 
+#include "qft/data/curriculum.h"
 #include "qft/data/row_packing.h"
 
 #include <cstdint>
@@ -11,6 +12,10 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace qft::config {
+struct RunConfig;
+}
 
 namespace qft::data {
 
@@ -39,7 +44,17 @@ struct LoaderOptions {
                                                 // it (a unit that alone exceeds it stays alone)
   ItemSubset items;                             // null: the whole pack
   std::int64_t prefetch_steps = 2;              // steps read ahead
+
+  // With a curriculum each step takes its shares of the levels, each level in an order of its own that starts
+  // anew when it is used up; all steps have a full global batch. With packing a row holds one level.
+  std::optional<CurriculumTable> curriculum;
+  std::uint64_t curriculum_seed = 42;
+  std::vector<std::int32_t>
+      item_levels;  // [items of the pack] index into the table's levels; -1: never taken
 };
+
+/// What the run file says of batches, order and length; no items and no curriculum.
+LoaderOptions loader_options(const config::RunConfig& config);
 
 /// The items of one step and who computes them.
 struct StepPlan {
@@ -72,7 +87,9 @@ class StepSchedule {
   std::int64_t units_per_epoch() const { return used_units_; }
   int world_size() const { return world_size_; }
   const LoaderOptions& options() const { return options_; }
-  /// The row plan, if packing.
+  /// The shares by step, if there is a curriculum.
+  const CurriculumPlan* curriculum() const { return curriculum_ ? &*curriculum_ : nullptr; }
+  /// The row plan, if packing without a curriculum.
   const RowPlan* rows() const { return rows_ ? &*rows_ : nullptr; }
   /// A hash of the chosen items, "all" for the whole pack.
   std::string items_hash() const;
@@ -80,13 +97,26 @@ class StepSchedule {
   StepPlan plan(std::int64_t step) const;
 
  private:
+  // The items of one level, in units.
+  struct Pool {
+    std::vector<std::int64_t> items;
+    std::optional<RowPlan> rows;
+    std::int64_t units() const { return rows ? rows->rows() : static_cast<std::int64_t>(items.size()); }
+  };
+  struct Units;  // the units of a step
+  void make_pools();
+  void count_steps();
+  Units units_of(std::int64_t step) const;
   void append_unit(std::uint64_t epoch, std::int64_t position, std::vector<std::int64_t>& items) const;
+  void append_from(std::size_t level, std::int64_t draw, std::vector<std::int64_t>& items) const;
   double epoch_after(std::int64_t epoch, std::int64_t units_done) const;
 
   std::span<const std::int32_t> tokens_, labels_;
   LoaderOptions options_;
   int world_size_;
   std::optional<RowPlan> rows_;
+  std::vector<Pool> pools_;
+  std::optional<CurriculumPlan> curriculum_;
   std::int64_t units_together_ = 0;  // a micro-batch of all ranks, in the run's own layout
   std::int64_t units_ = 0, used_units_ = 0, global_batch_ = 0, steps_per_epoch_ = 0, total_steps_ = 0;
 };
