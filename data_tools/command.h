@@ -23,6 +23,6 @@ std::string output_of(const config::CommandLine& line, const char* command);
 /// "inspect, verify, ...", for messages.
 std::string command_names();
 
-extern const Command kBuild, kInspect, kVerify, kExport, kHead, kMerge;
+extern const Command kBuild, kCheck, kInspect, kVerify, kExport, kHead, kMerge;
 
 }  // namespace qft::pack_tool

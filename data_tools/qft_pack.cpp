@@ -13,7 +13,7 @@
 namespace qft::pack_tool {
 namespace {
 
-const Command* const kCommands[] = {&kInspect, &kVerify, &kExport, &kHead, &kMerge};
+const Command* const kCommands[] = {&kCheck, &kInspect, &kVerify, &kExport, &kHead, &kMerge};
 
 /// The command is the first argument that is no option; without one a pack is built.
 const Command& find_command(const std::vector<std::string>& arguments) {

@@ -234,6 +234,47 @@ TEST_F(PackProgram, FindsOneDamagedByte) {
   EXPECT_NE(verified.out.find("item 0"), std::string::npos) << verified.out;
 }
 
+TEST_F(PackProgram, ChecksDataAndCountsSteps) {
+  const Outcome clean = run(program + " check " + run_file + " --json dataset=d");
+  EXPECT_EQ(clean.code, 1) << clean.out;  // every ninth answer of the fixture is empty
+  json report = json::parse(clean.out);
+  EXPECT_EQ(report["records"], 50);
+  EXPECT_EQ(report["findings"]["empty_output"]["count"], 6);
+  EXPECT_EQ(report["findings"]["duplicate"]["count"], 0);
+
+  folder.write("bad.jsonl",
+               R"({"instruction":"a","output":"one"}
+{"instruction":"a","output":"one"}
+{"instruction":"b","output":
+{"instruction":"c \ufffd","output":"two"}
+{"instruction":"d"}
+{"instruction":"this question is far too long for the cutoff of the run","output":"three"}
+)");
+  folder.write("dataset_info.json", R"({"d": {"file_name": "d.json"}, "bad": {"file_name": "bad.jsonl"}})");
+  const Outcome bad = run(program + " check " + run_file +
+                          " --json --ranks 2 dataset=bad cutoff_len=70 per_device_train_batch_size=1 "
+                          "gradient_accumulation_steps=1 num_train_epochs=3");
+  EXPECT_EQ(bad.code, 1);
+  report = json::parse(bad.out);
+  const auto count = [&](const char* kind) { return report["findings"][kind]["count"].get<int>(); };
+  EXPECT_EQ(count("unreadable"), 1);
+  EXPECT_EQ(count("duplicate"), 1);
+  EXPECT_EQ(count("encoding"), 1);
+  EXPECT_EQ(count("no_answer"), 1);
+  EXPECT_EQ(count("over_long"), 1);
+  EXPECT_EQ(count("empty_output"), 0);
+  EXPECT_NE(report["findings"]["unreadable"]["examples"][0].get<std::string>().find("bad.jsonl:3"),
+            std::string::npos);
+  EXPECT_EQ(report["samples"], 4);
+  EXPECT_EQ(report["global_batch_size"], 2);
+  EXPECT_EQ(report["total_steps"], 6);
+  EXPECT_FALSE(std::filesystem::exists(pack("out.h5")));
+
+  folder.write("good.jsonl", "{\"instruction\":\"a\",\"output\":\"one\"}\n");
+  folder.write("dataset_info.json", R"({"good": {"file_name": "good.jsonl"}})");
+  EXPECT_EQ(run(program + " check " + run_file + " dataset=good").code, 0);
+}
+
 TEST_F(PackProgram, SkippedRecordsAreListedAndLimited) {
   folder.write("bad.jsonl",
                "{\"instruction\":\"a\",\"output\":\"one\"}\n{\n{\"instruction\":3,\"output\":\"x\"}\n");
