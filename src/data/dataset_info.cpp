@@ -67,8 +67,8 @@ void read_columns(const Entry& entry, ColumnNames& columns) {
   columns = {};
   for (const auto& [key, member] : kColumns) (columns.*member).clear();
   for (const auto& [key, value] : object.items()) {
-    const auto known =
-        std::find_if(std::begin(kColumns), std::end(kColumns), [&](auto& c) { return c.first == key; });
+    const auto known = std::find_if(std::begin(kColumns), std::end(kColumns),
+                                    [&name = key](auto& c) { return c.first == name; });
     if (known != std::end(kColumns)) {
       columns.*known->second = text_or_none(entry, "columns: " + key, value);
     } else if (key == "tags") {
@@ -90,7 +90,7 @@ void read_tags(const Entry& entry, MessageTags& tags) {
   for (const auto& [key, member] : kTags) (tags.*member).clear();
   for (const auto& [key, value] : object.items()) {
     const auto known =
-        std::find_if(std::begin(kTags), std::end(kTags), [&](auto& t) { return t.first == key; });
+        std::find_if(std::begin(kTags), std::end(kTags), [&name = key](auto& t) { return t.first == name; });
     if (known == std::end(kTags))
       warn_unknown(entry, "tags: " + key);
     else
