@@ -1,7 +1,7 @@
 #include "qft/core/error.h"
 #include "qft/data/row_packing.h"
 
-#include <chrono>
+#include <ctime>
 #include <numeric>
 #include <vector>
 
@@ -92,11 +92,12 @@ TEST(RowPlan, RefusesAnItemLongerThanARow) {
 
 TEST(RowPlan, PlansTenMillionItemsInSeconds) {
   const auto lengths = alpaca_like_lengths(10'000'000, 2048);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this process: other work on the machine does not count
   const RowPlan plan(lengths, 2048, 42, true);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  RecordProperty("seconds", std::to_string(took.count()));
-  EXPECT_LT(took.count(), 10.0);
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  RecordProperty("seconds", std::to_string(seconds));
+  RecordProperty("efficiency", std::to_string(plan.efficiency()));
+  EXPECT_LT(seconds, 10.0);
   EXPECT_GE(plan.efficiency(), 0.999);
   std::vector<std::int64_t> row;
   plan.append_row(1, plan.rows() - 1, row);
