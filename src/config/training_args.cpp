@@ -21,6 +21,10 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
         &a.resume_from_checkpoint);
   field(Field("per_device_train_batch_size", "samples in a micro-batch of one rank").at_least(1),
         &a.per_device_train_batch_size);
+  field(Field("max_tokens_per_micro_batch",
+              "tokens above which a micro-batch is made smaller, and more of them; 0: no limit")
+            .at_least(0),
+        &a.max_tokens_per_micro_batch);
   field(Field("per_device_eval_batch_size", "samples in an evaluation batch of one rank").at_least(1),
         &a.per_device_eval_batch_size);
   field(Field("gradient_accumulation_steps", "micro-batches of a rank in one optimizer step").at_least(1),

@@ -58,6 +58,7 @@ LoaderOptions loader_options(const config::RunConfig& config) {
   const auto& t = config.training;
   LoaderOptions options;
   options.micro_batch_size = t.per_device_train_batch_size;
+  options.max_tokens_per_micro_batch = t.max_tokens_per_micro_batch;
   options.gradient_accumulation_steps = t.gradient_accumulation_steps;
   options.global_batch_size = t.global_batch_size.value_or(0);
   options.seed = static_cast<std::uint64_t>(t.data_seed.value_or(t.seed));

@@ -1,5 +1,6 @@
 #include "qft/data/loader_schedule.h"
 
+#include "qft/config/run_config.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -188,6 +189,21 @@ TEST(DealUnits, ATokenLimitMakesMoreAndSmallerMicroBatches) {
     EXPECT_TRUE(load <= 100 || bin.size() == 1) << load;
   }
   EXPECT_EQ(bins.size(), 4u);
+}
+
+TEST(StepSchedule, TheRunFileLimitsTheTokensOfAMicroBatch) {
+  const Data data(64);
+  config::RunConfig config;
+  config.training.max_tokens_per_micro_batch = 400;  // below the longest sample: that one stays alone
+  ASSERT_GT(*std::max_element(data.tokens.begin(), data.tokens.end()), 400);
+  const StepPlan plan = data.schedule(loader_options(config), 2).plan(0);
+  EXPECT_EQ(plan.samples, 16);
+  EXPECT_GT(plan.slots, 1);
+  for (const auto& micro : plan.micro_batches) {
+    std::int64_t tokens = 0;
+    for (const std::int64_t item : micro) tokens += data.tokens[static_cast<std::size_t>(item)];
+    EXPECT_TRUE(tokens <= 400 || micro.size() == 1) << tokens;
+  }
 }
 
 TEST(StepSchedule, RefusesOptionsThatMakeNoStep) {

@@ -21,6 +21,7 @@ struct TrainingArgs {
   std::string resume_from_checkpoint;  // "", "true", "false" or a path
 
   std::int64_t per_device_train_batch_size = 8;
+  std::int64_t max_tokens_per_micro_batch = 0;  // 0: no limit
   std::int64_t per_device_eval_batch_size = 8;
   std::int64_t gradient_accumulation_steps = 1;
   std::optional<std::int64_t> global_batch_size;
