@@ -3,6 +3,7 @@
 #include "qft/checkpoint/verify.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/member.h"
 
 #include <algorithm>
 #include <charconv>
@@ -37,7 +38,8 @@ const TensorRecord& Checkpoint::require_tensor(std::string_view name) const {
 const io::SafetensorsFile& Checkpoint::file(const std::string& name) const {
   const std::lock_guard guard(files_->mutex);
   auto it = files_->open.find(name);
-  if (it == files_->open.end()) it = files_->open.emplace(name, io::SafetensorsFile::open(dir_ / name)).first;
+  if (it == files_->open.end())
+    it = files_->open.emplace(name, io::SafetensorsFile::open(member_of(dir_, name))).first;
   return it->second;
 }
 

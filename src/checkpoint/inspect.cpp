@@ -21,8 +21,12 @@ using nlohmann::ordered_json;
 // An optional JSON file: null where it is missing; damage is for verify to report.
 json read_json(const fs::path& path) {
   if (!fs::exists(path)) return nullptr;
-  json value = json::parse(io::read_text_file(path), nullptr, /*allow_exceptions=*/false);
-  return value.is_object() ? value : json(nullptr);
+  try {
+    json value = io::read_json(path);
+    return value.is_object() ? value : json(nullptr);
+  } catch (const Error&) {
+    return nullptr;
+  }
 }
 
 void copy_key(ordered_json& to, const std::string& key, const json& from, const std::string& from_key) {

@@ -2,6 +2,8 @@
 
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
+#include "qft/core/json.h"
+#include "qft/core/member.h"
 #include "qft/io/file.h"
 
 #include <algorithm>
@@ -13,23 +15,16 @@ namespace {
 
 using nlohmann::json;
 constexpr const char* kFormat = "qft checkpoint";
-constexpr int kMaxDepth = 64;
 
-// Nesting is limited so that no file can exhaust the stack of a recursive walk.
-json parse_limited(std::string_view text) {
-  return json::parse(text, [](int depth, json::parse_event_t, json&) {
-    require(depth <= kMaxDepth, "it is nested more than {} deep", kMaxDepth);
-    return true;
-  });
-}
-
-Manifest from_json(json document) {
+Manifest from_json(json document, std::string_view text) {
   require(document.is_object() && document.value("format", json()) == kFormat,
           "it is not a checkpoint's manifest");
   const int version = document.at("version").get<int>();
   require(version == kManifestVersion,
           "it has version {}, this qft reads version {}: use the qft that wrote it", version,
           kManifestVersion);
+  // The checksum is of the content: this sees what changes the text and not its meaning.
+  require(document.dump(1) + "\n" == text, "its text is not as it was written: it is damaged");
   const std::string checksum = document.at("checksum").get<std::string>();
   document.erase("checksum");
   const std::string actual = hash_hex(document.dump());
@@ -80,11 +75,6 @@ void check_names(const Records& records, const char* what) {
 
 }  // namespace
 
-bool is_plain_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." &&
-         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
-}
-
 std::uint64_t TensorRecord::elements() const {
   std::uint64_t n = 1;
   for (const std::int64_t d : shape)
@@ -112,7 +102,7 @@ std::string Manifest::to_text() const {
 
 Manifest Manifest::parse(std::string_view text) {
   try {
-    return from_json(parse_limited(text));
+    return from_json(parse_json(text, "it"), text);
   } catch (const json::exception& e) {
     fail("it is damaged: {}", e.what());
   }
@@ -122,7 +112,7 @@ Manifest Manifest::read(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / kManifestFile;
   require(std::filesystem::exists(path),
           "'{}' has no {}: it is not a checkpoint of qft, or an unfinished one", dir.string(), kManifestFile);
-  const std::string text = io::read_text_file(path, std::uint64_t{1} << 31);
+  const std::string text = io::read_text_file(member_of(dir, kManifestFile), std::uint64_t{1} << 31);
   try {
     return parse(text);
   } catch (const Error& e) {

@@ -3,6 +3,7 @@
 #include "qft/checkpoint/manifest.h"
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
+#include "qft/core/member.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/io/safetensors.h"
@@ -30,7 +31,7 @@ void guarded(VerifyReport& report, const std::function<void()>& check) {
 }
 
 void check_file(const fs::path& dir, const FileRecord& record, bool checksum) {
-  const io::File file = io::File::open_read(dir / record.name);
+  const io::File file = io::File::open_read(member_of(dir, record.name));
   require(file.size() == record.bytes, "'{}' has {} bytes, the manifest says {}", file.path().string(),
           file.size(), record.bytes);
   if (!checksum) return;
@@ -61,7 +62,7 @@ void check_tensors(const fs::path& dir, const Manifest& manifest, VerifyReport& 
   for (const TensorRecord& tensor : manifest.tensors)
     for (const RangeRecord& range : tensor.ranges) {
       auto [it, fresh] = files.try_emplace(range.file);
-      if (fresh) guarded(report, [&] { it->second = io::SafetensorsFile::open(dir / range.file); });
+      if (fresh) guarded(report, [&] { it->second = io::SafetensorsFile::open(member_of(dir, range.file)); });
       if (!it->second) continue;
       guarded(report, [&] {
         const io::TensorEntry& entry = it->second->at(range.entry);
@@ -81,8 +82,10 @@ void report_unlisted(const fs::path& dir, const Manifest& manifest, VerifyReport
   }
 }
 
-void check_json(const fs::path& path) {
-  require(nlohmann::json::accept(io::read_text_file(path)), "'{}' is not valid JSON", path.string());
+// Without a manifest: the rules that need none.
+void check_plain_file(const fs::path& dir, const fs::path& path, VerifyReport& report) {
+  guarded(report, [&] { member_of(dir, path.filename().string()); });
+  if (path.extension() == ".json") guarded(report, [&] { io::read_json(path); });
 }
 
 VerifyReport verify_plain(const fs::path& dir) {
@@ -92,7 +95,7 @@ VerifyReport verify_plain(const fs::path& dir) {
     const fs::path& path = item.path();
     if (!item.is_regular_file()) continue;
     if (path.extension() == ".safetensors") weights.push_back(path);
-    if (path.extension() == ".json") guarded(report, [&] { check_json(path); });
+    check_plain_file(dir, path, report);
     ++report.files;
     report.bytes += item.file_size();
   }
@@ -131,6 +134,21 @@ VerifyReport verify_share(const fs::path& dir, int part, int parts) {
     // A file whose checksum is wrong would only be reported again.
     if (report.ok()) check_tensors(dir, manifest, report);
     report_unlisted(dir, manifest, report);
+  });
+  return report;
+}
+
+VerifyReport verify_manifest(const fs::path& dir) {
+  VerifyReport report;
+  guarded(report, [&] {
+    const Manifest manifest = Manifest::read(dir);
+    report.has_manifest = true;
+    report.tensors = manifest.tensors.size();
+    for (const FileRecord& file : manifest.files) {
+      guarded(report, [&] { check_file(dir, file, /*checksum=*/false); });
+      ++report.files;
+      report.bytes += file.bytes;
+    }
   });
   return report;
 }

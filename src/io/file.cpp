@@ -1,6 +1,7 @@
 #include "qft/io/file.h"
 
 #include "qft/core/error.h"
+#include "qft/core/json.h"
 #include "qft/io/storage.h"
 
 #include <cerrno>
@@ -15,7 +16,7 @@
 namespace qft::io {
 
 File File::open_read(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
   require(fd >= 0, "cannot open '{}': {}", path.string(), std::strerror(errno));
   File file(path, fd, 0);
   struct stat info {};
@@ -104,6 +105,10 @@ std::string read_text_file(const std::filesystem::path& path, std::uint64_t limi
   std::string text(file.size(), '\0');
   file.pread(0, text.data(), text.size());
   return text;
+}
+
+nlohmann::json read_json(const std::filesystem::path& path) {
+  return parse_json(read_text_file(path), fmt::format("'{}'", path.string()));
 }
 
 void require_directory(const std::filesystem::path& path, const std::string& what) {

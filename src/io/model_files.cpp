@@ -1,6 +1,7 @@
 #include "qft/io/model_files.h"
 
 #include "qft/core/error.h"
+#include "qft/core/member.h"
 
 #include <algorithm>
 #include <map>
@@ -15,15 +16,15 @@ namespace fs = std::filesystem;
 
 // What to tell someone whose directory has weights in another format.
 std::string describe_other_weights(const fs::path& dir) {
-  std::string pickles, gguf;
-  for (const auto& item : fs::directory_iterator(dir)) {
-    const std::string extension = item.path().extension().string(), name = item.path().filename().string();
-    if (extension == ".bin" || extension == ".pt" || extension == ".pth") pickles = std::max(pickles, name);
-    if (extension == ".gguf") gguf = name;
-  }
+  std::string gguf;
+  for (const auto& item : fs::directory_iterator(dir))
+    if (item.path().extension() == ".gguf") gguf = item.path().filename().string();
+  const std::string pickles = find_pickle(dir);
   if (!pickles.empty())
     return fmt::format(
-        "it has '{}', a pickle, which qft does not read: convert it once in Python with "
+        "it has '{}', a pickle, which may run any code when it is loaded and which qft does not read: "
+        "convert it once in "
+        "Python, if you trust where it comes from, with "
         "AutoModelForCausalLM.from_pretrained('{}').save_pretrained(OUT, safe_serialization=True)",
         pickles, dir.string());
   if (!gguf.empty())
@@ -38,16 +39,14 @@ std::string describe_other_weights(const fs::path& dir) {
 
 // The "weight_map" of an index: tensor name to file name, checked to stay inside the directory.
 std::map<std::string, std::string> read_weight_map(const fs::path& path) {
-  const nlohmann::json json =
-      nlohmann::json::parse(read_text_file(path), nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = read_json(path);
   require(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(),
           "'{}' is no index of safetensors shards: it has no object \"weight_map\"", path.string());
   std::map<std::string, std::string> result;
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     require(file.is_string(), "'{}': the file of tensor '{}' is no text", path.string(), tensor);
     const std::string name = file.get<std::string>();
-    require(!name.empty() && name != "." && name != ".." && name.find_first_of("/\\") == std::string::npos &&
-                name.find('\0') == std::string::npos,
+    require(is_plain_name(name),
             "'{}' puts tensor '{}' into {}: only plain file names of the same directory are allowed",
             path.string(), tensor, file.dump());
     result.emplace(tensor, name);
@@ -56,6 +55,27 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
 }
 
 }  // namespace
+
+std::string find_pickle(const fs::path& dir) {
+  std::string found;
+  for (const auto& item : fs::directory_iterator(dir)) {
+    const std::string extension = item.path().extension().string();
+    for (const char* pickle : {".bin", ".pt", ".pth", ".pkl", ".ckpt"})
+      if (extension == pickle) found = std::max(found, item.path().filename().string());
+  }
+  return found;
+}
+
+std::vector<std::string> copy_existing(Storage& storage, const fs::path& from, const fs::path& to,
+                                       std::span<const char* const> names) {
+  std::vector<std::string> copied;
+  for (const char* name : names) {
+    if (!fs::exists(from / name)) continue;
+    copy_file(storage, member_of(from, name), to / name);
+    copied.emplace_back(name);
+  }
+  return copied;
+}
 
 ModelFiles ModelFiles::open(const fs::path& dir) {
   require(fs::exists(dir),
@@ -67,19 +87,19 @@ ModelFiles ModelFiles::open(const fs::path& dir) {
   model.dir_ = dir;
   // As transformers: a single file wins over an index.
   if (fs::exists(dir / kSingleFile)) {
-    model.add_file(dir / kSingleFile);
+    model.add_file(member_of(dir, kSingleFile));
     return model;
   }
   const fs::path index_path = dir / kIndexFile;
   require(fs::exists(index_path), "model '{}' has neither {} nor {}: {}", dir.string(), kSingleFile,
           kIndexFile, describe_other_weights(dir));
-  const auto weight_map = read_weight_map(index_path);
+  const auto weight_map = read_weight_map(member_of(dir, kIndexFile));
   std::set<std::string> shards;
   for (const auto& [tensor, file] : weight_map) shards.insert(file);
   for (const std::string& file : shards) {
     require(fs::exists(dir / file), "'{}' names the shard '{}', which is missing: is the download complete?",
             index_path.string(), file);
-    model.add_file(dir / file);
+    model.add_file(member_of(dir, file));
   }
   for (const auto& [tensor, file] : weight_map) {
     const TensorLocation* location = model.find(tensor);

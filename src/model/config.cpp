@@ -2,18 +2,24 @@
 
 #include <array>
 #include <cmath>
-#include <fstream>
+#include <limits>
 #include <numbers>
-#include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "qft/core/error.h"
+#include "qft/core/json.h"
+#include "qft/core/member.h"
+#include "qft/io/file.h"
 
 namespace qft::model {
 namespace {
 
 using nlohmann::json;
+constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
+constexpr std::int64_t kMaxSize = 1 << 20;
+constexpr std::int64_t kMaxVocabulary = 1 << 24;
+constexpr std::int64_t kMaxLayers = 4096;
 
 /// One row an architecture: what config.json leaves unsaid.
 struct Architecture {
@@ -57,6 +63,12 @@ class Reader {
   std::int64_t positive(const char* key, std::optional<std::int64_t> fallback = {}) const {
     const std::int64_t value = integer(key, fallback);
     require(value > 0, "{}: '{}' is 0, expected a positive integer", where_, key);
+    return value;
+  }
+  /// A size of the model: no product of three of them overflows.
+  std::int64_t size(const char* key, std::optional<std::int64_t> fallback = {}) const {
+    const std::int64_t value = positive(key, fallback);
+    require(value <= kMaxSize, "{}: '{}' is {}, more than {}: is the file damaged?", where_, key, value, kMaxSize);
     return value;
   }
   double number(const char* key, double fallback) const {
@@ -117,7 +129,8 @@ std::vector<std::int32_t> read_token_ids(const json* value, const std::string& w
   if (value == nullptr) return ids;
   const json list = value->is_array() ? *value : json::array({*value});
   for (const json& id : list) {
-    require(id.is_number_integer(), "{}: eos_token_id holds {}, expected token ids", where, id.dump());
+    require(id.is_number_integer() && id >= 0 && id <= std::numeric_limits<std::int32_t>::max(),
+            "{}: eos_token_id holds {}, expected token ids", where, id.dump());
     ids.push_back(id.get<std::int32_t>());
   }
   return ids;
@@ -133,22 +146,15 @@ void refuse_unimplemented(const Reader& reader) {
           reader.where());
 }
 
-std::string read_text(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  require(in.good(), "cannot read '{}': is '{}' a model directory in Hugging Face layout?", path.string(),
-          path.parent_path().string());
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
+std::string read_text(const std::filesystem::path& dir, const char* name) {
+  const auto path = member_of(dir, name);
+  require(std::filesystem::exists(path), "cannot read '{}': is '{}' a model directory in Hugging Face layout?",
+          path.string(), dir.string());
+  return io::read_text_file(path, kMaxConfigBytes);
 }
 
 json parse_object(const std::string& text, const std::string& where) {
-  json object;
-  try {
-    object = json::parse(text);
-  } catch (const json::exception& e) {
-    fail("{}: not valid JSON: {}", where, e.what());
-  }
+  json object = parse_json(text, where);
   require(object.is_object(), "{}: expected a JSON object", where);
   return object;
 }
@@ -187,12 +193,12 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   const Architecture& arch = architecture_of(c.model_type, where);
   refuse_unimplemented(reader);
   c.architecture = arch.hf_class;
-  c.hidden_size = reader.positive("hidden_size");
-  c.intermediate_size = reader.positive("intermediate_size");
+  c.hidden_size = reader.size("hidden_size");
+  c.intermediate_size = reader.size("intermediate_size");
   c.num_layers = reader.positive("num_hidden_layers");
-  c.num_heads = reader.positive("num_attention_heads");
-  c.num_kv_heads = reader.positive("num_key_value_heads", c.num_heads);
-  c.head_dim = reader.positive("head_dim", arch.default_head_dim ? arch.default_head_dim : c.hidden_size / c.num_heads);
+  c.num_heads = reader.size("num_attention_heads");
+  c.num_kv_heads = reader.size("num_key_value_heads", c.num_heads);
+  c.head_dim = reader.size("head_dim", arch.default_head_dim ? arch.default_head_dim : c.hidden_size / c.num_heads);
   c.vocab_size = reader.positive("vocab_size");
   c.max_position_embeddings = reader.positive("max_position_embeddings", 2048);
   c.rms_norm_eps = reader.number("rms_norm_eps", 1e-6);
@@ -205,6 +211,12 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   c.rope = read_rope(reader);
   c.eos_token_ids = read_token_ids(reader.find("eos_token_id"), where);
   c.raw = text;
+  require(c.num_layers <= kMaxLayers, "{}: 'num_hidden_layers' is {}, more than {}: is the file damaged?", where,
+          c.num_layers, kMaxLayers);
+  require(c.vocab_size <= kMaxVocabulary, "{}: 'vocab_size' is {}, more than {}: is the file damaged?", where, c.vocab_size,
+          kMaxVocabulary);
+  require(c.num_heads * c.head_dim <= kMaxSize, "{}: {} heads of {} are more than {} columns: is the file damaged?", where,
+          c.num_heads, c.head_dim, kMaxSize);
   require(c.num_heads % c.num_kv_heads == 0,
           "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where, c.num_heads, c.num_kv_heads);
   require(c.head_dim % 2 == 0, "{}: head_dim {} is odd: rotary embeddings need an even one", where, c.head_dim);
@@ -213,10 +225,10 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
 
 ModelConfig ModelConfig::load(const std::filesystem::path& dir) {
   const auto path = dir / "config.json";
-  ModelConfig config = parse(read_text(path), path.string());
+  ModelConfig config = parse(read_text(dir, "config.json"), path.string());
   const auto generation = dir / "generation_config.json";
   if (std::filesystem::exists(generation)) {
-    const json object = parse_object(read_text(generation), generation.string());
+    const json object = parse_object(read_text(dir, "generation_config.json"), generation.string());
     const auto it = object.find("eos_token_id");
     if (it != object.end() && !it->is_null()) config.eos_token_ids = read_token_ids(&*it, generation.string());
   }

@@ -2,13 +2,14 @@
 
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
+#include "qft/core/json.h"
+#include "qft/core/member.h"
 
 #include <algorithm>
 #include <charconv>
 #include <fstream>
 
 #include "unicode.h"
-#include <nlohmann/json.hpp>
 
 namespace qft::tokenizer {
 namespace {
@@ -23,10 +24,11 @@ struct JsonFile {
   simdjson::dom::parser parser;
   std::optional<JsonValue> root;
 
-  explicit JsonFile(const std::filesystem::path& path) {
+  JsonFile(const std::filesystem::path& dir, const char* name) {
+    const auto path = member_of(dir, name);
     const auto error = simdjson::padded_string::load(path.string()).get(text);
     require(error == simdjson::SUCCESS, "cannot read {}: {}", path.string(), simdjson::error_message(error));
-    if (path.filename() == "tokenizer_config.json") drop_length_limit();
+    if (path.filename() == "tokenizer_config.json") drop_length_limit(path.string());
     simdjson::dom::element element;
     const auto broken = parser.parse(text).get(element);
     require(broken == simdjson::SUCCESS, "{} is not valid JSON: {}; fetch the file again", path.string(),
@@ -36,17 +38,18 @@ struct JsonFile {
   }
 
   /// "No limit" is written as 10^30, which is no number to simdjson; nothing here asks for it.
-  void drop_length_limit() {
-    auto config = nlohmann::json::parse(std::string_view(text), nullptr, false);
-    if (!config.is_object()) return;  // the parser will say what is wrong
+  void drop_length_limit(const std::string& path) {
+    auto config = parse_json(std::string_view(text), path);
+    if (!config.is_object()) return;  // the caller will say what is wrong
     config.erase("model_max_length");
     text = simdjson::padded_string(config.dump());
   }
 };
 
-std::optional<JsonValue> read_optional(const std::filesystem::path& path, std::optional<JsonFile>& file) {
-  if (!std::filesystem::exists(path)) return std::nullopt;
-  file.emplace(path);
+std::optional<JsonValue> read_optional(const std::filesystem::path& dir, const char* name,
+                                       std::optional<JsonFile>& file) {
+  if (!std::filesystem::exists(dir / name)) return std::nullopt;
+  file.emplace(dir, name);
   return file->root;
 }
 
@@ -59,11 +62,11 @@ std::string_view token_content(const JsonValue& value) {
 class Config {
  public:
   explicit Config(const std::filesystem::path& dir)
-      : config_(read_optional(dir / "tokenizer_config.json", config_file_)) {
+      : config_(read_optional(dir, "tokenizer_config.json", config_file_)) {
     // transformers reads the two older files only where tokenizer_config.json does not list the added tokens.
     if (config_ && config_->get("added_tokens_decoder")) return;
-    map_ = read_optional(dir / "special_tokens_map.json", map_file_);
-    added_ = read_optional(dir / "added_tokens.json", added_file_);
+    map_ = read_optional(dir, "special_tokens_map.json", map_file_);
+    added_ = read_optional(dir, "added_tokens.json", added_file_);
   }
 
   std::optional<JsonValue> get(std::string_view key) const {
@@ -169,7 +172,7 @@ void build_matchers(const AddedTokenList& list, bool split_special, Tokenizer::I
 
 std::string read_template(const std::filesystem::path& dir, const Config& config) {
   if (const auto path = dir / "chat_template.jinja"; std::filesystem::exists(path)) {
-    std::ifstream in(path, std::ios::binary);
+    std::ifstream in(member_of(dir, "chat_template.jinja"), std::ios::binary);
     std::string text{std::istreambuf_iterator<char>(in), {}};
     require(in.good() || in.eof(), "cannot read {}", path.string());
     return text;
@@ -250,7 +253,7 @@ void load_tokenizer(const std::filesystem::path& dir, std::span<const std::strin
           "{} does not exist: model_name_or_path must be a folder with a fast tokenizer "
           "(transformers writes one with AutoTokenizer.from_pretrained(...).save_pretrained(...))",
           path.string());
-  const JsonFile file(path);
+  const JsonFile file(dir, "tokenizer.json");
   const JsonValue& root = *file.root;
   const Config config(dir);
   if (const auto version = root.get("version"))

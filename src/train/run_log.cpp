@@ -50,6 +50,15 @@ LogEntry from_json(const nlohmann::json& json) {
   return e;
 }
 
+LogEntry read_entry(const nlohmann::json& json, const std::filesystem::path& path, const std::string& line) {
+  try {
+    return from_json(json);
+  } catch (const nlohmann::json::exception& e) {
+    fail("'{}' holds a line that is no log line of a run ({}): {}; move the file away to go on without it", path.string(),
+         e.what(), line.substr(0, 100));
+  }
+}
+
 ordered_json entry_json(const LogEntry& e) {
   ordered_json json = {{"current_steps", e.step}, {"total_steps", e.total_steps}};
   set_if(json, "loss", e.loss);
@@ -81,7 +90,7 @@ RunLog::RunLog(std::filesystem::path dir, std::int64_t from_step) : dir_(std::mo
     for (std::string line; std::getline(in, line);) {
       const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
       if (json.is_discarded()) continue;  // the line that a kill cut short
-      LogEntry entry = from_json(json);
+      LogEntry entry = read_entry(json, path, line);
       if (entry.step > from_step) continue;
       entries_.push_back(std::move(entry));
       kept += line + "\n";

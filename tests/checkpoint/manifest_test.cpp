@@ -45,18 +45,17 @@ TEST(Manifest, StatesThatJsonCannotHoldDoNotBreakTheChecksum) {
   EXPECT_TRUE(contains(error_of([&] { m.to_text(); }), "cannot be written as JSON"));
 }
 
-TEST(Manifest, EveryFlippedBitIsSeenOrHarmless) {
-  const std::string good = sample().to_text();
+TEST(Manifest, EveryFlippedBitIsSeen) {
+  Manifest manifest = sample();
+  manifest.state["learning_rate"] = 1e-05;  // "1E-05" means the same
+  const std::string good = manifest.to_text();
   for (std::size_t i = 0; i < good.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
       std::string bad = good;
       bad[i] = static_cast<char>(bad[i] ^ (1 << bit));
-      try {
-        EXPECT_EQ(Manifest::parse(bad).to_text(), good) << "byte " << i << " bit " << bit;
-      } catch (const Error&) {
-      }
+      EXPECT_THROW(Manifest::parse(bad), Error) << "byte " << i << " bit " << bit;
     }
-  for (std::size_t n = 0; n + 1 < good.size(); ++n) EXPECT_THROW(Manifest::parse(good.substr(0, n)), Error);
+  for (std::size_t n = 0; n < good.size(); ++n) EXPECT_THROW(Manifest::parse(good.substr(0, n)), Error);
 }
 
 TEST(Manifest, RefusesNestingAndOtherVersions) {

@@ -4,7 +4,9 @@
 #include "qft/io/model_files.h"
 
 #include <filesystem>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "checkpoint/sample.h"
 #include "io/temp_dir.h"
@@ -56,6 +58,42 @@ TEST(Verify, SeesEveryFlippedBitAndEveryTruncation) {
     write_bytes(path / name, good);
   }
   EXPECT_TRUE(verify(path).ok());
+}
+
+TEST(Verify, SeesEveryOneOfTenThousandRandomDamages) {
+  const TempDir dir;
+  const fs::path path = save(dir);
+  std::vector<fs::path> files;
+  std::vector<std::string> contents;
+  std::vector<double> sizes;
+  for (const auto& item : fs::directory_iterator(path)) {
+    files.push_back(item.path());
+    contents.push_back(read_bytes(item.path()));
+    sizes.push_back(static_cast<double>(contents.back().size()));
+  }
+  std::mt19937 random(1);
+  std::discrete_distribution<std::size_t> pick(sizes.begin(), sizes.end());
+  for (int round = 0; round < 10000; ++round) {
+    const std::size_t f = pick(random);
+    const std::size_t at = std::uniform_int_distribution<std::size_t>(0, contents[f].size() - 1)(random);
+    std::string bad = contents[f];
+    if (round % 5 == 0)
+      bad.resize(at);
+    else
+      bad[at] = static_cast<char>(bad[at] ^ (1 << (round % 8)));
+    write_bytes(files[f], bad);
+    EXPECT_FALSE(verify(path).ok()) << files[f] << " byte " << at << " round " << round;
+    write_bytes(files[f], contents[f]);
+  }
+  EXPECT_TRUE(verify(path).ok());
+}
+
+TEST(Verify, RefusesLinksOutOfTheDirectory) {
+  const TempDir dir;
+  const fs::path path = save(dir);
+  fs::rename(path / "trainer_state.json", dir / "elsewhere.json");
+  fs::create_symlink("../elsewhere.json", path / "trainer_state.json");
+  EXPECT_TRUE(contains(verify(path).errors.at(0), "outside its directory"));
 }
 
 TEST(Verify, ReportsFilesThatNoManifestLists) {

@@ -117,7 +117,25 @@ TEST(ModelFiles, AnIndexMayNotLeaveItsDirectoryOrNameWhatIsNotThere) {
   refuse("[]", "no object \"weight_map\"");
   refuse("{\"zz\":\"" + files[0] + "\"}", "tensor 'zz' is in '" + files[0] + "', which does not have it");
   write_bytes(dir / kIndexFile, "{broken");
-  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "no index of safetensors shards"));
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "index.json' is not valid JSON"));
+  write_bytes(dir / kIndexFile, std::string(100000, '['));
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "nested more than 64 deep"));
+}
+
+TEST(ModelFiles, LinksLeadIntoTheHubsCacheAndNowhereElse) {
+  const TempDir dir;
+  const TempDir weights;
+  write_model(weights, 46);
+  const std::filesystem::path snapshot = dir / "models--a--b/snapshots/abc", plain = dir / "mine";
+  std::filesystem::create_directories(snapshot);
+  std::filesystem::create_directories(plain);
+  write_bytes(dir / "models--a--b/blobs/0123", read_bytes(weights / kSingleFile));
+  std::filesystem::create_symlink("../../blobs/0123", snapshot / kSingleFile);
+  EXPECT_EQ(ModelFiles::open(snapshot).size(), 6u);
+  std::filesystem::create_symlink(weights / kSingleFile, plain / kSingleFile);
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(plain); }), "outside its directory"));
+  std::filesystem::create_directory_symlink(weights.path(), dir / "link");
+  EXPECT_EQ(ModelFiles::open(dir / "link").size(), 6u);
 }
 
 }  // namespace qft::io

@@ -18,6 +18,8 @@ inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr int kManifestVersion = 1;
 /// The "format" metadata of the safetensors files that hold slices.
 inline constexpr const char* kShardFormat = "qft";
+/// How the names of those files begin.
+inline constexpr const char* kStateStem = "qft_state";
 
 /// A file of the directory (a plain name), its size and its XXH3-128.
 struct FileRecord {
@@ -65,8 +67,5 @@ struct Manifest {
   const TensorRecord* find(std::string_view name) const;
   const FileRecord* find_file(std::string_view name) const;
 };
-
-/// True for a name that can only mean a file of the same directory.
-bool is_plain_name(std::string_view name);
 
 }  // namespace qft::checkpoint

@@ -28,4 +28,7 @@ VerifyReport verify(const std::filesystem::path& dir);
 /// by size): the union over all parts is verify().
 VerifyReport verify_share(const std::filesystem::path& dir, int part, int parts);
 
+/// The manifest alone: present, sound, and its files there with the sizes that it says.
+VerifyReport verify_manifest(const std::filesystem::path& dir);
+
 }  // namespace qft::checkpoint

@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace qft::io {
 
 /// A file open for reading. Movable; reads are thread-safe (pread moves no file position).
@@ -62,6 +64,9 @@ class Mapping {
 /// The whole of a text file (configuration, index); throws Error for a missing file or one above `limit`
 /// bytes.
 std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit = 256u << 20);
+
+/// A JSON file, checked as parse_json() of core/json.h does; throws Error naming the path.
+nlohmann::json read_json(const std::filesystem::path& path);
 
 /// Throws Error unless `path` exists and is a directory; `what` says in the message what it was meant to be.
 void require_directory(const std::filesystem::path& path, const std::string& what);

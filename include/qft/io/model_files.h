@@ -5,9 +5,11 @@
 
 #include "qft/io/safetensors.h"
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,6 +19,19 @@ namespace qft::io {
 
 inline constexpr const char* kSingleFile = "model.safetensors";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+/// Files that belong to a model beside its weights, and those of its tokenizer.
+inline constexpr std::array kModelConfigFiles = {"config.json", "generation_config.json"};
+inline constexpr std::array kTokenizerFiles = {
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "merges.txt",     "chat_template.jinja"};
+
+/// Copies those of `names` that `from` has, synced; returns their names.
+std::vector<std::string> copy_existing(Storage& storage, const std::filesystem::path& from,
+                                       const std::filesystem::path& to, std::span<const char* const> names);
+
+/// The name of a file in `dir` that is a pickle by its extension; empty where there is none.
+std::string find_pickle(const std::filesystem::path& dir);
 
 /// Where a tensor is.
 struct TensorLocation {
@@ -62,10 +77,11 @@ class ModelFiles {
 /// config.json and the tokenizer are the caller's. Not atomic by itself: write into CommitDir::temp().
 class ModelWriter {
  public:
-  /// Several writers may share the work: number `writer` of `writers` writes every writers-th shard, the first one the
-  /// index too; all get all bytes.
+  /// Several writers may share the work: number `writer` of `writers` writes every writers-th shard, the
+  /// first one the index too; all get all bytes.
   ModelWriter(Storage& storage, std::filesystem::path dir, std::vector<TensorSpec> tensors,
-              std::uint64_t max_shard_bytes, Metadata metadata = {{"format", "pt"}}, int writer = 0, int writers = 1);
+              std::uint64_t max_shard_bytes, Metadata metadata = {{"format", "pt"}}, int writer = 0,
+              int writers = 1);
   ~ModelWriter();
   /// The next bytes of the tensors in the order given; calls need not end where tensors or shards end.
   void append(const void* data, std::uint64_t bytes);

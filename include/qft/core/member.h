@@ -1,0 +1,20 @@
+// Files of a directory by names that nobody has checked: from an index, a manifest, an archive's links.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace qft {
+
+/// True for a name that can only mean a file of the same directory: not empty, "." or "..", no separator, no
+/// NUL.
+bool is_plain_name(std::string_view name);
+
+/// dir / name. Throws Error where the name is not plain, or is a link that leads out of `dir`: whoever made
+/// the directory would choose which of the reader's files is read. Links within `dir` are followed, and, in a
+/// snapshot of the Hugging Face cache (.../snapshots/<revision>/...), links into its blobs. The directory
+/// itself may be reached through links. What is there must be a file: a pipe would be waited for. A file that
+/// is missing, or a link to one, is the caller's to report.
+std::filesystem::path member_of(const std::filesystem::path& dir, std::string_view name);
+
+}  // namespace qft

@@ -1,0 +1,57 @@
+#include "qft/core/member.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+namespace qft {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool lies_in(const fs::path& file, const fs::path& dir) {
+  const auto [at, end] = std::mismatch(dir.begin(), dir.end(), file.begin(), file.end());
+  return at == dir.end();
+}
+
+// The cache keeps files once, under their hash, beside the snapshots that link to them.
+bool lies_in_blobs_of(const fs::path& file, const fs::path& dir) {
+  for (fs::path at = dir.parent_path(); at.has_relative_path(); at = at.parent_path())
+    if (at.filename() == "snapshots") return lies_in(file, at.parent_path() / "blobs");
+  return false;
+}
+
+}  // namespace
+
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+}
+
+fs::path member_of(const fs::path& dir, std::string_view name) {
+  // As JSON, which shows a NUL where it would end the message.
+  if (!is_plain_name(name))
+    fail("'{}' is to hold a file called {}: only plain names of files in the same directory are allowed",
+         dir.string(), nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+  fs::path path = dir / name;
+  std::error_code code;
+  const fs::file_status status = fs::status(path, code);
+  require(!fs::exists(status) || fs::is_regular_file(status), "'{}' is {}, not a file", path.string(),
+          fs::is_directory(status) ? "a directory" : "a special file");
+  code.clear();
+  if (!fs::is_symlink(fs::symlink_status(path, code))) return path;
+  const fs::path target = fs::canonical(path, code);
+  if (code == std::errc::no_such_file_or_directory) return path;
+  const fs::path home = code ? fs::path() : fs::canonical(dir, code);
+  require(!code, "cannot follow the link '{}': {}", path.string(), code.message());
+  require(lies_in(target, home) || lies_in_blobs_of(target, home),
+          "'{}' is a link to '{}', outside its directory, and is not followed: put the file itself there "
+          "(cp, or ln "
+          "without -s), or give the directory that holds it",
+          path.string(), target.string());
+  return path;
+}
+
+}  // namespace qft
