@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "records.h"
+#include "slices.h"
 #include "stale.h"
 #include <fmt/ranges.h>
 
@@ -97,22 +98,12 @@ void CheckpointWriter::attempt(const std::function<void()>& body) {
 void CheckpointWriter::write_slices(std::span<const SourceSlice> slices, const std::string& stem) {
   if (slices.empty()) return;
   guarded([&] {
-    const std::string name = fmt::format("{}-{:05}-of-{:05}.safetensors", stem, comm_.rank(), comm_.size());
+    const std::string name = slice_file_name(stem, comm_.rank(), comm_.size());
     std::vector<io::TensorSpec> specs;
     for (const SourceSlice& slice : slices) {
-      TensorRecord tensor{slice.name, slice.dtype, slice.shape, {}};
-      const std::uint64_t total = tensor.elements();
-      require(slice.begin <= slice.end && slice.end <= total,
-              "tensor '{}' has {} elements, slice [{}, {}) given", slice.name, total, slice.begin, slice.end);
-      const bool whole = slice.begin == 0 && slice.end == total;
-      io::TensorSpec spec{slice.name, slice.dtype, slice.shape};
-      if (!whole) {
-        spec.name = fmt::format("{}[{}:{}]", slice.name, slice.begin, slice.end);
-        spec.shape = {static_cast<std::int64_t>(slice.end - slice.begin)};
-      }
-      tensor.ranges.push_back({slice.begin, slice.end, name, spec.name});
-      tensors_.push_back(std::move(tensor));
-      specs.push_back(std::move(spec));
+      SliceRecord record = record_slice(slice, name);
+      tensors_.push_back(std::move(record.tensor));
+      specs.push_back(std::move(record.entry));
     }
     io::SafetensorsWriter writer(storage_, dir_ / name, std::move(specs), {{"format", kShardFormat}});
     for (const SourceSlice& slice : slices) writer.append(slice.data, slice.bytes());

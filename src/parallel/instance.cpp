@@ -8,6 +8,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
+#include "qft/model/adapter_config.h"
 #include "qft/device/memory.h"
 #include "qft/parallel/group_size.h"
 

@@ -1,19 +1,18 @@
 #include "qft/train/save_model.h"
 
 #include <exception>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/matmul.h>
 
 #include "qft/core/error.h"
 #include "qft/core/log.h"
-#include "qft/core/progress.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
+#include "qft/model/adapter_config.h"
+#include "qft/model/export.h"
 
 namespace qft::train {
 namespace {
@@ -21,10 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using checkpoint::FileRecord;
 
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
-                                           "added_tokens.json", "vocab.json",            "merges.txt",
-                                           "chat_template.jinja"};
-constexpr const char* kModelConfigFiles[] = {"config.json", "generation_config.json"};
 constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
 
 FileRecord write_text(io::Storage& storage, const fs::path& dir, const std::string& name, const std::string& text) {
@@ -36,11 +31,10 @@ FileRecord write_text(io::Storage& storage, const fs::path& dir, const std::stri
 }
 
 /// Those of `names` that `from` has.
-template <std::size_t N>
-void copy_existing(io::Storage& storage, const fs::path& from, const fs::path& to, const char* const (&names)[N],
+void copy_existing(io::Storage& storage, const fs::path& from, const fs::path& to, std::span<const char* const> names,
                    std::vector<FileRecord>& written) {
-  for (const char* name : names)
-    if (fs::exists(from / name)) written.push_back(write_text(storage, to, name, io::read_text_file(from / name)));
+  for (const std::string& name : io::copy_existing(storage, from, to, names))
+    written.push_back({name, fs::file_size(to / name), hash_file(to / name)});
 }
 
 /// A host copy in the element type that files have, contiguous.
@@ -128,33 +122,6 @@ std::vector<FileRecord> write_base_model(parallel::Instance& instance, io::Stora
   return writer ? records_of(*writer, dir) : std::vector<FileRecord>{};
 }
 
-/// scaling * B A of a module's adapter, fp32 [out, in]; undefined where the module has none.
-class AdapterDeltas {
- public:
-  AdapterDeltas(const model::ModelSpec& spec, const fs::path& adapter) : spec_(spec) {
-    if (!spec.lora.enabled()) return;
-    model::load_adapter(spec, adapter, [&](int, const model::ParamSpec& p) {
-      return model::ParamSlice{factors_[p.name] = at::empty({p.numel}, at::kFloat), 0};
-    });
-  }
-  at::Tensor of(const model::ParamSpec& base) const {
-    const std::string stem = "base_model.model." + base.name.substr(0, base.name.rfind(".weight"));
-    const auto a = factors_.find(stem + ".lora_A.weight"), b = factors_.find(stem + ".lora_B.weight");
-    if (!base.name.ends_with(".weight") || a == factors_.end() || b == factors_.end()) return {};
-    const std::int64_t rank = spec_.lora.rank;
-    return at::matmul(b->second.view({base.shape[0], rank}), a->second.view({rank, base.shape[1]})).mul_(spec_.lora.scaling());
-  }
-
- private:
-  const model::ModelSpec& spec_;
-  std::map<std::string, at::Tensor> factors_;
-};
-
-void require_empty(const fs::path& dir) {
-  if (fs::exists(dir) && (!fs::is_directory(dir) || !fs::is_empty(dir)))
-    fail_config("export_dir '{}' exists and is not empty: choose another or remove it", dir.string());
-}
-
 }  // namespace
 
 std::vector<FileRecord> save_model(const config::RunConfig& config, parallel::Instance& instance, io::Storage& storage,
@@ -163,43 +130,19 @@ std::vector<FileRecord> save_model(const config::RunConfig& config, parallel::In
   std::vector<FileRecord> written = lora ? write_adapter(config, instance, storage, dir, who.rank == 0)
                                          : write_base_model(instance, storage, dir, who);
   if (who.rank != 0) return written;
-  if (!lora) copy_existing(storage, config.model.model_name_or_path, dir, kModelConfigFiles, written);
-  copy_existing(storage, config.tokenizer_path(), dir, kTokenizerFiles, written);
+  if (!lora) copy_existing(storage, config.model.model_name_or_path, dir, io::kModelConfigFiles, written);
+  copy_existing(storage, config.tokenizer_path(), dir, io::kTokenizerFiles, written);
   return written;
 }
 
 void export_model(const config::RunConfig& config, io::Storage& storage) {
-  const fs::path target = config.exporting.export_dir, base = config.model.model_name_or_path;
-  if (target.empty()) fail_config("qft export needs export_dir: the directory to write the merged model to");
-  require_empty(target);
-  const model::LoraConfig lora = parallel::lora_of(config, parallel::Use::inference);
-  const auto spec = model::ModelSpec::build(model::ModelConfig::load(base),
-                                            lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
-  const auto files = io::ModelFiles::open(base);
-  const AdapterDeltas deltas(spec, parallel::adapter_dir(config));
-  const DType dtype = files.at(spec.units[0].params[0].name).entry->dtype;
-  io::CommitDir commit(storage, target);
-  io::ModelWriter writer(storage, commit.temp(), base_tensors(spec, dtype),
-                         static_cast<std::uint64_t>(config.exporting.export_size) * 1'000'000'000);
-  Progress progress("export", static_cast<std::int64_t>(files.size()));
-  std::int64_t done = 0;
-  for (const auto& unit : spec.units)
-    for (const auto& p : unit.params) {
-      if (p.role != model::Role::base) continue;
-      const auto& where = files.at(p.name);
-      at::Tensor value = at::empty({p.numel}, model::scalar_type_of(dtype));
-      model::read_into(*where.file, *where.entry, p.shape, {value, 0});
-      if (const at::Tensor delta = deltas.of(p); delta.defined())
-        value = value.to(at::kFloat).add_(delta.view({-1})).to(value.scalar_type());
-      writer.append(value.data_ptr(), value.nbytes());
-      progress.update(++done);
-    }
-  writer.finish();
-  std::vector<FileRecord> copied;
-  copy_existing(storage, base, commit.temp(), kModelConfigFiles, copied);
-  copy_existing(storage, config.tokenizer_path(), commit.temp(), kTokenizerFiles, copied);
-  commit.commit();
-  log::info("exported {} tensors to '{}'{}", done, target.string(), lora.enabled() ? " (adapter merged)" : "");
+  const auto& exporting = config.exporting;
+  if (exporting.export_dir.empty())
+    fail_config("qft export needs export_dir: the directory to write the merged model to");
+  const auto report = model::export_model(
+      storage, {config.model.model_name_or_path, parallel::adapter_dir(config), config.tokenizer_path(), exporting.export_dir,
+                static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000});
+  log::info("exported {} tensors ({} merged with the adapter) to '{}'", report.tensors, report.merged, exporting.export_dir);
 }
 
 }  // namespace qft::train

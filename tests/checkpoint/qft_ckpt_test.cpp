@@ -75,6 +75,63 @@ TEST(QftCkpt, AnOutputDirectoryMeansItsCheckpoints) {
   EXPECT_EQ(reports[1]["ok"], false);
 }
 
+TEST(QftCkpt, DiffTellsEqualDifferentAndNotCompared) {
+  const TempDir dir;
+  const std::string a = save(dir / "a", 10).string(), b = save(dir / "b", 10).string(), c = save(dir / "c", 11).string();
+  EXPECT_EQ(run(dir, "diff " + a + " " + b).code, 0);
+  const Outcome different = run(dir, "diff " + a + " " + c);
+  EXPECT_EQ(different.code, 1);
+  EXPECT_TRUE(contains(different.out, "step"));
+  EXPECT_EQ(run(dir, "diff " + a + " " + (dir / "none").string()).code, 2);
+  EXPECT_EQ(run(dir, "diff " + a).code, 2);
+  EXPECT_EQ(run(dir, "diff " + a + " " + b + " " + c).code, 2);
+  const auto json = nlohmann::json::parse(run(dir, "--json diff " + a + " " + b).out);
+  EXPECT_EQ(json["identical"], true);
+}
+
+TEST(QftCkpt, ReshardsAndRefuses) {
+  const TempDir dir;
+  const std::string a = save(dir / "a", 10).string(), to = (dir / "new").string();
+  EXPECT_EQ(run(dir, "reshard " + a + " --output " + to).code, 2);
+  EXPECT_EQ(run(dir, "reshard " + a + " --ranks 3").code, 2);
+  EXPECT_EQ(run(dir, "reshard " + a + " --ranks 3 --output " + to).code, 0);
+  EXPECT_EQ(run(dir, "reshard " + a + " --ranks 3 --output " + to).code, 2);
+  EXPECT_EQ(run(dir, "verify " + to).code, 0);
+  EXPECT_EQ(run(dir, "diff " + a + " " + to).code, 0);
+  EXPECT_EQ(run(dir, "diff --strict " + a + " " + to).code, 1);
+}
+
+TEST(QftCkpt, GcSaysWhatItWouldDo) {
+  const TempDir dir;
+  save(dir / "run", 10);
+  save(dir / "run", 20);
+  write_bytes(dir / "run/tmp-checkpoint-30/a", "x");
+  const std::string all = "gc " + (dir / "run").string() + " --keep 1 --min-age 0";
+  const Outcome dry = run(dir, all + " --dry-run");
+  EXPECT_EQ(dry.code, 0);
+  EXPECT_TRUE(contains(dry.out, "remove " + (dir / "run/checkpoint-10").string()));
+  EXPECT_TRUE(contains(dry.out, "nothing was removed"));
+  EXPECT_TRUE(fs::exists(dir / "run/checkpoint-10") && fs::exists(dir / "run/tmp-checkpoint-30"));
+  EXPECT_EQ(run(dir, "gc " + (dir / "run").string()).code, 0);
+  EXPECT_TRUE(fs::exists(dir / "run/checkpoint-10") && fs::exists(dir / "run/tmp-checkpoint-30"));
+  EXPECT_EQ(run(dir, all).code, 0);
+  EXPECT_FALSE(fs::exists(dir / "run/checkpoint-10") || fs::exists(dir / "run/tmp-checkpoint-30"));
+  EXPECT_TRUE(fs::exists(dir / "run/checkpoint-20"));
+  EXPECT_EQ(run(dir, "gc " + (dir / "run").string() + " --keep 0").code, 2);
+}
+
+TEST(QftCkpt, MergeSaysWhatIsMissing) {
+  const TempDir dir;
+  const std::string a = save(dir / "a", 10).string(), to = " --output " + (dir / "new").string();
+  const Outcome base = run(dir, "merge " + a + to);
+  EXPECT_EQ(base.code, 2);
+  EXPECT_TRUE(contains(base.err, "models/qwen"));
+  EXPECT_TRUE(contains(base.err, "--base"));
+  EXPECT_EQ(run(dir, "merge " + a).code, 2);
+  EXPECT_TRUE(contains(run(dir, "merge " + (dir / "a").string() + to).err, "it is no adapter"));
+  EXPECT_FALSE(fs::exists(dir / "new"));
+}
+
 TEST(QftCkpt, IsLight) {
   const TempDir dir;
   ASSERT_EQ(std::system(("ldd " + kBinaryDir + "/bin/qft-ckpt >" + (dir / "libs").string()).c_str()), 0);

@@ -36,11 +36,6 @@ std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& file
 /// from (seed, name, index): the same on any number of ranks, whatever their slices.
 void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
 
-/// What adapter_config.json says (PEFT's LoraConfig). Throws Error by name for what is not implemented
-/// (DoRA, biases, modules_to_save, rank patterns, target regular expressions).
-LoraConfig read_adapter_config(const std::filesystem::path& dir);
-/// adapter_config.json as PEFT writes it.
-std::string adapter_config_json(const LoraConfig& lora, const std::string& base_model_name_or_path);
 /// Fills every LoRA factor from DIR/adapter_model.safetensors.
 void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const ParamAccess& access);
 

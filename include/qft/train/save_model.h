@@ -25,9 +25,7 @@ struct Writers {
 std::vector<checkpoint::FileRecord> save_model(const config::RunConfig& config, parallel::Instance& instance,
                                                io::Storage& storage, const std::filesystem::path& dir, const Writers& who);
 
-/// `qft export`: the base model with the adapter merged in, W + scaling B A summed in fp32 and rounded once to the base's
-/// element type, tensor by tensor, into export_dir (atomically). Throws ConfigError where export_dir exists and is not
-/// empty.
+/// `qft export`: model::export_model() of the run's model, adapter and export_dir.
 void export_model(const config::RunConfig& config, io::Storage& storage);
 
 }  // namespace qft::train

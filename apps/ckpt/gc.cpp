@@ -1,0 +1,74 @@
+// qft-ckpt gc OUTPUT_DIR: removes what is unfinished, and checkpoints beyond a limit.
+#include "qft/checkpoint/gc.h"
+
+#include "qft/core/units.h"
+
+#include <iostream>
+
+#include "command.h"
+#include <boost/program_options/value_semantic.hpp>
+#include <fmt/format.h>
+
+namespace qft::ckpt_tool {
+namespace {
+
+namespace po = boost::program_options;
+
+config::CommandSpec spec() {
+  config::CommandSpec spec = make_spec("gc",
+                                       "Removes from an output_dir what saves and removals left unfinished "
+                                       "and, with --keep, checkpoints older than the "
+                                       "newest N that verify; the run's best one stays. Damaged checkpoints, "
+                                       "other programs' and all other names are not "
+                                       "touched.",
+                                       "OUTPUT_DIR", 1);
+  spec.options.add_options()("keep", po::value<std::int64_t>(), "verified checkpoints to keep; absent: all")(
+      "min-age", po::value<std::int64_t>()->default_value(15),
+      "minutes without a change before something unfinished is taken for abandoned")(
+      "dry-run,n", "say what would be removed, and remove nothing");
+  return spec;
+}
+
+checkpoint::GcOptions options_of(const config::CommandLine& line) {
+  checkpoint::GcOptions options;
+  if (line.options.count("keep")) options.keep = line.options["keep"].as<std::int64_t>();
+  const auto minutes = line.options["min-age"].as<std::int64_t>();
+  if (minutes < 0 || minutes > 1'000'000)
+    fail_config("qft-ckpt gc: --min-age {} is no number of minutes", minutes);
+  options.least_age = std::chrono::minutes(minutes);
+  return options;
+}
+
+int run(const config::CommandLine& line) {
+  if (line.words.size() != 1) fail_config("qft-ckpt gc: takes one output_dir, {} given", line.words.size());
+  const bool dry = line.options.count("dry-run") > 0;
+  const auto plan = checkpoint::plan_gc(line.words[0], options_of(line));
+  std::uint64_t bytes = 0;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const checkpoint::GcEntry& entry : plan) {
+    if (entry.remove) bytes += entry.bytes;
+    if (line.json)
+      list.push_back({{"path", entry.path.string()},
+                      {"remove", entry.remove},
+                      {"reason", entry.reason},
+                      {"bytes", entry.bytes}});
+    else
+      std::cout << fmt::format("{:<6} {}  ({}; {})\n", entry.remove ? "remove" : "keep", entry.path.string(),
+                               entry.reason, format_bytes(static_cast<double>(entry.bytes)));
+  }
+  std::cout.flush();
+  if (!dry) checkpoint::run_gc(io::posix_storage(), plan);
+  if (line.json)
+    std::cout << nlohmann::ordered_json{{"dry_run", dry}, {"bytes", bytes}, {"entries", list}}.dump(2)
+              << "\n";
+  else
+    std::cout << fmt::format("{} {}\n", format_bytes(static_cast<double>(bytes)),
+                             dry ? "would be freed: nothing was removed (--dry-run)" : "freed");
+  return kExitOk;
+}
+
+}  // namespace
+
+const Command kGc{"gc", "removes unfinished and old ones from an output_dir", spec, run};
+
+}  // namespace qft::ckpt_tool

@@ -1,0 +1,88 @@
+// qft-ckpt merge ADAPTER --output DIR: the base model with the adapter merged in.
+#include "qft/core/units.h"
+#include "qft/io/file.h"
+#include "qft/model/adapter_config.h"
+#include "qft/model/export.h"
+
+#include <iostream>
+
+#include "command.h"
+#include <boost/program_options/value_semantic.hpp>
+
+namespace qft::ckpt_tool {
+namespace {
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+config::CommandSpec spec() {
+  config::CommandSpec spec = make_spec("merge",
+                                       "Writes the base model with a LoRA adapter merged in, as safetensors "
+                                       "in Hugging Face layout: the same bytes as "
+                                       "qft export. Rows of one tensor are in memory at a time.",
+                                       "ADAPTER", 1);
+  spec.options.add_options()(
+      "base", po::value<std::string>(),
+      "the base model's directory; absent: base_model_name_or_path of adapter_config.json")(
+      "tokenizer", po::value<std::string>(),
+      "where the tokenizer's files are taken from; absent: the base model")(
+      "output,o", po::value<std::string>(), "the directory to write")(
+      "shard-size", po::value<double>()->default_value(5), "largest shard, in GB (10^9 bytes)");
+  return spec;
+}
+
+fs::path base_of(const config::CommandLine& line, const fs::path& adapter) {
+  if (line.options.count("base")) return line.options["base"].as<std::string>();
+  const std::string name = model::read_base_model_name(adapter);
+  if (name.empty() || !fs::is_directory(name))
+    fail_config(
+        "qft-ckpt merge: the adapter was made for '{}', which is no directory here: name the base model's "
+        "with "
+        "--base",
+        name);
+  return name;
+}
+
+model::ExportRequest request_of(const config::CommandLine& line) {
+  const fs::path adapter = line.words[0];
+  io::require_directory(adapter, "adapter");
+  if (!fs::exists(adapter / model::kAdapterConfigFile))
+    fail_config("'{}' has no {}: it is no adapter{}", adapter.string(), model::kAdapterConfigFile,
+                fs::exists(adapter / "config.json") ? ", but a whole model already" : "");
+  model::ExportRequest request;
+  request.adapter = adapter;
+  request.target = output_of(line, "merge", "the directory to write the merged model to");
+  request.base = base_of(line, adapter);
+  request.tokenizer =
+      line.options.count("tokenizer") ? fs::path(line.options["tokenizer"].as<std::string>()) : request.base;
+  io::require_directory(request.tokenizer, "tokenizer");
+  const double gigabytes = line.options["shard-size"].as<double>();
+  if (!(gigabytes > 0 && gigabytes < 1e6))
+    fail_config("qft-ckpt merge: --shard-size {} is no size in GB", gigabytes);
+  request.max_shard_bytes = static_cast<std::uint64_t>(gigabytes * 1e9);
+  return request;
+}
+
+int run(const config::CommandLine& line) {
+  if (line.words.size() != 1) fail_config("qft-ckpt merge: takes one adapter, {} given", line.words.size());
+  const model::ExportRequest request = request_of(line);
+  const model::ExportReport report = model::export_model(io::posix_storage(), request);
+  if (line.json)
+    std::cout << nlohmann::ordered_json{{"path", request.target.string()},
+                                        {"base", request.base.string()},
+                                        {"tensors", report.tensors},
+                                        {"merged", report.merged},
+                                        {"bytes", report.bytes}}
+              << "\n";
+  else
+    std::cout << request.target.string() << ": " << report.tensors << " tensors, " << report.merged
+              << " of them merged with the adapter, " << format_bytes(static_cast<double>(report.bytes))
+              << "\n";
+  return kExitOk;
+}
+
+}  // namespace
+
+const Command kMerge{"merge", "adapter and base model as one model", spec, run};
+
+}  // namespace qft::ckpt_tool

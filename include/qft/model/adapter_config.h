@@ -1,0 +1,22 @@
+// adapter_config.json: what PEFT's LoraConfig says of an adapter.
+#pragma once
+
+#include "qft/model/spec.h"
+
+#include <filesystem>
+#include <string>
+
+namespace qft::model {
+
+inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
+inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
+
+/// Throws Error by name for what is not implemented (DoRA, biases, modules_to_save, rank patterns, target
+/// regular expressions), and where `dir` is no adapter or holds its weights as a pickle.
+LoraConfig read_adapter_config(const std::filesystem::path& dir);
+/// The base model that it names ("base_model_name_or_path"); empty where it names none.
+std::string read_base_model_name(const std::filesystem::path& dir);
+/// adapter_config.json as PEFT writes it.
+std::string adapter_config_json(const LoraConfig& lora, const std::string& base_model_name_or_path);
+
+}  // namespace qft::model

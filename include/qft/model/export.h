@@ -1,0 +1,31 @@
+// A whole model in Hugging Face layout from a base model and, perhaps, an adapter. Needs no LibTorch at run
+// time.
+#pragma once
+
+#include "qft/io/storage.h"
+
+#include <cstdint>
+#include <filesystem>
+
+namespace qft::model {
+
+struct ExportRequest {
+  std::filesystem::path base;       // the model's directory
+  std::filesystem::path adapter;    // a PEFT adapter; empty: none, the model is written as it is
+  std::filesystem::path tokenizer;  // where the tokenizer's files are; often `base`
+  std::filesystem::path target;     // appears whole or not at all; must not exist, or be empty
+  std::uint64_t max_shard_bytes = 5'000'000'000;
+};
+
+struct ExportReport {
+  std::int64_t tensors = 0, merged = 0;  // all, and those that the adapter changed
+  std::uint64_t bytes = 0;               // of tensors
+};
+
+/// Writes W + scaling B A, summed in fp32 (fp64 for an fp64 base) and rounded once to the element type that
+/// the base tensor has; tensors without an adapter are copied. Rows of one tensor in memory at a time, on all
+/// cores of the process. config.json and the tokenizer's files are copied. Throws Error where base and
+/// adapter do not belong together or are damaged, ConfigError where `target` is in use.
+ExportReport export_model(io::Storage& storage, const ExportRequest& request);
+
+}  // namespace qft::model

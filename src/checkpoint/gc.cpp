@@ -1,0 +1,155 @@
+#include "qft/checkpoint/gc.h"
+
+#include "qft/checkpoint/checkpoint.h"
+#include "qft/checkpoint/verify.h"
+#include "qft/core/error.h"
+#include "qft/io/file.h"
+
+#include <algorithm>
+#include <set>
+
+#include "stale.h"
+
+namespace qft::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_plain_directory(const fs::path& path) {
+  return fs::is_directory(fs::symlink_status(path));
+}
+
+// Bytes of all files below `path`, and how long ago the last of them changed.
+struct Extent {
+  std::uint64_t bytes = 0;
+  std::chrono::seconds age = std::chrono::seconds::max();
+};
+Extent measure(const fs::path& path) {
+  Extent extent;
+  const auto now = fs::file_time_type::clock::now();
+  const auto look = [&](const fs::path& p) {
+    std::error_code code;
+    const fs::file_status status = fs::symlink_status(p, code);
+    if (code || fs::is_symlink(status)) return;
+    if (fs::is_regular_file(status)) extent.bytes += fs::file_size(p, code);
+    const auto changed = fs::last_write_time(p, code);
+    if (!code)
+      extent.age = std::min(extent.age, std::chrono::duration_cast<std::chrono::seconds>(now - changed));
+  };
+  look(path);
+  std::error_code code;
+  if (is_plain_directory(path))
+    for (fs::recursive_directory_iterator it(path, code), end; !code && it != end; it.increment(code))
+      look(it->path());
+  return extent;
+}
+
+std::string duration_text(std::chrono::seconds age) {
+  return age < std::chrono::minutes(2) ? fmt::format("{} s", age.count())
+                                       : fmt::format("{} min", age.count() / 60);
+}
+
+// The checkpoints that trainer states and manifests of this directory call the best, by name.
+std::set<std::string> best_names(const fs::path& output_dir, const std::vector<Candidate>& candidates) {
+  std::set<std::string> names;
+  const auto add = [&](const nlohmann::json& value) {
+    if (value.is_string() && !value.get<std::string>().empty())
+      names.insert(fs::path(value.get<std::string>()).filename().string());
+  };
+  const auto add_state = [&](const fs::path& file) {
+    if (!fs::exists(file)) return;
+    const nlohmann::json state = io::read_json(file);
+    if (state.is_object()) add(state.value("best_model_checkpoint", nlohmann::json()));
+  };
+  add_state(output_dir / "trainer_state.json");
+  for (const Candidate& c : candidates) add_state(c.dir / "trainer_state.json");
+  return names;
+}
+
+// Decides about the committed checkpoints.
+void plan_checkpoints(const fs::path& output_dir, const GcOptions& options, std::vector<GcEntry>& plan) {
+  std::vector<Candidate> candidates = list_checkpoints(output_dir);
+  std::reverse(candidates.begin(), candidates.end());
+  const std::set<std::string> best =
+      options.keep ? best_names(output_dir, candidates) : std::set<std::string>{};
+  std::int64_t good = 0;
+  for (const Candidate& c : candidates) {
+    GcEntry entry{c.dir, false, "", measure(c.dir).bytes};
+    if (!is_plain_directory(c.dir)) {
+      entry.reason = "a link: not followed";
+    } else if (!fs::exists(c.dir / kManifestFile)) {
+      entry.reason = fmt::format("has no {}: another program's, and not touched", kManifestFile);
+    } else if (!options.keep) {
+      entry.reason = "committed";
+    } else {
+      const bool counts = good < *options.keep;
+      // Beyond the limit nothing depends on the contents: the manifest alone says that it is a checkpoint of
+      // qft.
+      const VerifyReport report = counts ? verify(c.dir) : verify_manifest(c.dir);
+      if (!report.ok()) {
+        entry.reason = "damaged: not counted, and left to look at: " + report.errors.front();
+      } else if (counts) {
+        ++good;
+        entry.reason = fmt::format("verified, number {} of {} to keep", good, *options.keep);
+      } else if (best.count(directory_name(c.step))) {
+        entry.reason = "the best checkpoint of the run";
+      } else {
+        entry.remove = true;
+        entry.reason = fmt::format("older than the {} newest good ones", *options.keep);
+      }
+    }
+    plan.push_back(std::move(entry));
+  }
+}
+
+// Decides about one unfinished or outgoing name; nothing for a name that is none.
+std::optional<std::string> unfinished_reason(const fs::path& output_dir, const std::string& name) {
+  switch (const Unfinished kind = classify(name); kind.what) {
+    case Unfinished::What::none:
+      return std::nullopt;
+    case Unfinished::What::save:
+      return "a save that was never committed";
+    case Unfinished::What::removal:
+      return "a removal that was cut off";
+    case Unfinished::What::replaced:
+      // Where the new version never got its name this is the checkpoint, and list_checkpoints() has it.
+      if (!fs::exists(output_dir / kind.target)) return std::nullopt;
+      return "an old version, replaced by '" + kind.target + "'";
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<GcEntry> plan_gc(const fs::path& output_dir, const GcOptions& options) {
+  io::require_directory(output_dir, "output_dir");
+  if (options.keep && *options.keep < 1)
+    fail_config("{} checkpoints cannot be kept: give 1 or more", *options.keep);
+  std::vector<GcEntry> plan;
+  plan_checkpoints(output_dir, options, plan);
+  for (const std::string& name : io::posix_storage().list(output_dir)) {
+    const fs::path path = output_dir / name;
+    const auto reason = unfinished_reason(output_dir, name);
+    if (!reason || fs::is_symlink(fs::symlink_status(path))) continue;
+    const Extent extent = measure(path);
+    const bool old = extent.age >= options.least_age;
+    plan.push_back({path, old,
+                    old ? *reason
+                        : fmt::format("{}, but changed {} ago: a run may be writing it", *reason,
+                                      duration_text(extent.age)),
+                    extent.bytes});
+  }
+  return plan;
+}
+
+std::uint64_t run_gc(io::Storage& storage, const std::vector<GcEntry>& plan) {
+  std::uint64_t bytes = 0;
+  for (const GcEntry& entry : plan) {
+    if (!entry.remove) continue;
+    remove_aside(storage, entry.path);
+    bytes += entry.bytes;
+  }
+  return bytes;
+}
+
+}  // namespace qft::checkpoint

@@ -1,0 +1,107 @@
+#include "qft/checkpoint/reshard.h"
+
+#include "qft/checkpoint/checkpoint.h"
+#include "qft/checkpoint/verify.h"
+#include "qft/core/error.h"
+#include "qft/io/safetensors.h"
+
+#include <algorithm>
+#include <set>
+
+#include "slices.h"
+#include "tensor_source.h"
+
+namespace qft::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What rank `rank` of `ranks` holds of each tensor. The last one also gets what cannot be shared out: tensors
+// without elements.
+std::vector<TensorSlice> slices_of(const Manifest& manifest, int rank, int ranks) {
+  const auto r = static_cast<std::uint64_t>(rank), n = static_cast<std::uint64_t>(ranks);
+  std::vector<TensorSlice> slices;
+  for (const TensorRecord& t : manifest.tensors) {
+    const std::uint64_t total = t.elements(), each = total / n, rest = total % n;
+    const std::uint64_t begin = r * each + std::min(r, rest), end = begin + each + (r < rest ? 1 : 0);
+    if (begin < end || (total == 0 && r + 1 == n)) slices.push_back({t.name, t.dtype, t.shape, begin, end});
+  }
+  return slices;
+}
+
+FileRecord write_slices(io::Storage& storage, const Checkpoint& source, const fs::path& dir,
+                        const std::string& name, const std::vector<TensorSlice>& slices,
+                        std::vector<TensorRecord>& tensors) {
+  std::vector<io::TensorSpec> specs;
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    SliceRecord record = record_slice(slices[i], name);
+    const auto tensor =
+        std::lower_bound(tensors.begin(), tensors.end(), slices[i].name,
+                         [](const TensorRecord& t, const std::string& n) { return t.name < n; });
+    tensor->ranges.push_back(record.tensor.ranges.front());
+    specs.push_back(std::move(record.entry));
+  }
+  io::SafetensorsWriter writer(storage, dir / name, std::move(specs), {{"format", kShardFormat}});
+  std::vector<char> buffer;
+  for (const TensorSlice& slice : slices)
+    for_each_piece(slice.end - slice.begin, [&](std::uint64_t begin, std::uint64_t end) {
+      buffer.resize((end - begin) * size_of(slice.dtype));
+      source.read_tensor_range(slice.name, slice.begin + begin, slice.begin + end, buffer.data());
+      writer.append(buffer.data(), buffer.size());
+    });
+  writer.finish();
+  return {name, writer.file_bytes(), writer.checksum()};
+}
+
+// The files that do not belong to the ranges of the state, copied. Their checksums are the ones that verify()
+// held them against.
+void copy_others(io::Storage& storage, const Checkpoint& source, const fs::path& dir, Manifest& manifest) {
+  std::set<std::string> state_files;
+  for (const TensorRecord& t : source.manifest().tensors)
+    for (const RangeRecord& range : t.ranges) state_files.insert(range.file);
+  for (const FileRecord& file : source.manifest().files) {
+    if (state_files.count(file.name)) continue;
+    io::copy_file(storage, source.dir() / file.name, dir / file.name);
+    manifest.files.push_back(file);
+  }
+}
+
+void require_free(const fs::path& to) {
+  if (fs::exists(fs::symlink_status(to)) && (!fs::is_directory(to) || !fs::is_empty(to)))
+    fail_config("'{}' exists and is not an empty directory: choose another name", to.string());
+}
+
+}  // namespace
+
+Manifest reshard(io::Storage& storage, const fs::path& from, const fs::path& to, int ranks) {
+  if (ranks < 1 || ranks > 99999) fail_config("a checkpoint cannot be for {} ranks: give 1 to 99999", ranks);
+  require_free(to);
+  const Checkpoint source = Checkpoint::open(from);
+  require(
+      !source.manifest().tensors.empty(),
+      "'{}' holds no training state (save_only_model): it has no shards, and any number of ranks reads it",
+      from.string());
+  const VerifyReport report = verify(from);
+  require(report.ok(), "'{}' is damaged and is not resharded: {}", from.string(),
+          report.ok() ? "" : report.errors.front());
+  Manifest manifest = source.manifest();
+  manifest.world_size = ranks;
+  manifest.files.clear();
+  for (TensorRecord& tensor : manifest.tensors) tensor.ranges.clear();
+  io::CommitDir commit(storage, to);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::vector<TensorSlice> slices = slices_of(manifest, rank, ranks);
+    if (slices.empty()) continue;
+    manifest.files.push_back(write_slices(
+        storage, source, commit.temp(), slice_file_name(kStateStem, rank, ranks), slices, manifest.tensors));
+  }
+  copy_others(storage, source, commit.temp(), manifest);
+  std::sort(manifest.files.begin(), manifest.files.end(),
+            [](const FileRecord& a, const FileRecord& b) { return a.name < b.name; });
+  manifest.check();
+  io::write_file(storage, commit.temp() / kManifestFile, manifest.to_text());
+  commit.commit();
+  return manifest;
+}
+
+}  // namespace qft::checkpoint

@@ -1,0 +1,22 @@
+// How a slice of a tensor lies in the file of the rank that owns it. Private to checkpoint.
+#pragma once
+
+#include "qft/checkpoint/checkpoint.h"
+
+#include <string>
+
+namespace qft::checkpoint {
+
+/// "<stem>-<rank>-of-<ranks>.safetensors".
+std::string slice_file_name(const std::string& stem, int rank, int ranks);
+
+/// The same slice twice: as the manifest records it, and as the file `file` holds it (a whole tensor keeps
+/// name and shape, a part is flat).
+struct SliceRecord {
+  TensorRecord tensor;  // with this one range
+  io::TensorSpec entry;
+};
+/// Throws Error where the slice is not inside its tensor.
+SliceRecord record_slice(const TensorSlice& slice, const std::string& file);
+
+}  // namespace qft::checkpoint

@@ -1,0 +1,55 @@
+// The tensors of a directory by name, whatever wrote it: what tools compare and check. Private to checkpoint.
+#pragma once
+
+#include "qft/checkpoint/checkpoint.h"
+#include "qft/io/safetensors.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace qft::checkpoint {
+
+/// A checkpoint's training state, however many files hold its ranges, and the tensors of all other
+/// safetensors files: an adapter, or a model and its shards.
+class TensorSource {
+ public:
+  /// Throws Error where `dir` is no directory, holds no tensors, or a file or manifest is damaged.
+  static TensorSource open(const std::filesystem::path& dir);
+
+  struct Tensor {
+    DType dtype = DType::f32;
+    std::vector<std::int64_t> shape;
+    std::uint64_t elements = 0;
+    const io::SafetensorsFile* file = nullptr;  // null: read through the manifest
+    const io::TensorEntry* entry = nullptr;
+  };
+  /// By name.
+  const std::map<std::string, Tensor>& tensors() const { return tensors_; }
+
+  /// Elements [begin, end) of the flattened tensor of that name.
+  void read(const std::string& name, std::uint64_t begin, std::uint64_t end, void* dst) const;
+
+  /// The manifest, where there is one.
+  const Manifest* manifest() const { return checkpoint_ ? &checkpoint_->manifest() : nullptr; }
+  const std::filesystem::path& dir() const { return dir_; }
+
+ private:
+  std::filesystem::path dir_;
+  std::optional<Checkpoint> checkpoint_;
+  std::vector<std::unique_ptr<io::SafetensorsFile>> files_;
+  std::map<std::string, Tensor> tensors_;
+};
+
+/// Elements of a tensor that are in memory at once.
+inline constexpr std::uint64_t kPieceElements = 1 << 20;
+
+/// Calls body(begin, end) so that the pieces cover [0, elements).
+void for_each_piece(std::uint64_t elements, const std::function<void(std::uint64_t, std::uint64_t)>& body);
+
+}  // namespace qft::checkpoint

@@ -1,0 +1,94 @@
+#include "qft/core/convert.h"
+
+#include "qft/core/error.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace qft {
+namespace {
+
+/// The bits of a bfloat16: the upper half of a float.
+struct Bf16 {
+  std::uint16_t bits;
+
+  Bf16() = default;
+  explicit Bf16(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    // A NaN whose payload lies in the lower half would become an infinity.
+    bits = std::isnan(value) ? static_cast<std::uint16_t>(word >> 16 | 0x40)
+                             : static_cast<std::uint16_t>((word + 0x7FFF + (word >> 16 & 1)) >> 16);
+  }
+  explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+  explicit operator double() const { return static_cast<float>(*this); }
+};
+
+template <class From, class To>
+void copy(const void* src, std::size_t count, void* dst) {
+  const auto* from = static_cast<const char*>(src);
+  auto* to = static_cast<char*>(dst);
+  for (std::size_t i = 0; i < count; ++i) {
+    From value;
+    std::memcpy(&value, from + i * sizeof(From), sizeof(From));
+    const To result = static_cast<To>(value);
+    std::memcpy(to + i * sizeof(To), &result, sizeof(To));
+  }
+}
+
+/// Calls f with a value of the C++ type that `dtype` means.
+template <class F>
+void with_floating(DType dtype, F f) {
+  switch (dtype) {
+    case DType::f64:
+      return f(double());
+    case DType::f32:
+      return f(float());
+    case DType::f16:
+      return f(_Float16());
+    case DType::bf16:
+      return f(Bf16());
+    default:
+      fail("element type {} is not floating", safetensors_name(dtype));
+  }
+}
+
+template <class F>
+void with_any(DType dtype, F f) {
+  switch (dtype) {
+    case DType::i64:
+      return f(std::int64_t());
+    case DType::i32:
+      return f(std::int32_t());
+    case DType::i16:
+      return f(std::int16_t());
+    case DType::i8:
+      return f(std::int8_t());
+    case DType::u8:
+    case DType::boolean:
+      return f(std::uint8_t());
+    default:
+      return with_floating(dtype, f);
+  }
+}
+
+}  // namespace
+
+bool is_floating(DType dtype) {
+  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+}
+
+void to_double(DType dtype, const void* src, std::size_t count, double* dst) {
+  with_any(dtype, [&]<class T>(T) { copy<T, double>(src, count, dst); });
+}
+
+void to_float(DType dtype, const void* src, std::size_t count, float* dst) {
+  with_floating(dtype, [&]<class T>(T) { copy<T, float>(src, count, dst); });
+}
+
+void from_float(DType dtype, const float* src, std::size_t count, void* dst) {
+  with_floating(dtype, [&]<class T>(T) { copy<float, T>(src, count, dst); });
+}
+
+}  // namespace qft

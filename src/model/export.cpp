@@ -1,0 +1,197 @@
+#include "qft/model/export.h"
+
+#include "qft/core/convert.h"
+#include "qft/core/error.h"
+#include "qft/core/progress.h"
+#include "qft/io/model_files.h"
+#include "qft/model/adapter_config.h"
+#include "qft/model/spec.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ops/cpu/kernels.h"
+#include "tensor_check.h"
+
+namespace qft::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kPieceBytes = 16 << 20;
+constexpr std::int64_t kColumns = 2048;  // of a row at once: their sums stay in the first-level cache
+
+/// The factors of one module: B [out, rank], A [rank, in].
+struct Factors {
+  const ParamSpec *a = nullptr, *b = nullptr;
+};
+
+/// An open adapter whose tensors are those that its configuration asks for.
+class Adapter {
+ public:
+  Adapter(const ModelSpec& spec, const fs::path& dir)
+      : file_(io::SafetensorsFile::open(dir / kAdapterWeightsFile)),
+        rank_(spec.lora.rank),
+        scaling_(static_cast<float>(spec.lora.scaling())) {
+    std::size_t used = 0;
+    for (const UnitSpec& unit : spec.units)
+      for (const ParamSpec& param : unit.params) {
+        if (param.role == Role::base) continue;
+        require_shape(file_, file_.at(param.name), param.shape);
+        Factors& factors = factors_[base_weight_of(param)];
+        (param.role == Role::lora_a ? factors.a : factors.b) = &param;
+        ++used;
+      }
+    require_all_used(file_, used);
+  }
+
+  /// nullptr where the adapter leaves the tensor alone.
+  const Factors* find(const ParamSpec& base) const {
+    const auto it = factors_.find(base.name);
+    return it == factors_.end() ? nullptr : &it->second;
+  }
+  std::vector<float> read(const ParamSpec& factor) const {
+    const io::TensorEntry& entry = file_.at(factor.name);
+    std::vector<char> bytes(entry.bytes());
+    file_.read(entry, 0, bytes.size(), bytes.data());
+    std::vector<float> values(entry.elements());
+    to_float(entry.dtype, bytes.data(), values.size(), values.data());
+    return values;
+  }
+  std::int64_t rank() const { return rank_; }
+  float scaling() const { return scaling_; }
+
+ private:
+  io::SafetensorsFile file_;
+  std::map<std::string, Factors> factors_;
+  std::int64_t rank_;
+  float scaling_;
+};
+
+/// row[columns] += scaling * b A, with b [rank] one row of B. `sums` and `values` have room for a row.
+void add_row(DType dtype, char* row, const float* b, const float* a, std::int64_t rank, std::int64_t columns,
+             float scaling, std::vector<float>& sums, std::vector<float>& values) {
+  const auto kernels = ops::cpu::activation_kernels<float>();
+  std::fill(sums.begin(), sums.end(), 0.0F);
+  for (std::int64_t first = 0; first < columns; first += kColumns) {
+    const std::int64_t n = std::min(kColumns, columns - first);
+    for (std::int64_t k = 0; k < rank; ++k)
+      kernels.add_to_float(sums.data() + first, a + k * columns + first, b[k], n);
+  }
+  const auto count = static_cast<std::size_t>(columns);
+  if (dtype == DType::f64) {
+    std::vector<double> wide(count);
+    std::memcpy(wide.data(), row, count * sizeof(double));
+    for (std::size_t i = 0; i < count; ++i)
+      wide[i] += static_cast<double>(scaling) * static_cast<double>(sums[i]);
+    std::memcpy(row, wide.data(), count * sizeof(double));
+    return;
+  }
+  to_float(dtype, row, count, values.data());
+  kernels.add_to_float(values.data(), sums.data(), scaling, columns);
+  from_float(dtype, values.data(), count, row);
+}
+
+/// Calls f(begin, end) on threads, so that the parts cover [0, rows).
+template <class F>
+void for_row_parts(std::int64_t rows, const F& f) {
+  const std::int64_t threads = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, rows);
+  std::vector<std::thread> others;
+  for (std::int64_t t = 1; t < threads; ++t)
+    others.emplace_back([&, t] { f(rows * t / threads, rows * (t + 1) / threads); });
+  f(0, rows / threads);
+  for (std::thread& thread : others) thread.join();
+}
+
+/// Writes one tensor, piece by piece; each piece is `whole_rows` rows if `change` is to see rows.
+template <class F>
+void stream(const io::TensorLocation& from, std::uint64_t step, io::ModelWriter& writer, const F& change) {
+  const std::uint64_t total = from.entry->bytes();
+  std::vector<char> bytes(std::min(total, step));
+  for (std::uint64_t begin = 0; begin < total; begin += step) {
+    const std::uint64_t n = std::min(step, total - begin);
+    from.file->read(*from.entry, begin, n, bytes.data());
+    change(begin, n, bytes.data());
+    writer.append(bytes.data(), n);
+  }
+}
+
+void write_merged(const io::TensorLocation& from, const ParamSpec& param, const Adapter& adapter,
+                  const Factors& factors, io::ModelWriter& writer) {
+  const std::vector<float> a = adapter.read(*factors.a), b = adapter.read(*factors.b);
+  const std::int64_t columns = param.shape[1], rank = adapter.rank();
+  const DType dtype = from.entry->dtype;
+  const std::uint64_t row_bytes = static_cast<std::uint64_t>(columns) * size_of(dtype);
+  const std::uint64_t step = std::max<std::uint64_t>(1, kPieceBytes / row_bytes) * row_bytes;
+  stream(from, step, writer, [&](std::uint64_t begin, std::uint64_t n, char* bytes) {
+    const auto first = static_cast<std::int64_t>(begin / row_bytes);
+    for_row_parts(static_cast<std::int64_t>(n / row_bytes), [&](std::int64_t from_row, std::int64_t to_row) {
+      std::vector<float> sums(static_cast<std::size_t>(columns)), values(static_cast<std::size_t>(columns));
+      for (std::int64_t r = from_row; r < to_row; ++r)
+        add_row(dtype, bytes + static_cast<std::uint64_t>(r) * row_bytes, b.data() + (first + r) * rank,
+                a.data(), rank, columns, adapter.scaling(), sums, values);
+    });
+  });
+}
+
+void require_free(const fs::path& dir) {
+  if (fs::exists(dir) && (!fs::is_directory(dir) || !fs::is_empty(dir)))
+    fail_config("export directory '{}' exists and is not empty: choose another or remove it", dir.string());
+}
+
+/// Every base tensor in the order of the units, with the element type that it has in the files.
+std::vector<io::TensorSpec> tensors_of(const ModelSpec& spec, const io::ModelFiles& files) {
+  std::vector<io::TensorSpec> tensors;
+  for (const UnitSpec& unit : spec.units)
+    for (const ParamSpec& p : unit.params) {
+      if (p.role != Role::base) continue;
+      const io::TensorLocation& where = files.at(p.name);
+      require_shape(*where.file, *where.entry, p.shape);
+      tensors.push_back({p.name, where.entry->dtype, p.shape});
+    }
+  return tensors;
+}
+
+}  // namespace
+
+ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
+  require_free(request.target);
+  const LoraConfig lora = request.adapter.empty() ? LoraConfig{} : read_adapter_config(request.adapter);
+  const ModelSpec spec = ModelSpec::build(ModelConfig::load(request.base),
+                                          lora.enabled() ? Finetuning::lora : Finetuning::full, lora);
+  const io::ModelFiles files = io::ModelFiles::open(request.base);
+  refuse_unexpected(spec, files);
+  std::optional<Adapter> adapter;
+  if (lora.enabled()) adapter.emplace(spec, request.adapter);
+
+  io::CommitDir commit(storage, request.target);
+  std::vector<io::TensorSpec> tensors = tensors_of(spec, files);
+  ExportReport report;
+  report.tensors = static_cast<std::int64_t>(tensors.size());
+  io::ModelWriter writer(storage, commit.temp(), std::move(tensors), request.max_shard_bytes);
+  Progress progress("export", report.tensors);
+  std::int64_t done = 0;
+  for (const UnitSpec& unit : spec.units)
+    for (const ParamSpec& p : unit.params) {
+      if (p.role != Role::base) continue;
+      const io::TensorLocation& where = files.at(p.name);
+      report.bytes += where.entry->bytes();
+      if (const Factors* factors = adapter ? adapter->find(p) : nullptr) {
+        write_merged(where, p, *adapter, *factors, writer);
+        ++report.merged;
+      } else {
+        stream(where, kPieceBytes, writer, [](std::uint64_t, std::uint64_t, char*) {});
+      }
+      progress.update(++done);
+    }
+  writer.finish();
+  io::copy_existing(storage, request.base, commit.temp(), io::kModelConfigFiles);
+  io::copy_existing(storage, request.tokenizer, commit.temp(), io::kTokenizerFiles);
+  commit.commit();
+  return report;
+}
+
+}  // namespace qft::model

@@ -1,0 +1,73 @@
+#include "tensor_check.h"
+
+#include "qft/core/convert.h"
+#include "qft/core/error.h"
+#include "qft/core/member.h"
+#include "qft/model/adapter_config.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/ranges.h>
+
+namespace qft::model {
+namespace {
+
+/// Tensors that files may hold beside the parameters: derived values, and the second name of a tied head.
+bool is_redundant(const std::string& name, const ModelConfig& config) {
+  return name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight");
+}
+
+}  // namespace
+
+void require_shape(const io::SafetensorsFile& file, const io::TensorEntry& entry,
+                   const std::vector<std::int64_t>& shape) {
+  require(entry.shape == shape, "'{}': tensor '{}' has shape [{}], the model's config.json asks for [{}]",
+          file.path().string(), entry.name, fmt::join(entry.shape, ", "), fmt::join(shape, ", "));
+  require(
+      is_floating(entry.dtype),
+      "'{}': tensor '{}' has dtype {}: expected F32, BF16, F16 or F64 (quantised models are not implemented)",
+      file.path().string(), entry.name, safetensors_name(entry.dtype));
+}
+
+void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files) {
+  std::set<std::string> known;
+  for (const auto& unit : spec.units)
+    for (const auto& param : unit.params)
+      if (param.role == Role::base) known.insert(param.name);
+  std::vector<std::string> unexpected;
+  for (const auto& name : files.names())
+    if (!known.count(name) && !is_redundant(name, spec.config)) unexpected.push_back(name);
+  if (unexpected.empty()) return;
+  const std::size_t n = unexpected.size();
+  unexpected.resize(std::min<std::size_t>(n, 3));
+  fail("'{}': {} tensors do not belong to a {} model, e.g. {}: does config.json's model_type fit the files?",
+       files.dir().string(), n, spec.config.architecture, fmt::join(unexpected, ", "));
+}
+
+io::SafetensorsFile open_adapter(const std::filesystem::path& dir) {
+  if (!std::filesystem::exists(dir / kAdapterWeightsFile)) {
+    const std::string pickle = io::find_pickle(dir);
+    require(pickle.empty(),
+            "adapter '{}' has '{}', a pickle, which may run any code when it is loaded and which qft does "
+            "not read: "
+            "convert it once in Python, if you trust where it comes from, with "
+            "AutoPeftModelForCausalLM.from_pretrained('{}').save_pretrained(OUT, safe_serialization=True)",
+            dir.string(), pickle, dir.string());
+    fail("adapter '{}' has no {}: is it complete?", dir.string(), kAdapterWeightsFile);
+  }
+  return io::SafetensorsFile::open(member_of(dir, kAdapterWeightsFile));
+}
+
+void require_all_used(const io::SafetensorsFile& file, std::size_t used) {
+  require(used == file.entries().size(),
+          "'{}' holds {} tensors, the adapter's configuration asks for {}: was it made for another model?",
+          file.path().string(), file.entries().size(), used);
+}
+
+std::string base_weight_of(const ParamSpec& factor) {
+  static const std::string prefix = "base_model.model.";
+  return factor.name.substr(prefix.size(), factor.name.rfind(".lora_") - prefix.size()) + ".weight";
+}
+
+}  // namespace qft::model

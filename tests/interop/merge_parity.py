@@ -1,0 +1,117 @@
+"""qft-ckpt merge and qft export write the same bytes, and transformers computes with them what PEFT's merge gives."""
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from common import ROOT, Report, arguments, make_model, relative_error, run, tiny_configs
+
+
+def make_adapter(model, directory, **options):
+    from peft import LoraConfig, get_peft_model
+
+    peft_model = get_peft_model(model, LoraConfig(r=4, lora_alpha=12, lora_dropout=0.0, task_type="CAUSAL_LM", **options))
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for name, p in peft_model.named_parameters():
+            if "lora_" in name:
+                p.copy_(torch.randn_like(p) * 0.1)
+    peft_model.save_pretrained(directory)
+
+
+def weights(directory):
+    merged = {}
+    for shard in sorted(Path(directory).glob("*.safetensors")):
+        merged.update(load_file(shard))
+    return merged
+
+
+def logits(model, ids):
+    with torch.no_grad():
+        return model.eval()(input_ids=ids).logits
+
+
+def compare(args, report, label, config, dtype, options):
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    ckpt = args.build / "bin/qft-ckpt"
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        base, adapter, merged, exported = tmp / "base", tmp / "adapter", tmp / "merged", tmp / "exported"
+        make_adapter(make_model(config, base, dtype, max_shard_size="60KB"), adapter, **options)
+        run([ckpt, "merge", adapter, "--base", base, "--output", merged, "--shard-size", 5])
+        run([ckpt, "merge", adapter, "--base", base, "--output", tmp / "small", "--shard-size", 5e-5])
+        (tmp / "export.yaml").write_text(json.dumps({
+            "model_name_or_path": str(base), "adapter_name_or_path": str(adapter), "export_dir": str(exported),
+            "finetuning_type": "lora", "template": "default", "export_size": 5}))
+        run([args.build / "bin/qft", "export", tmp / "export.yaml"])
+
+        names = sorted(p.name for p in merged.iterdir())
+        different = sum((merged / n).read_bytes() != (exported / n).read_bytes() for n in names)
+        report.check(f"{label}: files that differ from qft export's", different + (names != sorted(p.name for p in exported.iterdir())), 0)
+        report.check(f"{label}: qft-ckpt diff says equal", run([ckpt, "diff", "--strict", merged, exported], check=False).returncode, 0)
+        report.check(f"{label}: shards of 50 kB hold the same", run([ckpt, "diff", merged, tmp / "small"], check=False).returncode, 0)
+        report.check(f"{label}: more than one shard", 0 if len(list((tmp / "small").glob("model-*.safetensors"))) > 3 else 1, 0)
+        report.check(f"{label}: qft-ckpt diff sees the adapter", abs(run([ckpt, "diff", base, merged], check=False).returncode - 1), 0)
+
+        theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base, dtype=dtype), adapter).merge_and_unload()
+        ids = torch.arange(1, 60)[None]
+        reference = {n: t.clone() for n, t in theirs.state_dict().items()}
+        theirs = theirs.float()  # so that only the weights differ, not the rounding of every operation after them
+        limit = 1e-5 if dtype == torch.float32 else 1e-3
+        for directory in (merged, tmp / "small"):
+            ours = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+            report.check(f"{label}: logits of {directory.name}", relative_error(logits(ours, ids), logits(theirs, ids)), limit)
+        mine = weights(merged)
+        worst = max(relative_error(mine[n], reference[n]) for n in mine)
+        report.check(f"{label}: weights", worst, 1e-6 if dtype == torch.float32 else 2 ** -7)
+        elements = sum(t.numel() for t in mine.values())
+        share = sum((mine[n].double() != reference[n].double()).sum().item() for n in mine) / elements
+        if dtype != torch.float32:
+            report.check(f"{label}: share of elements rounded otherwise", share, 1e-3)
+
+
+def smollm2(args, report):
+    """A merge needs the memory of a tensor, not of the model."""
+    base = ROOT / "models/smollm2"
+    if not (base / "model.safetensors").exists():
+        return
+    rank, tensors = 16, {}
+    for name, t in load_file(base / "model.safetensors").items():
+        if "_proj.weight" in name:
+            stem = "base_model.model." + name.removesuffix(".weight")
+            tensors[stem + ".lora_A.weight"] = torch.randn(rank, t.shape[1]) * 0.01
+            tensors[stem + ".lora_B.weight"] = torch.randn(t.shape[0], rank) * 0.01
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        (tmp / "adapter").mkdir()
+        save_file(tensors, tmp / "adapter/adapter_model.safetensors")
+        (tmp / "adapter/adapter_config.json").write_text(json.dumps({
+            "peft_type": "LORA", "r": rank, "lora_alpha": 32, "target_modules": "all-linear",
+            "base_model_name_or_path": str(base)}))
+        bytes_in = (base / "model.safetensors").stat().st_size
+        command = [args.build / "bin/qft-ckpt", "merge", tmp / "adapter", "--output", tmp / "merged", "--json"]
+        summary = json.loads(run(["/usr/bin/env", "python3", "-c", (
+            "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=sys.stderr);"
+            "print('{\"peak\": %d}' % (resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))"), *command]).stdout)
+        report.check("SmolLM2: peak memory over the model's bytes", summary["peak"] / bytes_in, 0.35)
+        report.check("SmolLM2: verify", run([args.build / "bin/qft-ckpt", "verify", tmp / "merged"], check=False).returncode, 0)
+
+
+def main():
+    args = arguments()
+    report = Report()
+    configs = tiny_configs()
+    cases = [("qwen2_tied", torch.float32, {"target_modules": "all-linear"}),
+             ("qwen3", torch.bfloat16, {"target_modules": "all-linear", "use_rslora": True}),
+             ("llama_biases", torch.float16, {"target_modules": ["q_proj", "down_proj"]})]
+    for name, dtype, options in cases:
+        compare(args, report, f"{name} {str(dtype).split('.')[1]}", configs[name], dtype, options)
+    smollm2(args, report)
+    report.finish()
+
+
+main()
