@@ -66,8 +66,59 @@ def packs(program):
         yield "sft", (folder / "p.h5").read_bytes()
 
 
+def safetensors(tensors, metadata=None):
+    """A file from {name: (dtype, shape, bytes)}."""
+    header, data = {"__metadata__": metadata} if metadata else {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def safetensors_files():
+    yield "plain", safetensors({"a": ("F32", [2, 2], b"x" * 16), "b": ("BF16", [3], b"y" * 6)}, {"format": "pt"})
+    yield "odd", safetensors({"scalar": ("I64", [], b"z" * 8), "empty": ("F16", [0, 4], b""), "flag": ("BOOL", [1], b"1")})
+    yield "none", safetensors({})
+
+
+def indexes():
+    yield "plain", b'{"metadata": {"total_size": 7}, "weight_map": {"w": "a.safetensors", "v": "a.safetensors", "x": "b.safetensors"}}'
+    yield "outside", b'{"weight_map": {"w": "../outside.safetensors", "x": "/etc/passwd"}}'
+    yield "missing", b'{"weight_map": {"w": "c.safetensors"}}'
+
+
+def manifests():
+    ranges = [{"begin": 2 * r, "end": 2 * r + 2, "file": f"qft_state-0000{r}-of-00002.safetensors", "entry": f"w[{2 * r}:{2 * r + 2}]"}
+              for r in range(2)]
+    files = [{"name": r["file"], "bytes": 104, "checksum": "0" * 32} for r in ranges]
+    manifest = {"format": "qft checkpoint", "version": 1, "step": 3, "world_size": 2, "qft_version": "0.1.0",
+                "state": {"epoch": 0.5, "loss": 1.5, "data": {"epoch": 0}, "config": {"seed": 1}, "strategy": "zero3"},
+                "files": files, "tensors": [{"name": "w", "dtype": "F32", "shape": [2, 2], "ranges": ranges}], "checksum": ""}
+    yield "two_ranks", json.dumps(manifest).encode()
+    yield "no_tensors", json.dumps({**manifest, "files": [], "tensors": []}).encode()
+
+
+def model_configs():
+    base = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 10}
+    yield "qwen2", json.dumps({"model_type": "qwen2", **base, "tie_word_embeddings": True, "eos_token_id": [1, 2]}).encode()
+    yield "qwen3", json.dumps({"model_type": "qwen3", **base, "head_dim": 8, "num_key_value_heads": 1, "attention_bias": True}).encode()
+    yield "llama", json.dumps({"model_type": "llama", **base, "mlp_bias": True, "eos_token_id": 1, "rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64}}).encode()
+
+
+def adapter_configs():
+    base = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "base_model_name_or_path": "m"}
+    yield "list", json.dumps({**base, "target_modules": ["q_proj", "down_proj"], "use_rslora": True, "lora_dropout": 0.1}).encode()
+    yield "all", json.dumps({**base, "target_modules": "all-linear", "use_dora": False, "rank_pattern": {}}).encode()
+    yield "refused", json.dumps({**base, "target_modules": ".*proj", "use_dora": True}).encode()
+
+
 def main():
-    for target, files in (("records", records()), ("dataset_info", dataset_infos()), ("tokenizer", tokenizers()), ("pack", packs(sys.argv[1]))):
+    for target, files in (("records", records()), ("dataset_info", dataset_infos()), ("tokenizer", tokenizers()), ("pack", packs(sys.argv[1])),
+                          ("safetensors", safetensors_files()), ("index", indexes()), ("manifest", manifests()),
+                          ("model_config", model_configs()), ("adapter_config", adapter_configs())):
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files:
