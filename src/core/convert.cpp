@@ -25,6 +25,40 @@ struct Bf16 {
   explicit operator double() const { return static_cast<float>(*this); }
 };
 
+/// The bits of an IEEE half: not every compiler has a type for it.
+struct Half {
+  std::uint16_t bits;
+
+  Half() = default;
+  explicit Half(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const auto sign = static_cast<std::uint16_t>(word >> 16 & 0x8000);
+    const std::uint32_t size = word & 0x7FFFFFFF;
+    std::uint32_t rest = 0;
+    if (size > 0x7F800000) {
+      rest = 0x7E00;
+    } else if (size >= std::bit_cast<std::uint32_t>(65520.0F)) {
+      rest = 0x7C00;
+    } else if (size < std::bit_cast<std::uint32_t>(0x1p-14F)) {
+      // Beside 1/2 a float's last place is that of the subnormal halves: the addition rounds.
+      rest = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5F) -
+             std::bit_cast<std::uint32_t>(0.5F);
+    } else {
+      rest = (size + 0xFFF + (size >> 13 & 1) - 0x38000000) >> 13;
+    }
+    bits = static_cast<std::uint16_t>(sign | rest);
+  }
+  explicit operator float() const {
+    const std::uint32_t sign = (bits & 0x8000U) << 16, exponent = bits >> 10 & 0x1F, fraction = bits & 0x3FF;
+    if (exponent == 0)
+      return std::bit_cast<float>(sign |
+                                  std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * 0x1p-24F));
+    return std::bit_cast<float>(sign | (exponent == 31 ? 0x7F800000 : (exponent + 112) << 23) |
+                                fraction << 13);
+  }
+  explicit operator double() const { return static_cast<float>(*this); }
+};
+
 template <class From, class To>
 void copy(const void* src, std::size_t count, void* dst) {
   const auto* from = static_cast<const char*>(src);
@@ -46,7 +80,7 @@ void with_floating(DType dtype, F f) {
     case DType::f32:
       return f(float());
     case DType::f16:
-      return f(_Float16());
+      return f(Half());
     case DType::bf16:
       return f(Bf16());
     default:
