@@ -59,7 +59,7 @@ train() {  # NAME STRATEGY G
   ip netns exec "$a" mpirun --allow-run-as-root --mca plm_rsh_agent "$work/agent" --mca btl tcp,self \
     --mca btl_tcp_if_include 10.9.0.0/24 --mca oob_tcp_if_include 10.9.0.0/24 --host 10.9.0.1:1,10.9.0.2:1 \
     -np 2 --bind-to none -x OMP_NUM_THREADS=1 "$build/bin/qft" train "$work/run.yaml" "pack=$work/train.h5" \
-    "strategy=$2" "breadth_first_micro_batches=$3" "output_dir=$work/$1" 2>"$work/$1.err" || { tail -5 "$work/$1.err" >&2; exit 1; }
+    "strategy=$2" "breadth_first_micro_batches=$3" "output_dir=$work/$1" 2>"$work/$1.err" || { cat "$work/$1.err" >&2; exit 1; }
   cat "$work/$1/trainer_log.jsonl" >>"$work/$1.log"
 }
 

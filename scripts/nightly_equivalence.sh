@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every strategy x LoRA and full x g = 1, 2, all x recomputation on and off x 1, 2, 3 and 4 ranks against one rank, in fp64
-# to 1e-10: the product of which ctest runs a cover. Usage: scripts/nightly_equivalence.sh [BUILD_DIR]
+# Every strategy x LoRA and full x each offload x g = 1, 2, all x recomputation on and off x 1, 2, 3 and 4 ranks against one
+# rank, in fp64 to 1e-10: the product of which ctest runs a cover. Usage: scripts/nightly_equivalence.sh [BUILD_DIR]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}

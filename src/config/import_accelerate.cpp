@@ -98,7 +98,9 @@ void match_fsdp(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
   }
   const Leaf* offload = find(leaves, "offload_params");
   if (offload != nullptr && as_bool(offload->value).value_or(false)) {
+    // Where parameters are on the CPU, FSDP has gradients and the optimizer there too.
     match_key(config, "offload_param", plain("cpu"), *offload);
+    match_key(config, "offload_optimizer", plain("cpu"), *offload);
   }
 }
 

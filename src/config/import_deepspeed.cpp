@@ -1,6 +1,8 @@
 #include "qft/core/error.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "bound_field.h"
 #include "expand_path.h"
@@ -19,14 +21,24 @@ constexpr ImportKey kKeys[] = {
     {Role::matches, "gradient_clipping", "max_grad_norm"},
     {Role::matches, "bf16.enabled bfloat16.enabled", "bf16"},
     {Role::matches, "fp16.enabled", "fp16"},
+    {Role::matches, "fp16.loss_scale", "fp16_loss_scale"},
+    {Role::matches, "fp16.initial_scale_power", "fp16_initial_scale_power"},
+    {Role::matches, "fp16.loss_scale_window", "fp16_loss_scale_window"},
+    {Role::matches, "fp16.hysteresis", "fp16_hysteresis"},
+    {Role::matches, "fp16.consecutive_hysteresis", "fp16_consecutive_hysteresis"},
+    {Role::matches, "fp16.min_loss_scale", "fp16_min_loss_scale"},
     {Role::matches, "optimizer.params.lr", "learning_rate"},
     {Role::matches, "optimizer.params.weight_decay", "weight_decay"},
     {Role::matches, "optimizer.params.eps", "adam_epsilon"},
     {Role::collect, "optimizer.params.betas", ""},
-    {Role::collect, "zero_optimization.stage", ""},
+    {Role::collect, "zero_optimization.stage activation_checkpointing.cpu_checkpointing", ""},
     {Role::collect, "zero_optimization.offload_optimizer.device zero_optimization.offload_param.device", ""},
     {Role::refused, "optimizer.type", "AdamW is the optimizer of this build", "AdamW|Adam"},
     {Role::refused, "optimizer.params.adam_w_mode", "AdamW decouples its weight decay", "true"},
+    {Role::matches, "scheduler.params.warmup_max_lr", "learning_rate"},
+    {Role::matches, "scheduler.params.warmup_num_steps", "warmup_steps"},
+    {Role::collect, "scheduler.type scheduler.params.warmup_type scheduler.params.total_num_steps", ""},
+    {Role::refused, "scheduler.params.warmup_min_lr", "the learning rate rises from 0", "0|0.0"},
     {Role::refused, "scheduler.*",
      "set lr_scheduler_type and warmup_steps in the run file and remove the section"},
     {Role::refused, "zero_optimization.cpu_offload zero_optimization.cpu_offload_params",
@@ -50,7 +62,8 @@ constexpr ImportKey kKeys[] = {
     {Role::refused, "zero_optimization.offload_optimizer.ratio", "offloading a part is not implemented",
      "1|1.0"},
     {Role::moot, "zero_optimization.*", "qft has communication and memory management of its own"},
-    {Role::moot, "fp16.*", "qft scales the loss by rules of its own"},
+    {Role::refused, "fp16.fp16_master_weights_and_grads", "masters are kept and gradients reduced in fp32", "false"},
+    {Role::moot, "fp16.*", "weights and compute are fp16, masters and gradients fp32"},
     {Role::moot, "bf16.* bfloat16.*", "masters are kept and gradients reduced in fp32"},
     {Role::moot, "optimizer.params.torch_adam optimizer.legacy_fusion", "qft has an optimizer of its own"},
     {Role::moot, "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer gradient_predivide_factor",
@@ -95,6 +108,39 @@ void match_betas(RunConfig& config, const Leaf& leaf) {
   match_key(config, "adam_beta2", leaf.value.items[1], leaf);
 }
 
+using Leaves = std::map<std::string, Leaf, std::less<>>;
+
+// DeepSpeed's schedulers under transformers' names, as transformers itself maps them.
+struct Scheduler {
+  std::string_view theirs, ours;
+};
+constexpr Scheduler kSchedulers[] = {{"WarmupLR", "constant_with_warmup"}, {"WarmupDecayLR", "linear"}};
+
+void match_scheduler(RunConfig& config, const Leaves& leaves) {
+  const auto type = leaves.find("scheduler.type");
+  if (type == leaves.end()) return;
+  const auto* row = std::find_if(std::begin(kSchedulers), std::end(kSchedulers),
+                                 [&](const Scheduler& s) { return s.theirs == type->second.value.text; });
+  if (row == std::end(kSchedulers)) {
+    fail_config("{}: expected one of WarmupLR, WarmupDecayLR, got {}: set lr_scheduler_type in the run file and remove the section",
+                type->second.where, describe(type->second.value));
+  }
+  const auto warmup = leaves.find("scheduler.params.warmup_type");
+  if (warmup == leaves.end() || warmup->second.value.text != "linear") {
+    fail_config("{}: DeepSpeed's warm-up is logarithmic unless \"warmup_type\" is \"linear\"; only that is implemented: add it to "
+                "params, or remove the section and set lr_scheduler_type: {}",
+                type->second.where, row->ours);
+  }
+  match_key(config, "lr_scheduler_type", plain(row->ours), type->second);
+  if (const auto total = leaves.find("scheduler.params.total_num_steps"); total != leaves.end()) {
+    if (as_int(total->second.value) != config.training.max_steps) {
+      fail_config("{} is {}, but the schedule ends with the run, and max_steps is {}: make them agree or set it to \"auto\"",
+                  total->second.where, describe(total->second.value), config.training.max_steps);
+    }
+  }
+  config.notes.push_back(fmt::format("{}: warm-up is that of transformers: DeepSpeed's own begins one step later", type->second.where));
+}
+
 }  // namespace
 
 void match_zero_stage(RunConfig& config, const Leaf& leaf) {
@@ -107,11 +153,14 @@ void match_zero_stage(RunConfig& config, const Leaf& leaf) {
 
 void import_deepspeed(RunConfig& config, const Value& document, std::string_view file, bool inlined) {
   const auto leaves = import_keys(config, document, file, inlined, kKeys);
+  match_scheduler(config, leaves);
   for (const auto& [path, leaf] : leaves) {
     if (path == "optimizer.params.betas") match_betas(config, leaf);
     if (path == "zero_optimization.stage") match_zero_stage(config, leaf);
     if (path == "zero_optimization.offload_optimizer.device")
       match_key(config, "offload_optimizer", leaf.value, leaf);
+    if (path == "activation_checkpointing.cpu_checkpointing" && as_bool(leaf.value).value_or(false))
+      match_key(config, "offload_activations", plain("cpu"), leaf);
     if (path == "zero_optimization.offload_param.device")
       match_key(config, "offload_param", leaf.value, leaf);
   }

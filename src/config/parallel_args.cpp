@@ -17,6 +17,8 @@ void ParallelArgs::visit(const FieldVisitor& field) {
         &offload_optimizer);
   field(Field("offload_param", "where sharded weights live between uses").one_of({"none", "cpu"}),
         &offload_param);
+  field(Field("offload_activations", "where the layers' inputs live from forward to backward").one_of({"none", "cpu"}),
+        &offload_activations);
 }
 
 }  // namespace qft::config

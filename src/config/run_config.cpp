@@ -44,7 +44,6 @@ void RunConfig::resolve() {
   if (training.log_level == "passive") training.log_level = "info";
   if (training.log_level == "critical") training.log_level = "error";
   parallel.strategy = canonical_strategy(parallel.strategy);
-  if (parallel.strategy == "auto") parallel.strategy = "ddp";
 }
 
 DType RunConfig::compute_dtype() const {

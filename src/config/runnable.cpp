@@ -35,13 +35,10 @@ const NotYet kNotYet[] = {
     {"additional_target", "", kTrain, "only LoRA matrices are trained: remove it"},
     {"create_new_adapter", "", kTrain,
      "merge the old adapter with qft export, then train on the merged model"},
-    {"fp16", "", kTrainAndEval, "use bf16"},
     {"compute_accuracy", "", kTrainAndEval, "evaluation reports loss and perplexity"},
     {"predict_with_generate", "", kTrainAndEval, "evaluation reports loss and perplexity"},
     {"eval_on_each_dataset", "", kTrainAndEval,
      "evaluation reports one figure over all sets: run it for each set"},
-    {"offload_optimizer", "", kTrainAndEval, "shard it over more ranks instead: strategy zero1 or above"},
-    {"offload_param", "", kTrainAndEval, "shard them over more ranks instead: strategy zero3"},
     {"infer_dtype", "", {Purpose::generate}, "the model's own type is used: set bf16 or compute_dtype"},
 };
 

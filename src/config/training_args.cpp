@@ -76,6 +76,14 @@ void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("bf16", "bf16 weights and compute, fp32 masters of trained weights"), &a.bf16);
   field(Field("fp16", "fp16 weights and compute with loss scaling, fp32 masters of trained weights"),
         &a.fp16);
+  field(Field("fp16_loss_scale", "loss scale of fp16 that never changes").at_least(0).zero_word("dynamic"), &a.fp16_loss_scale);
+  field(Field("fp16_initial_scale_power", "the first dynamic loss scale is 2 to this").in(0, 126), &a.fp16_initial_scale_power);
+  field(Field("fp16_loss_scale_window", "steps without overflow after which the loss scale doubles").at_least(1),
+        &a.fp16_loss_scale_window);
+  field(Field("fp16_hysteresis", "overflows until the loss scale is halved").at_least(1), &a.fp16_hysteresis);
+  field(Field("fp16_consecutive_hysteresis", "a step without overflow starts counting them anew"),
+        &a.fp16_consecutive_hysteresis);
+  field(Field("fp16_min_loss_scale", "the dynamic loss scale stays above this").above(0), &a.fp16_min_loss_scale);
   field(Field("pure_bf16", "bf16 throughout, without masters: half the memory, less exact"), &a.pure_bf16);
   field(Field("tf32", "TF32 in fp32 matrix products on the GPU"), &a.tf32);
   field(Field("compute_dtype",

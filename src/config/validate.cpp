@@ -104,6 +104,13 @@ void check_precision(const RunConfig& c) {
           "they name different types");
 }
 
+void check_offload(const RunConfig& c) {
+  if (c.parallel.offload_activations != "none" && !c.recompute()) {
+    fail_config("{} moves the inputs of layers that are recomputed in backward, but gradient_checkpointing is off: drop one of them",
+                at_key(c, "offload_activations"));
+  }
+}
+
 void check_evaluation(const RunConfig& c) {
   const TrainingArgs& t = c.training;
   const bool has_data = !c.data.eval_dataset.empty() || !c.data.eval_pack.empty() || c.data.val_size > 0;
@@ -190,6 +197,7 @@ void RunConfig::validate(Purpose purpose) const {
   check_data(*this);
   check_method(*this);
   check_precision(*this);
+  check_offload(*this);
   check_evaluation(*this);
   check_purpose(*this, purpose);
   require_runnable(*this, purpose);

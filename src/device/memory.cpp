@@ -12,6 +12,7 @@
 #include <malloc.h>
 #include <string>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <utility>
 
@@ -55,7 +56,7 @@ MemoryUse host_memory() {
   constexpr const char* kStatus = "/proc/self/status";
   MemoryUse use;
   use.current = proc_value(kStatus, "RssAnon") + proc_value(kStatus, "RssShmem");
-  use.peak = proc_value(kStatus, "VmHWM");
+  use.peak = std::max(proc_value(kStatus, "VmHWM") - proc_value(kStatus, "RssFile"), use.current);
   use.total = std::min(proc_value("/proc/meminfo", "MemTotal"), cgroup_limit());
   return use;
 }
@@ -67,6 +68,20 @@ std::int64_t host_memory_available() {
   const auto used =
       cgroup_value("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes", 0);
   return std::clamp<std::int64_t>(limit - used, 0, available);
+}
+
+std::int64_t memory_left(c10::Device device, int sharers) {
+  if (device.is_cuda()) {
+    const MemoryUse use = memory_use(device);
+    return use.total - use.current;
+  }
+  std::int64_t left = host_memory_available() / std::max(sharers, 1);
+  for (const auto& [resource, used] : {std::pair{RLIMIT_DATA, "VmData"}, {RLIMIT_AS, "VmSize"}}) {
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    left = std::min(left, static_cast<std::int64_t>(limit.rlim_cur) - proc_value("/proc/self/status", used));
+  }
+  return std::max<std::int64_t>(left, 0);
 }
 
 MemoryUse memory_use(c10::Device device) {

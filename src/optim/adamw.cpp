@@ -11,14 +11,15 @@
 namespace qft::optim {
 
 AdamW::AdamW(std::vector<FlatParams> params, const AdamWOptions& options, const Precision& precision)
-    : params_(std::move(params)), options_(options), has_copy_(precision.has_master_copy()) {
+    : params_(std::move(params)), options_(options) {
   std::array<Group, 2> groups;
   groups[1].weight_decay = options.weight_decay;
   for (const FlatParams& p : params_) {
     QFT_ASSERT(p.weights.numel() == p.grads.numel(), "{}: {} weights, {} gradients", p.name, p.weights.numel(),
                p.grads.numel());
     State s;
-    s.master = has_copy_ ? p.weights.to(precision.master) : p.weights;
+    s.has_copy = precision.has_master_copy() || p.weights.device() != p.grads.device();
+    s.master = s.has_copy ? p.weights.to(p.grads.device(), precision.master) : p.weights;
     s.exp_avg = at::zeros_like(s.master, s.master.options().dtype(precision.state));
     s.exp_avg_sq = at::zeros_like(s.exp_avg);
     for (const Segment& segment : p.segments) {
@@ -28,7 +29,7 @@ AdamW::AdamW(std::vector<FlatParams> params, const AdamWOptions& options, const 
       group.grads.push_back(view(p.grads));
       group.exp_avgs.push_back(view(s.exp_avg));
       group.exp_avg_sqs.push_back(view(s.exp_avg_sq));
-      group.steps.push_back(at::full({}, 0.0, at::TensorOptions().dtype(at::kFloat).device(p.weights.device())));
+      group.steps.push_back(at::full({}, 0.0, at::TensorOptions().dtype(at::kFloat).device(p.grads.device())));
     }
     state_.push_back(std::move(s));
   }
@@ -51,8 +52,8 @@ void AdamW::step(double learning_rate, double grad_scale) {
 }
 
 void AdamW::publish() {
-  if (!has_copy_) return;
-  for (std::size_t i = 0; i < params_.size(); ++i) params_[i].weights.copy_(state_[i].master);
+  for (std::size_t i = 0; i < params_.size(); ++i)
+    if (state_[i].has_copy) params_[i].weights.copy_(state_[i].master);
 }
 
 void AdamW::set_steps(std::int64_t steps) { steps_ = steps; }
@@ -60,7 +61,7 @@ void AdamW::set_steps(std::int64_t steps) { steps_ = steps; }
 std::int64_t AdamW::bytes() const {
   std::int64_t total = 0;
   for (const State& s : state_) {
-    if (has_copy_) total += static_cast<std::int64_t>(s.master.nbytes());
+    if (s.has_copy) total += static_cast<std::int64_t>(s.master.nbytes());
     total += static_cast<std::int64_t>(s.exp_avg.nbytes() + s.exp_avg_sq.nbytes());
   }
   return total;

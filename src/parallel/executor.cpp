@@ -1,6 +1,7 @@
 #include "qft/parallel/executor.h"
 
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -8,6 +9,11 @@
 #include <c10/core/InferenceMode.h>
 
 #include "qft/core/error.h"
+#include "qft/core/units.h"
+#include "qft/device/memory.h"
+#include "qft/parallel/group_size.h"
+
+#include "out_of_memory.h"
 
 namespace qft::parallel {
 namespace {
@@ -44,16 +50,16 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Co
 }
 
 StepResult Executor::train(const ActionList& list, std::span<const model::MicroInput> micros, TokenMeanLoss& objective,
-                           std::uint64_t step, bool vote) {
+                           std::uint64_t step, bool vote, double loss_scale) {
   store_.zero_grads();
-  Pass pass{micros, objective, {options_.lora_dropout, options_.seed, step}, true};
+  Pass pass{micros, objective, {options_.lora_dropout, options_.seed, step}, true, loss_scale};
   interpret(list, pass);
   // The step action: one all-reduce carries the squared norm and the loss; whatever is not finite shows in them.
   const Stopwatch watch(times_.reduce);
   store_.finish_reductions();
   std::array<double, 3> agreed = {store_.local_grad_square_sum(), objective.loss(), vote ? 1.0 : 0.0};
   comm_.host().all_reduce(agreed.data(), agreed.size(), DType::f64);
-  return {agreed[1], std::sqrt(agreed[0]), std::isfinite(agreed[0]) && std::isfinite(agreed[1]),
+  return {agreed[1], std::sqrt(agreed[0]) / loss_scale, std::isfinite(agreed[0]) && std::isfinite(agreed[1]),
           static_cast<int>(agreed[2])};
 }
 
@@ -65,23 +71,41 @@ void Executor::evaluate(const ActionList& list, std::span<const model::MicroInpu
 void Executor::interpret(const ActionList& list, Pass& pass) {
   const c10::InferenceMode no_autograd;
   for (const auto& in : pass.micros) transformer_.ensure_positions(in.sequences.max_length);
-  for (const Action& action : list) {
-    switch (action.kind) {
-      case ActionKind::gather: store_.gather(action.target, /*frozen_only=*/false); break;
-      case ActionKind::gather_frozen: store_.gather(action.target, /*frozen_only=*/true); break;
-      case ActionKind::acquire: acquire(action.target); break;
-      case ActionKind::forward: forward(action, pass); break;
-      case ActionKind::backward: backward(action, pass); break;
-      case ActionKind::release: store_.release(action.target); break;
-      case ActionKind::reduce: {
-        const Stopwatch watch(times_.reduce);
-        store_.reduce(action.target);
-        break;
-      }
-      case ActionKind::step: break;  // train() does what follows
+  const Action* current = nullptr;
+  or_explain_memory(
+      [&] {
+        for (const Action& action : list) {
+          current = &action;
+          perform(action, pass);
+          store_.poll();  // MPI makes no progress of its own
+        }
+      },
+      [&] { return current == nullptr ? "the start of a step" : describe(*current, transformer_.spec()); },
+      [&] { return memory_held(); }, options_.memory_advice);
+}
+
+void Executor::perform(const Action& action, Pass& pass) {
+  switch (action.kind) {
+    case ActionKind::gather: store_.gather(action.target, /*frozen_only=*/false); break;
+    case ActionKind::gather_frozen: store_.gather(action.target, /*frozen_only=*/true); break;
+    case ActionKind::acquire: acquire(action.target); break;
+    case ActionKind::forward: forward(action, pass); break;
+    case ActionKind::backward: backward(action, pass); break;
+    case ActionKind::release: store_.release(action.target); break;
+    case ActionKind::reduce: {
+      const Stopwatch watch(times_.reduce);
+      store_.reduce(action.target);
+      break;
     }
-    store_.poll();  // MPI makes no progress of its own
+    case ActionKind::step: break;  // train() does what follows
   }
+}
+
+std::string Executor::memory_held() const {
+  const StoreMemory m = store_.memory();
+  const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  return fmt::format("weights {}, gathered {}, gradients {}, activations {}; {} in all", text(m.weights), text(m.gathered), text(m.grads),
+                     text(activation_bytes()), text(device::memory_use(transformer_.device()).current));
 }
 
 void Executor::acquire(int unit) {
@@ -95,10 +119,11 @@ void Executor::forward(const Action& action, Pass& pass) {
   const auto& spec = transformer_.spec();
   if (action.target == 0) {
     Slot& slot = open_slot(action.micro);
+    make_room(slot, in.num_tokens(), pass.training);
     const std::array<std::int64_t, 2> shape = {in.num_tokens(), spec.config.hidden_size};
     if (pass.training) slot.g = slot.arena.alloc(shape, transformer_.dtype());
     slot.x = slot.arena.alloc(shape, transformer_.dtype());
-    if (!pass.training) slot.spare = slot.arena.alloc(shape, transformer_.dtype());
+    if (!keeps_boundaries(pass)) slot.spare = slot.arena.alloc(shape, transformer_.dtype());
     transformer_.embedding_forward(
         model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0, With::weights)), in, slot.x);
   } else if (action.target == spec.head_unit()) {
@@ -119,12 +144,13 @@ void Executor::forward_layer(int block, Slot& slot, const model::MicroInput& in,
     return;
   }
   const auto mark = scratch_.mark();
-  const at::Tensor y = pass.training ? slot.arena.alloc(slot.x.sizes(), transformer_.dtype()) : slot.spare;
-  transformer_.layer_forward(layer, weights, in, pass.dropout, slot.x, y, saved, scratch_);
-  scratch_.release(mark);
   const at::Tensor x = slot.x;
+  if (pass.training && options_.offload_inputs) slot.inputs.keep(layer, x);
+  const at::Tensor y = keeps_boundaries(pass) ? slot.arena.alloc(x.sizes(), transformer_.dtype()) : slot.spare;
+  transformer_.layer_forward(layer, weights, in, pass.dropout, x, y, saved, scratch_);
+  scratch_.release(mark);
   saved = {};
-  if (pass.training) saved.x = x;
+  if (keeps_boundaries(pass)) saved.x = x;
   slot.spare = x;
   slot.x = y;
 }
@@ -138,6 +164,7 @@ void Executor::forward_head(int micro, Slot& slot, const model::MicroInput& in, 
   if (pass.training) {
     const at::Tensor grad = scratch_.alloc({in.labels.size()}, transformer_.statistics_dtype());
     pass.objective.grad_logprobs(micro, in, grad);
+    if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
     transformer_.head_forward_backward(norm, head_table(with), in, slot.x, grad, logprobs, slot.g);
   } else {
     transformer_.head_forward(norm, head_table(with), in, slot.x, logprobs);
@@ -162,7 +189,8 @@ void Executor::backward(const Action& action, Pass& pass) {
     const auto& weights = layer_weights(block, With::gradients);
     const auto mark = scratch_.mark();
     if (options_.recompute) {
-      const at::Tensor x = saved.x, y = scratch_.alloc(x.sizes(), transformer_.dtype());
+      const at::Tensor x = options_.offload_inputs ? slot.inputs.fetch(layer, slot.x, slot.spare, block == lowest_backward_ || layer == 0) : saved.x;
+      const at::Tensor y = scratch_.alloc(x.sizes(), transformer_.dtype());
       transformer_.layer_forward(layer, weights, in, pass.dropout, x, y, saved, scratch_);
     }
     transformer_.layer_backward(layer, weights, in, pass.dropout, saved, slot.g, block > lowest_backward_);
@@ -182,6 +210,23 @@ Executor::Slot& Executor::open_slot(int micro) {
   slots_.back()->micro = micro;
   slots_.back()->saved.resize(static_cast<std::size_t>(transformer_.spec().config.num_layers));
   return *slots_.back();
+}
+
+/// At once what would come in pieces: an arena that grows moves, and leaves the heap with holes.
+void Executor::make_room(Slot& slot, std::int64_t tokens, bool training) {
+  const auto& spec = transformer_.spec();
+  const at::ScalarType type = transformer_.dtype();
+  const auto reserve = [](model::Arena& arena, std::int64_t bytes) {
+    arena.alloc({bytes}, at::kByte);
+    arena.release({});
+  };
+  constexpr std::int64_t kGaps = 8192;  // of alignment, in a layer
+  // Host pages are taken when they are touched: room for the next, longer micro-batch costs nothing.
+  if (transformer_.device().is_cpu()) tokens = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
+  reserve(slot.arena, training ? parallel::activation_bytes(spec, type, tokens, options_.recompute, options_.offload_inputs) +
+                                     (spec.config.num_layers + 1) * kGaps
+                               : boundary_bytes(spec, type, tokens) * 2 + kGaps);
+  if (!training || options_.recompute) reserve(scratch_, recomputed_layer_bytes(spec, type, tokens) + kGaps);
 }
 
 Executor::Slot& Executor::slot_of(int micro) {

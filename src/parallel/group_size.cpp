@@ -4,7 +4,8 @@
 
 namespace qft::parallel {
 
-std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute) {
+std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute,
+                              bool offloaded) {
   const auto& c = spec.config;
   const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
   const std::int64_t statistic = compute == at::kDouble ? 8 : 4;
@@ -21,7 +22,16 @@ std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compu
     layer += values * item + statistics * statistic;
   }
   const std::int64_t ends = 2 * c.hidden_size * item;  // the embedding's output, and the gradient on its way down
-  return tokens * (c.num_layers * layer + ends);
+  return tokens * ((recompute && offloaded ? 1 : c.num_layers) * layer + ends);
+}
+
+std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
+  return tokens * spec.config.hidden_size * static_cast<std::int64_t>(c10::elementSize(compute));
+}
+
+std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
+  const std::int64_t inside = activation_bytes(spec, compute, tokens, false) - activation_bytes(spec, compute, tokens, true);
+  return inside / spec.config.num_layers + boundary_bytes(spec, compute, tokens);
 }
 
 std::int64_t largest_group(std::int64_t available, std::int64_t reserved, std::int64_t each) {

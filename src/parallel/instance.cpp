@@ -6,11 +6,11 @@
 #include <ATen/ops/empty.h>
 
 #include "qft/comm/exchange.h"
-#include "qft/comm/session.h"
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
 #include "qft/device/memory.h"
-#include "qft/parallel/group_size.h"
+
+#include "arrange.h"
 
 namespace qft::parallel {
 namespace {
@@ -31,14 +31,6 @@ model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::LoraConfig lora = lora_of(config, use);
   return model::ModelSpec::build(model::ModelConfig::load(config.model.model_name_or_path),
                                  lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
-}
-
-/// Bytes that this rank may still take: its share of the host's, or what its device has left.
-std::int64_t available_memory(c10::Device device) {
-  const auto use = device::memory_use(device);
-  if (device.is_cuda()) return use.total - use.current;
-  const int sharers = comm::Session::exists() ? comm::Session::current().local_size() : 1;
-  return device::host_memory_available() / sharers;
 }
 
 /// The part of a parameter that lies in `values`, which start at element `begin` of its unit's buffer.
@@ -86,10 +78,11 @@ optim::Precision precision_of(const config::RunConfig& config, Use use, const io
   switch (config.compute_dtype()) {
     case DType::f64: return optim::Precision::fp64();
     case DType::f32: return optim::Precision::fp32();
+    case DType::f16: return optim::Precision::fp16();
     case DType::bf16: return config.fp32_masters() ? optim::Precision::bf16() : optim::Precision::pure_bf16();
     default: break;
   }
-  fail_config("compute dtype {} is not implemented: use bf16, pure_bf16 or fp32", safetensors_name(config.compute_dtype()));
+  fail_config("compute dtype {} is not implemented: use bf16, fp16, pure_bf16 or fp32", safetensors_name(config.compute_dtype()));
 }
 
 std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
@@ -107,11 +100,17 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   Instance& m = *self;
   const bool training = use == Use::training;
   const auto& t = config.training;
+  const std::int64_t before = device::memory_use(device).current;
+  const Decision decision = decide(config, m.spec_, m.precision_, comm, device, training);
+  m.group_ = decision.group;
+  m.window_ = decision.window;
+  m.memory_ = {decision.memory, before, decision.available, decision.reason};
   m.transformer_ = std::make_unique<model::Transformer>(m.spec_, m.precision_.compute, device);
-  m.layout_ = std::make_unique<Layout>(comm, device, strategy_of(config.parallel.strategy), config.parallel.hsdp_group_size);
+  m.layout_ = std::make_unique<Layout>(comm, device, decision.strategy, config.parallel.hsdp_group_size, decision.offload);
   const Layout& layout = *m.layout_;
   m.store_ = layout.strategy().sharded()
-                 ? make_sharded_store(m.spec_, m.precision_, device, layout.strategy(), layout.shard(), layout.replicate(), training)
+                 ? make_sharded_store(m.spec_, m.precision_, device, layout.strategy(), layout.offload(), layout.shard(),
+                                      layout.replicate(), training)
                  : make_replicated_store(m.spec_, m.precision_, device, layout.replicate(), training);
   m.optimizer_index_.assign(m.spec_.units.size(), -1);
   if (training) {
@@ -132,35 +131,12 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
     }
   });
   m.publish();
-  m.choose_order(config, comm, use);
   m.executor_ = std::make_unique<Executor>(
       *m.transformer_, *m.store_, comm,
-      ExecutorOptions{config.recompute(), training ? m.spec_.lora.dropout : 0.0, static_cast<std::uint64_t>(t.seed)});
+      ExecutorOptions{config.recompute(), layout.offload().activations, training ? m.spec_.lora.dropout : 0.0, static_cast<std::uint64_t>(t.seed),
+                      memory_advice(config, decision, comm.size())});
   m.report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return self;
-}
-
-void Instance::choose_order(const config::RunConfig& config, comm::Communicator& comm, Use use) {
-  std::int64_t unit = 0, layer = 0, trainable = 0;
-  const auto bytes = store_->gathered_bytes();
-  for (std::size_t u = 0; u < bytes.size(); ++u) {
-    unit = std::max(unit, bytes[u].total());
-    if (spec_.units[u].kind == model::UnitSpec::Kind::layer) layer = std::max(layer, bytes[u].total());
-    trainable = std::max(trainable, spec_.units[u].trainable_numel);
-  }
-  // The largest unit and one more: what follows the turn-around, with a tied embedding, comes in time too.
-  window_ = config.parallel.prefetch_bytes > 0 ? config.parallel.prefetch_bytes : unit + layer;
-  group_ = config.training.breadth_first_micro_batches;
-  if (group_ > 0 || use == Use::inference) return;
-  group_ = 1;
-  // Weights that are here anyway make breadth-first order cost memory and save nothing.
-  if (unit == 0) return;
-  const std::int64_t unit_grads = trainable * static_cast<std::int64_t>(c10::elementSize(precision_.grad));
-  const std::int64_t reserved = window_ + unit + optimizer_->bytes() + store_->memory().grads + 3 * unit_grads;
-  const std::int64_t tokens = config.training.per_device_train_batch_size * config.data.cutoff_len;
-  const std::int64_t fits = largest_group(available_memory(transformer_->device()), reserved,
-                                          activation_bytes(spec_, precision_.compute, tokens, config.recompute()));
-  group_ = comm::all_reduce_value(comm, fits, comm::ReduceOp::min);
 }
 
 ActionList Instance::training_list(int micro_batches, int slots) const {

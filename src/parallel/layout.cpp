@@ -27,6 +27,8 @@ int ranks_of_a_node(comm::Communicator& world) {
   return *least;
 }
 
+}  // namespace
+
 comm::Degrees degrees_of(comm::Communicator& world, const Strategy& strategy, std::int64_t group) {
   if (!strategy.sharded()) return {.replicate = world.size(), .shard = 1};
   if (!strategy.grouped) return {.replicate = 1, .shard = world.size()};
@@ -37,15 +39,22 @@ comm::Degrees degrees_of(comm::Communicator& world, const Strategy& strategy, st
   return {.replicate = world.size() / size, .shard = size};
 }
 
-}  // namespace
-
-Layout::Layout(comm::Communicator& world, c10::Device device, const Strategy& strategy, std::int64_t group)
-    : strategy_(strategy) {
+Layout::Layout(comm::Communicator& world, c10::Device device, const Strategy& strategy, std::int64_t group,
+               const Offload& offload)
+    : strategy_(with_offload(strategy, offload)), offload_(offload) {
   const auto degrees = degrees_of(world, strategy, group);
   device_world_ = comm::make_device_communicator(world, device, "data");
   mesh_ = std::make_unique<comm::Mesh>(*device_world_, degrees);
 }
 
-std::string Layout::describe() const { return fmt::format("{}: {}", strategy_.name, mesh_->describe()); }
+std::string Layout::describe() const {
+  std::string text = fmt::format("{}: {}", strategy_.name, mesh_->describe());
+  if (!offload_.any()) return text;
+  text += "; offloaded to host memory:";
+  if (offload_.optimizer) text += " optimizer";
+  if (offload_.weights) text += " weights";
+  if (offload_.activations) text += " activations";
+  return text;
+}
 
 }  // namespace qft::parallel

@@ -26,8 +26,15 @@ optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& we
 
 double square_sum(const at::Tensor& values) {
   if (values.numel() == 0) return 0.0;
-  const double norm = at::linalg_vector_norm(values, 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
-  return norm * norm;
+  // In pieces: ATen makes an fp64 copy of what it is given.
+  constexpr std::int64_t kPiece = 1 << 20;
+  at::Tensor total;
+  for (std::int64_t first = 0; first < values.numel(); first += kPiece) {
+    const at::Tensor piece = values.narrow(0, first, std::min(kPiece, values.numel() - first));
+    const at::Tensor part = at::linalg_vector_norm(piece, 2, at::OptionalIntArrayRef(), false, at::kDouble).square();
+    total = total.defined() ? total.add_(part) : part;
+  }
+  return total.item<double>();
 }
 
 }  // namespace qft::parallel

@@ -1,6 +1,7 @@
 #include <deque>
 #include <utility>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include "qft/core/error.h"
@@ -18,22 +19,27 @@ std::int64_t bytes_of(const at::Tensor& t) { return t.defined() ? static_cast<st
 class ShardedStore final : public WeightStore {
  public:
   ShardedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device, const Strategy& strategy,
-               comm::Communicator& shard, comm::Communicator& replicate, bool training)
+               const Offload& offload, comm::Communicator& shard, comm::Communicator& replicate, bool training)
       : spec_(spec),
         strategy_(strategy),
+        offload_(offload),
         shard_(shard),
         replicate_(replicate),
         training_(training),
         grad_type_(precision.grad),
         grad_options_(at::TensorOptions().dtype(precision.grad).device(device)),
+        transfers_{device::Stream::make(device), {}, {}},
         units_(spec.units.size()) {
     QFT_ASSERT(strategy.gradients || replicate.size() == 1, "{} has no replicas of its slices", strategy.name);
     require(!training || spec.num_params(true) > 0, "no parameter is trainable: check finetuning_type and lora_target");
+    QFT_ASSERT(strategy.gradients || !offload.optimizer, "{} keeps gradients whole: their owner's part cannot be offloaded",
+               strategy.name);
     const auto options = at::TensorOptions().dtype(precision.compute).device(device);
+    const Keeping keeping{!strategy.weights, offload.weights};
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const auto& unit = spec.units[u];
-      units_[u].frozen = SplitBuffer(unit.frozen_numel, options, shard, !strategy.weights, gathered_);
-      units_[u].trainable = SplitBuffer(unit.trainable_numel, options, shard, !strategy.weights, gathered_);
+      units_[u].frozen = SplitBuffer(unit.frozen_numel, options, shard, keeping, transfers_);
+      units_[u].trainable = SplitBuffer(unit.trainable_numel, options, shard, keeping, transfers_);
       if (training && unit.trainable_numel > 0) make_gradients(units_[u]);
     }
   }
@@ -72,7 +78,7 @@ class ShardedStore final : public WeightStore {
     Unit& u = at(unit);
     if (!training_ || u.trainable.empty()) return {};
     if (!u.grads.defined()) {
-      u.grads = at::zeros({u.trainable.division().padded()}, grad_options_);
+      u.grads = transfers_.pool.take(u.trainable.division().padded(), grad_options_).zero_();
       grad_bytes_.add(bytes_of(u.grads));
     }
     return u.grads.narrow(0, 0, u.trainable.division().n);
@@ -81,11 +87,16 @@ class ShardedStore final : public WeightStore {
   void reduce(int unit) override {
     Unit& u = at(unit);
     grads(unit);  // a rank without work takes part with zeros
-    Reduction r{&u, strategy_.gradients ? std::exchange(u.grads, {}) : u.grads, {}, {}};
-    r.wide = r.grads.to(wide(grad_type_));
+    Reduction r{&u, strategy_.gradients ? std::exchange(u.grads, {}) : u.grads, {}, {}, {}, device::Event(transfers_.copies.device())};
+    r.wide = r.grads;
+    if (grad_type_ != wide(grad_type_)) {
+      r.wide = transfers_.pool.take(r.grads.numel(), grad_options_.dtype(wide(grad_type_))).copy_(r.grads);
+      grad_bytes_.add(bytes_of(r.wide));
+    }
     const Division& d = u.trainable.division();
     r.work = shard_.start_reduce_scatter(r.wide.data_ptr(), d.slice_of(r.wide).data_ptr(), static_cast<std::size_t>(d.chunk),
                                          model::dtype_of(r.wide.scalar_type()));
+    if (offload_.optimizer) copy_to_host(r);
     reductions_.push_back(std::move(r));
     // Bounds the gradients on their way; alike on every rank, for it depends on the calls only.
     while (strategy_.gradients && reductions_.size() > kReductionsInFlight) complete_oldest();
@@ -128,14 +139,14 @@ class ShardedStore final : public WeightStore {
     for (Unit& u : units_) {
       u.trainable.changed();
       // Copies are brought up to date at once, and waited for where they are used.
-      if (!strategy_.weights) u.trainable.gather();
+      if (!strategy_.weights && !offload_.weights) u.trainable.gather();
     }
   }
 
   RestSlice at_rest(int unit, bool trainable) override {
     SplitBuffer& b = trainable ? at(unit).trainable : at(unit).frozen;
     if (b.empty()) return {};
-    if (!strategy_.weights) return {b.whole(), 0};
+    if (b.rest_is_whole()) return {b.rest().narrow(0, 0, b.division().n), 0};
     return {b.slice().narrow(0, 0, b.division().length()), b.division().begin()};
   }
 
@@ -148,21 +159,18 @@ class ShardedStore final : public WeightStore {
   StoreMemory memory() const override {
     StoreMemory m;
     for (const Unit& u : units_) {
-      for (const SplitBuffer* b : {&u.frozen, &u.trainable})
-        if (!b->empty()) m.weights += bytes_of(b->slice()) * (strategy_.weights ? 1 : shard_.size());
-      if (u.sum.defined()) m.grads += bytes_of(u.sum) + (u.owned.is_same(u.sum) ? 0 : bytes_of(u.owned));
+      (offload_.weights ? m.host : m.weights) += bytes_of(u.frozen.rest()) + bytes_of(u.trainable.rest());
+      if (u.sum.defined())
+        (offload_.optimizer ? m.host : m.grads) += bytes_of(u.sum) + (u.owned.is_same(u.sum) ? 0 : bytes_of(u.owned));
       if (!strategy_.gradients) m.grads += bytes_of(u.grads);
     }
-    m.gathered = gathered_.now();
-    m.gathered_peak = gathered_.peak();
+    m.gathered = transfers_.gathered.now();
+    m.gathered_peak = transfers_.gathered.peak();
     m.grads_peak = m.grads + grad_bytes_.peak();
     return m;
   }
 
  private:
-  /// Unit gradients on their way to their owners at most: more would pile up where the wire is slower than the compute.
-  static constexpr std::size_t kReductionsInFlight = 2;
-
   struct Unit {
     SplitBuffer frozen, trainable;
     int held = 0;
@@ -177,6 +185,8 @@ class ShardedStore final : public WeightStore {
     at::Tensor grads;
     at::Tensor wide;  ///< `grads`, or a wider copy
     comm::Work work;
+    at::Tensor on_host;     ///< the owner's slice, where the optimizer is offloaded
+    device::Event copied;
   };
 
   Unit& at(int unit) { return units_.at(static_cast<std::size_t>(unit)); }
@@ -188,15 +198,31 @@ class ShardedStore final : public WeightStore {
       u.owned = d.slice_of(u.grads);
       return;
     }
-    u.sum = at::zeros({d.chunk}, grad_options_.dtype(wide(grad_type_)));
-    u.owned = grad_type_ == wide(grad_type_) ? u.sum : at::zeros({d.chunk}, grad_options_);
+    const auto options = offload_.optimizer ? host_options(grad_options_) : grad_options_;
+    u.sum = at::zeros({d.chunk}, options.dtype(wide(grad_type_)));
+    u.owned = grad_type_ == wide(grad_type_) ? u.sum : at::zeros({d.chunk}, options);
+  }
+
+  /// Behind the reduction, on a stream of its own.
+  void copy_to_host(Reduction& r) {
+    const device::Stream& copies = transfers_.copies;
+    r.copied.record(device::Stream::current(copies.device()));
+    copies.wait(r.copied);
+    const device::StreamGuard beside(copies);
+    r.work.wait();
+    const at::Tensor slice = r.unit->trainable.division().slice_of(r.wide);
+    r.on_host = at::empty(slice.sizes(), host_options(slice.options()));
+    r.on_host.copy_(slice, /*non_blocking=*/true);
+    r.copied.record(copies);
   }
 
   void complete_oldest() {
     Reduction r = std::move(reductions_.front());
     reductions_.pop_front();
     r.work.wait();
-    const at::Tensor slice = r.unit->trainable.division().slice_of(r.wide);
+    r.copied.synchronize();
+    if (!r.wide.is_same(r.grads)) grad_bytes_.add(-bytes_of(r.wide));
+    const at::Tensor slice = offload_.optimizer ? r.on_host : r.unit->trainable.division().slice_of(r.wide);
     if (strategy_.gradients) {
       r.unit->sum.add_(slice);
       grad_bytes_.add(-bytes_of(r.grads));
@@ -208,21 +234,24 @@ class ShardedStore final : public WeightStore {
 
   void add_up_replicas() {
     std::vector<comm::Work> works;
+    comm::Communicator& replicate = offload_.optimizer ? replicate_.host() : replicate_;
     for (Unit& u : units_)
       if (u.sum.defined())
-        works.push_back(replicate_.start_all_reduce(u.sum.data_ptr(), static_cast<std::size_t>(u.sum.numel()),
-                                                    model::dtype_of(u.sum.scalar_type())));
+        works.push_back(replicate.start_all_reduce(u.sum.data_ptr(), static_cast<std::size_t>(u.sum.numel()),
+                                                   model::dtype_of(u.sum.scalar_type())));
     for (comm::Work& work : works) work.wait();
   }
 
   const model::ModelSpec& spec_;
   Strategy strategy_;
+  Offload offload_;
   comm::Communicator& shard_;
   comm::Communicator& replicate_;
   bool training_;
   at::ScalarType grad_type_;
   at::TensorOptions grad_options_;
-  Gauge gathered_, grad_bytes_;
+  Transfers transfers_;
+  Gauge grad_bytes_;
   std::uint64_t generation_ = 1;
   std::vector<Unit> units_;
   std::deque<Reduction> reductions_;
@@ -231,9 +260,9 @@ class ShardedStore final : public WeightStore {
 }  // namespace
 
 std::unique_ptr<WeightStore> make_sharded_store(const model::ModelSpec& spec, const optim::Precision& precision,
-                                                c10::Device device, const Strategy& strategy, comm::Communicator& shard,
-                                                comm::Communicator& replicate, bool training) {
-  return std::make_unique<ShardedStore>(spec, precision, device, strategy, shard, replicate, training);
+                                                c10::Device device, const Strategy& strategy, const Offload& offload,
+                                                comm::Communicator& shard, comm::Communicator& replicate, bool training) {
+  return std::make_unique<ShardedStore>(spec, precision, device, strategy, offload, shard, replicate, training);
 }
 
 }  // namespace qft::parallel

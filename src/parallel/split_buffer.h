@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "qft/comm/communicator.h"
+#include "qft/device/stream.h"
 
 namespace qft::parallel {
 
@@ -45,25 +50,59 @@ struct Division {
 /// The type in which gradients of several ranks add up.
 inline at::ScalarType wide(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
 
+/// Where offloaded tensors of `device` live: host memory, pinned if that is CUDA.
+inline at::TensorOptions host_options(const at::TensorOptions& on_device) {
+  return on_device.device(at::kCPU).pinned_memory(on_device.device().is_cuda());
+}
+
 /// Frees a tensor's memory now, whatever views of it there are: they see a storage of size 0 from then on.
 void free_storage(at::Tensor& tensor);
+
+/// Memory that comes and goes in the same few sizes. The heap would lend a freed block to something small and need a new
+/// one next time; CUDA's allocator is such a pool itself.
+class BlockPool {
+ public:
+  /// Uninitialised [n]; its memory is back here once its storage is freed.
+  at::Tensor take(std::int64_t n, const at::TensorOptions& options);
+
+ private:
+  using Blocks = std::map<std::int64_t, std::vector<at::Tensor>>;  ///< free ones by bytes
+  std::shared_ptr<Blocks> blocks_ = std::make_shared<Blocks>();
+};
+
+/// What the buffers of one store have in common.
+struct Transfers {
+  device::Stream copies;  ///< between host and device
+  Gauge gathered;         ///< bytes that came from elsewhere
+  BlockPool pool;
+};
+
+/// What a buffer holds of others' slices, and where it stays between uses.
+struct Keeping {
+  bool whole = false;      ///< every rank keeps all slices, else its own only
+  bool offloaded = false;  ///< in host memory
+};
 
 class SplitBuffer {
  public:
   SplitBuffer() = default;
-  /// `replicated`: the whole is there always, and this rank's slice is a view of it. Else only the slice is, zeroed.
-  SplitBuffer(std::int64_t n, const at::TensorOptions& options, comm::Communicator& comm, bool replicated, Gauge& gathered);
+  /// Zeroed. `options`: type, and the device on which the whole is used. `comm` and `transfers` must outlive the buffer.
+  SplitBuffer(std::int64_t n, const at::TensorOptions& options, comm::Communicator& comm, const Keeping& keeping,
+              Transfers& transfers);
 
   bool empty() const { return division_.n == 0; }
   const Division& division() const { return division_; }
-  /// [chunk], to be written by its owner.
+  /// [chunk], to be written by its owner; in host memory where offloaded.
   const at::Tensor& slice() const { return slice_; }
+  /// What is kept between uses: [padded] if rest_is_whole(), else the slice.
+  const at::Tensor& rest() const { return rest_; }
+  bool rest_is_whole() const { return keeping_.whole || division_.ranks == 1; }
   /// True where the whole comes and goes.
-  bool comes_and_goes() const { return !empty() && !replicated_ && division_.ranks > 1; }
+  bool comes_and_goes() const { return !empty() && (keeping_.offloaded || !rest_is_whole()); }
   std::int64_t gathered_bytes() const;
 
-  /// The whole sets out for here unless it is here, up to date, or on its way. Collective. True if it did.
-  bool gather();
+  /// The whole sets out for here unless it is here, up to date, or on its way. Collective.
+  void gather();
   /// [n], once complete. Collective where gather() was not called.
   at::Tensor whole();
   /// The owners have written their slices: copies of the whole are out of date.
@@ -73,13 +112,18 @@ class SplitBuffer {
   void poll() { gather_.test(); }
 
  private:
+  void gather_from_host();
+  void settle();
+
   Division division_;
   comm::Communicator* comm_ = nullptr;
-  Gauge* gathered_ = nullptr;
-  bool replicated_ = true;
-  bool current_ = false;  ///< the whole is, or will be once gather_ is complete, what the owners have
-  at::Tensor slice_, whole_;
+  Transfers* transfers_ = nullptr;
+  Keeping keeping_;
+  bool current_ = false;     ///< the whole is, or will be once it is complete, what the owners have
+  bool rest_stale_ = false;  ///< of what is kept only the own slice is up to date
+  at::Tensor rest_, slice_, whole_;
   comm::Work gather_;
+  std::optional<device::Event> copied_;
 };
 
 }  // namespace qft::parallel

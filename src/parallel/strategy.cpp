@@ -19,6 +19,13 @@ constexpr Strategy kStrategies[] = {
 
 }  // namespace
 
+Strategy with_offload(Strategy strategy, const Offload& offload) {
+  if (!offload.optimizer && !offload.weights) return strategy;
+  if (!strategy.optimizer) strategy.optimizer = strategy.gradients = strategy.weights = true;
+  if (offload.optimizer) strategy.gradients = true;
+  return strategy;
+}
+
 const Strategy& strategy_of(std::string_view name) {
   const auto* row = std::find_if(std::begin(kStrategies), std::end(kStrategies), [&](const Strategy& s) { return s.name == name; });
   if (row != std::end(kStrategies)) return *row;

@@ -1,6 +1,7 @@
 #include "qft/train/banner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/Parallel.h>
 
@@ -36,6 +37,15 @@ void print(const Banner& b, const config::RunConfig& config, parallel::Instance&
             format_bytes(static_cast<double>(*std::max_element(b.memory.begin(), b.memory.end()))));
   log::info("strategy asked for: {}; runs: {}; {}; recomputation {}", config.parallel.strategy, instance.layout().describe(),
             precision_words(instance.precision()), config.recompute() ? "on" : "off");
+  const auto& memory = instance.memory();
+  if (!memory.reason.empty()) log::info("strategy auto: {}", memory.reason);
+  log::info("memory of a rank, predicted: {} ({}; before the model {})", format_bytes(static_cast<double>(memory.total())),
+            parallel::describe(memory.plan), format_bytes(static_cast<double>(memory.before)));
+  const auto& p = config.parallel;
+  for (const auto& [key, place] : {std::pair{"offload_optimizer", p.offload_optimizer}, {"offload_param", p.offload_param},
+                                   {"offload_activations", p.offload_activations}})
+    if (place != "none" && instance.transformer().device().is_cpu())
+      log::info("note: {} is {}: moot here, where the device's memory is the host's", key, place);
   if (instance.group() > 1) log::info("breadth-first: up to {} micro-batches pass a block together", instance.group());
   log::info("{} samples, global batch {} (micro-batch {} x {} ranks), {} steps", b.samples, b.global_batch_size,
             b.micro_batch_size, session.size(), b.total_steps);

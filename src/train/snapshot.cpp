@@ -126,6 +126,7 @@ fs::path save_snapshot(const config::RunConfig& config, parallel::Instance& inst
                         {"epoch", info.epoch},
                         {"loss", info.loss},
                         {"data", info.data_position},
+                        {"loss_scaler", info.loss_scaler},
                         {"global_batch_size", info.global_batch_size},
                         {"strategy", std::string(instance.layout().strategy().name)},
                         {"model_name_or_path", config.model.model_name_or_path},

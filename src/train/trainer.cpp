@@ -30,6 +30,13 @@ double clip_scale(double norm, double max_norm) {
 /// True where `step` is a multiple of the interval.
 bool due(std::int64_t step, std::int64_t interval) { return interval > 0 && step % interval == 0; }
 
+optim::LossScaler scaler_of(const config::RunConfig& config) {
+  const auto& t = config.training;
+  if (config.compute_dtype() != DType::f16) return {};
+  return optim::LossScaler({t.fp16_loss_scale, t.fp16_initial_scale_power, t.fp16_loss_scale_window, t.fp16_hysteresis,
+                            t.fp16_consecutive_hysteresis, t.fp16_min_loss_scale});
+}
+
 }  // namespace
 
 Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device device)
@@ -47,10 +54,12 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   const auto& t = config_.training;
   schedule_ = {optim::parse_schedule(t.lr_scheduler_type), t.learning_rate, t.warmup(loader_->total_steps()),
                loader_->total_steps()};
+  scaler_ = scaler_of(config_);
   if (resume_point) {
     const auto state = load_snapshot(*resume_point, *instance_, comm_);
     progression_ = progression_from_json(state.at("progression"));
     loader_->resume(state.at("data"));
+    scaler_.from_json(state.value("loss_scaler", nlohmann::json()));
     log::info("resumed from '{}' at step {}", resume_point->string(), progression_.step);
   }
   if (is_root()) log_ = std::make_unique<RunLog>(t.output_dir, progression_.step);
@@ -92,18 +101,27 @@ parallel::StepResult Trainer::step(const data::StepBatch& batch) {
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches));
   parallel::TokenMeanLoss loss(static_cast<double>(batch.global_label_tokens));
   const auto result = instance_->executor().train(list, inputs, loss, static_cast<std::uint64_t>(progression_.step),
-                                                  stop_requested() != 0 || limit_.reached(unix_time()));
+                                                  stop_requested() != 0 || limit_.reached(unix_time()), scaler_.scale());
   const double started = now();
-  last_learning_rate_ = schedule_.at(progression_.step);
+  // As in transformers and DeepSpeed a skipped update does not advance the schedule.
+  last_learning_rate_ = schedule_.at(progression_.step - progression_.skipped);
   if (result.finite) {
-    instance_->update(last_learning_rate_, clip_scale(result.grad_norm, config_.training.max_grad_norm));
+    instance_->update(last_learning_rate_, clip_scale(result.grad_norm, config_.training.max_grad_norm) / scaler_.scale());
+    scaler_.update(true);
   } else {
-    ++progression_.skipped;
-    log::warn("step {}: loss {} and gradient norm {}: the update is skipped ({} so far)", progression_.step + 1, result.loss,
-              result.grad_norm, progression_.skipped);
+    skip_update(result);
   }
   window_.phases.optimizer += now() - started;
   return result;
+}
+
+void Trainer::skip_update(const parallel::StepResult& result) {
+  ++progression_.skipped;
+  const double scale = scaler_.scale();
+  scaler_.update(false);
+  std::string words = fmt::format("step {}: loss {} and gradient norm {}", progression_.step + 1, result.loss, result.grad_norm);
+  if (scaler_.dynamic()) words += fmt::format(" at loss scale {:.0f}, the next one is {:.0f}", scale, scaler_.scale());
+  if (is_root()) log::warn("{}: the update is skipped ({} so far)", words, progression_.skipped);
 }
 
 void Trainer::after_step(const data::StepBatch& batch, const parallel::StepResult& result) {
@@ -199,6 +217,7 @@ void Trainer::save(const data::StepBatch& batch, double loss) {
   info.epoch = batch.epoch;
   info.loss = loss;
   info.data_position = loader_->position();
+  info.loss_scaler = scaler_.to_json();
   info.global_batch_size = loader_->global_batch_size();
   const auto dir = save_snapshot(config_, *instance_, comm_, info, log_.get());
   last_saved_ = progression_.step;
@@ -231,7 +250,19 @@ void Trainer::restore_best() {
   log::info("the best checkpoint is the result: '{}', eval_loss {:.4f}", dir.string(), *best.metric);
 }
 
+void Trainer::report_memory() {
+  const auto peaks = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).peak);
+  if (!is_root()) return;
+  const auto& forecast = instance_->memory();
+  const std::int64_t peak = *std::max_element(peaks.begin(), peaks.end());
+  bar_->clear();
+  log::info("memory of a rank: at most {} (largest rank), predicted {}", format_bytes(static_cast<double>(peak)),
+            format_bytes(static_cast<double>(forecast.total())));
+  memory_ = {{"memory_peak", static_cast<double>(peak)}, {"memory_predicted", static_cast<double>(forecast.total())}};
+}
+
 void Trainer::finish(double epoch) {
+  report_memory();
   const auto& t = config_.training;
   if (data_.eval && t.do_eval && last_evaluated_ != progression_.step) evaluate(epoch);
   restore_best();
@@ -247,12 +278,14 @@ void Trainer::write_results(double epoch) {
   const auto& t = config_.training;
   const double seconds = progression_.elapsed_seconds + now() - start_;
   const auto steps = static_cast<double>(std::max<std::int64_t>(1, progression_.step));
-  log_->write_results("train", {{"epoch", epoch},
-                                {"train_loss", progression_.loss_sum / steps},
-                                {"train_runtime", seconds},
-                                {"train_steps_per_second", steps / seconds},
-                                {"train_samples_per_second", steps * static_cast<double>(loader_->global_batch_size()) / seconds},
-                                {"train_tokens_per_second", static_cast<double>(progression_.total_tokens) / seconds}});
+  std::map<std::string, double> results = memory_;
+  results["epoch"] = epoch;
+  results["train_loss"] = progression_.loss_sum / steps;
+  results["train_runtime"] = seconds;
+  results["train_steps_per_second"] = steps / seconds;
+  results["train_samples_per_second"] = steps * static_cast<double>(loader_->global_batch_size()) / seconds;
+  results["train_tokens_per_second"] = static_cast<double>(progression_.total_tokens) / seconds;
+  log_->write_results("train", results);
   if (eval_loss_)
     log_->write_results("eval", {{"epoch", epoch}, {"eval_loss", *eval_loss_}, {"perplexity", std::exp(*eval_loss_)}});
   log_->write_plots();

@@ -182,7 +182,7 @@ TEST(Relations, HoldForEvaluationAtSaves) {
 TEST(Purposes, RefuseWhatTheProgramWouldNotActOn) {
   const std::string common = "model_name_or_path: m\npack: p\noutput_dir: o\nval_size: 2\n";
   for (const char* line : {"finetuning_type: freeze", "use_dora: true", "loraplus_lr_ratio: 16",
-                           "pissa_init: true", "fp16: true", "additional_target: embed_tokens",
+                           "pissa_init: true", "additional_target: embed_tokens",
                            "create_new_adapter: true", "compute_accuracy: true"}) {
     const std::string text = common + line + "\n";
     EXPECT_CONTAINS(error_of_text(text, {}, Purpose::train), "which is not implemented yet: ");

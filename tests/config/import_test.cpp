@@ -54,15 +54,57 @@ TEST_F(Import, ReadsTheStages) {
   EXPECT_EQ(load_text("strategy: zero0\n").parallel.strategy, "ddp");
 }
 
-TEST_F(Import, RefusesOffloadUntilItRuns) {
-  const std::string run = "model_name_or_path: m\ndataset: a\noutput_dir: o\n";
-  const auto error = [&](const std::string& json) {
-    return error_of([&] { deepspeed(deepspeed_json(json), run, Purpose::train); });
+TEST_F(Import, ReadsOffload) {
+  const auto zero = [&](const std::string& section, const std::string& extra = "") {
+    return deepspeed(deepspeed_json(section, extra)).parallel;
   };
-  EXPECT_CONTAINS(error("\"stage\": 0, \"offload_optimizer\": {\"device\": \"cpu\"}"), "offload_optimizer is \"cpu\"");
-  EXPECT_CONTAINS(error("\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}"), "offload_param is \"cpu\"");
-  EXPECT_CONTAINS(error("\"stage\": 3, \"offload_param\": {\"device\": \"nvme\"}"),
+  EXPECT_EQ(zero("\"stage\": 0, \"offload_optimizer\": {\"device\": \"cpu\"}").offload_optimizer, "cpu");
+  EXPECT_EQ(zero("\"stage\": 3, \"offload_param\": {\"device\": \"cpu\", \"pin_memory\": true}").offload_param, "cpu");
+  EXPECT_EQ(zero("\"stage\": 3, \"offload_param\": {\"device\": \"none\"}").offload_param, "none");
+  const auto cpu_checkpointing = [](const char* flag) { return std::string("\"activation_checkpointing\": {\"cpu_checkpointing\": ") + flag + "},\n"; };
+  EXPECT_EQ(zero("\"stage\": 3", cpu_checkpointing("true")).offload_activations, "cpu");
+  EXPECT_EQ(zero("\"stage\": 3", cpu_checkpointing("false")).offload_activations, "none");
+  EXPECT_CONTAINS(deepspeed_error(deepspeed_json("\"stage\": 3, \"offload_param\": {\"device\": \"nvme\"}")),
                   "expected one of none, cpu, got the text 'nvme'");
+  EXPECT_CONTAINS(error_of_text("offload_activations: cpu\ngradient_checkpointing: false\n"), "gradient_checkpointing is off");
+}
+
+TEST_F(Import, ReadsSchedulers) {
+  const auto scheduler = [](const std::string& type, const std::string& params) {
+    return "{\"scheduler\": {\"type\": \"" + type + "\", \"params\": {" + params + "}}}";
+  };
+  const std::string linear = "\"warmup_type\": \"linear\", \"warmup_min_lr\": 0, \"warmup_max_lr\": 3e-4, \"warmup_num_steps\": 20";
+  const auto t = deepspeed(scheduler("WarmupLR", linear), "").training;
+  EXPECT_EQ(t.lr_scheduler_type, "constant_with_warmup");
+  EXPECT_EQ(t.learning_rate, 3e-4);
+  EXPECT_EQ(t.warmup_steps, 20.0);
+  const std::string decay = linear + ", \"total_num_steps\": 100";
+  EXPECT_EQ(deepspeed(scheduler("WarmupDecayLR", decay), "max_steps: 100\n").training.lr_scheduler_type, "linear");
+  EXPECT_EQ(deepspeed(scheduler("WarmupDecayLR", "\"warmup_type\": \"linear\", \"total_num_steps\": \"auto\""), "").training.lr_scheduler_type,
+            "linear");
+  EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupDecayLR", decay), "max_steps: 90\n"), "max_steps is 90");
+  EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", linear), "learning_rate: 1e-4\n"), "asks for learning_rate 0.0003, but ");
+  EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", linear), "lr_scheduler_type: cosine\n"), "asks for lr_scheduler_type ");
+  EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", "\"warmup_num_steps\": \"auto\"")), "logarithmic unless");
+  EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", "\"warmup_type\": \"linear\", \"warmup_min_lr\": 1e-6")), "rises from 0");
+  EXPECT_CONTAINS(deepspeed_error(scheduler("OneCycle", "\"warmup_type\": \"linear\"")), "expected one of WarmupLR");
+}
+
+TEST_F(Import, ReadsLossScaling) {
+  const std::string fp16 = "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 12, \"loss_scale_window\": 50, "
+                           "\"hysteresis\": 4, \"consecutive_hysteresis\": true, \"min_loss_scale\": 8}";
+  const auto t = deepspeed("{" + fp16 + "}", "").training;
+  EXPECT_TRUE(t.fp16);
+  EXPECT_EQ(t.fp16_initial_scale_power, 12);
+  EXPECT_EQ(t.fp16_loss_scale_window, 50);
+  EXPECT_EQ(t.fp16_hysteresis, 4);
+  EXPECT_TRUE(t.fp16_consecutive_hysteresis);
+  EXPECT_EQ(t.fp16_min_loss_scale, 8.0);
+  EXPECT_EQ(t.fp16_loss_scale, 0.0);
+  EXPECT_EQ(deepspeed("{\"fp16\": {\"enabled\": true, \"loss_scale\": 128}}", "").training.fp16_loss_scale, 128.0);
+  EXPECT_EQ(load_text("fp16: true\nfp16_loss_scale: dynamic\n").training.fp16_loss_scale, 0.0);
+  EXPECT_CONTAINS(deepspeed_error("{" + fp16 + "}", "fp16: true\nfp16_hysteresis: 2\n"), "asks for fp16_hysteresis 4, but ");
+  EXPECT_CONTAINS(deepspeed_error("{\"fp16\": {\"fp16_master_weights_and_grads\": true}}"), "is refused: masters are kept");
 }
 
 TEST_F(Import, ReadsShardingForProgramsThatDoNotShard) {
@@ -206,9 +248,10 @@ TEST_F(Import, ReadsFsdpWords) {
   EXPECT_EQ(load_text("fsdp: [shard_grad_op, auto_wrap]\n").parallel.strategy, "shard_grad_op");
   EXPECT_EQ(load_text("fsdp: no_shard auto_wrap\n").parallel.strategy, "ddp");
   EXPECT_EQ(load_text("fsdp: no_shard offload\n").parallel.offload_param, "cpu");
+  EXPECT_EQ(load_text("fsdp: no_shard offload\n").parallel.offload_optimizer, "cpu");
   EXPECT_EQ(load_text("fsdp: true\nfsdp_config: {reshard_after_forward: false}\n").parallel.strategy, "shard_grad_op");
   EXPECT_CONTAINS(error_of_text("fsdp: half_shard\n"), "expected one of FULL_SHARD");
-  EXPECT_EQ(load_text("fsdp: \"\"\nfsdp_config: null\n").parallel.strategy, "ddp");
+  EXPECT_EQ(load_text("fsdp: \"\"\nfsdp_config: null\n").parallel.strategy, "auto");
   EXPECT_CONTAINS(load_text("fsdp_config: {min_num_params: 0}\n").notes.at(0), "no effect without fsdp");
 }
 

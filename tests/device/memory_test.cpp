@@ -46,6 +46,20 @@ TEST(HostMemory, ThePeakCanStartAnew) {
   EXPECT_LT(low, high - static_cast<std::int64_t>(kBlock) / 2);
 }
 
+TEST(MemoryLeft, IsAShareWithinTheProcessLimit) {
+  const auto all = memory_left(c10::kCPU, 1);
+  EXPECT_GT(all, 0);
+  EXPECT_NEAR(static_cast<double>(memory_left(c10::kCPU, 4)), static_cast<double>(all) / 4, static_cast<double>(all) / 20);
+  rlimit old{};
+  getrlimit(RLIMIT_DATA, &old);
+  const rlimit tight{rlim_t{1} << 30, old.rlim_max};
+  setrlimit(RLIMIT_DATA, &tight);
+  const auto left = memory_left(c10::kCPU, 1);
+  setrlimit(RLIMIT_DATA, &old);
+  EXPECT_LT(left, std::int64_t{1} << 30);
+  EXPECT_GT(left, 0);
+}
+
 TEST(PinnedBuffer, IsAlignedAndMoves) {
   PinnedBuffer a(10000, c10::kCPU);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a.data()) % 4096, 0U);

@@ -23,7 +23,10 @@ struct Case {
   std::string strategy = "ddp";
   int hsdp_group = 1;
   std::int64_t window = 1;
+  Offload offload{};
   optim::Precision precision = optim::Precision::fp64();
+  double loss_scale = 1.0;
+  double learning_rate = 1e-2;
 };
 
 inline model::ModelSpec make_spec(const Case& c) {
@@ -86,10 +89,10 @@ class TinyRun {
         comm_(comm),
         spec_(make_spec(c)),
         transformer_(spec_, c.precision.compute, at::kCPU),
-        layout_(comm, at::kCPU, strategy_of(c.strategy), c.hsdp_group) {
+        layout_(comm, at::kCPU, strategy_of(c.strategy), c.hsdp_group, c.offload) {
     const Strategy& s = layout_.strategy();
     store_ = s.sharded()
-                 ? make_sharded_store(spec_, c.precision, at::kCPU, s, layout_.shard(), layout_.replicate(), true)
+                 ? make_sharded_store(spec_, c.precision, at::kCPU, s, c.offload, layout_.shard(), layout_.replicate(), true)
                  : make_replicated_store(spec_, c.precision, at::kCPU, layout_.replicate(), true, /*bucket_bytes=*/2048);
     adam_ = std::make_unique<optim::AdamW>(store_->owned(), optim::AdamWOptions{.weight_decay = 0.01}, c.precision);
     std::size_t index = 0;
@@ -107,7 +110,7 @@ class TinyRun {
     adam_->publish();
     store_->publish();
     executor_ = std::make_unique<Executor>(transformer_, *store_, comm,
-                                           ExecutorOptions{c.recompute, c.lora ? c.dropout : 0.0, 99});
+                                           ExecutorOptions{c.recompute, c.offload.activations, c.lora ? c.dropout : 0.0, 99, ""});
   }
 
   /// One optimizer step; `pack` sequences share a micro-batch.
@@ -121,8 +124,10 @@ class TinyRun {
     const int slots = (bins + comm_.size() - 1) / comm_.size();
     TokenMeanLoss loss(labels);
     const auto result =
-        executor_->train(list(static_cast<int>(micros.size()), slots), micros, loss, static_cast<std::uint64_t>(number));
-    adam_->step(1e-2, std::min(1.0, 1.0 / (result.grad_norm + 1e-6)));
+        executor_->train(list(static_cast<int>(micros.size()), slots), micros, loss, static_cast<std::uint64_t>(number), false,
+                         case_.loss_scale);
+    if (!result.finite) return result;
+    adam_->step(case_.learning_rate, std::min(1.0, 1.0 / (result.grad_norm + 1e-6)) / case_.loss_scale);
     store_->publish();
     return result;
   }

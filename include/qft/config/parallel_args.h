@@ -14,6 +14,7 @@ struct ParallelArgs {
   std::int64_t prefetch_bytes = 0;   // 0 is "auto"
   std::string offload_optimizer = "none";
   std::string offload_param = "none";
+  std::string offload_activations = "none";
 
   void visit(const FieldVisitor& field);
   bool operator==(const ParallelArgs&) const = default;

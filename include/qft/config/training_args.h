@@ -43,6 +43,12 @@ struct TrainingArgs {
 
   bool bf16 = false;
   bool fp16 = false;
+  double fp16_loss_scale = 0.0;  // 0 is "dynamic"
+  std::int64_t fp16_initial_scale_power = 16;
+  std::int64_t fp16_loss_scale_window = 1000;
+  std::int64_t fp16_hysteresis = 2;
+  bool fp16_consecutive_hysteresis = false;
+  double fp16_min_loss_scale = 1.0;
   bool pure_bf16 = false;
   std::optional<bool> tf32;
   std::string compute_dtype = "auto";

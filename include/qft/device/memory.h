@@ -17,7 +17,8 @@ struct MemoryUse {
   std::int64_t total = 0;  ///< what the device has; for the host, the smaller of RAM and the cgroup's limit
 };
 
-/// Host memory of this process. current: RssAnon + RssShmem; peak: VmHWM, which includes mapped files.
+/// Host memory of this process without mapped files. current: RssAnon + RssShmem; peak: VmHWM less RssFile, which is
+/// exact as long as mapped files stay where they are.
 MemoryUse host_memory();
 
 /// The host's for cpu; for CUDA what LibTorch's caching allocator holds in live tensors.
@@ -28,6 +29,10 @@ void reset_peak(c10::Device device);
 
 /// Bytes of host memory that could still be allocated without swapping (MemAvailable, cgroup limit).
 std::int64_t host_memory_available();
+
+/// Bytes that this process may still take on `device`: what the device has left; on the host, where `sharers` processes
+/// run, its share of what is available, within the process' own limits (RLIMIT_DATA, RLIMIT_AS).
+std::int64_t memory_left(c10::Device device, int sharers);
 
 /// Page-aligned host memory, uninitialised: pinned for copies from and to `device` if that is CUDA, else
 /// plain with huge pages advised. Throws Error if it cannot be had. Movable.

@@ -23,6 +23,7 @@ struct Segment {
 };
 
 /// One flat buffer that this rank owns: weights (compute dtype) and gradients, 1-D and of one length. Not owned here.
+/// Masters and moments live, and the update runs, where the gradients are: in host memory if the optimizer is offloaded.
 struct FlatParams {
   std::string name;
   at::Tensor weights;
@@ -59,6 +60,7 @@ class AdamW {
  private:
   struct State {
     at::Tensor master, exp_avg, exp_avg_sq;
+    bool has_copy = false;  ///< the master is not the weights themselves
   };
   /// Views of one hyper-parameter class, built once: the fused kernel takes lists.
   struct Group {
@@ -68,7 +70,6 @@ class AdamW {
 
   std::vector<FlatParams> params_;
   AdamWOptions options_;
-  bool has_copy_;
   std::vector<State> state_;
   std::vector<Group> groups_;
   std::int64_t steps_ = 0;

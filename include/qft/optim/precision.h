@@ -19,6 +19,8 @@ struct Precision {
   static Precision fp32() { return {}; }
   /// bf16 weights and compute; fp32 masters, gradients and moments.
   static Precision bf16() { return {at::kBFloat16, at::kFloat, at::kFloat, at::kFloat}; }
+  /// fp16 weights and compute, with loss scaling; fp32 masters, gradients and moments.
+  static Precision fp16() { return {at::kHalf, at::kFloat, at::kFloat, at::kFloat}; }
   /// bf16 throughout: half the memory, less exact updates.
   static Precision pure_bf16() { return {at::kBFloat16, at::kBFloat16, at::kBFloat16, at::kBFloat16}; }
 };

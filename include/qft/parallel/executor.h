@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "qft/comm/communicator.h"
 #include "qft/model/arena.h"
 #include "qft/model/transformer.h"
 #include "qft/parallel/action.h"
+#include "qft/parallel/layer_inputs.h"
 #include "qft/parallel/objective.h"
 #include "qft/parallel/weight_store.h"
 
@@ -31,8 +33,10 @@ struct StepResult {
 
 struct ExecutorOptions {
   bool recompute = false;         ///< keep only the layers' inputs, run forward again before backward
+  bool offload_inputs = false;    ///< with recompute: in host memory
   double lora_dropout = 0.0;
   std::uint64_t seed = 0;
+  std::string memory_advice;      ///< settings to change where memory runs out
 };
 
 class Executor {
@@ -42,8 +46,9 @@ class Executor {
 
   /// A whole training step but the optimizer: gradients end up reduced in the store. `vote` is counted over the ranks
   /// in the all-reduce that ends the step: how they agree to stop. Collective.
+  /// `loss_scale` multiplies the gradients on their way and in the store; not what is returned.
   StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, TokenMeanLoss& objective,
-                   std::uint64_t step, bool vote = false);
+                   std::uint64_t step, bool vote = false, double loss_scale = 1.0);
   /// Forward passes; the objective observes the log-probabilities. Not collective by itself (the store may be).
   void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, Objective& objective);
 
@@ -54,11 +59,12 @@ class Executor {
  private:
   /// The state of one micro-batch in flight.
   struct Slot {
-    explicit Slot(c10::Device device) : arena(device) {}
+    explicit Slot(c10::Device device) : arena(device), inputs(device) {}
     model::Arena arena;
+    LayerInputs inputs;                    ///< where they are offloaded
     int micro = -1;                        ///< -1: free
     at::Tensor x, g;                       ///< boundary between blocks, and its gradient
-    at::Tensor spare;                      ///< evaluation: the other of two boundaries
+    at::Tensor spare;                      ///< the other of two boundaries, where none is kept
     std::vector<model::LayerSaved> saved;  ///< per layer
   };
   struct Pass {
@@ -66,11 +72,16 @@ class Executor {
     Objective& objective;
     model::DropoutPass dropout;
     bool training;
+    double loss_scale = 1.0;
   };
 
   void interpret(const ActionList& list, Pass& pass);
+  void perform(const Action& action, Pass& pass);
+  std::string memory_held() const;
+  void make_room(Slot& slot, std::int64_t tokens, bool training);
   void forward(const Action& action, Pass& pass);
   void forward_layer(int block, Slot& slot, const model::MicroInput& in, const Pass& pass);
+  bool keeps_boundaries(const Pass& pass) const { return pass.training && !options_.offload_inputs; }
   void forward_head(int micro, Slot& slot, const model::MicroInput& in, Pass& pass);
   void backward(const Action& action, Pass& pass);
   void acquire(int unit);

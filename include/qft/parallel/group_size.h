@@ -11,7 +11,13 @@ namespace qft::parallel {
 
 /// Bytes that a micro-batch of `tokens` holds from its forward to its backward pass (what Executor's arenas grow by):
 /// per layer its input and, without recomputation, what model::LayerSaved lists.
-std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute);
+/// With recomputation and `offloaded` inputs two of them at a time.
+std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute,
+                              bool offloaded = false);
+
+/// Of one boundary between blocks; and of the layer that is computed again, or only forward, with its output.
+std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
+std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 
 /// The largest group of micro-batches of `each` bytes for which `available` bytes suffice, of which `reserved` will be
 /// taken by other things and a fifth stays free; at least 1.

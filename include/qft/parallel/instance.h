@@ -15,6 +15,7 @@
 #include "qft/optim/precision.h"
 #include "qft/parallel/executor.h"
 #include "qft/parallel/layout.h"
+#include "qft/parallel/memory_plan.h"
 #include "qft/parallel/weight_store.h"
 
 namespace qft::parallel {
@@ -22,6 +23,15 @@ namespace qft::parallel {
 struct LoadReport {
   double seconds = 0.0;
   std::int64_t bytes_read = 0;  ///< of the model's files, by this rank
+};
+
+/// What a rank was predicted to need, in bytes.
+struct MemoryForecast {
+  MemoryPlan plan;
+  std::int64_t before = 0;     ///< what the process used before it held any of the model
+  std::int64_t available = 0;  ///< what it could take then, on the rank that had least
+  std::string reason;          ///< why this strategy, where it was to be chosen
+  std::int64_t total() const { return before + plan.total() + plan.host; }
 };
 
 /// What the instance is for. Inference holds no gradients and no optimizer.
@@ -43,6 +53,7 @@ class Instance {
   /// nullptr for inference.
   optim::AdamW* optimizer() { return optimizer_.get(); }
   const LoadReport& load_report() const { return report_; }
+  const MemoryForecast& memory() const { return memory_; }
 
   /// Micro-batches that pass a block under one acquire, at most.
   std::int64_t group() const { return group_; }
@@ -65,7 +76,6 @@ class Instance {
 
  private:
   Instance() = default;
-  void choose_order(const config::RunConfig& config, comm::Communicator& comm, Use use);
 
   model::ModelSpec spec_;
   optim::Precision precision_;
@@ -78,6 +88,7 @@ class Instance {
   std::int64_t group_ = 1;            ///< micro-batches that pass a block under one acquire
   std::int64_t window_ = 0;           ///< bytes of weights gathered ahead
   LoadReport report_;
+  MemoryForecast memory_;
 };
 
 /// The element types a configuration asks for. For inference without a wish: the type of the model's files.

@@ -12,22 +12,30 @@
 
 namespace qft::parallel {
 
+/// How many ranks share one copy and how many hold the same slices. Collective for a grouped strategy with `group` 0.
+/// Throws ConfigError as Layout does.
+comm::Degrees degrees_of(comm::Communicator& world, const Strategy& strategy, std::int64_t group);
+
 class Layout {
  public:
   /// Collective over `world`, which must outlive the layout. `group`: ranks that share one copy under a grouped
   /// strategy; 0: those of a node. Throws ConfigError where the ranks do not divide so.
-  Layout(comm::Communicator& world, c10::Device device, const Strategy& strategy, std::int64_t group);
+  Layout(comm::Communicator& world, c10::Device device, const Strategy& strategy, std::int64_t group,
+         const Offload& offload = {});
 
+  /// As the store runs it: see with_offload().
   const Strategy& strategy() const { return strategy_; }
+  const Offload& offload() const { return offload_; }
   /// For buffers of the device: the ranks that share one copy of what is sharded (one rank where nothing is) ...
   comm::Communicator& shard() const { return mesh_->group(comm::Axis::shard); }
   /// ... and those that hold the same slices as this rank (all ranks where nothing is sharded).
   comm::Communicator& replicate() const { return mesh_->group(comm::Axis::replicate); }
-  /// "zero3: 8 ranks = replicate 2 x shard 4"
+  /// "zero3: 8 ranks = replicate 2 x shard 4; offloaded to host memory: optimizer"
   std::string describe() const;
 
  private:
   Strategy strategy_;
+  Offload offload_;
   std::unique_ptr<comm::Communicator> device_world_;
   std::unique_ptr<comm::Mesh> mesh_;
 };

@@ -21,6 +21,18 @@ struct Strategy {
   bool sharded() const { return optimizer; }
 };
 
+/// What lives in host memory between uses. On the CPU, whose memory is the host's, nothing needs to.
+struct Offload {
+  bool optimizer = false;    ///< masters, moments and the gradients that they are updated with
+  bool weights = false;
+  bool activations = false;  ///< with recomputation: the layers' inputs
+  bool any() const { return optimizer || weights || activations; }
+};
+
+/// `strategy` as the stores run it with `offload`. Gradients of an offloaded optimizer go to their owner group after
+/// group, as under zero2; and where nothing is sharded each rank is a group of its own, so that there is an owner.
+Strategy with_offload(Strategy strategy, const Offload& offload);
+
 /// The row of a strategy's name; throws ConfigError naming the known ones.
 const Strategy& strategy_of(std::string_view name);
 

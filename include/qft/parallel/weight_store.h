@@ -1,6 +1,7 @@
 // Where weights and gradients live and how they come together: the seam between the executor and a sharding strategy.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -31,11 +32,12 @@ struct RestSlice {
 
 /// Bytes on this rank.
 struct StoreMemory {
-  std::int64_t weights = 0;         ///< at rest
+  std::int64_t weights = 0;         ///< at rest on the device
   std::int64_t gathered = 0;        ///< of other ranks' weights, now
   std::int64_t gathered_peak = 0;   ///< the same, at most so far
-  std::int64_t grads = 0;           ///< kept over the step
+  std::int64_t grads = 0;           ///< kept over the step on the device
   std::int64_t grads_peak = 0;      ///< with those of blocks on their way to their owners, at most so far
+  std::int64_t host = 0;            ///< offloaded weights and gradients
 };
 
 /// All calls come from the executor's thread, in action-list order, alike on every rank.
@@ -76,6 +78,9 @@ class WeightStore {
   virtual StoreMemory memory() const = 0;
 };
 
+/// Unit gradients on their way to their owners at most: more would pile up where the wire is slower than the compute.
+inline constexpr std::size_t kReductionsInFlight = 2;
+
 /// Everything on every rank (plain data parallelism, or one rank). Gradients lie in one buffer, last unit first, so that
 /// buckets of `bucket_bytes` fill in the order of the backward pass and are all-reduced while it goes on.
 /// `comm` must outlive the store. Without `training` there are no gradients.
@@ -85,9 +90,10 @@ std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec,
 
 /// Every other strategy: each rank of `shard` owns an equal flat range of every unit's buffers, the last ones padded;
 /// `strategy` says what exists of the rest. The ranks of `replicate` own the same ranges and add up their gradients
-/// once a step. Both communicators must outlive the store.
+/// once a step. What `offload` names lives in host memory, also where the device is the host: then a copy is a copy.
+/// Both communicators must outlive the store.
 std::unique_ptr<WeightStore> make_sharded_store(const model::ModelSpec& spec, const optim::Precision& precision,
-                                                c10::Device device, const Strategy& strategy, comm::Communicator& shard,
-                                                comm::Communicator& replicate, bool training);
+                                                c10::Device device, const Strategy& strategy, const Offload& offload,
+                                                comm::Communicator& shard, comm::Communicator& replicate, bool training);
 
 }  // namespace qft::parallel

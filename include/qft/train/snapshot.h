@@ -36,6 +36,7 @@ struct SnapshotInfo {
   double epoch = 0.0;
   double loss = 0.0;
   nlohmann::json data_position;
+  nlohmann::json loss_scaler;
   std::int64_t global_batch_size = 0;
 };
 
@@ -49,7 +50,7 @@ std::filesystem::path save_snapshot(const config::RunConfig& config, parallel::I
 /// where there is none and one was asked for, or output_dir is in use.
 std::optional<std::filesystem::path> find_resume_point(const config::RunConfig& config, comm::Communicator& comm);
 
-/// Restores weights, moments and step count; returns the state the checkpoint carries ("progression", "data").
+/// Restores weights, moments and step count; returns the state the checkpoint carries ("progression", "data", "loss_scaler").
 /// Collective.
 nlohmann::json load_snapshot(const std::filesystem::path& dir, parallel::Instance& instance, comm::Communicator& comm);
 

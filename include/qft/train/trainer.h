@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "qft/comm/session.h"
 #include "qft/config/run_config.h"
 #include "qft/core/progress.h"
+#include "qft/optim/loss_scaler.h"
 #include "qft/optim/schedule.h"
 #include "qft/parallel/instance.h"
 #include "qft/train/data_setup.h"
@@ -31,6 +33,7 @@ class Trainer {
   void prepare_output();
   void print_banner() const;
   parallel::StepResult step(const data::StepBatch& batch);
+  void skip_update(const parallel::StepResult& result);
   void after_step(const data::StepBatch& batch, const parallel::StepResult& result);
   void write_log(const data::StepBatch& batch, const parallel::StepResult& result);
   void evaluate(double epoch);
@@ -38,6 +41,7 @@ class Trainer {
   /// True once early_stopping_steps evaluations in a row were no better.
   bool gives_up() const { return progression_.best.gives_up(config_.finetuning.early_stopping_steps); }
   void restore_best();
+  void report_memory();
   void finish(double epoch);
   void write_results(double epoch);
   int stop(const data::StepBatch& batch, double loss);
@@ -51,6 +55,7 @@ class Trainer {
   TrainingData data_;
   std::unique_ptr<data::Loader> loader_;
   optim::Schedule schedule_;
+  optim::LossScaler scaler_;
   Progression progression_;
   std::unique_ptr<RunLog> log_;  ///< rank 0's
   std::unique_ptr<Progress> bar_;
@@ -65,6 +70,7 @@ class Trainer {
   double start_ = 0.0;  ///< of this process' part of the run, on the steady clock
   double last_learning_rate_ = 0.0;
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
+  std::map<std::string, double> memory_;  ///< what report_memory() found, for the results
   std::optional<double> eval_loss_;  ///< of the weights as they are
 };
 

@@ -1,0 +1,57 @@
+// What a rank needs to hold, predicted from the action list that runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "qft/model/spec.h"
+#include "qft/optim/precision.h"
+#include "qft/parallel/action.h"
+#include "qft/parallel/strategy.h"
+
+namespace qft::parallel {
+
+/// Bytes of one rank, at the moment of the step when each is largest.
+struct MemoryPlan {
+  std::int64_t weights = 0;      ///< kept between uses
+  std::int64_t gathered = 0;     ///< of other ranks or from host memory, in use and on their way
+  std::int64_t gradients = 0;    ///< kept over the step, and on their way to their owners
+  std::int64_t optimizer = 0;    ///< masters and moments
+  std::int64_t activations = 0;  ///< of all micro-batches in flight
+  std::int64_t buffers = 0;      ///< scratch of the operations, and of one layer that is computed again
+  std::int64_t host = 0;         ///< what is offloaded to host memory; not in total()
+
+  /// What is there from the start of the first step on: no estimate.
+  std::int64_t state() const { return weights + optimizer; }
+  std::int64_t total() const { return weights + gathered + gradients + optimizer + activations + buffers; }
+};
+
+/// "weights 1.2 GB, gathered 0.3 GB, ...": what is not zero, largest first.
+std::string describe(const MemoryPlan& plan);
+
+/// How a model is to run on a rank.
+struct Arrangement {
+  const model::ModelSpec& spec;
+  optim::Precision precision;
+  Strategy strategy;            ///< with_offload() already
+  Offload offload;
+  int shard_ranks = 1;          ///< that share a copy
+  int replicas = 1;             ///< that hold the same slices
+  bool training = true;
+  bool recompute = true;
+  bool lora_dropout = false;
+  std::int64_t tokens = 0;      ///< of a micro-batch
+  std::int64_t group = 1;       ///< micro-batches in flight
+  std::int64_t window = 0;      ///< bytes gathered ahead; 0: default_window()
+};
+
+/// Per unit what a gather brings.
+std::vector<GatheredBytes> gathered_bytes(const Arrangement& a);
+
+/// The largest unit and one layer: what follows the turn-around, with a tied embedding, comes in time too.
+std::int64_t default_window(const model::ModelSpec& spec, const std::vector<GatheredBytes>& units);
+
+MemoryPlan plan_memory(const Arrangement& a);
+
+}  // namespace qft::parallel

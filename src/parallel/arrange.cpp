@@ -1,0 +1,183 @@
+#include "arrange.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "qft/comm/exchange.h"
+#include "qft/comm/session.h"
+#include "qft/core/error.h"
+#include "qft/core/units.h"
+#include "qft/device/memory.h"
+#include "qft/parallel/group_size.h"
+#include "qft/parallel/layout.h"
+
+namespace qft::parallel {
+namespace {
+
+std::string bytes_text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+/// What is asked for, where it means something: host memory is the CPU's own.
+Offload offload_of(const config::RunConfig& config, c10::Device device) {
+  if (device.is_cpu()) return {};
+  const auto& p = config.parallel;
+  return {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
+}
+
+class Arranger {
+ public:
+  Arranger(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
+           comm::Communicator& comm, c10::Device device, bool training)
+      : config_(config), spec_(spec), precision_(precision), comm_(comm), device_(device), training_(training) {
+    const int sharers = comm::Session::exists() ? comm::Session::current().local_size() : 1;
+    available_ = comm::all_reduce_value(comm, device::memory_left(device, sharers), comm::ReduceOp::min);
+  }
+
+  Decision run() {
+    const bool automatic = config_.parallel.strategy == "auto";
+    Decision d = automatic ? choose() : evaluated(strategy_of(config_.parallel.strategy), offload_of(config_, device_));
+    if (!automatic && needed(d.memory) > available_) refuse(d);
+    choose_group(d);
+    return d;
+  }
+
+ private:
+  /// Less than this no order of the work can do with.
+  static std::int64_t needed(const MemoryPlan& p) { return p.weights + p.gradients + p.optimizer; }
+  /// A tenth stays free for what is not predicted.
+  bool fits(const MemoryPlan& p) const { return p.total() <= available_ / 10 * 9; }
+
+  Arrangement arrangement(const Strategy& strategy, const Offload& offload, std::int64_t group) const {
+    const auto degrees = degrees_of(comm_, strategy, config_.parallel.hsdp_group_size);
+    return {spec_, precision_, with_offload(strategy, offload), offload, degrees.shard, degrees.replicate, training_, config_.recompute(),
+            spec_.lora.dropout > 0.0, tokens(), group, config_.parallel.prefetch_bytes};
+  }
+
+  /// Of rows of a micro-batch, all of them full.
+  std::int64_t full_tokens() const {
+    const auto& t = config_.training;
+    return (training_ ? t.per_device_train_batch_size : t.per_device_eval_batch_size) * config_.data.cutoff_len;
+  }
+  std::int64_t tokens() const {
+    const std::int64_t limit = training_ ? config_.training.max_tokens_per_micro_batch : 0;
+    return limit > 0 ? std::min(full_tokens(), std::max(limit, config_.data.cutoff_len)) : full_tokens();
+  }
+
+  Decision evaluated(const Strategy& strategy, const Offload& offload) const {
+    Decision d{strategy, offload, 1, config_.parallel.prefetch_bytes, {}, available_, {}};
+    const Arrangement a = arrangement(strategy, offload, std::max<std::int64_t>(1, config_.training.breadth_first_micro_batches));
+    d.group = a.group;
+    if (d.window == 0) d.window = default_window(spec_, gathered_bytes(a));
+    d.memory = plan_memory(a);
+    return d;
+  }
+
+  /// From what costs least time to what takes least memory. One rank has nobody to share with.
+  std::vector<Decision> candidates() const {
+    std::vector<Decision> all;
+    const Offload asked = offload_of(config_, device_);
+    all.push_back(evaluated(strategy_of("ddp"), asked));
+    if (comm_.size() > 1)
+      for (const char* name : {"zero1", "zero2", "zero3"}) all.push_back(evaluated(strategy_of(name), asked));
+    if (device_.is_cpu()) return all;
+    const Strategy last = all.back().strategy;
+    Offload more = asked;
+    more.optimizer = true;
+    all.push_back(evaluated(last, more));
+    more.weights = true;
+    all.push_back(evaluated(last, more));
+    return all;
+  }
+
+  static std::string name_of(const Decision& d) {
+    return fmt::format("{}{}{}", d.strategy.name, d.offload.optimizer ? " with the optimizer offloaded" : "",
+                       d.offload.weights ? " and the weights" : "");
+  }
+
+  /// "ddp 2.10 GB, zero2 1.20 GB"
+  static std::string list(const std::vector<Decision>& all, std::size_t count) {
+    std::string text;
+    for (std::size_t i = 0; i < count; ++i) text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_of(all[i]), bytes_text(all[i].memory.total()));
+    return text;
+  }
+
+  Decision choose() const {
+    auto all = candidates();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!fits(all[i].memory)) continue;
+      Decision d = all[i];
+      d.reason = i == 0 ? fmt::format("{} takes {} of the {} that a rank has, and nothing is faster", name_of(d), bytes_text(d.memory.total()), bytes_text(available_))
+                        : fmt::format("of the {} that a rank has, {} takes {}; too much would be {}", bytes_text(available_), name_of(d),
+                                      bytes_text(d.memory.total()), list(all, i));
+      return d;
+    }
+    Decision least = *std::min_element(all.begin(), all.end(), [](const Decision& a, const Decision& b) { return a.memory.total() < b.memory.total(); });
+    if (needed(least.memory) > available_)
+      fail_config("no strategy fits into the {} that a rank has: {}. {}", bytes_text(available_), list(all, all.size()), advice());
+    least.reason = fmt::format("it takes least ({} of the {} that a rank has), though it may not be enough; the others: {}",
+                               bytes_text(least.memory.total()), bytes_text(available_), list(all, all.size()));
+    return least;
+  }
+
+  std::string advice() const {
+    return fmt::format("Start more ranks (now {}), or lower per_device_train_batch_size ({}) or cutoff_len ({})", comm_.size(),
+                       config_.training.per_device_train_batch_size, config_.data.cutoff_len);
+  }
+
+  [[noreturn]] void refuse(const Decision& d) const {
+    std::string fitting;
+    for (const Decision& other : candidates())
+      if (fits(other.memory)) fitting += fmt::format("{}{} takes {}", fitting.empty() ? "" : ", ", name_of(other), bytes_text(other.memory.total()));
+    fail_config("strategy {} needs {} on each rank before the first activation ({}), but a rank has {}: {}. {}", name_of(d),
+                bytes_text(needed(d.memory)), describe(d.memory), bytes_text(available_),
+                fitting.empty() ? "no strategy fits on these ranks" : fitting, advice());
+  }
+
+  void choose_group(Decision& d) const {
+    if (!training_ || config_.training.breadth_first_micro_batches > 0) return;
+    // Weights that are here anyway make breadth-first order cost memory and save nothing.
+    if (d.memory.gathered == 0) return;
+    const Arrangement a = arrangement(d.strategy, d.offload, 1);
+    const std::int64_t each = activation_bytes(spec_, precision_.compute, a.tokens, a.recompute, a.offload.activations);
+    d.group = largest_group(available_, d.memory.total() - each, each);
+    const auto& t = config_.training;
+    const std::int64_t samples = t.per_device_train_batch_size * comm_.size();
+    const std::int64_t accumulation =
+        t.global_batch_size ? (*t.global_batch_size + samples - 1) / samples : t.gradient_accumulation_steps;
+    d.memory.activations = std::min(d.group, accumulation * ((full_tokens() + a.tokens - 1) / a.tokens)) * each;
+  }
+
+  const config::RunConfig& config_;
+  const model::ModelSpec& spec_;
+  const optim::Precision& precision_;
+  comm::Communicator& comm_;
+  c10::Device device_;
+  bool training_;
+  std::int64_t available_ = 0;
+};
+
+}  // namespace
+
+std::string memory_advice(const config::RunConfig& config, const Decision& d, int ranks) {
+  const auto& t = config.training;
+  std::vector<std::string> all;
+  if (d.strategy.name != "zero3" && ranks > 1) all.push_back(fmt::format("strategy: zero3 instead of {}", d.strategy.name));
+  if (!config.recompute()) all.emplace_back("gradient_checkpointing: true");
+  if (d.group > 1) all.push_back(fmt::format("breadth_first_micro_batches below {}", d.group));
+  if (t.per_device_train_batch_size > 1)
+    all.push_back(fmt::format("per_device_train_batch_size below {}, with a larger gradient_accumulation_steps", t.per_device_train_batch_size));
+  all.push_back(fmt::format("cutoff_len below {}", config.data.cutoff_len));
+  if (config.finetuning.finetuning_type == "full") all.emplace_back("finetuning_type: lora");
+  all.push_back(fmt::format("more ranks than {}, on more nodes, with strategy zero3", ranks));
+  all.emplace_back("fewer ranks on each node");
+  all.resize(3);
+  return fmt::format("{}", fmt::join(all, "; "));
+}
+
+Decision decide(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
+                comm::Communicator& comm, c10::Device device, bool training) {
+  return Arranger(config, spec, precision, comm, device, training).run();
+}
+
+}  // namespace qft::parallel

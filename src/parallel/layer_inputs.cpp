@@ -1,0 +1,60 @@
+#include "qft/parallel/layer_inputs.h"
+
+#include <ATen/ops/empty.h>
+
+#include "qft/core/error.h"
+
+#include "split_buffer.h"
+
+namespace qft::parallel {
+
+LayerInputs::LayerInputs(c10::Device device) : copies_(device::Stream::make(device)), copied_(device) {}
+
+void LayerInputs::keep(int layer, const at::Tensor& x) {
+  const auto l = static_cast<std::size_t>(layer);
+  if (memory_.size() <= l) {
+    memory_.resize(l + 1);
+    kept_.resize(l + 1);
+  }
+  if (!memory_[l].defined() || memory_[l].scalar_type() != x.scalar_type() || memory_[l].numel() < x.numel())
+    memory_[l] = at::empty({x.numel()}, host_options(x.options()));
+  kept_[l] = memory_[l].narrow(0, 0, x.numel()).view(x.sizes());
+  const auto current = device::Stream::current(copies_.device());
+  current.wait(copied_);  // the copy before: its source is overwritten next
+  device::Event ready(copies_.device());
+  ready.record(current);
+  copies_.wait(ready);
+  const device::StreamGuard beside(copies_);
+  kept_[l].copy_(x, /*non_blocking=*/true);
+  copied_.record(copies_);
+}
+
+void LayerInputs::start_fetch(int layer, const at::Tensor& to) {
+  const auto l = static_cast<std::size_t>(layer);
+  QFT_ASSERT(l < kept_.size() && kept_[l].defined() && kept_[l].sizes() == to.sizes(), "the input of layer {} was not kept", layer);
+  device::Event free(copies_.device());
+  free.record(device::Stream::current(copies_.device()));
+  copies_.wait(free);
+  const device::StreamGuard beside(copies_);
+  to.copy_(kept_[l], /*non_blocking=*/true);
+  copied_.record(copies_);
+  coming_ = layer;
+}
+
+at::Tensor LayerInputs::fetch(int layer, const at::Tensor& even, const at::Tensor& odd, bool last) {
+  const auto buffer = [&](int l) -> const at::Tensor& { return l % 2 == 0 ? even : odd; };
+  if (coming_ != layer) start_fetch(layer, buffer(layer));
+  device::Stream::current(copies_.device()).wait(copied_);
+  coming_ = -1;
+  if (!last) start_fetch(layer - 1, buffer(layer - 1));
+  return buffer(layer);
+}
+
+std::int64_t LayerInputs::bytes() const {
+  std::int64_t total = 0;
+  for (const at::Tensor& t : memory_)
+    if (t.defined()) total += static_cast<std::int64_t>(t.nbytes());
+  return total;
+}
+
+}  // namespace qft::parallel

@@ -1,0 +1,174 @@
+#include "qft/parallel/memory_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
+
+#include "qft/core/units.h"
+#include "qft/model/ops/head.h"
+#include "qft/parallel/group_size.h"
+#include "qft/parallel/weight_store.h"
+
+#include "split_buffer.h"
+
+namespace qft::parallel {
+namespace {
+
+std::int64_t size_of(at::ScalarType type) { return static_cast<std::int64_t>(c10::elementSize(type)); }
+
+/// Elements of a buffer that divides over the shard group: a slice, and all of them.
+std::int64_t slice(const Arrangement& a, std::int64_t n) { return n == 0 ? 0 : Division::share(n, a.shard_ranks); }
+std::int64_t padded(const Arrangement& a, std::int64_t n) { return slice(a, n) * a.shard_ranks; }
+
+/// Gathered weights at most, by what the list brings and lets go.
+std::int64_t gathered_peak(const ActionList& list, const std::vector<GatheredBytes>& units) {
+  struct Here {
+    std::int64_t frozen = 0, trainable = 0;
+    int held = 0;
+  };
+  std::vector<Here> here(units.size());
+  Gauge gauge;
+  for (const Action& action : list) {
+    const bool brings = action.kind == ActionKind::gather || action.kind == ActionKind::gather_frozen || action.kind == ActionKind::acquire;
+    if (!brings && action.kind != ActionKind::release) continue;
+    const auto u = static_cast<std::size_t>(action.target);
+    Here& h = here[u];
+    const std::int64_t before = h.frozen + h.trainable;
+    if (brings) {
+      h.frozen = units[u].frozen;
+      if (action.kind != ActionKind::gather_frozen) h.trainable = units[u].trainable;
+    }
+    if (action.kind == ActionKind::acquire) ++h.held;
+    if (action.kind == ActionKind::release && --h.held == 0) h.frozen = h.trainable = 0;
+    gauge.add(h.frozen + h.trainable - before);
+  }
+  return gauge.peak();
+}
+
+/// Gradients of units from their first use to the end of their reduction, at most.
+std::int64_t transient_gradients(const Arrangement& a, const ActionList& list) {
+  const std::int64_t item = size_of(a.precision.grad), wide_item = size_of(wide(a.precision.grad));
+  std::map<int, std::int64_t> open;
+  std::deque<std::int64_t> reducing;
+  Gauge gauge;
+  const auto use = [&](int unit) {
+    const std::int64_t bytes = padded(a, a.spec.units[static_cast<std::size_t>(unit)].trainable_numel) * item;
+    if (bytes > 0 && open.emplace(unit, bytes).second) gauge.add(bytes);
+  };
+  for (const Action& action : list) {
+    const bool head = action.kind == ActionKind::forward && action.target == a.spec.head_unit();
+    if (head || action.kind == ActionKind::backward)
+      for (const int unit : a.spec.units_of_block(action.target)) use(unit);
+    if (action.kind != ActionKind::reduce) continue;
+    use(action.target);
+    std::int64_t bytes = open[action.target];
+    if (wide_item != item) {
+      gauge.add(bytes / item * wide_item);
+      bytes += bytes / item * wide_item;
+    }
+    open.erase(action.target);
+    reducing.push_back(bytes);
+    if (reducing.size() > kReductionsInFlight) {
+      gauge.add(-reducing.front());
+      reducing.pop_front();
+    }
+  }
+  return gauge.peak();
+}
+
+/// Kept over the step, and on the way; `host` gets what of it is offloaded.
+std::int64_t gradient_bytes(const Arrangement& a, const ActionList& list, std::int64_t& host) {
+  const std::int64_t item = size_of(a.precision.grad), wide_item = size_of(wide(a.precision.grad));
+  std::int64_t sums = 0, whole = 0;
+  for (const auto& unit : a.spec.units) {
+    sums += slice(a, unit.trainable_numel) * (wide_item + (item == wide_item ? 0 : item));
+    whole += padded(a, unit.trainable_numel);
+  }
+  const bool staged = item < wide_item && (a.strategy.sharded() || a.replicas > 1);
+  if (!a.strategy.gradients) return whole * (item + (staged ? wide_item : 0));
+  if (a.offload.optimizer) host += sums;
+  return (a.offload.optimizer ? 0 : sums) + transient_gradients(a, list);
+}
+
+/// What layers and head use besides the activations: Workspace, and the arena of a layer that is computed again.
+std::int64_t buffer_bytes(const Arrangement& a) {
+  const auto& c = a.spec.config;
+  const std::int64_t item = size_of(a.precision.compute);
+  std::int64_t columns = 2 * c.hidden_size + c.intermediate_size;  // norm, branch, act
+  if (a.training) columns += c.intermediate_size + c.q_size() + c.qkv_size();
+  if (a.training && a.lora_dropout) columns += 2 * std::max(c.intermediate_size, c.hidden_size);
+  std::int64_t bytes = a.tokens * columns * item;
+  bytes += model::ops::head_chunk_rows(c.vocab_size) * (c.vocab_size + c.hidden_size) * item;
+  if (!a.training || a.recompute) bytes += recomputed_layer_bytes(a.spec, a.precision.compute, a.tokens);
+  return bytes;
+}
+
+}  // namespace
+
+std::string describe(const MemoryPlan& p) {
+  std::array<std::pair<std::int64_t, const char*>, 6> parts = {{{p.weights, "weights"},
+                                                                {p.gathered, "gathered weights"},
+                                                                {p.gradients, "gradients"},
+                                                                {p.optimizer, "optimizer"},
+                                                                {p.activations, "activations"},
+                                                                {p.buffers, "buffers"}}};
+  std::sort(parts.begin(), parts.end(), std::greater<>());
+  std::string text;
+  for (const auto& [bytes, name] : parts)
+    if (bytes > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_bytes(static_cast<double>(bytes)));
+  if (p.host > 0) text += fmt::format("; in host memory {}", format_bytes(static_cast<double>(p.host)));
+  return text;
+}
+
+std::vector<GatheredBytes> gathered_bytes(const Arrangement& a) {
+  const std::int64_t item = size_of(a.precision.compute);
+  const bool comes = a.offload.weights || (a.strategy.weights && a.shard_ranks > 1);
+  std::vector<GatheredBytes> all;
+  for (const auto& unit : a.spec.units)
+    all.push_back(comes ? GatheredBytes{padded(a, unit.frozen_numel) * item, padded(a, unit.trainable_numel) * item}
+                        : GatheredBytes{});
+  return all;
+}
+
+std::int64_t default_window(const model::ModelSpec& spec, const std::vector<GatheredBytes>& units) {
+  std::int64_t unit = 0, layer = 0;
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    unit = std::max(unit, units[u].total());
+    if (spec.units[u].kind == model::UnitSpec::Kind::layer) layer = std::max(layer, units[u].total());
+  }
+  return unit + layer;
+}
+
+MemoryPlan plan_memory(const Arrangement& a) {
+  MemoryPlan p;
+  const std::int64_t item = size_of(a.precision.compute);
+  const auto units = gathered_bytes(a);
+  const std::int64_t window = a.window > 0 ? a.window : default_window(a.spec, units);
+  // A second group shows what the turn from one to the next holds.
+  const int group = static_cast<int>(a.group), slots = 2 * group;
+  const ScheduleOptions options{slots, slots, group, a.strategy.reduce_every_group(), a.strategy.keep_weights};
+  const ActionList list =
+      with_gathers(a.training ? training_schedule(a.spec, options) : evaluation_schedule(a.spec, options), units, window);
+  p.gathered = gathered_peak(list, units);
+  std::int64_t kept = 0, masters = 0;
+  for (const auto& unit : a.spec.units) {
+    for (const std::int64_t n : {unit.frozen_numel, unit.trainable_numel}) kept += (a.strategy.weights ? slice(a, n) : padded(a, n)) * item;
+    masters += a.strategy.optimizer ? slice(a, unit.trainable_numel) : unit.trainable_numel;
+  }
+  (a.offload.weights ? p.host : p.weights) += kept;
+  if (a.training) {
+    const bool copy = a.precision.has_master_copy() || (a.offload.optimizer && !a.offload.weights);
+    const std::int64_t each = 2 * size_of(a.precision.state) + (copy ? size_of(a.precision.master) : 0);
+    (a.offload.optimizer ? p.host : p.optimizer) += masters * each;
+    p.gradients = gradient_bytes(a, list, p.host);
+    p.activations = a.group * activation_bytes(a.spec, a.precision.compute, a.tokens, a.recompute, a.offload.activations);
+  } else {
+    p.activations = 2 * boundary_bytes(a.spec, a.precision.compute, a.tokens);
+  }
+  p.buffers = buffer_bytes(a);
+  return p;
+}
+
+}  // namespace qft::parallel

@@ -1,0 +1,78 @@
+"""Memory: what full fine-tuning is predicted to need is what it takes; a model larger than the limit of a process trains under zero3,
+chosen by auto too, where ddp is refused with the numbers; and where memory runs out all ranks end with one explanation."""
+import json
+import re
+import resource
+import tempfile
+from pathlib import Path
+
+from common import ROOT, Report, arguments, make_model, mpirun
+from tiny import TOKENIZER, make, write
+
+MB = 10**6
+
+
+def larger(directory):
+    """66 M parameters: 1.05 GB of weights, gradients, masters and moments in bf16."""
+    import shutil
+
+    from transformers import LlamaConfig
+
+    make_model(LlamaConfig(hidden_size=384, intermediate_size=1536, num_hidden_layers=20, num_attention_heads=6, num_key_value_heads=6,
+                           vocab_size=49152, tie_word_embeddings=True, max_position_embeddings=1024), directory)
+    for name in TOKENIZER:
+        if (ROOT / "models/smollm2" / name).exists():
+            shutil.copy(ROOT / "models/smollm2" / name, directory)
+
+
+def limited(megabytes):
+    return lambda: resource.setrlimit(resource.RLIMIT_DATA, (megabytes * MB, megabytes * MB))
+
+
+def main():
+    args = arguments()
+    qft = args.build / "bin/qft"
+    report = Report()
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        settings = make(tmp, samples=2400)
+        larger(tmp / "model")
+        settings |= {"finetuning_type": "full", "compute_dtype": "auto", "bf16": True, "max_steps": 2, "save_strategy": "no",
+                     "packing": True, "cutoff_len": 512, "global_batch_size": 4, "max_samples": 40, "learning_rate": 1e-4}
+
+        def train(name, ranks, changes, limit=None, check=True):
+            out = tmp / name
+            run_file = write(tmp / f"{name}.yaml", {**settings, **changes, "output_dir": str(out)})
+            result = mpirun(ranks, [qft, "train", run_file], check=check, preexec_fn=limited(limit) if limit else None)
+            return result, out
+
+        for name, ranks, changes in [("ddp", 1, {}), ("zero3", 2, {})]:
+            _, out = train(f"predicted-{name}-{len(changes)}", ranks, changes | {"strategy": name})
+            results = json.loads((out / "train_results.json").read_text())
+            report.check(f"{name} full on {ranks} ranks: peak {results['memory_peak'] / MB:.0f} MB, predicted off by",
+                         abs(results["memory_predicted"] / results["memory_peak"] - 1), 0.1)
+
+        limit = 1500  # the libraries take 700 of it
+        result, _ = train("refused", 4, {"strategy": "ddp"}, limit, check=False)
+        words = re.search(r"strategy ddp needs ([\d.]+) ([MG]B) on each rank .* a rank has ([\d.]+) MB: .*zero3 takes ([\d.]+) MB", result.stderr)
+        report.check("ddp is refused with the numbers", 0 if words and result.returncode == 2 else 1, 0)
+        if not words:
+            print(result.stderr)
+        for strategy in ("zero3", "auto"):
+            result, out = train(f"fits-{strategy}", 4, {"strategy": strategy}, limit)
+            peak = json.loads((out / "train_results.json").read_text())["memory_peak"]
+            report.check(f"{strategy} trains below the limit: peak {peak / MB:.0f} MB", peak, limit * MB)
+            if strategy == "auto":
+                report.check("auto says why it is not ddp", 0 if re.search(r"strategy auto: of the .* too much would be ddp", result.stderr) else 1, 0)
+
+        # The state fits, a micro-batch of a hundred times the tokens does not.
+        result, _ = train("burst", 2, {"strategy": "zero3", "per_device_train_batch_size": 100, "global_batch_size": 200, "cutoff_len": 1024,
+                                       "gradient_checkpointing": False, "max_samples": 2400}, limit, check=False)
+        told = re.search(r"out of memory: rank \d on \S+, in (forward|backward)\(.*Any of these helps: [^;]+; [^;]+; [^;]+", result.stderr)
+        report.check("running out ends all ranks with who, where and what helps", 0 if told and result.returncode == 1 else 1, 0)
+        if not told:
+            print(result.returncode, result.stderr[-3000:])
+    report.finish()
+
+
+main()
