@@ -61,15 +61,17 @@ void check_tensors(const fs::path& dir, const Manifest& manifest, VerifyReport& 
   std::map<std::string, std::optional<io::SafetensorsFile>> files;
   for (const TensorRecord& tensor : manifest.tensors)
     for (const RangeRecord& range : tensor.ranges) {
-      auto [it, fresh] = files.try_emplace(range.file);
-      if (fresh) guarded(report, [&] { it->second = io::SafetensorsFile::open(member_of(dir, range.file)); });
-      if (!it->second) continue;
+      const auto added = files.try_emplace(range.file);
+      std::optional<io::SafetensorsFile>& file = added.first->second;
+      if (added.second)
+        guarded(report, [&] { file = io::SafetensorsFile::open(member_of(dir, range.file)); });
+      if (!file) continue;
       guarded(report, [&] {
-        const io::TensorEntry& entry = it->second->at(range.entry);
+        const io::TensorEntry& entry = file->at(range.entry);
         require(entry.dtype == tensor.dtype && entry.elements() == range.end - range.begin,
-                "'{}': entry '{}' has {} elements of {}, the manifest says {} of {}",
-                it->second->path().string(), range.entry, entry.elements(), safetensors_name(entry.dtype),
-                range.end - range.begin, safetensors_name(tensor.dtype));
+                "'{}': entry '{}' has {} elements of {}, the manifest says {} of {}", file->path().string(),
+                range.entry, entry.elements(), safetensors_name(entry.dtype), range.end - range.begin,
+                safetensors_name(tensor.dtype));
       });
     }
 }
