@@ -19,7 +19,7 @@ constexpr const char* kFormat = "qft checkpoint";
 Manifest from_json(json document, std::string_view text) {
   require(document.is_object() && document.value("format", json()) == kFormat,
           "it is not a checkpoint's manifest");
-  const int version = document.at("version").get<int>();
+  const int version = integer_of<int>(document.at("version"));
   require(version == kManifestVersion,
           "it has version {}, this qft reads version {}: use the qft that wrote it", version,
           kManifestVersion);
@@ -31,8 +31,8 @@ Manifest from_json(json document, std::string_view text) {
   require(actual == checksum, "its content has checksum {}, it says {}: it is damaged", actual, checksum);
 
   Manifest m;
-  m.step = document.at("step").get<std::int64_t>();
-  m.world_size = document.at("world_size").get<int>();
+  m.step = integer_of<std::int64_t>(document.at("step"));
+  m.world_size = integer_of<int>(document.at("world_size"));
   m.qft_version = document.at("qft_version").get<std::string>();
   m.files = files_from_json(document.at("files"));
   m.tensors = tensors_from_json(document.at("tensors"));

@@ -28,7 +28,7 @@ json to_json(const std::vector<TensorRecord>& tensors) {
 std::vector<FileRecord> files_from_json(const json& list) {
   std::vector<FileRecord> files;
   for (const json& f : list)
-    files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<std::uint64_t>(),
+    files.push_back({f.at("name").get<std::string>(), integer_of<std::uint64_t>(f.at("bytes")),
                      f.at("checksum").get<std::string>()});
   return files;
 }
@@ -39,9 +39,9 @@ std::vector<TensorRecord> tensors_from_json(const json& list) {
     TensorRecord tensor;
     tensor.name = j.at("name").get<std::string>();
     tensor.dtype = dtype_from_safetensors(j.at("dtype").get<std::string>());
-    tensor.shape = j.at("shape").get<std::vector<std::int64_t>>();
+    for (const json& size : j.at("shape")) tensor.shape.push_back(integer_of<std::int64_t>(size));
     for (const json& r : j.at("ranges"))
-      tensor.ranges.push_back({r.at("begin").get<std::uint64_t>(), r.at("end").get<std::uint64_t>(),
+      tensor.ranges.push_back({integer_of<std::uint64_t>(r.at("begin")), integer_of<std::uint64_t>(r.at("end")),
                                r.at("file").get<std::string>(), r.at("entry").get<std::string>()});
     tensors.push_back(std::move(tensor));
   }

@@ -2,12 +2,20 @@
 #pragma once
 
 #include "qft/checkpoint/manifest.h"
+#include "qft/core/error.h"
 
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 namespace qft::checkpoint {
+
+/// An integer; throws Error where the value is another kind of number, which could lie outside of T.
+template <class T>
+T integer_of(const nlohmann::json& value) {
+  require(value.is_number_integer(), "it has {} where an integer belongs: it is damaged", value.dump());
+  return value.get<T>();
+}
 
 nlohmann::json to_json(const std::vector<FileRecord>& files);
 nlohmann::json to_json(const std::vector<TensorRecord>& tensors);
