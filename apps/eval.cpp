@@ -18,7 +18,7 @@ config::CommandSpec spec() {
 }
 
 int run(comm::Session& session, const config::CommandLine& line) {
-  const auto [config, device] = prepare(session, line, config::Purpose::eval);
+  const auto [watchdog, config, device] = prepare(session, line, config::Purpose::eval);
   auto& comm = session.world();
   auto instance = parallel::Instance::load(config, comm, device, parallel::Use::inference);
   const auto set = train::open_eval_data(config, instance->spec().config, comm);

@@ -18,6 +18,7 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
   if (p.config.training.tf32.value_or(false)) device::set_matmul_precision("high");
   if (p.config.training.deterministic) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   p.device = device::select_device(p.config.training.use_cpu ? "cpu" : "auto", session.local_rank(), session.local_size());
+  p.watchdog = std::make_unique<comm::Watchdog>(session, comm::WatchdogOptions{std::chrono::seconds(p.config.training.ddp_timeout)});
   return p;
 }
 

@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include "qft/comm/session.h"
+#include "qft/comm/watchdog.h"
 #include "qft/config/command_line.h"
 #include "qft/core/error.h"
 
@@ -18,8 +19,10 @@ struct Subcommand {
 // One file each, named after the subcommand.
 extern const Subcommand kTrain, kEval, kGenerate, kChat, kExport, kCheck, kBench;
 
-/// Loads the run file for `purpose`, sets the log's level, threads and allocator, and selects the device.
+/// Loads the run file for `purpose`, sets the log's level, threads and allocator, selects the device, and has the ranks
+/// watched from here on.
 struct Prepared {
+  std::unique_ptr<comm::Watchdog> watchdog;
   config::RunConfig config;
   c10::Device device = c10::kCPU;
 };

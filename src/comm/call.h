@@ -3,6 +3,7 @@
 
 #include "qft/comm/communicator.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,8 +24,22 @@ struct Communicator::Call {
 /// "all_reduce(sum, F32, 1024)"
 std::string describe(OpKind kind, DType dtype, std::size_t count, ReduceOp op, int peer);
 
-/// Notes the operation as the process's last.
-void note_collective(const std::string& communicator, OpKind kind, DType dtype, std::size_t count,
-                     ReduceOp op, int peer);
+/// A collective that this process started, for comparison with that of other ranks.
+struct CollectiveNote {
+  std::uint64_t number = 0;  ///< on its communicator, from 1; 0: none
+  std::uint64_t count = 0;   ///< 0 where ranks may differ
+  std::array<char, 24> communicator{};
+  std::int32_t peer = -1;
+  OpKind kind{};
+  DType dtype{};
+  ReduceOp op{};
+};
+/// The last ones of this process over all communicators, in no order. Any thread.
+using RecentCollectives = std::array<CollectiveNote, 16>;
+RecentCollectives recent_collectives();
+
+/// Notes the operation as the process's last; `number` collectives were started on this communicator.
+void note_collective(const std::string& communicator, std::uint64_t number, OpKind kind, DType dtype,
+                     std::size_t count, ReduceOp op, int peer);
 
 }  // namespace qft::comm

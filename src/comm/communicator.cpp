@@ -1,5 +1,6 @@
 #include "qft/comm/communicator.h"
 
+#include "qft/core/activity.h"
 #include "qft/core/error.h"
 
 #include <cstdlib>
@@ -46,14 +47,15 @@ void Communicator::begin(const Call& call) {
   const auto index = static_cast<std::size_t>(call.kind);
   ++counters_.calls[index];
   counters_.bytes[index] += call.received;
-  note_collective(name_, call.kind, call.dtype, call.count, call.op, call.peer);
   const bool collective = call.kind != OpKind::send && call.kind != OpKind::recv;
   if (collective) ++sequence_;
+  note_collective(name_, sequence_, call.kind, call.dtype, call.count, call.op, call.peer);
   if (checked_ && collective && size_ > 1) compare_over_ranks(call);
 }
 
 void Communicator::barrier() {
   begin({.kind = OpKind::barrier});
+  const activity::Waiting waiting;
   do_barrier();
 }
 
@@ -69,6 +71,7 @@ Work Communicator::broadcast(void* data, std::size_t count, DType dtype, int roo
   return do_broadcast(data, count, dtype, root, mode);
 }
 void Communicator::broadcast(void* data, std::size_t count, DType dtype, int root) {
+  const activity::Waiting waiting;
   broadcast(data, count, dtype, root, Mode::blocking).wait();
 }
 Work Communicator::start_broadcast(void* data, std::size_t count, DType dtype, int root) {
@@ -87,6 +90,7 @@ Work Communicator::all_reduce(void* data, std::size_t count, DType dtype, Reduce
   return do_all_reduce(data, count, dtype, op, mode);
 }
 void Communicator::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
+  const activity::Waiting waiting;
   all_reduce(data, count, dtype, op, Mode::blocking).wait();
 }
 Work Communicator::start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
@@ -138,6 +142,7 @@ Work Communicator::all_gather(const void* send, void* recv, Counts counts, DType
 }
 void Communicator::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
   const std::vector<std::size_t> counts(static_cast<std::size_t>(size_), count);
+  const activity::Waiting waiting;
   all_gather(send, recv, counts, dtype, Mode::blocking).wait();
 }
 Work Communicator::start_all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
@@ -145,6 +150,7 @@ Work Communicator::start_all_gather(const void* send, void* recv, std::size_t co
   return all_gather(send, recv, counts, dtype, Mode::started);
 }
 void Communicator::all_gather_v(const void* send, void* recv, Counts counts, DType dtype) {
+  const activity::Waiting waiting;
   all_gather(send, recv, counts, dtype, Mode::blocking).wait();
 }
 Work Communicator::start_all_gather_v(const void* send, void* recv, Counts counts, DType dtype) {
@@ -208,6 +214,7 @@ Work Communicator::start_recv(void* data, std::size_t count, DType dtype, int pe
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key, std::string name) {
   QFT_ASSERT(color >= 0, "split of '{}': colour {} is negative", name_, color);
+  const activity::Waiting waiting;
   auto part = do_split(color, key, std::move(name));
   part->set_checked(checked_);
   return part;

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "call.h"
+#include "qft/core/activity.h"
 #include <fmt/format.h>
 
 namespace qft::comm {
@@ -14,7 +15,7 @@ namespace {
 
 // Kept unformatted: an operation is noted often and read only by a watchdog.
 struct Note {
-  std::uint64_t sequence = 0;
+  std::uint64_t number = 0;
   std::array<char, 48> communicator{};
   OpKind kind{};
   DType dtype{};
@@ -25,6 +26,8 @@ struct Note {
 
 std::mutex note_mutex;
 Note last_note;
+RecentCollectives recent;
+std::size_t next_recent = 0;
 
 constexpr std::array<std::string_view, kOpKinds> kKindNames = {
     "barrier", "broadcast", "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "send", "recv"};
@@ -58,10 +61,11 @@ std::string describe(OpKind kind, DType dtype, std::size_t count, ReduceOp op, i
   }
 }
 
-void note_collective(const std::string& communicator, OpKind kind, DType dtype, std::size_t count,
-                     ReduceOp op, int peer) {
+void note_collective(const std::string& communicator, std::uint64_t number, OpKind kind, DType dtype,
+                     std::size_t count, ReduceOp op, int peer) {
+  activity::tick();
   const std::lock_guard lock(note_mutex);
-  ++last_note.sequence;
+  last_note.number = number;
   const auto length = std::min(communicator.size(), last_note.communicator.size() - 1);
   std::memcpy(last_note.communicator.data(), communicator.data(), length);
   last_note.communicator[length] = '\0';
@@ -70,6 +74,16 @@ void note_collective(const std::string& communicator, OpKind kind, DType dtype, 
   last_note.count = count;
   last_note.op = op;
   last_note.peer = peer;
+  if (kind == OpKind::send || kind == OpKind::recv) return;
+  CollectiveNote& entry = recent[next_recent++ % recent.size()];
+  entry = {number, kind == OpKind::all_to_all ? 0 : count, {}, peer, kind, dtype, op};
+  std::memcpy(entry.communicator.data(), communicator.data(),
+              std::min(communicator.size(), entry.communicator.size() - 1));
+}
+
+RecentCollectives recent_collectives() {
+  const std::lock_guard lock(note_mutex);
+  return recent;
 }
 
 LastCollective last_collective() {
@@ -78,10 +92,8 @@ LastCollective last_collective() {
     const std::lock_guard lock(note_mutex);
     note = last_note;
   }
-  if (note.sequence == 0) return {0, "none yet"};
-  return {note.sequence,
-          fmt::format("{} on '{}'", describe(note.kind, note.dtype, note.count, note.op, note.peer),
-                      note.communicator.data())};
+  if (note.number == 0) return {};
+  return {note.number, note.communicator.data(), describe(note.kind, note.dtype, note.count, note.op, note.peer)};
 }
 
 std::uint64_t Counters::total_bytes() const {

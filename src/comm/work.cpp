@@ -3,6 +3,8 @@
 #include <exception>
 #include <utility>
 
+#include "qft/core/activity.h"
+
 namespace qft::comm {
 
 Work::Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
@@ -27,12 +29,14 @@ Work& Work::operator=(Work&& other) noexcept {
 
 void Work::wait() {
   if (!state_) return;
+  const activity::Waiting waiting;
   state_->wait();
   state_.reset();
 }
 
 void Work::wait_host() {
   if (!state_) return;
+  const activity::Waiting waiting;
   state_->wait_host();
   state_.reset();
 }

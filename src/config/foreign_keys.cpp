@@ -81,7 +81,6 @@ constexpr Row kRows[] = {
 
     // Running.
     {kMoot, "plot_loss", "the loss is always drawn (training_loss.svg)", "true|false"},
-    {kMoot, "ddp_timeout", "no rank is timed out: mpirun ends the job when a rank dies", ""},
 
     // Data.
     {kMoot, "overwrite_cache", "a pack is known by the hashes of all it depends on", "false"},

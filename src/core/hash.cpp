@@ -8,6 +8,7 @@
 
 #include <xxhash.h>
 
+#include "qft/core/activity.h"
 #include "qft/core/error.h"
 
 namespace qft {
@@ -84,7 +85,10 @@ std::string hash_file(const std::filesystem::path& path) {
   require(file != nullptr, "cannot open '{}' for hashing: {}", path.string(), std::strerror(errno));
   Hasher hasher;
   std::vector<char> buffer(1 << 20);
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file.get())) hasher.update(buffer.data(), n);
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file.get())) {
+    hasher.update(buffer.data(), n);
+    activity::tick();
+  }
   require(!std::ferror(file.get()), "cannot read '{}': {}", path.string(), std::strerror(errno));
   return hasher.hex();
 }

@@ -2,6 +2,7 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
+#include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/progress.h"
@@ -31,6 +32,7 @@ class BuildProgress {
 
   // `done` is of this rank; the others are about as far.
   void update(const PackProgress& done) {
+    activity::tick();
     const std::int64_t all = std::min(static_cast<std::int64_t>(done.chunks) * ranks_, chunks_);
     const std::string speed = speed_of(done.source_bytes * ranks_, done.tokens * ranks_);
     bar_.update(all, speed);
@@ -128,6 +130,7 @@ int default_workers(const config::RunConfig& config) {
 
 PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
                          const std::filesystem::path& path, int workers) {
+  const activity::Phase phase("pack");
   std::shared_ptr<const Corpus> corpus;
   comm::agreed(comm, [&] { corpus = Corpus::open(config, part); });
   check_same_inputs(corpus->attributes(), comm);

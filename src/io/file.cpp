@@ -1,5 +1,6 @@
 #include "qft/io/file.h"
 
+#include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/core/json.h"
 #include "qft/io/storage.h"
@@ -51,6 +52,7 @@ void File::pread(std::uint64_t offset, void* dst, std::uint64_t bytes) const {
       fail("cannot read '{}': wanted {} bytes at offset {}, got {} ({})", path_.string(), bytes, offset, got,
            n < 0 ? std::strerror(errno) : "end of file");
     got += static_cast<std::uint64_t>(n);
+    activity::tick();
   }
 }
 

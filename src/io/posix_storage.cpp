@@ -1,3 +1,4 @@
+#include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/io/storage.h"
 
@@ -33,6 +34,7 @@ class PosixFile : public WritableFile {
              written_, n < 0 ? std::strerror(errno) : "the system took nothing");
       done += static_cast<std::uint64_t>(n);
       written_ += static_cast<std::uint64_t>(n);
+      activity::tick();
     }
   }
 

@@ -8,6 +8,7 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
@@ -78,6 +79,7 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
           current = &action;
           perform(action, pass);
           store_.poll();  // MPI makes no progress of its own
+          activity::tick();
         }
       },
       [&] { return current == nullptr ? "the start of a step" : describe(*current, transformer_.spec()); },

@@ -6,6 +6,7 @@
 
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/comm/exchange.h"
+#include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/units.h"
@@ -44,6 +45,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
       session_(session),
       comm_(session.world()),
       limit_(config_.training.max_hours, job_end(unix_time()), unix_time()) {
+  const activity::Phase phase("load");
   std::optional<model::ModelConfig> model;
   comm::agreed(comm_, [&] { model = model::ModelConfig::load(config_.model.model_name_or_path); });
   const auto resume_point = find_resume_point(config_, comm_);
@@ -75,19 +77,22 @@ void Trainer::prepare_output() {
 std::int64_t Trainer::interval(double steps) const { return config::TrainingArgs::interval(steps, loader_->total_steps()); }
 
 int Trainer::run() {
+  const activity::Phase phase("train");
   print_banner();
   start_ = window_.started = now();
   bar_ = std::make_unique<Progress>("train", loader_->total_steps(), is_root());
   instance_->executor().take_times();
   double epoch = 0.0;
   while (progression_.step < loader_->total_steps() && !gives_up()) {
-    const double waiting = now();
+    const double started = now(), waited = activity::waited_seconds();
     const data::StepBatch batch = loader_->next();
-    window_.phases.data += now() - waiting;
+    window_.phases.data += now() - started;
     epoch = batch.epoch;
     const parallel::StepResult result = step(batch);
-    limit_.observe_step(now() - waiting);
+    const double seconds = now() - started;
+    limit_.observe_step(seconds);
     after_step(batch, result);
+    activity::step_done(progression_.step, seconds - (activity::waited_seconds() - waited));
     if (result.votes > 0 && progression_.step < loader_->total_steps()) return stop(batch, result.loss);
   }
   finish(epoch);
@@ -101,7 +106,8 @@ parallel::StepResult Trainer::step(const data::StepBatch& batch) {
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches));
   parallel::TokenMeanLoss loss(static_cast<double>(batch.global_label_tokens));
   const auto result = instance_->executor().train(list, inputs, loss, static_cast<std::uint64_t>(progression_.step),
-                                                  stop_requested() != 0 || limit_.reached(unix_time()), scaler_.scale());
+                                                  stop_requested() != 0 || limit_.reached(unix_time()) || !activity::end_reason().empty(),
+                                                  scaler_.scale());
   const double started = now();
   // As in transformers and DeepSpeed a skipped update does not advance the schedule.
   last_learning_rate_ = schedule_.at(progression_.step - progression_.skipped);
@@ -178,6 +184,7 @@ void Trainer::write_log(const data::StepBatch& batch, const parallel::StepResult
 
 void Trainer::evaluate(double epoch) {
   if (!data_.eval) return;
+  const activity::Phase phase("eval");
   const auto& t = config_.training;
   const auto loader = data_.eval->loader(config_, comm_);
   const auto result = eval::evaluate(*instance_, *loader, comm_);
@@ -208,6 +215,7 @@ void Trainer::evaluate(double epoch) {
 
 void Trainer::save(const data::StepBatch& batch, double loss) {
   if (last_saved_ == progression_.step) return;
+  const activity::Phase phase("save");
   const double started = now();
   progression_.best.saved(checkpoint::directory_name(progression_.step), progression_.step);
   SnapshotInfo info;
@@ -232,6 +240,9 @@ void Trainer::save(const data::StepBatch& batch, double loss) {
 
 int Trainer::stop(const data::StepBatch& batch, double loss) {
   save(batch, loss);
+  if (const std::string reason = comm::broadcast_string(comm_, activity::end_reason()); !reason.empty())
+    fail("{}: the run ends at step {} of {}; exclude that host and submit the job again to go on from '{}'", reason,
+         progression_.step, loader_->total_steps(), config_.training.output_dir);
   if (is_root()) {
     log_->write_plots();
     log::warn("stopped {} at step {} of {}: submit the job again to go on from '{}'",
@@ -262,6 +273,7 @@ void Trainer::report_memory() {
 }
 
 void Trainer::finish(double epoch) {
+  const activity::Phase phase("results");
   report_memory();
   const auto& t = config_.training;
   if (data_.eval && t.do_eval && last_evaluated_ != progression_.step) evaluate(epoch);

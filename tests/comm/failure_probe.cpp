@@ -2,11 +2,16 @@
 // job.
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
+#include "qft/comm/watchdog.h"
+#include "qft/core/activity.h"
 #include "qft/core/error.h"
 
+#include <chrono>
+#include <csignal>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 int main(int argc, char** argv) {
@@ -44,6 +49,45 @@ int main(int argc, char** argv) {
         fail("alone");
       }
       world.barrier();
+    }
+    if (way == "two collectives") {  // of another kind on the last rank
+      const comm::Watchdog watchdog(session, {std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      std::vector<float> data(100);
+      world.barrier();
+      last ? world.broadcast(data.data(), data.size(), DType::f32, session.rank()) : world.barrier();
+      world.barrier();
+    }
+    if (way == "skips one") {
+      const comm::Watchdog watchdog(session, {std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      for (int i = 0; i < 10; ++i)
+        if (!last || i != 5) world.barrier();
+    }
+    if (way == "last computes for ever" || way == "last is stopped" || way == "first is stopped") {
+      const comm::Watchdog watchdog(session, {std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      const activity::Phase phase("train");
+      if (way == "first is stopped" && session.rank() == 0) std::raise(SIGSTOP);
+      if (way == "last is stopped" && last) std::raise(SIGSTOP);
+      while (way == "last computes for ever" && last) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      world.barrier();
+    }
+    if (way == "long work") {  // on the first rank, longer than the timeout, with signs of progress
+      const comm::Watchdog watchdog(session, {std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      for (int i = 0; i < 50 && session.rank() == 0; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        activity::tick();
+      }
+      world.barrier();
+    }
+    if (way == "last is slow") {
+      const comm::Watchdog watchdog(session, {std::chrono::seconds(20), std::chrono::milliseconds(50)});
+      for (int step = 1;; ++step) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(last ? 40 : 4));
+        activity::step_done(step, last ? 0.040 : 0.004);
+        int ends = activity::end_reason().empty() ? 0 : 1;
+        world.all_reduce(&ends, 1, DType::i32);
+        if (ends > 0) break;
+      }
+      fail("{}", comm::broadcast_string(world, activity::end_reason()));
     }
     if (way == "agreed") {
       comm::agreed(world, [&] {

@@ -115,4 +115,52 @@ TEST(Failure, AgreedErrorsEndAlikeAndAtOnce) {
   EXPECT_EQ(count(ending.output, "MPI_ABORT"), 0) << ending.output;
 }
 
+/// The job ended by the watchdog, in time, with the culprit named.
+void expect_watched(const Ending& ending, const std::string& reason) {
+  EXPECT_EQ(ending.code, 1) << ending.output;
+  EXPECT_EQ(count(ending.output, "error: watchdog: "), 1) << ending.output;
+  EXPECT_NE(ending.output.find(reason), std::string::npos) << ending.output;
+  EXPECT_LT(ending.seconds, 2 + 5 + 8) << ending.output;  // timeout, what is promised, start and end of a job
+}
+
+TEST(Watchdog, NamesARankInAnotherCollective) {
+  const auto ending = run("two collectives", 3);
+  expect_watched(ending, "broadcast(F32, 100, root 2) on rank 2");  // the others have a barrier, as far as heard
+}
+
+TEST(Watchdog, NamesARankThatSkipsACollective) {
+  const auto ending = run("skips one", 3);
+  expect_watched(ending, "did not come to barrier() on 'world'");
+  EXPECT_NE(ending.output.find("watchdog: rank 2 on "), std::string::npos) << ending.output;
+}
+
+TEST(Watchdog, NamesARankThatDoesNotComeToACollective) {
+  const auto ending = run("last computes for ever", 3);
+  expect_watched(ending, "did not come to barrier() on 'world', in which 2 others wait");
+  EXPECT_NE(ending.output.find("rank 2 on "), std::string::npos) << ending.output;
+  EXPECT_NE(ending.output.find("phase train"), std::string::npos) << ending.output;
+}
+
+TEST(Watchdog, NamesAStoppedRank) {
+  for (const char* way : {"last is stopped", "first is stopped"}) {
+    const auto ending = run(way, 3);
+    expect_watched(ending, "shows no sign of life");
+    const std::string who = way[0] == 'l' ? "watchdog: rank 2 on " : "watchdog: rank 0 on ";
+    EXPECT_NE(ending.output.find(who), std::string::npos) << ending.output;
+  }
+}
+
+TEST(Watchdog, LongWorkWithSignsOfProgressIsFine) {
+  const auto ending = run("long work", 3);
+  EXPECT_EQ(ending.code, 0) << ending.output;
+  EXPECT_EQ(ending.output, "");
+}
+
+TEST(Watchdog, NamesARankThatIsMuchSlower) {
+  const auto ending = run("last is slow", 3);
+  EXPECT_EQ(ending.code, 1) << ending.output;
+  EXPECT_NE(ending.output.find("error: rank 2 on "), std::string::npos) << ending.output;
+  EXPECT_NE(ending.output.find("the other ranks 0.004 s (median)"), std::string::npos) << ending.output;
+}
+
 }  // namespace

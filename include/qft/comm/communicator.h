@@ -43,8 +43,9 @@ struct Counters {
 
 /// The operation that this process started last, for watchdogs and error reports.
 struct LastCollective {
-  std::uint64_t sequence = 0;  ///< 1, 2, ... over all communicators of the process; 0: none yet
-  std::string description;     ///< "all_reduce(sum, F32, 1024) on 'shard'"
+  std::uint64_t number = 0;  ///< among the collectives on its communicator: 1, 2, ...; 0: none yet
+  std::string communicator;  ///< "shard"
+  std::string call;          ///< "all_reduce(sum, F32, 1024)"
 };
 
 /// Collective unless said otherwise: all ranks of the group call the same operations in the same order with

@@ -29,6 +29,7 @@ struct TrainingArgs {
   double num_train_epochs = 3.0;
   std::int64_t max_steps = -1;
   double max_hours = 0.0;
+  std::int64_t ddp_timeout = 1800;
 
   std::string optim = "adamw_torch";
   double learning_rate = 5e-5;

@@ -1,0 +1,42 @@
+// Notices ranks that stopped, hang or wait for each other in vain, and ends the job with their names.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "qft/comm/session.h"
+
+namespace qft::comm {
+
+struct WatchdogOptions {
+  /// How long a rank may show no sign of life, and how long all ranks together may get nothing done.
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};
+  std::chrono::milliseconds interval{1000};  ///< between heartbeats
+};
+
+/// A thread of its own in each rank sends heartbeats to rank 0, by UDP: outside MPI, which may be what is stuck. They
+/// say what the rank is at (activity::State) and its last collective. Rank 0 decides; the other ranks watch rank 0.
+/// Found within timeout + 5 s, and the end of the job (exit code 1) with a report of every rank on stderr:
+///  - a rank without a heartbeat: stopped, or its node is gone;
+///  - ranks that call different collectives: each with its own;
+///  - no progress on any rank: named are the ranks that do not come to a collective in which the others wait, or that
+///    wait in another one.
+/// A rank that takes three times as long as the others for its own part of 20 steps in a row is no reason for a sudden
+/// end: activity::request_end() asks the main thread of rank 0 for it.
+/// A rank whose mpirun is gone ends at once.
+class Watchdog {
+ public:
+  /// Collective. Ranks that cannot reach rank 0 by UDP are named in a warning and not watched.
+  Watchdog(Session& session, const WatchdogOptions& options);
+  /// Tells the others that this rank has finished; not collective.
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace qft::comm

@@ -1,0 +1,58 @@
+// What this process is at, for a watchdog on another thread: a phase, a step, and a count that moves while work gets done.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace qft::activity {
+
+/// Notes that some work got done. Long local work calls it every so often, at least once a minute; operations of
+/// communicators do by themselves. Any thread.
+void tick() noexcept;
+
+/// Names what the main thread does until the end of the scope. Phases nest. `name` is a literal.
+class Phase {
+ public:
+  explicit Phase(const char* name) noexcept;
+  ~Phase();
+  Phase(const Phase&) = delete;
+  Phase& operator=(const Phase&) = delete;
+
+ private:
+  const char* outer_;
+};
+
+/// While it lives the main thread waits for other ranks. Nests.
+class Waiting {
+ public:
+  Waiting() noexcept;
+  ~Waiting();
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  bool outer_;
+  std::chrono::steady_clock::time_point start_;
+};
+/// What the main thread has waited so far.
+double waited_seconds() noexcept;
+
+/// A training step is over; `busy_seconds` of it were this rank's own work, not waiting for others.
+void step_done(std::int64_t step, double busy_seconds) noexcept;
+
+struct State {
+  const char* phase = "start";
+  std::uint64_t ticks = 0;
+  bool waiting = false;
+  std::int64_t step = -1;     ///< last one done; -1: none yet
+  double busy_seconds = 0.0;  ///< of all steps of this process
+};
+State state() noexcept;
+
+/// Asks the main thread to end the run in good order, for the reason given; the first reason stays. Any thread.
+void request_end(const std::string& reason);
+/// Why the run should end; empty: it should not.
+std::string end_reason();
+
+}  // namespace qft::activity

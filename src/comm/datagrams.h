@@ -1,0 +1,38 @@
+// A UDP socket for small messages between the processes of a job.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <netinet/in.h>
+
+namespace qft::comm {
+
+/// IPv4. Sending never blocks and may lose a message; a failure to send is as good as a loss.
+class DatagramSocket {
+ public:
+  /// Bound to a free port on all interfaces; throws Error where the system gives none.
+  DatagramSocket();
+  ~DatagramSocket();
+  DatagramSocket(const DatagramSocket&) = delete;
+  DatagramSocket& operator=(const DatagramSocket&) = delete;
+
+  std::uint16_t port() const { return port_; }
+  void send(const sockaddr_in& to, const void* data, std::size_t bytes) const;
+  /// The next message into data[bytes] and its sender; nothing after `patience`. Messages of another size are dropped.
+  std::optional<sockaddr_in> receive(void* data, std::size_t bytes, std::chrono::milliseconds patience) const;
+
+ private:
+  int fd_ = -1;
+  std::uint16_t port_ = 0;
+};
+
+/// The IPv4 addresses of this machine's interfaces that are up, "127.0.0.1" last.
+std::vector<std::string> own_addresses();
+sockaddr_in socket_address(const std::string& address, std::uint16_t port);
+
+}  // namespace qft::comm

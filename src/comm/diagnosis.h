@@ -1,0 +1,58 @@
+// What heartbeats say about a job: a pure function of them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "call.h"
+
+namespace qft::comm {
+
+/// What a rank says of itself, as sent over the wire between programs of one build.
+struct Heartbeat {
+  std::array<char, 64> host{};
+  std::array<char, 16> phase{};
+  std::array<char, 40> communicator{};  ///< of the last collective
+  std::array<char, 96> call{};          ///< "all_reduce(sum, F32, 1024)"
+  RecentCollectives recent{};
+  std::uint64_t number = 0;             ///< of that call on that communicator, from 1
+  std::uint64_t ticks = 0;
+  std::int64_t step = -1;
+  double busy_seconds = 0.0;
+  std::int32_t rank = 0;
+  bool waiting = false;
+  bool finished = false;  ///< the last one of this rank
+};
+
+/// One rank as its watcher knows it.
+struct Watched {
+  Heartbeat beat;
+  double silent_seconds = 0.0;  ///< since its last heartbeat
+  double idle_seconds = 0.0;    ///< since its ticks last moved
+};
+
+/// Why the job must end, and what each rank was at: the text for stderr; nothing if all is well.
+std::optional<std::string> diagnose(std::span<const Watched> ranks, double timeout_seconds);
+
+/// Finds ranks that are three times as slow as the others.
+class StragglerWatch {
+ public:
+  static constexpr std::int64_t kSteps = 20;
+  static constexpr double kFactor = 3.0;
+  /// Once every rank has done 20 more steps: the rank whose own work took at least three times the median of the other
+  /// ranks', in words; empty otherwise.
+  std::string observe(std::span<const Watched> ranks);
+
+ private:
+  struct Mark {
+    std::int64_t step = -1;
+    double busy_seconds = 0.0;
+  };
+  std::vector<Mark> marks_;
+};
+
+}  // namespace qft::comm

@@ -1,0 +1,58 @@
+#include "qft/core/activity.h"
+
+#include <atomic>
+#include <mutex>
+
+namespace qft::activity {
+namespace {
+
+std::atomic<const char*> g_phase{"start"};
+std::atomic<std::uint64_t> g_ticks{0};
+std::atomic<bool> g_waiting{false};
+std::atomic<std::int64_t> g_step{-1};
+std::atomic<double> g_busy{0.0}, g_waited{0.0};
+
+std::atomic<bool> g_end{false};
+std::mutex g_reason_mutex;
+std::string g_reason;
+
+}  // namespace
+
+void tick() noexcept { g_ticks.fetch_add(1, std::memory_order_relaxed); }
+
+Phase::Phase(const char* name) noexcept : outer_(g_phase.exchange(name)) { tick(); }
+Phase::~Phase() {
+  g_phase = outer_;
+  tick();
+}
+
+Waiting::Waiting() noexcept : outer_(g_waiting.exchange(true)), start_(std::chrono::steady_clock::now()) {}
+Waiting::~Waiting() {
+  if (outer_) return;
+  g_waited = g_waited + std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  g_waiting = false;
+  tick();
+}
+double waited_seconds() noexcept { return g_waited; }
+
+void step_done(std::int64_t step, double busy_seconds) noexcept {
+  g_busy = g_busy.load() + busy_seconds;
+  g_step = step;
+  tick();
+}
+
+State state() noexcept { return {g_phase, g_ticks, g_waiting, g_step, g_busy}; }
+
+void request_end(const std::string& reason) {
+  const std::lock_guard lock(g_reason_mutex);
+  if (g_reason.empty()) g_reason = reason;
+  g_end = true;
+}
+
+std::string end_reason() {
+  if (!g_end) return {};
+  const std::lock_guard lock(g_reason_mutex);
+  return g_reason;
+}
+
+}  // namespace qft::activity

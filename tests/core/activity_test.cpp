@@ -1,0 +1,45 @@
+#include "qft/core/activity.h"
+
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace qft::activity {
+namespace {
+
+TEST(Activity, PhasesNest) {
+  const Phase outer("train");
+  const auto before = state().ticks;
+  {
+    const Phase inner("save");
+    EXPECT_STREQ(state().phase, "save");
+  }
+  EXPECT_STREQ(state().phase, "train");
+  EXPECT_GT(state().ticks, before);
+}
+
+TEST(Activity, OnlyTheOutermostWaitCounts) {
+  const double before = waited_seconds();
+  {
+    const Waiting outer;
+    EXPECT_TRUE(state().waiting);
+    {
+      const Waiting inner;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    EXPECT_TRUE(state().waiting);
+    EXPECT_EQ(waited_seconds(), before);
+  }
+  EXPECT_FALSE(state().waiting);
+  EXPECT_GE(waited_seconds() - before, 0.02);
+}
+
+TEST(Activity, TheFirstReasonToEndStays) {
+  EXPECT_EQ(end_reason(), "");
+  request_end("first");
+  request_end("second");
+  EXPECT_EQ(end_reason(), "first");
+}
+
+}  // namespace
+}  // namespace qft::activity

@@ -1,0 +1,108 @@
+"""A rank that dies, stops, sleeps or skips a collective, anywhere between load and end: the job ends in time, and all of it.
+
+    watchdog.py --build build [--positions N]    # N places over the whole run for each kind of harm
+"""
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from common import Report
+from tiny import make, write
+
+TIMEOUT = 3   # ddp_timeout, seconds
+ALLOWED = TIMEOUT + 5 + 4  # what is promised, and what mpirun takes to end a job
+PHASES = {"load", "pack", "train", "eval", "save"}
+
+
+def processes(mark):
+    """Processes whose command line has `mark`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if mark.encode() in (entry / "cmdline").read_bytes() and b"State:\tZ" not in (entry / "status").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            pass
+    return found
+
+
+def start(qft, run_file, preload, **env):
+    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", "-x", "LD_PRELOAD", str(qft), "train", str(run_file)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+                            env={**os.environ, "OMP_NUM_THREADS": "1", "LD_PRELOAD": str(preload), **env})
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--positions", type=int, default=4)
+    args = parser.parse_args()
+    qft, preload = args.build / "bin/qft", args.build / "tests/libqft_fault.so"
+    report, phases = Report(), set()
+    with tempfile.TemporaryDirectory(prefix="qft-watchdog-") as tmp:
+        tmp = Path(tmp)
+        settings = {**make(tmp), "compute_dtype": "float32", "max_steps": 6, "save_steps": 2, "val_size": 0.2, "eval_strategy": "steps",
+                    "eval_steps": 2, "per_device_eval_batch_size": 1, "ddp_timeout": TIMEOUT, "overwrite_output_dir": True,
+                    "resume_from_checkpoint": "false"}
+        count = tmp / "count"
+        began = time.monotonic()
+        whole = start(qft, write(tmp / "whole.yaml", {**settings, "output_dir": str(tmp / "whole")}), preload, QFT_FAULT_COUNT=str(count))
+        text = whole.communicate()[1]
+        usual = time.monotonic() - began
+        report.check("without harm", whole.returncode, 0)
+        if whole.returncode:
+            print(text)
+        calls = int(count.read_text())
+        for action in ("kill", "stop", "sleep", "skip"):
+            for place in range(args.positions):
+                rank = place % 2
+                number = 1 + (2 * place + 1) * calls // (2 * args.positions)
+                name = f"rank {rank} {action} at collective {number} of {calls}"
+                run_file = write(tmp / "run.yaml", {**settings, "output_dir": str(tmp / f"{action}{place}")})
+                began = time.monotonic()
+                job = start(qft, run_file, preload, QFT_FAULT=f"{rank}:{action}:{number}")
+                try:
+                    text = job.communicate(timeout=usual * 3 + ALLOWED + 60)[1]
+                except subprocess.TimeoutExpired:
+                    job.kill()
+                    text = "still running\n" + job.communicate()[1]
+                late = time.monotonic() - began - usual * 3 - ALLOWED  # other processes may hold the start up
+                report.check(f"{name}: fails", int(job.returncode == 0), 0)
+                report.check("    ... in time", max(0.0, late), 0)
+                time.sleep(0.2)
+                report.check("    ... nothing is left", len(processes(str(tmp))), 0)
+                found = re.findall(r"^  rank (\d) on \S+: phase (\w+)", text, re.M)
+                phases |= {phase for _, phase in found}
+                if action == "stop":
+                    named = re.search(r"error: watchdog: rank (\d) on ", text)
+                    report.check("    ... and the culprit is named", int(not named or int(named[1]) != rank), 0)
+                elif action == "sleep":  # inside the collective, where no rank is more to blame than another
+                    report.check("    ... and each rank's collective is", int(text.count(" (number ") != 2), 0)
+                if report.failed:
+                    print(text)
+                    report.finish()
+        missing = PHASES - phases if args.positions >= 12 else {"train"} - phases
+        report.check(f"phases seen: {' '.join(sorted(phases))}", len(missing), 0)
+
+        job = start(qft, write(tmp / "run.yaml", {**settings, "max_steps": 100000, "output_dir": str(tmp / "long")}), preload)
+        while not (tmp / "long/trainer_log.jsonl").exists() and job.poll() is None:
+            time.sleep(0.05)
+        job.send_signal(signal.SIGKILL)
+        began = time.monotonic()
+        while processes(str(tmp)) and time.monotonic() - began < 20:
+            time.sleep(0.1)
+        report.check("mpirun killed: seconds until no rank is left", time.monotonic() - began, 10)
+        job.stderr.close()
+        job.wait()
+    report.finish()
+
+
+main()
