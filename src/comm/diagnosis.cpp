@@ -142,7 +142,7 @@ std::string StragglerWatch::observe(std::span<const Watched> ranks) {
   std::vector<double> others = seconds;
   others.erase(others.begin() + static_cast<std::ptrdiff_t>(slowest));
   const double usual = median(others);
-  if (seconds[slowest] < kFactor * usual) return {};
+  if (seconds[slowest] < kFactor * usual || seconds[slowest] < usual + kWorthSeconds) return {};
   return fmt::format("{} takes {:.3f} s for its part of a step, the other ranks {:.3f} s (median), for {} steps and more",
                      name_of(ranks[slowest].beat), seconds[slowest], usual, kSteps);
 }

@@ -43,8 +43,9 @@ class StragglerWatch {
  public:
   static constexpr std::int64_t kSteps = 20;
   static constexpr double kFactor = 3.0;
+  static constexpr double kWorthSeconds = 0.1;  ///< less than this a step is noise
   /// Once every rank has done 20 more steps: the rank whose own work took at least three times the median of the other
-  /// ranks', in words; empty otherwise.
+  /// ranks', and noticeably longer, in words; empty otherwise.
   std::string observe(std::span<const Watched> ranks);
 
  private:

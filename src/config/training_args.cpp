@@ -45,6 +45,12 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("ddp_timeout", "seconds without a sign of life from a rank, or without progress on any, that end the job")
             .at_least(1),
         &a.ddp_timeout);
+  field(Field("loss_spike_factor", "leave out the update of a step whose loss exceeds this multiple of the usual loss; 0: none")
+            .at_least(0),
+        &a.loss_spike_factor);
+  field(Field("max_skipped_updates", "updates left out in a row (NaN, Inf, loss spikes) that end the run; 0: no limit").at_least(0),
+        &a.max_skipped_updates);
+  field(Field("async_save", "write checkpoints from a copy in host memory while training goes on"), &a.async_save);
 }
 
 void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {

@@ -10,31 +10,36 @@ namespace qft::io {
 
 namespace fs = std::filesystem;
 
+std::vector<ModelShard> plan_shards(std::vector<TensorSpec> tensors, std::uint64_t max_shard_bytes, int writer,
+                                    int writers) {
+  std::vector<ModelShard> shards(1);
+  for (TensorSpec& tensor : tensors) {
+    if (!shards.back().tensors.empty() && shards.back().data_bytes + tensor.bytes() > max_shard_bytes) shards.emplace_back();
+    shards.back().data_bytes += tensor.bytes();
+    shards.back().tensors.push_back(std::move(tensor));
+  }
+  for (std::size_t k = 0; k < shards.size(); ++k) {
+    shards[k].file = shards.size() == 1 ? kSingleFile
+                                        : fmt::format("model-{:05}-of-{:05}.safetensors", k + 1, shards.size());
+    shards[k].mine = k % static_cast<std::size_t>(writers) == static_cast<std::size_t>(writer);
+  }
+  return shards;
+}
+
 ModelWriter::ModelWriter(Storage& storage, fs::path dir, std::vector<TensorSpec> tensors,
                          std::uint64_t max_shard_bytes, Metadata metadata, int writer, int writers)
-    : storage_(storage), dir_(std::move(dir)), metadata_(std::move(metadata)), shards_(1) {
+    : storage_(storage), dir_(std::move(dir)), metadata_(std::move(metadata)) {
   std::set<std::string_view> names;
   for (const TensorSpec& tensor : tensors)
     require(names.insert(tensor.name).second, "tensor '{}' is given twice", tensor.name);
-  for (TensorSpec& tensor : tensors) {
-    if (!shards_.back().tensors.empty() && shards_.back().data_bytes + tensor.bytes() > max_shard_bytes)
-      shards_.emplace_back();
-    shards_.back().data_bytes += tensor.bytes();
-    shards_.back().tensors.push_back(std::move(tensor));
-  }
-  for (std::size_t k = 0; k < shards_.size(); ++k) {
-    shards_[k].file = shards_.size() == 1
-                          ? kSingleFile
-                          : fmt::format("model-{:05}-of-{:05}.safetensors", k + 1, shards_.size());
-    shards_[k].mine = k % static_cast<std::size_t>(writers) == static_cast<std::size_t>(writer);
-  }
+  shards_ = plan_shards(std::move(tensors), max_shard_bytes, writer, writers);
   begin_shard();
 }
 
 ModelWriter::~ModelWriter() = default;
 
 void ModelWriter::begin_shard() {
-  const Shard& shard = shards_[current_];
+  const ModelShard& shard = shards_[current_];
   writer_.reset();
   if (shard.mine)
     writer_ = std::make_unique<SafetensorsWriter>(storage_, dir_ / shard.file, shard.tensors, metadata_);
@@ -59,9 +64,12 @@ void ModelWriter::append(const void* data, std::uint64_t bytes) {
     const std::uint64_t room = shards_[current_].data_bytes - written_in_shard_;
     // The last shard's writer refuses what is too much, with the numbers.
     const std::uint64_t part = current_ + 1 < shards_.size() ? std::min(bytes, room) : bytes;
-    if (writer_) writer_->append(p, part);
+    if (writer_) {
+      QFT_ASSERT(p != nullptr, "no data for '{}', which this writer writes", shards_[current_].file);
+      writer_->append(p, part);
+    }
     written_in_shard_ += part;
-    p += part;
+    if (p != nullptr) p += part;
     bytes -= part;
   }
 }
@@ -80,7 +88,7 @@ void ModelWriter::finish() {
 void ModelWriter::write_index() const {
   nlohmann::json weight_map = nlohmann::json::object();
   std::uint64_t total_size = 0;
-  for (const Shard& shard : shards_) {
+  for (const ModelShard& shard : shards_) {
     total_size += shard.data_bytes;
     for (const TensorSpec& tensor : shard.tensors) weight_map[tensor.name] = shard.file;
   }

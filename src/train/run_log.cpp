@@ -15,8 +15,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* kLogFile = "trainer_log.jsonl";
-
 ordered_json phases_json(const PhaseSeconds& p) {
   return {{"data", p.data},     {"forward", p.forward},     {"backward", p.backward}, {"gather", p.gather},
           {"reduce", p.reduce}, {"optimizer", p.optimizer}, {"save", p.save}};
@@ -73,6 +71,7 @@ ordered_json entry_json(const LogEntry& e) {
   json["throughput"] = e.tokens_per_second;
   json["total_tokens"] = e.total_tokens;
   json["label_tokens"] = e.label_tokens;
+  if (e.skipped_updates > 0) json["skipped_updates"] = e.skipped_updates;
   json["memory"] = e.memory;
   json["seconds"] = phases_json(e.phases);
   return json;

@@ -40,36 +40,39 @@ void copy_existing(io::Storage& storage, const fs::path& from, const fs::path& t
 /// A host copy in the element type that files have, contiguous.
 at::Tensor host_copy(const at::Tensor& t, at::ScalarType type) { return t.to(at::kCPU, type).contiguous(); }
 
-/// Host copies of all factors, by name; empty but on `keep`. Collective.
-std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>> gather_adapter(parallel::Instance& instance,
-                                                                                       at::ScalarType type, bool keep) {
-  std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>> factors;
+/// Host copies of adapter factors, by name.
+using Factors = std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>>;
+
+at::ScalarType adapter_type(const parallel::Instance& instance) {
+  const at::ScalarType master = instance.precision().master;
+  return master == at::kDouble ? at::kFloat : master;  // PEFT expects no fp64
+}
+
+/// All factors; none but on `keep`. Collective.
+Factors gather_adapter(parallel::Instance& instance, bool keep) {
+  Factors factors;
   for (int u = 0; u < instance.spec().num_units(); ++u) {
     const auto& unit = instance.spec().units[static_cast<std::size_t>(u)];
     if (unit.trainable_numel == 0) continue;
     const at::Tensor whole = instance.whole_master(u);
     if (!keep) continue;
     for (const auto& p : unit.params)
-      if (p.role != model::Role::base) factors[p.name] = {p.shape, host_copy(whole.narrow(0, p.offset, p.numel), type).clone()};
+      if (p.role != model::Role::base)
+        factors[p.name] = {p.shape, host_copy(whole.narrow(0, p.offset, p.numel), adapter_type(instance)).clone()};
   }
   return factors;
 }
 
-std::vector<FileRecord> write_adapter(const config::RunConfig& config, parallel::Instance& instance, io::Storage& storage,
-                                      const fs::path& dir, bool writes) {
-  const at::ScalarType master = instance.precision().master;
-  const at::ScalarType type = master == at::kDouble ? at::kFloat : master;  // PEFT expects no fp64
-  const auto factors = gather_adapter(instance, type, writes);
-  if (!writes) return {};
+std::vector<FileRecord> write_adapter(const Factors& factors, const std::string& adapter_config, io::Storage& storage,
+                                      const fs::path& dir) {
   std::vector<io::TensorSpec> specs;
-  for (const auto& [name, factor] : factors) specs.push_back({name, model::dtype_of(type), factor.first});
+  for (const auto& [name, factor] : factors)
+    specs.push_back({name, model::dtype_of(factor.second.scalar_type()), factor.first});
   const std::string file = "adapter_model.safetensors";
   io::SafetensorsWriter writer(storage, dir / file, specs);
   for (const auto& [name, factor] : factors) writer.append(factor.second.data_ptr(), factor.second.nbytes());
   writer.finish();
-  return {{file, writer.file_bytes(), writer.checksum()},
-          write_text(storage, dir, "adapter_config.json",
-                     model::adapter_config_json(instance.spec().lora, config.model.model_name_or_path))};
+  return {{file, writer.file_bytes(), writer.checksum()}, write_text(storage, dir, "adapter_config.json", adapter_config)};
 }
 
 /// Every base tensor in the order of the units, as (spec, element type).
@@ -90,49 +93,101 @@ std::vector<FileRecord> records_of(const io::ModelWriter& writer, const fs::path
   return written;
 }
 
-/// A unit at a time is whole on every rank; the writers' ranks write their shards.
-std::vector<FileRecord> write_base_model(parallel::Instance& instance, io::Storage& storage, const fs::path& dir,
-                                         const Writers& who) {
-  const at::ScalarType type = instance.precision().compute;
-  std::unique_ptr<io::ModelWriter> writer;
+/// A unit at a time is whole on every rank: `visit` gets each base tensor in order, on the host and in the element type
+/// that files have, valid during the call. What it throws on this rank is thrown when all have been gathered: the others
+/// count on this rank. Collective.
+void for_each_base_tensor(parallel::Instance& instance, const std::function<void(const at::Tensor&)>& visit) {
   std::exception_ptr failure;
-  const auto attempt = [&](const std::function<void()>& body) {
-    if (failure || who.rank >= who.writers) return;
-    try {
-      body();
-    } catch (...) {
-      failure = std::current_exception();  // the others count on this rank in the gathers to come
-    }
-  };
-  attempt([&] {
-    writer = std::make_unique<io::ModelWriter>(storage, dir, base_tensors(instance.spec(), model::dtype_of(type)),
-                                               kDefaultShardBytes, io::Metadata{{"format", "pt"}}, who.rank, who.writers);
-  });
   for (int u = 0; u < instance.spec().num_units(); ++u) {
     const auto& buffers = instance.store().acquire(u);
-    for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params)
-      if (p.role == model::Role::base) attempt([&] {
-        const at::Tensor host = host_copy(model::param_view(p, buffers.frozen, buffers.trainable), type);
-        writer->append(host.data_ptr(), host.nbytes());
-      });
+    for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
+      if (p.role != model::Role::base || failure) continue;
+      try {
+        visit(host_copy(model::param_view(p, buffers.frozen, buffers.trainable), instance.precision().compute));
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }
     instance.store().release(u);
   }
-  attempt([&] { writer->finish(); });
   if (failure) std::rethrow_exception(failure);
-  return writer ? records_of(*writer, dir) : std::vector<FileRecord>{};
+}
+
+std::vector<io::TensorSpec> base_tensors_of(const parallel::Instance& instance) {
+  return base_tensors(instance.spec(), model::dtype_of(instance.precision().compute));
+}
+
+/// Tensors one after the other, null where they are another rank's.
+std::vector<FileRecord> write_base_model(const std::vector<io::TensorSpec>& specs, const std::vector<at::Tensor>& values,
+                                         const Writers& who, io::Storage& storage, const fs::path& dir) {
+  if (who.rank >= who.writers) return {};
+  io::ModelWriter writer(storage, dir, specs, kDefaultShardBytes, {{"format", "pt"}}, who.rank, who.writers);
+  for (std::size_t i = 0; i < specs.size(); ++i)
+    writer.append(values[i].defined() ? values[i].data_ptr() : nullptr, specs[i].bytes());
+  writer.finish();
+  return records_of(writer, dir);
+}
+
+WriteModel stage_base_model(parallel::Instance& instance, const Writers& who) {
+  std::vector<bool> mine;  // per tensor
+  for (const auto& shard : io::plan_shards(base_tensors_of(instance), kDefaultShardBytes, who.rank, who.writers))
+    mine.insert(mine.end(), shard.tensors.size(), shard.mine && who.rank < who.writers);
+  std::vector<at::Tensor> values;
+  for_each_base_tensor(instance, [&](const at::Tensor& host) {
+    values.push_back(mine[values.size()] ? host.clone() : at::Tensor());
+  });
+  return [specs = base_tensors_of(instance), values = std::move(values), who](io::Storage& storage, const fs::path& dir) {
+    return write_base_model(specs, values, who, storage, dir);
+  };
+}
+
+std::vector<FileRecord> save_base_model(parallel::Instance& instance, const Writers& who, io::Storage& storage,
+                                        const fs::path& dir) {
+  std::unique_ptr<io::ModelWriter> writer;
+  for_each_base_tensor(instance, [&](const at::Tensor& host) {
+    if (who.rank >= who.writers) return;
+    if (!writer)
+      writer = std::make_unique<io::ModelWriter>(storage, dir, base_tensors_of(instance), kDefaultShardBytes,
+                                                 io::Metadata{{"format", "pt"}}, who.rank, who.writers);
+    writer->append(host.data_ptr(), host.nbytes());
+  });
+  if (!writer) return {};
+  writer->finish();
+  return records_of(*writer, dir);
+}
+
+/// What lies beside the weights.
+void copy_companions(const config::RunConfig& config, bool lora, io::Storage& storage, const fs::path& dir,
+                     std::vector<FileRecord>& written) {
+  if (!lora) copy_existing(storage, config.model.model_name_or_path, dir, io::kModelConfigFiles, written);
+  copy_existing(storage, config.tokenizer_path(), dir, io::kTokenizerFiles, written);
 }
 
 }  // namespace
 
 std::vector<FileRecord> save_model(const config::RunConfig& config, parallel::Instance& instance, io::Storage& storage,
                                    const fs::path& dir, const Writers& who) {
-  const bool lora = instance.spec().lora.enabled();
-  std::vector<FileRecord> written = lora ? write_adapter(config, instance, storage, dir, who.rank == 0)
-                                         : write_base_model(instance, storage, dir, who);
-  if (who.rank != 0) return written;
-  if (!lora) copy_existing(storage, config.model.model_name_or_path, dir, io::kModelConfigFiles, written);
-  copy_existing(storage, config.tokenizer_path(), dir, io::kTokenizerFiles, written);
+  if (instance.spec().lora.enabled()) return stage_model(config, instance, who)(storage, dir);
+  std::vector<FileRecord> written = save_base_model(instance, who, storage, dir);
+  if (who.rank == 0) copy_companions(config, /*lora=*/false, storage, dir, written);
   return written;
+}
+
+WriteModel stage_model(const config::RunConfig& config, parallel::Instance& instance, const Writers& who) {
+  const bool lora = instance.spec().lora.enabled(), first = who.rank == 0;
+  WriteModel weights;
+  if (!lora) {
+    weights = stage_base_model(instance, who);
+  } else if (Factors factors = gather_adapter(instance, first); first) {
+    weights = [factors = std::move(factors),
+               json = model::adapter_config_json(instance.spec().lora, config.model.model_name_or_path)](
+                  io::Storage& storage, const fs::path& dir) { return write_adapter(factors, json, storage, dir); };
+  }
+  return [&config, lora, first, weights = std::move(weights)](io::Storage& storage, const fs::path& dir) {
+    std::vector<FileRecord> written = weights ? weights(storage, dir) : std::vector<FileRecord>{};
+    if (first) copy_companions(config, lora, storage, dir, written);
+    return written;
+  };
 }
 
 void export_model(const config::RunConfig& config, io::Storage& storage) {

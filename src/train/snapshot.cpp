@@ -4,12 +4,10 @@
 
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/checkpoint/restore.h"
-#include "qft/checkpoint/writer.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/train/data_setup.h"
-#include "qft/train/save_model.h"
 
 namespace qft::train {
 namespace {
@@ -47,28 +45,15 @@ Slice slice_of(const StateTensor& t, std::int64_t begin, std::int64_t end) {
   return s;
 }
 
-/// Each rank writes what it owns; ranks that own the same write equal shares of it.
-void write_state(checkpoint::CheckpointWriter& writer, parallel::Instance& instance) {
-  const comm::Communicator& owners = instance.layout().replicate();
-  std::vector<checkpoint::SourceSlice> slices;
-  std::vector<at::Tensor> staged;  // host copies must outlive write_slices
-  for (const StateTensor& t : state_tensors(instance)) {
-    const std::int64_t length = t.slice.values.numel();
-    const std::int64_t begin = length * owners.rank() / owners.size(), end = length * (owners.rank() + 1) / owners.size();
-    if (begin == end) continue;
-    staged.push_back(t.slice.values.narrow(0, begin, end - begin).to(at::kCPU));
-    auto slice = slice_of<checkpoint::SourceSlice>(t, t.slice.begin + begin, t.slice.begin + end);
-    slice.data = staged.back().data_ptr();
-    slices.push_back(std::move(slice));
-  }
-  writer.write_slices(slices);
+/// What a run that ended before its first checkpoint leaves: it may start again.
+bool is_leftover(const std::string& name) {
+  return name == kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix);
 }
 
-/// True if `dir` holds more than packs that a run made before it failed.
 bool in_use(const fs::path& dir) {
   if (!fs::is_directory(dir)) return fs::exists(dir);
   for (const auto& entry : fs::directory_iterator(dir))
-    if (entry.path().filename() != kPackFolder) return true;
+    if (!is_leftover(entry.path().filename().string())) return true;
   return false;
 }
 
@@ -76,7 +61,7 @@ bool in_use(const fs::path& dir) {
 
 nlohmann::json to_json(const Progression& p) {
   return {{"step", p.step},
-          {"skipped", p.skipped},
+          {"guard", to_json(p.guard)},
           {"total_tokens", p.total_tokens},
           {"label_tokens", p.label_tokens},
           {"elapsed_seconds", p.elapsed_seconds},
@@ -90,7 +75,7 @@ nlohmann::json to_json(const Progression& p) {
 Progression progression_from_json(const nlohmann::json& json) {
   Progression p;
   p.step = json.at("step").get<std::int64_t>();
-  p.skipped = json.at("skipped").get<std::int64_t>();
+  p.guard = guard_from_json(json.at("guard"));
   p.total_tokens = json.at("total_tokens").get<std::int64_t>();
   p.label_tokens = json.at("label_tokens").get<std::int64_t>();
   p.elapsed_seconds = json.at("elapsed_seconds").get<double>();
@@ -103,35 +88,71 @@ Progression progression_from_json(const nlohmann::json& json) {
   return p;
 }
 
-fs::path save_snapshot(const config::RunConfig& config, parallel::Instance& instance, comm::Communicator& comm,
-                       const SnapshotInfo& info, const RunLog* log) {
+SnapshotSave::SnapshotSave(const config::RunConfig& config, parallel::Instance& instance, comm::Communicator& comm,
+                           const SnapshotInfo& info, const RunLog* log, bool staged)
+    : writer_(comm, io::posix_storage(),
+              {config.training.output_dir, info.progression.step, config.training.save_total_limit,
+               info.progression.best.checkpoint}),
+      state_({{"progression", to_json(info.progression)},
+              {"epoch", info.epoch},
+              {"loss", info.loss},
+              {"data", info.data_position},
+              {"loss_scaler", info.loss_scaler},
+              {"global_batch_size", info.global_batch_size},
+              {"strategy", std::string(instance.layout().strategy().name)},
+              {"model_name_or_path", config.model.model_name_or_path},
+              {"optimizer_steps", instance.optimizer()->steps()},
+              {"config", config::to_json(config)}}) {
   const auto& t = config.training;
-  checkpoint::SaveOptions options{t.output_dir, info.progression.step, t.save_total_limit, info.progression.best.checkpoint};
-  checkpoint::CheckpointWriter writer(comm, io::posix_storage(), std::move(options));
-  if (!t.save_only_model) write_state(writer, instance);
-  writer.add_files([&](io::Storage& storage, const fs::path& dir) {
-    return save_model(config, instance, storage, dir, {comm.rank(), comm.size()});
-  });
-  if (comm.rank() == 0) {
-    const std::string state = log->trainer_state({info.progression.step, info.total_steps, info.epoch, t.num_train_epochs,
-                                                  t.per_device_train_batch_size, info.progression.best});
-    writer.add_file("trainer_state.json", [&](io::Storage& storage, const fs::path& path) {
-      const auto file = storage.create(path);
-      file->append(state.data(), state.size());
-      file->sync();
-      file->close();
-    });
+  const Writers who{comm.rank(), comm.size()};
+  if (comm.rank() == 0)
+    trainer_state_ = log->trainer_state({info.progression.step, info.total_steps, info.epoch, t.num_train_epochs,
+                                         t.per_device_train_batch_size, info.progression.best});
+  if (!t.save_only_model) stage_state(instance, staged);
+  if (staged) {
+    write_model_ = stage_model(config, instance, who);
+    thread_ = std::thread([this] { write_files(); });
+  } else {
+    write_model_ = [&](io::Storage& storage, const fs::path& dir) { return save_model(config, instance, storage, dir, who); };
+    write_files();
   }
-  return writer.commit({{"progression", to_json(info.progression)},
-                        {"epoch", info.epoch},
-                        {"loss", info.loss},
-                        {"data", info.data_position},
-                        {"loss_scaler", info.loss_scaler},
-                        {"global_batch_size", info.global_batch_size},
-                        {"strategy", std::string(instance.layout().strategy().name)},
-                        {"model_name_or_path", config.model.model_name_or_path},
-                        {"optimizer_steps", instance.optimizer()->steps()},
-                        {"config", config::to_json(config)}});
+}
+
+SnapshotSave::~SnapshotSave() {
+  if (thread_.joinable()) thread_.join();
+}
+
+// Each rank writes what it owns; ranks that own the same write equal shares of it.
+void SnapshotSave::stage_state(parallel::Instance& instance, bool copy) {
+  const comm::Communicator& owners = instance.layout().replicate();
+  for (const StateTensor& t : state_tensors(instance)) {
+    const std::int64_t length = t.slice.values.numel();
+    const std::int64_t begin = length * owners.rank() / owners.size(), end = length * (owners.rank() + 1) / owners.size();
+    if (begin == end) continue;
+    const at::Tensor mine = t.slice.values.narrow(0, begin, end - begin);
+    values_.push_back(mine.is_cpu() && copy ? mine.clone() : mine.to(at::kCPU));
+    auto slice = slice_of<checkpoint::SourceSlice>(t, t.slice.begin + begin, t.slice.begin + end);
+    slice.data = values_.back().data_ptr();
+    slices_.push_back(std::move(slice));
+  }
+}
+
+void SnapshotSave::write_files() {
+  writer_.write_slices(slices_);
+  slices_.clear();
+  values_.clear();
+  writer_.add_files([this](io::Storage& storage, const fs::path& dir) { return write_model_(storage, dir); });
+  write_model_ = {};
+  if (!trainer_state_.empty())
+    writer_.add_file("trainer_state.json", [this](io::Storage& storage, const fs::path& path) {
+      io::write_file(storage, path, trainer_state_);
+    });
+  written_ = true;
+}
+
+fs::path SnapshotSave::commit() {
+  if (thread_.joinable()) thread_.join();
+  return writer_.commit(state_);
 }
 
 std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm::Communicator& comm) {

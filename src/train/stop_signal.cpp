@@ -21,4 +21,10 @@ void catch_stop_signals() {
 
 int stop_requested() { return g_signal; }
 
+void stop_before_training(comm::Communicator& comm) {
+  std::int32_t asked = stop_requested() != 0 ? 1 : 0;
+  comm.host().all_reduce(&asked, 1, DType::i32, comm::ReduceOp::max);
+  if (asked != 0) throw Stopped("stopped on request before the first step: nothing was trained; submit the job again");
+}
+
 }  // namespace qft::train

@@ -52,6 +52,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   prepare_output();
   data_ = open_training_data(config_, *model, comm_);
   loader_ = data_.loader(config_, comm_);
+  stop_before_training(comm_);
   instance_ = parallel::Instance::load(config_, comm_, device, parallel::Use::training);
   const auto& t = config_.training;
   schedule_ = {optim::parse_schedule(t.lr_scheduler_type), t.learning_rate, t.warmup(loader_->total_steps()),
@@ -65,7 +66,9 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
     log::info("resumed from '{}' at step {}", resume_point->string(), progression_.step);
   }
   if (is_root()) log_ = std::make_unique<RunLog>(t.output_dir, progression_.step);
+  saver_ = std::make_unique<Saver>(config_, *instance_, comm_);
   last_saved_ = progression_.step;
+  stop_before_training(comm_);
 }
 
 void Trainer::prepare_output() {
@@ -91,8 +94,9 @@ int Trainer::run() {
     const parallel::StepResult result = step(batch);
     const double seconds = now() - started;
     limit_.observe_step(seconds);
+    activity::step_done(progression_.step + 1, seconds - (activity::waited_seconds() - waited));
     after_step(batch, result);
-    activity::step_done(progression_.step, seconds - (activity::waited_seconds() - waited));
+    note(saver_->poll());
     if (result.votes > 0 && progression_.step < loader_->total_steps()) return stop(batch, result.loss);
   }
   finish(epoch);
@@ -110,24 +114,26 @@ parallel::StepResult Trainer::step(const data::StepBatch& batch) {
                                                   scaler_.scale());
   const double started = now();
   // As in transformers and DeepSpeed a skipped update does not advance the schedule.
-  last_learning_rate_ = schedule_.at(progression_.step - progression_.skipped);
-  if (result.finite) {
-    instance_->update(last_learning_rate_, clip_scale(result.grad_norm, config_.training.max_grad_norm) / scaler_.scale());
-    scaler_.update(true);
-  } else {
-    skip_update(result);
+  last_learning_rate_ = schedule_.at(progression_.step - progression_.guard.skipped);
+  // A dynamic loss scale may have far to fall, and has its own limit.
+  const GuardPolicy policy{config_.training.loss_spike_factor, scaler_.dynamic() ? 0 : config_.training.max_skipped_updates};
+  const std::string objection =
+      judge_step(progression_.guard, policy, progression_.step + 1, result.loss, result.grad_norm, result.finite);
+  const double scale = scaler_.scale();
+  scaler_.update(result.finite);
+  if (objection.empty()) {
+    instance_->update(last_learning_rate_, clip_scale(result.grad_norm, config_.training.max_grad_norm) / scale);
+  } else if (is_root()) {
+    warn_skipped(objection, scale);
   }
   window_.phases.optimizer += now() - started;
   return result;
 }
 
-void Trainer::skip_update(const parallel::StepResult& result) {
-  ++progression_.skipped;
-  const double scale = scaler_.scale();
-  scaler_.update(false);
-  std::string words = fmt::format("step {}: loss {} and gradient norm {}", progression_.step + 1, result.loss, result.grad_norm);
+void Trainer::warn_skipped(const std::string& objection, double scale) const {
+  std::string words = fmt::format("step {}: {}", progression_.step + 1, objection);
   if (scaler_.dynamic()) words += fmt::format(" at loss scale {:.0f}, the next one is {:.0f}", scale, scaler_.scale());
-  if (is_root()) log::warn("{}: the update is skipped ({} so far)", words, progression_.skipped);
+  log::warn("{}: the update is skipped ({} so far)", words, progression_.guard.skipped);
 }
 
 void Trainer::after_step(const data::StepBatch& batch, const parallel::StepResult& result) {
@@ -168,7 +174,9 @@ void Trainer::write_log(const data::StepBatch& batch, const parallel::StepResult
     e.total_tokens = progression_.total_tokens;
     e.label_tokens = progression_.label_tokens;
     e.memory = memory;
+    e.skipped_updates = progression_.guard.skipped;
     e.phases = window_.phases;
+    e.phases.save = saver_->take_stall();
     e.phases.forward = times.forward;
     e.phases.backward = times.backward;
     e.phases.gather = times.gather;
@@ -215,7 +223,6 @@ void Trainer::evaluate(double epoch) {
 
 void Trainer::save(const data::StepBatch& batch, double loss) {
   if (last_saved_ == progression_.step) return;
-  const activity::Phase phase("save");
   const double started = now();
   progression_.best.saved(checkpoint::directory_name(progression_.step), progression_.step);
   SnapshotInfo info;
@@ -227,19 +234,21 @@ void Trainer::save(const data::StepBatch& batch, double loss) {
   info.data_position = loader_->position();
   info.loss_scaler = scaler_.to_json();
   info.global_batch_size = loader_->global_batch_size();
-  const auto dir = save_snapshot(config_, *instance_, comm_, info, log_.get());
+  note(saver_->start(info, log_.get()));
   last_saved_ = progression_.step;
-  const double seconds = now() - started;
-  window_.phases.save += seconds;
-  limit_.observe_save(seconds);
-  if (is_root()) {
-    bar_->clear();
-    log::info("saved '{}' in {:.2f} s", dir.string(), seconds);
-  }
+}
+
+void Trainer::note(const std::optional<Saved>& saved) {
+  if (!saved) return;
+  limit_.observe_save(saved->seconds);
+  if (!is_root()) return;
+  bar_->clear();
+  log::info("saved '{}' in {:.2f} s, of which training waited {:.2f} s", saved->dir.string(), saved->seconds, saved->stall_seconds);
 }
 
 int Trainer::stop(const data::StepBatch& batch, double loss) {
   save(batch, loss);
+  note(saver_->finish());
   if (const std::string reason = comm::broadcast_string(comm_, activity::end_reason()); !reason.empty())
     fail("{}: the run ends at step {} of {}; exclude that host and submit the job again to go on from '{}'", reason,
          progression_.step, loader_->total_steps(), config_.training.output_dir);
@@ -274,6 +283,7 @@ void Trainer::report_memory() {
 
 void Trainer::finish(double epoch) {
   const activity::Phase phase("results");
+  note(saver_->finish());
   report_memory();
   const auto& t = config_.training;
   if (data_.eval && t.do_eval && last_evaluated_ != progression_.step) evaluate(epoch);

@@ -94,7 +94,8 @@ TEST(StragglerWatch, NeedsTwentyStepsOfThreeTimesTheOthers) {
   EXPECT_EQ(watch.observe(at(1, 1, 9)), "");          // the first steps may be odd
   EXPECT_EQ(watch.observe(at(20, 20, 90)), "");       // 19 steps
   EXPECT_EQ(watch.observe(at(21, 21, 61)), "");       // 2.6 times
-  EXPECT_EQ(watch.observe(at(41, 41, 122)),
+  EXPECT_EQ(watch.observe(at(41, 41.02, 61.1)), "");  // milliseconds
+  EXPECT_EQ(watch.observe(at(61, 61.02, 122.1)),
             "rank 1 on n0 takes 3.050 s for its part of a step, the other ranks 1.000 s (median), for 20 steps and more");
 }
 

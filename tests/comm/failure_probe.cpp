@@ -81,8 +81,8 @@ int main(int argc, char** argv) {
     if (way == "last is slow") {
       const comm::Watchdog watchdog(session, {std::chrono::seconds(20), std::chrono::milliseconds(50)});
       for (int step = 1;; ++step) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(last ? 40 : 4));
-        activity::step_done(step, last ? 0.040 : 0.004);
+        std::this_thread::sleep_for(std::chrono::milliseconds(last ? 150 : 4));
+        activity::step_done(step, last ? 0.150 : 0.004);
         int ends = activity::end_reason().empty() ? 0 : 1;
         world.all_reduce(&ends, 1, DType::i32);
         if (ends > 0) break;

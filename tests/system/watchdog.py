@@ -3,8 +3,6 @@
     watchdog.py --build build [--positions N]    # N places over the whole run for each kind of harm
 """
 import argparse
-import json
-import os
 import re
 import signal
 import subprocess
@@ -13,31 +11,12 @@ import time
 from pathlib import Path
 
 from common import Report
+from jobs import processes, start
 from tiny import make, write
 
 TIMEOUT = 3   # ddp_timeout, seconds
 ALLOWED = TIMEOUT + 5 + 4  # what is promised, and what mpirun takes to end a job
 PHASES = {"load", "pack", "train", "eval", "save"}
-
-
-def processes(mark):
-    """Processes whose command line has `mark`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            if mark.encode() in (entry / "cmdline").read_bytes() and b"State:\tZ" not in (entry / "status").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            pass
-    return found
-
-
-def start(qft, run_file, preload, **env):
-    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", "-x", "LD_PRELOAD", str(qft), "train", str(run_file)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-                            env={**os.environ, "OMP_NUM_THREADS": "1", "LD_PRELOAD": str(preload), **env})
 
 
 def main():
@@ -54,7 +33,7 @@ def main():
                     "resume_from_checkpoint": "false"}
         count = tmp / "count"
         began = time.monotonic()
-        whole = start(qft, write(tmp / "whole.yaml", {**settings, "output_dir": str(tmp / "whole")}), preload, QFT_FAULT_COUNT=str(count))
+        whole = start(qft, write(tmp / "whole.yaml", {**settings, "output_dir": str(tmp / "whole")}), preload=preload, QFT_FAULT_COUNT=str(count))
         text = whole.communicate()[1]
         usual = time.monotonic() - began
         report.check("without harm", whole.returncode, 0)
@@ -68,7 +47,7 @@ def main():
                 name = f"rank {rank} {action} at collective {number} of {calls}"
                 run_file = write(tmp / "run.yaml", {**settings, "output_dir": str(tmp / f"{action}{place}")})
                 began = time.monotonic()
-                job = start(qft, run_file, preload, QFT_FAULT=f"{rank}:{action}:{number}")
+                job = start(qft, run_file, preload=preload, QFT_FAULT=f"{rank}:{action}:{number}")
                 try:
                     text = job.communicate(timeout=usual * 3 + ALLOWED + 60)[1]
                 except subprocess.TimeoutExpired:
@@ -92,7 +71,7 @@ def main():
         missing = PHASES - phases if args.positions >= 12 else {"train"} - phases
         report.check(f"phases seen: {' '.join(sorted(phases))}", len(missing), 0)
 
-        job = start(qft, write(tmp / "run.yaml", {**settings, "max_steps": 100000, "output_dir": str(tmp / "long")}), preload)
+        job = start(qft, write(tmp / "run.yaml", {**settings, "max_steps": 100000, "output_dir": str(tmp / "long")}))
         while not (tmp / "long/trainer_log.jsonl").exists() and job.poll() is None:
             time.sleep(0.05)
         job.send_signal(signal.SIGKILL)

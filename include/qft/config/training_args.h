@@ -30,6 +30,9 @@ struct TrainingArgs {
   std::int64_t max_steps = -1;
   double max_hours = 0.0;
   std::int64_t ddp_timeout = 1800;
+  double loss_spike_factor = 0.0;
+  std::int64_t max_skipped_updates = 25;
+  bool async_save = true;
 
   std::string optim = "adamw_torch";
   double learning_rate = 5e-5;

@@ -72,31 +72,36 @@ class ModelFiles {
   std::uint64_t total_bytes_ = 0;
 };
 
+/// One file of a model: tensors in the order given, and its XXH3-128 once written.
+struct ModelShard {
+  std::string file;
+  std::vector<TensorSpec> tensors;
+  std::uint64_t data_bytes = 0;
+  std::string checksum;
+  bool mine = true;  ///< this writer's
+};
+/// How the tensors lie in files of at most `max_shard_bytes`, for number `writer` of `writers`; see ModelWriter.
+std::vector<ModelShard> plan_shards(std::vector<TensorSpec> tensors, std::uint64_t max_shard_bytes, int writer, int writers);
+
 /// Writes a model's tensors into `dir` as model.safetensors, or, above `max_shard_bytes` (decimal: 5 GB is
 /// 5e9), as model-0000k-of-0000n.safetensors with model.safetensors.index.json. A tensor is never split.
 /// config.json and the tokenizer are the caller's. Not atomic by itself: write into CommitDir::temp().
 class ModelWriter {
  public:
-  /// Several writers may share the work: number `writer` of `writers` writes every writers-th shard, the
-  /// first one the index too; all get all bytes.
+  /// Several writers may share the work: number `writer` of `writers` writes every writers-th shard, the first one the
+  /// index too; all count all bytes.
   ModelWriter(Storage& storage, std::filesystem::path dir, std::vector<TensorSpec> tensors,
               std::uint64_t max_shard_bytes, Metadata metadata = {{"format", "pt"}}, int writer = 0,
               int writers = 1);
   ~ModelWriter();
-  /// The next bytes of the tensors in the order given; calls need not end where tensors or shards end.
+  /// The next bytes of the tensors in the order given; calls need not end where tensors or shards end. `data` may be null
+  /// where they are another writer's.
   void append(const void* data, std::uint64_t bytes);
   /// Checks that all bytes came, finishes the last shard and writes the index.
   void finish();
 
-  /// The files written (names in `dir`), with their XXH3-128 once finished.
-  struct Shard {
-    std::string file;
-    std::vector<TensorSpec> tensors;
-    std::uint64_t data_bytes = 0;
-    std::string checksum;
-    bool mine = true;  ///< this writer's
-  };
-  const std::vector<Shard>& shards() const { return shards_; }
+  /// The files (names in `dir`).
+  const std::vector<ModelShard>& shards() const { return shards_; }
 
  private:
   void begin_shard();
@@ -106,7 +111,7 @@ class ModelWriter {
   Storage& storage_;
   std::filesystem::path dir_;
   Metadata metadata_;
-  std::vector<Shard> shards_;
+  std::vector<ModelShard> shards_;
   std::size_t current_ = 0;
   std::uint64_t written_in_shard_ = 0;
   std::unique_ptr<SafetensorsWriter> writer_;

@@ -14,6 +14,8 @@
 
 namespace qft::train {
 
+inline constexpr const char* kLogFile = "trainer_log.jsonl";
+
 /// Seconds spent in each part of the steps since the last log line, on rank 0.
 struct PhaseSeconds {
   double data = 0, forward = 0, backward = 0, gather = 0, reduce = 0, optimizer = 0, save = 0;
@@ -28,6 +30,7 @@ struct LogEntry {
   double tokens_per_second = 0.0;  ///< of all ranks, since the entry before
   std::int64_t total_tokens = 0, label_tokens = 0;  ///< since the start of training, all ranks
   std::vector<std::int64_t> memory;  ///< peak bytes per rank
+  std::int64_t skipped_updates = 0;  ///< since the start of training
   PhaseSeconds phases;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,11 @@ struct Writers {
 /// have been gathered, a unit at a time. Returns what this rank has written.
 std::vector<checkpoint::FileRecord> save_model(const config::RunConfig& config, parallel::Instance& instance,
                                                io::Storage& storage, const std::filesystem::path& dir, const Writers& who);
+
+/// The same in two parts: copies to host memory what this rank will write (collective), and returns what writes it: from
+/// any thread, into an existing directory, not collective. The weights may change in between; `config` must outlive it.
+using WriteModel = std::function<std::vector<checkpoint::FileRecord>(io::Storage&, const std::filesystem::path&)>;
+WriteModel stage_model(const config::RunConfig& config, parallel::Instance& instance, const Writers& who);
 
 /// `qft export`: model::export_model() of the run's model, adapter and export_dir.
 void export_model(const config::RunConfig& config, io::Storage& storage);

@@ -1,25 +1,31 @@
 // The training state as a checkpoint holds it, written and read by all ranks.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "qft/checkpoint/writer.h"
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/parallel/instance.h"
 #include "qft/train/best_model.h"
 #include "qft/train/run_log.h"
+#include "qft/train/save_model.h"
+#include "qft/train/update_guard.h"
 
 namespace qft::train {
 
 /// Counters of a run that go on after a resume.
 struct Progression {
   std::int64_t step = 0;  ///< optimizer steps done (skipped ones included)
-  std::int64_t skipped = 0;
+  GuardState guard;
   std::int64_t total_tokens = 0, label_tokens = 0;
   double elapsed_seconds = 0.0;
   double loss_sum = 0.0;  ///< of the steps' losses, for train_loss
@@ -40,10 +46,39 @@ struct SnapshotInfo {
   std::int64_t global_batch_size = 0;
 };
 
-/// Writes checkpoint-<step>: model or adapter, masters and moments (each rank its share of every tensor), trainer state;
-/// commits it and prunes old ones. Collective. `log` is rank 0's, else null. Returns the directory.
-std::filesystem::path save_snapshot(const config::RunConfig& config, parallel::Instance& instance, comm::Communicator& comm,
-                                    const SnapshotInfo& info, const RunLog* log);
+/// One checkpoint-<step> on its way: model or adapter, masters and moments (each rank its share of every tensor), trainer
+/// state. A failure to write is kept, and thrown by commit() on all ranks; older checkpoints stay as they are.
+class SnapshotSave {
+ public:
+  /// Collective. With `staged`, what this rank writes is copied to host memory and written by a thread: the weights may
+  /// change as soon as this returns. Without, this returns when it is written. `log` is rank 0's, else null. Configuration,
+  /// instance and communicator must outlive the save.
+  SnapshotSave(const config::RunConfig& config, parallel::Instance& instance, comm::Communicator& comm,
+               const SnapshotInfo& info, const RunLog* log, bool staged);
+  /// Waits for the thread. Without commit() nothing is left behind.
+  ~SnapshotSave();
+  SnapshotSave(const SnapshotSave&) = delete;
+  SnapshotSave& operator=(const SnapshotSave&) = delete;
+
+  /// True once this rank has written its files (or failed to).
+  bool written() const { return written_; }
+  /// Waits for this rank's files, gives the checkpoint its name once all ranks have theirs, and prunes old ones.
+  /// Collective. Returns the directory.
+  std::filesystem::path commit();
+
+ private:
+  void stage_state(parallel::Instance& instance, bool copy);
+  void write_files();
+
+  checkpoint::CheckpointWriter writer_;
+  nlohmann::json state_;              ///< of the run, for the manifest
+  std::string trainer_state_;         ///< rank 0's file
+  std::vector<checkpoint::SourceSlice> slices_;
+  std::vector<at::Tensor> values_;    ///< what slices_ points to
+  WriteModel write_model_;
+  std::atomic<bool> written_{false};
+  std::thread thread_;
+};
 
 /// The checkpoint to go on from: resume_from_checkpoint as a path or `true` (the newest verified one), or, where
 /// output_dir holds checkpoints and is not to be overwritten, the newest verified one. Collective. Throws ConfigError

@@ -1,11 +1,23 @@
 // Requests from outside to stop: SLURM's and PBS's warning before the wall time, or a person's.
 #pragma once
 
+#include "qft/comm/communicator.h"
+#include "qft/core/error.h"
+
 namespace qft::train {
 
 /// Catches SIGUSR1 and SIGTERM for the process. Call before MPI starts, so that no signal is lost.
 void catch_stop_signals();
 /// The signal that has asked this process to stop, or 0.
 int stop_requested();
+
+/// A request to stop that came before anything was trained; exit code 75.
+class Stopped : public Error {
+ public:
+  using Error::Error;
+  int exit_code() const noexcept override { return kExitRequeue; }
+};
+/// Throws Stopped on all ranks if any of them is asked to stop. Collective.
+void stop_before_training(comm::Communicator& comm);
 
 }  // namespace qft::train

@@ -15,6 +15,7 @@
 #include "qft/parallel/instance.h"
 #include "qft/train/data_setup.h"
 #include "qft/train/run_log.h"
+#include "qft/train/saver.h"
 #include "qft/train/snapshot.h"
 #include "qft/train/time_limit.h"
 
@@ -33,11 +34,12 @@ class Trainer {
   void prepare_output();
   void print_banner() const;
   parallel::StepResult step(const data::StepBatch& batch);
-  void skip_update(const parallel::StepResult& result);
+  void warn_skipped(const std::string& objection, double scale) const;
   void after_step(const data::StepBatch& batch, const parallel::StepResult& result);
   void write_log(const data::StepBatch& batch, const parallel::StepResult& result);
   void evaluate(double epoch);
   void save(const data::StepBatch& batch, double loss);
+  void note(const std::optional<Saved>& saved);
   /// True once early_stopping_steps evaluations in a row were no better.
   bool gives_up() const { return progression_.best.gives_up(config_.finetuning.early_stopping_steps); }
   void restore_best();
@@ -57,6 +59,7 @@ class Trainer {
   optim::Schedule schedule_;
   optim::LossScaler scaler_;
   Progression progression_;
+  std::unique_ptr<Saver> saver_;
   std::unique_ptr<RunLog> log_;  ///< rank 0's
   std::unique_ptr<Progress> bar_;
 

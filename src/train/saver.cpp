@@ -1,0 +1,55 @@
+#include "qft/train/saver.h"
+
+#include <chrono>
+#include <utility>
+
+#include "qft/core/activity.h"
+
+namespace qft::train {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+Saver::Saver(const config::RunConfig& config, parallel::Instance& instance, comm::Communicator& comm)
+    : config_(config), instance_(instance), comm_(comm.host().split(0, comm.rank(), "save")) {}
+
+std::optional<Saved> Saver::start(const SnapshotInfo& info, const RunLog* log) {
+  const activity::Phase phase("save");
+  const std::optional<Saved> before = finish();
+  started_ = now();
+  save_ = std::make_unique<SnapshotSave>(config_, instance_, *comm_, info, log, config_.training.async_save);
+  save_stall_ = now() - started_;
+  return before;
+}
+
+std::optional<Saved> Saver::poll() {
+  if (!save_) return std::nullopt;
+  const double began = now();
+  std::int32_t written = save_->written() ? 1 : 0;
+  comm_->all_reduce(&written, 1, DType::i32, comm::ReduceOp::min);
+  if (written != 0) return commit(began);
+  save_stall_ += now() - began;
+  return std::nullopt;
+}
+
+std::optional<Saved> Saver::finish() {
+  if (!save_) return std::nullopt;
+  return commit(now());
+}
+
+Saved Saver::commit(double stalled_since) {
+  const activity::Phase phase("save");
+  const auto save = std::move(save_);  // gone even if this throws
+  Saved saved;
+  saved.dir = save->commit();
+  saved.seconds = now() - started_;
+  saved.stall_seconds = save_stall_ + now() - stalled_since;
+  total_stall_ += saved.stall_seconds;
+  return saved;
+}
+
+double Saver::take_stall() { return std::exchange(total_stall_, 0.0); }
+
+}  // namespace qft::train
