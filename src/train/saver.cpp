@@ -1,16 +1,11 @@
 #include "qft/train/saver.h"
 
-#include <chrono>
 #include <utility>
 
 #include "qft/core/activity.h"
+#include "qft/core/clock.h"
 
 namespace qft::train {
-namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-}  // namespace
 
 Saver::Saver(const config::RunConfig& config, parallel::Instance& instance, comm::Communicator& comm)
     : config_(config), instance_(instance), comm_(comm.host().split(0, comm.rank(), "save")) {}
@@ -18,25 +13,25 @@ Saver::Saver(const config::RunConfig& config, parallel::Instance& instance, comm
 std::optional<Saved> Saver::start(const SnapshotInfo& info, const RunLog* log) {
   const activity::Phase phase("save");
   const std::optional<Saved> before = finish();
-  started_ = now();
+  started_ = steady_seconds();
   save_ = std::make_unique<SnapshotSave>(config_, instance_, *comm_, info, log, config_.training.async_save);
-  save_stall_ = now() - started_;
+  save_stall_ = steady_seconds() - started_;
   return before;
 }
 
 std::optional<Saved> Saver::poll() {
   if (!save_) return std::nullopt;
-  const double began = now();
+  const double began = steady_seconds();
   std::int32_t written = save_->written() ? 1 : 0;
   comm_->all_reduce(&written, 1, DType::i32, comm::ReduceOp::min);
   if (written != 0) return commit(began);
-  save_stall_ += now() - began;
+  save_stall_ += steady_seconds() - began;
   return std::nullopt;
 }
 
 std::optional<Saved> Saver::finish() {
   if (!save_) return std::nullopt;
-  return commit(now());
+  return commit(steady_seconds());
 }
 
 Saved Saver::commit(double stalled_since) {
@@ -44,8 +39,8 @@ Saved Saver::commit(double stalled_since) {
   const auto save = std::move(save_);  // gone even if this throws
   Saved saved;
   saved.dir = save->commit();
-  saved.seconds = now() - started_;
-  saved.stall_seconds = save_stall_ + now() - stalled_since;
+  saved.seconds = steady_seconds() - started_;
+  saved.stall_seconds = save_stall_ + steady_seconds() - stalled_since;
   total_stall_ += saved.stall_seconds;
   return saved;
 }

@@ -1,12 +1,12 @@
 #include "qft/train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/activity.h"
+#include "qft/core/clock.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/units.h"
@@ -18,9 +18,6 @@
 
 namespace qft::train {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-double unix_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 /// torch.nn.utils.clip_grad_norm_'s coefficient.
 double clip_scale(double norm, double max_norm) {
@@ -44,7 +41,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
     : config_(std::move(config)),
       session_(session),
       comm_(session.world()),
-      limit_(config_.training.max_hours, job_end(unix_time()), unix_time()) {
+      limit_(config_.training.max_hours, job_end(unix_seconds()), unix_seconds()) {
   const activity::Phase phase("load");
   std::optional<model::ModelConfig> model;
   comm::agreed(comm_, [&] { model = model::ModelConfig::load(config_.model.model_name_or_path); });
@@ -82,17 +79,17 @@ std::int64_t Trainer::interval(double steps) const { return config::TrainingArgs
 int Trainer::run() {
   const activity::Phase phase("train");
   print_banner();
-  start_ = window_.started = now();
+  start_ = window_.started = steady_seconds();
   bar_ = std::make_unique<Progress>("train", loader_->total_steps(), is_root());
   instance_->executor().take_times();
   double epoch = 0.0;
   while (progression_.step < loader_->total_steps() && !gives_up()) {
-    const double started = now(), waited = activity::waited_seconds();
+    const double started = steady_seconds(), waited = activity::waited_seconds();
     const data::StepBatch batch = loader_->next();
-    window_.phases.data += now() - started;
+    window_.phases.data += steady_seconds() - started;
     epoch = batch.epoch;
     const parallel::StepResult result = step(batch);
-    const double seconds = now() - started;
+    const double seconds = steady_seconds() - started;
     limit_.observe_step(seconds);
     activity::step_done(progression_.step + 1, seconds - (activity::waited_seconds() - waited));
     after_step(batch, result);
@@ -110,9 +107,9 @@ parallel::StepResult Trainer::step(const data::StepBatch& batch) {
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches));
   parallel::TokenMeanLoss loss(static_cast<double>(batch.global_label_tokens));
   const auto result = instance_->executor().train(list, inputs, loss, static_cast<std::uint64_t>(progression_.step),
-                                                  stop_requested() != 0 || limit_.reached(unix_time()) || !activity::end_reason().empty(),
+                                                  stop_requested() != 0 || limit_.reached(unix_seconds()) || !activity::end_reason().empty(),
                                                   scaler_.scale());
-  const double started = now();
+  const double started = steady_seconds();
   // As in transformers and DeepSpeed a skipped update does not advance the schedule.
   last_learning_rate_ = schedule_.at(progression_.step - progression_.guard.skipped);
   // A dynamic loss scale may have far to fall, and has its own limit.
@@ -126,14 +123,8 @@ parallel::StepResult Trainer::step(const data::StepBatch& batch) {
   } else if (is_root()) {
     warn_skipped(objection, scale);
   }
-  window_.phases.optimizer += now() - started;
+  window_.phases.optimizer += steady_seconds() - started;
   return result;
-}
-
-void Trainer::warn_skipped(const std::string& objection, double scale) const {
-  std::string words = fmt::format("step {}: {}", progression_.step + 1, objection);
-  if (scaler_.dynamic()) words += fmt::format(" at loss scale {:.0f}, the next one is {:.0f}", scale, scaler_.scale());
-  log::warn("{}: the update is skipped ({} so far)", words, progression_.guard.skipped);
 }
 
 void Trainer::after_step(const data::StepBatch& batch, const parallel::StepResult& result) {
@@ -146,7 +137,7 @@ void Trainer::after_step(const data::StepBatch& batch, const parallel::StepResul
   const bool last = progression_.step == loader_->total_steps();
   if (bar_->on_terminal())
     bar_->update(progression_.step, fmt::format("loss {:.4f}  {:.0f} tok/s", result.loss,
-                                                static_cast<double>(window_.tokens) / std::max(1e-9, now() - window_.started)));
+                                                static_cast<double>(window_.tokens) / std::max(1e-9, steady_seconds() - window_.started)));
   if (due(progression_.step, interval(t.logging_steps)) || last || (progression_.step == 1 && t.logging_first_step))
     write_log(batch, result);
   if (t.eval_strategy == "steps" && due(progression_.step, interval(t.eval_steps))) evaluate(batch.epoch);
@@ -155,39 +146,6 @@ void Trainer::after_step(const data::StepBatch& batch, const parallel::StepResul
   if ((t.save_strategy == "steps" && due(progression_.step, interval(t.save_steps))) ||
       (t.save_strategy == "epoch" && (epoch_ends || last)) || (last && t.save_strategy != "no"))
     save(batch, result.loss);
-}
-
-void Trainer::write_log(const data::StepBatch& batch, const parallel::StepResult& result) {
-  const auto memory = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).peak);
-  const auto times = instance_->executor().take_times();
-  const double at = now();
-  if (is_root()) {
-    LogEntry e;
-    e.step = progression_.step;
-    e.total_steps = loader_->total_steps();
-    e.epoch = batch.epoch;
-    e.loss = result.loss;
-    e.grad_norm = result.grad_norm;
-    e.learning_rate = last_learning_rate_;
-    e.elapsed_seconds = progression_.elapsed_seconds + at - start_;
-    e.tokens_per_second = static_cast<double>(window_.tokens) / std::max(1e-9, at - window_.started);
-    e.total_tokens = progression_.total_tokens;
-    e.label_tokens = progression_.label_tokens;
-    e.memory = memory;
-    e.skipped_updates = progression_.guard.skipped;
-    e.phases = window_.phases;
-    e.phases.save = saver_->take_stall();
-    e.phases.forward = times.forward;
-    e.phases.backward = times.backward;
-    e.phases.gather = times.gather;
-    e.phases.reduce = times.reduce;
-    log_->append(e);
-    bar_->clear();
-    log::info("step {}/{}  loss {:.4f}  grad_norm {:.4f}  lr {:.3e}  epoch {:.2f}  {:.0f} tok/s", e.step, e.total_steps,
-              result.loss, result.grad_norm, last_learning_rate_, e.epoch, e.tokens_per_second);
-  }
-  window_ = {};
-  window_.started = at;
 }
 
 void Trainer::evaluate(double epoch) {
@@ -204,7 +162,7 @@ void Trainer::evaluate(double epoch) {
     e.total_steps = loader_->total_steps();
     e.epoch = epoch;
     e.eval_loss = result.loss;
-    e.elapsed_seconds = progression_.elapsed_seconds + now() - start_;
+    e.elapsed_seconds = progression_.elapsed_seconds + steady_seconds() - start_;
     e.total_tokens = progression_.total_tokens;
     e.label_tokens = progression_.label_tokens;
     log_->append(e);
@@ -223,7 +181,7 @@ void Trainer::evaluate(double epoch) {
 
 void Trainer::save(const data::StepBatch& batch, double loss) {
   if (last_saved_ == progression_.step) return;
-  const double started = now();
+  const double started = steady_seconds();
   progression_.best.saved(checkpoint::directory_name(progression_.step), progression_.step);
   SnapshotInfo info;
   info.progression = progression_;
@@ -255,7 +213,7 @@ int Trainer::stop(const data::StepBatch& batch, double loss) {
   if (is_root()) {
     log_->write_plots();
     log::warn("stopped {} at step {} of {}: submit the job again to go on from '{}'",
-              limit_.reached(unix_time()) ? "before the time limit" : "on request", progression_.step, loader_->total_steps(),
+              limit_.reached(unix_seconds()) ? "before the time limit" : "on request", progression_.step, loader_->total_steps(),
               config_.training.output_dir);
   }
   return kExitRequeue;
@@ -268,17 +226,6 @@ void Trainer::restore_best() {
   load_snapshot(dir, *instance_, comm_);
   eval_loss_ = best.metric;
   log::info("the best checkpoint is the result: '{}', eval_loss {:.4f}", dir.string(), *best.metric);
-}
-
-void Trainer::report_memory() {
-  const auto peaks = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).peak);
-  if (!is_root()) return;
-  const auto& forecast = instance_->memory();
-  const std::int64_t peak = *std::max_element(peaks.begin(), peaks.end());
-  bar_->clear();
-  log::info("memory of a rank: at most {} (largest rank), predicted {}", format_bytes(static_cast<double>(peak)),
-            format_bytes(static_cast<double>(forecast.total())));
-  memory_ = {{"memory_peak", static_cast<double>(peak)}, {"memory_predicted", static_cast<double>(forecast.total())}};
 }
 
 void Trainer::finish(double epoch) {
@@ -294,42 +241,6 @@ void Trainer::finish(double epoch) {
     bar_->clear();
     write_results(epoch);
   });
-}
-
-void Trainer::write_results(double epoch) {
-  const auto& t = config_.training;
-  const double seconds = progression_.elapsed_seconds + now() - start_;
-  const auto steps = static_cast<double>(std::max<std::int64_t>(1, progression_.step));
-  std::map<std::string, double> results = memory_;
-  results["epoch"] = epoch;
-  results["train_loss"] = progression_.loss_sum / steps;
-  results["train_runtime"] = seconds;
-  results["train_steps_per_second"] = steps / seconds;
-  results["train_samples_per_second"] = steps * static_cast<double>(loader_->global_batch_size()) / seconds;
-  results["train_tokens_per_second"] = static_cast<double>(progression_.total_tokens) / seconds;
-  log_->write_results("train", results);
-  if (eval_loss_)
-    log_->write_results("eval", {{"epoch", epoch}, {"eval_loss", *eval_loss_}, {"perplexity", std::exp(*eval_loss_)}});
-  log_->write_plots();
-  const auto state = log_->trainer_state({progression_.step, loader_->total_steps(), epoch, t.num_train_epochs,
-                                          t.per_device_train_batch_size, progression_.best});
-  io::atomic_write_file(io::posix_storage(), std::filesystem::path(t.output_dir) / "trainer_state.json", state);
-  log::info("done: {} steps in {}, mean loss {:.4f}; results in '{}'", progression_.step, format_duration(seconds),
-            progression_.loss_sum / steps, t.output_dir);
-}
-
-void Trainer::print_banner() const {
-  const auto& t = config_.training;
-  const auto memory = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).current);
-  if (!is_root()) return;
-  Banner banner;
-  banner.model = config_.model.model_name_or_path;
-  banner.total_steps = loader_->total_steps();
-  banner.global_batch_size = loader_->global_batch_size();
-  banner.micro_batch_size = t.per_device_train_batch_size;
-  banner.samples = data_.items ? static_cast<std::int64_t>(data_.items->size()) : data_.pack->num_items();
-  banner.memory = memory;
-  print(banner, config_, *instance_, session_);
 }
 
 }  // namespace qft::train

@@ -1,0 +1,102 @@
+// What a training run tells: its banner, log lines and results.
+#include <algorithm>
+#include <cmath>
+
+#include "qft/comm/exchange.h"
+#include "qft/core/clock.h"
+#include "qft/core/log.h"
+#include "qft/core/units.h"
+#include "qft/device/memory.h"
+#include "qft/io/storage.h"
+#include "qft/train/banner.h"
+#include "qft/train/trainer.h"
+
+namespace qft::train {
+
+void Trainer::print_banner() const {
+  const auto& t = config_.training;
+  const auto memory = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).current);
+  if (!is_root()) return;
+  Banner banner;
+  banner.model = config_.model.model_name_or_path;
+  banner.total_steps = loader_->total_steps();
+  banner.global_batch_size = loader_->global_batch_size();
+  banner.micro_batch_size = t.per_device_train_batch_size;
+  banner.samples = data_.items ? static_cast<std::int64_t>(data_.items->size()) : data_.pack->num_items();
+  banner.memory = memory;
+  print(banner, config_, *instance_, session_);
+}
+
+void Trainer::write_log(const data::StepBatch& batch, const parallel::StepResult& result) {
+  const auto memory = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).peak);
+  const auto times = instance_->executor().take_times();
+  const double at = steady_seconds();
+  if (is_root()) {
+    LogEntry e;
+    e.step = progression_.step;
+    e.total_steps = loader_->total_steps();
+    e.epoch = batch.epoch;
+    e.loss = result.loss;
+    e.grad_norm = result.grad_norm;
+    e.learning_rate = last_learning_rate_;
+    e.elapsed_seconds = progression_.elapsed_seconds + at - start_;
+    e.tokens_per_second = static_cast<double>(window_.tokens) / std::max(1e-9, at - window_.started);
+    e.total_tokens = progression_.total_tokens;
+    e.label_tokens = progression_.label_tokens;
+    e.memory = memory;
+    e.skipped_updates = progression_.guard.skipped;
+    e.phases = window_.phases;
+    e.phases.save = saver_->take_stall();
+    e.phases.forward = times.forward;
+    e.phases.backward = times.backward;
+    e.phases.gather = times.gather;
+    e.phases.reduce = times.reduce;
+    log_->append(e);
+    bar_->clear();
+    log::info("step {}/{}  loss {:.4f}  grad_norm {:.4f}  lr {:.3e}  epoch {:.2f}  {:.0f} tok/s", e.step, e.total_steps,
+              result.loss, result.grad_norm, last_learning_rate_, e.epoch, e.tokens_per_second);
+  }
+  window_ = {};
+  window_.started = at;
+}
+
+void Trainer::warn_skipped(const std::string& objection, double scale) const {
+  std::string words = fmt::format("step {}: {}", progression_.step + 1, objection);
+  if (scaler_.dynamic()) words += fmt::format(" at loss scale {:.0f}, the next one is {:.0f}", scale, scaler_.scale());
+  log::warn("{}: the update is skipped ({} so far)", words, progression_.guard.skipped);
+}
+
+void Trainer::report_memory() {
+  const auto peaks = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).peak);
+  if (!is_root()) return;
+  const auto& forecast = instance_->memory();
+  const std::int64_t peak = *std::max_element(peaks.begin(), peaks.end());
+  bar_->clear();
+  log::info("memory of a rank: at most {} (largest rank), predicted {}", format_bytes(static_cast<double>(peak)),
+            format_bytes(static_cast<double>(forecast.total())));
+  memory_ = {{"memory_peak", static_cast<double>(peak)}, {"memory_predicted", static_cast<double>(forecast.total())}};
+}
+
+void Trainer::write_results(double epoch) {
+  const auto& t = config_.training;
+  const double seconds = progression_.elapsed_seconds + steady_seconds() - start_;
+  const auto steps = static_cast<double>(std::max<std::int64_t>(1, progression_.step));
+  std::map<std::string, double> results = memory_;
+  results["epoch"] = epoch;
+  results["train_loss"] = progression_.loss_sum / steps;
+  results["train_runtime"] = seconds;
+  results["train_steps_per_second"] = steps / seconds;
+  results["train_samples_per_second"] = steps * static_cast<double>(loader_->global_batch_size()) / seconds;
+  results["train_tokens_per_second"] = static_cast<double>(progression_.total_tokens) / seconds;
+  log_->write_results("train", results);
+  if (eval_loss_)
+    log_->write_results("eval", {{"epoch", epoch}, {"eval_loss", *eval_loss_}, {"perplexity", std::exp(*eval_loss_)}});
+  log_->write_plots();
+  const auto state = log_->trainer_state({progression_.step, loader_->total_steps(), epoch, t.num_train_epochs,
+                                          t.per_device_train_batch_size, progression_.best});
+  io::atomic_write_file(io::posix_storage(), std::filesystem::path(t.output_dir) / "trainer_state.json", state);
+  log::info("done: {} steps in {}, mean loss {:.4f}; results in '{}'", progression_.step, format_duration(seconds),
+            progression_.loss_sum / steps, t.output_dir);
+}
+
+}  // namespace qft::train
