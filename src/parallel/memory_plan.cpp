@@ -11,6 +11,7 @@
 #include "qft/parallel/group_size.h"
 #include "qft/parallel/weight_store.h"
 
+#include "presence.h"
 #include "split_buffer.h"
 
 namespace qft::parallel {
@@ -24,27 +25,13 @@ std::int64_t padded(const Arrangement& a, std::int64_t n) { return slice(a, n) *
 
 /// Gathered weights at most, by what the list brings and lets go.
 std::int64_t gathered_peak(const ActionList& list, const std::vector<GatheredBytes>& units) {
-  struct Here {
-    std::int64_t frozen = 0, trainable = 0;
-    int held = 0;
-  };
-  std::vector<Here> here(units.size());
-  Gauge gauge;
+  Presence presence(units);
+  std::int64_t peak = 0;
   for (const Action& action : list) {
-    const bool brings = action.kind == ActionKind::gather || action.kind == ActionKind::gather_frozen || action.kind == ActionKind::acquire;
-    if (!brings && action.kind != ActionKind::release) continue;
-    const auto u = static_cast<std::size_t>(action.target);
-    Here& h = here[u];
-    const std::int64_t before = h.frozen + h.trainable;
-    if (brings) {
-      h.frozen = units[u].frozen;
-      if (action.kind != ActionKind::gather_frozen) h.trainable = units[u].trainable;
-    }
-    if (action.kind == ActionKind::acquire) ++h.held;
-    if (action.kind == ActionKind::release && --h.held == 0) h.frozen = h.trainable = 0;
-    gauge.add(h.frozen + h.trainable - before);
+    presence.run(action);
+    peak = std::max(peak, presence.here());
   }
-  return gauge.peak();
+  return peak;
 }
 
 /// Gradients of units from their first use to the end of their reduction, at most.

@@ -1,0 +1,32 @@
+// Which gathered weights an action list has here, action by action. Private to parallel.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "qft/parallel/action.h"
+
+namespace qft::parallel {
+
+class Presence {
+ public:
+  /// `units`: bytes of each unit, by the reader's own reckoning (all of a gathered unit, or what travels of it). Must
+  /// outlive this.
+  explicit Presence(const std::vector<GatheredBytes>& units) : units_(units), states_(units.size()) {}
+
+  /// Bytes that the action brings: of a gather or acquire, what is not here yet.
+  std::int64_t run(const Action& action);
+  /// Bytes that are here now.
+  std::int64_t here() const { return here_; }
+
+ private:
+  struct State {
+    int held = 0;
+    GatheredBytes here;
+  };
+  const std::vector<GatheredBytes>& units_;
+  std::vector<State> states_;
+  std::int64_t here_ = 0;
+};
+
+}  // namespace qft::parallel
