@@ -33,7 +33,7 @@ struct Factors {
 class Adapter {
  public:
   Adapter(const ModelSpec& spec, const fs::path& dir)
-      : file_(io::SafetensorsFile::open(dir / kAdapterWeightsFile)),
+      : file_(open_adapter(dir)),
         rank_(spec.lora.rank),
         scaling_(static_cast<float>(spec.lora.scaling())) {
     std::size_t used = 0;
