@@ -6,7 +6,6 @@
 #include <memory>
 #include <span>
 
-
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/io/file.h"
@@ -23,10 +22,7 @@ using checkpoint::FileRecord;
 constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
 
 FileRecord write_text(io::Storage& storage, const fs::path& dir, const std::string& name, const std::string& text) {
-  const auto file = storage.create(dir / name);
-  file->append(text.data(), text.size());
-  file->sync();
-  file->close();
+  io::write_file(storage, dir / name, text);
   return {name, text.size(), hash_hex(text)};
 }
 
@@ -68,17 +64,18 @@ std::vector<FileRecord> write_adapter(const Factors& factors, const std::string&
   std::vector<io::TensorSpec> specs;
   for (const auto& [name, factor] : factors)
     specs.push_back({name, model::dtype_of(factor.second.scalar_type()), factor.first});
-  const std::string file = "adapter_model.safetensors";
-  io::SafetensorsWriter writer(storage, dir / file, specs);
+  io::SafetensorsWriter writer(storage, dir / model::kAdapterWeightsFile, specs);
   for (const auto& [name, factor] : factors) writer.append(factor.second.data_ptr(), factor.second.nbytes());
   writer.finish();
-  return {{file, writer.file_bytes(), writer.checksum()}, write_text(storage, dir, "adapter_config.json", adapter_config)};
+  return {{model::kAdapterWeightsFile, writer.file_bytes(), writer.checksum()},
+          write_text(storage, dir, model::kAdapterConfigFile, adapter_config)};
 }
 
-/// Every base tensor in the order of the units, as (spec, element type).
-std::vector<io::TensorSpec> base_tensors(const model::ModelSpec& spec, DType dtype) {
+/// Every base tensor in the order of the units, as files have it.
+std::vector<io::TensorSpec> base_tensors(const parallel::Instance& instance) {
+  const DType dtype = model::dtype_of(instance.precision().compute);
   std::vector<io::TensorSpec> specs;
-  for (const auto& unit : spec.units)
+  for (const auto& unit : instance.spec().units)
     for (const auto& p : unit.params)
       if (p.role == model::Role::base) specs.push_back({p.name, dtype, p.shape});
   return specs;
@@ -113,10 +110,6 @@ void for_each_base_tensor(parallel::Instance& instance, const std::function<void
   if (failure) std::rethrow_exception(failure);
 }
 
-std::vector<io::TensorSpec> base_tensors_of(const parallel::Instance& instance) {
-  return base_tensors(instance.spec(), model::dtype_of(instance.precision().compute));
-}
-
 /// Tensors one after the other, null where they are another rank's.
 std::vector<FileRecord> write_base_model(const std::vector<io::TensorSpec>& specs, const std::vector<at::Tensor>& values,
                                          const Writers& who, io::Storage& storage, const fs::path& dir) {
@@ -130,13 +123,13 @@ std::vector<FileRecord> write_base_model(const std::vector<io::TensorSpec>& spec
 
 WriteModel stage_base_model(parallel::Instance& instance, const Writers& who) {
   std::vector<bool> mine;  // per tensor
-  for (const auto& shard : io::plan_shards(base_tensors_of(instance), kDefaultShardBytes, who.rank, who.writers))
+  for (const auto& shard : io::plan_shards(base_tensors(instance), kDefaultShardBytes, who.rank, who.writers))
     mine.insert(mine.end(), shard.tensors.size(), shard.mine && who.rank < who.writers);
   std::vector<at::Tensor> values;
   for_each_base_tensor(instance, [&](const at::Tensor& host) {
     values.push_back(mine[values.size()] ? host.clone() : at::Tensor());
   });
-  return [specs = base_tensors_of(instance), values = std::move(values), who](io::Storage& storage, const fs::path& dir) {
+  return [specs = base_tensors(instance), values = std::move(values), who](io::Storage& storage, const fs::path& dir) {
     return write_base_model(specs, values, who, storage, dir);
   };
 }
@@ -147,7 +140,7 @@ std::vector<FileRecord> save_base_model(parallel::Instance& instance, const Writ
   for_each_base_tensor(instance, [&](const at::Tensor& host) {
     if (who.rank >= who.writers) return;
     if (!writer)
-      writer = std::make_unique<io::ModelWriter>(storage, dir, base_tensors_of(instance), kDefaultShardBytes,
+      writer = std::make_unique<io::ModelWriter>(storage, dir, base_tensors(instance), kDefaultShardBytes,
                                                  io::Metadata{{"format", "pt"}}, who.rank, who.writers);
     writer->append(host.data_ptr(), host.nbytes());
   });
