@@ -2,6 +2,7 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
+#include "qft/core/workers.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -9,7 +10,6 @@
 #include <unordered_set>
 
 #include "pack_layout.h"
-#include "workers.h"
 
 namespace qft::data {
 

@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 #include "qft/core/log.h"
+#include "qft/core/workers.h"
 #include "qft/data/pack_reader.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
@@ -19,7 +20,6 @@
 
 #include "pack_assembly.h"
 #include "pack_part.h"
-#include "workers.h"
 
 namespace qft::data {
 

@@ -3,6 +3,7 @@
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/progress.h"
+#include "qft/core/workers.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/spec.h"
@@ -95,15 +96,11 @@ void add_row(DType dtype, char* row, const float* b, const float* a, std::int64_
   from_float(dtype, values.data(), count, row);
 }
 
-/// Calls f(begin, end) on threads, so that the parts cover [0, rows).
+/// Calls f(begin, end) on all cores, so that the parts cover [0, rows).
 template <class F>
 void for_row_parts(std::int64_t rows, const F& f) {
-  const std::int64_t threads = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, rows);
-  std::vector<std::thread> others;
-  for (std::int64_t t = 1; t < threads; ++t)
-    others.emplace_back([&, t] { f(rows * t / threads, rows * (t + 1) / threads); });
-  f(0, rows / threads);
-  for (std::thread& thread : others) thread.join();
+  const std::int64_t parts = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, rows);
+  run_workers(static_cast<int>(parts), [&](int part) { f(rows * part / parts, rows * (part + 1) / parts); });
 }
 
 /// Writes one tensor, piece by piece; each piece is `whole_rows` rows if `change` is to see rows.

@@ -1,10 +1,10 @@
-#include "workers.h"
+#include "qft/core/workers.h"
 
 #include <exception>
 #include <thread>
 #include <vector>
 
-namespace qft::data {
+namespace qft {
 
 void run_workers(int count, const std::function<void(int)>& body) {
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(count));
@@ -24,4 +24,4 @@ void run_workers(int count, const std::function<void(int)>& body) {
     if (error) std::rethrow_exception(error);
 }
 
-}  // namespace qft::data
+}  // namespace qft
