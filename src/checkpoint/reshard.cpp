@@ -3,6 +3,7 @@
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/checkpoint/verify.h"
 #include "qft/core/error.h"
+#include "qft/io/file.h"
 #include "qft/io/safetensors.h"
 
 #include <algorithm>
@@ -66,16 +67,11 @@ void copy_others(io::Storage& storage, const Checkpoint& source, const fs::path&
   }
 }
 
-void require_free(const fs::path& to) {
-  if (fs::exists(fs::symlink_status(to)) && (!fs::is_directory(to) || !fs::is_empty(to)))
-    fail_config("'{}' exists and is not an empty directory: choose another name", to.string());
-}
-
 }  // namespace
 
 Manifest reshard(io::Storage& storage, const fs::path& from, const fs::path& to, int ranks) {
   if (ranks < 1 || ranks > 99999) fail_config("a checkpoint cannot be for {} ranks: give 1 to 99999", ranks);
-  require_free(to);
+  io::require_free(to, "output");
   const Checkpoint source = Checkpoint::open(from);
   require(
       !source.manifest().tensors.empty(),

@@ -120,6 +120,12 @@ void require_directory(const std::filesystem::path& path, const std::string& wha
   require(std::filesystem::is_directory(status), "{} '{}' is not a directory", what, path.string());
 }
 
+void require_free(const std::filesystem::path& path, const std::string& what) {
+  namespace fs = std::filesystem;
+  if (fs::exists(fs::symlink_status(path)) && (!fs::is_directory(path) || !fs::is_empty(path)))
+    fail_config("{} '{}' exists and is not an empty directory: choose another name or remove it", what, path.string());
+}
+
 void probe_writable(const std::filesystem::path& dir) {
   std::error_code code;
   std::filesystem::create_directories(dir, code);

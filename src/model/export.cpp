@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 #include "qft/core/progress.h"
 #include "qft/core/workers.h"
+#include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/spec.h"
@@ -134,11 +135,6 @@ void write_merged(const io::TensorLocation& from, const ParamSpec& param, const 
   });
 }
 
-void require_free(const fs::path& dir) {
-  if (fs::exists(dir) && (!fs::is_directory(dir) || !fs::is_empty(dir)))
-    fail_config("export directory '{}' exists and is not empty: choose another or remove it", dir.string());
-}
-
 /// Every base tensor in the order of the units, with the element type that it has in the files.
 std::vector<io::TensorSpec> tensors_of(const ModelSpec& spec, const io::ModelFiles& files) {
   std::vector<io::TensorSpec> tensors;
@@ -155,7 +151,7 @@ std::vector<io::TensorSpec> tensors_of(const ModelSpec& spec, const io::ModelFil
 }  // namespace
 
 ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
-  require_free(request.target);
+  io::require_free(request.target, "export directory");
   const LoraConfig lora = request.adapter.empty() ? LoraConfig{} : read_adapter_config(request.adapter);
   const ModelSpec spec = ModelSpec::build(ModelConfig::load(request.base),
                                           lora.enabled() ? Finetuning::lora : Finetuning::full, lora);

@@ -71,4 +71,14 @@ TEST(ProbeWritable, MakesTheDirectoryAndLeavesNothingInIt) {
   EXPECT_TRUE(contains(error_of([&] { probe_writable(dir / "file"); }), "file"));
 }
 
+TEST(RequireFree, TakesNothingAndAnEmptyDirectoryOnly) {
+  const TempDir dir;
+  require_free(dir / "none", "output");
+  std::filesystem::create_directory(dir / "empty");
+  require_free(dir / "empty", "output");
+  EXPECT_TRUE(contains(error_of([&] { require_free(dir.path(), "output"); }), "output '" + dir.path().string() + "' exists"));
+  std::filesystem::create_symlink("nowhere", dir / "link");
+  EXPECT_TRUE(contains(error_of([&] { require_free(dir / "link", "output"); }), "link"));
+}
+
 }  // namespace qft::io

@@ -71,6 +71,9 @@ nlohmann::json read_json(const std::filesystem::path& path);
 /// Throws Error unless `path` exists and is a directory; `what` says in the message what it was meant to be.
 void require_directory(const std::filesystem::path& path, const std::string& what);
 
+/// Throws ConfigError unless nothing has the name `path`, or an empty directory; `what` as above.
+void require_free(const std::filesystem::path& path, const std::string& what);
+
 /// Makes `dir` if needed and proves by a small file, removed again, that this process can write there; throws
 /// Error with the system's reason.
 void probe_writable(const std::filesystem::path& dir);
