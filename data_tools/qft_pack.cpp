@@ -1,9 +1,9 @@
 // qft-pack: datasets into a pack file, in parallel under mpirun; and what can be done with packs.
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/program.h"
 
 #include <algorithm>
-#include <iostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,14 +38,10 @@ bool asks_for_text(const std::vector<std::string>& arguments) {
 }
 
 int run_alone(const Command& command, const std::vector<std::string>& arguments) {
-  try {
+  return run_program("qft-pack", [&] {
     const auto line = parse(command, arguments);
     return line ? command.run(*line) : static_cast<int>(kExitOk);
-  } catch (const std::exception& error) {
-    std::cerr << "qft-pack: " << error.what() << "\n";
-    const auto* known = dynamic_cast<const Error*>(&error);
-    return known ? known->exit_code() : static_cast<int>(kExitFailed);
-  }
+  });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // qft-ckpt: what is in a checkpoint, is it whole, and other forms of it. Needs no mpirun.
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/core/log.h"
+#include "qft/core/program.h"
 #include "qft/core/version.h"
 
 #include <algorithm>
@@ -81,11 +82,5 @@ std::vector<std::filesystem::path> checkpoints_of(const std::vector<std::string>
 
 int main(int argc, char** argv) {
   qft::log::init({});
-  try {
-    return qft::ckpt_tool::run({argv + std::min(1, argc), argv + argc});
-  } catch (const std::exception& e) {
-    std::cerr << "qft-ckpt: " << e.what() << "\n";
-    const auto* known = dynamic_cast<const qft::Error*>(&e);
-    return known != nullptr ? known->exit_code() : static_cast<int>(qft::kExitFailed);
-  }
+  return qft::run_program("qft-ckpt", [&] { return qft::ckpt_tool::run({argv + std::min(1, argc), argv + argc}); });
 }

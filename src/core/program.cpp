@@ -1,0 +1,23 @@
+#include "qft/core/program.h"
+
+#include "qft/core/error.h"
+
+#include <cstdio>
+
+namespace qft {
+
+int run_program(const char* name, const std::function<int()>& body) {
+  const auto failed = [name](const std::exception& error, int code) {
+    std::fputs(fmt::format("{}: {}\n", name, error.what()).c_str(), stderr);
+    return code;
+  };
+  try {
+    return body();
+  } catch (const Error& error) {
+    return failed(error, error.exit_code());
+  } catch (const std::exception& error) {
+    return failed(error, kExitFailed);
+  }
+}
+
+}  // namespace qft
