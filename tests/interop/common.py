@@ -13,9 +13,12 @@ from safetensors.torch import load_file
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def arguments():
+def arguments(**defaults):
+    """--build, and an option for each of `defaults`: of its type, or a text where it is None."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", type=Path, required=True)
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name}", type=str if default is None else type(default), default=default)
     return parser.parse_args()
 
 

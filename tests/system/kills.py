@@ -3,7 +3,6 @@ that is started again and again ends with the weights of one that was left alone
 
     kills.py --build build [--kills N] [--seed S]
 """
-import argparse
 import hashlib
 import os
 import random
@@ -13,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import Report, mpirun, run
+from common import Report, arguments, mpirun, run
 from jobs import output_of, ranks, start, wait_for
 from tiny import make, write
 
@@ -31,11 +30,7 @@ def writing(out):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", type=Path, required=True)
-    parser.add_argument("--kills", type=int, default=6)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(kills=6, seed=1)
     qft, ckpt = args.build / "bin/qft", args.build / "bin/qft-ckpt"
     rng = random.Random(args.seed)
     report = Report()

@@ -6,23 +6,19 @@ import resource
 import tempfile
 from pathlib import Path
 
-from common import ROOT, Report, arguments, make_model, mpirun
-from tiny import TOKENIZER, make, write
+from common import Report, arguments, make_model, mpirun
+from tiny import copy_tokenizer, make, write
 
 MB = 10**6
 
 
 def larger(directory):
     """66 M parameters: 1.05 GB of weights, gradients, masters and moments in bf16."""
-    import shutil
-
     from transformers import LlamaConfig
 
     make_model(LlamaConfig(hidden_size=384, intermediate_size=1536, num_hidden_layers=20, num_attention_heads=6, num_key_value_heads=6,
                            vocab_size=49152, tie_word_embeddings=True, max_position_embeddings=1024), directory)
-    for name in TOKENIZER:
-        if (ROOT / "models/smollm2" / name).exists():
-            shutil.copy(ROOT / "models/smollm2" / name, directory)
+    copy_tokenizer(directory)
 
 
 def limited(megabytes):

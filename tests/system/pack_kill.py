@@ -1,5 +1,4 @@
 """qft-pack on two ranks, killed at random moments: no half pack is left, and the next run makes the same file."""
-import argparse
 import json
 import os
 import random
@@ -9,6 +8,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from common import arguments
 
 KILLS = 20
 
@@ -56,9 +57,7 @@ def kill_all(process):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", required=True)
-    program = Path(parser.parse_args().build) / "bin/qft-pack"
+    program = arguments().build / "bin/qft-pack"
     rng = random.Random(time.time_ns())
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

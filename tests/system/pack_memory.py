@@ -3,11 +3,12 @@
     pack_memory.py --build build                           # small: 20 MB against 80 MB
     pack_memory.py --build build --megabytes 10000 --limit 500 [--ranks 2] [--tokenizer DIR] [--scratch DIR]
 
+LIMIT: MB that no rank may exceed; SCRATCH: folder for the input and the pack.
+
 With the tokenizer of bytes that it makes, a pack takes four times the room of its input, twice while it is made.
 
 The peak of each rank (VmHWM: with the pages of mapped files), and of its own memory alone (RssAnon, sampled).
 """
-import argparse
 import json
 import random
 import subprocess
@@ -16,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from common import arguments
 from pack_kill import write_inputs
 
 STEMS = ("time people way water word number part sound place year work back thing name sentence man line mother land home hand "
@@ -83,15 +85,8 @@ def measure(program, folder, megabytes, ranks):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--megabytes", type=int)
-    parser.add_argument("--limit", type=float, default=500, help="MB that no rank may exceed")
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--tokenizer", help="folder of a tokenizer to use")
-    parser.add_argument("--scratch", help="folder for the input and the pack")
-    args = parser.parse_args()
-    program = Path(args.build) / "bin/qft-pack"
+    args = arguments(megabytes=0, limit=500.0, ranks=1, tokenizer=None, scratch=None)
+    program = args.build / "bin/qft-pack"
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         folder = Path(scratch)
         write_inputs(folder)

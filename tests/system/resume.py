@@ -1,11 +1,9 @@
 """A run that is cut and resumed ends in the very bytes of the run that was not."""
-import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 from common import Report, arguments, mpirun
-from tiny import log_of, make, write
+from tiny import cut, log_of, make, write
 
 SAME = ["loss", "grad_norm", "lr", "epoch", "total_tokens"]
 
@@ -24,22 +22,17 @@ def main():
             whole = write(tmp / "whole.yaml", {**settings, "output_dir": str(tmp / "whole")})
             mpirun(ranks, [qft, "train", whole])
             reference = log_of(tmp / "whole")
-            for cut in (1, len(reference) // 2, len(reference) - 1):
-                part = tmp / f"cut{cut}"
-                shutil.copytree(tmp / "whole", part)
-                for checkpoint in part.glob("checkpoint-*"):
-                    if int(checkpoint.name.split("-")[1]) > cut:
-                        shutil.rmtree(checkpoint)
-                for f in part.glob("*.safetensors"):
-                    f.unlink()
+            for step in (1, len(reference) // 2, len(reference) - 1):
+                part = tmp / f"cut{step}"
+                cut(tmp / "whole", part, step)
                 run_file = write(tmp / "cut.yaml", {**settings, "output_dir": str(part)})
                 mpirun(ranks, [qft, "train", run_file])
                 resumed = log_of(part)
                 lines = sum(any(a.get(k) != b.get(k) for k in SAME) for a, b in zip(reference, resumed))
-                report.check(f"{name}: log lines that differ after a cut at {cut}", lines + abs(len(reference) - len(resumed)), 0)
+                report.check(f"{name}: log lines that differ after a cut at {step}", lines + abs(len(reference) - len(resumed)), 0)
                 weights = next((tmp / "whole").glob("*.safetensors")).name
                 same = (tmp / "whole" / weights).read_bytes() == (part / weights).read_bytes()
-                report.check(f"{name}: final weights differ after a cut at {cut}", 0 if same else 1, 0)
+                report.check(f"{name}: final weights differ after a cut at {step}", 0 if same else 1, 0)
     report.finish()
 
 

@@ -3,7 +3,6 @@ a checkpoint, after the last step with 0; started again it ends with the weights
 
     signals.py --build build [--signals N] [--seed S]
 """
-import argparse
 import json
 import random
 import signal
@@ -11,18 +10,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import Report, mpirun, run
-from jobs import ranks, start, wait_for
+from common import Report, arguments, mpirun, run
+from jobs import output_of, ranks, start, wait_for
 from kills import committed, weights
 from tiny import make, write
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", type=Path, required=True)
-    parser.add_argument("--signals", type=int, default=6)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(signals=6, seed=1)
     qft, ckpt = args.build / "bin/qft", args.build / "bin/qft-ckpt"
     rng = random.Random(args.seed)
     report, seen = Report(), {"loading": 0, "training": 0, "done": 0}
@@ -43,7 +38,7 @@ def main():
             else:
                 time.sleep(rng.uniform(0, usual / 6))
             job.send_signal(signal.SIGUSR1)
-            text = job.communicate()[1]
+            text = output_of(job, run_file)
             steps = committed(out)
             if job.returncode == 75 and not steps:
                 seen["loading"] += 1

@@ -1,13 +1,12 @@
 """Every sharding strategy, for LoRA and full fine-tuning, with evaluation and checkpoints on the way, gives the numbers and
 the files of one rank; and a run changes strategy and number of ranks at a checkpoint without changing a bit of the weights."""
-import shutil
 import tempfile
 from pathlib import Path
 
 from safetensors.torch import load_file
 
 from common import Report, arguments, mpirun
-from tiny import log_of, make, write
+from tiny import cut, log_of, make, write
 
 FULL = {"finetuning_type": "full", "learning_rate": 1e-3}
 RUNS = [({}, "zero3", 3, {}), ({}, "hsdp", 4, {"hsdp_group_size": 2}), ({}, "shard_grad_op", 2, {"breadth_first_micro_batches": 1}),
@@ -27,15 +26,6 @@ def relative(ours, theirs, key):
     a, b = [e[key] for e in ours if key in e], [e[key] for e in theirs if key in e]
     assert len(a) == len(b) > 0, f"{key}: {len(a)} values, not {len(b)}"
     return max(abs(x - y) / abs(y) for x, y in zip(a, b))
-
-
-def cut(source, target, step):
-    shutil.copytree(source, target)
-    for checkpoint in target.glob("checkpoint-*"):
-        if int(checkpoint.name.split("-")[1]) > step:
-            shutil.rmtree(checkpoint)
-    for file in target.glob("*.safetensors"):
-        file.unlink()
 
 
 def main():

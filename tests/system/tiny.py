@@ -10,6 +10,13 @@ from common import ROOT, make_model
 TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
 
 
+def copy_tokenizer(directory):
+    for name in TOKENIZER:
+        source = ROOT / "models/smollm2" / name
+        if source.exists():
+            shutil.copy(source, directory)
+
+
 def make(directory, kind="llama", samples=40):
     """DIRECTORY/model and DIRECTORY/data; returns the run file's settings as a dict."""
     from transformers import LlamaConfig, Qwen3Config
@@ -19,10 +26,7 @@ def make(directory, kind="llama", samples=40):
                  vocab_size=49152, tie_word_embeddings=True, max_position_embeddings=512)
     config = Qwen3Config(**shape, head_dim=8) if kind == "qwen3" else LlamaConfig(**shape)
     make_model(config, directory / "model", torch.float32)
-    for name in TOKENIZER:
-        source = ROOT / "models/smollm2" / name
-        if source.exists():
-            shutil.copy(source, directory / "model")
+    copy_tokenizer(directory / "model")
     data = directory / "data"
     data.mkdir(exist_ok=True)
     records = [{"instruction": f"Say the number {i} {'again ' * (i % 7)}", "input": "", "output": " ".join(str(i + k) for k in range(3 + i % 11))}
@@ -41,6 +45,16 @@ def make(directory, kind="llama", samples=40):
 def write(path, settings):
     Path(path).write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in settings.items()))
     return path
+
+
+def cut(source, target, step):
+    """TARGET: a copy of the output directory SOURCE without what came after the checkpoint of STEP."""
+    shutil.copytree(source, target)
+    for checkpoint in target.glob("checkpoint-*"):
+        if int(checkpoint.name.split("-")[1]) > step:
+            shutil.rmtree(checkpoint)
+    for file in target.glob("*.safetensors"):
+        file.unlink()
 
 
 def log_of(directory):

@@ -2,7 +2,6 @@
 
     watchdog.py --build build [--positions N]    # N places over the whole run for each kind of harm
 """
-import argparse
 import re
 import signal
 import subprocess
@@ -10,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import Report
+from common import Report, arguments
 from jobs import processes, start
 from tiny import make, write
 
@@ -20,10 +19,7 @@ PHASES = {"load", "pack", "train", "eval", "save"}
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", type=Path, required=True)
-    parser.add_argument("--positions", type=int, default=4)
-    args = parser.parse_args()
+    args = arguments(positions=4)
     qft, preload = args.build / "bin/qft", args.build / "tests/libqft_fault.so"
     report, phases = Report(), set()
     with tempfile.TemporaryDirectory(prefix="qft-watchdog-") as tmp:
