@@ -1,9 +1,13 @@
 // `qft SUBCOMMAND RUN.yaml [key=value ...]`: finds the subcommand and hands over.
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "qft/core/error.h"
+#include "qft/core/program.h"
 #include "qft/core/version.h"
 #include "qft/device/memory.h"
 #include "qft/train/stop_signal.h"
@@ -13,13 +17,27 @@ namespace {
 
 using namespace qft;  // NOLINT: a program
 
-const apps::Subcommand* const kSubcommands[] = {&apps::kTrain, &apps::kEval, &apps::kGenerate, &apps::kChat, &apps::kExport, &apps::kCheck, &apps::kBench};
+const apps::Subcommand* const kSubcommands[] = {&apps::kTrain, &apps::kEval, &apps::kGenerate, &apps::kChat, &apps::kExport, &apps::kPlan, &apps::kCheck, &apps::kBench};
 
 void print_usage() {
   std::printf("qft %s: distributed fine-tuning of Qwen-family models over MPI\n\nusage: [mpirun -np N] qft SUBCOMMAND ...\n\n",
               std::string(version()).c_str());
   for (const auto* s : kSubcommands) std::printf("  %-10s %s\n", s->name, s->spec().summary.c_str());
   std::printf("\nqft SUBCOMMAND --help says more; the keys of a run file are in the help of `qft train`.\n");
+}
+
+std::optional<config::CommandLine> parse(const apps::Subcommand& command, std::span<const std::string> args) {
+  std::vector<const char*> argv;
+  for (const auto& a : args) argv.push_back(a.c_str());
+  return config::parse_command_line(command.spec(), static_cast<int>(argv.size()), argv.data());
+}
+
+/// A subcommand that is one process.
+int run_alone(const apps::Subcommand& command, std::span<const std::string> args) {
+  if (const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE"); ranks != nullptr && std::string_view(ranks) != "1")
+    fail_config("qft {} runs as one process, not {}: leave mpirun out", command.name, ranks);
+  const auto line = parse(command, args);
+  return line ? command.run_alone(*line) : kExitOk;
 }
 
 int dispatch(comm::Session& session, std::span<const std::string> args) {
@@ -36,11 +54,9 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
   for (const auto* s : kSubcommands) {
     known += known.empty() ? s->name : std::string(", ") + s->name;
     if (args[0] != s->name) continue;
-    std::vector<const char*> argv;
-    for (const auto& a : args) argv.push_back(a.c_str());
     const auto wants_text = [](const std::string& a) { return a == "--help" || a == "-h" || a == "--version"; };
     if (!root && std::any_of(args.begin(), args.end(), wants_text)) return kExitOk;
-    const auto line = config::parse_command_line(s->spec(), static_cast<int>(argv.size()), argv.data());
+    const auto line = parse(*s, args);
     return line ? s->run(session, *line) : kExitOk;
   }
   fail_config("unknown subcommand '{}': use one of {}", args[0], known);
@@ -51,5 +67,10 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
 int main(int argc, char** argv) {
   train::catch_stop_signals();
   device::tune_allocator();
+  for (const auto* s : kSubcommands)
+    if (argc > 1 && s->run_alone != nullptr && std::string_view(argv[1]) == s->name) {
+      const std::vector<std::string> args(argv + 1, argv + argc);
+      return run_program("error", [&] { return run_alone(*s, args); });
+    }
   return comm::run_main(argc, argv, dispatch);
 }

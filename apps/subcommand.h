@@ -14,10 +14,11 @@ struct Subcommand {
   const char* name;
   config::CommandSpec (*spec)();
   int (*run)(comm::Session&, const config::CommandLine&);
+  int (*run_alone)(const config::CommandLine&) = nullptr;  ///< instead of `run`: one process, without MPI
 };
 
 // One file each, named after the subcommand.
-extern const Subcommand kTrain, kEval, kGenerate, kChat, kExport, kCheck, kBench;
+extern const Subcommand kTrain, kEval, kGenerate, kChat, kExport, kCheck, kBench, kPlan;
 
 /// Loads the run file for `purpose`, sets the log's level, threads and allocator, selects the device, and has the ranks
 /// watched from here on.

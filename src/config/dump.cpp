@@ -47,6 +47,11 @@ nlohmann::json field_value(const Field& field, FieldRef ref) {
   return std::visit(ToJson{field}, ref);
 }
 
+// JSON is YAML too, so that lists, mappings and quoted texts need nothing of their own.
+std::string yaml_text(const json& value) {
+  return value.is_number_float() ? number_text(value.get<double>()) : value.dump();
+}
+
 json to_json(const RunConfig& config) {
   RunConfig copy = config;  // visiting hands out mutable references
   json out = json::object();
@@ -65,9 +70,7 @@ std::string to_yaml(const RunConfig& config) {
       group = bound.group;
     }
     const json value = field_value(bound.field, bound.ref);
-    // JSON is YAML too, so that lists, mappings and quoted texts need nothing of their own.
-    const std::string text = value.is_number_float() ? number_text(value.get<double>()) : value.dump();
-    out += fmt::format("{}: {}\n", bound.field.name, text);
+    out += fmt::format("{}: {}\n", bound.field.name, yaml_text(value));
   }
   return out;
 }

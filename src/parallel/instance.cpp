@@ -75,6 +75,10 @@ optim::Precision precision_of(const config::RunConfig& config, Use use, const io
     const at::ScalarType type = file_type(files);
     return type == at::kHalf ? optim::Precision::fp32() : optim::Precision{type, type, type, type};
   }
+  return training_precision(config);
+}
+
+optim::Precision training_precision(const config::RunConfig& config) {
   switch (config.compute_dtype()) {
     case DType::f64: return optim::Precision::fp64();
     case DType::f32: return optim::Precision::fp32();

@@ -11,7 +11,7 @@
 #include "qft/parallel/group_size.h"
 #include "qft/parallel/weight_store.h"
 
-#include "presence.h"
+#include "qft/parallel/presence.h"
 #include "split_buffer.h"
 
 namespace qft::parallel {
@@ -21,7 +21,7 @@ std::int64_t size_of(at::ScalarType type) { return static_cast<std::int64_t>(c10
 
 /// Elements of a buffer that divides over the shard group: a slice, and all of them.
 std::int64_t slice(const Arrangement& a, std::int64_t n) { return n == 0 ? 0 : Division::share(n, a.shard_ranks); }
-std::int64_t padded(const Arrangement& a, std::int64_t n) { return slice(a, n) * a.shard_ranks; }
+std::int64_t padded(const Arrangement& a, std::int64_t n) { return padded_numel(n, a.shard_ranks); }
 
 /// Gathered weights at most, by what the list brings and lets go.
 std::int64_t gathered_peak(const ActionList& list, const std::vector<GatheredBytes>& units) {
@@ -108,6 +108,8 @@ std::string describe(const MemoryPlan& p) {
   if (p.host > 0) text += fmt::format("; in host memory {}", format_bytes(static_cast<double>(p.host)));
   return text;
 }
+
+std::int64_t padded_numel(std::int64_t n, int ranks) { return n == 0 ? 0 : Division::share(n, ranks) * ranks; }
 
 std::vector<GatheredBytes> gathered_bytes(const Arrangement& a) {
   const std::int64_t item = size_of(a.precision.compute);

@@ -1,4 +1,4 @@
-#include "presence.h"
+#include "qft/parallel/presence.h"
 
 namespace qft::parallel {
 

@@ -25,7 +25,7 @@ class ReplicatedStore final : public WeightStore {
  public:
   ReplicatedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device,
                   comm::Communicator& comm, bool training, std::int64_t bucket_bytes)
-      : spec_(spec), comm_(comm), units_(spec.units.size()), unit_grads_(spec.units.size()), bucket_of_(spec.units.size(), -1) {
+      : spec_(spec), comm_(comm), units_(spec.units.size()), unit_grads_(spec.units.size()) {
     const auto options = at::TensorOptions().dtype(precision.compute).device(device);
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const auto& unit = spec.units[u];
@@ -114,17 +114,16 @@ class ReplicatedStore final : public WeightStore {
     for (const auto& unit : spec_.units) total += unit.trainable_numel;
     require(total > 0, "no parameter is trainable: check finetuning_type and lora_target");
     grads_ = at::zeros({total}, options);
-    const std::int64_t limit = bucket_bytes / static_cast<std::int64_t>(grads_.element_size());
+    bucket_of_ = gradient_buckets(spec_, grads_.scalar_type(), bucket_bytes);
     std::int64_t end = 0;
     for (std::size_t u = units_.size(); u-- > 0;) {
       const std::int64_t n = spec_.units[u].trainable_numel;
       if (n == 0) continue;
       unit_grads_[u] = grads_.narrow(0, end, n);
-      if (buckets_.empty() || end - buckets_.back().begin >= limit) buckets_.emplace_back().begin = end;
+      if (static_cast<std::size_t>(bucket_of_[u]) == buckets_.size()) buckets_.emplace_back().begin = end;
       end += n;
       buckets_.back().end = end;
       ++buckets_.back().units;
-      bucket_of_[u] = static_cast<int>(buckets_.size()) - 1;
     }
   }
 
@@ -138,6 +137,24 @@ class ReplicatedStore final : public WeightStore {
 };
 
 }  // namespace
+
+std::vector<int> gradient_buckets(const model::ModelSpec& spec, at::ScalarType grad, std::int64_t bucket_bytes) {
+  const std::int64_t limit = bucket_bytes / static_cast<std::int64_t>(c10::elementSize(grad));
+  std::vector<int> bucket_of(spec.units.size(), -1);
+  std::int64_t filled = limit;  // the first one opens a bucket
+  int bucket = -1;
+  for (std::size_t u = bucket_of.size(); u-- > 0;) {
+    const std::int64_t n = spec.units[u].trainable_numel;
+    if (n == 0) continue;
+    if (filled >= limit) {
+      ++bucket;
+      filled = 0;
+    }
+    filled += n;
+    bucket_of[u] = bucket;
+  }
+  return bucket_of;
+}
 
 std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                    c10::Device device, comm::Communicator& comm, bool training,

@@ -2,7 +2,7 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "presence.h"
+#include "qft/parallel/presence.h"
 #include "split_buffer.h"
 
 namespace qft::parallel {

@@ -47,7 +47,7 @@ std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& confi
 }
 
 /// `items` (null: all) without those that have nothing to learn, which LLaMA-Factory keeps to no effect.
-data::ItemSubset learnable(const data::PackReader& pack, data::ItemSubset items, const comm::Communicator& comm) {
+data::ItemSubset learnable(const data::PackReader& pack, data::ItemSubset items, bool tells) {
   const auto labels = pack.item_labels();
   const auto all = static_cast<std::int64_t>(items ? items->size() : labels.size());
   auto kept = std::make_shared<std::vector<std::int64_t>>();
@@ -57,14 +57,14 @@ data::ItemSubset learnable(const data::PackReader& pack, data::ItemSubset items,
   }
   if (static_cast<std::int64_t>(kept->size()) == all) return items;
   if (kept->empty()) fail_config("'{}': no sample has anything to learn: is cutoff_len too short?", pack.path().string());
-  if (comm.rank() == 0)
+  if (tells)
     log::warn("'{}': {} of {} samples have nothing to learn (an empty answer, or cut off by cutoff_len): left out",
               pack.path().string(), all - static_cast<std::int64_t>(kept->size()), all);
   return kept;
 }
 
 EvalSet learnable(EvalSet set, const comm::Communicator& comm) {
-  set.items = learnable(*set.pack, std::move(set.items), comm);
+  set.items = learnable(*set.pack, std::move(set.items), comm.rank() == 0);
   return set;
 }
 
@@ -73,8 +73,7 @@ bool has_eval_source(const config::RunConfig& config) {
 }
 
 /// Sorts the pack's items by level; without any sample of a level: a warning, and the usual order.
-void add_curriculum(const config::RunConfig& config, const data::PackReader& pack, const comm::Communicator& comm,
-                    data::LoaderOptions& options) {
+void add_curriculum(const config::RunConfig& config, const data::PackReader& pack, bool tells, data::LoaderOptions& options) {
   data::CurriculumTable table = data::parse_curriculum(config.data.curriculum);
   std::string level_names;
   for (const std::string& name : table.levels) level_names += (level_names.empty() ? "" : ", ") + name;
@@ -87,18 +86,31 @@ void add_curriculum(const config::RunConfig& config, const data::PackReader& pac
   for (std::int32_t& level : levels) level = level_of.at(static_cast<std::size_t>(level));
   const auto without = std::count(levels.begin(), levels.end(), -1);
   if (without == static_cast<std::ptrdiff_t>(levels.size())) {
-    if (comm.rank() == 0)
+    if (tells)
       log::warn("use_curriculum: no sample has one of the levels {} (column `difficulty`, or `category` in "
                 "dataset_info.json): the samples are taken in the usual order",
                 level_names);
     return;
   }
-  if (without > 0 && comm.rank() == 0)
+  if (without > 0 && tells)
     log::warn("use_curriculum: {} of {} samples have none of the levels {} and are never taken", without, levels.size(),
               level_names);
   options.curriculum_seed = static_cast<std::uint64_t>(config.data.curriculum_seed.value_or(static_cast<std::int64_t>(options.seed)));
   options.item_levels = std::move(levels);
   options.curriculum = std::move(table);
+}
+
+data::LoaderOptions options_of(const config::RunConfig& config, const data::PackReader& pack, data::ItemSubset items, bool tells) {
+  data::LoaderOptions options = data::loader_options(config);
+  options.items = std::move(items);
+  if (config.data.use_curriculum) add_curriculum(config, pack, tells, options);
+  return options;
+}
+
+/// The parts of a pack that train and that are held out.
+std::pair<data::ItemSubset, data::ItemSubset> split(const config::RunConfig& config, const data::PackReader& pack) {
+  if (has_eval_source(config) || config.data.val_size <= 0.0) return {};
+  return data::split_items(pack.num_items(), config.data.val_size, static_cast<std::uint64_t>(config.training.seed));
 }
 
 }  // namespace
@@ -108,10 +120,17 @@ std::unique_ptr<data::EvalLoader> EvalSet::loader(const config::RunConfig& confi
 }
 
 std::unique_ptr<data::Loader> TrainingData::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
-  data::LoaderOptions options = data::loader_options(config);
-  options.items = items;
-  if (config.data.use_curriculum) add_curriculum(config, *pack, comm, options);
-  return std::make_unique<data::Loader>(pack, options, comm.rank(), comm.size());
+  return std::make_unique<data::Loader>(pack, options_of(config, *pack, items, comm.rank() == 0), comm.rank(), comm.size());
+}
+
+std::optional<PlannedData> planned_data(const config::RunConfig& config, int ranks) {
+  fs::path path = config.data.pack;
+  if (path.empty() && !config.training.output_dir.empty()) path = own_pack(config, CorpusPart::train);
+  if (path.empty() || (config.data.pack.empty() && !fs::exists(path))) return std::nullopt;
+  PlannedData d{data::PackReader::open(path), nullptr};
+  const auto items = learnable(*d.pack, split(config, *d.pack).first, /*tells=*/true);
+  d.schedule = std::make_unique<data::StepSchedule>(d.pack->item_tokens(), d.pack->item_labels(), options_of(config, *d.pack, items, true), ranks);
+  return d;
 }
 
 TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm) {
@@ -120,12 +139,11 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
   d.pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train);
   if (has_eval_source(config)) {
     d.eval = EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval), nullptr};
-  } else if (config.data.val_size > 0.0) {
-    auto [train, eval] = data::split_items(d.pack->num_items(), config.data.val_size, static_cast<std::uint64_t>(config.training.seed));
+  } else if (auto [train, eval] = split(config, *d.pack); eval) {
     d.items = std::move(train);
     d.eval = EvalSet{d.pack, std::move(eval)};
   }
-  d.items = learnable(*d.pack, std::move(d.items), comm);
+  d.items = learnable(*d.pack, std::move(d.items), comm.rank() == 0);
   if (d.eval) d.eval = learnable(std::move(*d.eval), comm);
   return d;
 }
@@ -134,10 +152,7 @@ EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig
   if (has_eval_source(config))
     return learnable(EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval), nullptr}, comm);
   const auto pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train);
-  data::ItemSubset items;
-  if (config.data.val_size > 0.0)
-    items = data::split_items(pack->num_items(), config.data.val_size, static_cast<std::uint64_t>(config.training.seed)).second;
-  return learnable(EvalSet{pack, std::move(items)}, comm);
+  return learnable(EvalSet{pack, split(config, *pack).second}, comm);
 }
 
 }  // namespace qft::train

@@ -91,6 +91,9 @@ class Instance {
   MemoryForecast memory_;
 };
 
+/// The element types that training has by a configuration.
+optim::Precision training_precision(const config::RunConfig& config);
+
 /// The element types a configuration asks for. For inference without a wish: the type of the model's files.
 optim::Precision precision_of(const config::RunConfig& config, Use use, const io::ModelFiles& files);
 

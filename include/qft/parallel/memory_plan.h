@@ -46,6 +46,9 @@ struct Arrangement {
   std::int64_t window = 0;      ///< bytes gathered ahead; 0: default_window()
 };
 
+/// Elements of a buffer of `n` that divides evenly over `ranks`, padding included.
+std::int64_t padded_numel(std::int64_t n, int ranks);
+
 /// Per unit what a gather brings.
 std::vector<GatheredBytes> gathered_bytes(const Arrangement& a);
 

@@ -81,12 +81,18 @@ class WeightStore {
 /// Unit gradients on their way to their owners at most: more would pile up where the wire is slower than the compute.
 inline constexpr std::size_t kReductionsInFlight = 2;
 
+/// Gradients of the replicated store are all-reduced in buckets of about so many bytes.
+inline constexpr std::int64_t kBucketBytes = 25 << 20;
+
+/// Per unit its bucket, -1 where nothing trains: filled last unit first, in the order of the backward pass.
+std::vector<int> gradient_buckets(const model::ModelSpec& spec, at::ScalarType grad, std::int64_t bucket_bytes = kBucketBytes);
+
 /// Everything on every rank (plain data parallelism, or one rank). Gradients lie in one buffer, last unit first, so that
 /// buckets of `bucket_bytes` fill in the order of the backward pass and are all-reduced while it goes on.
 /// `comm` must outlive the store. Without `training` there are no gradients.
 std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                    c10::Device device, comm::Communicator& comm, bool training,
-                                                   std::int64_t bucket_bytes = 25 << 20);
+                                                   std::int64_t bucket_bytes = kBucketBytes);
 
 /// Every other strategy: each rank of `shard` owns an equal flat range of every unit's buffers, the last ones padded;
 /// `strategy` says what exists of the rest. The ranks of `replicate` own the same ranges and add up their gradients

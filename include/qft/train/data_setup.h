@@ -35,6 +35,16 @@ struct TrainingData {
 /// model's vocabulary. Collective.
 TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm);
 
+/// The steps that training will take.
+struct PlannedData {
+  std::shared_ptr<const data::PackReader> pack;
+  std::unique_ptr<data::StepSchedule> schedule;
+};
+
+/// Of the pack that is given, or that an earlier run made of the same data; nothing where there is none yet. Needs no
+/// tokenizer and checks nothing against one. Not collective.
+std::optional<PlannedData> planned_data(const config::RunConfig& config, int ranks);
+
 /// What `qft eval` runs over: eval_pack or eval_dataset; else the validation split; else the whole training data.
 /// Collective.
 EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm);

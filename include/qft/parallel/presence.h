@@ -1,4 +1,4 @@
-// Which gathered weights an action list has here, action by action. Private to parallel.
+// Which gathered weights an action list has here, action by action.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,49 @@
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "qft/core/log.h"
+#include "qft/plan/plan.h"
+#include "qft/train/data_setup.h"
+#include "subcommand.h"
+
+namespace qft::apps {
+namespace {
+
+namespace po = boost::program_options;
+
+config::CommandSpec spec() {
+  config::CommandSpec s;
+  s.name = "qft plan";
+  s.summary = "what each strategy and order would need: memory, bytes on the wire and time of a step; of the model only config.json is read";
+  s.run_file = config::CommandSpec::RunFile::required;
+  s.machine_readable = true;
+  s.options.add_options()("ranks", po::value<int>()->required(), "ranks that the run will have")(
+      "machine", po::value<std::string>(), "description of the machine (configs/machines, or written by qft bench machine)");
+  return s;
+}
+
+plan::Workload workload(const config::RunConfig& config, int ranks) {
+  const auto lengths = train::planned_data(config, ranks);
+  if (!lengths) return plan::full_rows(config, ranks);
+  return plan::workload_of(*lengths->schedule, lengths->pack->item_tokens(), lengths->pack->item_labels());
+}
+
+int run(const config::CommandLine& line) {
+  const auto config = line.load(config::Purpose::plan);
+  log::init({line.log_level.value_or(log::parse_severity(config.training.log_level))});
+  const int ranks = line.options["ranks"].as<int>();
+  if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
+  std::optional<plan::Machine> machine;
+  if (line.options.count("machine") > 0) machine = plan::Machine::load(line.options["machine"].as<std::string>());
+  const auto result = plan::make_plan(config, ranks, machine, workload(config, ranks));
+  const std::string text = line.json ? plan::to_json(result).dump(2) + "\n" : plan::to_text(result);
+  std::fputs(text.c_str(), stdout);
+  return kExitOk;
+}
+
+}  // namespace
+
+extern const Subcommand kPlan{"plan", spec, nullptr, run};
+
+}  // namespace qft::apps

@@ -1,0 +1,50 @@
+// What a run will cost under each strategy and order, before it is queued.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "qft/config/run_config.h"
+#include "qft/model/spec.h"
+#include "qft/parallel/memory_plan.h"
+#include "qft/plan/machine.h"
+#include "qft/plan/simulation.h"
+#include "qft/plan/workload.h"
+
+namespace qft::plan {
+
+struct Row {
+  parallel::Strategy strategy;
+  std::int64_t group = 1;          ///< micro-batches that pass a block under one gather
+  std::int64_t slots = 1;          ///< micro-batches of a rank in a step
+  int shard_ranks = 1, replicas = 1;
+  bool asked = false;              ///< it is what the run file asks for
+  parallel::MemoryPlan memory;     ///< of one rank
+  std::int64_t needed = 0;         ///< with what the process takes
+  bool fits = true;                ///< in nine tenths of what a rank has; true where nothing is known of the machine
+  StepTime time;                   ///< without a machine only its bytes mean something
+};
+
+struct Plan {
+  model::ModelSpec spec;
+  optim::Precision precision;
+  int ranks = 1;
+  std::optional<Machine> machine;
+  std::int64_t available = 0;  ///< bytes of a rank; 0: unknown
+  Workload workload;
+  std::vector<Row> rows;
+};
+
+/// A row for each strategy, at g = 1, at what breadth_first_micro_batches says, and at the largest g that fits. `config` is a
+/// run file's; of the model only config.json is read. Throws ConfigError where file and ranks do not go together.
+Plan make_plan(const config::RunConfig& config, int ranks, const std::optional<Machine>& machine, Workload workload);
+
+/// Tables for people: memory, traffic, time, and what of the machine is measured and what assumed.
+std::string to_text(const Plan& plan);
+/// {"machine": ..., "rows": [{"strategy", "g", "memory": {...}, "bytes": {...}, "seconds": {...}, "fits"}, ...]}; bytes and seconds.
+nlohmann::ordered_json to_json(const Plan& plan);
+
+}  // namespace qft::plan

@@ -1,0 +1,34 @@
+// The time of a step: the action list that the executor runs, played on two resources, the rank's compute and its links.
+#pragma once
+
+#include "qft/parallel/memory_plan.h"
+#include "qft/plan/machine.h"
+#include "qft/plan/workload.h"
+
+namespace qft::plan {
+
+/// Of a step, a mean over the workload's; seconds, and bytes that a rank receives.
+struct StepTime {
+  double step = 0;
+  double compute = 0;      ///< forward, backward and optimizer, had they the cores to themselves
+  double wire = 0;         ///< the links are busy
+  double gather_wait = 0;  ///< compute waits for weights
+  double reduce_wait = 0;  ///< ... for gradients and the ranks' agreement
+  double gather_bytes = 0, reduce_bytes = 0;
+  double tokens = 0;       ///< of all ranks
+
+  /// What a step would take if nothing overlapped.
+  double serial() const { return compute + wire; }
+};
+
+/// Plays the workload's steps one after another on one rank, that which has most to compute; the others are taken to be
+/// as far as it. Rules:
+///  - an action computes for seconds(work); its transfers start when the list says so, and go one after another over the
+///    group's link, each bytes / bandwidth, done at the earliest after a latency for each hop of its ring;
+///  - acquire waits for its unit; reduce lets at most kReductionsInFlight go on (sharded), or starts an all-reduce when a
+///    bucket is full (replicated); the step waits for all;
+///  - while a link is busy, compute goes on at 1 - compute_s_per_gb x bandwidth of its speed.
+/// The first step warms up and is not counted where there are others. `a.tokens` is not used.
+StepTime simulate(const parallel::Arrangement& a, const Machine& machine, const Workload& workload);
+
+}  // namespace qft::plan

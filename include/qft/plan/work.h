@@ -1,0 +1,40 @@
+// What the actions of a step compute, counted from the shapes: operations of the products and bytes that everything else moves.
+#pragma once
+
+#include <cstdint>
+
+#include <c10/core/ScalarType.h>
+
+#include "qft/model/spec.h"
+#include "qft/plan/machine.h"
+
+namespace qft::plan {
+
+/// A micro-batch.
+struct MicroShape {
+  std::int64_t tokens = 0;
+  std::int64_t labels = 0;
+  double pairs = 0;  ///< of a token and one that it sees: sum of n (n + 1) / 2 over the sequences
+
+  void add_sequence(std::int64_t length, std::int64_t sequence_labels);
+};
+
+struct Work {
+  double matmul = 0;     ///< operations of the model's own products
+  double narrow = 0;     ///< of LoRA's
+  double attention = 0;  ///< of attention
+  double bytes = 0;      ///< that element-wise operations read and write
+
+  Work& operator+=(const Work& other);
+  friend Work operator+(Work a, const Work& b) { return a += b; }
+};
+
+/// Seconds on a machine: no two kinds of work overlap on one device.
+double seconds(const Work& work, const Machine& machine, at::ScalarType type);
+
+/// Of one block ("forward", "backward" of the action list) and micro-batch. The head's gradient comes with its forward.
+/// `recompute`: backward computes the layer again first. `input_grad`: gradients flow on to the block below.
+Work forward_work(const model::ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type);
+Work backward_work(const model::ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, bool recompute, bool input_grad);
+
+}  // namespace qft::plan

@@ -1,0 +1,35 @@
+// The shapes of a run's micro-batches: what memory and time depend on besides the model.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "qft/config/run_config.h"
+#include "qft/data/loader_schedule.h"
+#include "qft/plan/work.h"
+
+namespace qft::plan {
+
+/// One optimizer step of the rank that has most to compute.
+struct StepShape {
+  std::vector<MicroShape> micros;
+  std::int64_t slots = 0;   ///< micro-batches of the rank that has most
+  std::int64_t tokens = 0;  ///< of all ranks
+};
+
+struct Workload {
+  std::vector<StepShape> steps;   ///< a sample of the run's steps, at least one
+  MicroShape largest;             ///< the most tokens, labels and pairs of any micro-batch of the sample
+  std::string description;        ///< where the lengths come from
+};
+
+/// From the lengths of a pack's items (tokens[i], labels[i]) as the loader deals them: up to `sample` steps, evenly spaced.
+Workload workload_of(const data::StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
+                     std::int64_t sample = 8);
+
+/// Where there is no pack yet: every sequence as long as cutoff_len, every token a label. An upper bound.
+Workload full_rows(const config::RunConfig& config, int ranks);
+
+}  // namespace qft::plan

@@ -1,0 +1,58 @@
+#include "qft/config/fields_file.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "apply.h"
+#include "dump.h"
+#include "nearest.h"
+#include "store.h"
+
+namespace qft::config {
+namespace {
+
+struct Known {
+  Field field;
+  FieldRef ref;
+};
+
+std::vector<Known> known_fields(const Visit& visit) {
+  std::vector<Known> all;
+  visit([&](const Field& field, FieldRef ref) { all.push_back({field, ref}); });
+  return all;
+}
+
+}  // namespace
+
+std::set<std::string, std::less<>> read_fields(const std::filesystem::path& file, const Visit& visit) {
+  const auto fields = known_fields(visit);
+  std::vector<std::string_view> names;
+  for (const Known& known : fields) names.push_back(known.field.name);
+  std::set<std::string, std::less<>> given;
+  for (const Setting& setting : settings_of(parse_file(file), file.string())) {
+    const auto known = std::find_if(fields.begin(), fields.end(), [&](const Known& k) { return k.field.name == setting.key; });
+    if (known == fields.end()) {
+      std::string list;
+      for (const std::string_view name : names) list += fmt::format("{}{}", list.empty() ? "the keys are " : ", ", name);
+      fail_config("{}: unknown key{}", setting.where, suggestion(setting.key, names, list));
+    }
+    store(known->field, known->ref, known->ref, setting.value, setting.where);
+    given.insert(setting.key);
+  }
+  return given;
+}
+
+std::string write_fields(const Visit& visit, const std::set<std::string, std::less<>>& leave_out) {
+  std::string text;
+  for (const Known& known : known_fields(visit)) {
+    const nlohmann::json value = field_value(known.field, known.ref);
+    const bool empty = value.is_null() || (value.is_string() && value.get<std::string>().empty()) || (value.is_array() && value.empty());
+    if (empty || leave_out.count(known.field.name) > 0) continue;
+    text += fmt::format("# {}\n{}: {}\n", known.field.help, known.field.name, yaml_text(value));
+  }
+  return text;
+}
+
+}  // namespace qft::config

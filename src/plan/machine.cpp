@@ -1,0 +1,93 @@
+#include "qft/plan/machine.h"
+
+#include <algorithm>
+
+#include "qft/config/fields_file.h"
+#include "qft/core/error.h"
+
+namespace qft::plan {
+
+using config::Field;
+
+void Machine::visit(const config::FieldVisitor& field) {
+  field(Field("name", "the machine in one line"), &name);
+  field(Field("source", "where the numbers come from"), &source);
+  field(Field("assumed", "keys whose values nobody has measured"), &assumed);
+  field(Field("device", "what computes").one_of({"cuda", "cpu"}), &device);
+  field(Field("ranks_per_node", "ranks on a node: one a GPU").at_least(1), &ranks_per_node);
+  field(Field("memory_gb", "GB of a rank's device; on the CPU of the node, which its ranks share").above(0), &memory_gb);
+  field(Field("host_memory_gb", "GB of a node's host memory").at_least(0), &host_memory_gb);
+  field(Field("process_gb", "GB that a process takes before it holds any of the model").at_least(0), &process_gb);
+  field(Field("matmul_tflops_bf16", "of a large product of matrices; TFLOPS").at_least(0), &matmul_tflops_bf16);
+  field(Field("matmul_tflops_fp16", "the same in fp16").at_least(0), &matmul_tflops_fp16);
+  field(Field("matmul_tflops_fp32", "the same in fp32").at_least(0), &matmul_tflops_fp32);
+  field(Field("matmul_tflops_fp64", "the same in fp64").at_least(0), &matmul_tflops_fp64);
+  field(Field("matmul_efficiency", "of these, what the model's shapes reach").in(0, 1), &matmul_efficiency);
+  field(Field("narrow_efficiency", "of these, what LoRA's narrow products reach").in(0, 1), &narrow_efficiency);
+  field(Field("attention_efficiency", "of these, what attention reaches, its masked half not counted").in(0, 1), &attention_efficiency);
+  field(Field("memory_gb_s", "GB/s of the device's memory that norms, activations and the optimizer reach").above(0), &memory_gb_s);
+  field(Field("host_device_gb_s", "GB/s between host and device memory, per direction").at_least(0), &host_device_gb_s);
+  field(Field("node_gb_s", "GB/s from a rank to another one of its node, per direction").at_least(0), &node_gb_s);
+  field(Field("node_latency_us", "microseconds of a message inside a node").at_least(0), &node_latency_us);
+  field(Field("network_gb_s", "GB/s of a node's network, per direction").at_least(0), &network_gb_s);
+  field(Field("network_latency_us", "microseconds of a message between nodes").at_least(0), &network_latency_us);
+  field(Field("compute_s_per_gb", "compute seconds that a received GB takes from a rank's cores").at_least(0), &compute_s_per_gb);
+}
+
+Machine Machine::load(const std::filesystem::path& file) {
+  Machine machine;
+  std::vector<std::string> names;
+  const config::Visit visit = [&](const config::FieldVisitor& field) { machine.visit(field); };
+  const auto given = config::read_fields(file, visit);
+  visit([&](const Field& field, config::FieldRef) { names.emplace_back(field.name); });
+  for (const char* key : {"memory_gb", "memory_gb_s"})
+    if (given.count(key) == 0) fail_config("{}: {} is missing", file.string(), key);
+  for (const std::string& key : machine.assumed)
+    if (std::find(names.begin(), names.end(), key) == names.end())
+      fail_config("{}: assumed: '{}' is no key of a machine description", file.string(), key);
+  if (machine.name.empty()) machine.name = file.stem().string();
+  return machine;
+}
+
+std::string Machine::to_yaml() const {
+  Machine copy = *this;
+  std::set<std::string, std::less<>> unknown;  // a 0 says that a number is not there, where 0 would be refused or mean none
+  copy.visit([&](const Field& field, config::FieldRef ref) {
+    if (const auto* number = std::get_if<double*>(&ref); number != nullptr && **number == 0.0) unknown.emplace(field.name);
+  });
+  return config::write_fields([&](const config::FieldVisitor& field) { copy.visit(field); }, unknown);
+}
+
+double Machine::matmul_flops(at::ScalarType type) const {
+  const auto [tflops, key] = type == at::kBFloat16 ? std::pair{matmul_tflops_bf16, "matmul_tflops_bf16"}
+                             : type == at::kHalf   ? std::pair{matmul_tflops_fp16, "matmul_tflops_fp16"}
+                             : type == at::kDouble ? std::pair{matmul_tflops_fp64, "matmul_tflops_fp64"}
+                                                   : std::pair{matmul_tflops_fp32, "matmul_tflops_fp32"};
+  if (tflops == 0.0)
+    fail_config("machine '{}': {} is missing, and the run computes in that type: add it to the description (qft bench gemm measures it)", name, key);
+  return tflops * 1e12 * matmul_efficiency;
+}
+
+std::int64_t Machine::memory_of_a_rank(std::int64_t ranks) const {
+  const auto sharers = is_cpu() ? std::min(ranks_per_node, ranks) : 1;
+  return static_cast<std::int64_t>(memory_gb * 1e9) / std::max<std::int64_t>(sharers, 1);
+}
+
+Link link_of(const Machine& m, int ranks, int stride) {
+  if (ranks <= 1) return {};
+  const auto per_node = static_cast<int>(std::min<std::int64_t>(m.ranks_per_node, 1 << 20));
+  const bool crosses = static_cast<std::int64_t>(ranks) * stride > per_node;
+  const bool inside = stride < per_node;  // some neighbours of the ring share a node
+  const auto require_link = [&](double gb_s, const char* key) {
+    if (gb_s == 0.0) fail_config("machine '{}': {} is missing, but {} ranks that lie {} apart use that link", m.name, key, ranks, stride);
+  };
+  if (inside) require_link(m.node_gb_s, "node_gb_s");
+  if (!crosses) return {m.node_gb_s * 1e9, m.node_latency_us * 1e-6};
+  require_link(m.network_gb_s, "network_gb_s");
+  // A ring enters and leaves a node once; as many rings as there are ranks between two of its members share the way.
+  const double network = m.network_gb_s / std::min(stride, per_node);
+  const double slowest = inside ? std::min(network, m.node_gb_s) : network;
+  return {slowest * 1e9, std::max(m.network_latency_us, inside ? m.node_latency_us : 0.0) * 1e-6};
+}
+
+}  // namespace qft::plan

@@ -1,0 +1,125 @@
+#include "qft/plan/plan.h"
+
+#include <algorithm>
+
+#include "qft/core/error.h"
+#include "qft/parallel/group_size.h"
+#include "qft/parallel/instance.h"
+
+namespace qft::plan {
+namespace {
+
+using parallel::Arrangement;
+using parallel::Strategy;
+
+constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "shard_grad_op", "zero3", "hsdp"};
+
+class Planner {
+ public:
+  Planner(const config::RunConfig& config, Plan& plan) : config_(config), plan_(plan) {
+    for (const StepShape& step : plan.workload.steps) slots_ = std::max(slots_, step.slots);
+    const auto& p = config.parallel;
+    const bool host_apart = !plan.machine || !plan.machine->is_cpu();
+    if (host_apart) offload_ = {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
+  }
+
+  void run() {
+    for (const char* name : kStrategies) {
+      const Strategy& strategy = parallel::strategy_of(name);
+      if (plan_.ranks == 1 && strategy.sharded()) continue;
+      if (strategy.grouped && !groups()) continue;
+      for (const std::int64_t group : groups_of(strategy)) add(strategy, group);
+    }
+  }
+
+ private:
+  /// Ranks that share a copy under hsdp.
+  int group_ranks() const {
+    if (config_.parallel.hsdp_group_size > 0) return static_cast<int>(std::min<std::int64_t>(config_.parallel.hsdp_group_size, 1 << 20));
+    return plan_.machine ? static_cast<int>(std::min<std::int64_t>(plan_.machine->ranks_per_node, 1 << 20)) : 1;
+  }
+  bool groups() const {
+    const int size = group_ranks();
+    const bool divides = plan_.ranks % size == 0;
+    if (config_.parallel.strategy == "hsdp" && !divides)
+      fail_config("hsdp_group_size {} does not divide {} ranks: change one of them", size, plan_.ranks);
+    return divides && size > 1 && size < plan_.ranks;
+  }
+
+  Arrangement arrangement(const Strategy& strategy, std::int64_t group) const {
+    const int shard = !strategy.sharded() ? 1 : strategy.grouped ? group_ranks() : plan_.ranks;
+    Arrangement a{plan_.spec, plan_.precision, parallel::with_offload(strategy, offload_), offload_, shard, plan_.ranks / shard,
+                  true, config_.recompute(), plan_.spec.lora.dropout > 0.0, plan_.workload.largest.tokens, group,
+                  config_.parallel.prefetch_bytes};
+    return a;
+  }
+
+  std::int64_t process() const { return plan_.machine ? static_cast<std::int64_t>(plan_.machine->process_gb * 1e9) : 0; }
+
+  /// 1, what the run file says, and the largest that fits; where nothing is gathered or reduced more often, 1 alone.
+  std::vector<std::int64_t> groups_of(const Strategy& strategy) const {
+    std::vector<std::int64_t> groups = {1};
+    const std::int64_t asked = config_.training.breadth_first_micro_batches;
+    if (!strategy.reduce_every_group()) return groups;
+    groups.push_back(asked > 0 ? std::min(asked, slots_) : largest(strategy));
+    std::sort(groups.begin(), groups.end());
+    groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+    return groups;
+  }
+
+  std::int64_t largest(const Strategy& strategy) const {
+    if (plan_.available == 0) return slots_;
+    const Arrangement one = arrangement(strategy, 1);
+    const std::int64_t each = parallel::activation_bytes(plan_.spec, plan_.precision.compute, one.tokens, one.recompute, offload_.activations);
+    return std::min(slots_, parallel::largest_group(plan_.available, process() + parallel::plan_memory(one).total() - each, each));
+  }
+
+  void add(const Strategy& strategy, std::int64_t group) {
+    const Arrangement a = arrangement(strategy, group);
+    Row row;
+    row.strategy = strategy;
+    row.group = group;
+    row.slots = slots_;
+    row.shard_ranks = a.shard_ranks;
+    row.replicas = a.replicas;
+    row.asked = config_.parallel.strategy == strategy.name;
+    row.memory = parallel::plan_memory(a);
+    row.needed = process() + row.memory.total() + (plan_.machine && plan_.machine->is_cpu() ? row.memory.host : 0);
+    row.fits = plan_.available == 0 || row.needed <= plan_.available / 10 * 9;
+    // The bytes do not depend on a machine: any will do.
+    row.time = simulate(a, plan_.machine.value_or(any_machine()), plan_.workload);
+    plan_.rows.push_back(row);
+  }
+
+  static Machine any_machine() {
+    Machine m;
+    m.matmul_tflops_bf16 = m.matmul_tflops_fp16 = m.matmul_tflops_fp32 = m.matmul_tflops_fp64 = 1;
+    m.narrow_efficiency = m.attention_efficiency = m.memory_gb_s = m.host_device_gb_s = m.node_gb_s = m.network_gb_s = 1;
+    return m;
+  }
+
+  const config::RunConfig& config_;
+  Plan& plan_;
+  parallel::Offload offload_;
+  std::int64_t slots_ = 1;
+};
+
+}  // namespace
+
+Plan make_plan(const config::RunConfig& config, int ranks, const std::optional<Machine>& machine, Workload workload) {
+  if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
+  config.check_world(ranks);
+  Plan plan;
+  const auto lora = parallel::lora_of(config, parallel::Use::training);
+  plan.spec = model::ModelSpec::build(model::ModelConfig::load(config.model.model_name_or_path),
+                                      lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
+  plan.precision = parallel::training_precision(config);
+  plan.ranks = ranks;
+  plan.machine = machine;
+  plan.available = machine ? machine->memory_of_a_rank(ranks) : 0;
+  plan.workload = std::move(workload);
+  Planner(config, plan).run();
+  return plan;
+}
+
+}  // namespace qft::plan

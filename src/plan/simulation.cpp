@@ -1,0 +1,205 @@
+#include "qft/plan/simulation.h"
+
+#include <deque>
+
+#include "qft/parallel/presence.h"
+#include "qft/parallel/weight_store.h"
+
+#include "wire.h"
+
+namespace qft::plan {
+namespace {
+
+using parallel::Action;
+using parallel::ActionKind;
+using parallel::Arrangement;
+
+double size_of(at::ScalarType type) { return static_cast<double>(c10::elementSize(type)); }
+
+/// The others' part of a buffer that a group shares.
+double received(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
+
+class Player {
+ public:
+  Player(const Arrangement& a, const Machine& machine)
+      : a_(a),
+        machine_(machine),
+        shard_(link_of(machine, a.shard_ranks, 1)),
+        replicas_(link_of(machine, a.replicas, a.shard_ranks)),
+        host_({machine.host_device_gb_s * 1e9, 0}),
+        units_(parallel::gathered_bytes(a)),
+        presence_(units_),
+        arrival_(a.spec.units.size(), 0.0),
+        buckets_(parallel::gradient_buckets(a.spec, a.precision.grad)) {
+    window_ = a.window > 0 ? a.window : parallel::default_window(a.spec, units_);
+    while (lowest_ < a.spec.num_units() && a.spec.units[static_cast<std::size_t>(lowest_)].trainable_numel == 0) ++lowest_;
+  }
+
+  double now() const { return now_; }
+  const StepTime& total() const { return total_; }
+  StepTime& total() { return total_; }
+  double wire_busy() const { return shard_.busy() + replicas_.busy(); }
+
+  void play(const StepShape& step) {
+    micros_ = &step.micros;
+    open_units_.assign(static_cast<std::size_t>(buckets_.empty() ? 0 : *std::max_element(buckets_.begin(), buckets_.end()) + 1), 0);
+    for (const int bucket : buckets_)
+      if (bucket >= 0) ++open_units_[static_cast<std::size_t>(bucket)];
+    const int slots = static_cast<int>(step.slots), own = static_cast<int>(step.micros.size());
+    const int group = static_cast<int>(std::clamp<std::int64_t>(a_.group, 1, std::max(1, slots)));
+    const auto list = parallel::with_gathers(
+        parallel::training_schedule(a_.spec, {own, slots, group, a_.strategy.reduce_every_group(), a_.strategy.keep_weights}), units_, window_);
+    total_.tokens += static_cast<double>(step.tokens);
+    for (const Action& action : list) perform(action);
+  }
+
+ private:
+  const model::UnitSpec& unit(int index) const { return a_.spec.units[static_cast<std::size_t>(index)]; }
+
+  void perform(const Action& action) {
+    switch (action.kind) {
+      case ActionKind::gather:
+      case ActionKind::gather_frozen: gather(action); break;
+      case ActionKind::acquire: {
+        gather(action);
+        wait_until(arrival_[static_cast<std::size_t>(action.target)], total_.gather_wait);
+        break;
+      }
+      case ActionKind::release: presence_.run(action); break;
+      case ActionKind::forward: compute(forward_work(a_.spec, action.target, micro(action), a_.precision.compute)); break;
+      case ActionKind::backward:
+        compute(backward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.recompute, action.target > lowest_));
+        break;
+      case ActionKind::reduce: reduce(action.target); break;
+      case ActionKind::step: finish(); break;
+    }
+  }
+
+  const MicroShape& micro(const Action& action) const { return (*micros_)[static_cast<std::size_t>(action.micro)]; }
+
+  void compute(const Work& work) { compute(seconds(work, machine_, a_.precision.compute)); }
+  void compute(double takes) {
+    total_.compute += takes;
+    const Wire& busiest = shard_.free() > replicas_.free() ? shard_ : replicas_;
+    const double share = std::max(0.05, 1.0 - machine_.compute_s_per_gb * 1e-9 * busiest.link().bytes_per_second);
+    now_ = finish_of(now_, takes, busiest.free(), share);
+  }
+
+  void wait_until(double time, double& counter) {
+    counter += std::max(0.0, time - now_);
+    now_ = std::max(now_, time);
+  }
+
+  /// From the other ranks, and from host memory: the own slice where weights are sharded, else the whole.
+  void gather(const Action& action) {
+    const auto bytes = static_cast<double>(presence_.run(action));
+    if (bytes == 0.0) return;
+    double sets_out = now_;
+    if (a_.offload.weights) sets_out = host_.start(now_, a_.strategy.weights ? bytes / a_.shard_ranks : bytes, 0);
+    double& arrival = arrival_[static_cast<std::size_t>(action.target)];
+    arrival = std::max(arrival, sets_out);
+    if (a_.shard_ranks > 1 && a_.strategy.weights) arrival = std::max(arrival, all_gather(sets_out, bytes));
+  }
+
+  double all_gather(double at, double bytes) {
+    const double travels = received(bytes, a_.shard_ranks);
+    total_.gather_bytes += travels;
+    return shard_.start(at, travels, a_.shard_ranks - 1);
+  }
+
+  double all_reduce(Wire& wire, double bytes, int ranks) {
+    total_.reduce_bytes += 2 * received(bytes, ranks);
+    return wire.start(now_, 2 * received(bytes, ranks), 2 * (ranks - 1));
+  }
+
+  double wide_item() const { return size_of(a_.precision.grad == at::kDouble ? at::kDouble : at::kFloat); }
+
+  void reduce(int index) {
+    const auto elements = static_cast<double>(unit(index).trainable_numel);
+    if (!a_.strategy.sharded()) {
+      const auto bucket = static_cast<std::size_t>(buckets_[static_cast<std::size_t>(index)]);
+      if (--open_units_[bucket] == 0) reduce_bucket(static_cast<int>(bucket));
+      return;
+    }
+    const double padded = static_cast<double>(parallel::padded_numel(unit(index).trainable_numel, a_.shard_ranks));
+    double done = now_;
+    if (a_.shard_ranks > 1) {
+      const double travels = received(padded * wide_item(), a_.shard_ranks);
+      total_.reduce_bytes += travels;
+      done = shard_.start(now_, travels, a_.shard_ranks - 1);
+    }
+    if (a_.offload.optimizer) done = host_.start(done, elements / a_.shard_ranks * wide_item(), 0);
+    reductions_.push_back(done);
+    while (a_.strategy.gradients && reductions_.size() > parallel::kReductionsInFlight) complete_oldest();
+  }
+
+  void reduce_bucket(int bucket) {
+    if (a_.replicas <= 1) return;
+    double bytes = 0;
+    for (std::size_t u = 0; u < buckets_.size(); ++u)
+      if (buckets_[u] == bucket) bytes += static_cast<double>(a_.spec.units[u].trainable_numel) * wide_item();
+    reductions_.push_back(all_reduce(replicas_, bytes, a_.replicas));
+  }
+
+  void complete_oldest() {
+    wait_until(reductions_.front(), total_.reduce_wait);
+    reductions_.pop_front();
+  }
+
+  /// Reductions, the sums of the replicas, the ranks' agreement, the update, and copies brought up to date.
+  void finish() {
+    while (!reductions_.empty()) complete_oldest();
+    double trainable = 0;
+    for (const auto& u : a_.spec.units) trainable += static_cast<double>(u.trainable_numel);
+    const double owned = a_.strategy.optimizer ? trainable / a_.shard_ranks : trainable;
+    if (a_.strategy.sharded() && a_.replicas > 1) wait_until(all_reduce(replicas_, owned * wide_item(), a_.replicas), total_.reduce_wait);
+    const Link& slowest = a_.replicas > 1 ? replicas_.link() : shard_.link();
+    const int ranks = a_.shard_ranks * a_.replicas;
+    if (ranks > 1) wait_until(now_ + 2 * slowest.latency, total_.reduce_wait);  // three numbers
+    update(owned);
+    if (a_.strategy.weights || a_.shard_ranks == 1 || a_.offload.weights) return;
+    for (std::size_t u = 0; u < arrival_.size(); ++u)
+      if (const auto n = a_.spec.units[u].trainable_numel; n > 0)
+        arrival_[u] = all_gather(now_, static_cast<double>(parallel::padded_numel(n, a_.shard_ranks)) * size_of(a_.precision.compute));
+  }
+
+  /// AdamW reads and writes gradient, master and two moments, and writes the weight; the norm reads the gradient once more.
+  void update(double elements) {
+    const auto& p = a_.precision;
+    const double bytes = elements * (3 * size_of(p.grad) + 2 * size_of(p.master) + 4 * size_of(p.state) + size_of(p.compute));
+    compute(bytes / (machine_.memory_gb_s * 1e9));
+  }
+
+  const Arrangement& a_;
+  const Machine& machine_;
+  Wire shard_, replicas_, host_;
+  std::vector<parallel::GatheredBytes> units_;
+  parallel::Presence presence_;
+  std::vector<double> arrival_;  ///< by unit: when what is on its way will be here
+  std::vector<int> buckets_, open_units_;
+  std::deque<double> reductions_;
+  const std::vector<MicroShape>* micros_ = nullptr;
+  std::int64_t window_ = 0;
+  int lowest_ = 0;  ///< block below which no gradient flows
+  double now_ = 0;
+  StepTime total_;
+};
+
+}  // namespace
+
+StepTime simulate(const Arrangement& a, const Machine& machine, const Workload& workload) {
+  Player player(a, machine);
+  player.play(workload.steps.front());  // after it frozen weights are on their way, as after every step
+  player.total() = {};
+  const double start = player.now(), busy = player.wire_busy();
+  const bool others = workload.steps.size() > 1;
+  for (std::size_t i = others ? 1 : 0; i < workload.steps.size(); ++i) player.play(workload.steps[i]);
+  StepTime t = player.total();
+  t.step = player.now() - start;
+  t.wire = player.wire_busy() - busy;
+  const auto steps = static_cast<double>(others ? workload.steps.size() - 1 : 1);
+  for (double* value : {&t.step, &t.compute, &t.wire, &t.gather_wait, &t.reduce_wait, &t.gather_bytes, &t.reduce_bytes, &t.tokens}) *value /= steps;
+  return t;
+}
+
+}  // namespace qft::plan

@@ -1,0 +1,83 @@
+#include "qft/plan/workload.h"
+
+#include <algorithm>
+
+#include "qft/core/error.h"
+#include "qft/core/units.h"
+
+namespace qft::plan {
+namespace {
+
+MicroShape shape_of(const std::vector<std::int64_t>& items, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels) {
+  MicroShape shape;
+  for (const std::int64_t item : items) {
+    const auto i = static_cast<std::size_t>(item);
+    shape.add_sequence(tokens[i], labels[i]);
+  }
+  return shape;
+}
+
+/// What a rank's step costs, roughly: for the choice of the slowest rank only.
+double cost(const std::vector<MicroShape>& micros) {
+  double total = 0;
+  for (const MicroShape& m : micros) total += static_cast<double>(m.tokens + m.labels);
+  return total;
+}
+
+StepShape step_of(const data::StepPlan& plan, int world, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
+                  MicroShape& largest) {
+  StepShape step;
+  step.slots = plan.slots;
+  step.tokens = plan.tokens;
+  for (int rank = 0; rank < world; ++rank) {
+    std::vector<MicroShape> micros;
+    for (std::int64_t slot = 0; slot < plan.slots; ++slot) {
+      const auto& items = plan.micro_batches[static_cast<std::size_t>(slot * world + rank)];
+      if (items.empty()) continue;
+      micros.push_back(shape_of(items, tokens, labels));
+      largest.tokens = std::max(largest.tokens, micros.back().tokens);
+      largest.labels = std::max(largest.labels, micros.back().labels);
+      largest.pairs = std::max(largest.pairs, micros.back().pairs);
+    }
+    if (rank == 0 || cost(micros) > cost(step.micros)) step.micros = std::move(micros);
+  }
+  return step;
+}
+
+}  // namespace
+
+Workload workload_of(const data::StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
+                     std::int64_t sample) {
+  Workload all;
+  const std::int64_t total = schedule.total_steps(), count = std::min(std::max<std::int64_t>(sample, 1), total);
+  for (std::int64_t i = 0; i < count; ++i)
+    all.steps.push_back(step_of(schedule.plan(i * total / count), schedule.world_size(), tokens, labels, all.largest));
+  double sum = 0;
+  for (const StepShape& step : all.steps) sum += static_cast<double>(step.tokens);
+  all.description = fmt::format("{} of the run's {} steps as the loader deals them, {} tokens each on average, micro-batches of at most {} tokens",
+                                count, total, format_count(sum / static_cast<double>(count)), all.largest.tokens);
+  return all;
+}
+
+Workload full_rows(const config::RunConfig& config, int ranks) {
+  const auto& t = config.training;
+  const std::int64_t cutoff = config.data.cutoff_len, micro = t.per_device_train_batch_size;
+  const std::int64_t together = micro * ranks;
+  const std::int64_t units = t.global_batch_size.value_or(together * t.gradient_accumulation_steps);
+  // A limit on tokens makes more and smaller micro-batches of the same samples.
+  const std::int64_t limit = t.max_tokens_per_micro_batch > 0 ? std::max<std::int64_t>(1, t.max_tokens_per_micro_batch / cutoff) : micro;
+  const std::int64_t rows = std::min(micro, limit);
+  MicroShape shape;
+  for (std::int64_t i = 0; i < rows; ++i) shape.add_sequence(cutoff, cutoff);
+  StepShape step;
+  step.slots = std::max<std::int64_t>(1, (units + rows * ranks - 1) / (rows * ranks));
+  step.micros.assign(static_cast<std::size_t>(step.slots), shape);
+  step.tokens = units * cutoff;
+  Workload all;
+  all.steps = {step};
+  all.largest = shape;
+  all.description = fmt::format("no pack yet: every sample as long as cutoff_len ({} tokens), every token a label", cutoff);
+  return all;
+}
+
+}  // namespace qft::plan

@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "qft/core/error.h"
+#include "qft/plan/machine.h"
+#include "test_paths.h"
+
+namespace qft::plan {
+namespace {
+
+namespace fs = std::filesystem;
+
+class MachineFile : public ::testing::Test {
+ protected:
+  MachineFile() : path_(fs::temp_directory_path() / ("machine-" + std::to_string(getpid()) + ".yaml")) {}
+  ~MachineFile() override { fs::remove(path_); }
+  Machine read(const std::string& text) {
+    std::ofstream(path_) << text;
+    return Machine::load(path_);
+  }
+  std::string error_of(const std::string& text) {
+    try {
+      read(text);
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "";
+  }
+  fs::path path_;
+};
+
+constexpr const char* kLeast = "memory_gb: 80\nmemory_gb_s: 2000\n";
+
+TEST_F(MachineFile, SaysFileLineAndNearestNameOfAnUnknownKey) {
+  const std::string error = error_of(std::string(kLeast) + "network_gbs: 25\n");
+  EXPECT_NE(error.find(".yaml:3: network_gbs: unknown key: did you mean 'network_gb_s'?"), std::string::npos) << error;
+}
+
+TEST_F(MachineFile, SaysLineAndValueOfAWrongNumber) {
+  const std::string error = error_of("memory_gb: 80\nmemory_gb_s: fast\n");
+  EXPECT_NE(error.find(".yaml:2: memory_gb_s"), std::string::npos) << error;
+  EXPECT_NE(error.find("fast"), std::string::npos) << error;
+  EXPECT_NE(error_of(std::string(kLeast) + "matmul_efficiency: 1.5\n").find("matmul_efficiency"), std::string::npos);
+}
+
+TEST_F(MachineFile, NamesWhatIsMissing) {
+  EXPECT_NE(error_of("memory_gb: 80\n").find("memory_gb_s is missing"), std::string::npos);
+  EXPECT_NE(error_of(std::string(kLeast) + "assumed: [speed]\n").find("'speed' is no key"), std::string::npos);
+  const Machine m = read(kLeast);
+  EXPECT_THROW(m.matmul_flops(at::kBFloat16), ConfigError);
+  EXPECT_THROW(link_of(m, 2, 1), ConfigError);
+}
+
+TEST_F(MachineFile, IsReadAsWritten) {
+  Machine m = read(std::string(kLeast) + "name: a b\nassumed: [memory_gb]\nmatmul_tflops_bf16: 0.00001\nnetwork_latency_us: 12.5\n");
+  const std::string text = m.to_yaml();
+  const Machine again = read(text);
+  EXPECT_EQ(again.to_yaml(), text);
+  EXPECT_EQ(again.matmul_tflops_bf16, 0.00001);
+  EXPECT_EQ(again.name, "a b");
+  EXPECT_EQ(again.assumed, std::vector<std::string>{"memory_gb"});
+}
+
+TEST(Machines, AllShippedOnesAreRead) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(test::kSourceDir) / "configs/machines")) {
+    const Machine m = Machine::load(entry.path());
+    EXPECT_FALSE(m.source.empty()) << entry.path();
+    EXPECT_GT(m.matmul_flops(at::kBFloat16), 0) << entry.path();
+    ++count;
+  }
+  EXPECT_GE(count, 4);
+}
+
+TEST(Links, AreTheSlowestOnTheWay) {
+  Machine m;
+  m.ranks_per_node = 4;
+  m.node_gb_s = 100;
+  m.node_latency_us = 2;
+  m.network_gb_s = 20;
+  m.network_latency_us = 10;
+  EXPECT_DOUBLE_EQ(link_of(m, 4, 1).bytes_per_second, 100e9);  // inside a node
+  EXPECT_DOUBLE_EQ(link_of(m, 4, 1).latency, 2e-6);
+  EXPECT_DOUBLE_EQ(link_of(m, 8, 1).bytes_per_second, 20e9);  // one ring through each node's link
+  EXPECT_DOUBLE_EQ(link_of(m, 8, 1).latency, 10e-6);
+  EXPECT_DOUBLE_EQ(link_of(m, 2, 4).bytes_per_second, 5e9);  // four rings share it
+  m.network_gb_s = 500;
+  EXPECT_DOUBLE_EQ(link_of(m, 8, 1).bytes_per_second, 100e9);
+  EXPECT_DOUBLE_EQ(link_of(m, 1, 1).bytes_per_second, 0);
+}
+
+TEST(Memory, OfANodeIsSharedOnTheCpuOnly) {
+  Machine m;
+  m.ranks_per_node = 8;
+  m.memory_gb = 64;
+  EXPECT_EQ(m.memory_of_a_rank(16), 64'000'000'000);
+  m.device = "cpu";
+  EXPECT_EQ(m.memory_of_a_rank(16), 8'000'000'000);
+  EXPECT_EQ(m.memory_of_a_rank(2), 32'000'000'000);
+}
+
+}  // namespace
+}  // namespace qft::plan

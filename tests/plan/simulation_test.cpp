@@ -1,0 +1,157 @@
+#include <gtest/gtest.h>
+
+#include "qft/parallel/traffic.h"
+#include "qft/plan/simulation.h"
+
+namespace qft::plan {
+namespace {
+
+using parallel::Arrangement;
+
+model::ModelSpec tiny(bool lora) {
+  const std::string text = R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":128,"num_hidden_layers":6,)"
+                           R"("num_attention_heads":4,"vocab_size":512,"tie_word_embeddings":false})";
+  model::LoraConfig config;
+  if (lora) {
+    config.rank = 2;
+    config.alpha = 4;
+    config.set_targets("all");
+  }
+  return model::ModelSpec::build(model::ModelConfig::parse(text, "tiny"), lora ? model::Finetuning::lora : model::Finetuning::full, config);
+}
+
+Workload rows(int count, std::int64_t tokens) {
+  MicroShape micro;
+  micro.add_sequence(tokens, tokens / 2);
+  Workload w;
+  w.steps = {{std::vector<MicroShape>(static_cast<std::size_t>(count), micro), count, count * tokens}};
+  w.largest = micro;
+  return w;
+}
+
+Machine machine(double gb_s, double tflops = 1.0) {
+  Machine m;
+  m.matmul_tflops_bf16 = tflops;
+  m.narrow_efficiency = m.attention_efficiency = 1;
+  m.memory_gb_s = 1000 * tflops;
+  m.network_gb_s = gb_s;
+  return m;
+}
+
+Arrangement arrangement(const model::ModelSpec& spec, const char* strategy, int ranks, std::int64_t group) {
+  const auto& s = parallel::strategy_of(strategy);
+  return {spec, optim::Precision::bf16(), s, {}, s.sharded() ? ranks : 1, s.sharded() ? 1 : ranks, true, true, false, 32, group, 0};
+}
+
+TEST(Work, CountsTheOperationsOfALayer) {
+  const auto spec = tiny(true);
+  MicroShape micro;
+  micro.add_sequence(10, 4);
+  micro.add_sequence(6, 2);
+  EXPECT_EQ(micro.pairs, 55 + 21);
+  const Work w = forward_work(spec, 1, micro, at::kBFloat16);
+  const double weights = 4 * 64 * 64 + 3 * 64 * 128, sides = 4 * 128 + 3 * 192;
+  EXPECT_EQ(w.matmul, 2 * 16 * weights);
+  EXPECT_EQ(w.narrow, 2 * 16 * 2 * sides);
+  EXPECT_EQ(w.attention, 4 * 76 * 64);
+  // Of a frozen layer only its input has a gradient; recomputation adds a forward pass.
+  const Work b = backward_work(spec, 2, micro, at::kBFloat16, false, true), r = backward_work(spec, 2, micro, at::kBFloat16, true, true);
+  EXPECT_EQ(b.matmul, w.matmul);
+  EXPECT_EQ(b.narrow, 2 * w.narrow);
+  EXPECT_EQ(r.matmul, b.matmul + w.matmul);
+  EXPECT_EQ(backward_work(tiny(false), 2, micro, at::kBFloat16, false, true).matmul, 2 * w.matmul);
+  EXPECT_EQ(forward_work(spec, spec.head_unit(), micro, at::kBFloat16).matmul, 4.0 * 6 * 64 * 512);
+}
+
+TEST(Simulation, OfOneRankIsItsCompute) {
+  const auto spec = tiny(true);
+  const Workload work = rows(3, 32);
+  const Machine m = machine(1);
+  const StepTime t = simulate(arrangement(spec, "ddp", 1, 1), m, work);
+  double seconds_of_blocks = 0;
+  for (int block = 0; block < spec.num_units(); ++block)
+    for (const MicroShape& micro : work.steps[0].micros) {
+      seconds_of_blocks += seconds(forward_work(spec, block, micro, at::kBFloat16), m, at::kBFloat16);
+      if (block > 0) seconds_of_blocks += seconds(backward_work(spec, block, micro, at::kBFloat16, true, block > 1), m, at::kBFloat16);
+    }
+  const double update = static_cast<double>(spec.num_params(true)) * (3 * 4 + 2 * 4 + 4 * 4 + 2) / (m.memory_gb_s * 1e9);
+  EXPECT_NEAR(t.step, seconds_of_blocks + update, 1e-3 * t.step);  // alignment gaps are updated too
+  EXPECT_DOUBLE_EQ(t.step, t.compute);
+  EXPECT_EQ(t.wire + t.gather_wait + t.reduce_wait, 0);
+}
+
+TEST(Simulation, ReceivesWhatTheActionListMoves) {
+  for (const bool lora : {true, false})
+    for (const char* strategy : {"zero1", "zero2", "shard_grad_op", "zero3"})
+      for (const int ranks : {2, 3})
+        for (const std::int64_t group : {1, 2, 5}) {
+          const auto spec = tiny(lora);
+          const Arrangement a = arrangement(spec, strategy, ranks, group);
+          const auto units = parallel::gathered_bytes(a);
+          const auto list = parallel::with_gathers(
+              parallel::training_schedule(spec, {5, 5, static_cast<int>(group), a.strategy.reduce_every_group(), a.strategy.keep_weights}), units,
+              parallel::default_window(spec, units));
+          const auto traffic = parallel::step_traffic(list, spec, a.strategy, a.precision, ranks);
+          const StepTime t = simulate(a, machine(1), rows(5, 32));
+          EXPECT_NEAR(t.gather_bytes, static_cast<double>(traffic.all_gather), 0.5) << strategy << ranks << group;
+          EXPECT_NEAR(t.reduce_bytes, static_cast<double>(traffic.reduce_scatter), 0.5) << strategy << ranks << group;
+        }
+}
+
+TEST(Simulation, OfASlowWireIsTheWire) {
+  const auto spec = tiny(true);
+  for (const std::int64_t group : {1, 4}) {
+    const StepTime t = simulate(arrangement(spec, "zero3", 2, group), machine(1e-3, 1e3), rows(4, 32));
+    const double carried = (t.gather_bytes + t.reduce_bytes) / 1e6;
+    EXPECT_NEAR(t.wire, carried, 1e-9 * carried);
+    EXPECT_NEAR(t.step, carried, 0.02 * carried) << group;  // the update, and the pause before the next step's first weights
+  }
+}
+
+TEST(Simulation, OfAFastWireIsTheCompute) {
+  const auto spec = tiny(true);
+  const StepTime t = simulate(arrangement(spec, "zero3", 4, 1), machine(1e6), rows(4, 64));
+  EXPECT_NEAR(t.step, t.compute, 1e-3 * t.compute);
+}
+
+TEST(Simulation, LiesBetweenFullOverlapAndNone) {
+  const auto spec = tiny(true);
+  for (const char* strategy : {"ddp", "zero1", "zero2", "shard_grad_op", "zero3"})
+    for (const double gb_s : {0.01, 0.1, 1.0, 10.0})
+      for (const std::int64_t group : {1, 3, 8}) {
+        const StepTime t = simulate(arrangement(spec, strategy, 4, group), machine(gb_s), rows(8, 64));
+        EXPECT_GE(t.step, std::max(t.compute, t.wire) * 0.999) << strategy << gb_s << group;
+        EXPECT_LE(t.step, t.serial() * 1.001) << strategy << gb_s << group;
+        EXPECT_NEAR(t.step, t.compute + t.gather_wait + t.reduce_wait, 1e-9) << strategy << gb_s << group;
+      }
+}
+
+TEST(Simulation, BreadthFirstHidesTheWire) {
+  const auto spec = tiny(true);
+  const StepTime first = simulate(arrangement(spec, "zero3", 2, 1), machine(0.2), rows(8, 64));
+  const StepTime all = simulate(arrangement(spec, "zero3", 2, 8), machine(0.2), rows(8, 64));
+  EXPECT_GT(first.gather_bytes, 6 * all.gather_bytes);
+  EXPECT_GT(first.step, 1.5 * all.step);
+}
+
+TEST(Simulation, TransfersTakeComputeWhereTheyShareCores) {
+  const auto spec = tiny(true);
+  Machine m = machine(0.5);
+  const StepTime before = simulate(arrangement(spec, "zero3", 2, 8), m, rows(8, 2048));
+  m.compute_s_per_gb = 1.0;  // half of the cores while the wire is busy
+  const StepTime after = simulate(arrangement(spec, "zero3", 2, 8), m, rows(8, 2048));
+  const double takes = (after.gather_bytes + after.reduce_bytes) * 1e-9;
+  EXPECT_LE(after.step - before.step, takes);
+  EXPECT_GE(after.step - before.step, 0.8 * takes);  // less where nothing computes anyway
+}
+
+TEST(Simulation, PaysALatencyForEachHop) {
+  const auto spec = tiny(true);
+  Machine m = machine(1e6, 1e6);
+  m.network_latency_us = 1000;
+  // The one bucket is all-reduced in 2 x 3 hops, the ranks' agreement takes two more.
+  EXPECT_NEAR(simulate(arrangement(spec, "ddp", 4, 1), m, rows(2, 32)).step, 8e-3, 1e-4);
+}
+
+}  // namespace
+}  // namespace qft::plan

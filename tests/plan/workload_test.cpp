@@ -1,0 +1,53 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "qft/plan/workload.h"
+
+namespace qft::plan {
+namespace {
+
+TEST(Workload, IsWhatTheLoaderDeals) {
+  std::vector<std::int32_t> tokens, labels;
+  for (int i = 0; i < 64; ++i) {
+    tokens.push_back(10 + i);
+    labels.push_back(i % 7 + 1);
+  }
+  data::LoaderOptions options;
+  options.micro_batch_size = 2;
+  options.gradient_accumulation_steps = 3;
+  options.num_epochs = 1;
+  const data::StepSchedule schedule(tokens, labels, options, 2);
+  const Workload all = workload_of(schedule, tokens, labels, 100);
+  ASSERT_EQ(static_cast<std::int64_t>(all.steps.size()), schedule.total_steps());
+  std::int64_t sum = 0;
+  for (const StepShape& step : all.steps) {
+    sum += step.tokens;
+    EXPECT_LE(static_cast<std::int64_t>(step.micros.size()), step.slots);
+    std::int64_t own = 0;
+    for (const MicroShape& m : step.micros) own += m.tokens;
+    EXPECT_GE(2 * own, step.tokens - 40);  // the rank that has most, dealt evenly
+    for (const MicroShape& m : step.micros) EXPECT_LE(m.tokens, all.largest.tokens);
+  }
+  EXPECT_EQ(sum, std::accumulate(tokens.begin(), tokens.end(), 0));
+  EXPECT_EQ(workload_of(schedule, tokens, labels, 2).steps.size(), 2U);
+}
+
+TEST(Workload, WithoutAPackHasFullRows) {
+  config::RunConfig config;
+  config.data.cutoff_len = 100;
+  config.training.per_device_train_batch_size = 4;
+  config.training.gradient_accumulation_steps = 3;
+  const Workload w = full_rows(config, 2);
+  ASSERT_EQ(w.steps.size(), 1U);
+  EXPECT_EQ(w.steps[0].slots, 3);
+  EXPECT_EQ(w.largest.tokens, 400);
+  EXPECT_EQ(w.largest.pairs, 4 * 5050);
+  EXPECT_EQ(w.steps[0].tokens, 2400);
+  config.training.max_tokens_per_micro_batch = 200;  // two rows at a time, twice as often
+  EXPECT_EQ(full_rows(config, 2).steps[0].slots, 6);
+  EXPECT_EQ(full_rows(config, 2).largest.tokens, 200);
+}
+
+}  // namespace
+}  // namespace qft::plan
