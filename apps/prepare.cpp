@@ -16,7 +16,10 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
   device::use_threads(threads.threads);
   if (!threads.advice.empty() && session.rank() == 0) log::warn("{}", threads.advice);
   if (p.config.training.tf32.value_or(false)) device::set_matmul_precision("high");
-  if (p.config.training.deterministic) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  if (p.config.training.deterministic) {
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+    at::globalContext().setDeterministicFillUninitializedMemory(false);  // nothing reads what it has not written
+  }
   p.device = device::select_device(p.config.training.use_cpu ? "cpu" : "auto", session.local_rank(), session.local_size());
   p.watchdog = std::make_unique<comm::Watchdog>(session, comm::WatchdogOptions{std::chrono::seconds(p.config.training.ddp_timeout)});
   return p;

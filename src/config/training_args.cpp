@@ -103,7 +103,7 @@ void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
             .shown_default("not disable_gradient_checkpointing"),
         &a.gradient_checkpointing);
   field(Field("use_cpu", "compute on the CPU even where there is a GPU"), &a.use_cpu);
-  field(Field("deterministic", "bit-identical results from run to run, at some cost in speed"),
+  field(Field("deterministic", "the same bits from run to run, and under ddp on any number of ranks, at some cost in speed"),
         &a.deterministic);
   field(Field("seed", "seed of initial weights, dropout and sampling").at_least(0), &a.seed);
   field(Field("data_seed", "seed of the sample order").at_least(0).shown_default("seed"), &a.data_seed);

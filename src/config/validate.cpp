@@ -111,6 +111,23 @@ void check_offload(const RunConfig& c) {
   }
 }
 
+void check_deterministic(const RunConfig& c) {
+  if (!c.training.deterministic) return;
+  if (c.parallel.strategy != "auto" && c.parallel.strategy != "ddp") {
+    fail_config(
+        "{} adds up gradients in an order that no number of ranks changes, which is implemented for ddp, but {} is {}: take "
+        "ddp, or leave the key out (on the same ranks a run repeats itself to the bit on CPUs under every strategy)",
+        at_key(c, "deterministic"), at_key(c, "strategy"), c.parallel.strategy);
+  }
+  const auto exclude_with = [&](bool asked, std::string_view key, std::string_view why) {
+    exclude(c, asked, "deterministic", key, why);
+  };
+  exclude_with(c.training.breadth_first_micro_batches > 1, "breadth_first_micro_batches",
+               "the gradients of each micro-batch are kept apart, one micro-batch after another");
+  exclude_with(c.parallel.offload_optimizer != "none", "offload_optimizer", "gradients that go to host memory are added up on their way");
+  exclude_with(c.parallel.offload_param != "none", "offload_param", "offloaded weights have owners, as under zero3");
+}
+
 void check_evaluation(const RunConfig& c) {
   const TrainingArgs& t = c.training;
   const bool has_data = !c.data.eval_dataset.empty() || !c.data.eval_pack.empty() || c.data.val_size > 0;
@@ -198,6 +215,7 @@ void RunConfig::validate(Purpose purpose) const {
   check_method(*this);
   check_precision(*this);
   check_offload(*this);
+  check_deterministic(*this);
   check_evaluation(*this);
   check_purpose(*this, purpose);
   require_runnable(*this, purpose);

@@ -85,6 +85,8 @@ StepBatch Loader::read_step(std::int64_t step) const {
   batch.global_tokens = plan.tokens;
   batch.global_samples = plan.samples;
   batch.max_micro_batches = plan.slots;
+  batch.first_micro_batch = plan.micro_batches_before(rank_, schedule_.world_size());
+  batch.global_micro_batches = plan.micro_batches_before(schedule_.world_size(), schedule_.world_size());
   for (std::int64_t slot = 0; slot < plan.slots; ++slot) {
     const auto& items = plan.micro_batches[static_cast<std::size_t>(slot * schedule_.world_size() + rank_)];
     if (!items.empty()) batch.micro_batches.push_back(read_micro_batch(*pack_, items));

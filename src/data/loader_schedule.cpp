@@ -6,6 +6,7 @@
 #include "qft/data/order.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <queue>
@@ -59,6 +60,7 @@ LoaderOptions loader_options(const config::RunConfig& config) {
   LoaderOptions options;
   options.micro_batch_size = t.per_device_train_batch_size;
   options.max_tokens_per_micro_batch = t.max_tokens_per_micro_batch;
+  options.fixed_micro_batches = t.deterministic;
   options.gradient_accumulation_steps = t.gradient_accumulation_steps;
   options.global_batch_size = t.global_batch_size.value_or(0);
   options.seed = static_cast<std::uint64_t>(t.data_seed.value_or(t.seed));
@@ -124,6 +126,30 @@ std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> 
     for (auto& units : bins) std::sort(units.begin(), units.end());
     return bins;
   }
+}
+
+std::vector<std::vector<std::int32_t>> deal_runs(std::vector<std::vector<std::int32_t>> micro_batches, int world) {
+  const std::size_t n = micro_batches.size(), ranks = static_cast<std::size_t>(world), slots = (n + ranks - 1) / ranks;
+  std::vector<std::vector<std::int32_t>> ordered;
+  const int bits = n > 1 ? std::bit_width(n - 1) : 0;  // their indices with the bits reversed: 0 4 2 6 1 5 3 7
+  for (std::size_t i = 0; i < std::size_t{1} << bits; ++i) {
+    std::size_t reversed = 0;
+    for (int b = 0; b < bits; ++b) reversed |= (i >> b & 1) << (bits - 1 - b);
+    if (reversed < n) ordered.push_back(std::move(micro_batches[reversed]));
+  }
+  std::vector<std::vector<std::int32_t>> dealt(slots * ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const std::size_t first = n * r / ranks, last = n * (r + 1) / ranks;
+    for (std::size_t i = first; i < last; ++i) dealt[(i - first) * ranks + r] = std::move(ordered[i]);
+  }
+  return dealt;
+}
+
+std::int64_t StepPlan::micro_batches_before(int rank, int world) const {
+  std::int64_t count = 0;
+  for (std::size_t b = 0; b < micro_batches.size(); ++b)
+    count += static_cast<int>(b % static_cast<std::size_t>(world)) < rank && !micro_batches[b].empty();
+  return count;
 }
 
 StepSchedule::StepSchedule(std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
@@ -280,8 +306,9 @@ StepPlan StepSchedule::plan(std::int64_t step) const {
   }
   plan.samples = static_cast<std::int64_t>(items.size());
 
-  const auto bins =
-      deal_units(unit_tokens, world_size_, options_.micro_batch_size, options_.max_tokens_per_micro_batch);
+  auto bins = deal_units(unit_tokens, options_.fixed_micro_batches ? 1 : world_size_, options_.micro_batch_size,
+                         options_.max_tokens_per_micro_batch);
+  if (options_.fixed_micro_batches) bins = deal_runs(std::move(bins), world_size_);
   plan.slots = static_cast<std::int64_t>(bins.size()) / world_size_;
   plan.micro_batches.resize(bins.size());
   for (std::size_t b = 0; b < bins.size(); ++b)

@@ -4,7 +4,10 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <numeric>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include <ATen/ops/sum.h>
 #include <nlohmann/json.hpp>
@@ -24,7 +27,8 @@ class Collector final : public parallel::Objective {
     sum_ += at::sum(logprobs, at::kDouble).item<double>();
     if (keep_) last_ = logprobs.to(at::kCPU, at::kFloat, false, true);
   }
-  double sum() const { return sum_; }
+  /// Of what was observed since the last call.
+  double take_sum() { return std::exchange(sum_, 0.0); }
   const at::Tensor& last() const { return last_; }
 
  private:
@@ -69,6 +73,8 @@ PerplexityResult evaluate(parallel::Instance& instance, data::EvalLoader& loader
     require(out.good(), "cannot write predict_logprobs '{}'", logprobs_file.string());
   });
   Collector collector(write);
+  // Each micro-batch has a place of its own, so that the sum is the same on any number of ranks.
+  std::vector<double> sums(static_cast<std::size_t>(loader.slots() * comm.size()));
   const auto device = instance.transformer().device();
   const auto work = instance.evaluation_list(1, 1);
   const auto idle = instance.evaluation_list(0, 1);
@@ -79,6 +85,7 @@ PerplexityResult evaluate(parallel::Instance& instance, data::EvalLoader& loader
     std::vector<model::MicroInput> inputs;
     if (has_work) inputs.push_back(to_input(batch, device));
     instance.executor().evaluate(has_work ? work : idle, inputs, collector);
+    sums[static_cast<std::size_t>(slot * comm.size() + comm.rank())] = collector.take_sum();
     if (write) {
       // Rank r's micro-batch of a slot precedes rank r + 1's in source order.
       for (const auto& text : comm::all_gather_strings(comm, has_work ? describe(batch, collector.last()) : ""))
@@ -94,7 +101,8 @@ PerplexityResult evaluate(parallel::Instance& instance, data::EvalLoader& loader
   result.label_tokens = loader.global_label_tokens();
   result.tokens = loader.global_tokens();
   result.items = loader.num_items();
-  result.loss = -comm::all_reduce_value(comm, collector.sum()) / static_cast<double>(result.label_tokens);
+  comm.all_reduce(sums.data(), sums.size(), DType::f64);
+  result.loss = -std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(result.label_tokens);
   result.perplexity = std::exp(result.loss);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;

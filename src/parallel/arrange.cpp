@@ -1,6 +1,7 @@
 #include "arrange.h"
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -51,7 +52,20 @@ class Arranger {
   Arrangement arrangement(const Strategy& strategy, const Offload& offload, std::int64_t group) const {
     const auto degrees = degrees_of(comm_, strategy, config_.parallel.hsdp_group_size);
     return {spec_, precision_, with_offload(strategy, offload), offload, degrees.shard, degrees.replicate, training_, config_.recompute(),
-            spec_.lora.dropout > 0.0, tokens(), group, config_.parallel.prefetch_bytes};
+            spec_.lora.dropout > 0.0, tokens(), group, config_.parallel.prefetch_bytes, partial_sums()};
+  }
+
+  /// Of a rank in a step, all of them full.
+  std::int64_t micro_batches() const {
+    const auto& t = config_.training;
+    const std::int64_t samples = t.per_device_train_batch_size * comm_.size();
+    const std::int64_t accumulation =
+        t.global_batch_size ? (*t.global_batch_size + samples - 1) / samples : t.gradient_accumulation_steps;
+    return accumulation * ((full_tokens() + tokens() - 1) / tokens());
+  }
+  std::int64_t partial_sums() const {
+    if (!training_ || !config_.training.deterministic) return 0;
+    return 2 * std::bit_width(static_cast<std::uint64_t>(micro_batches())) - 1;
   }
 
   /// Of rows of a micro-batch, all of them full.
@@ -78,9 +92,9 @@ class Arranger {
     std::vector<Decision> all;
     const Offload asked = offload_of(config_, device_);
     all.push_back(evaluated(strategy_of("ddp"), asked));
-    if (comm_.size() > 1)
+    if (comm_.size() > 1 && !config_.training.deterministic)
       for (const char* name : {"zero1", "zero2", "zero3"}) all.push_back(evaluated(strategy_of(name), asked));
-    if (device_.is_cpu()) return all;
+    if (device_.is_cpu() || config_.training.deterministic) return all;
     const Strategy last = all.back().strategy;
     Offload more = asked;
     more.optimizer = true;
@@ -141,11 +155,7 @@ class Arranger {
     const Arrangement a = arrangement(d.strategy, d.offload, 1);
     const std::int64_t each = activation_bytes(spec_, precision_.compute, a.tokens, a.recompute, a.offload.activations);
     d.group = largest_group(available_, d.memory.total() - each, each);
-    const auto& t = config_.training;
-    const std::int64_t samples = t.per_device_train_batch_size * comm_.size();
-    const std::int64_t accumulation =
-        t.global_batch_size ? (*t.global_batch_size + samples - 1) / samples : t.gradient_accumulation_steps;
-    d.memory.activations = std::min(d.group, accumulation * ((full_tokens() + a.tokens - 1) / a.tokens)) * each;
+    d.memory.activations = std::min(d.group, micro_batches()) * each;
   }
 
   const config::RunConfig& config_;

@@ -1,9 +1,11 @@
 #include "qft/parallel/executor.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include <c10/core/InferenceMode.h>
@@ -51,17 +53,26 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Co
 }
 
 StepResult Executor::train(const ActionList& list, std::span<const model::MicroInput> micros, TokenMeanLoss& objective,
-                           std::uint64_t step, bool vote, double loss_scale) {
-  store_.zero_grads();
+                           std::uint64_t step, bool vote, double loss_scale, const MicroRange& range) {
+  QFT_ASSERT(range.total == 0 || range.count == static_cast<std::int64_t>(micros.size()), "{} micro-batches, not {}", micros.size(),
+             range.count);
+  store_.start_step(range);
   Pass pass{micros, objective, {options_.lora_dropout, options_.seed, step}, true, loss_scale};
   interpret(list, pass);
   // The step action: one all-reduce carries the squared norm and the loss; whatever is not finite shows in them.
   const Stopwatch watch(times_.reduce);
   store_.finish_reductions();
-  std::array<double, 3> agreed = {store_.local_grad_square_sum(), objective.loss(), vote ? 1.0 : 0.0};
+  const std::vector<double> losses = objective.losses();
+  std::vector<double> agreed = {store_.local_grad_square_sum(), vote ? 1.0 : 0.0};
+  if (range.total > 0) {  // each has a place of its own: zeros of the other ranks change nothing
+    agreed.resize(2 + static_cast<std::size_t>(range.total));
+    std::copy(losses.begin(), losses.end(), agreed.begin() + 2 + range.first);
+  } else {
+    agreed.push_back(std::accumulate(losses.begin(), losses.end(), 0.0));
+  }
   comm_.host().all_reduce(agreed.data(), agreed.size(), DType::f64);
-  return {agreed[1], std::sqrt(agreed[0]) / loss_scale, std::isfinite(agreed[0]) && std::isfinite(agreed[1]),
-          static_cast<int>(agreed[2])};
+  const double loss = std::accumulate(agreed.begin() + 2, agreed.end(), 0.0);
+  return {loss, std::sqrt(agreed[0]) / loss_scale, std::isfinite(agreed[0]) && std::isfinite(loss), static_cast<int>(agreed[1])};
 }
 
 void Executor::evaluate(const ActionList& list, std::span<const model::MicroInput> micros, Objective& objective) {

@@ -115,7 +115,9 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   m.store_ = layout.strategy().sharded()
                  ? make_sharded_store(m.spec_, m.precision_, device, layout.strategy(), layout.offload(), layout.shard(),
                                       layout.replicate(), training)
-                 : make_replicated_store(m.spec_, m.precision_, device, layout.replicate(), training);
+                 : make_replicated_store(m.spec_, m.precision_, device, layout.replicate(), training,
+                                         t.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come);
+  m.reduce_every_group_ = layout.strategy().reduce_every_group() || t.deterministic;
   m.optimizer_index_.assign(m.spec_.units.size(), -1);
   if (training) {
     int next = 0;
@@ -146,7 +148,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
 ActionList Instance::training_list(int micro_batches, int slots) const {
   const Strategy& s = layout_->strategy();
   const int group = static_cast<int>(std::clamp<std::int64_t>(group_, 1, std::max(1, slots)));
-  return with_gathers(training_schedule(spec_, {micro_batches, slots, group, s.reduce_every_group(), s.keep_weights}),
+  return with_gathers(training_schedule(spec_, {micro_batches, slots, group, reduce_every_group_, s.keep_weights}),
                       store_->gathered_bytes(), window_);
 }
 

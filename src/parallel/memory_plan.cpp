@@ -74,7 +74,7 @@ std::int64_t gradient_bytes(const Arrangement& a, const ActionList& list, std::i
     whole += padded(a, unit.trainable_numel);
   }
   const bool staged = item < wide_item && (a.strategy.sharded() || a.replicas > 1);
-  if (!a.strategy.gradients) return whole * (item + (staged ? wide_item : 0));
+  if (!a.strategy.gradients) return whole * (item + (staged ? wide_item : 0) + a.partial_sums * wide_item);
   if (a.offload.optimizer) host += sums;
   return (a.offload.optimizer ? 0 : sums) + transient_gradients(a, list);
 }

@@ -1,5 +1,6 @@
 #include "qft/parallel/objective.h"
 
+#include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 
 namespace qft::parallel {
@@ -7,12 +8,16 @@ namespace qft::parallel {
 void TokenMeanLoss::grad_logprobs(int, const model::MicroInput&, const at::Tensor& grad) { grad.fill_(-1.0 / denominator_); }
 
 void TokenMeanLoss::observe(int, const model::MicroInput&, const at::Tensor& logprobs) {
-  const at::Tensor part = at::sum(logprobs, at::kDouble);
-  sum_ = sum_.defined() ? sum_.add_(part) : part;
+  sums_.push_back(at::sum(logprobs, at::kDouble));
 }
 
-double TokenMeanLoss::loss_sum() const { return sum_.defined() ? -sum_.item<double>() : 0.0; }
-
-double TokenMeanLoss::loss() const { return loss_sum() / denominator_; }
+std::vector<double> TokenMeanLoss::losses() const {
+  if (sums_.empty()) return {};
+  const at::Tensor all = at::stack(sums_).cpu();
+  const double* values = all.const_data_ptr<double>();
+  std::vector<double> losses(values, values + sums_.size());
+  for (double& loss : losses) loss /= -denominator_;
+  return losses;
+}
 
 }  // namespace qft::parallel

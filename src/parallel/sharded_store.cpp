@@ -67,7 +67,7 @@ class ShardedStore final : public WeightStore {
     u.trainable.let_go();
   }
 
-  void zero_grads() override {
+  void start_step(const MicroRange&) override {
     for (Unit& u : units_) {
       if (u.grads.defined()) u.grads.zero_();
       if (u.sum.defined()) u.sum.zero_();

@@ -25,6 +25,12 @@ double clip_scale(double norm, double max_norm) {
   return std::min(1.0, max_norm / (norm + 1e-6));
 }
 
+/// Where this rank's micro-batches stand in the global batch, if that matters.
+parallel::MicroRange micro_range(const config::RunConfig& config, const data::StepBatch& batch) {
+  if (!config.training.deterministic) return {};
+  return {batch.first_micro_batch, static_cast<std::int64_t>(batch.micro_batches.size()), batch.global_micro_batches};
+}
+
 /// True where `step` is a multiple of the interval.
 bool due(std::int64_t step, std::int64_t interval) { return interval > 0 && step % interval == 0; }
 
@@ -108,7 +114,7 @@ parallel::StepResult Trainer::step(const data::StepBatch& batch) {
   parallel::TokenMeanLoss loss(static_cast<double>(batch.global_label_tokens));
   const auto result = instance_->executor().train(list, inputs, loss, static_cast<std::uint64_t>(progression_.step),
                                                   stop_requested() != 0 || limit_.reached(unix_seconds()) || !activity::end_reason().empty(),
-                                                  scaler_.scale());
+                                                  scaler_.scale(), micro_range(config_, batch));
   const double started = steady_seconds();
   // As in transformers and DeepSpeed a skipped update does not advance the schedule.
   last_learning_rate_ = schedule_.at(progression_.step - progression_.guard.skipped);

@@ -58,6 +58,50 @@ TEST(StepSchedule, AStepHoldsTheSameSamplesForEveryNumberOfRanks) {
   }
 }
 
+/// A step's micro-batches, rank by rank.
+std::vector<std::vector<std::int64_t>> in_order(const StepPlan& plan, int world) {
+  std::vector<std::vector<std::int64_t>> all;
+  for (int rank = 0; rank < world; ++rank) {
+    EXPECT_EQ(plan.micro_batches_before(rank, world), static_cast<std::int64_t>(all.size()));
+    for (std::int64_t slot = 0; slot < plan.slots; ++slot)
+      if (const auto& micro = plan.micro_batches[static_cast<std::size_t>(slot * world + rank)]; !micro.empty()) all.push_back(micro);
+  }
+  return all;
+}
+
+TEST(StepSchedule, FixedMicroBatchesAreTheSameForEveryNumberOfRanksAndShareTheWork) {
+  const Data data(103);
+  for (const bool packing : {false, true}) {
+    LoaderOptions options;
+    options.global_batch_size = packing ? 7 : 22;
+    options.micro_batch_size = packing ? 1 : 2;
+    options.packing = packing;
+    options.row_tokens = 700;
+    options.fixed_micro_batches = true;
+    const StepSchedule single = data.schedule(options, 1);
+    for (int world = 1; world <= 8; ++world) {
+      const StepSchedule schedule = data.schedule(options, world);
+      for (std::int64_t step = 0; step < single.total_steps(); ++step) {
+        const StepPlan plan = schedule.plan(step);
+        const auto micros = in_order(plan, world);
+        EXPECT_EQ(micros, in_order(single.plan(step), 1));
+        EXPECT_EQ(plan.slots, (static_cast<std::int64_t>(micros.size()) + world - 1) / world);
+      }
+    }
+  }
+}
+
+TEST(DealRuns, EveryRunHoldsHeavyAndLightMicroBatches) {
+  std::vector<std::vector<std::int32_t>> micros;
+  for (std::int32_t i = 0; i < 8; ++i) micros.push_back({i});  // the heavy first
+  const auto two = deal_runs(micros, 2);
+  EXPECT_EQ(two, (std::vector<std::vector<std::int32_t>>{{0}, {1}, {4}, {5}, {2}, {3}, {6}, {7}}));
+  micros.resize(3);
+  const auto four = deal_runs(micros, 4);  // one rank has none
+  EXPECT_EQ(four, (std::vector<std::vector<std::int32_t>>{{}, {0}, {2}, {1}}));
+  EXPECT_TRUE(deal_runs({}, 3).empty());
+}
+
 TEST(StepSchedule, EverySampleOnceAnEpochInAnotherOrder) {
   const Data data(50);
   LoaderOptions options;

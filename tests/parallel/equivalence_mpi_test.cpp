@@ -193,6 +193,32 @@ TEST(Equivalence, HalfTypesStayWithinTheirRounding) {
     }
 }
 
+/// All of them in fp32 and bf16, where every change of order shows.
+TEST(Deterministic, TheBitsOfOneRankOnAnyNumberOfRanks) {
+  const auto self = comm::make_self_communicator();
+  for (const optim::Precision& precision : {optim::Precision::fp32(), optim::Precision::bf16(), optim::Precision::pure_bf16()})
+    for (const bool lora : {false, true}) {
+      const Case c{.lora = lora, .recompute = lora, .dropout = 0.3, .precision = precision, .deterministic = true};
+      for (const int pack : {1, 2, 9}) {  // nine, five and one micro-batches
+        SCOPED_TRACE(name_of(c, pack) + " " + c10::toString(precision.compute));
+        TinyRun one(c, *self), ours(c, comm::Session::current().world());
+        for (int s = 0; s < 4; ++s) {
+          const auto want = one.step(s, pack), got = ours.step(s, pack);
+          EXPECT_EQ(got.loss, want.loss) << "step " << s;
+          EXPECT_EQ(got.grad_norm, want.grad_norm) << "step " << s;
+        }
+        EXPECT_EQ(ours.weights(), one.weights());
+      }
+    }
+}
+
+TEST(Deterministic, IsTheSumThatIsTakenElsewhere) {
+  const Case c{.hsdp_group = 1};
+  Case d = c;
+  d.deterministic = true;
+  expect_same(d, 2, reference(c), 1e-10, 1e-7);
+}
+
 TEST(LossScale, ThatIsTooLargeShowsOnEveryRank) {
   for (const char* strategy : {"ddp", "zero2", "zero3"}) {
     TinyRun run({.strategy = strategy, .precision = optim::Precision::fp16(), .loss_scale = 0x1p40}, comm::Session::current().world());

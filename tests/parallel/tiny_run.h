@@ -27,6 +27,7 @@ struct Case {
   optim::Precision precision = optim::Precision::fp64();
   double loss_scale = 1.0;
   double learning_rate = 1e-2;
+  bool deterministic = false;
 };
 
 inline model::ModelSpec make_spec(const Case& c) {
@@ -93,7 +94,8 @@ class TinyRun {
     const Strategy& s = layout_.strategy();
     store_ = s.sharded()
                  ? make_sharded_store(spec_, c.precision, at::kCPU, s, c.offload, layout_.shard(), layout_.replicate(), true)
-                 : make_replicated_store(spec_, c.precision, at::kCPU, layout_.replicate(), true, /*bucket_bytes=*/2048);
+                 : make_replicated_store(spec_, c.precision, at::kCPU, layout_.replicate(), true,
+                                         c.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come, /*bucket_bytes=*/2048);
     adam_ = std::make_unique<optim::AdamW>(store_->owned(), optim::AdamWOptions{.weight_decay = 0.01}, c.precision);
     std::size_t index = 0;
     for (int u = 0; u < spec_.num_units(); ++u) {
@@ -119,13 +121,15 @@ class TinyRun {
     double labels = 0;
     for (const auto& s : batch) labels += static_cast<double>(s.labels.size());
     std::vector<model::MicroInput> micros;
-    const int bins = (static_cast<int>(batch.size()) + pack - 1) / pack;
-    for (int b = comm_.rank(); b < bins; b += comm_.size()) micros.push_back(build(batch, b * pack, pack));
-    const int slots = (bins + comm_.size() - 1) / comm_.size();
+    const int bins = (static_cast<int>(batch.size()) + pack - 1) / pack, ranks = comm_.size();
+    const int first = bins * comm_.rank() / ranks, last = bins * (comm_.rank() + 1) / ranks;
+    for (int b = first; b < last; ++b) micros.push_back(build(batch, b * pack, pack));
+    const int slots = (bins + ranks - 1) / ranks;
+    const MicroRange range = case_.deterministic ? MicroRange{first, last - first, bins} : MicroRange{};
     TokenMeanLoss loss(labels);
     const auto result =
         executor_->train(list(static_cast<int>(micros.size()), slots), micros, loss, static_cast<std::uint64_t>(number), false,
-                         case_.loss_scale);
+                         case_.loss_scale, range);
     if (!result.finite) return result;
     adam_->step(case_.learning_rate, std::min(1.0, 1.0 / (result.grad_norm + 1e-6)) / case_.loss_scale);
     store_->publish();
@@ -135,7 +139,7 @@ class TinyRun {
   ActionList list(int micros, int slots) const {
     const Strategy& s = layout_.strategy();
     return with_gathers(
-        training_schedule(spec_, {micros, slots, std::min(case_.group, slots), s.reduce_every_group(), s.keep_weights}),
+        training_schedule(spec_, {micros, slots, std::min(case_.group, slots), s.reduce_every_group() || case_.deterministic, s.keep_weights}),
         store_->gathered_bytes(), case_.window);
   }
 

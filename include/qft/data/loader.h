@@ -35,6 +35,8 @@ struct StepBatch {
   std::int64_t global_tokens = 0;
   std::int64_t global_samples = 0;     // items
   std::int64_t max_micro_batches = 0;  // slots that every rank must run so that collectives match
+  std::int64_t global_micro_batches = 0;
+  std::int64_t first_micro_batch = 0;  // of this rank, where they are counted rank by rank
 };
 
 /// A run's batches for one rank. Not collective: all ranks plan the same steps from the same lengths.

@@ -42,6 +42,9 @@ struct LoaderOptions {
   bool drop_last = false;                       // leave out what does not fill a micro-batch on all ranks
   std::int64_t max_tokens_per_micro_batch = 0;  // > 0: more and smaller micro-batches where one would exceed
                                                 // it (a unit that alone exceeds it stays alone)
+  // The micro-batches are the same on any number of ranks, each of which gets consecutive ones; else they are
+  // made to suit the number of ranks.
+  bool fixed_micro_batches = false;
   ItemSubset items;                             // null: the whole pack
   std::int64_t prefetch_steps = 2;              // steps read ahead
 
@@ -64,6 +67,8 @@ struct StepPlan {
   std::int64_t slots = 0;                                  // the most micro-batches of a rank
   std::vector<std::vector<std::int64_t>> micro_batches;    // [slots * world]: items of slot s, rank r at
                                                            // s * world + r; may be empty
+  /// How many there are of ranks [0, rank).
+  std::int64_t micro_batches_before(int rank, int world) const;
 };
 
 /// Deals units out to `bins` = slots * world micro-batches of at most `capacity` units, the longest first to
@@ -71,6 +76,10 @@ struct StepPlan {
 /// `max_tokens` > 0 asks for it.
 std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> unit_tokens, int world,
                                                   std::int64_t capacity, std::int64_t max_tokens);
+
+/// Gives rank r of `world` the run [n r / world, n (r + 1) / world) of n micro-batches, as StepPlan has them.
+/// They come in an order in which any run holds heavy and light ones, if `micro_batches` begin with the heavy.
+std::vector<std::vector<std::int32_t>> deal_runs(std::vector<std::vector<std::int32_t>> micro_batches, int world);
 
 class StepSchedule {
  public:

@@ -46,9 +46,10 @@ class Executor {
 
   /// A whole training step but the optimizer: gradients end up reduced in the store. `vote` is counted over the ranks
   /// in the all-reduce that ends the step: how they agree to stop. Collective.
-  /// `loss_scale` multiplies the gradients on their way and in the store; not what is returned.
+  /// `loss_scale` multiplies the gradients on their way and in the store; not what is returned. With
+  /// `range`, the place of `micros` in the global batch, the loss too is added up in the order of the micro-batches.
   StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, TokenMeanLoss& objective,
-                   std::uint64_t step, bool vote = false, double loss_scale = 1.0);
+                   std::uint64_t step, bool vote = false, double loss_scale = 1.0, const MicroRange& range = {});
   /// Forward passes; the objective observes the log-probabilities. Not collective by itself (the store may be).
   void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, Objective& objective);
 

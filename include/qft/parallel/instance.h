@@ -86,6 +86,7 @@ class Instance {
   std::unique_ptr<Executor> executor_;
   std::vector<int> optimizer_index_;  ///< per unit: which buffer of the optimizer, -1 for none
   std::int64_t group_ = 1;            ///< micro-batches that pass a block under one acquire
+  bool reduce_every_group_ = false;
   std::int64_t window_ = 0;           ///< bytes of weights gathered ahead
   LoadReport report_;
   MemoryForecast memory_;

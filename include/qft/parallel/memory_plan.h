@@ -44,6 +44,7 @@ struct Arrangement {
   std::int64_t tokens = 0;      ///< of a micro-batch
   std::int64_t group = 1;       ///< micro-batches in flight
   std::int64_t window = 0;      ///< bytes gathered ahead; 0: default_window()
+  std::int64_t partial_sums = 0;  ///< of gradients, kept in AddUp::in_micro_batch_order
 };
 
 /// Elements of a buffer of `n` that divides evenly over `ranks`, padding included.

@@ -1,6 +1,8 @@
 // What the log-probabilities of label tokens are for. The head computes them; an objective says what follows.
 #pragma once
 
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 
 #include "qft/model/transformer.h"
@@ -22,14 +24,13 @@ class TokenMeanLoss final : public Objective {
   explicit TokenMeanLoss(double denominator) : denominator_(denominator) {}
   void grad_logprobs(int micro, const model::MicroInput& in, const at::Tensor& grad) override;
   void observe(int micro, const model::MicroInput& in, const at::Tensor& logprobs) override;
-  /// This rank's share of the mean: the shares of all ranks add up to the loss.
-  double loss() const;
-  /// Not divided: minus the sum of this rank's log-probabilities.
-  double loss_sum() const;
+  /// The micro-batches' shares of the mean, in the order in which they were observed: those of all ranks add up to the
+  /// loss.
+  std::vector<double> losses() const;
 
  private:
   double denominator_;
-  at::Tensor sum_;  ///< fp64 scalar on the device: read once, at the end
+  std::vector<at::Tensor> sums_;  ///< fp64 scalars on the device: read at once, at the end
 };
 
 }  // namespace qft::parallel

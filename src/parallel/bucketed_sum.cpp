@@ -1,0 +1,86 @@
+#include <algorithm>
+
+#include "qft/core/error.h"
+#include "qft/model/load.h"
+
+#include "gradient_sum.h"
+#include "owned_params.h"
+
+namespace qft::parallel {
+namespace {
+
+/// A contiguous range of the gradient buffer that is all-reduced as one, once all its units are complete.
+struct Bucket {
+  std::int64_t begin = 0, end = 0;
+  int units = 0, pending = 0;
+  at::Tensor staging;  ///< fp32 copy in flight where gradients are narrower
+  comm::Work work;
+  bool in_flight = false;
+};
+
+class BucketedGradientSum final : public GradientSum {
+ public:
+  BucketedGradientSum(GradientLayout layout, comm::Communicator& comm)
+      : grads_(std::move(layout.grads)), comm_(comm), bucket_of_(std::move(layout.bucket_of)) {
+    std::int64_t begin = 0;
+    for (std::size_t i = 0; i < bucket_of_.size(); ++i) {
+      if (bucket_of_[i] == buckets_.size()) buckets_.emplace_back().begin = begin;
+      buckets_.back().end = begin = layout.ends[i];
+      ++buckets_.back().units;
+    }
+  }
+
+  void start_step(const MicroRange&) override {
+    grads_.zero_();
+    for (Bucket& b : buckets_) b.pending = b.units;
+  }
+
+  void reduce(std::size_t i) override {
+    Bucket& bucket = buckets_.at(bucket_of_.at(i));
+    QFT_ASSERT(bucket.pending > 0, "the gradients [{}, {}) are reduced twice in a step", bucket.begin, bucket.end);
+    if (--bucket.pending > 0 || comm_.size() == 1) return;
+    at::Tensor data = grads_.narrow(0, bucket.begin, bucket.end - bucket.begin);
+    if (data.element_size() < 4) data = bucket.staging = data.to(at::kFloat);
+    bucket.work = comm_.start_all_reduce(data.data_ptr(), static_cast<std::size_t>(data.numel()),
+                                         model::dtype_of(data.scalar_type()));
+    bucket.in_flight = true;
+  }
+
+  void poll() override {
+    for (Bucket& b : buckets_)
+      if (b.in_flight) b.work.test();
+  }
+
+  void finish() override {
+    for (Bucket& b : buckets_) {
+      if (!b.in_flight) continue;
+      b.work.wait();
+      b.in_flight = false;
+      if (!b.staging.defined()) continue;
+      grads_.narrow(0, b.begin, b.end - b.begin).copy_(b.staging);
+      b.staging.reset();
+    }
+  }
+
+  double square_sum_part() const override {
+    const std::int64_t share = (grads_.numel() + comm_.size() - 1) / comm_.size();
+    const std::int64_t begin = std::min(share * comm_.rank(), grads_.numel());
+    const std::int64_t length = std::min(share, grads_.numel() - begin);
+    return square_sum(grads_.narrow(0, begin, length));
+  }
+  std::int64_t bytes() const override { return 0; }
+
+ private:
+  at::Tensor grads_;
+  comm::Communicator& comm_;
+  std::vector<std::size_t> bucket_of_;  ///< per unit
+  std::vector<Bucket> buckets_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSum> make_bucketed_sum(GradientLayout layout, comm::Communicator& comm) {
+  return std::make_unique<BucketedGradientSum>(std::move(layout), comm);
+}
+
+}  // namespace qft::parallel
