@@ -1,0 +1,80 @@
+"""One run that goes from 1 to 2, 3, 4, 8 ranks and back to 1, under another strategy each time: at each hand-over weights and
+optimizer state keep their bits, and all takes the steps of the run that stayed on one rank: the same samples in each global
+batch, every sample once an epoch."""
+import json
+import tempfile
+from pathlib import Path
+
+from common import Report, arguments, mpirun, run
+from tiny import cut, log_of, make, write
+
+FIRST = 10  # steps on one rank: fewer are too few to leave updates out by loss_spike_factor
+STAGES = [(2, "zero1", {}), (3, "zero2", {}), (4, "zero3", {}), (8, "hsdp", {"hsdp_group_size": 4}), (1, "shard_grad_op", {})]
+SAMPLES, BATCH, EPOCH = 8, 3, 3  # steps an epoch
+STEPS = FIRST + 2 * len(STAGES)
+
+
+def numbered_samples(directory):
+    """The answer of sample i has 2^i digits, which are as many tokens, and two tokens at its end: label counts name the samples."""
+    records = [{"instruction": "Say it", "input": "", "output": "7" * 2**i} for i in range(SAMPLES)]
+    (directory / "data/numbers.json").write_text(json.dumps(records))
+
+
+def samples_of(log):
+    """Of each step, from its label tokens."""
+    counts = [b["label_tokens"] - a["label_tokens"] for a, b in zip([{"label_tokens": 0}, *log], log)]
+    last = SAMPLES - (EPOCH - 1) * BATCH
+    return [count - 2 * (last if step % EPOCH == EPOCH - 1 else BATCH) for step, count in enumerate(counts)]
+
+
+def relative(ours, theirs, key):
+    assert len(ours) == len(theirs), f"{len(ours)} steps, not {len(theirs)}"
+    return max(abs(a[key] - b[key]) / abs(b[key]) for a, b in zip(ours, theirs))
+
+
+def main():
+    args = arguments()
+    qft, ckpt = args.build / "bin/qft", args.build / "bin/qft-ckpt"
+    report = Report()
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        settings = {**make(tmp, "qwen3"), "finetuning_type": "full", "learning_rate": 1e-3, "cutoff_len": 256, "save_steps": 1,
+                    "global_batch_size": BATCH, "max_steps": STEPS}
+        numbered_samples(tmp)
+
+        def train(ranks, out, **changes):
+            mpirun(ranks, [qft, "train", write(tmp / "run.yaml", {**settings, **changes, "output_dir": str(out)})])
+
+        before = tmp / "one"
+        train(1, before, strategy="ddp")
+        reference = log_of(before)
+        for epoch in range(STEPS // EPOCH):
+            taken = samples_of(reference)[epoch * EPOCH:(epoch + 1) * EPOCH]
+            once = sum(taken) == 2**SAMPLES - 1 and all(a & b == 0 for i, a in enumerate(taken) for b in taken[:i])
+            report.check(f"epoch {epoch}: every sample once", int(not once), 0)
+        for stage, (ranks, strategy, more) in enumerate(STAGES):
+            step = FIRST + 2 * stage
+            name = f"step {step}: to {strategy} on {ranks} ranks"
+            # Updates that are left out: what this layout read is what it writes.
+            held = tmp / f"held{stage}"
+            cut(before, held, step)
+            train(ranks, held, strategy=strategy, loss_spike_factor=1e-9, max_skipped_updates=1000, save_total_limit=step + 1, **more)
+            told = json.loads(run([ckpt, "diff", "--json", held / f"checkpoint-{step}", held / f"checkpoint-{STEPS}"], check=False).stdout)
+            report.check(f"{name}: tensors that changed", sum(not t["equal"] for t in told["tensors"]), 0)
+            moments = [t for t in told["tensors"] if "exp_avg" in t["name"]]
+            report.check("    ... the optimizer's are among them (or this shows nothing)", int(not moments), 0)
+
+            after = tmp / f"stage{stage}"
+            cut(before, after, step)
+            train(ranks, after, strategy=strategy, **more)
+            ours = log_of(after)
+            report.check("    ... and on from there: global batches that differ",
+                         sum(a != b for a, b in zip(samples_of(ours), samples_of(reference))), 0)
+            for key in ("loss", "grad_norm"):
+                report.check(f"    ... {key} to the end", relative(ours, reference, key), 1e-10)
+            before = after
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
