@@ -249,7 +249,9 @@ class Corpus::ChunkReader {
       if (!corpus_.skip_broken_)
         fail("{}: {} (on_error: skip leaves such records out)", where(), error.what());
       drop(DropReason::unreadable, where, counts);
-      corpus_.note_skipped(fmt::format("{}: {}", where(), error.what()));
+      const std::string what = fmt::format("{}: {}", where(), error.what());
+      sink_.skip(what);
+      corpus_.note_skipped(what);
     }
   }
 
@@ -358,19 +360,13 @@ class Corpus::ChunkReader {
   std::vector<std::pair<std::int64_t, RecordRef>> documents_;  // where each begins in joined_
 };
 
-void Corpus::note_skipped(std::string what) const {
-  const std::lock_guard lock(mutex_);
-  skipped_.push_back(std::move(what));
-  if (skipped_.size() <= kWarnings) log::warn("{}: skipped", skipped_.back());
-  if (skipped_.size() > max_skipped_)
+void Corpus::note_skipped(const std::string& what) const {
+  const std::size_t count = ++skipped_;
+  if (count <= kWarnings) log::warn("{}: skipped", what);
+  if (count > max_skipped_)
     throw ConfigError(fmt::format(
         "more than on_error_limit {} records are broken, the last is {}: repair the data, or raise the limit",
-        max_skipped_, skipped_.back()));
-}
-
-std::vector<std::string> Corpus::skipped() const {
-  const std::lock_guard lock(mutex_);
-  return skipped_;
+        max_skipped_, what));
 }
 
 std::vector<RecordCounts> Corpus::encode_chunk(std::size_t chunk, ItemSink& sink) const {

@@ -84,6 +84,8 @@ class CheckSink : public ItemSink {
     if (reason == DropReason::no_tokens) note(nothing_left, where);
   }
 
+  void skip(const std::string& what) override { note(unreadable, what); }
+
   void add(EncodedItem&& item) override {
     Hasher hasher;
     std::int64_t tokens = 0, labels = 0;
@@ -182,7 +184,6 @@ DataReport check_data(config::RunConfig config, CorpusPart part, int ranks) {
       report.records += counts.records;
       report.findings[too_long].count += counts.truncated;
     }
-  for (std::string& what : corpus->skipped()) sink.note(unreadable, std::move(what));
   add_lengths(sink, report);
   if (part == CorpusPart::train) add_steps(sink, config, ranks, report);
   return report;

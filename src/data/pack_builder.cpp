@@ -251,6 +251,7 @@ PackSummary PackBuilder::summarise(const std::vector<PartSummary>& parts, std::s
     sum.sequences += part.elements[index_of(PackArray::sequence_offsets)];
     sum.tokens += part.elements[index_of(PackArray::tokens)];
     sum.labels += part.labels;
+    sum.skipped.insert(sum.skipped.end(), part.skipped.begin(), part.skipped.end());
   }
   for (const PackSource& source : attributes_.sources) {
     sum.records += source.records;

@@ -25,6 +25,7 @@ json PartSummary::to_json() const {
   return {{"elements", elements},
           {"category_names", category_names},
           {"sources", counts},
+          {"skipped", skipped},
           {"sequences_per_item", sequences_per_item},
           {"max_item_tokens", max_item_tokens},
           {"labels", labels},
@@ -37,6 +38,7 @@ PartSummary PartSummary::from_json(const json& j) {
   j.at("category_names").get_to(summary.category_names);
   for (const json& s : j.at("sources"))
     summary.sources.push_back({"", "", s.at(0), s.at(1), s.at(2), s.at(3)});
+  j.at("skipped").get_to(summary.skipped);
   j.at("sequences_per_item").get_to(summary.sequences_per_item);
   j.at("max_item_tokens").get_to(summary.max_item_tokens);
   j.at("labels").get_to(summary.labels);

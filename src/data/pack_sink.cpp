@@ -84,6 +84,12 @@ void PackSink::add(EncodedItem&& item) try {
   fail("record {} of dataset {}: its category or a tag is not UTF-8", item.source_index, item.dataset);
 }
 
+void PackSink::skip(const std::string& what) {
+  // The text is of a record that may hold anything; a part's header is JSON.
+  const auto utf8 = nlohmann::json(what).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  part_.summary.skipped.push_back(nlohmann::json::parse(utf8).get<std::string>());
+}
+
 void PackSink::count(std::int32_t dataset, std::int64_t records, std::int64_t dropped,
                      std::int64_t truncated) {
   check_dataset(dataset);

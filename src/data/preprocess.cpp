@@ -19,7 +19,6 @@
 namespace qft::data {
 namespace {
 
-constexpr auto kReplaceBytes = nlohmann::json::error_handler_t::replace;
 
 // Says on rank 0 how far the build is: a bar on a terminal, else a line now and then.
 class BuildProgress {
@@ -79,34 +78,29 @@ void log_result(const std::filesystem::path& path, const PackReport& report, con
 }
 
 // Writes <pack>.skipped, a line a record, or removes that of an earlier build.
-void list_skipped(const Corpus& corpus, comm::Communicator& comm, const std::filesystem::path& path) {
-  const std::vector<std::string> lists =
-      comm::all_gather_strings(comm, nlohmann::json(corpus.skipped()).dump(-1, ' ', false, kReplaceBytes));
+void list_skipped(const std::vector<std::string>& skipped, std::size_t limit, comm::Communicator& comm,
+                  const std::filesystem::path& path) {
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
-    std::vector<std::string> all;
-    for (const std::string& text : lists)
-      for (const nlohmann::json& line : nlohmann::json::parse(text)) all.push_back(line.get<std::string>());
-    std::sort(all.begin(), all.end());
-    if (all.size() > corpus.max_skipped()) {
+    if (skipped.size() > limit) {
       std::filesystem::remove(path);
       fail(
           "{} broken records, more than on_error_limit {}, the first is {}: repair the data, or raise the "
           "limit",
-          all.size(), corpus.max_skipped(), all.front());
+          skipped.size(), limit, skipped.front());
     }
     std::filesystem::path file = path;
     file += ".skipped";
     std::error_code ignored;
-    if (all.empty()) {
+    if (skipped.empty()) {
       std::filesystem::remove(file, ignored);
       return;
     }
     std::ofstream out(file, std::ios::trunc);
-    for (const std::string& line : all) out << line << "\n";
+    for (const std::string& line : skipped) out << line << "\n";
     out.close();
     require(out.good(), "cannot write {}", file.string());
-    log::warn("{} broken records were skipped: {} lists them", all.size(), file.string());
+    log::warn("{} broken records were skipped: {} lists them", skipped.size(), file.string());
   });
 }
 
@@ -172,7 +166,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
   comm.host().all_reduce(report.dropped.data(), kDropReasons, DType::i64);
   source_bytes = comm::all_reduce_value(comm, source_bytes);
   progress.clear();
-  list_skipped(*corpus, comm, path);
+  list_skipped(report.summary.skipped, corpus->max_skipped(), comm, path);
   if (comm.rank() == 0) log_result(path, report, progress.speed_of(source_bytes, report.summary.tokens));
   return report;
 }

@@ -43,6 +43,27 @@ int in_child(const std::function<void()>& body) {
   return status;
 }
 
+TEST(PackRestart, SkippedRecordsOfPartsMadeBeforeAKillAreReported) {
+  const TempDir dir;
+  const Encoder encoder{40};
+  const auto skipping = [&](std::size_t chunk, PackSink& sink) {
+    encoder(chunk, sink);
+    if (chunk % 2 == 0) sink.skip(fmt::format("d.jsonl:{}: \xff", chunk));
+  };
+  in_child([&] {
+    build(
+        dir / "p.h5",
+        [&](std::size_t chunk, PackSink& sink) {
+          skipping(chunk, sink);
+          if (chunk == 3) ::kill(::getpid(), SIGKILL);
+        },
+        encoder.chunks());
+  });
+  const PackSummary summary = build(dir / "p.h5", skipping, encoder.chunks());
+  EXPECT_EQ(summary.chunks_reused, 3U);
+  EXPECT_EQ(summary.skipped, (std::vector<std::string>{"d.jsonl:0: \xEF\xBF\xBD", "d.jsonl:2: \xEF\xBF\xBD", "d.jsonl:4: \xEF\xBF\xBD"}));
+}
+
 TEST(PackRestart, ABuildKilledAtAnyChunkGoesOnAndGivesTheSameBytes) {
   const TempDir dir;
   const Encoder encoder{100};

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -49,8 +49,6 @@ class Corpus {
   /// ..." for a broken record unless on_error is skip, and where more than on_error_limit were skipped.
   std::vector<RecordCounts> encode_chunk(std::size_t chunk, ItemSink& sink) const;
 
-  /// The broken records that encode_chunk() has skipped so far (on_error: skip): "file:line: why".
-  std::vector<std::string> skipped() const;
   /// on_error_limit: how many may be skipped on all ranks together.
   std::size_t max_skipped() const { return max_skipped_; }
 
@@ -63,7 +61,7 @@ class Corpus {
   void open_sources(const config::RunConfig& config);
   std::int64_t default_chunk_records() const;
   void check_columns(std::size_t dataset) const;
-  void note_skipped(std::string what) const;
+  void note_skipped(const std::string& what) const;
   void record_options(const config::RunConfig& config);
 
   std::vector<DatasetSpec> specs_;
@@ -76,8 +74,7 @@ class Corpus {
   bool skip_broken_ = false;
   nlohmann::json options_;
   std::size_t max_skipped_ = 0;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::string> skipped_;  // "file:line: why", as they were met
+  mutable std::atomic<std::size_t> skipped_ = 0;  // records, so far
 };
 
 /// The tokens of a block in stage pt: cutoff_len, or one less where packing was asked for in so many words (a

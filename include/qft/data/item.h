@@ -57,6 +57,8 @@ class ItemSink {
   /// For those who want to know: each record before it is converted, and those that make no item.
   virtual void begin(const RecordText&) {}
   virtual void leave_out(const std::string& /*where*/, DropReason) {}
+  /// Of those the ones that cannot be read (on_error: skip): "file:line: why".
+  virtual void skip(const std::string& /*what*/) {}
 };
 
 }  // namespace qft::data

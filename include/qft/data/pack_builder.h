@@ -24,6 +24,7 @@ class PackSink : public ItemSink {
  public:
   PackSink(const PackAttributes& attributes, PackPart& part) : attributes_(attributes), part_(part) {}
   void add(EncodedItem&& item) override;
+  void skip(const std::string& what) override;
   /// Records of `dataset` read, left out, and cut to cutoff_len, added to what was said before.
   void count(std::int32_t dataset, std::int64_t records, std::int64_t dropped, std::int64_t truncated);
   /// Source bytes consumed, for progress.
@@ -48,6 +49,7 @@ struct PackSummary {
   std::int64_t records = 0, dropped = 0, truncated = 0;
   std::int64_t file_bytes = 0;
   std::size_t chunks = 0, chunks_reused = 0;  // reused: of an interrupted build
+  std::vector<std::string> skipped;           // "file:line: why", in source order; known to build() only
 };
 
 /// Builds one pack; at most one build of a path at a time. Parts lie in <folder>/tmp-<file name>.parts, which
