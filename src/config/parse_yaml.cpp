@@ -1,3 +1,4 @@
+#include "qft/config/yaml.h"
 #include "qft/core/error.h"
 
 #include <sstream>
@@ -85,6 +86,10 @@ Value parse_yaml(const std::string& text, std::string_view where) {
     fail_config("{}:{}: not valid YAML (column {}): {}", where, line_of(error.mark), error.mark.column + 1,
                 error.msg);
   }
+}
+
+void require_plain_yaml(const std::string& text, std::string_view where) {
+  parse_yaml(text, where);
 }
 
 }  // namespace qft::config

@@ -1,5 +1,6 @@
 #include "qft/data/template_spec.h"
 
+#include "qft/config/yaml.h"
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 
@@ -187,9 +188,10 @@ TemplateSpec parse_template(std::string_view yaml, const std::string& origin) {
   TemplateSpec spec;
   spec.origin = origin;
   try {
-    const YAML::Node root = YAML::Load(std::string(yaml));
+    const std::string text(yaml);
+    config::require_plain_yaml(text, origin);
+    const YAML::Node root = YAML::Load(text);
     if (!root.IsMap()) fail_config("{}: a template file is a mapping of keys to texts", origin);
-    std::set<std::string> seen;
     for (const auto& entry : root) {
       const std::string key = entry.first.as<std::string>();
       const Where where = where_of(origin, entry.first, key);
@@ -199,7 +201,6 @@ TemplateSpec parse_template(std::string_view yaml, const std::string& origin) {
         for (const auto& [name, unused] : readers()) known += (known.empty() ? "" : ", ") + std::string(name);
         fail_config("{}: unknown key; a template has {}", where, known);
       }
-      if (!seen.insert(key).second) fail_config("{}: given twice", where);
       reader->second(spec, entry.second, where);
     }
   } catch (const YAML::Exception& e) {

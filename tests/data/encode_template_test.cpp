@@ -68,6 +68,7 @@ TEST(TemplateFile, MistakesAreErrorsWithFileAndLine) {
       {"name: a\nthought_words: [x]\n", "two texts"},
       {"name: a\ntool_format: glm\n", "there is no 'glm'; there are default, llama3, mistral, qwen, qwen3_5"},
       {"name: a\nname: b\n", "given twice"},
+      {"name: &n a\nsystem: *n\n", "t.yaml:1: YAML anchors and aliases"},
       {"user: \"{{content}}\"\n", "needs a name"},
       {"- a\n", "mapping"},
       {"name: [\n", "t.yaml:"},

@@ -10,10 +10,10 @@
 #include "qft/data/record_order.h"
 #include "qft/data/record_source.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <atomic>
 #include <string>
 #include <vector>
 
