@@ -14,7 +14,8 @@ config::CommandSpec spec() {
   return make_spec(
       "verify",
       "Reads everything and holds it against manifest, checksums and the rules of the formats; in each "
-      "checkpoint of an output_dir. Exit code 1 where something is wrong.",
+      "checkpoint of an output_dir. Exit code 1 where something is wrong. Tensors with NaN or infinite values are "
+      "warnings: they are as they were written.",
       "DIR...", 1);
 }
 
@@ -22,8 +23,11 @@ int run(const config::CommandLine& line) {
   int code = kExitOk;
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const auto& dir : checkpoints_of(line.words)) {
-    const checkpoint::VerifyReport report = checkpoint::verify(dir);
-    if (!report.ok()) code = kExitFailed;
+    checkpoint::VerifyReport report = checkpoint::verify(dir);
+    if (report.ok())
+      checkpoint::find_not_finite(dir, report);
+    else
+      code = kExitFailed;
     if (line.json)
       list.push_back(checkpoint::to_json(dir, report));
     else

@@ -82,9 +82,11 @@ std::string format_summary(const ordered_json& summary) {
 }
 
 ordered_json to_json(const std::filesystem::path& dir, const VerifyReport& report) {
-  return {{"path", dir.string()},    {"ok", report.ok()},          {"manifest", report.has_manifest},
-          {"files", report.files},   {"bytes", report.bytes},      {"tensors", report.tensors},
-          {"errors", report.errors}, {"warnings", report.warnings}};
+  ordered_json not_finite = ordered_json::array();
+  for (const auto& t : report.not_finite) not_finite.push_back({{"tensor", t.tensor}, {"nan", t.nan}, {"infinite", t.infinite}});
+  return {{"path", dir.string()},    {"ok", report.ok()},            {"manifest", report.has_manifest},
+          {"files", report.files},   {"bytes", report.bytes},        {"tensors", report.tensors},
+          {"errors", report.errors}, {"warnings", report.warnings}, {"not_finite", not_finite}};
 }
 
 std::string format_report(const std::filesystem::path& dir, const VerifyReport& report) {

@@ -4,6 +4,7 @@
 #include "qft/io/model_files.h"
 
 #include <filesystem>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -37,6 +38,30 @@ TEST(Verify, AcceptsWhatWasJustWritten) {
   EXPECT_TRUE(report.has_manifest);
   EXPECT_EQ(report.files, 3u);
   EXPECT_EQ(report.tensors, 5u);
+}
+
+TEST(Verify, NamesTensorsWithValuesThatAreNoNumbers) {
+  const TempDir dir;
+  const auto comm = comm::make_self_communicator();
+  const fs::path path = [&] {
+    CheckpointWriter writer(*comm, io::posix_storage(), {.output_dir = dir.path(), .step = 3, .save_total_limit = {}, .best_checkpoint = {}});
+    constexpr float kInfinite = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<float> good(5, 1.0F), bad = {0, kNan, 2, -kInfinite, kNan};
+    const std::vector<std::int64_t> all_bits(3, -1);
+    writer.write_slices(std::vector<SourceSlice>{{{"good", DType::f32, {5}, 0, 5}, good.data()},
+                                                 {{"bad", DType::f32, {5}, 0, 5}, bad.data()},
+                                                 {{"whole", DType::i64, {3}, 0, 3}, all_bits.data()}});
+    return writer.commit({});
+  }();
+  VerifyReport report = verify(path);
+  ASSERT_TRUE(report.ok());
+  find_not_finite(path, report);
+  EXPECT_TRUE(report.ok());
+  ASSERT_EQ(report.not_finite.size(), 1U);
+  EXPECT_EQ(report.not_finite[0].nan, 2U);
+  EXPECT_EQ(report.not_finite[0].infinite, 1U);
+  EXPECT_TRUE(contains(report.warnings.at(0), "tensor 'bad' has 2 NaN and 1 infinite values of 5"));
+  EXPECT_EQ(to_json(path, report)["not_finite"][0]["tensor"], "bad");
 }
 
 TEST(Verify, SeesEveryFlippedBitAndEveryTruncation) {

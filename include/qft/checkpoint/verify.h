@@ -14,6 +14,12 @@ struct VerifyReport {
   std::vector<std::string>
       warnings;  // worth knowing: files that no manifest lists, checks that were not possible
   std::uint64_t files = 0, bytes = 0, tensors = 0;  // looked at
+  /// Tensors with values that are no numbers, as a run that went wrong leaves them; each is a warning too.
+  struct NotFinite {
+    std::string tensor;
+    std::uint64_t nan = 0, infinite = 0;
+  };
+  std::vector<NotFinite> not_finite;
 
   bool ok() const { return errors.empty(); }
 };
@@ -23,6 +29,10 @@ struct VerifyReport {
 /// Face models): headers of all safetensors files, index against shards, JSON files. Never throws for what it
 /// finds inside `dir`; throws Error where `dir` is no directory.
 VerifyReport verify(const std::filesystem::path& dir);
+
+/// Adds to a report of `dir` without errors the tensors with NaN or infinite values: all of them are read, a piece in memory
+/// at a time. They are as they were written, so that they are no errors.
+void find_not_finite(const std::filesystem::path& dir, VerifyReport& report);
 
 /// The same with a manifest required, but of the files' checksums only this rank's share (files are dealt out
 /// by size): the union over all parts is verify().
