@@ -63,6 +63,7 @@ nlohmann::json describe(const DatasetSpec& spec) {
   return {{"name", spec.name},
           {"formatting", static_cast<int>(spec.formatting)},
           {"ranking", spec.ranking},
+          {"split", spec.split.text()},
           {"num_samples", spec.num_samples ? nlohmann::json(*spec.num_samples) : nlohmann::json()},
           {"columns",
            {c.prompt, c.query, c.response, c.history, c.messages, c.system, c.tools, c.chosen, c.rejected,
@@ -126,7 +127,11 @@ void Corpus::open_sources(const config::RunConfig& config) {
   for (std::size_t d = 0; d < specs_.size(); ++d) {
     sources_.push_back(RecordSource::open(specs_[d].files));
     check_columns(d);
-    extents.push_back({sources_[d]->size(), specs_[d].num_samples, config.data.max_samples});
+    DatasetExtent& extent = extents.emplace_back();
+    extent.parts = specs_[d].split.ranges(sources_[d]->size());
+    for (const RecordRange& part : extent.parts) extent.records += part.size();
+    extent.num_samples = specs_[d].num_samples;
+    extent.max_samples = config.data.max_samples;
   }
   MixOptions mix{config.data.mix_strategy, config.data.interleave_probs,
                  static_cast<std::uint64_t>(config.training.seed)};

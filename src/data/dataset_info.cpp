@@ -179,9 +179,7 @@ void read_option(const Entry& entry, const std::string& key, const json& value, 
   } else if (key == "tags") {
     read_tags(entry, spec.tags);
   } else if (key == "split") {
-    if (value != "train")
-      fail_config("{}: split {}: a file has no splits; max_samples and num_samples take a part", entry.where,
-                  value.dump());
+    if (!value.is_null()) spec.split = Split(text_or_none(entry, key, value), entry.where);
   } else if (key != "file_name" && key != "file_sha1") {
     warn_unknown(entry, key);  // subset and folder too: they choose parts of a hub's repository
   }

@@ -23,8 +23,18 @@ void check_probabilities(const MixOptions& mix, std::size_t datasets) {
 
 }  // namespace
 
+std::int64_t RecordOrder::Draw::at(std::int64_t i) const {
+  std::int64_t record = records.empty() ? i : records[static_cast<std::size_t>(i)];
+  for (const RecordRange& part : parts) {
+    if (record < part.size()) return part.from + record;
+    record -= part.size();
+  }
+  return record;
+}
+
 RecordOrder::Draw RecordOrder::draw(const DatasetExtent& extent, LegacyRandom& random) {
   Draw result;
+  result.parts = extent.parts;
   result.size = extent.num_samples.value_or(extent.records);
   if (extent.num_samples) {
     result.records = random.permutation(extent.records);

@@ -101,7 +101,10 @@ TEST(DatasetInfo, RefusesWhatWouldBeIgnoredOtherwise) {
   info.refuses(with("ranking", "yes"), {"ranking", "true or false"});
   info.refuses(with("ranking", true), {"chosen and rejected"});
   info.refuses(with("num_samples", 0), {"num_samples", "from 1 on"});
-  info.refuses(with("split", "train[:10%]"), {"split", "max_samples"});
+  info.refuses(with("split", "test"), {"no 'test'", "all its records are train"});
+  info.refuses(with("split", "train[10%]"), {"train[10%]", "of the form"});
+  info.refuses(with("split", "train[:120%]"), {"120%"});
+  info.refuses(with("split", ""), {"split"});
   info.refuses(with("columns", {{"images", "image"}}), {"images", "text alone"});
   info.refuses(with("columns", {{"prompt", 1}}), {"columns: prompt", "expected a text"});
   info.refuses({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"columns", json::object()}},

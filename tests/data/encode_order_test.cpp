@@ -14,6 +14,8 @@ using qft::ConfigError;
 using qft::data::DatasetExtent;
 using qft::data::MixOptions;
 using qft::data::RecordOrder;
+using qft::data::RecordRange;
+using qft::data::Split;
 
 std::string listed(const RecordOrder& order) {
   std::string text;
@@ -63,6 +65,31 @@ std::vector<std::int64_t> records_of(const RecordOrder& order) {
   std::vector<std::int64_t> records;
   for (std::int64_t i = 0; i < order.size(); ++i) records.push_back(order.at(i).record);
   return records;
+}
+
+// The ranges are those of datasets.load_dataset(..., split=...) on 205 records.
+TEST(Split, TakesTheRecordsThatDatasetsTakes) {
+  const auto ranges = [](const char* text) { return Split(text, "here").ranges(205); };
+  using Ranges = std::vector<RecordRange>;
+  EXPECT_EQ(ranges("train"), (Ranges{{0, 205}}));
+  EXPECT_EQ(ranges("train[:]"), (Ranges{{0, 205}}));
+  EXPECT_EQ(ranges("train[:10%]"), (Ranges{{0, 20}}));
+  EXPECT_EQ(ranges("train[-3:]"), (Ranges{{202, 205}}));
+  EXPECT_EQ(ranges("train[50%:]"), (Ranges{{102, 205}}));
+  EXPECT_EQ(ranges("train[10:20%]"), (Ranges{{20, 41}}));
+  EXPECT_EQ(ranges("train[33%:66%](pct1_dropremainder)"), (Ranges{{66, 132}}));
+  EXPECT_EQ(ranges("train[:1_0]"), (Ranges{{0, 10}}));
+  EXPECT_EQ(ranges("train[-300:5]"), (Ranges{{0, 5}}));
+  EXPECT_EQ(ranges("train[:2] + train[-2:]"), (Ranges{{0, 2}, {203, 205}}));
+  qft::test::expect_error<ConfigError>([&] { ranges("train[100:50]"); }, {"here", "none of the dataset's 205"});
+}
+
+TEST(RecordOrder, PartsAreDrawnFromAndNumberedAsInTheFile) {
+  DatasetExtent parts = records(4);
+  parts.parts = {{1, 3}, {8, 10}};
+  EXPECT_EQ(listed(RecordOrder({parts, records(1)}, {})), "a1 a2 a8 a9 b0 ");
+  parts.num_samples = 4;
+  EXPECT_EQ(records_of(RecordOrder({parts}, {})), (std::vector<std::int64_t>{2, 9, 1, 8}));
 }
 
 // The numbers are numpy's: np.random.seed(42), then permutation(20)[:8]; permutation(4) and choice(4, 3).

@@ -1,6 +1,8 @@
 // dataset_info.json: what each named dataset is, with LLaMA-Factory's keys and defaults.
 #pragma once
 
+#include "qft/data/split.h"
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -34,6 +36,7 @@ struct DatasetSpec {
   std::string name;
   Formatting formatting = Formatting::alpaca;
   bool ranking = false;
+  Split split;
   std::optional<std::int64_t> num_samples;  // drawn by the seed; above the dataset's size some are repeated
   ColumnNames columns;
   MessageTags tags;

@@ -1,6 +1,8 @@
 // Which records of which dataset follow each other: sampling and mixing, before anything is encoded.
 #pragma once
 
+#include "qft/data/split.h"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +30,7 @@ struct DatasetExtent {
   std::optional<std::int64_t>
       num_samples;  // drawn by the seed; above `records` all are taken, then any again
   std::optional<std::int64_t> max_samples;  // the first so many of what was drawn
+  std::vector<RecordRange> parts = {};      // which of the file's records these are; empty: the first `records`
 };
 
 /// The merged datasets as one list, in the order that LLaMA-Factory's draws by the same seed have. Immutable
@@ -46,9 +49,8 @@ class RecordOrder {
   struct Draw {
     std::int64_t size = 0;
     std::vector<std::int64_t> records;  // empty: 0 .. size-1
-    std::int64_t at(std::int64_t i) const {
-      return records.empty() ? i : records[static_cast<std::size_t>(i)];
-    }
+    std::vector<RecordRange> parts;
+    std::int64_t at(std::int64_t i) const;
   };
   static Draw draw(const DatasetExtent& extent, LegacyRandom& random);
   void interleave(const MixOptions& mix);
