@@ -64,8 +64,8 @@ def main():
                 if report.failed:
                     print(text)
                     report.finish()
-        missing = PHASES - phases if args.positions >= 12 else {"train"} - phases
-        report.check(f"phases seen: {' '.join(sorted(phases))}", len(missing), 0)
+        wanted = len(PHASES) if args.positions >= 12 else 3  # few positions meet what they meet
+        report.check(f"phases seen: {' '.join(sorted(phases))}", int(len(phases & PHASES) < wanted), 0)
 
         job = start(qft, write(tmp / "run.yaml", {**settings, "max_steps": 100000, "output_dir": str(tmp / "long")}))
         while not (tmp / "long/trainer_log.jsonl").exists() and job.poll() is None:
