@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# One relocatable tarball with qft's programs, mpirun and every library they need but LibTorch and the C library: for
+# machines that have LibTorch and nothing else. Between nodes it talks TCP; fabrics want the cluster's own MPI.
+# Usage: scripts/bundle.sh [BUILD_DIR] [OUTPUT.tar.xz]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$(realpath "${1:-build}") output=$(realpath -m "${2:-qft-bundle.tar.xz}")
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+root=$stage/qft libs=$root/lib
+
+cmake --install "$build" --prefix "$root" --strip >/dev/null
+mkdir -p "$root/libexec" "$libs"
+mv "$root"/bin/* "$root/libexec/"
+
+# Open MPI: launcher, daemon, plugins for one node and for TCP. Its folders keep their place relative to the prefix.
+field() { ompi_info --path "$1" --parsable | sed -n "s/^path:$1://p"; }
+prefix=$(field prefix) plugins=$(field pkglibdir) data=$(field pkgdatadir)
+cp -L "$(command -v orterun)" "$(command -v orted)" "$root/libexec/"
+mkdir -p "$root${plugins#"$prefix"}" "$root${data#"$prefix"}" "$root/etc"
+cp -r "$data/." "$root${data#"$prefix"}/"
+for plugin in "$plugins"/mca_*.so; do
+  case $plugin in
+    *ucx* | *ofi* | *openib* | *psm* | *monitoring* | *memheap* | *scoll* | *spml* | *sshmem* | *flux* | *gridengine*) ;;
+    *) cp "$plugin" "$root${plugins#"$prefix"}/" ;;
+  esac
+done
+# PMIx, which the daemon's plugin loads, looks for its own plugins below its prefix.
+pmix=$(find "$prefix/lib" -type d -path "*pmix2/lib/pmix" -print -quit)
+if [[ -n $pmix ]]; then
+  mkdir -p "$root/pmix/lib/pmix"
+  cp "$pmix"/*.so "$root/pmix/lib/pmix/"
+fi
+
+# The closure of shared libraries. LibTorch's, CUDA's and the C library's are the target machine's.
+{ find "$root" -type f \( -name '*.so' -o -path '*/libexec/*' \) -print0 | xargs -0 -n1 ldd 2>/dev/null || true; } |
+  awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
+  grep -Ev '/(libc|libm|libdl|librt|libpthread|libutil|libresolv|ld-linux[^/]*)\.so|/torch/lib/|/nvidia/|/cuda[^/]*/' |
+  while read -r library; do cp -Lf "$library" "$libs/"; done
+find "$libs" "$root${plugins#"$prefix"}" -name '*.so*' -exec strip --strip-unneeded {} + 2>/dev/null || true
+
+cat >"$root/libexec/environment" <<EOF
+# Sourced by the programs in bin/. LibTorch is found in \$QFT_LIBTORCH, else beside the bundle, else as Python's torch.
+if [ -z "\$QFT_LIBTORCH" ]; then
+  if [ -d "\$here/libtorch" ]; then QFT_LIBTORCH=\$here/libtorch
+  else QFT_LIBTORCH=\$(python3 -c 'import importlib.util as u, os; print(os.path.dirname(u.find_spec("torch").origin))' 2>/dev/null)
+  fi
+fi
+if [ ! -e "\$QFT_LIBTORCH/lib/libtorch_cpu.so" ]; then
+  echo "qft: no LibTorch in '\$QFT_LIBTORCH': set QFT_LIBTORCH to its folder (the one with lib/libtorch_cpu.so)" >&2
+  exit 2
+fi
+export QFT_LIBTORCH
+export LD_LIBRARY_PATH="\$here/lib:\$QFT_LIBTORCH/lib\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
+export OPAL_PREFIX="\$here" OPAL_SYSCONFDIR="\$here/etc" PMIX_INSTALL_PREFIX="\$here/pmix"
+export OMPI_MCA_orte_launch_agent="\$here/bin/orted" OMPI_MCA_plm_rsh_no_tree_spawn=1
+EOF
+# A program that mpirun starts has the environment already.
+for program in qft qft-pack qft-ckpt mpirun:orterun orted; do
+  cat >"$root/bin/${program%:*}" <<EOF
+#!/bin/sh
+here=\$(cd "\$(dirname "\$(readlink -f "\$0")")/.." && pwd)
+[ "\$OPAL_PREFIX" = "\$here" ] || . "\$here/libexec/environment"
+exec "\$here/libexec/${program#*:}" "\$@"
+EOF
+  chmod +x "$root/bin/${program%:*}"
+done
+
+tar -C "$stage" -cJf "$output" qft
+echo "$output: $(stat -c %s "$output" | awk '{printf "%.1f MB", $1 / 1e6}')"
