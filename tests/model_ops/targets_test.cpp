@@ -3,6 +3,7 @@
 #include "qft/model/ops/dropout.h"
 #include "qft/model/ops/generic.h"
 #include "qft/model/ops/head.h"
+#include "qft/model/ops/linear.h"
 #include "qft/model/ops/norm.h"
 #include "qft/model/ops/rope.h"
 #include "qft/model/ops/swiglu.h"
@@ -11,6 +12,7 @@
 
 #include "ops_support.h"
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/matmul.h>
 #include <hwy/targets.h>
 
 namespace qft::model::ops {
@@ -48,6 +50,17 @@ TEST_P(InstructionSet, NormAgreesWithTheGenericPath) {
     expect_close(gx, gx2, tolerance(dtype), "gx");
     expect_close(gw, gw2, tolerance(dtype), "gw");
   }
+}
+
+TEST_P(InstructionSet, ProductsOfFewRowsAgreeWithTheMatmul) {
+  for (const at::ScalarType dtype : kKernelDtypes)
+    for (const std::int64_t tokens : {1, 2, 3, 5, 8}) {
+      const at::Tensor x = randn({tokens, kWidth}, dtype, 1), weight = randn({kRows, kWidth}, dtype, 2, 0.1);
+      const at::Tensor bias = randn({kRows}, dtype, 3), y = empty({tokens, kRows}, dtype);
+      linear_forward(x, {weight, bias, {}}, {}, y, {}, workspace());
+      const at::Tensor expected = at::matmul(x.to(at::kDouble), weight.to(at::kDouble).t()) + bias.to(at::kDouble);
+      expect_close(y, expected.to(dtype), tolerance(dtype), "y");
+    }
 }
 
 TEST_P(InstructionSet, SwigluAndRopeAgreeWithTheGenericPath) {

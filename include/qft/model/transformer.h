@@ -76,7 +76,7 @@ class Transformer {
   /// The same with gradients in one pass: grad_logprobs [L] is known beforehand; g [T, hidden] gets that of x.
   void head_forward_backward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
                              const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& g);
-  /// Final norm and all logits of chosen rows: [rows.numel(), vocab], for decoding and comparisons.
+  /// Final norm and all logits of chosen rows: [rows.numel(), vocab], for decoding and comparisons; valid until the next call.
   at::Tensor logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows);
 
   const ModelSpec& spec() const { return spec_; }

@@ -3,6 +3,7 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "cpu/tensors.h"
 #include <ATen/ops/addmm.h>
@@ -13,6 +14,32 @@ namespace {
 
 /// Temporaries of weight gradients in another dtype than the accumulator's stay below this many elements.
 constexpr std::int64_t kGradChunkElements = std::int64_t{1} << 21;
+
+/// Rows of x up to which a product is bound by reading the weight, and the kernel is the faster way.
+constexpr std::int64_t kGemvRows = 8;
+
+/// y = x weight^T + bias, or y += scale * x weight^T, by the kernel for few rows; false where there is none.
+bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+               Workspace& workspace, std::optional<double> add_scaled = {}) {
+  if (x.size(0) > kGemvRows || weight.stride(1) != 1 || y.stride(1) != 1) return false;
+  return cpu::with_kernel_type(x, [&]<class T>() {
+    const at::Tensor wide = workspace.get("op.gemv_x", x.sizes(), at::kFloat);
+    wide.copy_(x);
+    const cpu::Gemv<T> args{cpu::const_data<T>(weight),
+                            cpu::const_data<T>(bias),
+                            wide.const_data_ptr<float>(),
+                            cpu::data<T>(y),
+                            weight.stride(0),
+                            y.stride(0),
+                            x.size(0),
+                            x.size(1),
+                            static_cast<float>(add_scaled.value_or(1.0)),
+                            add_scaled.has_value()};
+    const auto kernels = cpu::gemv_kernels<T>();
+    cpu::for_rows(weight.size(0), x.size(1),
+                  [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
+  });
+}
 
 void mm_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   at::Tensor result = out;
@@ -52,7 +79,10 @@ at::Tensor dropped_input(const at::Tensor& x, const LoraPart& part, const LoraDr
 void project_down(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
                   const at::Tensor& saved, Workspace& workspace) {
   if (dropout.p == 0.0) {
-    if (const at::Tensor a = fused_a(w); a.defined()) return mm_into(saved, x, a.t());
+    if (const at::Tensor a = fused_a(w); a.defined()) {
+      if (!gemv_into(saved, x, a, {}, workspace)) mm_into(saved, x, a.t());
+      return;
+    }
   }
   std::int64_t column = 0;
   for (const LoraPart& part : w.lora) {
@@ -150,6 +180,13 @@ void add_scaled(const at::Tensor& grad, const at::Tensor& part, double scale) {
   if (!done) grad.add_(part, scale);
 }
 
+void base_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& y, Workspace& workspace) {
+  if (gemv_into(y, x, w.weight, w.bias, workspace)) return;
+  if (!w.bias.defined()) return mm_into(y, x, w.weight.t());
+  at::Tensor out = y;
+  at::addmm_out(out, w.bias, x, w.weight.t());
+}
+
 }  // namespace
 
 std::int64_t lora_saved_columns(const LinearWeights& w) {
@@ -177,18 +214,14 @@ void accumulate_matmul_tn(const at::Tensor& grad, const at::Tensor& a, const at:
 
 void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
                     const at::Tensor& y, const at::Tensor& saved, Workspace& workspace) {
-  if (w.bias.defined()) {
-    at::Tensor out = y;
-    at::addmm_out(out, w.bias, x, w.weight.t());
-  } else {
-    mm_into(y, x, w.weight.t());
-  }
+  base_forward(x, w, y, workspace);
   if (w.lora.empty()) return;
   project_down(x, w, dropout, saved, workspace);
   std::int64_t column = 0;
   for (const LoraPart& part : w.lora) {
     const std::int64_t rank = part.b.size(1);
-    y.narrow(1, part.row0, part.rows).addmm_(saved.narrow(1, column, rank), part.b.t(), 1, part.scaling);
+    const at::Tensor place = y.narrow(1, part.row0, part.rows), h = saved.narrow(1, column, rank);
+    if (!gemv_into(place, h, part.b, {}, workspace, part.scaling)) place.addmm_(h, part.b.t(), 1, part.scaling);
     column += rank;
   }
 }

@@ -71,6 +71,25 @@ struct ActivationKernels {
 template <class T>
 ActivationKernels<T> activation_kernels();
 
+/// y[t, n] = scale * sum over k of weight[n, k] x[t, k] + (add ? y[t, n] : bias[n]), for few t; rows are those of
+/// the weight.
+template <class T>
+struct Gemv {
+  const T* weight;
+  const T* bias;   ///< or null
+  const float* x;  ///< [tokens, width]
+  T* y;
+  std::int64_t weight_stride, y_stride, tokens, width;
+  float scale = 1.0F;
+  bool add = false;
+};
+template <class T>
+struct GemvKernels {
+  void (*rows)(const Gemv<T>& args, std::int64_t begin, std::int64_t end);
+};
+template <class T>
+GemvKernels<T> gemv_kernels();
+
 template <class T>
 struct CrossEntropy {
   T* logits;  ///< [rows, vocab]; overwritten by the gradient if `grad` is not null

@@ -68,6 +68,18 @@ HWY_INLINE void store(Vec v, T* p, Part part) {
   std::memcpy(p, lanes, part.count * sizeof(T));
 }
 
+/// One element.
+HWY_INLINE float load_one(const float* p) {
+  return *p;
+}
+HWY_INLINE float load_one(const std::uint16_t* p) {
+  return hn::GetLane(load(p, Part{1}));
+}
+template <class T>
+HWY_INLINE void store_one(float value, T* p) {
+  store(hn::Set(Floats(), value), p, Part{1});
+}
+
 /// load(), with `fill` in the lanes that a Part leaves out.
 template <class T>
 HWY_INLINE Vec load_or(const T* p, Whole extent, Vec) {
