@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 
-sys.path.pop(0)  # files here are named like modules
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--allow-run-as-root", "-np"]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokenisation speed, qft and HF tokenizers side by side, one thread each, on text that neither has seen.
 
-    .venv/bin/python bench/tokenize.py --program build/bin/bench_tokenize --tokenizer DIR... --files FILE...
+    .venv/bin/python bench/encode.py --program build/bin/bench_tokenize --tokenizer DIR... --files FILE...
 
 FILE: plain text, or JSON / JSON lines, of which every string counts as a text; the texts are shuffled. HF encodes by encode_batch. A round is a
 fresh qft process and a fresh HF tokenizer. "cold" is the first half of the texts, which meets empty caches; "new" is
@@ -22,7 +22,6 @@ import time
 
 BATCH = 1000  # texts that HF's encode_batch gets at once
 
-sys.path.pop(0)  # this file is named like a module of the standard library
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Greedy decoding, qft and transformers side by side: tokens/s after the prompt, bf16, one sequence.
+
+    .venv/bin/python bench/decode.py [--tokens 256] [--rounds 3]
+
+Rounds alternate; medians. The share of the memory bandwidth is the bytes of all weights times tokens/s, over what
+`bench_ops` reads from memory in the same run where that program is built.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+from train import ROOT, run_measured, write_run_file
+
+PROMPT = "Write a long story about a scientist who builds a computer out of stars."
+
+
+def qft(build, model, tokens):
+    with tempfile.TemporaryDirectory() as folder:
+        run_file = write_run_file(pathlib.Path(folder), {"model_name_or_path": model, "template": "smollm2", "bf16": True,
+                                                         "do_sample": False, "max_new_tokens": tokens, "prompt": PROMPT})
+        out, memory = run_measured([build / "bin/qft", "generate", run_file, "--json"])
+    result = json.loads(out)
+    return result["ids"], (len(result["ids"]) - 1) / result["decode_seconds"], memory
+
+
+def peer(model, tokens):
+    out, memory = run_measured([sys.executable, __file__, "--as-peer", "--model", model, "--tokens", str(tokens)])
+    result = json.loads(out)
+    return result["ids"], (len(result["ids"]) - 1) / result["seconds"], memory
+
+
+def generate_as_peer(model, tokens):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.generation.streamers import BaseStreamer
+
+    class Times(BaseStreamer):
+        def __init__(self):
+            self.at = []
+
+        def put(self, value):
+            self.at.append(time.perf_counter())
+
+        def end(self):
+            pass
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16, attn_implementation="sdpa").eval()
+    ids = tokenizer.apply_chat_template([{"role": "user", "content": PROMPT}], add_generation_prompt=True, return_tensors="pt",
+                                        return_dict=True)["input_ids"]
+    times = Times()
+    with torch.inference_mode():
+        out = network.generate(ids, do_sample=False, max_new_tokens=tokens, streamer=times)
+    answer = out[0, ids.shape[1] :].tolist()
+    print(json.dumps({"ids": answer, "seconds": times.at[len(answer)] - times.at[1]}))  # put() gets the prompt first
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models/smollm2")
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    if args.as_peer:
+        generate_as_peer(args.model, args.tokens)
+        return
+    ours, theirs = [], []
+    for _ in range(args.rounds):
+        ours.append(qft(args.build, args.model, args.tokens))
+        theirs.append(peer(args.model, args.tokens))
+    same = sum(1 for a, b in zip(ours[0][0], theirs[0][0]) if a == b)
+    fast, slow = (statistics.median(run[1] for run in runs) for runs in (ours, theirs))
+    print(f"qft {fast:.1f} tokens/s, {max(r[2] for r in ours) / 1e9:.2f} GB; transformers {slow:.1f} tokens/s, "
+          f"{max(r[2] for r in theirs) / 1e9:.2f} GB; ratio {fast / slow:.2f}; {same} of {len(ours[0][0])} tokens alike")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""The other side of bench/train.py: plain training steps with transformers (and PEFT) on tokens given as JSON lines.
+
+Prints one JSON line: {"seconds": [of each step], "tokens": [of each step, without padding], "first_step": seconds from the
+start of the process to the end of the first step}. `sdpa` attention, AdamW, gradients clipped to 1.
+"""
+
+import argparse
+import json
+import os
+import time
+
+START = time.time() - float(open("/proc/uptime").read().split()[0]) + int(
+    open("/proc/self/stat").read().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
+
+import torch  # noqa: E402
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "pure_bf16": torch.bfloat16}
+
+
+def load(args):
+    from transformers import AutoModelForCausalLM
+
+    # Masters in fp32 for full fine-tuning in bf16: fp32 weights under autocast.
+    masters = args.finetuning == "full" and args.precision == "bf16"
+    dtype = torch.float32 if masters else DTYPES[args.precision]
+    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype, attn_implementation="sdpa")
+    model.config.use_cache = False
+    if args.checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.enable_input_require_grads()
+    if args.finetuning == "lora":
+        from peft import LoraConfig, get_peft_model
+
+        model = get_peft_model(model, LoraConfig(r=8, lora_alpha=16, lora_dropout=args.dropout, target_modules="all-linear",
+                                                 task_type="CAUSAL_LM"))
+    model.train()
+    return model, torch.autocast("cpu", torch.bfloat16, enabled=masters)
+
+
+def labels_of(item):
+    labels = [-100] * len(item["ids"])
+    for begin, end in item["label_spans"]:
+        labels[begin:end] = item["ids"][begin:end]
+    return labels
+
+
+def collate(items, how):
+    """padded: to the longest, a multiple of 8, as LLaMA-Factory's collator does; flat: end to end, with position ids."""
+    ids, labels = [item["ids"] for item in items], [labels_of(item) for item in items]
+    if how == "flat":
+        return {"input_ids": torch.tensor([sum(ids, [])]), "labels": torch.tensor([sum(([-100, *row[1:]] for row in labels), [])]),
+                "position_ids": torch.tensor([sum((list(range(len(row))) for row in ids), [])])}
+    width = -(-max(map(len, ids)) // 8) * 8
+    pad = lambda rows, value: torch.tensor([row + [value] * (width - len(row)) for row in rows])  # noqa: E731
+    return {"input_ids": pad(ids, 0), "labels": pad(labels, -100), "attention_mask": pad([[1] * len(row) for row in ids], 0)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--items", required=True)
+    parser.add_argument("--finetuning", choices=["lora", "full"], default="lora")
+    parser.add_argument("--precision", choices=list(DTYPES), default="bf16")
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--checkpointing", action="store_true")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--collate", choices=["padded", "flat"], default="padded")
+    parser.add_argument("--tuned", action="store_true", help="matmul precision medium; malloc thresholds are the caller's")
+    args = parser.parse_args()
+    if args.tuned:
+        torch.set_float32_matmul_precision("medium")
+    torch.manual_seed(1)
+    with open(args.items) as file:
+        items = [json.loads(line) for line in file]
+    model, autocast = load(args)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.0)
+    seconds, tokens, first = [], [], None
+    for begin in range(0, len(items), args.batch):
+        batch = items[begin : begin + args.batch]
+        start = time.perf_counter()
+        with autocast:
+            loss = model(**collate(batch, args.collate)).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+        seconds.append(time.perf_counter() - start)
+        tokens.append(sum(len(item["ids"]) for item in batch))
+        first = first or time.time() - START
+    print(json.dumps({"seconds": seconds, "tokens": tokens, "first_step": first}))
+
+
+if __name__ == "__main__":
+    main()

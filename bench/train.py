@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Training speed and peak memory, qft and Hugging Face (transformers, PEFT) side by side on the same tokens.
+
+    .venv/bin/python bench/train.py [--cases lora-bf16-512 ...] [--rounds 3] [--json FILE]
+
+Each round runs qft, HF as it comes, and HF tuned (malloc thresholds, matmul precision "medium") one after another, as
+processes of their own with as many threads. Speed is the median over rounds and steps, the first two steps of a process
+left out; memory the largest resident set of a process. The tokens are SmolLM2's, of the question and answer data in
+examples/data; `blocks` are single sequences of that length, `packed` are rows of whole samples, `samples` are batches of 4.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+WARM_UP = 2  # steps
+TUNED = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31)}
+
+
+@dataclasses.dataclass
+class Case:
+    finetuning: str
+    precision: str
+    length: int
+    data: str = "blocks"
+    dropout: float = 0.0
+    checkpointing: bool = False
+    peer_collate: str | None = "padded"  # None: nothing to compare with
+
+    @property
+    def batch(self):
+        return 4 if self.data == "samples" else 1
+
+
+CASES = {
+    "lora-bf16-512": Case("lora", "bf16", 512),
+    "lora-bf16-512-dropout": Case("lora", "bf16", 512, dropout=0.05),
+    "lora-bf16-2048": Case("lora", "bf16", 2048),
+    "lora-bf16-2048-dropout": Case("lora", "bf16", 2048, dropout=0.05),
+    "lora-bf16-2048-checkpointing": Case("lora", "bf16", 2048, checkpointing=True),
+    "lora-bf16-512-checkpointing": Case("lora", "bf16", 512, checkpointing=True),
+    "lora-bf16-8192-checkpointing": Case("lora", "bf16", 8192, checkpointing=True),
+    "lora-fp32-512": Case("lora", "fp32", 512),
+    "lora-fp32-2048": Case("lora", "fp32", 2048),
+    "full-pure_bf16-512": Case("full", "pure_bf16", 512),
+    "full-pure_bf16-2048": Case("full", "pure_bf16", 2048),
+    "full-bf16-512": Case("full", "bf16", 512),
+    "full-fp32-512": Case("full", "fp32", 512),
+    "full-bf16-512-checkpointing": Case("full", "bf16", 512, checkpointing=True),
+    "lora-bf16-2048-packed": Case("lora", "bf16", 2048, data="packed", peer_collate=None),
+    "samples-padded": Case("lora", "bf16", 2048, data="samples"),
+    "samples-padding-free": Case("lora", "bf16", 2048, data="samples", peer_collate="flat"),
+}
+
+
+def run_measured(command, env=None):
+    """Runs a process; returns (stdout, peak resident set in bytes)."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, env={**os.environ, **(env or {})})
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        if process.returncode != 0:
+            sys.exit(f"{' '.join(map(str, command))}\nexit code {process.returncode}\n{err.read().decode()[-3000:]}")
+        return out.read().decode(), usage.ru_maxrss * 1024
+
+
+def write_run_file(folder, settings):
+    """JSON is YAML."""
+    path = folder / "run.yaml"
+    path.write_text(json.dumps({key: str(value) if isinstance(value, pathlib.Path) else value for key, value in settings.items()}))
+    return path
+
+
+def write_data(folder, case, steps):
+    """A data set of enough tokens; returns the settings that name it."""
+    records = []
+    for file in sorted((ROOT / "examples/data").glob("*train*.json*")):
+        text = file.read_text()
+        records += [json.loads(line) for line in text.splitlines()] if file.suffix == ".jsonl" else json.loads(text)
+    rng = random.Random(1)
+    if case.data == "blocks":
+        texts, size = [], 0
+        while size < 8 * case.length * (steps + 1):  # bytes; a token has about four
+            record = rng.choice(records)
+            texts.append("\n".join(str(value) for value in record.values() if isinstance(value, str)))
+            size += len(texts[-1])
+        (folder / "d.json").write_text(json.dumps([{"text": "\n".join(texts)}]))
+        columns = {"columns": {"prompt": "text"}}
+        settings = {"stage": "pt"}
+    else:
+        count = case.batch * steps if case.data == "samples" else 40 * steps
+        (folder / "d.json").write_text(json.dumps([rng.choice(records) for _ in range(count)]))
+        columns = {}
+        settings = {"stage": "sft", "train_on_prompt": True, "packing": case.data == "packed"}
+    (folder / "dataset_info.json").write_text(json.dumps({"d": {"file_name": "d.json", **columns}}))
+    return {**settings, "dataset": "d", "dataset_dir": folder, "template": "smollm2", "cutoff_len": case.length}
+
+
+class Bench:
+    def __init__(self, build, model, case, steps, folder):
+        self.case, self.steps, self.folder = case, steps, folder
+        self.build, self.model = build, model
+        settings = write_data(folder, case, steps)
+        settings["model_name_or_path"] = model
+        self.pack, items = folder / "p.h5", folder / "items.jsonl"
+        run_measured([build / "bin/qft-pack", write_run_file(folder, settings), "--output", self.pack])
+        lines, _ = run_measured([build / "bin/qft-pack", "export", self.pack])
+        kept = [line for line in lines.splitlines() if case.data != "blocks" or len(json.loads(line)["ids"]) == case.length]
+        items.write_text("\n".join(json.dumps(self.with_labels(json.loads(line))) for line in kept[: steps * case.batch]) + "\n")
+        self.items = items
+        self.settings = {
+            **settings, "pack": self.pack, "do_train": True, "finetuning_type": case.finetuning, "lora_rank": 8,
+            "lora_target": "all", "lora_dropout": case.dropout, "per_device_train_batch_size": case.batch,
+            "gradient_accumulation_steps": 1, "max_steps": steps, "num_train_epochs": 100, "learning_rate": 1e-4,
+            "logging_steps": 1, "save_strategy": "no", "gradient_checkpointing": case.checkpointing,
+            "bf16": case.precision == "bf16", "pure_bf16": case.precision == "pure_bf16",
+            "overwrite_output_dir": True, "output_dir": folder / "out"}
+
+    @staticmethod
+    def with_labels(item):  # in stage pt everything is a label
+        return {"ids": item["ids"], "label_spans": item.get("label_spans", [[0, len(item["ids"])]])}
+
+    def qft(self):
+        _, memory = run_measured([self.build / "bin/qft", "train", write_run_file(self.folder, self.settings)])
+        entries = [json.loads(line) for line in (self.folder / "out/trainer_log.jsonl").read_text().splitlines()]
+        speeds = [entry["throughput"] for entry in entries[WARM_UP:] if "loss" in entry]
+        return statistics.median(speeds), memory
+
+    def peer(self, tuned):
+        case = self.case
+        command = [sys.executable, ROOT / "bench/hf_train.py", "--model", self.model, "--items", self.items, "--finetuning",
+                   case.finetuning, "--precision", case.precision, "--dropout", str(case.dropout), "--batch", str(case.batch),
+                   "--collate", case.peer_collate]
+        command += ["--checkpointing"] if case.checkpointing else []
+        out, memory = run_measured(command + (["--tuned"] if tuned else []), TUNED if tuned else None)
+        result = json.loads(out)
+        steps = list(zip(result["tokens"], result["seconds"]))[WARM_UP:]
+        if case.data == "samples":  # batches differ in size: all tokens over all time
+            return sum(t for t, _ in steps) / sum(s for _, s in steps), memory
+        return statistics.median(t / s for t, s in steps), memory
+
+
+def measure(build, model, name, rounds, steps):
+    case = CASES[name]
+    sides = {"qft": [], "HF": [], "HF tuned": []}
+    with tempfile.TemporaryDirectory() as scratch:
+        bench = Bench(build, model, case, steps, pathlib.Path(scratch))
+        for _ in range(rounds):
+            sides["qft"].append(bench.qft())
+            if case.peer_collate:
+                sides["HF"].append(bench.peer(tuned=False))
+                sides["HF tuned"].append(bench.peer(tuned=True))
+    return {side: {"tokens_per_second": statistics.median(speed for speed, _ in runs), "memory": max(m for _, m in runs)}
+            for side, runs in sides.items() if runs}
+
+
+def row(name, sides):
+    ours = sides["qft"]
+    cells = [name, f"{ours['tokens_per_second']:.0f}", f"{ours['memory'] / 1e9:.2f}"]
+    for peer in ("HF", "HF tuned"):
+        if peer not in sides:
+            cells += ["", "", ""]
+            continue
+        theirs = sides[peer]
+        cells += [f"{theirs['tokens_per_second']:.0f}", f"{ours['tokens_per_second'] / theirs['tokens_per_second']:.2f}x",
+                  f"{ours['memory'] / theirs['memory']:.2f}"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models/smollm2")
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=8, help="of a process, the first two not counted")
+    parser.add_argument("--json", type=pathlib.Path, help="also writes the figures there")
+    args = parser.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+    print("| case | qft tokens/s | GB | HF tokens/s | qft/HF | memory | HF tuned tokens/s | qft/HF | memory |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    results = {}
+    for name in args.cases:
+        results[name] = measure(args.build, args.model, name, args.rounds, args.steps)
+        print(row(name, results[name]), flush=True)
+        if args.json:
+            figures = {"date": time.strftime("%Y-%m-%d"), "threads": int(os.environ["OMP_NUM_THREADS"]), "cases": results}
+            args.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
