@@ -6,7 +6,8 @@
 FILE holds alpaca records. The other side is LLaMA-Factory itself where it is installed (python -m pip install
 llamafactory, or its src folder on PYTHONPATH: reading, converting and tokenising by its get_dataset), else its
 per-sample loop written again over transformers' tokenizer. Start-up (imports, loading the tokenizer) is left out there;
-qft-pack is timed whole, with writing the pack. --scaling adds one rank against two. Medians of alternating rounds.
+qft-pack is timed whole, with writing the pack. --scaling sets one rank against two, and against two programs that run at
+once and share nothing: what the machine gives for a second core. Medians of alternating rounds.
 """
 
 import argparse
@@ -34,15 +35,34 @@ def write_data(folder, records):
     (folder / "dataset_info.json").write_text(json.dumps({"d": {"file_name": "d.json"}}))
 
 
-def run_qft(program, folder, tokenizer, ranks=1):
-    output = folder / "p.h5"
-    output.unlink(missing_ok=True)
-    command = [program, f"tokenizer_name_or_path={tokenizer}", f"dataset_dir={folder}", "dataset=d", "template=qwen",
-               "stage=sft", "cutoff_len=2048", "--workers", "1", "--output", str(output), "--json"]
+def pack_command(program, folder, tokenizer, ranks, output):
+    return (MPIRUN + [str(ranks)] if ranks > 1 else []) + [
+        program, f"tokenizer_name_or_path={tokenizer}", f"dataset_dir={folder}", "dataset=d", "template=qwen", "stage=sft",
+        "cutoff_len=2048", "--workers", "1", "--output", str(output), "--json"]
+
+
+def run_qft(program, folder, tokenizer, ranks=1, copies=1):
+    """Seconds until `copies` independent runs, all at once, are done; and the tokens of one."""
+    outputs = [folder / f"p{i}.h5" for i in range(copies)]
+    for output in outputs:
+        output.unlink(missing_ok=True)
     start = time.perf_counter()
-    out = subprocess.run((MPIRUN + [str(ranks)] if ranks > 1 else []) + command, check=True, capture_output=True).stdout
-    seconds = time.perf_counter() - start
-    return seconds, json.loads(out)["tokens"]
+    runs = [subprocess.Popen(pack_command(program, folder, tokenizer, ranks, output), stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL) for output in outputs]
+    texts = [run.communicate()[0] for run in runs]
+    if any(run.returncode for run in runs):
+        raise SystemExit("qft-pack failed")
+    return time.perf_counter() - start, json.loads(texts[0])["tokens"]
+
+
+def measure_scaling(args, folder):
+    times = {(1, 1): [], (2, 1): [], (1, 2): []}  # (ranks, copies)
+    for _ in range(args.rounds):
+        for (ranks, copies), seconds in times.items():
+            seconds.append(run_qft(args.program, folder, args.tokenizer, ranks, copies)[0])
+    one, two, both = (statistics.median(seconds) for seconds in times.values())
+    print(f"one rank {one:.2f} s, two ranks {two:.2f} s, two programs of one rank at once {both:.2f} s\n"
+          f"two ranks reach {one / two / 2:.0%} of twice the speed of one, {both / two / 2:.0%} of what two programs do")
 
 
 def start_llama_factory(folder, tokenizer):
@@ -110,12 +130,7 @@ def main():
         os.environ["HF_DATASETS_CACHE"] = str(folder / "cache")
         if args.scaling:
             write_data(folder, records)
-            times = {1: [], 2: []}
-            for _ in range(args.rounds):
-                for ranks, seconds in times.items():
-                    seconds.append(run_qft(args.program, folder, args.tokenizer, ranks)[0])
-            one, two = (statistics.median(seconds) for seconds in times.values())
-            print(f"1 rank {one:.2f} s, 2 ranks {two:.2f} s: {one / two / 2:.0%} of twice the speed")
+            measure_scaling(args, folder)
             return
         write_data(folder, records[: args.samples])
         name, run_other = start_other(folder, args.tokenizer)
