@@ -4,10 +4,10 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/matmul.h>
 
 #include "qft/core/error.h"
 #include "qft/model/ops/embedding.h"
+#include "qft/model/ops/matmul_choice.h"
 #include "qft/model/ops/norm.h"
 
 namespace qft::model {
@@ -49,7 +49,9 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
 }
 
 Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device)
-    : spec_(spec), dtype_(dtype), workspace_(device) {}
+    : spec_(spec), dtype_(dtype), workspace_(device) {
+  if (device.is_cpu() && dtype == at::kFloat) ops::choose_fp32_matmul();
+}
 
 void Transformer::ensure_positions(std::int64_t length) {
   if (rope_.cos.defined() && rope_.max_positions() >= length) return;
