@@ -2,24 +2,19 @@
 
 #include <cmath>
 
-#include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
 #include <c10/core/InferenceMode.h>
 
 #include "qft/core/error.h"
+#include "qft/model/ops/attention.h"
 #include "qft/model/ops/embedding.h"
 #include "qft/model/ops/norm.h"
 #include "qft/model/ops/swiglu.h"
 
 namespace qft::infer {
-namespace {
-
 namespace ops = model::ops;
-
-}  // namespace
 
 Decoder::Decoder(parallel::Instance& instance, std::int64_t capacity)
     : instance_(instance),
@@ -58,22 +53,6 @@ at::Tensor Decoder::forward(std::span<const std::int32_t> tokens) {
   return t.logits(final_norm_, head_, x.narrow(0, count - 1, 1)).view({-1}).to(at::kCPU, at::kFloat);
 }
 
-at::Tensor Decoder::attention(int layer, const at::Tensor& q) const {
-  const auto& c = instance_.spec().config;
-  const std::int64_t count = q.size(0), total = cache_.length() + count;
-  const auto queries = q.transpose(0, 1).unsqueeze(0);  // [1, heads, T, head_dim]
-  const auto k = cache_.keys(layer, total).unsqueeze(0), v = cache_.values(layer, total).unsqueeze(0);
-  std::optional<at::Tensor> mask;
-  if (count > 1) {
-    // Row i may see everything up to its own position, cached tokens included.
-    const auto rows = at::arange(cache_.length(), total, q.options().dtype(at::kLong)).unsqueeze(1);
-    mask = at::arange(0, total, q.options().dtype(at::kLong)).unsqueeze(0).le(rows);
-  }
-  const auto out = at::scaled_dot_product_attention(queries, k, v, mask, 0.0, /*is_causal=*/false,
-                                                    1.0 / std::sqrt(static_cast<double>(c.head_dim)), /*enable_gqa=*/true);
-  return out.squeeze(0).transpose(0, 1).reshape({count, c.q_size()});
-}
-
 void Decoder::layer(int index, const at::Tensor& positions, at::Tensor& x) {
   const auto& c = instance_.spec().config;
   auto& t = instance_.transformer();
@@ -98,7 +77,11 @@ void Decoder::layer(int index, const at::Tensor& positions, at::Tensor& x) {
   }
   ops::rope(ops::heads_view(qkv, 0, c.num_heads + c.num_kv_heads, c.head_dim), positions, t.rope(), ops::RopeDirection::forward);
   cache_.store(index, views.k, views.v);
-  ops::linear_forward(attention(index, views.q), w.o.weights, {}, branch, lora(w.o), ws);
+  const auto attention = scratch("decode.attention", c.q_size());
+  const std::int64_t total = cache_.length() + count;
+  ops::attention_decode(views.q, cache_.keys(index, total), cache_.values(index, total),
+                        1.0 / std::sqrt(static_cast<double>(c.head_dim)), attention, ws);
+  ops::linear_forward(attention, w.o.weights, {}, branch, lora(w.o), ws);
   x.add_(branch);
 
   const auto gate_up = scratch("decode.gate_up", 2 * c.intermediate_size), act = scratch("decode.act", c.intermediate_size);

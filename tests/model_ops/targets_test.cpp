@@ -63,6 +63,23 @@ TEST_P(InstructionSet, ProductsOfFewRowsAgreeWithTheMatmul) {
     }
 }
 
+TEST_P(InstructionSet, AttentionOfOneTokenAgreesWithThatOfAll) {
+  constexpr std::int64_t kHeads = 6, kKvHeads = 2, kHeadDim = 20, kTokens = 41;
+  for (const at::ScalarType dtype : kKernelDtypes) {
+    const at::Tensor qkv = randn({kTokens, (kHeads + 2 * kKvHeads) * kHeadDim}, dtype, 1);
+    const QkvViews views = split_qkv(qkv, kHeads, kKvHeads, kHeadDim);
+    const at::Tensor all = empty({kTokens, kHeads * kHeadDim}, dtype), lse = empty({kHeads, kTokens}, at::kFloat);
+    const std::vector<std::int32_t> bounds = {0, kTokens};
+    attention_forward(views, PackedSequences::build(bounds, at::kCPU), 0.3, all, lse, workspace(), AttentionKernel::reference);
+    const auto keys = views.k.transpose(0, 1).contiguous(), values = views.v.transpose(0, 1).contiguous();
+    for (const std::int64_t count : {1, 3}) {  // 3: by LibTorch's
+      const at::Tensor out = empty({count, kHeads * kHeadDim}, dtype);
+      attention_decode(views.q.narrow(0, kTokens - count, count), keys, values, 0.3, out, workspace());
+      expect_close(out, all.narrow(0, kTokens - count, count), tolerance(dtype), "out");
+    }
+  }
+}
+
 TEST_P(InstructionSet, SwigluAndRopeAgreeWithTheGenericPath) {
   const RopeTable table =
       RopeTable::build(std::vector<double>{1.0, 0.5, 0.1, 0.01, 0.001}, kRows, at::kFloat, at::kCPU);

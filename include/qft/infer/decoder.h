@@ -28,7 +28,6 @@ class Decoder {
 
  private:
   void layer(int index, const at::Tensor& positions, at::Tensor& x);
-  at::Tensor attention(int layer, const at::Tensor& q) const;
 
   parallel::Instance& instance_;
   KvCache cache_;

@@ -62,4 +62,11 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         const QkvViews& grads, Workspace& workspace,
                         AttentionKernel kernel = AttentionKernel::automatic);
 
+/// Attention of T new tokens, the last of those in a cache of keys and values.
+///   q             [T, heads, head_dim], a heads_view
+///   keys, values  [kv_heads, tokens, head_dim], of equal strides, the new tokens' rows included
+///   out           [T, heads * head_dim], contiguous
+void attention_decode(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, double scale,
+                      const at::Tensor& out, Workspace& workspace);
+
 }  // namespace qft::model::ops

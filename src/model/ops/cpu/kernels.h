@@ -90,6 +90,22 @@ struct GemvKernels {
 template <class T>
 GemvKernels<T> gemv_kernels();
 
+/// One query per head over `tokens` cached rows; heads [begin, end).
+template <class T>
+struct DecodeAttention {
+  const T *q, *keys, *values;  ///< q [heads, head_dim]; keys, values [heads / group, kv_stride]
+  T* out;                      ///< [heads, head_dim]
+  float* scores;               ///< [heads, tokens], scratch
+  std::int64_t kv_stride, group, head_dim, tokens;
+  float scale;
+};
+template <class T>
+struct DecodeKernels {
+  void (*heads)(const DecodeAttention<T>& args, std::int64_t begin, std::int64_t end);
+};
+template <class T>
+DecodeKernels<T> decode_kernels();
+
 template <class T>
 struct CrossEntropy {
   T* logits;  ///< [rows, vocab]; overwritten by the gradient if `grad` is not null
