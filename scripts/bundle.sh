@@ -25,13 +25,6 @@ for plugin in "$plugins"/mca_*.so; do
     *) cp "$plugin" "$root${plugins#"$prefix"}/" ;;
   esac
 done
-# PMIx, which the daemon's plugin loads, looks for its own plugins below its prefix.
-pmix=$(find "$prefix/lib" -type d -path "*pmix2/lib/pmix" -print -quit)
-if [[ -n $pmix ]]; then
-  mkdir -p "$root/pmix/lib/pmix"
-  cp "$pmix"/*.so "$root/pmix/lib/pmix/"
-fi
-
 # The closure of shared libraries. LibTorch's, CUDA's and the C library's are the target machine's.
 { find "$root" -type f \( -name '*.so' -o -path '*/libexec/*' \) -print0 | xargs -0 -n1 ldd 2>/dev/null || true; } |
   awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
@@ -52,8 +45,11 @@ if [ ! -e "\$QFT_LIBTORCH/lib/libtorch_cpu.so" ]; then
 fi
 export QFT_LIBTORCH
 export LD_LIBRARY_PATH="\$here/lib:\$QFT_LIBTORCH/lib\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
-export OPAL_PREFIX="\$here" OPAL_SYSCONFDIR="\$here/etc" PMIX_INSTALL_PREFIX="\$here/pmix"
+export OPAL_PREFIX="\$here" OPAL_SYSCONFDIR="\$here/etc"
+export PMIX_MCA_pcompress_base_silence_warning=1  # PMIx's optional plugins stay behind
 export OMPI_MCA_orte_launch_agent="\$here/bin/orted" OMPI_MCA_plm_rsh_no_tree_spawn=1
+# Without a way to other nodes, mpirun must not look for one.
+command -v ssh >/dev/null || command -v rsh >/dev/null || command -v srun >/dev/null || export OMPI_MCA_plm=isolated
 EOF
 # A program that mpirun starts has the environment already.
 for program in qft qft-pack qft-ckpt mpirun:orterun orted; do

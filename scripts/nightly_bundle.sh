@@ -6,14 +6,15 @@ cd "$(dirname "$0")/.."
 build=${1:-build}
 bare=$(mktemp -d)
 cleanup() {
-  for folder in proc dev/shm dev opt/torch opt/nvidia; do umount "$bare/$folder" 2>/dev/null || true; done
+  for folder in proc sys dev/shm dev opt/torch opt/nvidia; do umount "$bare/$folder" 2>/dev/null || true; done
   rm -rf --one-file-system "$bare"
 }
 trap cleanup EXIT
 debootstrap --variant=minbase bookworm "$bare" >/dev/null
-mkdir -p "$bare"/{proc,dev,opt/torch,opt/nvidia,root/model,root/data}
+mkdir -p "$bare"/{proc,sys,dev,opt/torch,opt/nvidia,root/model,root/data}
 packages=$(.venv/bin/python -c 'import importlib.util as u, os; print(os.path.dirname(os.path.dirname(u.find_spec("torch").origin)))')
 mount --bind /proc "$bare/proc"
+mount --bind /sys "$bare/sys"
 mount --bind /dev "$bare/dev"
 mount --bind /dev/shm "$bare/dev/shm"
 mount --bind "$packages/torch" "$bare/opt/torch"
@@ -41,7 +42,7 @@ output_dir: /root/out
 EOF
 inside() {
   env -i HOME=/root PATH=/opt/qft/bin:/usr/bin:/bin QFT_LIBTORCH=/opt/torch OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none chroot "$bare" "$@"
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none "$(command -v chroot)" "$bare" "$@"
 }
 inside mpirun -np 2 --oversubscribe --bind-to none qft train /root/run.yaml
 inside qft-ckpt verify /root/out/checkpoint-3
