@@ -2,7 +2,7 @@
 """The other side of bench/train.py: plain training steps with transformers (and PEFT) on tokens given as JSON lines.
 
 Prints one JSON line: {"seconds": [of each step], "tokens": [of each step, without padding], "first_step": seconds from the
-start of the process to the end of the first step}. `sdpa` attention, AdamW, gradients clipped to 1.
+start of the process to the end of the first step, "memory": peak of the CUDA allocator in bytes, or null}. `sdpa` attention, AdamW, gradients clipped to 1.
 """
 
 import argparse
@@ -34,8 +34,8 @@ def load(args):
 
         model = get_peft_model(model, LoraConfig(r=8, lora_alpha=16, lora_dropout=args.dropout, target_modules="all-linear",
                                                  task_type="CAUSAL_LM"))
-    model.train()
-    return model, torch.autocast("cpu", torch.bfloat16, enabled=masters)
+    model.train().to(args.device)
+    return model, torch.autocast(args.device, torch.bfloat16, enabled=masters)
 
 
 def labels_of(item):
@@ -66,6 +66,7 @@ def main():
     parser.add_argument("--checkpointing", action="store_true")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--collate", choices=["padded", "flat"], default="padded")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--tuned", action="store_true", help="matmul precision medium; malloc thresholds are the caller's")
     args = parser.parse_args()
     if args.tuned:
@@ -80,8 +81,9 @@ def main():
     for begin in range(0, len(items), args.batch):
         batch = items[begin : begin + args.batch]
         start = time.perf_counter()
+        inputs = {name: value.to(args.device) for name, value in collate(batch, args.collate).items()}
         with autocast:
-            loss = model(**collate(batch, args.collate)).loss
+            loss = model(**inputs).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
@@ -90,7 +92,8 @@ def main():
         seconds.append(time.perf_counter() - start)
         tokens.append(sum(len(item["ids"]) for item in batch))
         first = first or time.time() - START
-    print(json.dumps({"seconds": seconds, "tokens": tokens, "first_step": first}))
+    print(json.dumps({"seconds": seconds, "tokens": tokens, "first_step": first,
+                      "memory": torch.cuda.max_memory_allocated() if args.device == "cuda" else None}))
 
 
 if __name__ == "__main__":

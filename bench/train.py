@@ -5,7 +5,8 @@
 
 Each round runs qft, HF as it comes, and HF tuned (malloc thresholds, matmul precision "medium") one after another, as
 processes of their own with as many threads. Speed is the median over rounds and steps, the first two steps of a process
-left out; memory the largest resident set of a process. The tokens are SmolLM2's, of the question and answer data in
+left out; memory the largest resident set of a process. "of roofline" is qft's share of the speed that the matrix products of
+the model alone would have, measured in the same run (bench_ops roofline). The tokens are SmolLM2's, of the question and answer data in
 examples/data; `blocks` are single sequences of that length, `packed` are rows of whole samples, `samples` are batches of 4.
 """
 
@@ -108,8 +109,8 @@ def write_data(folder, case, steps):
 
 
 class Bench:
-    def __init__(self, build, model, case, steps, folder):
-        self.case, self.steps, self.folder = case, steps, folder
+    def __init__(self, build, model, case, steps, folder, device="cpu"):
+        self.case, self.steps, self.folder, self.device = case, steps, folder, device
         self.build, self.model = build, model
         settings = write_data(folder, case, steps)
         settings["model_name_or_path"] = model
@@ -135,39 +136,53 @@ class Bench:
         _, memory = run_measured([self.build / "bin/qft", "train", write_run_file(self.folder, self.settings)])
         entries = [json.loads(line) for line in (self.folder / "out/trainer_log.jsonl").read_text().splitlines()]
         speeds = [entry["throughput"] for entry in entries[WARM_UP:] if "loss" in entry]
-        return statistics.median(speeds), memory
+        return statistics.median(speeds), max(max(e["memory"]) for e in entries) if self.device == "cuda" else memory
 
     def peer(self, tuned):
         case = self.case
         command = [sys.executable, ROOT / "bench/hf_train.py", "--model", self.model, "--items", self.items, "--finetuning",
                    case.finetuning, "--precision", case.precision, "--dropout", str(case.dropout), "--batch", str(case.batch),
-                   "--collate", case.peer_collate]
+                   "--collate", case.peer_collate, "--device", self.device]
         command += ["--checkpointing"] if case.checkpointing else []
         out, memory = run_measured(command + (["--tuned"] if tuned else []), TUNED if tuned else None)
         result = json.loads(out)
+        memory = result["memory"] or memory
         steps = list(zip(result["tokens"], result["seconds"]))[WARM_UP:]
         if case.data == "samples":  # batches differ in size: all tokens over all time
             return sum(t for t, _ in steps) / sum(s for _, s in steps), memory
         return statistics.median(t / s for t, s in steps), memory
 
 
-def measure(build, model, name, rounds, steps):
+def roofline(build, case):
+    """Tokens/s if a step took only the model's matrix products and attention at their rate."""
+    dtype = "float" if case.precision == "fp32" else "bfloat16"
+    out, _ = run_measured([build / "bin/bench_ops", str(case.length), dtype, os.environ["OMP_NUM_THREADS"], "roofline"])
+    seconds = json.loads(out)
+    step = seconds["forward"] * (2 if case.checkpointing else 1) + seconds["input_gradients"]
+    return case.length / (step + (seconds["weight_gradients"] if case.finetuning == "full" else 0))
+
+
+def measure(build, model, name, rounds, steps, device):
     case = CASES[name]
     sides = {"qft": [], "HF": [], "HF tuned": []}
     with tempfile.TemporaryDirectory() as scratch:
-        bench = Bench(build, model, case, steps, pathlib.Path(scratch))
+        bench = Bench(build, model, case, steps, pathlib.Path(scratch), device)
         for _ in range(rounds):
             sides["qft"].append(bench.qft())
             if case.peer_collate:
                 sides["HF"].append(bench.peer(tuned=False))
-                sides["HF tuned"].append(bench.peer(tuned=True))
+                if device == "cpu":
+                    sides["HF tuned"].append(bench.peer(tuned=True))
+        if device == "cpu" and case.data != "samples":  # whose batches have no one length
+            sides["roofline"] = [(roofline(build, case), 0)]
     return {side: {"tokens_per_second": statistics.median(speed for speed, _ in runs), "memory": max(m for _, m in runs)}
             for side, runs in sides.items() if runs}
 
 
 def row(name, sides):
     ours = sides["qft"]
-    cells = [name, f"{ours['tokens_per_second']:.0f}", f"{ours['memory'] / 1e9:.2f}"]
+    cells = [name, f"{ours['tokens_per_second']:.0f}", f"{ours['memory'] / 1e9:.2f}",
+             f"{ours['tokens_per_second'] / sides['roofline']['tokens_per_second']:.0%}" if "roofline" in sides else ""]
     for peer in ("HF", "HF tuned"):
         if peer not in sides:
             cells += ["", "", ""]
@@ -185,15 +200,16 @@ def main():
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="of a process, the first two not counted")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--json", type=pathlib.Path, help="also writes the figures there")
     args = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
-    print("| case | qft tokens/s | GB | HF tokens/s | qft/HF | memory | HF tuned tokens/s | qft/HF | memory |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| case | qft tokens/s | GB | of roofline | HF tokens/s | qft/HF | memory | HF tuned tokens/s | qft/HF | memory |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     results = {}
     for name in args.cases:
-        results[name] = measure(args.build, args.model, name, args.rounds, args.steps)
+        results[name] = measure(args.build, args.model, name, args.rounds, args.steps, args.device)
         print(row(name, results[name]), flush=True)
         if args.json:
             figures = {"date": time.strftime("%Y-%m-%d"), "threads": int(os.environ["OMP_NUM_THREADS"]), "cases": results}

@@ -1,11 +1,13 @@
 // Times every operation of the model at SmolLM2-135M's shapes against its plain ATen form.
-// Usage: bench_ops [tokens=512] [float|bfloat16] [threads]. Times are the least of many runs, in
-// milliseconds.
+// Usage: bench_ops [tokens=512] [float|bfloat16] [threads] [roofline]. Times are the least of many runs, in
+// milliseconds. With `roofline`: JSON with the seconds that the matrix products of a step alone need, LoRA's own left out,
+// attention counted at their rate: what no program on this machine can go below by such products.
 #include "qft/model/ops/attention.h"
 #include "qft/model/ops/embedding.h"
 #include "qft/model/ops/generic.h"
 #include "qft/model/ops/head.h"
 #include "qft/model/ops/linear.h"
+#include "qft/model/ops/matmul_choice.h"
 #include "qft/model/ops/norm.h"
 #include "qft/model/ops/rope.h"
 #include "qft/model/ops/swiglu.h"
@@ -19,6 +21,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -91,7 +94,30 @@ class Bench {
     embedding();
   }
 
+  void roofline() {
+    constexpr int kLayers = 30;
+    double layer_ms = 0, layer_flops = 0;
+    for (const auto& [inputs, outputs] : {std::pair{kHidden, kQkv}, {kHeads * kHeadDim, kHidden}, {kHidden, 2 * kWidth}, {kWidth, kHidden}}) {
+      layer_ms += product_ms(tokens_, inputs, outputs);
+      layer_flops += 2.0 * double(tokens_) * double(inputs) * double(outputs);
+    }
+    const std::int64_t rows = std::min(tokens_, head_chunk_rows(kVocab));
+    const double head_ms = product_ms(rows, kHidden, kVocab) * double(tokens_) / double(rows);
+    // Causal: half of 4 T^2 d forward, five products instead of two backward.
+    const double attention_ms = 2.0 * double(tokens_) * double(tokens_) * kHeads * kHeadDim * layer_ms / layer_flops;
+    const double forward = kLayers * (layer_ms + attention_ms) + head_ms;
+    const double inputs = kLayers * (layer_ms + 2.5 * attention_ms) + head_ms, weights = kLayers * layer_ms + head_ms;
+    std::printf("{\"forward\": %.4f, \"input_gradients\": %.4f, \"weight_gradients\": %.4f, \"gflops\": %.0f}\n", forward * 1e-3,
+                inputs * 1e-3, weights * 1e-3, layer_flops / layer_ms * 1e-6);
+  }
+
  private:
+  double product_ms(std::int64_t rows, std::int64_t inputs, std::int64_t outputs) const {
+    const at::Tensor x = random({rows, inputs}), w = random({outputs, inputs});
+    at::Tensor y = random({rows, outputs});
+    return least_time([&] { at::mm_out(y, x, w.t()); });
+  }
+
   at::Tensor random(at::IntArrayRef shape) const { return at::randn(shape, at::kFloat).to(dtype_); }
   at::Tensor floats(at::IntArrayRef shape) const { return at::zeros(shape, at::kFloat); }
 
@@ -226,9 +252,12 @@ int main(int argc, char** argv) {
   const at::NoGradGuard no_grad;
   const std::int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 512;
   const bool bf16 = argc <= 2 || std::string(argv[2]) == "bfloat16";
+  if (!bf16) choose_fp32_matmul();
   if (argc > 3) at::set_num_threads(std::atoi(argv[3]));
   if (tokens <= 0 || tokens > (1 << 20)) return std::fprintf(stderr, "tokens must be in [1, 2^20]\n"), 2;
+  Bench bench(tokens, bf16 ? at::kBFloat16 : at::kFloat);
+  if (argc > 4) return std::string(argv[4]) == "roofline" ? bench.roofline(), 0 : 2;
   std::printf("%lld tokens, %s, %d threads\n%-28s %9s %9s %8s\n", static_cast<long long>(tokens),
               bf16 ? "bfloat16" : "float", at::get_num_threads(), "operation", "ms", "plain ms", "ratio");
-  Bench(tokens, bf16 ? at::kBFloat16 : at::kFloat).run();
+  bench.run();
 }

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# qft on one GPU: against HF + PEFT on Qwen2.5's shapes, then every strategy and offload with one rank, and two ranks on the
+# one GPU where NCCL allows it (2.30 or later). The machine needs an NVIDIA driver, LibTorch and Python with transformers and
+# peft; all else is in the bundle that scripts/bundle.sh makes of a CUDA build.
+# Usage: bench/gpu.sh BUNDLE.tar.xz OUTPUT_DIR; SHAPES ("0.5b 1.5b 7b"), PYTHON (.venv/bin/python), TOKENIZER (models/smollm2)
+# and QFT_LIBTORCH in the environment.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bundle=$(realpath "$1") output=$(realpath -m "$2")
+shapes=${SHAPES:-0.5b 1.5b 7b} python=${PYTHON:-.venv/bin/python} tokenizer=${TOKENIZER:-models/smollm2}
+if [[ $EUID -eq 0 ]]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+mkdir -p "$output"
+tar -xJf "$bundle" -C "$output"
+qft=$output/qft
+nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv | tee "$output/machine.txt"
+
+for shape in $shapes; do
+  [[ -f $output/$shape/config.json ]] || "$python" bench/random_model.py "$shape" "$output/$shape" --tokenizer "$tokenizer" --device cuda
+  cases="lora-bf16-2048 lora-bf16-2048-checkpointing"
+  [[ $shape == 7b ]] || cases+=" full-pure_bf16-2048"
+  # shellcheck disable=SC2086
+  "$python" bench/train.py --build "$qft" --model "$output/$shape" --device cuda --rounds 2 --steps 12 --cases $cases \
+    --json "$output/$shape.json" | tee "$output/$shape.md"
+done
+
+shape=${shapes%% *}
+cat >"$output/strategies.yaml" <<EOF
+model_name_or_path: $output/$shape
+template: smollm2
+stage: sft
+do_train: true
+finetuning_type: full
+dataset_dir: $PWD/examples/data
+dataset: hpc_qa_train
+packing: true
+cutoff_len: 1024
+bf16: true
+max_steps: 4
+gradient_accumulation_steps: 4
+learning_rate: 1.0e-5
+logging_steps: 1
+save_strategy: "no"
+overwrite_output_dir: true
+output_dir: $output/run
+EOF
+run() {  # RANKS NAME KEY=VALUE...
+  local ranks=$1 name=$2
+  shift 2
+  "$qft/bin/mpirun" -np "$ranks" --oversubscribe --bind-to none "$qft/bin/qft" train "$output/strategies.yaml" "$@" \
+    2>"$output/$name.err" || { echo "FAILED $name: $(tail -n 3 "$output/$name.err")"; return; }
+  tail -n 1 "$output/run/trainer_log.jsonl" | sed "s/^/$name /"
+}
+for strategy in ddp zero1 zero2 shard_grad_op zero3; do run 1 "1-$strategy" strategy="$strategy"; done
+for offload in offload_optimizer offload_param offload_activations; do run 1 "1-zero3-$offload" strategy=zero3 "$offload=cpu"; done
+export NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=4
+for strategy in ddp zero2 zero3; do run 2 "2-$strategy" strategy="$strategy"; done

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""A model directory of a known shape with random bf16 weights, and a tokenizer that fits: for timing only.
+
+    .venv/bin/python bench/random_model.py 7b OUTPUT_DIR [--tokenizer models/smollm2] [--device cuda]
+"""
+
+import argparse
+import pathlib
+import shutil
+
+SHAPES = {  # Qwen2.5's
+    "0.5b": dict(hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
+                 tie_word_embeddings=True, vocab_size=151936),
+    "1.5b": dict(hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12, num_key_value_heads=2,
+                 tie_word_embeddings=True, vocab_size=151936),
+    "7b": dict(hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4,
+               tie_word_embeddings=False, vocab_size=152064),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shape", choices=list(SHAPES))
+    parser.add_argument("output", type=pathlib.Path)
+    parser.add_argument("--tokenizer", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1] / "models/smollm2")
+    parser.add_argument("--device", default="cpu", help="where the weights are drawn")
+    args = parser.parse_args()
+    import torch
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    config = Qwen2Config(**SHAPES[args.shape], max_position_embeddings=32768, rms_norm_eps=1e-6, rope_theta=1e6)
+    with torch.device(args.device):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(args.output)
+    for file in args.tokenizer.glob("*token*"):
+        shutil.copy(file, args.output)
+
+
+if __name__ == "__main__":
+    main()
