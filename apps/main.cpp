@@ -67,6 +67,7 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
 int main(int argc, char** argv) {
   train::catch_stop_signals();
   device::tune_allocator();
+  device::bound_kernel_caches();
   for (const auto* s : kSubcommands)
     if (argc > 1 && s->run_alone != nullptr && std::string_view(argv[1]) == s->name) {
       const std::vector<std::string> args(argv + 1, argv + argc);

@@ -88,6 +88,8 @@ MemoryUse memory_use(c10::Device device) {
   return device.is_cuda() ? cuda::memory_use(device.index()) : host_memory();
 }
 
+void release_unused() { malloc_trim(0); }
+
 void reset_peak(c10::Device device) {
   if (device.is_cuda()) {
     cuda::reset_peak(device.index());
@@ -143,6 +145,11 @@ void copy_bytes(void* to, const void* from, std::size_t bytes, c10::Device devic
   } else {
     std::memmove(to, from, bytes);
   }
+}
+
+void bound_kernel_caches() {
+  setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64", 0);
+  setenv("LRU_CACHE_CAPACITY", "1", 0);  // ATen's own on top of it
 }
 
 bool tune_allocator() {

@@ -29,8 +29,8 @@ Offload offload_of(const config::RunConfig& config, c10::Device device) {
 class Arranger {
  public:
   Arranger(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-           comm::Communicator& comm, c10::Device device, bool training)
-      : config_(config), spec_(spec), precision_(precision), comm_(comm), device_(device), training_(training) {
+           comm::Communicator& comm, c10::Device device, bool training, const Batches& batches)
+      : config_(config), spec_(spec), precision_(precision), comm_(comm), device_(device), training_(training), batches_(batches) {
     const int sharers = comm::Session::exists() ? comm::Session::current().local_size() : 1;
     available_ = comm::all_reduce_value(comm, device::memory_left(device, sharers), comm::ReduceOp::min);
   }
@@ -52,11 +52,12 @@ class Arranger {
   Arrangement arrangement(const Strategy& strategy, const Offload& offload, std::int64_t group) const {
     const auto degrees = degrees_of(comm_, strategy, config_.parallel.hsdp_group_size);
     return {spec_, precision_, with_offload(strategy, offload), offload, degrees.shard, degrees.replicate, training_, config_.recompute(),
-            spec_.lora.dropout > 0.0, tokens(), group, config_.parallel.prefetch_bytes, partial_sums()};
+            spec_.lora.dropout > 0.0, tokens(), group, config_.parallel.prefetch_bytes, partial_sums(), batches_.labels};
   }
 
-  /// Of a rank in a step, all of them full.
+  /// Of a rank in a step; where the data is not known, all of them full.
   std::int64_t micro_batches() const {
+    if (batches_.slots > 0) return batches_.slots;
     const auto& t = config_.training;
     const std::int64_t samples = t.per_device_train_batch_size * comm_.size();
     const std::int64_t accumulation =
@@ -74,13 +75,18 @@ class Arranger {
     return (training_ ? t.per_device_train_batch_size : t.per_device_eval_batch_size) * config_.data.cutoff_len;
   }
   std::int64_t tokens() const {
+    if (batches_.tokens > 0) return batches_.tokens;
     const std::int64_t limit = training_ ? config_.training.max_tokens_per_micro_batch : 0;
     return limit > 0 ? std::min(full_tokens(), std::max(limit, config_.data.cutoff_len)) : full_tokens();
   }
 
   Decision evaluated(const Strategy& strategy, const Offload& offload) const {
-    Decision d{strategy, offload, 1, config_.parallel.prefetch_bytes, {}, available_, {}};
-    const Arrangement a = arrangement(strategy, offload, std::max<std::int64_t>(1, config_.training.breadth_first_micro_batches));
+    Decision d{strategy, offload, 1, config_.parallel.prefetch_bytes, {}, 0, available_, {}};
+    const auto& t = config_.training;
+    std::int64_t group = std::max<std::int64_t>(1, t.breadth_first_micro_batches);
+    if (batches_.slots > 0) group = std::min(group, batches_.slots);
+    const Arrangement a = arrangement(strategy, offload, group);
+    if (training_ && t.async_save && t.save_strategy != "no") d.staged = staged_bytes(a, t.save_only_model);
     d.group = a.group;
     if (d.window == 0) d.window = default_window(spec_, gathered_bytes(a));
     d.memory = plan_memory(a);
@@ -164,6 +170,7 @@ class Arranger {
   comm::Communicator& comm_;
   c10::Device device_;
   bool training_;
+  Batches batches_;
   std::int64_t available_ = 0;
 };
 
@@ -186,8 +193,8 @@ std::string memory_advice(const config::RunConfig& config, const Decision& d, in
 }
 
 Decision decide(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-                comm::Communicator& comm, c10::Device device, bool training) {
-  return Arranger(config, spec, precision, comm, device, training).run();
+                comm::Communicator& comm, c10::Device device, bool training, const Batches& batches) {
+  return Arranger(config, spec, precision, comm, device, training, batches).run();
 }
 
 }  // namespace qft::parallel

@@ -15,6 +15,7 @@ struct Decision {
   std::int64_t group = 1;       ///< micro-batches in flight at most
   std::int64_t window = 0;      ///< bytes gathered ahead
   MemoryPlan memory;            ///< predicted, of one rank
+  std::int64_t staged = 0;      ///< copies for checkpoints, in host memory
   std::int64_t available = 0;   ///< bytes that a rank may take, on the rank that has least
   std::string reason;           ///< why, where the strategy was "auto"
 };
@@ -25,6 +26,6 @@ std::string memory_advice(const config::RunConfig& config, const Decision& decis
 /// Before anything is allocated. Collective over `comm`: alike on every rank. Throws ConfigError with the numbers where
 /// not even weights, gradients and optimizer fit.
 Decision decide(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-                comm::Communicator& comm, c10::Device device, bool training);
+                comm::Communicator& comm, c10::Device device, bool training, const Batches& batches);
 
 }  // namespace qft::parallel

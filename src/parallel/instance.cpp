@@ -90,7 +90,7 @@ optim::Precision training_precision(const config::RunConfig& config) {
 }
 
 std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
-                                         Use use) {
+                                         Use use, const Batches& batches) {
   const auto start = std::chrono::steady_clock::now();
   const std::filesystem::path dir = config.model.model_name_or_path;
   std::unique_ptr<Instance> self(new Instance());
@@ -104,11 +104,13 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   Instance& m = *self;
   const bool training = use == Use::training;
   const auto& t = config.training;
+  device::release_unused();  // of what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
-  const Decision decision = decide(config, m.spec_, m.precision_, comm, device, training);
+  const Decision decision = decide(config, m.spec_, m.precision_, comm, device, training, batches);
   m.group_ = decision.group;
   m.window_ = decision.window;
-  m.memory_ = {decision.memory, before, decision.available, decision.reason};
+  m.memory_ = {decision.memory, before, device.is_cpu() ? device::kKernelCacheBytes : 0, device.is_cpu() ? decision.staged : 0,
+               decision.available, decision.reason};
   m.transformer_ = std::make_unique<model::Transformer>(m.spec_, m.precision_.compute, device);
   m.layout_ = std::make_unique<Layout>(comm, device, decision.strategy, config.parallel.hsdp_group_size, decision.offload);
   const Layout& layout = *m.layout_;

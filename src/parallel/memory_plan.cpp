@@ -17,6 +17,11 @@
 namespace qft::parallel {
 namespace {
 
+/// Of the temporary in which a weight gradient of another type is computed (ops/linear.cpp).
+constexpr std::int64_t kGradChunkElements = std::int64_t{1} << 21;
+/// Of one file of a model: the least that one rank writes where there is more than that.
+constexpr std::int64_t kFileBytes = 5'000'000'000;
+
 std::int64_t size_of(at::ScalarType type) { return static_cast<std::int64_t>(c10::elementSize(type)); }
 
 /// Elements of a buffer that divides over the shard group: a slice, and all of them.
@@ -87,7 +92,14 @@ std::int64_t buffer_bytes(const Arrangement& a) {
   if (a.training) columns += c.intermediate_size + c.q_size() + c.qkv_size();
   if (a.training && a.lora_dropout) columns += 2 * std::max(c.intermediate_size, c.hidden_size);
   std::int64_t bytes = a.tokens * columns * item;
-  bytes += model::ops::head_chunk_rows(c.vocab_size) * (c.vocab_size + c.hidden_size) * item;
+  if (a.training) {
+    // Attention's copies of queries and output gradients, also transposed, and the sums of query gradients.
+    bytes += a.tokens * c.q_size() * (4 * item + 4);
+    bytes += a.tokens * 3 * a.spec.lora.rank * item;
+    if (a.spec.finetuning == model::Finetuning::full && a.precision.grad != a.precision.compute) bytes += kGradChunkElements * item;
+  }
+  const std::int64_t labels = a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens;
+  bytes += std::min(labels, model::ops::head_chunk_rows(c.vocab_size)) * (c.vocab_size + c.hidden_size) * item;
   if (!a.training || a.recompute) bytes += recomputed_layer_bytes(a.spec, a.precision.compute, a.tokens);
   return bytes;
 }
@@ -128,6 +140,20 @@ std::int64_t default_window(const model::ModelSpec& spec, const std::vector<Gath
     if (spec.units[u].kind == model::UnitSpec::Kind::layer) layer = std::max(layer, units[u].total());
   }
   return unit + layer;
+}
+
+std::int64_t staged_bytes(const Arrangement& a, bool model_only) {
+  const auto& p = a.precision;
+  std::int64_t state = 0, trainable = 0;
+  for (const auto& unit : a.spec.units) {
+    const std::int64_t owned = a.strategy.optimizer ? slice(a, unit.trainable_numel) : unit.trainable_numel;
+    state += owned / a.replicas * (size_of(p.master) + 2 * size_of(p.state));
+    trainable += unit.trainable_numel;
+  }
+  if (model_only) state = 0;
+  if (a.spec.lora.enabled()) return state + trainable * size_of(p.master);  // rank 0 writes the adapter
+  const std::int64_t model = a.spec.num_params(false) * size_of(p.compute);
+  return state + std::min(model, std::max(model / (a.shard_ranks * a.replicas), kFileBytes));
 }
 
 MemoryPlan plan_memory(const Arrangement& a) {

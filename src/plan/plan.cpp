@@ -50,7 +50,7 @@ class Planner {
     const int shard = !strategy.sharded() ? 1 : strategy.grouped ? group_ranks() : plan_.ranks;
     Arrangement a{plan_.spec, plan_.precision, parallel::with_offload(strategy, offload_), offload_, shard, plan_.ranks / shard,
                   true, config_.recompute(), plan_.spec.lora.dropout > 0.0, plan_.workload.largest.tokens, group,
-                  config_.parallel.prefetch_bytes};
+                  config_.parallel.prefetch_bytes, plan_.workload.largest.labels};
     return a;
   }
 
@@ -84,7 +84,10 @@ class Planner {
     row.replicas = a.replicas;
     row.asked = config_.parallel.strategy == strategy.name;
     row.memory = parallel::plan_memory(a);
-    row.needed = process() + row.memory.total() + (plan_.machine && plan_.machine->is_cpu() ? row.memory.host : 0);
+    const auto& t = config_.training;
+    const bool copies = t.async_save && t.save_strategy != "no" && plan_.machine && plan_.machine->is_cpu();
+    row.staged = copies ? parallel::staged_bytes(a, t.save_only_model) : 0;
+    row.needed = process() + row.staged + row.memory.total() + (plan_.machine && plan_.machine->is_cpu() ? row.memory.host : 0);
     row.fits = plan_.available == 0 || row.needed <= plan_.available / 10 * 9;
     // The bytes do not depend on a machine: any will do.
     row.time = simulate(a, plan_.machine.value_or(any_machine()), plan_.workload);

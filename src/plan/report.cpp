@@ -87,7 +87,7 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
       {"strategy", row.strategy.name}, {"g", row.group}, {"micro_batches", row.slots}, {"shard_ranks", row.shard_ranks},
       {"replicas", row.replicas},      {"asked", row.asked}};
   json["memory"] = {{"weights", m.weights}, {"gathered", m.gathered},       {"gradients", m.gradients}, {"optimizer", m.optimizer},
-                    {"activations", m.activations}, {"buffers", m.buffers}, {"host", m.host},           {"total", row.needed}};
+                    {"activations", m.activations}, {"buffers", m.buffers}, {"host", m.host},           {"staged", row.staged}, {"total", row.needed}};
   json["bytes"] = {{"weights", std::llround(t.gather_bytes)}, {"gradients", std::llround(t.reduce_bytes)}};
   if (plan.available > 0) json["fits"] = row.fits;
   if (plan.machine)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "qft/core/error.h"
+#include "qft/data/batch_bounds.h"
 #include "qft/core/units.h"
 
 namespace qft::plan {
@@ -25,7 +26,7 @@ double cost(const std::vector<MicroShape>& micros) {
 }
 
 StepShape step_of(const data::StepPlan& plan, int world, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
-                  MicroShape& largest) {
+                  double& pairs) {
   StepShape step;
   step.slots = plan.slots;
   step.tokens = plan.tokens;
@@ -35,9 +36,7 @@ StepShape step_of(const data::StepPlan& plan, int world, std::span<const std::in
       const auto& items = plan.micro_batches[static_cast<std::size_t>(slot * world + rank)];
       if (items.empty()) continue;
       micros.push_back(shape_of(items, tokens, labels));
-      largest.tokens = std::max(largest.tokens, micros.back().tokens);
-      largest.labels = std::max(largest.labels, micros.back().labels);
-      largest.pairs = std::max(largest.pairs, micros.back().pairs);
+      pairs = std::max(pairs, micros.back().pairs);
     }
     if (rank == 0 || cost(micros) > cost(step.micros)) step.micros = std::move(micros);
   }
@@ -51,7 +50,10 @@ Workload workload_of(const data::StepSchedule& schedule, std::span<const std::in
   Workload all;
   const std::int64_t total = schedule.total_steps(), count = std::min(std::max<std::int64_t>(sample, 1), total);
   for (std::int64_t i = 0; i < count; ++i)
-    all.steps.push_back(step_of(schedule.plan(i * total / count), schedule.world_size(), tokens, labels, all.largest));
+    all.steps.push_back(step_of(schedule.plan(i * total / count), schedule.world_size(), tokens, labels, all.largest.pairs));
+  const data::BatchBounds most = data::batch_bounds(schedule, tokens, labels);
+  all.largest.tokens = most.tokens;
+  all.largest.labels = most.labels;
   double sum = 0;
   for (const StepShape& step : all.steps) sum += static_cast<double>(step.tokens);
   all.description = fmt::format("{} of the run's {} steps as the loader deals them, {} tokens each on average, micro-batches of at most {} tokens",

@@ -39,8 +39,11 @@ void print(const Banner& b, const config::RunConfig& config, parallel::Instance&
             precision_words(instance.precision()), config.recompute() ? "on" : "off");
   const auto& memory = instance.memory();
   if (!memory.reason.empty()) log::info("strategy auto: {}", memory.reason);
-  log::info("memory of a rank, predicted: {} ({}; before the model {})", format_bytes(static_cast<double>(memory.total())),
-            parallel::describe(memory.plan), format_bytes(static_cast<double>(memory.before)));
+  std::string beside = fmt::format("before the model {}", format_bytes(static_cast<double>(memory.before)));
+  if (memory.kernels > 0) beside += fmt::format(", compiled kernels {}", format_bytes(static_cast<double>(memory.kernels)));
+  if (memory.staged > 0) beside += fmt::format(", copies for checkpoints {}", format_bytes(static_cast<double>(memory.staged)));
+  log::info("memory of a rank, predicted: {} ({}; {})", format_bytes(static_cast<double>(memory.total())),
+            parallel::describe(memory.plan), beside);
   const auto& p = config.parallel;
   for (const auto& [key, place] : {std::pair{"offload_optimizer", p.offload_optimizer}, {"offload_param", p.offload_param},
                                    {"offload_activations", p.offload_activations}})

@@ -56,7 +56,8 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   data_ = open_training_data(config_, *model, comm_);
   loader_ = data_.loader(config_, comm_);
   stop_before_training(comm_);
-  instance_ = parallel::Instance::load(config_, comm_, device, parallel::Use::training);
+  const data::BatchBounds most = loader_->bounds();
+  instance_ = parallel::Instance::load(config_, comm_, device, parallel::Use::training, {most.tokens, most.labels, most.slots});
   const auto& t = config_.training;
   schedule_ = {optim::parse_schedule(t.lr_scheduler_type), t.learning_rate, t.warmup(loader_->total_steps()),
                loader_->total_steps()};

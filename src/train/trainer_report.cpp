@@ -75,6 +75,22 @@ void Trainer::report_memory() {
   log::info("memory of a rank: at most {} (largest rank), predicted {}", format_bytes(static_cast<double>(peak)),
             format_bytes(static_cast<double>(forecast.total())));
   memory_ = {{"memory_peak", static_cast<double>(peak)}, {"memory_predicted", static_cast<double>(forecast.total())}};
+  const parallel::StoreMemory held = instance_->store().memory();
+  const auto& plan = forecast.plan;
+  std::string parts;
+  const auto part = [&](const char* name, std::int64_t predicted, std::int64_t here) {
+    if (predicted == 0 && here == 0) return;
+    parts += fmt::format("{}{} {} / {}", parts.empty() ? "" : ", ", name, format_bytes(static_cast<double>(here)),
+                         format_bytes(static_cast<double>(predicted)));
+    memory_[fmt::format("memory_{}", name)] = static_cast<double>(here);
+    memory_[fmt::format("memory_{}_predicted", name)] = static_cast<double>(predicted);
+  };
+  part("weights", plan.weights, held.weights);
+  part("gathered", plan.gathered, held.gathered_peak);
+  part("gradients", plan.gradients, held.grads_peak);
+  if (!instance_->layout().offload().optimizer) part("optimizer", plan.optimizer, instance_->optimizer()->bytes());
+  part("activations", plan.activations + plan.buffers, instance_->executor().activation_bytes());
+  log::info("of it on rank 0, held / predicted: {} (activations with buffers, as reserved)", parts);
 }
 
 void Trainer::write_results(double epoch) {

@@ -42,10 +42,15 @@ def main():
             result = mpirun(ranks, [qft, "train", run_file], check=check, preexec_fn=limited(limit) if limit else None)
             return result, out
 
-        for name, ranks, changes in [("ddp", 1, {}), ("zero3", 2, {})]:
-            _, out = train(f"predicted-{name}-{len(changes)}", ranks, changes | {"strategy": name})
+        lora = {"finetuning_type": "lora", "lora_rank": 8, "max_samples": 2400, "max_steps": 3}
+        cases = [("ddp", 1, {}), ("zero3", 2, {})]
+        cases += [(name, ranks, lora | {"gradient_checkpointing": recompute})
+                  for name, ranks in (("ddp", 1), ("ddp", 2), ("zero3", 2)) for recompute in (True, False)]
+        for i, (name, ranks, changes) in enumerate(cases):
+            _, out = train(f"predicted-{i}", ranks, changes | {"strategy": name})
             results = json.loads((out / "train_results.json").read_text())
-            report.check(f"{name} full on {ranks} ranks: peak {results['memory_peak'] / MB:.0f} MB, predicted off by",
+            what = f"{changes.get('finetuning_type', 'full')}{', nothing recomputed' if changes.get('gradient_checkpointing') is False else ''}"
+            report.check(f"{name} {what} on {ranks} ranks: peak {results['memory_peak'] / MB:.0f} MB, predicted off by",
                          abs(results["memory_predicted"] / results["memory_peak"] - 1), 0.1)
 
         limit = 1500  # the libraries take 700 of it

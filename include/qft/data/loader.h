@@ -2,6 +2,7 @@
 // The order of samples depends on the seed and the epoch alone, never on the number of ranks.
 #pragma once
 
+#include "qft/data/batch_bounds.h"
 #include "qft/data/loader_schedule.h"
 #include "qft/data/pack_reader.h"
 #include "qft/data/prefetch.h"
@@ -51,6 +52,8 @@ class Loader {
   std::int64_t total_steps() const { return schedule_.total_steps(); }
   std::int64_t global_batch_size() const { return schedule_.global_batch_size(); }
   const StepSchedule& schedule() const { return schedule_; }
+  /// Of the whole run and all ranks.
+  BatchBounds bounds() const { return batch_bounds(schedule_, pack_->item_tokens(), pack_->item_labels()); }
 
   /// The batch of the next step; blocks until it is read. Throws Error naming pack and item where an item is
   /// damaged, or after the last step.

@@ -24,6 +24,9 @@ MemoryUse host_memory();
 /// The host's for cpu; for CUDA what LibTorch's caching allocator holds in live tensors.
 MemoryUse memory_use(c10::Device device);
 
+/// Gives back to the system what malloc keeps of freed memory.
+void release_unused();
+
 /// Starts a new peak. On the host where the kernel allows it (/proc/self/clear_refs).
 void reset_peak(c10::Device device);
 
@@ -67,6 +70,14 @@ class DeviceBuffer {
 /// Copies between host and device memory in either direction. CPU: at once; CUDA: in order on the current
 /// stream, so host memory must stay until that has run.
 void copy_bytes(void* to, const void* from, std::size_t bytes, c10::Device device);
+
+/// What LibTorch's compiled CPU products may keep after bound_kernel_caches(): 64 of about half a MB each (measured; the code
+/// buffer of a oneDNN kernel alone has 256 KiB).
+inline constexpr std::int64_t kKernelCacheBytes = 32'000'000;
+
+/// Keeps the caches of compiled CPU products small. Each number of tokens or labels makes new ones, a thousand of which
+/// would be kept, of half a MB each; a micro-batch uses fewer than these. Call first in main(); the user's settings win.
+void bound_kernel_caches();
 
 /// Makes malloc keep large blocks instead of returning them to the kernel, so that a tensor as large as one
 /// freed before does not fault its pages in again. Call first in main(), before threads start; the user's

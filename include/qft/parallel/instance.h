@@ -29,9 +29,11 @@ struct LoadReport {
 struct MemoryForecast {
   MemoryPlan plan;
   std::int64_t before = 0;     ///< what the process used before it held any of the model
+  std::int64_t kernels = 0;    ///< compiled kernels that LibTorch will keep (CPU)
+  std::int64_t staged = 0;     ///< copies for checkpoints, where they are device memory
   std::int64_t available = 0;  ///< what it could take then, on the rank that had least
   std::string reason;          ///< why this strategy, where it was to be chosen
-  std::int64_t total() const { return before + plan.total() + plan.host; }
+  std::int64_t total() const { return before + kernels + staged + plan.total() + plan.host; }
 };
 
 /// What the instance is for. Inference holds no gradients and no optimizer.
@@ -40,9 +42,10 @@ enum class Use { training, inference };
 class Instance {
  public:
   /// Reads the model directory and, with LoRA, the adapter (or initialises one). Collective over `comm`, which must
-  /// outlive the instance. Throws Error / ConfigError for anything that does not fit.
+  /// outlive the instance. `batches`: what the loader will deal; where it says nothing memory is reckoned with full rows.
+  /// Throws Error / ConfigError for anything that does not fit.
   static std::unique_ptr<Instance> load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
-                                        Use use);
+                                        Use use, const Batches& batches = {});
 
   const model::ModelSpec& spec() const { return spec_; }
   const optim::Precision& precision() const { return precision_; }

@@ -30,6 +30,12 @@ struct MemoryPlan {
 /// "weights 1.2 GB, gathered 0.3 GB, ...": what is not zero, largest first.
 std::string describe(const MemoryPlan& plan);
 
+/// The largest micro-batches that there will be; 0: not known.
+struct Batches {
+  std::int64_t tokens = 0, labels = 0;  ///< of one
+  std::int64_t slots = 0;               ///< of a rank in a step
+};
+
 /// How a model is to run on a rank.
 struct Arrangement {
   const model::ModelSpec& spec;
@@ -45,6 +51,7 @@ struct Arrangement {
   std::int64_t group = 1;       ///< micro-batches in flight
   std::int64_t window = 0;      ///< bytes gathered ahead; 0: default_window()
   std::int64_t partial_sums = 0;  ///< of gradients, kept in AddUp::in_micro_batch_order
+  std::int64_t labels = 0;      ///< of a micro-batch; 0: each of its tokens
 };
 
 /// Elements of a buffer of `n` that divides evenly over `ranks`, padding included.
@@ -57,5 +64,9 @@ std::vector<GatheredBytes> gathered_bytes(const Arrangement& a);
 std::int64_t default_window(const model::ModelSpec& spec, const std::vector<GatheredBytes>& units);
 
 MemoryPlan plan_memory(const Arrangement& a);
+
+/// Copies that a rank holds while a checkpoint is written beside training: its masters and moments, unless `model_only`, and
+/// the tensors of the model or the adapter that it writes.
+std::int64_t staged_bytes(const Arrangement& a, bool model_only);
 
 }  // namespace qft::parallel

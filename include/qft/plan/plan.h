@@ -23,7 +23,8 @@ struct Row {
   int shard_ranks = 1, replicas = 1;
   bool asked = false;              ///< it is what the run file asks for
   parallel::MemoryPlan memory;     ///< of one rank
-  std::int64_t needed = 0;         ///< with what the process takes
+  std::int64_t staged = 0;         ///< copies for checkpoints, on the CPU
+  std::int64_t needed = 0;         ///< with these and what the process takes
   bool fits = true;                ///< in nine tenths of what a rank has; true where nothing is known of the machine
   StepTime time;                   ///< without a machine only its bytes mean something
 };

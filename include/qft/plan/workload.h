@@ -21,7 +21,7 @@ struct StepShape {
 
 struct Workload {
   std::vector<StepShape> steps;   ///< a sample of the run's steps, at least one
-  MicroShape largest;             ///< the most tokens, labels and pairs of any micro-batch of the sample
+  MicroShape largest;             ///< the most tokens and labels of any micro-batch of the run, pairs of the sample
   std::string description;        ///< where the lengths come from
 };
 

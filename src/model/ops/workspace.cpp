@@ -1,5 +1,8 @@
 #include "qft/model/ops/workspace.h"
 
+#include <algorithm>
+#include <bit>
+
 #include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
@@ -14,7 +17,10 @@ at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::Scal
   at::Tensor& buffer = it->second;
   if (!buffer.defined() || buffer.numel() < bytes) {
     buffer = at::Tensor();  // let go first: the old and the new one need not exist together
-    buffer = at::empty({std::max<std::int64_t>(bytes, 64)}, at::TensorOptions(at::kByte).device(device_));
+    // On the host pages are taken when they are touched: room for a larger request costs nothing, and a buffer that grows
+    // bit by bit would leave the heap with holes.
+    const std::int64_t room = device_.is_cpu() ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes))) : bytes;
+    buffer = at::empty({std::max<std::int64_t>(room, 64)}, at::TensorOptions(at::kByte).device(device_));
   }
   return buffer.narrow(0, 0, bytes).view(dtype).view(shape);
 }
