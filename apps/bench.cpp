@@ -9,7 +9,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-const Benchmark* const kBenchmarks[] = {&kBenchAllReduce};
+const Benchmark* const kBenchmarks[] = {&kBenchAllReduce, &kBenchGemm, &kBenchAttention, &kBenchStep, &kBenchMachine};
 
 std::string names() {
   std::string text;
@@ -20,7 +20,10 @@ std::string names() {
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft bench";
-  s.summary = "measures this machine: allreduce times a collective over a range of sizes";
+  s.summary =
+      "measures this machine: allreduce times a collective over a range of sizes; with a run file, gemm and attention time its model's "
+      "operations, step a layer and the head beside what they add up to, and machine writes a description for qft plan";
+  s.run_file = config::CommandSpec::RunFile::optional;
   s.words = names();
   s.least_words = 1;
   s.machine_readable = true;
@@ -29,7 +32,10 @@ config::CommandSpec spec() {
       "collective", po::value<std::string>()->default_value("all_reduce"),
       "all_reduce, all_gather, reduce_scatter, broadcast or all_to_all")(
       "max-bytes", po::value<std::int64_t>()->default_value(std::int64_t{64} << 20), "largest buffer")(
-      "seconds", po::value<double>()->default_value(0.2), "time spent on each size");
+      "seconds", po::value<double>()->default_value(0.2), "time spent on each size")(
+      "tokens", po::value<std::int64_t>(), "of a micro-batch, instead of the run's largest")(
+      "sequence", po::value<std::int64_t>(), "tokens of each sequence in it")(
+      "output", po::value<std::string>(), "machine: the file to write");
   return s;
 }
 

@@ -1,4 +1,4 @@
-// The benchmarks of `qft bench`, one file each.
+// The benchmarks of `qft bench`.
 #pragma once
 
 #include "subcommand.h"
@@ -10,6 +10,6 @@ struct Benchmark {
   int (*run)(comm::Session&, const config::CommandLine&);
 };
 
-extern const Benchmark kBenchAllReduce;
+extern const Benchmark kBenchAllReduce, kBenchGemm, kBenchAttention, kBenchStep, kBenchMachine;
 
 }  // namespace qft::apps

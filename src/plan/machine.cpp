@@ -23,8 +23,8 @@ void Machine::visit(const config::FieldVisitor& field) {
   field(Field("matmul_tflops_fp32", "the same in fp32").at_least(0), &matmul_tflops_fp32);
   field(Field("matmul_tflops_fp64", "the same in fp64").at_least(0), &matmul_tflops_fp64);
   field(Field("matmul_efficiency", "of these, what the model's shapes reach").in(0, 1), &matmul_efficiency);
-  field(Field("narrow_efficiency", "of these, what LoRA's narrow products reach").in(0, 1), &narrow_efficiency);
-  field(Field("attention_efficiency", "of these, what attention reaches, its masked half not counted").in(0, 1), &attention_efficiency);
+  field(Field("narrow_efficiency", "of these, what LoRA's narrow products reach").at_least(0), &narrow_efficiency);
+  field(Field("attention_efficiency", "of these, what attention reaches, its masked half not counted").at_least(0), &attention_efficiency);
   field(Field("memory_gb_s", "GB/s of the device's memory that norms, activations and the optimizer reach").above(0), &memory_gb_s);
   field(Field("host_device_gb_s", "GB/s between host and device memory, per direction").at_least(0), &host_device_gb_s);
   field(Field("node_gb_s", "GB/s from a rank to another one of its node, per direction").at_least(0), &node_gb_s);

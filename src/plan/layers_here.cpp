@@ -1,0 +1,215 @@
+#include "layers_here.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include "qft/model/ops/norm.h"
+#include "qft/model/ops/swiglu.h"
+
+namespace qft::plan {
+namespace {
+
+using namespace model;
+
+/// More than the caches of a core or a GPU.
+constexpr std::int64_t kOutOfCache = std::int64_t{256} << 20;
+
+ModelSpec few_layers(const ModelSpec& whole, const optim::Precision& precision) {
+  const auto bytes = std::max<std::int64_t>(1, whole.units[1].frozen_numel + whole.units[1].trainable_numel) *
+                     static_cast<std::int64_t>(c10::elementSize(precision.compute));
+  ModelConfig config = whole.config;
+  config.num_layers = std::clamp<std::int64_t>(kOutOfCache / bytes, 1, std::min<std::int64_t>(8, whole.config.num_layers));
+  return ModelSpec::build(config, whole.finetuning, whole.lora);
+}
+
+MicroInput input_of(const ModelSpec& spec, const MeasureOptions& o, c10::Device device) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(o.tokens)), bounds, labels;
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(spec.config.vocab_size));
+  for (std::int64_t t = 0; t < o.tokens; t += o.sequence) bounds.push_back(static_cast<std::int32_t>(t));
+  bounds.push_back(static_cast<std::int32_t>(o.tokens));
+  for (std::int64_t t = 0; t < o.tokens && static_cast<std::int64_t>(labels.size()) < o.labels; ++t)
+    if (t % o.sequence != 0) labels.push_back(static_cast<std::int32_t>(t));
+  return MicroInput::build(tokens, bounds, labels, {}, device);
+}
+
+}  // namespace
+
+LayersHere::LayersHere(const ModelSpec& spec, const optim::Precision& precision, c10::Device device, const MeasureOptions& options)
+    : spec_(few_layers(spec, precision)),
+      precision_(precision),
+      device_(device),
+      input_(input_of(spec_, options, device)),
+      transformer_(std::make_unique<Transformer>(spec_, precision.compute, device)),
+      arena_(device) {
+  transformer_->ensure_positions(input_.sequences.max_length);
+  const auto grads = at::TensorOptions().dtype(precision.grad).device(device);
+  for (int layer = 0; layer < static_cast<int>(spec_.config.num_layers); ++layer) {
+    const auto& unit = spec_.units[static_cast<std::size_t>(layer) + 1];
+    Layer l;
+    if (unit.frozen_numel > 0) l.flat.frozen = random({unit.frozen_numel});
+    if (unit.trainable_numel > 0) {
+      l.flat.trainable = random({unit.trainable_numel});
+      l.flat.grad = at::zeros({unit.trainable_numel}, grads);
+    }
+    l.weights = l.base = bind_layer(spec_, unit, l.flat);
+    for (Projection* p : {&l.base.qkv, &l.base.o, &l.base.gate_up, &l.base.down}) {
+      p->weights.lora.clear();
+      p->grads.lora.clear();
+    }
+    layers_.push_back(std::move(l));
+  }
+  make_buffers();
+}
+
+at::Tensor LayersHere::random(at::IntArrayRef shape) const {
+  return at::randn(shape, at::TensorOptions().dtype(at::kFloat).device(device_)).mul_(0.02).to(precision_.compute);
+}
+
+void LayersHere::make_buffers() {
+  const auto& c = spec_.config;
+  const std::int64_t tokens = input_.num_tokens(), labels = input_.labels.size();
+  const auto statistics = at::TensorOptions().dtype(transformer_->statistics_dtype()).device(device_);
+  const bool trained = spec_.finetuning == Finetuning::full;
+  const at::Tensor table = random({c.vocab_size, c.hidden_size});
+  const auto grads = at::TensorOptions().dtype(precision_.grad).device(device_);
+  final_norm_ = {random({c.hidden_size}), trained ? at::zeros({c.hidden_size}, grads) : at::Tensor()};
+  table_ = {table, trained ? at::zeros(table.sizes(), grads) : at::Tensor()};
+  x_ = random({tokens, c.hidden_size});
+  y_ = random({tokens, c.hidden_size});
+  g_ = random({tokens, c.hidden_size});
+  qkv_ = random({tokens, c.qkv_size()});
+  attention_ = random({tokens, c.q_size()});
+  lse_ = at::zeros({c.num_heads, tokens}, statistics);
+  gate_up_ = random({tokens, 2 * c.intermediate_size});
+  act_ = random({tokens, c.intermediate_size});
+  rstd_ = at::zeros({tokens}, statistics);
+  norm_weight_ = random({c.hidden_size});
+  saved_ = random({tokens, std::max<std::int64_t>(1, 3 * spec_.lora.rank)});
+  logprobs_ = at::zeros({labels}, statistics);
+  grad_logprobs_ = at::zeros({labels}, statistics).fill_(-1e-3);
+}
+
+const Projection& LayersHere::projection(const Layer& layer, int index) const {
+  const LayerWeights& w = layer.weights;
+  return index == 0 ? w.qkv : index == 1 ? w.o : index == 2 ? w.gate_up : w.down;
+}
+
+const char* LayersHere::projection_name(int index) {
+  static constexpr const char* kNames[] = {"q, k, v", "o", "gate, up", "down"};
+  return kNames[index];
+}
+
+double LayersHere::projection_operations(int index, bool backward) const {
+  const Projection& p = projection(layers_.front(), index);
+  const double once = 2.0 * static_cast<double>(input_.num_tokens()) * static_cast<double>(p.weights.weight.numel());
+  return backward && p.grads.weight.defined() ? 2 * once : once;
+}
+
+LayersHere::Sides LayersHere::sides(int index) const {
+  return index == 0 ? Sides{x_, qkv_} : index == 1 ? Sides{attention_, y_} : index == 2 ? Sides{x_, gate_up_} : Sides{act_, y_};
+}
+
+at::Tensor LayersHere::scratch_like(const char* name, const at::Tensor& t) {
+  return transformer_->workspace().get(name, t.sizes(), precision_.compute);
+}
+
+void LayersHere::products_forward(int index) {
+  const Sides s = sides(index);
+  at::Tensor out = scratch_like("measure.out", s.out);
+  for (const Layer& layer : layers_) at::mm_out(out, s.in, projection(layer, index).weights.weight.t());
+}
+
+void LayersHere::products_backward(int index) {
+  const Sides s = sides(index);
+  at::Tensor gx = scratch_like("measure.gx", s.in);
+  for (const Layer& layer : layers_) {
+    const Projection& p = projection(layer, index);
+    at::mm_out(gx, s.out, p.weights.weight);
+    if (p.grads.weight.defined()) ops::accumulate_matmul_tn(p.grads.weight, s.out, s.in, 1.0, transformer_->workspace());
+  }
+}
+
+void LayersHere::projections(bool lora) {
+  auto& workspace = transformer_->workspace();
+  for (const Layer& layer : layers_) {
+    const LayerWeights& w = lora ? layer.weights : layer.base;
+    const Projection* const projections[] = {&w.qkv, &w.o, &w.gate_up, &w.down};
+    for (int i = 0; i < 4; ++i) {
+      const Projection& p = *projections[i];
+      const std::int64_t columns = ops::lora_saved_columns(p.weights);
+      const at::Tensor saved = columns > 0 ? saved_.narrow(1, 0, columns).contiguous() : at::Tensor();
+      const Sides s = sides(i);
+      ops::linear_forward(s.in, p.weights, {}, s.out, saved, workspace);
+      ops::linear_backward(s.out, s.in, p.weights, {}, saved, scratch_like("measure.gx", s.in), ops::GradMode::write, p.grads, workspace);
+    }
+  }
+}
+
+void LayersHere::attention_forward() {
+  const auto& c = spec_.config;
+  const auto in = ops::split_qkv(qkv_, c.num_heads, c.num_kv_heads, c.head_dim);
+  for (int i = 0; i < count(); ++i)
+    ops::attention_forward(in, input_.sequences, 1.0 / std::sqrt(static_cast<double>(c.head_dim)), attention_, lse_, transformer_->workspace());
+}
+
+void LayersHere::attention_backward() {
+  const auto& c = spec_.config;
+  auto& workspace = transformer_->workspace();
+  const auto in = ops::split_qkv(qkv_, c.num_heads, c.num_kv_heads, c.head_dim);
+  const auto grads = ops::split_qkv(scratch_like("measure.gqkv", qkv_), c.num_heads, c.num_kv_heads, c.head_dim);
+  const at::Tensor gout = scratch_like("measure.gout", attention_);
+  for (int i = 0; i < count(); ++i)
+    ops::attention_backward(gout, in, attention_, lse_, input_.sequences, 1.0 / std::sqrt(static_cast<double>(c.head_dim)), grads, workspace);
+}
+
+void LayersHere::elementwise() {
+  const auto& c = spec_.config;
+  auto& workspace = transformer_->workspace();
+  const at::Tensor heads = ops::heads_view(qkv_, 0, c.num_heads + c.num_kv_heads, c.head_dim);
+  const at::Tensor ggate_up = scratch_like("measure.ggate_up", gate_up_);
+  const auto norms = [&] {
+    for (int i = 0; i < 2; ++i) ops::rms_norm_forward(x_, norm_weight_, c.rms_norm_eps, y_, rstd_);
+  };
+  for (int layer = 0; layer < count(); ++layer) {
+    norms();
+    ops::rope(heads, input_.positions, transformer_->rope(), ops::RopeDirection::forward);
+    ops::swiglu_forward(gate_up_, act_);
+    at::add_out(y_, x_, g_);
+    at::add_out(y_, x_, g_);
+    norms();
+    ops::swiglu_forward(gate_up_, act_);
+    ops::swiglu_backward(gate_up_, act_, ggate_up, {});
+    for (int i = 0; i < 2; ++i) ops::rms_norm_backward(y_, x_, norm_weight_, rstd_, g_, g_, {}, workspace);
+    ops::rope(heads, input_.positions, transformer_->rope(), ops::RopeDirection::backward);
+  }
+}
+
+void LayersHere::forward() {
+  for (int i = 0; i < count(); ++i) {
+    LayerSaved saved;
+    const auto mark = arena_.mark();
+    transformer_->layer_forward(i, layers_[static_cast<std::size_t>(i)].weights, input_, {}, x_, y_, saved, arena_);
+    arena_.release(mark);
+  }
+}
+
+void LayersHere::forward_backward() {
+  for (int i = 0; i < count(); ++i) {
+    LayerSaved saved;
+    const auto mark = arena_.mark();
+    const LayerWeights& w = layers_[static_cast<std::size_t>(i)].weights;
+    transformer_->layer_forward(i, w, input_, {}, x_, y_, saved, arena_);
+    g_.fill_(1e-3);
+    transformer_->layer_backward(i, w, input_, {}, saved, g_, true);
+    arena_.release(mark);
+  }
+}
+
+void LayersHere::head() { transformer_->head_forward_backward(final_norm_, table_, input_, x_, grad_logprobs_, logprobs_, g_); }
+
+}  // namespace qft::plan

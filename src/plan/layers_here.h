@@ -1,0 +1,61 @@
+// Some layers of a model with random weights, and every operation of them on its own. Private to plan.
+#pragma once
+
+#include <functional>
+
+#include "qft/model/transformer.h"
+#include "qft/optim/precision.h"
+#include "qft/plan/measure.h"
+
+namespace qft::plan {
+
+class LayersHere {
+ public:
+  /// `spec`: of the whole model. As many layers as the caches cannot hold, so that weights come from memory as in a run.
+  LayersHere(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device, const MeasureOptions& options);
+
+  const model::ModelSpec& spec() const { return spec_; }  ///< of the few layers
+  int count() const { return static_cast<int>(layers_.size()); }
+
+  // Each does its work on every layer once.
+  void products_forward(int projection);
+  void products_backward(int projection);
+  void projections(bool lora);  ///< forward and backward of all four
+  void attention_forward();
+  void attention_backward();
+  void elementwise();  ///< what MicroShape's bytes count, forward and backward
+  void forward();
+  void forward_backward();
+  void head();  ///< once
+
+  /// Operations of a projection in one layer: 0 q, k, v; 1 o; 2 gate, up; 3 down.
+  double projection_operations(int projection, bool backward) const;
+  static const char* projection_name(int projection);
+
+ private:
+  struct Layer {
+    model::FlatBuffers flat;
+    model::LayerWeights weights, base;  ///< base: without LoRA
+  };
+  /// The rows that a projection reads and writes.
+  struct Sides {
+    at::Tensor in, out;
+  };
+  Sides sides(int projection) const;
+  const model::Projection& projection(const Layer& layer, int index) const;
+  at::Tensor scratch_like(const char* name, const at::Tensor& t);
+  at::Tensor random(at::IntArrayRef shape) const;
+  void make_buffers();
+
+  model::ModelSpec spec_;
+  optim::Precision precision_;
+  c10::Device device_;
+  model::MicroInput input_;
+  std::unique_ptr<model::Transformer> transformer_;
+  std::vector<Layer> layers_;
+  model::Arena arena_;
+  model::Weight final_norm_, table_;
+  at::Tensor x_, y_, g_, qkv_, attention_, lse_, gate_up_, act_, rstd_, saved_, norm_weight_, logprobs_, grad_logprobs_;
+};
+
+}  // namespace qft::plan
