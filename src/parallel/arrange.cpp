@@ -1,7 +1,6 @@
 #include "arrange.h"
 
 #include <algorithm>
-#include <bit>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -66,7 +65,7 @@ class Arranger {
   }
   std::int64_t partial_sums() const {
     if (!training_ || !config_.training.deterministic) return 0;
-    return 2 * std::bit_width(static_cast<std::uint64_t>(micro_batches())) - 1;
+    return parallel::partial_sums(micro_batches());
   }
 
   /// Of rows of a micro-batch, all of them full.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <deque>
 #include <functional>
 #include <map>
@@ -120,6 +121,8 @@ std::string describe(const MemoryPlan& p) {
   if (p.host > 0) text += fmt::format("; in host memory {}", format_bytes(static_cast<double>(p.host)));
   return text;
 }
+
+std::int64_t partial_sums(std::int64_t micro_batches) { return 2 * std::bit_width(static_cast<std::uint64_t>(micro_batches)) - 1; }
 
 std::int64_t padded_numel(std::int64_t n, int ranks) { return n == 0 ? 0 : Division::share(n, ranks) * ranks; }
 

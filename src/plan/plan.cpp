@@ -50,7 +50,9 @@ class Planner {
     const int shard = !strategy.sharded() ? 1 : strategy.grouped ? group_ranks() : plan_.ranks;
     Arrangement a{plan_.spec, plan_.precision, parallel::with_offload(strategy, offload_), offload_, shard, plan_.ranks / shard,
                   true, config_.recompute(), plan_.spec.lora.dropout > 0.0, plan_.workload.largest.tokens, group,
-                  config_.parallel.prefetch_bytes, plan_.workload.largest.labels};
+                  config_.parallel.prefetch_bytes};
+    if (config_.training.deterministic) a.partial_sums = parallel::partial_sums(slots_);
+    a.labels = plan_.workload.largest.labels;
     return a;
   }
 

@@ -54,6 +54,9 @@ struct Arrangement {
   std::int64_t labels = 0;      ///< of a micro-batch; 0: each of its tokens
 };
 
+/// Of gradients, kept at most while those of so many micro-batches add up in a binary tree.
+std::int64_t partial_sums(std::int64_t micro_batches);
+
 /// Elements of a buffer of `n` that divides evenly over `ranks`, padding included.
 std::int64_t padded_numel(std::int64_t n, int ranks);
 
