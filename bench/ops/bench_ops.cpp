@@ -88,6 +88,7 @@ class Bench {
     elementwise();
     attention();
     linear("linear qkv + lora", kHidden, {576, 192, 192});
+    linear("linear o + lora", kHeads * kHeadDim, {kHidden});
     linear("linear gate, up + lora", kHidden, {kWidth, kWidth});
     linear("linear down + lora", kWidth, {kHidden});
     head();
