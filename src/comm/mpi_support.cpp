@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::chrono::seconds kLastWait{3};
 std::atomic<bool> abandoned{false};
+std::atomic<std::uint64_t> completed{0};
 
 }  // namespace
 
@@ -96,7 +97,17 @@ bool test_all(std::vector<MPI_Request>& requests, std::string_view what) {
             what);
   if (done == 0) return false;
   requests.clear();
+  completed.fetch_add(1, std::memory_order_relaxed);
   return true;
+}
+
+std::uint64_t completions() noexcept {
+  return completed.load(std::memory_order_relaxed);
+}
+
+std::chrono::microseconds look_interval(std::chrono::steady_clock::duration since, std::chrono::microseconds least) {
+  constexpr std::chrono::microseconds kLongest{1000};
+  return std::clamp(std::chrono::duration_cast<std::chrono::microseconds>(since / 64), least, kLongest);
 }
 
 bool MpiWork::step() {
@@ -123,10 +134,11 @@ void MpiWork::wait() {
   const auto start = Clock::now();
   // Short waits spin, for latency; long ones sleep between looks and leave the core to whoever computes.
   while (!test()) {
-    if (Clock::now() - start < std::chrono::milliseconds(1)) {
+    const auto waited = Clock::now() - start;
+    if (waited < std::chrono::milliseconds(1)) {
       sched_yield();
     } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      std::this_thread::sleep_for(look_interval(waited, std::chrono::microseconds(20)));
     }
   }
 }

@@ -4,7 +4,9 @@
 #include "qft/comm/communicator.h"
 #include "qft/comm/work.h"
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -34,6 +36,13 @@ void post_recv(void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm,
 
 /// True once all requests are complete; then they are gone.
 bool test_all(std::vector<MPI_Request>& requests, std::string_view what);
+
+/// Counts up whenever test_all() found requests complete, on any thread.
+std::uint64_t completions() noexcept;
+
+/// How long to sleep before the next look at transfers of which none has completed for `since`: a look costs
+/// a core some microseconds, and a slow wire has nothing new for milliseconds.
+std::chrono::microseconds look_interval(std::chrono::steady_clock::duration since, std::chrono::microseconds least);
 
 /// True once an operation was given up while it may still touch buffers that are gone: from then on this
 /// process must not let MPI make progress, only end the job.

@@ -9,8 +9,8 @@ namespace qft::comm {
 
 namespace {
 
-// Between two looks at what is under way: short against a transfer of a megabyte, long against the look
-// itself.
+// Between two looks at what is under way, at least: short against a transfer of a megabyte, long against the
+// look itself.
 constexpr std::chrono::microseconds kInterval{50};
 
 std::unique_ptr<ProgressThread>& instance() {
@@ -43,6 +43,8 @@ void ProgressThread::run() {
   prctl(PR_SET_NAME, "qft-progress");
   prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; the default of 50 us would double the interval
   std::vector<std::shared_ptr<MpiWork>> active;
+  std::uint64_t seen = completions();
+  auto since = std::chrono::steady_clock::now();
   while (true) {
     {
       std::unique_lock lock(mutex_);
@@ -53,7 +55,10 @@ void ProgressThread::run() {
     }
     if (operations_abandoned()) return;
     std::erase_if(active, [](const std::shared_ptr<MpiWork>& work) { return work->progress(); });
-    if (!active.empty()) std::this_thread::sleep_for(kInterval);
+    const auto now = std::chrono::steady_clock::now();
+    if (seen != completions()) seen = completions(), since = now;
+    if (active.empty()) since = now;
+    if (!active.empty()) std::this_thread::sleep_for(look_interval(now - since, kInterval));
   }
 }
 
