@@ -147,9 +147,27 @@ void copy_bytes(void* to, const void* from, std::size_t bytes, c10::Device devic
   }
 }
 
+namespace {
+
+constexpr std::int64_t kKernelsPerMicroBatch = 64, kMostKernels = 1024;
+// putenv() keeps this very text, so the number can change without moving the environment, which other threads may be reading.
+char kernel_capacity[] = "ONEDNN_PRIMITIVE_CACHE_CAPACITY=0064";
+bool owns_kernel_capacity = false;
+
+}  // namespace
+
 void bound_kernel_caches() {
-  setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64", 0);
+  owns_kernel_capacity = std::getenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY") == nullptr && putenv(kernel_capacity) == 0;
   setenv("LRU_CACHE_CAPACITY", "1", 0);  // ATen's own on top of it
+}
+
+std::int64_t keep_kernels_for(std::int64_t micro_batches) {
+  const std::int64_t kernels = std::clamp(micro_batches * kKernelsPerMicroBatch, kKernelsPerMicroBatch, kMostKernels);
+  if (owns_kernel_capacity) {
+    const std::string digits = std::to_string(10000 + kernels).substr(1);
+    std::copy(digits.begin(), digits.end(), std::end(kernel_capacity) - 1 - digits.size());
+  }
+  return kernels * kKernelCacheBytes / kKernelsPerMicroBatch;
 }
 
 bool tune_allocator() {

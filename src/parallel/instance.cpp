@@ -109,7 +109,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   const Decision decision = decide(config, m.spec_, m.precision_, comm, device, training, batches);
   m.group_ = decision.group;
   m.window_ = decision.window;
-  m.memory_ = {decision.memory, before, device.is_cpu() ? device::kKernelCacheBytes : 0, device.is_cpu() ? decision.staged : 0,
+  m.memory_ = {decision.memory, before, device.is_cpu() ? device::keep_kernels_for(m.group_) : 0, device.is_cpu() ? decision.staged : 0,
                decision.available, decision.reason};
   m.transformer_ = std::make_unique<model::Transformer>(m.spec_, m.precision_.compute, device);
   m.layout_ = std::make_unique<Layout>(comm, device, decision.strategy, config.parallel.hsdp_group_size, decision.offload);

@@ -79,6 +79,11 @@ inline constexpr std::int64_t kKernelCacheBytes = 32'000'000;
 /// would be kept, of half a MB each; a micro-batch uses fewer than these. Call first in main(); the user's settings win.
 void bound_kernel_caches();
 
+/// Makes the room that bound_kernel_caches() left fit for so many micro-batches in flight: their products take turns, and
+/// those that were let go would be compiled again for every layer. Call before LibTorch's first product. Returns the bytes
+/// that may be kept.
+std::int64_t keep_kernels_for(std::int64_t micro_batches);
+
 /// Makes malloc keep large blocks instead of returning them to the kernel, so that a tensor as large as one
 /// freed before does not fault its pages in again. Call first in main(), before threads start; the user's
 /// MALLOC_* and GLIBC_TUNABLES settings win. True if it took effect.
