@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Sharding over a slow wire: two ranks in two network namespaces, joined by a veth pair that tc shapes. LoRA on SmolLM2,
 # accumulation 8, under each strategy and order, alternating. Needs root. Prints a Markdown table.
-# Usage: bench/wire.sh [BUILD_DIR]; RATE (400mbit), STEPS (4), ROUNDS (1), CUTOFF (512) in the environment.
+# Usage: bench/wire.sh [BUILD_DIR]; RATE (400mbit), STEPS (4), ROUNDS (1), CUTOFF (512), ROWS (strategy:g ...) in the environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:-build}")
 rate=${RATE:-400mbit} steps=${STEPS:-4} rounds=${ROUNDS:-1} cutoff=${CUTOFF:-512}
+rows=${ROWS:-ddp:1 zero2:1 zero2:8 shard_grad_op:1 shard_grad_op:8 zero3:1 zero3:8}
 a=qft-wire-a$$ b=qft-wire-b$$
 work=$(mktemp -d)
 cleanup() {
@@ -64,8 +65,8 @@ train() {  # NAME STRATEGY G
 }
 
 for ((round = 0; round < rounds; ++round)); do
-  for row in "ddp 1" "zero2 1" "zero2 8" "shard_grad_op 1" "shard_grad_op 8" "zero3 1" "zero3 8"; do
-    read -r strategy g <<<"$row"
+  for row in $rows; do
+    IFS=: read -r strategy g <<<"$row"
     train "$strategy-$g" "$strategy" "$g"
   done
 done
