@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sharding over a slow wire: two ranks in two network namespaces, joined by a veth pair that tc shapes. LoRA on SmolLM2,
-# accumulation 8, under each strategy and order, alternating. Needs root. Prints a Markdown table.
+# accumulation 8, under each strategy and order, alternating, beside what qft plan predicts from a description of the machine
+# measured over the same wire. Needs root. Prints a Markdown table.
 # Usage: bench/wire.sh [BUILD_DIR]; RATE (400mbit), STEPS (4), ROUNDS (1), CUTOFF (512), ROWS (strategy:g ...) in the environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -56,19 +57,29 @@ overwrite_output_dir: true
 EOF
 "$build/bin/qft-pack" "$work/run.yaml" --output "$work/train.h5" 2>/dev/null
 
-train() {  # NAME STRATEGY G
+launch() {  # COMMAND... on both hosts
   ip netns exec "$a" mpirun --allow-run-as-root --mca plm_rsh_agent "$work/agent" --mca btl tcp,self \
     --mca btl_tcp_if_include 10.9.0.0/24 --mca oob_tcp_if_include 10.9.0.0/24 --host 10.9.0.1:1,10.9.0.2:1 \
-    -np 2 --bind-to none -x OMP_NUM_THREADS=1 "$build/bin/qft" train "$work/run.yaml" "pack=$work/train.h5" \
-    "strategy=$2" "breadth_first_micro_batches=$3" "output_dir=$work/$1" 2>"$work/$1.err" || { cat "$work/$1.err" >&2; exit 1; }
+    -np 2 --bind-to none -x OMP_NUM_THREADS=1 "$@" 2>"$work/err" || { cat "$work/err" >&2; exit 1; }
+}
+
+train() {  # NAME STRATEGY G
+  launch "$build/bin/qft" train "$work/run.yaml" "pack=$work/train.h5" "strategy=$2" "breadth_first_micro_batches=$3" \
+    "output_dir=$work/$1"
   cat "$work/$1/trainer_log.jsonl" >>"$work/$1.log"
 }
 
+launch "$build/bin/qft" bench machine "$work/run.yaml" "pack=$work/train.h5" --output "$work/machine.yaml" >/dev/null
 for ((round = 0; round < rounds; ++round)); do
   for row in $rows; do
     IFS=: read -r strategy g <<<"$row"
     train "$strategy-$g" "$strategy" "$g"
   done
+done
+
+for g in $(tr ' ' '\n' <<<"$rows" | cut -d: -f2 | sort -u); do
+  "$build/bin/qft" plan "$work/run.yaml" "pack=$work/train.h5" --ranks 2 --machine "$work/machine.yaml" --json \
+    "breadth_first_micro_batches=$g" >"$work/plan-$g.json" 2>/dev/null
 done
 
 python3 - "$work" "$rate" <<'EOF'
@@ -85,11 +96,13 @@ for path in work.glob("*.log"):
     rows[path.stem] = {k: statistics.median(s[k] for s in steps) for k in steps[0]}
     rows[path.stem]["memory"] = max(max(e["memory"]) for e in entries)
 base = rows["ddp-1"]["all"]
+predicted = {(row["strategy"], row["g"]): row["seconds"]["step"] for path in work.glob("plan-*.json")
+             for row in json.loads(path.read_text())["rows"]}
 print(f"wire {rate}; median of {len(steps)} steps\n")
-print("| strategy | g | s/step | of ddp | compute | waiting for gathers | waiting for reductions | peak memory |")
-print("|---|---|---|---|---|---|---|---|")
+print("| strategy | g | s/step | of ddp | predicted | compute | waiting for gathers | waiting for reductions | peak memory |")
+print("|---|---|---|---|---|---|---|---|---|")
 for name, r in sorted(rows.items(), key=lambda row: row[1]["all"]):
     strategy, g = name.rsplit("-", 1)
-    print(f"| {strategy} | {g} | {r['all']:.1f} | {r['all'] / base:.2f} | {r['forward'] + r['backward']:.1f} | {r['gather']:.1f} "
+    print(f"| {strategy} | {g} | {r['all']:.1f} | {r['all'] / base:.2f} | {predicted[strategy, int(g)]:.1f} | {r['forward'] + r['backward']:.1f} | {r['gather']:.1f} "
           f"| {r['reduce']:.1f} | {r['memory'] / 2**20:.0f} MiB |")
 EOF
