@@ -27,12 +27,6 @@ at::ScalarType file_type(const io::ModelFiles& files) {
   return model::scalar_type_of(files.at(names.front()).entry->dtype);
 }
 
-model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
-  const model::LoraConfig lora = lora_of(config, use);
-  return model::ModelSpec::build(model::ModelConfig::load(config.model.model_name_or_path),
-                                 lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
-}
-
 /// The part of a parameter that lies in `values`, which start at element `begin` of its unit's buffer.
 model::ParamSlice slice_of(const model::ParamSpec& p, const at::Tensor& values, std::int64_t begin) {
   const std::int64_t first = std::max(p.offset, begin), last = std::min(p.offset + p.numel, begin + values.numel());
@@ -51,6 +45,9 @@ std::filesystem::path adapter_dir(const config::RunConfig& config) {
   return std::filesystem::path(names.front()) / config.model.adapter_folder;
 }
 
+namespace {
+
+/// Rank 0 for full fine-tuning.
 model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
   const auto adapter = adapter_dir(config);
   if (!adapter.empty()) {
@@ -68,6 +65,8 @@ model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
   return lora;
 }
 
+}  // namespace
+
 optim::Precision precision_of(const config::RunConfig& config, Use use, const io::ModelFiles& files) {
   const bool wished = config.training.bf16 || config.training.pure_bf16 || config.training.fp16 ||
                       config.training.compute_dtype != "auto";
@@ -76,6 +75,12 @@ optim::Precision precision_of(const config::RunConfig& config, Use use, const io
     return type == at::kHalf ? optim::Precision::fp32() : optim::Precision{type, type, type, type};
   }
   return training_precision(config);
+}
+
+model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
+  const model::LoraConfig lora = lora_of(config, use);
+  return model::ModelSpec::build(model::ModelConfig::load(config.model.model_name_or_path),
+                                 lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
 }
 
 optim::Precision training_precision(const config::RunConfig& config) {

@@ -26,6 +26,8 @@ Strategy with_offload(Strategy strategy, const Offload& offload) {
   return strategy;
 }
 
+std::span<const Strategy> strategies() { return kStrategies; }
+
 const Strategy& strategy_of(std::string_view name) {
   const auto* row = std::find_if(std::begin(kStrategies), std::end(kStrategies), [&](const Strategy& s) { return s.name == name; });
   if (row != std::end(kStrategies)) return *row;

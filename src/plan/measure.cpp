@@ -29,12 +29,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-model::ModelSpec spec_of(const config::RunConfig& config) {
-  const auto lora = parallel::lora_of(config, parallel::Use::training);
-  return model::ModelSpec::build(model::ModelConfig::load(config.model.model_name_or_path),
-                                 lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
-}
-
 double total_seconds(const std::vector<Sample>& samples) {
   double total = 0;
   for (const Sample& s : samples) total += s.seconds;
@@ -55,7 +49,7 @@ class Measurement::Impl {
       : session_(session),
         device_(device),
         before_(device::memory_use(device).current),
-        whole_(spec_of(config)),
+        whole_(parallel::spec_of(config, parallel::Use::training)),
         precision_(parallel::training_precision(config)),
         options_(options),
         layers_(whole_, precision_, device, options) {

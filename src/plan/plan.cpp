@@ -12,8 +12,6 @@ namespace {
 using parallel::Arrangement;
 using parallel::Strategy;
 
-constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "shard_grad_op", "zero3", "hsdp"};
-
 class Planner {
  public:
   Planner(const config::RunConfig& config, Plan& plan) : config_(config), plan_(plan) {
@@ -24,8 +22,7 @@ class Planner {
   }
 
   void run() {
-    for (const char* name : kStrategies) {
-      const Strategy& strategy = parallel::strategy_of(name);
+    for (const Strategy& strategy : parallel::strategies()) {
       if (plan_.ranks == 1 && strategy.sharded()) continue;
       if (strategy.grouped && !groups()) continue;
       for (const std::int64_t group : groups_of(strategy)) add(strategy, group);
@@ -115,9 +112,7 @@ Plan make_plan(const config::RunConfig& config, int ranks, const std::optional<M
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   config.check_world(ranks);
   Plan plan;
-  const auto lora = parallel::lora_of(config, parallel::Use::training);
-  plan.spec = model::ModelSpec::build(model::ModelConfig::load(config.model.model_name_or_path),
-                                      lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
+  plan.spec = parallel::spec_of(config, parallel::Use::training);
   plan.precision = parallel::training_precision(config);
   plan.ranks = ranks;
   plan.machine = machine;

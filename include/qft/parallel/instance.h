@@ -101,8 +101,9 @@ optim::Precision training_precision(const config::RunConfig& config);
 /// The element types a configuration asks for. For inference without a wish: the type of the model's files.
 optim::Precision precision_of(const config::RunConfig& config, Use use, const io::ModelFiles& files);
 
-/// LoRA as configured, or as the adapter in adapter_name_or_path has it; rank 0 for full fine-tuning.
-model::LoraConfig lora_of(const config::RunConfig& config, Use use);
+/// The units and tensors of a configuration's model, by its config.json, with LoRA as configured or as the adapter in
+/// adapter_name_or_path has it. Throws as the readers of those files do.
+model::ModelSpec spec_of(const config::RunConfig& config, Use use);
 
 /// The one adapter directory (adapter_name_or_path, and in it adapter_folder if given), or empty.
 std::filesystem::path adapter_dir(const config::RunConfig& config);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <span>
 #include <string_view>
 
 namespace qft::parallel {
@@ -32,6 +33,9 @@ struct Offload {
 /// `strategy` as the stores run it with `offload`. Gradients of an offloaded optimizer go to their owner group after
 /// group, as under zero2; and where nothing is sharded each rank is a group of its own, so that there is an owner.
 Strategy with_offload(Strategy strategy, const Offload& offload);
+
+/// All rows, from what keeps most whole to what splits most.
+std::span<const Strategy> strategies();
 
 /// The row of a strategy's name; throws ConfigError naming the known ones.
 const Strategy& strategy_of(std::string_view name);
