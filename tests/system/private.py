@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 from common import Report, arguments, mpirun, run
@@ -17,12 +18,26 @@ def wrapper(tmp, out):
     """A script that runs a program with disks/RANK mounted as OUT, in a mount namespace of its own."""
     script = tmp / "private.sh"
     disks = tmp / "disks"
-    script.write_text(f'#!/bin/sh\nexec unshare -m sh -c \'mount --make-rprivate / && mount --bind "{disks}/$OMPI_COMM_WORLD_RANK" "{out}" && exec "$@"\' sh "$@"\n')
+    unshare = "unshare -m --propagation unchanged" if os.geteuid() == 0 else "unshare -rm"
+    script.write_text(f'#!/bin/sh\nexec {unshare} sh -c \'mount --bind "{disks}/$OMPI_COMM_WORLD_RANK" "{out}" && exec "$@"\' sh "$@"\n')
     script.chmod(0o755)
     for rank in range(2):
         (disks / str(rank)).mkdir(parents=True)
     out.mkdir()
     return script, disks
+
+
+@contextmanager
+def own_mount(directory):
+    """What a rank mounts below DIRECTORY stays in its namespace, however the file system around it propagates mounts."""
+    mounted = os.geteuid() == 0 and subprocess.run(["mount", "--bind", directory, directory], capture_output=True).returncode == 0
+    if mounted:
+        subprocess.run(["mount", "--make-private", directory], check=True)
+    try:
+        yield
+    finally:
+        if mounted:
+            subprocess.run(["umount", "-l", directory], check=True)
 
 
 def permitted(script):
@@ -35,7 +50,7 @@ def main():
     qft, ckpt = args.build / "bin/qft", args.build / "bin/qft-ckpt"
     report = Report()
     for name, changes in [("LoRA ddp", {"save_on_each_node": True}), ("full zero3", {"finetuning_type": "full", "learning_rate": 1e-3, "strategy": "zero3"})]:
-        with tempfile.TemporaryDirectory() as tmp:
+        with tempfile.TemporaryDirectory() as tmp, own_mount(tmp):
             tmp = Path(tmp)
             out = tmp / "out"
             script, disks = wrapper(tmp, out)
