@@ -8,7 +8,11 @@ namespace {
 class Gathers {
  public:
   Gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t window)
-      : list_(list), units_(units), window_(window), states_(units.size()) {}
+      : list_(list),
+        units_(units),
+        window_(window),
+        trains_(!list.empty() && list.back().kind == ActionKind::step),
+        states_(units.size()) {}
 
   ActionList run() {
     for (std::size_t i = 0; i < list_.size(); ++i) {
@@ -26,7 +30,7 @@ class Gathers {
       }
       announce();
     }
-    if (!list_.empty() && list_.back().kind == ActionKind::step) prepare_next_step();
+    if (trains_) announce_next_step();
     return std::move(out_);
   }
 
@@ -35,6 +39,7 @@ class Gathers {
     int held = 0;
     int announced = 0;  ///< acquires to come that count on the unit being here
     bool kept = false;  ///< the last release was left out: so must the next acquire be
+    bool prepared = false;  ///< for the next step
   };
   State& state(int unit) { return states_[static_cast<std::size_t>(unit)]; }
   std::int64_t bytes(int unit) const { return units_[static_cast<std::size_t>(unit)].total(); }
@@ -79,26 +84,31 @@ class Gathers {
       }
       ++s.announced;
     }
+    if (trains_) announce_next_step();
   }
 
-  void prepare_next_step() {
-    std::vector<bool> done(units_.size(), false);
-    for (const Action& action : list_) {
-      if (action.kind != ActionKind::acquire || done[static_cast<std::size_t>(action.target)]) continue;
-      const std::int64_t frozen = units_[static_cast<std::size_t>(action.target)].frozen;
-      if (frozen == 0) continue;
-      if (!fits(frozen)) return;
+  /// Frozen weights, which no step changes, in the order of their first use; those still in use wait for their release.
+  void announce_next_step() {
+    for (; next_step_ < list_.size(); ++next_step_) {
+      const Action& ahead = list_[next_step_];
+      if (ahead.kind != ActionKind::acquire) continue;
+      State& s = state(ahead.target);
+      const std::int64_t frozen = units_[static_cast<std::size_t>(ahead.target)].frozen;
+      if (s.prepared || frozen == 0) continue;
+      if (s.held > 0 || s.announced > 0 || !fits(frozen)) return;
       waiting_ += frozen;
-      done[static_cast<std::size_t>(action.target)] = true;
-      out_.push_back({ActionKind::gather_frozen, action.target});
+      s.prepared = true;
+      out_.push_back({ActionKind::gather_frozen, ahead.target});
     }
   }
 
   const ActionList& list_;
   const std::vector<GatheredBytes>& units_;
   std::int64_t window_;
+  bool trains_;  ///< such a list follows: its end is the next one's beginning
   std::vector<State> states_;
-  std::size_t next_ = 0;      ///< the first action of the list that has not been looked at ahead
+  std::size_t next_ = 0;       ///< the first action of the list that has not been looked at ahead
+  std::size_t next_step_ = 0;  ///< the same in the list that follows
   std::int64_t waiting_ = 0;  ///< bytes of the units announced
   ActionList out_;
 };

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -146,12 +147,29 @@ TEST(Gathers, WhatEveryRankHoldsIsLeftAlone) {
   EXPECT_EQ(with_gathers(list, std::vector<GatheredBytes>(spec.units.size()), 1), list);
 }
 
-TEST(Gathers, TheNextStepsFrozenWeightsSetOutAtTheEnd) {
-  const auto spec = tiny(false, true);
-  const auto list = with_gathers(training_schedule(spec, {2, 2, 2, true}), gathered(spec), std::int64_t{1} << 40);
-  EXPECT_EQ(list.back().kind, ActionKind::gather_frozen);
-  const auto full = tiny(false, false);
-  EXPECT_EQ(with_gathers(training_schedule(full, {2, 2, 2, true}), gathered(full), 1).back().kind, ActionKind::step);
+TEST(Gathers, TheNextStepsEmbeddingSetsOutDuringTheLastBackward) {
+  const auto spec = tiny(true, true);
+  const auto units = gathered(spec);
+  const auto list = with_gathers(training_schedule(spec, {2, 2, 2, true}), units, units[0].total() + units[1].total());
+  const auto place = [&](ActionKind kind, int target) {
+    return std::find_if(list.begin(), list.end(), [&](const Action& a) { return a.kind == kind && a.target == target; });
+  };
+  EXPECT_LT(place(ActionKind::gather_frozen, 0), place(ActionKind::backward, 1));
+  // Layer 0 is in use until then: it is gathered again once it has been released.
+  EXPECT_GT(place(ActionKind::gather_frozen, 1), std::find(place(ActionKind::backward, 1), list.end(), Action{ActionKind::release, 1}));
+}
+
+TEST(Gathers, AllFrozenWeightsThatTheWindowHoldsSetOutForTheNextStep) {
+  const auto prepared = [](const model::ModelSpec& spec) {
+    std::set<int> units;
+    for (const Action& a : with_gathers(training_schedule(spec, {2, 2, 2, true}), gathered(spec), std::int64_t{1} << 40))
+      if (a.kind == ActionKind::gather_frozen) {
+        EXPECT_TRUE(units.insert(a.target).second) << a.target;
+      }
+    return units;
+  };
+  EXPECT_EQ(prepared(tiny(false, true)), (std::set<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(prepared(tiny(false, false)), std::set<int>());
 }
 
 TEST(Schedule, BreadthFirstAcquiresEachUnitOncePerPassAndGroup) {
