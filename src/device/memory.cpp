@@ -154,7 +154,15 @@ constexpr std::int64_t kKernelsPerMicroBatch = 64, kMostKernels = 1024;
 char kernel_capacity[] = "ONEDNN_PRIMITIVE_CACHE_CAPACITY=0064";
 bool owns_kernel_capacity = false;
 
+std::int64_t kernels_for(std::int64_t micro_batches) {
+  return std::clamp(micro_batches * kKernelsPerMicroBatch, kKernelsPerMicroBatch, kMostKernels);
+}
+
 }  // namespace
+
+std::int64_t kernel_cache_bytes(std::int64_t micro_batches) {
+  return kernels_for(micro_batches) * kKernelCacheBytes / kKernelsPerMicroBatch;
+}
 
 void bound_kernel_caches() {
   owns_kernel_capacity = std::getenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY") == nullptr && putenv(kernel_capacity) == 0;
@@ -162,12 +170,11 @@ void bound_kernel_caches() {
 }
 
 std::int64_t keep_kernels_for(std::int64_t micro_batches) {
-  const std::int64_t kernels = std::clamp(micro_batches * kKernelsPerMicroBatch, kKernelsPerMicroBatch, kMostKernels);
   if (owns_kernel_capacity) {
-    const std::string digits = std::to_string(10000 + kernels).substr(1);
+    const std::string digits = std::to_string(10000 + kernels_for(micro_batches)).substr(1);
     std::copy(digits.begin(), digits.end(), std::end(kernel_capacity) - 1 - digits.size());
   }
-  return kernels * kKernelCacheBytes / kKernelsPerMicroBatch;
+  return kernel_cache_bytes(micro_batches);
 }
 
 bool tune_allocator() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "qft/core/error.h"
+#include "qft/device/memory.h"
 #include "qft/parallel/group_size.h"
 #include "qft/parallel/instance.h"
 
@@ -55,6 +56,10 @@ class Planner {
 
   std::int64_t process() const { return plan_.machine ? static_cast<std::int64_t>(plan_.machine->process_gb * 1e9) : 0; }
 
+  bool on_cpu() const { return plan_.machine && plan_.machine->is_cpu(); }
+  /// Compiled products on the CPU; process() has those of one micro-batch.
+  std::int64_t kernels(std::int64_t group) const { return on_cpu() ? device::kernel_cache_bytes(group) : 0; }
+
   /// 1, what the run file says, and the largest that fits; where nothing is gathered or reduced more often, 1 alone.
   std::vector<std::int64_t> groups_of(const Strategy& strategy) const {
     std::vector<std::int64_t> groups = {1};
@@ -70,7 +75,8 @@ class Planner {
     if (plan_.available == 0) return slots_;
     const Arrangement one = arrangement(strategy, 1);
     const std::int64_t each = parallel::activation_bytes(plan_.spec, plan_.precision.compute, one.tokens, one.recompute, offload_.activations);
-    return std::min(slots_, parallel::largest_group(plan_.available, process() + parallel::plan_memory(one).total() - each, each));
+    return std::min(slots_, parallel::largest_group(plan_.available, process() + parallel::plan_memory(one).total() - each,
+                                                    each + kernels(2) - kernels(1)));
   }
 
   void add(const Strategy& strategy, std::int64_t group) {
@@ -84,9 +90,9 @@ class Planner {
     row.asked = config_.parallel.strategy == strategy.name;
     row.memory = parallel::plan_memory(a);
     const auto& t = config_.training;
-    const bool copies = t.async_save && t.save_strategy != "no" && plan_.machine && plan_.machine->is_cpu();
+    const bool copies = t.async_save && t.save_strategy != "no" && on_cpu();
     row.staged = copies ? parallel::staged_bytes(a, t.save_only_model) : 0;
-    row.needed = process() + row.staged + row.memory.total() + (plan_.machine && plan_.machine->is_cpu() ? row.memory.host : 0);
+    row.needed = process() + kernels(group) - kernels(1) + row.staged + row.memory.total() + (on_cpu() ? row.memory.host : 0);
     row.fits = plan_.available == 0 || row.needed <= plan_.available / 10 * 9;
     // The bytes do not depend on a machine: any will do.
     row.time = simulate(a, plan_.machine.value_or(any_machine()), plan_.workload);

@@ -75,6 +75,9 @@ void copy_bytes(void* to, const void* from, std::size_t bytes, c10::Device devic
 /// buffer of a oneDNN kernel alone has 256 KiB).
 inline constexpr std::int64_t kKernelCacheBytes = 32'000'000;
 
+/// Bytes of compiled CPU products that are kept for so many micro-batches in flight.
+std::int64_t kernel_cache_bytes(std::int64_t micro_batches);
+
 /// Keeps the caches of compiled CPU products small. Each number of tokens or labels makes new ones, a thousand of which
 /// would be kept, of half a MB each; a micro-batch uses fewer than these. Call first in main(); the user's settings win.
 void bound_kernel_caches();
