@@ -35,6 +35,8 @@ inline constexpr std::array<PackArrayInfo, kPackArrays> kPackArrayInfo = {{
     {"item_crc32c", io::h5::Type::u32, 2, {}, PackArray::item_offsets},
 }};
 
+inline constexpr const char* kFrameCrc = "frame_crc32c";
+
 constexpr std::size_t index_of(PackArray array) {
   return static_cast<std::size_t>(array);
 }

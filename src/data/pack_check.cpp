@@ -4,6 +4,7 @@
 #include "qft/io/hdf5.h"
 
 #include "pack_arrays.h"
+#include "pack_frame.h"
 
 namespace qft::data {
 
@@ -87,6 +88,20 @@ void PackReader::verify(const std::function<void(std::int64_t)>& progress) const
   require(longest == attributes_.max_item_tokens,
           "'{}': the longest item has {} tokens, max_item_tokens says {}", path().string(), longest,
           attributes_.max_item_tokens);
+  verify_frame();
+}
+
+void PackReader::verify_frame() const {
+  const io::h5::File file = io::h5::File::open(path());
+  require(file.contains(kFrameCrc), "'{}' lacks the dataset '{}': it is not a whole pack, repack", path().string(), kFrameCrc);
+  const io::h5::Dataset crc = file.dataset(kFrameCrc);
+  std::vector<Stretch> datasets = {{crc.offset(), crc.offset() + crc.bytes()}};
+  for (std::size_t i = 0; i < kPackArrays; ++i)
+    datasets.push_back({extents_[i].offset, extents_[i].offset + extents_[i].elements * io::h5::size_of(kPackArrayInfo[i].type)});
+  require(crc.type() == io::h5::Type::u32 && crc.elements() == 1, "'{}': dataset '{}' is not one u32: the file is damaged", path().string(), kFrameCrc);
+  const std::uint32_t stored = crc.read_all<std::uint32_t>()[0], found = frame_crc(file_, datasets);
+  require(stored == found, "'{}': CRC32C {:08x} stored of what surrounds its datasets, {:08x} found: the file is damaged, copy or pack it again",
+          path().string(), stored, found);
 }
 
 }  // namespace qft::data

@@ -61,6 +61,18 @@ void create_arrays(io::h5::File& file, const Sizes& elements) {
         info.columns == 1 ? std::vector{count} : std::vector{count / info.columns, info.columns};
     file.create_dataset(info.name, info.type, shape);
   }
+  file.create_dataset(kFrameCrc, io::h5::Type::u32, {1});
+}
+
+/// Once everything but the arrays' contents is there.
+void write_frame_crc(const std::filesystem::path& path, const io::h5::File& file) {
+  std::vector<Stretch> datasets;
+  for (const std::string& name : file.list()) {
+    const io::h5::Dataset dataset = file.dataset(name);
+    datasets.push_back({dataset.offset(), dataset.offset() + dataset.bytes()});
+  }
+  const std::uint32_t crc = frame_crc(io::File::open_read(path), datasets);
+  OutputFile(path, 0).write(file.dataset(kFrameCrc).offset(), &crc, sizeof crc);
 }
 
 }  // namespace
@@ -82,6 +94,7 @@ Offsets lay_out(const std::filesystem::path& path, const PackAttributes& attribu
   file.close();
   OutputFile(path, 0).reserve(bytes, true);
   const io::h5::File made = io::h5::File::open(path);
+  write_frame_crc(path, made);
   Offsets offsets{};
   for (std::size_t a = 0; a < kPackArrays; ++a) offsets[a] = made.dataset(kPackArrayInfo[a].name).offset();
   return offsets;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "pack_frame.h"
 #include "pack_part.h"
 
 namespace qft::data {
@@ -24,11 +25,6 @@ using Offsets = std::array<std::uint64_t, kPackArrays>;
 /// not depend on the number of ranks, and no error of the many writes that follow leaves HDF5 with a file
 /// that it cannot close.
 Offsets lay_out(const std::filesystem::path& path, const PackAttributes& attributes, const Sizes& elements);
-
-/// Bytes [begin, end) of the file.
-struct Stretch {
-  std::uint64_t begin = 0, end = 0;
-};
 
 /// Those of a chunk's array; `first`: the elements before the chunk.
 Stretch stretch_of(PackArray array, const Offsets& offsets, const Sizes& first, const PartSummary& part);

@@ -14,6 +14,7 @@
 //   tag_offsets         i64 [I+1]     into tags
 //   tags                u8  [G]       a JSON object an item, without bytes where there is none
 //   item_crc32c         u32 [I,2]     of the sequences with their spans; of category, dataset, index and tags
+//   frame_crc32c        u32 [1]       of every byte of the file outside of these datasets: headers, attributes, gaps
 //
 // All are contiguous and unchunked; the root's attributes are in PackAttributes.
 #pragma once
@@ -30,7 +31,7 @@
 
 namespace qft::data {
 
-/// The datasets above, in that order.
+/// The datasets above, in that order, but for the last.
 enum class PackArray : std::uint8_t {
   tokens,
   sequence_offsets,

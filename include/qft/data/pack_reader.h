@@ -52,7 +52,7 @@ class PackReader {
 
   /// Throws ConfigError with both values and advice where this pack was made for something else.
   void check_against(const PackExpectation& expected) const;
-  /// Reads everything: all CRCs, lengths, spans, token ids, categories and counts. Throws Error naming the
+  /// Reads every byte: all CRCs, lengths, spans, token ids, categories and counts. Throws Error naming the
   /// first bad item. `progress` gets the number of items done.
   void verify(const std::function<void(std::int64_t)>& progress = {}) const;
 
@@ -67,6 +67,7 @@ class PackReader {
   explicit PackReader(io::File file);
   void read_header();
   void check_shapes() const;
+  void verify_frame() const;
   void verify_counts(const std::vector<std::int64_t>& items_found) const;
   const LengthTables& lengths() const;
   const Extent& extent(PackArray array) const { return extents_[static_cast<std::size_t>(array)]; }
