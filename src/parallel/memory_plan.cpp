@@ -8,7 +8,9 @@
 #include <map>
 
 #include "qft/core/units.h"
+#include "qft/model/export.h"
 #include "qft/model/ops/head.h"
+#include "qft/model/ops/linear.h"
 #include "qft/parallel/group_size.h"
 #include "qft/parallel/weight_store.h"
 
@@ -18,10 +20,9 @@
 namespace qft::parallel {
 namespace {
 
-/// Of the temporary in which a weight gradient of another type is computed (ops/linear.cpp).
-constexpr std::int64_t kGradChunkElements = std::int64_t{1} << 21;
-/// Of one file of a model: the least that one rank writes where there is more than that.
-constexpr std::int64_t kFileBytes = 5'000'000'000;
+
+/// While the largest unit is on its way the layers before it are computed.
+constexpr std::int64_t kLayersAhead = 4;
 
 std::int64_t size_of(at::ScalarType type) { return static_cast<std::int64_t>(c10::elementSize(type)); }
 
@@ -97,7 +98,7 @@ std::int64_t buffer_bytes(const Arrangement& a) {
     // Attention's copies of queries and output gradients, also transposed, and the sums of query gradients.
     bytes += a.tokens * c.q_size() * (4 * item + 4);
     bytes += a.tokens * 3 * a.spec.lora.rank * item;
-    if (a.spec.finetuning == model::Finetuning::full && a.precision.grad != a.precision.compute) bytes += kGradChunkElements * item;
+    if (a.spec.finetuning == model::Finetuning::full && a.precision.grad != a.precision.compute) bytes += model::ops::kGradChunkElements * item;
   }
   const std::int64_t labels = a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens;
   bytes += std::min(labels, model::ops::head_chunk_rows(c.vocab_size)) * (c.vocab_size + c.hidden_size) * item;
@@ -142,7 +143,7 @@ std::int64_t default_window(const model::ModelSpec& spec, const std::vector<Gath
     unit = std::max(unit, units[u].total());
     if (spec.units[u].kind == model::UnitSpec::Kind::layer) layer = std::max(layer, units[u].total());
   }
-  return unit + layer;
+  return unit + kLayersAhead * layer;
 }
 
 std::int64_t staged_bytes(const Arrangement& a, bool model_only) {
@@ -155,8 +156,10 @@ std::int64_t staged_bytes(const Arrangement& a, bool model_only) {
   }
   if (model_only) state = 0;
   if (a.spec.lora.enabled()) return state + trainable * size_of(p.master);  // rank 0 writes the adapter
-  const std::int64_t model = a.spec.num_params(false) * size_of(p.compute);
-  return state + std::min(model, std::max(model / (a.shard_ranks * a.replicas), kFileBytes));
+  const std::int64_t whole = a.spec.num_params(false) * size_of(p.compute);
+  // A file is the least that one rank writes.
+  const auto file = static_cast<std::int64_t>(model::kDefaultShardBytes);
+  return state + std::min(whole, std::max(whole / (a.shard_ranks * a.replicas), file));
 }
 
 MemoryPlan plan_memory(const Arrangement& a) {

@@ -19,8 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using checkpoint::FileRecord;
 
-constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
-
 FileRecord write_text(io::Storage& storage, const fs::path& dir, const std::string& name, const std::string& text) {
   io::write_file(storage, dir / name, text);
   return {name, text.size(), hash_hex(text)};
@@ -114,7 +112,7 @@ void for_each_base_tensor(parallel::Instance& instance, const std::function<void
 std::vector<FileRecord> write_base_model(const std::vector<io::TensorSpec>& specs, const std::vector<at::Tensor>& values,
                                          const Writers& who, io::Storage& storage, const fs::path& dir) {
   if (who.rank >= who.writers) return {};
-  io::ModelWriter writer(storage, dir, specs, kDefaultShardBytes, {{"format", "pt"}}, who.rank, who.writers);
+  io::ModelWriter writer(storage, dir, specs, model::kDefaultShardBytes, {{"format", "pt"}}, who.rank, who.writers);
   for (std::size_t i = 0; i < specs.size(); ++i)
     writer.append(values[i].defined() ? values[i].data_ptr() : nullptr, specs[i].bytes());
   writer.finish();
@@ -123,7 +121,7 @@ std::vector<FileRecord> write_base_model(const std::vector<io::TensorSpec>& spec
 
 WriteModel stage_base_model(parallel::Instance& instance, const Writers& who) {
   std::vector<bool> mine;  // per tensor
-  for (const auto& shard : io::plan_shards(base_tensors(instance), kDefaultShardBytes, who.rank, who.writers))
+  for (const auto& shard : io::plan_shards(base_tensors(instance), model::kDefaultShardBytes, who.rank, who.writers))
     mine.insert(mine.end(), shard.tensors.size(), shard.mine && who.rank < who.writers);
   std::vector<at::Tensor> values;
   for_each_base_tensor(instance, [&](const at::Tensor& host) {
@@ -140,7 +138,7 @@ std::vector<FileRecord> save_base_model(parallel::Instance& instance, const Writ
   for_each_base_tensor(instance, [&](const at::Tensor& host) {
     if (who.rank >= who.writers) return;
     if (!writer)
-      writer = std::make_unique<io::ModelWriter>(storage, dir, base_tensors(instance), kDefaultShardBytes,
+      writer = std::make_unique<io::ModelWriter>(storage, dir, base_tensors(instance), model::kDefaultShardBytes,
                                                  io::Metadata{{"format", "pt"}}, who.rank, who.writers);
     writer->append(host.data_ptr(), host.nbytes());
   });

@@ -9,12 +9,15 @@
 
 namespace qft::model {
 
+/// Of one file of a model, at most, unless a tensor alone has more; as transformers has it.
+inline constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
+
 struct ExportRequest {
   std::filesystem::path base;       // the model's directory
   std::filesystem::path adapter;    // a PEFT adapter; empty: none, the model is written as it is
   std::filesystem::path tokenizer;  // where the tokenizer's files are; often `base`
   std::filesystem::path target;     // appears whole or not at all; must not exist, or be empty
-  std::uint64_t max_shard_bytes = 5'000'000'000;
+  std::uint64_t max_shard_bytes = kDefaultShardBytes;
 };
 
 struct ExportReport {

@@ -63,7 +63,7 @@ std::int64_t padded_numel(std::int64_t n, int ranks);
 /// Per unit what a gather brings.
 std::vector<GatheredBytes> gathered_bytes(const Arrangement& a);
 
-/// The largest unit and one layer: what follows the turn-around, with a tied embedding, comes in time too.
+/// The largest unit and four layers: these are computed while it comes, as a tied embedding does at the turn-around.
 std::int64_t default_window(const model::ModelSpec& spec, const std::vector<GatheredBytes>& units);
 
 MemoryPlan plan_memory(const Arrangement& a);

@@ -12,9 +12,6 @@
 namespace qft::model::ops {
 namespace {
 
-/// Temporaries of weight gradients in another dtype than the accumulator's stay below this many elements.
-constexpr std::int64_t kGradChunkElements = std::int64_t{1} << 21;
-
 /// Rows of x up to which a product is bound by reading the weight, and the kernel is the faster way.
 constexpr std::int64_t kGemvRows = 8;
 
