@@ -69,6 +69,8 @@ BpeModel::BpeModel(const Vocabulary& vocabulary, const std::vector<Merge>& merge
                                         ? MergeTable::kNone
                                         : table_.find(byte_id_[a], byte_id_[b]);
   chars_ = CharTable(vocabulary, merges, table_, byte_id_);
+  const bool gaps = std::find(byte_id_.begin(), byte_id_.end(), kNoId) != byte_id_.end();
+  if (!gaps && !options.ignore_merges) joins_ = JoinTable(vocabulary, merges);
 }
 
 void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<std::int32_t>& out) const {
@@ -85,6 +87,10 @@ void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<st
   std::int32_t *ids = scratch.ids.data(), *ranks = scratch.ranks.data();
   bool only_bytes = true;
   const auto count = static_cast<int>(symbols_of(word, ids, only_bytes));
+  if (count < 2) {  // none where the bytes have no token
+    out.insert(out.end(), ids, ids + count);
+    return;
+  }
   if (count > kShortWord) return merge_long(scratch, count, out);
   const auto* bytes = reinterpret_cast<const unsigned char*>(word.data());
   if (only_bytes)

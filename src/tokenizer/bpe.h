@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "char_table.h"
+#include "join_table.h"
 #include "merge_table.h"
 #include "vocabulary.h"
 
@@ -40,6 +41,12 @@ class BpeModel {
   /// Appends the ids of one word, given as raw bytes. O(n log n) in its length.
   void encode(std::string_view word, BpeScratch& scratch, std::vector<std::int32_t>& out) const;
 
+  const MergeTable& merges() const { return table_; }
+  /// The token of a byte, or kNoId.
+  std::int32_t byte_id(std::uint8_t byte) const { return byte_id_[byte]; }
+  /// Where words may be cut before they are encoded; empty where they must be whole.
+  const JoinTable& joins() const { return joins_; }
+
  private:
   std::size_t symbols_of(std::string_view word, std::int32_t* ids, bool& only_bytes) const;
   std::size_t symbols_with_gaps(std::string_view word, std::int32_t* ids) const;
@@ -54,6 +61,7 @@ class BpeModel {
   std::vector<std::vector<std::int32_t>> fallback_;  ///< by byte; empty where there is none
   std::vector<std::int32_t> byte_pair_rank_;         ///< [256 * 256]
   CharTable chars_;
+  JoinTable joins_;
 };
 
 }  // namespace qft::tokenizer

@@ -19,18 +19,6 @@ std::size_t char_bytes(char lead) {
   return b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
 }
 
-/// Where every merge ranks after all that make one of its sides.
-bool in_order(const std::vector<Merge>& merges, std::int32_t tokens) {
-  std::vector<std::int64_t> made(tokens, -1);
-  for (std::size_t rank = 0; rank < merges.size(); ++rank)
-    made[merges[rank].merged] = static_cast<std::int64_t>(rank);
-  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    const auto r = static_cast<std::int64_t>(rank);
-    if (made[merges[rank].left] >= r || made[merges[rank].right] >= r) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 /// The merges that join a part of a character to something beyond its first or last byte, by the bytes of

@@ -13,6 +13,7 @@
 #include "bpe.h"
 #include "pre_tokenizer.h"
 #include "vocabulary.h"
+#include "word_cache.h"
 
 namespace qft::tokenizer {
 
@@ -23,6 +24,7 @@ struct Tokenizer::Impl {
   std::uint64_t serial;  ///< unique in the process: names the threads' caches
   Vocabulary vocabulary;
   std::unique_ptr<BpeModel> bpe;
+  std::unique_ptr<const ShortWords> known_words;
   bool nfc = false;
   PreTokenizer pre_tokenizer;
   AddedTokenMatcher raw_tokens;         ///< looked for in the text as given

@@ -1,6 +1,7 @@
 // The model of tokenizer.json, and JSON with places.
 #include "qft/core/error.h"
 
+#include "known_words.h"
 #include "loader.h"
 
 namespace qft::tokenizer {
@@ -49,7 +50,10 @@ std::vector<Merge> load_merges(const JsonValue& value, const Vocabulary& vocabul
     const auto [left, right] = parse_merge(entry, value.place(), at);
     joined.assign(left);
     joined += right;
-    const Merge merge{vocabulary.find(left), vocabulary.find(right), vocabulary.find(joined)};
+    const std::int32_t next = merges.empty() ? 0 : merges.back().merged + 1;  // as a rule
+    const Merge merge{
+        vocabulary.find(left), vocabulary.find(right),
+        vocabulary.has(next) && vocabulary.content(next) == joined ? next : vocabulary.find(joined)};
     if (merge.left == kNoId || merge.right == kNoId || merge.merged == kNoId) {
       const std::string_view missing = merge.left == kNoId ? left : merge.right == kNoId ? right : joined;
       fail("{}[{}] names the token '{}', which model.vocab lacks: the file is damaged or was edited by hand",
@@ -90,8 +94,9 @@ void load_model(const JsonValue& model, Tokenizer::Impl& impl) {
     require(options.unknown != kNoId, "{} is '{}', which model.vocab lacks", unknown->place(),
             unknown->string());
   }
-  impl.bpe =
-      std::make_unique<BpeModel>(impl.vocabulary, load_merges(model.at("merges"), impl.vocabulary), options);
+  const std::vector<Merge> merges = load_merges(model.at("merges"), impl.vocabulary);
+  impl.bpe = std::make_unique<BpeModel>(impl.vocabulary, merges, options);
+  impl.known_words = std::make_unique<ShortWords>(known_words(*impl.bpe, impl.vocabulary, merges));
 }
 
 std::optional<JsonValue> JsonValue::get(std::string_view key) const {

@@ -5,6 +5,17 @@
 
 namespace qft::tokenizer {
 
+bool in_order(const std::vector<Merge>& merges, std::int32_t tokens) {
+  std::vector<std::int64_t> made(tokens, -1);
+  for (std::size_t rank = 0; rank < merges.size(); ++rank)
+    made[merges[rank].merged] = static_cast<std::int64_t>(rank);
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto r = static_cast<std::int64_t>(rank);
+    if (made[merges[rank].left] >= r || made[merges[rank].right] >= r) return false;
+  }
+  return true;
+}
+
 MergeTable::MergeTable(std::size_t merges) {
   // Half full at most; eight bits of the bitmap for each entry, so that one pair in eight passes by accident.
   const std::size_t slots = std::bit_ceil(std::max<std::size_t>(merges + merges / 2, 64));

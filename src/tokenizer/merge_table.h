@@ -11,6 +11,9 @@ struct Merge {
   std::int32_t left, right, merged;
 };
 
+/// True where every merge ranks after all that make one of its sides; `tokens`: ids end there.
+bool in_order(const std::vector<Merge>& merges, std::int32_t tokens);
+
 /// (left id, right id) -> rank of the merge; a smaller rank goes first. Open addressing, one word per entry,
 /// behind a bitmap small enough for the level-2 cache: most pairs that are asked for have no merge.
 class MergeTable {

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "impl.h"
 #include "loader.h"
 #include "unicode.h"
-#include "word_cache.h"
+#include "word_encoder.h"
 
 namespace qft::tokenizer {
 namespace {
@@ -18,112 +17,22 @@ constexpr std::size_t kMaxText = std::size_t{1} << 30;
 /// Tokenizers whose caches a thread keeps; the one that was unused for longest goes first.
 constexpr std::size_t kStatesPerThread = 4;
 
-struct ThreadState {
-  std::uint64_t serial;
-  WordCache cache;
-  BpeScratch bpe;
-  PreTokenizerScratch pre_tokenizer;
-  std::string normalized;
-  std::vector<std::int32_t> word_ids;
-};
-
-ThreadState& thread_state(std::uint64_t serial) {
+ThreadState& thread_state(const Tokenizer::Impl& impl) {
   thread_local std::vector<std::unique_ptr<ThreadState>> states;
-  const auto mine = [&](const auto& state) { return state->serial == serial; };
+  const auto mine = [&](const auto& state) { return state->serial == impl.serial; };
   auto it = std::find_if(states.begin(), states.end(), mine);
   if (it == states.end()) {
     if (states.size() == kStatesPerThread) states.pop_back();
-    states.push_back(std::make_unique<ThreadState>());
-    states.back()->serial = serial;
+    states.push_back(std::make_unique<ThreadState>(impl.serial));
     it = states.end() - 1;
   }
   std::rotate(states.begin(), it, it + 1);
   return *states.front();
 }
 
-/// Turns words into ids, through the thread's cache and a small buffer in front of the caller's vector.
-class WordEncoder {
- public:
-  WordEncoder(const BpeModel& bpe, ThreadState& state, std::vector<std::int32_t>& out)
-      : bpe_(bpe), state_(state), out_(out) {}
-
-  /// Takes a word, whose bytes must stay until drain().
-  void word(const char* begin, const char* end, const char* limit) {
-    Word& word = batch_[words_++];
-    word.begin = begin;
-    word.size = static_cast<std::size_t>(end - begin);
-    if (word.size <= WordCache::kShortBytes) {
-      word.key = WordCache::short_key(begin, word.size, limit);
-      word.set = state_.cache.prefetch(word.key);
-    }
-    if (words_ == kBatch) drain();
-  }
-  void drain() {
-    for (std::size_t i = 0; i < words_; ++i) look_up(batch_[i]);
-    words_ = 0;
-  }
-  /// Takes a token; words before it must be drained.
-  void id(std::int32_t id) {
-    if (count_ == kBuffer) flush();
-    buffer_[count_++] = id;
-  }
-  void flush() {
-    out_.insert(out_.end(), buffer_, buffer_ + count_);
-    count_ = 0;
-  }
-
- private:
-  static constexpr std::size_t kBuffer = 1024, kBatch = 32;
-
-  /// Words wait in a batch while their cache entries are on the way.
-  struct Word {
-    const char* begin;
-    std::size_t size;
-    WordCache::ShortKey key;
-    const WordCache::ShortEntry* set;
-  };
-
-  void look_up(const Word& word) {
-    if (word.size > WordCache::kShortBytes) return other_word(word.begin, word.size, nullptr);
-    const WordCache::ShortEntry* entry = WordCache::find(word.set, word.key);
-    if (entry == nullptr) [[unlikely]]
-      return other_word(word.begin, word.size, &word.key);
-    if (count_ + 3 > kBuffer) flush();
-    std::memcpy(buffer_ + count_, entry->ids, sizeof entry->ids);
-    count_ += static_cast<std::size_t>(entry->count);
-  }
-
-  void other_word(const char* begin, std::size_t size, const WordCache::ShortKey* short_key) {
-    flush();
-    const bool cached = size <= WordCache::kLongBytes;
-    const WordCache::LongKey key = cached ? WordCache::long_key(begin, size) : WordCache::LongKey{};
-    if (cached) {
-      if (const WordCache::LongEntry* entry = state_.cache.find(key)) {
-        out_.insert(out_.end(), entry->ids, entry->ids + entry->count);
-        return;
-      }
-    }
-    std::vector<std::int32_t>& ids = state_.word_ids;
-    ids.clear();
-    bpe_.encode({begin, size}, state_.bpe, ids);
-    out_.insert(out_.end(), ids.begin(), ids.end());
-    if (short_key != nullptr && ids.size() <= 3)
-      state_.cache.insert(*short_key, ids);
-    else if (cached && ids.size() <= 6)
-      state_.cache.insert(key, ids);
-  }
-
-  const BpeModel& bpe_;
-  ThreadState& state_;
-  std::vector<std::int32_t>& out_;
-  std::size_t count_ = 0, words_ = 0;
-  std::int32_t buffer_[kBuffer];
-  Word batch_[kBatch];
-};
-
 void encode_text(const Tokenizer::Impl& impl, std::string_view text, std::vector<std::int32_t>& out) {
-  ThreadState& state = thread_state(impl.serial);
-  WordEncoder encoder(*impl.bpe, state, out);
+  ThreadState& state = thread_state(impl);
+  WordEncoder encoder(*impl.bpe, *impl.known_words, state, out);
   const auto token = [&](std::int32_t id) { encoder.id(id); };
   const auto word = [&](const char* begin, const char* end, const char* limit) {
     encoder.word(begin, end, limit);

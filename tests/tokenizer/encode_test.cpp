@@ -46,6 +46,17 @@ TEST_F(Encode, TakesDigitsOneByOne) {
   EXPECT_EQ(tokenizer_->encode("123"), (Ids{'1', '2', '3'}));
 }
 
+TEST_F(Encode, DropsBytesThatHaveNoToken) {
+  const Changed changed([](nlohmann::json& t, nlohmann::json&) {
+    auto& vocab = t["model"]["vocab"];
+    vocab["another"] = vocab["q"];
+    vocab.erase("q");
+  });
+  const auto tokenizer = changed.load();
+  EXPECT_EQ(tokenizer->encode("qq"), Ids{});
+  EXPECT_EQ(tokenizer->encode("qaq"), Ids{'a'});
+}
+
 TEST_F(Encode, GivesTheSameIdsWhateverTheCacheHolds) {
   std::mt19937 random(3);
   std::vector<std::string> texts;

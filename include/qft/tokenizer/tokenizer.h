@@ -14,7 +14,7 @@
 namespace qft::tokenizer {
 
 /// An immutable tokenizer; every member may be called from any number of threads at once. Each thread that
-/// encodes keeps a bounded word cache of its own (about 5 MB per tokenizer).
+/// encodes keeps a bounded word cache of its own (about 1.5 MB per tokenizer).
 class Tokenizer {
  public:
   /// Reads tokenizer.json, and where present tokenizer_config.json, special_tokens_map.json,
