@@ -37,7 +37,10 @@ void post_recv(void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm,
 /// True once all requests are complete; then they are gone.
 bool test_all(std::vector<MPI_Request>& requests, std::string_view what);
 
-/// Counts up whenever test_all() found requests complete, on any thread.
+/// One look at all of them: those that are complete become MPI_REQUEST_NULL.
+void test_some(std::vector<MPI_Request>& requests, std::string_view what);
+
+/// Counts up whenever test_all() or test_some() found requests complete, on any thread.
 std::uint64_t completions() noexcept;
 
 /// How long to sleep before the next look at transfers of which none has completed for `since`: a look costs

@@ -12,6 +12,8 @@ namespace {
 // Between two looks at what is under way, at least: short against a transfer of a megabyte, long against the
 // look itself.
 constexpr std::chrono::microseconds kInterval{50};
+// Many messages are in flight: later looks than those of somebody who waits for one lose nothing.
+constexpr int kPatience = 4;
 
 std::unique_ptr<ProgressThread>& instance() {
   static std::unique_ptr<ProgressThread> thread;
@@ -58,7 +60,7 @@ void ProgressThread::run() {
     const auto now = std::chrono::steady_clock::now();
     if (seen != completions()) seen = completions(), since = now;
     if (active.empty()) since = now;
-    if (!active.empty()) std::this_thread::sleep_for(look_interval(now - since, kInterval));
+    if (!active.empty()) std::this_thread::sleep_for(look_interval((now - since) * kPatience, kInterval));
   }
 }
 

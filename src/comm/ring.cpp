@@ -39,26 +39,30 @@ class Lane {
 
   std::unique_ptr<Scratch> take_scratch() { return std::move(scratch_); }
 
-  // True once this lane's part of the result is complete on this rank.
-  bool advance() {
-    if (!started_) {
-      started_ = true;
-      if (plan_.reduces) {
-        post_reduce_step();
-      } else {
-        begin_gather();
-      }
+  void start() {
+    if (plan_.reduces) {
+      post_reduce_step();
+    } else {
+      begin_gather();
     }
-    while (test_all(requests_, "ring step")) {
-      if (reducing_) {
-        finish_reduce_step();
-      } else {
-        ++step_;
-        if (!plan_.gathers || step_ >= plan_.size - 1) return true;
-        post_gather_step();
-      }
+  }
+
+  // Of the step that is under way.
+  std::vector<MPI_Request>& requests() { return requests_; }
+  bool step_is_over() const {
+    return std::all_of(requests_.begin(), requests_.end(), [](MPI_Request r) { return r == MPI_REQUEST_NULL; });
+  }
+
+  // Goes from a step that is over to the next. False once there is none: this lane's part of the result is complete here.
+  bool next_step() {
+    requests_.clear();
+    if (reducing_) {
+      finish_reduce_step();
+      return reducing_ || plan_.gathers;
     }
-    return false;
+    if (++step_ >= plan_.size - 1) return false;
+    post_gather_step();
+    return true;
   }
 
  private:
@@ -125,7 +129,6 @@ class Lane {
   std::size_t width_;
   std::size_t wide_;
   int step_ = 0;
-  bool started_ = false;
   bool reducing_ = false;
   std::vector<MPI_Request> requests_;
   std::unique_ptr<Scratch> scratch_;  ///< where the plan reduces
@@ -140,17 +143,29 @@ class RingWork final : public MpiWork {
   bool advance() override {
     while (true) {
       while (lanes_.size() < kWindow && next_ < segments_) open_lane();
-      const auto before = lanes_.size();
-      std::erase_if(lanes_, [this](const std::unique_ptr<Lane>& lane) { return finish(*lane); });
-      if (lanes_.empty() && next_ == segments_) return true;
-      if (lanes_.size() == before) return false;
+      if (lanes_.empty()) return true;
+      look();
+      bool moved = false;
+      std::erase_if(lanes_, [&](const std::unique_ptr<Lane>& lane) {
+        if (!lane->step_is_over()) return false;
+        moved = true;
+        if (lane->next_step()) return false;
+        if (plan_.reduces) spare_.push_back(lane->take_scratch());
+        return true;
+      });
+      if (!moved) return false;
     }
   }
 
-  bool finish(Lane& lane) {
-    if (!lane.advance()) return false;
-    if (plan_.reduces) spare_.push_back(lane.take_scratch());
-    return true;
+  // At all lanes' requests in one call: each call lets MPI look at its connections.
+  void look() {
+    looked_at_.clear();
+    for (const auto& lane : lanes_) looked_at_.insert(looked_at_.end(), lane->requests().begin(), lane->requests().end());
+    if (looked_at_.empty()) return;
+    test_some(looked_at_, "ring step");
+    auto next = looked_at_.begin();
+    for (const auto& lane : lanes_)
+      for (auto& request : lane->requests()) request = *next++;
   }
 
   std::unique_ptr<Scratch> take_scratch() {
@@ -178,6 +193,7 @@ class RingWork final : public MpiWork {
     const auto tag =
         static_cast<int>((static_cast<std::size_t>(first_tag_) + next_) % static_cast<std::size_t>(tags_));
     lanes_.push_back(std::make_unique<Lane>(plan_, std::move(slices), tag, take_scratch()));
+    lanes_.back()->start();
     ++next_;
   }
 
@@ -188,6 +204,7 @@ class RingWork final : public MpiWork {
   std::size_t next_ = 0;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::unique_ptr<Scratch>> spare_;
+  std::vector<MPI_Request> looked_at_;
 };
 
 }  // namespace
