@@ -17,7 +17,11 @@ struct WordKey {
   static constexpr std::size_t kMaxBytes = 8 * words - 1;
   std::array<std::uint64_t, words> bytes{};
 
-  bool operator==(const WordKey&) const = default;
+  bool operator==(const WordKey& other) const {  // std::array's calls memcmp
+    std::uint64_t different = 0;
+    for (int i = 0; i < words; ++i) different |= bytes[i] ^ other.bytes[i];
+    return different == 0;
+  }
 
   /// Of 1 to kMaxBytes bytes; reads the whole key's length where that lies before `limit`.
   static WordKey of(std::string_view word, const char* limit) {
