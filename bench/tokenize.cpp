@@ -1,4 +1,4 @@
-// Encodes the texts of a file once, in a fresh process, on one thread; tokenize.py drives it.
+// Encodes the texts of a file once, in a fresh process, on one thread; encode.py drives it.
 //
 // usage: bench_tokenize TOKENIZER_DIR TEXTS [passes]     TEXTS: { uint32 size, bytes } per text
 //
