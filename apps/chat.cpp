@@ -31,7 +31,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = data::ChatTemplate::from_config(config, tokenizer);
   auto instance = parallel::Instance::load(config, session.world(), device, parallel::Use::inference);
-  const auto limit = config.generate.max_new_tokens;
+  const auto limit = infer::answer_limit(config.generate, 0);
   const std::int64_t capacity = std::max(kLeastCapacity, 4 * limit);
   infer::Decoder decoder(*instance, capacity);
   infer::Sampler sampler(infer::sampler_options(config));

@@ -1,8 +1,13 @@
 #include <nlohmann/json.hpp>
 
+#include "qft/comm/exchange.h"
+#include "qft/core/activity.h"
 #include "qft/core/progress.h"
 #include "qft/eval/perplexity.h"
+#include "qft/eval/predict.h"
+#include "qft/io/file.h"
 #include "qft/train/data_setup.h"
+#include "qft/train/run_log.h"
 #include "subcommand.h"
 
 namespace qft::apps {
@@ -11,31 +16,72 @@ namespace {
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft eval";
-  s.summary = "loss and perplexity of a model, with its adapter if one is given";
+  s.summary = "loss and perplexity of a model, with its adapter if one is given; with predict_with_generate its answers too";
   s.run_file = config::CommandSpec::RunFile::required;
   s.machine_readable = true;
   return s;
 }
 
+eval::PerplexityResult evaluate(parallel::Instance& instance, const train::EvalSet& set, const config::RunConfig& config,
+                                comm::Communicator& comm) {
+  const auto loader = set.loader(config, comm);
+  Progress bar("eval", loader->slots(), comm.rank() == 0);
+  return eval::evaluate(instance, *loader, comm, config.eval.predict_logprobs, [&](std::int64_t done) { bar.update(done); });
+}
+
+/// Answers to the set's questions, written to output_dir with their scores. Collective.
+eval::PredictResult predict(parallel::Instance& instance, const train::EvalSet& set, const config::RunConfig& config,
+                            comm::Communicator& comm) {
+  const activity::Phase phase("predict");
+  const std::filesystem::path dir = config.training.output_dir;
+  const auto result = eval::predict(instance, *set.pack, set.items, config, comm, dir / eval::kPredictionsFile);
+  comm::agreed(comm, [&] {
+    if (comm.rank() == 0) train::write_results(dir, "predict", result.values());
+  });
+  return result;
+}
+
+nlohmann::ordered_json to_json(const eval::PerplexityResult& r) {
+  return {{"eval_loss", r.loss}, {"perplexity", r.perplexity}, {"label_tokens", r.label_tokens},
+          {"tokens", r.tokens},  {"items", r.items},           {"eval_runtime", r.seconds}};
+}
+
+void print(const eval::PerplexityResult& r) {
+  fmt::print("eval_loss   {:.6f}\nperplexity  {:.4f}\nitems {}, tokens {}, label tokens {}, {:.1f} s, {:.0f} tok/s\n", r.loss,
+             r.perplexity, r.items, r.tokens, r.label_tokens, r.seconds, static_cast<double>(r.tokens) / r.seconds);
+}
+
+void print(const eval::PredictResult& r, const std::filesystem::path& dir) {
+  fmt::print("BLEU-4      {:.4f}\nROUGE-1     {:.4f}\nROUGE-2     {:.4f}\nROUGE-L     {:.4f}\n"
+             "answers {}, new tokens {}, {:.1f} s, {:.1f} tok/s; '{}'\n",
+             r.mean.bleu_4, r.mean.rouge_1, r.mean.rouge_2, r.mean.rouge_l, r.items, r.new_tokens, r.seconds,
+             static_cast<double>(r.new_tokens) / r.seconds, (dir / eval::kPredictionsFile).string());
+}
+
 int run(comm::Session& session, const config::CommandLine& line) {
   const auto [watchdog, config, device] = prepare(session, line, config::Purpose::eval);
   auto& comm = session.world();
+  const bool predicts = config.eval.predict_with_generate;
+  if (predicts) {
+    comm::agreed(comm, [&, &dir = config.training.output_dir] {
+      if (session.rank() == 0) io::probe_writable(dir);
+    });
+  }
   auto instance = parallel::Instance::load(config, comm, device, parallel::Use::inference);
   const auto set = train::open_eval_data(config, instance->spec().config, comm);
-  const auto loader = set.loader(config, comm);
-  Progress bar("eval", loader->slots(), session.rank() == 0);
-  const auto r = eval::evaluate(*instance, *loader, comm, config.eval.predict_logprobs,
-                                [&](std::int64_t done) { bar.update(done); });
-  bar.clear();
+  const auto likelihood = evaluate(*instance, set, config, comm);
+  std::optional<eval::PredictResult> answers;
+  if (predicts) answers = predict(*instance, set, config, comm);
   if (session.rank() != 0) return kExitOk;
   if (line.json) {
-    const nlohmann::ordered_json json = {{"eval_loss", r.loss},       {"perplexity", r.perplexity}, {"label_tokens", r.label_tokens},
-                                         {"tokens", r.tokens},        {"items", r.items},           {"eval_runtime", r.seconds}};
+    nlohmann::ordered_json json = to_json(likelihood);
+    if (answers)
+      for (const auto& [key, value] : answers->values()) json[key] = value;
     fmt::print("{}\n", json.dump());
-  } else {
-    fmt::print("eval_loss   {:.6f}\nperplexity  {:.4f}\nitems {}, tokens {}, label tokens {}, {:.1f} s, {:.0f} tok/s\n", r.loss,
-               r.perplexity, r.items, r.tokens, r.label_tokens, r.seconds, static_cast<double>(r.tokens) / r.seconds);
+    return kExitOk;
   }
+  print(likelihood);
+  if (answers) print(*answers, config.training.output_dir);
   return kExitOk;
 }
 

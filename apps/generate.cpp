@@ -26,7 +26,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   auto instance = parallel::Instance::load(config, session.world(), device, parallel::Use::inference);
   const std::vector<data::Message> messages = {{data::Role::user, config.generate.prompt}};
   const auto prompt = chat.render_prompt(messages, config.generate.system);
-  const auto limit = config.generate.max_new_tokens;
+  const auto limit = infer::answer_limit(config.generate, static_cast<std::int64_t>(prompt.size()));
   infer::Decoder decoder(*instance, static_cast<std::int64_t>(prompt.size()) + limit);
   infer::Sampler sampler(infer::sampler_options(config));
   const auto g = infer::generate(decoder, sampler, *tokenizer, prompt, chat.stop_token_ids(), limit,

@@ -2,6 +2,10 @@
 """Greedy decoding, qft and transformers side by side: tokens/s after the prompt, bf16, one sequence.
 
     .venv/bin/python bench/decode.py [--tokens 256] [--rounds 3]
+    .venv/bin/python bench/decode.py --batch 8 [--tokens 128] [--rounds 3]
+
+With --batch: `qft eval` with predict_with_generate over 16 prompts, so many at a time and one by one; tokens/s of the whole,
+prompts and scores included.
 
 Rounds alternate; medians. The share of the memory bandwidth is the bytes of all weights times tokens/s, over what
 `bench_ops` reads from memory in the same run where that program is built.
@@ -28,6 +32,32 @@ def qft(build, model, tokens):
         out, memory = run_measured([build / "bin/qft", "generate", run_file, "--json"])
     result = json.loads(out)
     return result["ids"], (len(result["ids"]) - 1) / result["decode_seconds"], memory
+
+
+def qft_eval(build, model, tokens, batch):
+    """Answers to 16 prompts, and tokens/s."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        subjects = ["stars", "water", "sand", "light", "ice", "glass", "wood", "clouds"]
+        prompts = [f"{kind} about a scientist who builds a computer out of {s}." for s in subjects for kind in ("Write a long story", "Write a report")]
+        (folder / "prompts.json").write_text(json.dumps([{"instruction": p, "input": "", "output": "Once."} for p in prompts]))
+        (folder / "dataset_info.json").write_text(json.dumps({"prompts": {"file_name": "prompts.json"}}))
+        run_file = write_run_file(folder, {"model_name_or_path": model, "template": "smollm2", "bf16": True, "stage": "sft", "finetuning_type": "full",
+                                           "do_sample": False, "max_new_tokens": tokens, "eval_dataset": "prompts", "dataset_dir": folder,
+                                           "predict_with_generate": True, "output_dir": folder / "out", "per_device_eval_batch_size": batch})
+        out, memory = run_measured([build / "bin/qft", "eval", run_file, "--json"])
+        return (folder / "out/generated_predictions.jsonl").read_text(), json.loads(out)["predict_tokens_per_second"], memory
+
+
+def compare_batches(build, model, tokens, batch, rounds):
+    runs = {1: [], batch: []}
+    for _ in range(rounds):
+        for size, results in runs.items():
+            results.append(qft_eval(build, model, tokens, size))
+    one, many = (statistics.median(r[1] for r in results) for results in runs.values())
+    same = "the same answers" if len({r[0] for results in runs.values() for r in results}) == 1 else "answers differ"
+    print(f"{batch} at a time {many:.1f} tokens/s, {max(r[2] for r in runs[batch]) / 1e9:.2f} GB; one by one {one:.1f} tokens/s, "
+          f"{max(r[2] for r in runs[1]) / 1e9:.2f} GB; ratio {many / one:.2f}; {same}")
 
 
 def peer(model, tokens):
@@ -68,11 +98,15 @@ def main():
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models/smollm2")
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch", type=int, help="compare so many sequences at a time with one by one, without transformers")
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     if args.as_peer:
         generate_as_peer(args.model, args.tokens)
+        return
+    if args.batch:
+        compare_batches(args.build, args.model, args.tokens, args.batch, args.rounds)
         return
     ours, theirs = [], []
     for _ in range(args.rounds):

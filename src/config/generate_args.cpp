@@ -18,7 +18,7 @@ void GenerateArgs::visit(const FieldVisitor& field) {
 }
 
 void EvalArgs::visit(const FieldVisitor& field) {
-  field(Field("predict_with_generate", "evaluate by generating: BLEU-4 and ROUGE"), &predict_with_generate);
+  field(Field("predict_with_generate", "generate answers to the evaluation set too: BLEU-4, ROUGE-1/2/L (a Han character is a word)"), &predict_with_generate);
   field(Field("predict_logprobs", "file for the log-probability of each label token (JSON lines)").path(),
         &predict_logprobs);
 }

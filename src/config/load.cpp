@@ -24,6 +24,10 @@ void note_precedence(RunConfig& config) {
   if (t.gradient_checkpointing == true && config.model.disable_gradient_checkpointing) {
     wins("gradient_checkpointing", "disable_gradient_checkpointing");
   }
+  if (config.eval.predict_with_generate && t.do_predict && t.do_eval) {
+    config.notes.push_back(fmt::format("{}: evaluations during training report the loss; answers are generated after it",
+                                       at_key(config, "predict_with_generate")));
+  }
   if (config.data.packing == true && !config.data.neat_packing && config.finetuning.stage == "sft") {
     config.notes.push_back(fmt::format("{}: samples of one row do not see each other, as with neat_packing",
                                        at_key(config, "packing")));

@@ -36,7 +36,6 @@ const NotYet kNotYet[] = {
     {"create_new_adapter", "", kTrain,
      "merge the old adapter with qft export, then train on the merged model"},
     {"compute_accuracy", "", kTrainAndEval, "evaluation reports loss and perplexity"},
-    {"predict_with_generate", "", kTrainAndEval, "evaluation reports loss and perplexity"},
     {"eval_on_each_dataset", "", kTrainAndEval,
      "evaluation reports one figure over all sets: run it for each set"},
     {"infer_dtype", "", {Purpose::generate}, "the model's own type is used: set bf16 or compute_dtype"},

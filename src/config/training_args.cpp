@@ -13,7 +13,7 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
         &a.overwrite_output_dir);
   field(Field("do_train", "train"), &a.do_train);
   field(Field("do_eval", "evaluate at the end").shown_default("eval_strategy is not no"), &a.do_eval);
-  field(Field("do_predict", "write predictions for the evaluation set"), &a.do_predict);
+  field(Field("do_predict", "after training generate answers to the evaluation set (with predict_with_generate)"), &a.do_predict);
   field(Field("resume_from_checkpoint",
               "path of a checkpoint, true (the newest one must exist) or false (start afresh)")
             .path()
@@ -25,7 +25,7 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
               "tokens above which a micro-batch is made smaller, and more of them; 0: no limit")
             .at_least(0),
         &a.max_tokens_per_micro_batch);
-  field(Field("per_device_eval_batch_size", "samples in an evaluation batch of one rank").at_least(1),
+  field(Field("per_device_eval_batch_size", "samples in an evaluation batch of one rank; with predict_with_generate: sequences in flight").at_least(1),
         &a.per_device_eval_batch_size);
   field(Field("gradient_accumulation_steps", "micro-batches of a rank in one optimizer step").at_least(1),
         &a.gradient_accumulation_steps);

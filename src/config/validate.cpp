@@ -91,6 +91,8 @@ void check_method(const RunConfig& c) {
   sft_only(c.eval.predict_with_generate, "predict_with_generate");
   exclude(c, c.eval.predict_with_generate && f.compute_accuracy, "predict_with_generate", "compute_accuracy",
           "generation has no token accuracy");
+  exclude(c, c.eval.predict_with_generate && c.data.train_on_prompt, "predict_with_generate", "train_on_prompt",
+          "where prompts are labels too, nothing tells the answer to compare with");
 }
 
 void check_precision(const RunConfig& c) {
@@ -174,6 +176,18 @@ void need(const RunConfig& c, bool present, std::string_view keys, std::string_v
   }
 }
 
+/// Evaluations in the course of training report the loss; answers are generated after it.
+void check_prediction(const RunConfig& c) {
+  if (c.eval.predict_with_generate && !c.training.do_predict) {
+    fail_config("{} is true, but evaluations during training report the loss: add do_predict: true to generate after training, "
+                "or remove it and run qft eval",
+                at_key(c, "predict_with_generate"));
+  }
+  if (c.training.do_predict && c.finetuning.stage != "sft") {
+    fail_config("{} goes with stage sft only, but {} is {}", at_key(c, "do_predict"), at_key(c, "stage"), c.finetuning.stage);
+  }
+}
+
 void check_purpose(const RunConfig& c, Purpose purpose) {
   const bool model = !c.model.model_name_or_path.empty();
   const bool train_data = !c.data.dataset.empty() || !c.data.pack.empty();
@@ -193,9 +207,11 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       if (c.is_given("do_train") && !c.training.do_train) {
         fail_config("{} is false: run qft eval instead, or set it to true", at_key(c, "do_train"));
       }
-      return;
+      return check_prediction(c);
     case Purpose::eval:
       need(c, model, "model_name_or_path", "qft eval");
+      need(c, !c.eval.predict_with_generate || !c.training.output_dir.empty(), "output_dir",
+           "predict_with_generate");
       return need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
     case Purpose::generate:
       return need(c, model, "model_name_or_path", "qft generate");

@@ -2,9 +2,8 @@
 
 #include <cmath>
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/index_select.h>
 #include <c10/core/InferenceMode.h>
 
 #include "qft/core/error.h"
@@ -15,13 +14,24 @@
 
 namespace qft::infer {
 namespace ops = model::ops;
+namespace {
 
-Decoder::Decoder(parallel::Instance& instance, std::int64_t capacity)
-    : instance_(instance),
-      cache_(instance.spec().config, capacity, instance.transformer().dtype(), instance.transformer().device()) {
-  const auto& spec = instance.spec();
+at::Tensor to_device(std::vector<std::int32_t>& values, c10::Device device) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  return at::from_blob(values.data(), {count}, at::kInt).to(device, at::kInt, /*non_blocking=*/false, /*copy=*/true);
+}
+
+}  // namespace
+
+Decoder::Decoder(parallel::Instance& instance, std::int64_t capacity, std::size_t slots)
+    : Decoder(instance.transformer(), instance.store(), capacity, slots) {}
+
+Decoder::Decoder(model::Transformer& transformer, parallel::WeightStore& store, std::int64_t capacity, std::size_t slots)
+    : transformer_(transformer), store_(store) {
+  const model::ModelSpec& spec = transformer.spec();
+  for (std::size_t s = 0; s < slots; ++s) caches_.emplace_back(spec.config, capacity, transformer.dtype(), transformer.device());
   const auto flat = [&](int unit) {
-    const auto& b = instance.store().acquire(unit);
+    const auto& b = store_.acquire(unit);
     return model::FlatBuffers{b.frozen, b.trainable, {}};
   };
   embedding_ = model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, flat(0));
@@ -31,31 +41,78 @@ Decoder::Decoder(parallel::Instance& instance, std::int64_t capacity)
   final_norm_ = model::bind_weight(spec.units.back(), model::TensorKind::final_norm, head);
   head_ = spec.config.tie_word_embeddings ? embedding_
                                           : model::bind_weight(spec.units.back(), model::TensorKind::lm_head, head);
-  instance.transformer().ensure_positions(capacity);
+  transformer.ensure_positions(capacity);
 }
 
 Decoder::~Decoder() {
-  for (int u = 0; u < instance_.spec().num_units(); ++u) instance_.store().release(u);
+  for (int u = 0; u < transformer_.spec().num_units(); ++u) store_.release(u);
 }
 
 at::Tensor Decoder::forward(std::span<const std::int32_t> tokens) {
-  const c10::InferenceMode no_autograd;
-  auto& t = instance_.transformer();
-  const auto count = static_cast<std::int64_t>(tokens.size());
-  QFT_ASSERT(count > 0, "no token to decode");
-  const auto ids = at::from_blob(const_cast<std::int32_t*>(tokens.data()),  // NOLINT: from_blob takes no const
-                                 {count}, at::kInt).to(t.device());
-  const auto positions = at::arange(cache_.length(), cache_.length() + count, at::TensorOptions().dtype(at::kInt).device(t.device()));
-  at::Tensor x = t.workspace().get("decode.x", {count, instance_.spec().config.hidden_size}, t.dtype());
-  ops::embedding_forward(ids, embedding_.value, x);
-  for (int i = 0; i < static_cast<int>(layers_.size()); ++i) layer(i, positions, x);
-  cache_.advance(count);
-  return t.logits(final_norm_, head_, x.narrow(0, count - 1, 1)).view({-1}).to(at::kCPU, at::kFloat);
+  const Input input{0, tokens};
+  return forward({&input, 1}).view({-1});
 }
 
-void Decoder::layer(int index, const at::Tensor& positions, at::Tensor& x) {
-  const auto& c = instance_.spec().config;
-  auto& t = instance_.transformer();
+at::Tensor Decoder::forward(std::span<const Input> inputs) {
+  const c10::InferenceMode no_autograd;
+  QFT_ASSERT(!inputs.empty(), "no sequence to decode");
+  const auto count = static_cast<std::int64_t>(inputs.size());
+  const at::Tensor logits = results_.get("logits", {count, head_.value.size(0)}, at::kFloat);
+  for (std::size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
+    end = group_end(inputs, begin);
+    forward_group(inputs.subspan(begin, end - begin),
+                  logits.narrow(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin)));
+  }
+  return logits;
+}
+
+// On a GPU everything goes at once. On the CPU groups keep the promise that company changes nothing.
+std::size_t Decoder::group_end(std::span<const Input> inputs, std::size_t begin) const {
+  if (!transformer_.device().is_cpu()) return inputs.size();
+  std::size_t end = begin + 1;
+  if (inputs[begin].tokens.size() > 1) return end;
+  while (end < inputs.size() && inputs[end].tokens.size() == 1 && end - begin < static_cast<std::size_t>(ops::kFewRows)) ++end;
+  return end;
+}
+
+void Decoder::forward_group(std::span<const Input> inputs, const at::Tensor& logits) {
+  auto& t = transformer_;
+  std::vector<std::int32_t> ids, positions, last;
+  for (const Input& in : inputs) {
+    QFT_ASSERT(!in.tokens.empty(), "no token to decode in slot {}", in.slot);
+    auto position = static_cast<std::int32_t>(caches_.at(in.slot).length());
+    for (const std::int32_t id : in.tokens) {
+      ids.push_back(id);
+      positions.push_back(position++);
+    }
+    last.push_back(static_cast<std::int32_t>(ids.size()) - 1);
+  }
+  const auto count = static_cast<std::int64_t>(ids.size());
+  at::Tensor x = t.workspace().get("decode.x", {count, t.spec().config.hidden_size}, t.dtype());
+  ops::embedding_forward(to_device(ids, t.device()), embedding_.value, x);
+  const at::Tensor at = to_device(positions, t.device());
+  for (int i = 0; i < static_cast<int>(layers_.size()); ++i) layer(i, inputs, at, x);
+  for (const Input& in : inputs) caches_[in.slot].advance(static_cast<std::int64_t>(in.tokens.size()));
+  if (count > static_cast<std::int64_t>(inputs.size())) x = at::index_select(x, 0, to_device(last, t.device()));
+  logits.copy_(t.logits(final_norm_, head_, x));
+}
+
+void Decoder::attention(int index, std::span<const Input> inputs, const at::Tensor& qkv, const at::Tensor& out) {
+  const auto& c = transformer_.spec().config;
+  const auto views = ops::split_qkv(qkv, c.num_heads, c.num_kv_heads, c.head_dim);
+  sequences_.clear();
+  std::int64_t row = 0;
+  for (const Input& in : inputs) {
+    const auto rows = static_cast<std::int64_t>(in.tokens.size());
+    sequences_.push_back(caches_[in.slot].store(index, views.k.narrow(0, row, rows), views.v.narrow(0, row, rows)));
+    row += rows;
+  }
+  ops::attention_decode(views.q, sequences_, 1.0 / std::sqrt(static_cast<double>(c.head_dim)), out, transformer_.workspace());
+}
+
+void Decoder::layer(int index, std::span<const Input> inputs, const at::Tensor& positions, at::Tensor& x) {
+  auto& t = transformer_;
+  const auto& c = t.spec().config;
   auto& ws = t.workspace();
   const model::LayerWeights& w = layers_[static_cast<std::size_t>(index)];
   const std::int64_t count = x.size(0);
@@ -70,18 +127,15 @@ void Decoder::layer(int index, const at::Tensor& positions, at::Tensor& x) {
   const auto qkv = scratch("decode.qkv", c.qkv_size());
   ops::rms_norm_forward(x, w.input_norm.value, c.rms_norm_eps, norm, rstd(1).view({count}));
   ops::linear_forward(norm, w.qkv.weights, {}, qkv, lora(w.qkv), ws);
-  const auto views = ops::split_qkv(qkv, c.num_heads, c.num_kv_heads, c.head_dim);
   if (c.qk_norm) {
+    const auto views = ops::split_qkv(qkv, c.num_heads, c.num_kv_heads, c.head_dim);
     ops::rms_norm_forward(views.q, w.q_norm.value, c.rms_norm_eps, views.q, rstd(c.num_heads));
     ops::rms_norm_forward(views.k, w.k_norm.value, c.rms_norm_eps, views.k, rstd(c.num_kv_heads));
   }
   ops::rope(ops::heads_view(qkv, 0, c.num_heads + c.num_kv_heads, c.head_dim), positions, t.rope(), ops::RopeDirection::forward);
-  cache_.store(index, views.k, views.v);
-  const auto attention = scratch("decode.attention", c.q_size());
-  const std::int64_t total = cache_.length() + count;
-  ops::attention_decode(views.q, cache_.keys(index, total), cache_.values(index, total),
-                        1.0 / std::sqrt(static_cast<double>(c.head_dim)), attention, ws);
-  ops::linear_forward(attention, w.o.weights, {}, branch, lora(w.o), ws);
+  const auto attended = scratch("decode.attention", c.q_size());
+  attention(index, inputs, qkv, attended);
+  ops::linear_forward(attended, w.o.weights, {}, branch, lora(w.o), ws);
   x.add_(branch);
 
   const auto gate_up = scratch("decode.gate_up", 2 * c.intermediate_size), act = scratch("decode.act", c.intermediate_size);

@@ -1,15 +1,24 @@
 #include "qft/infer/generator.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include "qft/core/error.h"
+
+#include "continuation.h"
 
 namespace qft::infer {
 
 SamplerOptions sampler_options(const config::RunConfig& config) {
   const auto& g = config.generate;
   return {!g.do_sample, g.temperature, g.top_k, g.top_p, g.repetition_penalty, static_cast<std::uint64_t>(config.training.seed)};
+}
+
+std::int64_t answer_limit(const config::GenerateArgs& args, std::int64_t prompt_tokens) {
+  if (args.max_new_tokens > 0) return args.max_new_tokens;
+  if (args.max_length <= prompt_tokens)
+    fail_config("max_length {} leaves no room for an answer to a prompt of {} tokens: raise it, or set max_new_tokens",
+                args.max_length, prompt_tokens);
+  return args.max_length - prompt_tokens;
 }
 
 Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokenizer& tokenizer,
@@ -22,7 +31,7 @@ Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokeniz
   require(cached < prompt.size(), "the prompt has {} tokens, all of them fed before", prompt.size());
   Generation out;
   out.prompt_tokens = static_cast<std::int64_t>(prompt.size());
-  std::vector<std::int32_t> context(prompt.begin(), prompt.end());
+  Continuation sequence(prompt, max_new_tokens, sampler, stop_ids);
   tokenizer::StreamDecoder stream(tokenizer, skip_special_tokens);
   const auto emit = [&](const std::string& piece) {
     out.text += piece;
@@ -32,19 +41,15 @@ Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokeniz
   at::Tensor logits = decoder.forward(prompt.subspan(cached));
   out.prompt_seconds = seconds(start);
   const auto decoding = Clock::now();
-  while (static_cast<std::int64_t>(out.ids.size()) < max_new_tokens) {
-    const std::int32_t id = sampler.next({logits.data_ptr<float>(), static_cast<std::size_t>(logits.numel())}, context);
-    if (std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end()) {
-      out.stopped = true;
-      break;
-    }
-    out.ids.push_back(id);
-    context.push_back(id);
-    emit(stream.push(id));
-    if (static_cast<std::int64_t>(out.ids.size()) < max_new_tokens) logits = decoder.forward({&out.ids.back(), 1});
+  for (bool more = max_new_tokens > 0; more;) {
+    more = sequence.extend({logits.data_ptr<float>(), static_cast<std::size_t>(logits.numel())});
+    if (sequence.stop() < 0) emit(stream.push(sequence.last().front()));
+    if (more) logits = decoder.forward(sequence.last());
   }
   emit(stream.finish());
   out.decode_seconds = seconds(decoding);
+  out.ids.assign(sequence.answer().begin(), sequence.answer().end());
+  out.stopped = sequence.stop() >= 0;
   return out;
 }
 

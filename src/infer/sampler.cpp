@@ -60,8 +60,10 @@ Candidates Sampler::candidates(std::span<float> logits, std::span<const std::int
 }
 
 double Sampler::uniform() {
-  const auto words = model::ops::philox({static_cast<std::uint32_t>(draws_), static_cast<std::uint32_t>(draws_ >> 32), 0, 0},
-                                        {static_cast<std::uint32_t>(options_.seed), static_cast<std::uint32_t>(options_.seed >> 32)});
+  const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+  const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
+  const auto words = model::ops::philox({low(draws_), high(draws_), low(options_.stream), high(options_.stream)},
+                                        {low(options_.seed), high(options_.seed)});
   ++draws_;
   return (static_cast<double>(words[0]) * 4294967296.0 + static_cast<double>(words[1])) / 18446744073709551616.0;
 }

@@ -144,13 +144,13 @@ void RunLog::write_plots() const {
     io::atomic_write_file(storage, dir_ / "training_eval_loss.svg", loss_plot_svg("evaluation loss", eval));
 }
 
-void RunLog::write_results(const std::string& split, const std::map<std::string, double>& values) const {
+void write_results(const std::filesystem::path& dir, const std::string& split, const std::map<std::string, double>& values) {
   ordered_json own;
   for (const auto& [key, value] : values) own[key] = number(value);
   auto& storage = io::posix_storage();
-  io::atomic_write_file(storage, dir_ / (split + "_results.json"), own.dump(4) + "\n");
+  io::atomic_write_file(storage, dir / (split + "_results.json"), own.dump(4) + "\n");
   ordered_json all;
-  const auto path = dir_ / "all_results.json";
+  const auto path = dir / "all_results.json";
   if (std::filesystem::exists(path)) {
     all = ordered_json::parse(io::read_text_file(path), nullptr, /*allow_exceptions=*/false);
     if (!all.is_object()) all = ordered_json::object();

@@ -104,9 +104,9 @@ void Trainer::write_results(double epoch) {
   results["train_steps_per_second"] = steps / seconds;
   results["train_samples_per_second"] = steps * static_cast<double>(loader_->global_batch_size()) / seconds;
   results["train_tokens_per_second"] = static_cast<double>(progression_.total_tokens) / seconds;
-  log_->write_results("train", results);
+  train::write_results(t.output_dir, "train", results);
   if (eval_loss_)
-    log_->write_results("eval", {{"epoch", epoch}, {"eval_loss", *eval_loss_}, {"perplexity", std::exp(*eval_loss_)}});
+    train::write_results(t.output_dir, "eval", {{"epoch", epoch}, {"eval_loss", *eval_loss_}, {"perplexity", std::exp(*eval_loss_)}});
   log_->write_plots();
   const auto state = log_->trainer_state({progression_.step, loader_->total_steps(), epoch, t.num_train_epochs,
                                           t.per_device_train_batch_size, progression_.best});

@@ -166,6 +166,7 @@ TEST(Relations, AreCheckedBetweenKeys) {
        "5\ndataset: a\n",
        "save_steps 100 is no multiple of "},
       {"predict_with_generate: true\ncompute_accuracy: true\neval_dataset: a\n", "no token accuracy"},
+      {"predict_with_generate: true\ntrain_on_prompt: true\neval_dataset: a\n", "nothing tells the answer to compare with"},
       {"dataset_dir: REMOTE:user/data\n", "give a local folder"},
   };
   for (const Relation& relation : relations) {
@@ -194,10 +195,22 @@ TEST(Purposes, RefuseWhatTheProgramWouldNotActOn) {
   }
   EXPECT_CONTAINS(error_of_text(common + "use_dora: true\n", {}, Purpose::train),
                   "run.yaml:5: use_dora is true");
-  EXPECT_CONTAINS(error_of_text(common + "predict_with_generate: true\n", {}, Purpose::eval),
-                  "not implemented yet");
   EXPECT_CONTAINS(error_of_text(common + "infer_dtype: float32\n", {}, Purpose::generate),
                   "not implemented yet");
+}
+
+TEST(Purposes, GenerateAnswersInEvaluationAndAfterTraining) {
+  const std::string common = "model_name_or_path: m\npack: p\nval_size: 2\npredict_with_generate: true\n";
+  const std::string with_output = common + "output_dir: o\n";
+  EXPECT_NO_THROW(load_text(with_output, {}, Purpose::eval));
+  EXPECT_CONTAINS(error_of_text(common, {}, Purpose::eval), "predict_with_generate needs output_dir");
+  EXPECT_CONTAINS(error_of_text(with_output, {}, Purpose::train),
+                  "run.yaml:4: predict_with_generate is true, but evaluations during training report the loss: add do_predict");
+  EXPECT_TRUE(load_text(with_output + "do_predict: true\n", {}, Purpose::train).notes.empty());
+  EXPECT_CONTAINS(load_text(with_output + "do_predict: true\ndo_eval: true\n", {}, Purpose::train).notes.at(0), "report the loss");
+  EXPECT_CONTAINS(error_of_text("model_name_or_path: m\npack: p\nval_size: 2\noutput_dir: o\nstage: pt\ndo_predict: true\n", {},
+                                Purpose::train),
+                  "do_predict goes with stage sft only");
 }
 
 TEST(Purposes, AskForWhatTheProgramNeeds) {

@@ -63,6 +63,23 @@ TEST(Sampler, DrawsFollowTheDistributionAndTheSeed) {
     EXPECT_NEAR(count[c.ids[i]] / 20000.0, c.probabilities[i], 0.012) << "token " << c.ids[i];
 }
 
+TEST(Sampler, EachStreamHasDrawsOfItsOwn) {
+  const auto draws = [](const SamplerOptions& options) {
+    Sampler s(options);
+    std::vector<std::int32_t> ids;
+    for (int i = 0; i < 64; ++i) {
+      auto l = logits();
+      ids.push_back(s.next(l, {}));
+    }
+    return ids;
+  };
+  EXPECT_EQ(draws({.seed = 5, .stream = 3}), draws({.seed = 5, .stream = 3}));
+  EXPECT_EQ(draws({.seed = 5}), draws({.seed = 5, .stream = 0}));
+  EXPECT_NE(draws({.seed = 5, .stream = 3}), draws({.seed = 5, .stream = 4}));
+  EXPECT_NE(draws({.seed = 5, .stream = 1ULL << 32}), draws({.seed = 5, .stream = 1}));
+  EXPECT_NE(draws({.seed = 3, .stream = 5}), draws({.seed = 5, .stream = 3}));
+}
+
 TEST(Sampler, RefusesOptionsOutOfRange) {
   EXPECT_THROW(Sampler({.temperature = 0.0}), ConfigError);
   EXPECT_NO_THROW(Sampler({.greedy = true, .temperature = 0.0}));

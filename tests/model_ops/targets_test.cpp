@@ -60,6 +60,11 @@ TEST_P(InstructionSet, ProductsOfFewRowsAgreeWithTheMatmul) {
       linear_forward(x, {weight, bias, {}}, {}, y, {}, workspace());
       const at::Tensor expected = at::matmul(x.to(at::kDouble), weight.to(at::kDouble).t()) + bias.to(at::kDouble);
       expect_close(y, expected.to(dtype), tolerance(dtype), "y");
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        const at::Tensor alone = empty({1, kRows}, dtype);
+        linear_forward(x.narrow(0, t, 1), {weight, bias, {}}, {}, alone, {}, workspace());
+        EXPECT_TRUE(at::equal(alone, y.narrow(0, t, 1))) << "row " << t << " of " << tokens;
+      }
     }
 }
 
@@ -74,8 +79,20 @@ TEST_P(InstructionSet, AttentionOfOneTokenAgreesWithThatOfAll) {
     const auto keys = views.k.transpose(0, 1).contiguous(), values = views.v.transpose(0, 1).contiguous();
     for (const std::int64_t count : {1, 3}) {  // 3: by LibTorch's
       const at::Tensor out = empty({count, kHeads * kHeadDim}, dtype);
-      attention_decode(views.q.narrow(0, kTokens - count, count), keys, values, 0.3, out, workspace());
+      const std::vector<CachedSequence> one = {{count, kTokens, keys, values}};
+      attention_decode(views.q.narrow(0, kTokens - count, count), one, 0.3, out, workspace());
       expect_close(out, all.narrow(0, kTokens - count, count), tolerance(dtype), "out");
+    }
+    // The same rows as sequences of their own, each of which sees a part of the cache: alone and together.
+    std::vector<CachedSequence> several;
+    for (const std::int64_t seen : {30, 31, 32, 33, 34}) several.push_back({1, seen, keys, values});
+    const at::Tensor q = views.q.narrow(0, 29, 5), together = empty({5, kHeads * kHeadDim}, dtype);
+    attention_decode(q, several, 0.3, together, workspace());
+    expect_close(together, all.narrow(0, 29, 5), tolerance(dtype), "together");
+    for (std::int64_t s = 0; s < 5; ++s) {
+      const at::Tensor alone = empty({1, kHeads * kHeadDim}, dtype);
+      attention_decode(q.narrow(0, s, 1), std::span(several).subspan(static_cast<std::size_t>(s), 1), 0.3, alone, workspace());
+      EXPECT_TRUE(at::equal(alone, together.narrow(0, s, 1))) << "sequence " << s;
     }
   }
 }

@@ -157,6 +157,7 @@ class TinyRun {
     return all;
   }
 
+  model::Transformer& transformer() { return transformer_; }
   WeightStore& store() { return *store_; }
   const Layout& layout() const { return layout_; }
   const model::ModelSpec& spec() const { return spec_; }

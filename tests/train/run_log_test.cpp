@@ -81,8 +81,8 @@ TEST_F(RunLogTest, AResumeKeepsTheLinesUpToItsStep) {
 
 TEST_F(RunLogTest, ResultsOfAllSplitsAreMerged) {
   const RunLog log(dir_, 0);
-  log.write_results("train", {{"train_loss", 1.5}});
-  log.write_results("eval", {{"eval_loss", 1.25}});
+  write_results(dir_, "train", {{"train_loss", 1.5}});
+  write_results(dir_, "eval", {{"eval_loss", 1.25}});
   const auto all = nlohmann::json::parse(read("all_results.json"));
   EXPECT_EQ(all["train_loss"], 1.5);
   EXPECT_EQ(all["eval_loss"], 1.25);

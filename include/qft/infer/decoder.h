@@ -1,4 +1,4 @@
-// Token-by-token forward passes with a key-value cache.
+// Forward passes over the new tokens of one or several sequences, each with a key-value cache of its own.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,48 @@
 
 namespace qft::infer {
 
-/// Holds the weights of an instance acquired for as long as it lives. One sequence.
+/// Holds a model's weights acquired for as long as it lives: constructor and destructor are collective where weights are
+/// sharded, nothing else is. The rows of all sequences go through the projections together, so that a weight is read from
+/// memory once for all of them.
+///
+/// On the CPU in fp32 and bf16 a sequence has the same logits to the bit in whatever company it is decoded: a prompt is
+/// computed on its own, and so many sequences with one new token each go together as linear_forward computes alike.
 class Decoder {
  public:
-  /// `capacity`: tokens of prompt and answer together.
-  Decoder(parallel::Instance& instance, std::int64_t capacity);
+  /// `capacity`: tokens of prompt and answer together, of each of `slots` sequences.
+  Decoder(parallel::Instance& instance, std::int64_t capacity, std::size_t slots = 1);
+  /// The same over a model's parts, which must outlive the decoder.
+  Decoder(model::Transformer& transformer, parallel::WeightStore& store, std::int64_t capacity, std::size_t slots);
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  /// Feeds tokens after those in the cache. Returns the logits [vocab] that follow the last one, fp32 on the host;
+  struct Input {
+    std::size_t slot = 0;                ///< each at most once in a call
+    std::span<const std::int32_t> tokens;  ///< at least one: those after the ones in the slot's cache
+  };
+  /// Feeds each slot its tokens. Returns the logits [inputs, vocab] that follow the last one of each, fp32 on the host;
   /// valid until the next call.
+  at::Tensor forward(std::span<const Input> inputs);
+  /// The same for slot 0 alone: [vocab].
   at::Tensor forward(std::span<const std::int32_t> tokens);
-  KvCache& cache() { return cache_; }
+
+  std::size_t slots() const { return caches_.size(); }
+  KvCache& cache(std::size_t slot = 0) { return caches_.at(slot); }
 
  private:
-  void layer(int index, const at::Tensor& positions, at::Tensor& x);
+  std::size_t group_end(std::span<const Input> inputs, std::size_t begin) const;
+  void forward_group(std::span<const Input> inputs, const at::Tensor& logits);
+  void layer(int index, std::span<const Input> inputs, const at::Tensor& positions, at::Tensor& x);
+  void attention(int index, std::span<const Input> inputs, const at::Tensor& qkv, const at::Tensor& out);
 
-  parallel::Instance& instance_;
-  KvCache cache_;
+  model::Transformer& transformer_;
+  parallel::WeightStore& store_;
+  std::vector<KvCache> caches_;
   model::Weight embedding_, final_norm_, head_;
   std::vector<model::LayerWeights> layers_;
+  std::vector<model::ops::CachedSequence> sequences_;  ///< of the layer at work
+  model::ops::Workspace results_{at::kCPU};
 };
 
 }  // namespace qft::infer

@@ -1,4 +1,4 @@
-// Answers to prompts, streamed.
+// Answers to prompts: one, streamed, or many at a time.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,33 @@ struct Generation {
 /// do_sample, temperature, top_k, top_p, repetition_penalty and seed of a configuration.
 SamplerOptions sampler_options(const config::RunConfig& config);
 
-/// Continues `prompt` (all tokens of it; those that the decoder's cache already holds are not computed again) until a
+/// Tokens that an answer to a prompt of so many may have: max_new_tokens; where that is 0, what max_length leaves. Throws
+/// ConfigError where that is nothing.
+std::int64_t answer_limit(const config::GenerateArgs& args, std::int64_t prompt_tokens);
+
+/// Continues `prompt` (all tokens of it; those that the cache of slot 0 already holds are not computed again) until a
 /// token of `stop_ids` or `max_new_tokens`. `on_text` gets each piece of whole UTF-8 as it becomes certain.
 Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokenizer& tokenizer,
                     std::span<const std::int32_t> prompt, std::span<const std::int32_t> stop_ids,
                     std::int64_t max_new_tokens, bool skip_special_tokens,
                     const std::function<void(std::string_view)>& on_text = {});
+
+/// A prompt to continue. The tokens must stay until its answer is there.
+struct Request {
+  std::span<const std::int32_t> prompt;
+  std::int64_t max_new_tokens = 1;  ///< at least 1; with the prompt's tokens at most the decoder's capacity
+  std::uint64_t stream = 0;         ///< its random numbers are those of (SamplerOptions::seed, stream)
+};
+
+struct Answer {
+  std::vector<std::int32_t> ids;  ///< without the stop token
+  std::int32_t stop = -1;         ///< the token of stop_ids that ended it; -1: the limit did
+};
+
+/// Answers all requests, as many at a time as the decoder has slots: where one ends the next takes its place at once. Each
+/// answer is what generate() gives with a Sampler of the request's stream, as far as Decoder promises that company changes
+/// nothing. `done` gets the number of a request and its answer, in the order in which they end.
+void generate_all(Decoder& decoder, const SamplerOptions& sampling, std::span<const Request> requests,
+                  std::span<const std::int32_t> stop_ids, const std::function<void(std::size_t, const Answer&)>& done);
 
 }  // namespace qft::infer

@@ -1,4 +1,4 @@
-// Keys and values of the tokens so far, one pair of tensors a layer, allocated once.
+// Keys and values of a sequence's tokens so far, one pair of tensors a layer, allocated once.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "qft/model/ops/attention.h"
 #include "qft/model/spec.h"
 
 namespace qft::infer {
+
+/// Bytes that the keys and values of one token take in all layers.
+std::int64_t kv_bytes_per_token(const model::ModelConfig& config, at::ScalarType dtype);
 
 class KvCache {
  public:
@@ -22,11 +26,8 @@ class KvCache {
   /// After all layers have stored `tokens` new rows.
   void advance(std::int64_t tokens) { length_ += tokens; }
 
-  /// Stores rows [length, length + T) of layer's k and v, each [T, kv_heads, head_dim].
-  void store(int layer, const at::Tensor& k, const at::Tensor& v);
-  /// Views [kv_heads, tokens, head_dim] of the first `tokens` rows.
-  at::Tensor keys(int layer, std::int64_t tokens) const;
-  at::Tensor values(int layer, std::int64_t tokens) const;
+  /// Stores rows [length, length + T) of layer's k and v, each [T, kv_heads, head_dim]. Returns what those T tokens see.
+  model::ops::CachedSequence store(int layer, const at::Tensor& k, const at::Tensor& v);
 
  private:
   std::int64_t capacity_, length_ = 0;

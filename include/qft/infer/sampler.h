@@ -15,6 +15,7 @@ struct SamplerOptions {
   double top_p = 1.0;               ///< in (0, 1]
   double repetition_penalty = 1.0;  ///< > 0; Keskar et al. 2019
   std::uint64_t seed = 42;
+  std::uint64_t stream = 0;  ///< each number of a seed has random numbers of its own
 };
 
 /// What sampling may choose from: ids and their probabilities, the most probable first.

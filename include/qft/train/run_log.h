@@ -53,15 +53,15 @@ class RunLog {
   std::string trainer_state(const TrainerState& state) const;
   /// training_loss.svg and training_eval_loss.svg from the entries so far.
   void write_plots() const;
-  /// train_results.json / eval_results.json, merged into all_results.json.
-  void write_results(const std::string& split, const std::map<std::string, double>& values) const;
-
   const std::vector<LogEntry>& entries() const { return entries_; }
 
  private:
   std::filesystem::path dir_;
   std::vector<LogEntry> entries_;
 };
+
+/// <split>_results.json of the output directory `dir`, merged into its all_results.json.
+void write_results(const std::filesystem::path& dir, const std::string& split, const std::map<std::string, double>& values);
 
 /// An SVG line plot of the points and, with more than ten of them, their exponential moving average.
 std::string loss_plot_svg(const std::string& title, const std::vector<std::pair<double, double>>& points);

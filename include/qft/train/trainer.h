@@ -45,6 +45,7 @@ class Trainer {
   void restore_best();
   void report_memory();
   void finish(double epoch);
+  void predict();
   void write_results(double epoch);
   int stop(const data::StepBatch& batch, double loss);
   std::int64_t interval(double steps) const;

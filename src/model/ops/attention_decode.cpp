@@ -1,6 +1,9 @@
-// Attention of new tokens over a cache of keys and values.
+// Attention of new tokens over caches of keys and values.
 #include "qft/core/error.h"
 #include "qft/model/ops/attention.h"
+
+#include <algorithm>
+#include <optional>
 
 #include "cpu/tensors.h"
 #include <ATen/ops/arange.h>
@@ -9,25 +12,37 @@
 namespace qft::model::ops {
 namespace {
 
-bool by_kernel(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, double scale, const at::Tensor& out,
+/// Heads [begin, end) of all sequences' heads, one sequence after another.
+template <class T>
+void attend_heads(const std::vector<cpu::DecodeAttention<T>>& sequences, std::int64_t heads, std::int64_t begin, std::int64_t end) {
+  const auto kernels = cpu::decode_kernels<T>();
+  while (begin < end) {
+    const std::int64_t s = begin / heads, last = std::min(end, (s + 1) * heads);
+    kernels.heads(sequences[static_cast<std::size_t>(s)], begin - s * heads, last - s * heads);
+    begin = last;
+  }
+}
+
+/// One new token of each sequence; false where there is no kernel for it.
+bool by_kernel(const at::Tensor& q, std::span<const CachedSequence> sequences, double scale, const at::Tensor& out,
                Workspace& workspace) {
-  if (q.size(0) != 1) return false;
+  if (std::ranges::any_of(sequences, [](const CachedSequence& s) { return s.new_tokens != 1; })) return false;
   return cpu::with_kernel_type(q, [&]<class T>() {
-    const std::int64_t heads = q.size(1), head_dim = q.size(2), tokens = keys.size(1);
-    const at::Tensor scores = workspace.get("op.decode_scores", {heads, tokens}, at::kFloat);
-    const cpu::DecodeAttention<T> args{cpu::const_data<T>(q),
-                                       cpu::const_data<T>(keys),
-                                       cpu::const_data<T>(values),
-                                       cpu::data<T>(out),
-                                       scores.data_ptr<float>(),
-                                       keys.stride(0),
-                                       heads / keys.size(0),
-                                       head_dim,
-                                       tokens,
-                                       static_cast<float>(scale)};
-    const auto kernels = cpu::decode_kernels<T>();
-    cpu::for_rows(heads, 2 * tokens * head_dim,
-                  [&](std::int64_t begin, std::int64_t end) { kernels.heads(args, begin, end); });
+    const std::int64_t heads = q.size(1), head_dim = q.size(2);
+    std::int64_t tokens = 0;
+    for (const CachedSequence& s : sequences) tokens += s.tokens;
+    float* scores = workspace.get("op.decode_scores", {heads, tokens}, at::kFloat).template data_ptr<float>();
+    std::vector<cpu::DecodeAttention<T>> args;
+    for (const CachedSequence& s : sequences) {
+      const auto row = static_cast<std::int64_t>(args.size());
+      args.push_back({cpu::const_data<T>(q) + row * q.stride(0), cpu::const_data<T>(s.keys), cpu::const_data<T>(s.values),
+                      cpu::data<T>(out) + row * out.stride(0), scores, s.keys.stride(0), heads / s.keys.size(0), head_dim,
+                      s.tokens, static_cast<float>(scale)});
+      scores += heads * s.tokens;
+    }
+    const std::int64_t all = heads * static_cast<std::int64_t>(args.size());
+    cpu::for_rows(all, 2 * tokens * heads * head_dim / all,
+                  [&](std::int64_t begin, std::int64_t end) { attend_heads(args, heads, begin, end); });
   });
 }
 
@@ -38,19 +53,39 @@ at::Tensor causal_mask(const at::Tensor& q, std::int64_t total) {
   return at::arange(0, total, positions).unsqueeze(0).le(rows);
 }
 
-}  // namespace
-
-void attention_decode(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, double scale,
-                      const at::Tensor& out, Workspace& workspace) {
-  QFT_ASSERT(q.stride(2) == 1 && q.stride(1) == q.size(2) && keys.stride(1) == q.size(2) && keys.strides() == values.strides(),
-             "q is not in rows of whole heads, or keys and values not alike");
-  if (by_kernel(q, keys, values, scale, out, workspace)) return;
+void by_sdpa(const at::Tensor& q, const CachedSequence& s, double scale, const at::Tensor& out) {
   const auto queries = q.transpose(0, 1).unsqueeze(0);  // [1, heads, T, head_dim]
   std::optional<at::Tensor> mask;
-  if (q.size(0) > 1) mask = causal_mask(q, keys.size(1));
-  const auto result = at::scaled_dot_product_attention(queries, keys.unsqueeze(0), values.unsqueeze(0), mask, 0.0,
+  if (q.size(0) > 1) mask = causal_mask(q, s.tokens);
+  const auto seen = [&](const at::Tensor& cache) { return cache.narrow(1, 0, s.tokens).unsqueeze(0); };
+  const auto result = at::scaled_dot_product_attention(queries, seen(s.keys), seen(s.values), mask, 0.0,
                                                        /*is_causal=*/false, scale, /*enable_gqa=*/true);
   out.copy_(result.squeeze(0).transpose(0, 1).reshape(out.sizes()));
+}
+
+void check(const at::Tensor& q, std::span<const CachedSequence> sequences) {
+  QFT_ASSERT(q.stride(2) == 1 && q.stride(1) == q.size(2), "q is not in rows of whole heads");
+  std::int64_t rows = 0;
+  for (const CachedSequence& s : sequences) {
+    QFT_ASSERT(s.keys.stride(1) == q.size(2) && s.keys.strides() == s.values.strides() && s.keys.size(1) >= s.tokens &&
+                   s.tokens >= s.new_tokens,
+               "keys and values are not alike, or hold fewer than {} tokens", s.tokens);
+    rows += s.new_tokens;
+  }
+  QFT_ASSERT(rows == q.size(0), "{} new tokens in {} rows", rows, q.size(0));
+}
+
+}  // namespace
+
+void attention_decode(const at::Tensor& q, std::span<const CachedSequence> sequences, double scale, const at::Tensor& out,
+                      Workspace& workspace) {
+  check(q, sequences);
+  if (by_kernel(q, sequences, scale, out, workspace)) return;
+  std::int64_t row = 0;
+  for (const CachedSequence& s : sequences) {
+    by_sdpa(q.narrow(0, row, s.new_tokens), s, scale, out.narrow(0, row, s.new_tokens));
+    row += s.new_tokens;
+  }
 }
 
 }  // namespace qft::model::ops

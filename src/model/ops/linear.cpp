@@ -12,13 +12,10 @@
 namespace qft::model::ops {
 namespace {
 
-/// Rows of x up to which a product is bound by reading the weight, and the kernel is the faster way.
-constexpr std::int64_t kGemvRows = 8;
-
 /// y = x weight^T + bias, or y += scale * x weight^T, by the kernel for few rows; false where there is none.
 bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                Workspace& workspace, std::optional<double> add_scaled = {}) {
-  if (x.size(0) > kGemvRows || weight.stride(1) != 1 || y.stride(1) != 1) return false;
+  if (x.size(0) > kFewRows || weight.stride(1) != 1 || y.stride(1) != 1) return false;
   return cpu::with_kernel_type(x, [&]<class T>() {
     const at::Tensor wide = workspace.get("op.gemv_x", x.sizes(), at::kFloat);
     wide.copy_(x);

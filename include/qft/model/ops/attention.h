@@ -62,11 +62,18 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         const QkvViews& grads, Workspace& workspace,
                         AttentionKernel kernel = AttentionKernel::automatic);
 
-/// Attention of T new tokens, the last of those in a cache of keys and values.
-///   q             [T, heads, head_dim], a heads_view
-///   keys, values  [kv_heads, tokens, head_dim], of equal strides, the new tokens' rows included
-///   out           [T, heads * head_dim], contiguous
-void attention_decode(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, double scale,
-                      const at::Tensor& out, Workspace& workspace);
+/// New tokens of one sequence and what they see: the sequence's keys and values so far, the new tokens' own included.
+struct CachedSequence {
+  std::int64_t new_tokens = 1;
+  std::int64_t tokens = 1;  ///< of the cache's rows, those that are filled
+  at::Tensor keys, values;  ///< [kv_heads, >= tokens, head_dim], of equal strides
+};
+
+/// Attention of new tokens, each the last ones of their sequence, over caches of keys and values. A sequence's rows have
+/// the same bits in whatever company they come.
+///   q          [T, heads, head_dim], a heads_view: the new tokens of all sequences, one sequence after another
+///   out        [T, heads * head_dim], contiguous
+void attention_decode(const at::Tensor& q, std::span<const CachedSequence> sequences, double scale, const at::Tensor& out,
+                      Workspace& workspace);
 
 }  // namespace qft::model::ops

@@ -49,6 +49,10 @@ struct LoraDropout {
 /// Columns of `saved`: the sum of the parts' ranks (0 without LoRA).
 std::int64_t lora_saved_columns(const LinearWeights& w);
 
+/// Rows of x up to which a product is bound by reading the weight and computed by a kernel of its own (CPU, fp32 and bf16):
+/// there a row of y has the same bits in whatever company its row of x comes.
+inline constexpr std::int64_t kFewRows = 8;
+
 /// y = x W^T + bias + LoRA.
 ///   x      [T, K] contiguous
 ///   y      [T, N] contiguous; not x

@@ -13,11 +13,19 @@ HWY_BEFORE_NAMESPACE();
 namespace qft::model::ops::cpu {
 namespace HWY_NAMESPACE {
 
+/// Rows of x at a time: their sums are to stay in registers, of which AVX-512 has 32 and AVX2 16.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kTokens = 4;
+#else
+constexpr int kTokens = 2;
+#endif
+
 /// Dot products of one weight row with `Tokens` rows of x. A row is read from end to end: several at once would be as many
-/// short streams, which the processor prefetches badly. Four independent sums hide the latency of the additions.
+/// short streams, which the processor prefetches badly. Four independent sums hide the latency of the additions; as there
+/// are four whatever `Tokens` is, a row of x has the same result in any company.
 template <int Tokens, class T>
 HWY_INLINE void dot_row(const Gemv<T>& a, std::int64_t n, std::int64_t token) {
-  constexpr int kSums = 4 / Tokens;
+  constexpr int kSums = 4;
   Vec sums[Tokens][kSums];
   for (auto& of_token : sums)
     for (Vec& sum : of_token) sum = splat(0.0F);
@@ -47,7 +55,7 @@ template <class T>
 void gemv_rows(const Gemv<T>& a, std::int64_t begin, std::int64_t end) {
   for (std::int64_t n = begin; n < end; ++n) {
     std::int64_t token = 0;
-    for (; token + 4 <= a.tokens; token += 4) dot_row<4>(a, n, token);
+    for (; token + kTokens <= a.tokens; token += kTokens) dot_row<kTokens>(a, n, token);
     for (; token + 2 <= a.tokens; token += 2) dot_row<2>(a, n, token);
     if (token < a.tokens) dot_row<1>(a, n, token);
   }

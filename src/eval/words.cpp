@@ -1,0 +1,178 @@
+#include "words.h"
+
+#include <algorithm>
+#include <array>
+
+#include "qft/eval/text_metrics.h"
+
+namespace qft::eval {
+namespace {
+
+using View = std::u32string_view;
+
+bool is_alphanumeric(char32_t c) { return (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z') || (c >= U'0' && c <= U'9'); }
+bool is_digit(char32_t c) { return c >= U'0' && c <= U'9'; }
+bool is_han(char32_t c) { return c >= 0x4E00 && c <= 0x9FD5; }
+/// What jieba takes together before it looks for words.
+bool in_block(char32_t c) { return is_han(c) || is_alphanumeric(c) || View(U"+#&._%-").find(c) != View::npos; }
+
+/// The words without a Han character in jieba's dictionary.
+constexpr std::array<View, 5> kMixedWords = {U"AT&T", U"C++", U"c++", U"C#", U"c#"};
+
+std::size_t mixed_word_at(View text) {
+  for (const View word : kMixedWords)
+    if (text.starts_with(word)) return word.size();
+  return 0;
+}
+
+/// Length of letters and digits, a decimal fraction and a percent sign at the start of `text`; 0 for none.
+std::size_t number_or_name_at(View text) {
+  const auto run = [&](std::size_t from, bool (*wanted)(char32_t)) {
+    while (from < text.size() && wanted(text[from])) ++from;
+    return from;
+  };
+  std::size_t end = run(0, is_alphanumeric);
+  if (end == 0) return 0;
+  if (end + 1 < text.size() && text[end] == U'.' && is_digit(text[end + 1])) end = run(end + 1, is_digit);
+  if (end < text.size() && text[end] == U'%') ++end;
+  return end;
+}
+
+/// A part of a block that holds no mixed word.
+void cut_plain(View text, std::vector<std::u32string>& words) {
+  std::size_t marks = 0;  // where a run of other marks began
+  const auto flush = [&](std::size_t end) {
+    if (end > marks) words.emplace_back(text.substr(marks, end - marks));
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = is_han(text[i]) ? 1 : number_or_name_at(text.substr(i));
+    if (length == 0) {
+      ++i;
+      continue;
+    }
+    flush(i);
+    words.emplace_back(text.substr(i, length));
+    marks = i += length;
+  }
+  flush(text.size());
+}
+
+void cut_block(View text, std::vector<std::u32string>& words) {
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = mixed_word_at(text.substr(i));
+    if (length == 0) {
+      ++i;
+      continue;
+    }
+    cut_plain(text.substr(begin, i - begin), words);
+    words.emplace_back(text.substr(i, length));
+    begin = i += length;
+  }
+  cut_plain(text.substr(begin), words);
+}
+
+bool is_closing_quote(char32_t c) { return c == U'\u201D' || c == U'\u2019'; }
+bool ends_sentence(char32_t c) { return c == U'。' || c == U'！' || c == U'？' || c == U'?'; }
+
+/// Puts a line break after each match of `length(rest)` characters that `follows(next)` comes after, as a regular expression
+/// of the two would: the character after a match is used up by it.
+template <class Length, class Follows>
+std::u32string break_lines(const std::u32string& text, Length length, Follows follows) {
+  std::u32string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t n = length(View(text).substr(i));
+    if (n == 0 || i + n >= text.size() || !follows(text[i + n])) {
+      out += text[i++];
+      continue;
+    }
+    out.append(text, i, n);
+    out += U'\n';
+    out += text[i + n];
+    i += n + 1;
+  }
+  return out;
+}
+
+/// rouge-chinese's cut_sent().
+std::u32string with_sentence_breaks(std::u32string text) {
+  const auto no_quote = [](char32_t c) { return !is_closing_quote(c); };
+  const auto repeated = [](char32_t c, std::size_t n) {
+    return [=](View rest) { return rest.starts_with(std::u32string(n, c)) ? n : 0; };
+  };
+  text = break_lines(text, [](View rest) -> std::size_t { return ends_sentence(rest[0]) ? 1 : 0; }, no_quote);
+  text = break_lines(text, repeated(U'.', 6), no_quote);
+  text = break_lines(text, repeated(U'…', 2), no_quote);
+  text = break_lines(
+      text, [](View rest) -> std::size_t { return rest.size() > 1 && ends_sentence(rest[0]) && is_closing_quote(rest[1]) ? 2 : 0; },
+      [](char32_t c) { return c != U'，' && !ends_sentence(c); });
+  while (!text.empty() && is_space(text.back())) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+std::u32string code_points(std::string_view utf8) {
+  std::u32string out;
+  for (std::size_t i = 0; i < utf8.size();) {
+    const auto lead = static_cast<unsigned char>(utf8[i]);
+    const std::size_t length = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : lead >> 3 == 30 ? 4 : 0;
+    char32_t c = length == 1 ? lead : lead & (0x7FU >> length);
+    bool valid = length > 0 && i + length <= utf8.size();
+    for (std::size_t k = 1; valid && k < length; ++k) {
+      const auto byte = static_cast<unsigned char>(utf8[i + k]);
+      valid = byte >> 6 == 2;
+      c = c << 6 | (byte & 0x3FU);
+    }
+    out += valid ? c : U'\uFFFD';
+    i += valid ? length : 1;
+  }
+  return out;
+}
+
+bool is_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+std::vector<std::u32string> cut_words(std::u32string_view text) {
+  std::vector<std::u32string> words;
+  for (std::size_t i = 0; i < text.size();) {
+    if (!in_block(text[i])) {
+      const std::size_t length = text.substr(i).starts_with(U"\r\n") ? 2 : 1;
+      words.emplace_back(text.substr(i, length));
+      i += length;
+      continue;
+    }
+    std::size_t end = i;
+    while (end < text.size() && in_block(text[end])) ++end;
+    cut_block(text.substr(i, end - i), words);
+    i = end;
+  }
+  return words;
+}
+
+std::vector<std::u32string> sentence_words(const std::vector<std::u32string>& words) {
+  std::u32string joined;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) joined += U' ';
+    joined += words[i];
+  }
+  const std::u32string text = with_sentence_breaks(std::move(joined));
+  std::vector<std::u32string> out;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(U'\n', begin), text.size());
+    const std::size_t before = out.size();
+    for (std::size_t i = begin; i < end;) {
+      std::size_t stop = i;
+      while (stop < end && !is_space(text[stop])) ++stop;
+      if (stop > i) out.emplace_back(text, i, stop - i);
+      i = stop + (stop == i ? 1 : 0);
+    }
+    if (end > begin && out.size() == before) out.emplace_back();
+    begin = end + 1;
+  }
+  return out;
+}
+
+}  // namespace qft::eval

@@ -1,0 +1,50 @@
+// A sequence on its way: prompt and answer so far, and when it is over.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "qft/infer/sampler.h"
+
+namespace qft::infer {
+
+class Continuation {
+ public:
+  /// `sampler` and `stop_ids` must outlive it.
+  Continuation(std::span<const std::int32_t> prompt, std::int64_t max_new_tokens, Sampler& sampler,
+               std::span<const std::int32_t> stop_ids)
+      : context_(prompt.begin(), prompt.end()),
+        prompt_tokens_(prompt.size()),
+        limit_(static_cast<std::size_t>(max_new_tokens)),
+        sampler_(sampler),
+        stop_ids_(stop_ids) {}
+
+  /// Chooses the token after the last one. Changes `logits` [vocab]. False where the answer is over, by a stop token, which
+  /// is not part of it, or by this token, its last one.
+  bool extend(std::span<float> logits) {
+    const std::int32_t id = sampler_.next(logits, context_);
+    if (std::find(stop_ids_.begin(), stop_ids_.end(), id) != stop_ids_.end()) {
+      stop_ = id;
+      return false;
+    }
+    context_.push_back(id);
+    return answer().size() < limit_;
+  }
+
+  std::span<const std::int32_t> answer() const { return std::span(context_).subspan(prompt_tokens_); }
+  /// The token that extend() chose last, to be fed next.
+  std::span<const std::int32_t> last() const { return std::span(context_).last(1); }
+  /// The stop token that ended it, or -1.
+  std::int32_t stop() const { return stop_; }
+
+ private:
+  std::vector<std::int32_t> context_;
+  std::size_t prompt_tokens_, limit_;
+  std::int32_t stop_ = -1;
+  Sampler& sampler_;
+  std::span<const std::int32_t> stop_ids_;
+};
+
+}  // namespace qft::infer

@@ -1,0 +1,51 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "qft/eval/text_metrics.h"
+
+namespace qft::eval {
+namespace {
+
+using Words = std::vector<std::u32string>;
+
+TEST(Words, AreCutAsJiebaDoesOutsideItsDictionary) {
+  EXPECT_EQ(cut_words(U"Costs rose 12.5% in v1.2.3-rc_4"),
+            (Words{U"Costs", U" ", U"rose", U" ", U"12.5%", U" ", U"in", U" ", U"v1.2", U".", U"3", U"-", U"rc", U"_", U"4"}));
+  EXPECT_EQ(cut_words(U"C++ AT&T x+=1..."), (Words{U"C++", U" ", U"AT&T", U" ", U"x", U"+", U"=", U"1", U"..."}));
+  EXPECT_EQ(cut_words(U"今天3.5元。\r\n"), (Words{U"今", U"天", U"3.5", U"元", U"。", U"\r\n"}));
+  EXPECT_EQ(cut_words(U"naïve"), (Words{U"na", U"ï", U"ve"}));
+  EXPECT_TRUE(cut_words(U"").empty());
+}
+
+TEST(Bleu, KnowsItsCornerCases) {
+  EXPECT_DOUBLE_EQ(bleu_4(U"hello", U"hello"), 1.0);
+  EXPECT_EQ(bleu_4(U"", U"hello"), 0.0);
+  EXPECT_EQ(bleu_4(U"hello", U""), 0.0);
+  EXPECT_EQ(bleu_4(U"xyz", U"hello"), 0.0);
+  // "ab" of "ab": 2/2, 1/1, then 1/2 and 1/4 of one n-gram that is not there.
+  EXPECT_NEAR(bleu_4(U"ab", U"ab"), std::pow(1.0 / 8, 0.25), 1e-12);
+  // Shorter than the label: e^(1 - 5/4).
+  EXPECT_NEAR(bleu_4(U"hell", U"hello"), std::exp(1 - 5.0 / 4), 1e-12);
+}
+
+TEST(Rouge, ComparesSetsOfWordsAndTheirOrder) {
+  const Rouge r = rouge(U"the cat sat", U"the cat ran off");
+  EXPECT_NEAR(r.rouge_1, 2 * (2.0 / 3) * 0.5 / (2.0 / 3 + 0.5), 1e-7);
+  EXPECT_NEAR(r.rouge_2, 2 * 0.5 * (1.0 / 3) / (0.5 + 1.0 / 3), 1e-7);
+  EXPECT_NEAR(r.rouge_l, r.rouge_1, 1e-12);
+  EXPECT_LT(rouge(U"b a", U"a b").rouge_l, rouge(U"a b", U"a b").rouge_l);
+  const Rouge none = rouge(U" \n ", U"a");
+  EXPECT_EQ(none.rouge_1 + none.rouge_2 + none.rouge_l, 0.0);
+}
+
+TEST(Score, IsPercentWithFourDecimals) {
+  const TextScores s = score("the cat sat", "the cat ran off");
+  EXPECT_EQ(s.rouge_1, 57.1429);
+  EXPECT_EQ(s.rouge_2, 40.0);
+  EXPECT_EQ(score("same", "same").bleu_4, 100.0);
+  EXPECT_NO_THROW(score("\xff\xfe a", "a"));
+}
+
+}  // namespace
+}  // namespace qft::eval

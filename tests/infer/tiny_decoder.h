@@ -1,0 +1,48 @@
+// Decoders over a small random model.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <ATen/Parallel.h>
+
+#include "parallel/tiny_run.h"
+#include "qft/infer/decoder.h"
+
+namespace qft::infer::testing {
+
+struct TinyModel {
+  explicit TinyModel(const parallel::testing::Case& c) : comm(comm::make_self_communicator()), run(c, *comm) {
+    at::set_num_threads(1);  // the work is too small for two, which on a busy machine wait for each other
+    run.step(0, 3);  // so that LoRA's B matrices are not zero
+  }
+  std::unique_ptr<Decoder> decoder(std::int64_t capacity, std::size_t slots) {
+    return std::make_unique<Decoder>(run.transformer(), run.store(), capacity, slots);
+  }
+  std::unique_ptr<comm::Communicator> comm;
+  parallel::testing::TinyRun run;
+};
+
+/// Kinds of models: each has something that the others do not.
+inline std::vector<parallel::testing::Case> tiny_cases() {
+  parallel::testing::Case qwen2, qwen3, bf16;
+  qwen2.precision = optim::Precision::fp32();
+  qwen3 = qwen2;
+  qwen3.model_type = "qwen3";
+  qwen3.tied = false;
+  qwen3.lora = true;
+  bf16 = qwen3;
+  bf16.precision = optim::Precision::bf16();
+  return {qwen2, qwen3, bf16};
+}
+
+/// Tokens of sequence `number`, from the number alone.
+inline std::vector<std::int32_t> tiny_tokens(int number, int length) {
+  std::vector<std::int32_t> ids;
+  for (int t = 0; t < length; ++t)
+    ids.push_back(static_cast<std::int32_t>(
+        model::ops::philox({static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(number), 0, 0}, {3, 3})[0] % 53));
+  return ids;
+}
+
+}  // namespace qft::infer::testing

@@ -1,0 +1,163 @@
+"""qft eval with predict_with_generate: answers are transformers' own, the file is the same for any batch size and number of
+ranks, its scores are those of the texts in it, and do_predict writes after training what qft eval writes of its result."""
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+from common import Report, arguments, mpirun, run
+from tiny import make, write
+
+SYSTEM = "Count on."
+METRICS = ["predict_bleu-4", "predict_rouge-1", "predict_rouge-2", "predict_rouge-l"]
+
+
+def records(directory, samples):
+    """Conversations of one and two turns, long and short."""
+    rows = []
+    for i in range(samples):
+        turns = [{"from": "human", "value": f"Say the number {i} {'again ' * (i % 7)}"}, {"from": "gpt", "value": f"{i}, {i + 1}. 好"}]
+        if i % 3 == 0:
+            turns += [{"from": "human", "value": "And then?"}, {"from": "gpt", "value": " ".join(str(i + k) for k in range(1 + i % 11))}]
+        rows.append({"conversations": turns})
+    (directory / "data/turns.json").write_text(json.dumps(rows))
+    (directory / "data/dataset_info.json").write_text(json.dumps({"turns": {"file_name": "turns.json", "formatting": "sharegpt"}}))
+    return rows
+
+
+def settings_of(directory, **changes):
+    settings = make(directory)
+    for key in ("dataset", "do_train", "finetuning_type", "lora_rank", "lora_dropout"):
+        settings.pop(key)
+    return {**settings, "finetuning_type": "full", "eval_dataset": "turns", "predict_with_generate": True, "max_new_tokens": 12,
+            "do_sample": False, "compute_dtype": "float32", "default_system": SYSTEM, "cutoff_len": 512, **changes}
+
+
+def expected(directory, rows):
+    """(prompt, prediction, label) of each conversation by transformers, one at a time."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.set_num_threads(2)
+    model = AutoModelForCausalLM.from_pretrained(directory / "model", dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(directory / "model")
+    stop = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    for row in rows:
+        messages = [{"role": "system", "content": SYSTEM}]
+        messages += [{"role": {"human": "user", "gpt": "assistant"}[t["from"]], "content": t["value"]} for t in row["conversations"]]
+        text = tokenizer.apply_chat_template(messages[:-1], add_generation_prompt=True, tokenize=False)
+        ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
+        out = model.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=stop, pad_token_id=stop)[0, ids.shape[1]:]
+        yield text, tokenizer.decode(out, skip_special_tokens=True), messages[-1]["content"] + "\n"
+
+
+class Runs:
+    def __init__(self, build, directory, report):
+        self.qft, self.directory, self.report = build / "bin/qft", directory, report
+
+    def eval(self, settings, ranks=1, **changes):
+        """The bytes of generated_predictions.jsonl, and what --json printed."""
+        out = self.directory / "out"
+        run_file = write(self.directory / "eval.yaml", {**settings, "output_dir": str(out), **changes})
+        printed = mpirun(ranks, [self.qft, "eval", run_file, "--json"]).stdout
+        return (out / "generated_predictions.jsonl").read_bytes(), json.loads(printed)
+
+    def same(self, what, ours, theirs):
+        differ = sum(a != b for a, b in zip(ours.splitlines(), theirs.splitlines())) + abs(ours.count(b"\n") - theirs.count(b"\n"))
+        self.report.check(what, differ, 0)
+
+
+def check_answers(runs, settings, rows):
+    reference, printed = runs.eval(settings)
+    lines = [json.loads(line) for line in reference.decode().splitlines()]
+    wanted = list(expected(runs.directory, rows))
+    for i, key in enumerate(("prompt", "predict", "label")):
+        differ = sum(line[key] != want[i] for line, want in zip(lines, wanted, strict=True))
+        runs.report.check(f"{key}s that are not transformers'", differ, 0)
+    as_python = "".join(json.dumps({"prompt": p, "predict": a, "label": l}, ensure_ascii=False) + "\n" for p, a, l in wanted)
+    runs.same("lines that json.dumps would write otherwise", reference, as_python.encode())
+
+    pairs = "".join(json.dumps({"predict": line["predict"], "label": line["label"]}) + "\n" for line in lines)
+    scores = subprocess.run([runs.qft.parents[1] / "tests/score_probe"], input=pairs, capture_output=True, text=True, check=True)
+    scores = [json.loads(line) for line in scores.stdout.splitlines()]
+    saved = json.loads((runs.directory / "out/predict_results.json").read_text())
+    for i, name in enumerate(METRICS):
+        mean = sum(s[i] for s in scores) / len(scores)
+        runs.report.check(f"{name} is {saved[name]:.4f}, the mean", abs(saved[name] - mean) + abs(printed[name] - mean), 1e-9)
+    every = json.loads((runs.directory / "out/all_results.json").read_text())
+    missing = [k for k in (*METRICS, "predict_runtime", "predict_samples_per_second") if k not in every]
+    runs.report.check("figures that all_results.json lacks", len(missing), 0)
+    runs.report.check("no loss beside them", 0 if printed["eval_loss"] > 0 else 1, 0)
+
+    one = run([runs.qft, "generate", runs.directory / "eval.yaml", f"system={SYSTEM}",
+               f"prompt={rows[4]['conversations'][0]['value']}", "--json"])
+    runs.report.check("qft generate answers the same", 0 if json.loads(one.stdout)["text"] == lines[4]["predict"] else 1, 0)
+    return reference
+
+
+def check_company(runs, settings, reference):
+    for ranks, batch in [(1, 1), (1, 5), (1, 20), (2, 3), (3, 8)]:
+        ours, _ = runs.eval(settings, ranks, per_device_eval_batch_size=batch)
+        runs.same(f"{ranks} ranks, {batch} at a time: lines that differ", ours, reference)
+    sampled = {**settings, "do_sample": True, "temperature": 1.3, "top_p": 0.95, "top_k": 0}
+    one, _ = runs.eval(sampled, 1, per_device_eval_batch_size=1)
+    runs.report.check("sampling gives other answers", 0 if one != reference else 1, 0)
+    for ranks, batch in [(1, 5), (3, 2)]:
+        runs.same(f"sampled, {ranks} ranks, {batch} at a time", runs.eval(sampled, ranks, per_device_eval_batch_size=batch)[0], one)
+    half = {**settings, "compute_dtype": "bfloat16"}
+    one, _ = runs.eval(half, 1, per_device_eval_batch_size=1)
+    runs.same("bf16, 5 at a time", runs.eval(half, 1, per_device_eval_batch_size=5)[0], one)
+
+
+def check_training(runs, settings):
+    """do_predict, with whole weights and with sharded ones."""
+    for strategy in ("ddp", "zero3"):
+        trained = runs.directory / strategy
+        lora = {"finetuning_type": "lora", "lora_rank": 4, "dataset": "turns", "do_train": True, "max_steps": 3, "strategy": strategy}
+        settings_train = {**settings, **lora, "do_predict": True, "output_dir": str(trained)}
+        mpirun(2, [runs.qft, "train", write(runs.directory / "train.yaml", settings_train)])
+        after, _ = runs.eval(settings, 1, finetuning_type="lora", adapter_name_or_path=str(trained))
+        runs.same(f"do_predict after {strategy}", (trained / "generated_predictions.jsonl").read_bytes(), after)
+        results = json.loads((trained / "all_results.json").read_text())
+        runs.report.check("figures of both in all_results.json", 0 if "train_loss" in results and METRICS[0] in results else 1, 0)
+
+
+def check_refusals(runs, settings):
+    config = runs.directory / "model/config.json"
+    cases = [("a prompt longer than the model's positions", {}, ["item", "turns", "max_position_embeddings", "cutoff_len"], 2),
+             ("no output_dir", {"output_dir": ""}, ["predict_with_generate", "output_dir"], 2),
+             ("labels of prompts", {"train_on_prompt": True}, ["train_on_prompt", "predict_with_generate"], 2)]
+    whole = config.read_text()
+    for name, changes, words, code in cases:
+        if not changes:
+            config.write_text(json.dumps({**json.loads(whole), "max_position_embeddings": 30}))
+        result = mpirun(2, [runs.qft, "eval", write(runs.directory / "bad.yaml", {**settings, **changes})], check=False, timeout=60)
+        config.write_text(whole)
+        text = result.stdout + result.stderr
+        bad = [w for w in words if w not in text] + ([] if result.returncode == code else [f"exit code {result.returncode}"])
+        runs.report.check(f"refused: {name}", len(bad), 0)
+        if bad:
+            print(bad, text[-1500:])
+    # An answer that would pass the positions ends there, and it is said.
+    config.write_text(json.dumps({**json.loads(whole), "max_position_embeddings": 128}))
+    result = mpirun(2, [runs.qft, "eval", write(runs.directory / "long.yaml", {**settings, "max_new_tokens": 120})])
+    config.write_text(whole)
+    runs.report.check("a warning of short answers", 0 if "128 positions" in result.stderr else 1, 0)
+
+
+def main():
+    args = arguments()
+    report = Report()
+    with tempfile.TemporaryDirectory() as tmp:
+        directory = Path(tmp)
+        settings = settings_of(directory)
+        rows = records(directory, 17)
+        runs = Runs(args.build, directory, report)
+        reference = check_answers(runs, settings, rows)
+        check_company(runs, settings, reference)
+        check_training(runs, settings)
+        check_refusals(runs, settings)
+    report.finish()
+
+
+main()
