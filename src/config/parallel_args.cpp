@@ -13,6 +13,10 @@ void ParallelArgs::visit(const FieldVisitor& field) {
             .at_least(1)
             .zero_word("auto"),
         &prefetch_bytes);
+  field(Field("max_memory", "GB that a rank may take; recomputation, unless it is set, and chunks of logits are chosen to fit too")
+            .at_least(0)
+            .zero_word("auto"),
+        &max_memory);
   field(Field("offload_optimizer", "where the optimizer's state lives between steps").one_of({"none", "cpu"}),
         &offload_optimizer);
   field(Field("offload_param", "where sharded weights live between uses").one_of({"none", "cpu"}),

@@ -64,6 +64,11 @@ bool RunConfig::recompute() const {
   return training.gradient_checkpointing.value_or(!model.disable_gradient_checkpointing);
 }
 
+bool RunConfig::chooses_recompute() const {
+  return parallel.max_memory > 0 && !training.gradient_checkpointing.has_value() && !model.disable_gradient_checkpointing &&
+         parallel.offload_activations == "none";
+}
+
 const std::string& RunConfig::tokenizer_path() const {
   return model.tokenizer_name_or_path.empty() ? model.model_name_or_path : model.tokenizer_name_or_path;
 }

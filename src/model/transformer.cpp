@@ -84,7 +84,7 @@ void Transformer::head_forward(const Weight& norm, const Weight& table, const Mi
   const at::Tensor y = scratch("norm", x.size(0), x.size(1));
   const at::Tensor rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
   ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd);
-  ops::head_forward(y, table.value, in.labels, logprobs, workspace_);
+  ops::head_forward(y, table.value, in.labels, logprobs, workspace_, head_rows_);
 }
 
 void Transformer::head_forward_backward(const Weight& norm, const Weight& table, const MicroInput& in,
@@ -93,7 +93,7 @@ void Transformer::head_forward_backward(const Weight& norm, const Weight& table,
   const at::Tensor y = scratch("norm", x.size(0), x.size(1));
   const at::Tensor rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
   ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd);
-  ops::head_forward_backward(y, table.value, in.labels, grad_logprobs, logprobs, g, table.grad, workspace_);
+  ops::head_forward_backward(y, table.value, in.labels, grad_logprobs, logprobs, g, table.grad, workspace_, head_rows_);
   ops::rms_norm_backward(g, x, norm.value, rstd, {}, g, norm.grad, workspace_);
 }
 

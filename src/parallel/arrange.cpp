@@ -1,6 +1,7 @@
 #include "arrange.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -31,7 +32,7 @@ class Arranger {
            comm::Communicator& comm, c10::Device device, bool training, const Batches& batches)
       : config_(config), spec_(spec), precision_(precision), comm_(comm), device_(device), training_(training), batches_(batches) {
     const int sharers = comm::Session::exists() ? comm::Session::current().local_size() : 1;
-    available_ = comm::all_reduce_value(comm, device::memory_left(device, sharers), comm::ReduceOp::min);
+    available_ = comm::all_reduce_value(comm, std::min(device::memory_left(device, sharers), allowed()), comm::ReduceOp::min);
   }
 
   Decision run() {
@@ -48,10 +49,21 @@ class Arranger {
   /// A tenth stays free for what is not predicted.
   bool fits(const MemoryPlan& p) const { return p.total() <= available_ / 10 * 9; }
 
-  Arrangement arrangement(const Strategy& strategy, const Offload& offload, std::int64_t group) const {
+  /// What max_memory leaves for the model.
+  std::int64_t allowed() const {
+    const double limit = config_.parallel.max_memory * 1e9;
+    if (limit <= 0) return std::numeric_limits<std::int64_t>::max();
+    const std::int64_t before = device::memory_use(device_).current + (device_.is_cpu() ? device::kernel_cache_bytes(1) : 0);
+    if (limit <= static_cast<double>(before))
+      fail_config("max_memory {} is less than the {} that a process takes before it holds any of the model: raise it", format_bytes(limit),
+                  bytes_text(before));
+    return static_cast<std::int64_t>(limit) - before;
+  }
+
+  Arrangement arrangement(const Strategy& strategy, const Offload& offload, std::int64_t group, const Thrift& thrift) const {
     const auto degrees = degrees_of(comm_, strategy, config_.parallel.hsdp_group_size);
-    return {spec_, precision_, with_offload(strategy, offload), offload, degrees.shard, degrees.replicate, training_, config_.recompute(),
-            spec_.lora.dropout > 0.0, tokens(), group, config_.parallel.prefetch_bytes, partial_sums(), batches_.labels};
+    return {spec_, precision_, with_offload(strategy, offload), offload, degrees.shard, degrees.replicate, training_, thrift.recompute,
+            spec_.lora.dropout > 0.0, tokens(), group, config_.parallel.prefetch_bytes, partial_sums(), batches_.labels, thrift.head_rows};
   }
 
   /// Of a rank in a step; where the data is not known, all of them full.
@@ -79,12 +91,22 @@ class Arranger {
     return limit > 0 ? std::min(full_tokens(), std::max(limit, config_.data.cutoff_len)) : full_tokens();
   }
 
+  /// The fastest way that fits, or that which takes least.
   Decision evaluated(const Strategy& strategy, const Offload& offload) const {
-    Decision d{strategy, offload, 1, config_.parallel.prefetch_bytes, {}, 0, available_, {}};
+    Decision d;
+    for (const Thrift& thrift : thrifts_of(config_)) {
+      d = evaluated(strategy, offload, thrift);
+      if (fits(d.memory)) break;
+    }
+    return d;
+  }
+
+  Decision evaluated(const Strategy& strategy, const Offload& offload, const Thrift& thrift) const {
+    Decision d{strategy, offload, 1, config_.parallel.prefetch_bytes, thrift, {}, 0, available_, {}};
     const auto& t = config_.training;
     std::int64_t group = std::max<std::int64_t>(1, t.breadth_first_micro_batches);
     if (batches_.slots > 0) group = std::min(group, batches_.slots);
-    const Arrangement a = arrangement(strategy, offload, group);
+    const Arrangement a = arrangement(strategy, offload, group, thrift);
     if (training_ && t.async_save && t.save_strategy != "no") d.staged = staged_bytes(a, t.save_only_model);
     d.group = a.group;
     if (d.window == 0) d.window = default_window(spec_, gathered_bytes(a));
@@ -157,7 +179,7 @@ class Arranger {
     if (!training_ || config_.training.breadth_first_micro_batches > 0) return;
     // Weights that are here anyway make breadth-first order cost memory and save nothing.
     if (d.memory.gathered == 0) return;
-    const Arrangement a = arrangement(d.strategy, d.offload, 1);
+    const Arrangement a = arrangement(d.strategy, d.offload, 1, d.thrift);
     const std::int64_t each = activation_bytes(spec_, precision_.compute, a.tokens, a.recompute, a.offload.activations);
     const std::int64_t kernels = device_.is_cpu() ? device::kKernelCacheBytes : 0;
     d.group = largest_group(available_, d.memory.total() - each, each + kernels);
@@ -181,7 +203,7 @@ std::string memory_advice(const config::RunConfig& config, const Decision& d, in
   const auto& t = config.training;
   std::vector<std::string> all;
   if (d.strategy.name != "zero3" && ranks > 1) all.push_back(fmt::format("strategy: zero3 instead of {}", d.strategy.name));
-  if (!config.recompute()) all.emplace_back("gradient_checkpointing: true");
+  if (!d.thrift.recompute) all.emplace_back("gradient_checkpointing: true");
   if (d.group > 1) all.push_back(fmt::format("breadth_first_micro_batches below {}", d.group));
   if (t.per_device_train_batch_size > 1)
     all.push_back(fmt::format("per_device_train_batch_size below {}, with a larger gradient_accumulation_steps", t.per_device_train_batch_size));

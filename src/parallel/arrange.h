@@ -14,6 +14,7 @@ struct Decision {
   Offload offload;
   std::int64_t group = 1;       ///< micro-batches in flight at most
   std::int64_t window = 0;      ///< bytes gathered ahead
+  Thrift thrift;
   MemoryPlan memory;            ///< predicted, of one rank
   std::int64_t staged = 0;      ///< copies for checkpoints, in host memory
   std::int64_t available = 0;   ///< bytes that a rank may take, on the rank that has least

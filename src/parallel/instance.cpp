@@ -116,7 +116,9 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   m.window_ = decision.window;
   m.memory_ = {decision.memory, before, device.is_cpu() ? device::keep_kernels_for(m.group_) : 0, device.is_cpu() ? decision.staged : 0,
                decision.available, decision.reason};
+  m.recompute_ = decision.thrift.recompute;
   m.transformer_ = std::make_unique<model::Transformer>(m.spec_, m.precision_.compute, device);
+  m.transformer_->hold_logits(decision.thrift.head_rows);
   m.layout_ = std::make_unique<Layout>(comm, device, decision.strategy, config.parallel.hsdp_group_size, decision.offload);
   const Layout& layout = *m.layout_;
   m.store_ = layout.strategy().sharded()
@@ -146,7 +148,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   m.publish();
   m.executor_ = std::make_unique<Executor>(
       *m.transformer_, *m.store_, comm,
-      ExecutorOptions{config.recompute(), layout.offload().activations, training ? m.spec_.lora.dropout : 0.0, static_cast<std::uint64_t>(t.seed),
+      ExecutorOptions{decision.thrift.recompute, layout.offload().activations, training ? m.spec_.lora.dropout : 0.0, static_cast<std::uint64_t>(t.seed),
                       memory_advice(config, decision, comm.size())});
   m.report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return self;

@@ -101,7 +101,8 @@ std::int64_t buffer_bytes(const Arrangement& a) {
     if (a.spec.finetuning == model::Finetuning::full && a.precision.grad != a.precision.compute) bytes += model::ops::kGradChunkElements * item;
   }
   const std::int64_t labels = a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens;
-  bytes += std::min(labels, model::ops::head_chunk_rows(c.vocab_size)) * (c.vocab_size + c.hidden_size) * item;
+  const std::int64_t rows = a.head_rows > 0 ? a.head_rows : model::ops::head_chunk_rows(c.vocab_size);
+  bytes += std::min(labels, rows) * (c.vocab_size + c.hidden_size) * item;
   if (!a.training || a.recompute) bytes += recomputed_layer_bytes(a.spec, a.precision.compute, a.tokens);
   return bytes;
 }
@@ -121,6 +122,15 @@ std::string describe(const MemoryPlan& p) {
     if (bytes > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_bytes(static_cast<double>(bytes)));
   if (p.host > 0) text += fmt::format("; in host memory {}", format_bytes(static_cast<double>(p.host)));
   return text;
+}
+
+std::vector<Thrift> thrifts_of(const config::RunConfig& config) {
+  if (config.parallel.max_memory <= 0) return {{config.recompute(), 0}};
+  std::vector<Thrift> all;
+  if (config.chooses_recompute()) all.push_back({false, 0});
+  all.push_back({config.recompute(), 0});
+  all.push_back({config.recompute(), model::ops::kFewestChunkRows});
+  return all;
 }
 
 std::int64_t partial_sums(std::int64_t micro_batches) { return 2 * std::bit_width(static_cast<std::uint64_t>(micro_batches)) - 1; }

@@ -12,6 +12,7 @@ namespace {
 
 using parallel::Arrangement;
 using parallel::Strategy;
+using parallel::Thrift;
 
 class Planner {
  public:
@@ -44,13 +45,14 @@ class Planner {
     return divides && size > 1 && size < plan_.ranks;
   }
 
-  Arrangement arrangement(const Strategy& strategy, std::int64_t group) const {
+  Arrangement arrangement(const Strategy& strategy, std::int64_t group, const Thrift& thrift) const {
     const int shard = !strategy.sharded() ? 1 : strategy.grouped ? group_ranks() : plan_.ranks;
     Arrangement a{plan_.spec, plan_.precision, parallel::with_offload(strategy, offload_), offload_, shard, plan_.ranks / shard,
-                  true, config_.recompute(), plan_.spec.lora.dropout > 0.0, plan_.workload.largest.tokens, group,
+                  true, thrift.recompute, plan_.spec.lora.dropout > 0.0, plan_.workload.largest.tokens, group,
                   config_.parallel.prefetch_bytes};
     if (config_.training.deterministic) a.partial_sums = parallel::partial_sums(slots_);
     a.labels = plan_.workload.largest.labels;
+    a.head_rows = thrift.head_rows;
     return a;
   }
 
@@ -73,15 +75,33 @@ class Planner {
 
   std::int64_t largest(const Strategy& strategy) const {
     if (plan_.available == 0) return slots_;
-    const Arrangement one = arrangement(strategy, 1);
+    const Arrangement one = arrangement(strategy, 1, fastest_that_fits(strategy, 1).thrift);
     const std::int64_t each = parallel::activation_bytes(plan_.spec, plan_.precision.compute, one.tokens, one.recompute, offload_.activations);
     return std::min(slots_, parallel::largest_group(plan_.available, process() + parallel::plan_memory(one).total() - each,
                                                     each + kernels(2) - kernels(1)));
   }
 
   void add(const Strategy& strategy, std::int64_t group) {
-    const Arrangement a = arrangement(strategy, group);
+    Row row = fastest_that_fits(strategy, group);
+    // The bytes do not depend on a machine: any will do.
+    row.time = simulate(arrangement(strategy, group, row.thrift), plan_.machine.value_or(any_machine()), plan_.workload);
+    plan_.rows.push_back(row);
+  }
+
+  /// Or the one that takes least.
+  Row fastest_that_fits(const Strategy& strategy, std::int64_t group) const {
     Row row;
+    for (const Thrift& thrift : parallel::thrifts_of(config_)) {
+      row = memory_row(strategy, group, thrift);
+      if (row.fits) break;
+    }
+    return row;
+  }
+
+  Row memory_row(const Strategy& strategy, std::int64_t group, const Thrift& thrift) const {
+    const Arrangement a = arrangement(strategy, group, thrift);
+    Row row;
+    row.thrift = thrift;
     row.strategy = strategy;
     row.group = group;
     row.slots = slots_;
@@ -94,9 +114,7 @@ class Planner {
     row.staged = copies ? parallel::staged_bytes(a, t.save_only_model) : 0;
     row.needed = process() + kernels(group) - kernels(1) + row.staged + row.memory.total() + (on_cpu() ? row.memory.host : 0);
     row.fits = plan_.available == 0 || row.needed <= plan_.available / 10 * 9;
-    // The bytes do not depend on a machine: any will do.
-    row.time = simulate(a, plan_.machine.value_or(any_machine()), plan_.workload);
-    plan_.rows.push_back(row);
+    return row;
   }
 
   static Machine any_machine() {
@@ -123,6 +141,8 @@ Plan make_plan(const config::RunConfig& config, int ranks, const std::optional<M
   plan.ranks = ranks;
   plan.machine = machine;
   plan.available = machine ? machine->memory_of_a_rank(ranks) : 0;
+  if (const auto limit = static_cast<std::int64_t>(config.parallel.max_memory * 1e9); limit > 0)
+    plan.available = plan.available > 0 ? std::min(plan.available, limit) : limit;
   plan.workload = std::move(workload);
   Planner(config, plan).run();
   return plan;

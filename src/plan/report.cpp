@@ -36,12 +36,16 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
 }
 
 std::string memory_table(const Plan& plan) {
-  bool host = false;
-  for (const Row& row : plan.rows) host |= row.memory.host > 0;
+  bool host = false, ways = false;  // ways: rows differ in what they compute again
+  for (const Row& row : plan.rows) {
+    host |= row.memory.host > 0;
+    ways |= row.thrift.recompute != plan.rows.front().thrift.recompute;
+  }
   std::vector<std::vector<std::string>> rows = {{"memory of a rank", "g", "weights", "gathered", "gradients", "optimizer", "activations", "buffers"}};
   if (host) rows[0].emplace_back("on the host");
   rows[0].emplace_back("total");
   if (plan.available > 0) rows[0].emplace_back("fits");
+  if (ways) rows[0].emplace_back("recomputation");
   for (const Row& row : plan.rows) {
     const auto& m = row.memory;
     rows.push_back({name_of(row), fmt::format("{}", row.group), bytes(m.weights), bytes(m.gathered), bytes(m.gradients), bytes(m.optimizer),
@@ -49,6 +53,7 @@ std::string memory_table(const Plan& plan) {
     if (host) rows.back().push_back(bytes(m.host));
     rows.back().push_back(bytes(row.needed));
     if (plan.available > 0) rows.back().emplace_back(row.fits ? "yes" : "no");
+    if (ways) rows.back().emplace_back(row.thrift.recompute ? "on" : "off");
   }
   return table(rows);
 }
@@ -85,7 +90,7 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
   const StepTime& t = row.time;
   nlohmann::ordered_json json = {
       {"strategy", row.strategy.name}, {"g", row.group}, {"micro_batches", row.slots}, {"shard_ranks", row.shard_ranks},
-      {"replicas", row.replicas},      {"asked", row.asked}};
+      {"replicas", row.replicas},      {"recompute", row.thrift.recompute}, {"asked", row.asked}};
   json["memory"] = {{"weights", m.weights}, {"gathered", m.gathered},       {"gradients", m.gradients}, {"optimizer", m.optimizer},
                     {"activations", m.activations}, {"buffers", m.buffers}, {"host", m.host},           {"staged", row.staged}, {"total", row.needed}};
   json["bytes"] = {{"weights", std::llround(t.gather_bytes)}, {"gradients", std::llround(t.reduce_bytes)}};

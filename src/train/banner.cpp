@@ -36,7 +36,7 @@ void print(const Banner& b, const config::RunConfig& config, parallel::Instance&
             instance.load_report().seconds,
             format_bytes(static_cast<double>(*std::max_element(b.memory.begin(), b.memory.end()))));
   log::info("strategy asked for: {}; runs: {}; {}; recomputation {}", config.parallel.strategy, instance.layout().describe(),
-            precision_words(instance.precision()), config.recompute() ? "on" : "off");
+            precision_words(instance.precision()), instance.recompute() ? "on" : "off");
   const auto& memory = instance.memory();
   if (!memory.reason.empty()) log::info("strategy auto: {}", memory.reason);
   std::string beside = fmt::format("before the model {}", format_bytes(static_cast<double>(memory.before)));

@@ -72,6 +72,22 @@ TEST(Head, ChunksDoNotShow) {
   for (const at::ScalarType dtype : kDtypes) compare(2 * head_chunk_rows(300) + 5, 8, 300, 1, dtype);
 }
 
+TEST(Head, FewerRowsAtATimeGiveTheSame) {
+  const at::Tensor x = randn({150, 8}, at::kDouble, 1), weight = randn({40, 8}, at::kDouble, 2);
+  const HeadLabels labels = labels_for(150, 40, 1);
+  const at::Tensor grad = randn({150}, at::kDouble, 3);
+  std::vector<at::Tensor> logprobs, gx, gw;
+  for (const std::int64_t rows : {std::int64_t{0}, kFewestChunkRows}) {
+    logprobs.push_back(empty({150}, at::kDouble));
+    gx.push_back(empty(x.sizes(), at::kDouble));
+    gw.push_back(zeros(weight.sizes(), at::kDouble));
+    head_forward_backward(x, weight, labels, grad, logprobs.back(), gx.back(), gw.back(), workspace(), rows);
+  }
+  EXPECT_TRUE(logprobs[1].equal(logprobs[0]));
+  EXPECT_TRUE(gx[1].equal(gx[0]));
+  expect_close(gw[1], gw[0], 1e-12, "gweight");
+}
+
 TEST(Head, NoLabelsGiveAZeroGradient) {
   const at::Tensor x = randn({3, 8}, at::kFloat, 1), weight = randn({10, 8}, at::kFloat, 2);
   const at::Tensor none = empty({0}, at::kFloat), gx = empty(x.sizes(), at::kFloat);

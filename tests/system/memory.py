@@ -1,4 +1,4 @@
-"""Memory: what full fine-tuning is predicted to need is what it takes; a model larger than the limit of a process trains under zero3,
+"""Memory: what full fine-tuning is predicted to need is what it takes; max_memory decides whether activations are kept; a model larger than the limit of a process trains under zero3,
 chosen by auto too, where ddp is refused with the numbers; and where memory runs out all ranks end with one explanation."""
 import json
 import re
@@ -46,12 +46,25 @@ def main():
         cases = [("ddp", 1, {}), ("zero3", 2, {})]
         cases += [(name, ranks, lora | {"gradient_checkpointing": recompute})
                   for name, ranks in (("ddp", 1), ("ddp", 2), ("zero3", 2)) for recompute in (True, False)]
+        predicted = {}
         for i, (name, ranks, changes) in enumerate(cases):
             _, out = train(f"predicted-{i}", ranks, changes | {"strategy": name})
             results = json.loads((out / "train_results.json").read_text())
+            predicted[name, ranks, changes.get("gradient_checkpointing")] = results["memory_predicted"]
             what = f"{changes.get('finetuning_type', 'full')}{', nothing recomputed' if changes.get('gradient_checkpointing') is False else ''}"
             report.check(f"{name} {what} on {ranks} ranks: peak {results['memory_peak'] / MB:.0f} MB, predicted off by",
                          abs(results["memory_predicted"] / results["memory_peak"] - 1), 0.1)
+
+        # Between what it takes with and without recomputation, and above both.
+        kept, computed_again = (predicted["ddp", 1, word] for word in (False, True))
+        for name, bytes_allowed, word in (("less", (kept + computed_again) / 2 / 0.9, "on"), ("more", kept * 1.3, "off")):
+            result, out = train(f"max_memory-{name}", 1, lora | {"strategy": "ddp", "max_memory": bytes_allowed / 1e9})
+            peak = json.loads((out / "train_results.json").read_text())["memory_peak"]
+            report.check(f"max_memory {bytes_allowed / MB:.0f} MB: recomputation is {word}", 0 if f"recomputation {word}" in result.stderr else 1, 0)
+            report.check(f"    ... and the peak {peak / MB:.0f} MB", peak, bytes_allowed)
+        result, _ = train("max_memory-refused", 1, {"strategy": "ddp", "max_memory": 0.6}, check=False)
+        words = re.search(r"strategy ddp needs [\d.]+ [MG]B on each rank .* a rank has [\d.]+ MB", result.stderr)
+        report.check("max_memory 600 MB: full fine-tuning is refused with the numbers", 0 if words and result.returncode == 2 else 1, 0)
 
         limit = 1500  # the libraries take 700 of it
         result, _ = train("refused", 4, {"strategy": "ddp"}, limit, check=False)

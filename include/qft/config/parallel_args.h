@@ -12,6 +12,7 @@ struct ParallelArgs {
   std::string strategy = "auto";
   std::int64_t hsdp_group_size = 0;  // 0 is "node"
   std::int64_t prefetch_bytes = 0;   // 0 is "auto"
+  double max_memory = 0;             // GB; 0 is "auto"
   std::string offload_optimizer = "none";
   std::string offload_param = "none";
   std::string offload_activations = "none";

@@ -76,6 +76,8 @@ struct RunConfig {
   /// True where activations are recomputed in backward: gradient_checkpointing, else LLaMA-Factory's default,
   /// on.
   bool recompute() const;
+  /// True where max_memory is given, and no other key says whether activations are recomputed.
+  bool chooses_recompute() const;
   /// tokenizer_name_or_path, else model_name_or_path.
   const std::string& tokenizer_path() const;
 };

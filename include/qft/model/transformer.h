@@ -54,6 +54,9 @@ class Transformer {
  public:
   Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device);
 
+  /// Rows of logits that the head holds at a time; 0, as at first: ops::head_chunk_rows().
+  void hold_logits(std::int64_t rows) { head_rows_ = rows; }
+
   /// Must cover the longest sequence before a forward; grows the rotary tables.
   void ensure_positions(std::int64_t length);
 
@@ -98,6 +101,7 @@ class Transformer {
   at::ScalarType dtype_;
   ops::Workspace workspace_;
   ops::RopeTable rope_;
+  std::int64_t head_rows_ = 0;
 };
 
 }  // namespace qft::model

@@ -60,6 +60,8 @@ class Instance {
 
   /// Micro-batches that pass a block under one acquire, at most.
   std::int64_t group() const { return group_; }
+  /// True where activations are computed again in backward.
+  bool recompute() const { return recompute_; }
   /// The action list of a training step: `micro_batches` of this rank, `slots` of the rank that has most.
   ActionList training_list(int micro_batches, int slots) const;
   /// Of a forward pass over as many micro-batches.
@@ -89,7 +91,7 @@ class Instance {
   std::unique_ptr<Executor> executor_;
   std::vector<int> optimizer_index_;  ///< per unit: which buffer of the optimizer, -1 for none
   std::int64_t group_ = 1;            ///< micro-batches that pass a block under one acquire
-  bool reduce_every_group_ = false;
+  bool reduce_every_group_ = false, recompute_ = true;
   std::int64_t window_ = 0;           ///< bytes of weights gathered ahead
   LoadReport report_;
   MemoryForecast memory_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "qft/config/run_config.h"
 #include "qft/model/spec.h"
 #include "qft/optim/precision.h"
 #include "qft/parallel/action.h"
@@ -52,7 +53,17 @@ struct Arrangement {
   std::int64_t window = 0;      ///< bytes gathered ahead; 0: default_window()
   std::int64_t partial_sums = 0;  ///< of gradients, kept in AddUp::in_micro_batch_order
   std::int64_t labels = 0;      ///< of a micro-batch; 0: each of its tokens
+  std::int64_t head_rows = 0;   ///< of logits held at a time; 0: ops::head_chunk_rows()
 };
+
+/// What time may be spent on to save memory.
+struct Thrift {
+  bool recompute = true;
+  std::int64_t head_rows = 0;  ///< as in Arrangement
+};
+
+/// What a run may do: what its keys say, or with max_memory several ways, the fastest first.
+std::vector<Thrift> thrifts_of(const config::RunConfig& config);
 
 /// Of gradients, kept at most while those of so many micro-batches add up in a binary tree.
 std::int64_t partial_sums(std::int64_t micro_batches);

@@ -21,6 +21,7 @@ struct Row {
   std::int64_t group = 1;          ///< micro-batches that pass a block under one gather
   std::int64_t slots = 1;          ///< micro-batches of a rank in a step
   int shard_ranks = 1, replicas = 1;
+  parallel::Thrift thrift;
   bool asked = false;              ///< it is what the run file asks for
   parallel::MemoryPlan memory;     ///< of one rank
   std::int64_t staged = 0;         ///< copies for checkpoints, on the CPU
@@ -34,7 +35,7 @@ struct Plan {
   optim::Precision precision;
   int ranks = 1;
   std::optional<Machine> machine;
-  std::int64_t available = 0;  ///< bytes of a rank; 0: unknown
+  std::int64_t available = 0;  ///< bytes of a rank, max_memory at most; 0: unknown
   Workload workload;
   std::vector<Row> rows;
 };

@@ -14,7 +14,7 @@ namespace qft::model::ops {
 namespace {
 
 /// Logits held at a time: enough rows for efficient matmuls, few enough to stay small beside the activations.
-constexpr std::int64_t kMinChunkRows = 256, kMaxChunkRows = 512, kRowMultiple = 64;
+constexpr std::int64_t kMinChunkRows = 256, kMaxChunkRows = 512, kRowMultiple = kFewestChunkRows;
 constexpr std::int64_t kChunkElements = std::int64_t{1} << 24;
 
 void check(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels) {
@@ -50,10 +50,10 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
 /// One pass in chunks of labels. Undefined logprobs, grad_logprobs, gx or gweight are not computed.
 void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
          const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
-         const at::Tensor& gweight, Workspace& workspace) {
+         const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows) {
   check(x, weight, labels);
   if (gx.defined()) gx.zero_();
-  const std::int64_t step = head_chunk_rows(weight.size(0)), width = x.size(1);
+  const std::int64_t step = chunk_rows > 0 ? chunk_rows : head_chunk_rows(weight.size(0)), width = x.size(1);
   for (std::int64_t first = 0; first < labels.size(); first += step) {
     const std::int64_t n = std::min(step, labels.size() - first);
     auto slice = [&](const at::Tensor& t) { return t.defined() ? t.narrow(0, first, n) : t; };
@@ -78,20 +78,20 @@ std::int64_t head_chunk_rows(std::int64_t vocab_size) {
 }
 
 void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
-                  const at::Tensor& logprobs, Workspace& workspace) {
-  run(x, weight, labels, {}, logprobs, {}, {}, workspace);
+                  const at::Tensor& logprobs, Workspace& workspace, std::int64_t chunk_rows) {
+  run(x, weight, labels, {}, logprobs, {}, {}, workspace, chunk_rows);
 }
 
 void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
                    const at::Tensor& grad_logprobs, const at::Tensor& gx, const at::Tensor& gweight,
                    Workspace& workspace) {
-  run(x, weight, labels, grad_logprobs, {}, gx, gweight, workspace);
+  run(x, weight, labels, grad_logprobs, {}, gx, gweight, workspace, 0);
 }
 
 void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
                            const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
-                           const at::Tensor& gweight, Workspace& workspace) {
-  run(x, weight, labels, grad_logprobs, logprobs, gx, gweight, workspace);
+                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows) {
+  run(x, weight, labels, grad_logprobs, logprobs, gx, gweight, workspace, chunk_rows);
 }
 
 }  // namespace qft::model::ops

@@ -18,15 +18,17 @@ struct HeadLabels {
   std::int64_t size() const { return rows.size(0); }
 };
 
-/// Rows of logits held at a time for a vocabulary of this size.
+/// Rows of logits held at a time for a vocabulary of this size; and the fewest that still make efficient products.
 std::int64_t head_chunk_rows(std::int64_t vocab_size);
+inline constexpr std::int64_t kFewestChunkRows = 64;
 
 /// logprobs[i] = log softmax(weight x[rows[i]])[targets[i]].
 ///   x         [T, D], after the final norm
 ///   weight    [V, D]
 ///   logprobs  [L], fp64 for fp64 data, else fp32
+/// `chunk_rows`: rows of logits held at a time; 0: head_chunk_rows().
 void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
-                  const at::Tensor& logprobs, Workspace& workspace);
+                  const at::Tensor& logprobs, Workspace& workspace, std::int64_t chunk_rows = 0);
 
 /// Gradients from those of the log-probabilities; the logits are computed again.
 ///   grad_logprobs  [L], dtype of logprobs
@@ -40,6 +42,6 @@ void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabe
 /// log-probabilities (cross-entropy). Arguments as above.
 void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
                            const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
-                           const at::Tensor& gweight, Workspace& workspace);
+                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows = 0);
 
 }  // namespace qft::model::ops

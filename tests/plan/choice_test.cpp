@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+
+#include "qft/plan/plan.h"
+#include "io/temp_dir.h"
+
+namespace qft::plan {
+namespace {
+
+using test::TempDir;
+using test::write_bytes;
+
+constexpr const char* kTiny =
+    R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":64,"intermediate_size":128,"num_hidden_layers":6,)"
+    R"("num_attention_heads":4,"num_key_value_heads":4,"vocab_size":512,"tie_word_embeddings":false,"rms_norm_eps":1e-5,"hidden_act":"silu"})";
+
+/// The row of ddp.
+Row ddp(const TempDir& dir, double max_memory, std::optional<bool> gradient_checkpointing = {}) {
+  config::RunConfig config;
+  config.model.model_name_or_path = dir.path().string();
+  config.finetuning.finetuning_type = "full";
+  config.data.cutoff_len = 2000;
+  config.training.bf16 = true;
+  config.parallel.max_memory = max_memory;
+  config.training.gradient_checkpointing = gradient_checkpointing;
+  config.resolve();
+  const Plan plan = make_plan(config, 2, std::nullopt, full_rows(config, 2));
+  for (const Row& row : plan.rows)
+    if (row.strategy.name == "ddp") return row;
+  ADD_FAILURE() << "no row of ddp";
+  return {};
+}
+
+TEST(MaxMemory, DecidesWhatIsComputedAgain) {
+  const TempDir dir;
+  write_bytes(dir / "config.json", kTiny);
+  const Row usual = ddp(dir, 0);
+  EXPECT_TRUE(usual.thrift.recompute);
+  const Row kept = ddp(dir, 100);
+  EXPECT_FALSE(kept.thrift.recompute);
+  EXPECT_GT(kept.needed, usual.needed);
+
+  const auto allowing = [](std::int64_t bytes) { return static_cast<double>(bytes) * 1.001 / 0.9e9; };
+  EXPECT_FALSE(ddp(dir, allowing(kept.needed)).thrift.recompute);
+  const Row less = ddp(dir, allowing(kept.needed - 1000000));
+  EXPECT_TRUE(less.thrift.recompute && less.fits && less.thrift.head_rows == 0);
+  const Row least = ddp(dir, allowing(usual.needed - 100000));
+  EXPECT_TRUE(least.thrift.recompute && least.fits && least.thrift.head_rows > 0) << least.needed;
+  EXPECT_FALSE(ddp(dir, 1e-3).fits);
+}
+
+TEST(MaxMemory, LeavesWhatAKeySays) {
+  const TempDir dir;
+  write_bytes(dir / "config.json", kTiny);
+  EXPECT_TRUE(ddp(dir, 100, true).thrift.recompute);
+  EXPECT_FALSE(ddp(dir, 1e-3, false).thrift.recompute);
+}
+
+}  // namespace
+}  // namespace qft::plan
