@@ -36,11 +36,9 @@ def main():
     report = Report()
     with tempfile.TemporaryDirectory(prefix="qft-kills-") as tmp:
         tmp = Path(tmp)
-        settings = {**make(tmp), "compute_dtype": "float32", "max_steps": 40 + 4 * args.kills, "save_steps": 1, "save_total_limit": 4}
+        settings = {**make(tmp), "compute_dtype": "float32", "max_steps": 40 + 12 * args.kills, "save_steps": 1, "save_total_limit": 4}
         whole = write(tmp / "whole.yaml", {**settings, "output_dir": str(tmp / "whole"), "save_steps": 1000})
-        began = time.monotonic()
         mpirun(2, [qft, "train", whole])
-        usual = time.monotonic() - began
         out, run_file = tmp / "out", write(tmp / "run.yaml", {**settings, "output_dir": str(tmp / "out")})
         kills = inside = lost = 0
         while kills < args.kills:
@@ -52,8 +50,12 @@ def main():
             if kills % 2 == 0:
                 wait_for(lambda: writing(out), job)
                 time.sleep(rng.uniform(0, 0.02))
+            elif kills % 6 == 1:  # before the first step, too
+                time.sleep(rng.uniform(0, 2))
             else:
-                time.sleep(rng.uniform(0, usual / 2))
+                goal = max(committed(out), default=0) + rng.randint(1, 10)
+                wait_for(lambda: max(committed(out), default=0) >= goal, job)
+                time.sleep(rng.uniform(0, 0.05))
             before, in_save = committed(out), writing(out)
             victims = ranks(run_file)
             if not victims or job.poll() is not None:  # it had ended by itself
@@ -69,6 +71,7 @@ def main():
             lost += bool(before) and (not after or max(after) < max(before))
             for step in after[-2:]:
                 lost += run([ckpt, "verify", out / f"checkpoint-{step}"], check=False).returncode != 0
+        report.check(f"kills short of {args.kills}", args.kills - kills, 0)
         report.check(f"{kills} kills, {inside} of them inside a save: committed steps lost or broken", lost, 0)
         report.check("    ... some were inside a save", int(inside == 0), 0)
         last = mpirun(2, [qft, "train", run_file], check=False)
