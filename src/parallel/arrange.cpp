@@ -33,6 +33,9 @@ class Arranger {
       : config_(config), spec_(spec), precision_(precision), comm_(comm), device_(device), training_(training), batches_(batches) {
     const int sharers = comm::Session::exists() ? comm::Session::current().local_size() : 1;
     available_ = comm::all_reduce_value(comm, std::min(device::memory_left(device, sharers), allowed()), comm::ReduceOp::min);
+    if (const double limit = config.parallel.max_memory * 1e9; limit > 0 && available_ <= 0)
+      fail_config("max_memory {} is less than the {} that a process takes before it holds any of the model: raise it", format_bytes(limit),
+                  format_bytes(limit - static_cast<double>(available_)));
   }
 
   Decision run() {
@@ -49,14 +52,11 @@ class Arranger {
   /// A tenth stays free for what is not predicted.
   bool fits(const MemoryPlan& p) const { return p.total() <= available_ / 10 * 9; }
 
-  /// What max_memory leaves for the model.
+  /// What max_memory leaves for the model on this rank; below 0 where the process has more already.
   std::int64_t allowed() const {
     const double limit = config_.parallel.max_memory * 1e9;
     if (limit <= 0) return std::numeric_limits<std::int64_t>::max();
     const std::int64_t before = device::memory_use(device_).current + (device_.is_cpu() ? device::kernel_cache_bytes(1) : 0);
-    if (limit <= static_cast<double>(before))
-      fail_config("max_memory {} is less than the {} that a process takes before it holds any of the model: raise it", format_bytes(limit),
-                  bytes_text(before));
     return static_cast<std::int64_t>(limit) - before;
   }
 

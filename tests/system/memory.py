@@ -64,6 +64,9 @@ def main():
             report.check(f"    ... and the peak {peak / MB:.0f} MB", peak, bytes_allowed)
         result, _ = train("max_memory-refused", 1, {"strategy": "ddp", "max_memory": 0.6}, check=False)
         words = re.search(r"strategy ddp needs [\d.]+ [MG]B on each rank .* a rank has [\d.]+ MB", result.stderr)
+        tiny, _ = train("max_memory-tiny", 2, {"strategy": "ddp", "max_memory": 0.01}, check=False)
+        told = "max_memory 10.00 MB is less than the" in tiny.stderr
+        report.check("max_memory below what a process takes ends all ranks", 0 if told and tiny.returncode == 2 else 1, 0)
         report.check("max_memory 600 MB: full fine-tuning is refused with the numbers", 0 if words and result.returncode == 2 else 1, 0)
 
         limit = 1500  # the libraries take 700 of it
