@@ -101,9 +101,9 @@ bool test_all(std::vector<MPI_Request>& requests, std::string_view what) {
   return true;
 }
 
-void test_some(std::vector<MPI_Request>& requests, std::string_view what) {
+void test_some(std::vector<MPI_Request>& requests, std::vector<int>& which, std::string_view what) {
   int done = 0;
-  std::vector<int> which(requests.size());
+  which.resize(requests.size());
   mpi_check(MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &done, which.data(), MPI_STATUSES_IGNORE), what);
   if (done != MPI_UNDEFINED && done > 0) completed.fetch_add(1, std::memory_order_relaxed);
 }

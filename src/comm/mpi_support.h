@@ -38,7 +38,8 @@ void post_recv(void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm,
 bool test_all(std::vector<MPI_Request>& requests, std::string_view what);
 
 /// One look at all of them: those that are complete become MPI_REQUEST_NULL.
-void test_some(std::vector<MPI_Request>& requests, std::string_view what);
+/// `which`: room that is kept from look to look.
+void test_some(std::vector<MPI_Request>& requests, std::vector<int>& which, std::string_view what);
 
 /// Counts up whenever test_all() or test_some() found requests complete, on any thread.
 std::uint64_t completions() noexcept;

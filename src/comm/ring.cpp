@@ -162,7 +162,7 @@ class RingWork final : public MpiWork {
     looked_at_.clear();
     for (const auto& lane : lanes_) looked_at_.insert(looked_at_.end(), lane->requests().begin(), lane->requests().end());
     if (looked_at_.empty()) return;
-    test_some(looked_at_, "ring step");
+    test_some(looked_at_, which_, "ring step");
     auto next = looked_at_.begin();
     for (const auto& lane : lanes_)
       for (auto& request : lane->requests()) request = *next++;
@@ -205,6 +205,7 @@ class RingWork final : public MpiWork {
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::unique_ptr<Scratch>> spare_;
   std::vector<MPI_Request> looked_at_;
+  std::vector<int> which_;
 };
 
 }  // namespace
