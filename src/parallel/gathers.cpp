@@ -30,7 +30,6 @@ class Gathers {
       }
       announce();
     }
-    if (trains_) announce_next_step();
     return std::move(out_);
   }
 
