@@ -75,9 +75,10 @@ class Planner {
 
   std::int64_t largest(const Strategy& strategy) const {
     if (plan_.available == 0) return slots_;
-    const Arrangement one = arrangement(strategy, 1, fastest_that_fits(strategy, 1).thrift);
-    const std::int64_t each = parallel::activation_bytes(plan_.spec, plan_.precision.compute, one.tokens, one.recompute, offload_.activations);
-    return std::min(slots_, parallel::largest_group(plan_.available, process() + parallel::plan_memory(one).total() - each,
+    const Row one = fastest_that_fits(strategy, 1);
+    const std::int64_t each = parallel::activation_bytes(plan_.spec, plan_.precision.compute, plan_.workload.largest.tokens,
+                                                         one.thrift.recompute, offload_.activations);
+    return std::min(slots_, parallel::largest_group(plan_.available, process() + one.memory.total() - each,
                                                     each + kernels(2) - kernels(1)));
   }
 
