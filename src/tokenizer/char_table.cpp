@@ -7,20 +7,6 @@
 #include "unicode.h"
 
 namespace qft::tokenizer {
-namespace {
-
-bool is_continuation(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
-}
-
-/// Bytes of the character that begins with `lead`.
-std::size_t char_bytes(char lead) {
-  const auto b = static_cast<unsigned char>(lead);
-  return b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-}
-
-}  // namespace
-
 /// The merges that join a part of a character to something beyond its first or last byte, by the bytes of
 /// that part.
 struct CharTable::Rules {

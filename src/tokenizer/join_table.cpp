@@ -10,16 +10,6 @@ namespace {
 /// Bits of the filter for each pair: one boundary in thirty that could be cut is not.
 constexpr std::size_t kBitsPerPair = 16;
 
-bool is_continuation(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
-}
-
-/// Bytes of the character that begins with `lead`.
-std::size_t char_bytes(char lead) {
-  const auto b = static_cast<unsigned char>(lead);
-  return b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-}
-
 bool is_complete(std::string_view character) {
   return !is_continuation(character[0]) && character.size() == char_bytes(character[0]);
 }

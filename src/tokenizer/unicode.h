@@ -36,6 +36,17 @@ inline CodePoint decode_utf8(const char* p) {
   return {(b(0) & 0x07) << 18 | (b(1) & 0x3F) << 12 | (b(2) & 0x3F) << 6 | (b(3) & 0x3F), 4};
 }
 
+/// True for a byte of a character after its first.
+inline bool is_continuation(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
+
+/// Bytes of the character that begins with `lead`.
+inline std::size_t char_bytes(char lead) {
+  const auto b = static_cast<unsigned char>(lead);
+  return b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
+}
+
 /// Appends `code_point` as UTF-8.
 void append_utf8(std::uint32_t code_point, std::string& out);
 
