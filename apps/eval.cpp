@@ -1,13 +1,11 @@
 #include <nlohmann/json.hpp>
 
 #include "qft/comm/exchange.h"
-#include "qft/core/activity.h"
 #include "qft/core/progress.h"
 #include "qft/eval/perplexity.h"
-#include "qft/eval/predict.h"
 #include "qft/io/file.h"
 #include "qft/train/data_setup.h"
-#include "qft/train/run_log.h"
+#include "qft/train/predict.h"
 #include "subcommand.h"
 
 namespace qft::apps {
@@ -27,18 +25,6 @@ eval::PerplexityResult evaluate(parallel::Instance& instance, const train::EvalS
   const auto loader = set.loader(config, comm);
   Progress bar("eval", loader->slots(), comm.rank() == 0);
   return eval::evaluate(instance, *loader, comm, config.eval.predict_logprobs, [&](std::int64_t done) { bar.update(done); });
-}
-
-/// Answers to the set's questions, written to output_dir with their scores. Collective.
-eval::PredictResult predict(parallel::Instance& instance, const train::EvalSet& set, const config::RunConfig& config,
-                            comm::Communicator& comm) {
-  const activity::Phase phase("predict");
-  const std::filesystem::path dir = config.training.output_dir;
-  const auto result = eval::predict(instance, *set.pack, set.items, config, comm, dir / eval::kPredictionsFile);
-  comm::agreed(comm, [&] {
-    if (comm.rank() == 0) train::write_results(dir, "predict", result.values());
-  });
-  return result;
 }
 
 nlohmann::ordered_json to_json(const eval::PerplexityResult& r) {
@@ -71,7 +57,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const auto set = train::open_eval_data(config, instance->spec().config, comm);
   const auto likelihood = evaluate(*instance, set, config, comm);
   std::optional<eval::PredictResult> answers;
-  if (predicts) answers = predict(*instance, set, config, comm);
+  if (predicts) answers = train::predict(*instance, set, config, comm);
   if (session.rank() != 0) return kExitOk;
   if (line.json) {
     nlohmann::ordered_json json = to_json(likelihood);

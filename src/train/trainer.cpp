@@ -12,8 +12,8 @@
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
 #include "qft/eval/perplexity.h"
-#include "qft/eval/predict.h"
 #include "qft/train/banner.h"
+#include "qft/train/predict.h"
 #include "qft/train/save_model.h"
 #include "qft/train/stop_signal.h"
 
@@ -253,17 +253,11 @@ void Trainer::finish(double epoch) {
 }
 
 void Trainer::predict() {
-  const activity::Phase phase("predict");
-  const std::filesystem::path dir = config_.training.output_dir;
-  const auto result =
-      eval::predict(*instance_, *data_.eval->pack, data_.eval->items, config_, comm_, dir / eval::kPredictionsFile);
-  comm::agreed(comm_, [&] {
-    if (!is_root()) return;
-    train::write_results(dir, "predict", result.values());
-    log::info("answers to {} samples in {}: BLEU-4 {:.2f}, ROUGE-1 {:.2f}, ROUGE-2 {:.2f}, ROUGE-L {:.2f}; '{}'", result.items,
-              format_duration(result.seconds), result.mean.bleu_4, result.mean.rouge_1, result.mean.rouge_2, result.mean.rouge_l,
-              (dir / eval::kPredictionsFile).string());
-  });
+  const auto result = train::predict(*instance_, *data_.eval, config_, comm_);
+  if (!is_root()) return;
+  log::info("answers to {} samples in {}: BLEU-4 {:.2f}, ROUGE-1 {:.2f}, ROUGE-2 {:.2f}, ROUGE-L {:.2f}; '{}'", result.items,
+            format_duration(result.seconds), result.mean.bleu_4, result.mean.rouge_1, result.mean.rouge_2, result.mean.rouge_l,
+            (std::filesystem::path(config_.training.output_dir) / eval::kPredictionsFile).string());
 }
 
 }  // namespace qft::train
