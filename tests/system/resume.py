@@ -1,4 +1,7 @@
-"""A run that is cut and resumed ends in the very bytes of the run that was not."""
+"""A run that is cut and resumed ends in the very bytes of the run that was not.
+
+    resume.py --build build [--cuts N]    # at N of its steps, each of five kinds of run
+"""
 import tempfile
 from pathlib import Path
 
@@ -11,7 +14,7 @@ FP16 = {"compute_dtype": "auto", "fp16": True, "fp16_initial_scale_power": 24, "
 
 
 def main():
-    args = arguments()
+    args = arguments(cuts=3)
     qft = args.build / "bin/qft"
     report = Report()
     cases = [("LoRA fp32", {"compute_dtype": "float32"}, 2), ("LoRA bf16, packed", {"compute_dtype": "auto", "bf16": True, "packing": True}, 2),
@@ -29,7 +32,8 @@ def main():
                 skipped = reference[-1].get("skipped_updates", 0)
                 report.check("fp16: some updates are left out, not all", 0 if 0 < skipped < len(reference) // 2 else 1, 0)
                 report.check("fp16: the loss falls", 0 if reference[-1]["loss"] < reference[0]["loss"] - 0.5 else 1, 0)
-            for step in (1, len(reference) // 2, len(reference) - 1):
+            last = len(reference) - 1
+            for step in sorted({1 + round(i * (last - 1) / max(1, args.cuts - 1)) for i in range(args.cuts)}):
                 part = tmp / f"cut{step}"
                 cut(tmp / "whole", part, step)
                 run_file = write(tmp / "cut.yaml", {**settings, "output_dir": str(part)})
