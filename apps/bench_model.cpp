@@ -50,7 +50,7 @@ enum class What { gemm, attention, step, machine };
 int measure(What what, comm::Session& session, const config::CommandLine& line) {
   if (line.run_file.empty()) fail_config("qft bench {} measures a model's shapes: give a run file (.yaml)", line.words[0]);
   if (what == What::machine && line.options.count("output") == 0) fail_config("qft bench machine: --output FILE.yaml is missing");
-  const auto [watchdog, config, device] = prepare(session, line, config::Purpose::plan);
+  const auto [config, device] = prepare(session, line, config::Purpose::plan);
   std::optional<plan::MeasureOptions> options;
   comm::agreed(session.world(), [&, &config = config] { options = options_of(line, config, session.size()); });
   plan::Measurement here(session, config, device, *options);

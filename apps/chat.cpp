@@ -26,7 +26,7 @@ std::size_t common_prefix(const std::vector<std::int32_t>& fed, const std::vecto
 }
 
 int run(comm::Session& session, const config::CommandLine& line) {
-  const auto [watchdog, config, device] = prepare(session, line, config::Purpose::any);
+  const auto [config, device] = prepare(session, line, config::Purpose::any);
   if (session.size() > 1) fail_config("qft chat runs as one process, not {}: leave mpirun out", session.size());
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = data::ChatTemplate::from_config(config, tokenizer);

@@ -45,7 +45,7 @@ void print(const eval::PredictResult& r, const std::filesystem::path& dir) {
 }
 
 int run(comm::Session& session, const config::CommandLine& line) {
-  const auto [watchdog, config, device] = prepare(session, line, config::Purpose::eval);
+  const auto [config, device] = prepare(session, line, config::Purpose::eval);
   auto& comm = session.world();
   const bool predicts = config.eval.predict_with_generate;
   if (predicts) {

@@ -19,7 +19,7 @@ config::CommandSpec spec() {
 }
 
 int run(comm::Session& session, const config::CommandLine& line) {
-  const auto [watchdog, config, device] = prepare(session, line, config::Purpose::generate);
+  const auto [config, device] = prepare(session, line, config::Purpose::generate);
   if (session.size() > 1) fail_config("qft generate runs as one process, not {}: leave mpirun out", session.size());
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = data::ChatTemplate::from_config(config, tokenizer);

@@ -10,6 +10,7 @@ namespace qft::apps {
 Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose) {
   Prepared p;
   p.config = line.load(purpose);
+  session.watchdog().set({std::chrono::seconds(p.config.training.ddp_timeout)});
   p.config.check_world(session.size());
   log::init({line.log_level.value_or(log::parse_severity(p.config.training.log_level)), session.rank(), session.size()});
   const auto threads = device::plan_threads(device::cpu_share(), session.core_sharers(), session.local_size());
@@ -21,7 +22,6 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
     at::globalContext().setDeterministicFillUninitializedMemory(false);  // nothing reads what it has not written
   }
   p.device = device::select_device(p.config.training.use_cpu ? "cpu" : "auto", session.local_rank(), session.local_size());
-  p.watchdog = std::make_unique<comm::Watchdog>(session, comm::WatchdogOptions{std::chrono::seconds(p.config.training.ddp_timeout)});
   return p;
 }
 

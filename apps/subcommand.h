@@ -4,7 +4,6 @@
 #include <c10/core/Device.h>
 
 #include "qft/comm/session.h"
-#include "qft/comm/watchdog.h"
 #include "qft/config/command_line.h"
 #include "qft/core/error.h"
 
@@ -20,10 +19,9 @@ struct Subcommand {
 // One file each, named after the subcommand.
 extern const Subcommand kTrain, kEval, kGenerate, kChat, kExport, kCheck, kBench, kPlan;
 
-/// Loads the run file for `purpose`, sets the log's level, threads and allocator, selects the device, and has the ranks
-/// watched from here on.
+/// Loads the run file for `purpose`, sets the watchdog's timeout, the log's level, threads and allocator, and selects the
+/// device.
 struct Prepared {
-  std::unique_ptr<comm::Watchdog> watchdog;
   config::RunConfig config;
   c10::Device device = c10::kCPU;
 };

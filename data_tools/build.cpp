@@ -1,5 +1,4 @@
 // qft-pack RUN.yaml --output PACK: encodes the datasets of a run file.
-#include "qft/comm/watchdog.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/data/preprocess.h"
@@ -45,7 +44,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const config::RunConfig config = line.load(config::Purpose::pack);
   log::init({line.log_level.value_or(log::parse_severity(config.training.log_level)), session.rank(),
              session.size()});
-  const comm::Watchdog watchdog(session, {std::chrono::seconds(config.training.ddp_timeout)});
+  session.watchdog().set({std::chrono::seconds(config.training.ddp_timeout)});
   const std::string output = output_of(line, "qft-pack");
   const auto part = line.options.count("eval") ? data::CorpusPart::eval : data::CorpusPart::train;
   const data::PackReport report =

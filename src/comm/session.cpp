@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -24,6 +25,14 @@ namespace qft::comm {
 namespace {
 
 Session* the_session = nullptr;
+
+constexpr auto kStartTimeout = std::chrono::minutes(1);
+
+std::string own_hostname() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
 
 int number_from_environment(const char* name) {
   const char* text = std::getenv(name);
@@ -69,7 +78,10 @@ Session::Session(int& argc, char**& argv) {
     size_ = world_->size();
     log::init({.rank = rank_, .world_size = size_});
     require_one_job(size_);
+    hostname_ = own_hostname();
+    watchdog_ = std::make_unique<Watchdog>(*world_, hostname_, WatchdogOptions{.timeout = kStartTimeout});
     find_neighbours();
+    watchdog_->set({});
   } catch (...) {
     world_.reset();
     node_group_.reset();
@@ -86,10 +98,6 @@ Session::Session(int& argc, char**& argv) {
 }
 
 void Session::find_neighbours() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  hostname_ = name.data();
-
   MPI_Comm node = MPI_COMM_NULL;
   mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
             "MPI_Comm_split_type");
@@ -128,6 +136,7 @@ Session::~Session() {
   node_group_.reset();
   world_.reset();
   MPI_Finalize();
+  watchdog_.reset();
 }
 
 Session& Session::current() {

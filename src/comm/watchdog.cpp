@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -15,7 +16,7 @@
 
 #include "datagrams.h"
 #include "diagnosis.h"
-#include "qft/comm/exchange.h"
+#include "qft/comm/session.h"
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
@@ -33,10 +34,23 @@ struct Message {
   Heartbeat beat;
 };
 
+/// Rank 0's to each of the others, and their answers, by MPI.
+constexpr int kCardTag = 11, kReachedTag = 12;
+
+/// Where rank 0 may be reached.
+struct Card {
+  std::uint64_t job = 0;
+  std::array<char, 1024> addresses{};  ///< IPv4, a blank after each
+  std::uint16_t port = 0;
+};
+
 constexpr int kEndRepeats = 3;                            // UDP may lose one
 constexpr auto kHelloPatience = std::chrono::seconds(5);  // to reach rank 0 at all
 constexpr auto kRankZeroFirst = std::chrono::seconds(2);  // rank 0 knows more than the others
-constexpr int kSpeakers = 3;                              // of the others, a second apart: the first ends the job
+constexpr auto kHelloEvery = std::chrono::milliseconds(20);
+constexpr int kSpeakers = 3;                              // of the others: the first ends the job
+constexpr auto kTurn = std::chrono::seconds(3);           // until the next speaks: mpirun takes a second or two to end a job
+constexpr auto kGap = std::chrono::seconds(1);            // a watcher that was away for so long heard nobody
 
 template <std::size_t N>
 void copy_text(std::array<char, N>& to, const std::string& from) {
@@ -44,6 +58,12 @@ void copy_text(std::array<char, N>& to, const std::string& from) {
 }
 
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
+
+std::string absence(const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
+  return fmt::format("error: watchdog: rank{} {} did not come to the start of the job within {:.0f} s (stopped, or the node or its "
+                     "network is gone); the job ends\n",
+                     ranks.size() > 1 ? "s" : "", format_ranks(ranks), std::chrono::duration<double>(timeout).count());
+}
 
 [[noreturn]] void end_process(const std::string& report) {
   std::fputs(report.c_str(), stderr);
@@ -55,8 +75,9 @@ double seconds_since(Clock::time_point then) { return std::chrono::duration<doub
 
 class Watchdog::Impl {
  public:
-  Impl(Session& session, const WatchdogOptions& options);
+  Impl(Communicator& world, std::string host, const WatchdogOptions& options);
   ~Impl();
+  void set(const WatchdogOptions& options);
 
  private:
   struct Peer {
@@ -66,7 +87,12 @@ class Watchdog::Impl {
     Clock::time_point last_heard, last_moved;
   };
   bool is_root() const { return rank_ == 0; }
-  void find_root(Session& session);
+  void gather_ranks(Communicator& world);
+  void find_root(Communicator& world);
+  void say_hello();
+  void warn_of_lost(const std::vector<std::int32_t>& reached, const Card& card) const;
+  std::chrono::milliseconds patience_with_root() const;
+  bool all_heard() const;
   void run();
   Message own_message(bool finished) const;
   void beat(bool finished);
@@ -79,7 +105,7 @@ class Watchdog::Impl {
   void end_everywhere(const std::string& report);
   void require_parent() const;
 
-  const WatchdogOptions options_;
+  std::atomic<std::chrono::milliseconds> timeout_, interval_;
   const int rank_, size_;
   const std::string host_;
   const pid_t launcher_;  ///< 0: not started by mpirun
@@ -92,13 +118,15 @@ class Watchdog::Impl {
   std::thread thread_;
 };
 
-Watchdog::Impl::Impl(Session& session, const WatchdogOptions& options)
-    : options_(options),
-      rank_(session.rank()),
-      size_(session.size()),
-      host_(session.hostname()),
+Watchdog::Impl::Impl(Communicator& world, std::string host, const WatchdogOptions& options)
+    : timeout_(options.timeout),
+      interval_(options.interval),
+      rank_(world.rank()),
+      size_(world.size()),
+      host_(std::move(host)),
       launcher_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr ? getppid() : 0) {
-  if (size_ > 1) find_root(session);
+  peers_.resize(static_cast<std::size_t>(is_root() ? size_ : 2));
+  if (size_ > 1) is_root() ? gather_ranks(world) : find_root(world);
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the main thread
@@ -106,36 +134,77 @@ Watchdog::Impl::Impl(Session& session, const WatchdogOptions& options)
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// Rank 0 says where it listens; each rank tries all its addresses until one answers.
-void Watchdog::Impl::find_root(Session& session) {
-  Communicator& world = session.world();
-  job_ = broadcast_value<std::uint64_t>(world, (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}());
-  const auto port = broadcast_value<std::uint16_t>(world, socket_.port());
-  std::string text;
-  for (const std::string& address : own_addresses()) text += address + " ";
-  const std::string addresses = all_gather_strings(world, text).front();
-  const bool same_node = session.node() == 0;
-  for (std::size_t begin = 0; begin < addresses.size();) {
-    const std::size_t end = addresses.find(' ', begin);
-    const std::string address = addresses.substr(begin, end - begin);
-    if ((address == "127.0.0.1") == same_node) root_at_.push_back(socket_address(address, port));
-    begin = end + 1;
+void Watchdog::Impl::set(const WatchdogOptions& options) {
+  timeout_ = options.timeout;
+  interval_ = options.interval;
+}
+
+// Not by collectives: in those a rank that does not come would have no name.
+void Watchdog::Impl::gather_ranks(Communicator& world) {
+  job_ = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+  Card card{job_, {}, socket_.port()};
+  std::string addresses;
+  for (const std::string& address : own_addresses())
+    if (addresses.size() + address.size() + 1 < card.addresses.size()) addresses += address + " ";
+  copy_text(card.addresses, addresses);
+  std::vector<std::int32_t> reached(peers_.size(), 1);
+  std::vector<Work> sends, answers;
+  for (int r = 1; r < size_; ++r) {
+    sends.push_back(world.start_send(&card, sizeof card, DType::u8, r, kCardTag));
+    answers.push_back(world.start_recv(&reached[static_cast<std::size_t>(r)], 1, DType::i32, r, kReachedTag));
   }
-  peers_.resize(static_cast<std::size_t>(is_root() ? size_ : 2));
-  const auto reached = [this] {
-    return std::all_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.heard; });
-  };
-  for (const auto deadline = Clock::now() + kHelloPatience; !reached() && Clock::now() < deadline;) {
+  const auto deadline = Clock::now() + timeout_.load();
+  for (auto next = Clock::now();;) {
+    std::vector<int> missing;
+    for (int r = 1; r < size_; ++r)
+      if (!answers[static_cast<std::size_t>(r - 1)].test()) missing.push_back(r);
+    if (missing.empty()) break;
+    if (Clock::now() > deadline) end_everywhere(absence(missing, timeout_));
+    if (Clock::now() >= next) {
+      beat(false);
+      next += kHelloEvery;
+    }
+    receive_until(Clock::now() + std::chrono::milliseconds(1));
+  }
+  for (Work& send : sends) send.wait();
+  warn_of_lost(reached, card);
+}
+
+void Watchdog::Impl::find_root(Communicator& world) {
+  Card card;
+  Work arrival = world.start_recv(&card, sizeof card, DType::u8, 0, kCardTag);
+  for (const auto deadline = Clock::now() + patience_with_root(); !arrival.test();) {
+    if (Clock::now() > deadline) end_process(absence({0}, timeout_));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  job_ = card.job;
+  std::istringstream addresses(card.addresses.data());
+  for (std::string address; addresses >> address;) root_at_.push_back(socket_address(address, card.port));
+  say_hello();
+  const std::int32_t reached = all_heard() ? 1 : 0;
+  world.send(&reached, 1, DType::i32, 0, kReachedTag);
+}
+
+// Tries all addresses until one answers.
+void Watchdog::Impl::say_hello() {
+  for (const auto deadline = Clock::now() + kHelloPatience; !all_heard() && Clock::now() < deadline;) {
     beat(false);
-    receive_until(Clock::now() + std::chrono::milliseconds(20));
+    for (const auto next = Clock::now() + kHelloEvery; !all_heard() && Clock::now() < next;)
+      receive_until(Clock::now() + std::chrono::milliseconds(1));
   }
-  const auto ok = all_gather_value<std::int32_t>(world, reached() ? 1 : 0);
+}
+
+bool Watchdog::Impl::all_heard() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.heard; });
+}
+
+void Watchdog::Impl::warn_of_lost(const std::vector<std::int32_t>& reached, const Card& card) const {
   std::vector<int> lost;
   for (int r = 1; r < size_; ++r)
-    if (ok[static_cast<std::size_t>(r)] == 0) lost.push_back(r);
-  if (!lost.empty() && is_root())
+    if (reached[static_cast<std::size_t>(r)] == 0) lost.push_back(r);
+  if (!lost.empty())
     log::warn("rank{} {} get{} no answer from rank 0 by UDP at {}port {}: nobody watches {}; allow UDP between the nodes",
-              lost.size() > 1 ? "s" : "", format_ranks(lost), lost.size() > 1 ? "" : "s", addresses, port,
+              lost.size() > 1 ? "s" : "", format_ranks(lost), lost.size() > 1 ? "" : "s", card.addresses.data(), card.port,
               lost.size() > 1 ? "them" : "it");
 }
 
@@ -151,9 +220,10 @@ void Watchdog::Impl::run() {
     require_parent();
     if (size_ > 1) beat(false);
     // Short naps: the destructor waits for the end of one.
-    for (const auto next = Clock::now() + options_.interval; Clock::now() < next && !stop_;)
-      receive_until(std::min(next, Clock::now() + std::chrono::milliseconds(50)));
-    if (!stop_ && size_ > 1) is_root() ? judge() : judge_root();
+    const auto next = Clock::now() + interval_.load();
+    while (Clock::now() < next && !stop_) receive_until(std::min(next, Clock::now() + std::chrono::milliseconds(50)));
+    const bool was_away = Clock::now() > next + kGap;
+    if (!stop_ && size_ > 1 && !was_away) is_root() ? judge() : judge_root();
   }
 }
 
@@ -239,7 +309,7 @@ std::vector<Watched> Watchdog::Impl::watched() const {
 
 void Watchdog::Impl::judge() {
   const auto ranks = watched();
-  const double timeout = std::chrono::duration<double>(options_.timeout).count();
+  const double timeout = std::chrono::duration<double>(timeout_.load()).count();
   if (const auto report = diagnose(ranks, timeout)) end_everywhere(*report);
   if (const std::string slow = stragglers_.observe(ranks); !slow.empty()) activity::request_end(slow);
 }
@@ -262,13 +332,17 @@ void Watchdog::Impl::judge_root() {
   auto ranks = watched();
   if (!peers_.front().heard) return;
   if (!ranks.front().beat.finished) ranks.front().idle_seconds = 0.0;
-  const auto turn = std::chrono::seconds(std::min(rank_, kSpeakers) - 1);
-  const double patience = std::chrono::duration<double>(options_.timeout + kRankZeroFirst + turn).count();
+  const double patience = std::chrono::duration<double>(patience_with_root()).count();
   if (const auto report = diagnose(ranks, patience)) end_process(*report);
 }
 
-Watchdog::Watchdog(Session& session, const WatchdogOptions& options)
-    : impl_(std::make_unique<Impl>(session, options)) {}
+std::chrono::milliseconds Watchdog::Impl::patience_with_root() const {
+  return timeout_.load() + kRankZeroFirst + kTurn * (std::min(rank_, kSpeakers) - 1);
+}
+
+Watchdog::Watchdog(Communicator& world, std::string host, const WatchdogOptions& options)
+    : impl_(std::make_unique<Impl>(world, std::move(host), options)) {}
 Watchdog::~Watchdog() = default;
+void Watchdog::set(const WatchdogOptions& options) { impl_->set(options); }
 
 }  // namespace qft::comm

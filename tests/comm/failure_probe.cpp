@@ -2,7 +2,6 @@
 // job.
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
-#include "qft/comm/watchdog.h"
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
 
@@ -43,35 +42,41 @@ int main(int argc, char** argv) {
       world.barrier();
     }
     if (way == "with an operation that nobody else joins") {
+      const auto other = world.split(0, session.rank(), "other");  // on 'world' the watchdog would see the difference first
       if (last) {
         std::vector<float> data(1 << 24);
-        const auto work = world.start_all_reduce(data.data(), data.size(), DType::f32);
+        const auto work = other->start_all_reduce(data.data(), data.size(), DType::f32);
         fail("alone");
       }
       world.barrier();
     }
     if (way == "two collectives") {  // of another kind on the last rank
-      const comm::Watchdog watchdog(session, {std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      session.watchdog().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       std::vector<float> data(100);
       world.barrier();
       last ? world.broadcast(data.data(), data.size(), DType::f32, session.rank()) : world.barrier();
       world.barrier();
     }
     if (way == "skips one") {
-      const comm::Watchdog watchdog(session, {std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      session.watchdog().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       for (int i = 0; i < 10; ++i)
         if (!last || i != 5) world.barrier();
     }
     if (way == "last computes for ever" || way == "last is stopped" || way == "first is stopped") {
-      const comm::Watchdog watchdog(session, {std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      session.watchdog().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       const activity::Phase phase("train");
       if (way == "first is stopped" && session.rank() == 0) std::raise(SIGSTOP);
       if (way == "last is stopped" && last) std::raise(SIGSTOP);
       while (way == "last computes for ever" && last) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       world.barrier();
     }
+    if (way == "last does not come" || way == "first does not come") {
+      const bool comes = way[0] == 'l' ? !last : session.rank() != 0;
+      if (comes) const comm::Watchdog watchdog(world, session.hostname(), {std::chrono::seconds(2)});
+      std::this_thread::sleep_for(std::chrono::seconds(60));
+    }
     if (way == "long work") {  // on the first rank, longer than the timeout, with signs of progress
-      const comm::Watchdog watchdog(session, {std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      session.watchdog().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       for (int i = 0; i < 50 && session.rank() == 0; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         activity::tick();
@@ -79,7 +84,7 @@ int main(int argc, char** argv) {
       world.barrier();
     }
     if (way == "last is slow") {
-      const comm::Watchdog watchdog(session, {std::chrono::seconds(20), std::chrono::milliseconds(50)});
+      session.watchdog().set({std::chrono::seconds(20), std::chrono::milliseconds(50)});
       for (int step = 1;; ++step) {
         std::this_thread::sleep_for(std::chrono::milliseconds(last ? 150 : 4));
         activity::step_done(step, last ? 0.150 : 0.004);

@@ -150,6 +150,11 @@ TEST(Watchdog, NamesAStoppedRank) {
   }
 }
 
+TEST(Watchdog, NamesARankThatDoesNotComeToItsStart) {
+  expect_watched(run("last does not come", 3), "error: watchdog: rank 2 did not come to the start of the job within 2 s");
+  expect_watched(run("first does not come", 3), "error: watchdog: rank 0 did not come to the start of the job within 2 s");
+}
+
 TEST(Watchdog, LongWorkWithSignsOfProgressIsFine) {
   const auto ending = run("long work", 3);
   EXPECT_EQ(ending.code, 0) << ending.output;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qft/comm/communicator.h"
+#include "qft/comm/watchdog.h"
 
 #include <functional>
 #include <memory>
@@ -17,7 +18,8 @@ namespace qft::comm {
 /// operations while the main thread may be in MPI too; an MPI that grants less works, without that thread.
 class Session {
  public:
-  /// Throws Error if a launcher started several tasks that MPI does not see as one job.
+  /// The ranks are watched from here to the end of MPI: with a timeout of a minute while they come together, then with the
+  /// usual one until watchdog().set(). Throws Error if a launcher started several tasks that MPI does not see as one job.
   Session(int& argc, char**& argv);
   ~Session();
   Session(const Session&) = delete;
@@ -43,6 +45,8 @@ class Session {
   /// The ranks of this node.
   Communicator& node_group() { return *node_group_; }
 
+  Watchdog& watchdog() { return *watchdog_; }
+
   /// "Open MPI v4.1.4 ..." as the library says it.
   static std::string library_version();
 
@@ -50,6 +54,7 @@ class Session {
   void find_neighbours();
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, node_ = 0, node_count_ = 1, core_sharers_ = 1;
   std::string hostname_;
+  std::unique_ptr<Watchdog> watchdog_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Communicator> node_group_;
 };

@@ -4,8 +4,9 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 
-#include "qft/comm/session.h"
+#include "qft/comm/communicator.h"
 
 namespace qft::comm {
 
@@ -27,12 +28,16 @@ struct WatchdogOptions {
 /// A rank whose mpirun is gone ends at once.
 class Watchdog {
  public:
-  /// Collective. Ranks that cannot reach rank 0 by UDP are named in a warning and not watched.
-  Watchdog(Session& session, const WatchdogOptions& options);
+  /// Collective over `world`, whose rank here runs on `host`. A rank that does not come to it within the timeout ends the
+  /// job too. Ranks that cannot reach rank 0 by UDP are named in a warning and not watched.
+  Watchdog(Communicator& world, std::string host, const WatchdogOptions& options);
   /// Tells the others that this rank has finished; not collective.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
+
+  /// From now on; alike on all ranks.
+  void set(const WatchdogOptions& options);
 
  private:
   class Impl;
