@@ -60,6 +60,7 @@ int run_main(int argc, char** argv, const std::function<int(Session&, std::span<
   }
   MPI_Comm control = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &control);
+  session->watchdog().set({});
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto outcome = attempt([&] { return body(*session, arguments); });
   const int code = settle(outcome, control);

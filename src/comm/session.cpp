@@ -81,7 +81,6 @@ Session::Session(int& argc, char**& argv) {
     hostname_ = own_hostname();
     watchdog_ = std::make_unique<Watchdog>(*world_, hostname_, WatchdogOptions{.timeout = kStartTimeout});
     find_neighbours();
-    watchdog_->set({});
   } catch (...) {
     world_.reset();
     node_group_.reset();

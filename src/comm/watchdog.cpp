@@ -1,122 +1,36 @@
 #include "qft/comm/watchdog.h"
 
-#include <algorithm>
-#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <random>
-#include <sstream>
-#include <thread>
-#include <vector>
 
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "datagrams.h"
-#include "diagnosis.h"
-#include "qft/comm/session.h"
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
-#include "qft/core/log.h"
+#include "watchdog_impl.h"
 
 namespace qft::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-enum class MessageKind : std::uint32_t { heartbeat, end };
-
-struct Message {
-  std::uint64_t job = 0;  ///< the same for all ranks of a job, and another one for each job
-  MessageKind kind = MessageKind::heartbeat;
-  Heartbeat beat;
-};
-
-/// Rank 0's to each of the others, and their answers, by MPI.
-constexpr int kCardTag = 11, kReachedTag = 12;
-
-/// Where rank 0 may be reached.
-struct Card {
-  std::uint64_t job = 0;
-  std::array<char, 1024> addresses{};  ///< IPv4, a blank after each
-  std::uint16_t port = 0;
-};
+using Clock = WatchClock;
 
 constexpr int kEndRepeats = 3;                            // UDP may lose one
-constexpr auto kHelloPatience = std::chrono::seconds(5);  // to reach rank 0 at all
 constexpr auto kRankZeroFirst = std::chrono::seconds(2);  // rank 0 knows more than the others
-constexpr auto kHelloEvery = std::chrono::milliseconds(20);
 constexpr int kSpeakers = 3;                              // of the others: the first ends the job
 constexpr auto kTurn = std::chrono::seconds(3);           // until the next speaks: mpirun takes a second or two to end a job
 constexpr auto kGap = std::chrono::seconds(1);            // a watcher that was away for so long heard nobody
 
-template <std::size_t N>
-void copy_text(std::array<char, N>& to, const std::string& from) {
-  std::memcpy(to.data(), from.data(), std::min(from.size(), N - 1));
-}
-
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
-std::string absence(const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
-  return fmt::format("error: watchdog: rank{} {} did not come to the start of the job within {:.0f} s (stopped, or the node or its "
-                     "network is gone); the job ends\n",
-                     ranks.size() > 1 ? "s" : "", format_ranks(ranks), std::chrono::duration<double>(timeout).count());
-}
+}  // namespace
 
-[[noreturn]] void end_process(const std::string& report) {
+void end_process(const std::string& report) {
   std::fputs(report.c_str(), stderr);
   std::fflush(stderr);
   std::_Exit(kExitFailed);
 }
-
-}  // namespace
-
-class Watchdog::Impl {
- public:
-  Impl(Communicator& world, std::string host, const WatchdogOptions& options);
-  ~Impl();
-  void set(const WatchdogOptions& options);
-
- private:
-  struct Peer {
-    Watched watched;
-    sockaddr_in address{};
-    bool heard = false;
-    Clock::time_point last_heard, last_moved;
-  };
-  bool is_root() const { return rank_ == 0; }
-  void gather_ranks(Communicator& world);
-  void find_root(Communicator& world);
-  void say_hello();
-  void warn_of_lost(const std::vector<std::int32_t>& reached, const Card& card) const;
-  std::chrono::milliseconds patience_with_root() const;
-  bool all_heard() const;
-  void run();
-  Message own_message(bool finished) const;
-  void beat(bool finished);
-  void receive_until(Clock::time_point when);
-  void hear(const Message& message, const sockaddr_in& from);
-  void judge();
-  void judge_root();
-  Peer& peer_of(int rank) { return peers_[static_cast<std::size_t>(is_root() ? rank : rank == rank_)]; }
-  std::vector<Watched> watched() const;
-  void end_everywhere(const std::string& report);
-  void require_parent() const;
-
-  std::atomic<std::chrono::milliseconds> timeout_, interval_;
-  const int rank_, size_;
-  const std::string host_;
-  const pid_t launcher_;  ///< 0: not started by mpirun
-  std::uint64_t job_ = 0;
-  DatagramSocket socket_;
-  std::vector<sockaddr_in> root_at_;  ///< where rank 0 may be reached; one entry once it has answered
-  std::vector<Peer> peers_;           ///< rank 0: all ranks; others: rank 0 and this one
-  StragglerWatch stragglers_;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
 
 Watchdog::Impl::Impl(Communicator& world, std::string host, const WatchdogOptions& options)
     : timeout_(options.timeout),
@@ -137,75 +51,6 @@ Watchdog::Impl::Impl(Communicator& world, std::string host, const WatchdogOption
 void Watchdog::Impl::set(const WatchdogOptions& options) {
   timeout_ = options.timeout;
   interval_ = options.interval;
-}
-
-// Not by collectives: in those a rank that does not come would have no name.
-void Watchdog::Impl::gather_ranks(Communicator& world) {
-  job_ = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
-  Card card{job_, {}, socket_.port()};
-  std::string addresses;
-  for (const std::string& address : own_addresses())
-    if (addresses.size() + address.size() + 1 < card.addresses.size()) addresses += address + " ";
-  copy_text(card.addresses, addresses);
-  std::vector<std::int32_t> reached(peers_.size(), 1);
-  std::vector<Work> sends, answers;
-  for (int r = 1; r < size_; ++r) {
-    sends.push_back(world.start_send(&card, sizeof card, DType::u8, r, kCardTag));
-    answers.push_back(world.start_recv(&reached[static_cast<std::size_t>(r)], 1, DType::i32, r, kReachedTag));
-  }
-  const auto deadline = Clock::now() + timeout_.load();
-  for (auto next = Clock::now();;) {
-    std::vector<int> missing;
-    for (int r = 1; r < size_; ++r)
-      if (!answers[static_cast<std::size_t>(r - 1)].test()) missing.push_back(r);
-    if (missing.empty()) break;
-    if (Clock::now() > deadline) end_everywhere(absence(missing, timeout_));
-    if (Clock::now() >= next) {
-      beat(false);
-      next += kHelloEvery;
-    }
-    receive_until(Clock::now() + std::chrono::milliseconds(1));
-  }
-  for (Work& send : sends) send.wait();
-  warn_of_lost(reached, card);
-}
-
-void Watchdog::Impl::find_root(Communicator& world) {
-  Card card;
-  Work arrival = world.start_recv(&card, sizeof card, DType::u8, 0, kCardTag);
-  for (const auto deadline = Clock::now() + patience_with_root(); !arrival.test();) {
-    if (Clock::now() > deadline) end_process(absence({0}, timeout_));
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  job_ = card.job;
-  std::istringstream addresses(card.addresses.data());
-  for (std::string address; addresses >> address;) root_at_.push_back(socket_address(address, card.port));
-  say_hello();
-  const std::int32_t reached = all_heard() ? 1 : 0;
-  world.send(&reached, 1, DType::i32, 0, kReachedTag);
-}
-
-// Tries all addresses until one answers.
-void Watchdog::Impl::say_hello() {
-  for (const auto deadline = Clock::now() + kHelloPatience; !all_heard() && Clock::now() < deadline;) {
-    beat(false);
-    for (const auto next = Clock::now() + kHelloEvery; !all_heard() && Clock::now() < next;)
-      receive_until(Clock::now() + std::chrono::milliseconds(1));
-  }
-}
-
-bool Watchdog::Impl::all_heard() const {
-  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.heard; });
-}
-
-void Watchdog::Impl::warn_of_lost(const std::vector<std::int32_t>& reached, const Card& card) const {
-  std::vector<int> lost;
-  for (int r = 1; r < size_; ++r)
-    if (reached[static_cast<std::size_t>(r)] == 0) lost.push_back(r);
-  if (!lost.empty())
-    log::warn("rank{} {} get{} no answer from rank 0 by UDP at {}port {}: nobody watches {}; allow UDP between the nodes",
-              lost.size() > 1 ? "s" : "", format_ranks(lost), lost.size() > 1 ? "" : "s", card.addresses.data(), card.port,
-              lost.size() > 1 ? "them" : "it");
 }
 
 Watchdog::Impl::~Impl() {

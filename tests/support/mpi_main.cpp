@@ -57,6 +57,7 @@ class RankListener : public testing::EmptyTestEventListener {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   qft::comm::Session session(argc, argv);
+  session.watchdog().set({});
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
   if (session.rank() != 0) delete listeners.Release(listeners.default_result_printer());
   auto listener = std::make_unique<RankListener>(session.rank(), session.size());

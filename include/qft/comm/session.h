@@ -18,8 +18,7 @@ namespace qft::comm {
 /// operations while the main thread may be in MPI too; an MPI that grants less works, without that thread.
 class Session {
  public:
-  /// The ranks are watched from here to the end of MPI: with a timeout of a minute while they come together, then with the
-  /// usual one until watchdog().set(). Throws Error if a launcher started several tasks that MPI does not see as one job.
+  /// The ranks are watched from here to the end of MPI, with a timeout of a minute until watchdog().set(). Throws Error if a launcher started several tasks that MPI does not see as one job.
   Session(int& argc, char**& argv);
   ~Session();
   Session(const Session&) = delete;

@@ -1,0 +1,81 @@
+// What a watchdog holds: watchdog.cpp has its thread, watchdog_start.cpp how the ranks come together.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "datagrams.h"
+#include "diagnosis.h"
+#include "qft/comm/watchdog.h"
+
+namespace qft::comm {
+
+using WatchClock = std::chrono::steady_clock;
+
+enum class MessageKind : std::uint32_t { heartbeat, end };
+
+struct Message {
+  std::uint64_t job = 0;  ///< the same for all ranks of a job, and another one for each job
+  MessageKind kind = MessageKind::heartbeat;
+  Heartbeat beat;
+};
+
+template <std::size_t N>
+void copy_text(std::array<char, N>& to, const std::string& from) {
+  std::memcpy(to.data(), from.data(), std::min(from.size(), N - 1));
+}
+
+/// Ends this process with exit code 1 and `report` on stderr.
+[[noreturn]] void end_process(const std::string& report);
+
+class Watchdog::Impl {
+ public:
+  Impl(Communicator& world, std::string host, const WatchdogOptions& options);
+  ~Impl();
+  void set(const WatchdogOptions& options);
+
+ private:
+  struct Peer {
+    Watched watched;
+    sockaddr_in address{};
+    bool heard = false;
+    WatchClock::time_point last_heard, last_moved;
+  };
+  bool is_root() const { return rank_ == 0; }
+  void gather_ranks(Communicator& world);
+  void find_root(Communicator& world);
+  void say_hello();
+  std::chrono::milliseconds patience_with_root() const;
+  bool all_heard() const;
+  void run();
+  Message own_message(bool finished) const;
+  void beat(bool finished);
+  void receive_until(WatchClock::time_point when);
+  void hear(const Message& message, const sockaddr_in& from);
+  void judge();
+  void judge_root();
+  Peer& peer_of(int rank) { return peers_[static_cast<std::size_t>(is_root() ? rank : rank == rank_)]; }
+  std::vector<Watched> watched() const;
+  void end_everywhere(const std::string& report);
+  void require_parent() const;
+
+  std::atomic<std::chrono::milliseconds> timeout_, interval_;
+  const int rank_, size_;
+  const std::string host_;
+  const pid_t launcher_;  ///< 0: not started by mpirun
+  std::uint64_t job_ = 0;
+  DatagramSocket socket_;
+  std::vector<sockaddr_in> root_at_;  ///< where rank 0 may be reached; one entry once it has answered
+  std::vector<Peer> peers_;           ///< rank 0: all ranks; others: rank 0 and this one
+  StragglerWatch stragglers_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace qft::comm

@@ -1,0 +1,106 @@
+#include <random>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "qft/comm/session.h"
+#include "qft/core/log.h"
+#include "watchdog_impl.h"
+
+namespace qft::comm {
+namespace {
+
+using Clock = WatchClock;
+
+/// Rank 0's to each of the others, and their answers, by MPI.
+constexpr int kCardTag = 11, kReachedTag = 12;
+
+/// Where rank 0 may be reached.
+struct Card {
+  std::uint64_t job = 0;
+  std::array<char, 1024> addresses{};  ///< IPv4, a blank after each
+  std::uint16_t port = 0;
+};
+
+constexpr auto kHelloPatience = std::chrono::seconds(5);  // to reach rank 0 at all
+constexpr auto kHelloEvery = std::chrono::milliseconds(20);
+
+std::string absence(const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
+  return fmt::format("error: watchdog: rank{} {} did not come to the start of the job within {:.0f} s (stopped, or the node or its "
+                     "network is gone); the job ends\n",
+                     ranks.size() > 1 ? "s" : "", format_ranks(ranks), std::chrono::duration<double>(timeout).count());
+}
+
+/// `reached`: of each rank, 0 where it is lost.
+void warn_of_lost(const std::vector<std::int32_t>& reached, const Card& card) {
+  std::vector<int> lost;
+  for (std::size_t r = 1; r < reached.size(); ++r)
+    if (reached[r] == 0) lost.push_back(static_cast<int>(r));
+  if (!lost.empty())
+    log::warn("rank{} {} get{} no answer from rank 0 by UDP at {}port {}: nobody watches {}; allow UDP between the nodes",
+              lost.size() > 1 ? "s" : "", format_ranks(lost), lost.size() > 1 ? "" : "s", card.addresses.data(), card.port,
+              lost.size() > 1 ? "them" : "it");
+}
+
+}  // namespace
+
+// Not by collectives: in those a rank that does not come would have no name.
+void Watchdog::Impl::gather_ranks(Communicator& world) {
+  job_ = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+  Card card{job_, {}, socket_.port()};
+  std::string addresses;
+  for (const std::string& address : own_addresses())
+    if (addresses.size() + address.size() + 1 < card.addresses.size()) addresses += address + " ";
+  copy_text(card.addresses, addresses);
+  std::vector<std::int32_t> reached(peers_.size(), 1);
+  std::vector<Work> sends, answers;
+  for (int r = 1; r < size_; ++r) {
+    sends.push_back(world.start_send(&card, sizeof card, DType::u8, r, kCardTag));
+    answers.push_back(world.start_recv(&reached[static_cast<std::size_t>(r)], 1, DType::i32, r, kReachedTag));
+  }
+  const auto deadline = Clock::now() + timeout_.load();
+  for (auto next = Clock::now();;) {
+    std::vector<int> missing;
+    for (int r = 1; r < size_; ++r)
+      if (!answers[static_cast<std::size_t>(r - 1)].test()) missing.push_back(r);
+    if (missing.empty()) break;
+    if (Clock::now() > deadline) end_everywhere(absence(missing, timeout_));
+    if (Clock::now() >= next) {
+      beat(false);
+      next += kHelloEvery;
+    }
+    receive_until(Clock::now() + std::chrono::milliseconds(1));
+  }
+  for (Work& send : sends) send.wait();
+  warn_of_lost(reached, card);
+}
+
+void Watchdog::Impl::find_root(Communicator& world) {
+  Card card;
+  Work arrival = world.start_recv(&card, sizeof card, DType::u8, 0, kCardTag);
+  for (const auto deadline = Clock::now() + patience_with_root(); !arrival.test();) {
+    if (Clock::now() > deadline) end_process(absence({0}, timeout_));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  job_ = card.job;
+  std::istringstream addresses(card.addresses.data());
+  for (std::string address; addresses >> address;) root_at_.push_back(socket_address(address, card.port));
+  say_hello();
+  const std::int32_t reached = all_heard() ? 1 : 0;
+  world.send(&reached, 1, DType::i32, 0, kReachedTag);
+}
+
+// Tries all addresses until one answers.
+void Watchdog::Impl::say_hello() {
+  for (const auto deadline = Clock::now() + kHelloPatience; !all_heard() && Clock::now() < deadline;) {
+    beat(false);
+    for (const auto next = Clock::now() + kHelloEvery; !all_heard() && Clock::now() < next;)
+      receive_until(Clock::now() + std::chrono::milliseconds(1));
+  }
+}
+
+bool Watchdog::Impl::all_heard() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.heard; });
+}
+
+}  // namespace qft::comm
