@@ -111,6 +111,18 @@ std::vector<Candidate> list_checkpoints(const fs::path& output_dir) {
   return found;
 }
 
+void require_checkpoint(const fs::path& dir) {
+  if (fs::exists(dir / kManifestFile)) return;
+  if (!fs::is_directory(dir))
+    fail_config("checkpoint '{}' {}: give a checkpoint-<step> directory", dir.string(),
+                fs::exists(dir) ? "is not a directory" : "does not exist");
+  const std::vector<Candidate> inside = list_checkpoints(dir);
+  if (inside.empty())
+    fail_config("'{}' has no {}: it is not a checkpoint of qft, or an unfinished one", dir.string(), kManifestFile);
+  fail_config("'{}' is no checkpoint, but holds some: give one of them, such as '{}'", dir.string(),
+              inside.back().dir.string());
+}
+
 void log_skipped(const fs::path& dir, const VerifyReport& report) {
   for (const std::string& error : report.errors) log::warn("'{}' is not used: {}", dir.string(), error);
 }

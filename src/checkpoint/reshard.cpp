@@ -72,7 +72,11 @@ void copy_others(io::Storage& storage, const Checkpoint& source, const fs::path&
 Manifest reshard(io::Storage& storage, const fs::path& from, const fs::path& to, int ranks) {
   if (ranks < 1 || ranks > 99999) fail_config("a checkpoint cannot be for {} ranks: give 1 to 99999", ranks);
   io::require_free(to, "output");
+  require_checkpoint(from);
   const Checkpoint source = Checkpoint::open(from);
+  if (const auto step = step_of(to.filename().string()); step && *step != source.manifest().step)
+    fail_config("output '{}' is the name of step {}, but '{}' is of step {}: name it {}", to.string(), *step, from.string(),
+                source.manifest().step, directory_name(source.manifest().step));
   require(
       !source.manifest().tensors.empty(),
       "'{}' holds no training state (save_only_model): it has no shards, and any number of ranks reads it",

@@ -89,6 +89,19 @@ std::optional<fs::path> find_latest_verified(comm::Communicator& comm, const fs:
   return std::nullopt;
 }
 
+void require_verified(comm::Communicator& comm, const fs::path& dir) {
+  comm::Communicator& host = comm.host();
+  comm::agreed(host, [&] {
+    if (host.rank() == 0) require_checkpoint(dir);
+  });
+  const VerifyReport report = verify_together(host, dir);
+  comm::agreed(host, [&] {
+    if (host.rank() == 0 && !report.ok())
+      fail("checkpoint '{}' is damaged and is not used: {}{}; go on from another one", dir.string(), report.errors.front(),
+           report.errors.size() > 1 ? fmt::format(" (and {} more)", report.errors.size() - 1) : "");
+  });
+}
+
 SharedCheckpoint::SharedCheckpoint(comm::Communicator& comm, fs::path dir)
     : comm_(comm.host()), dir_(std::move(dir)) {
   const std::string text = comm::on_root(comm_, [&] {

@@ -159,7 +159,11 @@ void Loader::resume(const json& position) {
   }
   const json step = position.value("step", json());
   if (!step.is_number_integer()) fail_config("cannot resume: the checkpoint's data position has no step");
-  seek(step.get<std::int64_t>());
+  const auto done = step.get<std::int64_t>();
+  if (done > total_steps())
+    fail_config("cannot resume: the checkpoint is at step {}, but this run has {} steps: raise max_steps or num_train_epochs, or resume "
+                "from an earlier checkpoint", done, total_steps());
+  seek(done);
 }
 
 EvalLoader::EvalLoader(std::shared_ptr<const PackReader> pack, ItemSubset items,

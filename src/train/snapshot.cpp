@@ -1,13 +1,11 @@
 #include "qft/train/snapshot.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
-#include "qft/checkpoint/checkpoint.h"
-#include "qft/checkpoint/restore.h"
-#include "qft/comm/exchange.h"
 #include "qft/core/error.h"
-#include "qft/core/log.h"
-#include "qft/train/data_setup.h"
+#include "qft/train/time_limit.h"
 
 namespace qft::train {
 namespace {
@@ -45,16 +43,18 @@ Slice slice_of(const StateTensor& t, std::int64_t begin, std::int64_t end) {
   return s;
 }
 
-/// What a run that ended before its first checkpoint leaves: it may start again.
-bool is_leftover(const std::string& name) {
-  return name == kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix);
-}
-
-bool in_use(const fs::path& dir) {
-  if (!fs::is_directory(dir)) return fs::exists(dir);
-  for (const auto& entry : fs::directory_iterator(dir))
-    if (!is_leftover(entry.path().filename().string())) return true;
-  return false;
+/// The run must train what the checkpoint holds, all of it: a weight that is left behind would be lost in silence.
+void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const std::vector<StateTensor>& tensors) {
+  const auto& theirs = saved.manifest().tensors;
+  if (theirs.empty())
+    fail_config("'{}' holds weights but no optimizer state (save_only_model): to train on from its adapter give it as "
+                "adapter_name_or_path", saved.dir().string());
+  std::set<std::string_view> ours;
+  for (const StateTensor& t : tensors) ours.insert(t.name);
+  for (const auto& tensor : theirs)
+    if (ours.count(tensor.name) == 0)
+      fail_config("'{}' holds '{}', which this run does not train: resume with the lora_target and finetuning_type that wrote it, "
+                  "or start a new run", saved.dir().string(), tensor.name);
 }
 
 }  // namespace
@@ -99,6 +99,8 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, parallel::Instance& 
               {"data", info.data_position},
               {"loss_scaler", info.loss_scaler},
               {"global_batch_size", info.global_batch_size},
+              {"stopped", info.stopped},
+              {"job", batch_job()},
               {"strategy", std::string(instance.layout().strategy().name)},
               {"model_name_or_path", config.model.model_name_or_path},
               {"optimizer_steps", instance.optimizer()->steps()},
@@ -155,38 +157,9 @@ fs::path SnapshotSave::commit() {
   return writer_.commit(state_);
 }
 
-std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm::Communicator& comm) {
-  const auto& t = config.training;
-  const std::string& wish = t.resume_from_checkpoint;
-  if (!wish.empty() && wish != "true" && wish != "false") return fs::path(wish);
-  const bool asked = wish == "true";
-  if (asked || (wish.empty() && !t.overwrite_output_dir)) {
-    const auto latest = checkpoint::find_latest_verified(comm, t.output_dir);
-    if (latest) return latest;
-    if (asked)
-      fail_config("resume_from_checkpoint is true, but '{}' holds no checkpoint that verifies: remove the key to start "
-                  "from the beginning", t.output_dir);
-  }
-  const bool used = comm::broadcast_value<std::int32_t>(comm, in_use(t.output_dir)) != 0;
-  if (used && !t.overwrite_output_dir)
-    fail_config("output_dir '{}' exists and is not empty, and holds no checkpoint to resume from: choose another, or set "
-                "overwrite_output_dir: true", t.output_dir);
-  if (used && comm.rank() == 0)
-    for (const auto& old : checkpoint::list_checkpoints(t.output_dir)) {
-      log::warn("overwrite_output_dir: removing '{}' of an earlier run", old.dir.string());
-      io::remove_tree(io::posix_storage(), old.dir);
-    }
-  comm.barrier();
-  return std::nullopt;
-}
-
-nlohmann::json load_snapshot(const fs::path& dir, parallel::Instance& instance, comm::Communicator& comm) {
-  const checkpoint::SharedCheckpoint saved(comm, dir);
-  require(saved.state().contains("progression"), "'{}' holds no training state of qft", dir.string());
+void load_snapshot(const checkpoint::SharedCheckpoint& saved, parallel::Instance& instance) {
   auto tensors = state_tensors(instance);
-  require(saved.manifest().find(tensors.front().name) != nullptr,
-          "'{}' holds weights but no optimizer state (save_only_model): to train on from its adapter give it as "
-          "adapter_name_or_path", dir.string());
+  require_same_tensors(saved, tensors);
   std::vector<checkpoint::TargetSlice> targets;
   std::vector<at::Tensor> staged;
   for (const StateTensor& t : tensors) {
@@ -202,7 +175,6 @@ nlohmann::json load_snapshot(const fs::path& dir, parallel::Instance& instance, 
     if (!tensors[i].slice.values.is_cpu()) tensors[i].slice.values.copy_(staged[i]);
   instance.optimizer()->set_steps(saved.state().at("optimizer_steps").get<std::int64_t>());
   instance.publish();
-  return saved.state();
 }
 
 }  // namespace qft::train

@@ -44,4 +44,10 @@ std::optional<double> job_end(double now) {
   return std::nullopt;
 }
 
+std::string batch_job() {
+  for (const char* variable : {"SLURM_JOB_ID", "PBS_JOBID"})
+    if (const char* job = std::getenv(variable); job != nullptr && *job != '\0') return job;
+  return {};
+}
+
 }  // namespace qft::train

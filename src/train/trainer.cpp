@@ -14,6 +14,7 @@
 #include "qft/eval/perplexity.h"
 #include "qft/train/banner.h"
 #include "qft/train/predict.h"
+#include "qft/train/resume.h"
 #include "qft/train/save_model.h"
 #include "qft/train/stop_signal.h"
 
@@ -53,6 +54,8 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   std::optional<model::ModelConfig> model;
   comm::agreed(comm_, [&] { model = model::ModelConfig::load(config_.model.model_name_or_path); });
   const auto resume_point = find_resume_point(config_, comm_);
+  std::optional<checkpoint::SharedCheckpoint> saved;
+  if (resume_point) adopt(config_, saved.emplace(comm_, *resume_point), comm_);
   prepare_output();
   data_ = open_training_data(config_, *model, comm_);
   loader_ = data_.loader(config_, comm_);
@@ -63,12 +66,16 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   schedule_ = {optim::parse_schedule(t.lr_scheduler_type), t.learning_rate, t.warmup(loader_->total_steps()),
                loader_->total_steps()};
   scaler_ = scaler_of(config_);
-  if (resume_point) {
-    const auto state = load_snapshot(*resume_point, *instance_, comm_);
+  if (saved) {
+    const auto& state = saved->state();
     progression_ = progression_from_json(state.at("progression"));
+    check_best(progression_.best, t.output_dir, comm_);
     loader_->resume(state.at("data"));
+    load_snapshot(*saved, *instance_);
     scaler_.from_json(state.value("loss_scaler", nlohmann::json()));
     log::info("resumed from '{}' at step {}", resume_point->string(), progression_.step);
+  } else {
+    remove_earlier_run(t.output_dir, comm_);
   }
   if (is_root()) log_ = std::make_unique<RunLog>(t.output_dir, progression_.step);
   saver_ = std::make_unique<Saver>(config_, *instance_, comm_);
@@ -100,9 +107,10 @@ int Trainer::run() {
     const double seconds = steady_seconds() - started;
     limit_.observe_step(seconds);
     activity::step_done(progression_.step + 1, seconds - (activity::waited_seconds() - waited));
+    stopping_ = result.votes > 0 && progression_.step + 1 < loader_->total_steps();
     after_step(batch, result);
     note(saver_->poll());
-    if (result.votes > 0 && progression_.step < loader_->total_steps()) return stop(batch, result.loss);
+    if (stopping_) return stop(batch, result.loss);
   }
   finish(epoch);
   return kExitOk;
@@ -200,6 +208,7 @@ void Trainer::save(const data::StepBatch& batch, double loss) {
   info.data_position = loader_->position();
   info.loss_scaler = scaler_.to_json();
   info.global_batch_size = loader_->global_batch_size();
+  info.stopped = stopping_;
   note(saver_->start(info, log_.get()));
   last_saved_ = progression_.step;
 }
@@ -231,7 +240,7 @@ void Trainer::restore_best() {
   const BestModel& best = progression_.best;
   if (!config_.training.load_best_model_at_end || best.checkpoint.empty() || best.step == progression_.step) return;
   const auto dir = std::filesystem::path(config_.training.output_dir) / best.checkpoint;
-  load_snapshot(dir, *instance_, comm_);
+  load_snapshot(checkpoint::SharedCheckpoint(comm_, dir), *instance_);
   eval_loss_ = best.metric;
   log::info("the best checkpoint is the result: '{}', eval_loss {:.4f}", dir.string(), *best.metric);
 }

@@ -19,12 +19,17 @@ namespace qft::checkpoint {
 std::optional<std::filesystem::path> find_latest_verified(comm::Communicator& comm,
                                                           const std::filesystem::path& output_dir);
 
+/// Collective. Throws the same Error on all ranks unless every byte of checkpoint `dir` is as its manifest says; the ranks
+/// that see the directory share the work. ConfigError where it is no checkpoint.
+void require_verified(comm::Communicator& comm, const std::filesystem::path& dir);
+
 /// A checkpoint opened by all ranks of a communicator, which must outlive it.
 class SharedCheckpoint {
  public:
   /// Collective; throws the same Error on all ranks where rank 0 cannot open it.
   SharedCheckpoint(comm::Communicator& comm, std::filesystem::path dir);
 
+  const std::filesystem::path& dir() const { return dir_; }
   /// The same on all ranks.
   const Manifest& manifest() const { return manifest_; }
   const nlohmann::json& state() const { return manifest_.state; }

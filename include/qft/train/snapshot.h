@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "qft/checkpoint/restore.h"
 #include "qft/checkpoint/writer.h"
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
@@ -44,6 +45,7 @@ struct SnapshotInfo {
   nlohmann::json data_position;
   nlohmann::json loss_scaler;
   std::int64_t global_batch_size = 0;
+  bool stopped = false;  ///< the run ends here on request, to be submitted again
 };
 
 /// One checkpoint-<step> on its way: model or adapter, masters and moments (each rank its share of every tensor), trainer
@@ -80,13 +82,8 @@ class SnapshotSave {
   std::thread thread_;
 };
 
-/// The checkpoint to go on from: resume_from_checkpoint as a path or `true` (the newest verified one), or, where
-/// output_dir holds checkpoints and is not to be overwritten, the newest verified one. Collective. Throws ConfigError
-/// where there is none and one was asked for, or output_dir is in use.
-std::optional<std::filesystem::path> find_resume_point(const config::RunConfig& config, comm::Communicator& comm);
-
-/// Restores weights, moments and step count; returns the state the checkpoint carries ("progression", "data", "loss_scaler").
-/// Collective.
-nlohmann::json load_snapshot(const std::filesystem::path& dir, parallel::Instance& instance, comm::Communicator& comm);
+/// Restores weights, moments and step count. Collective; throws the same Error on all ranks where the checkpoint's tensors
+/// are not those that the run trains.
+void load_snapshot(const checkpoint::SharedCheckpoint& saved, parallel::Instance& instance);
 
 }  // namespace qft::train

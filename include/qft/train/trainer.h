@@ -73,6 +73,7 @@ class Trainer {
   TimeLimit limit_;
   double start_ = 0.0;  ///< of this process' part of the run, on the steady clock
   double last_learning_rate_ = 0.0;
+  bool stopping_ = false;  ///< a rank has asked for an end after this step
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
   std::map<std::string, double> memory_;  ///< what report_memory() found, for the results
   std::optional<double> eval_loss_;  ///< of the weights as they are

@@ -1,0 +1,143 @@
+#include "qft/train/resume.h"
+
+#include "qft/checkpoint/checkpoint.h"
+#include "qft/checkpoint/verify.h"
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/io/storage.h"
+#include "qft/train/data_setup.h"
+#include "qft/train/run_log.h"
+#include "qft/train/time_limit.h"
+
+#include <fmt/ranges.h>
+
+namespace qft::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// What a run that ended before its first checkpoint leaves: it may start again.
+bool is_leftover(const std::string& name) {
+  return name == kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix);
+}
+
+bool in_use(const fs::path& dir) {
+  if (!fs::is_directory(dir)) return fs::exists(dir);
+  for (const auto& entry : fs::directory_iterator(dir))
+    if (!is_leftover(entry.path().filename().string())) return true;
+  return false;
+}
+
+/// Whether the run that wrote the checkpoint ended in order to be submitted again, or this is its batch job, started anew.
+bool is_to_go_on(const json& state) {
+  const std::string job = batch_job();
+  return state.value("stopped", false) || (!job.empty() && state.value("job", "") == job);
+}
+
+std::string where(const config::RunConfig& config, const std::string& key) {
+  const auto given = config.given.find(key);
+  return given == config.given.end() ? key : given->second + ": " + key;
+}
+
+/// Settings without which the checkpoint's tensors are another model.
+std::vector<std::string> fixed_keys(const config::RunConfig& config) {
+  std::vector<std::string> keys{"finetuning_type"};
+  // An adapter that is trained on brings its own.
+  if (config.finetuning.finetuning_type == "lora" && config.model.adapter_name_or_path.empty())
+    keys.insert(keys.end(), {"lora_rank", "lora_alpha", "use_rslora"});
+  return keys;
+}
+
+/// "key old -> new" of every setting that both have and that differs.
+std::vector<std::string> changes(const json& before, const json& now) {
+  std::vector<std::string> list;
+  for (const auto& [key, value] : now.items())
+    if (key != "resume_from_checkpoint" && before.contains(key) && before[key] != value)
+      list.push_back(fmt::format("{} {} -> {}", key, before[key].dump(), value.dump()));
+  return list;
+}
+
+/// A run that leaves its global batch to the number of ranks keeps that of its first start.
+void adopt_global_batch(config::RunConfig& config, const json& state, int ranks) {
+  auto& t = config.training;
+  if (config.is_given("global_batch_size")) return;
+  const json& before = state.at("config");
+  if (before.value("per_device_train_batch_size", json()) != t.per_device_train_batch_size ||
+      before.value("gradient_accumulation_steps", json()) != t.gradient_accumulation_steps)
+    return;  // the loader names both
+  t.global_batch_size = state.at("global_batch_size").get<std::int64_t>();
+  config.check_world(ranks);
+}
+
+}  // namespace
+
+std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm::Communicator& comm) {
+  const auto& t = config.training;
+  const std::string& wish = t.resume_from_checkpoint;
+  if (!wish.empty() && wish != "true" && wish != "false") {
+    checkpoint::require_verified(comm, wish);
+    return fs::path(wish);
+  }
+  const bool asked = wish == "true";
+  if (asked || wish.empty()) {
+    const auto latest = checkpoint::find_latest_verified(comm, t.output_dir);
+    if (latest && (asked || !t.overwrite_output_dir)) return latest;
+    if (latest && is_to_go_on(checkpoint::SharedCheckpoint(comm, *latest).state())) {
+      if (comm.rank() == 0)
+        log::warn("'{}' is of a run that was to go on: overwrite_output_dir has no effect (resume_from_checkpoint: false starts "
+                  "afresh)", latest->string());
+      return latest;
+    }
+    if (asked)
+      fail_config("resume_from_checkpoint is true, but '{}' holds no checkpoint that verifies: remove the key to start "
+                  "from the beginning", t.output_dir);
+  }
+  const bool used = comm::broadcast_value<std::int32_t>(comm, in_use(t.output_dir)) != 0;
+  if (used && !t.overwrite_output_dir)
+    fail_config("output_dir '{}' exists and is not empty, and holds no checkpoint to resume from: choose another, or set "
+                "overwrite_output_dir: true", t.output_dir);
+  return std::nullopt;
+}
+
+void adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved, comm::Communicator& comm) {
+  comm::agreed(comm, [&] {
+    const json& state = saved.state();
+    require(state.contains("progression"), "'{}' holds no training state of qft", saved.dir().string());
+    const json& before = state.at("config");
+    const json now = config::to_json(config);
+    for (const std::string& key : fixed_keys(config))
+      if (before.contains(key) && before[key] != now[key])
+        fail_config("{} is {}, but '{}' was trained with {}: set it back, or start a new run in another output_dir", where(config, key),
+                    now[key].dump(), saved.dir().string(), before[key].dump());
+    const auto changed = changes(before, now);
+    if (comm.rank() == 0 && !changed.empty())
+      log::info("settings that have changed since '{}': {}", saved.dir().string(), fmt::join(changed, ", "));
+    adopt_global_batch(config, state, comm.size());
+  });
+}
+
+void check_best(BestModel& best, const fs::path& output_dir, comm::Communicator& comm) {
+  if (best.checkpoint.empty()) return;
+  bool gone = false;
+  if (comm.rank() == 0) {
+    const auto report = checkpoint::verify_manifest(output_dir / best.checkpoint);
+    gone = !report.ok();
+    if (gone)
+      log::warn("the best checkpoint so far cannot be the result: {}; the best evaluation from here on counts", report.errors.front());
+  }
+  if (comm::broadcast_value<std::int32_t>(comm, gone) != 0) best = {};
+}
+
+void remove_earlier_run(const fs::path& output_dir, comm::Communicator& comm) {
+  comm::agreed(comm, [&] {
+    if (comm.rank() != 0) return;
+    for (const auto& old : checkpoint::list_checkpoints(output_dir)) {
+      log::warn("overwrite_output_dir: removing '{}' of an earlier run", old.dir.string());
+      io::remove_tree(io::posix_storage(), old.dir);
+    }
+  });
+}
+
+}  // namespace qft::train

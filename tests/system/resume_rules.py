@@ -1,0 +1,72 @@
+"""What a run may go on from: damaged, missing and foreign checkpoints, changed settings, another number of ranks, overwrite_output_dir."""
+import shutil
+import tempfile
+from pathlib import Path
+
+from common import Report, arguments, mpirun
+from tiny import make, write
+
+
+def damage(file):
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 0x40
+    file.write_bytes(content)
+
+
+def main():
+    args = arguments()
+    qft = args.build / "bin/qft"
+    report = Report()
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        settings = {**make(tmp, samples=12), "compute_dtype": "float32", "max_steps": 4, "save_steps": 2}
+        del settings["global_batch_size"]
+
+        def train(output, ranks=2, **changes):
+            run_file = write(tmp / f"{output.name}.yaml", {**settings, "output_dir": str(output), **changes})
+            result = mpirun(ranks, [qft, "train", run_file], check=False)
+            return result.returncode, result.stdout + result.stderr
+
+        def expect(what, outcome, code, *texts):
+            report.check(f"{what}: exit code", abs(outcome[0] - code), 0)
+            missing = [t for t in texts if t not in outcome[1]]
+            report.check(f"{what}: says so{'' if not missing else f' (not: {missing} in {outcome[1][-1500:]})'}", len(missing), 0)
+
+        first = tmp / "first"
+        expect("first run", train(first), 0)
+
+        def copy(name):
+            return Path(shutil.copytree(first, tmp / name))
+
+        elsewhere = tmp / "elsewhere"
+        hurt = copy("hurt") / "checkpoint-2"
+        damage(next(hurt.glob("qft_state-*")))
+        expect("a damaged one by name", train(elsewhere, resume_from_checkpoint=str(hurt)), 1, "is damaged and is not used", "has checksum")
+        expect("a missing one", train(elsewhere, resume_from_checkpoint=str(tmp / "none")), 2, "does not exist")
+        expect("an output_dir", train(elsewhere, resume_from_checkpoint=str(first)), 2, "such as", "checkpoint-4'")
+        report.check("refused ones leave no output_dir", int(elsewhere.exists()), 0)
+
+        for key, value, text in (("lora_alpha", 77, 'lora_alpha is 77'), ("lora_target", "q_proj", "which this run does not train"),
+                                 ("finetuning_type", "full", 'was trained with "lora"'), ("max_steps", 3, "is at step 4, but this run has 3 steps"),
+                                 ("gradient_accumulation_steps", 2, "global_batch_size 2, this run has 4")):
+            expect(f"{key} changed", train(copy(key), **{key: value}), 2, text)
+        expect("another learning rate", train(copy("rate"), learning_rate=0.5, max_steps=6), 0, "learning_rate 0.01 -> 0.5", "at step 4")
+        expect("three ranks", train(copy("ranks"), ranks=3, max_steps=6), 0, "global batch 2 ", "at step 4")
+
+        typo = copy("typo")
+        expect("overwrite_output_dir and an error", train(typo, overwrite_output_dir=True, dataset="nombers"), 2, "nombers")
+        report.check("... loses checkpoints", 2 - len(list(typo.glob("checkpoint-*"))), 0)
+        again = tmp / "again"
+        expect("stopped", train(again, overwrite_output_dir=True, max_hours=1e-9), 75)
+        expect("submitted again under overwrite_output_dir", train(again, overwrite_output_dir=True), 0, "is of a run that was to go on", "at step 1")
+        expect("finished, and started again", train(again, overwrite_output_dir=True), 0, "removing", "step 1/4")
+
+        best = tmp / "best"
+        watched = {"val_size": 4, "eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "greater_is_better": True}
+        expect("best", train(best, **watched), 0, "the best checkpoint is the result")
+        shutil.rmtree(best / "checkpoint-2")
+        expect("the best one is gone", train(best, **watched, max_steps=6), 0, "cannot be the result")
+    report.finish()
+
+
+main()
