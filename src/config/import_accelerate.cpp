@@ -29,7 +29,7 @@ constexpr ImportKey kKeys[] = {
      "deepspeed_config.offload_param_device",
      ""},
     {Role::refused, "compute_environment", "qft runs where mpirun starts it", "LOCAL_MACHINE"},
-    {Role::refused, "megatron_lm_config.* parallelism_config.*", "it is not implemented: remove the section"},
+    {Role::refused, "megatron_lm_config.* parallelism_config.*", "it is not implemented: remove the section", "0|1"},
     {Role::refused, "tpu_use_cluster tpu_use_sudo", "there are no TPUs here", "false"},
     {Role::moot,
      "machine_rank num_machines main_process_ip main_process_port rdzv_backend same_network gpu_ids "
@@ -43,8 +43,8 @@ constexpr ImportKey kKeys[] = {
 
 // Keys of fsdp_config, in accelerate's spelling ("fsdp_..."), in transformers' without the prefix.
 constexpr ImportKey kFsdpKeys[] = {
-    {Role::collect, "sharding_strategy offload_params reshard_after_forward version", ""},
-    {Role::matches, "activation_checkpointing", "gradient_checkpointing"},
+    {Role::collect, "sharding_strategy offload_params reshard_after_forward activation_checkpointing", ""},
+    {Role::refused, "version", "there are FSDP 1 and 2", "1|2"},
     {Role::moot,
      "auto_wrap_policy transformer_layer_cls_to_wrap min_num_params backward_prefetch "
      "backward_prefetch_policy "
@@ -84,23 +84,48 @@ std::string sharding_strategy(const Leaf& leaf) {
       leaf.where, describe(leaf.value));
 }
 
-// FSDP 1 names its strategy; FSDP 2 says only whether weights are let go after forward.
-void match_fsdp(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
-  const Leaf* strategy = find(leaves, "sharding_strategy");
+bool flag_of(const Leaf& leaf) {
+  const auto flag = as_bool(leaf.value);
+  if (!flag) fail_config("{}: expected true or false, got {}", leaf.where, describe(leaf.value));
+  return *flag;
+}
+
+// FSDP 2 says only whether weights are let go after forward; FSDP 1 has been given its strategies under that name too.
+std::string reshard_strategy(const Leaf& leaf) {
+  const auto flag = as_bool(leaf.value);
+  if (!flag) return sharding_strategy(leaf);
+  return *flag ? "zero3" : "shard_grad_op";
+}
+
+void match_sharding(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
+  const Leaf* named = find(leaves, "sharding_strategy");
   const Leaf* reshard = find(leaves, "reshard_after_forward");
-  if (strategy != nullptr) {
-    match_strategy(config, sharding_strategy(*strategy), *strategy);
-  } else if (reshard != nullptr && as_bool(reshard->value)) {
-    match_strategy(config, *as_bool(reshard->value) ? "zero3" : "shard_grad_op", *reshard);
-  } else {
-    match_strategy(config, reshard != nullptr ? sharding_strategy(*reshard) : "zero3",
-                   reshard ? *reshard : whole);
+  if (named == nullptr) {
+    return match_strategy(config, reshard != nullptr ? reshard_strategy(*reshard) : "zero3", reshard != nullptr ? *reshard : whole);
   }
-  const Leaf* offload = find(leaves, "offload_params");
-  if (offload != nullptr && as_bool(offload->value).value_or(false)) {
+  const std::string strategy = sharding_strategy(*named);
+  const bool hybrid = strategy == "hsdp";
+  if (reshard != nullptr && reshard_strategy(*reshard) != (hybrid ? "zero3" : strategy)) {
+    fail_config("{} is {}, but {} is {}: make them agree or remove one", named->where, describe(named->value), reshard->where,
+                describe(reshard->value));
+  }
+  match_strategy(config, strategy, *named);
+  if (hybrid && (named->value.text == "5" || named->value.text.size() > std::string_view("hybrid_shard").size())) {
+    config.notes.push_back(fmt::format("{}: weights are let go after forward, as under HYBRID_SHARD: the same results in less memory",
+                                       named->where));
+  }
+}
+
+void match_fsdp(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
+  match_sharding(config, leaves, whole);
+  if (const Leaf* offload = find(leaves, "offload_params"); offload != nullptr && flag_of(*offload)) {
     // Where parameters are on the CPU, FSDP has gradients and the optimizer there too.
     match_key(config, "offload_param", plain("cpu"), *offload);
     match_key(config, "offload_optimizer", plain("cpu"), *offload);
+  }
+  // Where FSDP does not recompute, transformers may all the same.
+  if (const Leaf* recompute = find(leaves, "activation_checkpointing"); recompute != nullptr && flag_of(*recompute)) {
+    match_key(config, "gradient_checkpointing", plain("true"), *recompute);
   }
 }
 
@@ -128,16 +153,35 @@ void match_deepspeed(RunConfig& config, const Leaves& leaves) {
   }
 }
 
+// Takes a section out of the document, where it is of no use (its keys ask for nothing under another distributed_type) or is
+// read by itself.
+Value take_section(RunConfig& config, Value& document, std::string_view file, std::string_view name, std::string_view type,
+                   bool by_itself) {
+  const auto at = [&](std::string_view key) {
+    return std::find_if(document.entries.begin(), document.entries.end(), [&](const auto& entry) { return entry.first == key; });
+  };
+  const auto section = at(name), chosen = at("distributed_type");
+  if (section == document.entries.end()) return {};
+  const bool used = chosen != document.entries.end() && chosen->second.text == type;
+  if (used && !by_itself) return {};
+  Value value = std::move(section->second);
+  document.entries.erase(section);
+  if (used && value.kind != Value::Kind::map && value.kind != Value::Kind::null) {
+    fail_config("{}:{}: {}: expected a mapping of keys to values, got {}", file, value.line, name, describe(value));
+  }
+  if (used) return value;
+  if (!value.entries.empty()) {
+    config.notes.push_back(fmt::format("{}:{}: {} has no effect: distributed_type is not {}", file, value.line, name, type));
+  }
+  return {};
+}
+
 }  // namespace
 
 void import_accelerate(RunConfig& config, const std::string& file) {
   Value document = parse_file(file);
-  Value fsdp;
-  std::erase_if(document.entries, [&](const auto& entry) {
-    if (entry.first != "fsdp_config") return false;
-    fsdp = without_prefix(entry.second);
-    return true;
-  });
+  const Value fsdp = without_prefix(take_section(config, document, file, "fsdp_config", "FSDP", true));
+  take_section(config, document, file, "deepspeed_config", "DEEPSPEED", false);
   const Leaves leaves = import_keys(config, document, file, false, kKeys);
   if (const Leaf* precision = find(leaves, "mixed_precision")) match_precision(config, *precision);
   const Leaf* type = find(leaves, "distributed_type");
@@ -146,7 +190,7 @@ void import_accelerate(RunConfig& config, const std::string& file) {
   if (as_bool(type->value) == false || word == "NO" || word == "MULTI_GPU" || word == "MULTI_CPU") {
     match_strategy(config, "ddp", *type);
   } else if (word == "FSDP") {
-    const bool empty = fsdp.kind != Value::Kind::map;
+    const bool empty = fsdp.kind == Value::Kind::null;
     match_fsdp(config, empty ? Leaves{} : import_keys(config, fsdp, file, false, kFsdpKeys), *type);
   } else if (word == "DEEPSPEED") {
     match_deepspeed(config, leaves);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "bound_field.h"
 #include "expand_path.h"
@@ -33,8 +34,10 @@ constexpr ImportKey kKeys[] = {
     {Role::collect, "optimizer.params.betas", ""},
     {Role::collect, "zero_optimization.stage activation_checkpointing.cpu_checkpointing", ""},
     {Role::collect, "zero_optimization.offload_optimizer.device zero_optimization.offload_param.device", ""},
-    {Role::refused, "optimizer.type", "AdamW is the optimizer of this build", "AdamW|Adam"},
+    {Role::refused, "optimizer.type", "AdamW is the optimizer of this build", "AdamW|Adam|adamw|adam"},
     {Role::refused, "optimizer.params.adam_w_mode", "AdamW decouples its weight decay", "true"},
+    {Role::refused, "optimizer.params.bias_correction", "AdamW corrects the bias of its moments", "true"},
+    {Role::refused, "optimizer.params.amsgrad", "it is not implemented", "false"},
     {Role::matches, "scheduler.params.warmup_max_lr", "learning_rate"},
     {Role::matches, "scheduler.params.warmup_num_steps", "warmup_steps"},
     {Role::collect, "scheduler.type scheduler.params.warmup_type scheduler.params.total_num_steps", ""},
@@ -116,7 +119,24 @@ struct Scheduler {
 };
 constexpr Scheduler kSchedulers[] = {{"WarmupLR", "constant_with_warmup"}, {"WarmupDecayLR", "linear"}};
 
-void match_scheduler(RunConfig& config, const Leaves& leaves) {
+// What DeepSpeed takes for what its schedulers are not told; "auto" is the run file's.
+void require_params(const Leaf& type, const Value& document) {
+  constexpr std::pair<std::string_view, std::string_view> kDefaults[] = {{"warmup_num_steps", "1000"}, {"warmup_max_lr", "0.001"}};
+  const auto below = [](const Value& value, std::string_view key) {
+    for (const auto& [name, entry] : value.entries)
+      if (name == key) return entry;
+    return Value{};
+  };
+  const Value params = below(below(document, "scheduler"), "params");
+  for (const auto& [key, otherwise] : kDefaults) {
+    if (below(params, key).kind == Value::Kind::null) {
+      fail_config("{}: params has no {}, for which DeepSpeed takes {}: write that, or \"auto\" for what the run file says", type.where, key,
+                  otherwise);
+    }
+  }
+}
+
+void match_scheduler(RunConfig& config, const Leaves& leaves, const Value& document) {
   const auto type = leaves.find("scheduler.type");
   if (type == leaves.end()) return;
   const auto* row = std::find_if(std::begin(kSchedulers), std::end(kSchedulers),
@@ -125,11 +145,12 @@ void match_scheduler(RunConfig& config, const Leaves& leaves) {
     fail_config("{}: expected one of WarmupLR, WarmupDecayLR, got {}: set lr_scheduler_type in the run file and remove the section",
                 type->second.where, describe(type->second.value));
   }
+  require_params(type->second, document);
   const auto warmup = leaves.find("scheduler.params.warmup_type");
-  if (warmup == leaves.end() || warmup->second.value.text != "linear") {
-    fail_config("{}: DeepSpeed's warm-up is logarithmic unless \"warmup_type\" is \"linear\"; only that is implemented: add it to "
-                "params, or remove the section and set lr_scheduler_type: {}",
-                type->second.where, row->ours);
+  if (warmup == leaves.end()) {
+    match_key(config, "warmup_type", plain("log"), type->second);  // DeepSpeed's default
+  } else {
+    match_key(config, "warmup_type", warmup->second.value, warmup->second);
   }
   match_key(config, "lr_scheduler_type", plain(row->ours), type->second);
   if (const auto total = leaves.find("scheduler.params.total_num_steps"); total != leaves.end()) {
@@ -153,7 +174,7 @@ void match_zero_stage(RunConfig& config, const Leaf& leaf) {
 
 void import_deepspeed(RunConfig& config, const Value& document, std::string_view file, bool inlined) {
   const auto leaves = import_keys(config, document, file, inlined, kKeys);
-  match_scheduler(config, leaves);
+  match_scheduler(config, leaves, document);
   for (const auto& [path, leaf] : leaves) {
     if (path == "optimizer.params.betas") match_betas(config, leaf);
     if (path == "zero_optimization.stage") match_zero_stage(config, leaf);

@@ -27,7 +27,7 @@ std::vector<std::string_view> split(std::string_view text) {
 bool covers(std::string_view pattern, std::string_view path) {
   if (!pattern.ends_with(".*")) return pattern == path;
   const std::string_view stem = pattern.substr(0, pattern.size() - 2);
-  return path.starts_with(stem) && (path.size() == stem.size() || path[stem.size()] == '.');
+  return path.starts_with(stem) && path.size() > stem.size() && path[stem.size()] == '.';
 }
 
 // The row of the path itself counts before a "name.*" above it.
@@ -51,6 +51,21 @@ void list_leaves(const Value& value, const std::string& path, std::vector<Leaf>&
       leaves.push_back({below, entry, {}, {}});
     }
   }
+}
+
+// Whether keys lie below the path, so that a mapping belongs there.
+bool is_section(std::span<const ImportKey> table, std::string_view path) {
+  for (const ImportKey& row : table) {
+    for (const std::string_view pattern : split(row.paths)) {
+      if (pattern.starts_with(path) && pattern.size() > path.size() && pattern[path.size()] == '.') return true;
+    }
+  }
+  return false;
+}
+
+// A section that is left out in so many words.
+bool is_nothing(const Value& value) {
+  return value.kind == Value::Kind::null || (value.kind == Value::Kind::map && value.entries.empty()) || as_bool(value) == false;
 }
 
 bool is_auto(const Value& value) {
@@ -125,6 +140,10 @@ std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Va
     leaf.source = inlined ? std::string(file) : fmt::format("{}:{}", file, leaf.value.line);
     leaf.where =
         inlined ? fmt::format("{}.{}", file, leaf.path) : fmt::format("{}: {}", leaf.source, leaf.path);
+    if (is_section(table, leaf.path)) {
+      if (is_nothing(leaf.value)) continue;
+      fail_config("{}: expected a mapping of keys to values, got {}", leaf.where, describe(leaf.value));
+    }
     const ImportKey* row = find_row(table, leaf.path);
     if (row == nullptr) fail_unknown(leaf, table);
     const bool is_set = !is_auto(leaf.value) && leaf.value.kind != Value::Kind::null;

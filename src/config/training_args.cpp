@@ -79,6 +79,7 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
             .at_least(0)
             .steps(),
         &a.warmup_steps);
+  field(Field("warmup_type", "how it rises: by equal steps, or fast at first (DeepSpeed's log)").one_of({"linear", "log"}), &a.warmup_type);
 }
 
 void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {

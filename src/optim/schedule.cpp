@@ -18,6 +18,12 @@ constexpr std::array<std::pair<const char*, ScheduleKind>, 4> kNames{{
     {"cosine", ScheduleKind::cosine},
 }};
 
+/// The part of the peak that update number `step` of the warm-up has.
+double warmed_up(const Schedule& s, std::int64_t step) {
+  if (s.log_warmup) return std::log(static_cast<double>(step + 1)) / std::log(static_cast<double>(std::max<std::int64_t>(2, s.warmup_steps)));
+  return static_cast<double>(step) / static_cast<double>(s.warmup_steps);
+}
+
 }  // namespace
 
 ScheduleKind parse_schedule(const std::string& name) {
@@ -31,7 +37,7 @@ ScheduleKind parse_schedule(const std::string& name) {
 
 double Schedule::at(std::int64_t step) const {
   if (kind == ScheduleKind::constant) return peak;
-  if (step < warmup_steps) return peak * static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(1, warmup_steps));
+  if (step < warmup_steps) return peak * warmed_up(*this, step);
   if (kind == ScheduleKind::constant_with_warmup) return peak;
   const double rest = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
   if (kind == ScheduleKind::linear) return peak * std::max(0.0, static_cast<double>(total_steps - step) / rest);

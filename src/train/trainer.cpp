@@ -64,7 +64,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   instance_ = parallel::Instance::load(config_, comm_, device, parallel::Use::training, {most.tokens, most.labels, most.slots});
   const auto& t = config_.training;
   schedule_ = {optim::parse_schedule(t.lr_scheduler_type), t.learning_rate, t.warmup(loader_->total_steps()),
-               loader_->total_steps()};
+               loader_->total_steps(), t.warmup_type == "log"};
   scaler_ = scaler_of(config_);
   if (saved) {
     const auto& state = saved->state();

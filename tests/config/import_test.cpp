@@ -80,12 +80,18 @@ TEST_F(Import, ReadsSchedulers) {
   EXPECT_EQ(t.warmup_steps, 20.0);
   const std::string decay = linear + ", \"total_num_steps\": 100";
   EXPECT_EQ(deepspeed(scheduler("WarmupDecayLR", decay), "max_steps: 100\n").training.lr_scheduler_type, "linear");
-  EXPECT_EQ(deepspeed(scheduler("WarmupDecayLR", "\"warmup_type\": \"linear\", \"total_num_steps\": \"auto\""), "").training.lr_scheduler_type,
-            "linear");
+  const std::string automatic = "\"warmup_min_lr\": \"auto\", \"warmup_max_lr\": \"auto\", \"warmup_num_steps\": \"auto\"";
+  const auto stock = deepspeed(scheduler("WarmupDecayLR", automatic + ", \"total_num_steps\": \"auto\""), "warmup_steps: 7\n").training;
+  EXPECT_EQ(stock.lr_scheduler_type, "linear");
+  EXPECT_EQ(stock.warmup_type, "log") << "DeepSpeed's default";
+  EXPECT_EQ(stock.warmup_steps, 7.0);
+  EXPECT_EQ(t.warmup_type, "linear");
   EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupDecayLR", decay), "max_steps: 90\n"), "max_steps is 90");
   EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", linear), "learning_rate: 1e-4\n"), "asks for learning_rate 0.0003, but ");
   EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", linear), "lr_scheduler_type: cosine\n"), "asks for lr_scheduler_type ");
-  EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", "\"warmup_num_steps\": \"auto\"")), "logarithmic unless");
+  EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", automatic), "warmup_type: linear\n"), "asks for warmup_type \"log\", but ");
+  EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", "\"warmup_num_steps\": \"auto\"")), "has no warmup_max_lr, for which DeepSpeed takes 0.001");
+  EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", "\"warmup_max_lr\": 1e-4")), "has no warmup_num_steps, for which DeepSpeed takes 1000");
   EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", "\"warmup_type\": \"linear\", \"warmup_min_lr\": 1e-6")), "rises from 0");
   EXPECT_CONTAINS(deepspeed_error(scheduler("OneCycle", "\"warmup_type\": \"linear\"")), "expected one of WarmupLR");
 }
@@ -156,7 +162,7 @@ TEST_F(Import, HoldsNumbersAgainstTheRunFile) {
 
 TEST_F(Import, RefusesWhatWouldChangeTheResult) {
   EXPECT_CONTAINS(deepspeed_error("{\"optimizer\": {\"type\": \"OneBitAdam\"}}"), "AdamW is the optimizer");
-  EXPECT_CONTAINS(deepspeed_error("{\"scheduler\": {\"type\": \"WarmupLR\"}}"), "set lr_scheduler_type");
+  EXPECT_CONTAINS(deepspeed_error("{\"scheduler\": {\"type\": \"OneCycle\"}}"), "set lr_scheduler_type");
   EXPECT_CONTAINS(
       deepspeed_error(deepspeed_json("\"stage\": 2", "\"tensor_parallel\": {\"autotp_size\": 2},\n")),
       "tensor and sequence parallelism are not implemented");
@@ -214,8 +220,44 @@ TEST_F(Import, ReadsFsdpSections) {
   EXPECT_EQ(accelerate(fsdp("  fsdp_sharding_strategy: NO_SHARD\n")).parallel.strategy, "ddp");
   EXPECT_EQ(accelerate(fsdp("  fsdp_sharding_strategy: NO_SHARD\n  fsdp_offload_params: true\n")).parallel.offload_param, "cpu");
   EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_sharding_strategy: HALF\n")), "expected one of FULL_SHARD");
+  EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_reshard_after_forward: true\n")),
+                  "sharding_strategy is 'SHARD_GRAD_OP', but ");
+  EXPECT_EQ(accelerate(fsdp("  fsdp_sharding_strategy: HYBRID_SHARD\n  fsdp_reshard_after_forward: true\n")).parallel.strategy, "hsdp");
+  const RunConfig hybrid = accelerate(fsdp("  fsdp_sharding_strategy: HYBRID_SHARD_ZERO2\n"));
+  EXPECT_CONTAINS(fmt::format("{}", fmt::join(hybrid.notes, "; ")), "let go after forward, as under HYBRID_SHARD");
+  EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_offload_params: maybe\n")), "offload_params: expected true or false, got 'maybe'");
+  EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_version: 7\n")), "there are FSDP 1 and 2");
+  EXPECT_CONTAINS(accelerate_error(accelerate_yaml("FSDP", "fsdp_config: FULL_SHARD\n")), "fsdp_config: expected a mapping of keys to values, got 'FULL_SHARD'");
   EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_shardin_strategy: FULL_SHARD\n")),
                   "did you mean 'sharding_strategy'");
+}
+
+TEST_F(Import, LeavesRecomputationToTheRunFileWhereFsdpHasNone) {
+  const auto recompute = [&](const char* flag, const std::string& run) {
+    return accelerate(accelerate_yaml("FSDP", fmt::format("fsdp_config:\n  fsdp_activation_checkpointing: {}\n", flag)), run).recompute();
+  };
+  EXPECT_TRUE(recompute("false", ""));
+  EXPECT_TRUE(recompute("false", "gradient_checkpointing: true\n"));
+  EXPECT_FALSE(recompute("false", "gradient_checkpointing: false\n"));
+  EXPECT_TRUE(recompute("true", ""));
+  EXPECT_CONTAINS(error_of([&] { recompute("true", "gradient_checkpointing: false\n"); }), "asks for gradient_checkpointing true, but ");
+}
+
+TEST_F(Import, SaysThatASectionOfAnotherKindHasNoEffect) {
+  const RunConfig fsdp = accelerate(accelerate_yaml("MULTI_GPU", "fsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n"));
+  EXPECT_EQ(fsdp.parallel.strategy, "ddp");
+  EXPECT_CONTAINS(fmt::format("{}", fmt::join(fsdp.notes, "; ")), "fsdp_config has no effect: distributed_type is not FSDP");
+  const RunConfig zero = accelerate(accelerate_yaml("MULTI_GPU", "deepspeed_config:\n  zero_stage: 3\n  gradient_accumulation_steps: 4\n"));
+  EXPECT_EQ(zero.training.gradient_accumulation_steps, 1);
+  EXPECT_CONTAINS(fmt::format("{}", fmt::join(zero.notes, "; ")), "deepspeed_config has no effect: distributed_type is not DEEPSPEED");
+}
+
+TEST_F(Import, TakesAValueInPlaceOfASectionForAnError) {
+  EXPECT_CONTAINS(deepspeed_error("{\"zero_optimization\": true}"), "zero_optimization: expected a mapping of keys to values, got 'true'");
+  EXPECT_CONTAINS(deepspeed_error("{\"bf16\": true}"), "bf16: expected a mapping");
+  EXPECT_CONTAINS(deepspeed_error("{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": \"cpu\"}}"), "expected a mapping of keys to values, got the text 'cpu'");
+  EXPECT_EQ(deepspeed("{\"zero_optimization\": {\"stage\": 3, \"offload_param\": null}, \"optimizer\": null, \"scheduler\": {}, \"fp16\": false}").parallel.strategy,
+            "zero3") << "a section that is left out in so many words";
 }
 
 TEST_F(Import, ReadsDeepSpeedSectionsOfAccelerate) {

@@ -54,6 +54,17 @@ TEST(AdamW, KeepsMastersInFullPrecision) {
   EXPECT_TRUE(weights.equal(adam.master(0).to(at::kBFloat16)));
 }
 
+// The values of deepspeed.runtime.lr_schedules.WarmupLR with warmup_type "log": log(i + 1) / log(warmup_num_steps).
+TEST(Schedule, WarmsUpByTheLogarithmAsDeepSpeed) {
+  const Schedule s{ScheduleKind::constant_with_warmup, 2.0, 10, 110, /*log_warmup=*/true};
+  EXPECT_DOUBLE_EQ(s.at(0), 0.0);
+  EXPECT_DOUBLE_EQ(s.at(1), 2.0 * 0.30102999566398120);
+  EXPECT_DOUBLE_EQ(s.at(4), 2.0 * 0.69897000433601880);
+  EXPECT_DOUBLE_EQ(s.at(9), 2.0);
+  EXPECT_DOUBLE_EQ(s.at(10), 2.0);
+  EXPECT_DOUBLE_EQ((Schedule{ScheduleKind::linear, 2.0, 1, 3, true}.at(0)), 0.0);
+}
+
 TEST(Schedule, MatchesTransformersAtTheEdges) {
   Schedule s{ScheduleKind::cosine, 2.0, 10, 110};
   EXPECT_DOUBLE_EQ(s.at(0), 0.0);

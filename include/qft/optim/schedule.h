@@ -16,6 +16,7 @@ struct Schedule {
   double peak = 5e-5;
   std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 1;
+  bool log_warmup = false;  ///< log(step + 1) / log(max(2, warmup_steps)) instead of step / warmup_steps: DeepSpeed's WarmupLR
 
   /// The learning rate of the update number `step` (0-based): with warm-up the first one is 0, as in transformers.
   double at(std::int64_t step) const;
