@@ -7,6 +7,7 @@
 namespace qft::config {
 namespace {
 constexpr std::size_t kDeepest = 64;
+constexpr std::size_t kMostKeys = 10000;  // of one mapping: each is compared with all
 }
 
 void TreeBuilder::reject(int line, std::string_view message) const {
@@ -19,6 +20,7 @@ bool TreeBuilder::expects_key() const {
 
 void TreeBuilder::take_key(std::string key, int line) {
   Level& level = open_.back();
+  if (level.value.entries.size() >= kMostKeys) reject(line, fmt::format("more than {} keys in one mapping", kMostKeys));
   for (const auto& [earlier, value] : level.value.entries) {
     if (earlier == key) {
       reject(line, fmt::format("key '{}' is given twice, first on line {}: remove one", key, value.line));

@@ -13,6 +13,9 @@
 namespace qft::config {
 namespace {
 
+constexpr std::uintmax_t kMaxBytes = 4 << 20;  // of a file that people write
+constexpr std::size_t kMaxDescribed = 200;
+
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
@@ -38,11 +41,15 @@ std::optional<Number> parse_number(std::string_view text, Format... format) {
 std::string read_text(const std::filesystem::path& path) {
   std::error_code code;
   if (std::filesystem::is_directory(path, code)) fail_config("{} is a folder, not a file", path.string());
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    fail_config("cannot read {}: {}", path.string(),
-                std::filesystem::exists(path, code) ? "no permission" : "there is no such file");
+  if (!std::filesystem::exists(path, code)) fail_config("cannot read {}: there is no such file", path.string());
+  if (!std::filesystem::is_regular_file(path, code)) {
+    fail_config("{} is a pipe or a device, which is not read: write the text to a file", path.string());
   }
+  if (const auto bytes = std::filesystem::file_size(path, code); !code && bytes > kMaxBytes) {
+    fail_config("{} has {} bytes, and {} at most are read: is it the file that you meant?", path.string(), bytes, kMaxBytes);
+  }
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail_config("cannot read {}: no permission", path.string());
   std::string text{std::istreambuf_iterator<char>(in), {}};
   if (in.bad()) fail_config("cannot read {}: the read failed half-way", path.string());
   return text;
@@ -121,7 +128,9 @@ std::string describe(const Value& value) {
     case Value::Kind::scalar:
       break;
   }
-  return fmt::format("{}'{}'", value.quoted ? "the text " : "", value.text);
+  std::size_t end = std::min(value.text.size(), kMaxDescribed);
+  while (end < value.text.size() && end > 0 && (value.text[end] & 0xC0) == 0x80) --end;  // inside a UTF-8 character
+  return fmt::format("{}'{}{}'", value.quoted ? "the text " : "", value.text.substr(0, end), end < value.text.size() ? " ..." : "");
 }
 
 }  // namespace qft::config

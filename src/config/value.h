@@ -23,7 +23,7 @@ struct Value {
   std::vector<std::pair<std::string, Value>> entries{};  // in file order, no key twice
 };
 
-/// Reads a whole file; throws ConfigError where it cannot be read.
+/// Reads a whole file; throws ConfigError where it cannot be read, is no regular file, or is larger than what people write.
 std::string read_text(const std::filesystem::path& path);
 
 /// Throws ConfigError "where: not valid UTF-8 ..." unless `text` is UTF-8.
@@ -48,7 +48,7 @@ std::optional<double> as_double(
 /// The value as JSON, with plain scalars typed by the rules above.
 nlohmann::json as_json(const Value& value);
 
-/// A value for messages: the text itself, "null", "a list" or "a mapping".
+/// A value for messages: the text itself (its beginning, where it is long), "null", "a list" or "a mapping".
 std::string describe(const Value& value);
 
 }  // namespace qft::config

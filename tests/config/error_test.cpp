@@ -1,6 +1,8 @@
 // What is wrong is said with file, line, key, both values and the way out.
 #include "config_files.h"
 
+#include <sys/stat.h>
+
 namespace qft::config {
 namespace {
 
@@ -86,6 +88,28 @@ TEST(ConfigErrors, RefuseAnchorsAliasesAndTags) {
   EXPECT_CONTAINS(error_of_text("a: &x {b: 1}\n"), "run.yaml:1: YAML anchors and aliases");
   EXPECT_CONTAINS(error_of_text("a: &x [1]\n"), "anchors");
   EXPECT_CONTAINS(error_of_text("lora_rank: !!int 8\n"), "run.yaml:1: YAML tags are not supported");
+}
+
+TEST(ConfigErrors, RefuseWhatCannotBeReadToItsEnd) {
+  const TempFolder folder;
+  const std::string pipe = folder.path() + "/pipe.yaml";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_CONTAINS(error_of([&] { load_run_config(pipe); }), "pipe.yaml is a pipe or a device");
+  EXPECT_CONTAINS(error_of_text("deepspeed: /dev/zero\n"), "/dev/zero is a pipe or a device");
+  EXPECT_CONTAINS(error_of_text("# " + std::string(5 << 20, 'x')), "has 5242882 bytes, and 4194304 at most are read");
+}
+
+TEST(ConfigErrors, StayShortAndQuickWhateverTheText) {
+  const std::string error = error_of_text(std::string(300, 'x') + "\n");
+  EXPECT_CONTAINS(error, "got '" + std::string(200, 'x') + " ...'");
+  std::string keys;
+  for (int i = 0; i < 200000; ++i) keys += fmt::format("k{}: 1\n", i);
+  EXPECT_CONTAINS(error_of_text(keys), "run.yaml:10001: more than 10000 keys in one mapping");
+  for (const char* open : {"[", "{a: ", "- ", "? ", "a: [{b: ", "- ? "}) {
+    std::string deep;
+    while (deep.size() < 1000000) deep += open;
+    EXPECT_CONTAINS(error_of_text(deep), "run.yaml:1: ") << open;
+  }
 }
 
 TEST(ConfigErrors, LocateBrokenFiles) {

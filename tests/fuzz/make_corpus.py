@@ -115,10 +115,48 @@ def adapter_configs():
     yield "refused", json.dumps({**base, "target_modules": ".*proj", "use_dora": True}).encode()
 
 
+RUN_FILES = ["run.yaml", "run.json", "deepspeed", "accelerate_config", "fsdp_config", "override"]  # in the order of fuzz_run_file.cpp
+
+
+def run_files():
+    def of(name, kind, text):
+        return f"{kind}_{name}", bytes([RUN_FILES.index(kind)]) + text.encode()
+
+    yield of("lora", "run.yaml", "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\nlora_target: q_proj,v_proj\ndataset: [a, b]\n"
+             "learning_rate: 1.0e-4\nbf16: yes\nsave_steps: 0.5\nwarmup_ratio: .1\ntemplate: 'qwen'\ndefault_system: |\n  two\n  lines\n"
+             "report_to: none\ndata_seed: ~\n")
+    yield of("odd", "run.yaml", "seed: 0x10\nlora_rank: 1_000\nval_size: 1e-3\noutput_dir: $HOME/x\nbf16: 1\n")
+    for name, text in (("anchor", "a: &x [1]\nb: *x\n"), ("merge", "a: &x {b: 1}\nc:\n  <<: *x\n"), ("tag", "seed: !!int 8\n"),
+                       ("deep", "[" * 100), ("deep_block", "- " * 100), ("deep_key", "? " * 100), ("deep_map", "{a: " * 100),
+                       ("documents", "a: 1\n---\nb: 2\n"), ("directive", "%YAML 1.1\n%TAG ! x\n---\nseed: 1\n"), ("twice", "seed: 1\nseed: 2\n")):
+        yield of(name, "run.yaml", text)
+    yield of("plain", "run.json", json.dumps({"model_name_or_path": "m", "max_grad_norm": None, "dataset": ["a"], "deepspeed": "zero2_offload"}))
+    yield of("inline", "run.json", json.dumps({"deepspeed": {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}}))
+    stock = {"train_batch_size": "auto", "gradient_accumulation_steps": 2, "gradient_clipping": 1.0, "bf16": {"enabled": True},
+             "fp16": {"enabled": False, "loss_scale": 0, "hysteresis": 2}, "steps_per_print": 1e9,
+             "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "betas": [0.9, 0.95], "eps": "auto", "weight_decay": 0}},
+             "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "reduce_bucket_size": 5e8},
+             "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": "auto", "warmup_num_steps": 10, "total_num_steps": "auto"}}}
+    yield of("stock", "deepspeed", json.dumps(stock))
+    yield of("linear", "deepspeed", json.dumps({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear", "warmup_max_lr": 1, "warmup_num_steps": 2}}}))
+    yield of("flat", "deepspeed", '{"zero_optimization": true, "bf16": null, "curriculum_learning": {}}')
+    head = "compute_environment: LOCAL_MACHINE\nmixed_precision: bf16\nnum_processes: 2\nmachine_rank: 0\n"
+    yield of("fsdp1", "accelerate_config", head + "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n  fsdp_offload_params: true\n")
+    yield of("fsdp2", "accelerate_config", head + "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: false\n"
+             "  fsdp_activation_checkpointing: true\n")
+    yield of("deepspeed", "accelerate_config", head + "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n  offload_param_device: none\n")
+    yield of("none", "accelerate_config", "distributed_type: 'NO'\nfsdp_config: {}\n")
+    yield of("words", "fsdp_config", "min_num_params: 0\nreshard_after_forward: SHARD_GRAD_OP\ntransformer_layer_cls_to_wrap: [X]\n")
+    for name, text in (("list", "dataset=[a, b]"), ("map", "deepspeed={zero_optimization: {stage: 1}}"), ("null", "max_grad_norm="), ("none", "=1"),
+                       ("deep", "dataset=" + "[" * 100)):
+        yield of(name, "override", text)
+
+
 def main():
     for target, files in (("records", records()), ("dataset_info", dataset_infos()), ("tokenizer", tokenizers()), ("pack", packs(sys.argv[1])),
                           ("safetensors", safetensors_files()), ("index", indexes()), ("manifest", manifests()),
-                          ("model_config", model_configs()), ("adapter_config", adapter_configs())):
+                          ("model_config", model_configs()), ("adapter_config", adapter_configs()),
+                          ("run_file", run_files())):
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files:
