@@ -32,7 +32,11 @@ config::CommandSpec spec() {
 }
 
 fs::path base_of(const config::CommandLine& line, const fs::path& adapter) {
-  if (line.options.count("base")) return line.options["base"].as<std::string>();
+  if (line.options.count("base")) {
+    const fs::path base = line.options["base"].as<std::string>();
+    io::require_directory(base, "base model");
+    return base;
+  }
   const std::string name = model::read_base_model_name(adapter);
   if (name.empty() || !fs::is_directory(name))
     fail_config(

@@ -99,6 +99,12 @@ TEST(QftCkpt, ReshardsAndRefuses) {
   EXPECT_EQ(run(dir, "verify " + to).code, 0);
   EXPECT_EQ(run(dir, "diff " + a + " " + to).code, 0);
   EXPECT_EQ(run(dir, "diff --strict " + a + " " + to).code, 1);
+  const Outcome parent = run(dir, "reshard " + (dir / "a").string() + " --ranks 3 --output " + (dir / "other").string());
+  EXPECT_EQ(parent.code, 2);
+  EXPECT_TRUE(contains(parent.err, "give one of them, such as '" + a + "'")) << parent.err;
+  const Outcome misnamed = run(dir, "reshard " + a + " --ranks 3 --output " + (dir / "b/checkpoint-11").string());
+  EXPECT_EQ(misnamed.code, 2);
+  EXPECT_TRUE(contains(misnamed.err, "is the name of step 11")) << misnamed.err;
 }
 
 TEST(QftCkpt, GcSaysWhatItWouldDo) {
@@ -129,6 +135,7 @@ TEST(QftCkpt, MergeSaysWhatIsMissing) {
   EXPECT_TRUE(contains(base.err, "--base"));
   EXPECT_EQ(run(dir, "merge " + a).code, 2);
   EXPECT_TRUE(contains(run(dir, "merge " + (dir / "a").string() + to).err, "it is no adapter"));
+  EXPECT_TRUE(contains(run(dir, "merge " + a + to + " --base nowhere").err, "base model 'nowhere' does not exist"));
   EXPECT_FALSE(fs::exists(dir / "new"));
 }
 
