@@ -65,7 +65,8 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  train::catch_stop_signals();
+  // What has no checkpoint to commit ends as the signal says.
+  if (argc > 1 && std::string_view(argv[1]) == apps::kTrain.name) train::catch_stop_signals();
   device::tune_allocator();
   device::bound_kernel_caches();
   for (const auto* s : kSubcommands)

@@ -6,6 +6,7 @@ a checkpoint, after the last step with 0; started again it ends with the weights
 import json
 import random
 import signal
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -65,6 +66,10 @@ def main():
             again = mpirun(2, [qft, "train", run_file], check=False)
             report.check("    ... started again it ends", again.returncode, 0)
             report.check("    ... with the same weights", int(again.returncode != 0 or weights(out) != weights(tmp / "whole")), 0)
+        chat = subprocess.Popen([qft, "chat", tmp / "whole.yaml"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(3)
+        chat.terminate()
+        report.check("qft chat, which has nothing to commit, ends at once", int(chat.wait(60) != -signal.SIGTERM), 0)
         report.check(f"seen: {seen}", int(min(seen.values()) < args.signals // 6), 0)
     report.finish()
 
