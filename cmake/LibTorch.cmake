@@ -38,14 +38,22 @@ if(QFT_CUDA)
     "$<${_computes}:-Wl,--push-state,--no-as-needed,${QFT_TORCH_DIR}/lib/libtorch_cuda.so,--pop-state>"
     "${QFT_TORCH_DIR}/lib/libtorch_cuda.so" "${QFT_TORCH_DIR}/lib/libc10_cuda.so" CUDA::cudart)
   target_compile_definitions(qft_torch INTERFACE QFT_CUDA=1)
-  file(GLOB_RECURSE _kernels CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*.cu")
-  if(_kernels)
-    if(NOT CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 80 90 CACHE STRING "GPU generations that the kernels are compiled for")
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    # Machine code for each; the newest also in the form that a later chip's driver compiles.
+    set(_chips 80-real 90)
+    if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+      set(_chips 80-real 90-real 100-real 120)
     endif()
-    enable_language(CUDA)
-    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_ARCHITECTURES ${_chips} CACHE STRING "GPU generations that the kernels are compiled for")
   endif()
+  enable_language(CUDA)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # LibTorch's: a process must not hold two
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # before 3.25.2 CMake does not know that nvcc has C++20
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  endif()
+  # Device code may call what the host computes at compile time too, such as the random words of dropout.
+  target_compile_options(qft_torch INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
 endif()
 # at::parallel_for is a header template: without -fopenmp in our own units it would run on one thread.
 # We link the libgomp that LibTorch ships, so that the process holds one thread pool.

@@ -8,6 +8,8 @@
 
 #include "qft/core/error.h"
 
+#include "cuda/kernels.h"
+
 namespace qft::optim {
 
 AdamW::AdamW(std::vector<FlatParams> params, const AdamWOptions& options, const Precision& precision)
@@ -22,7 +24,9 @@ AdamW::AdamW(std::vector<FlatParams> params, const AdamWOptions& options, const 
     s.master = s.has_copy ? p.weights.to(p.grads.device(), precision.master) : p.weights;
     s.exp_avg = at::zeros_like(s.master, s.master.options().dtype(precision.state));
     s.exp_avg_sq = at::zeros_like(s.exp_avg);
+    s.by_kernel = cuda::can_update(p, precision);
     for (const Segment& segment : p.segments) {
+      if (s.by_kernel) break;
       Group& group = groups[segment.decays ? 1 : 0];
       const auto view = [&](const at::Tensor& t) { return t.narrow(0, segment.begin, segment.end - segment.begin); };
       group.params.push_back(view(s.master));
@@ -48,12 +52,24 @@ void AdamW::step(double learning_rate, double grad_scale) {
                       options_.beta1, options_.beta2, group.weight_decay, options_.eps, /*amsgrad=*/false,
                       /*maximize=*/false);
   }
-  publish();
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    const State& s = state_[i];
+    if (!s.by_kernel) {
+      publish(i);
+      continue;
+    }
+    for (const Segment& segment : params_[i].segments)
+      cuda::update({s.master, params_[i].grads, s.exp_avg, s.exp_avg_sq, s.has_copy ? params_[i].weights : at::Tensor(), segment,
+                    options_, learning_rate, grad_scale, steps_});
+  }
+}
+
+void AdamW::publish(std::size_t i) {
+  if (state_[i].has_copy) params_[i].weights.copy_(state_[i].master);
 }
 
 void AdamW::publish() {
-  for (std::size_t i = 0; i < params_.size(); ++i)
-    if (state_[i].has_copy) params_[i].weights.copy_(state_[i].master);
+  for (std::size_t i = 0; i < params_.size(); ++i) publish(i);
 }
 
 void AdamW::set_steps(std::int64_t steps) { steps_ = steps; }

@@ -2,9 +2,9 @@
 
 #include "qft/core/error.h"
 #include "qft/model/load.h"
+#include "qft/optim/square_sum.h"
 
 #include "gradient_sum.h"
-#include "owned_params.h"
 
 namespace qft::parallel {
 namespace {
@@ -66,7 +66,7 @@ class BucketedGradientSum final : public GradientSum {
     const std::int64_t share = (grads_.numel() + comm_.size() - 1) / comm_.size();
     const std::int64_t begin = std::min(share * comm_.rank(), grads_.numel());
     const std::int64_t length = std::min(share, grads_.numel() - begin);
-    return square_sum(grads_.narrow(0, begin, length));
+    return optim::square_sum({grads_.narrow(0, begin, length)});
   }
   std::int64_t bytes() const override { return 0; }
 

@@ -11,7 +11,4 @@ namespace qft::parallel {
 optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& weights, const at::Tensor& grads,
                                std::int64_t begin);
 
-/// Sum of squares, added up in fp64.
-double square_sum(const at::Tensor& values);
-
 }  // namespace qft::parallel

@@ -6,6 +6,7 @@
 
 #include "qft/core/error.h"
 #include "qft/model/load.h"
+#include "qft/optim/square_sum.h"
 #include "qft/parallel/weight_store.h"
 
 #include "owned_params.h"
@@ -119,10 +120,10 @@ class ShardedStore final : public WeightStore {
 
   double local_grad_square_sum() const override {
     if (replicate_.rank() != 0) return 0.0;  // the same slices as rank 0's
-    double total = 0.0;
+    std::vector<at::Tensor> owned;
     for (const Unit& u : units_)
-      if (u.owned.defined()) total += square_sum(u.owned);
-    return total;
+      if (u.owned.defined()) owned.push_back(u.owned);
+    return optim::square_sum(owned);
   }
 
   std::vector<optim::FlatParams> owned() const override {

@@ -6,9 +6,9 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/model/load.h"
+#include "qft/optim/square_sum.h"
 
 #include "gradient_sum.h"
-#include "owned_params.h"
 #include "split_buffer.h"
 #include "sum_tree.h"
 
@@ -52,7 +52,7 @@ class TreeGradientSum final : public GradientSum {
   }
 
   /// All of them on one rank, for the sum of parts would depend on the number of ranks.
-  double square_sum_part() const override { return comm_.rank() == 0 ? square_sum(layout_.grads) : 0.0; }
+  double square_sum_part() const override { return comm_.rank() == 0 ? optim::square_sum({layout_.grads}) : 0.0; }
   std::int64_t bytes() const override { return tree_.bytes(); }
 
  private:

@@ -1,4 +1,5 @@
-// AdamW (Loshchilov & Hutter 2019) over flat buffers, by ATen's fused kernel; the update rule is torch.optim.AdamW's.
+// AdamW (Loshchilov & Hutter 2019) over flat buffers: on a CUDA device by a kernel of our own, elsewhere and in fp64 by ATen's
+// fused one. The update rule is torch.optim.AdamW's.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,7 @@ class AdamW {
   std::int64_t begin(std::size_t i) const { return params_.at(i).begin; }
   const std::string& name(std::size_t i) const { return params_.at(i).name; }
 
-  /// Copies master i (or all) to its compute weights: after masters were loaded or changed from outside.
+  /// Copies all masters to their compute weights: after masters were loaded or changed from outside.
   void publish();
 
   /// Updates made so far (the t of bias correction).
@@ -58,11 +59,14 @@ class AdamW {
   std::int64_t bytes() const;
 
  private:
+  void publish(std::size_t i);
+
   struct State {
     at::Tensor master, exp_avg, exp_avg_sq;
-    bool has_copy = false;  ///< the master is not the weights themselves
+    bool has_copy = false;   ///< the master is not the weights themselves
+    bool by_kernel = false;  ///< updated and copied by our own kernel; else one of the groups' views
   };
-  /// Views of one hyper-parameter class, built once: the fused kernel takes lists.
+  /// Views of one hyper-parameter class, built once: ATen's kernel takes lists.
   struct Group {
     double weight_decay = 0.0;
     std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs, steps;

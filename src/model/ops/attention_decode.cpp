@@ -35,8 +35,8 @@ bool by_kernel(const at::Tensor& q, std::span<const CachedSequence> sequences, d
     std::vector<cpu::DecodeAttention<T>> args;
     for (const CachedSequence& s : sequences) {
       const auto row = static_cast<std::int64_t>(args.size());
-      args.push_back({cpu::const_data<T>(q) + row * q.stride(0), cpu::const_data<T>(s.keys), cpu::const_data<T>(s.values),
-                      cpu::data<T>(out) + row * out.stride(0), scores, s.keys.stride(0), heads / s.keys.size(0), head_dim,
+      args.push_back({const_data<T>(q) + row * q.stride(0), const_data<T>(s.keys), const_data<T>(s.values),
+                      data<T>(out) + row * out.stride(0), scores, s.keys.stride(0), heads / s.keys.size(0), head_dim,
                       s.tokens, static_cast<float>(scale)});
       scores += heads * s.tokens;
     }

@@ -4,6 +4,7 @@
 #include "qft/model/ops/generic.h"
 
 #include "cpu/tensors.h"
+#include "cuda/kernels.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/stack.h>
@@ -75,22 +76,15 @@ at::Tensor dropped(const at::Tensor& x, const DropoutKey& key, const RowIdentity
 namespace {
 
 /// False where there is no kernel for x.
-bool dropout_cpu(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p,
-                 const at::Tensor& out, bool add) {
-  return cpu::with_kernel_type(x, [&]<class T>() {
-    const cpu::Dropout<T> args{cpu::const_data<T>(x),
-                               cpu::data<T>(out),
-                               rows.sample_ids.const_data_ptr<std::int64_t>(),
-                               rows.positions.const_data_ptr<std::int32_t>(),
-                               key.philox_key(),
-                               dropout_threshold(p),
-                               static_cast<float>(1.0 / (1.0 - p)),
-                               x.size(1),
-                               add};
+bool dropout_by_kernel(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p,
+                       const at::Tensor& out, bool add) {
+  const bool done = cpu::with_kernel_type(x, [&]<class T>() {
+    const Dropout<T> args = dropout_args<T>(x, key, rows, p, out, add);
     const auto kernels = cpu::dropout_kernels<T>();
     cpu::for_rows(x.size(0), x.size(1),
                   [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
   });
+  return done || cuda::dropout(x, key, rows, p, out, add);
 }
 
 }  // namespace
@@ -98,13 +92,13 @@ bool dropout_cpu(const at::Tensor& x, const DropoutKey& key, const RowIdentity& 
 void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p,
                      const at::Tensor& out) {
   check(rows, x, p);
-  if (!dropout_cpu(x, key, rows, p, out, false)) out.copy_(generic::dropped(x, key, rows, p));
+  if (!dropout_by_kernel(x, key, rows, p, out, false)) out.copy_(generic::dropped(x, key, rows, p));
 }
 
 void dropout_backward_add(const at::Tensor& g, const DropoutKey& key, const RowIdentity& rows, double p,
                           const at::Tensor& out) {
   check(rows, g, p);
-  if (!dropout_cpu(g, key, rows, p, out, true)) out.add_(generic::dropped(g, key, rows, p));
+  if (!dropout_by_kernel(g, key, rows, p, out, true)) out.add_(generic::dropped(g, key, rows, p));
 }
 
 }  // namespace qft::model::ops

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cpu/tensors.h"
+#include "cuda/kernels.h"
 #include <ATen/ops/index_select.h>
 
 namespace qft::model::ops {
@@ -19,7 +20,7 @@ void add_rows(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& 
   const std::int64_t width = gy.size(1), count = gy.size(0);
   at::parallel_for(0, width, kColumnsPerThread, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = 0; t < count; ++t)
-      add(cpu::data<To>(gweight) + ids[t] * width + begin, cpu::const_data<From>(gy) + t * width + begin,
+      add(data<To>(gweight) + ids[t] * width + begin, const_data<From>(gy) + t * width + begin,
           end - begin);
   });
 }
@@ -52,7 +53,8 @@ void embedding_backward(const at::Tensor& tokens, const at::Tensor& gy, const at
             kernels.add_to_float(to, from, 1.0F, n);
           });
       });
-  if (!done) gweight.index_add_(0, tokens, gy.to(gweight.scalar_type()));
+  if (!done && !cuda::embedding_backward(tokens, gy, gweight))
+    gweight.index_add_(0, tokens, gy.to(gweight.scalar_type()));
 }
 
 }  // namespace qft::model::ops

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "cpu/tensors.h"
+#include "cuda/kernels.h"
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/mm.h>
 
@@ -37,14 +38,13 @@ void check(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labe
 void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
                    const at::Tensor& logprobs) {
   const bool done = cpu::with_kernel_type(logits, [&]<class T>() {
-    const cpu::CrossEntropy<T> args{cpu::data<T>(logits), cpu::const_data<std::int32_t>(targets),
-                                    cpu::const_data<float>(grad_logprobs), cpu::data<float>(logprobs),
-                                    logits.size(1)};
+    const CrossEntropy<T> args = cross_entropy_args<T>(logits, targets, grad_logprobs, logprobs);
     const auto kernels = cpu::cross_entropy_kernels<T>();
     cpu::for_rows(logits.size(0), logits.size(1),
                   [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
   });
-  if (!done) generic::cross_entropy_rows(logits, targets, grad_logprobs, logprobs);
+  if (!done && !cuda::cross_entropy_rows(logits, targets, grad_logprobs, logprobs))
+    generic::cross_entropy_rows(logits, targets, grad_logprobs, logprobs);
 }
 
 /// One pass in chunks of labels. Undefined logprobs, grad_logprobs, gx or gweight are not computed.

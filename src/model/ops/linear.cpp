@@ -19,10 +19,10 @@ bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weigh
   return cpu::with_kernel_type(x, [&]<class T>() {
     const at::Tensor wide = workspace.get("op.gemv_x", x.sizes(), at::kFloat);
     wide.copy_(x);
-    const cpu::Gemv<T> args{cpu::const_data<T>(weight),
-                            cpu::const_data<T>(bias),
+    const cpu::Gemv<T> args{const_data<T>(weight),
+                            const_data<T>(bias),
                             wide.const_data_ptr<float>(),
-                            cpu::data<T>(y),
+                            data<T>(y),
                             weight.stride(0),
                             y.stride(0),
                             x.size(0),
@@ -166,8 +166,8 @@ void add_scaled(const at::Tensor& grad, const at::Tensor& part, double scale) {
         const auto kernels = cpu::activation_kernels<T>();
         const std::int64_t width = part.size(1);
         cpu::for_rows(part.size(0), width, [&](std::int64_t begin, std::int64_t end) {
-          kernels.add_to_float(cpu::data<float>(grad) + begin * width,
-                               cpu::const_data<T>(part) + begin * width, static_cast<float>(scale),
+          kernels.add_to_float(data<float>(grad) + begin * width,
+                               const_data<T>(part) + begin * width, static_cast<float>(scale),
                                (end - begin) * width);
         });
       });

@@ -4,48 +4,25 @@
 #include "qft/model/ops/generic.h"
 
 #include "cpu/tensors.h"
+#include "cuda/kernels.h"
 
 namespace qft::model::ops {
 namespace {
 
-std::int64_t heads_of(const at::Tensor& x) {
-  return x.dim() == 3 ? x.size(1) : 1;
-}
-
 template <class T>
-void forward_cpu(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
-                 const at::Tensor& rstd) {
-  const cpu::RmsNormForward<T> args{cpu::head_rows<const T>(x),
-                                    cpu::head_rows<T>(y),
-                                    cpu::const_data<T>(weight),
-                                    rstd.data_ptr<float>(),
-                                    heads_of(x),
-                                    x.size(-1),
-                                    eps};
+void forward_cpu(const RmsNormForward<T>& args, std::int64_t rows) {
   const auto kernels = cpu::norm_kernels<T>();
-  cpu::for_rows(rstd.numel(), x.size(-1),
-                [&](std::int64_t begin, std::int64_t end) { kernels.forward(args, begin, end); });
+  cpu::for_rows(rows, args.width, [&](std::int64_t begin, std::int64_t end) { kernels.forward(args, begin, end); });
 }
 
 template <class T>
-void backward_cpu(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                  const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight,
-                  Workspace& workspace) {
-  const std::int64_t width = x.size(-1);
-  const cpu::RmsNormBackward<T> args{cpu::head_rows<const T>(gy),
-                                     cpu::head_rows<const T>(x),
-                                     cpu::head_rows<const T>(residual_grad),
-                                     cpu::head_rows<T>(gx),
-                                     cpu::const_data<T>(weight),
-                                     rstd.const_data_ptr<float>(),
-                                     heads_of(x),
-                                     width};
+void backward_cpu(const RmsNormBackward<T>& args, std::int64_t rows, const at::Tensor& gweight, Workspace& workspace) {
   at::Tensor partial;  // a row of sums per thread, added up in the threads' order
   if (gweight.defined())
-    partial = workspace.get("op.norm_gweight", {at::get_num_threads(), width}, at::kFloat).zero_();
+    partial = workspace.get("op.norm_gweight", {at::get_num_threads(), args.width}, at::kFloat).zero_();
   const auto kernels = cpu::norm_kernels<T>();
-  cpu::for_rows(rstd.numel(), width, [&](std::int64_t begin, std::int64_t end) {
-    float* sums = partial.defined() ? partial.data_ptr<float>() + at::get_thread_num() * width : nullptr;
+  cpu::for_rows(rows, args.width, [&](std::int64_t begin, std::int64_t end) {
+    float* sums = partial.defined() ? partial.data_ptr<float>() + at::get_thread_num() * args.width : nullptr;
     kernels.backward(args, sums, begin, end);
   });
   if (gweight.defined()) gweight.add_(partial.sum(0));
@@ -63,16 +40,20 @@ void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
                       const at::Tensor& rstd) {
   check(x, weight, rstd);
-  if (!cpu::with_kernel_type(x, [&]<class T>() { forward_cpu<T>(x, weight, eps, y, rstd); }))
-    generic::rms_norm_forward(x, weight, eps, y, rstd);
+  const bool done = cpu::with_kernel_type(x, [&]<class T>() {
+    forward_cpu(norm_forward_args<T>(x, weight, eps, y, rstd), rstd.numel());
+  });
+  if (!done && !cuda::rms_norm_forward(x, weight, eps, y, rstd)) generic::rms_norm_forward(x, weight, eps, y, rstd);
 }
 
 void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& rstd, const at::Tensor& residual_grad, const at::Tensor& gx,
                        const at::Tensor& gweight, Workspace& workspace) {
   check(x, weight, rstd);
-  if (!cpu::with_kernel_type(
-          x, [&]<class T>() { backward_cpu<T>(gy, x, weight, rstd, residual_grad, gx, gweight, workspace); }))
+  const bool done = cpu::with_kernel_type(x, [&]<class T>() {
+    backward_cpu(norm_backward_args<T>(gy, x, weight, rstd, residual_grad, gx), rstd.numel(), gweight, workspace);
+  });
+  if (!done && !cuda::rms_norm_backward(gy, x, weight, rstd, residual_grad, gx, gweight, workspace))
     generic::rms_norm_backward(gy, x, weight, rstd, residual_grad, gx, gweight);
 }
 

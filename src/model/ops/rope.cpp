@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cpu/tensors.h"
+#include "cuda/kernels.h"
 
 namespace qft::model::ops {
 
@@ -21,18 +22,12 @@ void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& tab
             *high, table.max_positions());
   }
   const bool done = cpu::with_kernel_type(x, [&]<class T>() {
-    const cpu::Rope<T> args{cpu::head_rows<T>(x),
-                            positions.const_data_ptr<std::int32_t>(),
-                            table.cos.const_data_ptr<float>(),
-                            table.sin.const_data_ptr<float>(),
-                            x.size(1),
-                            table.cos.size(1),
-                            direction == RopeDirection::forward ? 1.0F : -1.0F};
+    const Rope<T> args = rope_args<T>(x, positions, table, direction);
     const auto kernels = cpu::activation_kernels<T>();
     cpu::for_rows(x.size(0), x.size(1) * x.size(2),
                   [&](std::int64_t begin, std::int64_t end) { kernels.rope(args, begin, end); });
   });
-  if (!done) generic::rope(x, positions, table, direction);
+  if (!done && !cuda::rope(x, positions, table, direction)) generic::rope(x, positions, table, direction);
 }
 
 }  // namespace qft::model::ops

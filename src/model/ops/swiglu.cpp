@@ -4,6 +4,7 @@
 #include "qft/model/ops/generic.h"
 
 #include "cpu/tensors.h"
+#include "cuda/kernels.h"
 
 namespace qft::model::ops {
 
@@ -12,11 +13,11 @@ void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act) {
              act.size(1));
   const bool done = cpu::with_kernel_type(act, [&]<class T>() {
     const auto kernels = cpu::activation_kernels<T>();
-    cpu::for_rows(act.size(0), act.size(1), [&](std::int64_t begin, std::int64_t end) {
-      kernels.swiglu_forward(cpu::const_data<T>(gate_up), cpu::data<T>(act), act.size(1), begin, end);
-    });
+    const SwigluForward<T> args = swiglu_forward_args<T>(gate_up, act);
+    cpu::for_rows(act.size(0), act.size(1),
+                  [&](std::int64_t begin, std::int64_t end) { kernels.swiglu_forward(args, begin, end); });
   });
-  if (!done) generic::swiglu_forward(gate_up, act);
+  if (!done && !cuda::swiglu_forward(gate_up, act)) generic::swiglu_forward(gate_up, act);
 }
 
 void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up,
@@ -25,12 +26,11 @@ void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at
              gact.size(1));
   const bool done = cpu::with_kernel_type(gact, [&]<class T>() {
     const auto kernels = cpu::activation_kernels<T>();
-    cpu::for_rows(gact.size(0), gact.size(1), [&](std::int64_t begin, std::int64_t end) {
-      kernels.swiglu_backward(cpu::const_data<T>(gate_up), cpu::const_data<T>(gact), cpu::data<T>(ggate_up),
-                              cpu::data<T>(act), gact.size(1), begin, end);
-    });
+    const SwigluBackward<T> args = swiglu_backward_args<T>(gate_up, gact, ggate_up, act);
+    cpu::for_rows(gact.size(0), gact.size(1),
+                  [&](std::int64_t begin, std::int64_t end) { kernels.swiglu_backward(args, begin, end); });
   });
-  if (!done) generic::swiglu_backward(gate_up, gact, ggate_up, act);
+  if (!done && !cuda::swiglu_backward(gate_up, gact, ggate_up, act)) generic::swiglu_backward(gate_up, gact, ggate_up, act);
 }
 
 }  // namespace qft::model::ops

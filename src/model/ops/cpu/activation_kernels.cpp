@@ -14,11 +14,11 @@ namespace qft::model::ops::cpu {
 namespace HWY_NAMESPACE {
 
 template <class T>
-void swiglu_forward_rows(const T* gate_up, T* act, std::int64_t width, std::int64_t begin, std::int64_t end) {
+void swiglu_forward_rows(const SwigluForward<T>& a, std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = begin; r < end; ++r) {
-    const T *gate = gate_up + r * 2 * width, *up = gate + width;
-    T* out = act + r * width;
-    for_vectors(static_cast<std::size_t>(width), [&](std::size_t i, auto extent) HWY_ATTR {
+    const T *gate = a.gate_up + r * 2 * a.width, *up = gate + a.width;
+    T* out = a.act + r * a.width;
+    for_vectors(static_cast<std::size_t>(a.width), [&](std::size_t i, auto extent) HWY_ATTR {
       const Vec g = load(gate + i, extent);
       store(hn::Mul(hn::Mul(g, sigmoid(g)), load(up + i, extent)), out + i, extent);
     });
@@ -26,13 +26,12 @@ void swiglu_forward_rows(const T* gate_up, T* act, std::int64_t width, std::int6
 }
 
 template <class T>
-void swiglu_backward_rows(const T* gate_up, const T* gact, T* ggate_up, T* act, std::int64_t width,
-                          std::int64_t begin, std::int64_t end) {
+void swiglu_backward_rows(const SwigluBackward<T>& a, std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = begin; r < end; ++r) {
-    const T *gate = gate_up + r * 2 * width, *up = gate + width, *gout = gact + r * width;
-    T *ggate = ggate_up + r * 2 * width, *gup = ggate + width,
-      *out = act == nullptr ? nullptr : act + r * width;
-    for_vectors(static_cast<std::size_t>(width), [&](std::size_t i, auto extent) HWY_ATTR {
+    const T *gate = a.gate_up + r * 2 * a.width, *up = gate + a.width, *gout = a.gact + r * a.width;
+    T *ggate = a.ggate_up + r * 2 * a.width, *gup = ggate + a.width,
+      *out = a.act == nullptr ? nullptr : a.act + r * a.width;
+    for_vectors(static_cast<std::size_t>(a.width), [&](std::size_t i, auto extent) HWY_ATTR {
       const Vec g = load(gate + i, extent), u = load(up + i, extent), d = load(gout + i, extent);
       const Vec s = sigmoid(g), silu = hn::Mul(g, s);
       // silu'(g) = s + silu * (1 - s)

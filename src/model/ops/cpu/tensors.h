@@ -1,9 +1,10 @@
-// From tensors to the kernels' plain rows.
+// Which of the CPU's kernels fits a tensor, and how its rows are split over threads.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
+#include "../tensor_args.h"
 #include "kernels.h"
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -12,23 +13,6 @@ namespace qft::model::ops::cpu {
 
 /// Elements below which a second thread costs more than it brings.
 constexpr std::int64_t kElementsPerThread = 16384;
-
-template <class T>
-T* data(const at::Tensor& t) {
-  return t.defined() ? static_cast<T*>(t.data_ptr()) : nullptr;
-}
-template <class T>
-const T* const_data(const at::Tensor& t) {
-  return t.defined() ? static_cast<const T*>(t.const_data_ptr()) : nullptr;
-}
-
-/// Rows [T, D] (one head) or [T, heads, D] of a tensor with unit stride in the last dimension.
-template <class T>
-HeadRows<T> head_rows(const at::Tensor& t) {
-  if (!t.defined()) return {};
-  return {static_cast<T*>(const_cast<void*>(t.const_data_ptr())), t.stride(0),
-          t.dim() == 3 ? t.stride(1) : 0};
-}
 
 /// Calls f.template operator()<T>() with the kernels' type for t and returns true; false where there is none.
 template <class F>

@@ -1,0 +1,122 @@
+// What kernels over rows share: elements taken 16 bytes at a time, sums over the threads of a row, the shape of a launch.
+// This and the *.cuh with kernels compile as plain C++ as well, after a header that stands in for CUDA's names
+// (tests/support/simt.h): so that kernels are tested where there is no GPU.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+
+#include <c10/macros/Macros.h>
+
+namespace qft::device {
+
+constexpr int kWarp = 32;
+constexpr int kPieceBytes = 16;  ///< the widest load of a thread
+
+/// N neighbouring elements, moved at once.
+template <class T, int N>
+struct alignas(std::min<std::size_t>(N * sizeof(T), kPieceBytes)) Piece {
+  T values[N];
+};
+
+template <int N>
+struct Floats {
+  float values[N];
+  __device__ float& operator[](int i) { return values[i]; }
+  __device__ float operator[](int i) const { return values[i]; }
+};
+
+template <int N, class T>
+__device__ Floats<N> load(const T* from) {
+  const Piece<T, N> piece = *reinterpret_cast<const Piece<T, N>*>(from);
+  Floats<N> to;
+  for (int i = 0; i < N; ++i) to[i] = static_cast<float>(piece.values[i]);
+  return to;
+}
+
+template <int N, class T>
+__device__ void store(T* to, const Floats<N>& from) {
+  Piece<T, N> piece;
+  for (int i = 0; i < N; ++i) piece.values[i] = static_cast<T>(from[i]);
+  *reinterpret_cast<Piece<T, N>*>(to) = piece;
+}
+
+/// As if stored as T and read again.
+template <class T>
+__device__ float rounded(float value) {
+  return static_cast<float>(static_cast<T>(value));
+}
+
+/// `value` of all threads of a row (along x: a warp, or the whole block) combined, alike in each and in a fixed order.
+/// All of them call it.
+template <class T, class Combine>
+__device__ T over_row(T value, Combine combine) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value = combine(value, __shfl_xor_sync(0xFFFFFFFFU, value, mask));
+  if (blockDim.x == kWarp) return value;
+  __shared__ T warps[kWarp];
+  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  value = warps[0];
+  for (unsigned w = 1; w < blockDim.x / kWarp; ++w) value = combine(value, warps[w]);
+  __syncthreads();  // the next call writes there again
+  return value;
+}
+
+template <class T>
+__device__ T sum_over_row(T value) {
+  return over_row(value, [](T a, T b) { return a + b; });
+}
+__device__ inline float max_over_row(float value) {
+  return over_row(value, [](float a, float b) { return fmaxf(a, b); });
+}
+
+/// The row of this thread, in a launch of rows_shape(); the last block may reach beyond the rows.
+__device__ inline std::int64_t row_of_thread() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+}
+
+struct LaunchShape {
+  dim3 grid, block;
+};
+
+/// A block of `threads` for each row.
+inline LaunchShape block_a_row(std::int64_t rows, int threads) {
+  return {dim3(static_cast<unsigned>(rows)), dim3(static_cast<unsigned>(threads))};
+}
+
+/// A warp for each row of few pieces, a block for a longer one.
+inline LaunchShape rows_shape(std::int64_t rows, std::int64_t pieces) {
+  constexpr int kRowsABlock = 8, kThreads = 256;
+  if (pieces > 4 * kWarp) return block_a_row(rows, kThreads);
+  return {dim3(static_cast<unsigned>((rows + kRowsABlock - 1) / kRowsABlock)), dim3(kWarp, kRowsABlock)};
+}
+
+/// Threads along x for `count` elements.
+inline LaunchShape flat_shape(std::int64_t count) {
+  constexpr int kThreads = 256;
+  return {dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)), dim3(kThreads)};
+}
+
+/// Elements of T in the widest load.
+template <class T>
+constexpr int kPiece = kPieceBytes / static_cast<int>(sizeof(T));
+
+/// Whether pieces of N elements from `data` on, and at any of `strides` and multiples of them, are aligned.
+template <int N, class T>
+bool in_pieces(const T* data, std::initializer_list<std::int64_t> strides) {
+  return reinterpret_cast<std::uintptr_t>(data) % alignof(Piece<T, N>) == 0 &&
+         std::ranges::all_of(strides, [](std::int64_t s) { return s % N == 0; });
+}
+
+/// Calls f with the number of elements that a thread takes at once, N or 1, as a type.
+template <int N, class F>
+void with_piece(bool whole_pieces, F f) {
+  if (whole_pieces)
+    f(std::integral_constant<int, N>());
+  else
+    f(std::integral_constant<int, 1>());
+}
+
+}  // namespace qft::device
