@@ -46,6 +46,9 @@ if(QFT_CUDA)
     endif()
     set(CMAKE_CUDA_ARCHITECTURES ${_chips} CACHE STRING "GPU generations that the kernels are compiled for")
   endif()
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}")  # found beside the toolkit where PATH lacks it
+  endif()
   enable_language(CUDA)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # LibTorch's: a process must not hold two
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # before 3.25.2 CMake does not know that nvcc has C++20

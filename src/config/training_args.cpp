@@ -106,6 +106,8 @@ void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("use_cpu", "compute on the CPU even where there is a GPU"), &a.use_cpu);
   field(Field("deterministic", "the same bits from run to run, and under ddp on any number of ranks, at some cost in speed"),
         &a.deterministic);
+  field(Field("debug_sync", "an error where a step after the first makes the host wait for its GPU: for qft's own development"),
+        &a.debug_sync);
   field(Field("seed", "seed of initial weights, dropout and sampling").at_least(0), &a.seed);
   field(Field("data_seed", "seed of the sample order").at_least(0).shown_default("seed"), &a.data_seed);
 }

@@ -18,6 +18,8 @@ void reset_peak(int index);
 /// Pinned host memory, or null.
 void* allocate_pinned(std::size_t bytes);
 void free_pinned(void* data);
+/// Whether waiting for a device throws c10::Error, in the whole process.
+void refuse_waits(bool refuse);
 void copy_bytes(void* to, const void* from, std::size_t bytes);
 
 }  // namespace qft::device::cuda

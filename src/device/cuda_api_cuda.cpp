@@ -78,6 +78,11 @@ void free_pinned(void* data) {
   C10_CUDA_CHECK_WARN(cudaFreeHost(data));
 }
 
+void refuse_waits(bool refuse) {
+  using c10::cuda::SyncDebugMode;
+  c10::cuda::warning_state().set_sync_debug_mode(refuse ? SyncDebugMode::L_ERROR : SyncDebugMode::L_DISABLED);
+}
+
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
   C10_CUDA_CHECK(
       cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c10::cuda::getCurrentCUDAStream().stream()));

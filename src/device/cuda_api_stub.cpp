@@ -39,6 +39,9 @@ void* allocate_pinned(std::size_t) {
   no_cuda();
 }
 void free_pinned(void*) {}
+void refuse_waits(bool) {
+  no_cuda();
+}
 void copy_bytes(void*, const void*, std::size_t) {
   no_cuda();
 }

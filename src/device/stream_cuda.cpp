@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
 namespace qft::device {
@@ -73,7 +74,10 @@ bool Event::query() const {
 }
 
 void Event::synchronize() const {
-  if (state_->event) state_->event->synchronize();
+  if (!state_->event || !state_->event->isCreated()) return;
+  if (c10::cuda::warning_state().get_sync_debug_mode() != c10::cuda::SyncDebugMode::L_DISABLED)
+    c10::cuda::warn_or_error_on_sync();  // as LibTorch's own waits do (wait_check.h)
+  state_->event->synchronize();
 }
 
 double Event::milliseconds_since(const Event& earlier) const {

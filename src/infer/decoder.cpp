@@ -2,11 +2,11 @@
 
 #include <cmath>
 
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
 #include <c10/core/InferenceMode.h>
 
 #include "qft/core/error.h"
+#include "qft/device/upload.h"
 #include "qft/model/ops/attention.h"
 #include "qft/model/ops/embedding.h"
 #include "qft/model/ops/norm.h"
@@ -14,14 +14,6 @@
 
 namespace qft::infer {
 namespace ops = model::ops;
-namespace {
-
-at::Tensor to_device(std::vector<std::int32_t>& values, c10::Device device) {
-  const auto count = static_cast<std::int64_t>(values.size());
-  return at::from_blob(values.data(), {count}, at::kInt).to(device, at::kInt, /*non_blocking=*/false, /*copy=*/true);
-}
-
-}  // namespace
 
 Decoder::Decoder(parallel::Instance& instance, std::int64_t capacity, std::size_t slots)
     : Decoder(instance.transformer(), instance.store(), capacity, slots) {}
@@ -89,11 +81,11 @@ void Decoder::forward_group(std::span<const Input> inputs, const at::Tensor& log
   }
   const auto count = static_cast<std::int64_t>(ids.size());
   at::Tensor x = t.workspace().get("decode.x", {count, t.spec().config.hidden_size}, t.dtype());
-  ops::embedding_forward(to_device(ids, t.device()), embedding_.value, x);
-  const at::Tensor at = to_device(positions, t.device());
+  ops::embedding_forward(device::upload(ids, t.device()), embedding_.value, x);
+  const at::Tensor at = device::upload(positions, t.device());
   for (int i = 0; i < static_cast<int>(layers_.size()); ++i) layer(i, inputs, at, x);
   for (const Input& in : inputs) caches_[in.slot].advance(static_cast<std::int64_t>(in.tokens.size()));
-  if (count > static_cast<std::int64_t>(inputs.size())) x = at::index_select(x, 0, to_device(last, t.device()));
+  if (count > static_cast<std::int64_t>(inputs.size())) x = at::index_select(x, 0, device::upload(last, t.device()));
   logits.copy_(t.logits(final_norm_, head_, x));
 }
 

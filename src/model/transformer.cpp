@@ -2,25 +2,13 @@
 
 #include <algorithm>
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-
 #include "qft/core/error.h"
+#include "qft/device/upload.h"
 #include "qft/model/ops/embedding.h"
 #include "qft/model/ops/matmul_choice.h"
 #include "qft/model/ops/norm.h"
 
 namespace qft::model {
-namespace {
-
-at::Tensor to_device(std::span<const std::int32_t> values, c10::Device device) {
-  const auto host = at::from_blob(const_cast<std::int32_t*>(values.data()),  // NOLINT: from_blob takes no const
-                                  {static_cast<std::int64_t>(values.size())}, at::kInt);
-  return host.to(device, at::kInt, /*non_blocking=*/false, /*copy=*/true);
-}
-
-}  // namespace
-
 MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<const std::int32_t> cu_seqlens,
                              std::span<const std::int32_t> label_positions, std::span<const std::int64_t> samples,
                              c10::Device device) {
@@ -29,22 +17,21 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
   QFT_ASSERT(in.sequences.num_tokens() == static_cast<std::int64_t>(tokens.size()), "cu_seqlens end at {}, {} tokens",
              in.sequences.num_tokens(), tokens.size());
   std::vector<std::int32_t> positions(tokens.size()), rows, targets;
-  const auto ids = at::empty({static_cast<std::int64_t>(tokens.size())}, at::kLong);
-  auto* id = ids.data_ptr<std::int64_t>();
+  std::vector<std::int64_t> ids(tokens.size());
   for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s)
     for (std::int32_t t = cu_seqlens[s]; t < cu_seqlens[s + 1]; ++t) {
       positions[static_cast<std::size_t>(t)] = t - cu_seqlens[s];
-      id[t] = samples.empty() ? static_cast<std::int64_t>(s) : samples[s];
+      ids[static_cast<std::size_t>(t)] = samples.empty() ? static_cast<std::int64_t>(s) : samples[s];
     }
   for (const std::int32_t p : label_positions) {
     QFT_ASSERT(p > 0 && positions.at(static_cast<std::size_t>(p)) > 0, "label at position {} has nothing before it", p);
     rows.push_back(p - 1);
     targets.push_back(tokens[static_cast<std::size_t>(p)]);
   }
-  in.tokens = to_device(tokens, device);
-  in.positions = to_device(positions, device);
-  in.labels = {to_device(rows, device), to_device(targets, device)};
-  in.identity = {ids.to(device), in.positions};
+  in.tokens = device::upload(tokens, device);
+  in.positions = device::upload(positions, device);
+  in.labels = {device::upload(rows, device), device::upload(targets, device)};
+  in.identity = {device::upload(ids, device), in.positions};
   return in;
 }
 

@@ -14,6 +14,7 @@
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
+#include "qft/device/wait_check.h"
 #include "qft/parallel/group_size.h"
 
 #include "out_of_memory.h"
@@ -61,7 +62,8 @@ StepResult Executor::train(const ActionList& list, std::span<const model::MicroI
   interpret(list, pass);
   // The step action: one all-reduce carries the squared norm and the loss; whatever is not finite shows in them.
   const Stopwatch watch(times_.reduce);
-  store_.finish_reductions();
+  without_waits([] { return std::string("what ends the reductions"); }, [&] { store_.finish_reductions(); });
+  warm_ = true;
   const std::vector<double> losses = objective.losses();
   std::vector<double> agreed = {store_.local_grad_square_sum(), vote ? 1.0 : 0.0};
   if (range.total > 0) {  // each has a place of its own: zeros of the other ranks change nothing
@@ -84,17 +86,21 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
   const c10::InferenceMode no_autograd;
   for (const auto& in : pass.micros) transformer_.ensure_positions(in.sequences.max_length);
   const Action* current = nullptr;
-  or_explain_memory(
-      [&] {
-        for (const Action& action : list) {
-          current = &action;
-          perform(action, pass);
-          store_.poll();  // MPI makes no progress of its own
-          activity::tick();
-        }
-      },
-      [&] { return current == nullptr ? "the start of a step" : describe(*current, transformer_.spec()); },
-      [&] { return memory_held(); }, options_.memory_advice);
+  const auto where = [&] { return current == nullptr ? "the start of a step" : describe(*current, transformer_.spec()); };
+  const auto perform_all = [&] {
+    for (const Action& action : list) {
+      current = &action;
+      perform(action, pass);
+      store_.poll();  // MPI makes no progress of its own
+      activity::tick();
+    }
+  };
+  const auto checked = [&] { pass.training ? without_waits(where, perform_all) : perform_all(); };
+  or_explain_memory(checked, where, [&] { return memory_held(); }, options_.memory_advice);
+}
+
+void Executor::without_waits(const std::function<std::string()>& what, const std::function<void()>& part) const {
+  device::without_waits(transformer_.device(), options_.debug_sync && warm_, what, part);
 }
 
 void Executor::perform(const Action& action, Pass& pass) {

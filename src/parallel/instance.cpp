@@ -121,6 +121,10 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   m.transformer_->hold_logits(decision.thrift.head_rows);
   m.layout_ = std::make_unique<Layout>(comm, device, decision.strategy, config.parallel.hsdp_group_size, decision.offload);
   const Layout& layout = *m.layout_;
+  if (t.debug_sync && device.is_cuda() && (layout.offload().optimizer || layout.offload().weights))
+    fail_config("debug_sync: what runs here is {}, and offloading waits for copies to host memory: name a strategy without it, or "
+                "leave the key out",
+                layout.describe());
   m.store_ = layout.strategy().sharded()
                  ? make_sharded_store(m.spec_, m.precision_, device, layout.strategy(), layout.offload(), layout.shard(),
                                       layout.replicate(), training)
@@ -149,7 +153,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   m.executor_ = std::make_unique<Executor>(
       *m.transformer_, *m.store_, comm,
       ExecutorOptions{decision.thrift.recompute, layout.offload().activations, training ? m.spec_.lora.dropout : 0.0, static_cast<std::uint64_t>(t.seed),
-                      memory_advice(config, decision, comm.size())});
+                      memory_advice(config, decision, comm.size()), t.debug_sync});
   m.report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return self;
 }
@@ -166,8 +170,10 @@ ActionList Instance::evaluation_list(int micro_batches, int slots) const {
 }
 
 void Instance::update(double learning_rate, double grad_scale) {
-  optimizer_->step(learning_rate, grad_scale);
-  store_->publish();
+  executor_->without_waits([] { return std::string("the optimizer"); }, [&] {
+    optimizer_->step(learning_rate, grad_scale);
+    store_->publish();
+  });
 }
 
 model::ParamSlice Instance::param(int unit, const model::ParamSpec& param) const {

@@ -2,8 +2,13 @@
 
 #include "qft/core/error.h"
 #include "qft/device/stream.h"
+#include "qft/device/upload.h"
+#include "qft/device/wait_check.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -84,6 +89,44 @@ TEST_P(Streams, TheGuardSwitchesAndRestores) {
     EXPECT_EQ(Stream::current(device_), other);
   }
   EXPECT_EQ(Stream::current(device_), before);
+}
+
+TEST_P(Streams, UploadedValuesAreAtOnceTheirOwn) {
+  std::vector<std::int32_t> narrow(1000);
+  std::iota(narrow.begin(), narrow.end(), -5);
+  std::vector<std::int64_t> wide = {std::int64_t{7} << 40, -1};
+  const at::Tensor a = upload(narrow, device_), b = upload(wide, device_), none = upload(std::vector<std::int32_t>{}, device_);
+  const auto expected = narrow;
+  std::ranges::fill(narrow, 0);
+  wide.clear();
+  EXPECT_EQ(a.device().type(), device_.type());
+  const at::Tensor host = a.cpu(), host_wide = b.cpu();
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), host.const_data_ptr<std::int32_t>()));
+  EXPECT_EQ(host_wide.const_data_ptr<std::int64_t>()[0], std::int64_t{7} << 40);
+  EXPECT_EQ(none.numel(), 0);
+}
+
+TEST_P(Streams, WaitingForADeviceIsRefusedWhereAsked) {
+  const auto stream = Stream::current(device_);
+  const at::Tensor value = upload(std::vector<std::int64_t>{3}, device_);
+  Event event(device_);
+  event.record(stream);
+  const std::vector<std::function<void()>> waits = {[&] { value.item(); }, [&] { stream.synchronize(); },
+                                                    [&] { event.synchronize(); }};
+  const auto where = [] { return std::string("this test"); };
+  for (const auto& wait : waits) {
+    std::string refusal;
+    try {
+      without_waits(device_, true, where, wait);
+    } catch (const Error& e) {
+      refusal = e.what();
+    }
+    EXPECT_EQ(refusal.find("in this test") != std::string::npos, device_.is_cuda()) << refusal;
+    EXPECT_NO_THROW(without_waits(device_, false, where, wait));
+    EXPECT_NO_THROW(wait());
+  }
+  EXPECT_NO_THROW(without_waits(device_, true, where, [&] { upload(std::vector<std::int64_t>{3}, device_); }));
+  EXPECT_THROW(without_waits(device_, true, where, [] { fail("another error"); }), Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, Streams, testing::ValuesIn(present()),

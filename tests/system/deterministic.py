@@ -41,8 +41,9 @@ def main():
                 compare(ranks, tmp / f"on{ranks}", f"{ranks} ranks")
             cut(tmp / "one", tmp / "resumed", 4)
             compare(3, tmp / "resumed", "resumed on 3 ranks")
-            without = {**settings, "deterministic": False, "output_dir": str(tmp / "without")}
-            mpirun(2, [qft, "train", write(tmp / "run.yaml", without)])
+            without = {**settings, "deterministic": False, "debug_sync": True, "output_dir": str(tmp / "without")}
+            told = mpirun(2, [qft, "train", write(tmp / "run.yaml", without)]).stderr
+            report.check("    ... debug_sync is checked on a GPU, or said to be moot", int("NVIDIA" not in told and "debug_sync is true: moot" not in told), 0)
             differs = [e.get("grad_norm") for e in log_of(tmp / "without")] != [e.get("grad_norm") for e in log_of(tmp / "one")]
             report.check("    ... without the key bits differ (or this shows nothing)", int(not differs), 0)
             if changes.get("finetuning_type") != "full":

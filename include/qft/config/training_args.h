@@ -60,6 +60,7 @@ struct TrainingArgs {
   std::optional<bool> gradient_checkpointing;
   bool use_cpu = false;
   bool deterministic = false;
+  bool debug_sync = false;
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  // set to `seed` by RunConfig::resolve() where not given
 

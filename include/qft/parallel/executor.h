@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,6 +38,7 @@ struct ExecutorOptions {
   double lora_dropout = 0.0;
   std::uint64_t seed = 0;
   std::string memory_advice;      ///< settings to change where memory runs out
+  bool debug_sync = false;        ///< from the second training step on an error where the host waits for its device
 };
 
 class Executor {
@@ -52,6 +54,10 @@ class Executor {
                    std::uint64_t step, bool vote = false, double loss_scale = 1.0, const MicroRange& range = {});
   /// Forward passes; the objective observes the log-probabilities. Not collective by itself (the store may be).
   void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, Objective& objective);
+
+  /// Runs a part of a training step, named `what`. With debug_sync, after the first step, throws Error where it waits for
+  /// the device.
+  void without_waits(const std::function<std::string()>& what, const std::function<void()>& part) const;
 
   PhaseTimes take_times();
   /// Bytes of activations, boundaries and scratch held.
@@ -112,6 +118,7 @@ class Executor {
   std::vector<std::unique_ptr<Slot>> slots_;
   model::Arena scratch_;
   PhaseTimes times_;
+  bool warm_ = false;  ///< a training step has made what is made once
 };
 
 }  // namespace qft::parallel

@@ -1,6 +1,7 @@
 #include "qft/model/ops/attention.h"
 
 #include "qft/core/error.h"
+#include "qft/device/upload.h"
 
 #include <algorithm>
 
@@ -17,11 +18,7 @@ PackedSequences PackedSequences::build(std::span<const std::int32_t> cu_seqlens,
   packed.cu_seqlens.assign(cu_seqlens.begin(), cu_seqlens.end());
   for (std::size_t s = 1; s < cu_seqlens.size(); ++s)
     packed.max_length = std::max(packed.max_length, cu_seqlens[s] - cu_seqlens[s - 1]);
-  if (!device.is_cpu()) {
-    const auto count = static_cast<std::int64_t>(packed.cu_seqlens.size());
-    packed.device_cu_seqlens =
-        at::from_blob(packed.cu_seqlens.data(), {count}, at::TensorOptions(at::kInt)).to(device);
-  }
+  if (!device.is_cpu()) packed.device_cu_seqlens = device::upload(packed.cu_seqlens, device);
   return packed;
 }
 

@@ -1,0 +1,16 @@
+// Values of the host onto a device.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::device {
+
+/// A copy [values.size()] on `device`; `values` may go when this returns. CUDA: by way of pinned memory, in order on the
+/// current stream, without waiting for it.
+at::Tensor upload(std::span<const std::int32_t> values, c10::Device device);
+at::Tensor upload(std::span<const std::int64_t> values, c10::Device device);
+
+}  // namespace qft::device

@@ -1,0 +1,24 @@
+#include "qft/device/upload.h"
+
+#include <algorithm>
+
+#include <ATen/ops/empty.h>
+
+namespace qft::device {
+namespace {
+
+template <class T>
+at::Tensor upload_values(std::span<const T> values, c10::Device device) {
+  const auto options = at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value).pinned_memory(device.is_cuda());
+  const at::Tensor host = at::empty({static_cast<std::int64_t>(values.size())}, options);
+  std::ranges::copy(values, host.data_ptr<T>());
+  // LibTorch hands pinned memory out again only when the copies from it are done.
+  return device.is_cuda() ? host.to(device, /*non_blocking=*/true) : host;
+}
+
+}  // namespace
+
+at::Tensor upload(std::span<const std::int32_t> values, c10::Device device) { return upload_values(values, device); }
+at::Tensor upload(std::span<const std::int64_t> values, c10::Device device) { return upload_values(values, device); }
+
+}  // namespace qft::device
