@@ -39,9 +39,13 @@ class Planner {
   }
   bool groups() const {
     const int size = group_ranks();
-    const bool divides = plan_.ranks % size == 0;
-    if (config_.parallel.strategy == "hsdp" && !divides)
-      fail_config("hsdp_group_size {} does not divide {} ranks: change one of them", size, plan_.ranks);
+    const bool divides = plan_.ranks % size == 0, asked = config_.parallel.strategy == "hsdp";
+    if (asked && config_.parallel.hsdp_group_size <= 0 && !plan_.machine)
+      fail_config("strategy hsdp: how many ranks a node has is not known here: set hsdp_group_size, or name a --machine");
+    if (asked && !divides) fail_config("hsdp_group_size {} does not divide {} ranks: change one of them", size, plan_.ranks);
+    if (asked && (size == 1 || size == plan_.ranks))
+      fail_config("strategy hsdp with groups of {} of {} ranks is {}: plan that, or set hsdp_group_size between them", size, plan_.ranks,
+                  size == 1 ? "ddp" : "zero3");
     return divides && size > 1 && size < plan_.ranks;
   }
 

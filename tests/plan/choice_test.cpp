@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "qft/core/error.h"
 #include "qft/plan/plan.h"
 #include "io/temp_dir.h"
 
@@ -53,6 +54,24 @@ TEST(MaxMemory, LeavesWhatAKeySays) {
   write_bytes(dir / "config.json", kTiny);
   EXPECT_TRUE(ddp(dir, 100, true).thrift.recompute);
   EXPECT_FALSE(ddp(dir, 1e-3, false).thrift.recompute);
+}
+
+TEST(Hsdp, AskedForWithoutGroupsIsAnError) {
+  const TempDir dir;
+  write_bytes(dir / "config.json", kTiny);
+  const auto plan = [&](std::int64_t group) {
+    config::RunConfig config;
+    config.model.model_name_or_path = dir.path().string();
+    config.data.cutoff_len = 2000;
+    config.parallel.strategy = "hsdp";
+    config.parallel.hsdp_group_size = group;
+    config.resolve();
+    return make_plan(config, 4, std::nullopt, full_rows(config, 4));
+  };
+  EXPECT_THROW(plan(0), ConfigError);  // no machine says how many ranks a node has
+  EXPECT_THROW(plan(3), ConfigError);
+  EXPECT_THROW(plan(4), ConfigError);
+  EXPECT_NO_THROW(plan(2));
 }
 
 }  // namespace
