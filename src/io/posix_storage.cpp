@@ -6,19 +6,29 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <string>
+
 #include <fcntl.h>
 #include <unistd.h>
+
+#include <fmt/format.h>
 
 namespace qft::io {
 namespace {
 
 namespace fs = std::filesystem;
 
+/// What the system says, and what to do where that is plain.
+std::string reason(int code) {
+  const bool full = code == ENOSPC || code == EDQUOT;
+  return fmt::format("{}{}", std::strerror(code), full ? ": free space there, or choose another place" : "");
+}
+
 class PosixFile : public WritableFile {
  public:
   explicit PosixFile(const fs::path& path) : path_(path) {
     fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    require(fd_ >= 0, "cannot create '{}': {}", path.string(), std::strerror(errno));
+    require(fd_ >= 0, "cannot create '{}': {}", path.string(), reason(errno));
   }
   ~PosixFile() override {
     if (fd_ >= 0) ::close(fd_);
@@ -31,7 +41,7 @@ class PosixFile : public WritableFile {
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0)
         fail("cannot write '{}': {} of {} bytes at offset {} written ({})", path_.string(), done, bytes,
-             written_, n < 0 ? std::strerror(errno) : "the system took nothing");
+             written_, n < 0 ? reason(errno) : "the system took nothing");
       done += static_cast<std::uint64_t>(n);
       written_ += static_cast<std::uint64_t>(n);
       activity::tick();
@@ -40,14 +50,14 @@ class PosixFile : public WritableFile {
 
   void sync() override {
     require(::fsync(fd_) == 0, "cannot sync '{}' ({} bytes) to disk: {}", path_.string(), written_,
-            std::strerror(errno));
+            reason(errno));
   }
 
   void close() override {
     const int fd = fd_;
     fd_ = -1;
     require(::close(fd) == 0, "cannot finish '{}' ({} bytes): {}", path_.string(), written_,
-            std::strerror(errno));
+            reason(errno));
   }
 
  private:
