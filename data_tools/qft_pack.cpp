@@ -38,7 +38,7 @@ bool asks_for_text(const std::vector<std::string>& arguments) {
 }
 
 int run_alone(const Command& command, const std::vector<std::string>& arguments) {
-  return run_program("qft-pack", [&] {
+  return run_program([&] {
     const auto line = parse(command, arguments);
     return line ? command.run(*line) : static_cast<int>(kExitOk);
   });

@@ -82,5 +82,5 @@ std::vector<std::filesystem::path> checkpoints_of(const std::vector<std::string>
 
 int main(int argc, char** argv) {
   qft::log::init({});
-  return qft::run_program("qft-ckpt", [&] { return qft::ckpt_tool::run({argv + std::min(1, argc), argv + argc}); });
+  return qft::run_program([&] { return qft::ckpt_tool::run({argv + std::min(1, argc), argv + argc}); });
 }

@@ -6,9 +6,9 @@
 
 namespace qft {
 
-int run_program(const char* name, const std::function<int()>& body) {
-  const auto failed = [name](const std::exception& error, int code) {
-    std::fputs(fmt::format("{}: {}\n", name, error.what()).c_str(), stderr);
+int run_program(const std::function<int()>& body) {
+  const auto failed = [](const std::exception& error, int code) {
+    std::fputs(fmt::format("error: {}\n", error.what()).c_str(), stderr);
     return code;
   };
   try {

@@ -8,13 +8,13 @@
 namespace qft {
 namespace {
 
-TEST(Program, ErrorsBecomeExitCodesAndALineWithTheName) {
-  EXPECT_EQ(run_program("tool", [] { return 7; }), 7);
+TEST(Program, ErrorsBecomeExitCodesAndALine) {
+  EXPECT_EQ(run_program([] { return 7; }), 7);
   testing::internal::CaptureStderr();
-  EXPECT_EQ(run_program("tool", []() -> int { fail("no disk"); }), kExitFailed);
-  EXPECT_EQ(run_program("tool", []() -> int { fail_config("no such key"); }), kExitUsage);
-  EXPECT_EQ(run_program("tool", []() -> int { throw std::length_error("too long"); }), kExitFailed);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "tool: no disk\ntool: no such key\ntool: too long\n");
+  EXPECT_EQ(run_program([]() -> int { fail("no disk"); }), kExitFailed);
+  EXPECT_EQ(run_program([]() -> int { fail_config("no such key"); }), kExitUsage);
+  EXPECT_EQ(run_program([]() -> int { throw std::length_error("too long"); }), kExitFailed);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "error: no disk\nerror: no such key\nerror: too long\n");
 }
 
 }  // namespace

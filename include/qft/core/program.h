@@ -5,8 +5,8 @@
 
 namespace qft {
 
-/// Returns body()'s exit code. What it throws goes to stderr as "NAME: message", and the exit code is the error's own, or
+/// Returns body()'s exit code. What it throws goes to stderr as "error: message", and the exit code is the error's own, or
 /// kExitFailed.
-int run_program(const char* name, const std::function<int()>& body);
+int run_program(const std::function<int()>& body);
 
 }  // namespace qft
