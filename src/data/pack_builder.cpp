@@ -195,6 +195,8 @@ std::optional<PackSummary> PackBuilder::find_current() {
     std::error_code error;
     if (comm_.rank() == 0 && std::filesystem::is_regular_file(path_, error))
       summary = summary_of_current(path_, fingerprint);
+    // A build that was killed after its commit has left its parts; whoever may only read here leaves them too.
+    if (summary) std::filesystem::remove_all(folder_, error);
   });
   // The other ranks need only know that there is nothing to do.
   if (comm::broadcast_value(comm_, static_cast<int>(summary.has_value())) == 0) return std::nullopt;

@@ -64,6 +64,16 @@ TEST(PackRestart, SkippedRecordsOfPartsMadeBeforeAKillAreReported) {
   EXPECT_EQ(summary.skipped, (std::vector<std::string>{"d.jsonl:0: \xEF\xBF\xBD", "d.jsonl:2: \xEF\xBF\xBD", "d.jsonl:4: \xEF\xBF\xBD"}));
 }
 
+TEST(PackRestart, PartsThatAKillAfterTheCommitLeftAreRemoved) {
+  const TempDir dir;
+  build_pack(dir / "p.h5", 40);
+  std::filesystem::create_directories(dir / "tmp-p.h5.parts");
+  test::write_bytes(dir / "tmp-p.h5.parts/part-000000", "left");
+  const auto comm = comm::make_self_communicator();
+  EXPECT_TRUE(PackBuilder(*comm, dir / "p.h5", make_attributes()).find_current().has_value());
+  EXPECT_FALSE(std::filesystem::exists(dir / "tmp-p.h5.parts"));
+}
+
 TEST(PackRestart, ABuildKilledAtAnyChunkGoesOnAndGivesTheSameBytes) {
   const TempDir dir;
   const Encoder encoder{100};
