@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "qft/model/ops/matmul_choice.h"
+
 namespace qft::parallel {
 
 std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute,
@@ -32,6 +34,12 @@ std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute
 std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
   const std::int64_t inside = activation_bytes(spec, compute, tokens, false) - activation_bytes(spec, compute, tokens, true);
   return inside / spec.config.num_layers + boundary_bytes(spec, compute, tokens);
+}
+
+std::int64_t kernel_sets(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t group) {
+  const bool shared =
+      compute == at::kBFloat16 && spec.finetuning == model::Finetuning::lora && model::ops::blocked_bf16_matmul();
+  return shared ? 1 : group;
 }
 
 std::int64_t largest_group(std::int64_t available, std::int64_t reserved, std::int64_t each) {

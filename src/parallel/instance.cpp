@@ -9,6 +9,7 @@
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
 #include "qft/device/memory.h"
+#include "qft/parallel/group_size.h"
 
 #include "arrange.h"
 
@@ -114,7 +115,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   const Decision decision = decide(config, m.spec_, m.precision_, comm, device, training, batches);
   m.group_ = decision.group;
   m.window_ = decision.window;
-  m.memory_ = {decision.memory, before, device.is_cpu() ? device::keep_kernels_for(m.group_) : 0, device.is_cpu() ? decision.staged : 0,
+  m.memory_ = {decision.memory, before, device.is_cpu() ? device::keep_kernels_for(kernel_sets(m.spec_, m.precision_.compute, m.group_)) : 0, device.is_cpu() ? decision.staged : 0,
                decision.available, decision.reason};
   m.recompute_ = decision.thrift.recompute;
   m.transformer_ = std::make_unique<model::Transformer>(m.spec_, m.precision_.compute, device);

@@ -123,6 +123,7 @@ const std::vector<Group>& groups() {
       {1, 64, 8, {32}, {true}, false, true},
       {9, 32, 64, {48, 24}, {true, true}, false, true},  // too much rank for a block-diagonal B
       {21, 17, 1, {19}, {false}, true, true},
+      {150, 1100, 6, {40, 50, 70}, {true, false, true}, true, true},  // several panels and blocks
   };
   return all;
 }

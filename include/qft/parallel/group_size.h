@@ -19,6 +19,10 @@ std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compu
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 
+/// How many micro-batches' compiled CPU products a group of micro-batches in flight needs at once (device::kernel_cache_bytes):
+/// each number of tokens has its own, but where the same ones serve all.
+std::int64_t kernel_sets(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t group);
+
 /// The largest group of micro-batches of `each` bytes for which `available` bytes suffice, of which `reserved` will be
 /// taken by other things and a fifth stays free; at least 1.
 std::int64_t largest_group(std::int64_t available, std::int64_t reserved, std::int64_t each);

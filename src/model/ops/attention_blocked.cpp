@@ -1,11 +1,8 @@
 #include "attention_blocked.h"
 
 #include <algorithm>
-#include <array>
-#include <exception>
 
 #include "cpu/tensors.h"
-#include <c10/util/Exception.h>
 
 namespace qft::model::ops::blocked {
 namespace {
@@ -120,33 +117,7 @@ void forward(const QkvViews& in, const PackedSequences& packed, double scale, co
   });
 }
 
-/// A small product of known result.
-template <class T>
-bool product_is_right(T one) {
-  constexpr std::int64_t m = 4, n = 16, k = 8;
-  std::array<T, m * k> a{};
-  std::array<T, k * n> b{};
-  std::array<float, m * n> c{};
-  a[1 * k + 3] = one;  // picks row 3 of b
-  constexpr std::int64_t pack = sizeof(float) / sizeof(T);
-  b[(3 / pack * n + 5) * pack + 3 % pack] = one;
-  try {
-    product(m, n, k, a.data(), k, b.data(), n, c.data(), n, false);
-    at::native::cpublas::brgemm_release();
-  } catch (const std::exception&) {
-    return false;
-  }
-  for (std::int64_t i = 0; i < m * n; ++i)
-    if (c[static_cast<std::size_t>(i)] != (i == 1 * n + 5 ? 1.0F : 0.0F)) return false;
-  return true;
-}
-
 }  // namespace
-
-bool available(at::ScalarType dtype) {
-  static const bool f32 = product_is_right(1.0F), bf16 = product_is_right(c10::BFloat16(1.0F).x);
-  return dtype == at::kFloat ? f32 : dtype == at::kBFloat16 && bf16;
-}
 
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
                        const at::Tensor& out, const at::Tensor& lse, Workspace& workspace) {

@@ -8,8 +8,8 @@
 
 #include "cpu/tensors.h"
 #include "cuda/kernels.h"
+#include "matmul.h"
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/mm.h>
 
 namespace qft::model::ops {
 namespace {
@@ -60,12 +60,12 @@ void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels
     const at::Tensor rows = slice(labels.rows);
     at::Tensor hidden = workspace.get("op.head_hidden", {n, width}, x.scalar_type());
     at::index_select_out(hidden, x, 0, rows);
-    at::Tensor logits = workspace.get("op.head_logits", {n, weight.size(0)}, x.scalar_type());
-    at::mm_out(logits, hidden, weight.t());
+    const at::Tensor logits = workspace.get("op.head_logits", {n, weight.size(0)}, x.scalar_type());
+    mm_into(logits, hidden, weight.t(), workspace);
     cross_entropy(logits, slice(labels.targets), slice(grad_logprobs), slice(logprobs));
     if (!grad_logprobs.defined()) continue;
     if (gweight.defined()) accumulate_matmul_tn(gweight, logits, hidden, 1.0, workspace);
-    at::mm_out(hidden, logits, weight);
+    mm_into(hidden, logits, weight, workspace);
     gx.index_copy_(0, rows.to(at::kLong), hidden);
   }
 }

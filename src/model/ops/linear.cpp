@@ -6,15 +6,15 @@
 #include <optional>
 
 #include "cpu/tensors.h"
+#include "matmul.h"
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
 
 namespace qft::model::ops {
 namespace {
 
-/// y = x weight^T + bias, or y += scale * x weight^T, by the kernel for few rows; false where there is none.
+/// y = scale * x weight^T + bias, or with `add` y += x weight^T, by the kernel for few rows; false where there is none.
 bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-               Workspace& workspace, std::optional<double> add_scaled = {}) {
+               Workspace& workspace, double scale = 1.0, bool add = false) {
   if (x.size(0) > kFewRows || weight.stride(1) != 1 || y.stride(1) != 1) return false;
   return cpu::with_kernel_type(x, [&]<class T>() {
     const at::Tensor wide = workspace.get("op.gemv_x", x.sizes(), at::kFloat);
@@ -27,17 +27,12 @@ bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weigh
                             y.stride(0),
                             x.size(0),
                             x.size(1),
-                            static_cast<float>(add_scaled.value_or(1.0)),
-                            add_scaled.has_value()};
+                            static_cast<float>(scale),
+                            add};
     const auto kernels = cpu::gemv_kernels<T>();
     cpu::for_rows(weight.size(0), x.size(1),
                   [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
   });
-}
-
-void mm_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-  at::Tensor result = out;
-  at::mm_out(result, a, b);
 }
 
 /// The parts' A as one [sum of ranks, K] view where they lie one after another in memory; undefined where
@@ -69,94 +64,107 @@ at::Tensor dropped_input(const at::Tensor& x, const LoraPart& part, const LoraDr
   return out;
 }
 
-/// saved = dropout(x) A^T of all parts.
-void project_down(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
-                  const at::Tensor& saved, Workspace& workspace) {
-  if (dropout.p == 0.0) {
-    if (const at::Tensor a = fused_a(w); a.defined()) {
-      if (!gemv_into(saved, x, a, {}, workspace)) mm_into(saved, x, a.t());
-      return;
-    }
-  }
+bool same_scaling(const LinearWeights& w) {
+  return std::ranges::all_of(w.lora, [&](const LoraPart& part) { return part.scaling == w.lora.front().scaling; });
+}
+
+/// The columns of `saved`, or of its gradient, that belong to each part: f(part, columns).
+template <class F>
+void for_parts(const LinearWeights& w, const at::Tensor& saved, const F& f) {
   std::int64_t column = 0;
-  for (const LoraPart& part : w.lora) {
-    const std::int64_t rank = part.a.size(0);
-    mm_into(saved.narrow(1, column, rank), dropped_input(x, part, dropout, workspace), part.a.t());
-    column += rank;
-  }
-}
-
-/// Gradient of `saved`, transposed: scaling * B^T gy^T of all parts, [sum of ranks, T]. With the few rows
-/// first, these skinny products run up to ten times faster than the other way round.
-void project_up_backward(const at::Tensor& gy, const LinearWeights& w, const at::Tensor& gsaved_t) {
-  std::int64_t row = 0;
-  for (const LoraPart& part : w.lora) {
-    const std::int64_t rank = part.b.size(1);
-    at::Tensor place = gsaved_t.narrow(0, row, rank);
-    mm_into(place, part.b.t(), gy.narrow(1, part.row0, part.rows).t());
-    if (part.scaling != 1.0) place.mul_(part.scaling);
-    row += rank;
-  }
-}
-
-/// gx += dropout^T(gsaved A).
-void lora_input_grad(const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& gsaved_t,
-                     const at::Tensor& gx, Workspace& workspace) {
-  if (dropout.p == 0.0) {
-    if (const at::Tensor a = fused_a(w); a.defined()) {
-      gx.addmm_(gsaved_t.t(), a);
-      return;
-    }
-  }
-  std::int64_t row = 0;
-  for (const LoraPart& part : w.lora) {
-    const at::Tensor g = gsaved_t.narrow(0, row, part.a.size(0)).t();
-    row += part.a.size(0);
-    if (dropout.p == 0.0) {
-      gx.addmm_(g, part.a);
-      continue;
-    }
-    const at::Tensor dense = workspace.get("op.lora_gx", gx.sizes(), gx.scalar_type());
-    mm_into(dense, g, part.a);
-    dropout_backward_add(dense, key_of(part, dropout), dropout.rows, dropout.p, gx);
-  }
-}
-
-/// ga += gsaved^T dropout(x) of each part; without dropout by one product.
-void lora_a_grads(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
-                  const at::Tensor& gsaved_t, const std::vector<LinearGrads::Lora>& grads,
-                  Workspace& workspace) {
-  const at::Tensor products =
-      workspace.get("op.lora_ga", {gsaved_t.size(0), w.weight.size(1)}, gsaved_t.scalar_type());
-  const bool wanted = std::ranges::any_of(grads, [](const LinearGrads::Lora& g) { return g.a.defined(); });
-  if (wanted && dropout.p == 0.0) mm_into(products, gsaved_t, x);
-  std::int64_t row = 0;
   for (std::size_t i = 0; i < w.lora.size(); ++i) {
     const std::int64_t rank = w.lora[i].a.size(0);
-    const at::Tensor product = products.narrow(0, row, rank);
-    if (grads[i].a.defined()) {
-      if (dropout.p != 0.0)
-        mm_into(product, gsaved_t.narrow(0, row, rank), dropped_input(x, w.lora[i], dropout, workspace));
-      grads[i].a.add_(product);
-    }
-    row += rank;
+    f(i, saved.narrow(1, column, rank));
+    column += rank;
   }
 }
 
-/// gb += scaling * gy^T saved of each part, by way of its transpose.
-void lora_b_grads(const at::Tensor& gy, const LinearWeights& w, const at::Tensor& saved,
-                  const std::vector<LinearGrads::Lora>& grads, Workspace& workspace) {
-  std::int64_t column = 0;
-  for (std::size_t i = 0; i < w.lora.size(); ++i) {
-    const LoraPart& part = w.lora[i];
-    const std::int64_t rank = part.b.size(1);
-    if (grads[i].b.defined()) {
-      const at::Tensor product = workspace.get("op.lora_gb", {rank, part.rows}, gy.scalar_type());
-      mm_into(product, saved.narrow(1, column, rank).t(), gy.narrow(1, part.row0, part.rows));
-      grads[i].b.add_(product.t(), part.scaling);
+/// saved = scaling * dropout(x) A^T of all parts.
+void project_down(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
+                  const at::Tensor& saved, Workspace& workspace) {
+  if (dropout.p == 0.0 && same_scaling(w)) {
+    if (const at::Tensor a = fused_a(w); a.defined()) {
+      const double scaling = w.lora.front().scaling;
+      if (!gemv_into(saved, x, a, {}, workspace, scaling)) mm_into(saved, x, a.t(), workspace, scaling);
+      return;
     }
-    column += rank;
   }
+  for_parts(w, saved, [&](std::size_t i, const at::Tensor& columns) {
+    const LoraPart& part = w.lora[i];
+    mm_into(columns, dropped_input(x, part, dropout, workspace), part.a.t(), workspace, part.scaling);
+  });
+}
+
+/// gsaved = scaling * gy B of all parts: the gradient of dropout(x) A^T.
+void project_up_backward(const at::Tensor& gy, const LinearWeights& w, const at::Tensor& gsaved, Workspace& workspace) {
+  for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {
+    const LoraPart& part = w.lora[i];
+    mm_into(columns, gy.narrow(1, part.row0, part.rows), part.b, workspace, part.scaling);
+  });
+}
+
+/// What LoRA adds to x W^T.
+std::vector<blocked::NarrowTerm> output_terms(const LinearWeights& w, const at::Tensor& saved) {
+  std::vector<blocked::NarrowTerm> terms;
+  for_parts(w, saved, [&](std::size_t i, const at::Tensor& columns) {
+    terms.push_back({columns, w.lora[i].b.t(), w.lora[i].row0});
+  });
+  return terms;
+}
+
+/// What LoRA without dropout adds to gy W.
+std::vector<blocked::NarrowTerm> input_grad_terms(const LinearWeights& w, const at::Tensor& gsaved) {
+  if (const at::Tensor a = fused_a(w); a.defined()) return {{gsaved, a}};
+  std::vector<blocked::NarrowTerm> terms;
+  for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) { terms.push_back({columns, w.lora[i].a}); });
+  return terms;
+}
+
+/// gx = (or +=) gy W + dropout^T(gsaved A).
+void input_grad(const at::Tensor& gy, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& gsaved,
+                const at::Tensor& gx, GradMode mode, Workspace& workspace) {
+  std::vector<blocked::NarrowTerm> terms;
+  if (!w.lora.empty() && dropout.p == 0.0) terms = input_grad_terms(w, gsaved);
+  if (mode == GradMode::accumulate || !blocked::multiply({gx, gy, w.weight, {}, 1.0, terms}, workspace)) {
+    if (mode == GradMode::write) mm_into(gx, gy, w.weight, workspace);
+    if (mode == GradMode::accumulate) gx.addmm_(gy, w.weight);
+    for (const blocked::NarrowTerm& term : terms) gx.addmm_(term.a, term.b);
+  }
+  if (w.lora.empty() || dropout.p == 0.0) return;
+  const at::Tensor dense = workspace.get("op.lora_gx", gx.sizes(), gx.scalar_type());
+  for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {
+    mm_into(dense, columns, w.lora[i].a, workspace);
+    dropout_backward_add(dense, key_of(w.lora[i], dropout), dropout.rows, dropout.p, gx);
+  });
+}
+
+/// out += a^T b of each.
+void add_sums(const std::vector<blocked::TokenSum>& sums, Workspace& workspace) {
+  if (blocked::add_token_sums(sums, workspace)) return;
+  for (const blocked::TokenSum& s : sums) {
+    const at::Tensor product = workspace.get("op.lora_grad", s.out.sizes(), s.a.scalar_type());
+    mm_into(product, s.a.t(), s.b, workspace);
+    at::Tensor(s.out).add_(product);
+  }
+}
+
+/// ga += gsaved^T dropout(x) and gb += gy^T saved of each part.
+void lora_grads(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
+                const at::Tensor& saved, const at::Tensor& gsaved, const std::vector<LinearGrads::Lora>& grads,
+                Workspace& workspace) {
+  std::vector<blocked::TokenSum> sums;
+  for_parts(w, saved, [&](std::size_t i, const at::Tensor& columns) {
+    const LoraPart& part = w.lora[i];
+    if (grads[i].b.defined()) sums.push_back({grads[i].b.t(), columns, gy.narrow(1, part.row0, part.rows)});
+  });
+  for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {
+    if (!grads[i].a.defined()) return;
+    sums.push_back({grads[i].a, columns, dropped_input(x, w.lora[i], dropout, workspace)});
+    if (dropout.p == 0.0) return;
+    add_sums(sums, workspace);  // the next part's input takes the place of this one
+    sums.clear();
+  });
+  add_sums(sums, workspace);
 }
 
 /// grad += scale * part, contiguous and of different dtypes: what ATen does slowly on the CPU.
@@ -174,9 +182,10 @@ void add_scaled(const at::Tensor& grad, const at::Tensor& part, double scale) {
   if (!done) grad.add_(part, scale);
 }
 
+/// y = x W^T + bias
 void base_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& y, Workspace& workspace) {
   if (gemv_into(y, x, w.weight, w.bias, workspace)) return;
-  if (!w.bias.defined()) return mm_into(y, x, w.weight.t());
+  if (!w.bias.defined()) return mm_into(y, x, w.weight.t(), workspace);
   at::Tensor out = y;
   at::addmm_out(out, w.bias, x, w.weight.t());
 }
@@ -201,22 +210,21 @@ void accumulate_matmul_tn(const at::Tensor& grad, const at::Tensor& a, const at:
   for (std::int64_t first = 0; first < rows; first += step) {
     const std::int64_t n = std::min(step, rows - first);
     const at::Tensor part = workspace.get("op.matmul_tn", {n, columns}, a.scalar_type());
-    mm_into(part, a.narrow(1, first, n).t(), b);
+    at::Tensor product = part;
+    at::mm_out(product, a.narrow(1, first, n).t(), b);
     add_scaled(grad.narrow(0, first, n), part, scale);
   }
 }
 
 void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
                     const at::Tensor& y, const at::Tensor& saved, Workspace& workspace) {
+  if (!w.lora.empty()) project_down(x, w, dropout, saved, workspace);
+  const auto terms = output_terms(w, saved);
+  if (x.size(0) > kFewRows && blocked::multiply({y, x, w.weight.t(), w.bias, 1.0, terms}, workspace)) return;
   base_forward(x, w, y, workspace);
-  if (w.lora.empty()) return;
-  project_down(x, w, dropout, saved, workspace);
-  std::int64_t column = 0;
-  for (const LoraPart& part : w.lora) {
-    const std::int64_t rank = part.b.size(1);
-    const at::Tensor place = y.narrow(1, part.row0, part.rows), h = saved.narrow(1, column, rank);
-    if (!gemv_into(place, h, part.b, {}, workspace, part.scaling)) place.addmm_(h, part.b.t(), 1, part.scaling);
-    column += rank;
+  for (const blocked::NarrowTerm& term : terms) {
+    const at::Tensor place = y.narrow(1, term.column0, term.b.size(1));
+    if (!gemv_into(place, term.a, term.b.t(), {}, workspace, 1.0, true)) place.addmm_(term.a, term.b);
   }
 }
 
@@ -225,18 +233,15 @@ void linear_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeig
                      const LinearGrads& grads, Workspace& workspace) {
   QFT_ASSERT(grads.lora.empty() || grads.lora.size() == w.lora.size(), "{} LoRA gradients for {} parts",
              grads.lora.size(), w.lora.size());
-  if (mode == GradMode::write) mm_into(gx, gy, w.weight);
-  if (mode == GradMode::accumulate) gx.addmm_(gy, w.weight);
+  at::Tensor gsaved;
+  if (!w.lora.empty()) {
+    gsaved = workspace.get("op.lora_gsaved", {gy.size(0), lora_saved_columns(w)}, gy.scalar_type());
+    project_up_backward(gy, w, gsaved, workspace);
+  }
+  if (mode != GradMode::skip) input_grad(gy, w, dropout, gsaved, gx, mode, workspace);
   if (grads.weight.defined()) accumulate_matmul_tn(grads.weight, gy, x, 1.0, workspace);
   if (grads.bias.defined()) grads.bias.add_(gy.sum(0, false, grads.bias.scalar_type()));
-  if (w.lora.empty()) return;
-  const at::Tensor gsaved_t =
-      workspace.get("op.lora_gsaved", {lora_saved_columns(w), gy.size(0)}, gy.scalar_type());
-  project_up_backward(gy, w, gsaved_t);
-  if (mode != GradMode::skip) lora_input_grad(w, dropout, gsaved_t, gx, workspace);
-  if (grads.lora.empty()) return;
-  lora_a_grads(x, w, dropout, gsaved_t, grads.lora, workspace);
-  lora_b_grads(gy, w, saved, grads.lora, workspace);
+  if (!grads.lora.empty()) lora_grads(gy, x, w, dropout, saved, gsaved, grads.lora, workspace);
 }
 
 }  // namespace qft::model::ops

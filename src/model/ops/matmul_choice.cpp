@@ -1,5 +1,6 @@
 #include "qft/model/ops/matmul_choice.h"
 
+#include "brgemm.h"
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -36,5 +37,7 @@ bool choose_fp32_matmul() {
   static const bool chosen = try_onednn();
   return chosen;
 }
+
+bool blocked_bf16_matmul() { return blocked::available(at::kBFloat16); }
 
 }  // namespace qft::model::ops

@@ -56,8 +56,8 @@ inline constexpr std::int64_t kFewRows = 8;
 /// y = x W^T + bias + LoRA.
 ///   x      [T, K] contiguous
 ///   y      [T, N] contiguous; not x
-///   saved  [T, lora_saved_columns(w)]: dropout(x) A^T of each part, for backward; undefined if there is no
-///   LoRA
+///   saved  [T, lora_saved_columns(w)]: scaling * dropout(x) A^T of each part, for backward; undefined if there is
+///   no LoRA
 void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
                     const at::Tensor& y, const at::Tensor& saved, Workspace& workspace);
 

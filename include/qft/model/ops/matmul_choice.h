@@ -1,4 +1,4 @@
-// Which of the CPU's fp32 matrix products runs.
+// Which of the CPU's matrix products run.
 #pragma once
 
 namespace qft::model::ops {
@@ -8,5 +8,9 @@ namespace qft::model::ops {
 /// first call tries.
 /// Returns whether oneDNN is used.
 bool choose_fp32_matmul();
+
+/// Whether bf16 products run by blocks on this processor: then the same few compiled kernels serve any number of tokens, but for the
+/// gradients of whole weights.
+bool blocked_bf16_matmul();
 
 }  // namespace qft::model::ops

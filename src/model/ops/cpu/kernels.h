@@ -68,6 +68,17 @@ struct DecodeKernels {
 template <class T>
 DecodeKernels<T> decode_kernels();
 
+/// out[r][c] = scale * sums[r][c] + bias[c]
+struct StoreSums {
+  const float* sums;
+  std::int64_t sums_stride, rows, columns;
+  float scale;
+  const Bf16* bias;  ///< or null
+  Bf16* out;
+  std::int64_t out_stride;
+};
+void store_sums(const StoreSums& args);
+
 template <class T>
 struct CrossEntropyKernels {
   void (*rows)(const CrossEntropy<T>& args, std::int64_t begin, std::int64_t end);

@@ -28,12 +28,72 @@ void copy_rows(const HeadSlice<T>& rows, std::int64_t padded_rows, std::int64_t 
   }
 }
 
-/// out[n][width] = in[count][n] transposed, of elements of any trivial type; zero beyond `count` columns.
+#if HWY_TARGET == HWY_SCALAR
+
+/// There are no vectors to do it with.
+std::int64_t transpose_words(const std::uint32_t*, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::uint32_t*) {
+  return 0;
+}
+
+#else
+
+#if HWY_HAVE_SCALABLE
+using Squares = hn::FixedTag<std::uint32_t, 4>;
+#else
+using Squares = Words;
+#endif
+
+/// Four words each of four rows for every 128 bits of a vector: block b holds those of row 4 b.
+template <class D>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const std::uint32_t* in, std::int64_t stride) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    constexpr auto kRows = static_cast<std::int64_t>(hn::MaxLanes(D()) / 2);
+    return hn::Combine(d, load_blocks(half, in + kRows * stride, stride), load_blocks(half, in, stride));
+  } else {
+    return hn::LoadU(d, in);
+  }
+}
+
+/// out[4][width] = four words of as many rows as a vector has lanes: each 128 bits are a square that the interleaving of
+/// its four vectors transposes.
+template <class D>
+HWY_INLINE void transpose_squares(D d, const std::uint32_t* in, std::int64_t stride, std::int64_t width,
+                                  std::uint32_t* out) {
+  const hn::Repartition<std::uint64_t, D> pairs;
+  const auto a = load_blocks(d, in, stride), b = load_blocks(d, in + stride, stride),
+             c = load_blocks(d, in + 2 * stride, stride), e = load_blocks(d, in + 3 * stride, stride);
+  const auto ab = hn::BitCast(pairs, hn::InterleaveLower(d, a, b)), ce = hn::BitCast(pairs, hn::InterleaveLower(d, c, e)),
+             ab2 = hn::BitCast(pairs, hn::InterleaveUpper(d, a, b)), ce2 = hn::BitCast(pairs, hn::InterleaveUpper(d, c, e));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, ab, ce)), d, out);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, ab, ce)), d, out + width);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, ab2, ce2)), d, out + 2 * width);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, ab2, ce2)), d, out + 3 * width);
+}
+
+/// transpose() of as many columns as fill whole vectors; returns their number.
+std::int64_t transpose_words(const std::uint32_t* in, std::int64_t stride, std::int64_t count, std::int64_t n,
+                             std::int64_t width, std::uint32_t* out) {
+  constexpr Squares d;
+  constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(d)), square = std::int64_t{4};
+  const std::int64_t columns = count / lanes * lanes, rows = n / square * square;
+  for (std::int64_t c = 0; c < columns; c += lanes) {
+    for (std::int64_t r = 0; r < rows; r += square)
+      transpose_squares(d, in + c * stride + r, stride, width, out + r * width + c);
+    for (std::int64_t r = rows; r < n; ++r)
+      for (std::int64_t i = c; i < c + lanes; ++i) out[r * width + i] = in[i * stride + r];
+  }
+  return columns;
+}
+
+#endif
+
+/// out[n][columns] = in[count][n] transposed, rows of out `width` apart; zero beyond `count` columns.
 template <class E>
-void transpose(const E* in, std::int64_t stride, std::int64_t count, std::int64_t n, std::int64_t width,
-               E* out) {
-  for (std::int64_t c0 = 0; c0 < width; c0 += kSquare) {
-    const std::int64_t columns = std::min(kSquare, width - c0),
+void transpose_any(const E* in, std::int64_t stride, std::int64_t count, std::int64_t n, std::int64_t width,
+                   std::int64_t all_columns, E* out) {
+  for (std::int64_t c0 = 0; c0 < all_columns; c0 += kSquare) {
+    const std::int64_t columns = std::min(kSquare, all_columns - c0),
                        filled = std::clamp<std::int64_t>(count - c0, 0, columns);
     for (std::int64_t r0 = 0; r0 < n; r0 += kSquare) {
       const std::int64_t rows = std::min(kSquare, n - r0);
@@ -43,6 +103,18 @@ void transpose(const E* in, std::int64_t stride, std::int64_t count, std::int64_
       for (std::int64_t r = 0; r < rows; ++r) std::copy_n(square[r], columns, out + (r0 + r) * width + c0);
     }
   }
+}
+
+/// out[n][width] = in[count][n] transposed, of elements of any trivial type; zero beyond `count` columns.
+template <class E>
+void transpose(const E* in, std::int64_t stride, std::int64_t count, std::int64_t n, std::int64_t width,
+               E* out) {
+  std::int64_t columns = 0;
+  if constexpr (sizeof(E) == sizeof(std::uint32_t)) {
+    columns = transpose_words(reinterpret_cast<const std::uint32_t*>(in), stride, count, n, width,
+                              reinterpret_cast<std::uint32_t*>(out));
+  }
+  if (columns < width) transpose_any(in + columns * stride, stride, count - columns, n, width, width - columns, out + columns);
 }
 
 template <class T>

@@ -1,0 +1,258 @@
+#include "matmul_blocked.h"
+
+#include <algorithm>
+#include <array>
+
+#include "brgemm.h"
+#include "cpu/attention_kernels.h"
+#include "cpu/tensors.h"
+
+namespace qft::model::ops::blocked {
+namespace {
+
+using cpu::Bf16;
+
+/// Columns of the result that a task computes, and of the right-hand side that it packs.
+constexpr std::int64_t kPanel = 32;
+/// Rows of the right-hand side that are packed at a time.
+constexpr std::int64_t kInner = 1024;
+/// Rows of the result that a task holds in fp32: at most, and as long as other tasks are left for all threads.
+constexpr std::int64_t kMostRows = 2048, kFewestRows = 128;
+/// Rows of one brgemm. All are multiples of the last: whatever the number of rows, few kernels are compiled.
+constexpr std::array<std::int64_t, 4> kRowBlocks = {128, 64, 32, 16};
+constexpr std::int64_t kRowUnit = kRowBlocks.back();
+constexpr std::int64_t kTasksPerThread = 4;
+/// Tokens summed by one brgemm, those of the last block padded to a multiple of kTokenUnit.
+constexpr std::int64_t kTokens = 256, kTokenUnit = 64;
+constexpr std::int64_t kSumPanel = 64;
+
+template <class T>
+const T* elements(const at::Tensor& t) {
+  return static_cast<const T*>(t.const_data_ptr());
+}
+
+/// A left-hand side. brgemm reads whole units of rows: those of the last one are in a padded copy.
+struct Left {
+  const Bf16 *data, *tail;
+  std::int64_t stride, columns, whole_rows;
+
+  Left(const at::Tensor& a, Bf16* tail_copy)
+      : data(elements<Bf16>(a)),
+        tail(tail_copy),
+        stride(a.stride(0)),
+        columns(a.size(1)),
+        whole_rows(a.size(0) / kRowUnit * kRowUnit) {
+    if (whole_rows == a.size(0)) return;
+    cpu::packing_kernels<Bf16>().copy({data + whole_rows * stride, stride, a.size(0) - whole_rows, columns}, kRowUnit,
+                                   columns, tail_copy);
+  }
+};
+
+/// A right-hand side, packed a panel at a time.
+struct Right {
+  const Bf16* data;
+  std::int64_t row_stride, column_stride;
+
+  explicit Right(const at::Tensor& b) : data(elements<Bf16>(b)), row_stride(b.stride(0)), column_stride(b.stride(1)) {}
+
+  /// Rows [k0, k0 + k), columns [n0, n0 + n).
+  void pack(std::int64_t k0, std::int64_t k, std::int64_t n0, std::int64_t n, Bf16* out) const {
+    const Bf16* first = data + k0 * row_stride + n0 * column_stride;
+    if (column_stride == 1)
+      cpu::packing_kernels<Bf16>().pack({first, row_stride, k, n}, k, out);
+    else
+      cpu::packing_kernels<Bf16>().pack_transposed({first, column_stride, n, k}, k, n, out);
+  }
+};
+
+struct Term {
+  Left a;
+  Right b;
+  std::int64_t column0, columns;
+};
+
+/// One call of multiply(): a task computes a panel of columns of a group of rows.
+class Multiplication {
+ public:
+  Multiplication(const Product& p, Workspace& workspace)
+      : m_(p.out.size(0)), n_(p.out.size(1)), a_(p.a, tails(p, workspace)), b_(p.b) {
+    Bf16* tail = tails_ + kRowUnit * a_.columns;
+    for (const NarrowTerm& term : p.terms) {
+      terms_.push_back({Left(term.a, tail), Right(term.b), term.column0, term.b.size(1)});
+      tail += kRowUnit * term.a.size(1);
+    }
+    const std::int64_t threads = at::get_num_threads();
+    panels_ = (n_ + kPanel - 1) / kPanel;
+    const std::int64_t groups = std::clamp<std::int64_t>((kTasksPerThread * threads + panels_ - 1) / panels_,
+                                                         (m_ + kMostRows - 1) / kMostRows,
+                                                         std::max<std::int64_t>(1, m_ / kFewestRows));
+    group_rows_ = padded((m_ + groups - 1) / groups, kFewestRows);
+    packed_ = scratch<Bf16>(workspace, "op.matmul_packed", threads * kInner * kPanel);
+    sums_ = scratch<float>(workspace, "op.matmul_sums", threads * group_rows_ * kPanel);
+    store_ = {nullptr, kPanel, 0, 0, static_cast<float>(p.scale), nullptr, nullptr, p.out.stride(0)};
+    out_ = static_cast<Bf16*>(p.out.data_ptr());
+    bias_ = p.bias.defined() ? elements<Bf16>(p.bias) : nullptr;
+  }
+
+  void run() {
+    for_tasks(panels_ * ((m_ + group_rows_ - 1) / group_rows_), [this](std::int64_t task, std::int64_t thread) {
+      compute(task / panels_ * group_rows_, task % panels_ * kPanel, packed_ + thread * kInner * kPanel,
+              sums_ + thread * group_rows_ * kPanel);
+    });
+  }
+
+ private:
+  Bf16* tails(const Product& p, Workspace& workspace) {
+    std::int64_t columns = p.a.size(1);
+    for (const NarrowTerm& term : p.terms) columns += term.a.size(1);
+    return tails_ = scratch<Bf16>(workspace, "op.matmul_tails", kRowUnit * columns);
+  }
+
+  void compute(std::int64_t row0, std::int64_t column0, Bf16* packed, float* sums) const {
+    const std::int64_t rows = std::min(group_rows_, m_ - row0), columns = std::min(kPanel, n_ - column0);
+    for (std::int64_t k0 = 0; k0 < a_.columns; k0 += kInner) {
+      const std::int64_t k = std::min(kInner, a_.columns - k0);
+      b_.pack(k0, k, column0, columns, packed);
+      add_rows(a_, row0, rows, k0, k, packed, columns, sums, k0 > 0);
+    }
+    for (const Term& term : terms_) {
+      const std::int64_t first = std::max(column0, term.column0),
+                         end = std::min(column0 + columns, term.column0 + term.columns);
+      if (first >= end) continue;
+      term.b.pack(0, term.a.columns, first - term.column0, end - first, packed);
+      add_rows(term.a, row0, rows, 0, term.a.columns, packed, end - first, sums + (first - column0), true);
+    }
+    cpu::StoreSums store = store_;
+    store.sums = sums;
+    store.rows = rows;
+    store.columns = columns;
+    store.bias = bias_ == nullptr ? nullptr : bias_ + column0;
+    store.out = out_ + row0 * store.out_stride + column0;
+    cpu::store_sums(store);
+  }
+
+  /// sums = (or +=) rows [row0, row0 + rows) of columns [k0, k0 + k) of a, times the packed panel.
+  static void add_rows(const Left& a, std::int64_t row0, std::int64_t rows, std::int64_t k0, std::int64_t k,
+                       const Bf16* packed, std::int64_t columns, float* sums, bool add) {
+    for (std::int64_t done = 0; done < rows;) {
+      const std::int64_t row = row0 + done;
+      float* to = sums + done * kPanel;
+      if (row >= a.whole_rows) {
+        product(kRowUnit, columns, k, a.tail + k0, a.columns, packed, columns, to, kPanel, add);
+        return;
+      }
+      const std::int64_t left = std::min(rows - done, a.whole_rows - row);
+      const std::int64_t block = *std::ranges::find_if(kRowBlocks, [&](std::int64_t b) { return b <= left; });
+      product(block, columns, k, a.data + row * a.stride + k0, a.stride, packed, columns, to, kPanel, add);
+      done += block;
+    }
+  }
+
+  std::int64_t m_, n_, panels_ = 0, group_rows_ = 0;
+  Bf16* tails_ = nullptr;
+  Left a_;
+  Right b_;
+  std::vector<Term> terms_;
+  Bf16 *packed_ = nullptr, *out_ = nullptr;
+  const Bf16* bias_ = nullptr;
+  float* sums_ = nullptr;
+  cpu::StoreSums store_{};
+};
+
+bool has_rows(const at::Tensor& t) { return t.dim() == 2 && (t.stride(1) == 1 || t.size(1) == 1); }
+
+bool is_bf16(const at::Tensor& t) { return t.scalar_type() == at::kBFloat16; }
+
+/// Packed, two successive rows of b lie together: none may be left over.
+bool serves(const at::Tensor& a, const at::Tensor& b) {
+  return is_bf16(a) && is_bf16(b) && has_rows(a) && (b.stride(1) == 1 || b.stride(0) == 1) && a.size(1) > 0 &&
+         a.size(1) % 2 == 0;
+}
+
+bool serves(const Product& p) {
+  return p.out.is_cpu() && is_bf16(p.out) && available(at::kBFloat16) && p.out.numel() > 0 && has_rows(p.out) &&
+         serves(p.a, p.b) && (!p.bias.defined() || is_bf16(p.bias)) &&
+         std::ranges::all_of(p.terms, [&](const NarrowTerm& t) { return serves(t.a, t.b) && t.a.size(1) <= kInner; });
+}
+
+/// One sum over tokens, cut into panels of columns; a is transposed in blocks of kTokens.
+template <class T>
+struct Sum {
+  const TokenSum* sum;
+  T* transposed;  ///< [blocks][m][kTokens]
+  std::int64_t tokens, m, n, panels, blocks;
+};
+
+template <class T>
+void add_panel(const Sum<T>& s, std::int64_t n0, T* packed, float* sums) {
+  const at::Tensor &b = s.sum->b, &out = s.sum->out;
+  const std::int64_t n = std::min(kSumPanel, s.n - n0);
+  for (std::int64_t t0 = 0; t0 < s.tokens; t0 += kTokens) {
+    const std::int64_t count = std::min(kTokens, s.tokens - t0), inner = padded(count, kTokenUnit);
+    cpu::packing_kernels<T>().pack({elements<T>(b) + t0 * b.stride(0) + n0, b.stride(0), count, n}, inner, packed);
+    product(s.m, n, inner, s.transposed + t0 * s.m, kTokens, packed, n, sums, n, t0 > 0);
+  }
+  float* to = out.data_ptr<float>() + n0 * out.stride(1);
+  const std::int64_t row_stride = out.stride(0), column_stride = out.stride(1);
+  for (std::int64_t j = 0; j < n; ++j)
+    for (std::int64_t i = 0; i < s.m; ++i) to[i * row_stride + j * column_stride] += sums[i * n + j];
+}
+
+template <class T>
+void run_sums(std::span<const TokenSum> given, Workspace& workspace) {
+  std::vector<Sum<T>> sums;
+  std::int64_t elements_transposed = 0, most_rows = 0, panels = 0, blocks = 0;
+  for (const TokenSum& g : given) {
+    const std::int64_t tokens = g.a.size(0), m = g.a.size(1), n = g.b.size(1);
+    if (tokens == 0) continue;
+    sums.push_back({&g, nullptr, tokens, m, n, (n + kSumPanel - 1) / kSumPanel, (tokens + kTokens - 1) / kTokens});
+    elements_transposed += sums.back().blocks * m * kTokens;
+    most_rows = std::max(most_rows, m);
+    panels += sums.back().panels;
+    blocks += sums.back().blocks;
+  }
+  T* transposed = scratch<T>(workspace, "op.token_sum_left", elements_transposed);
+  for (Sum<T>& s : sums) {
+    s.transposed = transposed;
+    transposed += s.blocks * s.m * kTokens;
+  }
+  const std::int64_t threads = at::get_num_threads();
+  T* packed = scratch<T>(workspace, "op.matmul_packed", threads * kTokens * kSumPanel);
+  float* results = scratch<float>(workspace, "op.matmul_sums", threads * most_rows * kSumPanel);
+  for_tasks(blocks, [&](std::int64_t task, std::int64_t) {
+    const Sum<T>* s = sums.data();
+    for (; task >= s->blocks; ++s) task -= s->blocks;
+    const at::Tensor& a = s->sum->a;
+    const std::int64_t t0 = task * kTokens;
+    cpu::packing_kernels<T>().transpose(
+        {elements<T>(a) + t0 * a.stride(0), a.stride(0), std::min(kTokens, s->tokens - t0), s->m}, kTokens,
+        s->transposed + t0 * s->m);
+  });
+  for_tasks(panels, [&](std::int64_t task, std::int64_t thread) {
+    const Sum<T>* s = sums.data();
+    for (; task >= s->panels; ++s) task -= s->panels;
+    add_panel(*s, task * kSumPanel, packed + thread * kTokens * kSumPanel,
+              results + thread * most_rows * kSumPanel);
+  });
+}
+
+}  // namespace
+
+bool multiply(const Product& p, Workspace& workspace) {
+  if (!serves(p)) return false;
+  Multiplication(p, workspace).run();
+  return true;
+}
+
+bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace) {
+  if (sums.empty()) return true;
+  const at::ScalarType dtype = sums.front().a.scalar_type();
+  for (const TokenSum& s : sums) {
+    if (!s.a.is_cpu() || s.a.scalar_type() != dtype || s.b.scalar_type() != dtype || !available(dtype) ||
+        s.out.scalar_type() != at::kFloat || !has_rows(s.a) || !has_rows(s.b))
+      return false;
+  }
+  return cpu::with_kernel_type(sums.front().a, [&]<class T>() { run_sums<T>(sums, workspace); });
+}
+
+}  // namespace qft::model::ops::blocked

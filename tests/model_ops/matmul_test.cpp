@@ -1,0 +1,106 @@
+#include "model/ops/matmul_blocked.h"
+
+#include "model/ops/brgemm.h"
+#include "ops_support.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/matmul.h>
+
+namespace qft::model::ops::blocked {
+namespace {
+
+using namespace testing;
+
+at::Tensor exact(const at::Tensor& a, const at::Tensor& b) { return at::matmul(a.to(at::kDouble), b.to(at::kDouble)); }
+
+constexpr double kOneRounding = 1.0 / 256;  ///< half a unit in the last place of a bf16
+
+at::Tensor bf16s(at::IntArrayRef shape, std::uint64_t seed) { return randn(shape, at::kBFloat16, seed); }
+at::Tensor no_bf16s(at::IntArrayRef shape) { return zeros(shape, at::kBFloat16); }
+
+class BlockedProduct : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!available(at::kBFloat16)) GTEST_SKIP() << "no brgemm of bf16 on this processor";
+  }
+};
+
+// Rows: less than a unit, a unit, units with a rest, more than one group. Columns: around a panel. Inner: around a block.
+TEST_F(BlockedProduct, IsRightForAllSizesAndLayouts) {
+  std::uint64_t seed = 0;
+  for (const std::int64_t m : {1, 16, 37, 300, 2200})
+    for (const std::int64_t n : {1, 32, 50, 129})
+      for (const std::int64_t k : {2, 66, 1024, 1030}) {
+        // All positive: where one number is the whole result, nothing may cancel.
+        const at::Tensor a = bf16s({m, k}, ++seed).abs(), b = bf16s({k, n}, ++seed).abs();
+        const at::Tensor bt = b.t().contiguous().t(), out = no_bf16s({m + 1, n});
+        for (const at::Tensor& right : {b, bt}) {
+          ASSERT_TRUE(multiply({out.narrow(0, 0, m), a, right, {}, 0.5, {}}, workspace()));
+          expect_close(out.narrow(0, 0, m), 0.5 * exact(a, b), kOneRounding, "product");
+          ASSERT_EQ(out[m].abs().sum().item<double>(), 0.0) << "written beyond the last of " << m << " rows";
+        }
+      }
+}
+
+TEST_F(BlockedProduct, AddsBiasAndNarrowTermsWhereTheyBelong) {
+  const std::int64_t m = 150, n = 200, k = 96;
+  const at::Tensor a = bf16s({m, k}, 1), b = bf16s({n, k}, 2), bias = bf16s({n}, 3);
+  const at::Tensor left = bf16s({m, 14}, 4);  // of both terms, side by side
+  const at::Tensor first = bf16s({70, 8}, 5), second = bf16s({6, 45}, 6);
+  const at::Tensor out = no_bf16s({m, n});
+  ASSERT_TRUE(multiply({out, a, b.t(), bias, 2.0,
+                        {{left.narrow(1, 0, 8), first.t(), 20}, {left.narrow(1, 8, 6), second, 155}}},
+                       workspace()));
+  at::Tensor expected = exact(a, b.t());
+  expected.narrow(1, 20, 70).add_(exact(left.narrow(1, 0, 8), first.t()));
+  expected.narrow(1, 155, 45).add_(exact(left.narrow(1, 8, 6), second));
+  expect_close(out, 2.0 * expected + bias.to(at::kDouble), kOneRounding, "product");
+}
+
+TEST_F(BlockedProduct, TakesColumnsOfWiderTensors) {
+  const at::Tensor wide = bf16s({90, 300}, 1), b = bf16s({64, 40}, 2);
+  const at::Tensor a = wide.narrow(1, 10, 64), out = no_bf16s({90, 100});
+  ASSERT_TRUE(multiply({out.narrow(1, 30, 40), a, b, {}, 1.0, {}}, workspace()));
+  expect_close(out.narrow(1, 30, 40), exact(a, b), kOneRounding, "product");
+  EXPECT_EQ(out.narrow(1, 0, 30).abs().sum().item<double>() + out.narrow(1, 70, 30).abs().sum().item<double>(), 0.0);
+}
+
+// A row is the same whatever other rows there are: packing sequences together changes nothing.
+TEST_F(BlockedProduct, HasTheSameBitsInAnyCompany) {
+  const at::Tensor a = bf16s({333, 200}, 1), b = bf16s({200, 70}, 2);
+  const at::Tensor all = no_bf16s({333, 70}), some = no_bf16s({45, 70});
+  ASSERT_TRUE(multiply({all, a, b, {}, 1.0, {}}, workspace()));
+  ASSERT_TRUE(multiply({some, a.narrow(0, 101, 45), b, {}, 1.0, {}}, workspace()));
+  EXPECT_TRUE(some.equal(all.narrow(0, 101, 45)));
+}
+
+class TokenSums : public ::testing::TestWithParam<at::ScalarType> {};
+
+TEST_P(TokenSums, AddToGradientsOfAnyLayout) {
+  if (!available(GetParam())) GTEST_SKIP() << "no brgemm of " << c10::toString(GetParam()) << " on this processor";
+  for (const std::int64_t tokens : {1, 63, 256, 700}) {
+    const at::Tensor a = randn({tokens, 24}, GetParam(), 1), b = randn({tokens, 150}, GetParam(), 2);
+    const at::Tensor whole = zeros({24, 150}, at::kFloat), transposed = zeros({70, 8}, at::kFloat);
+    const std::vector<TokenSum> sums = {{whole, a, b},
+                                        {transposed.t(), a.narrow(1, 8, 8), b.narrow(1, 75, 70)}};
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(add_token_sums(sums, workspace()));
+    expect_close(whole, 2.0 * exact(a.t(), b), 1e-6, "sum");
+    expect_close(transposed, 2.0 * exact(b.narrow(1, 75, 70).t(), a.narrow(1, 8, 8)), 1e-6, "transposed sum");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, TokenSums, ::testing::Values(at::kFloat, at::kBFloat16),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+TEST_F(BlockedProduct, LeavesToOthersWhatItCannotDo) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const at::Tensor wide = randn({4, 4}, dtype, 1), out = zeros({4, 4}, dtype);
+    EXPECT_FALSE(multiply({out, wide, wide, {}, 1.0, {}}, workspace()));
+    EXPECT_EQ(out.abs().sum().item<double>(), 0.0);
+  }
+  EXPECT_FALSE(multiply({no_bf16s({20, 4}), bf16s({20, 7}, 1), bf16s({7, 4}, 2), {}, 1.0, {}}, workspace()));
+  const at::Tensor half = bf16s({20, 8}, 1);
+  EXPECT_FALSE(add_token_sums(std::vector<TokenSum>{{no_bf16s({8, 8}), half, half}}, workspace()));
+}
+
+}  // namespace
+}  // namespace qft::model::ops::blocked
