@@ -1,6 +1,7 @@
-// LibTorch's batch-reduce matrix product of small blocks, which the blocked operations are made of. Its right-hand
-// side is packed: for Bf16 two successive rows are interleaved element by element (the VNNI layout), for float
-// it is plain. A kernel is compiled for each combination of sizes and leading dimensions: keep them few.
+// LibTorch's batch-reduce matrix product of small blocks, which the blocked operations are made of. Its
+// right-hand side is packed: for Bf16 two successive rows are interleaved element by element (the VNNI
+// layout), for float it is plain. A kernel is compiled for each combination of sizes and leading dimensions:
+// keep them few.
 #pragma once
 
 #include "qft/model/ops/workspace.h"

@@ -16,7 +16,8 @@ using cpu::Bf16;
 constexpr std::int64_t kPanel = 32;
 /// Rows of the right-hand side that are packed at a time.
 constexpr std::int64_t kInner = 1024;
-/// Rows of the result that a task holds in fp32: at most, and as long as other tasks are left for all threads.
+/// Rows of the result that a task holds in fp32: at most, and as long as other tasks are left for all
+/// threads.
 constexpr std::int64_t kMostRows = 2048, kFewestRows = 128;
 /// Rows of one brgemm. All are multiples of the last: whatever the number of rows, few kernels are compiled.
 constexpr std::array<std::int64_t, 4> kRowBlocks = {128, 64, 32, 16};
@@ -26,9 +27,8 @@ constexpr std::int64_t kTasksPerThread = 4;
 constexpr std::int64_t kTokens = 256, kTokenUnit = 64;
 constexpr std::int64_t kSumPanel = 64;
 
-template <class T>
-const T* elements(const at::Tensor& t) {
-  return static_cast<const T*>(t.const_data_ptr());
+const Bf16* elements(const at::Tensor& t) {
+  return static_cast<const Bf16*>(t.const_data_ptr());
 }
 
 /// A left-hand side. brgemm reads whole units of rows: those of the last one are in a padded copy.
@@ -37,14 +37,14 @@ struct Left {
   std::int64_t stride, columns, whole_rows;
 
   Left(const at::Tensor& a, Bf16* tail_copy)
-      : data(elements<Bf16>(a)),
+      : data(elements(a)),
         tail(tail_copy),
         stride(a.stride(0)),
         columns(a.size(1)),
         whole_rows(a.size(0) / kRowUnit * kRowUnit) {
     if (whole_rows == a.size(0)) return;
-    cpu::packing_kernels<Bf16>().copy({data + whole_rows * stride, stride, a.size(0) - whole_rows, columns}, kRowUnit,
-                                   columns, tail_copy);
+    cpu::packing_kernels<Bf16>().copy({data + whole_rows * stride, stride, a.size(0) - whole_rows, columns},
+                                      kRowUnit, columns, tail_copy);
   }
 };
 
@@ -53,7 +53,8 @@ struct Right {
   const Bf16* data;
   std::int64_t row_stride, column_stride;
 
-  explicit Right(const at::Tensor& b) : data(elements<Bf16>(b)), row_stride(b.stride(0)), column_stride(b.stride(1)) {}
+  explicit Right(const at::Tensor& b)
+      : data(elements(b)), row_stride(b.stride(0)), column_stride(b.stride(1)) {}
 
   /// Rows [k0, k0 + k), columns [n0, n0 + n).
   void pack(std::int64_t k0, std::int64_t k, std::int64_t n0, std::int64_t n, Bf16* out) const {
@@ -91,14 +92,15 @@ class Multiplication {
     sums_ = scratch<float>(workspace, "op.matmul_sums", threads * group_rows_ * kPanel);
     store_ = {nullptr, kPanel, 0, 0, static_cast<float>(p.scale), nullptr, nullptr, p.out.stride(0)};
     out_ = static_cast<Bf16*>(p.out.data_ptr());
-    bias_ = p.bias.defined() ? elements<Bf16>(p.bias) : nullptr;
+    bias_ = p.bias.defined() ? elements(p.bias) : nullptr;
   }
 
   void run() {
-    for_tasks(panels_ * ((m_ + group_rows_ - 1) / group_rows_), [this](std::int64_t task, std::int64_t thread) {
-      compute(task / panels_ * group_rows_, task % panels_ * kPanel, packed_ + thread * kInner * kPanel,
-              sums_ + thread * group_rows_ * kPanel);
-    });
+    for_tasks(panels_ * ((m_ + group_rows_ - 1) / group_rows_),
+              [this](std::int64_t task, std::int64_t thread) {
+                compute(task / panels_ * group_rows_, task % panels_ * kPanel,
+                        packed_ + thread * kInner * kPanel, sums_ + thread * group_rows_ * kPanel);
+              });
   }
 
  private:
@@ -159,77 +161,85 @@ class Multiplication {
   cpu::StoreSums store_{};
 };
 
-bool has_rows(const at::Tensor& t) { return t.dim() == 2 && (t.stride(1) == 1 || t.size(1) == 1); }
+bool has_rows(const at::Tensor& t) {
+  return t.dim() == 2 && (t.stride(1) == 1 || t.size(1) == 1);
+}
 
-bool is_bf16(const at::Tensor& t) { return t.scalar_type() == at::kBFloat16; }
+bool is_bf16(const at::Tensor& t) {
+  return t.scalar_type() == at::kBFloat16;
+}
 
 /// Packed, two successive rows of b lie together: none may be left over.
-bool serves(const at::Tensor& a, const at::Tensor& b) {
+bool factors(const at::Tensor& a, const at::Tensor& b) {
   return is_bf16(a) && is_bf16(b) && has_rows(a) && (b.stride(1) == 1 || b.stride(0) == 1) && a.size(1) > 0 &&
          a.size(1) % 2 == 0;
 }
 
-bool serves(const Product& p) {
-  return p.out.is_cpu() && is_bf16(p.out) && available(at::kBFloat16) && p.out.numel() > 0 && has_rows(p.out) &&
-         serves(p.a, p.b) && (!p.bias.defined() || is_bf16(p.bias)) &&
-         std::ranges::all_of(p.terms, [&](const NarrowTerm& t) { return serves(t.a, t.b) && t.a.size(1) <= kInner; });
+bool can_multiply(const Product& p) {
+  return serves(p.out) && p.out.numel() > 0 && has_rows(p.out) && factors(p.a, p.b) &&
+         (!p.bias.defined() || is_bf16(p.bias)) && std::ranges::all_of(p.terms, [&](const NarrowTerm& t) {
+           return factors(t.a, t.b) && t.a.size(1) <= kInner;
+         });
 }
 
 /// One sum over tokens, cut into panels of columns; a is transposed in blocks of kTokens.
-template <class T>
 struct Sum {
   const TokenSum* sum;
-  T* transposed;  ///< [blocks][m][kTokens]
+  Bf16* transposed;  ///< [blocks][m][kTokens]
   std::int64_t tokens, m, n, panels, blocks;
 };
 
-template <class T>
-void add_panel(const Sum<T>& s, std::int64_t n0, T* packed, float* sums) {
+void add_panel(const Sum& s, std::int64_t n0, Bf16* packed, float* sums) {
   const at::Tensor &b = s.sum->b, &out = s.sum->out;
   const std::int64_t n = std::min(kSumPanel, s.n - n0);
   for (std::int64_t t0 = 0; t0 < s.tokens; t0 += kTokens) {
     const std::int64_t count = std::min(kTokens, s.tokens - t0), inner = padded(count, kTokenUnit);
-    cpu::packing_kernels<T>().pack({elements<T>(b) + t0 * b.stride(0) + n0, b.stride(0), count, n}, inner, packed);
+    cpu::packing_kernels<Bf16>().pack({elements(b) + t0 * b.stride(0) + n0, b.stride(0), count, n}, inner,
+                                      packed);
     product(s.m, n, inner, s.transposed + t0 * s.m, kTokens, packed, n, sums, n, t0 > 0);
   }
   float* to = out.data_ptr<float>() + n0 * out.stride(1);
-  const std::int64_t row_stride = out.stride(0), column_stride = out.stride(1);
-  for (std::int64_t j = 0; j < n; ++j)
-    for (std::int64_t i = 0; i < s.m; ++i) to[i * row_stride + j * column_stride] += sums[i * n + j];
+  if (out.stride(1) == 1) {
+    for (std::int64_t i = 0; i < s.m; ++i)
+      for (std::int64_t j = 0; j < n; ++j) to[i * out.stride(0) + j] += sums[i * n + j];
+  } else {
+    for (std::int64_t j = 0; j < n; ++j)
+      for (std::int64_t i = 0; i < s.m; ++i) to[i * out.stride(0) + j * out.stride(1)] += sums[i * n + j];
+  }
 }
 
-template <class T>
 void run_sums(std::span<const TokenSum> given, Workspace& workspace) {
-  std::vector<Sum<T>> sums;
+  std::vector<Sum> sums;
   std::int64_t elements_transposed = 0, most_rows = 0, panels = 0, blocks = 0;
   for (const TokenSum& g : given) {
     const std::int64_t tokens = g.a.size(0), m = g.a.size(1), n = g.b.size(1);
     if (tokens == 0) continue;
-    sums.push_back({&g, nullptr, tokens, m, n, (n + kSumPanel - 1) / kSumPanel, (tokens + kTokens - 1) / kTokens});
+    sums.push_back(
+        {&g, nullptr, tokens, m, n, (n + kSumPanel - 1) / kSumPanel, (tokens + kTokens - 1) / kTokens});
     elements_transposed += sums.back().blocks * m * kTokens;
     most_rows = std::max(most_rows, m);
     panels += sums.back().panels;
     blocks += sums.back().blocks;
   }
-  T* transposed = scratch<T>(workspace, "op.token_sum_left", elements_transposed);
-  for (Sum<T>& s : sums) {
+  Bf16* transposed = scratch<Bf16>(workspace, "op.token_sum_left", elements_transposed);
+  for (Sum& s : sums) {
     s.transposed = transposed;
     transposed += s.blocks * s.m * kTokens;
   }
   const std::int64_t threads = at::get_num_threads();
-  T* packed = scratch<T>(workspace, "op.matmul_packed", threads * kTokens * kSumPanel);
+  Bf16* packed = scratch<Bf16>(workspace, "op.matmul_packed", threads * kTokens * kSumPanel);
   float* results = scratch<float>(workspace, "op.matmul_sums", threads * most_rows * kSumPanel);
   for_tasks(blocks, [&](std::int64_t task, std::int64_t) {
-    const Sum<T>* s = sums.data();
+    const Sum* s = sums.data();
     for (; task >= s->blocks; ++s) task -= s->blocks;
     const at::Tensor& a = s->sum->a;
     const std::int64_t t0 = task * kTokens;
-    cpu::packing_kernels<T>().transpose(
-        {elements<T>(a) + t0 * a.stride(0), a.stride(0), std::min(kTokens, s->tokens - t0), s->m}, kTokens,
+    cpu::packing_kernels<Bf16>().transpose(
+        {elements(a) + t0 * a.stride(0), a.stride(0), std::min(kTokens, s->tokens - t0), s->m}, kTokens,
         s->transposed + t0 * s->m);
   });
   for_tasks(panels, [&](std::int64_t task, std::int64_t thread) {
-    const Sum<T>* s = sums.data();
+    const Sum* s = sums.data();
     for (; task >= s->panels; ++s) task -= s->panels;
     add_panel(*s, task * kSumPanel, packed + thread * kTokens * kSumPanel,
               results + thread * most_rows * kSumPanel);
@@ -239,20 +249,22 @@ void run_sums(std::span<const TokenSum> given, Workspace& workspace) {
 }  // namespace
 
 bool multiply(const Product& p, Workspace& workspace) {
-  if (!serves(p)) return false;
+  if (!can_multiply(p)) return false;
   Multiplication(p, workspace).run();
   return true;
 }
 
+bool serves(const at::Tensor& t) {
+  return t.is_cpu() && is_bf16(t) && available(at::kBFloat16);
+}
+
 bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace) {
-  if (sums.empty()) return true;
-  const at::ScalarType dtype = sums.front().a.scalar_type();
-  for (const TokenSum& s : sums) {
-    if (!s.a.is_cpu() || s.a.scalar_type() != dtype || s.b.scalar_type() != dtype || !available(dtype) ||
-        s.out.scalar_type() != at::kFloat || !has_rows(s.a) || !has_rows(s.b))
-      return false;
-  }
-  return cpu::with_kernel_type(sums.front().a, [&]<class T>() { run_sums<T>(sums, workspace); });
+  const auto ours = [](const TokenSum& s) {
+    return serves(s.a) && is_bf16(s.b) && has_rows(s.a) && has_rows(s.b) && s.out.scalar_type() == at::kFloat;
+  };
+  if (!std::ranges::all_of(sums, ours)) return false;
+  run_sums(sums, workspace);
+  return true;
 }
 
 }  // namespace qft::model::ops::blocked

@@ -34,7 +34,9 @@ namespace qft::model::ops::cpu {
 
 HWY_EXPORT(store_rows);
 
-void store_sums(const StoreSums& args) { HWY_DYNAMIC_DISPATCH(store_rows)(args); }
+void store_sums(const StoreSums& args) {
+  HWY_DYNAMIC_DISPATCH(store_rows)(args);
+}
 
 }  // namespace qft::model::ops::cpu
 #endif
