@@ -181,7 +181,8 @@ class Arranger {
     if (d.memory.gathered == 0) return;
     const Arrangement a = arrangement(d.strategy, d.offload, 1, d.thrift);
     const std::int64_t each = activation_bytes(spec_, precision_.compute, a.tokens, a.recompute, a.offload.activations);
-    const std::int64_t kernels = device_.is_cpu() && kernel_sets(spec_, precision_.compute, 2) > 1 ? device::kKernelCacheBytes : 0;
+    const bool own_kernels = device_.is_cpu() && kernel_sets(spec_, precision_, 2) > 1;
+    const std::int64_t kernels = own_kernels ? device::kKernelCacheBytes : 0;
     d.group = largest_group(available_, d.memory.total() - each, each + kernels);
     if (batches_.slots > 0) d.group = std::min(d.group, batches_.slots);
     d.memory.activations = std::min(d.group, micro_batches()) * each;

@@ -36,9 +36,10 @@ std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType
   return inside / spec.config.num_layers + boundary_bytes(spec, compute, tokens);
 }
 
-std::int64_t kernel_sets(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t group) {
-  const bool shared =
-      compute == at::kBFloat16 && spec.finetuning == model::Finetuning::lora && model::ops::blocked_bf16_matmul();
+std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group) {
+  // Blocks sum the factors' gradients in fp32, and take even ranks.
+  const bool shared = precision.compute == at::kBFloat16 && precision.grad == at::kFloat && spec.finetuning == model::Finetuning::lora &&
+                      spec.lora.rank % 2 == 0 && model::ops::blocked_bf16_matmul();
   return shared ? 1 : group;
 }
 

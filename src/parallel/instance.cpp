@@ -115,8 +115,8 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   const Decision decision = decide(config, m.spec_, m.precision_, comm, device, training, batches);
   m.group_ = decision.group;
   m.window_ = decision.window;
-  m.memory_ = {decision.memory, before, device.is_cpu() ? device::keep_kernels_for(kernel_sets(m.spec_, m.precision_.compute, m.group_)) : 0, device.is_cpu() ? decision.staged : 0,
-               decision.available, decision.reason};
+  const std::int64_t kernels = device.is_cpu() ? device::keep_kernels_for(kernel_sets(m.spec_, m.precision_, m.group_)) : 0;
+  m.memory_ = {decision.memory, before, kernels, device.is_cpu() ? decision.staged : 0, decision.available, decision.reason};
   m.recompute_ = decision.thrift.recompute;
   m.transformer_ = std::make_unique<model::Transformer>(m.spec_, m.precision_.compute, device);
   m.transformer_->hold_logits(decision.thrift.head_rows);

@@ -65,7 +65,7 @@ class Planner {
   bool on_cpu() const { return plan_.machine && plan_.machine->is_cpu(); }
   /// Compiled products on the CPU; process() has those of one micro-batch.
   std::int64_t kernels(std::int64_t group) const {
-    return on_cpu() ? device::kernel_cache_bytes(parallel::kernel_sets(plan_.spec, plan_.precision.compute, group)) : 0;
+    return on_cpu() ? device::kernel_cache_bytes(parallel::kernel_sets(plan_.spec, plan_.precision, group)) : 0;
   }
 
   /// 1, what the run file says, and the largest that fits; where nothing is gathered or reduced more often, 1 alone.

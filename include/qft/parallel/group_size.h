@@ -6,6 +6,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "qft/model/spec.h"
+#include "qft/optim/precision.h"
 
 namespace qft::parallel {
 
@@ -21,7 +22,7 @@ std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType
 
 /// How many micro-batches' compiled CPU products a group of micro-batches in flight needs at once (device::kernel_cache_bytes):
 /// each number of tokens has its own, but where the same ones serve all.
-std::int64_t kernel_sets(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t group);
+std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group);
 
 /// The largest group of micro-batches of `each` bytes for which `available` bytes suffice, of which `reserved` will be
 /// taken by other things and a fifth stays free; at least 1.

@@ -6,7 +6,6 @@
 
 #include "qft/model/ops/workspace.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 

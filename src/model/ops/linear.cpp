@@ -3,7 +3,6 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "cpu/tensors.h"
 #include "matmul.h"
@@ -36,32 +35,22 @@ bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weigh
   });
 }
 
-/// Matrices [r, K] as one [sum of r, K] view where they lie one after another in memory; undefined where they
-/// do not.
-at::Tensor fused(const std::vector<at::Tensor>& parts) {
-  const at::Tensor& first = parts.front();
+/// The parts' A, or its gradient, as one [sum of ranks, K] view where they lie one after another in memory;
+/// undefined where they do not.
+template <class Part>
+at::Tensor fused_a(const std::vector<Part>& parts) {
+  const at::Tensor& first = parts.front().a;
   std::int64_t rows = 0;
   const char* end = nullptr;
-  for (const at::Tensor& part : parts) {
-    if (!part.defined() || !part.is_contiguous() || !part.is_alias_of(first)) return {};
-    const auto* begin = static_cast<const char*>(part.const_data_ptr());
+  for (const Part& part : parts) {
+    const at::Tensor& a = part.a;
+    if (!a.defined() || !a.is_contiguous() || !a.is_alias_of(first)) return {};
+    const auto* begin = static_cast<const char*>(a.const_data_ptr());
     if (end != nullptr && begin != end) return {};
-    end = begin + part.nbytes();
-    rows += part.size(0);
+    end = begin + a.nbytes();
+    rows += a.size(0);
   }
   return first.as_strided({rows, first.size(1)}, first.strides(), first.storage_offset());
-}
-
-at::Tensor fused_a(const LinearWeights& w) {
-  std::vector<at::Tensor> parts;
-  for (const LoraPart& part : w.lora) parts.push_back(part.a);
-  return fused(parts);
-}
-
-at::Tensor fused_a(const std::vector<LinearGrads::Lora>& grads) {
-  std::vector<at::Tensor> parts;
-  for (const LinearGrads::Lora& grad : grads) parts.push_back(grad.a);
-  return fused(parts);
 }
 
 DropoutKey key_of(const LoraPart& part, const LoraDropout& dropout) {
@@ -99,7 +88,7 @@ void for_parts(const LinearWeights& w, const at::Tensor& saved, const F& f) {
 void project_down(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
                   const at::Tensor& saved, Workspace& workspace) {
   if (dropout.p == 0.0 && same_scaling(w)) {
-    if (const at::Tensor a = fused_a(w); a.defined()) {
+    if (const at::Tensor a = fused_a(w.lora); a.defined()) {
       const double scaling = w.lora.front().scaling;
       if (!gemv_into(saved, x, a, {}, workspace, scaling)) mm_into(saved, x, a.t(), workspace, scaling);
       return;
@@ -141,7 +130,7 @@ std::vector<blocked::NarrowTerm> output_terms(const LinearWeights& w, const at::
 
 /// What LoRA without dropout adds to gy W.
 std::vector<blocked::NarrowTerm> input_grad_terms(const LinearWeights& w, const at::Tensor& gsaved) {
-  if (const at::Tensor a = fused_a(w); a.defined()) return {{gsaved, a}};
+  if (const at::Tensor a = fused_a(w.lora); a.defined()) return {{gsaved, a}};
   std::vector<blocked::NarrowTerm> terms;
   for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {
     terms.push_back({columns, w.lora[i].a});
