@@ -117,11 +117,12 @@ std::optional<std::string> diagnose(std::span<const Watched> ranks, double timeo
     return report(fmt::format("{} {} no sign of life for {:.0f} s (stopped, or the node or its network is gone)",
                               names_of(silent), silent.size() > 1 ? "show" : "shows", silent.front()->silent_seconds),
                   ranks);
-  if (!stuck) {
-    const std::string differ = mismatch(ranks, /*world_only=*/true);
-    return differ.empty() ? std::nullopt : std::optional(report(differ, ranks));
-  }
-  return report(why_stuck(ranks, idle), ranks);
+  return stuck ? std::optional(report(why_stuck(ranks, idle), ranks)) : std::nullopt;
+}
+
+std::optional<std::string> diagnose_mismatch(std::span<const Watched> ranks) {
+  const std::string differ = mismatch(ranks, /*world_only=*/true);
+  return differ.empty() ? std::nullopt : std::optional(report(differ, ranks));
 }
 
 std::string StragglerWatch::observe(std::span<const Watched> ranks) {

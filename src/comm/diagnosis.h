@@ -35,8 +35,12 @@ struct Watched {
   double idle_seconds = 0.0;    ///< since its ticks last moved
 };
 
-/// Why the job must end, and what each rank was at: the text for stderr; nothing if all is well.
+/// Why the job must end, where a rank is silent or all are stuck for longer than the timeout, and what each rank was at: the
+/// text for stderr; nothing if all is well.
 std::optional<std::string> diagnose(std::span<const Watched> ranks, double timeout_seconds);
+/// The same where ranks call different collectives on 'world', stuck or not. It waits for nothing: if two watchers asked, both
+/// would report.
+std::optional<std::string> diagnose_mismatch(std::span<const Watched> ranks);
 
 /// Finds ranks that are three times as slow as the others.
 class StragglerWatch {

@@ -156,6 +156,7 @@ void Watchdog::Impl::judge() {
   const auto ranks = watched();
   const double timeout = std::chrono::duration<double>(timeout_.load()).count();
   if (const auto report = diagnose(ranks, timeout)) end_everywhere(*report);
+  if (const auto report = diagnose_mismatch(ranks)) end_everywhere(*report);
   if (const std::string slow = stragglers_.observe(ranks); !slow.empty()) activity::request_end(slow);
 }
 
