@@ -1,28 +1,75 @@
 #include "qft/optim/square_sum.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <vector>
 
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
 
 #include "cuda/kernels.h"
 
 namespace qft::optim {
 namespace {
 
-/// Of one tensor, [1] on its device.
+/// Elements summed by one thread at a time: not a matter of the number of threads.
+constexpr std::int64_t kPiece = 1 << 17;
+/// Sums side by side, so that the compiler can keep them in vectors.
+constexpr std::int64_t kLanes = 16;
+
+template <class T>
+double square_sum_of(const T* values, std::int64_t count) {
+  std::array<double, kLanes> sums{};
+  const std::int64_t whole = count / kLanes * kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes)
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const auto v = static_cast<double>(values[i + lane]);
+      sums[static_cast<std::size_t>(lane)] += v * v;
+    }
+  for (std::int64_t i = whole; i < count; ++i) {
+    const auto v = static_cast<double>(values[i]);
+    sums[static_cast<std::size_t>(i - whole)] += v * v;
+  }
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+/// Of each piece of a tensor on the CPU.
+at::Tensor square_parts(const at::Tensor& given) {
+  const at::Tensor values = given.contiguous();
+  const std::int64_t count = values.numel(), pieces = (count + kPiece - 1) / kPiece;
+  const at::Tensor parts = at::zeros({pieces}, at::kDouble);
+  auto* sums = parts.data_ptr<double>();
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, values.scalar_type(), "square_sum", [&] {
+    const auto* first = values.const_data_ptr<scalar_t>();
+    at::parallel_for(0, pieces, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t p = begin; p < end; ++p) sums[p] = square_sum_of(first + p * kPiece, std::min(kPiece, count - p * kPiece));
+    });
+  });
+  return parts;
+}
+
+/// [1] on the tensor's device.
 at::Tensor by_aten(const at::Tensor& values) {
   // In pieces: ATen makes an fp64 copy of what it is given.
-  constexpr std::int64_t kPiece = 1 << 20;
+  constexpr std::int64_t kCopied = 1 << 20;
   at::Tensor total;
-  for (std::int64_t first = 0; first < values.numel(); first += kPiece) {
-    const at::Tensor piece = values.narrow(0, first, std::min(kPiece, values.numel() - first));
+  for (std::int64_t first = 0; first < values.numel(); first += kCopied) {
+    const at::Tensor piece = values.narrow(0, first, std::min(kCopied, values.numel() - first));
     const at::Tensor part = at::linalg_vector_norm(piece, 2, at::OptionalIntArrayRef(), false, at::kDouble).square();
     total = total.defined() ? total.add_(part) : part;
   }
   return total.reshape({1});
+}
+
+/// Sums that add up to that of one tensor, on its device.
+at::Tensor parts_of(const at::Tensor& values) {
+  if (values.is_cpu()) return square_parts(values);
+  const at::Tensor by_kernel = cuda::square_parts(values);
+  return by_kernel.defined() ? by_kernel : by_aten(values);
 }
 
 }  // namespace
@@ -30,9 +77,7 @@ at::Tensor by_aten(const at::Tensor& values) {
 double square_sum(at::TensorList tensors) {
   std::vector<at::Tensor> parts;
   for (const at::Tensor& values : tensors) {
-    if (values.numel() == 0) continue;
-    const at::Tensor by_kernel = cuda::square_parts(values);
-    parts.push_back(by_kernel.defined() ? by_kernel : by_aten(values));
+    if (values.numel() > 0) parts.push_back(parts_of(values));
   }
   if (parts.empty()) return 0.0;
   const at::Tensor all = at::cat(parts).cpu();

@@ -111,6 +111,10 @@ TEST(SquareSum, AgreesWithFp64) {
     const double exact = values.to(at::kDouble).square().sum().item<double>();
     const double exact_narrow = narrow.to(at::kDouble).square().sum().item<double>();
     EXPECT_NEAR(square_sum({values}), exact, 1e-12 * exact);
+    EXPECT_NEAR(square_sum({values.to(at::kDouble)}), exact, 1e-12 * exact);
+    const at::Tensor half = values.to(at::kHalf);
+    const double exact_half = half.to(at::kDouble).square().sum().item<double>();
+    EXPECT_NEAR(square_sum({half}), exact_half, 1e-12 * exact_half);
     EXPECT_NEAR(square_sum({values, narrow}), exact + exact_narrow, 1e-12 * (exact + exact_narrow));
     if (device::cuda_device_count() == 0) continue;
     const c10::Device gpu(at::kCUDA, 0);
