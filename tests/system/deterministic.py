@@ -42,7 +42,8 @@ def main():
             cut(tmp / "one", tmp / "resumed", 4)
             compare(3, tmp / "resumed", "resumed on 3 ranks")
             without = {**settings, "deterministic": False, "debug_sync": True, "output_dir": str(tmp / "without")}
-            told = mpirun(2, [qft, "train", write(tmp / "run.yaml", without)]).stderr
+            # One rank adds its micro-batches as they come; two may happen to add them like the tree of sums.
+            told = mpirun(1, [qft, "train", write(tmp / "run.yaml", without)]).stderr
             report.check("    ... debug_sync is checked on a GPU, or said to be moot", int("NVIDIA" not in told and "debug_sync is true: moot" not in told), 0)
             differs = [e.get("grad_norm") for e in log_of(tmp / "without")] != [e.get("grad_norm") for e in log_of(tmp / "one")]
             report.check("    ... without the key bits differ (or this shows nothing)", int(not differs), 0)
