@@ -37,9 +37,9 @@ std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType
 }
 
 std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group) {
-  // Blocks sum the factors' gradients in fp32, and take even ranks.
-  const bool shared = precision.compute == at::kBFloat16 && precision.grad == at::kFloat && spec.finetuning == model::Finetuning::lora &&
-                      spec.lora.rank % 2 == 0 && model::ops::blocked_bf16_matmul();
+  // Blocks take even ranks.
+  const bool blocks = spec.finetuning == model::Finetuning::full || spec.lora.rank % 2 == 0;
+  const bool shared = precision.compute == at::kBFloat16 && blocks && model::ops::blocked_bf16_matmul();
   return shared ? 1 : group;
 }
 

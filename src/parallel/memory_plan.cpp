@@ -10,7 +10,7 @@
 #include "qft/core/units.h"
 #include "qft/model/export.h"
 #include "qft/model/ops/head.h"
-#include "qft/model/ops/linear.h"
+#include "qft/model/ops/token_sums.h"
 #include "qft/parallel/group_size.h"
 #include "qft/parallel/weight_store.h"
 
@@ -19,7 +19,6 @@
 
 namespace qft::parallel {
 namespace {
-
 
 /// While the largest unit is on its way the layers before it are computed.
 constexpr std::int64_t kLayersAhead = 4;
@@ -86,6 +85,11 @@ std::int64_t gradient_bytes(const Arrangement& a, const ActionList& list, std::i
   return (a.offload.optimizer ? 0 : sums) + transient_gradients(a, list);
 }
 
+/// Attention's copies of queries and output gradients, also transposed, and the sums of query gradients.
+std::int64_t attention_bytes(const Arrangement& a) {
+  return a.tokens * a.spec.config.q_size() * (4 * size_of(a.precision.compute) + 4);
+}
+
 /// What layers and head use besides the activations: Workspace, and the arena of a layer that is computed again.
 std::int64_t buffer_bytes(const Arrangement& a) {
   const auto& c = a.spec.config;
@@ -95,10 +99,11 @@ std::int64_t buffer_bytes(const Arrangement& a) {
   if (a.training && a.lora_dropout) columns += 2 * std::max(c.intermediate_size, c.hidden_size);
   std::int64_t bytes = a.tokens * columns * item;
   if (a.training) {
-    // Attention's copies of queries and output gradients, also transposed, and the sums of query gradients.
-    bytes += a.tokens * c.q_size() * (4 * item + 4);
+    bytes += attention_bytes(a);
     bytes += a.tokens * 3 * a.spec.lora.rank * item;
-    if (a.spec.finetuning == model::Finetuning::full && a.precision.grad != a.precision.compute) bytes += model::ops::kGradChunkElements * item;
+    const bool full = a.spec.finetuning == model::Finetuning::full;
+    const std::int64_t summed = full ? std::max(c.hidden_size, c.intermediate_size) : c.hidden_size + 2 * c.intermediate_size;
+    bytes += model::ops::token_sum_bytes(a.tokens, summed, a.precision.compute, a.precision.grad);
   }
   const std::int64_t labels = a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens;
   const std::int64_t rows = a.head_rows > 0 ? a.head_rows : model::ops::head_chunk_rows(c.vocab_size);

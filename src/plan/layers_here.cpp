@@ -1,6 +1,7 @@
 #include "layers_here.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <ATen/ops/add.h>
@@ -10,6 +11,7 @@
 
 #include "qft/model/ops/norm.h"
 #include "qft/model/ops/swiglu.h"
+#include "qft/model/ops/token_sums.h"
 
 namespace qft::plan {
 namespace {
@@ -130,7 +132,7 @@ void LayersHere::products_backward(int index) {
   for (const Layer& layer : layers_) {
     const Projection& p = projection(layer, index);
     at::mm_out(gx, s.out, p.weights.weight);
-    if (p.grads.weight.defined()) ops::accumulate_matmul_tn(p.grads.weight, s.out, s.in, 1.0, transformer_->workspace());
+    if (p.grads.weight.defined()) ops::add_token_sums(std::array{ops::TokenSum{p.grads.weight, s.out, s.in}}, transformer_->workspace());
   }
 }
 
@@ -200,9 +202,9 @@ void LayersHere::forward() {
 
 void LayersHere::forward_backward() {
   for (int i = 0; i < count(); ++i) {
-    LayerSaved saved;
     const auto mark = arena_.mark();
     const LayerWeights& w = layers_[static_cast<std::size_t>(i)].weights;
+    LayerSaved saved;
     transformer_->layer_forward(i, w, input_, {}, x_, y_, saved, arena_);
     g_.fill_(1e-3);
     transformer_->layer_backward(i, w, input_, {}, saved, g_, true);

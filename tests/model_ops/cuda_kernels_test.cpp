@@ -89,10 +89,10 @@ class CudaKernels : public ::testing::TestWithParam<bool> {
       cuda::launch_swiglu_backward(swiglu_backward_args<T>(gate_up, gact, grad, act), gact.size(0), simt::Launch());
     });
   }
-  void drop(const at::Tensor& x, const RowIdentity& rows, double p, const at::Tensor& out, bool add) {
-    if (on_gpu()) return add ? dropout_backward_add(x, kKey, rows, p, out) : dropout_forward(x, kKey, rows, p, out);
-    with_type(x.scalar_type(), [&]<class T>() {
-      cuda::launch_dropout(dropout_args<T>(x, kKey, rows, p, out, add), x.size(0), simt::Launch());
+  void drop(const DropoutBackward& t, const RowIdentity& rows, double p) {
+    if (on_gpu()) return dropout_backward(t, kKey, rows, p);
+    with_type(t.any().scalar_type(), [&]<class T>() {
+      cuda::launch_dropout(dropout_args<T>(t, kKey, rows, p), rows.positions.size(0), simt::Launch());
     });
   }
   /// By way of the head on a GPU, whose product with the unit matrix gives back the logits.
@@ -238,12 +238,16 @@ TEST_P(CudaKernels, DropoutHasTheMasksOfTheCpu) {
     for (const std::int64_t width : {1, 4, 30, 67, 576, 1040}) {
       const at::Tensor x = randn({rows, width}, dtype, 1), x2 = here(x), out2 = here(empty(x.sizes(), dtype));
       const at::Tensor expected = generic::dropped(x, kKey, identity, 0.3);
-      drop(x2, identity2, 0.3, out2, false);
+      drop({x2, out2, {}, {}}, identity2, 0.3);
       EXPECT_TRUE(out2.to(at::kCPU).equal(expected)) << "width " << width;
       const at::Tensor sum = randn(x.sizes(), dtype, 2), sum2 = here(sum);
-      drop(x2, identity2, 0.3, sum2, true);
+      drop({{}, {}, x2, sum2}, identity2, 0.3);
       expect_like(sum2, sum + expected, "added");
-      drop(x2, identity2, 0.3, x2, false);  // in place
+      const at::Tensor again = here(sum), g2 = here(randn(x.sizes(), dtype, 3));
+      drop({x2, out2.zero_(), g2, again}, identity2, 0.3);
+      EXPECT_TRUE(out2.to(at::kCPU).equal(expected)) << "width " << width;
+      expect_like(again, sum + generic::dropped(g2.to(at::kCPU), kKey, identity, 0.3), "added beside");
+      drop({x2, x2, {}, {}}, identity2, 0.3);  // in place
       EXPECT_TRUE(x2.equal(out2));
     }
 }

@@ -53,10 +53,11 @@ TEST(Dropout, FollowsItsDefinition) {
         const auto id = static_cast<std::uint64_t>(rows.sample_ids[t].item<std::int64_t>());
         for (std::int64_t f = 0; f < width; ++f) {
           const PhiloxCounter words = philox(
-              {static_cast<std::uint32_t>(f / 4), static_cast<std::uint32_t>(rows.positions[t].item<int>()),
+              {static_cast<std::uint32_t>(f / 8), static_cast<std::uint32_t>(rows.positions[t].item<int>()),
                static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(id >> 32)},
               kKey.philox_key());
-          const bool kept = words[static_cast<std::size_t>(f % 4)] >= 0x40000000;
+          const std::uint32_t word = words[static_cast<std::size_t>(f % 8 / 2)];
+          const bool kept = (f % 2 == 0 ? word & 0xFFFF : word >> 16) >= 0x4000;
           ASSERT_NEAR(actual[t][f].item<double>(), kept ? 4.0 / 3.0 : 0.0, 4e-3)
               << "row " << t << ", feature " << f;
         }
@@ -93,9 +94,13 @@ TEST(Dropout, BackwardUsesTheSameMaskAndAdds) {
   const RowIdentity rows = rows_of({1, 1, 1, 4});
   for (const at::ScalarType dtype : kDtypes) {
     const at::Tensor g = randn({4, 37}, dtype, 1), out = randn({4, 37}, dtype, 2), before = out.clone();
-    dropout_backward_add(g, kKey, rows, 0.3, out);
+    const at::Tensor x = randn({4, 37}, dtype, 3), again = empty({4, 37}, dtype), alone = before.clone();
+    dropout_backward({x, again, g, out}, kKey, rows, 0.3);
     expect_close(out, before.to(at::kDouble) + g.to(at::kDouble) * mask(rows, 37, 0.3, kKey, at::kDouble),
                  tolerance(dtype), "gradient");
+    expect_close(again, x.to(at::kDouble) * mask(rows, 37, 0.3, kKey, at::kDouble), tolerance(dtype), "input");
+    dropout_backward({{}, {}, g, alone}, kKey, rows, 0.3);
+    EXPECT_TRUE(alone.equal(out));
   }
 }
 
@@ -107,6 +112,13 @@ TEST(Dropout, MayWorkInPlaceAndAgreesWithTheGenericPath) {
     expect_close(x, expected, tolerance(dtype), "dropped");
     EXPECT_TRUE(x.eq(0).equal(expected.eq(0)));
   }
+}
+
+TEST(Dropout, DropsSomethingAtAnyProbabilityAndNeverAll) {
+  EXPECT_EQ(dropout_threshold(0.0), 0U);
+  EXPECT_EQ(dropout_threshold(1e-9), 1U);
+  EXPECT_EQ(dropout_threshold(0.5), 0x8000U);
+  EXPECT_EQ(dropout_threshold(0.9999999), 0xFFFFU);
 }
 
 TEST(Dropout, RefusesAnImpossibleProbability) {

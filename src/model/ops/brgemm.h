@@ -6,11 +6,14 @@
 
 #include "qft/model/ops/workspace.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 
 #include "cpu/kernels.h"
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/native/CPUBlas.h>
 
 namespace qft::model::ops::blocked {
@@ -20,6 +23,29 @@ bool available(at::ScalarType dtype);
 
 constexpr std::int64_t padded(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
+}
+
+/// Rows of one product, and the least of them. All are multiples of it: whatever the number of rows, few kernels are
+/// compiled.
+inline constexpr std::array<std::int64_t, 4> kRowBlocks = {128, 64, 32, 16};
+inline constexpr std::int64_t kRowUnit = kRowBlocks.back();
+/// The largest of them for `left` >= kRowUnit rows.
+inline std::int64_t row_block(std::int64_t left) {
+  return *std::ranges::find_if(kRowBlocks, [left](std::int64_t block) { return block <= left; });
+}
+
+/// So many that threads end at about the same time.
+inline constexpr std::int64_t kTasksPerThread = 4;
+
+inline const cpu::Bf16* elements(const at::Tensor& t) {
+  return static_cast<const cpu::Bf16*>(t.const_data_ptr());
+}
+inline bool is_bf16(const at::Tensor& t) {
+  return t.scalar_type() == at::kBFloat16;
+}
+/// Whether it is a matrix whose rows are of successive elements.
+inline bool has_rows(const at::Tensor& t) {
+  return t.dim() == 2 && (t.stride(1) == 1 || t.size(1) == 1);
 }
 
 /// c [m, n] = (or +=) a [m, k] b [k, n]; b is packed, its leading dimension counts columns.

@@ -20,11 +20,15 @@ PhiloxKey DropoutKey::philox_key() const {
 
 namespace {
 
-void check(const RowIdentity& rows, const at::Tensor& x, double p) {
+void check(const DropoutBackward& t, const RowIdentity& rows, double p) {
   require(p >= 0 && p < 1, "dropout probability {} is not in [0, 1)", p);
+  const at::Tensor& any = t.any();
   QFT_ASSERT(
-      rows.positions.defined() && rows.positions.numel() == x.size(0) && rows.sample_ids.numel() == x.size(0),
-      "dropout over {} rows needs the identity of each", x.size(0));
+      rows.positions.defined() && rows.positions.numel() == any.size(0) && rows.sample_ids.numel() == any.size(0),
+      "dropout over {} rows needs the identity of each", any.size(0));
+  for (const at::Tensor* each : {&t.x, &t.out, &t.g, &t.gx})
+    QFT_ASSERT(!each->defined() || (each->is_contiguous() && each->sizes() == any.sizes()),
+               "dropout takes contiguous tensors of one shape");
 }
 
 }  // namespace
@@ -42,8 +46,8 @@ at::Tensor low(const at::Tensor& product) {
   return product.bitwise_and(kLow);
 }
 
-/// Random words [T, ceil(K / 4), 4] as int64.
-at::Tensor philox_words(const RowIdentity& rows, std::int64_t blocks, PhiloxKey key) {
+/// Random half words [T, kCounterFeatures * blocks] as int64.
+at::Tensor philox_halves(const RowIdentity& rows, std::int64_t blocks, PhiloxKey key) {
   const at::Tensor ids = rows.sample_ids.unsqueeze(1);
   at::Tensor c0 = at::arange(blocks, ids.options()).unsqueeze(0),
              c1 = rows.positions.to(at::kLong).unsqueeze(1);
@@ -59,15 +63,16 @@ at::Tensor philox_words(const RowIdentity& rows, std::int64_t blocks, PhiloxKey 
     key[1] += kPhiloxWeyl1;
   }
   const auto shape = {rows.positions.size(0), blocks};
-  return at::stack({c0.expand(shape), c1.expand(shape), c2.expand(shape), c3.expand(shape)}, -1);
+  const at::Tensor words = at::stack({c0.expand(shape), c1.expand(shape), c2.expand(shape), c3.expand(shape)}, -1);
+  return at::stack({words.bitwise_and(0xFFFF), words.bitwise_right_shift(16)}, -1).flatten(1);
 }
 
 }  // namespace
 
 at::Tensor dropped(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p) {
-  const std::int64_t tokens = x.size(0), width = x.size(1), blocks = (width + 3) / 4;
-  const at::Tensor words = philox_words(rows, blocks, key.philox_key()).reshape({tokens, 4 * blocks});
-  const at::Tensor mask = words.narrow(1, 0, width).ge(static_cast<std::int64_t>(dropout_threshold(p)));
+  const std::int64_t width = x.size(1), blocks = (width + kCounterFeatures - 1) / kCounterFeatures;
+  const at::Tensor halves = philox_halves(rows, blocks, key.philox_key());
+  const at::Tensor mask = halves.narrow(1, 0, width).ge(static_cast<std::int64_t>(dropout_threshold(p)));
   return (x.to(accumulate_dtype(x.scalar_type())) * mask * (1.0 / (1.0 - p))).to(x.scalar_type());
 }
 
@@ -75,30 +80,34 @@ at::Tensor dropped(const at::Tensor& x, const DropoutKey& key, const RowIdentity
 
 namespace {
 
-/// False where there is no kernel for x.
-bool dropout_by_kernel(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p,
-                       const at::Tensor& out, bool add) {
-  const bool done = cpu::with_kernel_type(x, [&]<class T>() {
-    const Dropout<T> args = dropout_args<T>(x, key, rows, p, out, add);
+/// False where there is no kernel for them.
+bool dropout_by_kernel(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
+  const at::Tensor& any = t.any();
+  const bool done = cpu::with_kernel_type(any, [&]<class T>() {
+    const Dropout<T> args = dropout_args<T>(t, key, rows, p);
     const auto kernels = cpu::dropout_kernels<T>();
-    cpu::for_rows(x.size(0), x.size(1),
+    cpu::for_rows(any.size(0), any.size(1),
                   [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
   });
-  return done || cuda::dropout(x, key, rows, p, out, add);
+  return done || cuda::dropout(t, key, rows, p);
+}
+
+void run(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
+  check(t, rows, p);
+  if (dropout_by_kernel(t, key, rows, p)) return;
+  if (t.x.defined()) t.out.copy_(generic::dropped(t.x, key, rows, p));
+  if (t.g.defined()) t.gx.add_(generic::dropped(t.g, key, rows, p));
 }
 
 }  // namespace
 
 void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p,
                      const at::Tensor& out) {
-  check(rows, x, p);
-  if (!dropout_by_kernel(x, key, rows, p, out, false)) out.copy_(generic::dropped(x, key, rows, p));
+  run({x, out, {}, {}}, key, rows, p);
 }
 
-void dropout_backward_add(const at::Tensor& g, const DropoutKey& key, const RowIdentity& rows, double p,
-                          const at::Tensor& out) {
-  check(rows, g, p);
-  if (!dropout_by_kernel(g, key, rows, p, out, true)) out.add_(generic::dropped(g, key, rows, p));
+void dropout_backward(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
+  if (t.any().defined()) run(t, key, rows, p);
 }
 
 }  // namespace qft::model::ops

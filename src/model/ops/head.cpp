@@ -2,9 +2,10 @@
 
 #include "qft/core/error.h"
 #include "qft/model/ops/generic.h"
-#include "qft/model/ops/linear.h"
+#include "qft/model/ops/token_sums.h"
 
 #include <algorithm>
+#include <array>
 
 #include "cpu/tensors.h"
 #include "cuda/kernels.h"
@@ -64,7 +65,7 @@ void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels
     mm_into(logits, hidden, weight.t(), workspace);
     cross_entropy(logits, slice(labels.targets), slice(grad_logprobs), slice(logprobs));
     if (!grad_logprobs.defined()) continue;
-    if (gweight.defined()) accumulate_matmul_tn(gweight, logits, hidden, 1.0, workspace);
+    if (gweight.defined()) add_token_sums(std::array{TokenSum{gweight, logits, hidden}}, workspace);
     mm_into(hidden, logits, weight, workspace);
     gx.index_copy_(0, rows.to(at::kLong), hidden);
   }

@@ -68,17 +68,21 @@ struct CrossEntropy {
   std::int64_t vocab;
 };
 
+/// Features that a Philox counter decides.
+inline constexpr int kCounterFeatures = 8;
+
 template <class T>
 struct Dropout {
-  const T* in;
+  const T* in;  ///< or null, as out
   T* out;
+  const T* g;  ///< or null, as gx, to which it is added
+  T* gx;
   const std::int64_t* sample_ids;
   const std::int32_t* positions;
   PhiloxKey key;
   std::uint32_t threshold;
   float scale;
   std::int64_t width;
-  bool add;  ///< out += rather than out =
 };
 
 /// gweight[tokens[t]] += gy[t].

@@ -1,8 +1,10 @@
 #include "qft/model/ops/linear.h"
 
 #include "qft/core/error.h"
+#include "qft/model/ops/token_sums.h"
 
 #include <algorithm>
+#include <array>
 
 #include "cpu/tensors.h"
 #include "matmul.h"
@@ -138,7 +140,7 @@ std::vector<blocked::NarrowTerm> input_grad_terms(const LinearWeights& w, const 
   return terms;
 }
 
-/// gx = (or +=) gy W + dropout^T(gsaved A).
+/// gx = (or +=) gy W, and what LoRA without dropout adds.
 void input_grad(const at::Tensor& gy, const LinearWeights& w, const LoraDropout& dropout,
                 const at::Tensor& gsaved, const at::Tensor& gx, GradMode mode, Workspace& workspace) {
   std::vector<blocked::NarrowTerm> terms;
@@ -148,55 +150,47 @@ void input_grad(const at::Tensor& gy, const LinearWeights& w, const LoraDropout&
     if (mode == GradMode::accumulate) gx.addmm_(gy, w.weight);
     for (const blocked::NarrowTerm& term : terms) gx.addmm_(term.a, term.b);
   }
-  if (w.lora.empty() || dropout.p == 0.0) return;
-  const at::Tensor dense = workspace.get("op.lora_gx", gx.sizes(), gx.scalar_type());
-  for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {
-    mm_into(dense, columns, w.lora[i].a, workspace);
-    dropout_backward_add(dense, key_of(w.lora[i], dropout), dropout.rows, dropout.p, gx);
-  });
 }
 
-/// out += a^T b of each.
-void add_sums(const std::vector<blocked::TokenSum>& sums, Workspace& workspace) {
-  if (blocked::add_token_sums(sums, workspace)) return;
-  for (const blocked::TokenSum& s : sums) {
-    const at::Tensor product = workspace.get("op.lora_grad", s.out.sizes(), s.a.scalar_type());
-    mm_into(product, s.a.t(), s.b, workspace);
-    at::Tensor(s.out).add_(product);
-  }
-}
-
-/// ga += gsaved^T dropout(x) and gb += gy^T saved of each part.
+/// gb += gy^T saved of each part, and without dropout ga += gsaved^T x.
 void lora_grads(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
                 const at::Tensor& saved, const at::Tensor& gsaved,
                 const std::vector<LinearGrads::Lora>& grads, Workspace& workspace) {
-  std::vector<blocked::TokenSum> sums;
+  std::vector<TokenSum> sums;
   for_parts(w, saved, [&](std::size_t i, const at::Tensor& columns) {
     const LoraPart& part = w.lora[i];
     if (grads[i].b.defined()) sums.push_back({grads[i].b.t(), columns, gy.narrow(1, part.row0, part.rows)});
   });
-  const at::Tensor all = dropout.p == 0.0 ? fused_a(grads) : at::Tensor();
-  if (all.defined()) sums.push_back({all, gsaved, x});
-  add_sums(sums, workspace);
-  if (all.defined()) return;
-  for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {
-    if (grads[i].a.defined())
-      add_sums({{grads[i].a, columns, dropped_input(x, w.lora[i], dropout, workspace)}}, workspace);
-  });
+  if (const at::Tensor all = fused_a(grads); dropout.p == 0.0 && all.defined()) {
+    sums.push_back({all, gsaved, x});
+  } else if (dropout.p == 0.0) {
+    for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {
+      if (grads[i].a.defined()) sums.push_back({grads[i].a, columns, x});
+    });
+  }
+  add_token_sums(sums, workspace);
 }
 
-/// grad += scale * part, contiguous and of different dtypes: what ATen does slowly on the CPU.
-void add_scaled(const at::Tensor& grad, const at::Tensor& part, double scale) {
-  const bool done =
-      grad.scalar_type() == at::kFloat && grad.is_contiguous() && cpu::with_kernel_type(part, [&]<class T>() {
-        const auto kernels = cpu::activation_kernels<T>();
-        const std::int64_t width = part.size(1);
-        cpu::for_rows(part.size(0), width, [&](std::int64_t begin, std::int64_t end) {
-          kernels.add_to_float(data<float>(grad) + begin * width, const_data<T>(part) + begin * width,
-                               static_cast<float>(scale), (end - begin) * width);
-        });
-      });
-  if (!done) grad.add_(part, scale);
+/// With dropout: gx += dropout^T(gsaved A) unless gx is undefined, and ga += gsaved^T dropout(x), of each part by one
+/// mask.
+void dropout_grads(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& gsaved,
+                   const at::Tensor& gx, const std::vector<LinearGrads::Lora>& grads, Workspace& workspace) {
+  for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {
+    const LoraPart& part = w.lora[i];
+    DropoutBackward tensors;
+    if (gx.defined()) {
+      tensors.gx = gx;
+      tensors.g = workspace.get("op.lora_gx", gx.sizes(), gx.scalar_type());
+      mm_into(tensors.g, columns, part.a, workspace);
+    }
+    const at::Tensor ga = grads.empty() ? at::Tensor() : grads[i].a;
+    if (ga.defined()) {
+      tensors.x = x;
+      tensors.out = workspace.get("op.lora_dropped", x.sizes(), x.scalar_type());
+    }
+    dropout_backward(tensors, key_of(part, dropout), dropout.rows, dropout.p);
+    if (ga.defined()) add_token_sums(std::array{TokenSum{ga, columns, tensors.out}}, workspace);
+  });
 }
 
 /// y = x W^T + bias
@@ -213,24 +207,6 @@ std::int64_t lora_saved_columns(const LinearWeights& w) {
   std::int64_t sum = 0;
   for (const LoraPart& part : w.lora) sum += part.a.size(0);
   return sum;
-}
-
-void accumulate_matmul_tn(const at::Tensor& grad, const at::Tensor& a, const at::Tensor& b, double scale,
-                          Workspace& workspace) {
-  if (grad.scalar_type() == a.scalar_type()) {
-    grad.addmm_(a.t(), b, 1, scale);
-    return;
-  }
-  const std::int64_t rows = grad.size(0), columns = grad.size(1);
-  const std::int64_t step =
-      std::clamp<std::int64_t>(kGradChunkElements / std::max<std::int64_t>(columns, 1), 1, rows);
-  for (std::int64_t first = 0; first < rows; first += step) {
-    const std::int64_t n = std::min(step, rows - first);
-    const at::Tensor part = workspace.get("op.matmul_tn", {n, columns}, a.scalar_type());
-    at::Tensor product = part;
-    at::mm_out(product, a.narrow(1, first, n).t(), b);
-    add_scaled(grad.narrow(0, first, n), part, scale);
-  }
 }
 
 void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
@@ -252,9 +228,11 @@ void linear_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeig
              grads.lora.size(), w.lora.size());
   const at::Tensor gsaved = w.lora.empty() ? at::Tensor() : project_up_backward(gy, w, workspace);
   if (mode != GradMode::skip) input_grad(gy, w, dropout, gsaved, gx, mode, workspace);
-  if (grads.weight.defined()) accumulate_matmul_tn(grads.weight, gy, x, 1.0, workspace);
+  if (grads.weight.defined()) add_token_sums(std::array{TokenSum{grads.weight, gy, x}}, workspace);
   if (grads.bias.defined()) grads.bias.add_(gy.sum(0, false, grads.bias.scalar_type()));
   if (!grads.lora.empty()) lora_grads(gy, x, w, dropout, saved, gsaved, grads.lora, workspace);
+  if (dropout.p > 0.0)
+    dropout_grads(x, w, dropout, gsaved, mode == GradMode::skip ? at::Tensor() : gx, grads.lora, workspace);
 }
 
 }  // namespace qft::model::ops

@@ -1,7 +1,6 @@
 #include "matmul_blocked.h"
 
 #include <algorithm>
-#include <array>
 
 #include "brgemm.h"
 #include "cpu/attention_kernels.h"
@@ -19,18 +18,6 @@ constexpr std::int64_t kInner = 1024;
 /// Rows of the result that a task holds in fp32: at most, and as long as other tasks are left for all
 /// threads.
 constexpr std::int64_t kMostRows = 2048, kFewestRows = 128;
-/// Rows of one brgemm. All are multiples of the last: whatever the number of rows, few kernels are compiled.
-constexpr std::array<std::int64_t, 4> kRowBlocks = {128, 64, 32, 16};
-constexpr std::int64_t kRowUnit = kRowBlocks.back();
-constexpr std::int64_t kTasksPerThread = 4;
-/// Tokens summed by one brgemm, those of the last block padded to a multiple of kTokenUnit.
-constexpr std::int64_t kTokens = 256, kTokenUnit = 64;
-constexpr std::int64_t kSumPanel = 64;
-
-const Bf16* elements(const at::Tensor& t) {
-  return static_cast<const Bf16*>(t.const_data_ptr());
-}
-
 /// A left-hand side. brgemm reads whole units of rows: those of the last one are in a padded copy.
 struct Left {
   const Bf16 *data, *tail;
@@ -144,7 +131,7 @@ class Multiplication {
         return;
       }
       const std::int64_t left = std::min(rows - done, a.whole_rows - row);
-      const std::int64_t block = *std::ranges::find_if(kRowBlocks, [&](std::int64_t b) { return b <= left; });
+      const std::int64_t block = row_block(left);
       product(block, columns, k, a.data + row * a.stride + k0, a.stride, packed, columns, to, kPanel, add);
       done += block;
     }
@@ -161,14 +148,6 @@ class Multiplication {
   cpu::StoreSums store_{};
 };
 
-bool has_rows(const at::Tensor& t) {
-  return t.dim() == 2 && (t.stride(1) == 1 || t.size(1) == 1);
-}
-
-bool is_bf16(const at::Tensor& t) {
-  return t.scalar_type() == at::kBFloat16;
-}
-
 /// Packed, two successive rows of b lie together: none may be left over.
 bool factors(const at::Tensor& a, const at::Tensor& b) {
   return is_bf16(a) && is_bf16(b) && has_rows(a) && (b.stride(1) == 1 || b.stride(0) == 1) && a.size(1) > 0 &&
@@ -182,70 +161,6 @@ bool can_multiply(const Product& p) {
          });
 }
 
-/// One sum over tokens, cut into panels of columns; a is transposed in blocks of kTokens.
-struct Sum {
-  const TokenSum* sum;
-  Bf16* transposed;  ///< [blocks][m][kTokens]
-  std::int64_t tokens, m, n, panels, blocks;
-};
-
-void add_panel(const Sum& s, std::int64_t n0, Bf16* packed, float* sums) {
-  const at::Tensor &b = s.sum->b, &out = s.sum->out;
-  const std::int64_t n = std::min(kSumPanel, s.n - n0);
-  for (std::int64_t t0 = 0; t0 < s.tokens; t0 += kTokens) {
-    const std::int64_t count = std::min(kTokens, s.tokens - t0), inner = padded(count, kTokenUnit);
-    cpu::packing_kernels<Bf16>().pack({elements(b) + t0 * b.stride(0) + n0, b.stride(0), count, n}, inner,
-                                      packed);
-    product(s.m, n, inner, s.transposed + t0 * s.m, kTokens, packed, n, sums, n, t0 > 0);
-  }
-  float* to = out.data_ptr<float>() + n0 * out.stride(1);
-  if (out.stride(1) == 1) {
-    for (std::int64_t i = 0; i < s.m; ++i)
-      for (std::int64_t j = 0; j < n; ++j) to[i * out.stride(0) + j] += sums[i * n + j];
-  } else {
-    for (std::int64_t j = 0; j < n; ++j)
-      for (std::int64_t i = 0; i < s.m; ++i) to[i * out.stride(0) + j * out.stride(1)] += sums[i * n + j];
-  }
-}
-
-void run_sums(std::span<const TokenSum> given, Workspace& workspace) {
-  std::vector<Sum> sums;
-  std::int64_t elements_transposed = 0, most_rows = 0, panels = 0, blocks = 0;
-  for (const TokenSum& g : given) {
-    const std::int64_t tokens = g.a.size(0), m = g.a.size(1), n = g.b.size(1);
-    if (tokens == 0) continue;
-    sums.push_back(
-        {&g, nullptr, tokens, m, n, (n + kSumPanel - 1) / kSumPanel, (tokens + kTokens - 1) / kTokens});
-    elements_transposed += sums.back().blocks * m * kTokens;
-    most_rows = std::max(most_rows, m);
-    panels += sums.back().panels;
-    blocks += sums.back().blocks;
-  }
-  Bf16* transposed = scratch<Bf16>(workspace, "op.token_sum_left", elements_transposed);
-  for (Sum& s : sums) {
-    s.transposed = transposed;
-    transposed += s.blocks * s.m * kTokens;
-  }
-  const std::int64_t threads = at::get_num_threads();
-  Bf16* packed = scratch<Bf16>(workspace, "op.matmul_packed", threads * kTokens * kSumPanel);
-  float* results = scratch<float>(workspace, "op.matmul_sums", threads * most_rows * kSumPanel);
-  for_tasks(blocks, [&](std::int64_t task, std::int64_t) {
-    const Sum* s = sums.data();
-    for (; task >= s->blocks; ++s) task -= s->blocks;
-    const at::Tensor& a = s->sum->a;
-    const std::int64_t t0 = task * kTokens;
-    cpu::packing_kernels<Bf16>().transpose(
-        {elements(a) + t0 * a.stride(0), a.stride(0), std::min(kTokens, s->tokens - t0), s->m}, kTokens,
-        s->transposed + t0 * s->m);
-  });
-  for_tasks(panels, [&](std::int64_t task, std::int64_t thread) {
-    const Sum* s = sums.data();
-    for (; task >= s->panels; ++s) task -= s->panels;
-    add_panel(*s, task * kSumPanel, packed + thread * kTokens * kSumPanel,
-              results + thread * most_rows * kSumPanel);
-  });
-}
-
 }  // namespace
 
 bool multiply(const Product& p, Workspace& workspace) {
@@ -256,15 +171,6 @@ bool multiply(const Product& p, Workspace& workspace) {
 
 bool serves(const at::Tensor& t) {
   return t.is_cpu() && is_bf16(t) && available(at::kBFloat16);
-}
-
-bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace) {
-  const auto ours = [](const TokenSum& s) {
-    return serves(s.a) && is_bf16(s.b) && has_rows(s.a) && has_rows(s.b) && s.out.scalar_type() == at::kFloat;
-  };
-  if (!std::ranges::all_of(sums, ours)) return false;
-  run_sums(sums, workspace);
-  return true;
 }
 
 }  // namespace qft::model::ops::blocked

@@ -1,12 +1,10 @@
 // Matrix products on the CPU by blocks that stay in the cache. LoRA's narrow products are added while a block
-// is still in fp32 in the cache, so that they cost little more than their arithmetic. Both return false,
-// having done nothing, where they do not serve: the caller has another way.
+// is still in fp32 in the cache, so that they cost little more than their arithmetic.
 #pragma once
 
 #include "qft/model/ops/workspace.h"
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -31,13 +29,7 @@ struct Product {
   double scale = 1.0;
   std::vector<NarrowTerm> terms;
 };
+/// False, having done nothing, where it does not serve: the caller has another way.
 bool multiply(const Product& product, Workspace& workspace);
-
-/// out += a^T b, a sum over tokens: out [m, n] fp32, of any strides; a [t, m] with few columns, b [t, n],
-/// bf16, rows of successive elements.
-struct TokenSum {
-  at::Tensor out, a, b;
-};
-bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace);
 
 }  // namespace qft::model::ops::blocked

@@ -75,17 +75,17 @@ CrossEntropy<T> cross_entropy_args(const at::Tensor& logits, const at::Tensor& t
 }
 
 template <class T>
-Dropout<T> dropout_args(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p, const at::Tensor& out,
-                        bool add) {
-  return {const_data<T>(x),
-          data<T>(out),
+Dropout<T> dropout_args(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
+  return {const_data<T>(t.x),
+          data<T>(t.out),
+          const_data<T>(t.g),
+          data<T>(t.gx),
           rows.sample_ids.const_data_ptr<std::int64_t>(),
           rows.positions.const_data_ptr<std::int32_t>(),
           key.philox_key(),
           dropout_threshold(p),
           static_cast<float>(1.0 / (1.0 - p)),
-          x.size(1),
-          add};
+          t.any().size(1)};
 }
 
 template <class T, class G>

@@ -28,20 +28,27 @@ struct RowIdentity {
   at::Tensor positions;   ///< int32 [T]: position in that sample
 };
 
-/// A word below this drops its feature: p * 2^32, rounded.
+/// A half word below this drops its feature: p * 2^16, rounded, but some features for any p > 0 and not all.
 constexpr std::uint32_t dropout_threshold(double p) {
-  const double scaled = p * 4294967296.0 + 0.5;
-  return scaled < 4294967295.0 ? static_cast<std::uint32_t>(scaled) : 0xFFFFFFFF;
+  const double scaled = p * 65536.0 + 0.5;
+  if (scaled >= 65535.0) return 0xFFFF;
+  return scaled < 1.0 && p > 0.0 ? 1 : static_cast<std::uint32_t>(scaled);
 }
 
-/// out = x * mask / (1 - p). Feature f of row t is kept iff word f % 4 of
-/// philox({f / 4, position, sample id low, sample id high}, key) >= dropout_threshold(p).
+/// out = x * mask / (1 - p). Feature f of row t is kept iff half word f % 8 (each word has two, the low one first) of
+/// philox({f / 8, position, sample id low, sample id high}, key) >= dropout_threshold(p).
 ///   x, out  [T, K] contiguous; out may be x.   0 <= p < 1
 void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p,
                      const at::Tensor& out);
 
-/// out += g * mask / (1 - p) with the mask of dropout_forward: its backward, accumulating.
-void dropout_backward_add(const at::Tensor& g, const DropoutKey& key, const RowIdentity& rows, double p,
-                          const at::Tensor& out);
+/// What a backward pass needs of one mask, that of dropout_forward: its output again, and gx += g * mask / (1 - p).
+struct DropoutBackward {
+  at::Tensor x, out;  ///< [T, K] contiguous, or both undefined
+  at::Tensor g, gx;   ///< likewise
+
+  /// x, or g where there is none.
+  const at::Tensor& any() const { return x.defined() ? x : g; }
+};
+void dropout_backward(const DropoutBackward& tensors, const DropoutKey& key, const RowIdentity& rows, double p);
 
 }  // namespace qft::model::ops

@@ -72,11 +72,4 @@ void linear_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeig
                      const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx, GradMode mode,
                      const LinearGrads& grads, Workspace& workspace);
 
-/// Of the temporary of accumulate_matmul_tn() where dtypes differ, at most one row more.
-inline constexpr std::int64_t kGradChunkElements = std::int64_t{1} << 21;
-
-/// grad += scale * a^T b without a full-size temporary where dtypes differ: grad [M, N], a [T, M], b [T, N].
-void accumulate_matmul_tn(const at::Tensor& grad, const at::Tensor& a, const at::Tensor& b, double scale,
-                          Workspace& workspace);
-
 }  // namespace qft::model::ops

@@ -1,4 +1,4 @@
-// Dropout by Philox4x32-10: a vector of counters at a time, each of which decides four features.
+// Dropout by Philox4x32-10: a vector of counters at a time, each of which decides eight features.
 // foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
 // clang-format off
 #include "targets.h"
@@ -23,9 +23,9 @@ HWY_INLINE CounterVec multiply(CounterVec a, CounterVec b) {
   return hn::MulEven(hn::BitCast(Words(), a), hn::BitCast(Words(), b));
 }
 
-/// Random words of counters {first + lane, position, id, id >> 32}, in the order of the features: 4 a lane.
+/// Random words of counters {first + lane, position, id, id >> 32}, in the order of the features: two pairs a lane.
 HWY_INLINE void random_words(std::uint64_t first, std::uint32_t position, std::uint64_t id, PhiloxKey key,
-                             std::uint32_t* words) {
+                             std::uint64_t* pairs) {
   const Counters d;
   const CounterVec m0 = hn::Set(d, kPhiloxMultiplier0), m1 = hn::Set(d, kPhiloxMultiplier1);
   const CounterVec low = hn::Set(d, 0xFFFFFFFFU);
@@ -42,28 +42,31 @@ HWY_INLINE void random_words(std::uint64_t first, std::uint32_t position, std::u
   }
   const CounterVec first_pair = hn::Or(hn::And(c0, low), hn::ShiftLeft<32>(c1));
   const CounterVec second_pair = hn::Or(hn::And(c2, low), hn::ShiftLeft<32>(c3));
-  hn::StoreInterleaved2(first_pair, second_pair, d, reinterpret_cast<std::uint64_t*>(words));
+  hn::StoreInterleaved2(first_pair, second_pair, d, pairs);
 }
 
 template <class T>
 void dropout_rows(const Dropout<T>& a, std::int64_t begin, std::int64_t end) {
-  HWY_ALIGN std::uint32_t words[4 * kMaxLanes];
-  const std::size_t counters = hn::Lanes(Counters()), features = 4 * counters;
+  HWY_ALIGN std::uint64_t pairs[kMaxLanes];
+  std::uint16_t halves[4 * kMaxLanes];
+  const std::size_t counters = hn::Lanes(Counters()), features = kCounterFeatures * counters;
   const Vec scale = splat(a.scale);
   const auto threshold = hn::Set(Words(), a.threshold);
   for (std::int64_t r = begin; r < end; ++r) {
-    const T* in = a.in + r * a.width;
-    T* out = a.out + r * a.width;
+    const std::int64_t row = r * a.width;
     const auto width = static_cast<std::size_t>(a.width);
     for (std::size_t first = 0; first < width; first += features) {
-      random_words(first / 4, static_cast<std::uint32_t>(a.positions[r]),
-                   static_cast<std::uint64_t>(a.sample_ids[r]), a.key, words);
+      random_words(first / kCounterFeatures, static_cast<std::uint32_t>(a.positions[r]),
+                   static_cast<std::uint64_t>(a.sample_ids[r]), a.key, pairs);
+      std::memcpy(halves, pairs, features * sizeof(std::uint16_t));
+      const std::size_t at = static_cast<std::size_t>(row) + first;
       for_vectors(std::min(features, width - first), [&](std::size_t i, auto extent) HWY_ATTR {
-        const auto drop = hn::Lt(hn::LoadU(Words(), words + i), threshold);
-        Vec v = hn::Mul(load(in + first + i, extent), scale);
-        v = hn::IfThenZeroElse(hn::RebindMask(Floats(), drop), v);
-        if (a.add) v = hn::Add(v, load(out + first + i, extent));
-        store(v, out + first + i, extent);
+        const auto drop = hn::RebindMask(Floats(), hn::Lt(hn::PromoteTo(Words(), hn::LoadU(Halves(), halves + i)), threshold));
+        const auto dropped = [&](const T* in) HWY_ATTR {
+          return hn::IfThenZeroElse(drop, hn::Mul(load(in + at + i, extent), scale));
+        };
+        if (a.in != nullptr) store(dropped(a.in), a.out + at + i, extent);
+        if (a.g != nullptr) store(hn::Add(dropped(a.g), load(a.gx + at + i, extent)), a.gx + at + i, extent);
       });
     }
   }

@@ -68,7 +68,7 @@ struct DecodeKernels {
 template <class T>
 DecodeKernels<T> decode_kernels();
 
-/// out[r][c] = scale * sums[r][c] + bias[c]
+/// out[r][c] = scale * sums[r][c] + (add ? out[r][c] : bias[c])
 struct StoreSums {
   const float* sums;
   std::int64_t sums_stride, rows, columns;
@@ -76,6 +76,7 @@ struct StoreSums {
   const Bf16* bias;  ///< or null
   Bf16* out;
   std::int64_t out_stride;
+  bool add = false;
 };
 void store_sums(const StoreSums& args);
 

@@ -19,8 +19,9 @@ void store_rows(const StoreSums& a) {
     const float* sums = a.sums + r * a.sums_stride;
     Bf16* out = a.out + r * a.out_stride;
     for_vectors(static_cast<std::size_t>(a.columns), [&](std::size_t i, auto extent) HWY_ATTR {
-      const Vec bias = a.bias == nullptr ? splat(0.0F) : load(a.bias + i, extent);
-      store(hn::MulAdd(load(sums + i, extent), scale, bias), out + i, extent);
+      const Bf16* base = a.add ? out : a.bias;
+      const Vec before = base == nullptr ? splat(0.0F) : load(base + i, extent);
+      store(hn::MulAdd(load(sums + i, extent), scale, before), out + i, extent);
     });
   }
 }

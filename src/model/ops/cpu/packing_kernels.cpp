@@ -34,6 +34,9 @@ void copy_rows(const HeadSlice<T>& rows, std::int64_t padded_rows, std::int64_t 
 std::int64_t transpose_words(const std::uint32_t*, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::uint32_t*) {
   return 0;
 }
+std::int64_t transpose_halves(const std::uint16_t*, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::uint16_t*) {
+  return 0;
+}
 
 #else
 
@@ -86,6 +89,27 @@ std::int64_t transpose_words(const std::uint32_t* in, std::int64_t stride, std::
   return columns;
 }
 
+/// transpose_words() of 16-bit elements: two successive rows are woven into one of words.
+std::int64_t transpose_halves(const std::uint16_t* in, std::int64_t stride, std::int64_t count, std::int64_t n,
+                              std::int64_t width, std::uint16_t* out) {
+  constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(Squares()));
+  if (width % 2 != 0) return 0;
+  alignas(64) std::uint32_t words[lanes * kSquare];
+  const std::int64_t columns = count / (2 * lanes) * (2 * lanes), rows = n / kSquare * kSquare;
+  for (std::int64_t c = 0; c < columns; c += 2 * lanes) {
+    for (std::int64_t r = 0; r < rows; r += kSquare) {
+      for (std::int64_t i = 0; i < lanes; ++i) {
+        const std::uint16_t *even = in + (c + 2 * i) * stride + r, *odd = even + stride;
+        for (std::int64_t j = 0; j < kSquare; ++j) words[i * kSquare + j] = even[j] | (std::uint32_t{odd[j]} << 16);
+      }
+      transpose_words(words, kSquare, lanes, kSquare, width / 2, reinterpret_cast<std::uint32_t*>(out + r * width + c));
+    }
+    for (std::int64_t r = rows; r < n; ++r)
+      for (std::int64_t i = c; i < c + 2 * lanes; ++i) out[r * width + i] = in[i * stride + r];
+  }
+  return columns;
+}
+
 #endif
 
 /// out[n][columns] = in[count][n] transposed, rows of out `width` apart; zero beyond `count` columns.
@@ -113,6 +137,8 @@ void transpose(const E* in, std::int64_t stride, std::int64_t count, std::int64_
   if constexpr (sizeof(E) == sizeof(std::uint32_t)) {
     columns = transpose_words(reinterpret_cast<const std::uint32_t*>(in), stride, count, n, width,
                               reinterpret_cast<std::uint32_t*>(out));
+  } else {
+    columns = transpose_halves(in, stride, count, n, width, out);
   }
   if (columns < width) transpose_any(in + columns * stride, stride, count - columns, n, width, width - columns, out + columns);
 }

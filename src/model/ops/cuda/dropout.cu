@@ -5,9 +5,9 @@
 
 namespace qft::model::ops::cuda {
 
-bool dropout(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p, const at::Tensor& out, bool add) {
-  return with_kernel_type(x, [&]<class T>() {
-    launch_dropout(dropout_args<T>(x, key, rows, p, out, add), x.size(0), device::OnStream());
+bool dropout(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
+  return with_kernel_type(t.any(), [&]<class T>() {
+    launch_dropout(dropout_args<T>(t, key, rows, p), t.any().size(0), device::OnStream());
   });
 }
 

@@ -20,8 +20,7 @@ bool rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& tab
 bool swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act);
 bool swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act);
 
-/// dropout_forward, or with `add` dropout_backward_add.
-bool dropout(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p, const at::Tensor& out, bool add);
+bool dropout(const DropoutBackward& tensors, const DropoutKey& key, const RowIdentity& rows, double p);
 
 bool cross_entropy_rows(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
                         const at::Tensor& logprobs);

@@ -20,7 +20,7 @@ bool swiglu_forward(const T&, const T&) {
 bool swiglu_backward(const T&, const T&, const T&, const T&) {
   return false;
 }
-bool dropout(const T&, const DropoutKey&, const RowIdentity&, double, const T&, bool) {
+bool dropout(const DropoutBackward&, const DropoutKey&, const RowIdentity&, double) {
   return false;
 }
 bool cross_entropy_rows(const T&, const T&, const T&, const T&) {
