@@ -108,6 +108,8 @@ void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
         &a.deterministic);
   field(Field("debug_sync", "an error where a step after the first makes the host wait for its GPU: for qft's own development"),
         &a.debug_sync);
+  field(Field("cuda_graphs", "run layers as CUDA graphs, micro-batches padded to few shapes: for models so small that queueing kernels takes longest"),
+        &a.cuda_graphs);
   field(Field("seed", "seed of initial weights, dropout and sampling").at_least(0), &a.seed);
   field(Field("data_seed", "seed of the sample order").at_least(0).shown_default("seed"), &a.data_seed);
 }

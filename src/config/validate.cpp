@@ -130,6 +130,22 @@ void check_deterministic(const RunConfig& c) {
   exclude_with(c.parallel.offload_param != "none", "offload_param", "offloaded weights have owners, as under zero3");
 }
 
+void check_cuda_graphs(const RunConfig& c) {
+  if (!c.training.cuda_graphs) return;
+  if (const auto& s = c.parallel.strategy; s != "auto" && s != "ddp" && s != "zero1") {
+    fail_config("{} replays work on weights and gradients that stay where they are, but {} is {}, where they come and go: take ddp or zero1, "
+                "or leave cuda_graphs out",
+                at_key(c, "cuda_graphs"), at_key(c, "strategy"), s);
+  }
+  if (c.finetuning.finetuning_type == "lora" && c.finetuning.lora_dropout > 0) {
+    fail_config("{} replays work as it was recorded, but {} is {}, which takes another mask each step: set it to 0, or leave cuda_graphs out",
+                at_key(c, "cuda_graphs"), at_key(c, "lora_dropout"), c.finetuning.lora_dropout);
+  }
+  for (const auto& [key, place] : {std::pair{"offload_optimizer", c.parallel.offload_optimizer}, {"offload_param", c.parallel.offload_param},
+                                   {"offload_activations", c.parallel.offload_activations}})
+    exclude(c, place != "none", "cuda_graphs", key, "what is offloaded comes back to another place; graphs are for small models, which fit");
+}
+
 void check_evaluation(const RunConfig& c) {
   const TrainingArgs& t = c.training;
   const bool has_data = !c.data.eval_dataset.empty() || !c.data.eval_pack.empty() || c.data.val_size > 0;
@@ -232,6 +248,7 @@ void RunConfig::validate(Purpose purpose) const {
   check_precision(*this);
   check_offload(*this);
   check_deterministic(*this);
+  check_cuda_graphs(*this);
   check_evaluation(*this);
   check_purpose(*this, purpose);
   require_runnable(*this, purpose);

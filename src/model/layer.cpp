@@ -26,17 +26,42 @@ ops::QkvViews attention_inputs(const ModelConfig& c, const LayerSaved& s) {
 
 }  // namespace
 
-void Transformer::attention_block(const LayerWeights& w, const MicroInput& in, LayerSaved& s, Arena& arena, int layer,
+LayerSaved Transformer::room_for(const LayerWeights& w, const at::Tensor& x, Arena& arena) const {
+  const ModelConfig& c = spec_.config;
+  const std::int64_t tokens = x.size(0);
+  const auto values = [&](std::int64_t columns) { return arena.alloc({tokens, columns}, dtype_); };
+  const auto lora = [&](const Projection& p) {
+    const std::int64_t columns = ops::lora_saved_columns(p.weights);
+    return columns == 0 ? at::Tensor() : values(columns);
+  };
+  LayerSaved s;
+  s.x = x;
+  s.rstd_input = arena.alloc({tokens}, statistics_dtype());
+  s.qkv = values(c.qkv_size());
+  s.h_qkv = lora(w.qkv);
+  s.attention = values(c.q_size());
+  s.lse = arena.alloc({c.num_heads, tokens}, statistics_dtype());
+  if (c.qk_norm) {
+    s.qk = values(c.q_size() + c.kv_size());
+    s.rstd_q = arena.alloc({tokens, c.num_heads}, statistics_dtype());
+    s.rstd_k = arena.alloc({tokens, c.num_kv_heads}, statistics_dtype());
+  }
+  s.h_o = lora(w.o);
+  s.x_mid = values(c.hidden_size);
+  s.rstd_post = arena.alloc({tokens}, statistics_dtype());
+  s.gate_up = values(2 * c.intermediate_size);
+  s.h_gate_up = lora(w.gate_up);
+  s.h_down = lora(w.down);
+  return s;
+}
+
+void Transformer::attention_block(const LayerWeights& w, const MicroInput& in, const LayerSaved& s, int layer,
                                   const DropoutPass& dropout) {
   const ModelConfig& c = spec_.config;
-  const std::int64_t tokens = in.num_tokens();
-  const at::Tensor normed = scratch("norm", tokens, c.hidden_size);
+  const at::Tensor normed = scratch("norm", in.num_tokens(), c.hidden_size);
   ops::rms_norm_forward(s.x, w.input_norm.value, c.rms_norm_eps, normed, s.rstd_input);
   ops::linear_forward(normed, w.qkv.weights, lora_dropout(dropout, layer, in), s.qkv, s.h_qkv, workspace_);
   if (c.qk_norm) {
-    s.qk = arena.alloc({tokens, c.q_size() + c.kv_size()}, dtype_);
-    s.rstd_q = arena.alloc({tokens, c.num_heads}, statistics_dtype());
-    s.rstd_k = arena.alloc({tokens, c.num_kv_heads}, statistics_dtype());
     const auto raw = ops::split_qkv(s.qkv, c.num_heads, c.num_kv_heads, c.head_dim);
     ops::rms_norm_forward(raw.q, w.q_norm.value, c.rms_norm_eps, ops::heads_view(s.qk, 0, c.num_heads, c.head_dim),
                           s.rstd_q);
@@ -50,33 +75,16 @@ void Transformer::attention_block(const LayerWeights& w, const MicroInput& in, L
 }
 
 void Transformer::layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
-                                const at::Tensor& x, const at::Tensor& y, LayerSaved& s, Arena& arena) {
+                                const at::Tensor& y, const LayerSaved& s) {
   const ModelConfig& c = spec_.config;
   const std::int64_t tokens = in.num_tokens();
-  const auto lora = [&](const Projection& p) {
-    const std::int64_t columns = ops::lora_saved_columns(p.weights);
-    return columns == 0 ? at::Tensor() : arena.alloc({tokens, columns}, dtype_);
-  };
-  s = {};
-  s.x = x;
-  s.rstd_input = arena.alloc({tokens}, statistics_dtype());
-  s.qkv = arena.alloc({tokens, c.qkv_size()}, dtype_);
-  s.h_qkv = lora(w.qkv);
-  s.attention = arena.alloc({tokens, c.q_size()}, dtype_);
-  s.lse = arena.alloc({c.num_heads, tokens}, statistics_dtype());
-  attention_block(w, in, s, arena, layer, dropout);
+  attention_block(w, in, s, layer, dropout);
 
   const auto drop = lora_dropout(dropout, layer, in);
-  s.h_o = lora(w.o);
-  s.x_mid = arena.alloc({tokens, c.hidden_size}, dtype_);
   const at::Tensor branch = scratch("branch", tokens, c.hidden_size);
   ops::linear_forward(s.attention, w.o.weights, drop, branch, s.h_o, workspace_);
   at::add_out(const_cast<at::Tensor&>(s.x_mid), s.x, branch);
 
-  s.rstd_post = arena.alloc({tokens}, statistics_dtype());
-  s.gate_up = arena.alloc({tokens, 2 * c.intermediate_size}, dtype_);
-  s.h_gate_up = lora(w.gate_up);
-  s.h_down = lora(w.down);
   const at::Tensor normed = scratch("norm", tokens, c.hidden_size);
   const at::Tensor act = scratch("act", tokens, c.intermediate_size);
   ops::rms_norm_forward(s.x_mid, w.post_norm.value, c.rms_norm_eps, normed, s.rstd_post);
@@ -86,7 +94,7 @@ void Transformer::layer_forward(int layer, const LayerWeights& w, const MicroInp
   at::add_out(const_cast<at::Tensor&>(y), s.x_mid, branch);
 }
 
-void Transformer::attention_block_backward(const LayerWeights& w, const MicroInput& in, LayerSaved& s,
+void Transformer::attention_block_backward(const LayerWeights& w, const MicroInput& in, const LayerSaved& s,
                                            const at::Tensor& gout, const at::Tensor& gqkv) {
   const ModelConfig& c = spec_.config;
   const auto grads = ops::split_qkv(gqkv, c.num_heads, c.num_kv_heads, c.head_dim);
@@ -101,7 +109,7 @@ void Transformer::attention_block_backward(const LayerWeights& w, const MicroInp
 }
 
 void Transformer::layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
-                                 LayerSaved& s, const at::Tensor& g, bool needs_input_grad) {
+                                 const LayerSaved& s, const at::Tensor& g, bool needs_input_grad) {
   const ModelConfig& c = spec_.config;
   const std::int64_t tokens = in.num_tokens();
   const auto drop = lora_dropout(dropout, layer, in);

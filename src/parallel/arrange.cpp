@@ -10,6 +10,7 @@
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"
+#include "qft/parallel/bucket.h"
 #include "qft/device/memory.h"
 #include "qft/parallel/group_size.h"
 #include "qft/parallel/layout.h"
@@ -63,8 +64,11 @@ class Arranger {
   Arrangement arrangement(const Strategy& strategy, const Offload& offload, std::int64_t group, const Thrift& thrift) const {
     const auto degrees = degrees_of(comm_, strategy, config_.parallel.hsdp_group_size);
     return {spec_, precision_, with_offload(strategy, offload), offload, degrees.shard, degrees.replicate, training_, thrift.recompute,
-            spec_.lora.dropout > 0.0, tokens(), group, config_.parallel.prefetch_bytes, partial_sums(), batches_.labels, thrift.head_rows};
+            spec_.lora.dropout > 0.0, graphs() ? bucket_tokens(tokens()) : tokens(), group, config_.parallel.prefetch_bytes, partial_sums(),
+            batches_.labels, thrift.head_rows, graphs()};
   }
+
+  bool graphs() const { return training_ && config_.training.cuda_graphs && device_.is_cuda(); }
 
   /// Of a rank in a step; where the data is not known, all of them full.
   std::int64_t micro_batches() const {
@@ -120,8 +124,9 @@ class Arranger {
     const Offload asked = offload_of(config_, device_);
     all.push_back(evaluated(strategy_of("ddp"), asked));
     if (comm_.size() > 1 && !config_.training.deterministic)
-      for (const char* name : {"zero1", "zero2", "zero3"}) all.push_back(evaluated(strategy_of(name), asked));
-    if (device_.is_cpu() || config_.training.deterministic) return all;
+      for (const char* name : {"zero1", "zero2", "zero3"})
+        if (const Strategy& s = strategy_of(name); s.stays_put() || !graphs()) all.push_back(evaluated(s, asked));
+    if (device_.is_cpu() || config_.training.deterministic || graphs()) return all;
     const Strategy last = all.back().strategy;
     Offload more = asked;
     more.optimizer = true;
@@ -162,8 +167,9 @@ class Arranger {
   }
 
   std::string advice() const {
-    return fmt::format("Start more ranks (now {}), or lower per_device_train_batch_size ({}) or cutoff_len ({})", comm_.size(),
-                       config_.training.per_device_train_batch_size, config_.data.cutoff_len);
+    return fmt::format("Start more ranks (now {}), or lower per_device_train_batch_size ({}) or cutoff_len ({}){}", comm_.size(),
+                       config_.training.per_device_train_batch_size, config_.data.cutoff_len,
+                       graphs() ? ", or leave cuda_graphs out, which allows ddp and zero1 only" : "");
   }
 
   [[noreturn]] void refuse(const Decision& d) const {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -11,6 +10,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "qft/core/activity.h"
+#include "qft/core/clock.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
@@ -25,15 +25,14 @@ namespace {
 /// Adds the time of a scope to a counter.
 class Stopwatch {
  public:
-  explicit Stopwatch(double& total) : total_(total), start_(Clock::now()) {}
-  ~Stopwatch() { total_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  explicit Stopwatch(double& total) : total_(total) {}
+  ~Stopwatch() { total_ += steady_seconds() - start_; }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
-  using Clock = std::chrono::steady_clock;
   double& total_;
-  Clock::time_point start_;
+  double start_ = steady_seconds();
 };
 
 }  // namespace
@@ -46,7 +45,10 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Co
       options_(options),
       held_(transformer.spec().units.size(), nullptr),
       bound_(transformer.spec().units.size()),
-      scratch_(transformer.device()) {
+      scratch_(transformer.device()),
+      graphs_(options.graphs ? std::make_unique<LayerGraphs>(transformer) : nullptr) {
+  QFT_ASSERT(!options.graphs || (options.lora_dropout == 0.0 && !options.offload_inputs), "graphs have no masks of their own step, and no copies");
+  QFT_ASSERT(options.recompute || !options.offload_inputs, "inputs of layers are offloaded where layers are computed again");
   const auto& units = transformer.spec().units;
   while (lowest_backward_ < static_cast<int>(units.size()) &&
          units[static_cast<std::size_t>(lowest_backward_)].trainable_numel == 0)
@@ -84,7 +86,8 @@ void Executor::evaluate(const ActionList& list, std::span<const model::MicroInpu
 
 void Executor::interpret(const ActionList& list, Pass& pass) {
   const c10::InferenceMode no_autograd;
-  for (const auto& in : pass.micros) transformer_.ensure_positions(in.sequences.max_length);
+  for (const auto& in : pass.micros)
+    transformer_.ensure_positions(graphs_ && pass.training ? bucket_of(in).tokens : in.sequences.max_length);
   const Action* current = nullptr;
   const auto where = [&] { return current == nullptr ? "the start of a step" : describe(*current, transformer_.spec()); };
   const auto perform_all = [&] {
@@ -134,48 +137,48 @@ void Executor::acquire(int unit) {
 
 void Executor::forward(const Action& action, Pass& pass) {
   const Stopwatch watch(times_.forward);
-  const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
   const auto& spec = transformer_.spec();
   if (action.target == 0) {
-    Slot& slot = open_slot(action.micro);
-    make_room(slot, in.num_tokens(), pass.training);
-    const std::array<std::int64_t, 2> shape = {in.num_tokens(), spec.config.hidden_size};
+    Slot& slot = open_slot(action.micro, pass);
+    const std::array<std::int64_t, 2> shape = {slot.in->num_tokens(), spec.config.hidden_size};
     if (pass.training) slot.g = slot.arena.alloc(shape, transformer_.dtype());
     slot.x = slot.arena.alloc(shape, transformer_.dtype());
     if (!keeps_boundaries(pass)) slot.spare = slot.arena.alloc(shape, transformer_.dtype());
     transformer_.embedding_forward(
-        model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0, With::weights)), in, slot.x);
+        model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0, With::weights)), *slot.in, slot.x);
   } else if (action.target == spec.head_unit()) {
-    forward_head(action.micro, slot_of(action.micro), in, pass);
+    forward_head(action.micro, slot_of(action.micro), pass);
   } else {
-    forward_layer(action.target, slot_of(action.micro), in, pass);
+    forward_layer(action.target, slot_of(action.micro), pass);
   }
 }
 
-void Executor::forward_layer(int block, Slot& slot, const model::MicroInput& in, const Pass& pass) {
-  const int layer = block - 1;
-  const auto& weights = layer_weights(block, With::weights);
-  auto& saved = slot.saved[static_cast<std::size_t>(layer)];
-  if (pass.training && !options_.recompute) {
-    const at::Tensor y = slot.arena.alloc(slot.x.sizes(), transformer_.dtype());
-    transformer_.layer_forward(layer, weights, in, pass.dropout, slot.x, y, saved, slot.arena);
-    slot.x = y;
-    return;
-  }
-  const auto mark = scratch_.mark();
+void Executor::run(const LayerCall& call, const Slot& slot, const Pass& pass) {
+  if (graphs_ && pass.training) return graphs_->run(slot.index, call);
+  call.run(transformer_, *slot.in, pass.dropout);
+}
+
+void Executor::forward_layer(int block, Slot& slot, const Pass& pass) {
+  const bool keeps_all = pass.training && !options_.recompute;
+  LayerCall call = layer_call(block, With::weights);
   const at::Tensor x = slot.x;
-  if (pass.training && options_.offload_inputs) slot.inputs.keep(layer, x);
-  const at::Tensor y = keeps_boundaries(pass) ? slot.arena.alloc(x.sizes(), transformer_.dtype()) : slot.spare;
-  transformer_.layer_forward(layer, weights, in, pass.dropout, x, y, saved, scratch_);
+  if (pass.training && options_.offload_inputs) slot.inputs.keep(call.layer, x);
+  call.y = keeps_boundaries(pass) ? slot.arena.alloc(x.sizes(), transformer_.dtype()) : slot.spare;
+  const auto mark = scratch_.mark();
+  call.saved = transformer_.room_for(*call.weights, x, keeps_all ? slot.arena : scratch_);
+  run(call, slot, pass);
   scratch_.release(mark);
+  auto& saved = slot.saved[static_cast<std::size_t>(call.layer)];
   saved = {};
+  if (keeps_all) saved = call.saved;
   if (keeps_boundaries(pass)) saved.x = x;
   slot.spare = x;
-  slot.x = y;
+  slot.x = call.y;
 }
 
-void Executor::forward_head(int micro, Slot& slot, const model::MicroInput& in, Pass& pass) {
+void Executor::forward_head(int micro, Slot& slot, Pass& pass) {
   const auto& spec = transformer_.spec();
+  const auto& in = pass.micros[static_cast<std::size_t>(micro)];
   const With with = pass.training ? With::gradients : With::weights;
   const auto norm = model::bind_weight(spec.units.back(), model::TensorKind::final_norm, buffers_of(spec.head_unit(), with));
   const auto mark = scratch_.mark();
@@ -196,39 +199,49 @@ void Executor::forward_head(int micro, Slot& slot, const model::MicroInput& in, 
 void Executor::backward(const Action& action, Pass& pass) {
   const Stopwatch watch(times_.backward);
   const auto& spec = transformer_.spec();
-  const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
   Slot& slot = slot_of(action.micro);
   const int block = action.target;
   if (block == 0) {
     transformer_.embedding_backward(
-        model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0, With::gradients)), in, slot.g);
+        model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, buffers_of(0, With::gradients)), *slot.in, slot.g);
   } else if (block != spec.head_unit()) {  // the head's gradient came with its forward
-    const int layer = block - 1;
-    auto& saved = slot.saved[static_cast<std::size_t>(layer)];
-    const auto& weights = layer_weights(block, With::gradients);
-    const auto mark = scratch_.mark();
-    if (options_.recompute) {
-      const at::Tensor x = options_.offload_inputs ? slot.inputs.fetch(layer, slot.x, slot.spare, block == lowest_backward_ || layer == 0) : saved.x;
-      const at::Tensor y = scratch_.alloc(x.sizes(), transformer_.dtype());
-      transformer_.layer_forward(layer, weights, in, pass.dropout, x, y, saved, scratch_);
-    }
-    transformer_.layer_backward(layer, weights, in, pass.dropout, saved, slot.g, block > lowest_backward_);
-    saved = {};
-    scratch_.release(mark);
+    backward_layer(block, slot, pass);
   }
   if (block == lowest_backward_) close_slot(slot);
 }
 
-Executor::Slot& Executor::open_slot(int micro) {
-  for (auto& slot : slots_)
-    if (slot->micro < 0) {
-      slot->micro = micro;
-      return *slot;
-    }
-  slots_.push_back(std::make_unique<Slot>(transformer_.device()));
-  slots_.back()->micro = micro;
-  slots_.back()->saved.resize(static_cast<std::size_t>(transformer_.spec().config.num_layers));
-  return *slots_.back();
+void Executor::backward_layer(int block, Slot& slot, const Pass& pass) {
+  LayerCall call = layer_call(block, With::gradients);
+  auto& saved = slot.saved[static_cast<std::size_t>(call.layer)];
+  const auto mark = scratch_.mark();
+  if (options_.recompute) {
+    const bool last = block == lowest_backward_ || call.layer == 0;
+    const at::Tensor x = options_.offload_inputs ? slot.inputs.fetch(call.layer, slot.x, slot.spare, last) : saved.x;
+    call.y = scratch_.alloc(x.sizes(), transformer_.dtype());
+    call.saved = transformer_.room_for(*call.weights, x, scratch_);
+  } else {
+    call.saved = saved;
+  }
+  call.g = slot.g;
+  call.needs_input_grad = block > lowest_backward_;
+  run(call, slot, pass);
+  saved = {};
+  scratch_.release(mark);
+}
+
+Executor::Slot& Executor::open_slot(int micro, const Pass& pass) {
+  auto free = std::ranges::find_if(slots_, [](const auto& slot) { return slot->micro < 0; });
+  if (free == slots_.end()) {
+    slots_.push_back(std::make_unique<Slot>(slots_.size(), transformer_.device()));
+    free = slots_.end() - 1;
+    (*free)->saved.resize(static_cast<std::size_t>(transformer_.spec().config.num_layers));
+  }
+  Slot& slot = **free;
+  slot.micro = micro;
+  slot.in = &pass.micros[static_cast<std::size_t>(micro)];
+  if (graphs_ && pass.training) slot.in = &graphs_->admit(slot.index, *slot.in);
+  make_room(slot, slot.in->num_tokens(), pass.training);
+  return slot;
 }
 
 /// At once what would come in pieces: an arena that grows moves, and leaves the heap with holes.
@@ -256,6 +269,7 @@ Executor::Slot& Executor::slot_of(int micro) {
 
 void Executor::close_slot(Slot& slot) {
   slot.micro = -1;
+  slot.in = nullptr;
   slot.x = slot.g = slot.spare = at::Tensor();
   slot.arena.release({});
 }
@@ -266,16 +280,20 @@ model::FlatBuffers Executor::buffers_of(int unit, With with) const {
   return {held->frozen, held->trainable, with == With::gradients ? store_.grads(unit) : at::Tensor()};
 }
 
-const model::LayerWeights& Executor::layer_weights(int unit, With with) {
-  const auto flat = buffers_of(unit, with);
-  Bound& bound = bound_[static_cast<std::size_t>(unit)][static_cast<std::size_t>(with)];
-  const std::uint64_t generation = held_[static_cast<std::size_t>(unit)]->generation;
+LayerCall Executor::layer_call(int block, With with) {
+  LayerCall call;
+  call.layer = block - 1;
+  call.flat = buffers_of(block, with);
+  Bound& bound = bound_[static_cast<std::size_t>(block)][static_cast<std::size_t>(with)];
+  const std::uint64_t generation = held_[static_cast<std::size_t>(block)]->generation;
   // The old views keep their storage object alive, so that no other has its address.
-  const void* grads = flat.grad.defined() ? flat.grad.storage().unsafeGetStorageImpl() : nullptr;
+  const void* grads = call.flat.grad.defined() ? call.flat.grad.storage().unsafeGetStorageImpl() : nullptr;
   if (bound.generation != generation || bound.grads != grads)
     bound = {generation, grads,
-             model::bind_layer(transformer_.spec(), transformer_.spec().units[static_cast<std::size_t>(unit)], flat)};
-  return bound.weights;
+             std::make_shared<model::LayerWeights>(
+                 model::bind_layer(transformer_.spec(), transformer_.spec().units[static_cast<std::size_t>(block)], call.flat))};
+  call.weights = bound.weights;
+  return call;
 }
 
 model::Weight Executor::head_table(With with) const {

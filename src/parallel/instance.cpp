@@ -8,6 +8,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
+#include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/parallel/group_size.h"
 
@@ -64,6 +65,21 @@ model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
   lora.rslora = config.finetuning.use_rslora;
   lora.set_targets(join(config.finetuning.lora_target));
   return lora;
+}
+
+/// Whether layers run as graphs; throws where they cannot.
+bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision, const Strategy& strategy,
+               c10::Device device) {
+  if (!config.training.cuda_graphs || !device.is_cuda()) return false;
+  if (!strategy.stays_put())
+    fail_config("cuda_graphs is true, but what runs is {}, whose weights or gradients come and go: take ddp or zero1, or leave the key out",
+                strategy.name);
+  const auto& c = spec.config;
+  if (!model::ops::attention_can_be_captured(device, precision.compute, c.num_heads, c.num_kv_heads, c.head_dim))
+    fail_config("cuda_graphs is true, but in {} with heads of {} LibTorch has no flash attention on {}, and other kernels copy sequence by "
+                "sequence, which a graph cannot for lengths that change: set bf16: true, or leave cuda_graphs out",
+                c10::toString(precision.compute), c.head_dim, device::describe(device));
+  return true;
 }
 
 }  // namespace
@@ -126,6 +142,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
     fail_config("debug_sync: what runs here is {}, and offloading waits for copies to host memory: name a strategy without it, or "
                 "leave the key out",
                 layout.describe());
+  const bool graphs = training && graphs_of(config, m.spec_, m.precision_, layout.strategy(), device);
   m.store_ = layout.strategy().sharded()
                  ? make_sharded_store(m.spec_, m.precision_, device, layout.strategy(), layout.offload(), layout.shard(),
                                       layout.replicate(), training)
@@ -154,7 +171,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   m.executor_ = std::make_unique<Executor>(
       *m.transformer_, *m.store_, comm,
       ExecutorOptions{decision.thrift.recompute, layout.offload().activations, training ? m.spec_.lora.dropout : 0.0, static_cast<std::uint64_t>(t.seed),
-                      memory_advice(config, decision, comm.size()), t.debug_sync});
+                      memory_advice(config, decision, comm.size()), t.debug_sync, graphs});
   m.report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return self;
 }

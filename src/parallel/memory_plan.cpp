@@ -12,6 +12,7 @@
 #include "qft/model/ops/head.h"
 #include "qft/model/ops/token_sums.h"
 #include "qft/parallel/group_size.h"
+#include "qft/parallel/layer_graphs.h"
 #include "qft/parallel/weight_store.h"
 
 #include "qft/parallel/presence.h"
@@ -90,6 +91,17 @@ std::int64_t attention_bytes(const Arrangement& a) {
   return a.tokens * a.spec.config.q_size() * (4 * size_of(a.precision.compute) + 4);
 }
 
+/// What the driver keeps of the graph of a layer: an assumption, not measured.
+constexpr std::int64_t kGraphBytes = 64 << 10;
+
+/// What layers that run as graphs take besides: an estimate.
+std::int64_t graph_bytes(const Arrangement& a) {
+  if (!a.graphs) return 0;
+  const std::int64_t graphs = 2 * a.spec.config.num_layers * a.group * static_cast<std::int64_t>(LayerGraphs::kBuckets);
+  // What attention takes and gives back stays once in the graphs' own memory, once on the stream of the first calls.
+  return 2 * attention_bytes(a) + graphs * kGraphBytes;
+}
+
 /// What layers and head use besides the activations: Workspace, and the arena of a layer that is computed again.
 std::int64_t buffer_bytes(const Arrangement& a) {
   const auto& c = a.spec.config;
@@ -108,6 +120,7 @@ std::int64_t buffer_bytes(const Arrangement& a) {
   const std::int64_t labels = a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens;
   const std::int64_t rows = a.head_rows > 0 ? a.head_rows : model::ops::head_chunk_rows(c.vocab_size);
   bytes += std::min(labels, rows) * (c.vocab_size + c.hidden_size) * item;
+  bytes += graph_bytes(a);
   if (!a.training || a.recompute) bytes += recomputed_layer_bytes(a.spec, a.precision.compute, a.tokens);
   return bytes;
 }

@@ -193,9 +193,9 @@ void LayersHere::elementwise() {
 
 void LayersHere::forward() {
   for (int i = 0; i < count(); ++i) {
-    LayerSaved saved;
     const auto mark = arena_.mark();
-    transformer_->layer_forward(i, layers_[static_cast<std::size_t>(i)].weights, input_, {}, x_, y_, saved, arena_);
+    const LayerWeights& w = layers_[static_cast<std::size_t>(i)].weights;
+    transformer_->layer_forward(i, w, input_, {}, y_, transformer_->room_for(w, x_, arena_));
     arena_.release(mark);
   }
 }
@@ -204,8 +204,8 @@ void LayersHere::forward_backward() {
   for (int i = 0; i < count(); ++i) {
     const auto mark = arena_.mark();
     const LayerWeights& w = layers_[static_cast<std::size_t>(i)].weights;
-    LayerSaved saved;
-    transformer_->layer_forward(i, w, input_, {}, x_, y_, saved, arena_);
+    const LayerSaved saved = transformer_->room_for(w, x_, arena_);
+    transformer_->layer_forward(i, w, input_, {}, y_, saved);
     g_.fill_(1e-3);
     transformer_->layer_backward(i, w, input_, {}, saved, g_, true);
     arena_.release(mark);

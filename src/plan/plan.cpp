@@ -1,6 +1,7 @@
 #include "qft/plan/plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "qft/core/error.h"
 #include "qft/device/memory.h"
@@ -20,6 +21,8 @@ class Planner {
     for (const StepShape& step : plan.workload.steps) slots_ = std::max(slots_, step.slots);
     const auto& p = config.parallel;
     const bool host_apart = !plan.machine || !plan.machine->is_cpu();
+    graphs_ = host_apart && config.training.cuda_graphs;
+    if (graphs_) plan.workload = padded_to_buckets(std::move(plan.workload));
     if (host_apart) offload_ = {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
   }
 
@@ -27,6 +30,7 @@ class Planner {
     for (const Strategy& strategy : parallel::strategies()) {
       if (plan_.ranks == 1 && strategy.sharded()) continue;
       if (strategy.grouped && !groups()) continue;
+      if (graphs_ && !strategy.stays_put()) continue;
       for (const std::int64_t group : groups_of(strategy)) add(strategy, group);
     }
   }
@@ -57,6 +61,7 @@ class Planner {
     if (config_.training.deterministic) a.partial_sums = parallel::partial_sums(slots_);
     a.labels = plan_.workload.largest.labels;
     a.head_rows = thrift.head_rows;
+    a.graphs = graphs_;
     return a;
   }
 
@@ -134,6 +139,7 @@ class Planner {
   const config::RunConfig& config_;
   Plan& plan_;
   parallel::Offload offload_;
+  bool graphs_ = false;
   std::int64_t slots_ = 1;
 };
 

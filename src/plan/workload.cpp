@@ -5,6 +5,7 @@
 #include "qft/core/error.h"
 #include "qft/data/batch_bounds.h"
 #include "qft/core/units.h"
+#include "qft/parallel/bucket.h"
 
 namespace qft::plan {
 namespace {
@@ -80,6 +81,16 @@ Workload full_rows(const config::RunConfig& config, int ranks) {
   all.largest = shape;
   all.description = fmt::format("no pack yet: every sample as long as cutoff_len ({} tokens), every token a label", cutoff);
   return all;
+}
+
+Workload padded_to_buckets(Workload workload) {
+  const auto pad = [](MicroShape& micro) {
+    if (const std::int64_t added = parallel::bucket_tokens(micro.tokens) - micro.tokens; added > 0) micro.add_sequence(added, 0);
+  };
+  for (StepShape& step : workload.steps) std::ranges::for_each(step.micros, pad);
+  pad(workload.largest);
+  workload.description += "; cuda_graphs pads them";
+  return workload;
 }
 
 }  // namespace qft::plan

@@ -51,6 +51,8 @@ void print(const Banner& b, const config::RunConfig& config, parallel::Instance&
       log::info("note: {} is {}: moot here, where the device's memory is the host's", key, place);
   if (config.training.debug_sync && instance.transformer().device().is_cpu())
     log::info("note: debug_sync is true: moot here, where work is done when a call returns");
+  if (config.training.cuda_graphs && instance.transformer().device().is_cpu())
+    log::info("note: cuda_graphs is true: moot here, where no kernels are queued");
   if (instance.group() > 1) log::info("breadth-first: up to {} micro-batches pass a block together", instance.group());
   log::info("{} samples, global batch {} (micro-batch {} x {} ranks), {} steps", b.samples, b.global_batch_size,
             b.micro_batch_size, session.size(), b.total_steps);

@@ -111,6 +111,12 @@ void Trainer::write_results(double epoch) {
   const auto state = log_->trainer_state({progression_.step, loader_->total_steps(), epoch, t.num_train_epochs,
                                           t.per_device_train_batch_size, progression_.best});
   io::atomic_write_file(io::posix_storage(), std::filesystem::path(t.output_dir) / "trainer_state.json", state);
+  if (const auto* graphs = instance_->executor().graphs()) {
+    const auto& n = graphs->counts();
+    log::info("cuda_graphs, calls of layers: {} by graphs, {} kernel by kernel; {} graphs captured, of them given up: {} where something "
+              "moved, {} for newer shapes",
+              n.replayed, n.by_kernels, n.captured, n.moved, n.forgotten);
+  }
   log::info("done: {} steps in {}, mean loss {:.4f}; results in '{}'", progression_.step, format_duration(seconds),
             progression_.loss_sum / steps, t.output_dir);
 }

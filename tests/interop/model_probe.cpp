@@ -50,9 +50,8 @@ at::Tensor all_logits(parallel::Instance& instance, const model::MicroInput& in)
   const auto embed = model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, flat(0));
   t.embedding_forward(embed, in, x);
   for (int layer = 0; layer < spec.config.num_layers; ++layer) {
-    model::LayerSaved saved;
-    t.layer_forward(layer, model::bind_layer(spec, spec.units[static_cast<std::size_t>(layer) + 1], flat(layer + 1)), in,
-                    {}, x, y, saved, arena);
+    const auto weights = model::bind_layer(spec, spec.units[static_cast<std::size_t>(layer) + 1], flat(layer + 1));
+    t.layer_forward(layer, weights, in, {}, y, t.room_for(weights, x, arena));
     std::swap(x, y);
   }
   const auto& head = spec.units.back();

@@ -28,6 +28,7 @@ struct Case {
   double loss_scale = 1.0;
   double learning_rate = 1e-2;
   bool deterministic = false;
+  bool graphs = false;
 };
 
 inline model::ModelSpec make_spec(const Case& c) {
@@ -112,7 +113,7 @@ class TinyRun {
     adam_->publish();
     store_->publish();
     executor_ = std::make_unique<Executor>(transformer_, *store_, comm,
-                                           ExecutorOptions{c.recompute, c.offload.activations, c.lora ? c.dropout : 0.0, 99, ""});
+                                           ExecutorOptions{c.recompute, c.offload.activations, c.lora ? c.dropout : 0.0, 99, "", false, c.graphs});
   }
 
   /// One optimizer step; `pack` sequences share a micro-batch.
@@ -159,6 +160,7 @@ class TinyRun {
 
   model::Transformer& transformer() { return transformer_; }
   WeightStore& store() { return *store_; }
+  Executor& executor() { return *executor_; }
   const Layout& layout() const { return layout_; }
   const model::ModelSpec& spec() const { return spec_; }
   const optim::AdamW& adam() const { return *adam_; }

@@ -56,6 +56,28 @@ TEST(MaxMemory, LeavesWhatAKeySays) {
   EXPECT_FALSE(ddp(dir, 1e-3, false).thrift.recompute);
 }
 
+TEST(CudaGraphs, ArePlannedWithWhatTheyPadAndHold) {
+  const TempDir dir;
+  write_bytes(dir / "config.json", kTiny);
+  config::RunConfig config;
+  config.model.model_name_or_path = dir.path().string();
+  config.finetuning.finetuning_type = "full";
+  config.data.cutoff_len = 2000;
+  config.training.bf16 = true;
+  config.training.per_device_train_batch_size = 1;
+  config.resolve();
+  const Plan without = make_plan(config, 2, std::nullopt, full_rows(config, 2));
+  config.training.cuda_graphs = true;
+  const Plan with = make_plan(config, 2, std::nullopt, full_rows(config, 2));
+  ASSERT_EQ(with.rows.size(), 2U) << "ddp and zero1";
+  EXPECT_EQ(with.rows[1].strategy.name, "zero1");
+  EXPECT_GT(without.rows.size(), 2U);
+  EXPECT_EQ(with.workload.largest.tokens, 2048);
+  EXPECT_GT(with.rows[0].memory.activations, without.rows[0].memory.activations);
+  EXPECT_GT(with.rows[0].memory.buffers, without.rows[0].memory.buffers * 2048 / 2000);
+  EXPECT_EQ(with.rows[0].memory.state(), without.rows[0].memory.state());
+}
+
 TEST(Hsdp, AskedForWithoutGroupsIsAnError) {
   const TempDir dir;
   write_bytes(dir / "config.json", kTiny);

@@ -61,6 +61,7 @@ struct TrainingArgs {
   bool use_cpu = false;
   bool deterministic = false;
   bool debug_sync = false;
+  bool cuda_graphs = false;
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  // set to `seed` by RunConfig::resolve() where not given
 

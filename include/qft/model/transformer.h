@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <tuple>
 
 #include <ATen/core/Tensor.h>
 
@@ -42,6 +43,11 @@ struct LayerSaved {
   at::Tensor x_mid, rstd_post;              ///< after the attention's residual
   at::Tensor gate_up;
   at::Tensor h_qkv, h_o, h_gate_up, h_down; ///< LoRA's x A^T
+
+  /// References to every tensor above.
+  auto all() const {
+    return std::tie(x, rstd_input, qkv, qk, rstd_q, rstd_k, attention, lse, x_mid, rstd_post, gate_up, h_qkv, h_o, h_gate_up, h_down);
+  }
 };
 
 /// LoRA dropout of this pass: off (p = 0) outside training.
@@ -65,13 +71,15 @@ class Transformer {
   /// Adds to table.grad.
   void embedding_backward(const Weight& table, const MicroInput& in, const at::Tensor& gy);
 
-  /// y = layer(x); fills `saved` with tensors of `arena`. y [T, hidden] may lie anywhere but x.
+  /// What layer_forward fills for an input x [T, hidden]: x itself, all else uninitialised tensors of `arena`.
+  LayerSaved room_for(const LayerWeights& w, const at::Tensor& x, Arena& arena) const;
+  /// y = layer(saved.x); fills the rest of `saved`, of room_for(). y [T, hidden] may lie anywhere but x.
   void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
-                     const at::Tensor& x, const at::Tensor& y, LayerSaved& saved, Arena& arena);
+                     const at::Tensor& y, const LayerSaved& saved);
   /// `g` [T, hidden] holds the gradient of y and receives that of x (undefined contents if !needs_input_grad).
-  /// Adds to the weights' gradients; overwrites parts of `saved`.
+  /// Adds to the weights' gradients; overwrites parts of what `saved` names.
   void layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
-                      LayerSaved& saved, const at::Tensor& g, bool needs_input_grad);
+                      const LayerSaved& saved, const at::Tensor& g, bool needs_input_grad);
 
   /// logprobs [L] of the label tokens (fp32, fp64 for fp64 data).
   void head_forward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
@@ -90,9 +98,8 @@ class Transformer {
   const ops::RopeTable& rope() const { return rope_; }
 
  private:
-  void attention_block(const LayerWeights& w, const MicroInput& in, LayerSaved& s, Arena& arena, int layer,
-                       const DropoutPass& dropout);
-  void attention_block_backward(const LayerWeights& w, const MicroInput& in, LayerSaved& s, const at::Tensor& gout,
+  void attention_block(const LayerWeights& w, const MicroInput& in, const LayerSaved& s, int layer, const DropoutPass& dropout);
+  void attention_block_backward(const LayerWeights& w, const MicroInput& in, const LayerSaved& s, const at::Tensor& gout,
                                 const at::Tensor& gqkv);
   ops::LoraDropout lora_dropout(const DropoutPass& pass, int layer, const MicroInput& in) const;
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);

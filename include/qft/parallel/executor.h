@@ -13,6 +13,7 @@
 #include "qft/model/arena.h"
 #include "qft/model/transformer.h"
 #include "qft/parallel/action.h"
+#include "qft/parallel/layer_graphs.h"
 #include "qft/parallel/layer_inputs.h"
 #include "qft/parallel/objective.h"
 #include "qft/parallel/weight_store.h"
@@ -39,6 +40,7 @@ struct ExecutorOptions {
   std::uint64_t seed = 0;
   std::string memory_advice;      ///< settings to change where memory runs out
   bool debug_sync = false;        ///< from the second training step on an error where the host waits for its device
+  bool graphs = false;            ///< training steps run layers as graphs: no lora_dropout, and weights and gradients that stay where they are
 };
 
 class Executor {
@@ -62,14 +64,18 @@ class Executor {
   PhaseTimes take_times();
   /// Bytes of activations, boundaries and scratch held.
   std::int64_t activation_bytes() const;
+  /// How layers ran; nullptr without graphs.
+  const LayerGraphs* graphs() const { return graphs_.get(); }
 
  private:
   /// The state of one micro-batch in flight.
   struct Slot {
-    explicit Slot(c10::Device device) : arena(device), inputs(device) {}
+    Slot(std::size_t number, c10::Device device) : index(number), arena(device), inputs(device) {}
+    std::size_t index;                     ///< of slots_
     model::Arena arena;
     LayerInputs inputs;                    ///< where they are offloaded
     int micro = -1;                        ///< -1: free
+    const model::MicroInput* in = nullptr; ///< what the blocks run on: the micro-batch, padded where layers are graphs
     at::Tensor x, g;                       ///< boundary between blocks, and its gradient
     at::Tensor spare;                      ///< the other of two boundaries, where none is kept
     std::vector<model::LayerSaved> saved;  ///< per layer
@@ -87,18 +93,21 @@ class Executor {
   std::string memory_held() const;
   void make_room(Slot& slot, std::int64_t tokens, bool training);
   void forward(const Action& action, Pass& pass);
-  void forward_layer(int block, Slot& slot, const model::MicroInput& in, const Pass& pass);
+  void forward_layer(int block, Slot& slot, const Pass& pass);
+  void backward_layer(int block, Slot& slot, const Pass& pass);
+  void run(const LayerCall& call, const Slot& slot, const Pass& pass);
   bool keeps_boundaries(const Pass& pass) const { return pass.training && !options_.offload_inputs; }
-  void forward_head(int micro, Slot& slot, const model::MicroInput& in, Pass& pass);
+  void forward_head(int micro, Slot& slot, Pass& pass);
   void backward(const Action& action, Pass& pass);
   void acquire(int unit);
-  Slot& open_slot(int micro);
+  Slot& open_slot(int micro, const Pass& pass);
   Slot& slot_of(int micro);
   void close_slot(Slot& slot);
   /// Of an acquired unit; `gradients`: with where they are added, for backward.
   enum class With : std::uint8_t { weights, gradients };
   model::FlatBuffers buffers_of(int unit, With with) const;
-  const model::LayerWeights& layer_weights(int unit, With with);
+  /// A call of the block's layer, without the memory that is its micro-batch's.
+  LayerCall layer_call(int block, With with);
   /// The output projection: the head's own, or the embedding's where they are tied.
   model::Weight head_table(With with) const;
 
@@ -112,11 +121,12 @@ class Executor {
   struct Bound {
     std::uint64_t generation = 0;
     const void* grads = nullptr;
-    model::LayerWeights weights;
+    std::shared_ptr<const model::LayerWeights> weights;
   };
   std::vector<std::array<Bound, 2>> bound_;  ///< by unit and With
   std::vector<std::unique_ptr<Slot>> slots_;
   model::Arena scratch_;
+  std::unique_ptr<LayerGraphs> graphs_;
   PhaseTimes times_;
   bool warm_ = false;  ///< a training step has made what is made once
 };

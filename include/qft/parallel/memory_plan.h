@@ -54,6 +54,7 @@ struct Arrangement {
   std::int64_t partial_sums = 0;  ///< of gradients, kept in AddUp::in_micro_batch_order
   std::int64_t labels = 0;      ///< of a micro-batch; 0: each of its tokens
   std::int64_t head_rows = 0;   ///< of logits held at a time; 0: ops::head_chunk_rows()
+  bool graphs = false;          ///< layers run as graphs; `tokens` are a bucket's
 };
 
 /// What time may be spent on to save memory.

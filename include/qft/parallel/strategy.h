@@ -20,6 +20,8 @@ struct Strategy {
   /// Every group of micro-batches ends in a reduction: gradients do not stay whole between groups.
   bool reduce_every_group() const { return gradients; }
   bool sharded() const { return optimizer; }
+  /// Whole weights and gradients lie where they lay from the first step on: graphs may name their addresses.
+  bool stays_put() const { return !gradients && !weights; }
 };
 
 /// What lives in host memory between uses. On the CPU, whose memory is the host's, nothing needs to.

@@ -32,4 +32,7 @@ Workload workload_of(const data::StepSchedule& schedule, std::span<const std::in
 /// Where there is no pack yet: every sequence as long as cutoff_len, every token a label. An upper bound.
 Workload full_rows(const config::RunConfig& config, int ranks);
 
+/// The same with every micro-batch padded to its bucket (parallel/bucket.h).
+Workload padded_to_buckets(Workload workload);
+
 }  // namespace qft::plan

@@ -7,6 +7,7 @@
 
 #include "attention_blocked.h"
 #include "attention_paths.h"
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 namespace qft::model::ops {
@@ -67,6 +68,14 @@ AttentionKernel chosen(AttentionKernel kernel, const at::Tensor& q) {
 }
 
 }  // namespace
+
+bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t heads, std::int64_t kv_heads,
+                               std::int64_t head_dim) {
+  if (!device.is_cuda()) return true;
+  const at::Tensor qkv = at::empty({64, (heads + 2 * kv_heads) * head_dim}, at::TensorOptions().dtype(dtype).device(device));
+  const QkvViews in = split_qkv(qkv, heads, kv_heads, head_dim);
+  return default_attention_kernel(in.q) == AttentionKernel::sdpa && sdpa::cuda_attention_is_flash(in);
+}
 
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
                        const at::Tensor& out, const at::Tensor& lse, Workspace& workspace,

@@ -16,15 +16,6 @@ namespace {
 constexpr std::int64_t kCausalFromTopLeft = 1;  ///< custom_mask_type of the memory-efficient kernel
 constexpr std::int64_t kLsePadding = 32;        ///< its backward wants rows of a multiple of this
 
-/// Whether LibTorch would run flash (or cuDNN, which needs no less) attention on this chip, dtype and head
-/// size.
-bool flash_can(const QkvViews& in) {
-  const auto batch = [](const at::Tensor& t) { return t.unsqueeze(0).transpose(1, 2); };
-  const auto choice = static_cast<at::SDPBackend>(at::_fused_sdp_choice(
-      batch(in.q), batch(in.k), batch(in.v), std::nullopt, 0.0, true, std::nullopt, true));
-  return choice == at::SDPBackend::flash_attention || choice == at::SDPBackend::cudnn_attention;
-}
-
 /// Keys or values repeated for every query head of their group: the memory-efficient kernel knows no groups.
 at::Tensor repeated(const at::Tensor& kv, std::int64_t group) {
   if (group == 1) return kv;
@@ -75,9 +66,16 @@ void efficient_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
 
 }  // namespace
 
+bool cuda_attention_is_flash(const QkvViews& in) {
+  const auto batch = [](const at::Tensor& t) { return t.unsqueeze(0).transpose(1, 2); };
+  const auto choice = static_cast<at::SDPBackend>(at::_fused_sdp_choice(
+      batch(in.q), batch(in.k), batch(in.v), std::nullopt, 0.0, true, std::nullopt, true));
+  return choice == at::SDPBackend::flash_attention || choice == at::SDPBackend::cudnn_attention;
+}
+
 void cuda_attention_forward(const QkvViews& in, const PackedSequences& seq, double scale,
                             const at::Tensor& out, const at::Tensor& lse) {
-  if (!flash_can(in)) return efficient_forward(in, seq, scale, out, lse);
+  if (!cuda_attention_is_flash(in)) return efficient_forward(in, seq, scale, out, lse);
   const auto result =
       at::_flash_attention_forward(in.q, in.k, in.v, seq.device_cu_seqlens, seq.device_cu_seqlens,
                                    seq.max_length, seq.max_length, 0.0, true, false, scale);
@@ -88,7 +86,7 @@ void cuda_attention_forward(const QkvViews& in, const PackedSequences& seq, doub
 void cuda_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
                              const at::Tensor& lse, const PackedSequences& seq, double scale,
                              const QkvViews& grads) {
-  if (!flash_can(in)) return efficient_backward(gout, in, out, lse, seq, scale, grads);
+  if (!cuda_attention_is_flash(in)) return efficient_backward(gout, in, out, lse, seq, scale, grads);
   const at::Tensor no_seed = at::zeros({2}, lse.options().dtype(at::kUInt64)),
                    unused = at::zeros({}, lse.options());
   const auto [gq, gk, gv] = at::_flash_attention_backward(

@@ -7,6 +7,8 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
 
+#include "qft/core/error.h"
+
 namespace qft::model::ops {
 
 at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::ScalarType dtype) {
@@ -22,12 +24,38 @@ at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::Scal
     const std::int64_t room = device_.is_cpu() ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes))) : bytes;
     buffer = at::empty({std::max<std::int64_t>(room, 64)}, at::TensorOptions(at::kByte).device(device_));
   }
+  if (watched_ != nullptr) watched_->addresses_[&buffer] = buffer.const_data_ptr();
   return buffer.narrow(0, 0, bytes).view(dtype).view(shape);
+}
+
+Workspace::Places Workspace::places_used_by(const std::function<void()>& body) {
+  QFT_ASSERT(watched_ == nullptr, "a workspace is watched by one at a time");
+  Places places;
+  watched_ = &places;
+  try {
+    body();
+  } catch (...) {
+    watched_ = nullptr;
+    throw;
+  }
+  watched_ = nullptr;
+  return places;
+}
+
+bool Workspace::Places::unmoved() const {
+  return std::ranges::all_of(addresses_, [](const auto& place) {
+    return place.first->defined() && place.first->const_data_ptr() == place.second;
+  });
+}
+
+void Workspace::clear() {
+  for (auto& [name, buffer] : buffers_) buffer = at::Tensor();
 }
 
 std::int64_t Workspace::bytes() const {
   std::int64_t sum = 0;
-  for (const auto& [name, buffer] : buffers_) sum += buffer.numel();
+  for (const auto& [name, buffer] : buffers_)
+    if (buffer.defined()) sum += buffer.numel();
   return sum;
 }
 

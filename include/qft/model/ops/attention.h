@@ -46,6 +46,10 @@ enum class AttentionKernel {
 /// What `automatic` stands for on q's device and dtype.
 AttentionKernel default_attention_kernel(const at::Tensor& q);
 
+/// Whether attention on a device finds the boundaries of sequences in its memory alone, so that work captured with some of
+/// them serves others of the same number and max_length. True on the CPU, where a replay calls anew.
+bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim);
+
 /// out = softmax(scale * q k^T + causal mask) v per sequence and head.
 ///   out  [T, heads * head_dim], contiguous
 ///   lse  [heads, T], contiguous: log of the softmax's denominator (natural log, scale applied); fp64 for

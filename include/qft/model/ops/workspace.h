@@ -23,15 +23,29 @@ class Workspace {
 
   /// An uninitialised contiguous tensor of this shape over the memory kept under `name`.
   at::Tensor get(std::string_view name, at::IntArrayRef shape, at::ScalarType dtype);
+  /// Where the memory of some names lies.
+  class Places {
+   public:
+    /// Whether it lies there still. The workspace must be alive.
+    bool unmoved() const;
+
+   private:
+    friend class Workspace;
+    std::map<const at::Tensor*, const void*> addresses_;  ///< of the workspace's buffers
+  };
+  /// Runs `body`; the places of all that it asked for. Not to be nested.
+  Places places_used_by(const std::function<void()>& body);
+
   /// Bytes held.
   std::int64_t bytes() const;
   /// Gives everything back; tensors handed out stay alive for as long as somebody holds them.
-  void clear() { buffers_.clear(); }
+  void clear();
   c10::Device device() const { return device_; }
 
  private:
   c10::Device device_;
-  std::map<std::string, at::Tensor, std::less<>> buffers_;  ///< byte tensors
+  std::map<std::string, at::Tensor, std::less<>> buffers_;  ///< byte tensors; names stay, for Places
+  Places* watched_ = nullptr;
 };
 
 }  // namespace qft::model::ops

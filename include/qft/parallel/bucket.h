@@ -1,0 +1,30 @@
+// The few shapes that micro-batches are padded to where layers run as graphs.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <compare>
+#include <cstdint>
+
+namespace qft::parallel {
+
+/// `n` up to the next of eight steps between powers of two, which are at least 64 apart: from 512 on at most an eighth more.
+constexpr std::int64_t bucket_tokens(std::int64_t n) {
+  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
+  const std::int64_t step = std::max<std::int64_t>(64, power / 16);
+  return (n + step - 1) / step * step;
+}
+
+/// A shape: the rows that a micro-batch lacks are one more sequence, the sequences that it lacks are empty.
+/// A sequence may have any length, so kernels are told that the longest has all rows: blocks beyond a sequence end at once.
+struct Bucket {
+  std::int64_t tokens = 0, sequences = 0;
+  auto operator<=>(const Bucket&) const = default;
+
+  /// Of a micro-batch with so many tokens in so many sequences.
+  static constexpr Bucket of(std::int64_t tokens, std::int64_t sequences) {
+    return {bucket_tokens(tokens), static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(sequences + 1)))};
+  }
+};
+
+}  // namespace qft::parallel

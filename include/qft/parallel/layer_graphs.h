@@ -1,0 +1,98 @@
+// Layers as graphs: one launch in place of some thirty kernels each, where the host queues kernels no faster than the
+// device runs them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "qft/device/graph.h"
+#include "qft/model/transformer.h"
+#include "qft/parallel/bucket.h"
+
+namespace qft::parallel {
+
+/// What a layer does in one action, and the memory in which it does it.
+struct LayerCall {
+  int layer = 0;
+  model::FlatBuffers flat;                             ///< of which `weights` are views
+  std::shared_ptr<const model::LayerWeights> weights;
+  model::LayerSaved saved;
+  at::Tensor y;  ///< [T, hidden], where it runs forward
+  at::Tensor g;  ///< [T, hidden], where it runs backward (after that): y's gradient, and then x's
+  bool needs_input_grad = true;
+
+  void run(model::Transformer& transformer, const model::MicroInput& in, const model::DropoutPass& dropout) const;
+};
+
+/// The bucket of a micro-batch.
+Bucket bucket_of(const model::MicroInput& in);
+
+/// Runs calls as graphs, without dropout, for micro-batches in numbered slots. A graph stands for what a layer does in
+/// one direction for one slot and bucket. The first call runs kernel by kernel, the second one is captured, later ones replay
+/// that, for as long as everything lies where it lay; where something has moved it starts over.
+class LayerGraphs {
+ public:
+  /// Shapes of micro-batches that a slot keeps graphs of; above that those go which were not used for longest.
+  static constexpr std::size_t kBuckets = 16;
+
+  /// Of calls, since the start.
+  struct Counts {
+    std::int64_t by_kernels = 0, captured = 0, replayed = 0;  ///< captured ones are replayed at once, and count in both
+    std::int64_t moved = 0;      ///< graphs given up because something had moved
+    std::int64_t forgotten = 0;  ///< graphs given up because their shape was not used for long
+    /// Where so many are given up.
+    bool costs_more_than_it_saves() const { return moved + forgotten > 500 && replayed < 8 * (moved + forgotten); }
+  };
+
+  /// `transformer` must outlive it.
+  explicit LayerGraphs(model::Transformer& transformer);
+  ~LayerGraphs();
+
+  /// The micro-batch that a slot is to run, padded to its bucket, in memory of the slot and the bucket; valid until the slot's
+  /// next one. Without identities, as there is no dropout. The rows added are a sequence of their own without labels, whose
+  /// gradients are exactly zero. Queues copies, does not wait for them.
+  const model::MicroInput& admit(std::size_t slot, const model::MicroInput& in);
+
+  /// Runs `call` on the slot's micro-batch.
+  void run(std::size_t slot, const LayerCall& call);
+
+  const Counts& counts() const { return counts_; }
+
+ private:
+  static constexpr std::size_t kAddresses = std::tuple_size_v<decltype(std::declval<const model::LayerSaved&>().all())> + 7;
+  /// Of everything that a call uses, but for the workspace.
+  using Addresses = std::array<const void*, kAddresses>;
+  struct Recorded {
+    Addresses addresses{};
+    model::ops::Workspace::Places workspace;
+    std::unique_ptr<device::Graph> graph;
+    bool known = false;  ///< it ran, and with these places
+  };
+  struct Shape {
+    model::MicroInput input;
+    std::vector<Recorded> calls;  ///< by layer, forward and backward
+    std::uint64_t used = 0;
+  };
+  struct Slot {
+    std::map<Bucket, std::unique_ptr<Shape>> shapes;
+    Shape* current = nullptr;
+  };
+
+  Shape& shape_of(Slot& slot, const Bucket& bucket);
+  Addresses addresses_of(const LayerCall& call) const;
+  void start_over(Recorded& recorded, const LayerCall& call, const Addresses& addresses, const model::MicroInput& in);
+
+  model::Transformer& transformer_;
+  device::GraphPool pool_;
+  std::vector<Slot> slots_;
+  Counts counts_;
+  std::uint64_t clock_ = 0;
+  bool warned_ = false;
+};
+
+}  // namespace qft::parallel
