@@ -1,10 +1,9 @@
 #include "qft/parallel/layer_graphs.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 
 #include "qft/core/error.h"
@@ -60,13 +59,12 @@ const model::MicroInput& LayerGraphs::admit(std::size_t slot, const model::Micro
   const Bucket bucket = bucket_of(in);
   if (slots_.size() <= slot) slots_.resize(slot + 1);
   model::MicroInput& padded = shape_of(slots_[slot], bucket).input;
-  const std::int64_t tokens = in.num_tokens(), added = bucket.tokens - tokens;
+  const std::int64_t tokens = in.num_tokens();
   padded.tokens.narrow(0, 0, tokens).copy_(in.tokens, /*non_blocking=*/true);
   repeat_rows(padded.tokens, tokens);
   padded.positions.narrow(0, 0, tokens).copy_(in.positions, /*non_blocking=*/true);
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(added));
-  std::iota(positions.begin(), positions.end(), 0);
-  padded.positions.narrow(0, tokens, added).copy_(device::upload(positions, transformer_.device()), /*non_blocking=*/true);
+  at::Tensor added_positions = padded.positions.narrow(0, tokens, bucket.tokens - tokens);
+  at::arange_out(added_positions, added_positions.numel());
   padded.sequences.cu_seqlens = padded_bounds(in.sequences.cu_seqlens, bucket);
   if (padded.sequences.device_cu_seqlens.defined())
     padded.sequences.device_cu_seqlens.copy_(device::upload(padded.sequences.cu_seqlens, transformer_.device()), /*non_blocking=*/true);
@@ -75,22 +73,24 @@ const model::MicroInput& LayerGraphs::admit(std::size_t slot, const model::Micro
 }
 
 LayerGraphs::Shape& LayerGraphs::shape_of(Slot& slot, const Bucket& bucket) {
-  auto& shape = slot.shapes[bucket];
-  if (!shape) {
-    shape = std::make_unique<Shape>();
+  auto found = slot.shapes.find(bucket);
+  if (found == slot.shapes.end()) {
+    if (slot.shapes.size() == kBuckets) forget_oldest(slot);
+    auto shape = std::make_unique<Shape>();
     shape->input = room_for(bucket, transformer_.device());
     shape->calls.resize(2 * static_cast<std::size_t>(transformer_.spec().config.num_layers));
-    if (slot.shapes.size() > kBuckets) {
-      shape->used = clock_ + 1;
-      const auto oldest = std::min_element(slot.shapes.begin(), slot.shapes.end(),
-                                           [](const auto& a, const auto& b) { return a.second->used < b.second->used; });
-      counts_.forgotten += std::ranges::count_if(oldest->second->calls, [](const Recorded& r) { return r.graph != nullptr; });
-      slot.shapes.erase(oldest);
-    }
+    found = slot.shapes.emplace(bucket, std::move(shape)).first;
   }
-  slot.current = slot.shapes.at(bucket).get();
+  slot.current = found->second.get();
   slot.current->used = ++clock_;
   return *slot.current;
+}
+
+void LayerGraphs::forget_oldest(Slot& slot) {
+  const auto oldest = std::min_element(slot.shapes.begin(), slot.shapes.end(),
+                                       [](const auto& a, const auto& b) { return a.second->used < b.second->used; });
+  counts_.forgotten += std::ranges::count_if(oldest->second->calls, [](const Recorded& r) { return r.graph != nullptr; });
+  slot.shapes.erase(oldest);
 }
 
 LayerGraphs::Addresses LayerGraphs::addresses_of(const LayerCall& call) const {
@@ -112,11 +112,9 @@ void LayerGraphs::start_over(Recorded& recorded, const LayerCall& call, const Ad
     log::warn("cuda_graphs: {} graphs were given up because what they use had moved, {} because micro-batches came in more than {} shapes; {} "
               "were replayed: that costs more than it saves, leave the key out or set packing: true",
               counts_.moved, counts_.forgotten, kBuckets, counts_.replayed);
-  recorded.graph.reset();
-  recorded.known = false;
+  recorded = {};
   recorded.workspace = transformer_.workspace().places_used_by([&] { pool_.warm_up([&] { call.run(transformer_, in, {}); }); });
   recorded.addresses = addresses;
-  recorded.known = true;
   ++counts_.by_kernels;
 }
 
@@ -124,7 +122,7 @@ void LayerGraphs::run(std::size_t slot, const LayerCall& call) {
   Shape& shape = *slots_.at(slot).current;
   Recorded& recorded = shape.calls.at(2 * static_cast<std::size_t>(call.layer) + (call.g.defined() ? 1 : 0));
   const Addresses addresses = addresses_of(call);
-  if (!recorded.known || recorded.addresses != addresses || !recorded.workspace.unmoved())
+  if (recorded.addresses != addresses || !recorded.workspace.unmoved())
     return start_over(recorded, call, addresses, shape.input);
   if (!recorded.graph) {
     recorded.graph = pool_.capture([this, call, &in = shape.input] { call.run(transformer_, in, {}); });

@@ -2,22 +2,12 @@
 #include "model/ops/matmul_blocked.h"
 #include "ops_support.h"
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/matmul.h>
 
 namespace qft::model::ops::blocked {
 namespace {
 
 using namespace testing;
 
-at::Tensor exact(const at::Tensor& a, const at::Tensor& b) {
-  return at::matmul(a.to(at::kDouble), b.to(at::kDouble));
-}
-
-constexpr double kOneRounding = 1.0 / 256;  ///< half a unit in the last place of a bf16
-
-at::Tensor bf16s(at::IntArrayRef shape, std::uint64_t seed) {
-  return randn(shape, at::kBFloat16, seed);
-}
 at::Tensor no_bf16s(at::IntArrayRef shape) {
   return zeros(shape, at::kBFloat16);
 }
@@ -41,7 +31,7 @@ TEST_F(BlockedProduct, IsRightForAllSizesAndLayouts) {
         const at::Tensor bt = b.t().contiguous().t(), out = no_bf16s({m + 1, n});
         for (const at::Tensor& right : {b, bt}) {
           ASSERT_TRUE(multiply({out.narrow(0, 0, m), a, right, {}, 0.5, {}}, workspace()));
-          expect_close(out.narrow(0, 0, m), 0.5 * exact(a, b), kOneRounding, "product");
+          expect_close(out.narrow(0, 0, m), 0.5 * exact_product(a, b), kOneRounding, "product");
           ASSERT_EQ(out[m].abs().sum().item<double>(), 0.0) << "written beyond the last of " << m << " rows";
         }
       }
@@ -60,9 +50,9 @@ TEST_F(BlockedProduct, AddsBiasAndNarrowTermsWhereTheyBelong) {
                         2.0,
                         {{left.narrow(1, 0, 8), first.t(), 20}, {left.narrow(1, 8, 6), second, 155}}},
                        workspace()));
-  at::Tensor expected = exact(a, b.t());
-  expected.narrow(1, 20, 70).add_(exact(left.narrow(1, 0, 8), first.t()));
-  expected.narrow(1, 155, 45).add_(exact(left.narrow(1, 8, 6), second));
+  at::Tensor expected = exact_product(a, b.t());
+  expected.narrow(1, 20, 70).add_(exact_product(left.narrow(1, 0, 8), first.t()));
+  expected.narrow(1, 155, 45).add_(exact_product(left.narrow(1, 8, 6), second));
   expect_close(out, 2.0 * expected + bias.to(at::kDouble), kOneRounding, "product");
 }
 
@@ -70,7 +60,7 @@ TEST_F(BlockedProduct, TakesColumnsOfWiderTensors) {
   const at::Tensor wide = bf16s({90, 300}, 1), b = bf16s({64, 40}, 2);
   const at::Tensor a = wide.narrow(1, 10, 64), out = no_bf16s({90, 100});
   ASSERT_TRUE(multiply({out.narrow(1, 30, 40), a, b, {}, 1.0, {}}, workspace()));
-  expect_close(out.narrow(1, 30, 40), exact(a, b), kOneRounding, "product");
+  expect_close(out.narrow(1, 30, 40), exact_product(a, b), kOneRounding, "product");
   EXPECT_EQ(
       out.narrow(1, 0, 30).abs().sum().item<double>() + out.narrow(1, 70, 30).abs().sum().item<double>(),
       0.0);

@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/normal.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -37,6 +38,10 @@ at::Tensor int32s(const std::vector<std::int32_t>& values) {
 
 at::ScalarType statistics_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor exact_product(const at::Tensor& a, const at::Tensor& b) {
+  return at::matmul(a.to(at::kDouble), b.to(at::kDouble));
 }
 
 double relative_error(const at::Tensor& actual, const at::Tensor& expected) {

@@ -5,22 +5,13 @@
 #include "model/ops/token_sums_blocked.h"
 #include "ops_support.h"
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/matmul.h>
 
 namespace qft::model::ops {
 namespace {
 
 using namespace testing;
 
-at::Tensor exact(const at::Tensor& a, const at::Tensor& b) {
-  return at::matmul(a.to(at::kDouble).t(), b.to(at::kDouble));
-}
-
-at::Tensor bf16s(at::IntArrayRef shape, std::uint64_t seed) {
-  return randn(shape, at::kBFloat16, seed);
-}
-
-constexpr double kOneRounding = 1.0 / 256;  ///< half a unit in the last place of a bf16
+at::Tensor exact(const at::Tensor& a, const at::Tensor& b) { return exact_product(a.t(), b); }
 
 struct Blocked : ::testing::Test {
   void SetUp() override {

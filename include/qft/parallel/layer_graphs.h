@@ -68,10 +68,9 @@ class LayerGraphs {
   /// Of everything that a call uses, but for the workspace.
   using Addresses = std::array<const void*, kAddresses>;
   struct Recorded {
-    Addresses addresses{};
+    Addresses addresses{};  ///< null until it has run with these
     model::ops::Workspace::Places workspace;
     std::unique_ptr<device::Graph> graph;
-    bool known = false;  ///< it ran, and with these places
   };
   struct Shape {
     model::MicroInput input;
@@ -84,6 +83,7 @@ class LayerGraphs {
   };
 
   Shape& shape_of(Slot& slot, const Bucket& bucket);
+  void forget_oldest(Slot& slot);
   Addresses addresses_of(const LayerCall& call) const;
   void start_over(Recorded& recorded, const LayerCall& call, const Addresses& addresses, const model::MicroInput& in);
 

@@ -13,7 +13,7 @@ namespace {
 /// Queries taken at a time against one tile of keys.
 constexpr std::int64_t kQueryBlock = 256;
 /// Tasks per thread that balance the load well enough.
-constexpr std::int64_t kTasksPerThread = 3;
+constexpr std::int64_t kSplitsPerThread = 3;
 constexpr std::int64_t kMaxSplits = 8;
 /// Bound on the sums of query gradients, which every split holds.
 constexpr std::int64_t kMaxSumElements = std::int64_t{1} << 26;
@@ -39,7 +39,7 @@ struct BackwardBuffers {
     const std::int64_t threads = at::get_num_threads(), rows = p.heads * p.padded_tokens;
     const auto problems = static_cast<std::int64_t>(p.sequences.size()) * p.kv_heads;
     const std::int64_t wanted =
-        (kTasksPerThread * threads + problems - 1) / std::max<std::int64_t>(problems, 1);
+        (kSplitsPerThread * threads + problems - 1) / std::max<std::int64_t>(problems, 1);
     const std::int64_t affordable = kMaxSumElements / std::max<std::int64_t>(rows * p.head_dim, 1);
     splits = threads == 1 ? 1 : std::clamp<std::int64_t>(std::min(wanted, affordable), 1, kMaxSplits);
     queries = scratch<T>(workspace, "op.attention_queries", rows * p.padded_dim);

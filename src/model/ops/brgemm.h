@@ -43,6 +43,10 @@ inline const cpu::Bf16* elements(const at::Tensor& t) {
 inline bool is_bf16(const at::Tensor& t) {
   return t.scalar_type() == at::kBFloat16;
 }
+/// Whether tensors of t's type and device are multiplied here.
+inline bool serves(const at::Tensor& t) {
+  return t.is_cpu() && is_bf16(t) && available(at::kBFloat16);
+}
 /// Whether it is a matrix whose rows are of successive elements.
 inline bool has_rows(const at::Tensor& t) {
   return t.dim() == 2 && (t.stride(1) == 1 || t.size(1) == 1);

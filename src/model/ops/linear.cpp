@@ -161,12 +161,13 @@ void lora_grads(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& 
     const LoraPart& part = w.lora[i];
     if (grads[i].b.defined()) sums.push_back({grads[i].b.t(), columns, gy.narrow(1, part.row0, part.rows)});
   });
-  if (const at::Tensor all = fused_a(grads); dropout.p == 0.0 && all.defined()) {
-    sums.push_back({all, gsaved, x});
-  } else if (dropout.p == 0.0) {
-    for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {
-      if (grads[i].a.defined()) sums.push_back({grads[i].a, columns, x});
-    });
+  if (dropout.p == 0.0) {
+    if (const at::Tensor all = fused_a(grads); all.defined())
+      sums.push_back({all, gsaved, x});
+    else
+      for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {
+        if (grads[i].a.defined()) sums.push_back({grads[i].a, columns, x});
+      });
   }
   add_token_sums(sums, workspace);
 }

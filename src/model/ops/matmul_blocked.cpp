@@ -18,6 +18,7 @@ constexpr std::int64_t kInner = 1024;
 /// Rows of the result that a task holds in fp32: at most, and as long as other tasks are left for all
 /// threads.
 constexpr std::int64_t kMostRows = 2048, kFewestRows = 128;
+
 /// A left-hand side. brgemm reads whole units of rows: those of the last one are in a padded copy.
 struct Left {
   const Bf16 *data, *tail;
@@ -167,10 +168,6 @@ bool multiply(const Product& p, Workspace& workspace) {
   if (!can_multiply(p)) return false;
   Multiplication(p, workspace).run();
   return true;
-}
-
-bool serves(const at::Tensor& t) {
-  return t.is_cpu() && is_bf16(t) && available(at::kBFloat16);
 }
 
 }  // namespace qft::model::ops::blocked

@@ -7,12 +7,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "brgemm.h"
 #include <ATen/core/Tensor.h>
 
 namespace qft::model::ops::blocked {
-
-/// Whether tensors of t's type and device are multiplied here.
-bool serves(const at::Tensor& t);
 
 /// Adds a b to columns [column0, column0 + n) of a result: a [m, r], b [r, n], r small.
 struct NarrowTerm {

@@ -159,7 +159,7 @@ void run(std::span<const TokenSum> given, Workspace& workspace) {
 }
 
 bool can_add(const TokenSum& s) {
-  return s.a.is_cpu() && is_bf16(s.a) && available(at::kBFloat16) && is_bf16(s.b) && has_rows(s.a) && has_rows(s.b) &&
+  return serves(s.a) && is_bf16(s.b) && has_rows(s.a) && has_rows(s.b) &&
          (s.out.scalar_type() == at::kFloat || is_bf16(s.out));
 }
 
