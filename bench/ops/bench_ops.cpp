@@ -1,7 +1,8 @@
 // Times every operation of the model at SmolLM2-135M's shapes against its plain ATen form.
 // Usage: bench_ops [tokens=512] [float|bfloat16] [threads] [roofline]. Times are the least of many runs, in
 // milliseconds. With `roofline`: JSON with the seconds that the matrix products of a step alone need, LoRA's own left out,
-// attention counted at their rate: what no program on this machine can go below by such products.
+// attention counted at their rate, those of bf16 as such or as fp32, whichever is faster: what no program on this machine can
+// go below by such products.
 #include "qft/model/ops/attention.h"
 #include "qft/model/ops/embedding.h"
 #include "qft/model/ops/generic.h"
@@ -116,7 +117,11 @@ class Bench {
   double product_ms(std::int64_t rows, std::int64_t inputs, std::int64_t outputs) const {
     const at::Tensor x = random({rows, inputs}), w = random({outputs, inputs});
     at::Tensor y = random({rows, outputs});
-    return least_time([&] { at::mm_out(y, x, w.t()); });
+    const double as_given = least_time([&] { at::mm_out(y, x, w.t()); });
+    if (dtype_ == at::kFloat) return as_given;
+    const at::Tensor wide_x = x.to(at::kFloat), wide_w = w.to(at::kFloat);
+    at::Tensor wide_y = y.to(at::kFloat);
+    return std::min(as_given, least_time([&] { at::mm_out(wide_y, wide_x, wide_w.t()); }));
   }
 
   at::Tensor random(at::IntArrayRef shape) const { return at::randn(shape, at::kFloat).to(dtype_); }

@@ -10,6 +10,7 @@
 #include "qft/core/units.h"
 #include "qft/model/export.h"
 #include "qft/model/ops/head.h"
+#include "qft/model/ops/matmul_choice.h"
 #include "qft/model/ops/token_sums.h"
 #include "qft/parallel/group_size.h"
 #include "qft/parallel/layer_graphs.h"
@@ -88,7 +89,7 @@ std::int64_t gradient_bytes(const Arrangement& a, const ActionList& list, std::i
 
 /// Attention's copies of queries and output gradients, also transposed, and the sums of query gradients.
 std::int64_t attention_bytes(const Arrangement& a) {
-  return a.tokens * a.spec.config.q_size() * (4 * size_of(a.precision.compute) + 4);
+  return a.tokens * a.spec.config.q_size() * (4 * model::ops::multiplied_size(a.precision.compute) + 4);
 }
 
 /// What the driver keeps of the graph of a layer: an assumption, not measured.
@@ -120,6 +121,9 @@ std::int64_t buffer_bytes(const Arrangement& a) {
   const std::int64_t labels = a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens;
   const std::int64_t rows = a.head_rows > 0 ? a.head_rows : model::ops::head_chunk_rows(c.vocab_size);
   bytes += std::min(labels, rows) * (c.vocab_size + c.hidden_size) * item;
+  const auto widened = [&](std::int64_t m, std::int64_t k) { return model::ops::widened_bytes(m, k, a.precision.compute); };
+  bytes += a.training ? std::max(widened(a.tokens, 2 * c.intermediate_size), widened(std::min(labels, rows), c.vocab_size))
+                      : widened(a.tokens, c.intermediate_size);
   bytes += graph_bytes(a);
   if (!a.training || a.recompute) bytes += recomputed_layer_bytes(a.spec, a.precision.compute, a.tokens);
   return bytes;

@@ -83,7 +83,7 @@ void attention_forward(const QkvViews& in, const PackedSequences& sequences, dou
   check(in, sequences, out, lse);
   switch (chosen(kernel, in.q)) {
     case AttentionKernel::blocked:
-      return blocked::attention_forward(in, sequences, scale, out, lse, workspace);
+      return blocked::attention_forward(in, sequences, scale, out, lse, workspace, blocked::faster_blocks(in.q.scalar_type()));
     case AttentionKernel::sdpa:
       if (in.q.is_cuda()) return sdpa::cuda_attention_forward(in, sequences, scale, out, lse);
       return sdpa::attention_forward(in, sequences, scale, out, lse);
@@ -98,7 +98,8 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
   check(in, sequences, out, lse);
   switch (chosen(kernel, in.q)) {
     case AttentionKernel::blocked:
-      return blocked::attention_backward(gout, in, out, lse, sequences, scale, grads, workspace);
+      return blocked::attention_backward(gout, in, out, lse, sequences, scale, grads, workspace,
+                                         blocked::faster_blocks(in.q.scalar_type()));
     case AttentionKernel::sdpa:
       if (in.q.is_cuda()) return sdpa::cuda_attention_backward(gout, in, out, lse, sequences, scale, grads);
       return sdpa::attention_backward(gout, in, out, lse, sequences, scale, grads);

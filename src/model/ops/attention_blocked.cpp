@@ -10,26 +10,26 @@ namespace {
 /// Keys whose scores a block of queries holds at a time.
 constexpr std::int64_t kKeyBlock = 512;
 
-template <class T>
+template <class E>
 struct ForwardBuffers {
-  T* keys;    ///< packed [padded_dim, width] for each block of kKeyBlock keys; kv_heads times padded_tokens
-  T* values;  ///< packed [padded_tokens, head_dim] of each kv head
+  E* keys;    ///< packed [padded_dim, width] for each block of kKeyBlock keys; kv_heads times padded_tokens
+  E* values;  ///< packed [padded_tokens, head_dim] of each kv head
   // per thread:
-  T *queries, *probabilities;
+  E *queries, *probabilities;
   float *scores, *out, *statistics;
 };
 
-template <class T>
-ForwardBuffers<T> forward_buffers(const Problem<T>& p, Workspace& workspace) {
+template <class E>
+ForwardBuffers<E> forward_buffers(const Problem<E>& p, Workspace& workspace) {
   const std::int64_t threads = at::get_num_threads();
-  ForwardBuffers<T> b{};
-  b.keys = scratch<T>(workspace, "op.attention_keys", p.kv_heads * p.padded_tokens * p.padded_dim);
-  b.values = scratch<T>(workspace, "op.attention_values", p.kv_heads * p.padded_tokens * p.head_dim);
-  b.queries = scratch<T>(workspace, "op.attention_query_tiles", threads * kTile * p.padded_dim);
+  ForwardBuffers<E> b{};
+  b.keys = scratch<E>(workspace, "op.attention_keys", p.kv_heads * p.padded_tokens * p.padded_dim);
+  b.values = scratch<E>(workspace, "op.attention_values", p.kv_heads * p.padded_tokens * p.head_dim);
+  b.queries = scratch<E>(workspace, "op.attention_query_tiles", threads * kTile * p.padded_dim);
   b.scores = scratch<float>(workspace, "op.attention_scores", threads * kTile * kKeyBlock);
   // In fp32 the probabilities take the place of the scores.
   b.probabilities =
-      scratch<T>(workspace, sizeof(T) == sizeof(float) ? "op.attention_scores" : "op.attention_probs",
+      scratch<E>(workspace, sizeof(E) == sizeof(float) ? "op.attention_scores" : "op.attention_probs",
                  threads * kTile * kKeyBlock);
   b.out = scratch<float>(workspace, "op.attention_out", threads * kTile * p.head_dim);
   b.statistics = scratch<float>(workspace, "op.attention_statistics", threads * 2 * kTile);
@@ -37,8 +37,8 @@ ForwardBuffers<T> forward_buffers(const Problem<T>& p, Workspace& workspace) {
 }
 
 /// Packs keys and values: a task is one block of keys of one head.
-template <class T>
-void pack_keys_and_values(const Problem<T>& p, const ForwardBuffers<T>& b, const QkvViews& in) {
+template <class T, class E>
+void pack_keys_and_values(const Problem<E>& p, const ForwardBuffers<E>& b, const QkvViews& in) {
   struct Block {
     const Sequence* sequence;
     std::int64_t first;
@@ -46,7 +46,7 @@ void pack_keys_and_values(const Problem<T>& p, const ForwardBuffers<T>& b, const
   std::vector<Block> blocks;
   for (const Sequence& s : p.sequences)
     for (std::int64_t k = 0; k < s.length; k += kKeyBlock) blocks.push_back({&s, k});
-  const auto kernels = cpu::packing_kernels<T>();
+  const auto kernels = cpu::packing_kernels<T, E>();
   const auto count = static_cast<std::int64_t>(blocks.size());
   for_tasks(count * p.kv_heads, [&](std::int64_t task, std::int64_t) {
     const auto& [s, k] = blocks[static_cast<std::size_t>(task % count)];
@@ -60,17 +60,17 @@ void pack_keys_and_values(const Problem<T>& p, const ForwardBuffers<T>& b, const
 }
 
 /// One tile of queries of one head against all keys it sees.
-template <class T>
-void attend(const Problem<T>& p, const ForwardBuffers<T>& b, const QkvViews& in, const Sequence& s,
+template <class T, class E>
+void attend(const Problem<E>& p, const ForwardBuffers<E>& b, const QkvViews& in, const Sequence& s,
             std::int64_t q0, std::int64_t head, float scale, const at::Tensor& out, const at::Tensor& lse,
             std::int64_t thread) {
-  const auto packing = cpu::packing_kernels<T>();
-  const auto softmax = cpu::softmax_kernels<T>();
+  const auto packing = cpu::packing_kernels<T, E>();
+  const auto softmax = cpu::softmax_kernels<T, E>();
   const std::int64_t rows = std::min(kTile, s.length - q0), dim = p.head_dim;
-  T* queries = b.queries + thread * kTile * p.padded_dim;
+  E* queries = b.queries + thread * kTile * p.padded_dim;
   packing.copy(slice<T>(in.q, head, s.first + q0, rows), kTile, p.padded_dim, queries);
   float* statistics = b.statistics + thread * 2 * kTile;
-  cpu::SoftmaxTile<T> tile{b.scores + thread * kTile * kKeyBlock,
+  cpu::SoftmaxTile<E> tile{b.scores + thread * kTile * kKeyBlock,
                            b.probabilities + thread * kTile * kKeyBlock,
                            kKeyBlock,
                            0,
@@ -98,12 +98,12 @@ void attend(const Problem<T>& p, const ForwardBuffers<T>& b, const QkvViews& in,
                  lse.data_ptr<float>() + head * lse.size(1) + token);
 }
 
-template <class T>
+template <class T, class E>
 void forward(const QkvViews& in, const PackedSequences& packed, double scale, const at::Tensor& out,
              const at::Tensor& lse, Workspace& workspace) {
-  const Problem<T> p(in, packed);
-  const ForwardBuffers<T> b = forward_buffers(p, workspace);
-  pack_keys_and_values(p, b, in);
+  const Problem<E> p(in, packed);
+  const ForwardBuffers<E> b = forward_buffers(p, workspace);
+  pack_keys_and_values<T>(p, b, in);
   struct Tile {
     const Sequence* sequence;
     std::int64_t first;
@@ -113,15 +113,16 @@ void forward(const QkvViews& in, const PackedSequences& packed, double scale, co
     for (std::int64_t q0 = s.padded_length - kTile; q0 >= 0; q0 -= kTile) tiles.push_back({&s, q0});
   for_tasks(static_cast<std::int64_t>(tiles.size()) * p.heads, [&](std::int64_t task, std::int64_t thread) {
     const auto& [s, q0] = tiles[static_cast<std::size_t>(task / p.heads)];
-    attend(p, b, in, *s, q0, task % p.heads, static_cast<float>(scale), out, lse, thread);
+    attend<T>(p, b, in, *s, q0, task % p.heads, static_cast<float>(scale), out, lse, thread);
   });
 }
 
 }  // namespace
 
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
-                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace) {
-  cpu::with_kernel_type(in.q, [&]<class T>() { forward<T>(in, sequences, scale, out, lse, workspace); });
+                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace, Blocks blocks) {
+  with_elements(in.q.scalar_type(), blocks,
+                [&]<class T, class E>() { forward<T, E>(in, sequences, scale, out, lse, workspace); });
 }
 
 }  // namespace qft::model::ops::blocked

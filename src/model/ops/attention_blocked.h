@@ -15,10 +15,10 @@
 namespace qft::model::ops::blocked {
 
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
-                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace);
+                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace, Blocks blocks);
 void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
                         const at::Tensor& lse, const PackedSequences& sequences, double scale,
-                        const QkvViews& grads, Workspace& workspace);
+                        const QkvViews& grads, Workspace& workspace, Blocks blocks);
 
 constexpr std::int64_t kTile = cpu::kAttentionTile;
 constexpr float kLog2E = 1.44269504088896341F;
@@ -28,8 +28,8 @@ struct Sequence {
   std::int64_t first, length, padded_first, padded_length;
 };
 
-/// What both directions know about the problem. Elements of T are Bf16 or float.
-template <class T>
+/// What both directions know about the problem. Elements of E are multiplied.
+template <class E>
 struct Problem {
   std::int64_t heads, kv_heads, group, head_dim;
   std::int64_t padded_dim;          ///< head_dim, even for Bf16
@@ -41,7 +41,7 @@ struct Problem {
         kv_heads(in.k.size(1)),
         group(heads / kv_heads),
         head_dim(in.q.size(2)),
-        padded_dim(sizeof(T) == sizeof(float) ? head_dim : padded(head_dim, 2)) {
+        padded_dim(sizeof(E) == sizeof(float) ? head_dim : padded(head_dim, 2)) {
     for (std::int64_t s = 0; s < packed.num_sequences(); ++s) {
       const std::int64_t first = packed.cu_seqlens[s], length = packed.cu_seqlens[s + 1] - first;
       if (length == 0) continue;

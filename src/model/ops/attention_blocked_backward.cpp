@@ -20,51 +20,51 @@ constexpr std::int64_t kMaxSumElements = std::int64_t{1} << 26;
 /// Stands for an infinite log-sum-exp in padded rows: their probabilities vanish.
 constexpr float kNoProbability = 1e30F;
 
-template <class T>
+template <class E>
 struct BackwardBuffers {
   std::int64_t splits;  ///< tasks that share the tiles of keys of one sequence and head
   // per query head, padded_tokens rows:
-  T *queries, *gout;                        ///< [rows][padded_dim]
-  T *queries_transposed, *gout_transposed;  ///< [head_dim][width] for each block of kQueryBlock rows
+  E *queries, *gout;                        ///< [rows][padded_dim]
+  E *queries_transposed, *gout_transposed;  ///< [head_dim][width] for each block of kQueryBlock rows
   float *lse, *delta;                       ///< [rows]
   float* gqueries;                          ///< [splits][heads][rows][head_dim]
   // per thread:
-  T *keys_transposed, *values_transposed;  ///< packed [padded_dim, kTile]
-  T* keys;                                 ///< packed [kTile, head_dim]
+  E *keys_transposed, *values_transposed;  ///< packed [padded_dim, kTile]
+  E* keys;                                 ///< packed [kTile, head_dim]
   float *gkeys, *gvalues;                  ///< transposed: [head_dim][kTile]
   float *scores, *gprobabilities;          ///< [kQueryBlock][kTile]
-  T *probabilities, *gscores, *gscores_packed;
+  E *probabilities, *gscores, *gscores_packed;
 
-  BackwardBuffers(const Problem<T>& p, Workspace& workspace) {
+  BackwardBuffers(const Problem<E>& p, Workspace& workspace) {
     const std::int64_t threads = at::get_num_threads(), rows = p.heads * p.padded_tokens;
     const auto problems = static_cast<std::int64_t>(p.sequences.size()) * p.kv_heads;
     const std::int64_t wanted =
         (kSplitsPerThread * threads + problems - 1) / std::max<std::int64_t>(problems, 1);
     const std::int64_t affordable = kMaxSumElements / std::max<std::int64_t>(rows * p.head_dim, 1);
     splits = threads == 1 ? 1 : std::clamp<std::int64_t>(std::min(wanted, affordable), 1, kMaxSplits);
-    queries = scratch<T>(workspace, "op.attention_queries", rows * p.padded_dim);
-    gout = scratch<T>(workspace, "op.attention_gout", rows * p.padded_dim);
-    queries_transposed = scratch<T>(workspace, "op.attention_queries_t", rows * p.head_dim);
-    gout_transposed = scratch<T>(workspace, "op.attention_gout_t", rows * p.head_dim);
+    queries = scratch<E>(workspace, "op.attention_queries", rows * p.padded_dim);
+    gout = scratch<E>(workspace, "op.attention_gout", rows * p.padded_dim);
+    queries_transposed = scratch<E>(workspace, "op.attention_queries_t", rows * p.head_dim);
+    gout_transposed = scratch<E>(workspace, "op.attention_gout_t", rows * p.head_dim);
     lse = scratch<float>(workspace, "op.attention_lse", rows);
     delta = scratch<float>(workspace, "op.attention_delta", rows);
     gqueries = scratch<float>(workspace, "op.attention_gqueries", splits * rows * p.head_dim);
-    keys_transposed = scratch<T>(workspace, "op.attention_key_t", threads * kTile * p.padded_dim);
-    values_transposed = scratch<T>(workspace, "op.attention_value_t", threads * kTile * p.padded_dim);
-    keys = scratch<T>(workspace, "op.attention_key", threads * kTile * p.head_dim);
+    keys_transposed = scratch<E>(workspace, "op.attention_key_t", threads * kTile * p.padded_dim);
+    values_transposed = scratch<E>(workspace, "op.attention_value_t", threads * kTile * p.padded_dim);
+    keys = scratch<E>(workspace, "op.attention_key", threads * kTile * p.head_dim);
     gkeys = scratch<float>(workspace, "op.attention_gkey", threads * kTile * p.head_dim);
     gvalues = scratch<float>(workspace, "op.attention_gvalue", threads * kTile * p.head_dim);
     const std::int64_t tile = threads * kQueryBlock * kTile;
     scores = scratch<float>(workspace, "op.attention_scores", tile);
     gprobabilities = scratch<float>(workspace, "op.attention_gprobs", tile);
-    probabilities = scratch<T>(workspace, "op.attention_probs", tile);
-    gscores = scratch<T>(workspace, "op.attention_gscores", tile);
+    probabilities = scratch<E>(workspace, "op.attention_probs", tile);
+    gscores = scratch<E>(workspace, "op.attention_gscores", tile);
     gscores_packed =
-        sizeof(T) == sizeof(float) ? gscores : scratch<T>(workspace, "op.attention_gscores_p", tile);
+        sizeof(E) == sizeof(float) ? gscores : scratch<E>(workspace, "op.attention_gscores_p", tile);
   }
 
   /// The buffers of one thread.
-  BackwardBuffers of_thread(const Problem<T>& p, std::int64_t thread) const {
+  BackwardBuffers of_thread(const Problem<E>& p, std::int64_t thread) const {
     BackwardBuffers b = *this;
     b.keys_transposed += thread * kTile * p.padded_dim;
     b.values_transposed += thread * kTile * p.padded_dim;
@@ -72,7 +72,7 @@ struct BackwardBuffers {
     b.gkeys += thread * kTile * p.head_dim;
     b.gvalues += thread * kTile * p.head_dim;
     for (float** tile : {&b.scores, &b.gprobabilities}) *tile += thread * kQueryBlock * kTile;
-    for (T** tile : {&b.probabilities, &b.gscores, &b.gscores_packed}) *tile += thread * kQueryBlock * kTile;
+    for (E** tile : {&b.probabilities, &b.gscores, &b.gscores_packed}) *tile += thread * kQueryBlock * kTile;
     return b;
   }
 };
@@ -85,10 +85,10 @@ struct Arguments {
 };
 
 /// Copies of one block of queries and of the gradients of their outputs.
-template <class T>
-void prepare_block(const Problem<T>& p, const BackwardBuffers<T>& b, const Arguments& a, const Sequence& s,
+template <class T, class E>
+void prepare_block(const Problem<E>& p, const BackwardBuffers<E>& b, const Arguments& a, const Sequence& s,
                    std::int64_t q0, std::int64_t head) {
-  const auto kernels = cpu::packing_kernels<T>();
+  const auto kernels = cpu::packing_kernels<T, E>();
   const std::int64_t rows = std::min(kQueryBlock, s.length - q0), width = padded(rows, kTile);
   const std::int64_t at = head * p.padded_tokens + s.padded_first + q0, token = s.first + q0;
   const auto queries = slice<T>(a.in.q, head, token, rows), gout = slice<T>(a.gout, head, token, rows);
@@ -103,15 +103,15 @@ void prepare_block(const Problem<T>& p, const BackwardBuffers<T>& b, const Argum
 }
 
 /// One tile of keys (first key k0) against the queries [q0, q0 + rows) of one head.
-template <class T>
-void block_gradients(const Problem<T>& p, const BackwardBuffers<T>& b, const Sequence& s, std::int64_t k0,
+template <class T, class E>
+void block_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Sequence& s, std::int64_t k0,
                      std::int64_t q0, std::int64_t rows, std::int64_t head, std::int64_t split, float scale) {
   const std::int64_t dim = p.head_dim, at = head * p.padded_tokens + s.padded_first + q0;
   product(rows, kTile, p.padded_dim, b.queries + at * p.padded_dim, p.padded_dim, b.keys_transposed, kTile,
           b.scores, kTile, false);
   product(rows, kTile, p.padded_dim, b.gout + at * p.padded_dim, p.padded_dim, b.values_transposed, kTile,
           b.gprobabilities, kTile, false);
-  cpu::softmax_kernels<T>().gradient({b.scores, b.gprobabilities, rows, q0 == k0, b.lse + at, b.delta + at,
+  cpu::softmax_kernels<T, E>().gradient({b.scores, b.gprobabilities, rows, q0 == k0, b.lse + at, b.delta + at,
                                       scale, b.probabilities, b.gscores, b.gscores_packed});
   // The transposed copies are laid out by blocks of queries; q0 may lie inside one.
   const std::int64_t inside = q0 % kQueryBlock, start = q0 - inside;
@@ -123,10 +123,10 @@ void block_gradients(const Problem<T>& p, const BackwardBuffers<T>& b, const Seq
 }
 
 /// Every splits-th tile of keys of one kv head, from tile `split` on.
-template <class T>
-void key_gradients(const Problem<T>& p, const BackwardBuffers<T>& b, const Arguments& a, const Sequence& s,
+template <class T, class E>
+void key_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Arguments& a, const Sequence& s,
                    std::int64_t kv_head, std::int64_t split) {
-  const auto kernels = cpu::packing_kernels<T>();
+  const auto kernels = cpu::packing_kernels<T, E>();
   const std::int64_t dim = p.head_dim, first_head = kv_head * p.group;
   for (std::int64_t head = first_head; head < first_head + p.group; ++head) {
     const std::int64_t at = split * p.heads * p.padded_tokens + head * p.padded_tokens + s.padded_first;
@@ -144,7 +144,7 @@ void key_gradients(const Problem<T>& p, const BackwardBuffers<T>& b, const Argum
     for (std::int64_t head = first_head; head < first_head + p.group; ++head) {
       for (std::int64_t q0 = k0; q0 < s.padded_length;) {
         const std::int64_t end = std::min((q0 / kQueryBlock + 1) * kQueryBlock, s.padded_length);
-        block_gradients(p, b, s, k0, q0, end - q0, head, split, a.scale);
+        block_gradients<T>(p, b, s, k0, q0, end - q0, head, split, a.scale);
         q0 = end;
       }
     }
@@ -153,10 +153,10 @@ void key_gradients(const Problem<T>& p, const BackwardBuffers<T>& b, const Argum
   }
 }
 
-template <class T>
+template <class T, class E>
 void backward(const Arguments& a, const PackedSequences& packed, Workspace& workspace) {
-  const Problem<T> p(a.in, packed);
-  const BackwardBuffers<T> b(p, workspace);
+  const Problem<E> p(a.in, packed);
+  const BackwardBuffers<E> b(p, workspace);
   struct Block {
     const Sequence* sequence;
     std::int64_t first;
@@ -167,16 +167,16 @@ void backward(const Arguments& a, const PackedSequences& packed, Workspace& work
   const auto count = static_cast<std::int64_t>(blocks.size());
   for_tasks(count * p.heads, [&](std::int64_t task, std::int64_t) {
     const auto& [s, q0] = blocks[static_cast<std::size_t>(task % count)];
-    prepare_block(p, b, a, *s, q0, task / count);
+    prepare_block<T>(p, b, a, *s, q0, task / count);
   });
   const std::int64_t per_sequence = p.kv_heads * b.splits;
   for_tasks(static_cast<std::int64_t>(p.sequences.size()) * per_sequence, [&](std::int64_t task,
                                                                               std::int64_t thread) {
     const std::int64_t rest = task % per_sequence;
-    key_gradients(p, b.of_thread(p, thread), a, p.sequences[static_cast<std::size_t>(task / per_sequence)],
+    key_gradients<T>(p, b.of_thread(p, thread), a, p.sequences[static_cast<std::size_t>(task / per_sequence)],
                   rest / b.splits, rest % b.splits);
   });
-  const auto kernels = cpu::packing_kernels<T>();
+  const auto kernels = cpu::packing_kernels<T, E>();
   const std::int64_t part_stride = p.heads * p.padded_tokens * p.head_dim;
   for_tasks(count * p.heads, [&](std::int64_t task, std::int64_t) {
     const auto& [s, q0] = blocks[static_cast<std::size_t>(task % count)];
@@ -191,10 +191,10 @@ void backward(const Arguments& a, const PackedSequences& packed, Workspace& work
 
 void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
                         const at::Tensor& lse, const PackedSequences& sequences, double scale,
-                        const QkvViews& grads, Workspace& workspace) {
+                        const QkvViews& grads, Workspace& workspace, Blocks blocks) {
   const at::Tensor gout_heads = gout.view(in.q.sizes()), out_heads = out.view(in.q.sizes());
   const Arguments arguments{gout_heads, out_heads, lse, in, grads, static_cast<float>(scale)};
-  cpu::with_kernel_type(in.q, [&]<class T>() { backward<T>(arguments, sequences, workspace); });
+  with_elements(in.q.scalar_type(), blocks, [&]<class T, class E>() { backward<T, E>(arguments, sequences, workspace); });
 }
 
 }  // namespace qft::model::ops::blocked

@@ -15,11 +15,35 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/CPUBlas.h>
+#if defined(__SSE2__)
+#include <pmmintrin.h>
+#endif
 
 namespace qft::model::ops::blocked {
 
-/// Whether it works here on operands of this dtype; tried once by small products.
+/// Elements of the blocks that are multiplied. Those of bf16 tensors may be widened to fp32, which holds the products of
+/// bf16 exactly: many processors multiply that faster than bf16, or have no bf16 at all.
+enum class Blocks { bf16, fp32 };
+constexpr std::int64_t element_size(Blocks blocks) {
+  return blocks == Blocks::fp32 ? 4 : 2;
+}
+/// Whether such blocks can be multiplied here; tried once by small products.
+bool available(Blocks blocks);
+/// The faster ones here for tensors of this dtype, fp32 or bf16.
+Blocks faster_blocks(at::ScalarType dtype);
+/// Whether tensors of this dtype can be multiplied by blocks here.
 bool available(at::ScalarType dtype);
+
+/// Calls f.template operator()<T, E>(): T are the elements of tensors of this dtype, E those of blocks.
+template <class F>
+void with_elements(at::ScalarType dtype, Blocks blocks, const F& f) {
+  if (dtype == at::kFloat)
+    f.template operator()<float, float>();
+  else if (blocks == Blocks::fp32)
+    f.template operator()<cpu::Bf16, float>();
+  else
+    f.template operator()<cpu::Bf16, cpu::Bf16>();
+}
 
 constexpr std::int64_t padded(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
@@ -63,11 +87,33 @@ inline void product(std::int64_t m, std::int64_t n, std::int64_t k, const cpu::B
                               reinterpret_cast<const at::BFloat16*>(b), c, true);
 }
 
+/// While it lives, this thread takes numbers below the least normal fp32 for zero, as products of bf16 do: with each of
+/// them some processors' products take a hundred times as long.
+class FlushDenormals {
+ public:
+  FlushDenormals() { set(before_ | kFlushed); }
+  ~FlushDenormals() { set(before_); }
+  FlushDenormals(const FlushDenormals&) = delete;
+  FlushDenormals& operator=(const FlushDenormals&) = delete;
+
+ private:
+#if defined(__SSE2__)
+  static constexpr unsigned kFlushed = _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON;
+  static void set(unsigned state) { _mm_setcsr(state); }
+  const unsigned before_ = _mm_getcsr();
+#else
+  static constexpr unsigned kFlushed = 0;
+  static void set(unsigned) {}
+  const unsigned before_ = 0;
+#endif
+};
+
 /// Calls f(task, thread) for tasks [0, count); threads take the next one when they are done with theirs.
 template <class F>
 void for_tasks(std::int64_t count, const F& f) {
   std::atomic<std::int64_t> next{0};
   at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t begin, std::int64_t end) {
+    const FlushDenormals flushed;
     for (std::int64_t thread = begin; thread < end; ++thread)
       for (std::int64_t task = next++; task < count; task = next++) f(task, thread);
     at::native::cpublas::brgemm_release();  // gives up the tile registers that some processors have

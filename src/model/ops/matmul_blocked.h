@@ -28,6 +28,9 @@ struct Product {
   std::vector<NarrowTerm> terms;
 };
 /// False, having done nothing, where it does not serve: the caller has another way.
-bool multiply(const Product& product, Workspace& workspace);
+bool multiply(const Product& product, Workspace& workspace, Blocks blocks = faster_blocks(at::kBFloat16));
+
+/// Bytes of the left-hand sides [m, k] that are held widened at a time, if they are.
+std::int64_t widened_bytes(std::int64_t m, std::int64_t k);
 
 }  // namespace qft::model::ops::blocked

@@ -20,10 +20,11 @@ constexpr std::int64_t kTokens = 256, kTokenUnit = 64;
 constexpr std::int64_t kRows = 128, kPanel = 64;
 
 /// One sum, and how it is cut into tasks.
+template <class E>
 struct Sum {
   const TokenSum* given;
   std::int64_t m, n, panels, row_groups, column_groups;
-  Bf16* packed;  ///< [panels][tokens of a chunk, padded][kPanel]
+  E* packed;  ///< [panels][tokens of a chunk, padded][kPanel]
 
   Sum(const TokenSum& s, std::int64_t threads)
       : given(&s),
@@ -36,8 +37,9 @@ struct Sum {
 };
 
 /// What a task has for itself.
+template <class E>
 struct Scratch {
-  Bf16* transposed;  ///< [blocks of a chunk][kRows][kTokens]
+  E* transposed;  ///< [blocks of a chunk][kRows][kTokens]
   float* sums;       ///< [kRows][kPanel]
 };
 
@@ -76,16 +78,18 @@ void add_to(const at::Tensor& out, std::int64_t row0, std::int64_t column0, std:
 }
 
 /// Packs block `block` of panel `panel`.
-void pack(const Sum& s, const Chunk& chunk, std::int64_t panel, std::int64_t block) {
+template <class E>
+void pack(const Sum<E>& s, const Chunk& chunk, std::int64_t panel, std::int64_t block) {
   const at::Tensor& b = s.given->b;
   const std::int64_t columns = std::min(kPanel, s.n - panel * kPanel);
-  cpu::packing_kernels<Bf16>().pack(
+  cpu::packing_kernels<Bf16, E>().pack(
       {elements(b) + (chunk.first + block * kTokens) * b.stride(0) + panel * kPanel, b.stride(0), chunk.tokens(block), columns},
       chunk.padded_tokens(block), s.packed + panel * kPanel * chunk.padded_count() + block * kTokens * columns);
 }
 
 /// Adds a block of tokens to sums [rows][columns], rows `stride` apart.
-void add_block(std::int64_t rows, std::int64_t columns, std::int64_t tokens, const Bf16* transposed, const Bf16* packed,
+template <class E>
+void add_block(std::int64_t rows, std::int64_t columns, std::int64_t tokens, const E* transposed, const E* packed,
                float* sums, std::int64_t stride, bool add) {
   for (std::int64_t r = 0; r < rows;) {
     const std::int64_t left = rows - r, height = left < kRowUnit ? left : row_block(left);
@@ -95,11 +99,13 @@ void add_block(std::int64_t rows, std::int64_t columns, std::int64_t tokens, con
 }
 
 /// Sums a group of rows and of panels over a chunk.
-void add_group(const Sum& s, const Chunk& chunk, std::int64_t row_group, std::int64_t column_group, const Scratch& scratch) {
+template <class E>
+void add_group(const Sum<E>& s, const Chunk& chunk, std::int64_t row_group, std::int64_t column_group,
+               const Scratch<E>& scratch) {
   const at::Tensor &a = s.given->a, &out = s.given->out;
   const std::int64_t row0 = row_group * kRows, rows = std::min(kRows, s.m - row0);
   for (std::int64_t b = 0; b < chunk.blocks(); ++b)
-    cpu::packing_kernels<Bf16>().transpose(
+    cpu::packing_kernels<Bf16, E>().transpose(
         {elements(a) + (chunk.first + b * kTokens) * a.stride(0) + row0, a.stride(0), chunk.tokens(b), rows}, kTokens,
         scratch.transposed + b * kRows * kTokens);
   const bool in_place = out.scalar_type() == at::kFloat && out.stride(1) == 1 && out.stride(0) >= s.n;
@@ -116,42 +122,43 @@ void add_group(const Sum& s, const Chunk& chunk, std::int64_t row_group, std::in
 }
 
 /// f(sum, first, second, thread) for each sum and all pairs of first and second, by counts(sum).
-template <class Counts, class F>
-void for_pairs(const std::vector<Sum>& sums, const Counts& counts, const F& f) {
+template <class E, class Counts, class F>
+void for_pairs(const std::vector<Sum<E>>& sums, const Counts& counts, const F& f) {
   std::int64_t total = 0;
-  for (const Sum& s : sums) total += counts(s).first * counts(s).second;
+  for (const Sum<E>& s : sums) total += counts(s).first * counts(s).second;
   for_tasks(total, [&](std::int64_t task, std::int64_t thread) {
-    const Sum* s = sums.data();
+    const Sum<E>* s = sums.data();
     for (; task >= counts(*s).first * counts(*s).second; ++s) task -= counts(*s).first * counts(*s).second;
     f(*s, task / counts(*s).second, task % counts(*s).second, thread);
   });
 }
 
+template <class E>
 void run(std::span<const TokenSum> given, Workspace& workspace) {
   const std::int64_t threads = at::get_num_threads(), tokens = given.front().a.size(0);
   const std::int64_t held = padded(std::min(tokens, kSumChunk), kTokenUnit);
-  std::vector<Sum> sums;
+  std::vector<Sum<E>> sums;
   std::int64_t packed_elements = 0;
   for (const TokenSum& g : given) {
     QFT_ASSERT(g.a.size(0) == tokens && g.b.size(0) == tokens, "sums over {}, {} and {} tokens in one call", tokens,
                g.a.size(0), g.b.size(0));
     packed_elements += sums.emplace_back(g, threads).panels * kPanel * held;
   }
-  auto* packed = scratch<Bf16>(workspace, "op.sum_packed", packed_elements);
-  auto* transposed = scratch<Bf16>(workspace, "op.sum_transposed", threads * kRows * padded(held, kTokens));
+  auto* packed = scratch<E>(workspace, "op.sum_packed", packed_elements);
+  auto* transposed = scratch<E>(workspace, "op.sum_transposed", threads * kRows * padded(held, kTokens));
   auto* results = scratch<float>(workspace, "op.matmul_sums", threads * kRows * kPanel);
-  for (Sum& s : sums) {
+  for (Sum<E>& s : sums) {
     s.packed = packed;
     packed += s.panels * kPanel * held;
   }
   for (std::int64_t first = 0; first < tokens; first += kSumChunk) {
     const Chunk chunk{first, std::min(kSumChunk, tokens - first)};
     for_pairs(
-        sums, [&](const Sum& s) { return std::pair(s.panels, chunk.blocks()); },
-        [&](const Sum& s, std::int64_t panel, std::int64_t block, std::int64_t) { pack(s, chunk, panel, block); });
+        sums, [&](const Sum<E>& s) { return std::pair(s.panels, chunk.blocks()); },
+        [&](const Sum<E>& s, std::int64_t panel, std::int64_t block, std::int64_t) { pack(s, chunk, panel, block); });
     for_pairs(
-        sums, [](const Sum& s) { return std::pair(s.row_groups, s.column_groups); },
-        [&](const Sum& s, std::int64_t rows, std::int64_t columns, std::int64_t thread) {
+        sums, [](const Sum<E>& s) { return std::pair(s.row_groups, s.column_groups); },
+        [&](const Sum<E>& s, std::int64_t rows, std::int64_t columns, std::int64_t thread) {
           add_group(s, chunk, rows, columns,
                     {transposed + thread * kRows * padded(held, kTokens), results + thread * kRows * kPanel});
         });
@@ -165,16 +172,17 @@ bool can_add(const TokenSum& s) {
 
 }  // namespace
 
-bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace) {
+bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace, Blocks blocks) {
   if (!std::ranges::all_of(sums, can_add)) return false;
-  if (!sums.empty()) run(sums, workspace);
+  if (!sums.empty()) blocks == Blocks::fp32 ? run<float>(sums, workspace) : run<Bf16>(sums, workspace);
   return true;
 }
 
 std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t columns) {
   const std::int64_t held = std::min(tokens, kSumChunk);
-  const std::int64_t of_thread = kRows * held * std::int64_t{sizeof(Bf16)} + kRows * kPanel * std::int64_t{sizeof(float)};
-  return held * columns * std::int64_t{sizeof(Bf16)} + at::get_num_threads() * of_thread;
+  const std::int64_t item = element_size(faster_blocks(at::kBFloat16));
+  const std::int64_t of_thread = kRows * held * item + kRows * kPanel * std::int64_t{sizeof(float)};
+  return held * columns * item + at::get_num_threads() * of_thread;
 }
 
 }  // namespace qft::model::ops::blocked

@@ -12,7 +12,7 @@ namespace qft::model::ops::blocked {
 
 /// For operands in bf16 and sums in fp32 or bf16, these rounded once in kSumChunk tokens. False, having done nothing, where it
 /// does not serve: the caller has another way.
-bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace);
+bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace, Blocks blocks = faster_blocks(at::kBFloat16));
 
 /// Tokens whose right-hand sides are held packed at a time.
 inline constexpr std::int64_t kSumChunk = 1024;

@@ -56,14 +56,14 @@ HWY_INLINE Vec keep_below(Vec v, std::size_t i, std::int64_t limit) {
   return hn::IfThenElseZero(hn::FirstN(Floats(), static_cast<std::size_t>(count)), v);
 }
 
-template <class T>
-void softmax_rows(const SoftmaxTile<T>& a) {
+template <class E>
+void softmax_rows(const SoftmaxTile<E>& a) {
   const std::size_t lanes = hn::Lanes(Floats());
   const auto columns = static_cast<std::size_t>(a.columns), width = static_cast<std::size_t>(a.head_dim);
   const Vec scale = splat(a.scale), least = splat(-std::numeric_limits<float>::infinity());
   for (std::size_t r = 0; r < kTile; ++r) {
     float* s = a.scores + static_cast<std::int64_t>(r) * a.ld;
-    T* p = a.probabilities + static_cast<std::int64_t>(r) * a.ld;
+    E* p = a.probabilities + static_cast<std::int64_t>(r) * a.ld;
     const std::int64_t visible = std::min(a.visible + static_cast<std::int64_t>(r), a.columns);
     std::fill(s + visible, s + columns, -std::numeric_limits<float>::infinity());
     Vec m0 = least, m1 = least;
@@ -82,7 +82,7 @@ void softmax_rows(const SoftmaxTile<T>& a) {
       t1 = hn::Add(t1, e1);
       store_two(e0, e1, p + c);
     }
-    std::fill(p + visible, p + columns, T{0});
+    std::fill(p + visible, p + columns, E{0});
     const float total = sum_of(hn::Add(t0, t1));
     if (a.first) {
       a.sum[r] = total;
@@ -98,8 +98,8 @@ void softmax_rows(const SoftmaxTile<T>& a) {
   }
 }
 
-template <class T>
-void finish_rows(const SoftmaxTile<T>& a, std::int64_t rows, T* to, std::int64_t to_stride, float* lse) {
+template <class T, class E>
+void finish_rows(const SoftmaxTile<E>& a, std::int64_t rows, T* to, std::int64_t to_stride, float* lse) {
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* out = a.out + r * a.head_dim;
     T* row = to + r * to_stride;
@@ -122,14 +122,14 @@ HWY_INLINE Gradient gradient(Vec score, Vec gprobability, Vec scale_log2, Vec sc
   return {p, hn::Mul(hn::Mul(p, scale), hn::Sub(gprobability, delta))};
 }
 
-template <class T>
-void gradient_rows(const GradientTile<T>& a) {
+template <class E>
+void gradient_rows(const GradientTile<E>& a) {
   const std::size_t lanes = hn::Lanes(Floats());
   const Vec scale = splat(a.scale), scale_log2 = splat(a.scale * kLog2E);
   for (std::int64_t r = 0; r < a.rows; r += 2) {
     const std::int64_t first = r * kAttentionTile;
     const float *s = a.scores + first, *g = a.gprobabilities + first;
-    T *p = a.probabilities + first, *gs = a.gscores + first;
+    E *p = a.probabilities + first, *gs = a.gscores + first;
     const Vec lse0 = splat(a.lse[r]), lse1 = splat(a.lse[r + 1]);
     const Vec delta0 = splat(a.delta[r]), delta1 = splat(a.delta[r + 1]);
     const bool masked = a.diagonal && r < kAttentionTile;
@@ -143,11 +143,11 @@ void gradient_rows(const GradientTile<T>& a) {
                      o1 = of_row(1, c + lanes);
       store_two(e0.gscore, e1.gscore, gs + c);
       store_two(o0.gscore, o1.gscore, gs + kTile + c);
-      if constexpr (sizeof(T) == sizeof(float)) {
+      if constexpr (sizeof(E) == sizeof(float)) {
         store_two(e0.probability, e1.probability, p + c);
         store_two(o0.probability, o1.probability, p + kTile + c);
       } else {
-        T* packed = a.gscores_packed + first;
+        E* packed = a.gscores_packed + first;
         store_packed(e0.probability, o0.probability, p + 2 * c);
         store_packed(e1.probability, o1.probability, p + 2 * (c + lanes));
         store_packed(e0.gscore, o0.gscore, packed + 2 * c);
@@ -157,12 +157,13 @@ void gradient_rows(const GradientTile<T>& a) {
   }
 }
 
-SoftmaxKernels<float> softmax_kernels_f32() {
-  return {&softmax_rows<float>, &finish_rows<float>, &gradient_rows<float>};
+template <class T, class E>
+SoftmaxKernels<T, E> kernels() {
+  return {&softmax_rows<E>, &finish_rows<T, E>, &gradient_rows<E>};
 }
-SoftmaxKernels<Bf16> softmax_kernels_bf16() {
-  return {&softmax_rows<Bf16>, &finish_rows<Bf16>, &gradient_rows<Bf16>};
-}
+SoftmaxKernels<float, float> softmax_kernels_f32() { return kernels<float, float>(); }
+SoftmaxKernels<Bf16, Bf16> softmax_kernels_bf16() { return kernels<Bf16, Bf16>(); }
+SoftmaxKernels<Bf16, float> softmax_kernels_widened() { return kernels<Bf16, float>(); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::model::ops::cpu
@@ -173,14 +174,19 @@ namespace qft::model::ops::cpu {
 
 HWY_EXPORT(softmax_kernels_f32);
 HWY_EXPORT(softmax_kernels_bf16);
+HWY_EXPORT(softmax_kernels_widened);
 
 template <>
-SoftmaxKernels<float> softmax_kernels() {
+SoftmaxKernels<float, float> softmax_kernels() {
   return HWY_DYNAMIC_DISPATCH(softmax_kernels_f32)();
 }
 template <>
-SoftmaxKernels<Bf16> softmax_kernels() {
+SoftmaxKernels<Bf16, Bf16> softmax_kernels() {
   return HWY_DYNAMIC_DISPATCH(softmax_kernels_bf16)();
+}
+template <>
+SoftmaxKernels<Bf16, float> softmax_kernels() {
+  return HWY_DYNAMIC_DISPATCH(softmax_kernels_widened)();
 }
 
 }  // namespace qft::model::ops::cpu

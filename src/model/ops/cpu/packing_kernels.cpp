@@ -10,6 +10,7 @@
 // clang-format on
 
 #include <algorithm>
+#include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::model::ops::cpu {
@@ -18,13 +19,23 @@ namespace HWY_NAMESPACE {
 /// Rows and columns of the small squares in which matrices are transposed.
 constexpr std::int64_t kSquare = 16;
 
-template <class T>
-void copy_rows(const HeadSlice<T>& rows, std::int64_t padded_rows, std::int64_t padded_dim, T* out) {
+/// to[n] = from[n], of elements of another type if need be.
+template <class T, class E>
+void copy_elements(const T* from, std::int64_t n, E* to) {
+  if constexpr (std::is_same_v<T, E>) {
+    std::copy_n(from, n, to);
+  } else {
+    for_vectors(static_cast<std::size_t>(n), [&](std::size_t i, auto extent) HWY_ATTR { store(load(from + i, extent), to + i, extent); });
+  }
+}
+
+template <class T, class E>
+void copy_rows(const HeadSlice<T>& rows, std::int64_t padded_rows, std::int64_t padded_dim, E* out) {
   for (std::int64_t r = 0; r < padded_rows; ++r) {
-    T* to = out + r * padded_dim;
+    E* to = out + r * padded_dim;
     const std::int64_t used = r < rows.count ? rows.head_dim : 0;
-    if (used > 0) std::copy_n(rows.data + r * rows.row_stride, used, to);
-    std::fill(to + used, to + padded_dim, T{0});
+    if (used > 0) copy_elements(rows.data + r * rows.row_stride, used, to);
+    std::fill(to + used, to + padded_dim, E{0});
   }
 }
 
@@ -148,14 +159,34 @@ void transpose_rows(const HeadSlice<T>& rows, std::int64_t width, T* out) {
   transpose(rows.data, rows.row_stride, rows.count, rows.head_dim, width, out);
 }
 
-void pack_rows_f32(const HeadSlice<float>& rows, std::int64_t padded_rows, float* out) {
+/// By squares that are widened first.
+void transpose_rows(const HeadSlice<Bf16>& rows, std::int64_t width, float* out) {
+  alignas(64) float square[kSquare * kSquare];
+  for (std::int64_t c0 = 0; c0 < width; c0 += kSquare) {
+    const std::int64_t columns = std::min(kSquare, width - c0), filled = std::clamp<std::int64_t>(rows.count - c0, 0, columns);
+    for (std::int64_t r0 = 0; r0 < rows.head_dim; r0 += kSquare) {
+      const std::int64_t height = std::min(kSquare, rows.head_dim - r0);
+      for (std::int64_t c = 0; c < filled; ++c)
+        copy_elements(rows.data + (c0 + c) * rows.row_stride + r0, height, square + c * kSquare);
+      float* to = out + r0 * width + c0;
+      const std::int64_t done = transpose_words(reinterpret_cast<const std::uint32_t*>(square), kSquare, filled, height, width,
+                                                reinterpret_cast<std::uint32_t*>(to));
+      for (std::int64_t r = 0; r < height; ++r)
+        for (std::int64_t c = done; c < columns; ++c) to[r * width + c] = c < filled ? square[c * kSquare + r] : 0.0F;
+    }
+  }
+}
+
+template <class T>
+void pack_rows(const HeadSlice<T>& rows, std::int64_t padded_rows, float* out) {
   copy_rows(rows, padded_rows, rows.head_dim, out);
 }
-void pack_transposed_f32(const HeadSlice<float>& rows, std::int64_t, std::int64_t width, float* out) {
+template <class T>
+void pack_transposed(const HeadSlice<T>& rows, std::int64_t, std::int64_t width, float* out) {
   transpose_rows(rows, width, out);
 }
 
-void pack_rows_bf16(const HeadSlice<Bf16>& rows, std::int64_t padded_rows, Bf16* out) {
+void pack_rows(const HeadSlice<Bf16>& rows, std::int64_t padded_rows, Bf16* out) {
   for (std::int64_t r = 0; r < padded_rows; r += 2) {
     auto* words = reinterpret_cast<std::uint32_t*>(out + r * rows.head_dim);
     const Bf16 *even = rows.data + r * rows.row_stride, *odd = even + rows.row_stride;
@@ -169,8 +200,7 @@ void pack_rows_bf16(const HeadSlice<Bf16>& rows, std::int64_t padded_rows, Bf16*
   }
 }
 
-void pack_transposed_bf16(const HeadSlice<Bf16>& rows, std::int64_t padded_dim, std::int64_t width,
-                          Bf16* out) {
+void pack_transposed(const HeadSlice<Bf16>& rows, std::int64_t padded_dim, std::int64_t width, Bf16* out) {
   // Two successive features of a row are one word, so that this is a transposition of words; an odd last
   // feature, whose word would reach past the row, or odd strides are put together by hand.
   auto* words = reinterpret_cast<std::uint32_t*>(out);
@@ -233,14 +263,13 @@ void dots(const HeadSlice<T>& a, const HeadSlice<T>& b, float* out) {
   }
 }
 
-PackingKernels<float> packing_kernels_f32() {
-  return {&copy_rows<float>, &transpose_rows<float>,  &pack_rows_f32, &pack_transposed_f32,
-          &sum_rows<float>,  &transposed_rows<float>, &dots<float>};
+template <class T, class E>
+PackingKernels<T, E> kernels() {
+  return {&copy_rows<T, E>, &transpose_rows, &pack_rows, &pack_transposed, &sum_rows<T>, &transposed_rows<T>, &dots<T>};
 }
-PackingKernels<Bf16> packing_kernels_bf16() {
-  return {&copy_rows<Bf16>, &transpose_rows<Bf16>,  &pack_rows_bf16, &pack_transposed_bf16,
-          &sum_rows<Bf16>,  &transposed_rows<Bf16>, &dots<Bf16>};
-}
+PackingKernels<float, float> packing_kernels_f32() { return kernels<float, float>(); }
+PackingKernels<Bf16, Bf16> packing_kernels_bf16() { return kernels<Bf16, Bf16>(); }
+PackingKernels<Bf16, float> packing_kernels_widened() { return kernels<Bf16, float>(); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::model::ops::cpu
@@ -251,14 +280,19 @@ namespace qft::model::ops::cpu {
 
 HWY_EXPORT(packing_kernels_f32);
 HWY_EXPORT(packing_kernels_bf16);
+HWY_EXPORT(packing_kernels_widened);
 
 template <>
-PackingKernels<float> packing_kernels() {
+PackingKernels<float, float> packing_kernels() {
   return HWY_DYNAMIC_DISPATCH(packing_kernels_f32)();
 }
 template <>
-PackingKernels<Bf16> packing_kernels() {
+PackingKernels<Bf16, Bf16> packing_kernels() {
   return HWY_DYNAMIC_DISPATCH(packing_kernels_bf16)();
+}
+template <>
+PackingKernels<Bf16, float> packing_kernels() {
+  return HWY_DYNAMIC_DISPATCH(packing_kernels_widened)();
 }
 
 }  // namespace qft::model::ops::cpu
