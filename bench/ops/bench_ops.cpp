@@ -214,7 +214,8 @@ class Bench {
   }
 
   void head() {
-    const at::Tensor x = random({tokens_, kHidden}), w = random({kVocab, kHidden}),
+    // Scaled so that probabilities are like those of a model.
+    const at::Tensor x = random({tokens_, kHidden}), w = random({kVocab, kHidden}).mul_(0.1),
                      gx = random({tokens_, kHidden});
     const HeadLabels labels{positions_, positions_};
     const at::Tensor logprobs = floats({tokens_}), grad = floats({tokens_}).fill_(-0.01);

@@ -11,13 +11,11 @@
 #include <atomic>
 #include <cstdint>
 
+#include "cpu/flush_denormals.h"
 #include "cpu/kernels.h"
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/CPUBlas.h>
-#if defined(__SSE2__)
-#include <pmmintrin.h>
-#endif
 
 namespace qft::model::ops::blocked {
 
@@ -87,33 +85,12 @@ inline void product(std::int64_t m, std::int64_t n, std::int64_t k, const cpu::B
                               reinterpret_cast<const at::BFloat16*>(b), c, true);
 }
 
-/// While it lives, this thread takes numbers below the least normal fp32 for zero, as products of bf16 do: with each of
-/// them some processors' products take a hundred times as long.
-class FlushDenormals {
- public:
-  FlushDenormals() { set(before_ | kFlushed); }
-  ~FlushDenormals() { set(before_); }
-  FlushDenormals(const FlushDenormals&) = delete;
-  FlushDenormals& operator=(const FlushDenormals&) = delete;
-
- private:
-#if defined(__SSE2__)
-  static constexpr unsigned kFlushed = _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON;
-  static void set(unsigned state) { _mm_setcsr(state); }
-  const unsigned before_ = _mm_getcsr();
-#else
-  static constexpr unsigned kFlushed = 0;
-  static void set(unsigned) {}
-  const unsigned before_ = 0;
-#endif
-};
-
 /// Calls f(task, thread) for tasks [0, count); threads take the next one when they are done with theirs.
 template <class F>
 void for_tasks(std::int64_t count, const F& f) {
   std::atomic<std::int64_t> next{0};
   at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t begin, std::int64_t end) {
-    const FlushDenormals flushed;
+    const cpu::FlushDenormals flushed;
     for (std::int64_t thread = begin; thread < end; ++thread)
       for (std::int64_t task = next++; task < count; task = next++) f(task, thread);
     at::native::cpublas::brgemm_release();  // gives up the tile registers that some processors have

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "cpu/flush_denormals.h"
 #include "cpu/tensors.h"
 #include "cuda/kernels.h"
 #include "matmul.h"
@@ -41,8 +42,10 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
   const bool done = cpu::with_kernel_type(logits, [&]<class T>() {
     const CrossEntropy<T> args = cross_entropy_args<T>(logits, targets, grad_logprobs, logprobs);
     const auto kernels = cpu::cross_entropy_kernels<T>();
-    cpu::for_rows(logits.size(0), logits.size(1),
-                  [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
+    cpu::for_rows(logits.size(0), logits.size(1), [&](std::int64_t begin, std::int64_t end) {
+      const cpu::FlushDenormals flushed;
+      kernels.rows(args, begin, end);
+    });
   });
   if (!done && !cuda::cross_entropy_rows(logits, targets, grad_logprobs, logprobs))
     generic::cross_entropy_rows(logits, targets, grad_logprobs, logprobs);

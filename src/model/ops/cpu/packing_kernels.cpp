@@ -159,22 +159,36 @@ void transpose_rows(const HeadSlice<T>& rows, std::int64_t width, T* out) {
   transpose(rows.data, rows.row_stride, rows.count, rows.head_dim, width, out);
 }
 
-/// By squares that are widened first.
-void transpose_rows(const HeadSlice<Bf16>& rows, std::int64_t width, float* out) {
-  alignas(64) float square[kSquare * kSquare];
-  for (std::int64_t c0 = 0; c0 < width; c0 += kSquare) {
-    const std::int64_t columns = std::min(kSquare, width - c0), filled = std::clamp<std::int64_t>(rows.count - c0, 0, columns);
-    for (std::int64_t r0 = 0; r0 < rows.head_dim; r0 += kSquare) {
-      const std::int64_t height = std::min(kSquare, rows.head_dim - r0);
-      for (std::int64_t c = 0; c < filled; ++c)
-        copy_elements(rows.data + (c0 + c) * rows.row_stride + r0, height, square + c * kSquare);
-      float* to = out + r0 * width + c0;
-      const std::int64_t done = transpose_words(reinterpret_cast<const std::uint32_t*>(square), kSquare, filled, height, width,
-                                                reinterpret_cast<std::uint32_t*>(to));
-      for (std::int64_t r = 0; r < height; ++r)
-        for (std::int64_t c = done; c < columns; ++c) to[r * width + c] = c < filled ? square[c * kSquare + r] : 0.0F;
+/// Whether two successive features of a row are an aligned word, and none is left over.
+bool are_words(const HeadSlice<Bf16>& rows) {
+  return rows.head_dim % 2 == 0 && rows.row_stride % 2 == 0 &&
+         reinterpret_cast<std::uintptr_t>(rows.data) % alignof(std::uint32_t) == 0;
+}
+
+/// transpose_rows() of kSquare rows: words are transposed, then each is split in two.
+void transpose_square_widened(const HeadSlice<Bf16>& rows, std::int64_t width, float* out) {
+  alignas(64) std::uint32_t words[kSquare * kSquare];
+  for (std::int64_t i0 = 0; i0 < rows.head_dim; i0 += 2 * kSquare) {
+    const std::int64_t count = std::min(kSquare, (rows.head_dim - i0) / 2);
+    transpose(reinterpret_cast<const std::uint32_t*>(rows.data + i0), rows.row_stride / 2, kSquare, count, kSquare, words);
+    for (std::int64_t i = 0; i < count; ++i) {
+      float *even = out + (i0 + 2 * i) * width, *odd = even + width;
+      for_vectors(kSquare, [&](std::size_t c, auto extent) HWY_ATTR {
+        const auto pair = hn::BitCast(Words(), load(reinterpret_cast<const float*>(words) + i * kSquare + c, extent));
+        store(hn::BitCast(Floats(), hn::ShiftLeft<16>(pair)), even + c, extent);
+        store(hn::BitCast(Floats(), hn::And(pair, hn::Set(Words(), 0xFFFF0000))), odd + c, extent);
+      });
     }
   }
+}
+
+void transpose_rows(const HeadSlice<Bf16>& rows, std::int64_t width, float* out) {
+  const std::int64_t squares = are_words(rows) ? rows.count / kSquare * kSquare : 0;
+  for (std::int64_t c = 0; c < squares; c += kSquare)
+    transpose_square_widened({rows.data + c * rows.row_stride, rows.row_stride, kSquare, rows.head_dim}, width, out + c);
+  for (std::int64_t c = squares; c < width; ++c)
+    for (std::int64_t i = 0; i < rows.head_dim; ++i)
+      out[i * width + c] = c < rows.count ? load_one(rows.data + c * rows.row_stride + i) : 0.0F;
 }
 
 template <class T>
@@ -201,12 +215,10 @@ void pack_rows(const HeadSlice<Bf16>& rows, std::int64_t padded_rows, Bf16* out)
 }
 
 void pack_transposed(const HeadSlice<Bf16>& rows, std::int64_t padded_dim, std::int64_t width, Bf16* out) {
-  // Two successive features of a row are one word, so that this is a transposition of words; an odd last
-  // feature, whose word would reach past the row, or odd strides are put together by hand.
+  // A transposition of words; an odd last feature, whose word would reach past the row, or odd strides are put together by
+  // hand.
   auto* words = reinterpret_cast<std::uint32_t*>(out);
-  const bool aligned = rows.head_dim % 2 == 0 && rows.row_stride % 2 == 0 &&
-                       reinterpret_cast<std::uintptr_t>(rows.data) % alignof(std::uint32_t) == 0;
-  if (aligned) {
+  if (are_words(rows)) {
     return transpose(reinterpret_cast<const std::uint32_t*>(rows.data), rows.row_stride / 2, rows.count,
                      rows.head_dim / 2, width, words);
   }
