@@ -5,6 +5,7 @@
 #include "brgemm.h"
 #include "cpu/attention_kernels.h"
 #include "cpu/tensors.h"
+#include "narrow_products.h"
 
 namespace qft::model::ops::blocked {
 namespace {
@@ -209,6 +210,10 @@ bool multiply(const Product& p, Workspace& workspace, Blocks blocks) {
   if (!can_multiply(p)) return false;
   if (blocks == Blocks::bf16) {
     Multiplication<Bf16>(p, workspace).run();
+    return true;
+  }
+  if (narrow::serves(p)) {
+    narrow::multiply(p, workspace);
     return true;
   }
   const std::int64_t m = p.out.size(0), step = rows_widened(m, p.a.size(1));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpu/attention_kernels.h"
+#include "narrow_products.h"
 #include <c10/util/BFloat16.h>
 
 namespace qft::model::ops::blocked {
@@ -135,6 +136,7 @@ void for_pairs(const std::vector<Sum<E>>& sums, const Counts& counts, const F& f
 
 template <class E>
 void run(std::span<const TokenSum> given, Workspace& workspace) {
+  if (given.empty()) return;
   const std::int64_t threads = at::get_num_threads(), tokens = given.front().a.size(0);
   const std::int64_t held = padded(std::min(tokens, kSumChunk), kTokenUnit);
   std::vector<Sum<E>> sums;
@@ -174,7 +176,14 @@ bool can_add(const TokenSum& s) {
 
 bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace, Blocks blocks) {
   if (!std::ranges::all_of(sums, can_add)) return false;
-  if (!sums.empty()) blocks == Blocks::fp32 ? run<float>(sums, workspace) : run<Bf16>(sums, workspace);
+  if (blocks == Blocks::bf16) {
+    run<Bf16>(sums, workspace);
+    return true;
+  }
+  std::vector<TokenSum> all(sums.begin(), sums.end());
+  const auto wide = std::stable_partition(all.begin(), all.end(), [](const TokenSum& s) { return narrow::serves(s); });
+  narrow::add_token_sums({all.begin(), wide}, workspace);
+  run<float>({wide, all.end()}, workspace);
   return true;
 }
 

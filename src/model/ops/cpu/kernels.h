@@ -80,6 +80,36 @@ struct StoreSums {
 };
 void store_sums(const StoreSums& args);
 
+/// Factors of a narrow product come in rows or columns padded with zeros to a multiple of this.
+constexpr std::int64_t kNarrowUnit = 4;
+/// And there are at most so many.
+constexpr std::int64_t kMostNarrow = 32;
+
+/// out[t][c] = scale * sum over i of rows[t][i] factors[c][i]
+struct NarrowDots {
+  const Bf16* rows;
+  std::int64_t row_stride, width;
+  const float* factors;  ///< [count, padded][width]
+  std::int64_t count;
+  float scale;
+  Bf16* out;
+  std::int64_t out_stride;
+};
+/// out[c][i] += sum over t of factors[t][c] rows[t][i]
+struct NarrowSums {
+  const Bf16* rows;
+  std::int64_t row_stride, tokens;
+  const float* factors;  ///< [tokens][count, padded]
+  std::int64_t count;
+  float* out;
+  std::int64_t out_stride, out_column_stride;
+};
+struct NarrowKernels {
+  void (*dots)(const NarrowDots& args, std::int64_t begin, std::int64_t end);  ///< of t
+  void (*sums)(const NarrowSums& args, std::int64_t begin, std::int64_t end);  ///< of i
+};
+NarrowKernels narrow_kernels();
+
 template <class T>
 struct CrossEntropyKernels {
   void (*rows)(const CrossEntropy<T>& args, std::int64_t begin, std::int64_t end);
