@@ -3,8 +3,10 @@
 #include "qft/core/error.h"
 
 #include <cmath>
+#include <functional>
 #include <string>
 
+#include "model/ops/attention_blocked.h"
 #include "ops_support.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -49,7 +51,11 @@ at::Tensor plain_attention(const at::Tensor& qkv, const Shape& shape, double sca
   return at::cat(sequences, 0);
 }
 
-void compare(const Shape& shape, at::ScalarType dtype, AttentionKernel kernel) {
+using Forward = std::function<void(const QkvViews&, const PackedSequences&, double, const at::Tensor& out, const at::Tensor& lse)>;
+using Backward = std::function<void(const at::Tensor& gout, const QkvViews&, const at::Tensor& out, const at::Tensor& lse,
+                                    const PackedSequences&, double, const QkvViews& grads)>;
+
+void compare(const Shape& shape, at::ScalarType dtype, const Forward& forward, const Backward& backward) {
   const PackedSequences packed = PackedSequences::build(boundaries(shape), at::kCPU);
   const std::int64_t tokens = packed.num_tokens(),
                      columns = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
@@ -61,14 +67,13 @@ void compare(const Shape& shape, at::ScalarType dtype, AttentionKernel kernel) {
   const QkvViews in = split_qkv(qkv, shape.heads, shape.kv_heads, shape.head_dim);
   const at::Tensor out = empty(gout.sizes(), dtype),
                    lse = empty({shape.heads, tokens}, statistics_dtype(dtype));
-  attention_forward(in, packed, scale, out, lse, workspace(), kernel);
+  forward(in, packed, scale, out, lse);
   // In bf16 the probabilities are rounded as well, before they meet the values.
   const double limit = dtype == at::kBFloat16 ? 1e-2 : tolerance(dtype);
   expect_close(out, oracle.value, limit, "out");
 
   const at::Tensor gqkv = empty(qkv.sizes(), dtype);
-  attention_backward(gout, in, out, lse, packed, scale,
-                     split_qkv(gqkv, shape.heads, shape.kv_heads, shape.head_dim), workspace(), kernel);
+  backward(gout, in, out, lse, packed, scale, split_qkv(gqkv, shape.heads, shape.kv_heads, shape.head_dim));
   const QkvViews expected = split_qkv(oracle.grads[0], shape.heads, shape.kv_heads, shape.head_dim);
   const QkvViews actual = split_qkv(gqkv, shape.heads, shape.kv_heads, shape.head_dim);
   // A query that sees only itself has a zero gradient, so short sequences leave nothing but rounding to
@@ -99,8 +104,33 @@ TEST_P(Attention, AgreesWithAutograd) {
     for (const Shape& shape : shapes()) {
       SCOPED_TRACE(std::to_string(shape.heads) + "/" + std::to_string(shape.kv_heads) + " heads of " +
                    std::to_string(shape.head_dim));
-      compare(shape, dtype, GetParam());
+      compare(
+          shape, dtype,
+          [](const QkvViews& in, const PackedSequences& packed, double scale, const at::Tensor& out, const at::Tensor& lse) {
+            attention_forward(in, packed, scale, out, lse, workspace(), GetParam());
+          },
+          [](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse, const PackedSequences& packed,
+             double scale, const QkvViews& grads) {
+            attention_backward(gout, in, out, lse, packed, scale, grads, workspace(), GetParam());
+          });
     }
+  }
+}
+
+// Whichever of them this processor would choose.
+TEST(BlockedAttention, AgreesWithAutogradInAllBlocks) {
+  for (const blocked::Blocks blocks : {blocked::Blocks::bf16, blocked::Blocks::fp32}) {
+    if (!blocked::available(blocks)) continue;
+    for (const Shape& shape : shapes())
+      compare(
+          shape, at::kBFloat16,
+          [&](const QkvViews& in, const PackedSequences& packed, double scale, const at::Tensor& out, const at::Tensor& lse) {
+            blocked::attention_forward(in, packed, scale, out, lse, workspace(), blocks);
+          },
+          [&](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse, const PackedSequences& packed,
+              double scale, const QkvViews& grads) {
+            blocked::attention_backward(gout, in, out, lse, packed, scale, grads, workspace(), blocks);
+          });
   }
 }
 
