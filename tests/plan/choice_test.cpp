@@ -44,7 +44,7 @@ TEST(MaxMemory, DecidesWhatIsComputedAgain) {
   EXPECT_FALSE(ddp(dir, allowing(kept.needed)).thrift.recompute);
   const Row less = ddp(dir, allowing(kept.needed - 1000000));
   EXPECT_TRUE(less.thrift.recompute && less.fits && less.thrift.head_rows == 0);
-  const Row least = ddp(dir, allowing(usual.needed - 100000));
+  const Row least = ddp(dir, allowing(usual.needed - 300000));
   EXPECT_TRUE(least.thrift.recompute && least.fits && least.thrift.head_rows > 0) << least.needed;
   EXPECT_FALSE(ddp(dir, 1e-3).fits);
 }
