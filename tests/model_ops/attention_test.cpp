@@ -51,7 +51,8 @@ at::Tensor plain_attention(const at::Tensor& qkv, const Shape& shape, double sca
   return at::cat(sequences, 0);
 }
 
-using Forward = std::function<void(const QkvViews&, const PackedSequences&, double, const at::Tensor& out, const at::Tensor& lse)>;
+using Forward =
+    std::function<void(const QkvViews&, const PackedSequences&, double, const at::Tensor& out, const at::Tensor& lse)>;
 using Backward = std::function<void(const at::Tensor& gout, const QkvViews&, const at::Tensor& out, const at::Tensor& lse,
                                     const PackedSequences&, double, const QkvViews& grads)>;
 
@@ -109,8 +110,8 @@ TEST_P(Attention, AgreesWithAutograd) {
           [](const QkvViews& in, const PackedSequences& packed, double scale, const at::Tensor& out, const at::Tensor& lse) {
             attention_forward(in, packed, scale, out, lse, workspace(), GetParam());
           },
-          [](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse, const PackedSequences& packed,
-             double scale, const QkvViews& grads) {
+          [](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+             const PackedSequences& packed, double scale, const QkvViews& grads) {
             attention_backward(gout, in, out, lse, packed, scale, grads, workspace(), GetParam());
           });
     }
@@ -127,8 +128,8 @@ TEST(BlockedAttention, AgreesWithAutogradInAllBlocks) {
           [&](const QkvViews& in, const PackedSequences& packed, double scale, const at::Tensor& out, const at::Tensor& lse) {
             blocked::attention_forward(in, packed, scale, out, lse, workspace(), blocks);
           },
-          [&](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse, const PackedSequences& packed,
-              double scale, const QkvViews& grads) {
+          [&](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+              const PackedSequences& packed, double scale, const QkvViews& grads) {
             blocked::attention_backward(gout, in, out, lse, packed, scale, grads, workspace(), blocks);
           });
   }

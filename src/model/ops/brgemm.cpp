@@ -46,8 +46,8 @@ bool all_right(T one) {
 bool has_fast_bf16() {
   if (at::cpu::init_amx()) return true;
 #if defined(__x86_64__)
-  // Intel's instruction for bf16 vectors takes four times as long as its multiplication of fp32 (Sapphire and Emerald
-  // Rapids): it is the tiles that are fast there.
+  // Of Intel's processors the tiles are fast: the instruction for bf16 vectors takes four times as long as that for fp32 ones
+  // (Emerald Rapids), and does twice as much.
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_is("intel") == 0;
 #else
@@ -63,7 +63,7 @@ bool available(Blocks blocks) {
 }
 
 Blocks faster_blocks(at::ScalarType dtype) {
-  static const bool bf16 = has_fast_bf16() || !available(Blocks::fp32);
+  static const bool bf16 = (has_fast_bf16() && available(Blocks::bf16)) || !available(Blocks::fp32);
   return dtype == at::kBFloat16 && bf16 ? Blocks::bf16 : Blocks::fp32;
 }
 

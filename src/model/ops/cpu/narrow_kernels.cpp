@@ -58,7 +58,8 @@ constexpr std::int64_t kColumns = 256, kTokens = 64;
 
 /// sums[f][...] of kUnit factors += tokens [t, t + n), of `Count` vectors of columns from `i` on.
 template <int Count, class Extent>
-HWY_INLINE void sums_of(const NarrowSums& a, std::int64_t t, std::int64_t n, std::int64_t c, std::int64_t i, float* sums, Extent extent) {
+HWY_INLINE void sums_of(const NarrowSums& a, std::int64_t t, std::int64_t n, std::int64_t c, std::int64_t i, float* sums,
+                        Extent extent) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
   const std::int64_t padded = (a.count + kUnit - 1) / kUnit * kUnit;
   Vec held[kUnit][Count];
@@ -93,8 +94,9 @@ void sums(const NarrowSums& a, std::int64_t begin, std::int64_t end) {
         });
       }
     }
+    float* out = a.out + i0 * a.out_column_stride;
     for (std::int64_t i = 0; i < columns; ++i)
-      for (std::int64_t c = 0; c < a.count; ++c) a.out[c * a.out_stride + (i0 + i) * a.out_column_stride] += held[c * kColumns + i];
+      for (std::int64_t c = 0; c < a.count; ++c) out[c * a.out_stride + i * a.out_column_stride] += held[c * kColumns + i];
   }
 }
 

@@ -25,7 +25,8 @@ void copy_elements(const T* from, std::int64_t n, E* to) {
   if constexpr (std::is_same_v<T, E>) {
     std::copy_n(from, n, to);
   } else {
-    for_vectors(static_cast<std::size_t>(n), [&](std::size_t i, auto extent) HWY_ATTR { store(load(from + i, extent), to + i, extent); });
+    for_vectors(static_cast<std::size_t>(n),
+                [&](std::size_t i, auto extent) HWY_ATTR { store(load(from + i, extent), to + i, extent); });
   }
 }
 
