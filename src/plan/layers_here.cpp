@@ -1,17 +1,14 @@
 #include "layers_here.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include <ATen/ops/add.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
 #include "qft/model/ops/norm.h"
 #include "qft/model/ops/swiglu.h"
-#include "qft/model/ops/token_sums.h"
 
 namespace qft::plan {
 namespace {
@@ -96,8 +93,7 @@ void LayersHere::make_buffers() {
   grad_logprobs_ = at::zeros({labels}, statistics).fill_(-1e-3);
 }
 
-const Projection& LayersHere::projection(const Layer& layer, int index) const {
-  const LayerWeights& w = layer.weights;
+const Projection& LayersHere::projection(const LayerWeights& w, int index) {
   return index == 0 ? w.qkv : index == 1 ? w.o : index == 2 ? w.gate_up : w.down;
 }
 
@@ -107,7 +103,7 @@ const char* LayersHere::projection_name(int index) {
 }
 
 double LayersHere::projection_operations(int index, bool backward) const {
-  const Projection& p = projection(layers_.front(), index);
+  const Projection& p = projection(layers_.front().base, index);
   const double once = 2.0 * static_cast<double>(input_.num_tokens()) * static_cast<double>(p.weights.weight.numel());
   return backward && p.grads.weight.defined() ? 2 * once : once;
 }
@@ -123,26 +119,24 @@ at::Tensor LayersHere::scratch_like(const char* name, const at::Tensor& t) {
 void LayersHere::products_forward(int index) {
   const Sides s = sides(index);
   at::Tensor out = scratch_like("measure.out", s.out);
-  for (const Layer& layer : layers_) at::mm_out(out, s.in, projection(layer, index).weights.weight.t());
+  for (const Layer& layer : layers_)
+    ops::linear_forward(s.in, projection(layer.base, index).weights, {}, out, {}, transformer_->workspace());
 }
 
 void LayersHere::products_backward(int index) {
   const Sides s = sides(index);
   at::Tensor gx = scratch_like("measure.gx", s.in);
   for (const Layer& layer : layers_) {
-    const Projection& p = projection(layer, index);
-    at::mm_out(gx, s.out, p.weights.weight);
-    if (p.grads.weight.defined()) ops::add_token_sums(std::array{ops::TokenSum{p.grads.weight, s.out, s.in}}, transformer_->workspace());
+    const Projection& p = projection(layer.base, index);
+    ops::linear_backward(s.out, s.in, p.weights, {}, {}, gx, ops::GradMode::write, p.grads, transformer_->workspace());
   }
 }
 
 void LayersHere::projections(bool lora) {
   auto& workspace = transformer_->workspace();
   for (const Layer& layer : layers_) {
-    const LayerWeights& w = lora ? layer.weights : layer.base;
-    const Projection* const projections[] = {&w.qkv, &w.o, &w.gate_up, &w.down};
     for (int i = 0; i < 4; ++i) {
-      const Projection& p = *projections[i];
+      const Projection& p = projection(lora ? layer.weights : layer.base, i);
       const std::int64_t columns = ops::lora_saved_columns(p.weights);
       const at::Tensor saved = columns > 0 ? saved_.narrow(1, 0, columns).contiguous() : at::Tensor();
       const Sides s = sides(i);

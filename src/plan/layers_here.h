@@ -42,7 +42,7 @@ class LayersHere {
     at::Tensor in, out;
   };
   Sides sides(int projection) const;
-  const model::Projection& projection(const Layer& layer, int index) const;
+  static const model::Projection& projection(const model::LayerWeights& w, int index);
   at::Tensor scratch_like(const char* name, const at::Tensor& t);
   at::Tensor random(at::IntArrayRef shape) const;
   void make_buffers();

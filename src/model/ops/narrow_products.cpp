@@ -12,7 +12,6 @@ using blocked::elements;
 using blocked::padded;
 using blocked::scratch;
 using cpu::Bf16;
-using cpu::HeadSlice;
 using cpu::kNarrowUnit;
 
 /// Rows, or columns, of a task.
