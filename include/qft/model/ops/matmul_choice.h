@@ -13,8 +13,7 @@ namespace qft::model::ops {
 /// Returns whether oneDNN is used.
 bool choose_fp32_matmul();
 
-/// Whether bf16 products run by blocks on this processor: then the same few compiled kernels serve any number of tokens, but for the
-/// gradients of whole weights.
+/// Whether bf16 products run by blocks on this processor: then the same few compiled kernels serve any number of tokens.
 bool blocked_bf16_matmul();
 
 /// Bytes of an element of this dtype where the CPU multiplies it: bf16 is widened on processors that multiply fp32 faster.
