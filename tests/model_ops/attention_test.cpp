@@ -118,20 +118,20 @@ TEST_P(Attention, AgreesWithAutograd) {
   }
 }
 
-// Whichever of them this processor would choose.
-TEST(BlockedAttention, AgreesWithAutogradInAllBlocks) {
-  for (const blocked::Blocks blocks : {blocked::Blocks::bf16, blocked::Blocks::fp32}) {
-    if (!blocked::available(blocks)) continue;
-    for (const Shape& shape : shapes())
-      compare(
-          shape, at::kBFloat16,
-          [&](const QkvViews& in, const PackedSequences& packed, double scale, const at::Tensor& out, const at::Tensor& lse) {
-            blocked::attention_forward(in, packed, scale, out, lse, workspace(), blocks);
-          },
-          [&](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-              const PackedSequences& packed, double scale, const QkvViews& grads) {
-            blocked::attention_backward(gout, in, out, lse, packed, scale, grads, workspace(), blocks);
-          });
+struct BlockedAttention : EachBlocks {};
+INSTANTIATE_TEST_SUITE_P(AllBlocks, BlockedAttention, kAllBlocks);
+
+TEST_P(BlockedAttention, AgreesWithAutograd) {
+  for (const Shape& shape : shapes()) {
+    compare(
+        shape, at::kBFloat16,
+        [](const QkvViews& in, const PackedSequences& packed, double scale, const at::Tensor& out, const at::Tensor& lse) {
+          blocked::attention_forward(in, packed, scale, out, lse, workspace(), GetParam());
+        },
+        [](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+           const PackedSequences& packed, double scale, const QkvViews& grads) {
+          blocked::attention_backward(gout, in, out, lse, packed, scale, grads, workspace(), GetParam());
+        });
   }
 }
 

@@ -14,13 +14,8 @@ at::Tensor no_bf16s(at::IntArrayRef shape) {
   return zeros(shape, at::kBFloat16);
 }
 
-class BlockedProduct : public ::testing::TestWithParam<Blocks> {
- protected:
-  void SetUp() override {
-    if (!available(GetParam())) GTEST_SKIP() << "no such blocks on this processor";
-  }
-};
-INSTANTIATE_TEST_SUITE_P(AllBlocks, BlockedProduct, ::testing::Values(Blocks::bf16, Blocks::fp32));
+struct BlockedProduct : EachBlocks {};
+INSTANTIATE_TEST_SUITE_P(AllBlocks, BlockedProduct, kAllBlocks);
 
 // Rows: less than a unit, a unit, units with a rest, more than one group. Columns: few, and around a panel. Inner:
 // around a block.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "model/ops/brgemm.h"
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
@@ -41,6 +42,15 @@ struct Oracle {
 };
 using Function = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 Oracle differentiate(const Function& f, const std::vector<at::Tensor>& inputs, const at::Tensor& gout);
+
+/// A test for each type of blocks, whichever this processor would choose: TEST_P of a struct that inherits this, instantiated
+/// with kAllBlocks.
+struct EachBlocks : ::testing::TestWithParam<blocked::Blocks> {
+  void SetUp() override {
+    if (!blocked::available(GetParam())) GTEST_SKIP() << "no such blocks on this processor";
+  }
+};
+inline const auto kAllBlocks = ::testing::Values(blocked::Blocks::bf16, blocked::Blocks::fp32);
 
 inline Workspace& workspace() {
   static Workspace instance(c10::Device(c10::kCPU));

@@ -13,12 +13,8 @@ using namespace testing;
 
 at::Tensor exact(const at::Tensor& a, const at::Tensor& b) { return exact_product(a.t(), b); }
 
-struct Blocked : ::testing::TestWithParam<blocked::Blocks> {
-  void SetUp() override {
-    if (!blocked::available(GetParam())) GTEST_SKIP() << "no such blocks on this processor";
-  }
-};
-INSTANTIATE_TEST_SUITE_P(AllBlocks, Blocked, ::testing::Values(blocked::Blocks::bf16, blocked::Blocks::fp32));
+struct Blocked : EachBlocks {};
+INSTANTIATE_TEST_SUITE_P(AllBlocks, Blocked, kAllBlocks);
 
 // Tokens: less than a unit, a block, around a chunk. Rows: a factor's, around a group and its parts. Columns: around a
 // panel.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "cpu/tensors.h"
-
 namespace qft::model::ops::blocked {
 namespace {
 

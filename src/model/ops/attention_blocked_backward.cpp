@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "attention_blocked.h"
-#include "cpu/tensors.h"
 
 namespace qft::model::ops::blocked {
 namespace {
@@ -103,7 +102,7 @@ void prepare_block(const Problem<E>& p, const BackwardBuffers<E>& b, const Argum
 }
 
 /// One tile of keys (first key k0) against the queries [q0, q0 + rows) of one head.
-template <class T, class E>
+template <class E>
 void block_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Sequence& s, std::int64_t k0,
                      std::int64_t q0, std::int64_t rows, std::int64_t head, std::int64_t split, float scale) {
   const std::int64_t dim = p.head_dim, at = head * p.padded_tokens + s.padded_first + q0;
@@ -111,8 +110,8 @@ void block_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Seq
           b.scores, kTile, false);
   product(rows, kTile, p.padded_dim, b.gout + at * p.padded_dim, p.padded_dim, b.values_transposed, kTile,
           b.gprobabilities, kTile, false);
-  cpu::softmax_kernels<T, E>().gradient({b.scores, b.gprobabilities, rows, q0 == k0, b.lse + at, b.delta + at,
-                                      scale, b.probabilities, b.gscores, b.gscores_packed});
+  cpu::softmax_kernels<E, E>().gradient({b.scores, b.gprobabilities, rows, q0 == k0, b.lse + at, b.delta + at,
+                                         scale, b.probabilities, b.gscores, b.gscores_packed});
   // The transposed copies are laid out by blocks of queries; q0 may lie inside one.
   const std::int64_t inside = q0 % kQueryBlock, start = q0 - inside;
   const std::int64_t width = std::min(kQueryBlock, s.padded_length - start), t = (at - inside) * dim + inside;
@@ -144,7 +143,7 @@ void key_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Argum
     for (std::int64_t head = first_head; head < first_head + p.group; ++head) {
       for (std::int64_t q0 = k0; q0 < s.padded_length;) {
         const std::int64_t end = std::min((q0 / kQueryBlock + 1) * kQueryBlock, s.padded_length);
-        block_gradients<T>(p, b, s, k0, q0, end - q0, head, split, a.scale);
+        block_gradients(p, b, s, k0, q0, end - q0, head, split, a.scale);
         q0 = end;
       }
     }

@@ -59,9 +59,6 @@ inline std::int64_t row_block(std::int64_t left) {
 /// So many that threads end at about the same time.
 inline constexpr std::int64_t kTasksPerThread = 4;
 
-inline const cpu::Bf16* elements(const at::Tensor& t) {
-  return static_cast<const cpu::Bf16*>(t.const_data_ptr());
-}
 inline bool is_bf16(const at::Tensor& t) {
   return t.scalar_type() == at::kBFloat16;
 }

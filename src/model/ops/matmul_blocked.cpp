@@ -4,8 +4,8 @@
 
 #include "brgemm.h"
 #include "cpu/attention_kernels.h"
-#include "cpu/tensors.h"
 #include "narrow_products.h"
+#include "tensor_args.h"
 
 namespace qft::model::ops::blocked {
 namespace {
@@ -32,7 +32,7 @@ struct Left {
   static std::int64_t copied(const at::Tensor& a) { return kRowUnit * a.size(1); }
 
   Left(const at::Tensor& a, E* copy)
-      : data(elements(a)),
+      : data(const_data<Bf16>(a)),
         tail(copy),
         stride(a.stride(0)),
         columns(a.size(1)),
@@ -55,7 +55,7 @@ struct Left<float> {
       : data(copy), stride(a.size(1)), columns(a.size(1)), whole_rows(padded(a.size(0), kRowUnit)) {
     for_tasks(whole_rows / kRowUnit, [&](std::int64_t task, std::int64_t) {
       const std::int64_t row = task * kRowUnit, rows = std::min(kRowUnit, a.size(0) - row);
-      cpu::packing_kernels<Bf16, float>().copy({elements(a) + row * a.stride(0), a.stride(0), rows, columns}, kRowUnit,
+      cpu::packing_kernels<Bf16, float>().copy({const_data<Bf16>(a) + row * a.stride(0), a.stride(0), rows, columns}, kRowUnit,
                                                columns, copy + row * columns);
     });
   }
@@ -68,7 +68,7 @@ struct Right {
   std::int64_t row_stride, column_stride;
 
   explicit Right(const at::Tensor& b)
-      : data(elements(b)), row_stride(b.stride(0)), column_stride(b.stride(1)) {}
+      : data(const_data<Bf16>(b)), row_stride(b.stride(0)), column_stride(b.stride(1)) {}
 
   /// Rows [k0, k0 + k), columns [n0, n0 + n).
   void pack(std::int64_t k0, std::int64_t k, std::int64_t n0, std::int64_t n, E* out) const {
@@ -107,8 +107,8 @@ class Multiplication {
     packed_ = scratch<E>(workspace, "op.matmul_packed", threads * kInner * kPanel);
     sums_ = scratch<float>(workspace, "op.matmul_sums", threads * group_rows_ * kPanel);
     store_ = {nullptr, kPanel, 0, 0, static_cast<float>(p.scale), nullptr, nullptr, p.out.stride(0)};
-    out_ = static_cast<Bf16*>(p.out.data_ptr());
-    bias_ = p.bias.defined() ? elements(p.bias) : nullptr;
+    out_ = data<Bf16>(p.out);
+    bias_ = const_data<Bf16>(p.bias);
   }
 
   void run() {

@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "cpu/attention_kernels.h"
+#include "tensor_args.h"
 
 namespace qft::model::ops::narrow {
 namespace {
 
-using blocked::elements;
 using blocked::padded;
 using blocked::scratch;
 using cpu::Bf16;
@@ -23,9 +23,9 @@ const float* transposed_factors(const at::Tensor& b, Workspace& workspace) {
   auto* factors = scratch<float>(workspace, "op.narrow_factors", count * k);
   const auto kernels = cpu::packing_kernels<Bf16, float>();
   if (b.stride(1) == 1)
-    kernels.transpose({elements(b), b.stride(0), k, n}, k, factors);
+    kernels.transpose({const_data<Bf16>(b), b.stride(0), k, n}, k, factors);
   else
-    kernels.copy({elements(b), b.stride(1), n, k}, n, k, factors);
+    kernels.copy({const_data<Bf16>(b), b.stride(1), n, k}, n, k, factors);
   std::fill(factors + n * k, factors + count * k, 0.0F);
   return factors;
 }
@@ -41,13 +41,13 @@ bool serves(const TokenSum& s) {
 }
 
 void multiply(const blocked::Product& p, Workspace& workspace) {
-  const cpu::NarrowDots args{elements(p.a),
+  const cpu::NarrowDots args{const_data<Bf16>(p.a),
                              p.a.stride(0),
                              p.a.size(1),
                              transposed_factors(p.b, workspace),
                              p.b.size(1),
                              static_cast<float>(p.scale),
-                             static_cast<Bf16*>(p.out.data_ptr()),
+                             data<Bf16>(p.out),
                              p.out.stride(0)};
   const std::int64_t m = p.a.size(0);
   const auto kernels = cpu::narrow_kernels();
@@ -57,6 +57,7 @@ void multiply(const blocked::Product& p, Workspace& workspace) {
 }
 
 void add_token_sums(std::span<const TokenSum> sums, Workspace& workspace) {
+  if (sums.empty()) return;
   std::int64_t room = 0, tasks = 0;
   const auto tasks_of = [](const TokenSum& s) { return (s.b.size(1) + kColumns - 1) / kColumns; };
   const auto factors_of = [](const TokenSum& s) { return s.a.size(0) * padded(s.a.size(1), kNarrowUnit); };
@@ -68,8 +69,8 @@ void add_token_sums(std::span<const TokenSum> sums, Workspace& workspace) {
   std::vector<cpu::NarrowSums> all;
   for (const TokenSum& s : sums) {
     const std::int64_t tokens = s.a.size(0), m = s.a.size(1);
-    cpu::packing_kernels<Bf16, float>().copy({elements(s.a), s.a.stride(0), tokens, m}, tokens, padded(m, kNarrowUnit), factors);
-    all.push_back({elements(s.b), s.b.stride(0), tokens, factors, m, s.out.data_ptr<float>(), s.out.stride(0), s.out.stride(1)});
+    cpu::packing_kernels<Bf16, float>().copy({const_data<Bf16>(s.a), s.a.stride(0), tokens, m}, tokens, padded(m, kNarrowUnit), factors);
+    all.push_back({const_data<Bf16>(s.b), s.b.stride(0), tokens, factors, m, s.out.data_ptr<float>(), s.out.stride(0), s.out.stride(1)});
     factors += factors_of(s);
   }
   const auto kernels = cpu::narrow_kernels();

@@ -8,6 +8,7 @@
 
 #include "cpu/attention_kernels.h"
 #include "narrow_products.h"
+#include "tensor_args.h"
 #include <c10/util/BFloat16.h>
 
 namespace qft::model::ops::blocked {
@@ -71,7 +72,7 @@ void add_to(const at::Tensor& out, std::int64_t row0, std::int64_t column0, std:
   if (out.scalar_type() == at::kFloat) {
     add_elements(sums, rows, columns, out.data_ptr<float>() + first, out);
   } else if (out.stride(1) == 1) {
-    auto* to = static_cast<Bf16*>(out.data_ptr()) + first;
+    auto* to = data<Bf16>(out) + first;
     cpu::store_sums({sums, kPanel, rows, columns, 1.0F, nullptr, to, out.stride(0), /*add=*/true});
   } else {
     add_elements(sums, rows, columns, out.data_ptr<at::BFloat16>() + first, out);
@@ -84,7 +85,7 @@ void pack(const Sum<E>& s, const Chunk& chunk, std::int64_t panel, std::int64_t 
   const at::Tensor& b = s.given->b;
   const std::int64_t columns = std::min(kPanel, s.n - panel * kPanel);
   cpu::packing_kernels<Bf16, E>().pack(
-      {elements(b) + (chunk.first + block * kTokens) * b.stride(0) + panel * kPanel, b.stride(0), chunk.tokens(block), columns},
+      {const_data<Bf16>(b) + (chunk.first + block * kTokens) * b.stride(0) + panel * kPanel, b.stride(0), chunk.tokens(block), columns},
       chunk.padded_tokens(block), s.packed + panel * kPanel * chunk.padded_count() + block * kTokens * columns);
 }
 
@@ -107,7 +108,7 @@ void add_group(const Sum<E>& s, const Chunk& chunk, std::int64_t row_group, std:
   const std::int64_t row0 = row_group * kRows, rows = std::min(kRows, s.m - row0);
   for (std::int64_t b = 0; b < chunk.blocks(); ++b)
     cpu::packing_kernels<Bf16, E>().transpose(
-        {elements(a) + (chunk.first + b * kTokens) * a.stride(0) + row0, a.stride(0), chunk.tokens(b), rows}, kTokens,
+        {const_data<Bf16>(a) + (chunk.first + b * kTokens) * a.stride(0) + row0, a.stride(0), chunk.tokens(b), rows}, kTokens,
         scratch.transposed + b * kRows * kTokens);
   const bool in_place = out.scalar_type() == at::kFloat && out.stride(1) == 1 && out.stride(0) >= s.n;
   const std::int64_t end = s.panels * (column_group + 1) / s.column_groups;
