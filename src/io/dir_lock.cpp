@@ -1,0 +1,248 @@
+#include "qft/io/dir_lock.h"
+
+#include "qft/core/activity.h"
+#include "qft/core/error.h"
+#include "qft/core/hash.h"
+#include "qft/core/log.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "lock_holder.h"
+
+namespace qft::io {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kPollSeconds = 0.5;
+const std::string kMarkPrefix = std::string(kLockPrefix) + "after-";
+
+/// What tells one taking of a lock from another, whatever its number.
+std::string key_of(const std::string& text) {
+  const LockHolder holder = parse_lock(text);
+  return holder.token.empty() ? hash_hex(text) : holder.token;
+}
+
+/// link() made the name although it reports otherwise: NFS may answer a repeated request.
+bool has_two_names(const fs::path& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && info.st_nlink == 2;
+}
+
+}  // namespace
+
+/// What was seen of a holder, and since when.
+struct DirLock::Seen {
+  std::string key, text;
+  double since = 0;
+  bool told = false;
+};
+
+DirLock::DirLock(fs::path dir, LockContext context)
+    : dir_(std::move(dir)), path_(dir_ / kLockFile), context_(std::move(context)), self_(context_.self) {
+  own_ = dir_ / (kLockPrefix + self_.token);
+  fd_ = ::open(own_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  require(fd_ >= 0, "cannot create '{}': {}", own_.string(), std::strerror(errno));
+  try {
+    write();
+    acquire();
+  } catch (...) {
+    ::unlink(own_.c_str());
+    ::close(fd_);
+    throw;
+  }
+  ::unlink(own_.c_str());
+  remove_leftovers();
+  if (!context_.beats) return;
+  thread_ = std::thread([this] {
+    std::unique_lock guard(mutex_);
+    while (!wake_.wait_for(guard, std::chrono::duration<double>(kBeatSeconds), [this] { return ends_; })) {
+      guard.unlock();
+      beat();
+      guard.lock();
+    }
+  });
+}
+
+DirLock::~DirLock() {
+  {
+    const std::lock_guard guard(mutex_);
+    ends_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (const auto text = read_lock(path_); text && parse_lock(*text).token == self_.token) ::unlink(path_.c_str());
+  ::close(fd_);
+}
+
+void DirLock::acquire() {
+  Seen seen;
+  while (!make(path_)) {
+    const auto text = last_in_line();
+    if (!text) continue;  // given back meanwhile
+    const LockHolder holder = parse_lock(*text);
+    const Verdict verdict = judge(holder, *text, seen);
+    if (verdict == Verdict::alive) refuse(holder);
+    if (verdict == Verdict::dead) {
+      if (take_over(*text)) {
+        log::warn("'{}' was held by {}, which is gone: this run goes on there", dir_.string(), describe(holder));
+        return;
+      }
+    } else if (!seen.told && holder.machine != self_.machine) {
+      log::warn("'{}' is held by {}: waiting {:.0f} s for a sign of life from it", dir_.string(), describe(holder), kDeadSeconds);
+      seen.told = true;
+    }
+    context_.sleep(kPollSeconds);
+  }
+}
+
+DirLock::Verdict DirLock::judge(const LockHolder& holder, const std::string& text, Seen& seen) const {
+  const std::string key = key_of(text);
+  const double now = context_.now();
+  if (seen.key != key) seen = {key, text, now, seen.told};
+  if (!holder.machine.empty() && holder.machine == self_.machine) {
+    if (!context_.alive(holder.pid, holder.pid_started)) return Verdict::dead;
+    return now - seen.since < kGraceSeconds ? Verdict::unknown : Verdict::alive;
+  }
+  if (!holder.job.empty() && holder.job == self_.job && holder.restarts < self_.restarts) return Verdict::dead;
+  if (text != seen.text) return Verdict::alive;
+  return now - seen.since < kDeadSeconds ? Verdict::unknown : Verdict::dead;
+}
+
+void DirLock::refuse(const LockHolder& holder) const {
+  fail("'{}' is in use by {}: two runs would destroy each other's files; wait for that one, stop it, or choose another output_dir "
+       "(if it is gone for certain, remove '{}')", dir_.string(), describe(holder), path_.string());
+}
+
+/// Exactly one process follows a holder: the one that makes the name which stands for that. A follower that dies there is
+/// itself followed.
+bool DirLock::take_over(const std::string& text) {
+  const fs::path mark = mark_after(text);
+  if (!make(mark)) return false;
+  const auto last = last_in_line();  // the lock may have gone on before there was a mark
+  const bool ours = last && parse_lock(*last).token == self_.token;
+  if (ours)
+    require(::rename(own_.c_str(), path_.c_str()) == 0, "cannot rename '{}' to '{}': {}", own_.string(), path_.string(),
+            std::strerror(errno));
+  ::unlink(mark.c_str());
+  return ours;
+}
+
+/// Gives this process' file the name, unless that exists.
+bool DirLock::make(const fs::path& name) {
+  if (::link(own_.c_str(), name.c_str()) == 0) return true;
+  const int reason = errno;
+  if (reason == EEXIST) return has_two_names(own_) && read_lock(name) == lock_text(self_);
+  const bool without_links = reason == EPERM || reason == EOPNOTSUPP || reason == ENOSYS || reason == EMLINK || reason == EINVAL;
+  require(without_links, "cannot create '{}': {}", name.string(), std::strerror(reason));
+  const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0 && errno == EEXIST) return false;
+  require(fd >= 0, "cannot create '{}': {}", name.string(), std::strerror(errno));
+  const std::string text = lock_text(self_);
+  const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  ::close(fd);
+  // The lock has to be the file that is open here, which goes on changing.
+  const bool renamed = name != path_ || ::rename(own_.c_str(), name.c_str()) == 0;
+  require(written && renamed, "cannot write '{}': {}", name.string(), std::strerror(errno));
+  return true;
+}
+
+fs::path DirLock::mark_after(const std::string& text) const { return dir_ / (kMarkPrefix + key_of(text)); }
+
+/// The text of the lock, or of whoever is about to follow its holder; nothing where there is no lock.
+std::optional<std::string> DirLock::last_in_line() const {
+  auto text = read_lock(path_);
+  while (text) {
+    auto next = read_lock(mark_after(*text));
+    if (!next || *next == *text) break;
+    text = std::move(next);
+  }
+  return text;
+}
+
+/// Removes what processes left that died while they asked for the lock.
+void DirLock::remove_leftovers() const {
+  std::error_code code;
+  std::vector<fs::path> names;
+  for (fs::directory_iterator it(dir_, code), end; !code && it != end; it.increment(code)) names.push_back(it->path());
+  for (const fs::path& path : names) {
+    const std::string name = path.filename().string();
+    if (!name.starts_with(kLockPrefix) || path == own_) continue;
+    const auto text = read_lock(path);
+    if (!text) continue;
+    const LockHolder who = parse_lock(*text);
+    const bool gone = who.machine == self_.machine && !context_.alive(who.pid, who.pid_started);
+    // A mark after another holder than this one has no meaning any more.
+    const bool old_mark = name.starts_with(kMarkPrefix) && name != kMarkPrefix + self_.token;
+    if (gone || old_mark) ::unlink(path.c_str());
+  }
+}
+
+void DirLock::set_run(const std::string& id) {
+  {
+    const std::lock_guard guard(mutex_);
+    self_.run = id;
+  }
+  beat();
+}
+
+/// In place: the file may have lost its name to another holder's, which this must not touch.
+void DirLock::write() {
+  const std::string text = lock_text(self_);
+  const bool written = ::pwrite(fd_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) && ::fsync(fd_) == 0;
+  require(written, "cannot write the lock of '{}': {}", dir_.string(), std::strerror(errno));
+}
+
+void DirLock::beat() {
+  const std::lock_guard guard(mutex_);
+  ++self_.beat;
+  try {
+    write();
+  } catch (const Error& e) {
+    log::warn("{}: another run may take this one for dead", e.what());
+  }
+  const bool before = lost_.empty();
+  look();
+  if (before && !lost_.empty()) activity::request_end("the lock of '" + dir_.string() + "' was taken over by " + lost_);
+}
+
+/// Is the lock still this process'? One that someone removed by hand is made again.
+void DirLock::look() {
+  if (!lost_.empty()) return;
+  const auto text = read_lock(path_);
+  if (text && parse_lock(*text).token == self_.token) return;
+  if (text) {
+    lost_ = describe(parse_lock(*text));
+    return;
+  }
+  std::error_code code;
+  if (fs::symlink_status(path_, code).type() != fs::file_type::not_found) return;  // a file system in trouble: no reason to end
+  const int fd = ::open(own_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0) return;
+  ::close(std::exchange(fd_, fd));
+  try {
+    write();
+    if (make(path_)) log::warn("'{}' was removed while this run uses it: made again", path_.string());
+  } catch (const Error& e) {
+    log::warn("{}", e.what());
+  }
+  ::unlink(own_.c_str());
+}
+
+void DirLock::require_held() {
+  const std::lock_guard guard(mutex_);
+  look();
+  require(lost_.empty(), "'{}' was taken over by {}, after this run gave no sign of life for {:.0f} s: this one ends and writes nothing "
+          "more", dir_.string(), lost_, kDeadSeconds);
+}
+
+}  // namespace qft::io
