@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "cuda_api.h"
+#include "memory_limits.h"
 #include <fmt/format.h>
 
 namespace qft::device {
@@ -34,20 +35,13 @@ std::int64_t proc_value(const char* path, std::string_view key) {
   return 0;
 }
 
-// A number in a cgroup file ("max" and missing files give `otherwise`); version 2 first, then version 1.
-std::int64_t cgroup_value(const char* v2, const char* v1, std::int64_t otherwise) {
-  for (const char* path : {v2, v1}) {
-    std::ifstream file(path);
-    std::int64_t value = 0;
-    if (file >> value) return value;
-  }
-  return otherwise;
-}
-
-constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
-
-std::int64_t cgroup_limit() {
-  return cgroup_value("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes", kUnlimited);
+/// Of the job's limits and RAM the one that allows least; `processes` like this one take of those that nobody
+/// counts.
+std::int64_t left_of_job(std::int64_t available, int processes) {
+  const std::int64_t own = host_memory().current * processes;
+  for (const JobLimit& limit : job_limits())
+    available = std::min(available, limit.bytes - limit.used.value_or(own));
+  return std::max<std::int64_t>(available, 0);
 }
 
 }  // namespace
@@ -57,17 +51,19 @@ MemoryUse host_memory() {
   MemoryUse use;
   use.current = proc_value(kStatus, "RssAnon") + proc_value(kStatus, "RssShmem");
   use.peak = std::max(proc_value(kStatus, "VmHWM") - proc_value(kStatus, "RssFile"), use.current);
-  use.total = std::min(proc_value("/proc/meminfo", "MemTotal"), cgroup_limit());
+  use.total = host_memory_limit().bytes;
   return use;
 }
 
+HostLimit host_memory_limit() {
+  HostLimit least{proc_value("/proc/meminfo", "MemTotal"), ""};
+  for (JobLimit& limit : job_limits())
+    if (limit.bytes < least.bytes) least = {limit.bytes, std::move(limit.source)};
+  return least;
+}
+
 std::int64_t host_memory_available() {
-  const auto available = proc_value("/proc/meminfo", "MemAvailable");
-  const auto limit = cgroup_limit();
-  if (limit == kUnlimited) return available;
-  const auto used =
-      cgroup_value("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes", 0);
-  return std::clamp<std::int64_t>(limit - used, 0, available);
+  return left_of_job(proc_value("/proc/meminfo", "MemAvailable"), 1);
 }
 
 std::int64_t memory_left(c10::Device device, int sharers) {
@@ -75,7 +71,8 @@ std::int64_t memory_left(c10::Device device, int sharers) {
     const MemoryUse use = memory_use(device);
     return use.total - use.current;
   }
-  std::int64_t left = host_memory_available() / std::max(sharers, 1);
+  sharers = std::max(sharers, 1);
+  std::int64_t left = left_of_job(proc_value("/proc/meminfo", "MemAvailable"), sharers) / sharers;
   for (const auto& [resource, used] : {std::pair{RLIMIT_DATA, "VmData"}, {RLIMIT_AS, "VmSize"}}) {
     rlimit limit{};
     if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;

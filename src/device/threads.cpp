@@ -10,6 +10,7 @@
 #include <set>
 #include <unistd.h>
 
+#include "cgroup.h"
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -26,18 +27,22 @@ int core_of(int cpu) {
   return first;
 }
 
+/// CPUs that the smallest quota of this process' control groups allows; 0: none does.
 double cgroup_quota() {
-  std::string quota;
-  double period = 0;
-  if (std::ifstream file("/sys/fs/cgroup/cpu.max"); file >> quota >> period && quota != "max" && period > 0) {
-    return std::atof(quota.c_str()) / period;
+  double least = 0;
+  for (const Cgroup& group : cgroups("cpu")) {
+    std::string quota = "max";
+    double period = 0;
+    if (group.unified) {
+      std::ifstream(group.dir / "cpu.max") >> quota >> period;
+    } else {
+      std::ifstream(group.dir / "cpu.cfs_quota_us") >> quota;
+      std::ifstream(group.dir / "cpu.cfs_period_us") >> period;
+    }
+    const double cpus = period > 0 ? std::atof(quota.c_str()) / period : 0;  // "max" and -1 are no quota
+    if (cpus > 0) least = least > 0 ? std::min(least, cpus) : cpus;
   }
-  double microseconds = 0;
-  std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-  std::ifstream period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  if (quota_file >> microseconds && period_file >> period && microseconds > 0 && period > 0)
-    return microseconds / period;
-  return 0;
+  return least;
 }
 
 int positive_number(const char* text) {

@@ -167,9 +167,12 @@ class Arranger {
   }
 
   std::string advice() const {
-    return fmt::format("Start more ranks (now {}), or lower per_device_train_batch_size ({}) or cutoff_len ({}){}", comm_.size(),
+    const device::HostLimit limit = device::host_memory_limit();
+    const bool tight = device_.is_cpu() && !limit.source.empty();
+    return fmt::format("Start more ranks (now {}), or lower per_device_train_batch_size ({}) or cutoff_len ({}){}{}", comm_.size(),
                        config_.training.per_device_train_batch_size, config_.data.cutoff_len,
-                       graphs() ? ", or leave cuda_graphs out, which allows ddp and zero1 only" : "");
+                       graphs() ? ", or leave cuda_graphs out, which allows ddp and zero1 only" : "",
+                       tight ? fmt::format(". The job may take {} of a node's memory ({}): ask for more", bytes_text(limit.bytes), limit.source) : "");
   }
 
   [[noreturn]] void refuse(const Decision& d) const {

@@ -14,12 +14,20 @@ namespace qft::device {
 struct MemoryUse {
   std::int64_t current = 0;
   std::int64_t peak = 0;
-  std::int64_t total = 0;  ///< what the device has; for the host, the smaller of RAM and the cgroup's limit
+  std::int64_t total = 0;  ///< what the device has; for the host, that of host_memory_limit()
 };
 
 /// Host memory of this process without mapped files. current: RssAnon + RssShmem; peak: VmHWM less RssFile, which is
 /// exact as long as mapped files stay where they are.
 MemoryUse host_memory();
+
+/// The smallest of RAM, the limits of the control groups that this process is in (version 1 and 2, in a
+/// namespace or not), and SLURM's allocation.
+struct HostLimit {
+  std::int64_t bytes = 0;
+  std::string source;  ///< the file or variable that says so; empty: RAM
+};
+HostLimit host_memory_limit();
 
 /// The host's for cpu; for CUDA what LibTorch's caching allocator holds in live tensors.
 MemoryUse memory_use(c10::Device device);
@@ -30,7 +38,8 @@ void release_unused();
 /// Starts a new peak. On the host where the kernel allows it (/proc/self/clear_refs).
 void reset_peak(c10::Device device);
 
-/// Bytes of host memory that could still be allocated without swapping (MemAvailable, cgroup limit).
+/// Bytes of host memory that this process could still allocate without swapping: of what the host has
+/// available, and of what the job's limits leave where no other process takes from them.
 std::int64_t host_memory_available();
 
 /// Bytes that this process may still take on `device`: what the device has left; on the host, where `sharers` processes
