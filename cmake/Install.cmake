@@ -14,6 +14,8 @@ if(_programs)
   install(TARGETS ${_programs} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 
+install(PROGRAMS apps/qft-run DESTINATION "${CMAKE_INSTALL_BINDIR}")
+
 set(_share "${CMAKE_INSTALL_DATADIR}/qft")
 foreach(_folder configs slurm pbs k8s examples)
   if(IS_DIRECTORY "${CMAKE_SOURCE_DIR}/${_folder}")

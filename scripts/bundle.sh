@@ -12,6 +12,7 @@ root=$stage/qft libs=$root/lib
 cmake --install "$build" --prefix "$root" --strip >/dev/null
 mkdir -p "$root/libexec" "$libs"
 mv "$root"/bin/* "$root/libexec/"
+mv "$root/libexec/qft-run" "$root/bin/"  # a script, which finds mpirun in the PATH
 
 # Open MPI: launcher, daemon, plugins for one node and for TCP. Its folders keep their place relative to the prefix.
 field() { ompi_info --path "$1" --parsable | sed -n "s/^path:$1://p"; }

@@ -16,7 +16,7 @@ The hosts are reached by ssh without a password; qft and the run file have the s
   QFT_SSH=CMD  the ssh command (default: ssh -o BatchMode=yes)
   NCCL_*, OMP_NUM_THREADS and LD_LIBRARY_PATH are passed on to every rank.
 
-Ctrl-C ends the run. To stop it after a checkpoint: kill -USR1 the mpirun process.
+Ctrl-C, or SIGTERM to this script, ends the run with a checkpoint and exit code 75; a second one ends it at once.
 TEXT
 }
 
@@ -36,6 +36,8 @@ shift 2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 qft=${QFT:-$here/build/bin/qft}
 [[ -x $qft ]] || qft=$(command -v qft) || die "no program qft: build it, or set QFT to its path"
+starter=$(dirname "$qft")/qft-run
+[[ -x $starter ]] || starter=$(command -v qft-run) || die "no program qft-run beside $qft or in PATH"
 ssh=${QFT_SSH:-ssh -o BatchMode=yes}
 
 # A host that is down, asks for a password or lacks a file would end in a message of mpirun that does not say so.
@@ -59,4 +61,4 @@ fi
 for name in $(compgen -e | grep -E '^(NCCL_.*|OMP_NUM_THREADS|LD_LIBRARY_PATH)$' || true); do
   options+=(-x "$name")
 done
-exec mpirun "${options[@]}" "$qft" train "$run" "$@"
+exec "$starter" mpirun "${options[@]}" "$qft" train "$run" "$@"
