@@ -1,14 +1,9 @@
-"""Shared by the comparison scripts: tiny random models, running our programs, error measures."""
+"""Shared by the test scripts: their arguments, running our programs, reporting. Imports nothing that is slow to import."""
 import argparse
-import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-
-import torch
-from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,60 +15,6 @@ def arguments(**defaults):
     for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=str if default is None else type(default), default=default)
     return parser.parse_args()
-
-
-def tiny_configs():
-    """name -> transformers config; each stresses something that the others do not."""
-    from transformers import LlamaConfig, Qwen2Config, Qwen3Config
-
-    base = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, vocab_size=211, rms_norm_eps=1e-5,
-                max_position_embeddings=512)
-    llama3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                  original_max_position_embeddings=64)
-    return {
-        "qwen2_tied": Qwen2Config(**base, num_attention_heads=6, num_key_value_heads=2, tie_word_embeddings=True),
-        "qwen2_untied": Qwen2Config(**base, num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False),
-        "qwen3": Qwen3Config(**base, num_attention_heads=4, num_key_value_heads=2, head_dim=24, tie_word_embeddings=False),
-        "qwen3_tied": Qwen3Config(**base, num_attention_heads=6, num_key_value_heads=3, head_dim=16, tie_word_embeddings=True),
-        "llama_one_kv_head": LlamaConfig(**base, num_attention_heads=6, num_key_value_heads=1, tie_word_embeddings=False),
-        "llama_biases": LlamaConfig(**base, num_attention_heads=3, num_key_value_heads=3, attention_bias=True, mlp_bias=True,
-                                    tie_word_embeddings=True),
-        "llama3_rope": LlamaConfig(**base, num_attention_heads=4, num_key_value_heads=2, rope_parameters=llama3,
-                                   tie_word_embeddings=False),
-    }
-
-
-def make_model(config, directory, dtype=torch.float32, seed=0, **save_options):
-    """A random model in which every parameter, biases and norms too, differs from its default."""
-    from transformers import AutoModelForCausalLM
-
-    torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            noise = torch.randn_like(p)
-            p.copy_(1 + 0.2 * noise if "norm" in name else 0.15 * noise)
-    model = model.to(dtype)
-    model.save_pretrained(directory, **save_options)
-    return model
-
-
-def make_sequences(vocab, lengths, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    out = []
-    for n in lengths:
-        ids = torch.randint(0, vocab, (n,), generator=generator).tolist()
-        begin = int(torch.randint(1, max(2, n // 2), (1,), generator=generator))
-        out.append({"ids": ids, "label_spans": [[begin, n]] if n < 8 else [[begin, begin + 2], [begin + 3, n]]})
-    return out
-
-
-def labels_of(sequence):
-    labels = torch.full((len(sequence["ids"]),), -100)
-    for begin, end in sequence["label_spans"]:
-        labels[begin:end] = torch.tensor(sequence["ids"][begin:end])
-    labels[0] = -100
-    return labels
 
 
 def run(command, check=True, **kwargs):
@@ -88,32 +29,31 @@ def mpirun(np, command, **kwargs):
                env={**os.environ, "OMP_NUM_THREADS": "1"}, **kwargs)
 
 
-def probe(build, directory, run_file, sequences, overrides=(), group=1, micro_batch=1):
-    """What model_probe computes, as a dict of fp64 tensors."""
-    directory = Path(directory)
-    (directory / "input.json").write_text(json.dumps({"sequences": sequences, "group": group, "micro_batch": micro_batch}))
-    (directory / "run.yaml").write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in run_file.items()))
-    out = directory / "output.safetensors"
-    run([build / "tests/model_probe", directory / "run.yaml", directory / "input.json", out, *overrides])
-    return load_file(out)
-
-
-def relative_error(ours, theirs):
-    """Largest difference over the largest value: one scale for the whole tensor."""
-    theirs = theirs.double()
-    return ((ours.double() - theirs).abs().max() / theirs.abs().max().clamp_min(1e-12)).item()
-
-
 class Report:
-    """Collects comparisons, prints each, and fails at the end if any did."""
+    """Prints each comparison as it is made; finish() fails if one did, or if there was none."""
 
     def __init__(self):
-        self.failed = 0
+        self.made = self.failed = 0
+
+    def _say(self, good, what, seen=""):
+        self.made += 1
+        self.failed += not good
+        print(f"{'ok' if good else 'FAILED':6}  {what:60} {seen}".rstrip(), flush=True)
 
     def check(self, what, error, limit):
-        bad = not error <= limit
-        self.failed += bad
-        print(f"{'FAILED' if bad else 'ok':6}  {what:60} {error:.2e} (limit {limit:.0e})", flush=True)
+        """A measured error against the most that it may be."""
+        if not limit > 0:
+            raise ValueError(f"{what}: an error has a limit above 0; say equal() or holds() of what is exact")
+        self._say(error <= limit, what, f"{error:.2e} (limit {limit:.1e})")
+
+    def equal(self, what, ours, expected):
+        self._say(ours == expected, what, f"{ours}"[:40] if ours == expected else f"{ours}, expected {expected}")
+
+    def holds(self, what, condition, seen=""):
+        """A statement; `seen` is what to read where it does not hold."""
+        self._say(bool(condition), what, "" if condition or not seen else f"does not hold: {str(seen)[-1500:]}")
 
     def finish(self):
+        if self.made == 0:
+            sys.exit("FAILED: nothing was checked")
         sys.exit(1 if self.failed else 0)

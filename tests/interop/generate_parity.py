@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from common import ROOT, Report, arguments, make_model, run
+from common import ROOT, Report, arguments, run
+from models import make_model
 
 SYSTEM = "You are a terse assistant."
 PROMPTS = ["What is the capital of France?", "Write a haiku about the sea.\nUse no commas."]
@@ -44,9 +45,9 @@ def main():
                     theirs = model.generate(ids, max_new_tokens=24, do_sample=False, repetition_penalty=penalty,
                                             eos_token_id=eos, pad_token_id=eos)[0, ids.shape[1]:].tolist()
                     theirs = theirs[:theirs.index(eos)] if eos in theirs else theirs
-                    report.check(f"{name}, penalty {penalty}: prompt tokens", abs(ours["prompt_tokens"] - ids.shape[1]), 0)
+                    report.equal(f"{name}, penalty {penalty}: prompt tokens", ours["prompt_tokens"], ids.shape[1])
                     differ = sum(a != b for a, b in zip(ours["ids"], theirs)) + abs(len(ours["ids"]) - len(theirs))
-                    report.check(f"{name}, penalty {penalty}: {len(theirs)} tokens that differ", differ, 0)
+                    report.equal(f"{name}, penalty {penalty}: {len(theirs)} tokens that differ", differ, 0)
             if config is None:
                 print(f"        '{ours['text'][:60]}'")
     report.finish()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from common import ROOT, Report, arguments, labels_of, mpirun, relative_error, run
+from common import ROOT, Report, arguments, mpirun, run
+from models import labels_of, relative_error
 
 STEPS, BATCH, LR, WARMUP = 30, 2, 2e-4, 3
 

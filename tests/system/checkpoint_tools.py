@@ -28,30 +28,30 @@ def main():
             for ranks in (1, 3):
                 resharded = tmp / f"for{ranks}/checkpoint-3"
                 run([ckpt, "reshard", whole / "checkpoint-3", "--ranks", ranks, "--output", resharded])
-                report.check(f"{name}: {ranks} ranks: verify", code("verify", resharded), 0)
-                report.check(f"{name}: {ranks} ranks: equal to the original", code("diff", whole / "checkpoint-3", resharded), 0)
+                report.equal(f"{name}: {ranks} ranks: verify", code("verify", resharded), 0)
+                report.equal(f"{name}: {ranks} ranks: equal to the original", code("diff", whole / "checkpoint-3", resharded), 0)
                 resumed = tmp / f"resumed{ranks}"
                 mpirun(2, [qft, "train", write(tmp / "resumed.yaml", {
                     **settings, "output_dir": str(resumed), "resume_from_checkpoint": str(resharded)})])
                 same = (whole / weights).read_bytes() == (resumed / weights).read_bytes()
-                report.check(f"{name}: {ranks} ranks: resumed to other weights", 0 if same else 1, 0)
-                report.check(f"{name}: {ranks} ranks: last checkpoint is another", code("diff", last, resumed / last.name), 0)
-                report.check(f"{name}: {ranks} ranks: its output_dir is another", abs(code("diff", "--strict", last, resumed / last.name) - 1), 0)
+                report.holds(f"{name}: {ranks} ranks: resumed to the same weights", same)
+                report.equal(f"{name}: {ranks} ranks: the same last checkpoint", code("diff", last, resumed / last.name), 0)
+                report.equal(f"{name}: {ranks} ranks: its output_dir is another", code("diff", "--strict", last, resumed / last.name), 1)
             other = json.loads(run([ckpt, "diff", "--json", whole / "checkpoint-3", last], check=False).stdout)
-            report.check(f"{name}: later steps differ", 0 if not other["equal"] and other["position"] else 1, 0)
-            report.check(f"{name}: every master moved", sum(t["equal"] for t in other["tensors"] if t["name"].startswith("master.")), 0)
-            report.check(f"{name}: a missing one is exit code 2", abs(code("diff", last, tmp / "none") - 2), 0)
+            report.holds(f"{name}: later steps differ", not other["equal"] and other["position"], other)
+            report.equal(f"{name}: masters that did not move", [t["name"] for t in other["tensors"] if t["name"].startswith("master.") and t["equal"]], [])
+            report.equal(f"{name}: a missing one is exit code 2", code("diff", last, tmp / "none"), 2)
 
             shutil.copytree(last, whole / "tmp-checkpoint-99")
             before = sorted(p.name for p in whole.iterdir())
             dry = run([ckpt, "gc", whole, "--keep", 1, "--min-age", 0, "--dry-run"]).stdout
-            report.check(f"{name}: gc --dry-run removes", len(set(before) ^ {p.name for p in whole.iterdir()}), 0)
+            report.equal(f"{name}: gc --dry-run removes nothing", {p.name for p in whole.iterdir()}, set(before))
             run([ckpt, "gc", whole, "--keep", 1, "--min-age", 0])
             gone = set(before) - {p.name for p in whole.iterdir()}
             expected = {p for p in before if "checkpoint-" in p} - {last.name}
-            report.check(f"{name}: gc removed something else", len(gone ^ expected), 0)
-            report.check(f"{name}: gc --dry-run named something else", sum(n not in dry for n in gone), 0)
-            report.check(f"{name}: inspect", code("inspect", whole), 0)
+            report.equal(f"{name}: gc removes", gone, expected)
+            report.equal(f"{name}: gc --dry-run did not name", [n for n in gone if n not in dry], [])
+            report.equal(f"{name}: inspect", code("inspect", whole), 0)
     report.finish()
 
 

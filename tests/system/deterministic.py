@@ -31,12 +31,12 @@ def main():
                 mpirun(ranks, [qft, "train", write(tmp / "run.yaml", {**settings, "output_dir": str(out)})])
                 ours, theirs = log_of(out), log_of(tmp / "one")
                 lines = sum(any(a.get(k) != b.get(k) for k in SAME) for a, b in zip(ours, theirs)) + abs(len(ours) - len(theirs))
-                report.check(f"{name}: {what}: log lines of {len(theirs)} that differ", lines, 0)
+                report.equal(f"{name}: {what}: log lines of {len(theirs)} that differ", lines, 0)
                 weights = next((tmp / "one").glob("*.safetensors")).name
-                report.check("    ... the weights differ", int((out / weights).read_bytes() != (tmp / "one" / weights).read_bytes()), 0)
+                report.holds("    ... the same weights", (out / weights).read_bytes() == (tmp / "one" / weights).read_bytes())
 
             mpirun(1, [qft, "train", write(tmp / "run.yaml", {**settings, "output_dir": str(tmp / "one")})])
-            report.check(f"{name}: steps", int(max(e["current_steps"] for e in log_of(tmp / "one")) < 9), 0)
+            report.holds(f"{name}: nine steps", max(e["current_steps"] for e in log_of(tmp / "one")) >= 9)
             for ranks in [r for r in (2, 3, 4, 8) if r <= args.ranks]:
                 compare(ranks, tmp / f"on{ranks}", f"{ranks} ranks")
             cut(tmp / "one", tmp / "resumed", 4)
@@ -44,12 +44,12 @@ def main():
             without = {**settings, "deterministic": False, "debug_sync": True, "output_dir": str(tmp / "without")}
             # One rank adds its micro-batches as they come; two may happen to add them like the tree of sums.
             told = mpirun(1, [qft, "train", write(tmp / "run.yaml", without)]).stderr
-            report.check("    ... debug_sync is checked on a GPU, or said to be moot", int("NVIDIA" not in told and "debug_sync is true: moot" not in told), 0)
+            report.holds("    ... debug_sync is checked on a GPU, or said to be moot", "NVIDIA" in told or "debug_sync is true: moot" in told, told)
             differs = [e.get("grad_norm") for e in log_of(tmp / "without")] != [e.get("grad_norm") for e in log_of(tmp / "one")]
-            report.check("    ... without the key bits differ (or this shows nothing)", int(not differs), 0)
+            report.holds("    ... without the key bits differ (or this shows nothing)", differs)
             if changes.get("finetuning_type") != "full":
                 refused = mpirun(2, [qft, "train", write(tmp / "run.yaml", {**settings, "strategy": "zero3"})], check=False)
-                report.check("zero3 is refused by name", int(refused.returncode != 2 or "zero3" not in refused.stderr), 0)
+                report.holds("zero3 is refused by name", refused.returncode == 2 and "zero3" in refused.stderr, refused.stderr)
     report.finish()
 
 

@@ -44,8 +44,7 @@ def main():
         while kills < args.kills:
             job = start(qft, run_file)
             if not wait_for(lambda: len(ranks(run_file)) == 2, job):
-                report.check(f"start after {kills} kills", 1, 0)
-                print(output_of(job, run_file))
+                report.holds(f"start after {kills} kills", False, output_of(job, run_file))
                 break
             if kills % 2 == 0:
                 wait_for(lambda: writing(out), job)
@@ -60,9 +59,7 @@ def main():
             victims = ranks(run_file)
             if not victims or job.poll() is not None:  # it had ended by itself
                 text = output_of(job, run_file)
-                if job.returncode != 0:
-                    report.check(f"start after {kills} kills: exit code", job.returncode, 0)
-                    print(text)
+                report.holds(f"start after {kills} kills", job.returncode == 0, f"exit code {job.returncode}\n{text}")
                 break
             os.kill(rng.choice(victims), signal.SIGKILL)
             output_of(job, run_file)
@@ -71,16 +68,16 @@ def main():
             lost += bool(before) and (not after or max(after) < max(before))
             for step in after[-2:]:
                 lost += run([ckpt, "verify", out / f"checkpoint-{step}"], check=False).returncode != 0
-        report.check(f"kills short of {args.kills}", args.kills - kills, 0)
-        report.check(f"{kills} kills, {inside} of them inside a save: committed steps lost or broken", lost, 0)
-        report.check("    ... some were inside a save", int(inside == 0), 0)
+        report.equal("kills", kills, args.kills)
+        report.equal(f"{kills} kills, {inside} of them inside a save: committed steps lost or broken", lost, 0)
+        report.holds("    ... some were inside a save", inside > 0)
         last = mpirun(2, [qft, "train", run_file], check=False)
-        report.check("the last start ends well", last.returncode, 0)
+        report.equal("the last start ends well", last.returncode, 0)
         if last.returncode:
             print(last.stderr)
             report.finish()
-        report.check("the weights are those of the run left alone", int(weights(out) != weights(tmp / "whole")), 0)
-        report.check("no temporary directory is left", len(list(out.glob("tmp-*"))), 0)
+        report.holds("the weights are those of the run left alone", weights(out) == weights(tmp / "whole"))
+        report.equal("temporary directories that are left", list(out.glob("tmp-*")), [])
     report.finish()
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from common import ROOT, Report, arguments, make_model, mpirun
+from common import ROOT, Report, arguments, mpirun
+from models import make_model
 from tiny import log_of
 
 RUN = """
@@ -63,17 +64,17 @@ def main():
         mpirun(2, [args.build / "bin/qft", "train", run_file])
         log = log_of(tmp / "out")
         # 91 samples, 16 a step: six steps an epoch, the last one short.
-        report.check("steps", abs(log[-1]["current_steps"] - 18), 0)
-        report.check("total_steps", abs(log[-1]["total_steps"] - 18), 0)
+        report.equal("steps", log[-1]["current_steps"], 18)
+        report.equal("total_steps", log[-1]["total_steps"], 18)
         report.check("last epoch", abs(log[-1]["epoch"] - 3.0), 1e-9)
         model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tmp / "model"), tmp / "out")
-        report.check("rank of the adapter in PEFT", abs(model.peft_config["default"].r - 64), 0)
+        report.equal("rank of the adapter in PEFT", model.peft_config["default"].r, 64)
         dropout = abs(model.peft_config["default"].lora_dropout - 0.05)
         report.check("its dropout", dropout, 1e-12)
         expected = {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "tokenizer_config.json", "trainer_log.jsonl",
                     "trainer_state.json", "train_results.json", "all_results.json", "training_loss.svg", "checkpoint-18"}
         missing = expected - {f.name for f in (tmp / "out").iterdir()}
-        report.check(f"files that are missing {sorted(missing) or ''}", len(missing), 0)
+        report.equal("files that are missing", sorted(missing), [])
     report.finish()
 
 

@@ -64,7 +64,7 @@ class Runs:
 
     def same(self, what, ours, theirs):
         differ = sum(a != b for a, b in zip(ours.splitlines(), theirs.splitlines())) + abs(ours.count(b"\n") - theirs.count(b"\n"))
-        self.report.check(what, differ, 0)
+        self.report.equal(what, differ, 0)
 
 
 def check_answers(runs, settings, rows):
@@ -73,7 +73,7 @@ def check_answers(runs, settings, rows):
     wanted = list(expected(runs.directory, rows))
     for i, key in enumerate(("prompt", "predict", "label")):
         differ = sum(line[key] != want[i] for line, want in zip(lines, wanted, strict=True))
-        runs.report.check(f"{key}s that are not transformers'", differ, 0)
+        runs.report.equal(f"{key}s that are not transformers'", differ, 0)
     as_python = "".join(json.dumps({"prompt": p, "predict": a, "label": l}, ensure_ascii=False) + "\n" for p, a, l in wanted)
     runs.same("lines that json.dumps would write otherwise", reference, as_python.encode())
 
@@ -86,12 +86,12 @@ def check_answers(runs, settings, rows):
         runs.report.check(f"{name} is {saved[name]:.4f}, the mean", abs(saved[name] - mean) + abs(printed[name] - mean), 1e-9)
     every = json.loads((runs.directory / "out/all_results.json").read_text())
     missing = [k for k in (*METRICS, "predict_runtime", "predict_samples_per_second") if k not in every]
-    runs.report.check("figures that all_results.json lacks", len(missing), 0)
-    runs.report.check("no loss beside them", 0 if printed["eval_loss"] > 0 else 1, 0)
+    runs.report.equal("figures that all_results.json lacks", missing, [])
+    runs.report.holds("no loss beside them", printed["eval_loss"] > 0)
 
     one = run([runs.qft, "generate", runs.directory / "eval.yaml", f"system={SYSTEM}",
                f"prompt={rows[4]['conversations'][0]['value']}", "--json"])
-    runs.report.check("qft generate answers the same", 0 if json.loads(one.stdout)["text"] == lines[4]["predict"] else 1, 0)
+    runs.report.holds("qft generate answers the same", json.loads(one.stdout)["text"] == lines[4]["predict"])
     return reference
 
 
@@ -101,7 +101,7 @@ def check_company(runs, settings, reference):
         runs.same(f"{ranks} ranks, {batch} at a time: lines that differ", ours, reference)
     sampled = {**settings, "do_sample": True, "temperature": 1.3, "top_p": 0.95, "top_k": 0}
     one, _ = runs.eval(sampled, 1, per_device_eval_batch_size=1)
-    runs.report.check("sampling gives other answers", 0 if one != reference else 1, 0)
+    runs.report.holds("sampling gives other answers", one != reference)
     for ranks, batch in [(1, 5), (3, 2)]:
         runs.same(f"sampled, {ranks} ranks, {batch} at a time", runs.eval(sampled, ranks, per_device_eval_batch_size=batch)[0], one)
     half = {**settings, "compute_dtype": "bfloat16"}
@@ -119,7 +119,7 @@ def check_training(runs, settings):
         after, _ = runs.eval(settings, 1, finetuning_type="lora", adapter_name_or_path=str(trained))
         runs.same(f"do_predict after {strategy}", (trained / "generated_predictions.jsonl").read_bytes(), after)
         results = json.loads((trained / "all_results.json").read_text())
-        runs.report.check("figures of both in all_results.json", 0 if "train_loss" in results and METRICS[0] in results else 1, 0)
+        runs.report.holds("figures of both in all_results.json", "train_loss" in results and METRICS[0] in results)
 
 
 def check_refusals(runs, settings):
@@ -135,14 +135,12 @@ def check_refusals(runs, settings):
         config.write_text(whole)
         text = result.stdout + result.stderr
         bad = [w for w in words if w not in text] + ([] if result.returncode == code else [f"exit code {result.returncode}"])
-        runs.report.check(f"refused: {name}", len(bad), 0)
-        if bad:
-            print(bad, text[-1500:])
+        runs.report.holds(f"refused: {name}", not bad, f"missing: {bad}\n{text}")
     # An answer that would pass the positions ends there, and it is said.
     config.write_text(json.dumps({**json.loads(whole), "max_position_embeddings": 128}))
     result = mpirun(2, [runs.qft, "eval", write(runs.directory / "long.yaml", {**settings, "max_new_tokens": 120})])
     config.write_text(whole)
-    runs.report.check("a warning of short answers", 0 if "128 positions" in result.stderr else 1, 0)
+    runs.report.holds("a warning of short answers", "128 positions" in result.stderr, result.stderr)
 
 
 def main():

@@ -69,20 +69,20 @@ def main():
             def same_as_shared(what):
                 ours, theirs = log_of(disks / "0"), log_of(shared)
                 lines = sum(any(a.get(k) != b.get(k) for k in SAME) for a, b in zip(ours, theirs)) + abs(len(ours) - len(theirs))
-                report.check(f"{name}: {what}: log lines that differ", lines, 0)
+                report.equal(f"{name}: {what}: log lines that differ", lines, 0)
                 weights = next(shared.glob("*.safetensors")).name
-                report.check("    ... the weights differ", int((shared / weights).read_bytes() != (disks / "0" / weights).read_bytes()), 0)
+                report.holds("    ... the same weights", (shared / weights).read_bytes() == (disks / "0" / weights).read_bytes())
                 for checkpoint in shared.glob("checkpoint-*"):
                     mine = disks / "0" / checkpoint.name
-                    report.check(f"    ... {checkpoint.name} verifies", run([ckpt, "verify", mine], check=False).returncode, 0)
-                    report.check("    ... and equals the shared one", run([ckpt, "diff", checkpoint, mine], check=False).returncode, 0)
+                    report.equal(f"    ... {checkpoint.name} verifies", run([ckpt, "verify", mine], check=False).returncode, 0)
+                    report.equal("    ... and equals the shared one", run([ckpt, "diff", checkpoint, mine], check=False).returncode, 0)
                 left = [p.name for p in (disks / "1").rglob("*") if p.is_file()]
-                report.check(f"    ... files left on the other disk {left or ''}", len(left), 0)
-                report.check("    ... files in the directory below the mounts", len(list(out.iterdir())), 0)
+                report.equal("    ... files left on the other disk", left, [])
+                report.equal("    ... files in the directory below the mounts", list(out.iterdir()), [])
 
             told = mpirun(2, [script, qft, "train", run_file]).stderr
             if "save_on_each_node" in changes:
-                report.check(f"{name}: save_on_each_node is said to be moot", int("save_on_each_node" not in told), 0)
+                report.holds(f"{name}: save_on_each_node is said to be moot", "save_on_each_node" in told, told)
             same_as_shared("private directories")
             whole = tmp / "whole"
             (disks / "0").rename(whole)

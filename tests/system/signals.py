@@ -52,25 +52,25 @@ def main():
             steps = committed(out)
             if job.returncode == 75 and not steps:
                 seen["loading"] += 1
-                report.check(f"signal {number}: before the first step", int("before the first step" not in text), 0)
+                report.holds(f"signal {number}: before the first step", "before the first step" in text, text)
             elif job.returncode == 75:
                 seen["training"] += 1
                 state = json.loads((out / f"checkpoint-{steps[-1]}/trainer_state.json").read_text())
-                report.check(f"signal {number}: at step {steps[-1]}", int(state["global_step"] != steps[-1]), 0)
-                report.check("    ... the checkpoint verifies", run([ckpt, "verify", out / f"checkpoint-{steps[-1]}"], check=False).returncode, 0)
+                report.equal(f"signal {number}: at step {steps[-1]}", state["global_step"], steps[-1])
+                report.equal("    ... the checkpoint verifies", run([ckpt, "verify", out / f"checkpoint-{steps[-1]}"], check=False).returncode, 0)
             else:
                 seen["done"] += 1
-                report.check(f"signal {number}: after the last step", job.returncode, 0)
+                report.equal(f"signal {number}: after the last step", job.returncode, 0)
                 if job.returncode:
                     print(text)
             again = mpirun(2, [qft, "train", run_file], check=False)
-            report.check("    ... started again it ends", again.returncode, 0)
-            report.check("    ... with the same weights", int(again.returncode != 0 or weights(out) != weights(tmp / "whole")), 0)
+            report.equal("    ... started again it ends", again.returncode, 0)
+            report.holds("    ... with the same weights", again.returncode == 0 and weights(out) == weights(tmp / "whole"))
         chat = subprocess.Popen([qft, "chat", tmp / "whole.yaml"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(3)
         chat.terminate()
-        report.check("qft chat, which has nothing to commit, ends at once", int(chat.wait(60) != -signal.SIGTERM), 0)
-        report.check(f"seen: {seen}", int(min(seen.values()) < args.signals // 6), 0)
+        report.equal("qft chat, which has nothing to commit, ends at once", chat.wait(60), -signal.SIGTERM)
+        report.holds(f"seen: {seen}", min(seen.values()) >= args.signals // 6, f"each should be at least {args.signals // 6}")
     report.finish()
 
 

@@ -28,40 +28,40 @@ def main():
         losses = {e["current_steps"]: e["eval_loss"] for e in log_of(run) if "eval_loss" in e}
         best = min(losses, key=losses.get)
         state = json.loads((run / "trainer_state.json").read_text())
-        report.check("evaluations", abs(len(losses) - 12), 0)
-        report.check("the best is not the last (or this shows nothing)", int(best == 12), 0)
-        report.check("best_model_checkpoint", int(Path(state["best_model_checkpoint"]).name != f"checkpoint-{best}"), 0)
+        report.equal("evaluations", len(losses), 12)
+        report.holds("the best is not the last (or this shows nothing)", best != 12)
+        report.equal("best_model_checkpoint", Path(state["best_model_checkpoint"]).name, f"checkpoint-{best}")
         kept = sorted(p.name for p in run.glob("checkpoint-*"))
-        report.check("kept besides the last", int(f"checkpoint-{best}" not in kept or "checkpoint-12" not in kept or len(kept) != 2), 0)
+        report.equal("the best and the last are kept", set(kept), {f"checkpoint-{best}", "checkpoint-12"})
         same = (run / "adapter_model.safetensors").read_bytes() == (run / f"checkpoint-{best}/adapter_model.safetensors").read_bytes()
-        report.check("the result is the best checkpoint's adapter", int(not same), 0)
+        report.holds("the result is the best checkpoint's adapter", same)
         results = json.loads((run / "all_results.json").read_text())
-        report.check("its eval_loss is reported", abs(results["eval_loss"] - losses[best]), 0)
+        report.equal("its eval_loss is reported", results["eval_loss"], losses[best])
 
         early = tmp / "early"
         mpirun(2, [qft, "train", write(tmp / "early.yaml", {**settings, "output_dir": str(early), "early_stopping_steps": 2})])
         last = max(e["current_steps"] for e in log_of(early))
         best = json.loads((early / "trainer_state.json").read_text())["best_global_step"]
-        report.check("early stopping: steps after the best", abs(last - best - 2), 0)
-        report.check("early stopping: before the end", int(last >= 12), 0)
+        report.equal("early stopping: steps after the best", last - best, 2)
+        report.holds("early stopping: before the end", last < 12, last)
         again = mpirun(2, [qft, "train", tmp / "early.yaml"])
-        report.check("early stopping: a second start trains no further", int(max(e["current_steps"] for e in log_of(early)) != last), 0)
-        report.check("    ... and ends well", again.returncode, 0)
+        report.equal("early stopping: a second start trains no further", max(e["current_steps"] for e in log_of(early)), last)
+        report.equal("    ... and ends well", again.returncode, 0)
 
         plain = {k: v for k, v in settings.items() if k not in ("eval_dataset", "eval_strategy", "eval_steps", "load_best_model_at_end")}
         plain = {**plain, "max_steps": 100000, "save_steps": 1000000}
         timed = tmp / "timed"
         result = mpirun(2, [qft, "train", write(tmp / "timed.yaml", {**plain, "output_dir": str(timed), "max_hours": 0.0008})], check=False)
-        report.check("max_hours: exit code", abs(result.returncode - 75), 0)
-        report.check("max_hours: checkpoints", abs(len(list(timed.glob("checkpoint-*"))) - 1), 0)
+        report.equal("max_hours: exit code", result.returncode, 75)
+        report.equal("max_hours: checkpoints", len(list(timed.glob("checkpoint-*"))), 1)
         job = tmp / "job"
         os.environ["SLURM_JOB_END_TIME"] = str(int(time.time()) + 63)
         result = mpirun(2, [qft, "train", write(tmp / "job.yaml", {**plain, "output_dir": str(job)})], check=False)
-        report.check("end of the job: exit code", abs(result.returncode - 75), 0)
-        report.check("end of the job: stopped before it", max(0.0, time.time() - float(os.environ["SLURM_JOB_END_TIME"])), 0)
+        report.equal("end of the job: exit code", result.returncode, 75)
+        report.holds("end of the job: stopped before it", time.time() <= float(os.environ["SLURM_JOB_END_TIME"]))
         os.environ["SLURM_JOB_END_TIME"] = "soon"
         result = mpirun(2, [qft, "train", tmp / "job.yaml"], check=False)
-        report.check("a broken SLURM_JOB_END_TIME: exit code", abs(result.returncode - 2), 0)
+        report.equal("a broken SLURM_JOB_END_TIME: exit code", result.returncode, 2)
     report.finish()
 
 

@@ -3,9 +3,10 @@ import json
 import shutil
 from pathlib import Path
 
-import torch
+import numpy as np
+from safetensors.numpy import save_file
 
-from common import ROOT, make_model
+from common import ROOT
 
 TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
 
@@ -17,15 +18,38 @@ def copy_tokenizer(directory):
             shutil.copy(source, directory)
 
 
+def write_model(directory, kind="llama", hidden=32, intermediate=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocab=49152,
+                positions=512, seed=0):
+    """A random model in fp32 with tied embeddings. Without transformers, whose import takes longer than most runs."""
+    shapes = {"model.embed_tokens.weight": (vocab, hidden), "model.norm.weight": (hidden,)}
+    for i in range(layers):
+        layer = f"model.layers.{i}."
+        shapes |= {layer + "input_layernorm.weight": (hidden,), layer + "post_attention_layernorm.weight": (hidden,),
+                   layer + "self_attn.q_proj.weight": (heads * head_dim, hidden),
+                   layer + "self_attn.k_proj.weight": (kv_heads * head_dim, hidden),
+                   layer + "self_attn.v_proj.weight": (kv_heads * head_dim, hidden),
+                   layer + "self_attn.o_proj.weight": (hidden, heads * head_dim),
+                   layer + "mlp.gate_proj.weight": (intermediate, hidden), layer + "mlp.up_proj.weight": (intermediate, hidden),
+                   layer + "mlp.down_proj.weight": (hidden, intermediate)}
+        if kind == "qwen3":
+            shapes |= {layer + "self_attn.q_norm.weight": (head_dim,), layer + "self_attn.k_norm.weight": (head_dim,)}
+    numbers = np.random.default_rng(seed)
+    noise = {name: numbers.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    save_file({name: 1 + np.float32(0.2) * n if "norm" in name else np.float32(0.15) * n for name, n in noise.items()},
+              directory / "model.safetensors", metadata={"format": "pt"})
+    (directory / "config.json").write_text(json.dumps({
+        "architectures": ["Qwen3ForCausalLM" if kind == "qwen3" else "LlamaForCausalLM"], "model_type": kind,
+        "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "head_dim": head_dim, "vocab_size": vocab, "max_position_embeddings": positions,
+        "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": True, "dtype": "float32"}))
+
+
 def make(directory, kind="llama", samples=40):
     """DIRECTORY/model and DIRECTORY/data; returns the run file's settings as a dict."""
-    from transformers import LlamaConfig, Qwen3Config
-
     directory = Path(directory)
-    shape = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-                 vocab_size=49152, tie_word_embeddings=True, max_position_embeddings=512)
-    config = Qwen3Config(**shape, head_dim=8) if kind == "qwen3" else LlamaConfig(**shape)
-    make_model(config, directory / "model", torch.float32)
+    write_model(directory / "model", kind)
     copy_tokenizer(directory / "model")
     data = directory / "data"
     data.mkdir(exist_ok=True)

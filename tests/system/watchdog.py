@@ -33,7 +33,7 @@ def main():
         whole = start(qft, write(tmp / "whole.yaml", {**settings, "output_dir": str(tmp / "whole")}), preload=preload, QFT_FAULT_COUNT=str(count))
         text = whole.communicate()[1]
         usual = time.monotonic() - began
-        report.check("without harm", whole.returncode, 0)
+        report.equal("without harm", whole.returncode, 0)
         if whole.returncode:
             print(text)
         calls = int(count.read_text())
@@ -54,20 +54,20 @@ def main():
                 phases |= {phase for _, phase in found}
                 late = time.monotonic() - began - usual * 3 - ALLOWED  # other processes may hold the start up
                 late -= START if {phase for _, phase in found} == {"start"} else 0
-                report.check(f"{name}: fails", int(job.returncode == 0), 0)
-                report.check("    ... in time", max(0.0, late), 0)
+                report.holds(f"{name}: fails", job.returncode != 0)
+                report.holds("    ... in time", late <= 0, f"{late:.1f} s late")
                 time.sleep(0.2)
-                report.check("    ... nothing is left", len(processes(str(tmp))), 0)
+                report.equal("    ... processes that are left", processes(str(tmp)), [])
                 if action == "stop":
                     named = re.search(r"error: watchdog: rank (\d) on ", text)
-                    report.check("    ... and the culprit is named", int(not named or int(named[1]) != rank), 0)
+                    report.equal("    ... and the culprit is named", named and int(named[1]), rank)
                 elif action == "sleep":  # inside the collective, where no rank is more to blame than another
-                    report.check("    ... and each rank's collective is", int(text.count(" (number ") != 2), 0)
+                    report.equal("    ... and each rank's collective is", text.count(" (number "), 2)
                 if report.failed:
                     print(text)
                     report.finish()
         wanted = len(PHASES) if args.positions >= 12 else 3  # few positions meet what they meet
-        report.check(f"phases seen: {' '.join(sorted(phases))}", int(len(phases & PHASES) < wanted), 0)
+        report.holds(f"phases seen: {' '.join(sorted(phases))}", len(phases & PHASES) >= wanted, f"{wanted} are wanted")
 
         job = start(qft, write(tmp / "run.yaml", {**settings, "max_steps": 100000, "output_dir": str(tmp / "long")}))
         while not (tmp / "long/trainer_log.jsonl").exists() and job.poll() is None:

@@ -1,0 +1,78 @@
+"""Models and sequences that both sides compute, and how far apart their numbers are."""
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from common import run
+
+
+def tiny_configs():
+    """name -> transformers config; each stresses something that the others do not."""
+    from transformers import LlamaConfig, Qwen2Config, Qwen3Config
+
+    base = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, vocab_size=211, rms_norm_eps=1e-5,
+                max_position_embeddings=512)
+    llama3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                  original_max_position_embeddings=64)
+    return {
+        "qwen2_tied": Qwen2Config(**base, num_attention_heads=6, num_key_value_heads=2, tie_word_embeddings=True),
+        "qwen2_untied": Qwen2Config(**base, num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False),
+        "qwen3": Qwen3Config(**base, num_attention_heads=4, num_key_value_heads=2, head_dim=24, tie_word_embeddings=False),
+        "qwen3_tied": Qwen3Config(**base, num_attention_heads=6, num_key_value_heads=3, head_dim=16, tie_word_embeddings=True),
+        "llama_one_kv_head": LlamaConfig(**base, num_attention_heads=6, num_key_value_heads=1, tie_word_embeddings=False),
+        "llama_biases": LlamaConfig(**base, num_attention_heads=3, num_key_value_heads=3, attention_bias=True, mlp_bias=True,
+                                    tie_word_embeddings=True),
+        "llama3_rope": LlamaConfig(**base, num_attention_heads=4, num_key_value_heads=2, rope_parameters=llama3,
+                                   tie_word_embeddings=False),
+    }
+
+
+def make_model(config, directory, dtype=torch.float32, seed=0, **save_options):
+    """A random model in which every parameter, biases and norms too, differs from its default."""
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            noise = torch.randn_like(p)
+            p.copy_(1 + 0.2 * noise if "norm" in name else 0.15 * noise)
+    model = model.to(dtype)
+    model.save_pretrained(directory, **save_options)
+    return model
+
+
+def make_sequences(vocab, lengths, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    out = []
+    for n in lengths:
+        ids = torch.randint(0, vocab, (n,), generator=generator).tolist()
+        begin = int(torch.randint(1, max(2, n // 2), (1,), generator=generator))
+        out.append({"ids": ids, "label_spans": [[begin, n]] if n < 8 else [[begin, begin + 2], [begin + 3, n]]})
+    return out
+
+
+def labels_of(sequence):
+    labels = torch.full((len(sequence["ids"]),), -100)
+    for begin, end in sequence["label_spans"]:
+        labels[begin:end] = torch.tensor(sequence["ids"][begin:end])
+    labels[0] = -100
+    return labels
+
+
+def probe(build, directory, run_file, sequences, overrides=(), group=1, micro_batch=1):
+    """What model_probe computes, as a dict of fp64 tensors."""
+    directory = Path(directory)
+    (directory / "input.json").write_text(json.dumps({"sequences": sequences, "group": group, "micro_batch": micro_batch}))
+    (directory / "run.yaml").write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in run_file.items()))
+    out = directory / "output.safetensors"
+    run([build / "tests/model_probe", directory / "run.yaml", directory / "input.json", out, *overrides])
+    return load_file(out)
+
+
+def relative_error(ours, theirs):
+    """Largest difference over the largest value: one scale for the whole tensor."""
+    theirs = theirs.double()
+    return ((ours.double() - theirs).abs().max() / theirs.abs().max().clamp_min(1e-12)).item()
