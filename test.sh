@@ -5,6 +5,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source scripts/common.sh
 
+# run_tests BUILD [ctest's arguments...]: the slowest tests and what was skipped stand before ctest's closing lines.
+run_tests() {
+  ctest --test-dir "$1" --output-on-failure -j "$(nproc)" "${@:2}" 2>&1 | .venv/bin/python scripts/test_report.py "$1"
+}
+
 scripts/setup.sh test
 mpi_environment
 make_model
@@ -18,8 +23,8 @@ if [[ -n $nvcc && ${QFT_TEST_CUDA:-1} != 0 ]]; then
   say "Build and unit tests of the CUDA variant ($nvcc)"
   CUDACXX=$nvcc cmake --preset cuda >&2
   cmake --build build-cuda -j "$(jobs)" >&2
-  ctest --test-dir build-cuda --output-on-failure -j "$(nproc)" -L unit "$@"
+  run_tests build-cuda -L unit "$@"
 fi
 
 say "Tests"
-ctest --test-dir build --output-on-failure -j "$(nproc)" "$@"
+run_tests build --no-tests=error "$@"

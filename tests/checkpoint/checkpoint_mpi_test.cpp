@@ -172,11 +172,3 @@ TEST(PrivateDisks, TheCheckpointIsWholeOnRankZerosDisk) {
 
 }  // namespace
 }  // namespace qft::checkpoint
-
-int main(int argc, char** argv) {
-  qft::comm::Session session(argc, argv);
-  session.watchdog().set({});
-  testing::InitGoogleTest(&argc, argv);
-  const int failed = RUN_ALL_TESTS();
-  return qft::comm::all_reduce_value(session.world(), failed, qft::comm::ReduceOp::max);
-}

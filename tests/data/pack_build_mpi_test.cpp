@@ -127,10 +127,3 @@ TEST(PackBuild, AFullDiskDuringAssemblyIsAnErrorOnAllRanks) {
 
 }  // namespace
 }  // namespace qft::data
-
-int main(int argc, char** argv) {
-  qft::comm::Session session(argc, argv);
-  session.watchdog().set({});
-  testing::InitGoogleTest(&argc, argv);
-  return qft::comm::all_reduce_value(session.world(), RUN_ALL_TESTS(), qft::comm::ReduceOp::max);
-}

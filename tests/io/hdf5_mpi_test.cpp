@@ -93,12 +93,3 @@ TEST(ParallelHdf5, AFileThatOneRankCannotReachFailsOnAllRanks) {
 
 }  // namespace
 }  // namespace qft::io::h5
-
-int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  testing::InitGoogleTest(&argc, argv);
-  int failed = RUN_ALL_TESTS();
-  MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-  MPI_Finalize();
-  return failed;
-}
