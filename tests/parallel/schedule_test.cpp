@@ -43,6 +43,9 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options, const A
           }
         } else {
           ASSERT_EQ((forwards[{a.target, a.micro}]), 1);
+          if (a.target < spec.head_unit()) {
+            ASSERT_EQ((backwards[{a.target + 1, a.micro}]), 1);
+          }
           ASSERT_EQ((backwards[{a.target, a.micro}]++), 0);
           ASSERT_EQ(reductions[a.target], options.reduce_every_group ? reductions[a.target] : 0);
         }
@@ -55,10 +58,15 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options, const A
   }
   for (const auto& [unit, count] : held) EXPECT_EQ(count, 0) << "unit " << unit << " stays held";
   const int groups = (options.slots + options.group - 1) / options.group;
+  bool flows = false;  // from the lowest block that trains upwards
   for (int b = 0; b < spec.num_units(); ++b) {
     const bool trains = spec.units[static_cast<std::size_t>(b)].trainable_numel > 0;
+    for (const int unit : spec.units_of_block(b)) flows = flows || spec.units[static_cast<std::size_t>(unit)].trainable_numel > 0;
     EXPECT_EQ(reductions[b], trains ? (options.reduce_every_group ? groups : 1) : 0) << b;
-    for (int m = 0; m < options.micro_batches; ++m) EXPECT_EQ((forwards[{b, m}]), 1);
+    for (int m = 0; m < options.micro_batches; ++m) {
+      EXPECT_EQ((forwards[{b, m}]), 1);
+      EXPECT_EQ((backwards[{b, m}]), flows ? 1 : 0) << "block " << b << ", micro-batch " << m;
+    }
   }
 }
 
