@@ -40,7 +40,10 @@ class BucketedGradientSum final : public GradientSum {
     QFT_ASSERT(bucket.pending > 0, "the gradients [{}, {}) are reduced twice in a step", bucket.begin, bucket.end);
     if (--bucket.pending > 0 || comm_.size() == 1) return;
     at::Tensor data = grads_.narrow(0, bucket.begin, bucket.end - bucket.begin);
-    if (data.element_size() < 4) data = bucket.staging = data.to(at::kFloat);
+    if (data.element_size() < 4) {
+      data = bucket.staging = data.to(at::kFloat);
+      staged_peak_ = std::max(staged_peak_, staged_ += static_cast<std::int64_t>(data.nbytes()));
+    }
     bucket.work = comm_.start_all_reduce(data.data_ptr(), static_cast<std::size_t>(data.numel()),
                                          model::dtype_of(data.scalar_type()));
     bucket.in_flight = true;
@@ -60,6 +63,7 @@ class BucketedGradientSum final : public GradientSum {
       grads_.narrow(0, b.begin, b.end - b.begin).copy_(b.staging);
       b.staging.reset();
     }
+    staged_ = 0;
   }
 
   double square_sum_part() const override {
@@ -68,13 +72,14 @@ class BucketedGradientSum final : public GradientSum {
     const std::int64_t length = std::min(share, grads_.numel() - begin);
     return optim::square_sum({grads_.narrow(0, begin, length)});
   }
-  std::int64_t bytes() const override { return 0; }
+  std::int64_t bytes() const override { return staged_peak_; }
 
  private:
   at::Tensor grads_;
   comm::Communicator& comm_;
   std::vector<std::size_t> bucket_of_;  ///< per unit
   std::vector<Bucket> buckets_;
+  std::int64_t staged_ = 0, staged_peak_ = 0;  ///< bytes of copies in flight
 };
 
 }  // namespace

@@ -27,9 +27,9 @@ constexpr std::int64_t kLayersAhead = 4;
 
 std::int64_t size_of(at::ScalarType type) { return static_cast<std::int64_t>(c10::elementSize(type)); }
 
-/// Elements of a buffer that divides over the shard group: a slice, and all of them.
+/// Elements of a buffer: of a slice where it divides over the shard group, and of all of it.
 std::int64_t slice(const Arrangement& a, std::int64_t n) { return n == 0 ? 0 : Division::share(n, a.shard_ranks); }
-std::int64_t padded(const Arrangement& a, std::int64_t n) { return padded_numel(n, a.shard_ranks); }
+std::int64_t padded(const Arrangement& a, std::int64_t n) { return a.strategy.sharded() ? padded_numel(n, a.shard_ranks) : n; }
 
 /// Gathered weights at most, by what the list brings and lets go.
 std::int64_t gathered_peak(const ActionList& list, const std::vector<GatheredBytes>& units) {
