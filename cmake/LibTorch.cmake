@@ -36,8 +36,7 @@ if(QFT_CUDA)
   set(_computes "$<NOT:$<BOOL:$<TARGET_PROPERTY:QFT_FILES_ONLY>>>")
   target_link_libraries(qft_torch INTERFACE
     "$<${_computes}:-Wl,--push-state,--no-as-needed,${QFT_TORCH_DIR}/lib/libtorch_cuda.so,--pop-state>"
-    "${QFT_TORCH_DIR}/lib/libtorch_cuda.so" "${QFT_TORCH_DIR}/lib/libc10_cuda.so" CUDA::cudart)
-  target_compile_definitions(qft_torch INTERFACE QFT_CUDA=1)
+    "${QFT_TORCH_DIR}/lib/libtorch_cuda.so" "${QFT_TORCH_DIR}/lib/libc10_cuda.so" $<LINK_ONLY:CUDA::cudart>)
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     # Machine code for each; the newest also in the form that a later chip's driver compiles.
     set(_chips 80-real 90)
@@ -69,7 +68,9 @@ else()
   find_package(OpenMP REQUIRED COMPONENTS CXX)
   target_link_libraries(qft_torch INTERFACE OpenMP::OpenMP_CXX)
 endif()
-# LibTorch ships headers of its own fmt version, which hide the system's: units that see them use fmt header-only.
-target_compile_definitions(qft_torch INTERFACE FMT_HEADER_ONLY=1)
+# LibTorch ships headers of its own fmt version, which hide the system's, without the compiled part: it is compiled here.
+add_library(qft_torch_fmt STATIC "${CMAKE_SOURCE_DIR}/cmake/torch_fmt.cpp")
+target_include_directories(qft_torch_fmt SYSTEM PRIVATE "${QFT_TORCH_DIR}/include")
+target_link_libraries(qft_torch INTERFACE qft_torch_fmt)
 target_link_options(qft_torch INTERFACE "-Wl,-rpath,${QFT_TORCH_DIR}/lib")
 add_library(qft::torch ALIAS qft_torch)

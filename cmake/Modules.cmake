@@ -1,7 +1,26 @@
-# qft_module(NAME [DEPS modules...] [LIBS targets...] [TORCH] [DIR folder])
+# qft_module(NAME [DEPS modules...] [LIBS targets...] [TORCH])
 # One static library a module: sources src/NAME/*.cpp, headers include/qft/NAME/*.h, tests tests/NAME/*_test.cpp.
-# DEPS is the module's row of the layering table; the layering test holds the #includes against it.
+# DEPS is the module's row of the layering table; the layering test holds the #includes against it. TORCH: it sees
+# LibTorch's headers. x_cuda.cpp and x_nccl.cpp, which alone see those of CUDA, have a stand-in x_stub.cpp for CPU builds.
 set_property(GLOBAL PROPERTY QFT_MODULE_TABLE "")
+
+set(QFT_CUDA_INCLUDES "")
+foreach(_folder IN LISTS CUDAToolkit_INCLUDE_DIRS QFT_NCCL_INCLUDE)
+  if(NOT _folder IN_LIST CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES)
+    list(APPEND QFT_CUDA_INCLUDES "SHELL:-isystem ${_folder}")
+  endif()
+endforeach()
+
+# qft_precompile(NAME HEADERS files... LIBS targets...): precompiled headers that other targets take by REUSE_FROM.
+function(qft_precompile name)
+  cmake_parse_arguments(P "" "" "HEADERS;LIBS" ${ARGN})
+  if(QFT_PCH)
+    file(WRITE "${CMAKE_BINARY_DIR}/${name}.cpp" "")
+    add_library(${name} OBJECT "${CMAKE_BINARY_DIR}/${name}.cpp")
+    target_link_libraries(${name} PRIVATE ${P_LIBS} qft_warnings fmt::fmt)
+    target_precompile_headers(${name} PRIVATE ${P_HEADERS})
+  endif()
+endfunction()
 
 function(qft_module name)
   cmake_parse_arguments(M "TORCH" "" "DEPS;LIBS" ${ARGN})
@@ -10,12 +29,10 @@ function(qft_module name)
   file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${name}/*.cu"
        "${CMAKE_SOURCE_DIR}/src/${name}/*_nccl.cpp" "${CMAKE_SOURCE_DIR}/src/${name}/*_cuda.cpp")
   if(QFT_CUDA)
-    list(APPEND sources ${cuda_sources})
-  else()
-    # A "x_stub.cpp" stands in for "x_cuda.cpp" / "x_nccl.cpp" in a CPU build.
-  endif()
-  if(QFT_CUDA)
     list(FILTER sources EXCLUDE REGEX "_stub\\.cpp$")
+    list(APPEND sources ${cuda_sources})
+    # All other units are compiled alike with and without CUDA, so that ccache has to compile them once.
+    set_source_files_properties(${cuda_sources} PROPERTIES COMPILE_OPTIONS "${QFT_CUDA_INCLUDES}")
   endif()
   string(JOIN " " row ${M_DEPS})  # one list element a module
   set_property(GLOBAL APPEND PROPERTY QFT_MODULE_TABLE "${name}: ${row}")

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/TensorIndexing.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdint>
