@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # What a launcher does: starts one "rank", passes SIGUSR1 on, and ends with its status.
 LAUNCHER = """#!/bin/bash
-[[ $1 == --mpi=list ]] && { echo -e "MPI plugin types are...\\n\\t${STUB_MPI:-none}"; exit 0; }
+[[ $1 == --mpi=list ]] && { [[ -z ${STUB_SLOW:-} ]] || { touch "$STUB/up"; sleep "$STUB_SLOW"; }; echo -e "MPI plugin types are...\\n\\t${STUB_MPI:-none}"; exit 0; }
 echo "${0##*/} $*|OMP_NUM_THREADS=${OMP_NUM_THREADS:-}|SRUN_CPUS_PER_TASK=${SRUN_CPUS_PER_TASK:-}|SLURM_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-}|\
 SLURM_TASKS_PER_NODE=${SLURM_TASKS_PER_NODE:-}|QFT_JOB_END=${QFT_JOB_END:-}" >>"$STUB/calls"
 [[ -z ${STUB_STATUS:-} ]] || exit "$STUB_STATUS"
@@ -180,6 +180,11 @@ class Slurm(Case):
         self.assertEqual(job.end(), 75)
         self.assertEqual(job.calls("scontrol"), ["scontrol requeue 42"])
 
+    def test_a_signal_before_the_launcher_starts(self):
+        job = self.start(STUB_SLOW="1", **slurm()).up().send(signal.SIGUSR1)
+        self.assertEqual(job.end(), 75, job.text)
+        self.assertEqual(job.calls(), ["squeue --noheader --jobs=42 --format=%T", "scontrol requeue 42"])
+
     def test_a_cancelled_job_stays_cancelled(self):
         job = self.start(STUB_STATE="COMPLETING", STUB_STATUS="75", **slurm())
         self.assertEqual(job.end(), 75)
@@ -187,10 +192,16 @@ class Slurm(Case):
         self.assertIn("COMPLETING", job.text)
 
     def test_what_ends_by_itself_is_not_put_back(self):
-        for status in (0, 1, 2, 205):
+        for status in (0, 1, 2, 137):
             job = self.start(STUB_STATUS=str(status), **slurm())
             self.assertEqual(job.end(), status)
             self.assertEqual(job.calls("scontrol"), [])
+
+    def test_a_lost_node_is_a_reason_to_start_again(self):
+        for restarts, want in (("0", 75), ("5", 205)):
+            job = self.start(STUB_STATUS="205", SLURM_RESTART_COUNT=restarts, **slurm())
+            self.assertEqual(job.end(), want)
+        self.assertEqual(job.calls("scontrol"), ["scontrol requeue 42"])
 
     def test_pack(self):
         job = self.job("bash", ROOT / "slurm/pack.sbatch", "run.yaml", "train.h5", "cutoff_len=9", STUB_STATUS="0", STUB_MPI="pmix",
