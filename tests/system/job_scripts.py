@@ -14,6 +14,8 @@ import time
 import unittest
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # What a launcher does: starts one "rank", passes SIGUSR1 on, and ends with its status.
@@ -316,6 +318,40 @@ class Terminal(Case):
         self.assertEqual(job.process.wait(20), 130)
         self.assertLess(time.monotonic() - began, 10)
         self.assertNotIn("saved", job.calls())
+
+
+class Kubernetes(Case):
+    def setUp(self):
+        super().setUp()
+        parts = yaml.safe_load_all((ROOT / "k8s/qft-job.yaml").read_text())
+        self.spec = next(p for p in parts if p["kind"] == "Job")["spec"]
+        self.container = self.spec["template"]["spec"]["containers"][0]
+
+    def test_the_first_pod_runs_mpirun_on_all(self):
+        env = {e["name"]: e["value"] for e in self.container["env"]}
+        self.assertEqual(int(env["NODES"]), self.spec["completions"])
+        self.assertEqual(int(env["GPUS"]), self.container["resources"]["limits"]["nvidia.com/gpu"])
+        (self.dir / "ssh").write_text(NOTE)
+        (self.dir / "ssh").chmod(0o755)
+        job = self.job(*self.container["command"], *self.container["args"], HOME=str(self.dir), TMPDIR=str(self.dir),
+                       JOB_COMPLETION_INDEX="0", STUB_STATUS="75", **env)
+        self.assertEqual(job.end(), 75, job.text)
+        self.assertEqual(len(job.calls("ssh")), int(env["NODES"]) - 1)
+        call = job.calls("mpirun")[0].split("|")[0]
+        self.assertIn(f"-np {int(env['NODES']) * int(env['GPUS'])} ", call)
+        hosts = Path(call.split("--hostfile ")[1].split()[0]).read_text()
+        self.assertEqual(hosts, "".join(f"qft-{i}.qft slots={env['GPUS']}\n" for i in range(int(env["NODES"]))))
+
+    def test_a_pod_that_has_to_go_asks_its_ranks_to_stop(self):
+        rank = self.job("bash", self.dir / "mpirun").up()
+        (self.dir / "pidof").write_text(f'#!/bin/bash\nkill -0 {rank.process.pid} 2>/dev/null && [[ ! -e "$STUB/signals" ]] && echo {rank.process.pid}\n')
+        (self.dir / "pidof").chmod(0o755)
+        self.assertEqual(self.job(*self.container["lifecycle"]["preStop"]["exec"]["command"]).end(), 0)
+        self.assertEqual(rank.end(), 75)
+
+    def test_only_real_failures_count(self):
+        actions = {code: rule["action"] for rule in self.spec["podFailurePolicy"]["rules"] for code in rule.get("onExitCodes", {}).get("values", [])}
+        self.assertEqual(actions, {75: "Ignore", 2: "FailJob"})
 
 
 class Usage(Case):
