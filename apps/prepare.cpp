@@ -10,7 +10,9 @@ namespace qft::apps {
 Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose) {
   Prepared p;
   p.config = line.load(purpose);
-  session.watchdog().set({std::chrono::seconds(p.config.training.ddp_timeout)});
+  comm::WatchdogOptions watch{std::chrono::seconds(p.config.training.ddp_timeout)};
+  watch.stop_stragglers = p.config.training.straggler_action == "stop";
+  session.watchdog().set(watch);
   p.config.check_world(session.size());
   log::init({line.log_level.value_or(log::parse_severity(p.config.training.log_level)), session.rank(), session.size()});
   const auto threads = device::plan_threads(device::cpu_share(), session.core_sharers(), session.local_size());

@@ -95,10 +95,16 @@ std::string why_stuck(std::span<const Watched> ranks, double idle) {
                      names_of(culprits), culprits.size() > 1 ? "are" : "is");
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+std::optional<double> median(const std::vector<double>& sorted) {
+  return sorted.empty() ? std::nullopt : std::optional(sorted[sorted.size() / 2]);
+}
+
+/// Of all but one that has the value `own`.
+std::optional<double> median_without(const std::vector<double>& sorted, double own) {
+  if (sorted.size() < 2) return std::nullopt;
+  const auto at = static_cast<std::size_t>(std::lower_bound(sorted.begin(), sorted.end(), own) - sorted.begin());
+  const std::size_t middle = (sorted.size() - 1) / 2;
+  return sorted[middle < at ? middle : middle + 1];
 }
 
 }  // namespace
@@ -125,27 +131,48 @@ std::optional<std::string> diagnose_mismatch(std::span<const Watched> ranks) {
   return differ.empty() ? std::nullopt : std::optional(report(differ, ranks));
 }
 
+std::vector<StragglerWatch::Share> StragglerWatch::shares(std::span<const Watched> ranks) const {
+  std::vector<Share> all;
+  std::vector<double> paces, works;  // seconds a unit of work
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const Heartbeat& b = ranks[i].beat;
+    const std::int64_t steps = b.step - ranks_[i].step;
+    if (steps < kSteps) return {};
+    const auto n = static_cast<double>(steps);
+    all.push_back({steps, (b.busy_seconds - ranks_[i].seconds) / n, (b.work - ranks_[i].work) / n});
+    works.push_back(all.back().work);
+    if (all.back().work > 0) paces.push_back(all.back().seconds / all.back().work);
+  }
+  std::sort(paces.begin(), paces.end());
+  std::sort(works.begin(), works.end());
+  for (Share& s : all) {
+    const auto pace = s.work > 0 ? median_without(paces, s.seconds / s.work) : median(paces);
+    s.usual = pace.value_or(0.0) * std::max(s.work, median_without(works, s.work).value_or(0.0));
+  }
+  return all;
+}
+
 std::string StragglerWatch::observe(std::span<const Watched> ranks) {
-  if (ranks.size() < 2) return {};
-  if (marks_.empty()) {
-    if (std::any_of(ranks.begin(), ranks.end(), [](const Watched& r) { return r.beat.step < 0; })) return {};
-    for (const Watched& r : ranks) marks_.push_back({r.beat.step, r.beat.busy_seconds});
+  if (ranks_.size() != ranks.size()) {
+    if (ranks.size() < 2 || std::any_of(ranks.begin(), ranks.end(), [](const Watched& r) { return r.beat.step < 0; })) return {};
+    ranks_.clear();
+    for (const Watched& r : ranks) ranks_.push_back({r.beat.step, r.beat.busy_seconds, r.beat.work});
     return {};
   }
-  std::vector<double> seconds;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const std::int64_t steps = ranks[i].beat.step - marks_[i].step;
-    if (steps < kSteps) return {};
-    seconds.push_back((ranks[i].beat.busy_seconds - marks_[i].busy_seconds) / static_cast<double>(steps));
+  const auto all = shares(ranks);
+  std::string text;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Heartbeat& b = ranks[i].beat;
+    Rank& rank = ranks_[i];
+    const bool again = rank.slow && all[i].slow();
+    rank = {b.step, b.busy_seconds, b.work, all[i].slow(), rank.named_at};
+    if (!again || (rank.named_at >= 0 && b.step < rank.named_at + kQuietSteps)) continue;
+    rank.named_at = b.step;
+    text += fmt::format("{}{} is {:.1f} times as slow as the others: its part of a step takes {:.3f} s, at their pace {:.3f} s (median, "
+                        "for the same work, {} steps)", text.empty() ? "" : "; ", name_of(b), all[i].seconds / all[i].usual, all[i].seconds,
+                        all[i].usual, all[i].steps);
   }
-  for (std::size_t i = 0; i < ranks.size(); ++i) marks_[i] = {ranks[i].beat.step, ranks[i].beat.busy_seconds};
-  const auto slowest = static_cast<std::size_t>(std::max_element(seconds.begin(), seconds.end()) - seconds.begin());
-  std::vector<double> others = seconds;
-  others.erase(others.begin() + static_cast<std::ptrdiff_t>(slowest));
-  const double usual = median(others);
-  if (seconds[slowest] < kFactor * usual || seconds[slowest] < usual + kWorthSeconds) return {};
-  return fmt::format("{} takes {:.3f} s for its part of a step, the other ranks {:.3f} s (median), for {} steps and more",
-                     name_of(ranks[slowest].beat), seconds[slowest], usual, kSteps);
+  return text;
 }
 
 }  // namespace qft::comm

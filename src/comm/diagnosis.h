@@ -22,7 +22,7 @@ struct Heartbeat {
   std::uint64_t number = 0;             ///< of that call on that communicator, from 1
   std::uint64_t ticks = 0;
   std::int64_t step = -1;
-  double busy_seconds = 0.0;
+  double busy_seconds = 0.0, work = 0.0;
   std::int32_t rank = 0;
   bool waiting = false;
   bool finished = false;  ///< the last one of this rank
@@ -42,22 +42,34 @@ std::optional<std::string> diagnose(std::span<const Watched> ranks, double timeo
 /// would report.
 std::optional<std::string> diagnose_mismatch(std::span<const Watched> ranks);
 
-/// Finds ranks that are three times as slow as the others.
+/// Finds ranks that are three times as slow as the others at the same work.
 class StragglerWatch {
  public:
-  static constexpr std::int64_t kSteps = 20;
+  static constexpr std::int64_t kSteps = 10;  ///< of a look
   static constexpr double kFactor = 3.0;
-  static constexpr double kWorthSeconds = 0.1;  ///< less than this a step is noise
-  /// Once every rank has done 20 more steps: the rank whose own work took at least three times the median of the other
-  /// ranks', and noticeably longer, in words; empty otherwise.
+  static constexpr double kWorthSeconds = 0.1;      ///< less than this a step is noise
+  static constexpr std::int64_t kQuietSteps = 200;  ///< until a rank is named again
+  /// Looks where every rank has done kSteps more. What a rank would take is its work (at least the others' median: little work
+  /// says nothing of a pace) at the others' median pace. Those that took kFactor times as long, and noticeably longer, in two
+  /// looks running, which no single hiccup is, in words; empty where there is none.
   std::string observe(std::span<const Watched> ranks);
 
  private:
-  struct Mark {
-    std::int64_t step = -1;
-    double busy_seconds = 0.0;
+  /// What one rank has done since the look before.
+  struct Share {
+    std::int64_t steps = 0;
+    double seconds = 0.0, work = 0.0;  ///< a step
+    double usual = 0.0;                ///< seconds at the others' pace; 0: not known
+    bool slow() const { return usual > 0 && seconds >= kFactor * usual && seconds >= usual + kWorthSeconds; }
   };
-  std::vector<Mark> marks_;
+  struct Rank {
+    std::int64_t step = -1;  ///< at the last look
+    double seconds = 0.0, work = 0.0;
+    bool slow = false;           ///< in that look
+    std::int64_t named_at = -1;  ///< step
+  };
+  std::vector<Share> shares(std::span<const Watched> ranks) const;
+  std::vector<Rank> ranks_;
 };
 
 }  // namespace qft::comm

@@ -9,6 +9,7 @@
 
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 #include "watchdog_impl.h"
 
 namespace qft::comm {
@@ -35,6 +36,7 @@ void end_process(const std::string& report) {
 Watchdog::Impl::Impl(Communicator& world, std::string host, const WatchdogOptions& options)
     : timeout_(options.timeout),
       interval_(options.interval),
+      stop_stragglers_(options.stop_stragglers),
       rank_(world.rank()),
       size_(world.size()),
       host_(std::move(host)),
@@ -51,6 +53,7 @@ Watchdog::Impl::Impl(Communicator& world, std::string host, const WatchdogOption
 void Watchdog::Impl::set(const WatchdogOptions& options) {
   timeout_ = options.timeout;
   interval_ = options.interval;
+  stop_stragglers_ = options.stop_stragglers;
 }
 
 Watchdog::Impl::~Impl() {
@@ -92,6 +95,7 @@ Message Watchdog::Impl::own_message(bool finished) const {
   b.ticks = state.ticks;
   b.step = state.step;
   b.busy_seconds = state.busy_seconds;
+  b.work = state.work;
   b.rank = rank_;
   b.waiting = state.waiting;
   b.finished = finished;
@@ -157,7 +161,11 @@ void Watchdog::Impl::judge() {
   const double timeout = std::chrono::duration<double>(timeout_.load()).count();
   if (const auto report = diagnose(ranks, timeout)) end_everywhere(*report);
   if (const auto report = diagnose_mismatch(ranks)) end_everywhere(*report);
-  if (const std::string slow = stragglers_.observe(ranks); !slow.empty()) activity::request_end(slow);
+  const std::string slow = stragglers_.observe(ranks);
+  if (slow.empty()) return;
+  if (stop_stragglers_) return activity::request_end(slow);
+  log::warn("{}: all ranks wait for it; see what else runs there, its clock rates, memory and disk (straggler_action: stop ends such a "
+            "run with a checkpoint)", slow);
 }
 
 void Watchdog::Impl::end_everywhere(const std::string& report) {

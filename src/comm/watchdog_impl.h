@@ -66,6 +66,7 @@ class Watchdog::Impl {
   void require_parent() const;
 
   std::atomic<std::chrono::milliseconds> timeout_, interval_;
+  std::atomic<bool> stop_stragglers_;
   const int rank_, size_;
   const std::string host_;
   const pid_t launcher_;  ///< 0: not started by mpirun

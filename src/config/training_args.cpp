@@ -45,6 +45,9 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("ddp_timeout", "seconds without a sign of life from a rank, or without progress on any, that end the job")
             .at_least(1),
         &a.ddp_timeout);
+  field(Field("straggler_action", "what a rank three times as slow as the others leads to: a warning, or the end of the run after a checkpoint")
+            .one_of({"warn", "stop"}),
+        &a.straggler_action);
   field(Field("loss_spike_factor", "leave out the update of a step whose loss exceeds this multiple of the usual loss; 0: none")
             .at_least(0),
         &a.loss_spike_factor);

@@ -9,8 +9,14 @@ namespace {
 std::atomic<const char*> g_phase{"start"};
 std::atomic<std::uint64_t> g_ticks{0};
 std::atomic<bool> g_waiting{false};
-std::atomic<std::int64_t> g_step{-1};
-std::atomic<double> g_busy{0.0}, g_waited{0.0};
+std::atomic<double> g_waited{0.0};
+
+struct Steps {
+  std::int64_t last = -1;
+  double busy_seconds = 0.0, work = 0.0;
+};
+std::mutex g_steps_mutex;  // time and work belong together
+Steps g_steps;
 
 std::atomic<bool> g_end{false};
 std::mutex g_reason_mutex;
@@ -35,13 +41,18 @@ Waiting::~Waiting() {
 }
 double waited_seconds() noexcept { return g_waited; }
 
-void step_done(std::int64_t step, double busy_seconds) noexcept {
-  g_busy = g_busy.load() + busy_seconds;
-  g_step = step;
+void step_done(std::int64_t step, double busy_seconds, double work) noexcept {
+  {
+    const std::lock_guard lock(g_steps_mutex);
+    g_steps = {step, g_steps.busy_seconds + busy_seconds, g_steps.work + work};
+  }
   tick();
 }
 
-State state() noexcept { return {g_phase, g_ticks, g_waiting, g_step, g_busy}; }
+State state() noexcept {
+  const std::lock_guard lock(g_steps_mutex);
+  return {g_phase, g_ticks, g_waiting, g_steps.last, g_steps.busy_seconds, g_steps.work};
+}
 
 void request_end(const std::string& reason) {
   const std::lock_guard lock(g_reason_mutex);

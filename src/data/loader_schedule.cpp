@@ -145,6 +145,17 @@ std::vector<std::vector<std::int32_t>> deal_runs(std::vector<std::vector<std::in
   return dealt;
 }
 
+std::vector<std::vector<std::int32_t>> take_turns(std::vector<std::vector<std::int32_t>> micro_batches, int world,
+                                                  std::int64_t step) {
+  const std::size_t ranks = static_cast<std::size_t>(world), turn = static_cast<std::size_t>(step) % ranks;
+  std::vector<std::vector<std::int32_t>> dealt(micro_batches.size());
+  for (std::size_t b = 0; b < dealt.size(); ++b) {
+    const std::size_t slot = b / ranks, place = slot % 2 == 0 ? b % ranks : ranks - 1 - b % ranks;
+    dealt[slot * ranks + (place + turn) % ranks] = std::move(micro_batches[b]);
+  }
+  return dealt;
+}
+
 std::int64_t StepPlan::micro_batches_before(int rank, int world) const {
   std::int64_t count = 0;
   for (std::size_t b = 0; b < micro_batches.size(); ++b)
@@ -308,7 +319,7 @@ StepPlan StepSchedule::plan(std::int64_t step) const {
 
   auto bins = deal_units(unit_tokens, options_.fixed_micro_batches ? 1 : world_size_, options_.micro_batch_size,
                          options_.max_tokens_per_micro_batch);
-  if (options_.fixed_micro_batches) bins = deal_runs(std::move(bins), world_size_);
+  bins = options_.fixed_micro_batches ? deal_runs(std::move(bins), world_size_) : take_turns(std::move(bins), world_size_, step);
   plan.slots = static_cast<std::int64_t>(bins.size()) / world_size_;
   plan.micro_batches.resize(bins.size());
   for (std::size_t b = 0; b < bins.size(); ++b)

@@ -16,6 +16,7 @@
 #include "qft/train/predict.h"
 #include "qft/train/resume.h"
 #include "qft/train/save_model.h"
+#include "qft/train/step_work.h"
 #include "qft/train/stop_signal.h"
 
 namespace qft::train {
@@ -106,7 +107,7 @@ int Trainer::run() {
     const parallel::StepResult result = step(batch);
     const double seconds = steady_seconds() - started;
     limit_.observe_step(seconds);
-    activity::step_done(progression_.step + 1, seconds - (activity::waited_seconds() - waited));
+    activity::step_done(progression_.step + 1, seconds - (activity::waited_seconds() - waited), step_work(instance_->spec(), batch));
     stopping_ = result.votes > 0 && progression_.step + 1 < loader_->total_steps();
     after_step(batch, result);
     note(saver_->poll());

@@ -3,6 +3,8 @@
 
 #include <cstring>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -88,22 +90,76 @@ TEST(Diagnosis, TheReportShowsEveryRank) {
   EXPECT_NE(text->find("rank 1 on n0: phase train, last collective send(F32, 3, to 0)"), std::string::npos) << *text;
 }
 
-TEST(StragglerWatch, NeedsTwentyStepsOfThreeTimesTheOthers) {
+/// The ranks after `step` steps, with what each has done so far.
+std::vector<Watched> after(std::int64_t step, const std::vector<std::pair<double, double>>& seconds_and_work) {
+  std::vector<Watched> ranks;
+  for (std::size_t i = 0; i < seconds_and_work.size(); ++i) {
+    ranks.push_back(rank(static_cast<int>(i), false, "", 0));
+    ranks.back().beat.step = step;
+    std::tie(ranks.back().beat.busy_seconds, ranks.back().beat.work) = seconds_and_work[i];
+  }
+  return ranks;
+}
+
+/// What the watch says of looks in which the ranks take so many seconds for so much work.
+std::string watched(const std::vector<std::vector<std::pair<double, double>>>& looks) {
   StragglerWatch watch;
-  const auto at = [](std::int64_t step, double fast, double slow) {
-    std::vector<Watched> ranks = {rank(0, false, "", 0), rank(1, false, "", 0), rank(2, false, "", 0)};
-    for (auto& r : ranks) r.beat.step = step;
-    ranks[0].beat.busy_seconds = ranks[2].beat.busy_seconds = fast;
-    ranks[1].beat.busy_seconds = slow;
-    return ranks;
-  };
-  EXPECT_EQ(watch.observe(at(-1, 0, 0)), "");
-  EXPECT_EQ(watch.observe(at(1, 1, 9)), "");          // the first steps may be odd
-  EXPECT_EQ(watch.observe(at(20, 20, 90)), "");       // 19 steps
-  EXPECT_EQ(watch.observe(at(21, 21, 61)), "");       // 2.6 times
-  EXPECT_EQ(watch.observe(at(41, 41.02, 61.1)), "");  // milliseconds
-  EXPECT_EQ(watch.observe(at(61, 61.02, 122.1)),
-            "rank 1 on n0 takes 3.050 s for its part of a step, the other ranks 1.000 s (median), for 20 steps and more");
+  std::vector<std::pair<double, double>> sums(looks.front().size());
+  EXPECT_EQ(watch.observe(after(1, sums)), "");
+  std::int64_t step = 1;
+  std::string text;
+  for (const auto& look : looks) {
+    step += StragglerWatch::kSteps;
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i].first += look[i].first, sums[i].second += look[i].second;
+    text += watch.observe(after(step, sums));
+  }
+  return text;
+}
+
+TEST(StragglerWatch, NamesARankThatTakesThreeTimesAsLongTwice) {
+  EXPECT_EQ(watched({{{10, 5}, {31, 5}, {10, 5}}, {{10, 5}, {31, 5}, {10, 5}}}),
+            "rank 1 on n0 is 3.1 times as slow as the others: its part of a step takes 3.100 s, at their pace 1.000 s (median, for the "
+            "same work, 10 steps)");
+  EXPECT_EQ(watched({{{10, 5}, {31, 5}, {10, 5}}, {{10, 5}, {29, 5}, {10, 5}}, {{10, 5}, {31, 5}, {10, 5}}}), "") << "hiccups";
+  EXPECT_EQ(watched({{{0.1, 5}, {1.0, 5}, {0.1, 5}}, {{0.1, 5}, {1.0, 5}, {0.1, 5}}}), "") << "milliseconds";
+  const auto two = watched({{{90, 5}, {31, 5}, {10, 5}, {10, 5}, {10, 5}}, {{40, 5}, {31, 5}, {10, 5}, {10, 5}, {10, 5}}});
+  EXPECT_NE(two.find("rank 0 on n0 is 4.0 times"), std::string::npos) << two;
+  EXPECT_NE(two.find("; rank 1 on n0 is 3.1 times"), std::string::npos) << two;
+}
+
+TEST(StragglerWatch, ARankWithMoreToDoIsNotSlow) {
+  EXPECT_EQ(watched({{{50, 500}, {10, 100}}, {{50, 500}, {10, 100}}}), "");
+  EXPECT_EQ(watched({{{50, 100}, {0.1, 0}}, {{50, 100}, {0.1, 0}}}), "") << "nobody to compare with";
+  const auto slow = watched({{{50, 500}, {200, 500}}, {{50, 500}, {200, 500}}});
+  EXPECT_NE(slow.find("rank 1 on n0 is 4.0 times"), std::string::npos) << slow;
+}
+
+TEST(StragglerWatch, LittleWorkSaysNothingOfAPace) {
+  EXPECT_EQ(watched({{{10, 100}, {3, 1}, {10, 100}}, {{10, 100}, {3, 1}, {10, 100}}}), "") << "gathers and updates take their time";
+  EXPECT_EQ(watched({{{10, 100}, {3, 0}, {10, 100}}, {{10, 100}, {3, 0}, {10, 100}}}), "");
+  EXPECT_NE(watched({{{10, 100}, {40, 0}, {10, 100}}, {{10, 100}, {40, 1}, {10, 100}}}), "") << "as long as others do not take for all";
+}
+
+TEST(StragglerWatch, ComparesOnceAllRanksHaveStepped) {
+  StragglerWatch watch;
+  std::string text;
+  for (const std::int64_t step : {-1, 0, 5, 9, 10, 15, 19}) {
+    const auto s = static_cast<double>(step);
+    text += watch.observe(after(step, {{s, s}, {9 * s, s}}));
+  }
+  EXPECT_EQ(text, "");
+  EXPECT_NE(watch.observe(after(20, {{20, 20}, {180, 20}})), "");
+  EXPECT_EQ(watch.observe(after(40, {{40, 40}, {360, 40}, {0, 0}})), "") << "another number of ranks is heard of";
+}
+
+TEST(StragglerWatch, NamesARankOnceInAWhile) {
+  StragglerWatch watch;
+  int times = 0;
+  for (std::int64_t step = 0; step <= 450; step += 10) {
+    const auto s = static_cast<double>(step);
+    times += !watch.observe(after(step, {{s, s}, {9 * s, s}})).empty();
+  }
+  EXPECT_EQ(times, 3);
 }
 
 }  // namespace

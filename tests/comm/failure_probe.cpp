@@ -83,16 +83,16 @@ int main(int argc, char** argv) {
       }
       world.barrier();
     }
-    if (way == "last is slow") {
-      session.watchdog().set({std::chrono::seconds(20), std::chrono::milliseconds(50)});
-      for (int step = 1;; ++step) {
+    if (way == "last is slow" || way == "last is slow: stop") {
+      session.watchdog().set({std::chrono::seconds(20), std::chrono::milliseconds(50), way.ends_with("stop")});
+      for (int step = 1; step <= 30; ++step) {
         std::this_thread::sleep_for(std::chrono::milliseconds(last ? 150 : 4));
-        activity::step_done(step, last ? 0.150 : 0.004);
+        activity::step_done(step, last ? 0.150 : 0.004, 1.0);
         int ends = activity::end_reason().empty() ? 0 : 1;
         world.all_reduce(&ends, 1, DType::i32);
         if (ends > 0) break;
       }
-      fail("{}", comm::broadcast_string(world, activity::end_reason()));
+      if (const auto reason = comm::broadcast_string(world, activity::end_reason()); !reason.empty()) fail("{}", reason);
     }
     if (way == "agreed") {
       comm::agreed(world, [&] {

@@ -34,6 +34,15 @@ TEST(Activity, OnlyTheOutermostWaitCounts) {
   EXPECT_GE(waited_seconds() - before, 0.02);
 }
 
+TEST(Activity, StepsAddUpTimeAndWork) {
+  EXPECT_EQ(state().step, -1);
+  step_done(4, 0.5, 100.0);
+  step_done(5, 0.25, 30.0);
+  EXPECT_EQ(state().step, 5);
+  EXPECT_EQ(state().busy_seconds, 0.75);
+  EXPECT_EQ(state().work, 130.0);
+}
+
 TEST(Activity, TheFirstReasonToEndStays) {
   EXPECT_EQ(end_reason(), "");
   request_end("first");

@@ -235,6 +235,33 @@ TEST(DealUnits, ATokenLimitMakesMoreAndSmallerMicroBatches) {
   EXPECT_EQ(bins.size(), 4u);
 }
 
+TEST(TakeTurns, MovesOnWithTheStepAndBackwardsInEveryOtherSlot) {
+  const std::vector<std::vector<std::int32_t>> bins = {{0}, {1}, {2}, {3}, {4}, {}};
+  EXPECT_EQ(take_turns(bins, 3, 0), (std::vector<std::vector<std::int32_t>>{{0}, {1}, {2}, {}, {4}, {3}}));
+  EXPECT_EQ(take_turns(bins, 3, 4), (std::vector<std::vector<std::int32_t>>{{2}, {0}, {1}, {3}, {}, {4}}));
+  EXPECT_EQ(take_turns(bins, 1, 4), bins);
+}
+
+TEST(StepSchedule, RanksHaveTheSameToDoOverAFewSteps) {
+  const Data data(400);
+  for (const int world : {2, 4, 5}) {
+    for (const std::int64_t batch : {1, 4, 12}) {
+      LoaderOptions options;
+      options.global_batch_size = batch;
+      const StepSchedule schedule = data.schedule(options, world);
+      std::vector<double> tokens(static_cast<std::size_t>(world));
+      for (std::int64_t step = 0; step < 400 / batch; ++step) {
+        const StepPlan plan = schedule.plan(step);
+        for (std::size_t b = 0; b < plan.micro_batches.size(); ++b)
+          for (const std::int64_t item : plan.micro_batches[b])
+            tokens[b % tokens.size()] += data.tokens[static_cast<std::size_t>(item)];
+      }
+      const auto [least, most] = std::minmax_element(tokens.begin(), tokens.end());
+      EXPECT_LT(*most / *least, 1.4) << world << " ranks, " << batch << " samples a step";
+    }
+  }
+}
+
 TEST(StepSchedule, TheRunFileLimitsTheTokensOfAMicroBatch) {
   const Data data(64);
   config::RunConfig config;

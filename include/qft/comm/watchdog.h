@@ -14,6 +14,7 @@ struct WatchdogOptions {
   /// How long a rank may show no sign of life, and how long all ranks together may get nothing done.
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
   std::chrono::milliseconds interval{1000};  ///< between heartbeats
+  bool stop_stragglers = false;              ///< a rank that falls behind ends the run in good order, else it is a warning
 };
 
 /// A thread of its own in each rank sends heartbeats to rank 0, by UDP: outside MPI, which may be what is stuck. They
@@ -23,8 +24,8 @@ struct WatchdogOptions {
 ///  - ranks that call different collectives: each with its own;
 ///  - no progress on any rank: named are the ranks that do not come to a collective in which the others wait, or that
 ///    wait in another one.
-/// A rank that takes three times as long as the others for its own part of 20 steps in a row is no reason for a sudden
-/// end: activity::request_end() asks the main thread of rank 0 for it.
+/// A rank that takes three times as long as the others for the same work, 20 steps in a row, is named in a warning on rank 0;
+/// with stop_stragglers activity::request_end() asks rank 0's main thread for an end.
 /// A rank whose mpirun is gone ends at once.
 class Watchdog {
  public:

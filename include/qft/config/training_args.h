@@ -30,6 +30,7 @@ struct TrainingArgs {
   std::int64_t max_steps = -1;
   double max_hours = 0.0;
   std::int64_t ddp_timeout = 1800;
+  std::string straggler_action = "warn";
   double loss_spike_factor = 0.0;
   std::int64_t max_skipped_updates = 25;
   bool async_save = true;

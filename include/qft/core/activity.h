@@ -38,15 +38,16 @@ class Waiting {
 /// What the main thread has waited so far.
 double waited_seconds() noexcept;
 
-/// A training step is over; `busy_seconds` of it were this rank's own work, not waiting for others.
-void step_done(std::int64_t step, double busy_seconds) noexcept;
+/// A training step is over; `busy_seconds` of it were this rank's own part, not waiting for others, and `work` (in any unit
+/// that is the same on all ranks) is what there was to do in it.
+void step_done(std::int64_t step, double busy_seconds, double work) noexcept;
 
 struct State {
   const char* phase = "start";
   std::uint64_t ticks = 0;
   bool waiting = false;
   std::int64_t step = -1;     ///< last one done; -1: none yet
-  double busy_seconds = 0.0;  ///< of all steps of this process
+  double busy_seconds = 0.0, work = 0.0;  ///< of all steps of this process
 };
 State state() noexcept;
 

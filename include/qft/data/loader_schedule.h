@@ -81,6 +81,11 @@ std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> 
 /// They come in an order in which any run holds heavy and light ones, if `micro_batches` begin with the heavy.
 std::vector<std::vector<std::int32_t>> deal_runs(std::vector<std::vector<std::int32_t>> micro_batches, int world);
 
+/// The same micro-batches for other ranks: those of a slot move on by a rank with each step, and every other slot is dealt
+/// backwards, so that no rank always gets the longest samples. A function of `step` alone.
+std::vector<std::vector<std::int32_t>> take_turns(std::vector<std::vector<std::int32_t>> micro_batches, int world,
+                                                  std::int64_t step);
+
 class StepSchedule {
  public:
   /// tokens[i], labels[i]: those of item i of the pack; they must outlive the schedule. Throws ConfigError on

@@ -1,0 +1,24 @@
+#include "qft/train/step_work.h"
+
+namespace qft::train {
+
+double step_work(const model::ModelSpec& spec, const data::StepBatch& batch) {
+  const model::ModelConfig& c = spec.config;
+  double a_token = 0.0;
+  for (const auto& unit : spec.units)
+    for (const auto& p : unit.params)
+      if (unit.kind == model::UnitSpec::Kind::layer && p.shape.size() == 2) a_token += static_cast<double>(p.numel);
+  const auto a_pair = static_cast<double>(2 * c.num_layers * c.q_size());  // scores and values
+  const auto a_label = static_cast<double>(c.vocab_size * c.hidden_size);
+  double work = 0.0;
+  for (const data::MicroBatch& micro : batch.micro_batches) {
+    work += a_token * static_cast<double>(micro.tokens.size()) + a_label * static_cast<double>(micro.label_positions.size());
+    for (std::size_t s = 1; s < micro.cu_seqlens.size(); ++s) {
+      const double length = micro.cu_seqlens[s] - micro.cu_seqlens[s - 1];
+      work += a_pair * length * (length + 1) / 2;
+    }
+  }
+  return work;
+}
+
+}  // namespace qft::train

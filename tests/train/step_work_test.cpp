@@ -1,0 +1,38 @@
+#include "qft/train/step_work.h"
+
+#include <gtest/gtest.h>
+
+namespace qft::train {
+namespace {
+
+model::ModelSpec spec() {
+  model::ModelConfig config;
+  config.hidden_size = 8, config.intermediate_size = 16, config.num_layers = 3;
+  config.num_heads = 2, config.num_kv_heads = 1, config.head_dim = 4, config.vocab_size = 100;
+  return model::ModelSpec::build(config, model::Finetuning::full, {});
+}
+
+data::StepBatch batch(std::initializer_list<std::int32_t> ends, std::size_t labels) {
+  data::StepBatch b;
+  b.micro_batches.resize(1);
+  data::MicroBatch& micro = b.micro_batches[0];
+  micro.cu_seqlens = {0};
+  micro.cu_seqlens.insert(micro.cu_seqlens.end(), ends);
+  micro.tokens.resize(static_cast<std::size_t>(micro.cu_seqlens.back()));
+  micro.label_positions.resize(labels);
+  return b;
+}
+
+TEST(StepWork, CountsMatricesAttentionAndHead) {
+  const double matrices = 3 * (8 * (8 + 4 + 4) + 8 * 8 + 3 * 8 * 16), pair = 2 * 3 * 8, label = 8 * 100;
+  EXPECT_EQ(step_work(spec(), batch({5}, 0)), 5 * matrices + 15 * pair);
+  EXPECT_EQ(step_work(spec(), batch({2, 5}, 4)), 5 * matrices + (3 + 6) * pair + 4 * label);
+}
+
+TEST(StepWork, OneLongSequenceIsMoreThanItsTokensInShortOnes) {
+  EXPECT_GT(step_work(spec(), batch({1000}, 0)), 10 * step_work(spec(), batch({10}, 0)) * 10);
+  EXPECT_EQ(step_work(spec(), {}), 0.0);
+}
+
+}  // namespace
+}  // namespace qft::train
