@@ -1,5 +1,6 @@
 #include "qft/data/record_source.h"
 
+#include "qft/core/activity.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -163,6 +164,7 @@ void RecordSource::index(SourceFile& file, Hasher& hasher) {
       end = std::min(offset, done + kWindow);
       hasher.update(bytes.data() + done, end - done);
       file.release(done, end);
+      activity::tick();
     }
   };
   RecordScanner scanner(bytes, file.layout, file.path);
@@ -215,6 +217,7 @@ RecordText RecordCursor::at(std::int64_t index) {
   if (scanner_->offset() - released_ >= kWindow) {
     file_->release(released_, scanner_->offset());
     released_ = scanner_->offset();
+    activity::tick();
   }
   RecordText record;
   do

@@ -1,6 +1,8 @@
 // Finding records in files: layouts, numbering over files, lines in errors.
 #include "qft/data/record_source.h"
 
+#include "qft/core/activity.h"
+
 #include "encode_fixture.h"
 
 namespace {
@@ -61,6 +63,21 @@ TEST(RecordSource, NumbersRunOverFilesAndCanBeReadInAnyOrder) {
     EXPECT_EQ(cursor.at(i).text, "{\"n\": " + std::to_string(i) + "}");
     EXPECT_EQ(cursor.at(i).line, i % 1000 + 1);
   }
+}
+
+TEST(RecordSource, FindingAndReadingManyRecordsShowsProgress) {
+  TempFolder folder;
+  std::string lines;
+  while (lines.size() < (std::size_t{13} << 20)) lines += "{\"a\":\"" + std::string(1000, 'x') + "\"}\n";
+  const auto file = folder.write("long.jsonl", lines);
+  const auto ticks = [] { return qft::activity::state().ticks; };
+  const auto before = ticks();
+  const auto source = RecordSource::open({file});
+  const auto opened = ticks();
+  EXPECT_GE(opened, before + 3);  // windows of 4 MiB
+  RecordCursor cursor(*source);
+  for (std::int64_t i = 0; i < source->size(); ++i) cursor.at(i);
+  EXPECT_GE(ticks(), opened + 3);
 }
 
 TEST(RecordSource, BrokenArraysAreErrorsWithFileAndLine) {
