@@ -9,6 +9,12 @@
 namespace qft::config {
 
 void RunConfig::visit(const std::function<void(std::string_view title)>& group, const FieldVisitor& field) {
+namespace {
+
+/// Seconds that ddp_timeout counts for at most: no healthy run goes as long without anything done.
+constexpr std::int64_t kMostDdpTimeout = 4 * 3600;
+
+}  // namespace
   group("model");
   model.visit(field);
   group("method");
@@ -43,6 +49,11 @@ void RunConfig::resolve() {
   }
   if (training.log_level == "passive") training.log_level = "info";
   if (training.log_level == "critical") training.log_level = "error";
+  if (training.ddp_timeout > kMostDdpTimeout) {
+    notes.push_back(fmt::format("{} is {} s, with which a job that hangs would never end: it counts as {} s", at_key(*this, "ddp_timeout"),
+                                training.ddp_timeout, kMostDdpTimeout));
+    training.ddp_timeout = kMostDdpTimeout;
+  }
   parallel.strategy = canonical_strategy(parallel.strategy);
 }
 

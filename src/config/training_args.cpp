@@ -42,7 +42,7 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
         &a.max_steps);
   field(Field("max_hours", "stop with a checkpoint (exit code 75) after this time; 0: no limit").at_least(0),
         &a.max_hours);
-  field(Field("ddp_timeout", "seconds without a sign of life from a rank, or without progress on any, that end the job")
+  field(Field("ddp_timeout", "seconds without a sign of life from a rank, or without progress on any, that end the job; 14400 at most")
             .at_least(1),
         &a.ddp_timeout);
   field(Field("straggler_action", "what a rank three times as slow as the others leads to: a warning, or the end of the run after a checkpoint")

@@ -270,6 +270,16 @@ TEST(RunConfig, NamesTheComputeType) {
   EXPECT_FALSE(load_text("gradient_checkpointing: false").recompute());
 }
 
+TEST(RunConfig, KeepsTheWatchdogOnUnderAnyTimeout) {
+  const RunConfig c = load_text("bf16: true\nddp_timeout: 180000000\n");
+  EXPECT_EQ(c.training.ddp_timeout, 14400);
+  ASSERT_EQ(c.notes.size(), 1u);
+  EXPECT_CONTAINS(c.notes[0], "run.yaml:2: ddp_timeout is 180000000 s");
+  EXPECT_CONTAINS(c.notes[0], "it counts as 14400 s");
+  EXPECT_EQ(load_text("ddp_timeout: 14400\n").training.ddp_timeout, 14400);
+  EXPECT_TRUE(load_text("ddp_timeout: 14400\n").notes.empty());
+}
+
 TEST(RunConfig, NotesWhichOfTwoKeysCounts) {
   const RunConfig c = load_text("warmup_ratio: 0.1\nwarmup_steps: 5\nmax_steps: 10\nnum_train_epochs: 2\n");
   ASSERT_EQ(c.notes.size(), 2u);
