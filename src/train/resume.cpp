@@ -50,6 +50,12 @@ std::vector<std::string> fixed_keys(const config::RunConfig& config) {
   return keys;
 }
 
+/// A configuration with the global batch that the run has, whether it was given or follows from the number of ranks.
+json with_global_batch(json config, const json& global_batch) {
+  config["global_batch_size"] = global_batch;
+  return config;
+}
+
 /// "key old -> new" of every setting that both have and that differs.
 std::vector<std::string> changes(const json& before, const json& now) {
   std::vector<std::string> list;
@@ -111,10 +117,12 @@ void adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved,
       if (before.contains(key) && before[key] != now[key])
         fail_config("{} is {}, but '{}' was trained with {}: set it back, or start a new run in another output_dir", where(config, key),
                     now[key].dump(), saved.dir().string(), before[key].dump());
-    const auto changed = changes(before, now);
+    adopt_global_batch(config, state, comm.size());
+    const json& batch = state.at("global_batch_size");
+    const auto& asked = config.training.global_batch_size;
+    const auto changed = changes(with_global_batch(before, batch), with_global_batch(now, asked ? json(*asked) : batch));
     if (comm.rank() == 0 && !changed.empty())
       log::info("settings that have changed since '{}': {}", saved.dir().string(), fmt::join(changed, ", "));
-    adopt_global_batch(config, state, comm.size());
   });
 }
 
