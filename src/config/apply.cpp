@@ -1,12 +1,12 @@
 #include "apply.h"
 
+#include "qft/config/nearest.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
 
 #include "bound_field.h"
 #include "foreign_keys.h"
-#include "nearest.h"
 #include "store.h"
 
 namespace qft::config {

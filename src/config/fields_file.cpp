@@ -1,5 +1,6 @@
 #include "qft/config/fields_file.h"
 
+#include "qft/config/nearest.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 
 #include "apply.h"
 #include "dump.h"
-#include "nearest.h"
 #include "store.h"
 
 namespace qft::config {

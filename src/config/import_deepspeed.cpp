@@ -1,3 +1,4 @@
+#include "qft/config/nearest.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -8,7 +9,6 @@
 #include "bound_field.h"
 #include "expand_path.h"
 #include "import_table.h"
-#include "nearest.h"
 
 namespace qft::config {
 namespace {

@@ -1,11 +1,11 @@
 #include "import_table.h"
 
+#include "qft/config/nearest.h"
 #include "qft/core/error.h"
 
 #include "bound_field.h"
 #include "dump.h"
 #include "foreign_keys.h"
-#include "nearest.h"
 #include "runnable.h"
 #include "store.h"
 

@@ -1,4 +1,4 @@
-#include "nearest.h"
+#include "qft/config/nearest.h"
 
 #include "qft/core/error.h"
 

@@ -1,5 +1,7 @@
 #include "qft/data/dataset_info.h"
 
+#include "qft/comm/session.h"
+#include "qft/config/nearest.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/io/file.h"
@@ -9,6 +11,7 @@
 #include <set>
 #include <string_view>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 namespace qft::data {
@@ -48,6 +51,8 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"om_hub_url", "is on the Modelers hub"},     {"script_url", "is made by a Python script"},
     {"cloud_file_name", "is in cloud storage"},
 };
+constexpr std::string_view kEntryKeys[] = {"file_name", "file_sha1", "formatting", "ranking", "num_samples", "columns",
+                                           "tags",      "split",     "subset",     "folder"};
 constexpr std::string_view kMedia[] = {"images", "videos", "audios"};
 constexpr std::string_view kFileTypes[] = {".json", ".jsonl", ".txt"};
 
@@ -57,8 +62,23 @@ std::string text_or_none(const Entry& entry, std::string_view key, const json& v
   return value.get<std::string>();
 }
 
-void warn_unknown(const Entry& entry, std::string_view key) {
-  log::warn("{}: {} is no key that qft knows: ignored", entry.where, key);
+template <class Table>
+std::vector<std::string_view> names_in(const Table& table) {
+  std::vector<std::string_view> names;
+  for (const auto& row : table) names.push_back(row.first);
+  return names;
+}
+
+// A column or tag under a name that nobody reads would leave the samples without it.
+[[noreturn]] void fail_unknown(const Entry& entry, const char* section, const std::string& key, std::vector<std::string_view> known) {
+  fail_config("{}: {}: {}: unknown key{}", entry.where, section, key,
+              config::suggestion(key, known, fmt::format("the keys are {}", fmt::join(known, ", "))));
+}
+
+// Other keys of an entry may be somebody's remarks: LLaMA-Factory ignores them. Rank 0 speaks for all.
+void warn_unknown(const Entry& entry, const std::string& key) {
+  if (comm::Session::exists() && comm::Session::current().rank() != 0) return;
+  log::warn("{}: {}: unknown key, ignored{}", entry.where, key, config::suggestion(key, kEntryKeys, "qft reads nothing of that name"));
 }
 
 void read_columns(const Entry& entry, ColumnNames& columns) {
@@ -79,7 +99,10 @@ void read_columns(const Entry& entry, ColumnNames& columns) {
         fail_config("{}: columns: {}: qft trains on text alone; take the column out to train on the texts",
                     entry.where, key);
     } else {
-      warn_unknown(entry, "columns: " + key);
+      auto names = names_in(kColumns);
+      names.push_back("tags");
+      names.insert(names.end(), std::begin(kMedia), std::end(kMedia));
+      fail_unknown(entry, "columns", key, names);
     }
   }
 }
@@ -92,7 +115,7 @@ void read_tags(const Entry& entry, MessageTags& tags) {
     const auto known =
         std::find_if(std::begin(kTags), std::end(kTags), [&name = key](auto& t) { return t.first == name; });
     if (known == std::end(kTags))
-      warn_unknown(entry, "tags: " + key);
+      fail_unknown(entry, "tags", key, names_in(kTags));
     else
       tags.*known->second = text_or_none(entry, "tags: " + key, value);
   }
@@ -180,8 +203,8 @@ void read_option(const Entry& entry, const std::string& key, const json& value, 
     read_tags(entry, spec.tags);
   } else if (key == "split") {
     if (!value.is_null()) spec.split = Split(text_or_none(entry, key, value), entry.where);
-  } else if (key != "file_name" && key != "file_sha1") {
-    warn_unknown(entry, key);  // subset and folder too: they choose parts of a hub's repository
+  } else if (std::find(std::begin(kEntryKeys), std::end(kEntryKeys), key) == std::end(kEntryKeys)) {
+    warn_unknown(entry, key);
   }
 }
 

@@ -51,6 +51,20 @@ TEST(DatasetInfo, ColumnsAndTagsReplaceAllDefaults) {
   EXPECT_EQ(spec.tags.user, "");
 }
 
+TEST(DatasetInfo, NamesUnknownKeysWithTheNearestKnownOne) {
+  const Info info;
+  info.refuses({{"file_name", "d.json"}, {"columns", {{"promt", "a"}}}}, {"columns: promt: unknown key: did you mean 'prompt'?"});
+  info.refuses({{"file_name", "d.json"}, {"columns", {{"zzzzzzzzz", "a"}}}}, {"the keys are prompt, query, response"});
+  info.refuses({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"tags", {{"role_tga", "role"}}}}, {"tags: role_tga", "'role_tag'"});
+  // An entry may carry somebody's remarks, which LLaMA-Factory ignores.
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(info.load({{"file_name", "d.json"}, {"formating", "alpaca"}, {"licence", "CC0"}, {"subset", "x"}}).name, "d");
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("d: formating: unknown key, ignored: did you mean 'formatting'?"), std::string::npos) << log;
+  EXPECT_NE(log.find("d: licence: unknown key, ignored"), std::string::npos) << log;
+  EXPECT_EQ(log.find("subset"), std::string::npos) << log;
+}
+
 TEST(DatasetInfo, AFolderStandsForItsFilesInOrder) {
   Info info;
   info.folder.write("many/b.json", "[{}]");
