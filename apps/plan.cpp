@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "qft/core/log.h"
+#include "qft/config/start.h"
 #include "qft/plan/plan.h"
 #include "qft/train/data_setup.h"
 #include "subcommand.h"
@@ -30,8 +30,7 @@ plan::Workload workload(const config::RunConfig& config, int ranks) {
 }
 
 int run(const config::CommandLine& line) {
-  const auto config = line.load(config::Purpose::plan);
-  log::init({line.log_level.value_or(log::parse_severity(config.training.log_level))});
+  const auto config = config::start(line, config::Purpose::plan);
   const int ranks = line.options["ranks"].as<int>();
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   std::optional<plan::Machine> machine;

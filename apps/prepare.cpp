@@ -1,5 +1,6 @@
 #include <ATen/Context.h>
 
+#include "qft/config/start.h"
 #include "qft/core/log.h"
 #include "qft/device/device.h"
 #include "qft/device/threads.h"
@@ -9,12 +10,11 @@ namespace qft::apps {
 
 Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose) {
   Prepared p;
-  p.config = line.load(purpose);
+  p.config = config::start(line, purpose, session.rank(), session.size());
   comm::WatchdogOptions watch{std::chrono::seconds(p.config.training.ddp_timeout)};
   watch.stop_stragglers = p.config.training.straggler_action == "stop";
   session.watchdog().set(watch);
   p.config.check_world(session.size());
-  log::init({line.log_level.value_or(log::parse_severity(p.config.training.log_level)), session.rank(), session.size()});
   const auto threads = device::plan_threads(device::cpu_share(), session.core_sharers(), session.local_size());
   device::use_threads(threads.threads);
   if (!threads.advice.empty() && session.rank() == 0) log::warn("{}", threads.advice);

@@ -1,6 +1,6 @@
 // qft-pack RUN.yaml --output PACK: encodes the datasets of a run file.
+#include "qft/config/start.h"
 #include "qft/core/error.h"
-#include "qft/core/log.h"
 #include "qft/data/preprocess.h"
 
 #include <iostream>
@@ -41,9 +41,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   if (!line.words.empty())
     fail_config("qft-pack: '{}' is neither a run file (.yaml) nor one of {}", line.words.front(),
                 command_names());
-  const config::RunConfig config = line.load(config::Purpose::pack);
-  log::init({line.log_level.value_or(log::parse_severity(config.training.log_level)), session.rank(),
-             session.size()});
+  const config::RunConfig config = config::start(line, config::Purpose::pack, session.rank(), session.size());
   session.watchdog().set({std::chrono::seconds(config.training.ddp_timeout)});
   const std::string output = output_of(line, "qft-pack");
   const auto part = line.options.count("eval") ? data::CorpusPart::eval : data::CorpusPart::train;

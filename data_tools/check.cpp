@@ -1,4 +1,5 @@
 // qft-pack check RUN.yaml: looks for faults in the data before anything is packed.
+#include "qft/config/start.h"
 #include "qft/core/error.h"
 #include "qft/data/data_check.h"
 
@@ -26,7 +27,7 @@ config::CommandSpec spec() {
 }
 
 int run(const config::CommandLine& line) {
-  const config::RunConfig config = line.load(config::Purpose::pack);
+  const config::RunConfig config = config::start(line, config::Purpose::pack);
   const int ranks = line.options["ranks"].as<int>();
   if (ranks < 1) fail_config("--ranks is {}: set it to 1 or more", ranks);
   const auto part = line.options.count("eval") ? data::CorpusPart::eval : data::CorpusPart::train;

@@ -1,4 +1,5 @@
 #include "qft/config/command_line.h"
+#include "qft/config/start.h"
 
 #include "qft/core/error.h"
 #include "qft/core/version.h"
@@ -102,6 +103,13 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
 }
 
 }  // namespace
+
+RunConfig start(const CommandLine& line, Purpose purpose, int rank, int ranks) {
+  RunConfig config = line.load(purpose);
+  log::init({line.log_level.value_or(log::parse_severity(config.training.log_level)), rank, ranks});
+  for (const std::string& note : config.notes) log::info("note: {}", note);
+  return config;
+}
 
 std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv,
                                               int first) {

@@ -1,5 +1,7 @@
 #include "qft/config/run_config.h"
 
+#include "qft/config/start.h"
+#include "qft/core/convert.h"
 #include "qft/core/error.h"
 
 #include "bound_field.h"
@@ -55,6 +57,11 @@ void RunConfig::resolve() {
     training.ddp_timeout = kMostDdpTimeout;
   }
   parallel.strategy = canonical_strategy(parallel.strategy);
+}
+
+bool trains(const RunConfig& c) {
+  if (c.is_given("do_train")) return c.training.do_train;
+  return !(c.is_given("do_eval") && c.training.do_eval) && !(c.is_given("do_predict") && c.training.do_predict);
 }
 
 DType RunConfig::compute_dtype() const {

@@ -38,10 +38,27 @@ const NotYet kNotYet[] = {
     {"compute_accuracy", "", kTrainAndEval, "evaluation reports loss and perplexity"},
     {"eval_on_each_dataset", "", kTrainAndEval,
      "evaluation reports one figure over all sets: run it for each set"},
-    {"infer_dtype", "", {Purpose::generate}, "the model's own type is used: set bf16 or compute_dtype"},
+    // Of use with one of the above only, and so without effect rather than refused.
+    {"freeze_trainable_layers", "", {}, "it is used by finetuning_type freeze, which is not implemented"},
+    {"freeze_trainable_modules", "", {}, "it is used by finetuning_type freeze, which is not implemented"},
+    {"freeze_extra_modules", "", {}, "it is used by finetuning_type freeze, which is not implemented"},
+    {"loraplus_lr_embedding", "", {}, "it is used by loraplus_lr_ratio, which is not implemented"},
+    {"pissa_iter", "", {}, "it is used by pissa_init, which is not implemented"},
+    {"pissa_convert", "", {}, "it is used by pissa_init, which is not implemented"},
 };
 
+bool concerns(const NotYet& row, Purpose purpose) {
+  return std::find(row.purposes.begin(), row.purposes.end(), purpose) != row.purposes.end();
+}
+
 }  // namespace
+
+std::vector<std::string_view> not_implemented(std::string_view key, Purpose purpose) {
+  std::vector<std::string_view> values;
+  for (const NotYet& row : kNotYet)
+    if (row.key == key && concerns(row, purpose)) values.push_back(row.value);
+  return values;
+}
 
 std::string canonical_strategy(const std::string& name) {
   if (name == "zero0") return "ddp";
@@ -49,11 +66,17 @@ std::string canonical_strategy(const std::string& name) {
   return name;
 }
 
+void note_without_effect(RunConfig& config) {
+  for (const NotYet& row : kNotYet)
+    if (row.purposes.size() == 0 && config.is_given(row.key))
+      config.notes.push_back(fmt::format("{} has no effect here: {}", at_key(config, row.key), row.advice));
+}
+
 void require_runnable(const RunConfig& config, Purpose purpose) {
   RunConfig asked = config, defaults;
   const auto fields = bound_fields(asked), initial = bound_fields(defaults);
   for (const NotYet& row : kNotYet) {
-    if (std::find(row.purposes.begin(), row.purposes.end(), purpose) == row.purposes.end()) continue;
+    if (!concerns(row, purpose)) continue;
     const BoundField* field = find_field(fields, row.key);
     QFT_ASSERT(field != nullptr, "the list of missing features names '{}', which is no key", row.key);
     const nlohmann::json value = field_value(field->field, field->ref);

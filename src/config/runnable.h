@@ -4,13 +4,21 @@
 #include "qft/config/run_config.h"
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace qft::config {
 
 /// The one name of strategies that have two: zero0 is ddp, full_shard is zero3.
 std::string canonical_strategy(const std::string& name);
 
+/// Notes the given keys that have no effect for want of another that is not implemented.
+void note_without_effect(RunConfig& config);
+
 /// Throws ConfigError where a key has a value that the programs of `purpose` would not act on.
 void require_runnable(const RunConfig& config, Purpose purpose);
+
+/// The values of a key that require_runnable() refuses; one that is empty stands for all but the default.
+std::vector<std::string_view> not_implemented(std::string_view key, Purpose purpose);
 
 }  // namespace qft::config

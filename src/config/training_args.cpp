@@ -11,9 +11,11 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("output_dir", "folder of checkpoints, logs and results").path(), &a.output_dir);
   field(Field("overwrite_output_dir", "start afresh where output_dir holds checkpoints"),
         &a.overwrite_output_dir);
-  field(Field("do_train", "train"), &a.do_train);
-  field(Field("do_eval", "evaluate at the end").shown_default("eval_strategy is not no"), &a.do_eval);
-  field(Field("do_predict", "after training generate answers to the evaluation set (with predict_with_generate)"), &a.do_predict);
+  field(Field("do_train", "train").shown_default("true, unless do_eval or do_predict is given"), &a.do_train);
+  field(Field("do_eval", "evaluate at the end; without do_train evaluate only").shown_default("eval_strategy is not no"), &a.do_eval);
+  field(Field("do_predict",
+              "generate answers to the evaluation set (with predict_with_generate) at the end; without do_train predict only"),
+        &a.do_predict);
   field(Field("resume_from_checkpoint",
               "path of a checkpoint, true (the newest one must exist) or false (start afresh)")
             .path()

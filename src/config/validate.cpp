@@ -1,5 +1,6 @@
 // The relations between keys that LLaMA-Factory and transformers check, and what each program needs.
 #include "qft/config/run_config.h"
+#include "qft/config/start.h"
 #include "qft/core/error.h"
 
 #include <cmath>
@@ -192,12 +193,11 @@ void need(const RunConfig& c, bool present, std::string_view keys, std::string_v
   }
 }
 
-/// Evaluations in the course of training report the loss; answers are generated after it.
+/// Evaluations report the loss; answers are generated after them.
 void check_prediction(const RunConfig& c) {
   if (c.eval.predict_with_generate && !c.training.do_predict) {
-    fail_config("{} is true, but evaluations during training report the loss: add do_predict: true to generate after training, "
-                "or remove it and run qft eval",
-                at_key(c, "predict_with_generate"));
+    fail_config("{} is true, but evaluations {}report the loss: add do_predict: true to generate answers{}, or remove it and run qft eval",
+                at_key(c, "predict_with_generate"), trains(c) ? "during training " : "", trains(c) ? " after training" : "");
   }
   if (c.training.do_predict && c.finetuning.stage != "sft") {
     fail_config("{} goes with stage sft only, but {} is {}", at_key(c, "do_predict"), at_key(c, "stage"), c.finetuning.stage);
@@ -218,10 +218,11 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
                   "qft-pack");
     case Purpose::train:
       need(c, model, "model_name_or_path", "qft train");
-      need(c, train_data, "dataset or pack", "qft train");
+      need(c, !trains(c) || train_data, "dataset or pack", "qft train");
       need(c, !c.training.output_dir.empty(), "output_dir", "qft train");
-      if (c.is_given("do_train") && !c.training.do_train) {
-        fail_config("{} is false: run qft eval instead, or set it to true", at_key(c, "do_train"));
+      if (!trains(c) && !c.training.do_eval && !c.training.do_predict) {
+        fail_config("{} is false, and neither do_eval nor do_predict is true: nothing is asked for; set one of them to true, or run qft eval",
+                    at_key(c, "do_train"));
       }
       return check_prediction(c);
     case Purpose::eval:
@@ -230,7 +231,7 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
            "predict_with_generate");
       return need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
     case Purpose::generate:
-      return need(c, model, "model_name_or_path", "qft generate");
+      return need(c, model, "model_name_or_path", "qft generate (or chat)");
     case Purpose::export_model:
       need(c, model, "model_name_or_path", "qft export");
       return need(c, !c.exporting.export_dir.empty(), "export_dir", "qft export");
@@ -251,7 +252,7 @@ void RunConfig::validate(Purpose purpose) const {
   check_cuda_graphs(*this);
   check_evaluation(*this);
   check_purpose(*this, purpose);
-  require_runnable(*this, purpose);
+  require_runnable(*this, purpose == Purpose::train && !trains(*this) ? Purpose::eval : purpose);
 }
 
 void RunConfig::check_world(int world_size) const {

@@ -56,7 +56,6 @@ void print(const Banner& b, const config::RunConfig& config, parallel::Instance&
   if (instance.group() > 1) log::info("breadth-first: up to {} micro-batches pass a block together", instance.group());
   log::info("{} samples, global batch {} (micro-batch {} x {} ranks), {} steps", b.samples, b.global_batch_size,
             b.micro_batch_size, session.size(), b.total_steps);
-  for (const auto& note : config.notes) log::info("note: {}", note);
 }
 
 }  // namespace qft::train

@@ -1,7 +1,10 @@
 // What is wrong is said with file, line, key, both values and the way out.
 #include "config_files.h"
+#include "qft/config/start.h"
 
 #include <sys/stat.h>
+
+#include <fmt/ranges.h>
 
 namespace qft::config {
 namespace {
@@ -224,8 +227,36 @@ TEST(Purposes, RefuseWhatTheProgramWouldNotActOn) {
   }
   EXPECT_CONTAINS(error_of_text(common + "use_dora: true\n", {}, Purpose::train),
                   "run.yaml:5: use_dora is true");
-  EXPECT_CONTAINS(error_of_text(common + "infer_dtype: float32\n", {}, Purpose::generate),
-                  "not implemented yet");
+}
+
+TEST(Purposes, TrainUnlessDoEvalOrDoPredictStandForThemselves) {
+  const std::string common = "model_name_or_path: m\neval_dataset: a\noutput_dir: o\npredict_with_generate: true\n";
+  const std::string with_data = "model_name_or_path: m\ndataset: a\nval_size: 2\noutput_dir: o\n";
+  EXPECT_TRUE(trains(load_text(with_data, {}, Purpose::train)));
+  EXPECT_TRUE(trains(load_text(with_data + "eval_strategy: steps\n", {}, Purpose::train)));
+  EXPECT_TRUE(trains(load_text(with_data + "do_train: true\ndo_eval: true\n", {}, Purpose::train)));
+  EXPECT_FALSE(trains(load_text(with_data + "do_eval: true\n", {}, Purpose::train)));
+  const RunConfig predicts = load_text(common + "do_predict: true\n", {}, Purpose::train);
+  EXPECT_FALSE(trains(predicts));
+  EXPECT_CONTAINS(predicts.notes.at(0), "run.yaml:5: do_predict without do_train: nothing is trained");
+  EXPECT_CONTAINS(error_of_text(common + "do_predict: true\ndo_train: true\n", {}, Purpose::train), "qft train needs dataset or pack");
+  EXPECT_CONTAINS(error_of_text(with_data + "do_train: false\n", {}, Purpose::train),
+                  "run.yaml:5: do_train is false, and neither do_eval nor do_predict is true");
+}
+
+TEST(Purposes, NoteWhatCountsInThem) {
+  const std::string common = "model_name_or_path: m\npack: p\noutput_dir: o\nwarmup_ratio: 0.1\nwarmup_steps: 5\npacking: true\n";
+  const auto notes = [&](const std::string& line, Purpose purpose) {
+    const auto list = load_text(common + line + "\n", {}, purpose).notes;
+    return fmt::format("{}", fmt::join(list, "\n"));
+  };
+  EXPECT_CONTAINS(notes("", Purpose::train), "warmup_steps decides");
+  EXPECT_CONTAINS(notes("", Purpose::train), "run.yaml:6: packing: samples of one row");
+  EXPECT_EQ(notes("", Purpose::eval), "");
+  EXPECT_CONTAINS(notes("infer_dtype: float32", Purpose::train), "run.yaml:7: infer_dtype has no effect in training");
+  EXPECT_EQ(notes("infer_dtype: float32", Purpose::eval), "");
+  EXPECT_CONTAINS(notes("infer_dtype: float32\nbf16: true", Purpose::eval), "run.yaml:7: infer_dtype decides; run.yaml:8: bf16 has no effect");
+  EXPECT_CONTAINS(notes("pissa_convert: true", Purpose::train), "pissa_convert has no effect here: it is used by pissa_init");
 }
 
 TEST(Purposes, GenerateAnswersInEvaluationAndAfterTraining) {

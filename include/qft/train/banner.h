@@ -17,7 +17,7 @@ struct Banner {
   std::vector<std::int64_t> memory;  ///< bytes per rank after loading
 };
 
-/// Logs it, with the configuration's notes. Rank 0 only.
+/// Logs it. Rank 0 only.
 void print(const Banner& banner, const config::RunConfig& config, parallel::Instance& instance, const comm::Session& session);
 
 }  // namespace qft::train
