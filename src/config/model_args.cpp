@@ -14,7 +14,7 @@ void ModelArgs::visit(const FieldVisitor& field) {
   field(Field("adapter_folder", "sub-folder of adapter_name_or_path that holds the adapter"),
         &adapter_folder);
   field(
-      Field("infer_dtype", "type of weights and compute in generate, chat and export; auto: the model's own")
+      Field("infer_dtype", "type of weights and compute without training (eval, generate, chat, predict) and of an export; auto: the model's own")
           .one_of({"auto", "float16", "bfloat16", "float32"}),
       &infer_dtype);
   field(

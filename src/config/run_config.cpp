@@ -9,14 +9,14 @@
 #include "value.h"
 
 namespace qft::config {
-
-void RunConfig::visit(const std::function<void(std::string_view title)>& group, const FieldVisitor& field) {
 namespace {
 
 /// Seconds that ddp_timeout counts for at most: no healthy run goes as long without anything done.
 constexpr std::int64_t kMostDdpTimeout = 4 * 3600;
 
 }  // namespace
+
+void RunConfig::visit(const std::function<void(std::string_view title)>& group, const FieldVisitor& field) {
   group("model");
   model.visit(field);
   group("method");
@@ -49,13 +49,13 @@ void RunConfig::resolve() {
   if (!training.metric_for_best_model.empty() && !training.greater_is_better) {
     training.greater_is_better = !training.metric_for_best_model.ends_with("loss");
   }
-  if (training.log_level == "passive") training.log_level = "info";
-  if (training.log_level == "critical") training.log_level = "error";
   if (training.ddp_timeout > kMostDdpTimeout) {
     notes.push_back(fmt::format("{} is {} s, with which a job that hangs would never end: it counts as {} s", at_key(*this, "ddp_timeout"),
                                 training.ddp_timeout, kMostDdpTimeout));
     training.ddp_timeout = kMostDdpTimeout;
   }
+  if (training.log_level == "passive") training.log_level = "info";
+  if (training.log_level == "critical") training.log_level = "error";
   parallel.strategy = canonical_strategy(parallel.strategy);
 }
 
@@ -65,11 +65,7 @@ bool trains(const RunConfig& c) {
 }
 
 DType RunConfig::compute_dtype() const {
-  const std::string& name = training.compute_dtype;
-  if (name == "float64") return DType::f64;
-  if (name == "float32") return DType::f32;
-  if (name == "bfloat16") return DType::bf16;
-  if (name == "float16") return DType::f16;
+  if (const auto named = dtype_from_torch(training.compute_dtype)) return *named;
   if (training.bf16 || training.pure_bf16) return DType::bf16;
   return training.fp16 ? DType::f16 : DType::f32;
 }

@@ -6,9 +6,13 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace qft {
 namespace {
+
+constexpr std::pair<DType, std::string_view> kTorchNames[] = {
+    {DType::f64, "float64"}, {DType::f32, "float32"}, {DType::f16, "float16"}, {DType::bf16, "bfloat16"}};
 
 /// The bits of a bfloat16: the upper half of a float.
 struct Bf16 {
@@ -108,6 +112,18 @@ void with_any(DType dtype, F f) {
 }
 
 }  // namespace
+
+std::string_view torch_name(DType dtype) {
+  for (const auto& [type, name] : kTorchNames)
+    if (type == dtype) return name;
+  fail("element type {} is no floating type", safetensors_name(dtype));
+}
+
+std::optional<DType> dtype_from_torch(std::string_view word) {
+  for (const auto& [type, name] : kTorchNames)
+    if (name == word) return type;
+  return std::nullopt;
+}
 
 bool is_floating(DType dtype) {
   return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;

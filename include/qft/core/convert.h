@@ -4,11 +4,18 @@
 #include "qft/core/dtype.h"
 
 #include <cstddef>
+#include <optional>
+#include <string_view>
 
 namespace qft {
 
 /// True for f64, f32, f16 and bf16.
 bool is_floating(DType dtype);
+
+/// "float64", "float32", "float16" or "bfloat16", as PyTorch and run files name them; throws Error for other types.
+std::string_view torch_name(DType dtype);
+/// Inverse of torch_name(); nothing for another word ("auto").
+std::optional<DType> dtype_from_torch(std::string_view name);
 
 /// `count` elements of `src` as doubles: exact, but for integers beyond 2^53. The buffers need no alignment.
 void to_double(DType dtype, const void* src, std::size_t count, double* dst);
