@@ -52,9 +52,28 @@ namespace {
 /// Rank 0 for full fine-tuning.
 model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
   const auto adapter = adapter_dir(config);
+/// An adapter that is trained on stays what it is: another wish is an error rather than ignored.
+void require_as_asked(const config::RunConfig& config, const model::LoraConfig& adapter, const std::filesystem::path& dir) {
+  const auto& f = config.finetuning;
+  const auto same = [&](const char* key, bool equal, const auto& asked, const auto& theirs) {
+    if (!config.is_given(key) || equal) return;
+    fail_config("{}: {} is {}, but the adapter '{}', which training goes on with, has {}: remove the key to train that adapter on, or merge "
+                "it first (qft export) and train a new one on the merged model",
+                config.given.find(key)->second, key, asked, dir.string(), theirs);
+  };
+  model::LoraConfig wish;
+  wish.set_targets(join(f.lora_target));
+  same("lora_rank", f.lora_rank == adapter.rank, f.lora_rank, adapter.rank);
+  same("lora_alpha", static_cast<double>(f.lora_alpha) == adapter.alpha, f.lora_alpha, adapter.alpha);
+  same("use_rslora", f.use_rslora == adapter.rslora, f.use_rslora, adapter.rslora);
+  same("lora_target", wish.targets == adapter.targets, join(f.lora_target), join(adapter.target_names()));
+}
+
   if (!adapter.empty()) {
     model::LoraConfig lora = model::read_adapter_config(adapter);
-    if (use == Use::training) lora.dropout = config.finetuning.lora_dropout;
+    if (use == Use::inference) return lora;
+    require_as_asked(config, lora, adapter);
+    lora.dropout = config.finetuning.lora_dropout;
     return lora;
   }
   model::LoraConfig lora;
