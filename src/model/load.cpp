@@ -64,8 +64,18 @@ std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& e
   return total * item;
 }
 
-std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access) {
+void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files) {
   refuse_unexpected(spec, files);
+  for (const auto& unit : spec.units)
+    for (const auto& param : unit.params) {
+      if (param.role != Role::base) continue;
+      const io::TensorLocation& where = files.at(param.name);
+      require_shape(*where.file, *where.entry, param.shape);
+    }
+}
+
+std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access) {
+  require_base_weights(spec, files);
   std::int64_t bytes = 0;
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& param : spec.units[static_cast<std::size_t>(u)].params) {

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <utility>
 
 #include <ATen/ops/empty.h>
 
 #include "qft/comm/exchange.h"
+#include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
 #include "qft/device/device.h"
@@ -49,9 +52,6 @@ std::filesystem::path adapter_dir(const config::RunConfig& config) {
 
 namespace {
 
-/// Rank 0 for full fine-tuning.
-model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
-  const auto adapter = adapter_dir(config);
 /// An adapter that is trained on stays what it is: another wish is an error rather than ignored.
 void require_as_asked(const config::RunConfig& config, const model::LoraConfig& adapter, const std::filesystem::path& dir) {
   const auto& f = config.finetuning;
@@ -69,6 +69,9 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
   same("lora_target", wish.targets == adapter.targets, join(f.lora_target), join(adapter.target_names()));
 }
 
+/// Rank 0 for full fine-tuning.
+model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
+  const auto adapter = adapter_dir(config);
   if (!adapter.empty()) {
     model::LoraConfig lora = model::read_adapter_config(adapter);
     if (use == Use::inference) return lora;
@@ -103,14 +106,16 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
 
 }  // namespace
 
-optim::Precision precision_of(const config::RunConfig& config, Use use, const io::ModelFiles& files) {
-  const bool wished = config.training.bf16 || config.training.pure_bf16 || config.training.fp16 ||
-                      config.training.compute_dtype != "auto";
-  if (use == Use::inference && !wished) {
-    const at::ScalarType type = file_type(files);
-    return type == at::kHalf ? optim::Precision::fp32() : optim::Precision{type, type, type, type};
-  }
-  return training_precision(config);
+InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files) {
+  const auto throughout = [](at::ScalarType type) { return optim::Precision{type, type, type, type}; };
+  const auto& t = config.training;
+  if (const auto named = dtype_from_torch(config.model.infer_dtype)) return {throughout(model::scalar_type_of(*named)), "infer_dtype"};
+  for (const auto& [key, asks] : {std::pair{"compute_dtype", t.compute_dtype != "auto"}, {"bf16", t.bf16}, {"pure_bf16", t.pure_bf16}, {"fp16", t.fp16}})
+    if (asks) return {training_precision(config), key};
+  const at::ScalarType type = file_type(files);
+  if (type == at::kHalf) return {optim::Precision::fp32(), "the model's files, in float16"};
+  if (type == at::kBFloat16 && config.is_given("bf16")) return {optim::Precision::fp32(), "bf16: false"};
+  return {throughout(type), "the model's files"};
 }
 
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
@@ -130,28 +135,59 @@ optim::Precision training_precision(const config::RunConfig& config) {
   fail_config("compute dtype {} is not implemented: use bf16, fp16, pure_bf16 or fp32", safetensors_name(config.compute_dtype()));
 }
 
+namespace {
+
+/// What is known before anything is allocated.
+struct Blueprint {
+  model::ModelSpec spec;
+  std::optional<io::ModelFiles> files;
+  InferencePrecision types;  ///< in training without a reason
+  Decision decision;
+  MemoryForecast memory;
+};
+
+Blueprint blueprint_of(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const Batches& batches) {
+  Blueprint b;
+  // A directory that one rank does not see must end all of them, and with that rank's reason.
+  comm::agreed(comm, [&] {
+    b.spec = spec_of(config, use);
+    b.files = io::ModelFiles::open(config.model.model_name_or_path);
+    model::require_base_weights(b.spec, *b.files);
+    if (const auto adapter = adapter_dir(config); !adapter.empty()) model::require_adapter(b.spec, adapter);
+    b.types = use == Use::training ? InferencePrecision{training_precision(config), {}} : inference_precision(config, *b.files);
+  });
+  device::release_unused();  // of what packing and the tokenizer took
+  const std::int64_t before = device::memory_use(device).current;
+  b.decision = decide(config, b.spec, b.types.precision, comm, device, use == Use::training, batches);
+  const Decision& d = b.decision;
+  const std::int64_t kernels = device.is_cpu() ? device::keep_kernels_for(kernel_sets(b.spec, b.types.precision, d.group)) : 0;
+  b.memory = {d.memory, before, kernels, device.is_cpu() ? d.staged : 0, d.available, d.reason};
+  return b;
+}
+
+}  // namespace
+
+Outlook Instance::preview(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const Batches& batches) {
+  Blueprint b = blueprint_of(config, comm, device, use, batches);
+  const Layout layout(comm, device, b.decision.strategy, config.parallel.hsdp_group_size, b.decision.offload);
+  return {std::move(b.spec), b.types.precision, std::move(b.memory), layout.describe()};
+}
+
 std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
                                          Use use, const Batches& batches) {
   const auto start = std::chrono::steady_clock::now();
-  const std::filesystem::path dir = config.model.model_name_or_path;
   std::unique_ptr<Instance> self(new Instance());
-  std::optional<io::ModelFiles> files;
-  // A directory that one rank does not see must end all of them, and with that rank's reason.
-  comm::agreed(comm, [&] {
-    self->spec_ = spec_of(config, use);
-    files = io::ModelFiles::open(dir);
-    self->precision_ = precision_of(config, use, *files);
-  });
   Instance& m = *self;
   const bool training = use == Use::training;
   const auto& t = config.training;
-  device::release_unused();  // of what packing and the tokenizer took
-  const std::int64_t before = device::memory_use(device).current;
-  const Decision decision = decide(config, m.spec_, m.precision_, comm, device, training, batches);
+  Blueprint blueprint = blueprint_of(config, comm, device, use, batches);
+  const Decision& decision = blueprint.decision;
+  m.spec_ = std::move(blueprint.spec);
+  m.precision_ = blueprint.types.precision;
+  m.precision_reason_ = std::move(blueprint.types.reason);
+  m.memory_ = std::move(blueprint.memory);
   m.group_ = decision.group;
   m.window_ = decision.window;
-  const std::int64_t kernels = device.is_cpu() ? device::keep_kernels_for(kernel_sets(m.spec_, m.precision_, m.group_)) : 0;
-  m.memory_ = {decision.memory, before, kernels, device.is_cpu() ? decision.staged : 0, decision.available, decision.reason};
   m.recompute_ = decision.thrift.recompute;
   m.transformer_ = std::make_unique<model::Transformer>(m.spec_, m.precision_.compute, device);
   m.transformer_->hold_logits(decision.thrift.head_rows);
@@ -178,7 +214,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   }
   comm::agreed(comm, [&] {
     const auto access = [&](int unit, const model::ParamSpec& p) { return m.param(unit, p); };
-    m.report_.bytes_read = model::load_base_weights(m.spec_, *files, access);
+    m.report_.bytes_read = model::load_base_weights(m.spec_, *blueprint.files, access);
     const auto adapter = adapter_dir(config);
     if (!adapter.empty()) {
       model::load_adapter(m.spec_, adapter, access);

@@ -28,6 +28,11 @@ using ParamAccess = std::function<ParamSlice(int unit, const ParamSpec& param)>;
 std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry,
                        const std::vector<std::int64_t>& shape, const ParamSlice& dst);
 
+/// Throws as load_base_weights() for what the files' headers show: a missing, an unknown or another tensor. Reads no data.
+void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files);
+/// The same of an adapter.
+void require_adapter(const ModelSpec& spec, const std::filesystem::path& dir);
+
 /// Fills every base parameter (Role::base) from a model directory. Returns the bytes read. Throws Error naming the tensor, both shapes and the
 /// file; also for tensors in the files that the architecture does not have.
 std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access);

@@ -36,6 +36,14 @@ struct MemoryForecast {
   std::int64_t total() const { return before + kernels + staged + plan.total() + plan.host; }
 };
 
+/// What load() would make of a configuration, found without allocating any of it.
+struct Outlook {
+  model::ModelSpec spec;
+  optim::Precision precision;
+  MemoryForecast memory;
+  std::string layout;  ///< "zero3", with what is offloaded
+};
+
 /// What the instance is for. Inference holds no gradients and no optimizer.
 enum class Use { training, inference };
 
@@ -47,8 +55,14 @@ class Instance {
   static std::unique_ptr<Instance> load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
                                         Use use, const Batches& batches = {});
 
+  /// All that load() checks before it allocates: the model's and the adapter's files as their headers show them, the element
+  /// types, and that a strategy fits into memory. Collective; throws as load() does.
+  static Outlook preview(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const Batches& batches = {});
+
   const model::ModelSpec& spec() const { return spec_; }
   const optim::Precision& precision() const { return precision_; }
+  /// What it follows from, for inference.
+  const std::string& precision_reason() const { return precision_reason_; }
   model::Transformer& transformer() { return *transformer_; }
   WeightStore& store() { return *store_; }
   const Layout& layout() const { return *layout_; }
@@ -84,6 +98,7 @@ class Instance {
 
   model::ModelSpec spec_;
   optim::Precision precision_;
+  std::string precision_reason_;
   std::unique_ptr<model::Transformer> transformer_;
   std::unique_ptr<Layout> layout_;
   std::unique_ptr<WeightStore> store_;
@@ -100,8 +115,15 @@ class Instance {
 /// The element types that training has by a configuration.
 optim::Precision training_precision(const config::RunConfig& config);
 
-/// The element types a configuration asks for. For inference without a wish: the type of the model's files.
-optim::Precision precision_of(const config::RunConfig& config, Use use, const io::ModelFiles& files);
+/// The element types of inference, and what they follow from: "infer_dtype", "bf16", "the model's files", ...
+struct InferencePrecision {
+  optim::Precision precision;
+  std::string reason;
+};
+
+/// infer_dtype where it is given; else what training computes in, where a key asks for a type (compute_dtype, or bf16, fp16 or
+/// pure_bf16 as true); else the type of the model's files, but fp32 for fp16 files, and for bf16 files under `bf16: false`.
+InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files);
 
 /// The units and tensors of a configuration's model, by its config.json, with LoRA as configured or as the adapter in
 /// adapter_name_or_path has it. Throws as the readers of those files do.
