@@ -3,6 +3,7 @@
 
 #include "qft/data/chat_template.h"
 #include "qft/infer/generator.h"
+#include "qft/train/evaluate.h"
 #include "subcommand.h"
 
 namespace qft::apps {
@@ -26,11 +27,11 @@ std::size_t common_prefix(const std::vector<std::int32_t>& fed, const std::vecto
 }
 
 int run(comm::Session& session, const config::CommandLine& line) {
-  const auto [config, device] = prepare(session, line, config::Purpose::any);
+  const auto [config, device] = prepare(session, line, config::Purpose::generate);
   if (session.size() > 1) fail_config("qft chat runs as one process, not {}: leave mpirun out", session.size());
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = data::ChatTemplate::from_config(config, tokenizer);
-  auto instance = parallel::Instance::load(config, session.world(), device, parallel::Use::inference);
+  auto instance = train::load_for_inference(config, session.world(), device);
   const auto limit = infer::answer_limit(config.generate, 0);
   const std::int64_t capacity = std::max(kLeastCapacity, 4 * limit);
   infer::Decoder decoder(*instance, capacity);

@@ -1,11 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "qft/comm/exchange.h"
-#include "qft/core/progress.h"
-#include "qft/eval/perplexity.h"
-#include "qft/io/file.h"
-#include "qft/train/data_setup.h"
-#include "qft/train/predict.h"
+#include "qft/train/evaluate.h"
 #include "subcommand.h"
 
 namespace qft::apps {
@@ -20,16 +15,17 @@ config::CommandSpec spec() {
   return s;
 }
 
-eval::PerplexityResult evaluate(parallel::Instance& instance, const train::EvalSet& set, const config::RunConfig& config,
-                                comm::Communicator& comm) {
-  const auto loader = set.loader(config, comm);
-  Progress bar("eval", loader->slots(), comm.rank() == 0);
-  return eval::evaluate(instance, *loader, comm, config.eval.predict_logprobs, [&](std::int64_t done) { bar.update(done); });
-}
-
-nlohmann::ordered_json to_json(const eval::PerplexityResult& r) {
-  return {{"eval_loss", r.loss}, {"perplexity", r.perplexity}, {"label_tokens", r.label_tokens},
-          {"tokens", r.tokens},  {"items", r.items},           {"eval_runtime", r.seconds}};
+nlohmann::ordered_json to_json(const train::Evaluation& e, const config::RunConfig& config) {
+  nlohmann::ordered_json json = {{"model_name_or_path", config.model.model_name_or_path},
+                                 {"adapter_name_or_path", e.adapter.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(e.adapter)},
+                                 {"dtype", e.dtype}};
+  for (const auto& [key, value] : train::eval_values(*e.likelihood, config)) json[key] = value;
+  json["label_tokens"] = e.likelihood->label_tokens;
+  json["tokens"] = e.likelihood->tokens;
+  json["items"] = e.likelihood->items;
+  if (e.answers)
+    for (const auto& [key, value] : e.answers->values()) json[key] = value;
+  return json;
 }
 
 void print(const eval::PerplexityResult& r) {
@@ -46,28 +42,16 @@ void print(const eval::PredictResult& r, const std::filesystem::path& dir) {
 
 int run(comm::Session& session, const config::CommandLine& line) {
   const auto [config, device] = prepare(session, line, config::Purpose::eval);
-  auto& comm = session.world();
-  const bool predicts = config.eval.predict_with_generate;
-  if (predicts) {
-    comm::agreed(comm, [&, &dir = config.training.output_dir] {
-      if (session.rank() == 0) io::probe_writable(dir);
-    });
-  }
-  auto instance = parallel::Instance::load(config, comm, device, parallel::Use::inference);
-  const auto set = train::open_eval_data(config, instance->spec().config, comm);
-  const auto likelihood = evaluate(*instance, set, config, comm);
-  std::optional<eval::PredictResult> answers;
-  if (predicts) answers = train::predict(*instance, set, config, comm);
+  const auto result = train::evaluate(config, session.world(), device, {.likelihood = true, .answers = config.eval.predict_with_generate});
   if (session.rank() != 0) return kExitOk;
   if (line.json) {
-    nlohmann::ordered_json json = to_json(likelihood);
-    if (answers)
-      for (const auto& [key, value] : answers->values()) json[key] = value;
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}\n", to_json(result, config).dump());
     return kExitOk;
   }
-  print(likelihood);
-  if (answers) print(*answers, config.training.output_dir);
+  fmt::print("model       {}{}, in {}\n", config.model.model_name_or_path, result.adapter.empty() ? "" : " with adapter " + result.adapter,
+             result.dtype);
+  print(*result.likelihood);
+  if (result.answers) print(*result.answers, config.training.output_dir);
   return kExitOk;
 }
 

@@ -4,6 +4,7 @@
 
 #include "qft/data/chat_template.h"
 #include "qft/infer/generator.h"
+#include "qft/train/evaluate.h"
 #include "subcommand.h"
 
 namespace qft::apps {
@@ -23,7 +24,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   if (session.size() > 1) fail_config("qft generate runs as one process, not {}: leave mpirun out", session.size());
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = data::ChatTemplate::from_config(config, tokenizer);
-  auto instance = parallel::Instance::load(config, session.world(), device, parallel::Use::inference);
+  auto instance = train::load_for_inference(config, session.world(), device);
   const std::vector<data::Message> messages = {{data::Role::user, config.generate.prompt}};
   const auto prompt = chat.render_prompt(messages, config.generate.system);
   const auto limit = infer::answer_limit(config.generate, static_cast<std::int64_t>(prompt.size()));

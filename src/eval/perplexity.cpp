@@ -101,6 +101,7 @@ PerplexityResult evaluate(parallel::Instance& instance, data::EvalLoader& loader
   result.label_tokens = loader.global_label_tokens();
   result.tokens = loader.global_tokens();
   result.items = loader.num_items();
+  result.steps = loader.slots();
   comm.all_reduce(sums.data(), sums.size(), DType::f64);
   result.loss = -std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(result.label_tokens);
   result.perplexity = std::exp(result.loss);

@@ -13,6 +13,7 @@
 #include "qft/device/memory.h"
 #include "qft/eval/perplexity.h"
 #include "qft/train/banner.h"
+#include "qft/train/evaluate.h"
 #include "qft/train/predict.h"
 #include "qft/train/resume.h"
 #include "qft/train/save_model.h"
@@ -172,7 +173,7 @@ void Trainer::evaluate(double epoch) {
   const auto loader = data_.eval->loader(config_, comm_);
   const auto result = eval::evaluate(*instance_, *loader, comm_);
   last_evaluated_ = progression_.step;
-  eval_loss_ = result.loss;
+  eval_ = result;
   if (is_root()) {
     LogEntry e;
     e.step = progression_.step;
@@ -242,7 +243,7 @@ void Trainer::restore_best() {
   if (!config_.training.load_best_model_at_end || best.checkpoint.empty() || best.step == progression_.step) return;
   const auto dir = std::filesystem::path(config_.training.output_dir) / best.checkpoint;
   load_snapshot(checkpoint::SharedCheckpoint(comm_, dir), *instance_);
-  eval_loss_ = best.metric;
+  if (eval_) eval_->loss = *best.metric, eval_->perplexity = std::exp(*best.metric);
   log::info("the best checkpoint is the result: '{}', eval_loss {:.4f}", dir.string(), *best.metric);
 }
 
@@ -264,10 +265,7 @@ void Trainer::finish(double epoch) {
 
 void Trainer::predict() {
   const auto result = train::predict(*instance_, *data_.eval, config_, comm_);
-  if (!is_root()) return;
-  log::info("answers to {} samples in {}: BLEU-4 {:.2f}, ROUGE-1 {:.2f}, ROUGE-2 {:.2f}, ROUGE-L {:.2f}; '{}'", result.items,
-            format_duration(result.seconds), result.mean.bleu_4, result.mean.rouge_1, result.mean.rouge_2, result.mean.rouge_l,
-            (std::filesystem::path(config_.training.output_dir) / eval::kPredictionsFile).string());
+  log::info("{}", describe(result, config_.training.output_dir));
 }
 
 }  // namespace qft::train

@@ -9,6 +9,7 @@
 #include "qft/device/memory.h"
 #include "qft/io/storage.h"
 #include "qft/train/banner.h"
+#include "qft/train/evaluate.h"
 #include "qft/train/trainer.h"
 
 namespace qft::train {
@@ -105,8 +106,11 @@ void Trainer::write_results(double epoch) {
   results["train_samples_per_second"] = steps * static_cast<double>(loader_->global_batch_size()) / seconds;
   results["train_tokens_per_second"] = static_cast<double>(progression_.total_tokens) / seconds;
   train::write_results(t.output_dir, "train", results);
-  if (eval_loss_)
-    train::write_results(t.output_dir, "eval", {{"epoch", epoch}, {"eval_loss", *eval_loss_}, {"perplexity", std::exp(*eval_loss_)}});
+  if (eval_) {
+    auto values = eval_values(*eval_, config_);
+    values["epoch"] = epoch;
+    train::write_results(t.output_dir, "eval", values);
+  }
   log_->write_plots();
   const auto state = log_->trainer_state({progression_.step, loader_->total_steps(), epoch, t.num_train_epochs,
                                           t.per_device_train_batch_size, progression_.best});

@@ -15,6 +15,7 @@ struct PerplexityResult {
   double loss = 0.0;        ///< mean negative log-likelihood of a label token
   double perplexity = 0.0;  ///< exp(loss)
   std::int64_t label_tokens = 0, tokens = 0, items = 0;
+  std::int64_t steps = 0;  ///< batches of the rank that has most
   double seconds = 0.0;
 };
 

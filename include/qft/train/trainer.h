@@ -10,6 +10,7 @@
 #include "qft/comm/session.h"
 #include "qft/config/run_config.h"
 #include "qft/core/progress.h"
+#include "qft/eval/perplexity.h"
 #include "qft/optim/loss_scaler.h"
 #include "qft/optim/schedule.h"
 #include "qft/parallel/instance.h"
@@ -76,7 +77,7 @@ class Trainer {
   bool stopping_ = false;  ///< a rank has asked for an end after this step
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
   std::map<std::string, double> memory_;  ///< what report_memory() found, for the results
-  std::optional<double> eval_loss_;  ///< of the weights as they are
+  std::optional<eval::PerplexityResult> eval_;  ///< of the weights as they are
 };
 
 }  // namespace qft::train

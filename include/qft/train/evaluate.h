@@ -1,0 +1,50 @@
+// Use of a model without training: what was asked for is loaded and said, scored, and kept in output_dir.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "qft/comm/communicator.h"
+#include "qft/config/run_config.h"
+#include "qft/eval/perplexity.h"
+#include "qft/eval/predict.h"
+#include "qft/parallel/instance.h"
+
+namespace qft::train {
+
+/// What training left in output_dir (the folder itself, or its newest checkpoint) where neither adapter_name_or_path nor
+/// model_name_or_path names it; empty where there is none, or where adapter_name_or_path is given (null: the base is meant).
+std::filesystem::path unused_result(const config::RunConfig& config);
+/// "adapter_name_or_path=out" (or model_name_or_path): what makes a program take the result `dir`.
+std::string key_for(const std::filesystem::path& dir);
+
+/// Instance::load() for inference. Rank 0 logs model, adapter and element type, and warns of an unused_result(). Collective.
+std::unique_ptr<parallel::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm, c10::Device device);
+
+/// What an Evaluation is to hold.
+struct Wanted {
+  bool likelihood = true, answers = false;
+};
+
+struct Evaluation {
+  std::string adapter;  ///< its directory; empty: none
+  std::string dtype;    ///< "bfloat16"
+  std::optional<eval::PerplexityResult> likelihood;
+  std::optional<eval::PredictResult> answers;
+};
+
+/// `qft eval`, and `qft train` where nothing is trained: loads the model, opens the evaluation set, scores. Where output_dir is
+/// given (answers need one) rank 0 writes eval_results.json, predict_results.json and all_results.json there. Collective.
+Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const Wanted& wanted);
+
+/// By HF's names: eval_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, and perplexity (in stage pt
+/// eval_perplexity too, as LLaMA-Factory has it).
+std::map<std::string, double> eval_values(const eval::PerplexityResult& result, const config::RunConfig& config);
+
+/// One line for the log.
+std::string describe(const eval::PredictResult& result, const std::filesystem::path& dir);
+
+}  // namespace qft::train

@@ -1,0 +1,115 @@
+#include "qft/train/evaluate.h"
+
+#include <cmath>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "qft/checkpoint/checkpoint.h"
+#include "qft/comm/exchange.h"
+#include "qft/core/convert.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/core/progress.h"
+#include "qft/core/units.h"
+#include "qft/io/file.h"
+#include "qft/io/model_files.h"
+#include "qft/model/adapter_config.h"
+#include "qft/train/data_setup.h"
+#include "qft/train/predict.h"
+#include "qft/train/run_log.h"
+
+namespace qft::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool holds_adapter(const fs::path& dir) { return fs::exists(dir / model::kAdapterConfigFile); }
+bool holds_result(const fs::path& dir) {
+  return holds_adapter(dir) || fs::exists(dir / io::kSingleFile) || fs::exists(dir / io::kIndexFile);
+}
+
+/// True where `path` is `dir` or lies in it.
+bool is_inside(const fs::path& path, const fs::path& dir) {
+  std::error_code code;
+  const fs::path relative = fs::relative(path, dir, code);
+  return !code && !relative.empty() && *relative.begin() != "..";
+}
+
+/// "adapter 'out' (rank 8, alpha 16, on q_proj, v_proj)"
+std::string adapter_words(const fs::path& adapter, const model::LoraConfig& lora) {
+  if (adapter.empty()) return "no adapter";
+  return fmt::format("adapter '{}' (rank {}, alpha {}, on {})", adapter.string(), lora.rank, lora.alpha, fmt::join(lora.target_names(), ", "));
+}
+
+eval::PerplexityResult likelihood_of(parallel::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
+  const auto loader = set.loader(config, comm);
+  Progress bar("eval", loader->slots(), comm.rank() == 0);
+  return eval::evaluate(instance, *loader, comm, config.eval.predict_logprobs, [&](std::int64_t done) { bar.update(done); });
+}
+
+std::string type_of(const parallel::Instance& instance) { return std::string(torch_name(model::dtype_of(instance.precision().compute))); }
+
+double rounded(double value, double scale) { return std::round(value * scale) / scale; }
+
+}  // namespace
+
+fs::path unused_result(const config::RunConfig& config) {
+  const fs::path dir = config.training.output_dir;
+  if (dir.empty() || config.is_given("adapter_name_or_path") || is_inside(config.model.model_name_or_path, dir)) return {};
+  if (holds_result(dir)) return dir;
+  const auto checkpoints = checkpoint::list_checkpoints(dir);
+  return checkpoints.empty() || !holds_result(checkpoints.back().dir) ? fs::path() : checkpoints.back().dir;
+}
+
+std::string key_for(const fs::path& dir) {
+  return fmt::format("{}={}", holds_adapter(dir) ? "adapter_name_or_path" : "model_name_or_path", dir.string());
+}
+
+std::unique_ptr<parallel::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
+  auto instance = parallel::Instance::load(config, comm, device, parallel::Use::inference);
+  if (comm.rank() != 0) return instance;
+  const std::string& base = config.model.model_name_or_path;
+  log::info("model '{}', {}; computed in {} ({})", base, adapter_words(parallel::adapter_dir(config), instance->spec().lora),
+            type_of(*instance), instance->precision_reason());
+  if (const fs::path unused = unused_result(config); !unused.empty())
+    log::warn("what runs is '{}' as it is, not what was trained in '{}': {} takes that", base, unused.string(), key_for(unused));
+  return instance;
+}
+
+Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const Wanted& wanted) {
+  const fs::path dir = config.training.output_dir;
+  const bool writes = comm.rank() == 0 && !dir.empty();
+  comm::agreed(comm, [&] {
+    if (writes) io::probe_writable(dir);
+  });
+  const auto instance = load_for_inference(config, comm, device);
+  const auto set = open_eval_data(config, instance->spec().config, comm);
+  Evaluation result{parallel::adapter_dir(config).string(), type_of(*instance), {}, {}};
+  if (wanted.likelihood) {
+    result.likelihood = likelihood_of(*instance, set, config, comm);
+    comm::agreed(comm, [&] {
+      if (writes) write_results(dir, "eval", eval_values(*result.likelihood, config));
+    });
+  }
+  if (wanted.answers) result.answers = predict(*instance, set, config, comm);
+  return result;
+}
+
+std::map<std::string, double> eval_values(const eval::PerplexityResult& r, const config::RunConfig& config) {
+  std::map<std::string, double> values = {{"eval_loss", r.loss},
+                                          {"eval_runtime", rounded(r.seconds, 1e4)},
+                                          {"eval_samples_per_second", rounded(static_cast<double>(r.items) / r.seconds, 1e3)},
+                                          {"eval_steps_per_second", rounded(static_cast<double>(r.steps) / r.seconds, 1e3)},
+                                          {"perplexity", r.perplexity}};
+  if (config.finetuning.stage == "pt") values["eval_perplexity"] = r.perplexity;
+  return values;
+}
+
+std::string describe(const eval::PredictResult& r, const fs::path& dir) {
+  return fmt::format("answers to {} samples in {}: BLEU-4 {:.2f}, ROUGE-1 {:.2f}, ROUGE-2 {:.2f}, ROUGE-L {:.2f}; '{}'", r.items,
+                     format_duration(r.seconds), r.mean.bleu_4, r.mean.rouge_1, r.mean.rouge_2, r.mean.rouge_l,
+                     (dir / eval::kPredictionsFile).string());
+}
+
+}  // namespace qft::train
