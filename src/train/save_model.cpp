@@ -6,12 +6,14 @@
 #include <memory>
 #include <span>
 
+#include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/export.h"
+#include "qft/train/evaluate.h"
 
 namespace qft::train {
 namespace {
@@ -154,6 +156,20 @@ void copy_companions(const config::RunConfig& config, bool lora, io::Storage& st
   copy_existing(storage, config.tokenizer_path(), dir, io::kTokenizerFiles, written);
 }
 
+/// Without an adapter an export writes the model as it is, which nobody asks for, unless the element type is to be another.
+void require_conversion(const config::RunConfig& config, const io::ModelFiles& files, std::optional<DType> dtype) {
+  for (const std::string& name : files.names())
+    if (dtype && files.at(name).entry->dtype != *dtype) return;
+  const fs::path trained = unused_result(config);
+  const bool whole = !trained.empty() && !fs::exists(trained / model::kAdapterConfigFile);
+  fail_config("there is nothing to merge: no adapter_name_or_path is given, and '{}' would be written as it is. {}; infer_dtype writes it in "
+              "another element type",
+              files.dir().string(),
+              trained.empty() ? std::string("Give the adapter that training left in its output_dir")
+              : whole         ? fmt::format("What was trained in '{}' is a whole model, which needs no export", trained.string())
+                              : fmt::format("Give {}, which was trained from this file", key_for(trained)));
+}
+
 }  // namespace
 
 std::vector<FileRecord> save_model(const config::RunConfig& config, parallel::Instance& instance, io::Storage& storage,
@@ -182,13 +198,15 @@ WriteModel stage_model(const config::RunConfig& config, parallel::Instance& inst
 }
 
 void export_model(const config::RunConfig& config, io::Storage& storage) {
+  const fs::path base = config.model.model_name_or_path, adapter = parallel::adapter_dir(config);
+  const std::optional<DType> dtype = dtype_from_torch(config.model.infer_dtype);
+  if (adapter.empty()) require_conversion(config, io::ModelFiles::open(base), dtype);
   const auto& exporting = config.exporting;
-  if (exporting.export_dir.empty())
-    fail_config("qft export needs export_dir: the directory to write the merged model to");
-  const auto report = model::export_model(
-      storage, {config.model.model_name_or_path, parallel::adapter_dir(config), config.tokenizer_path(), exporting.export_dir,
-                static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000});
-  log::info("exported {} tensors ({} merged with the adapter) to '{}'", report.tensors, report.merged, exporting.export_dir);
+  const auto report = model::export_model(storage, {base, adapter, config.tokenizer_path(), exporting.export_dir,
+                                                    static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype});
+  log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type", base.string(),
+            adapter.empty() ? "" : fmt::format(" with adapter '{}'", adapter.string()), exporting.export_dir, report.tensors, report.merged,
+            report.converted);
 }
 
 }  // namespace qft::train

@@ -2,10 +2,12 @@
 // time.
 #pragma once
 
+#include "qft/core/dtype.h"
 #include "qft/io/storage.h"
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 namespace qft::model {
 
@@ -18,15 +20,16 @@ struct ExportRequest {
   std::filesystem::path tokenizer;  // where the tokenizer's files are; often `base`
   std::filesystem::path target;     // appears whole or not at all; must not exist, or be empty
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
+  std::optional<DType> dtype = {};  // of every tensor, and in config.json; absent: each keeps its own
 };
 
 struct ExportReport {
-  std::int64_t tensors = 0, merged = 0;  // all, and those that the adapter changed
+  std::int64_t tensors = 0, merged = 0, converted = 0;  // all, those that the adapter changed, those of another element type
   std::uint64_t bytes = 0;               // of tensors
 };
 
-/// Writes W + scaling B A, summed in fp32 (fp64 for an fp64 base) and rounded once to the element type that
-/// the base tensor has; tensors without an adapter are copied. Rows of one tensor in memory at a time, on all
+/// Writes W + scaling B A, summed in fp32 (fp64 for a tensor that is and stays fp64) and rounded once to the element type of
+/// the target; tensors without an adapter are copied or converted. Rows of one tensor in memory at a time, on all
 /// cores of the process. config.json and the tokenizer's files are copied. Throws Error where base and
 /// adapter do not belong together or are damaged, ConfigError where `target` is in use.
 ExportReport export_model(io::Storage& storage, const ExportRequest& request);

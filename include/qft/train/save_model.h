@@ -31,7 +31,8 @@ std::vector<checkpoint::FileRecord> save_model(const config::RunConfig& config, 
 using WriteModel = std::function<std::vector<checkpoint::FileRecord>(io::Storage&, const std::filesystem::path&)>;
 WriteModel stage_model(const config::RunConfig& config, parallel::Instance& instance, const Writers& who);
 
-/// `qft export`: model::export_model() of the run's model, adapter and export_dir.
+/// `qft export`: model::export_model() of the run's model, adapter, export_dir and infer_dtype. Throws ConfigError where there is
+/// neither an adapter to merge nor another element type to write.
 void export_model(const config::RunConfig& config, io::Storage& storage);
 
 }  // namespace qft::train
