@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "qft/train/setup.h"
 #include "subcommand.h"
 
 namespace qft::apps {
@@ -11,7 +12,8 @@ namespace {
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft check";
-  s.summary = "looks at what would break or slow a job: versions, files, binding, memory, collectives";
+  s.summary = "looks at what would break or slow a job: versions, files, binding, memory, collectives; and, without writing anything, at all that "
+      "qft train would refuse before its first step: data, template, LoRA targets, packs, the checkpoint to go on from, memory";
   s.run_file = config::CommandSpec::RunFile::optional;
   s.machine_readable = true;
   return s;
@@ -33,21 +35,37 @@ std::vector<comm::NeededPath> needed_paths(const config::RunConfig& c) {
   return paths;
 }
 
+/// A file that says what to train on, or what to do with it: what `qft train` would do is looked at. Others name files only.
+bool is_for_training(const config::RunConfig& c) {
+  const bool data = !c.data.dataset.empty() || !c.data.pack.empty() || !c.data.eval_dataset.empty() || !c.data.eval_pack.empty();
+  return data || c.training.do_train || !c.training.output_dir.empty();
+}
+
 int run(comm::Session& session, const config::CommandLine& line) {
   comm::PreflightOptions options;
+  std::optional<Prepared> prepared;
   if (line.run_file.empty() && line.overrides.empty()) {
     options.device = device::select_device("auto", session.local_rank(), session.local_size());
   } else {
-    const auto prepared = prepare(session, line, config::Purpose::check);
-    options.device = prepared.device;
-    options.paths = needed_paths(prepared.config);
+    prepared = prepare(session, line, config::Purpose::check);
+    options.device = prepared->device;
+    options.paths = needed_paths(prepared->config);
   }
-  const auto report = comm::run_preflight(session, options);
-  if (session.rank() == 0) {
-    const auto text = line.json ? to_json(report).dump(2) + "\n" : to_text(report);
-    std::fputs(text.c_str(), stdout);
+  const bool trains = prepared && is_for_training(prepared->config);
+  if (trains) prepared->config.validate(config::Purpose::train);
+  auto report = comm::run_preflight(session, options);
+  const bool root = session.rank() == 0, passed = report.passed();
+  if (root && !line.json) std::fputs(to_text(report).c_str(), stdout), std::fflush(stdout);
+  // What fails here is said as training would say it, after what was found so far.
+  std::vector<std::string> run;
+  if (passed && trains) run = train::check_run(prepared->config, session.world(), prepared->device);
+  if (!root) return passed ? kExitOk : kExitFailed;
+  for (const std::string& text : run) {
+    report.findings.push_back({comm::Finding::Level::fine, "run", text, {}});
+    if (!line.json) std::printf("ok    run: %s\n", text.c_str());
   }
-  return report.passed() ? kExitOk : kExitFailed;
+  std::printf("%s\n", line.json ? to_json(report).dump(2).c_str() : passed ? "check passed" : "check failed");
+  return passed ? kExitOk : kExitFailed;
 }
 
 }  // namespace

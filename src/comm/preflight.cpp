@@ -157,7 +157,6 @@ std::string to_text(const PreflightReport& report) {
     text += fmt::format("{}  {}: {}\n", mark, f.topic, f.text);
     if (!f.advice.empty()) text += fmt::format("      -> {}\n", f.advice);
   }
-  text += report.passed() ? "check passed\n" : "check failed\n";
   return text;
 }
 

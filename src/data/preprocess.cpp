@@ -7,6 +7,7 @@
 #include "qft/core/log.h"
 #include "qft/core/progress.h"
 #include "qft/core/units.h"
+#include "qft/data/pack_reader.h"
 
 #include <algorithm>
 #include <chrono>
@@ -104,7 +105,49 @@ void list_skipped(const std::vector<std::string>& skipped, std::size_t limit, co
   });
 }
 
+bool is_current_pack(const std::filesystem::path& path, const PackAttributes& attributes) {
+  try {
+    return std::filesystem::is_regular_file(path) && PackReader::open(path)->fingerprint() == attributes.fingerprint();
+  } catch (const Error&) {
+    return false;  // packing would make it again
+  }
+}
+
+/// Counts what is there to learn.
+class LabelSink : public ItemSink {
+ public:
+  void add(EncodedItem&& item) override {
+    for (const EncodedSequence& sequence : item.sequences) labels += sequence.num_labels();
+  }
+  std::int64_t labels = 0;
+};
+
 }  // namespace
+
+PackOutlook look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm, const std::filesystem::path& path) {
+  const activity::Phase phase("pack");
+  PackOutlook outlook;
+  std::shared_ptr<const Corpus> corpus;
+  comm::agreed(comm, [&] { corpus = Corpus::open(config, part); });
+  const PackAttributes attributes = corpus->attributes();
+  check_same_inputs(attributes, comm);
+  outlook.is_current = comm::broadcast_value<std::int32_t>(comm, comm.rank() == 0 && is_current_pack(path, attributes)) != 0;
+  outlook.records = corpus->num_records();
+  outlook.vocab_size = attributes.vocab_size;
+  outlook.chunks = corpus->num_chunks();
+  outlook.chunks_read = std::min(outlook.chunks, kChunksRead);
+  LabelSink sink;
+  comm::agreed(comm, [&] {
+    for (std::size_t i = static_cast<std::size_t>(comm.rank()); i < outlook.chunks_read; i += static_cast<std::size_t>(comm.size())) {
+      corpus->encode_chunk(i * outlook.chunks / outlook.chunks_read, sink);
+      activity::tick();
+    }
+  });
+  if (comm::all_reduce_value(comm, sink.labels) == 0)
+    fail_config("no sample has anything to learn in the {} of {} chunks of records that were read: is cutoff_len {} too short, or are "
+                "the answers empty?", outlook.chunks_read, outlook.chunks, config.data.cutoff_len);
+  return outlook;
+}
 
 std::string describe(const DropCounts& dropped) {
   std::string text;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
@@ -20,9 +22,21 @@ fs::path own_pack(const config::RunConfig& config, CorpusPart part) {
   return fs::path(config.training.output_dir) / kPackFolder / (part == CorpusPart::train ? "train.h5" : "eval.h5");
 }
 
-/// Opens the pack `given`, or makes one of the datasets of `part`; checks that it fits.
-std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& config, const model::ModelConfig& model,
-                                                  comm::Communicator& comm, const std::string& given, CorpusPart part) {
+/// True where the pack of the datasets of `part` lies at `path`, made of just these inputs.
+bool have_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, CorpusPart part, const fs::path& path) {
+  const auto outlook = data::look_at_datasets(config, part, comm, path);
+  if (outlook.vocab_size > model.vocab_size)
+    fail_config("tokenizer '{}' and template have {} token ids, model '{}' has {}: use the model's own tokenizer", config.tokenizer_path(),
+                outlook.vocab_size, config.model.model_name_or_path, model.vocab_size);
+  const auto& names = part == CorpusPart::train ? config.data.dataset : config.data.eval_dataset;
+  log::info("{}: {} records; {} of {} chunks of them read and encoded{}", fmt::join(names, ", "), outlook.records, outlook.chunks_read,
+            outlook.chunks, outlook.is_current ? fmt::format("; packed already: '{}'", path.string()) : "; to be packed at the start");
+  return outlook.is_current;
+}
+
+/// Opens the pack `given`, or that of the datasets of `part`, which it makes or leaves out (null); checks that it fits.
+std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
+                                                  const std::string& given, CorpusPart part, MissingPacks missing = MissingPacks::make) {
   fs::path path = given;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
   std::string template_hash;
@@ -34,7 +48,10 @@ std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& confi
     if (config.training.output_dir.empty())
       fail_config("no pack is given and no output_dir to make one in: add eval_pack=, pack= or output_dir=");
     path = own_pack(config, part);
-    data::pack_datasets(config, part, comm, path, data::default_workers(config));
+    if (missing == MissingPacks::make)
+      data::pack_datasets(config, part, comm, path, data::default_workers(config));
+    else if (!have_pack(config, model, comm, part, path))
+      return nullptr;
   }
   std::shared_ptr<const data::PackReader> pack;
   comm::agreed(comm, [&] {
@@ -133,13 +150,14 @@ std::optional<PlannedData> planned_data(const config::RunConfig& config, int ran
   return d;
 }
 
-TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm) {
+TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
+                                MissingPacks missing) {
   TrainingData d;
   if (config.data.use_curriculum) data::parse_curriculum(config.data.curriculum);  // its mistakes, before packing
-  d.pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train);
-  if (has_eval_source(config)) {
-    d.eval = EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval), nullptr};
-  } else if (auto [train, eval] = split(config, *d.pack); eval) {
+  d.pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train, missing);
+  if (has_eval_source(config)) d.eval = EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval, missing), nullptr};
+  if (!d.pack || (d.eval && !d.eval->pack)) return d;
+  if (auto [train, eval] = split(config, *d.pack); eval) {
     d.items = std::move(train);
     d.eval = EvalSet{d.pack, std::move(eval)};
   }
@@ -148,11 +166,11 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
   return d;
 }
 
-EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm) {
-  if (has_eval_source(config))
-    return learnable(EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval), nullptr}, comm);
-  const auto pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train);
-  return learnable(EvalSet{pack, split(config, *pack).second}, comm);
+EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, MissingPacks missing) {
+  const bool own = has_eval_source(config);
+  const auto pack = open_pack(config, model, comm, own ? config.data.eval_pack : config.data.pack, own ? CorpusPart::eval : CorpusPart::train, missing);
+  if (!pack) return {};
+  return learnable(EvalSet{pack, split(config, *pack).second}, comm);  // nothing is split where there is a set of its own
 }
 
 }  // namespace qft::train

@@ -1,8 +1,9 @@
 #include "qft/train/snapshot.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
-#include <string_view>
+#include <string>
 
 #include "qft/core/error.h"
 #include "qft/train/time_limit.h"
@@ -19,14 +20,18 @@ struct StateTensor {
   model::ParamSlice slice;
 };
 
+/// Names in the checkpoint of a parameter's master and moments, in this order.
+std::array<std::string, 3> state_names(const model::ParamSpec& p) { return {"master." + p.name, "exp_avg." + p.name, "exp_avg_sq." + p.name}; }
+
 std::vector<StateTensor> state_tensors(parallel::Instance& instance) {
   std::vector<StateTensor> list;
   for (int u = 0; u < instance.spec().num_units(); ++u)
     for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
       if (!p.trainable) continue;
-      list.push_back({"master." + p.name, &p, instance.param(u, p)});
-      list.push_back({"exp_avg." + p.name, &p, instance.moment(u, p, 0)});
-      list.push_back({"exp_avg_sq." + p.name, &p, instance.moment(u, p, 1)});
+      const auto names = state_names(p);
+      list.push_back({names[0], &p, instance.param(u, p)});
+      list.push_back({names[1], &p, instance.moment(u, p, 0)});
+      list.push_back({names[2], &p, instance.moment(u, p, 1)});
     }
   return list;
 }
@@ -41,20 +46,6 @@ Slice slice_of(const StateTensor& t, std::int64_t begin, std::int64_t end) {
   s.begin = static_cast<std::uint64_t>(begin);
   s.end = static_cast<std::uint64_t>(end);
   return s;
-}
-
-/// The run must train what the checkpoint holds, all of it: a weight that is left behind would be lost in silence.
-void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const std::vector<StateTensor>& tensors) {
-  const auto& theirs = saved.manifest().tensors;
-  if (theirs.empty())
-    fail_config("'{}' holds weights but no optimizer state (save_only_model): to train on from its adapter give it as "
-                "adapter_name_or_path", saved.dir().string());
-  std::set<std::string_view> ours;
-  for (const StateTensor& t : tensors) ours.insert(t.name);
-  for (const auto& tensor : theirs)
-    if (ours.count(tensor.name) == 0)
-      fail_config("'{}' holds '{}', which this run does not train: resume with the lora_target and finetuning_type that wrote it, "
-                  "or start a new run", saved.dir().string(), tensor.name);
 }
 
 }  // namespace
@@ -157,9 +148,25 @@ fs::path SnapshotSave::commit() {
   return writer_.commit(state_);
 }
 
+void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const model::ModelSpec& spec) {
+  const auto& theirs = saved.manifest().tensors;
+  if (theirs.empty())
+    fail_config("'{}' holds weights but no optimizer state (save_only_model): to train on from its adapter give it as "
+                "adapter_name_or_path", saved.dir().string());
+  std::set<std::string> ours;
+  for (const auto& unit : spec.units)
+    for (const auto& p : unit.params)
+      if (p.trainable)
+        for (auto& name : state_names(p)) ours.insert(std::move(name));
+  for (const auto& tensor : theirs)
+    if (ours.count(tensor.name) == 0)
+      fail_config("'{}' holds '{}', which this run does not train: resume with the lora_target and finetuning_type that wrote it, "
+                  "or start a new run", saved.dir().string(), tensor.name);
+}
+
 void load_snapshot(const checkpoint::SharedCheckpoint& saved, parallel::Instance& instance) {
+  require_same_tensors(saved, instance.spec());
   auto tensors = state_tensors(instance);
-  require_same_tensors(saved, tensors);
   std::vector<checkpoint::TargetSlice> targets;
   std::vector<at::Tensor> staged;
   for (const StateTensor& t : tensors) {

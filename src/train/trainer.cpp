@@ -17,6 +17,7 @@
 #include "qft/train/predict.h"
 #include "qft/train/resume.h"
 #include "qft/train/save_model.h"
+#include "qft/train/setup.h"
 #include "qft/train/step_work.h"
 #include "qft/train/stop_signal.h"
 
@@ -53,29 +54,22 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
       comm_(session.world()),
       limit_(config_.training.max_hours, job_end(unix_seconds()), unix_seconds()) {
   const activity::Phase phase("load");
-  std::optional<model::ModelConfig> model;
-  comm::agreed(comm_, [&] { model = model::ModelConfig::load(config_.model.model_name_or_path); });
-  const auto resume_point = find_resume_point(config_, comm_);
-  std::optional<checkpoint::SharedCheckpoint> saved;
-  if (resume_point) adopt(config_, saved.emplace(comm_, *resume_point), comm_);
-  prepare_output();
-  data_ = open_training_data(config_, *model, comm_);
-  loader_ = data_.loader(config_, comm_);
+  Setup setup = set_up(config_, comm_, MissingPacks::make);
+  data_ = std::move(setup.data);
+  loader_ = std::move(setup.loader);
   stop_before_training(comm_);
-  const data::BatchBounds most = loader_->bounds();
-  instance_ = parallel::Instance::load(config_, comm_, device, parallel::Use::training, {most.tokens, most.labels, most.slots});
+  instance_ = parallel::Instance::load(config_, comm_, device, parallel::Use::training, setup.batches);
   const auto& t = config_.training;
   schedule_ = {optim::parse_schedule(t.lr_scheduler_type), t.learning_rate, t.warmup(loader_->total_steps()),
                loader_->total_steps(), t.warmup_type == "log"};
   scaler_ = scaler_of(config_);
-  if (saved) {
+  if (const auto& saved = setup.saved) {
     const auto& state = saved->state();
     progression_ = progression_from_json(state.at("progression"));
     check_best(progression_.best, t.output_dir, comm_);
-    loader_->resume(state.at("data"));
     load_snapshot(*saved, *instance_);
     scaler_.from_json(state.value("loss_scaler", nlohmann::json()));
-    log::info("resumed from '{}' at step {}", resume_point->string(), progression_.step);
+    log::info("resumed from '{}' at step {}", saved->dir().string(), progression_.step);
   } else {
     remove_earlier_run(t.output_dir, comm_);
   }
@@ -83,12 +77,6 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   saver_ = std::make_unique<Saver>(config_, *instance_, comm_);
   last_saved_ = progression_.step;
   stop_before_training(comm_);
-}
-
-void Trainer::prepare_output() {
-  comm::agreed(comm_, [&] {
-    if (is_root()) io::probe_writable(config_.training.output_dir);
-  });
 }
 
 std::int64_t Trainer::interval(double steps) const { return config::TrainingArgs::interval(steps, loader_->total_steps()); }

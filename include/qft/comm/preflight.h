@@ -47,6 +47,7 @@ struct PreflightReport {
 /// Collective over the session's world. Throws only where communication itself fails.
 PreflightReport run_preflight(Session& session, const PreflightOptions& options);
 
+/// Tables and findings; whether it passed is said by the caller, who may have more to look at.
 std::string to_text(const PreflightReport& report);
 nlohmann::json to_json(const PreflightReport& report);
 

@@ -32,6 +32,19 @@ int default_workers(const config::RunConfig& config);
 PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
                          const std::filesystem::path& path, int workers);
 
+/// What pack_datasets() would have to do.
+struct PackOutlook {
+  bool is_current = false;  // the file is there already, made of the same inputs
+  std::int64_t records = 0, vocab_size = 0;  // token ids that the pack will have
+  std::size_t chunks = 0, chunks_read = 0;
+};
+
+/// Opens the datasets as pack_datasets() does, and encodes chunks of their records, up to kChunksRead spread over the whole,
+/// without writing anything. Collective; throws the same Error on all ranks as packing these chunks would.
+PackOutlook look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm, const std::filesystem::path& path);
+
+inline constexpr std::size_t kChunksRead = 64;  // about a megabyte each
+
 /// "12 turns out of order, 3 no answer"; "" where nothing was dropped.
 std::string describe(const DropCounts& dropped);
 

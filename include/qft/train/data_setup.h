@@ -31,9 +31,14 @@ struct TrainingData {
   std::unique_ptr<data::Loader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
 };
 
+/// What becomes of a pack that is not given, or not made of these inputs.
+enum class MissingPacks { make, leave };
+
 /// Opens (or first makes) the packs that training needs and checks them against tokenizer, template, cutoff_len and the
-/// model's vocabulary. Collective.
-TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm);
+/// model's vocabulary. With MissingPacks::leave nothing is written: where a pack would be made its datasets are looked at
+/// (data::look_at_datasets), and `pack` (or eval's) is null. Collective.
+TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
+                                MissingPacks missing = MissingPacks::make);
 
 /// The steps that training will take.
 struct PlannedData {
@@ -47,6 +52,7 @@ std::optional<PlannedData> planned_data(const config::RunConfig& config, int ran
 
 /// What `qft eval` runs over: eval_pack or eval_dataset; else the validation split; else the whole training data.
 /// Collective.
-EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm);
+EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
+                       MissingPacks missing = MissingPacks::make);
 
 }  // namespace qft::train

@@ -82,6 +82,10 @@ class SnapshotSave {
   std::thread thread_;
 };
 
+/// Throws ConfigError where the checkpoint holds tensors that a run of `spec` does not train, or none at all: a weight that is
+/// left behind would be lost in silence.
+void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const model::ModelSpec& spec);
+
 /// Restores weights, moments and step count. Collective; throws the same Error on all ranks where the checkpoint's tensors
 /// are not those that the run trains.
 void load_snapshot(const checkpoint::SharedCheckpoint& saved, parallel::Instance& instance);

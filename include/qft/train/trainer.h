@@ -32,7 +32,6 @@ class Trainer {
   int run();
 
  private:
-  void prepare_output();
   void print_banner() const;
   parallel::StepResult step(const data::StepBatch& batch);
   void warn_skipped(const std::string& objection, double scale) const;

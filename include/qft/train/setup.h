@@ -1,0 +1,35 @@
+// A run before its first step: all that is decided, and refused, before the model is loaded.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "qft/checkpoint/restore.h"
+#include "qft/comm/communicator.h"
+#include "qft/config/run_config.h"
+#include "qft/parallel/instance.h"
+#include "qft/train/data_setup.h"
+
+namespace qft::train {
+
+struct Setup {
+  model::ModelConfig model;
+  std::optional<checkpoint::SharedCheckpoint> saved;  ///< to go on from
+  TrainingData data;
+  std::unique_ptr<data::Loader> loader;  ///< where `saved` says; null where packs were left out
+  parallel::Batches batches;             ///< what the loader will deal
+};
+
+/// Reads the model's configuration, finds the checkpoint to go on from, opens the data. Gives `config` what the run began with
+/// (adopt()). With MissingPacks::make it makes output_dir and the packs; with MissingPacks::leave it writes nothing. Collective;
+/// throws what makes a run impossible.
+Setup set_up(config::RunConfig& config, comm::Communicator& comm, MissingPacks missing);
+
+/// Everything that `qft train` refuses before its first step, found without writing anything or loading the model: set_up(),
+/// files and memory (Instance::preview()), and the checkpoint's tensors; without training, what evaluation needs. Returns what
+/// would run, a line each. Collective; throws as training would.
+std::vector<std::string> check_run(config::RunConfig config, comm::Communicator& comm, c10::Device device);
+
+}  // namespace qft::train

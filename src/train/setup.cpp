@@ -1,0 +1,76 @@
+#include "qft/train/setup.h"
+
+#include "qft/comm/exchange.h"
+#include "qft/config/start.h"
+#include "qft/core/clock.h"
+#include "qft/core/units.h"
+#include "qft/io/file.h"
+#include "qft/train/resume.h"
+#include "qft/train/snapshot.h"
+#include "qft/train/stop_signal.h"
+#include "qft/train/time_limit.h"
+
+namespace qft::train {
+namespace {
+
+/// "output_dir is new: training starts at step 0"
+std::string start_words(const config::RunConfig& config, const Setup& setup) {
+  const std::string& dir = config.training.output_dir;
+  if (!setup.saved) return fmt::format("training starts at step 0 in '{}'", dir);
+  return fmt::format("training goes on from '{}', step {}", setup.saved->dir().string(),
+                     setup.saved->state().at("progression").at("step").get<std::int64_t>());
+}
+
+std::string data_words(const Setup& setup) {
+  if (!setup.loader) return "datasets, template and tokenizer fit; how many steps they make is known once they are packed";
+  return fmt::format("data fits: {} samples, global batch {}, {} steps", setup.loader->num_items(), setup.loader->global_batch_size(),
+                     setup.loader->total_steps());
+}
+
+std::string model_words(const config::RunConfig& config, const parallel::Outlook& outlook) {
+  const auto& spec = outlook.spec;
+  return fmt::format("model '{}' is whole: {}, {} parameters, {} trainable", config.model.model_name_or_path, spec.config.architecture,
+                     format_count(static_cast<double>(spec.num_params(false))), format_count(static_cast<double>(spec.num_params(true))));
+}
+
+std::string memory_words(const parallel::Outlook& outlook) {
+  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
+  return fmt::format("{} fits: {} predicted of the {} that a rank may take ({})", outlook.layout, bytes(outlook.memory.total()),
+                     bytes(outlook.memory.available), parallel::describe(outlook.memory.plan));
+}
+
+/// do_eval and do_predict without do_train.
+std::vector<std::string> check_evaluation(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
+  const auto outlook = parallel::Instance::preview(config, comm, device, parallel::Use::inference);
+  open_eval_data(config, outlook.spec.config, comm, MissingPacks::leave);
+  return {model_words(config, outlook), memory_words(outlook), "nothing is trained: do_eval and do_predict stand for themselves"};
+}
+
+}  // namespace
+
+Setup set_up(config::RunConfig& config, comm::Communicator& comm, MissingPacks missing) {
+  Setup s;
+  comm::agreed(comm, [&] { s.model = model::ModelConfig::load(config.model.model_name_or_path); });
+  if (const auto point = find_resume_point(config, comm)) adopt(config, s.saved.emplace(comm, *point), comm);
+  comm::agreed(comm, [&] {
+    if (missing == MissingPacks::make && comm.rank() == 0) io::probe_writable(config.training.output_dir);
+  });
+  s.data = open_training_data(config, s.model, comm, missing);
+  if (!s.data.pack || (s.data.eval && !s.data.eval->pack)) return s;
+  s.loader = s.data.loader(config, comm);
+  if (s.saved) s.loader->resume(s.saved->state().at("data"));
+  const data::BatchBounds most = s.loader->bounds();
+  s.batches = {most.tokens, most.labels, most.slots};
+  return s;
+}
+
+std::vector<std::string> check_run(config::RunConfig config, comm::Communicator& comm, c10::Device device) {
+  job_end(unix_seconds());
+  if (!config::trains(config)) return check_evaluation(config, comm, device);
+  const Setup setup = set_up(config, comm, MissingPacks::leave);
+  const auto outlook = parallel::Instance::preview(config, comm, device, parallel::Use::training, setup.batches);
+  if (setup.saved) require_same_tensors(*setup.saved, outlook.spec);
+  return {model_words(config, outlook), data_words(setup), memory_words(outlook), start_words(config, setup)};
+}
+
+}  // namespace qft::train
