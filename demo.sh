@@ -48,7 +48,7 @@ echo "tuned model:"
 qft eval examples/demo.yaml output_dir="$out/eval_tuned" adapter_name_or_path="$tuned"
 
 say "6/6 One of these questions"
-ask() { qft generate examples/demo.yaml prompt="$question" do_sample=false max_new_tokens=80 "$@"; echo; }
+ask() { qft generate examples/demo.yaml prompt="$question" do_sample=false max_new_tokens=80 --log-level warning "$@"; echo; }
 echo "question:    $question"
-printf 'base model:  ' && ask
+printf 'base model:  ' && ask adapter_name_or_path=null
 printf 'tuned model: ' && ask adapter_name_or_path="$tuned"
