@@ -5,6 +5,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/eval/predict.h"
 #include "qft/io/storage.h"
 #include "qft/train/data_setup.h"
 #include "qft/train/run_log.h"
@@ -18,9 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// What a run that ended before its first checkpoint leaves: it may start again.
+/// What a run that ended before its first checkpoint leaves, or an evaluation: a run may start there.
 bool is_leftover(const std::string& name) {
-  return name == kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix);
+  return name == kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.ends_with("_results.json") ||
+         name == eval::kPredictionsFile;
 }
 
 bool in_use(const fs::path& dir) {

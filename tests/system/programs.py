@@ -132,7 +132,11 @@ def check_results(case):
     file = write(case.tmp / "predict.yaml", {**settings, "output_dir": str(alone), "do_predict": True})
     _, log = case.run("qft train", *answers, file=file)
     case.says("do_predict alone predicts", log, "without do_train: nothing is trained", "answers to 4 samples")
-    same = (alone / "generated_predictions.jsonl").read_bytes() == (fresh / "generated_predictions.jsonl").read_bytes()
+    answered = (fresh / "generated_predictions.jsonl").read_bytes()
+    case.run("qft train", f"output_dir={fresh}", "max_steps=1")
+    every = results(case, "all", fresh)
+    case.check("training may start where the base was evaluated", "train_loss" in every and "predict_bleu-4" in every, every)
+    same = (alone / "generated_predictions.jsonl").read_bytes() == answered
     case.check("the answers of qft eval", same and "predict_bleu-4" in results(case, "predict", alone))
     case.check("and nothing else", not list(alone.glob("checkpoint-*")) and not (alone / "eval_results.json").exists())
     _, log = case.run("qft train", "do_train=false", "do_eval=true", f"output_dir={alone}")
