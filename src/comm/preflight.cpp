@@ -113,7 +113,7 @@ void check_communicator(Session& session, Communicator& comm, const PreflightOpt
     rows.push_back(measure(comm, device, OpKind::all_reduce, bytes, 0.05));
   }
   judge_speed(rows, comm.backend(), report.findings);
-  report.tables += "\n" + format_table(OpKind::all_reduce, rows);
+  report.tables += fmt::format("\n{}", format_table(OpKind::all_reduce, rows));
   auto& table = report.details["all_reduce"][std::string(comm.backend())] = nlohmann::json::array();
   for (const auto& row : rows) table.push_back(to_json(row));
 }
