@@ -23,8 +23,9 @@ std::string start_words(const config::RunConfig& config, const Setup& setup) {
 
 std::string data_words(const Setup& setup) {
   if (!setup.loader) return "datasets, template and tokenizer fit; how many steps they make is known once they are packed";
-  return fmt::format("data fits: {} samples, global batch {}, {} steps", setup.loader->num_items(), setup.loader->global_batch_size(),
-                     setup.loader->total_steps());
+  const auto& data = setup.data;
+  const auto samples = data.items ? static_cast<std::int64_t>(data.items->size()) : data.pack->num_items();
+  return fmt::format("data fits: {} samples, global batch {}, {} steps", samples, setup.loader->global_batch_size(), setup.loader->total_steps());
 }
 
 std::string model_words(const config::RunConfig& config, const parallel::Outlook& outlook) {
