@@ -7,9 +7,9 @@
 #include "qft/core/log.h"
 #include "qft/eval/predict.h"
 #include "qft/io/storage.h"
+#include "qft/train/batch_job.h"
 #include "qft/train/data_setup.h"
 #include "qft/train/run_log.h"
-#include "qft/train/time_limit.h"
 
 #include <fmt/ranges.h>
 

@@ -2,13 +2,12 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/config/start.h"
-#include "qft/core/clock.h"
 #include "qft/core/units.h"
 #include "qft/io/file.h"
+#include "qft/train/batch_job.h"
 #include "qft/train/resume.h"
 #include "qft/train/snapshot.h"
 #include "qft/train/stop_signal.h"
-#include "qft/train/time_limit.h"
 
 namespace qft::train {
 namespace {
@@ -66,7 +65,7 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, MissingPacks m
 }
 
 std::vector<std::string> check_run(config::RunConfig config, comm::Communicator& comm, c10::Device device) {
-  job_end(unix_seconds());
+  job_end(comm);
   if (!config::trains(config)) return check_evaluation(config, comm, device);
   const Setup setup = set_up(config, comm, MissingPacks::leave);
   const auto outlook = parallel::Instance::preview(config, comm, device, parallel::Use::training, setup.batches);

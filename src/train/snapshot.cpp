@@ -6,7 +6,7 @@
 #include <string>
 
 #include "qft/core/error.h"
-#include "qft/train/time_limit.h"
+#include "qft/train/batch_job.h"
 
 namespace qft::train {
 namespace {

@@ -14,6 +14,7 @@
 #include "qft/eval/perplexity.h"
 #include "qft/train/banner.h"
 #include "qft/train/evaluate.h"
+#include "qft/train/batch_job.h"
 #include "qft/train/predict.h"
 #include "qft/train/resume.h"
 #include "qft/train/save_model.h"
@@ -52,7 +53,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
     : config_(std::move(config)),
       session_(session),
       comm_(session.world()),
-      limit_(config_.training.max_hours, job_end(unix_seconds()), unix_seconds()) {
+      limit_(config_.training.max_hours, job_end(comm_), unix_seconds()) {
   const activity::Phase phase("load");
   Setup setup = set_up(config_, comm_, MissingPacks::make);
   data_ = std::move(setup.data);

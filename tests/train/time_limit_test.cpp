@@ -1,9 +1,5 @@
 #include "qft/train/time_limit.h"
 
-#include "qft/core/error.h"
-
-#include <cstdlib>
-
 #include <gtest/gtest.h>
 
 namespace qft::train {
@@ -27,20 +23,6 @@ TEST(TimeLimit, AJobStopsAMinuteBeforeItsEndAndEarlierWhereStepsAreSlow) {
   EXPECT_DOUBLE_EQ(limit.margin(), 360);
   EXPECT_FALSE(limit.reached(9639));
   EXPECT_TRUE(limit.reached(9640));
-}
-
-TEST(TimeLimit, TheBatchSystemsVariables) {
-  unsetenv("SLURM_JOB_END_TIME");
-  unsetenv("PBS_WALLTIME");
-  EXPECT_FALSE(job_end(50));
-  setenv("PBS_WALLTIME", "100", 1);
-  EXPECT_EQ(job_end(50), 150);
-  setenv("SLURM_JOB_END_TIME", "7200", 1);
-  EXPECT_EQ(job_end(50), 7200);
-  setenv("SLURM_JOB_END_TIME", "soon", 1);
-  EXPECT_THROW(job_end(50), ConfigError);
-  unsetenv("SLURM_JOB_END_TIME");
-  unsetenv("PBS_WALLTIME");
 }
 
 }  // namespace

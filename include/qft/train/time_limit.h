@@ -1,8 +1,7 @@
-// What the batch system says, and when a run has to stop by itself: max_hours of the run file, and the end that the batch system has set for the job.
+// When a run has to stop by itself: max_hours of the run file, and the end that the batch system has set for the job.
 #pragma once
 
 #include <optional>
-#include <string>
 
 namespace qft::train {
 
@@ -25,12 +24,5 @@ class TimeLimit {
   std::optional<double> stop_at_, job_end_;
   double slowest_step_ = 0.0, slowest_save_ = 0.0;
 };
-
-/// The end of this job in Unix time: SLURM_JOB_END_TIME (SLURM 22.05 and later), or the start of the process (`now`)
-/// plus PBS_WALLTIME (seconds, Torque). Nothing where neither is set. Throws ConfigError where one is no number.
-std::optional<double> job_end(double now);
-
-/// The batch job's name, the same when it is put back into the queue (SLURM_JOB_ID, PBS_JOBID); empty outside of one.
-std::string batch_job();
 
 }  // namespace qft::train
