@@ -1,6 +1,7 @@
 #include "qft/parallel/action.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "qft/core/error.h"
 
@@ -40,6 +41,7 @@ class Builder {
     if (spec_.units[static_cast<std::size_t>(block)].trainable_numel > 0)
       list_.push_back({ActionKind::reduce, block});
   }
+  void vote() { list_.push_back({ActionKind::vote}); }
   void step() { list_.push_back({ActionKind::step}); }
   ActionList take() { return std::move(list_); }
 
@@ -56,11 +58,17 @@ class Builder {
 
 std::string describe(const Action& action, const model::ModelSpec& spec) {
   static constexpr const char* kNames[] = {"gather",   "gather_frozen", "acquire", "forward",
-                                           "backward", "release",       "reduce",  "step"};
+                                           "backward", "release",       "reduce",  "vote",   "step"};
   const char* name = kNames[static_cast<std::size_t>(action.kind)];
   if (action.target < 0) return name;
   const std::string& unit = spec.units.at(static_cast<std::size_t>(action.target)).name;
   return action.micro < 0 ? fmt::format("{}({})", name, unit) : fmt::format("{}({}, micro {})", name, unit, action.micro);
+}
+
+int groups_per_vote(double seconds, int groups) {
+  constexpr double kLongStep = 4.0, kBetweenVotes = 2.0;
+  if (seconds < kLongStep) return 0;
+  return static_cast<int>(std::clamp(std::ceil(kBetweenVotes * groups / seconds), 1.0, std::max(1.0, double(groups))));
 }
 
 ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions& options) {
@@ -71,6 +79,7 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
   const auto stays = [&](int block) { return block >= bottom && (block == top || options.keep_weights); };
   for (int group = 0; group < build.groups(); ++group) {
     const bool last_group = group + 1 == build.groups();
+    if (options.groups_per_vote > 0 && group % options.groups_per_vote == 0) build.vote();
     for (int block = 0; block <= top; ++block) {
       build.acquire(block);
       build.forward(block, group);

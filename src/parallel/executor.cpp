@@ -14,6 +14,7 @@
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
+#include "qft/device/stream.h"
 #include "qft/device/wait_check.h"
 #include "qft/parallel/group_size.h"
 
@@ -56,27 +57,40 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Co
 }
 
 StepResult Executor::train(const ActionList& list, std::span<const model::MicroInput> micros, TokenMeanLoss& objective,
-                           std::uint64_t step, bool vote, double loss_scale, const MicroRange& range) {
+                           std::uint64_t step, const AskedToStop& asked_to_stop, double loss_scale,
+                           const MicroRange& range) {
   QFT_ASSERT(range.total == 0 || range.count == static_cast<std::int64_t>(micros.size()), "{} micro-batches, not {}", micros.size(),
              range.count);
+  const double started = steady_seconds();
   store_.start_step(range);
-  Pass pass{micros, objective, {options_.lora_dropout, options_.seed, step}, true, loss_scale};
+  Pass pass{micros, objective, {options_.lora_dropout, options_.seed, step}, true, loss_scale, asked_to_stop};
   interpret(list, pass);
+  if (pass.votes > 0) {
+    store_.abandon_step();
+    return {.votes = pass.votes, .abandoned = true};
+  }
   // The step action: one all-reduce carries the squared norm and the loss; whatever is not finite shows in them.
   const Stopwatch watch(times_.reduce);
   without_waits([] { return std::string("what ends the reductions"); }, [&] { store_.finish_reductions(); });
   warm_ = true;
   const std::vector<double> losses = objective.losses();
-  std::vector<double> agreed = {store_.local_grad_square_sum(), vote ? 1.0 : 0.0};
+  constexpr std::size_t kFirstLoss = 3;
+  std::vector<double> agreed(kFirstLoss + static_cast<std::size_t>(std::max<std::int64_t>(range.total, 1)));
   if (range.total > 0) {  // each has a place of its own: zeros of the other ranks change nothing
-    agreed.resize(2 + static_cast<std::size_t>(range.total));
-    std::copy(losses.begin(), losses.end(), agreed.begin() + 2 + range.first);
+    std::copy(losses.begin(), losses.end(), agreed.begin() + kFirstLoss + range.first);
   } else {
-    agreed.push_back(std::accumulate(losses.begin(), losses.end(), 0.0));
+    agreed[kFirstLoss] = std::accumulate(losses.begin(), losses.end(), 0.0);
   }
+  agreed[0] = store_.local_grad_square_sum();
+  agreed[1] = steady_seconds() - started;
+  agreed[2] = asked_to_stop && asked_to_stop() ? 1.0 : 0.0;
   comm_.host().all_reduce(agreed.data(), agreed.size(), DType::f64);
-  const double loss = std::accumulate(agreed.begin() + 2, agreed.end(), 0.0);
-  return {loss, std::sqrt(agreed[0]) / loss_scale, std::isfinite(agreed[0]) && std::isfinite(loss), static_cast<int>(agreed[1])};
+  const double loss = std::accumulate(agreed.begin() + kFirstLoss, agreed.end(), 0.0);
+  return {.loss = loss,
+          .grad_norm = std::sqrt(agreed[0]) / loss_scale,
+          .finite = std::isfinite(agreed[0]) && std::isfinite(loss),
+          .votes = static_cast<int>(agreed[2]),
+          .seconds = agreed[1] / comm_.size()};
 }
 
 void Executor::evaluate(const ActionList& list, std::span<const model::MicroInput> micros, Objective& objective) {
@@ -94,6 +108,7 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
     for (const Action& action : list) {
       current = &action;
       perform(action, pass);
+      if (pass.votes > 0) return;
       store_.poll();  // MPI makes no progress of its own
       activity::tick();
     }
@@ -119,8 +134,19 @@ void Executor::perform(const Action& action, Pass& pass) {
       store_.reduce(action.target);
       break;
     }
+    case ActionKind::vote: pass.votes = count_votes(pass); break;
     case ActionKind::step: break;  // train() does what follows
   }
+}
+
+int Executor::count_votes(const Pass& pass) {
+  // Work queued on a device would not be abandoned: the host is ahead of it.
+  device::Event done(transformer_.device());
+  done.record(device::Stream::current(transformer_.device()));
+  done.synchronize();
+  std::int32_t votes = pass.asked_to_stop && pass.asked_to_stop() ? 1 : 0;
+  comm_.host().all_reduce(&votes, 1, DType::i32);
+  return votes;
 }
 
 std::string Executor::memory_held() const {

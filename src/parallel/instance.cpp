@@ -231,10 +231,11 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   return self;
 }
 
-ActionList Instance::training_list(int micro_batches, int slots) const {
+ActionList Instance::training_list(int micro_batches, int slots, double seconds) const {
   const Strategy& s = layout_->strategy();
   const int group = static_cast<int>(std::clamp<std::int64_t>(group_, 1, std::max(1, slots)));
-  return with_gathers(training_schedule(spec_, {micro_batches, slots, group, reduce_every_group_, s.keep_weights}),
+  const int votes = groups_per_vote(seconds, (slots + group - 1) / group);
+  return with_gathers(training_schedule(spec_, {micro_batches, slots, group, reduce_every_group_, s.keep_weights, votes}),
                       store_->gathered_bytes(), window_);
 }
 

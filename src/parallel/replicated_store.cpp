@@ -39,6 +39,7 @@ class ReplicatedStore final : public WeightStore {
     if (sum_) sum_->poll();
   }
   void finish_reductions() override { sum_->finish(); }
+  void abandon_step() override {}  // nothing is in flight before the last group's reductions
   double local_grad_square_sum() const override { return sum_->square_sum_part(); }
 
   std::vector<optim::FlatParams> owned() const override {

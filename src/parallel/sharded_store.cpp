@@ -118,6 +118,16 @@ class ShardedStore final : public WeightStore {
       if (u.owned.defined() && u.sum.defined() && !u.owned.is_same(u.sum)) u.owned.copy_(u.sum);
   }
 
+  void abandon_step() override {
+    while (!reductions_.empty()) complete_oldest();
+    for (Unit& u : units_) {
+      u.held = 0;
+      u.buffers = {};
+      u.frozen.let_go();
+      u.trainable.let_go();
+    }
+  }
+
   double local_grad_square_sum() const override {
     if (replicate_.rank() != 0) return 0.0;  // the same slices as rank 0's
     std::vector<at::Tensor> owned;

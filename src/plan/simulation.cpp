@@ -71,6 +71,7 @@ class Player {
         compute(backward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.recompute, action.target > lowest_));
         break;
       case ActionKind::reduce: reduce(action.target); break;
+      case ActionKind::vote: break;
       case ActionKind::step: finish(); break;
     }
   }

@@ -88,20 +88,26 @@ int Trainer::run() {
   start_ = window_.started = steady_seconds();
   bar_ = std::make_unique<Progress>("train", loader_->total_steps(), is_root());
   instance_->executor().take_times();
-  double epoch = 0.0;
+  double epoch = 0.0, loss = 0.0;  // after the last step done
   while (progression_.step < loader_->total_steps() && !gives_up()) {
     const double started = steady_seconds(), waited = activity::waited_seconds();
     const data::StepBatch batch = loader_->next();
     window_.phases.data += steady_seconds() - started;
-    epoch = batch.epoch;
     const parallel::StepResult result = step(batch);
+    if (result.abandoned) {
+      loader_->seek(progression_.step);
+      return stop(epoch, loss);
+    }
+    epoch = batch.epoch;
+    loss = result.loss;
+    step_seconds_ = result.seconds;
     const double seconds = steady_seconds() - started;
     limit_.observe_step(seconds);
     activity::step_done(progression_.step + 1, seconds - (activity::waited_seconds() - waited), step_work(instance_->spec(), batch));
     stopping_ = result.votes > 0 && progression_.step + 1 < loader_->total_steps();
     after_step(batch, result);
     note(saver_->poll());
-    if (stopping_) return stop(batch, result.loss);
+    if (stopping_) return stop(epoch, loss);
   }
   finish(epoch);
   return kExitOk;
@@ -111,11 +117,11 @@ parallel::StepResult Trainer::step(const data::StepBatch& batch) {
   std::vector<model::MicroInput> inputs;
   for (const auto& micro : batch.micro_batches) inputs.push_back(eval::to_input(micro, instance_->transformer().device()));
   const auto list =
-      instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches));
+      instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), may_abandon_step() ? step_seconds_ : 0.0);
   parallel::TokenMeanLoss loss(static_cast<double>(batch.global_label_tokens));
   const auto result = instance_->executor().train(list, inputs, loss, static_cast<std::uint64_t>(progression_.step),
-                                                  stop_requested() != 0 || limit_.reached(unix_seconds()) || !activity::end_reason().empty(),
-                                                  scaler_.scale(), micro_range(config_, batch));
+                                                  [this] { return asked_to_stop(); }, scaler_.scale(), micro_range(config_, batch));
+  if (result.abandoned) return result;
   const double started = steady_seconds();
   // As in transformers and DeepSpeed a skipped update does not advance the schedule.
   last_learning_rate_ = schedule_.at(progression_.step - progression_.guard.skipped);
@@ -152,7 +158,7 @@ void Trainer::after_step(const data::StepBatch& batch, const parallel::StepResul
   if (t.eval_strategy == "epoch" && (epoch_ends || last)) evaluate(batch.epoch);
   if ((t.save_strategy == "steps" && due(progression_.step, interval(t.save_steps))) ||
       (t.save_strategy == "epoch" && (epoch_ends || last)) || (last && t.save_strategy != "no"))
-    save(batch, result.loss);
+    save(batch.epoch, result.loss);
 }
 
 void Trainer::evaluate(double epoch) {
@@ -186,7 +192,7 @@ void Trainer::evaluate(double epoch) {
               progression_.best.evaluations_since, *progression_.best.metric, progression_.best.step);
 }
 
-void Trainer::save(const data::StepBatch& batch, double loss) {
+void Trainer::save(double epoch, double loss) {
   if (last_saved_ == progression_.step) return;
   const double started = steady_seconds();
   progression_.best.saved(checkpoint::directory_name(progression_.step), progression_.step);
@@ -194,7 +200,7 @@ void Trainer::save(const data::StepBatch& batch, double loss) {
   info.progression = progression_;
   info.progression.elapsed_seconds += started - start_;
   info.total_steps = loader_->total_steps();
-  info.epoch = batch.epoch;
+  info.epoch = epoch;
   info.loss = loss;
   info.data_position = loader_->position();
   info.loss_scaler = scaler_.to_json();
@@ -212,8 +218,21 @@ void Trainer::note(const std::optional<Saved>& saved) {
   log::info("saved '{}' in {:.2f} s, of which training waited {:.2f} s", saved->dir.string(), saved->seconds, saved->stall_seconds);
 }
 
-int Trainer::stop(const data::StepBatch& batch, double loss) {
-  save(batch, loss);
+bool Trainer::asked_to_stop() const {
+  return stop_requested() != 0 || limit_.reached(unix_seconds()) || !activity::end_reason().empty();
+}
+
+/// A checkpoint says that its run was stopped, and so goes on although overwrite_output_dir is set: one that is there
+/// already does not, and the step has to end.
+bool Trainer::may_abandon_step() const {
+  return !config_.training.overwrite_output_dir || progression_.step == 0 || last_saved_ != progression_.step;
+}
+
+/// Ends the run with a checkpoint of the last step done, whose epoch and loss are given.
+int Trainer::stop(double epoch, double loss) {
+  if (progression_.step == 0) throw Stopped(kNothingTrained);
+  stopping_ = true;
+  save(epoch, loss);
   note(saver_->finish());
   if (const std::string reason = comm::broadcast_string(comm_, activity::end_reason()); !reason.empty())
     fail("{}: the run ends at step {} of {}; exclude that host and submit the job again to go on from '{}'", reason,

@@ -234,6 +234,41 @@ TEST(Equivalence, DropoutChangesTheNumbers) {
   EXPECT_GT(std::abs(without.steps[0].grad_norm - with.steps[0].grad_norm), 1e-6);
 }
 
+TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
+  auto& world = comm::Session::current().world();
+  std::vector<Case> cases;
+  for (const char* strategy : {"ddp", "zero1", "zero2", "shard_grad_op", "zero3"})
+    for (const bool lora : {false, true})
+      for (const std::int64_t window : {std::int64_t{1}, std::int64_t{1} << 40})
+        cases.push_back({.lora = lora, .group = lora ? 2 : 1, .strategy = strategy, .window = window});
+  cases.push_back({.deterministic = true});
+  cases.push_back({.strategy = "zero3", .offload = {.optimizer = true, .weights = true}});
+  for (const Case& c : cases) {
+    TinyRun alone(c, world), stopped(c, world);
+    alone.step(0, 1);
+    alone.step(1, 1);
+    stopped.step(0, 1);
+    int votes = 0;  // one rank is asked to stop after the first group
+    const auto result = stopped.step(1, 1, [&] { return ++votes == 2 && world.rank() == world.size() - 1; });
+    EXPECT_TRUE(result.abandoned);
+    EXPECT_EQ(result.votes, 1);
+    EXPECT_EQ(votes, 2);
+    EXPECT_EQ(stopped.store().memory().gathered, 0);
+    stopped.step(1, 1);
+    EXPECT_EQ(stopped.weights(), alone.weights()) << c.strategy << (c.lora ? " LoRA" : "") << " window " << c.window;
+  }
+}
+
+TEST(Step, IsAskedAfterItsLastMicroBatchWhetherToStop) {
+  auto& world = comm::Session::current().world();
+  TinyRun run({.lora = true}, world);
+  int last_observed = 0;
+  const auto result = run.step(0, 1, [&, asked = 0]() mutable { return last_observed = ++asked, false; });
+  EXPECT_FALSE(result.abandoned);
+  EXPECT_EQ(last_observed, (9 + world.size() - 1) / world.size() + 1);
+  EXPECT_GT(result.seconds, 0.0);
+}
+
 TEST(Step, VotesAreCountedOnAllRanks) {
   auto& world = comm::Session::current().world();
   const Case c{.lora = true};
@@ -242,8 +277,9 @@ TEST(Step, VotesAreCountedOnAllRanks) {
   const auto store = make_replicated_store(spec, c.precision, at::kCPU, world, true);
   Executor executor(transformer, *store, world, {});
   TokenMeanLoss loss(1.0);
-  const auto result = executor.train(training_schedule(spec, {0, 1, 1, false}), {}, loss, 0, world.rank() == world.size() - 1);
+  const auto result = executor.train(training_schedule(spec, {0, 1, 1, false}), {}, loss, 0, [&] { return world.rank() == world.size() - 1; });
   EXPECT_EQ(result.votes, 1);
+  EXPECT_FALSE(result.abandoned);
   EXPECT_EQ(result.grad_norm, 0.0);
 }
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -53,6 +54,7 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options, const A
       case ActionKind::reduce: ++reductions[a.target]; break;
       case ActionKind::gather:
       case ActionKind::gather_frozen:
+      case ActionKind::vote:
       case ActionKind::step: break;
     }
   }
@@ -91,6 +93,28 @@ TEST(Schedule, HoldsWeightsAndOrderForEveryShape) {
                 check(spec, options, list);
                 check(spec, options, with_gathers(list, gathered(spec), 3000));
               }
+}
+
+TEST(Schedule, VotesStandBetweenGroups) {
+  const auto spec = tiny(false, true);
+  const auto list = training_schedule(spec, {5, 5, 1, true, false, 2});
+  int micros = 0;
+  std::vector<int> before;  // micro-batches done before each vote
+  for (const Action& a : list) {
+    micros += a.kind == ActionKind::forward && a.target == spec.head_unit();
+    if (a.kind == ActionKind::vote) before.push_back(micros);
+  }
+  EXPECT_EQ(before, (std::vector<int>{0, 2, 4}));
+}
+
+TEST(Schedule, LongStepsVoteEveryTwoSecondsOrMore) {
+  EXPECT_EQ(groups_per_vote(0.0, 8), 0);
+  EXPECT_EQ(groups_per_vote(3.9, 8), 0);
+  EXPECT_EQ(groups_per_vote(4.0, 8), 4);
+  EXPECT_EQ(groups_per_vote(10.0, 8), 2);
+  EXPECT_EQ(groups_per_vote(100.0, 8), 1);
+  EXPECT_EQ(groups_per_vote(100.0, 1), 1);
+  EXPECT_EQ(groups_per_vote(std::numeric_limits<double>::infinity(), 64), 1);
 }
 
 /// Runs a list with gathers: what is gathered when it is not here, and how much waits unused at most.

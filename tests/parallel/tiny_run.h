@@ -116,8 +116,8 @@ class TinyRun {
                                            ExecutorOptions{c.recompute, c.offload.activations, c.lora ? c.dropout : 0.0, 99, "", false, c.graphs});
   }
 
-  /// One optimizer step; `pack` sequences share a micro-batch.
-  StepResult step(int number, int pack) {
+  /// One optimizer step; `pack` sequences share a micro-batch. With `asked_to_stop` the ranks vote before each group.
+  StepResult step(int number, int pack, const AskedToStop& asked_to_stop = {}) {
     const auto batch = global_batch(number);
     double labels = 0;
     for (const auto& s : batch) labels += static_cast<double>(s.labels.size());
@@ -129,18 +129,19 @@ class TinyRun {
     const MicroRange range = case_.deterministic ? MicroRange{first, last - first, bins} : MicroRange{};
     TokenMeanLoss loss(labels);
     const auto result =
-        executor_->train(list(static_cast<int>(micros.size()), slots), micros, loss, static_cast<std::uint64_t>(number), false,
+        executor_->train(list(static_cast<int>(micros.size()), slots, asked_to_stop ? 1 : 0), micros, loss, static_cast<std::uint64_t>(number), asked_to_stop,
                          case_.loss_scale, range);
-    if (!result.finite) return result;
+    if (!result.finite || result.abandoned) return result;
     adam_->step(case_.learning_rate, std::min(1.0, 1.0 / (result.grad_norm + 1e-6)) / case_.loss_scale);
     store_->publish();
     return result;
   }
 
-  ActionList list(int micros, int slots) const {
+  ActionList list(int micros, int slots, int groups_per_vote = 0) const {
     const Strategy& s = layout_.strategy();
     return with_gathers(
-        training_schedule(spec_, {micros, slots, std::min(case_.group, slots), s.reduce_every_group() || case_.deterministic, s.keep_weights}),
+        training_schedule(spec_, {micros, slots, std::min(case_.group, slots), s.reduce_every_group() || case_.deterministic, s.keep_weights,
+                                  groups_per_vote}),
         store_->gathered_bytes(), case_.window);
   }
 

@@ -18,6 +18,7 @@ enum class ActionKind : std::uint8_t {
   backward,       ///< block, micro: adds to the gradients of the block's units
   release,        ///< unit: after the last one gathered weights are gone
   reduce,         ///< unit: its gradients are complete on this rank (for the group or the step): start their reduction
+  vote,           ///< the ranks tell each other who is asked to stop: where one is, the rest of the step is left out
   step            ///< the end: norm, finite flag and loss are agreed on
 };
 
@@ -40,7 +41,12 @@ struct ScheduleOptions {
   int group = 1;                   ///< micro-batches that pass a block per acquire; 1 = depth-first
   bool reduce_every_group = false; ///< true: gradients do not stay whole between groups (sharded); false: once a step
   bool keep_weights = false;       ///< gathered weights stay from forward to backward
+  int groups_per_vote = 0;         ///< a vote before every so many groups; 0: none but that of the step's end
 };
+
+/// How often the ranks vote in a step of `groups` that takes about `seconds`: every two seconds or more, for they wait for
+/// each other; not at all where the step's end comes soon. Alike on every rank where the arguments are.
+int groups_per_vote(double seconds, int groups);
 
 /// The training step: for every group, all blocks up (forward) and down (backward). Blocks below the lowest
 /// trainable one take no part in the way down. Every rank gets the same sequence of acquire, release and reduce,

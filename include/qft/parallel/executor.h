@@ -30,8 +30,13 @@ struct StepResult {
   double loss = 0.0;       ///< sum over ranks of the objective's shares
   double grad_norm = 0.0;  ///< before clipping
   bool finite = true;      ///< loss and norm: if not, the update must be skipped everywhere
-  int votes = 0;           ///< ranks that passed `vote`
+  int votes = 0;           ///< ranks that are asked to stop
+  bool abandoned = false;  ///< the ranks voted to stop before all gradients were there: nothing above but `votes` counts
+  double seconds = 0.0;    ///< what the step took, mean over the ranks
 };
+
+/// Whether this rank is asked to stop; called where the ranks vote, as late as that allows.
+using AskedToStop = std::function<bool()>;
 
 struct ExecutorOptions {
   bool recompute = false;         ///< keep only the layers' inputs, run forward again before backward
@@ -48,12 +53,13 @@ class Executor {
   /// All references must outlive the executor. `comm`: the ranks over which gradients add up.
   Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const ExecutorOptions& options);
 
-  /// A whole training step but the optimizer: gradients end up reduced in the store. `vote` is counted over the ranks
-  /// in the all-reduce that ends the step: how they agree to stop. Collective.
+  /// A whole training step but the optimizer: gradients end up reduced in the store. Who is asked to stop is counted over
+  /// the ranks in the all-reduce that ends the step, and where the list votes before: a step that is abandoned there leaves
+  /// nothing behind. Collective.
   /// `loss_scale` multiplies the gradients on their way and in the store; not what is returned. With
   /// `range`, the place of `micros` in the global batch, the loss too is added up in the order of the micro-batches.
   StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, TokenMeanLoss& objective,
-                   std::uint64_t step, bool vote = false, double loss_scale = 1.0, const MicroRange& range = {});
+                   std::uint64_t step, const AskedToStop& asked_to_stop = {}, double loss_scale = 1.0, const MicroRange& range = {});
   /// Forward passes; the objective observes the log-probabilities. Not collective by itself (the store may be).
   void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, Objective& objective);
 
@@ -86,8 +92,11 @@ class Executor {
     model::DropoutPass dropout;
     bool training;
     double loss_scale = 1.0;
+    const AskedToStop& asked_to_stop = {};
+    int votes = 0;
   };
 
+  int count_votes(const Pass& pass);
   void interpret(const ActionList& list, Pass& pass);
   void perform(const Action& action, Pass& pass);
   std::string memory_held() const;

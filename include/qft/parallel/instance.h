@@ -76,8 +76,9 @@ class Instance {
   std::int64_t group() const { return group_; }
   /// True where activations are computed again in backward.
   bool recompute() const { return recompute_; }
-  /// The action list of a training step: `micro_batches` of this rank, `slots` of the rank that has most.
-  ActionList training_list(int micro_batches, int slots) const;
+  /// The action list of a training step: `micro_batches` of this rank, `slots` of the rank that has most, `seconds` that it
+  /// is expected to take, alike on every rank (0: no vote but the one at its end).
+  ActionList training_list(int micro_batches, int slots, double seconds = 0.0) const;
   /// Of a forward pass over as many micro-batches.
   ActionList evaluation_list(int micro_batches, int slots) const;
   /// One update of the optimizer with gradients multiplied by `grad_scale`. Collective.

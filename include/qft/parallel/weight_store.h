@@ -68,6 +68,9 @@ class WeightStore {
   virtual void poll() = 0;
   /// Waits for every reduction of the step. Collective.
   virtual void finish_reductions() = 0;
+  /// Instead of the rest of the step and finish_reductions(), between two groups: waits for what is in flight and holds
+  /// nothing any more. The gradients are worth nothing until the next start_step(). Collective.
+  virtual void abandon_step() = 0;
 
   /// Sum of squares of the reduced gradients, this rank's part: the parts of all ranks add up to the whole.
   virtual double local_grad_square_sum() const = 0;

@@ -6,7 +6,8 @@
 
 namespace qft::train {
 
-/// Catches SIGUSR1 and SIGTERM for the process. Call before MPI starts, so that no signal is lost.
+/// Catches SIGUSR1, SIGTERM and SIGINT for the process; a second SIGINT ends it. Call before MPI starts, so that no signal is
+/// lost.
 void catch_stop_signals();
 /// The signal that has asked this process to stop, or 0.
 int stop_requested();
@@ -17,6 +18,7 @@ class Stopped : public Error {
   using Error::Error;
   int exit_code() const noexcept override { return kExitRequeue; }
 };
+inline constexpr const char* kNothingTrained = "stopped on request before the first step: nothing was trained; submit the job again";
 /// Throws Stopped on all ranks if any of them is asked to stop. Collective.
 void stop_before_training(comm::Communicator& comm);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,7 +39,7 @@ class Trainer {
   void after_step(const data::StepBatch& batch, const parallel::StepResult& result);
   void write_log(const data::StepBatch& batch, const parallel::StepResult& result);
   void evaluate(double epoch);
-  void save(const data::StepBatch& batch, double loss);
+  void save(double epoch, double loss);
   void note(const std::optional<Saved>& saved);
   /// True once early_stopping_steps evaluations in a row were no better.
   bool gives_up() const { return progression_.best.gives_up(config_.finetuning.early_stopping_steps); }
@@ -47,7 +48,9 @@ class Trainer {
   void finish(double epoch);
   void predict();
   void write_results(double epoch);
-  int stop(const data::StepBatch& batch, double loss);
+  bool asked_to_stop() const;
+  bool may_abandon_step() const;
+  int stop(double epoch, double loss);
   std::int64_t interval(double steps) const;
   bool is_root() const { return comm_.rank() == 0; }
 
@@ -72,6 +75,7 @@ class Trainer {
   } window_;
   TimeLimit limit_;
   double start_ = 0.0;  ///< of this process' part of the run, on the steady clock
+  double step_seconds_ = std::numeric_limits<double>::infinity();  ///< of the last step; the first may take long
   double last_learning_rate_ = 0.0;
   bool stopping_ = false;  ///< a rank has asked for an end after this step
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
