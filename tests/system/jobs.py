@@ -34,6 +34,12 @@ def ranks(run_file):
     return sorted(found)
 
 
+def done(out):
+    """Steps of which the log tells."""
+    log = out / "trainer_log.jsonl"
+    return log.read_text().count("\n") if log.exists() else 0
+
+
 def start(qft, run_file, np=2, preload=None, **env):
     preloaded = ["-x", "LD_PRELOAD"] if preload else []
     command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(np), *preloaded, str(qft), "train", str(run_file)]

@@ -12,17 +12,11 @@ import time
 from pathlib import Path
 
 from common import Report, arguments, mpirun, run
-from jobs import output_of, ranks, start, wait_for
+from jobs import done, output_of, ranks, start, wait_for
 from kills import committed, weights
 from tiny import make, write
 
 STEPS = 30
-
-
-def done(out):
-    """Steps of which the log tells."""
-    log = out / "trainer_log.jsonl"
-    return log.read_text().count("\n") if log.exists() else 0
 
 
 def main():
