@@ -218,8 +218,10 @@ void Trainer::note(const std::optional<Saved>& saved) {
   log::info("saved '{}' in {:.2f} s, of which training waited {:.2f} s", saved->dir.string(), saved->seconds, saved->stall_seconds);
 }
 
+/// A time limit ends no first step of a process: a job that is submitted again and again gets somewhere.
 bool Trainer::asked_to_stop() const {
-  return stop_requested() != 0 || limit_.reached(unix_seconds()) || !activity::end_reason().empty();
+  const bool stepped = std::isfinite(step_seconds_);
+  return stop_requested() != 0 || (stepped && limit_.reached(unix_seconds())) || !activity::end_reason().empty();
 }
 
 /// A checkpoint says that its run was stopped, and so goes on although overwrite_output_dir is set: one that is there
