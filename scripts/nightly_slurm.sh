@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# The SLURM scripts under SLURM itself: two nodes on this machine (Debian's slurm-wlm and munge; root): nightly_slurm.sh [BUILD_DIR]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$(realpath "${1:-build}")
+for program in slurmctld slurmd munged; do
+  command -v $program >/dev/null || { echo "no $program: apt-get install slurm-wlm munge" >&2; exit 77; }
+done
+dir=$(mktemp -d) host=$(hostname -s)
+stop() {
+  for node in ctld n0 n1; do kill "$(cat "$dir/$node.pid")" 2>/dev/null || true; done
+  sleep 1
+  rm -rf "$dir"
+}
+trap stop EXIT
+
+# TmpFS apart: PMIx names its folders by job and step, and both nodes are here.
+cat >"$dir/slurm.conf" <<CONF
+ClusterName=two
+SlurmctldHost=$host
+SlurmUser=root
+SlurmctldPort=17010
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+PreemptMode=REQUEUE
+PreemptType=preempt/partition_prio
+StateSaveLocation=$dir/state
+SlurmdSpoolDir=$dir/spool.%n
+TmpFS=$dir/tmp.%n
+SlurmdPidFile=$dir/%n.pid
+SlurmctldPidFile=$dir/ctld.pid
+SlurmdLogFile=$dir/%n.log
+SlurmctldLogFile=$dir/ctld.log
+SlurmdParameters=config_overrides
+NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=17001 CPUs=16 RealMemory=1000
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=17002 CPUs=16 RealMemory=1000
+PartitionName=cpu Nodes=n0,n1 Default=YES PriorityTier=1 GraceTime=30
+PartitionName=first Nodes=n0,n1 PriorityTier=10
+CONF
+mkdir -p "$dir"/{state,spool.n0,spool.n1,tmp.n0,tmp.n1}
+export SLURM_CONF=$dir/slurm.conf
+pgrep -x munged >/dev/null || { install -d -o munge /run/munge && runuser -u munge -- munged; }
+for daemon in slurmctld "slurmd -N n0" "slurmd -N n1"; do
+  # shellcheck disable=SC2086  # the daemon has arguments
+  setsid $daemon </dev/null >/dev/null 2>&1
+done
+for ((i = 0; i < 30; i++)); do
+  [[ $(sinfo --noheader --Node --partition=cpu --states=idle | wc -l) -eq 2 ]] && break
+  sleep 1
+done
+sinfo --Node
+PYTHONPATH=tests/interop HF_HUB_OFFLINE=1 .venv/bin/python tests/system/slurm_jobs.py --build "$build"
