@@ -62,6 +62,21 @@ def main():
         os.environ["SLURM_JOB_END_TIME"] = "soon"
         result = mpirun(2, [qft, "train", tmp / "job.yaml"], check=False)
         report.equal("a broken SLURM_JOB_END_TIME: exit code", result.returncode, 2)
+        del os.environ["SLURM_JOB_END_TIME"]
+        asked = tmp / "asked"  # SLURM before 23 does not set the variable
+        (tmp / "scontrol").write_text(f"""#!/bin/sh
+echo "$*" >>{tmp}/questions
+echo "   StartTime=2020-01-01T00:00:00 EndTime=$(date -d '+63 seconds' +%Y-%m-%dT%H:%M:%S) Deadline=N/A"
+""")
+        (tmp / "scontrol").chmod(0o755)
+        os.environ |= {"SLURM_JOB_ID": "7", "PATH": f"{tmp}:{os.environ['PATH']}"}
+        result = mpirun(2, [qft, "train", write(tmp / "asked.yaml", {**plain, "output_dir": str(asked)})], check=False)
+        report.equal("the end that scontrol tells: exit code", result.returncode, 75)
+        report.equal("    ... asked once, by rank 0", (tmp / "questions").read_text(), "show job 7\n")
+        (tmp / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+        result = mpirun(2, [qft, "train", tmp / "asked.yaml", "max_hours=0.0008"], check=False)
+        report.equal("no end known: exit code", result.returncode, 75)
+        report.equal("    ... said once", result.stderr.count("the end of job 7 of SLURM is unknown"), 1)
     report.finish()
 
 
