@@ -130,7 +130,9 @@ void CheckpointWriter::add_files(
 // Files that lie on disks which rank 0 does not see travel to it. A failure on either side does not stop the
 // exchange, which both count in bytes; it is reported when it is over.
 void CheckpointWriter::collect_staged(const std::vector<nlohmann::json>& parts) {
+  const bool any = std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.at("staged").template get<bool>(); });
   std::vector<char> buffer;
+  if (any) comm::agreed(comm_, [&] { buffer.resize(kMessageBytes); });  // in the exchange nobody may drop out
   for (int rank = 1; rank < comm_.size(); ++rank) {
     if (!parts[static_cast<std::size_t>(rank)].at("staged").get<bool>()) continue;
     if (comm_.rank() != 0 && comm_.rank() != rank) continue;
@@ -145,7 +147,6 @@ void CheckpointWriter::collect_staged(const std::vector<nlohmann::json>& parts) 
       });
       for (std::uint64_t done = 0; done < record.bytes;) {
         const std::uint64_t bytes = std::min(kMessageBytes, record.bytes - done);
-        buffer.resize(bytes);
         if (comm_.rank() == 0) {
           comm_.recv(buffer.data(), bytes, DType::u8, rank);
           guarded([&] { out->append(buffer.data(), bytes); });

@@ -17,8 +17,7 @@
 #include "qft/device/stream.h"
 #include "qft/device/wait_check.h"
 #include "qft/parallel/group_size.h"
-
-#include "out_of_memory.h"
+#include "qft/parallel/out_of_memory.h"
 
 namespace qft::parallel {
 namespace {

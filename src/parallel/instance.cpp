@@ -272,14 +272,23 @@ void Instance::publish() {
   store_->publish();
 }
 
-at::Tensor Instance::whole_master(int unit) const {
+at::Tensor Instance::master_room() const {
+  comm::Communicator& shard = layout_->shard();
+  std::int64_t largest = 0;
+  for (const int i : optimizer_index_)
+    if (i >= 0) largest = std::max(largest, optimizer_->master(static_cast<std::size_t>(i)).numel() * shard.size());
+  if (shard.size() == 1 || largest == 0) return {};
+  return at::empty({largest}, optimizer_->master(0).options());
+}
+
+at::Tensor Instance::whole_master(int unit, const at::Tensor& room) const {
   const auto i = static_cast<std::size_t>(optimizer_index_.at(static_cast<std::size_t>(unit)));
   const at::Tensor mine = optimizer_->master(i);
   comm::Communicator& shard = layout_->shard();
   if (shard.size() == 1) return mine;
-  const at::Tensor whole = at::empty({mine.numel() * shard.size()}, mine.options());
-  shard.all_gather(mine.data_ptr(), whole.data_ptr(), static_cast<std::size_t>(mine.numel()), model::dtype_of(mine.scalar_type()));
-  return whole.narrow(0, 0, spec_.units[static_cast<std::size_t>(unit)].trainable_numel);
+  QFT_ASSERT(room.numel() >= mine.numel() * shard.size(), "room for {} elements", room.numel());
+  shard.all_gather(mine.data_ptr(), room.data_ptr(), static_cast<std::size_t>(mine.numel()), model::dtype_of(mine.scalar_type()));
+  return room.narrow(0, 0, spec_.units[static_cast<std::size_t>(unit)].trainable_numel);
 }
 
 }  // namespace qft::parallel

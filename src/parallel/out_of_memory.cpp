@@ -1,4 +1,4 @@
-#include "out_of_memory.h"
+#include "qft/parallel/out_of_memory.h"
 
 #include <new>
 #include <string_view>

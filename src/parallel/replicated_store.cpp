@@ -28,6 +28,7 @@ class ReplicatedStore final : public WeightStore {
     sum_ = add_up == AddUp::in_micro_batch_order ? make_tree_sum(std::move(layout), comm) : make_bucketed_sum(std::move(layout), comm);
   }
 
+  void make_room(int) override {}
   void gather(int, bool) override {}
   const UnitBuffers& acquire(int unit) override { return units_.at(static_cast<std::size_t>(unit)); }
   void release(int) override {}

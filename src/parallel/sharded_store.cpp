@@ -45,6 +45,11 @@ class ShardedStore final : public WeightStore {
     }
   }
 
+  void make_room(int unit) override {
+    at(unit).frozen.make_room();
+    at(unit).trainable.make_room();
+  }
+
   void gather(int unit, bool frozen_only) override {
     Unit& u = at(unit);
     u.frozen.gather();

@@ -57,12 +57,15 @@ std::int64_t SplitBuffer::gathered_bytes() const {
   return comes_and_goes() ? division_.padded() * static_cast<std::int64_t>(slice_.element_size()) : 0;
 }
 
+void SplitBuffer::make_room() {
+  if (empty() || whole_.defined()) return;
+  whole_ = transfers_->pool.take(division_.padded(), slice_.options().device(transfers_->copies.device()).pinned_memory(false));
+  transfers_->gathered.add(gathered_bytes());
+}
+
 void SplitBuffer::gather() {
   if (empty() || current_) return;
-  if (!whole_.defined()) {
-    whole_ = transfers_->pool.take(division_.padded(), slice_.options().device(transfers_->copies.device()).pinned_memory(false));
-    transfers_->gathered.add(gathered_bytes());
-  }
+  make_room();
   if (keeping_.offloaded) {
     gather_from_host();
   } else {

@@ -101,6 +101,8 @@ class SplitBuffer {
   bool comes_and_goes() const { return !empty() && (keeping_.offloaded || !rest_is_whole()); }
   std::int64_t gathered_bytes() const;
 
+  /// Takes the memory that gather() fills, unless it is here. Not collective.
+  void make_room();
   /// The whole sets out for here unless it is here, up to date, or on its way. Collective.
   void gather();
   /// [n], once complete. Collective where gather() was not called.

@@ -6,6 +6,8 @@
 #include <memory>
 #include <span>
 
+#include <ATen/ops/empty.h>
+
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
@@ -14,6 +16,8 @@
 #include "qft/model/adapter_config.h"
 #include "qft/model/export.h"
 #include "qft/train/evaluate.h"
+
+#include "save_memory.h"
 
 namespace qft::train {
 namespace {
@@ -33,9 +37,6 @@ void copy_existing(io::Storage& storage, const fs::path& from, const fs::path& t
     written.push_back({name, fs::file_size(to / name), hash_file(to / name)});
 }
 
-/// A host copy in the element type that files have, contiguous.
-at::Tensor host_copy(const at::Tensor& t, at::ScalarType type) { return t.to(at::kCPU, type).contiguous(); }
-
 /// Host copies of adapter factors, by name.
 using Factors = std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>>;
 
@@ -44,18 +45,30 @@ at::ScalarType adapter_type(const parallel::Instance& instance) {
   return master == at::kDouble ? at::kFloat : master;  // PEFT expects no fp64
 }
 
-/// All factors; none but on `keep`. Collective.
-Factors gather_adapter(parallel::Instance& instance, bool keep) {
+/// Calls `visit` with the unit and each LoRA factor.
+void for_each_factor(const model::ModelSpec& spec, const std::function<void(int, const model::ParamSpec&)>& visit) {
+  for (int u = 0; u < spec.num_units(); ++u)
+    for (const auto& p : spec.units[static_cast<std::size_t>(u)].params)
+      if (p.role != model::Role::base) visit(u, p);
+}
+
+/// All factors on rank 0, none elsewhere. Collective.
+Factors gather_adapter(parallel::Instance& instance, comm::Communicator& comm) {
   Factors factors;
-  for (int u = 0; u < instance.spec().num_units(); ++u) {
-    const auto& unit = instance.spec().units[static_cast<std::size_t>(u)];
-    if (unit.trainable_numel == 0) continue;
-    const at::Tensor whole = instance.whole_master(u);
-    if (!keep) continue;
-    for (const auto& p : unit.params)
-      if (p.role != model::Role::base)
-        factors[p.name] = {p.shape, host_copy(whole.narrow(0, p.offset, p.numel), adapter_type(instance)).clone()};
-  }
+  at::Tensor room;
+  take_memory(comm, "gathering the adapter", [&] {
+    room = instance.master_room();
+    if (comm.rank() != 0) return;
+    for_each_factor(instance.spec(), [&](int, const model::ParamSpec& p) {
+      factors[p.name] = {p.shape, at::empty({p.numel}, at::TensorOptions().dtype(adapter_type(instance)))};
+    });
+  });
+  int gathered = -1;
+  at::Tensor whole;
+  for_each_factor(instance.spec(), [&](int unit, const model::ParamSpec& p) {
+    if (unit != gathered) whole = instance.whole_master(gathered = unit, room);
+    if (comm.rank() == 0) factors.at(p.name).second.copy_(whole.narrow(0, p.offset, p.numel));
+  });
   return factors;
 }
 
@@ -90,17 +103,17 @@ std::vector<FileRecord> records_of(const io::ModelWriter& writer, const fs::path
   return written;
 }
 
-/// A unit at a time is whole on every rank: `visit` gets each base tensor in order, on the host and in the element type
-/// that files have, valid during the call. What it throws on this rank is thrown when all have been gathered: the others
-/// count on this rank. Collective.
-void for_each_base_tensor(parallel::Instance& instance, const std::function<void(const at::Tensor&)>& visit) {
+/// A unit at a time is whole on every rank: `visit` gets each base tensor in order, on the device, valid during the call. What
+/// it throws on this rank is thrown when all have been gathered: the others count on this rank. Collective.
+void for_each_base_tensor(parallel::Instance& instance, comm::Communicator& comm, const std::function<void(const at::Tensor&)>& visit) {
   std::exception_ptr failure;
   for (int u = 0; u < instance.spec().num_units(); ++u) {
+    take_memory(comm, "gathering the model", [&] { instance.store().make_room(u); });
     const auto& buffers = instance.store().acquire(u);
     for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
       if (p.role != model::Role::base || failure) continue;
       try {
-        visit(host_copy(model::param_view(p, buffers.frozen, buffers.trainable), instance.precision().compute));
+        visit(model::param_view(p, buffers.frozen, buffers.trainable));
       } catch (...) {
         failure = std::current_exception();
       }
@@ -112,9 +125,9 @@ void for_each_base_tensor(parallel::Instance& instance, const std::function<void
 
 /// Tensors one after the other, null where they are another rank's.
 std::vector<FileRecord> write_base_model(const std::vector<io::TensorSpec>& specs, const std::vector<at::Tensor>& values,
-                                         const Writers& who, io::Storage& storage, const fs::path& dir) {
-  if (who.rank >= who.writers) return {};
-  io::ModelWriter writer(storage, dir, specs, model::kDefaultShardBytes, {{"format", "pt"}}, who.rank, who.writers);
+                                         int rank, int writers, io::Storage& storage, const fs::path& dir) {
+  if (rank >= writers) return {};
+  io::ModelWriter writer(storage, dir, specs, model::kDefaultShardBytes, {{"format", "pt"}}, rank, writers);
   for (std::size_t i = 0; i < specs.size(); ++i)
     writer.append(values[i].defined() ? values[i].data_ptr() : nullptr, specs[i].bytes());
   writer.finish();
@@ -122,26 +135,33 @@ std::vector<FileRecord> write_base_model(const std::vector<io::TensorSpec>& spec
 }
 
 WriteModel stage_base_model(parallel::Instance& instance, const Writers& who) {
-  std::vector<bool> mine;  // per tensor
-  for (const auto& shard : io::plan_shards(base_tensors(instance), model::kDefaultShardBytes, who.rank, who.writers))
-    mine.insert(mine.end(), shard.tensors.size(), shard.mine && who.rank < who.writers);
+  const auto specs = base_tensors(instance);
   std::vector<at::Tensor> values;
-  for_each_base_tensor(instance, [&](const at::Tensor& host) {
-    values.push_back(mine[values.size()] ? host.clone() : at::Tensor());
+  take_memory(who.comm, "the copy of the model's weights", [&] {
+    for (const auto& shard : io::plan_shards(specs, model::kDefaultShardBytes, who.rank(), who.writers))
+      for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
+        const bool mine = shard.mine && who.rank() < who.writers;
+        values.push_back(mine ? at::empty(specs[values.size()].shape, at::TensorOptions().dtype(instance.precision().compute)) : at::Tensor());
+      }
   });
-  return [specs = base_tensors(instance), values = std::move(values), who](io::Storage& storage, const fs::path& dir) {
-    return write_base_model(specs, values, who, storage, dir);
+  std::size_t next = 0;
+  for_each_base_tensor(instance, who.comm, [&](const at::Tensor& weights) {
+    if (at::Tensor& copy = values[next++]; copy.defined()) copy.copy_(weights.view(copy.sizes()));
+  });
+  return [specs, values = std::move(values), rank = who.rank(), writers = who.writers](io::Storage& storage, const fs::path& dir) {
+    return write_base_model(specs, values, rank, writers, storage, dir);
   };
 }
 
 std::vector<FileRecord> save_base_model(parallel::Instance& instance, const Writers& who, io::Storage& storage,
                                         const fs::path& dir) {
   std::unique_ptr<io::ModelWriter> writer;
-  for_each_base_tensor(instance, [&](const at::Tensor& host) {
-    if (who.rank >= who.writers) return;
+  for_each_base_tensor(instance, who.comm, [&](const at::Tensor& weights) {
+    if (who.rank() >= who.writers) return;
     if (!writer)
       writer = std::make_unique<io::ModelWriter>(storage, dir, base_tensors(instance), model::kDefaultShardBytes,
-                                                 io::Metadata{{"format", "pt"}}, who.rank, who.writers);
+                                                 io::Metadata{{"format", "pt"}}, who.rank(), who.writers);
+    const at::Tensor host = weights.to(at::kCPU, instance.precision().compute).contiguous();
     writer->append(host.data_ptr(), host.nbytes());
   });
   if (!writer) return {};
@@ -176,16 +196,16 @@ std::vector<FileRecord> save_model(const config::RunConfig& config, parallel::In
                                    const fs::path& dir, const Writers& who) {
   if (instance.spec().lora.enabled()) return stage_model(config, instance, who)(storage, dir);
   std::vector<FileRecord> written = save_base_model(instance, who, storage, dir);
-  if (who.rank == 0) copy_companions(config, /*lora=*/false, storage, dir, written);
+  if (who.rank() == 0) copy_companions(config, /*lora=*/false, storage, dir, written);
   return written;
 }
 
 WriteModel stage_model(const config::RunConfig& config, parallel::Instance& instance, const Writers& who) {
-  const bool lora = instance.spec().lora.enabled(), first = who.rank == 0;
+  const bool lora = instance.spec().lora.enabled(), first = who.rank() == 0;
   WriteModel weights;
   if (!lora) {
     weights = stage_base_model(instance, who);
-  } else if (Factors factors = gather_adapter(instance, first); first) {
+  } else if (Factors factors = gather_adapter(instance, who.comm); first) {
     weights = [factors = std::move(factors),
                json = model::adapter_config_json(instance.spec().lora, config.model.model_name_or_path)](
                   io::Storage& storage, const fs::path& dir) { return write_adapter(factors, json, storage, dir); };

@@ -8,6 +8,8 @@
 #include "qft/core/error.h"
 #include "qft/train/batch_job.h"
 
+#include "save_memory.h"
+
 namespace qft::train {
 namespace {
 
@@ -97,11 +99,11 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, parallel::Instance& 
               {"optimizer_steps", instance.optimizer()->steps()},
               {"config", config::to_json(config)}}) {
   const auto& t = config.training;
-  const Writers who{comm.rank(), comm.size()};
+  const Writers who{comm, comm.size()};
   if (comm.rank() == 0)
     trainer_state_ = log->trainer_state({info.progression.step, info.total_steps, info.epoch, t.num_train_epochs,
                                          t.per_device_train_batch_size, info.progression.best});
-  if (!t.save_only_model) stage_state(instance, staged);
+  if (!t.save_only_model) take_memory(comm, "the copy of masters and moments", [&] { stage_state(instance, staged); });
   if (staged) {
     write_model_ = stage_model(config, instance, who);
     thread_ = std::thread([this] { write_files(); });

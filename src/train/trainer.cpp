@@ -265,7 +265,7 @@ void Trainer::finish(double epoch) {
   if (data_.eval && t.do_eval && last_evaluated_ != progression_.step) evaluate(epoch);
   restore_best();
   comm::agreed(comm_, [&] {
-    save_model(config_, *instance_, io::posix_storage(), t.output_dir, {comm_.rank(), 1});
+    save_model(config_, *instance_, io::posix_storage(), t.output_dir, {comm_, 1});
     if (!is_root()) return;
     bar_->clear();
     write_results(epoch);

@@ -1,19 +1,55 @@
 // Preloaded into a rank, does harm at a chosen collective of MPI. QFT_FAULT is RANK:ACTION:N; the N-th call on that rank
 // (from 1) is skipped, or the rank stops (SIGSTOP), dies (SIGKILL) or sleeps for ever before it. Nobody waits for a rank that
 // does not take what another one broadcasts: there the next call is skipped. QFT_FAULT_COUNT names a file that gets the number
-// of calls at the end.
+// of calls at the end. RANK:full:N leaves LibTorch no memory on the host from the moment when that rank has made (odd N) or
+// renamed (even N) its ((N + 1) / 2)-th directory of an unfinished checkpoint: 1 is in the first save, 2 after its commit.
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include <dlfcn.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <mpi.h>
 
 namespace {
 
-int calls = 0;
+int calls = 0, saves = 0;
+
+/// What QFT_FAULT says of this rank.
+struct Fault {
+  char action[16] = {};
+  int when = 0;
+};
+Fault fault_of_this_rank() {
+  const char* fault = std::getenv("QFT_FAULT");
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  Fault f;
+  int who = -1;
+  if (fault == nullptr || rank == nullptr || std::sscanf(fault, "%d:%15[^:]:%d", &who, f.action, &f.when) != 3) return {};
+  return who == std::atoi(rank) ? f : Fault{};
+}
+
+/// Counts what becomes of unfinished checkpoints.
+void note_save(const char* path, int result) { saves += result == 0 && std::strstr(path, "tmp-checkpoint-") != nullptr; }
+
+bool memory_is_full() {
+  static const Fault fault = fault_of_this_rank();
+  return std::strcmp(fault.action, "full") == 0 && saves >= fault.when;
+}
+
+template <class Function>
+Function next_of(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+bool is_of_libtorch(const void* caller) {
+  Dl_info info{};
+  return dladdr(caller, &info) != 0 && info.dli_fname != nullptr && std::strstr(info.dli_fname, "libc10") != nullptr;
+}
 
 void write_count() {
   const char* path = std::getenv("QFT_FAULT_COUNT");
@@ -29,12 +65,8 @@ void write_count() {
 bool harm(bool waited_for = true) {
   static bool due = false;
   if (++calls == 1) std::atexit(write_count);
-  const char* fault = std::getenv("QFT_FAULT");
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  char action[16] = {};
-  int who = -1, when = 0;
-  if (fault == nullptr || rank == nullptr || std::sscanf(fault, "%d:%15[^:]:%d", &who, action, &when) != 3) return false;
-  if (who != std::atoi(rank)) return false;
+  const auto [action, when] = fault_of_this_rank();
+  if (when == 0 || std::strcmp(action, "full") == 0) return false;
   due |= when == calls;
   const bool skips = std::strcmp(action, "skip") == 0;
   if (!due || (skips && !waited_for)) return false;
@@ -48,6 +80,22 @@ bool harm(bool waited_for = true) {
 }  // namespace
 
 extern "C" {
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  const int result = next_of<int (*)(const char*, mode_t)>("mkdir")(path, mode);
+  note_save(path, result);
+  return result;
+}
+int rename(const char* from, const char* to) noexcept {
+  const int result = next_of<int (*)(const char*, const char*)>("rename")(from, to);
+  note_save(from, result);
+  return result;
+}
+int posix_memalign(void** memory, size_t alignment, size_t bytes) noexcept {
+  static const auto next = next_of<int (*)(void**, size_t, size_t)>("posix_memalign");
+  if (memory_is_full() && is_of_libtorch(__builtin_return_address(0))) return ENOMEM;
+  return next(memory, alignment, bytes);
+}
 
 int MPI_Allreduce(const void* send, void* recv, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
   return harm() ? MPI_SUCCESS : PMPI_Allreduce(send, recv, count, type, op, comm);

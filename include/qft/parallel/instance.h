@@ -91,8 +91,11 @@ class Instance {
   model::ParamSlice moment(int unit, const model::ParamSpec& param, int which) const;
   /// Masters have changed: brings them to the weights, on all ranks. Collective.
   void publish();
-  /// A unit's trainable parameters [trainable_numel] as the optimizer's masters have them, whole on every rank. Collective.
-  at::Tensor whole_master(int unit) const;
+  /// Memory for whole_master() of any unit; undefined where masters are whole on this rank. Not collective.
+  at::Tensor master_room() const;
+  /// A unit's trainable parameters [trainable_numel] as the optimizer's masters have them, whole on every rank: in `room`,
+  /// until its next use. Collective.
+  at::Tensor whole_master(int unit, const at::Tensor& room) const;
 
  private:
   Instance() = default;

@@ -50,6 +50,9 @@ class WeightStore {
  public:
   virtual ~WeightStore() = default;
 
+  /// Takes the memory that gather() of the whole unit fills, if it comes and goes. Not collective: where one rank has too
+  /// little the others can be told before they gather.
+  virtual void make_room(int unit) = 0;
   /// The unit's weights set out for here, unless they are here or on their way. Collective where weights are sharded.
   virtual void gather(int unit, bool frozen_only) = 0;
   /// The unit's weights, whole and readable until the matching release(). May be nested. Gathers what is missing.

@@ -14,15 +14,16 @@
 
 namespace qft::train {
 
-/// Who writes: the ranks below `writers` share a model's shards; rank 0 writes what is no weight of a model.
+/// Who writes: the ranks of `comm` below `writers` share a model's shards; rank 0 writes what is no weight of a model.
 struct Writers {
-  int rank = 0;
+  comm::Communicator& comm;  ///< the instance's ranks
   int writers = 1;
+  int rank() const { return comm.rank(); }
 };
 
 /// adapter_model.safetensors and adapter_config.json (LoRA), or model shards, index and config.json (full), with the
 /// tokenizer's files, into an existing directory. Collective; a failure on one rank is thrown there once all weights
-/// have been gathered, a unit at a time. Returns what this rank has written.
+/// have been gathered, a unit at a time, but too little memory to gather on all. Returns what this rank has written.
 std::vector<checkpoint::FileRecord> save_model(const config::RunConfig& config, parallel::Instance& instance,
                                                io::Storage& storage, const std::filesystem::path& dir, const Writers& who);
 
