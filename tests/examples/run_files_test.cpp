@@ -26,6 +26,7 @@ TEST(RunFiles, AreFound) {
 }
 
 TEST(RunFiles, LoadForTheirPurpose) {
+  std::filesystem::current_path(test::kSourceDir);  // from where they name other files of this tree
   for (const auto& file : run_files()) {
     SCOPED_TRACE(file.string());
     const bool exports = file.stem() == "export";
@@ -35,6 +36,15 @@ TEST(RunFiles, LoadForTheirPurpose) {
     EXPECT_TRUE(run.notes.empty()) << run.notes.front();
     EXPECT_TRUE(exports || run.training.bf16);
   }
+}
+
+TEST(RunFiles, ADeepSpeedFileIsTakenAtItsWord) {
+  std::filesystem::current_path(test::kSourceDir);
+  const auto run = config::load_run_config("configs/qwen3_zero3_offload_curriculum.yaml");
+  EXPECT_EQ(run.parallel.strategy, "zero3");
+  EXPECT_EQ(run.parallel.offload_optimizer, "cpu");
+  EXPECT_EQ(run.parallel.offload_param, "cpu");
+  EXPECT_TRUE(run.data.use_curriculum);
 }
 
 TEST(RunFiles, TheDemoNamesFilesOfThisTree) {
