@@ -24,6 +24,7 @@ config::CommandSpec spec() {
       "measures this machine: allreduce times a collective over a range of sizes; with a run file, gemm and attention time its model's "
       "operations, step a layer and the head beside what they add up to, and machine writes a description for qft plan";
   s.run_file = config::CommandSpec::RunFile::optional;
+  s.purpose = config::Purpose::plan;
   s.words = names();
   s.least_words = 1;
   s.machine_readable = true;

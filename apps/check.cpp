@@ -15,6 +15,7 @@ config::CommandSpec spec() {
   s.summary = "looks at what would break or slow a job: versions, files, binding, memory, collectives; and, without writing anything, at all that "
       "qft train would refuse before its first step: data, template, LoRA targets, packs, the checkpoint to go on from, memory";
   s.run_file = config::CommandSpec::RunFile::optional;
+  s.purpose = config::Purpose::check;
   s.machine_readable = true;
   return s;
 }

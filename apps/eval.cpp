@@ -11,6 +11,7 @@ config::CommandSpec spec() {
   s.name = "qft eval";
   s.summary = "loss and perplexity of a model, with its adapter if one is given; with predict_with_generate its answers too";
   s.run_file = config::CommandSpec::RunFile::required;
+  s.purpose = config::Purpose::eval;
   s.machine_readable = true;
   return s;
 }

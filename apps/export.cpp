@@ -10,6 +10,7 @@ config::CommandSpec spec() {
   s.name = "qft export";
   s.summary = "merges the adapter into its base model: a Hugging Face directory in export_dir";
   s.run_file = config::CommandSpec::RunFile::required;
+  s.purpose = config::Purpose::export_model;
   return s;
 }
 

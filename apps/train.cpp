@@ -12,6 +12,7 @@ config::CommandSpec spec() {
   s.name = "qft train";
   s.summary = "fine-tunes a model; packs the datasets first, in parallel, where no pack is given";
   s.run_file = config::CommandSpec::RunFile::required;
+  s.purpose = config::Purpose::train;
   return s;
 }
 

@@ -22,6 +22,7 @@ config::CommandSpec spec() {
           command_names() + "; qft-pack COMMAND --help says more.",
       "[COMMAND PACK...]");
   spec.run_file = config::CommandSpec::RunFile::optional;
+  spec.purpose = config::Purpose::pack;
   spec.options.add_options()("output,o", po::value<std::string>(), "the pack to write")(
       "eval", "pack eval_dataset instead of dataset")(
       "workers", po::value<int>(),

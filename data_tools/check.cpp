@@ -21,6 +21,7 @@ config::CommandSpec spec() {
                 "tokens there are and how many steps they make. Exit code 1 where samples are faulty.",
                 "");
   spec.run_file = config::CommandSpec::RunFile::required;
+  spec.purpose = config::Purpose::pack;
   spec.options.add_options()("eval", "check eval_dataset instead of dataset")(
       "ranks", po::value<int>()->default_value(1), "ranks that will train, for the number of steps");
   return spec;

@@ -24,6 +24,7 @@ config::CommandSpec spec() {
       "marked.",
       "PACK...");
   spec.run_file = config::CommandSpec::RunFile::optional;
+  spec.purpose = config::Purpose::pack;
   spec.least_words = 1;
   spec.options.add_options()("items", po::value<std::int64_t>()->default_value(3),
                              "how many items are shown as text");

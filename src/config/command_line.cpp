@@ -1,6 +1,7 @@
 #include "qft/config/command_line.h"
 #include "qft/config/start.h"
 
+#include "qft/config/help.h"
 #include "qft/core/error.h"
 #include "qft/core/version.h"
 
@@ -45,7 +46,7 @@ void print_help(const CommandSpec& spec) {
   std::ostringstream out;
   out << usage(spec) << "\n\n" << spec.summary << "\n" << visible_options(spec);
   if (spec.run_file != RunFile::none) {
-    out << "\nKeys of RUN.yaml, [default]; key=value on the command line overrides them:\n\n" << help_text();
+    out << "\nKeys of RUN.yaml, [default]; key=value on the command line overrides them:\n\n" << help_text(spec.purpose);
   }
   std::cout << out.str() << std::flush;
 }

@@ -1,12 +1,85 @@
-#include "qft/config/run_config.h"
+#include "qft/config/help.h"
 #include "qft/core/error.h"
+
+#include <algorithm>
 
 #include "bound_field.h"
 #include "dump.h"
-#include "store.h"
+#include "runnable.h"
 
 namespace qft::config {
 namespace {
+
+/// What the programs of a purpose read. Names are separated by blanks.
+struct Reading {
+  Purpose purpose;
+  std::string_view groups;  // all of whose keys they read,
+  std::string_view keys;    // and these,
+  std::string_view except;  // but not these
+  std::string_view sample;  // a run file that is enough, from the root of the source tree; its keys are the required ones
+};
+
+constexpr std::string_view kTrainingGroups = "model method dataset train parallel eval generate";
+constexpr std::string_view kNotInTraining = "infer_dtype predict_logprobs prompt system";
+constexpr std::string_view kComputing = "bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level ddp_timeout";
+constexpr std::string_view kTrainingSample =
+    "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
+    "template: smollm2\n"
+    "dataset_dir: examples/data\n"
+    "dataset: hpc_qa_train  # or pack: the file that qft-pack wrote\n"
+    "output_dir: out\n";
+
+const Reading kReadings[] = {
+    {Purpose::train, kTrainingGroups, "", kNotInTraining, kTrainingSample},
+    {Purpose::plan, kTrainingGroups, "", kNotInTraining,
+     "model_name_or_path: models/smollm2  # its config.json is enough\n"
+     "cutoff_len: 512\n"},
+    {Purpose::check, kTrainingGroups, "", kNotInTraining, kTrainingSample},
+    {Purpose::eval, "dataset parallel eval generate",
+     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype stage output_dir overwrite_output_dir "
+     "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level ddp_timeout deepspeed fsdp "
+     "fsdp_config accelerate_config",
+     "prompt system use_curriculum curriculum_seed curriculum packing neat_packing offload_optimizer offload_activations",
+     "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
+     "template: smollm2\n"
+     "dataset_dir: examples/data\n"
+     "eval_dataset: hpc_qa_heldout  # or eval_pack, dataset, pack\n"
+     "output_dir: out\n"},
+    {Purpose::generate, "generate",
+     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template default_system enable_thinking "
+     "tool_format bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level",
+     "",
+     "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
+     "template: smollm2\n"},
+    {Purpose::export_model, "export", "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype log_level", "",
+     "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
+     "adapter_name_or_path: demo_output/tuned\n"
+     "export_dir: exported\n"},
+    {Purpose::pack, "dataset", "model_name_or_path tokenizer_name_or_path stage seed log_level ddp_timeout",
+     "pack eval_pack val_size eval_on_each_dataset use_curriculum curriculum_seed curriculum packing neat_packing",
+     "model_name_or_path: models/smollm2  # or tokenizer_name_or_path\n"
+     "template: smollm2\n"
+     "dataset_dir: examples/data\n"
+     "dataset: hpc_qa_train\n"},
+};
+
+const Reading* reading_of(Purpose purpose) {
+  const auto row = std::ranges::find(kReadings, purpose, &Reading::purpose);
+  return row == std::end(kReadings) ? nullptr : row;
+}
+
+bool has_word(std::string_view words, std::string_view word) {
+  return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
+}
+
+bool is_required(const Reading& reading, std::string_view key) {
+  return fmt::format("\n{}", reading.sample).find(fmt::format("\n{}:", key)) != std::string::npos;
+}
+
+bool is_read(const Reading& reading, const BoundField& bound) {
+  if (has_word(reading.except, bound.field.name)) return false;
+  return has_word(reading.groups, bound.group) || has_word(reading.keys, bound.field.name);
+}
 
 std::string default_of(const BoundField& bound) {
   if (!bound.field.default_text.empty()) return std::string(bound.field.default_text);
@@ -22,21 +95,47 @@ std::string default_of(const BoundField& bound) {
   return list;
 }
 
+std::string line_of(const BoundField& bound, const std::vector<std::string_view>& missing) {
+  std::string words;
+  for (const std::string_view word : bound.field.choices)
+    words += fmt::format("{}{}{}", words.empty() ? ": " : " | ", word,
+                         std::ranges::find(missing, word) == missing.end() ? "" : " (not implemented)");
+  return fmt::format("  {:<32} {}{} [{}]\n", bound.field.name, bound.field.help, words, default_of(bound));
+}
+
 }  // namespace
 
-std::string help_text() {
+std::string_view sample_run_file(Purpose purpose) {
+  const Reading* reading = reading_of(purpose);
+  return reading == nullptr ? std::string_view() : reading->sample;
+}
+
+std::string help_text(Purpose purpose) {
   RunConfig defaults;
-  std::string out, group;
+  const Reading* reading = reading_of(purpose);
+  const bool trains = purpose == Purpose::plan || purpose == Purpose::check;
+  std::string required, rest, missing, group;
   for (const BoundField& bound : bound_fields(defaults)) {
-    if (bound.group != group) {
-      out += fmt::format("{}{}\n", out.empty() ? "" : "\n", bound.group);
+    if (reading != nullptr && !is_read(*reading, bound)) continue;
+    const auto values = not_implemented(bound.field.name, trains ? Purpose::train : purpose);
+    const std::string line = line_of(bound, values);
+    if (reading != nullptr && is_required(*reading, bound.field.name)) {
+      required += line;
+    } else if (std::ranges::find(values, "") != values.end()) {
+      missing += line;
+    } else {
+      if (bound.group != group) rest += fmt::format("{}{}\n", rest.empty() ? "" : "\n", bound.group);
       group = bound.group;
+      rest += line;
     }
-    const std::string words =
-        bound.field.choices.empty() ? "" : fmt::format(": {}", fmt::join(bound.field.choices, " | "));
-    out += fmt::format("  {:<32} {}{} [{}]\n", bound.field.name, bound.field.help, words, default_of(bound));
   }
+  std::string out;
+  if (reading != nullptr) out = fmt::format("A run file that is enough:\n\n{}\nits keys\n{}\n", reading->sample, required);
+  out += rest;
+  if (!missing.empty()) out += fmt::format("\nnot implemented: to change one of these is an error\n{}", missing);
   return out;
 }
+
+std::string help_text() { return help_text(Purpose::any); }
 
 }  // namespace qft::config

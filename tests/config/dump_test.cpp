@@ -3,6 +3,8 @@
 #include <set>
 #include <sstream>
 
+#include "qft/config/help.h"
+
 #include "config_files.h"
 #include "test_paths.h"
 #include <yaml-cpp/yaml.h>
@@ -135,6 +137,36 @@ TEST(Help, ListsEveryKeyWithDefaultAndWords) {
   EXPECT_CONTAINS(help, "learning_rate                    peak learning rate [5e-05]");
   EXPECT_CONTAINS(help, "no | steps | epoch [no]");
   EXPECT_CONTAINS(help, "[lora_rank * 2]");
+}
+
+TEST(Help, ListsTheKeysOfAProgramTheRequiredOnesFirst) {
+  const std::string help = help_text(Purpose::generate);
+  EXPECT_CONTAINS(help, "\n  temperature ");
+  EXPECT_EQ(help.find("learning_rate"), std::string::npos);
+  EXPECT_EQ(help.find("export_dir"), std::string::npos);
+  EXPECT_LT(help.find("\n  model_name_or_path "), help.find("\ngenerate\n"));
+  const std::string train = help_text(Purpose::train);
+  EXPECT_LT(train.find("\n  output_dir "), train.find("\nmodel\n"));
+  EXPECT_EQ(train.find("\n  prompt "), std::string::npos);
+}
+
+TEST(Help, MarksWhatIsNotImplemented) {
+  const std::string help = help_text(Purpose::train);
+  EXPECT_GT(help.find("\n  use_dora "), help.find("\nnot implemented:"));
+  EXPECT_LT(help.find("\n  use_rslora "), help.find("\nnot implemented:"));
+  EXPECT_CONTAINS(help, "lora | full | freeze (not implemented)");
+  EXPECT_CONTAINS(help, "pt | sft | dpo (not implemented)");
+  EXPECT_EQ(help_text(Purpose::pack).find("not implemented"), std::string::npos) << "preference pairs can be packed";
+}
+
+class SampleRunFile : public testing::TestWithParam<Purpose> {};
+INSTANTIATE_TEST_SUITE_P(Help, SampleRunFile, testing::Values(Purpose::train, Purpose::eval, Purpose::generate, Purpose::export_model, Purpose::plan,
+                                                              Purpose::check, Purpose::pack));
+
+TEST_P(SampleRunFile, IsEnough) {
+  const std::string sample(sample_run_file(GetParam()));
+  const RunConfig config = load_text(sample, {}, GetParam());
+  for (const auto& [key, where] : config.given) EXPECT_CONTAINS(help_text(GetParam()), fmt::format("\n  {} ", key));
 }
 
 TEST(Keys, HaveOneNameEach) {

@@ -20,6 +20,7 @@ struct CommandSpec {
   std::string name;     // "qft train"
   std::string summary;  // one sentence
   RunFile run_file = RunFile::none;
+  Purpose purpose = Purpose::any;  // whose keys --help lists
   std::string words =
       {};  // what further words mean, for the usage line ("CHECKPOINT..."); empty: none allowed
   std::size_t least_words = 0;    // fewer are an error

@@ -1,0 +1,17 @@
+// What --help says of the keys of a run file.
+#pragma once
+
+#include "qft/config/run_config.h"
+
+#include <string>
+#include <string_view>
+
+namespace qft::config {
+
+/// The keys that have an effect in the programs of `purpose` (`any`: all there are): first a run file that is enough and what
+/// its keys are, then group by group, each key with its default, its values and one line of help, then what is not implemented.
+std::string help_text(Purpose purpose);
+/// That run file; empty for `any`.
+std::string_view sample_run_file(Purpose purpose);
+
+}  // namespace qft::config
