@@ -36,7 +36,10 @@ void note_training(RunConfig& config) {
     config.notes.push_back(fmt::format("{} has no effect in training: bf16, fp16, pure_bf16 and compute_dtype decide",
                                        at_key(config, "infer_dtype")));
   }
-  if (t.warmup_steps > 0 && t.warmup_ratio > 0) wins("warmup_steps", "warmup_ratio");
+  if (t.warmup_steps >= 1 && t.warmup_ratio > 0) {
+    config.notes.push_back(fmt::format("{} decides, as with transformers 4; {}, which transformers 5 would take, has no effect",
+                                       at_key(config, "warmup_steps"), at_key(config, "warmup_ratio")));
+  }
   if (t.max_steps > 0 && config.is_given("num_train_epochs")) wins("max_steps", "num_train_epochs");
   if (t.global_batch_size && config.is_given("gradient_accumulation_steps")) {
     wins("global_batch_size", "gradient_accumulation_steps");

@@ -69,6 +69,14 @@ void check_data(const RunConfig& c) {
   check_mixing(c);
 }
 
+void check_schedule(const RunConfig& c) {
+  const TrainingArgs& t = c.training;
+  // transformers 4 refuses the fraction, transformers 5 forgets it.
+  if (t.warmup_steps > 0 && t.warmup_steps < 1 && t.warmup_ratio > 0 && t.warmup_ratio != t.warmup_steps)
+    fail_config("{} is {} and {} is {}, both fractions of all steps: remove one", at_key(c, "warmup_steps"), t.warmup_steps,
+                at_key(c, "warmup_ratio"), t.warmup_ratio);
+}
+
 void check_method(const RunConfig& c) {
   const FinetuningArgs& f = c.finetuning;
   const auto lora_only = [&](bool asked, std::string_view key) {
@@ -246,6 +254,7 @@ void RunConfig::validate(Purpose purpose) const {
   check_model(*this);
   check_data(*this);
   check_method(*this);
+  check_schedule(*this);
   check_precision(*this);
   check_offload(*this);
   check_deterministic(*this);
