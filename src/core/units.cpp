@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -27,5 +28,7 @@ std::string format_duration(double seconds) {
 std::string format_bytes(double bytes) { return scaled(bytes, {" B", " kB", " MB", " GB", " TB", " PB"}); }
 
 std::string format_count(double count) { return scaled(count, {"", " K", " M", " B", " T", " P"}); }
+
+double plain_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
 }  // namespace qft

@@ -14,6 +14,7 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
+#include "qft/core/units.h"
 
 namespace qft::eval {
 namespace {
@@ -103,7 +104,7 @@ PerplexityResult evaluate(parallel::Instance& instance, data::EvalLoader& loader
   result.items = loader.num_items();
   result.steps = loader.slots();
   comm.all_reduce(sums.data(), sums.size(), DType::f64);
-  result.loss = -std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(result.label_tokens);
+  result.loss = plain_nan(-std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(result.label_tokens));
   result.perplexity = std::exp(result.loss);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;

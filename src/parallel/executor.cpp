@@ -85,8 +85,8 @@ StepResult Executor::train(const ActionList& list, std::span<const model::MicroI
   agreed[2] = asked_to_stop && asked_to_stop() ? 1.0 : 0.0;
   comm_.host().all_reduce(agreed.data(), agreed.size(), DType::f64);
   const double loss = std::accumulate(agreed.begin() + kFirstLoss, agreed.end(), 0.0);
-  return {.loss = loss,
-          .grad_norm = std::sqrt(agreed[0]) / loss_scale,
+  return {.loss = plain_nan(loss),
+          .grad_norm = plain_nan(std::sqrt(agreed[0]) / loss_scale),
           .finite = std::isfinite(agreed[0]) && std::isfinite(loss),
           .votes = static_cast<int>(agreed[2]),
           .seconds = agreed[1] / comm_.size()};

@@ -26,4 +26,10 @@ TEST(Units, Durations) {
   EXPECT_EQ(format_duration(std::nan("")), "-");
 }
 
+TEST(Units, ANanHasNoSign) {
+  EXPECT_FALSE(std::signbit(plain_nan(-std::nan(""))));
+  EXPECT_TRUE(std::isnan(plain_nan(-std::nan(""))));
+  EXPECT_EQ(plain_nan(-2.5), -2.5);
+}
+
 }  // namespace qft

@@ -11,5 +11,7 @@ std::string format_duration(double seconds);
 std::string format_bytes(double bytes);
 /// "139.35 M", "2.10 K", "312": decimal units.
 std::string format_count(double count);
+/// `value`, but a NaN without its sign: that means nothing, and would be printed.
+double plain_nan(double value);
 
 }  // namespace qft
