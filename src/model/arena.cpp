@@ -1,8 +1,11 @@
 #include "qft/model/arena.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <ATen/ops/empty.h>
+
+#include "qft/core/error.h"
 
 namespace qft::model {
 namespace {
@@ -11,6 +14,14 @@ constexpr std::int64_t kAlign = 256;           // bytes: a cache line and a CUDA
 constexpr std::int64_t kMinChunk = 16 << 20;  // bytes
 
 }  // namespace
+
+void Arena::reserve(std::int64_t bytes) {
+  QFT_ASSERT(current_ == 0 && used_ == 0, "room is made while nothing is allocated");
+  if (!chunks_.empty() && chunks_[0].numel() >= bytes) return;
+  chunks_.clear();  // first: the old and the new one need not exist together
+  chunks_.push_back(at::empty({std::max(bytes, kMinChunk)}, at::TensorOptions().dtype(at::kByte).device(device_)));
+  touched_ = {0};
+}
 
 at::Tensor Arena::alloc(at::IntArrayRef shape, at::ScalarType dtype) {
   std::int64_t numel = 1;
@@ -23,10 +34,12 @@ at::Tensor Arena::alloc(at::IntArrayRef shape, at::ScalarType dtype) {
   }
   if (current_ == chunks_.size()) {
     chunks_.push_back(at::empty({std::max(bytes, kMinChunk)}, at::TensorOptions().dtype(at::kByte).device(device_)));
+    touched_.push_back(0);
     used_ = 0;
   }
   const std::int64_t begin = used_;
   used_ += bytes;
+  touched_[current_] = std::max(touched_[current_], used_);
   return chunks_[current_].narrow(0, begin, numel * item).view(dtype).view(shape);
 }
 
@@ -34,17 +47,17 @@ void Arena::release(Mark mark) {
   current_ = mark.chunk;
   used_ = mark.used;
   // Empty and grown piecemeal: one chunk of the whole size serves the next step without gaps.
-  if (current_ == 0 && used_ == 0 && chunks_.size() > 1) {
-    const std::int64_t total = capacity();
-    chunks_.clear();
-    chunks_.push_back(at::empty({total}, at::TensorOptions().dtype(at::kByte).device(device_)));
-  }
+  if (current_ == 0 && used_ == 0 && chunks_.size() > 1) reserve(reserved());
 }
 
-std::int64_t Arena::capacity() const {
+std::int64_t Arena::reserved() const {
   std::int64_t total = 0;
   for (const auto& chunk : chunks_) total += chunk.numel();
   return total;
+}
+
+std::int64_t Arena::held() const {
+  return device_.is_cpu() ? std::accumulate(touched_.begin(), touched_.end(), INT64_C(0)) : reserved();
 }
 
 }  // namespace qft::model

@@ -153,16 +153,15 @@ class Arranger {
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!fits(all[i].memory)) continue;
       Decision d = all[i];
-      d.reason = i == 0 ? fmt::format("{} takes {} of the {} that a rank has, and nothing is faster", name_of(d), bytes_text(d.memory.total()), bytes_text(available_))
-                        : fmt::format("of the {} that a rank has, {} takes {}; too much would be {}", bytes_text(available_), name_of(d),
-                                      bytes_text(d.memory.total()), list(all, i));
+      d.reason = i == 0 ? fmt::format("nothing is faster than {}", name_of(d))
+                        : fmt::format("of the {} that the process leaves to the model, too much would be {}", bytes_text(available_), list(all, i));
       return d;
     }
     Decision least = *std::min_element(all.begin(), all.end(), [](const Decision& a, const Decision& b) { return a.memory.total() < b.memory.total(); });
     if (needed(least.memory) > available_)
       fail_config("no strategy fits into the {} that a rank has: {}. {}", bytes_text(available_), list(all, all.size()), advice());
-    least.reason = fmt::format("it takes least ({} of the {} that a rank has), though it may not be enough; the others: {}",
-                               bytes_text(least.memory.total()), bytes_text(available_), list(all, all.size()));
+    least.reason = fmt::format("{} takes least, though the {} that the process leaves to the model may not be enough; {}", name_of(least),
+                               bytes_text(available_), list(all, all.size()));
     return least;
   }
 

@@ -151,8 +151,9 @@ int Executor::count_votes(const Pass& pass) {
 std::string Executor::memory_held() const {
   const StoreMemory m = store_.memory();
   const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  return fmt::format("weights {}, gathered {}, gradients {}, activations {}; {} in all", text(m.weights), text(m.gathered), text(m.grads),
-                     text(activation_bytes()), text(device::memory_use(transformer_.device()).current));
+  const ExecutorMemory own = memory();
+  return fmt::format("weights {}, gathered {}, gradients {}, activations {}, buffers {}; {} in all", text(m.weights), text(m.gathered),
+                     text(m.grads), text(own.activations), text(own.buffers), text(device::memory_use(transformer_.device()).current));
 }
 
 void Executor::acquire(int unit) {
@@ -273,17 +274,13 @@ Executor::Slot& Executor::open_slot(int micro, const Pass& pass) {
 void Executor::make_room(Slot& slot, std::int64_t tokens, bool training) {
   const auto& spec = transformer_.spec();
   const at::ScalarType type = transformer_.dtype();
-  const auto reserve = [](model::Arena& arena, std::int64_t bytes) {
-    arena.alloc({bytes}, at::kByte);
-    arena.release({});
-  };
   constexpr std::int64_t kGaps = 8192;  // of alignment, in a layer
   // Host pages are taken when they are touched: room for the next, longer micro-batch costs nothing.
   if (transformer_.device().is_cpu()) tokens = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
-  reserve(slot.arena, training ? parallel::activation_bytes(spec, type, tokens, options_.recompute, options_.offload_inputs) +
-                                     (spec.config.num_layers + 1) * kGaps
-                               : boundary_bytes(spec, type, tokens) * 2 + kGaps);
-  if (!training || options_.recompute) reserve(scratch_, recomputed_layer_bytes(spec, type, tokens) + kGaps);
+  slot.arena.reserve(training ? parallel::activation_bytes(spec, type, tokens, options_.recompute, options_.offload_inputs) +
+                                    (spec.config.num_layers + 1) * kGaps
+                              : boundary_bytes(spec, type, tokens) * 2 + kGaps);
+  if (!training || options_.recompute) scratch_.reserve(recomputed_layer_bytes(spec, type, tokens) + kGaps);
 }
 
 Executor::Slot& Executor::slot_of(int micro) {
@@ -330,10 +327,11 @@ model::Weight Executor::head_table(With with) const {
 
 PhaseTimes Executor::take_times() { return std::exchange(times_, {}); }
 
-std::int64_t Executor::activation_bytes() const {
-  std::int64_t total = scratch_.capacity() + transformer_.workspace().bytes();
-  for (const auto& slot : slots_) total += slot->arena.capacity();
-  return total;
+ExecutorMemory Executor::memory() const {
+  ExecutorMemory m;
+  for (const auto& slot : slots_) m.activations += slot->arena.held();
+  m.buffers = scratch_.held() + transformer_.workspace().held();
+  return m;
 }
 
 }  // namespace qft::parallel

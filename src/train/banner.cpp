@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/Parallel.h>
+#include <fmt/ranges.h>
 
 #include "qft/core/log.h"
 #include "qft/core/units.h"
@@ -19,31 +20,45 @@ std::string precision_words(const optim::Precision& p) {
                      c10::toString(p.grad));
 }
 
+/// "1 node: cn01", "2 nodes: cn01, cn02", in the order of the ranks.
+std::string nodes_words(const std::vector<std::string>& hosts, int nodes) {
+  constexpr std::size_t kMost = 8;
+  std::vector<std::string> names;
+  for (const auto& host : hosts)
+    if (std::ranges::find(names, host) == names.end()) names.push_back(host);
+  const std::size_t left_out = names.size() > kMost ? names.size() - kMost : 0;
+  names.resize(names.size() - left_out);
+  return fmt::format("{} node{}: {}{}", nodes, nodes == 1 ? "" : "s", fmt::join(names, ", "),
+                     left_out > 0 ? fmt::format(" and {} more", left_out) : "");
+}
+
+/// What one rank was predicted to take, and of what.
+std::string memory_words(const parallel::MemoryForecast& memory) {
+  std::string parts = fmt::format("{}; before the model {}", parallel::describe(memory.plan), format_bytes(static_cast<double>(memory.before)));
+  if (memory.kernels > 0) parts += fmt::format(", compiled kernels {}", format_bytes(static_cast<double>(memory.kernels)));
+  if (memory.staged > 0) parts += fmt::format(", copies for checkpoints {}", format_bytes(static_cast<double>(memory.staged)));
+  return fmt::format("{} of the {} that it may take ({})", format_bytes(static_cast<double>(memory.total())),
+                     format_bytes(static_cast<double>(memory.before + memory.available)), parts);
+}
+
 }  // namespace
 
 void print(const Banner& b, const config::RunConfig& config, parallel::Instance& instance, const comm::Session& session) {
   const auto& spec = instance.spec();
   const auto& c = spec.config;
   const std::int64_t trainable = spec.num_params(true), all = spec.num_params(false);
-  log::info("qft {} on {} rank{} ({} node{}), {} thread{} each on cpus {}; {}", version(), session.size(),
-            session.size() == 1 ? "" : "s", session.node_count(), session.node_count() == 1 ? "" : "s",
-            at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s", device::format_cpu_list(device::cpu_share().cpus),
+  log::info("qft {} on {} rank{} ({}), {} thread{} each on cpus {}; {}", version(), session.size(), session.size() == 1 ? "" : "s",
+            nodes_words(b.hosts, session.node_count()), at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s", device::format_cpu_list(device::cpu_share().cpus),
             device::describe(instance.transformer().device()));
   log::info("model '{}': {}, {} layers, hidden {}, {} heads / {} kv; {} parameters, {} trainable ({:.2f}%)",
             b.model, c.architecture, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, format_count(static_cast<double>(all)),
             format_count(static_cast<double>(trainable)), 100.0 * static_cast<double>(trainable) / static_cast<double>(all));
-  log::info("loaded {} in {:.2f} s; {} resident (largest rank)", format_bytes(static_cast<double>(instance.load_report().bytes_read)),
-            instance.load_report().seconds,
-            format_bytes(static_cast<double>(*std::max_element(b.memory.begin(), b.memory.end()))));
+  log::info("loaded {} in {:.2f} s", format_bytes(static_cast<double>(instance.load_report().bytes_read)), instance.load_report().seconds);
   log::info("strategy asked for: {}; runs: {}; {}; recomputation {}", config.parallel.strategy, instance.layout().describe(),
             precision_words(instance.precision()), instance.recompute() ? "on" : "off");
   const auto& memory = instance.memory();
   if (!memory.reason.empty()) log::info("strategy auto: {}", memory.reason);
-  std::string beside = fmt::format("before the model {}", format_bytes(static_cast<double>(memory.before)));
-  if (memory.kernels > 0) beside += fmt::format(", compiled kernels {}", format_bytes(static_cast<double>(memory.kernels)));
-  if (memory.staged > 0) beside += fmt::format(", copies for checkpoints {}", format_bytes(static_cast<double>(memory.staged)));
-  log::info("memory of a rank, predicted: {} ({}; {})", format_bytes(static_cast<double>(memory.total())),
-            parallel::describe(memory.plan), beside);
+  log::info("memory of a rank, predicted: {}", memory_words(memory));
   const auto& p = config.parallel;
   for (const auto& [key, place] : {std::pair{"offload_optimizer", p.offload_optimizer}, {"offload_param", p.offload_param},
                                    {"offload_activations", p.offload_activations}})

@@ -16,7 +16,7 @@ namespace qft::train {
 
 void Trainer::print_banner() const {
   const auto& t = config_.training;
-  const auto memory = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).current);
+  auto hosts = comm::all_gather_strings(comm_, session_.hostname());
   if (!is_root()) return;
   Banner banner;
   banner.model = config_.model.model_name_or_path;
@@ -24,7 +24,7 @@ void Trainer::print_banner() const {
   banner.global_batch_size = loader_->global_batch_size();
   banner.micro_batch_size = t.per_device_train_batch_size;
   banner.samples = data_.items ? static_cast<std::int64_t>(data_.items->size()) : data_.pack->num_items();
-  banner.memory = memory;
+  banner.hosts = std::move(hosts);
   print(banner, config_, *instance_, session_);
 }
 
@@ -73,7 +73,7 @@ void Trainer::report_memory() {
   const auto& forecast = instance_->memory();
   const std::int64_t peak = *std::max_element(peaks.begin(), peaks.end());
   bar_->clear();
-  log::info("memory of a rank: at most {} (largest rank), predicted {}", format_bytes(static_cast<double>(peak)),
+  log::info("memory of a rank: at most {}, predicted {}", format_bytes(static_cast<double>(peak)),
             format_bytes(static_cast<double>(forecast.total())));
   memory_ = {{"memory_peak", static_cast<double>(peak)}, {"memory_predicted", static_cast<double>(forecast.total())}};
   const parallel::StoreMemory held = instance_->store().memory();
@@ -90,8 +90,10 @@ void Trainer::report_memory() {
   part("gathered", plan.gathered, held.gathered_peak);
   part("gradients", plan.gradients, held.grads_peak);
   if (!instance_->layout().offload().optimizer) part("optimizer", plan.optimizer, instance_->optimizer()->bytes());
-  part("activations", plan.activations + plan.buffers, instance_->executor().activation_bytes());
-  log::info("of it on rank 0, held / predicted: {} (activations with buffers, as reserved)", parts);
+  const parallel::ExecutorMemory own = instance_->executor().memory();
+  part("activations", plan.activations, own.activations);
+  part("buffers", plan.buffers, own.buffers);
+  log::debug("of it on rank 0, held / predicted: {}", parts);
 }
 
 void Trainer::write_results(double epoch) {

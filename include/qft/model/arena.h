@@ -21,17 +21,23 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
+  /// Makes sure that `bytes` lie in one piece. Only while nothing is allocated.
+  void reserve(std::int64_t bytes);
   /// An uninitialised contiguous tensor that lives until a release() to an earlier mark.
   at::Tensor alloc(at::IntArrayRef shape, at::ScalarType dtype);
   Mark mark() const { return {current_, used_}; }
   /// Frees all tensors allocated after `mark`. Their storage is reused: no view of them may be read afterwards.
   void release(Mark mark);
-  /// Bytes held from the system, used or not.
-  std::int64_t capacity() const;
+  /// Bytes of memory taken: on the host, where pages are taken when they are touched, what was in use at most; else all that
+  /// is reserved.
+  std::int64_t held() const;
 
  private:
+  std::int64_t reserved() const;
+
   c10::Device device_;
-  std::vector<at::Tensor> chunks_;  ///< byte tensors
+  std::vector<at::Tensor> chunks_;     ///< byte tensors
+  std::vector<std::int64_t> touched_;  ///< of each chunk, bytes from its start
   std::size_t current_ = 0;
   std::int64_t used_ = 0;  ///< bytes of chunks_[current_]
 };

@@ -37,6 +37,11 @@ struct StepResult {
 
 /// Whether this rank is asked to stop; called where the ranks vote, as late as that allows.
 using AskedToStop = std::function<bool()>;
+/// Bytes that an executor holds: what MemoryPlan predicts under the same names.
+struct ExecutorMemory {
+  std::int64_t activations = 0;  ///< of the micro-batches in flight
+  std::int64_t buffers = 0;      ///< scratch of the operations, and of a layer that is computed again
+};
 
 struct ExecutorOptions {
   bool recompute = false;         ///< keep only the layers' inputs, run forward again before backward
@@ -68,8 +73,7 @@ class Executor {
   void without_waits(const std::function<std::string()>& what, const std::function<void()>& part) const;
 
   PhaseTimes take_times();
-  /// Bytes of activations, boundaries and scratch held.
-  std::int64_t activation_bytes() const;
+  ExecutorMemory memory() const;
   /// How layers ran; nullptr without graphs.
   const LayerGraphs* graphs() const { return graphs_.get(); }
 

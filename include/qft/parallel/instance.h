@@ -25,7 +25,7 @@ struct LoadReport {
   std::int64_t bytes_read = 0;  ///< of the model's files, by this rank
 };
 
-/// What a rank was predicted to need, in bytes.
+/// What a rank was predicted to need of its device's memory (of the host's on the CPU), in bytes.
 struct MemoryForecast {
   MemoryPlan plan;
   std::int64_t before = 0;     ///< what the process used before it held any of the model
@@ -33,7 +33,7 @@ struct MemoryForecast {
   std::int64_t staged = 0;     ///< copies for checkpoints, where they are device memory
   std::int64_t available = 0;  ///< what it could take then, on the rank that had least
   std::string reason;          ///< why this strategy, where it was to be chosen
-  std::int64_t total() const { return before + kernels + staged + plan.total() + plan.host; }
+  std::int64_t total() const { return before + kernels + staged + plan.total(); }
 };
 
 /// What load() would make of a configuration, found without allocating any of it.

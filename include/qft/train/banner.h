@@ -14,7 +14,7 @@ namespace qft::train {
 struct Banner {
   std::string model;
   std::int64_t total_steps = 0, global_batch_size = 0, micro_batch_size = 0, samples = 0;
-  std::vector<std::int64_t> memory;  ///< bytes per rank after loading
+  std::vector<std::string> hosts;  ///< of each rank
 };
 
 /// Logs it. Rank 0 only.

@@ -15,8 +15,9 @@ at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::Scal
   const std::int64_t bytes =
       c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
   auto it = buffers_.find(name);
-  if (it == buffers_.end()) it = buffers_.emplace(std::string(name), at::Tensor()).first;
-  at::Tensor& buffer = it->second;
+  if (it == buffers_.end()) it = buffers_.emplace(std::string(name), Buffer{}).first;
+  at::Tensor& buffer = it->second.bytes;
+  it->second.most = std::max(it->second.most, bytes);
   if (!buffer.defined() || buffer.numel() < bytes) {
     buffer = at::Tensor();  // let go first: the old and the new one need not exist together
     // On the host pages are taken when they are touched: room for a larger request costs nothing, and a buffer that grows
@@ -49,13 +50,13 @@ bool Workspace::Places::unmoved() const {
 }
 
 void Workspace::clear() {
-  for (auto& [name, buffer] : buffers_) buffer = at::Tensor();
+  for (auto& [name, buffer] : buffers_) buffer = {};
 }
 
-std::int64_t Workspace::bytes() const {
+std::int64_t Workspace::held() const {
   std::int64_t sum = 0;
   for (const auto& [name, buffer] : buffers_)
-    if (buffer.defined()) sum += buffer.numel();
+    if (buffer.bytes.defined()) sum += device_.is_cpu() ? buffer.most : buffer.bytes.numel();
   return sum;
 }
 

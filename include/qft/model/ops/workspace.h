@@ -36,15 +36,20 @@ class Workspace {
   /// Runs `body`; the places of all that it asked for. Not to be nested.
   Places places_used_by(const std::function<void()>& body);
 
-  /// Bytes held.
-  std::int64_t bytes() const;
+  /// Bytes of memory taken: on the host, where pages are taken when they are touched, the largest requests; else all that is
+  /// reserved.
+  std::int64_t held() const;
   /// Gives everything back; tensors handed out stay alive for as long as somebody holds them.
   void clear();
   c10::Device device() const { return device_; }
 
  private:
   c10::Device device_;
-  std::map<std::string, at::Tensor, std::less<>> buffers_;  ///< byte tensors; names stay, for Places
+  struct Buffer {
+    at::Tensor bytes;
+    std::int64_t most = 0;  ///< that was asked for
+  };
+  std::map<std::string, Buffer, std::less<>> buffers_;  ///< names stay, for Places
   Places* watched_ = nullptr;
 };
 
