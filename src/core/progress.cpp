@@ -1,66 +1,98 @@
 #include "qft/core/progress.h"
-#include "qft/core/units.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-
-#include <fmt/format.h>
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "qft/core/launcher.h"
+#include "qft/core/log.h"
+#include "qft/core/units.h"
 
 namespace qft {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-constexpr auto kInterval = std::chrono::milliseconds(100);
+constexpr auto kRedraw = std::chrono::milliseconds(100);
+/// How long a launcher may take to bring a line of the log to its terminal.
+constexpr auto kRelay = std::chrono::milliseconds(300);
+constexpr auto kLongestWait = std::chrono::seconds(60);
+constexpr std::string_view kClearLine = "\r\x1b[K";
 
-int terminal_width() {
+int terminal_width(int terminal) {
   winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20) return size.ws_col;
+  if (ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 20) return size.ws_col;
   return 100;
 }
 
 }  // namespace
 
-Progress::Progress(std::string title, std::int64_t total, bool active)
-    : title_(std::move(title)),
-      total_(total),
-      draws_(active && isatty(STDERR_FILENO) == 1),
-      start_(Clock::now()),
-      last_draw_(start_ - kInterval) {}
+Progress::Progress(std::string title, std::int64_t total, bool active, Clock::duration first_line)
+    : title_(std::move(title)), total_(total), active_(active), start_(Clock::now()), next_(start_), wait_(first_line) {
+  if (!active) return;
+  if (const std::string path = drawing_terminal(); !path.empty()) terminal_ = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  relayed_ = isatty(STDERR_FILENO) != 1;
+  if (terminal_ < 0) next_ += wait_;
+}
 
-Progress::~Progress() { clear(); }
+Progress::~Progress() {
+  clear();
+  if (terminal_ >= 0) close(terminal_);
+}
 
 void Progress::update(std::int64_t done, std::string_view suffix) {
-  if (!draws_) return;
+  if (!active_) return;
   const auto now = Clock::now();
-  if (now - last_draw_ < kInterval && done != total_) return;
-  last_draw_ = now;
-  draw(done, suffix);
+  if (now < next_) return;
+  if (terminal_ >= 0) {
+    draw(done, suffix);
+    next_ = now + kRedraw;
+  } else {
+    log_line(done, suffix);
+    wait_ = std::min<Clock::duration>(2 * wait_, kLongestWait);
+    next_ = now + wait_;
+  }
 }
 
 void Progress::clear() {
-  if (draws_) std::fputs("\r\x1b[K", stderr);
+  if (!active_) return;
+  if (terminal_ >= 0) put(kClearLine);
+  next_ = Clock::now() + (terminal_ < 0 ? wait_ : relayed_ ? Clock::duration(kRelay) : Clock::duration(0));
+}
+
+std::string Progress::times(std::int64_t done) const {
+  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+  if (total_ == 0) return format_duration(elapsed);
+  const double left = done > 0 ? elapsed * static_cast<double>(total_ - done) / static_cast<double>(done) : NAN;
+  return fmt::format("{}<{}", format_duration(elapsed), format_duration(left));
+}
+
+void Progress::log_line(std::int64_t done, std::string_view suffix) const {
+  const std::string count = total_ > 0 ? fmt::format("{}/{}", done, total_) : fmt::format("{}", done);
+  log::info("{} {}  {}  {}", title_, count, times(done), suffix);
 }
 
 void Progress::draw(std::int64_t done, std::string_view suffix) const {
-  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
   std::string line;
   if (total_ > 0) {
     const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0.0, 1.0);
     constexpr int kBar = 24;
     const int full = static_cast<int>(share * kBar);
-    const double left = done > 0 ? elapsed * (1.0 - share) / share : NAN;
-    line = fmt::format("{} [{}{}] {}/{} {}<{} {}", title_, std::string(static_cast<std::size_t>(full), '#'),
-                       std::string(static_cast<std::size_t>(kBar - full), '.'), done, total_, format_duration(elapsed),
-                       format_duration(left), suffix);
+    line = fmt::format("{} [{}{}] {}/{} {} {}", title_, std::string(static_cast<std::size_t>(full), '#'),
+                       std::string(static_cast<std::size_t>(kBar - full), '.'), done, total_, times(done), suffix);
   } else {
-    line = fmt::format("{} {} {} {}", title_, done, format_duration(elapsed), suffix);
+    line = fmt::format("{} {} {} {}", title_, done, times(done), suffix);
   }
-  line.resize(std::min(line.size(), static_cast<std::size_t>(terminal_width() - 1)));
-  std::fputs(("\r\x1b[K" + line).c_str(), stderr);
-  std::fflush(stderr);
+  line.resize(std::min(line.size(), static_cast<std::size_t>(terminal_width(terminal_) - 1)));
+  // The cursor goes back, so that what others print begins in the first column.
+  put(fmt::format("{}{}\r", kClearLine, line));
+}
+
+void Progress::put(std::string_view text) const {
+  // A bar that cannot be drawn is no reason to end what it measures.
+  [[maybe_unused]] const auto written = write(terminal_, text.data(), text.size());
 }
 
 }  // namespace qft

@@ -21,24 +21,16 @@ namespace qft::data {
 namespace {
 
 
-// Says on rank 0 how far the build is: a bar on a terminal, else a line now and then.
+// Says on rank 0 how far the build is.
 class BuildProgress {
  public:
   BuildProgress(std::size_t chunks, const comm::Communicator& comm)
-      : chunks_(static_cast<std::int64_t>(chunks)),
-        ranks_(comm.size()),
-        speaks_(comm.rank() == 0),
-        bar_("packing", chunks_, speaks_) {}
+      : chunks_(static_cast<std::int64_t>(chunks)), ranks_(comm.size()), bar_("packing", chunks_, comm.rank() == 0) {}
 
   // `done` is of this rank; the others are about as far.
   void update(const PackProgress& done) {
     activity::tick();
-    const std::int64_t all = std::min(static_cast<std::int64_t>(done.chunks) * ranks_, chunks_);
-    const std::string speed = speed_of(done.source_bytes * ranks_, done.tokens * ranks_);
-    bar_.update(all, speed);
-    if (!speaks_ || bar_.on_terminal() || Clock::now() < next_line_) return;
-    next_line_ = Clock::now() + kLineEvery;
-    log::info("packing: {} of {} chunks, {}", all, chunks_, speed);
+    bar_.update(std::min(static_cast<std::int64_t>(done.chunks) * ranks_, chunks_), speed_of(done.source_bytes * ranks_, done.tokens * ranks_));
   }
   void clear() { bar_.clear(); }
   // "81.2 MB/s, 20.3 M tokens/s" since the beginning.
@@ -50,11 +42,9 @@ class BuildProgress {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr auto kLineEvery = std::chrono::seconds(30);
   std::int64_t chunks_, ranks_;
-  bool speaks_;
   Progress bar_;
-  Clock::time_point start_ = Clock::now(), next_line_ = start_ + kLineEvery;
+  Clock::time_point start_ = Clock::now();
 };
 
 void check_same_inputs(const PackAttributes& attributes, comm::Communicator& comm) {

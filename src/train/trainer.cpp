@@ -148,9 +148,8 @@ void Trainer::after_step(const data::StepBatch& batch, const parallel::StepResul
   if (result.finite) progression_.loss_sum += result.loss;
   window_.tokens += batch.global_tokens;
   const bool last = progression_.step == loader_->total_steps();
-  if (bar_->on_terminal())
-    bar_->update(progression_.step, fmt::format("loss {:.4f}  {:.0f} tok/s", result.loss,
-                                                static_cast<double>(window_.tokens) / std::max(1e-9, steady_seconds() - window_.started)));
+  bar_->update(progression_.step, fmt::format("loss {:.4f}  {:.0f} tok/s", result.loss,
+                                              static_cast<double>(window_.tokens) / std::max(1e-9, steady_seconds() - window_.started)));
   if (due(progression_.step, interval(t.logging_steps)) || last || (progression_.step == 1 && t.logging_first_step))
     write_log(batch, result);
   if (t.eval_strategy == "steps" && due(progression_.step, interval(t.eval_steps))) evaluate(batch.epoch);

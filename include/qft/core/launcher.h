@@ -1,0 +1,17 @@
+// What an MPI launcher keeps from its ranks: which process it is, and where its own output goes.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace qft {
+
+/// The process id of the launcher that this process descends from on this node: mpirun, or its daemon. Nothing where there is
+/// none (srun's is no ancestor that tells anything).
+std::optional<int> launcher_process();
+
+/// Where something can be drawn for the person who started the program: stderr where that is a terminal; under mpirun, which
+/// gives its ranks pipes, mpirun's own stderr where that is one, as long as it runs in the foreground. Else empty.
+std::string drawing_terminal();
+
+}  // namespace qft

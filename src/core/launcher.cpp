@@ -1,0 +1,70 @@
+#include "qft/core/launcher.h"
+
+#include <algorithm>
+#include <array>
+#include <fcntl.h>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string_view>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace qft {
+namespace {
+
+// As the kernel shortens them, to 15 characters.
+constexpr std::array<std::string_view, 9> kLaunchers = {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "prte", "mpiexec.hydra", "hydra_pmi_proxy"};
+
+struct Process {
+  std::string name;
+  int parent = 0;
+  int group = 0;
+};
+
+/// From /proc/PID/stat: "PID (name) state parent group ...".
+std::optional<Process> process(int pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto begin = text.find('('), end = text.rfind(')');
+  if (begin == std::string::npos || end == std::string::npos) return std::nullopt;
+  Process p;
+  p.name = text.substr(begin + 1, end - begin - 1);
+  char state = ' ';
+  if (!(std::istringstream(text.substr(end + 1)) >> state >> p.parent >> p.group)) return std::nullopt;
+  return p;
+}
+
+/// True where `path` is a terminal whose foreground process group is `group`, or one that cannot be asked.
+bool is_shown_on(const std::string& path, int group) {
+  const int terminal = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  if (terminal < 0) return false;
+  const bool is_terminal = isatty(terminal) == 1;
+  const int front = is_terminal ? static_cast<int>(tcgetpgrp(terminal)) : -1;
+  close(terminal);
+  return is_terminal && (front < 0 || front == group);
+}
+
+}  // namespace
+
+std::optional<int> launcher_process() {
+  for (int pid = getppid(); pid > 1;) {
+    const auto p = process(pid);
+    if (!p) return std::nullopt;
+    if (std::ranges::find(kLaunchers, p->name.substr(0, 15)) != kLaunchers.end()) return pid;
+    pid = p->parent;
+  }
+  return std::nullopt;
+}
+
+std::string drawing_terminal() {
+  if (isatty(STDERR_FILENO) == 1) return "/dev/stderr";
+  const auto pid = launcher_process();
+  if (!pid) return {};
+  const auto p = process(*pid);
+  const std::string path = fmt::format("/proc/{}/fd/2", *pid);
+  return p && is_shown_on(path, p->group) ? path : std::string();
+}
+
+}  // namespace qft
