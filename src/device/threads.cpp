@@ -1,6 +1,7 @@
 #include "qft/device/threads.h"
 
 #include "qft/core/error.h"
+#include "qft/core/launcher.h"
 
 #include <algorithm>
 #include <cmath>
@@ -50,6 +51,33 @@ int positive_number(const char* text) {
   return std::max(value, 0);
 }
 
+// The CPUs that process `pid` may run on; 0: this one.
+std::vector<int> cpus_of(int pid) {
+  std::vector<int> cpus;
+  // The mask's size must cover the CPUs that the kernel knows: grow until it does.
+  for (int capacity = 1024; capacity <= 1 << 20; capacity *= 2) {
+    cpu_set_t* mask = CPU_ALLOC(static_cast<std::size_t>(capacity));
+    const auto bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));
+    const bool known = sched_getaffinity(pid, bytes, mask) == 0;
+    for (int cpu = 0; known && cpu < capacity; ++cpu) {
+      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), bytes, mask)) cpus.push_back(cpu);
+    }
+    CPU_FREE(mask);
+    if (known) break;
+  }
+  return cpus;
+}
+
+// mpirun binds its ranks and is not bound itself: it has what the batch system, the container or taskset gave the job. Where
+// nothing tells, a process has what the job has.
+int job_cpus(int own) {
+  const int allocated = positive_number(std::getenv("SLURM_CPUS_ON_NODE"));
+  const auto launcher = launcher_process();
+  if (!launcher) return std::max(own, allocated);
+  const int launched = static_cast<int>(cpus_of(*launcher).size());
+  return std::max(own, allocated > 0 ? std::min(allocated, launched) : launched);
+}
+
 std::string plural(int n, std::string_view noun) {
   return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
 }
@@ -58,18 +86,8 @@ std::string plural(int n, std::string_view noun) {
 
 CpuShare cpu_share() {
   CpuShare share;
-  share.machine_cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  // The mask's size must cover the CPUs that the kernel knows: grow until it does.
-  for (int capacity = 1024; capacity <= 1 << 20; capacity *= 2) {
-    cpu_set_t* mask = CPU_ALLOC(static_cast<std::size_t>(capacity));
-    const auto bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));
-    const bool known = sched_getaffinity(0, bytes, mask) == 0;
-    for (int cpu = 0; known && cpu < capacity; ++cpu) {
-      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), bytes, mask)) share.cpus.push_back(cpu);
-    }
-    CPU_FREE(mask);
-    if (known) break;
-  }
+  share.cpus = cpus_of(0);
+  share.job_cpus = job_cpus(static_cast<int>(share.cpus.size()));
   std::set<int> cores;
   for (const int cpu : share.cpus) cores.insert(core_of(cpu));
   share.cores = std::max<int>(1, static_cast<int>(cores.size()));
@@ -99,12 +117,12 @@ ThreadPlan plan_threads(const CpuShare& share, int sharers, int local_size) {
   } else if (wished > fair) {
     plan.advice = fmt::format("{} threads in each of {} on {}: set OMP_NUM_THREADS={} or leave it unset",
                               wished, plural(sharers, "rank"), plural(cores, "core"), fair);
-  } else if (sharers == 1 && local_size * static_cast<int>(share.cpus.size()) * 2 <= share.machine_cpus &&
+  } else if (sharers == 1 && local_size * static_cast<int>(share.cpus.size()) * 2 <= share.job_cpus &&
              share.quota == 0) {
     plan.advice = fmt::format(
-        "{} bound to {} each leave more than half of the node's {} CPUs idle: mpirun "
+        "{} bound to {} each leave{} half or more of the job's {} CPUs on the node idle: mpirun "
         "--map-by socket:PE=N --bind-to core, or --bind-to none",
-        plural(local_size, "rank"), plural(share.cores, "core"), share.machine_cpus);
+        plural(local_size, "rank"), plural(share.cores, "core"), local_size == 1 ? "s" : "", share.job_cpus);
   }
   return plan;
 }

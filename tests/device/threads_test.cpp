@@ -11,11 +11,11 @@
 namespace qft::device {
 namespace {
 
-CpuShare share_of(int cores, int machine_cpus, double quota = 0, int threads_per_core = 1) {
+CpuShare share_of(int cores, int job_cpus, double quota = 0, int threads_per_core = 1) {
   CpuShare share;
   share.cores = cores;
   for (int cpu = 0; cpu < cores * threads_per_core; ++cpu) share.cpus.push_back(cpu);
-  share.machine_cpus = machine_cpus;
+  share.job_cpus = job_cpus;
   share.quota = quota;
   return share;
 }
@@ -31,7 +31,7 @@ TEST_F(Threads, ThisProcessHasCores) {
   EXPECT_FALSE(share.cpus.empty());
   EXPECT_GE(share.cores, 1);
   EXPECT_LE(share.cores, static_cast<int>(share.cpus.size()));
-  EXPECT_GE(share.machine_cpus, static_cast<int>(share.cpus.size()));
+  EXPECT_GE(share.job_cpus, static_cast<int>(share.cpus.size()));
 }
 
 TEST_F(Threads, AloneTakesAllCores) {
@@ -76,6 +76,11 @@ TEST_F(Threads, AdvisesAgainstMpirunsBindingToOneCore) {
   const auto plan = plan_threads(share_of(1, 64), 1, 2);
   EXPECT_EQ(plan.threads, 1);
   EXPECT_NE(plan.advice.find("--bind-to none"), std::string::npos) << plan.advice;
+}
+
+TEST_F(Threads, AJobThatHasOneCpuIsBoundToAllOfIt) {
+  EXPECT_EQ(plan_threads(share_of(1, 1), 1, 1).advice, "");
+  EXPECT_EQ(plan_threads(share_of(1, 2), 1, 2).advice, "");
 }
 
 TEST_F(Threads, ACgroupQuotaLimits) {

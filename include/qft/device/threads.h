@@ -11,7 +11,7 @@ namespace qft::device {
 struct CpuShare {
   std::vector<int> cpus;  ///< logical CPUs of the affinity mask, ascending
   int cores = 0;          ///< physical cores among them
-  int machine_cpus = 0;   ///< logical CPUs of the node that are online
+  int job_cpus = 0;       ///< logical CPUs of the node that the job may use, bound to this process or not
   double quota = 0;       ///< CPUs that the cgroup grants; 0: no limit
 };
 CpuShare cpu_share();
