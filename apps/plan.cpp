@@ -17,6 +17,7 @@ config::CommandSpec spec() {
   s.name = "qft plan";
   s.summary = "what each strategy and order would need: memory, bytes on the wire and time of a step; of the model only config.json is read";
   s.run_file = config::CommandSpec::RunFile::required;
+  s.purpose = config::Purpose::plan;
   s.machine_readable = true;
   s.options.add_options()("ranks", po::value<int>()->required(), "ranks that the run will have")(
       "machine", po::value<std::string>(), "description of the machine (configs/machines, or written by qft bench machine)");
@@ -35,7 +36,7 @@ int run(const config::CommandLine& line) {
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   std::optional<plan::Machine> machine;
   if (line.options.count("machine") > 0) machine = plan::Machine::load(line.options["machine"].as<std::string>());
-  const auto result = plan::make_plan(config, ranks, machine, workload(config, ranks));
+  const auto result = plan::make_plan(config, ranks, machine, workload(config, ranks), plan::process_here(config));
   const std::string text = line.json ? plan::to_json(result).dump(2) + "\n" : plan::to_text(result);
   std::fputs(text.c_str(), stdout);
   return kExitOk;

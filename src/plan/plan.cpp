@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "qft/core/error.h"
+#include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/parallel/group_size.h"
 #include "qft/parallel/instance.h"
@@ -20,7 +21,7 @@ class Planner {
   Planner(const config::RunConfig& config, Plan& plan) : config_(config), plan_(plan) {
     for (const StepShape& step : plan.workload.steps) slots_ = std::max(slots_, step.slots);
     const auto& p = config.parallel;
-    const bool host_apart = !plan.machine || !plan.machine->is_cpu();
+    const bool host_apart = !plan.process.on_cpu;
     graphs_ = host_apart && config.training.cuda_graphs;
     if (graphs_) plan.workload = padded_to_buckets(std::move(plan.workload));
     if (host_apart) offload_ = {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
@@ -65,9 +66,8 @@ class Planner {
     return a;
   }
 
-  std::int64_t process() const { return plan_.machine ? static_cast<std::int64_t>(plan_.machine->process_gb * 1e9) : 0; }
-
-  bool on_cpu() const { return plan_.machine && plan_.machine->is_cpu(); }
+  std::int64_t process() const { return plan_.process.bytes; }
+  bool on_cpu() const { return plan_.process.on_cpu; }
   /// Compiled products on the CPU; process() has those of one micro-batch.
   std::int64_t kernels(std::int64_t group) const {
     return on_cpu() ? device::kernel_cache_bytes(parallel::kernel_sets(plan_.spec, plan_.precision, group)) : 0;
@@ -124,7 +124,8 @@ class Planner {
     const auto& t = config_.training;
     const bool copies = t.async_save && t.save_strategy != "no" && on_cpu();
     row.staged = copies ? parallel::staged_bytes(a, t.save_only_model) : 0;
-    row.needed = process() + kernels(group) - kernels(1) + row.staged + row.memory.total() + (on_cpu() ? row.memory.host : 0);
+    row.process = process() + kernels(group) - kernels(1);
+    row.needed = row.process + row.staged + row.memory.total() + (on_cpu() ? row.memory.host : 0);
     row.fits = plan_.available == 0 || row.needed <= plan_.available / 10 * 9;
     return row;
   }
@@ -145,7 +146,15 @@ class Planner {
 
 }  // namespace
 
-Plan make_plan(const config::RunConfig& config, int ranks, const std::optional<Machine>& machine, Workload workload) {
+Process process_here(const config::RunConfig& config) {
+  const auto& p = config.parallel;
+  const bool for_gpus = p.offload_optimizer == "cpu" || p.offload_param == "cpu" || p.offload_activations == "cpu" || config.training.cuda_graphs;
+  if (!config.training.use_cpu && (for_gpus || device::cuda_device_count() > 0)) return {};
+  device::release_unused();
+  return {true, device::memory_use(c10::kCPU).current + device::kernel_cache_bytes(1)};
+}
+
+Plan make_plan(const config::RunConfig& config, int ranks, const std::optional<Machine>& machine, Workload workload, const Process& here) {
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   config.check_world(ranks);
   Plan plan;
@@ -153,6 +162,7 @@ Plan make_plan(const config::RunConfig& config, int ranks, const std::optional<M
   plan.precision = parallel::training_precision(config);
   plan.ranks = ranks;
   plan.machine = machine;
+  plan.process = machine ? Process{machine->is_cpu(), static_cast<std::int64_t>(machine->process_gb * 1e9)} : here;
   plan.available = machine ? machine->memory_of_a_rank(ranks) : 0;
   if (const auto limit = static_cast<std::int64_t>(config.parallel.max_memory * 1e9); limit > 0)
     plan.available = plan.available > 0 ? std::min(plan.available, limit) : limit;

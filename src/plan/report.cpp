@@ -36,12 +36,15 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
 }
 
 std::string memory_table(const Plan& plan) {
-  bool host = false, ways = false;  // ways: rows differ in what they compute again
+  bool host = false, copies = false, ways = false;  // ways: rows differ in what they compute again
   for (const Row& row : plan.rows) {
     host |= row.memory.host > 0;
+    copies |= row.staged > 0;
     ways |= row.thrift.recompute != plan.rows.front().thrift.recompute;
   }
   std::vector<std::vector<std::string>> rows = {{"memory of a rank", "g", "weights", "gathered", "gradients", "optimizer", "activations", "buffers"}};
+  if (copies) rows[0].emplace_back("saving");
+  if (plan.process.bytes > 0) rows[0].emplace_back("process");
   if (host) rows[0].emplace_back("on the host");
   rows[0].emplace_back("total");
   if (plan.available > 0) rows[0].emplace_back("fits");
@@ -50,6 +53,8 @@ std::string memory_table(const Plan& plan) {
     const auto& m = row.memory;
     rows.push_back({name_of(row), fmt::format("{}", row.group), bytes(m.weights), bytes(m.gathered), bytes(m.gradients), bytes(m.optimizer),
                     bytes(m.activations), bytes(m.buffers)});
+    if (copies) rows.back().push_back(bytes(row.staged));
+    if (plan.process.bytes > 0) rows.back().push_back(bytes(row.process));
     if (host) rows.back().push_back(bytes(m.host));
     rows.back().push_back(bytes(row.needed));
     if (plan.available > 0) rows.back().emplace_back(row.fits ? "yes" : "no");
@@ -75,7 +80,9 @@ std::string time_table(const Plan& plan) {
 }
 
 std::string machine_text(const Plan& plan) {
-  if (!plan.machine) return "no machine: bytes only; --machine FILE adds times and what fits\n";
+  if (!plan.machine)
+    return fmt::format("no machine: bytes only, of ranks on {}; --machine FILE names others, and adds times and what fits\n",
+                       plan.process.on_cpu ? "the CPU, as here" : "GPUs");
   const Machine& m = *plan.machine;
   std::string assumed;
   for (const std::string& key : m.assumed) assumed += (assumed.empty() ? "" : ", ") + key;
@@ -92,7 +99,7 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
       {"strategy", row.strategy.name}, {"g", row.group}, {"micro_batches", row.slots}, {"shard_ranks", row.shard_ranks},
       {"replicas", row.replicas},      {"recompute", row.thrift.recompute}, {"asked", row.asked}};
   json["memory"] = {{"weights", m.weights}, {"gathered", m.gathered},       {"gradients", m.gradients}, {"optimizer", m.optimizer},
-                    {"activations", m.activations}, {"buffers", m.buffers}, {"host", m.host},           {"staged", row.staged}, {"total", row.needed}};
+                    {"activations", m.activations}, {"buffers", m.buffers}, {"host", m.host},           {"staged", row.staged}, {"process", row.process}, {"total", row.needed}};
   json["bytes"] = {{"weights", std::llround(t.gather_bytes)}, {"gradients", std::llround(t.reduce_bytes)}};
   if (plan.available > 0) json["fits"] = row.fits;
   if (plan.machine)

@@ -25,24 +25,37 @@ struct Row {
   bool asked = false;              ///< it is what the run file asks for
   parallel::MemoryPlan memory;     ///< of one rank
   std::int64_t staged = 0;         ///< copies for checkpoints, on the CPU
-  std::int64_t needed = 0;         ///< with these and what the process takes
+  std::int64_t process = 0;        ///< what a process takes besides, compiled products with it
+  std::int64_t needed = 0;         ///< all of it
   bool fits = true;                ///< in nine tenths of what a rank has; true where nothing is known of the machine
   StepTime time;                   ///< without a machine only its bytes mean something
 };
+
+/// A rank as far as memory goes.
+struct Process {
+  bool on_cpu = false;     ///< its device's memory is the host's
+  std::int64_t bytes = 0;  ///< taken before it holds any of the model; compiled products of one micro-batch count
+};
+/// A process of this machine, for a plan without a description of another: on the CPU where there is no GPU here and the run
+/// file asks for nothing that only a GPU has. Measures this process.
+Process process_here(const config::RunConfig& config);
 
 struct Plan {
   model::ModelSpec spec;
   optim::Precision precision;
   int ranks = 1;
   std::optional<Machine> machine;
+  Process process;
   std::int64_t available = 0;  ///< bytes of a rank, max_memory at most; 0: unknown
   Workload workload;
   std::vector<Row> rows;
 };
 
 /// A row for each strategy, at g = 1, at what breadth_first_micro_batches says, and at the largest g that fits. `config` is a
-/// run file's; of the model only config.json is read. Throws ConfigError where file and ranks do not go together.
-Plan make_plan(const config::RunConfig& config, int ranks, const std::optional<Machine>& machine, Workload workload);
+/// run file's; of the model only config.json is read. `here`: what a rank is where there is no machine. Throws ConfigError
+/// where file and ranks do not go together.
+Plan make_plan(const config::RunConfig& config, int ranks, const std::optional<Machine>& machine, Workload workload,
+               const Process& here = {});
 
 /// Tables for people: memory, traffic, time, and what of the machine is measured and what assumed.
 std::string to_text(const Plan& plan);
