@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "qft/core/log.h"
 #include "qft/data/chat_template.h"
 #include "qft/infer/generator.h"
 #include "qft/train/evaluate.h"
@@ -14,10 +15,11 @@ config::CommandSpec spec() {
   s.name = "qft chat";
   s.summary = "a conversation on the terminal (an empty line starts anew, end of input quits)";
   s.run_file = config::CommandSpec::RunFile::required;
+  s.purpose = config::Purpose::generate;
   return s;
 }
 
-/// Tokens of a conversation that fit the cache: four answers' worth, at least this many.
+/// Tokens of a conversation that fit the cache: four answers' worth, at least this many, as far as the model's positions go.
 constexpr std::int64_t kLeastCapacity = 4096;
 
 /// How many leading tokens of `prompt` are those that the cache was fed.
@@ -26,41 +28,88 @@ std::size_t common_prefix(const std::vector<std::int32_t>& fed, const std::vecto
   return static_cast<std::size_t>(end.first - fed.begin());
 }
 
+/// A conversation, and what of it the cache holds.
+class Conversation {
+ public:
+  Conversation(const config::RunConfig& config, const data::ChatTemplate& chat, parallel::Instance& instance)
+      : config_(config),
+        chat_(chat),
+        positions_(instance.spec().config.max_position_embeddings),
+        limit_(infer::answer_limit(config.generate, positions_, 0).tokens),
+        decoder_(instance, std::min(std::max(kLeastCapacity, 4 * limit_), positions_)),
+        sampler_(infer::sampler_options(config)) {}
+
+  void start_anew() { messages_.clear(); }
+
+  /// Prints the answer to `text` as it comes. An error leaves the conversation as it was before.
+  void answer(const std::string& text) {
+    const auto before = messages_;
+    try {
+      messages_.push_back({data::Role::user, text});
+      answer_last();
+    } catch (...) {
+      messages_ = before;
+      decoder_.cache().truncate(0);
+      fed_.clear();
+      throw;
+    }
+  }
+
+ private:
+  void answer_last() {
+    const std::int64_t capacity = decoder_.cache().capacity();
+    auto prompt = chat_.render_prompt(messages_, config_.generate.system);
+    // The oldest exchange goes first where the conversation outgrows the cache.
+    const auto room = std::min(limit_, capacity / 2);
+    while (static_cast<std::int64_t>(prompt.size()) + room > capacity && messages_.size() > 2) {
+      messages_.erase(messages_.begin(), messages_.begin() + 2);
+      prompt = chat_.render_prompt(messages_, config_.generate.system);
+      log::warn("the conversation has grown too long: its oldest question and answer are forgotten");
+    }
+    if (static_cast<std::int64_t>(prompt.size()) >= capacity && capacity < positions_)
+      fail("with its template the message has {} tokens, but a conversation holds {} (four times max_new_tokens, which is {}): raise that",
+           prompt.size(), capacity, limit_);
+    const auto limit = infer::answer_limit(config_.generate, capacity, static_cast<std::int64_t>(prompt.size()));
+    const auto kept = std::min(common_prefix(fed_, prompt), prompt.size() - 1);
+    decoder_.cache().truncate(static_cast<std::int64_t>(kept));
+    const auto g = infer::generate(decoder_, sampler_, chat_.tokenizer(), prompt, chat_.stop_token_ids(), limit.tokens,
+                                   config_.generate.skip_special_tokens,
+                                   [](std::string_view piece) { std::cout << piece << std::flush; });
+    std::cout << "\n";
+    if (limit.shortened && !g.stopped) log::warn("the answer ends where {} tokens are full: an empty line starts a new conversation", capacity);
+    messages_.push_back({data::Role::assistant, g.text});
+    fed_ = std::move(prompt);
+    fed_.insert(fed_.end(), g.ids.begin(), g.ids.end());
+    fed_.resize(static_cast<std::size_t>(decoder_.cache().length()));
+  }
+
+  const config::RunConfig& config_;
+  const data::ChatTemplate& chat_;
+  std::int64_t positions_, limit_;
+  infer::Decoder decoder_;
+  infer::Sampler sampler_;
+  std::vector<data::Message> messages_;
+  std::vector<std::int32_t> fed_;
+};
+
 int run(comm::Session& session, const config::CommandLine& line) {
   const auto [config, device] = prepare(session, line, config::Purpose::generate);
   if (session.size() > 1) fail_config("qft chat runs as one process, not {}: leave mpirun out", session.size());
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = data::ChatTemplate::from_config(config, tokenizer);
   auto instance = train::load_for_inference(config, session.world(), device);
-  const auto limit = infer::answer_limit(config.generate, 0);
-  const std::int64_t capacity = std::max(kLeastCapacity, 4 * limit);
-  infer::Decoder decoder(*instance, capacity);
-  infer::Sampler sampler(infer::sampler_options(config));
-  std::vector<data::Message> messages;
-  std::vector<std::int32_t> fed;
+  Conversation conversation(config, chat, *instance);
   std::cout << "> " << std::flush;
   for (std::string text; std::getline(std::cin, text); std::cout << "> " << std::flush) {
     if (text.empty()) {
-      messages.clear();
+      conversation.start_anew();
       continue;
     }
-    messages.push_back({data::Role::user, text});
-    auto prompt = chat.render_prompt(messages, config.generate.system);
-    // The oldest exchange goes first where the conversation outgrows the cache.
-    while (static_cast<std::int64_t>(prompt.size()) + limit > capacity && messages.size() > 2) {
-      messages.erase(messages.begin(), messages.begin() + 2);
-      prompt = chat.render_prompt(messages, config.generate.system);
+    try {
+      conversation.answer(text);
+    } catch (const Error& error) {
+      std::cerr << "error: " << error.what() << std::endl;  // of this line; the conversation goes on
     }
-    const auto kept = std::min(common_prefix(fed, prompt), prompt.size() - 1);
-    decoder.cache().truncate(static_cast<std::int64_t>(kept));
-    const auto g = infer::generate(decoder, sampler, *tokenizer, prompt, chat.stop_token_ids(), limit,
-                                   config.generate.skip_special_tokens,
-                                   [](std::string_view piece) { std::cout << piece << std::flush; });
-    std::cout << "\n";
-    messages.push_back({data::Role::assistant, g.text});
-    fed = std::move(prompt);
-    fed.insert(fed.end(), g.ids.begin(), g.ids.end());
-    fed.resize(static_cast<std::size_t>(decoder.cache().length()));
   }
   std::cout << std::endl;
   return kExitOk;

@@ -1,7 +1,10 @@
 #include <iostream>
+#include <iterator>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
+#include "qft/core/log.h"
 #include "qft/data/chat_template.h"
 #include "qft/infer/generator.h"
 #include "qft/train/evaluate.h"
@@ -13,24 +16,39 @@ namespace {
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft generate";
-  s.summary = "answers prompt=\"...\", streamed to stdout";
+  s.summary = "answers prompt=\"...\", or what is piped in, streamed to stdout";
   s.run_file = config::CommandSpec::RunFile::required;
+  s.purpose = config::Purpose::generate;
   s.machine_readable = true;
   return s;
+}
+
+/// The run file's or the command line's, else what is piped in.
+std::string prompt_of(const config::RunConfig& config) {
+  std::string prompt = config.generate.prompt;
+  if (prompt.empty() && isatty(STDIN_FILENO) == 0) {
+    prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
+    if (prompt.ends_with('\n')) prompt.pop_back();
+  }
+  if (prompt.empty())
+    fail_config("there is no prompt: add prompt=\"...\" to the command line or the run file, or pipe it in (echo \"...\" | qft generate "
+                "RUN.yaml); for a conversation use qft chat");
+  return prompt;
 }
 
 int run(comm::Session& session, const config::CommandLine& line) {
   const auto [config, device] = prepare(session, line, config::Purpose::generate);
   if (session.size() > 1) fail_config("qft generate runs as one process, not {}: leave mpirun out", session.size());
+  const std::vector<data::Message> messages = {{data::Role::user, prompt_of(config)}};
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = data::ChatTemplate::from_config(config, tokenizer);
-  auto instance = train::load_for_inference(config, session.world(), device);
-  const std::vector<data::Message> messages = {{data::Role::user, config.generate.prompt}};
   const auto prompt = chat.render_prompt(messages, config.generate.system);
-  const auto limit = infer::answer_limit(config.generate, static_cast<std::int64_t>(prompt.size()));
-  infer::Decoder decoder(*instance, static_cast<std::int64_t>(prompt.size()) + limit);
+  const auto positions = model::ModelConfig::load(config.model.model_name_or_path).max_position_embeddings;
+  const auto limit = infer::answer_limit(config.generate, positions, static_cast<std::int64_t>(prompt.size()));
+  auto instance = train::load_for_inference(config, session.world(), device);
+  infer::Decoder decoder(*instance, static_cast<std::int64_t>(prompt.size()) + limit.tokens);
   infer::Sampler sampler(infer::sampler_options(config));
-  const auto g = infer::generate(decoder, sampler, *tokenizer, prompt, chat.stop_token_ids(), limit,
+  const auto g = infer::generate(decoder, sampler, *tokenizer, prompt, chat.stop_token_ids(), limit.tokens,
                                  config.generate.skip_special_tokens, [&](std::string_view piece) {
                                    if (!line.json) std::cout << piece << std::flush;
                                  });
@@ -44,6 +62,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
     std::cout << json.dump();
   }
   std::cout << std::endl;
+  if (limit.shortened && !g.stopped) log::warn("the answer ends at the model's {} positions (max_position_embeddings)", positions);
   return kExitOk;
 }
 

@@ -41,14 +41,13 @@ PredictTask read_task(const data::PackReader& pack, std::int64_t item, const con
   task.item = item;
   task.prompt.assign(flat.ids.begin(), flat.ids.begin() + label.begin);
   task.label.assign(flat.ids.begin() + label.begin, flat.ids.begin() + label.end);
-  const std::int64_t room = model.max_position_embeddings - label.begin;
-  if (room < 1)
+  if (label.begin >= model.max_position_embeddings)
     fail_config("{}: its prompt has {} tokens, but the model has {} positions (max_position_embeddings): lower cutoff_len "
                 "(now {}) below that, or leave the record out",
                 name_of(pack, item), label.begin, model.max_position_embeddings, config.data.cutoff_len);
-  const std::int64_t wanted = infer::answer_limit(config.generate, label.begin);
-  task.max_new_tokens = std::min(wanted, room);
-  task.shortened = wanted > room;
+  const auto limit = infer::answer_limit(config.generate, model.max_position_embeddings, label.begin);
+  task.max_new_tokens = limit.tokens;
+  task.shortened = limit.shortened;
   return task;
 }
 

@@ -1,5 +1,6 @@
 #include "qft/infer/generator.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "qft/core/error.h"
@@ -10,15 +11,21 @@ namespace qft::infer {
 
 SamplerOptions sampler_options(const config::RunConfig& config) {
   const auto& g = config.generate;
-  return {!g.do_sample, g.temperature, g.top_k, g.top_p, g.repetition_penalty, static_cast<std::uint64_t>(config.training.seed)};
+  // At temperature 0 the most probable token has all of the probability.
+  return {!g.do_sample || g.temperature == 0.0, g.temperature, g.top_k, g.top_p, g.repetition_penalty, static_cast<std::uint64_t>(config.training.seed)};
 }
 
-std::int64_t answer_limit(const config::GenerateArgs& args, std::int64_t prompt_tokens) {
-  if (args.max_new_tokens > 0) return args.max_new_tokens;
+AnswerLimit answer_limit(const config::GenerateArgs& args, std::int64_t positions, std::int64_t prompt_tokens) {
+  const std::int64_t room = positions - prompt_tokens;
+  if (room < 1)
+    fail_config("the prompt has {} tokens, but the model has {} positions (max_position_embeddings in its config.json), and knows "
+                "nothing of what lies beyond: shorten it, or take a model with a longer context",
+                prompt_tokens, positions);
+  if (args.max_new_tokens > 0) return {std::min(args.max_new_tokens, room), args.max_new_tokens > room};
   if (args.max_length <= prompt_tokens)
     fail_config("max_length {} leaves no room for an answer to a prompt of {} tokens: raise it, or set max_new_tokens",
                 args.max_length, prompt_tokens);
-  return args.max_length - prompt_tokens;
+  return {std::min(args.max_length - prompt_tokens, room), args.max_length > positions};
 }
 
 Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokenizer& tokenizer,

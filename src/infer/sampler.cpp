@@ -12,8 +12,7 @@ namespace qft::infer {
 
 Sampler::Sampler(const SamplerOptions& options) : options_(options) {
   if (!options.greedy && !(options.temperature > 0.0))
-    fail_config("temperature {} must be positive: for the most probable token each time set do_sample: false",
-                options.temperature);
+    fail_config("temperature {} of a sampler that draws must be positive", options.temperature);
   if (!(options.top_p > 0.0 && options.top_p <= 1.0)) fail_config("top_p {} must be in (0, 1]", options.top_p);
   if (options.top_k < 0) fail_config("top_k {} must not be negative (0: no limit)", options.top_k);
   if (!(options.repetition_penalty > 0.0))

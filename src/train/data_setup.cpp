@@ -80,6 +80,19 @@ data::ItemSubset learnable(const data::PackReader& pack, data::ItemSubset items,
   return kept;
 }
 
+/// Of rotary embeddings a model knows nothing that lies beyond the positions of its training.
+void warn_of_long(const data::PackReader& pack, const data::ItemSubset& items, const model::ModelConfig& model,
+                  const comm::Communicator& comm) {
+  const auto tokens = pack.item_tokens();
+  std::int64_t longer = 0;
+  for (std::size_t i = 0; i < (items ? items->size() : tokens.size()); ++i)
+    longer += tokens[items ? static_cast<std::size_t>((*items)[i]) : i] > model.max_position_embeddings;
+  if (longer > 0 && comm.rank() == 0)
+    log::warn("'{}': {} samples have more tokens than the model has positions ({}, max_position_embeddings in its config.json): what lies "
+              "beyond is noise to it; set cutoff_len to that, or take a model with a longer context",
+              pack.path().string(), longer, model.max_position_embeddings);
+}
+
 EvalSet learnable(EvalSet set, const comm::Communicator& comm) {
   set.items = learnable(*set.pack, std::move(set.items), comm.rank() == 0);
   return set;
@@ -162,6 +175,7 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
     d.eval = EvalSet{d.pack, std::move(eval)};
   }
   d.items = learnable(*d.pack, std::move(d.items), comm.rank() == 0);
+  warn_of_long(*d.pack, d.items, model, comm);
   if (d.eval) d.eval = learnable(std::move(*d.eval), comm);
   return d;
 }
@@ -170,7 +184,9 @@ EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig
   const bool own = has_eval_source(config);
   const auto pack = open_pack(config, model, comm, own ? config.data.eval_pack : config.data.pack, own ? CorpusPart::eval : CorpusPart::train, missing);
   if (!pack) return {};
-  return learnable(EvalSet{pack, split(config, *pack).second}, comm);  // nothing is split where there is a set of its own
+  const EvalSet set = learnable(EvalSet{pack, split(config, *pack).second}, comm);  // nothing is split where there is a set of its own
+  warn_of_long(*set.pack, set.items, model, comm);
+  return set;
 }
 
 }  // namespace qft::train

@@ -86,10 +86,34 @@ TEST(AnswerLimit, IsMaxNewTokensOrWhatMaxLengthLeaves) {
   config::GenerateArgs args;
   args.max_new_tokens = 5;
   args.max_length = 10;
-  EXPECT_EQ(answer_limit(args, 100), 5);
+  EXPECT_EQ(answer_limit(args, 512, 100).tokens, 5);
   args.max_new_tokens = 0;
-  EXPECT_EQ(answer_limit(args, 7), 3);
-  EXPECT_THROW(answer_limit(args, 10), ConfigError);
+  EXPECT_EQ(answer_limit(args, 512, 7).tokens, 3);
+  EXPECT_THROW(answer_limit(args, 512, 10), ConfigError);
+}
+
+TEST(AnswerLimit, EndsAtTheModelsPositions) {
+  config::GenerateArgs args;
+  args.max_new_tokens = 5;
+  EXPECT_FALSE(answer_limit(args, 105, 100).shortened);
+  EXPECT_EQ(answer_limit(args, 104, 100).tokens, 4);
+  EXPECT_TRUE(answer_limit(args, 104, 100).shortened);
+  args.max_new_tokens = 0;
+  args.max_length = 200;
+  EXPECT_EQ(answer_limit(args, 104, 100).tokens, 4);
+  try {
+    answer_limit(args, 99, 100);
+    FAIL();
+  } catch (const ConfigError& e) {
+    EXPECT_NE(std::string(e.what()).find("has 100 tokens, but the model has 99 positions"), std::string::npos) << e.what();
+  }
+}
+
+TEST(SamplerOptions, AtTemperatureZeroTakeTheMostProbableToken) {
+  config::RunConfig config;
+  EXPECT_FALSE(sampler_options(config).greedy);
+  config.generate.temperature = 0.0;
+  EXPECT_TRUE(sampler_options(config).greedy);
 }
 
 }  // namespace

@@ -25,9 +25,14 @@ struct Generation {
 /// do_sample, temperature, top_k, top_p, repetition_penalty and seed of a configuration.
 SamplerOptions sampler_options(const config::RunConfig& config);
 
-/// Tokens that an answer to a prompt of so many may have: max_new_tokens; where that is 0, what max_length leaves. Throws
-/// ConfigError where that is nothing.
-std::int64_t answer_limit(const config::GenerateArgs& args, std::int64_t prompt_tokens);
+/// Tokens that an answer may have.
+struct AnswerLimit {
+  std::int64_t tokens = 0;
+  bool shortened = false;  ///< it is the model's positions that end it
+};
+/// For a prompt of so many tokens: max_new_tokens; where that is 0, what max_length leaves; and no more than the model's
+/// `positions` leave. Throws ConfigError where that is nothing.
+AnswerLimit answer_limit(const config::GenerateArgs& args, std::int64_t positions, std::int64_t prompt_tokens);
 
 /// Continues `prompt` (all tokens of it; those that the cache of slot 0 already holds are not computed again) until a
 /// token of `stop_ids` or `max_new_tokens`. `on_text` gets each piece of whole UTF-8 as it becomes certain.
