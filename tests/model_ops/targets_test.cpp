@@ -9,6 +9,9 @@
 #include "qft/model/ops/swiglu.h"
 
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
 
 #include "ops_support.h"
 #include <ATen/TensorOperators.h>
@@ -167,6 +170,21 @@ INSTANTIATE_TEST_SUITE_P(Targets, InstructionSet,
                          ::testing::Values(std::int64_t{HWY_AVX3}, std::int64_t{HWY_AVX2}, std::int64_t{0}));
 #else
                          ::testing::Values(std::int64_t{0}));
+#endif
+
+#if HWY_ARCH_X86
+TEST(InstructionSets, TheEnvironmentHoldsThemBack) {
+  if (const char* held = std::getenv("QFT_CPU_ISA"); held != nullptr) {
+    if (std::string_view(held) == "avx2") EXPECT_EQ(hwy::SupportedTargets() & (HWY_AVX2 - 1), 0);
+    return;
+  }
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const auto ends_well = [&](const std::string& level) {
+    return std::system(("QFT_CPU_ISA=" + level + " '" + self + "' --gtest_filter=InstructionSets.* >/dev/null 2>&1").c_str()) == 0;
+  };
+  EXPECT_TRUE(ends_well("avx2"));
+  EXPECT_FALSE(ends_well("avx3"));
+}
 #endif
 
 }  // namespace

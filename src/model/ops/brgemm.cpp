@@ -8,6 +8,8 @@
 #include <ATen/cpu/Utils.h>
 #include <c10/util/BFloat16.h>
 
+#include "instruction_sets.h"
+
 namespace qft::model::ops::blocked {
 namespace {
 
@@ -44,6 +46,7 @@ bool all_right(T one) {
 /// Whether the processor multiplies more bf16 a second than fp32. It is asked what it is, not timed: ranks and restarts must
 /// come to the same answer.
 bool has_fast_bf16() {
+  if (instruction_sets_are_held()) return false;  // none of the levels has it
   if (at::cpu::init_amx()) return true;
 #if defined(__x86_64__)
   // Of Intel's processors the tiles are fast: the instruction for bf16 vectors takes four times as long as that for fp32 ones

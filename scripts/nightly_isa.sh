@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The tests whose numbers the processor decides, as processors without AVX-512, and without AVX2, compute them, and as this one
+# does: nightly_isa.sh [BUILD_DIR, build] [LEVEL..., of: baseline avx2 avx512 own]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/common.sh
+mpi_environment
+build=${1:-build}
+shift || true
+levels=("$@")
+[[ ${#levels[@]} -gt 0 ]] || levels=(baseline avx2 avx512 own)
+tests='^(model_test|model_ops_test|optim_test|infer_test|eval_test|train_test|parallel_test|parallel_mpi_test\.np[24]|interop\.(model|training|generate|merge)_parity|system\.(predict|strategies|deterministic))$'
+
+# Our kernels, LibTorch's own, oneDNN's and MKL's each have a switch.
+environment() {
+  case $1 in
+    baseline) echo QFT_CPU_ISA=baseline ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 ;;
+    avx2) echo QFT_CPU_ISA=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 ;;
+    avx512) echo QFT_CPU_ISA=avx512 ATEN_CPU_CAPABILITY=avx512 ONEDNN_MAX_CPU_ISA=AVX512_CORE MKL_ENABLE_INSTRUCTIONS=AVX512 ;;
+    own) ;;
+    *) echo "level $1 is none of baseline, avx2, avx512, own" >&2 && return 2 ;;
+  esac
+}
+
+failed=()
+for level in "${levels[@]}"; do
+  settings=$(environment "$level")
+  say "$level ${settings:+($settings)}"
+  # shellcheck disable=SC2086
+  env $settings ctest --test-dir "$build" --output-on-failure --no-tests=error -R "$tests" || failed+=("$level")
+done
+[[ ${#failed[@]} -eq 0 ]] || { echo "FAILED: ${failed[*]}" >&2; exit 1; }
+echo "the same tests pass as: ${levels[*]}"
