@@ -1,4 +1,5 @@
 """Models and sequences that both sides compute, and how far apart their numbers are."""
+import contextlib
 import json
 from pathlib import Path
 
@@ -70,6 +71,18 @@ def probe(build, directory, run_file, sequences, overrides=(), group=1, micro_ba
     out = directory / "output.safetensors"
     run([build / "tests/model_probe", directory / "run.yaml", directory / "input.json", out, *overrides])
     return load_file(out)
+
+
+@contextlib.contextmanager
+def in_double():
+    """transformers' norms in fp64 where the weights are: it names torch.float32 in them. What it has in fp32 besides, angles of
+    rotary embedding, is what qft has."""
+    single = torch.float32
+    torch.float32 = torch.float64
+    try:
+        yield
+    finally:
+        torch.float32 = single
 
 
 def relative_error(ours, theirs):
