@@ -7,35 +7,30 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import Report, arguments, make_model
+from common import Report, arguments
 from jobs import output_of, ranks, start, wait_for
 from kills import committed
-from tiny import make, write
+from tiny import make, write, write_model
 
 STEPS = 36  # the first looks are over after 22
 NAMED = r"rank (\d) on \S+ is [\d.]+ times as slow as the others"
 
 
 def main():
-    from transformers import LlamaConfig
-
     args = arguments()
     qft, report = args.build / "bin/qft", Report()
     with tempfile.TemporaryDirectory(prefix="qft-stragglers-") as tmp:
         tmp = Path(tmp)
         settings = {**make(tmp), "compute_dtype": "float32", "cutoff_len": 512, "max_steps": STEPS, "lora_dropout": 0.0}
-        make_model(LlamaConfig(hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
-                               vocab_size=49152, tie_word_embeddings=True, max_position_embeddings=512), tmp / "model")
+        write_model(tmp / "model", hidden=128, intermediate=256, kv_heads=4, head_dim=32)
         records = [{"instruction": "Say it", "input": "", "output": "7" * (420 if i % 2 else 40)} for i in range(40)]
         (tmp / "data/numbers.json").write_text(json.dumps(records))
 
         # One sample a step: one of two ranks has all of it.
         job = start(qft, write(tmp / "uneven.yaml", {**settings, "global_batch_size": 1, "straggler_action": "stop", "output_dir": str(tmp / "uneven")}))
         text = job.communicate()[1]
-        report.check("ranks that take turns: exit code", job.returncode, 0)
-        report.check("    ... nobody is named", int(re.search(NAMED, text) is not None), 0)
-        if report.failed:
-            print(text)
+        report.holds("ranks that take turns: a good end", job.returncode == 0, f"exit code {job.returncode}\n{text}")
+        report.holds("    ... nobody is named", not re.search(NAMED, text), text)
 
         run_file = write(tmp / "slow.yaml", {**settings, "global_batch_size": 4, "straggler_action": "stop", "output_dir": str(tmp / "slow")})
         job = start(qft, run_file)
@@ -50,11 +45,9 @@ def main():
                 time.sleep(seconds)
         text = output_of(job, run_file)
         named = re.search("error: " + NAMED, text)
-        report.check("a rank without its processor is named", int(not named or named[1] != "1"), 0)
-        report.check("    ... and ends the run", int(job.returncode != 1), 0)
-        report.check("    ... after a checkpoint", int(not committed(tmp / "slow") or committed(tmp / "slow")[-1] == STEPS), 0)
-        if report.failed:
-            print(text)
+        report.holds("a rank without its processor is named", named and named[1] == "1", text)
+        report.equal("    ... and ends the run", job.returncode, 1)
+        report.holds("    ... after a checkpoint", committed(tmp / "slow") and committed(tmp / "slow")[-1] < STEPS, committed(tmp / "slow"))
     report.finish()
 
 
