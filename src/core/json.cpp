@@ -4,16 +4,20 @@
 
 namespace qft {
 
-nlohmann::json parse_json(std::string_view text, const std::string& where) {
-  const auto limit = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+template <class Json>
+Json parse_json(std::string_view text, const std::string& where) {
+  const auto limit = [&](int depth, typename Json::parse_event_t, Json&) {
     require(depth <= kMaxJsonDepth, "{} is nested more than {} deep", where, kMaxJsonDepth);
     return true;
   };
   try {
-    return nlohmann::json::parse(text, limit);
+    return Json::parse(text, limit);
   } catch (const nlohmann::json::exception& e) {
     fail("{} is not valid JSON: {}", where, e.what());
   }
 }
+
+template nlohmann::json parse_json(std::string_view, const std::string&);
+template nlohmann::ordered_json parse_json(std::string_view, const std::string&);
 
 }  // namespace qft

@@ -47,7 +47,7 @@ void check_stage(const std::vector<DatasetSpec>& specs, const std::string& stage
 bool adds_bos_token(const std::filesystem::path& tokenizer_dir) {
   const std::filesystem::path file = tokenizer_dir / "tokenizer_config.json";
   if (!std::filesystem::is_regular_file(file)) return false;
-  const nlohmann::json json = nlohmann::json::parse(io::read_text_file(file), nullptr, false);
+  const nlohmann::json json = io::read_json(file);
   return json.is_object() && json.value("add_bos_token", nlohmann::json()) == true;
 }
 
@@ -324,6 +324,7 @@ class Corpus::ChunkReader {
       if (!conversation.desirable || conversation.responses.size() != 1)
         return drop(DropReason::no_answer, where, counts);
       feedback_.push_back({ref, where(), std::move(conversation)});
+      if (!conversation.answer_fault.empty()) throw Error(conversation.answer_fault);
     } else {
       encode(ref, where, std::move(conversation), counts);
     }

@@ -3,6 +3,7 @@
 #include "qft/comm/session.h"
 #include "qft/config/nearest.h"
 #include "qft/core/error.h"
+#include "qft/core/json.h"
 #include "qft/core/log.h"
 #include "qft/io/file.h"
 
@@ -222,11 +223,11 @@ json read_info(const fs::path& file) {
   if (!fs::is_regular_file(file))
     fail_config("there is no {}: dataset_dir must be a folder with a dataset_info.json", file.string());
   try {
-    json info = json::parse(io::read_text_file(file));
-    if (!info.is_object()) fail_config("{}: expected an object of datasets", file.string());
+    json info = parse_json(io::read_text_file(file), file.string());
+    require(info.is_object(), "{}: expected an object of datasets", file.string());
     return info;
-  } catch (const json::exception& e) {
-    fail_config("{}: {}", file.string(), e.what());
+  } catch (const Error& e) {
+    throw ConfigError(e.what());
   }
 }
 

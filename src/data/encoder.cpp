@@ -59,7 +59,10 @@ std::variant<Encoded, DropReason> Encoder::encode(const Conversation& conversati
   if (conversation.prompt.size() % 2 != 1) return DropReason::turns;
   if (options_.kind != SampleKind::document) {
     const std::size_t answers = options_.kind == SampleKind::conversation ? 1 : 2;
-    if (conversation.responses.size() != answers) return DropReason::no_answer;
+    if (conversation.responses.size() != answers) {
+      if (!conversation.answer_fault.empty()) throw Error(conversation.answer_fault);
+      return DropReason::no_answer;
+    }
     if (options_.kind == SampleKind::feedback && !conversation.desirable) return DropReason::no_answer;
   }
   const auto encode_kind = [&]() -> Encoded {

@@ -1,6 +1,7 @@
 #include "qft/data/pack_reader.h"
 
 #include "qft/core/error.h"
+#include "qft/core/json.h"
 #include "qft/io/hdf5.h"
 
 #include <algorithm>
@@ -14,9 +15,7 @@ using nlohmann::json;
 namespace {
 
 json parse_attribute(const io::h5::File& file, const std::string& name) {
-  json value = json::parse(file.get_string(name), nullptr, false);
-  require(!value.is_discarded(), "'{}': attribute '{}' is not JSON", file.path().string(), name);
-  return value;
+  return parse_json(file.get_string(name), fmt::format("'{}': attribute '{}'", file.path().string(), name));
 }
 
 std::vector<PackSource> parse_sources(const json& list) {

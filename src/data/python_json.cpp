@@ -9,8 +9,12 @@
 #include <cmath>
 #include <vector>
 
+#include "json_fault.h"
+
 namespace qft::data {
 namespace {
+
+constexpr std::string_view kQuote = "\"\\u0000";  // before a number that only Python has
 
 // What Python reads and writes for a number that JSON, or 64 bits, do not have; "" for any other word.
 std::string python_number(std::string_view word) {
@@ -31,8 +35,12 @@ std::string python_number(std::string_view word) {
 // Builds the value like nlohmann's own handler, but keeps the digits of integers above 64 bits.
 class TreeBuilder : public nlohmann::json_sax<Json> {
  public:
+  explicit TreeBuilder(std::string_view what) : what_(what) {}
+
   Json take() { return std::move(root_); }
-  const std::string& error() const { return error_; }
+  /// Where and why the parser gave up.
+  std::size_t fault_at() const { return fault_at_; }
+  const std::string& reason() const { return reason_; }
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
@@ -55,8 +63,9 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& reason) override {
-    error_ = reason.what();
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& reason) override {
+    fault_at_ = position - 1;  // of the last byte read
+    reason_ = reason.what();
     return false;
   }
 
@@ -73,6 +82,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     return true;
   }
   bool open(Json&& empty) {
+    require(open_.size() < kMaxRecordDepth, "{}: nested more than {} deep", what_, kMaxRecordDepth);
     open_.push_back(place(std::move(empty)));
     return true;
   }
@@ -81,10 +91,12 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  std::string_view what_;
   Json root_;
   std::vector<Json*> open_;  // a parent never moves while one of its children is open
   Json* slot_ = nullptr;     // the value of the key just read
-  std::string error_;
+  std::size_t fault_at_ = 0;
+  std::string reason_;
 };
 
 void write_string(std::string_view text, std::string& out) {
@@ -188,16 +200,24 @@ class Writer {
   int indent_;
 };
 
+// The bytes that quote_python_numbers() put into the first `end` bytes of its result.
+std::size_t added_before(std::string_view quoted, std::size_t end) {
+  std::size_t bytes = 0;
+  for (std::size_t at = quoted.find(kQuote); at < end; at = quoted.find(kQuote, at + 1)) bytes += kQuote.size() + 1;
+  return bytes;
+}
+
 }  // namespace
 
-Json parse_python_json(std::string_view text) {
-  TreeBuilder builder;
+Json parse_python_json(std::string_view text, std::string_view what) {
+  TreeBuilder builder(what);
   if (Json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
   const std::string quoted = quote_python_numbers(text);
-  TreeBuilder second;
-  if (quoted == text || !Json::sax_parse(quoted.begin(), quoted.end(), &second))
-    fail("invalid JSON: {}", builder.error());
-  return second.take();
+  TreeBuilder second(what);
+  if (quoted != text && Json::sax_parse(quoted.begin(), quoted.end(), &second)) return second.take();
+  const TreeBuilder& last = quoted == text ? builder : second;
+  const std::size_t at = last.fault_at() - added_before(quoted, last.fault_at());
+  fail("{}: invalid JSON {}", what, describe_json_fault(text, at, last.reason()));
 }
 
 bool is_quoted_number(std::string_view text) {
@@ -216,7 +236,7 @@ std::string quote_python_numbers(std::string_view text) {
                                    std::string_view("+-.").find(text[end]) != std::string_view::npos))
         ++end;
       if (const std::string number = python_number(text.substr(i, end - i)); !number.empty()) {
-        quoted.append("\"\\u0000").append(number).append("\"");
+        quoted.append(kQuote).append(number).append("\"");
         i = end;
         continue;
       }

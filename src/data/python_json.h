@@ -13,8 +13,13 @@ namespace qft::data {
 /// integer that fits no 64-bit type is held as binary: its digits.
 using Json = nlohmann::ordered_json;
 
-/// Takes NaN, Infinity and -Infinity too, as Python does. Throws Error with the parser's reason.
-Json parse_python_json(std::string_view text);
+/// Deeper nesting is refused: to walk, copy and print a value takes stack for every level. simdjson reads as
+/// deep, Python's json 994 levels.
+inline constexpr int kMaxRecordDepth = 1024;
+
+/// Takes NaN, Infinity and -Infinity too, as Python does. Throws Error "WHAT: invalid JSON at byte N (from 1):
+/// why, and the way out", or that it is nested too deeply.
+Json parse_python_json(std::string_view text, std::string_view what);
 
 /// The text with every bare number that JSON or 64 bits do not have (NaN, Infinity, 1e999, long integers) as
 /// a string that parse_python_json() turns back: for parsers that are stricter than Python.

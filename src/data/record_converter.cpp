@@ -19,21 +19,34 @@ constexpr std::string_view kDifficulty =
 // Between the results of calls made at once.
 constexpr std::string_view kResultSeparator = "\n</tool_response>\n<tool_response>\n";
 
-std::string_view type_name(const dom::element& value) {
+std::string describe(const dom::element& value) {
+  std::string_view text;
   switch (value.type()) {
     case dom::element_type::ARRAY:
       return "a list";
     case dom::element_type::OBJECT:
       return "an object";
     case dom::element_type::STRING:
-      return "a text";
+      return value.get(text) == simdjson::SUCCESS && is_quoted_number(text)
+                 ? fmt::format("the number {}", text.substr(1))
+                 : "a text";
     case dom::element_type::BOOL:
-      return "a boolean";
     case dom::element_type::NULL_VALUE:
-      return "null";
+      return simdjson::minify(value);
     default:
-      return "a number";
+      return fmt::format("the number {}", simdjson::minify(value));
   }
+}
+
+bool is_text(const dom::element& value) {
+  std::string_view text;
+  return value.get(text) == simdjson::SUCCESS && !is_quoted_number(text);
+}
+
+// "output: expected a text, got the number 42: put it in quotes"
+std::string no_text(const dom::element& value, std::string_view what) {
+  const std::string_view way_out = value.is_array() || value.is_object() ? "" : ": put it in quotes";
+  return fmt::format("{}: expected a text, got {}{}", what, describe(value), way_out);
 }
 
 // A member that is there and not null.
@@ -45,10 +58,8 @@ std::optional<dom::element> find(const dom::object& object, const std::string& k
 }
 
 std::string text_of(const dom::element& value, std::string_view what) {
-  std::string_view text;
-  if (value.get(text) != simdjson::SUCCESS) fail("{}: expected a text, got {}", what, type_name(value));
-  if (is_quoted_number(text)) fail("{}: expected a text, got the number {}", what, text.substr(1));
-  return std::string(text);
+  if (!is_text(value)) throw Error(no_text(value, what));
+  return std::string(std::string_view(value));
 }
 
 std::string text_or_empty(const dom::object& object, const std::string& key) {
@@ -63,7 +74,7 @@ std::string needed_text(const dom::object& object, const std::string& key) {
 }
 
 std::string as_python_json(const dom::element& value) {
-  return dump_python_json(parse_python_json(simdjson::minify(value)));
+  return dump_python_json(parse_python_json(simdjson::minify(value), "a record"));
 }
 
 // A text as it is, other values as JSON.
@@ -75,7 +86,7 @@ std::string text_or_json(const dom::object& object, const std::string& key) {
 
 dom::object object_of(const dom::element& value, std::string_view what) {
   dom::object object;
-  if (value.get(object) != simdjson::SUCCESS) fail("{}: expected an object, got {}", what, type_name(value));
+  if (value.get(object) != simdjson::SUCCESS) fail("{}: expected an object, got {}", what, describe(value));
   return object;
 }
 
@@ -83,7 +94,7 @@ dom::array list_of(const dom::object& record, const std::string& key) {
   const auto value = find(record, key);
   dom::array list;
   if (!value) fail("{}: expected a list, got nothing", key);
-  if (value->get(list) != simdjson::SUCCESS) fail("{}: expected a list, got {}", key, type_name(*value));
+  if (value->get(list) != simdjson::SUCCESS) fail("{}: expected a list, got {}", key, describe(*value));
   return list;
 }
 
@@ -139,7 +150,7 @@ std::string calls_of(const dom::object& message) {
   const auto value = find(message, "tool_calls");
   dom::array calls;
   if (!value) return {};
-  if (value->get(calls) != simdjson::SUCCESS) fail("tool_calls: expected a list, got {}", type_name(*value));
+  if (value->get(calls) != simdjson::SUCCESS) fail("tool_calls: expected a list, got {}", describe(*value));
   std::string list;
   for (const dom::element call : calls) {
     const auto function = find(object_of(call, "tool_calls"), "function");
@@ -155,8 +166,10 @@ dom::object RecordConverter::parse(std::string_view text) {
   dom::element root;
   if (const auto error = parser_.parse(text.data(), text.size()).get(root); error != simdjson::SUCCESS) {
     quoted_ = quote_python_numbers(text);
-    if (quoted_ == text || parser_.parse(quoted_).get(root) != simdjson::SUCCESS)
-      fail("invalid JSON: {}", simdjson::error_message(error));
+    if (quoted_ == text || parser_.parse(quoted_).get(root) != simdjson::SUCCESS) {
+      parse_python_json(text, "a record");  // says where and why; simdjson says neither
+      fail("a record: invalid JSON: {}", simdjson::error_message(error));
+    }
   }
   return object_of(root, "a record");
 }
@@ -184,16 +197,20 @@ void RecordConverter::convert_alpaca(const Object& record, Conversation& convers
   if (!question.empty() && !query.empty()) question += '\n';
   conversation.prompt.push_back({Role::user, question + query});
 
-  const auto add_response = [&](const std::optional<dom::element>& value) {
-    conversation.responses.push_back({Role::assistant, text_of(*value, "answer")});
+  // A value that is no text is no answer; whether that matters only the stage knows.
+  const auto add_response = [&](const std::string& column) {
+    const auto value = find(record, column);
+    if (!value) return;
+    if (is_text(*value))
+      conversation.responses.push_back({Role::assistant, std::string(std::string_view(*value))});
+    else
+      conversation.answer_fault = no_text(*value, column);
   };
-  const auto chosen = find(record, columns.chosen), rejected = find(record, columns.rejected);
-  const auto response = find(record, columns.response);
-  if (spec_.ranking && chosen && rejected && chosen->is_string() && rejected->is_string()) {
-    add_response(chosen);
-    add_response(rejected);
-  } else if (response && response->is_string()) {
-    add_response(response);
+  if (spec_.ranking) {
+    add_response(columns.chosen);
+    add_response(columns.rejected);
+  } else {
+    add_response(columns.response);
   }
   conversation.system = text_or_empty(record, columns.system);
   conversation.tools = text_or_json(record, columns.tools);

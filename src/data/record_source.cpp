@@ -29,15 +29,17 @@ std::int64_t count_lines(std::string_view bytes) {
 }  // namespace
 
 std::string RecordText::where() const {
-  return fmt::format("{}:{}", file->string(), line);
+  const std::string place = fmt::format("{}:{}", file->string(), line);
+  return number == 0 ? place : fmt::format("{}: record {}, byte {}", place, number, byte);
 }
 
 RecordScanner::RecordScanner(std::string_view bytes, RecordLayout layout, const std::filesystem::path& file)
     : bytes_(bytes), layout_(layout), file_(file) {}
 
-void RecordScanner::seek(std::size_t offset, std::int64_t line) {
+void RecordScanner::seek(std::size_t offset, std::int64_t line, std::int64_t records) {
   offset_ = offset;
   line_ = line;
+  records_ = records;
   closed_ = false;
 }
 
@@ -51,7 +53,7 @@ bool RecordScanner::next_line(RecordText& record) {
     const std::size_t after = end == bytes_.npos ? bytes_.size() : end + 1;
     if (end == bytes_.npos) end = bytes_.size();
     if (end > offset_ && bytes_[end - 1] == '\r') --end;
-    record = {bytes_.substr(offset_, end - offset_), &file_, line_};
+    record = {bytes_.substr(offset_, end - offset_), &file_, line_, 0, static_cast<std::int64_t>(offset_) + 1};
     offset_ = after;
     ++line_;
     if (layout_ == RecordLayout::text_lines || !std::all_of(record.text.begin(), record.text.end(), is_space))
@@ -82,9 +84,10 @@ bool RecordScanner::next_element(RecordText& record) {
   skip_space();
   if (is_first && offset_ < bytes_.size() && bytes_[offset_] == ']') return next_element(record);
   if (offset_ == bytes_.size()) fail_here("the file ends inside the array");
+  if (bytes_[offset_] == ']') fail_here("a comma after the last record: remove it");
   if (bytes_[offset_] != '{') fail_here("expected a record that starts with '{'");
   const std::size_t end = end_of_object(offset_);
-  record = {bytes_.substr(offset_, end - offset_), &file_, line_};
+  record = {bytes_.substr(offset_, end - offset_), &file_, line_, ++records_, static_cast<std::int64_t>(offset_) + 1};
   line_ += count_lines(record.text);
   offset_ = end;
   return true;
@@ -123,7 +126,8 @@ std::size_t RecordScanner::end_of_string(std::size_t begin) const {
 }
 
 void RecordScanner::fail_here(std::string_view what) const {
-  fail("{}:{}: {}", file_.string(), line_, what);
+  const RecordText here{{}, &file_, line_, records_ + 1, static_cast<std::int64_t>(offset_) + 1};
+  fail("{}: {}", here.where(), what);
 }
 
 std::string_view RecordSource::SourceFile::bytes() const {
@@ -168,7 +172,7 @@ void RecordSource::index(SourceFile& file, Hasher& hasher) {
     }
   };
   RecordScanner scanner(bytes, file.layout, file.path);
-  scanner.seek(start, 1);
+  scanner.seek(start, 1, 0);
   RecordText record;
   for (Mark mark{start, 1}; scanner.next(record); mark = {scanner.offset(), scanner.line()}) {
     if (file.records++ % kStride == 0) file.marks.push_back(mark);
@@ -210,9 +214,9 @@ RecordText RecordCursor::at(std::int64_t index) {
   if (next_ < 0 || local < next_ || mark > next_ / RecordSource::kStride) {
     const RecordSource::Mark& m = file_->marks[static_cast<std::size_t>(mark)];
     if (next_ >= 0) file_->release(released_, scanner_->offset());
-    scanner_->seek(m.offset, m.line);
-    released_ = m.offset;
     next_ = mark * RecordSource::kStride;
+    scanner_->seek(m.offset, m.line, next_);
+    released_ = m.offset;
   }
   if (scanner_->offset() - released_ >= kWindow) {
     file_->release(released_, scanner_->offset());

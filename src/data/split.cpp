@@ -9,6 +9,8 @@
 namespace qft::data {
 namespace {
 
+constexpr std::size_t kLongest = 1000;  // std::regex takes stack for every character
+
 // What datasets does with a bound in percents; std::nearbyint rounds half to even, as Python does.
 std::int64_t from_percent(std::int64_t percent, std::int64_t records, bool whole_hundredths) {
   if (whole_hundredths) return percent * (records / 100);
@@ -48,6 +50,7 @@ Split::Part Split::parse_part(const std::string& text, const std::string& where)
 }
 
 Split::Split(const std::string& text, const std::string& where) : text_(text), where_(where), parts_() {
+  if (text.size() > kLongest) fail_config("{}: split: longer than {} characters", where, kLongest);
   static const std::regex plus(R"(\s*\+\s*)");
   for (std::sregex_token_iterator part(text.begin(), text.end(), plus, -1), end; part != end; ++part)
     parts_.push_back(parse_part(*part, where));

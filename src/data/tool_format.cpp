@@ -192,7 +192,7 @@ void replace(std::string& text, std::string_view mark, std::string_view value) {
 }  // namespace
 
 std::string ToolFormat::describe_tools(std::string_view tools_json) const {
-  const Json tools = parse_python_json(tools_json);
+  const Json tools = parse_python_json(tools_json, "tools");
   if (!tools.is_array()) fail("tools: expected a JSON list of tool descriptions");
   if (tools.empty()) return {};
   std::string texts, names;
@@ -222,7 +222,7 @@ const ToolFormat& find_tool_format(std::string_view name) {
 }
 
 std::vector<FunctionCall> parse_calls(std::string_view json) {
-  Json calls = parse_python_json(json);
+  Json calls = parse_python_json(json, "a function call");
   if (!calls.is_array()) calls = Json::array({std::move(calls)});
   std::vector<FunctionCall> result;
   for (Json& call : calls) {

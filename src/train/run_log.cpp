@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "qft/core/error.h"
+#include "qft/core/json.h"
 #include "qft/core/units.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
@@ -152,7 +153,10 @@ void write_results(const std::filesystem::path& dir, const std::string& split, c
   ordered_json all;
   const auto path = dir / "all_results.json";
   if (std::filesystem::exists(path)) {
-    all = ordered_json::parse(io::read_text_file(path), nullptr, /*allow_exceptions=*/false);
+    try {
+      all = parse_json<ordered_json>(io::read_text_file(path), path.string());
+    } catch (const Error&) {  // cut short by a kill: written anew
+    }
     if (!all.is_object()) all = ordered_json::object();
   }
   all.update(own);

@@ -192,8 +192,8 @@ TEST(Dropping, KeepsSamplesWhoseAnswersWereCutAway) {
 TEST(Dropping, MissingAnswersAreCounted) {
   SmallRun run;
   run.add("d", "d.json",
-          R"([{"instruction": "q", "input": "", "output": null}, {"instruction": "q", "input": "",
-    "output": 5}, {"instruction": "q", "input": "", "output": ""}])");
+          R"([{"instruction": "q", "input": "", "output": null}, {"instruction": "q", "input": ""},
+    {"instruction": "q", "input": "", "output": ""}])");
   const EncodedCorpus all = run.encode();
   EXPECT_EQ(dropped(all, DropReason::no_answer), 2);
   ASSERT_EQ(all.items.size(), 1u);  // an empty answer teaches the end of the turn
@@ -204,7 +204,13 @@ TEST(BrokenRecords, StopWithFileAndLineOrAreSkippedAndCounted) {
   const std::pair<const char*, const char*> cases[] = {
       {"{\"instruction\": ", "invalid JSON"},
       {"[1]", "expected an object, got a list"},
-      {R"({"instruction": 5, "input": "", "output": ""})", "instruction: expected a text, got a number"},
+      {R"({"instruction": 5, "input": "", "output": ""})", "instruction: expected a text, got the number 5: put it in quotes"},
+      {R"({"instruction": "q", "input": "", "output": 42})", "output: expected a text, got the number 42: put it in quotes"},
+      {R"({"instruction": "q", "input": "", "output": 1e999})", "output: expected a text, got the number Infinity"},
+      {R"({"instruction": "q", "input": "", "output": true})", "output: expected a text, got true: put it in quotes"},
+      {R"({"instruction": "q", "input": "", "output": ["a"]})", "output: expected a text, got a list"},
+      {R"({"instruction": "q", "input": "", "output": "a",})", "invalid JSON at byte 48: a comma before '}': remove it"},
+      {R"({"instruction": "q", "input": "", "output": "\ud83d"})", "byte 46: \\ud83d is one half of a surrogate pair"},
       {"{\"instruction\": \"\xFF\", \"input\": \"\", \"output\": \"\"}", "invalid JSON"},
       {R"({"instruction": "q", "input": "", "output": "a"} x)", "invalid JSON"},
   };
@@ -219,6 +225,46 @@ TEST(BrokenRecords, StopWithFileAndLineOrAreSkippedAndCounted) {
     EXPECT_EQ(all.items.size(), 2u);
     EXPECT_EQ(dropped(all, DropReason::unreadable), 1);
   }
+}
+
+TEST(BrokenRecords, InAnArrayOnOneLineHaveANumberAndAByte) {
+  SmallRun run;
+  std::string array = "[";
+  for (int i = 1; i <= 16; ++i) array += R"({"instruction": "q", "input": "", "output": "a"}, )";
+  run.add("d", "d.json", array + R"({"instruction": "q", "input": "", "output": 42}])");
+  expect_error<Error>([&] { run.encode(); }, {"d.json:1: record 17, byte 802: output: expected a text, got the number 42"});
+}
+
+TEST(BrokenRecords, AnswersOfOtherTypesDoNotMatterToDocuments) {
+  SmallRun run;
+  run.config.finetuning.stage = "pt";
+  run.config.data.packing = false;
+  run.add("d", "d.json", R"([{"instruction": "q", "input": "", "output": 42}])");
+  EXPECT_EQ(run.encode().items.size(), 1u);
+}
+
+// As a list of the record, as JSON in a text, and in a call.
+TEST(BrokenRecords, NestedBeyondTheStackAreRecordErrors) {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  const std::string cases[] = {
+      R"({"instruction": "q", "input": "", "output": "a", "tools": ")" + deep + "\"}",
+      R"({"instruction": "q", "input": "", "output": "a", "tools": )" + deep + "}",
+      R"({"instruction": "q", "input": "", "output": "a", "tools": [)" + std::string(1000, '[') + std::string(1000, ']') + "]}",
+  };
+  for (const std::string& line : cases) {
+    SmallRun run;
+    const json columns = {{"columns", {{"prompt", "instruction"}, {"query", "input"}, {"response", "output"}, {"tools", "tools"}}}};
+    run.add("d", "d.jsonl", R"({"instruction": "q", "input": "", "output": "a", "tools": ""})" "\n" + line + "\n", columns);
+    const bool fits = line.size() < 3000;
+    if (!fits) expect_error<Error>([&] { run.encode(); }, {"d.jsonl:2: ", "nested more than 1024 deep"});
+    run.config.data.on_error = "skip";
+    EXPECT_EQ(dropped(run.encode(), DropReason::unreadable), fits ? 0 : 1);
+  }
+  SmallRun run;
+  const json call = {{"conversations", {{{"from", "human"}, {"value", "q"}},
+                                        {{"from", "function_call"}, {"value", R"({"name": "f", "arguments": )" + deep + "}"}}}}};
+  run.add("d", "d.json", json::array({call}).dump(), kSharegpt);
+  expect_error<Error>([&] { run.encode(); }, {"a function call: nested more than 1024 deep"});
 }
 
 TEST(BrokenRecords, OfConversationsNameTheKey) {

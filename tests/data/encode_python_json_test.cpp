@@ -11,7 +11,7 @@ using qft::data::dump_python_json;
 using qft::data::parse_python_json;
 
 std::string round_trip(std::string_view text, int indent = 0) {
-  return dump_python_json(parse_python_json(text), indent);
+  return dump_python_json(parse_python_json(text, "it"), indent);
 }
 
 TEST(PythonJson, SpacesOrderAndEscapes) {
@@ -44,9 +44,58 @@ TEST(PythonJson, Indented) {
             "[]\n    }\n}");
 }
 
-TEST(PythonJson, BrokenTextIsAnError) {
-  for (const char* text : {"", "{", "[1,]", "{\"a\" 1}", "1 2", "\"\xFF\"", "nul"})
-    EXPECT_THROW(parse_python_json(text), qft::Error) << text;
+std::string refusal(std::string_view text) {
+  try {
+    parse_python_json(text, "it");
+  } catch (const qft::Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(PythonJson, BrokenTextIsAnErrorThatSaysWhereWhyAndTheWayOut) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "byte 1: it ends too early"},
+      {"{\"a\": [1", "byte 9: it ends too early: a bracket, a brace or a quote is missing"},
+      {"{\"a\": 1,}", "byte 8: a comma before '}': remove it"},
+      {"[1, 2 ,\n ]", "byte 7: a comma before ']': remove it"},
+      {"{\"a\": 1},", "byte 9: a comma after the record: remove it, or put all records into [ ]"},
+      {"1 2", "byte 3: more text after the end"},
+      {"{\"a\": None}", "byte 7: None is no JSON: write null"},
+      {"[NaN, True]", "byte 7: True is no JSON: write true"},
+      {"{'a': 1}", "byte 2: a single quote: JSON has its texts in double quotes"},
+      {"{\"a\": 1 // one\n}", "byte 9: JSON has no comments: remove it"},
+      {"{\"a\": \"x\ny\"}", "byte 9: a line break inside a text: write \\n"},
+      {"\"\v\"", "byte 2: the byte 0x0B inside a text: write \\u000b"},
+      {"\"\xFF\"", "byte 2: 0xFF is not UTF-8: convert the file"},
+      {"\"a \\ud83d b\"", "byte 4: \\ud83d is one half of a surrogate pair and no character: write both halves"},
+      {"\"\\uD83D\\u0041\"", "byte 2: \\uD83D is one half"},
+      {"\"\\ude00\"", "byte 2: \\ude00 is one half"},
+      {"{\"a\" 1}", "byte 6: unexpected number literal; expected ':'"},
+      {"nul", "byte 4: "},
+  };
+  for (const auto& [text, message] : cases)
+    EXPECT_NE(refusal(text).find(std::string("it: invalid JSON at ") + message), std::string::npos)
+        << text << "\n" << refusal(text) << "\n" << message;
+}
+
+TEST(PythonJson, NestingThatTheStackCannotHoldIsRefused) {
+  const auto nested = [](int depth, const char* open, const char* close) {
+    std::string text;
+    for (int i = 0; i < depth; ++i) text += open;
+    text += '1';
+    for (int i = 0; i < depth; ++i) text += close;
+    return text;
+  };
+  const int deepest = qft::data::kMaxRecordDepth;
+  EXPECT_GE(deepest, 1000);  // as deep as Python's json reads
+  EXPECT_EQ(round_trip(nested(deepest, "[", "]")), nested(deepest, "[", "]"));
+  EXPECT_FALSE(round_trip(nested(deepest, "{\"a\": ", "}"), 4).empty());
+  for (const int depth : {deepest + 1, 200'000}) {
+    EXPECT_EQ(refusal(nested(depth, "[", "]")), "it: nested more than 1024 deep");
+    EXPECT_EQ(refusal(nested(depth, "{\"a\": ", "}")), "it: nested more than 1024 deep");
+    EXPECT_EQ(refusal("[NaN, " + nested(depth, "[", "]") + "]"), "it: nested more than 1024 deep");
+  }
 }
 
 }  // namespace

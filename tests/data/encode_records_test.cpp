@@ -24,6 +24,11 @@ std::vector<std::pair<std::string, std::int64_t>> all_of(const RecordSource& sou
   return records;
 }
 
+std::string last_place(const RecordSource& source) {
+  RecordCursor cursor(source);
+  return cursor.at(source.size() - 1).where();
+}
+
 using Expected = std::vector<std::pair<std::string, std::int64_t>>;
 
 TEST(RecordSource, JsonLinesSkipBlankLinesAndCountThem) {
@@ -80,16 +85,27 @@ TEST(RecordSource, FindingAndReadingManyRecordsShowsProgress) {
   EXPECT_GE(ticks(), opened + 3);
 }
 
+TEST(RecordSource, PlacesOfArraysHaveRecordAndByte) {
+  TempFolder folder;
+  std::string one_line = "[{}";
+  for (int i = 1; i < 1000; ++i) one_line += ",{}";
+  const auto file = folder.write("one.json", one_line + "]");
+  EXPECT_EQ(last_place(*RecordSource::open({file})), file.string() + ":1: record 1000, byte 2999");
+  const auto lines = folder.write("l.jsonl", "{}\n\n{}\n");
+  EXPECT_EQ(last_place(*RecordSource::open({lines})), lines.string() + ":3");
+}
+
 TEST(RecordSource, BrokenArraysAreErrorsWithFileAndLine) {
   TempFolder folder;
   const std::pair<const char*, const char*> cases[] = {
-      {"[{\"a\": 1}\n{\"a\": 2}]", "b.json:2: expected ','"},
-      {"[{\"a\": 1},\n\n{\"a\": \"x}]", "b.json:3: the record that starts here has no end"},
-      {"[{\"a\": 1}\n", "b.json:2: the file ends inside the array"},
-      {"[{\"a\": 1},", "b.json:1: the file ends inside the array"},
-      {"[\n5]", "b.json:2: expected a record that starts with '{'"},
-      {"[{}]\n[{}]", "b.json:2: text after the end of the array"},
-      {"[", "b.json:1: the file ends inside the array"},
+      {"[{\"a\": 1}\n{\"a\": 2}]", "b.json:2: record 2, byte 11: expected ','"},
+      {"[{\"a\": 1},\n\n{\"a\": \"x}]", "b.json:3: record 2, byte 13: the record that starts here has no end"},
+      {"[{\"a\": 1}\n", "b.json:2: record 2, byte 11: the file ends inside the array"},
+      {"[{\"a\": 1},", "b.json:1: record 2, byte 11: the file ends inside the array"},
+      {"[\n5]", "b.json:2: record 1, byte 3: expected a record that starts with '{'"},
+      {"[{\"a\": 1}, {},\n]", "b.json:2: record 3, byte 16: a comma after the last record: remove it"},
+      {"[{}]\n[{}]", "b.json:2: record 2, byte 6: text after the end of the array"},
+      {"[", "b.json:1: record 1, byte 2: the file ends inside the array"},
   };
   for (const auto& [text, message] : cases) {
     const auto file = folder.write("b.json", text);

@@ -290,6 +290,17 @@ TEST_F(PackProgram, SkippedRecordsAreListedAndLimited) {
   EXPECT_FALSE(std::filesystem::exists(pack("limited.h5")));
 }
 
+TEST_F(PackProgram, ABottomlessRecordIsABrokenOne) {
+  const json deep = {{"instruction", "q"}, {"output", "a"}, {"tools", std::string(200'000, '[') + std::string(200'000, ']')}};
+  folder.write("deep.jsonl", "{\"instruction\":\"a\",\"output\":\"one\",\"tools\":\"\"}\n" + deep.dump() + "\n");
+  folder.write("dataset_info.json", json{{"d", {{"file_name", "deep.jsonl"},
+                                                {"columns", {{"prompt", "instruction"}, {"response", "output"}, {"tools", "tools"}}}}}}.dump());
+  const Outcome stopped = make("out.h5", 1);
+  EXPECT_EQ(stopped.code, 1) << stopped.out;
+  EXPECT_NE(stopped.out.find("deep.jsonl:2: tools: nested more than 1024 deep"), stopped.out.npos) << stopped.out;
+  EXPECT_EQ(make("out.h5", 1, "on_error=skip").code, 0);
+}
+
 TEST_F(PackProgram, AFullDiskNamesTheFileAndLeavesNoPack) {
   std::string records;
   for (int i = 0; i < 4000; ++i)

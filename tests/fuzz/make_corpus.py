@@ -37,6 +37,15 @@ def records():
         yield f"{name}.jsonl".replace(" ", "_"), bytes([number]) + f"{line}\n\n{line}".encode()
         yield f"{name}.json".replace(" ", "_"), bytes([number + 6]) + f"[{line},\n {line}]\n".encode()
     yield "text.txt", bytes([12]) + b"one\r\n\ntwo"
+    deep = "[" * 2000 + "]" * 2000
+    yield "deep_text.jsonl", bytes([0]) + json.dumps({"instruction": "q", "output": "a", "tools": deep}).encode()
+    yield "deep_list.jsonl", bytes([0]) + f'{{"instruction": "q", "output": "a", "tools": {deep}}}'.encode()
+    yield "deep_call.json", bytes([8]) + json.dumps([{"messages": [{"from": "human", "value": "q"}, {
+        "from": "function_call", "value": f'{{"name": "f", "arguments": {deep}}}'}]}]).encode()
+    for name, line in (("comma", '{"instruction": "q", "output": "a",}'), ("surrogate", '{"instruction": "\\ud83d", "output": "a"}'),
+                       ("number", '{"instruction": "q", "output": 42}'), ("words", '{"instruction": NaN, "output": None}')):
+        yield f"{name}.jsonl", bytes([0]) + line.encode()
+    yield "comma.json", bytes([6]) + b'[{"instruction": "q", "output": "a"},]'
 
 
 def dataset_infos():
@@ -46,6 +55,8 @@ def dataset_infos():
         "columns": {"messages": "m", "chosen": "c", "rejected": "r", "system": "s", "tools": "t"},
         "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}}}).encode()
     yield "refused", b'{"a": {"hf_hub_url": "x/y"}, "b": {"file_name": "../../etc/passwd"}}'
+    yield "deep", b'{"a": {"file_name": ' + b"[" * 2000 + b"]" * 2000 + b"}}"
+    yield "long_split", b'{"a": {"file_name": "a.json", "split": "train[:' + b"1" * 2000 + b']"}}'
 
 
 def tokenizers():

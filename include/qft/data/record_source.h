@@ -17,9 +17,11 @@ namespace qft::data {
 struct RecordText {
   std::string_view text;
   const std::filesystem::path* file = nullptr;
-  std::int64_t line = 0;  // of its first character, from 1
+  std::int64_t line = 0;    // of its first character, from 1
+  std::int64_t number = 0;  // in a JSON array, from 1; 0 where every record has a line of its own
+  std::int64_t byte = 0;    // of its first character in the file, from 1
 
-  /// "data/alpaca.json:17"
+  /// "data/alpaca.jsonl:17", in an array "data/alpaca.json:1: record 17, byte 5123"
   std::string where() const;
 };
 
@@ -35,8 +37,8 @@ class RecordScanner {
  public:
   RecordScanner(std::string_view bytes, RecordLayout layout, const std::filesystem::path& file);
 
-  /// Goes on at an offset() that came from a scanner of the same file.
-  void seek(std::size_t offset, std::int64_t line);
+  /// Goes on at an offset() that came from a scanner of the same file, `records` after its beginning.
+  void seek(std::size_t offset, std::int64_t line, std::int64_t records);
   /// The next record; false at the end. Throws Error with file and line where a JSON array is not one.
   bool next(RecordText& record);
   std::size_t offset() const { return offset_; }
@@ -55,6 +57,7 @@ class RecordScanner {
   const std::filesystem::path& file_;
   std::size_t offset_ = 0;
   std::int64_t line_ = 1;
+  std::int64_t records_ = 0;  // before offset_
   bool closed_ = false;  // the array's end was read
 };
 
