@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "qft/config/start.h"
+#include "qft/data/pack_options.h"
 #include "qft/plan/plan.h"
 #include "qft/train/data_setup.h"
 #include "subcommand.h"
@@ -31,7 +32,8 @@ plan::Workload workload(const config::RunConfig& config, int ranks) {
 }
 
 int run(const config::CommandLine& line) {
-  const auto config = config::start(line, config::Purpose::plan);
+  auto config = config::start(line, config::Purpose::plan);
+  data::take_pack_options(config, config::Purpose::plan);
   const int ranks = line.options["ranks"].as<int>();
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   std::optional<plan::Machine> machine;

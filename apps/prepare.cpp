@@ -1,7 +1,9 @@
 #include <ATen/Context.h>
 
+#include "qft/comm/exchange.h"
 #include "qft/config/start.h"
 #include "qft/core/log.h"
+#include "qft/data/pack_options.h"
 #include "qft/device/device.h"
 #include "qft/device/threads.h"
 #include "subcommand.h"
@@ -11,6 +13,12 @@ namespace qft::apps {
 Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose) {
   Prepared p;
   p.config = config::start(line, purpose, session.rank(), session.size());
+  using config::Purpose;
+  if (purpose == Purpose::train || purpose == Purpose::eval || purpose == Purpose::plan) {
+    const std::size_t told = p.config.notes.size();
+    comm::agreed(session.world(), [&] { data::take_pack_options(p.config, purpose); });
+    for (std::size_t n = told; session.rank() == 0 && n < p.config.notes.size(); ++n) log::info("note: {}", p.config.notes[n]);
+  }
   comm::WatchdogOptions watch{std::chrono::seconds(p.config.training.ddp_timeout)};
   watch.stop_stragglers = p.config.training.straggler_action == "stop";
   session.watchdog().set(watch);

@@ -68,12 +68,7 @@ struct ChatTemplate::View {
 ChatTemplate::ChatTemplate(TemplateSpec spec, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
                            const TemplateOptions& options)
     : spec_(std::move(spec)), tokenizer_(std::move(tokenizer)), options_(options) {
-  if (!options_.tool_format.empty()) {
-    spec_.tool_format = options_.tool_format;
-    // As in LLaMA-Factory a chosen tool format brings the plain call with it.
-    spec_.function =
-        parse_turn(spec_.efficient_eos ? "{{content}}" : "{{content}}{{eos_token}}", "tool_format");
-  }
+  if (!options_.tool_format.empty()) set_tool_format(spec_, options_.tool_format);
   tool_format_ = &find_tool_format(spec_.tool_format);
   if (options_.default_system) spec_.default_system = *options_.default_system;
   check_special_tokens();

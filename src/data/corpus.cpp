@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/data/pack_options.h"
 
 #include <algorithm>
 #include <numeric>
@@ -119,6 +120,7 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
                           config.is_given("preprocessing_batch_size");
   corpus->chunk_records_ = by_records ? data.preprocessing_batch_size : corpus->default_chunk_records();
   corpus->record_options(config);
+  corpus->template_options_ = template_options(config);
   return corpus;
 }
 
@@ -211,6 +213,7 @@ PackAttributes Corpus::attributes() const {
   attributes.vocab_size = chat.tokenizer().vocab_size();
   attributes.cutoff_len = encoder_->options().cutoff_len;
   attributes.options = options_;
+  attributes.template_options = template_options_;
   for (std::size_t d = 0; d < specs_.size(); ++d) {
     PackSource& source = attributes.sources.emplace_back();
     source.name = specs_[d].name;
@@ -321,10 +324,10 @@ class Corpus::ChunkReader {
       corpus_.encoder_->append_document(conversation, joined_);
       documents_.emplace_back(begin, ref);
     } else if (corpus_.encoder_->options().kind == SampleKind::feedback) {
+      if (!conversation.answer_fault.empty()) throw Error(conversation.answer_fault);
       if (!conversation.desirable || conversation.responses.size() != 1)
         return drop(DropReason::no_answer, where, counts);
       feedback_.push_back({ref, where(), std::move(conversation)});
-      if (!conversation.answer_fault.empty()) throw Error(conversation.answer_fault);
     } else {
       encode(ref, where, std::move(conversation), counts);
     }

@@ -45,6 +45,7 @@ void write_attributes(io::h5::File& file, const PackAttributes& a) {
   file.set_int("vocab_size", a.vocab_size);
   file.set_int("cutoff_len", a.cutoff_len);
   file.set_string("options", a.options.dump());
+  file.set_string("template_options", a.template_options.dump());
   file.set_string("sources", sources.dump());
   file.set_string("category_names", json(a.category_names).dump());
   file.set_int("sequences_per_item", a.sequences_per_item);

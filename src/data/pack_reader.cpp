@@ -35,6 +35,7 @@ PackAttributes read_attributes(const io::h5::File& file) try {
   a.vocab_size = file.get_int("vocab_size");
   a.cutoff_len = file.get_int("cutoff_len");
   a.options = parse_attribute(file, "options");
+  if (file.has_attribute("template_options")) a.template_options = parse_attribute(file, "template_options");
   a.sources = parse_sources(parse_attribute(file, "sources"));
   a.category_names = parse_attribute(file, "category_names").get<std::vector<std::string>>();
   a.sequences_per_item = file.get_int("sequences_per_item");

@@ -213,6 +213,11 @@ TemplateSpec parse_template(std::string_view yaml, const std::string& origin) {
 }
 
 std::string TemplateSpec::hash() const {
+void set_tool_format(TemplateSpec& spec, const std::string& name) {
+  spec.tool_format = find_tool_format(name).name;
+  spec.function = default_assistant(spec);
+}
+
   const nlohmann::json all = {to_json(prefix),
                               to_json(system),
                               to_json(user),

@@ -130,6 +130,12 @@ def main():
         longer = write(case / "other.yaml", {**local, "cutoff_len": 64})
         check(report, "pack of another cutoff_len", mpirun(2, [qft, "train", longer, f"pack={case / 'train.h5'}"], check=False, timeout=60),
               ["cutoff_len", "64", "128"], 2)
+        masked = write(case / "other.yaml", {**local, "mask_history": True})
+        check(report, "pack with other labels", mpirun(2, [qft, "train", masked, f"pack={case / 'train.h5'}"], check=False, timeout=60),
+              ["other.yaml:", "mask_history is true, false in the pack", "train.h5"], 2)
+        bare = write(case / "other.yaml", {k: v for k, v in local.items() if k not in ("dataset", "dataset_dir", "template", "cutoff_len")})
+        check(report, "    ... and one whose options the run leaves open", mpirun(2, [qft, "train", bare, f"pack={case / 'train.h5'}"], check=False, timeout=60),
+              ["taken from pack", "cutoff_len 128"], 0)
         tokenizer = json.loads((case / "model/tokenizer.json").read_text())
         tokenizer["model"]["merges"].pop()
         (case / "model/tokenizer.json").write_text(json.dumps(tokenizer))

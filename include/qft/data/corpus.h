@@ -72,7 +72,7 @@ class Corpus {
   std::int64_t chunk_records_ = 1000;
   std::int64_t block_tokens_ = 0;  // > 0: documents are joined and cut into blocks
   bool skip_broken_ = false;
-  nlohmann::json options_;
+  nlohmann::json options_, template_options_;
   std::size_t max_skipped_ = 0;
   mutable std::atomic<std::size_t> skipped_ = 0;  // records, so far
 };

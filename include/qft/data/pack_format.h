@@ -69,6 +69,8 @@ struct PackAttributes {
   std::int64_t vocab_size = 0;
   std::int64_t cutoff_len = 0;
   nlohmann::json options = nlohmann::json::object();  // every option that shaped the items
+  // As template_options() of pack_options.h gives them; empty in older packs. template_hash covers them.
+  nlohmann::json template_options = nlohmann::json::object();
   std::vector<PackSource> sources;                    // the builder fills in the counts
   // Filled in by the builder:
   std::vector<std::string> category_names;  // in order of first appearance

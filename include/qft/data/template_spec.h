@@ -55,6 +55,10 @@ TemplateSpec parse_template(std::string_view yaml, const std::string& origin);
 TemplateSpec find_template(const std::string& name);
 
 /// The names that find_template() knows without a path, sorted.
+/// Another tool format than the template's own, with the plain call that LLaMA-Factory brings with it. Throws
+/// ConfigError for an unknown name.
+void set_tool_format(TemplateSpec& spec, const std::string& name);
+
 std::vector<std::string> template_names();
 
 /// Text with placeholders, in pieces. Throws ConfigError starting with `where` for an unknown placeholder, a
