@@ -72,6 +72,9 @@ ChatTemplate::ChatTemplate(TemplateSpec spec, std::shared_ptr<const tokenizer::T
   tool_format_ = &find_tool_format(spec_.tool_format);
   if (options_.default_system) spec_.default_system = *options_.default_system;
   check_special_tokens();
+  if (!spec_.pack_only.empty())
+    log::warn("template '{}' is that of {} models, which qft does not train: {}", spec_.name, spec_.pack_only,
+              options_.lenient ? "the pack is for another program" : "this model has a format of its own");
   if (spec_.replace_eos)
     eos_id_ = tokenizer_->token_to_id(spec_.stop_words.front());
   else
@@ -83,9 +86,7 @@ std::pair<TemplateSpec, TemplateOptions> ChatTemplate::choose(const config::RunC
   const config::DataArgs& data = config.data;
   std::string name = data.template_name;
   if (name.empty()) {
-    std::string known;
-    for (const std::string& other : template_names()) known += (known.empty() ? "" : ", ") + other;
-    if (config.finetuning.stage != "pt") fail_config("template is not given: name one of {}", known);
+    if (config.finetuning.stage != "pt") fail_config("template is not given: name one of {}", list_templates());
     name = "empty";
   }
   TemplateOptions options;

@@ -34,6 +34,15 @@ TemplateSpec read_template(const fs::path& file) {
 
 }  // namespace
 
+std::string list_templates() {
+  std::string trained, packed;
+  for (const std::string& name : template_names()) {
+    std::string& list = find_template(name).pack_only.empty() ? trained : packed;
+    list += (list.empty() ? "" : ", ") + name;
+  }
+  return packed.empty() ? trained : fmt::format("{}, and for packs only {}", trained, packed);
+}
+
 std::vector<std::string> template_names() {
   std::set<std::string> names;
   for (const EmbeddedTemplate& t : embedded_templates()) names.emplace(t.name);
@@ -56,9 +65,7 @@ TemplateSpec find_template(const std::string& name) {
   }
   for (const EmbeddedTemplate& t : embedded_templates())
     if (t.name == name) return parse_template(t.yaml, fmt::format("built-in template {}", name));
-  std::string known;
-  for (const std::string& other : template_names()) known += (known.empty() ? "" : ", ") + other;
-  fail_config("template: there is no '{}'; there are {}; a path to a .yaml file works too", name, known);
+  fail_config("template: there is no '{}'; there are {}; a path to a .yaml file works too", name, list_templates());
 }
 
 }  // namespace qft::data

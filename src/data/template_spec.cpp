@@ -88,6 +88,7 @@ const std::map<std::string_view, Reader>& readers() {
                            const Where& w) { words_of(n, w, t.thought_open, t.thought_close); }},
       {"tool_call_words", [](TemplateSpec& t, const YAML::Node& n,
                              const Where& w) { words_of(n, w, t.call_open, t.call_close); }},
+      {"pack_only", text(&TemplateSpec::pack_only)},
       {"document_end", text(&TemplateSpec::document_end)},
       {"reasoning", flag(&TemplateSpec::reasoning)},
       {"replace_eos", flag(&TemplateSpec::replace_eos)},
@@ -212,12 +213,12 @@ TemplateSpec parse_template(std::string_view yaml, const std::string& origin) {
   return spec;
 }
 
-std::string TemplateSpec::hash() const {
 void set_tool_format(TemplateSpec& spec, const std::string& name) {
   spec.tool_format = find_tool_format(name).name;
   spec.function = default_assistant(spec);
 }
 
+std::string TemplateSpec::hash() const {
   const nlohmann::json all = {to_json(prefix),
                               to_json(system),
                               to_json(user),

@@ -86,7 +86,7 @@ TEST(TemplateSearch, FolderOfTheEnvironmentComesFirstAndUnknownNamesListAll) {
   ::setenv("QFT_TEMPLATES", folder.path().c_str(), 1);
   EXPECT_EQ(find_template("mine").name, "marked");
   EXPECT_EQ(find_template("qwen").user.front().before, "other ");
-  expect_error<ConfigError>([] { find_template("qwem"); }, {"'qwem'", "mine", "qwen3_nothink"});
+  expect_error<ConfigError>([] { find_template("qwem"); }, {"'qwem'", "mine", "qwen3_nothink", "vicuna, and for packs only deepseek3, gemma, "});
   ::unsetenv("QFT_TEMPLATES");
   EXPECT_EQ(find_template("qwen").origin, "built-in template qwen");
   expect_error<ConfigError>([] { find_template("./absent.yaml"); }, {"./absent.yaml", "no file"});

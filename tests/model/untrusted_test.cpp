@@ -4,10 +4,13 @@
 #include "qft/model/load.h"
 
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "io/temp_dir.h"
+#include "test_paths.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -25,6 +28,23 @@ json config() {
 }
 json adapter() {
   return {{"peft_type", "LORA"}, {"r", 4}, {"lora_alpha", 8}, {"target_modules", {"q_proj"}}};
+}
+
+// A mark that outlives the architecture's absence would tell users that nothing can train with the template.
+TEST(ModelConfig, TemplatesForPacksOnlyAreOfArchitecturesThatAreNotImplemented) {
+  int marks = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(test::kSourceDir + "/configs/templates")) {
+    std::ifstream file(entry.path());
+    for (std::string line; std::getline(file, line);) {
+      constexpr std::string_view kKey = "pack_only: ";
+      if (!line.starts_with(kKey)) continue;
+      ++marks;
+      json object = config();
+      object["model_type"] = line.substr(kKey.size());
+      EXPECT_TRUE(contains(error_of([&] { ModelConfig::parse(object.dump(), "c"); }), "is not implemented")) << entry.path();
+    }
+  }
+  EXPECT_GE(marks, 1);
 }
 
 TEST(ModelConfig, SizesThatWouldOverflowAreRefusedWithTheirName) {

@@ -38,6 +38,7 @@ struct TemplateSpec {
   bool replace_eos = false;     // the first stop word is the end token
   bool efficient_eos = false;   // the conversation's end token is added once, after the last turn
   bool system_in_user = false;  // the system message is the beginning of the first question's {{content}}
+  std::string pack_only;        // the model_type of its models, where qft does not train such; shapes no tokens
   std::string origin;           // the file, or "built in"
 
   /// XXH3-128 of everything that shapes tokens: equal for the same template from another file.
@@ -54,12 +55,15 @@ TemplateSpec parse_template(std::string_view yaml, const std::string& origin);
 /// ones. Throws ConfigError with the nearest name and the list of names.
 TemplateSpec find_template(const std::string& name);
 
-/// The names that find_template() knows without a path, sorted.
 /// Another tool format than the template's own, with the plain call that LLaMA-Factory brings with it. Throws
 /// ConfigError for an unknown name.
 void set_tool_format(TemplateSpec& spec, const std::string& name);
 
+/// The names that find_template() knows without a path, sorted.
 std::vector<std::string> template_names();
+
+/// The same for messages, those of models that qft does not train apart: "alpaca, ..., and for packs only gemma, ...".
+std::string list_templates();
 
 /// Text with placeholders, in pieces. Throws ConfigError starting with `where` for an unknown placeholder, a
 /// second
