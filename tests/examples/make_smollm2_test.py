@@ -15,6 +15,9 @@ from pathlib import Path
 GOLDEN = Path(__file__).with_name("smollm2.sha256")
 
 
+ROOT = Path(__file__).resolve().parents[2]
+
+
 def check(condition: bool, what: str) -> None:
     print(("ok      " if condition else "FAILED  ") + what)
     if not condition:
@@ -23,7 +26,7 @@ def check(condition: bool, what: str) -> None:
 
 def texts(shared: Path) -> list:
     lines = ["<|im_start|>user\nhi<|im_end|>\n", "  12  345\t6", "naïve café — 你好, мир! 🙂", "\u0001\r\n\r\n x\u00a0y"]
-    for path in sorted((shared / "data").glob("*.json*")):
+    for path in sorted([*(shared / "data").glob("*.json*"), *(ROOT / "tests/data/golden").glob("*.json*")]):
         lines += path.read_text(encoding="utf-8").splitlines()
     return lines
 
@@ -46,6 +49,8 @@ def judge(directory: Path, shared: Path) -> None:
         raw, reference = (Tokenizer.from_file(str(d / "tokenizer.json")) for d in (directory, shared / "tokenizers/smollm2"))
         different = [t for t in texts(shared) if raw.encode(t).ids != reference.encode(t).ids]
         check(not different, f"texts tokenise as in the reference tokenizer {different[:3]}")
+    else:
+        print("skipped  texts tokenise as in the reference tokenizer: no shared test data")
 
     tokenizer = AutoTokenizer.from_pretrained(directory)
     messages = [{"role": "user", "content": "What is the capital of France?"}]
