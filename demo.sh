@@ -27,7 +27,7 @@ mpi_environment
 say "3/6 Make the model and pack the data"
 make_model
 mkdir -p "$out"
-if [[ ! $out/train.h5 -nt examples/data/hpc_qa_train.json || ! $out/train.h5 -nt examples/demo.yaml ]]; then
+if [[ ! $out/train.h5 -nt examples/data/cluster_facts.json || ! $out/train.h5 -nt examples/demo.yaml ]]; then
   qft-pack examples/demo.yaml --output "$out/train.h5"
 fi
 qft-pack inspect "$out/train.h5"
@@ -41,11 +41,15 @@ fi
 checkpoints=("$tuned"/checkpoint-*)
 qft-ckpt inspect "${checkpoints[-1]}"
 
-say "5/6 Loss and perplexity on questions that it has not seen"
-echo "base model:"
-qft eval examples/demo.yaml output_dir="$out/eval_base"
-echo "tuned model:"
-qft eval examples/demo.yaml output_dir="$out/eval_tuned" adapter_name_or_path="$tuned"
+say "5/6 Questions that it has not seen, about facts that it was taught in other words"
+answer() {  # NAME key=value...
+  echo "$1 model:"
+  qft eval examples/demo.yaml output_dir="$out/eval_$1" predict_with_generate=true do_sample=false max_new_tokens=60 "${@:2}"
+}
+answer base
+answer tuned adapter_name_or_path="$tuned"
+.venv/bin/python examples/score.py examples/data/cluster_questions.json \
+  "base model=$out/eval_base/generated_predictions.jsonl" "tuned model=$out/eval_tuned/generated_predictions.jsonl"
 
 say "6/6 One of these questions"
 ask() { qft generate examples/demo.yaml prompt="$question" do_sample=false max_new_tokens=80 --log-level warning "$@"; echo; }
