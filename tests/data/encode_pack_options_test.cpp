@@ -109,8 +109,7 @@ TEST(PackOptions, ARunThatGivesNoneTakesThePacks) {
 TEST(PackOptions, WhatMakesTheSameTokensIsNoDifference) {
   ReasoningRun run;
   const PackAttributes pack = run.attributes();
-  RunConfig config = with(run.config, "tool_format", [](RunConfig& c) { c.data.tool_format = "qwen"; });
-  config = with(config, "default_system", [](RunConfig& c) { c.data.default_system.clear(); });
+  RunConfig config = with(run.config, "default_system", [](RunConfig& c) { c.data.default_system.clear(); });
   take_pack_options(config, pack, "p.h5");
   run.config.data.template_name = "qwen";  // no reasoning: the keys on thoughts mean nothing
   config = with(run.config, "enable_thinking", [](RunConfig& c) { c.data.enable_thinking = false; });
