@@ -2,8 +2,11 @@
 #include "qft/checkpoint/gc.h"
 
 #include "qft/core/units.h"
+#include "qft/io/dir_lock.h"
+#include "qft/io/file.h"
 
 #include <iostream>
+#include <optional>
 
 #include "command.h"
 #include <boost/program_options/value_semantic.hpp>
@@ -17,10 +20,10 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec spec = make_spec("gc",
                                        "Removes from an output_dir what saves and removals left unfinished "
-                                       "and, with --keep, checkpoints older than the "
-                                       "newest N that verify; the run's best one stays. Damaged checkpoints, "
-                                       "other programs' and all other names are not "
-                                       "touched.",
+                                       "and, with --keep, checkpoints other than the newest N that verify; those "
+                                       "of branches that were given up go first, the run's best one stays. Damaged "
+                                       "checkpoints, other programs' and all other names are not touched. A run that "
+                                       "uses the directory is an error.",
                                        "OUTPUT_DIR", 1);
   spec.options.add_options()("keep", po::value<std::int64_t>(), "verified checkpoints to keep; absent: all")(
       "min-age", po::value<std::int64_t>()->default_value(15),
@@ -42,6 +45,11 @@ checkpoint::GcOptions options_of(const config::CommandLine& line) {
 int run(const config::CommandLine& line) {
   if (line.words.size() != 1) fail_config("qft-ckpt gc: takes one output_dir, {} given", line.words.size());
   const bool dry = line.options.count("dry-run") > 0;
+  std::optional<io::DirLock> lock;  // no run may save here meanwhile
+  if (!dry) {
+    io::require_directory(line.words[0], "output_dir");
+    lock.emplace(line.words[0], io::this_process("qft-ckpt gc"));
+  }
   const auto plan = checkpoint::plan_gc(line.words[0], options_of(line));
   std::uint64_t bytes = 0;
   nlohmann::ordered_json list = nlohmann::ordered_json::array();

@@ -1,5 +1,6 @@
 #include "qft/checkpoint/checkpoint.h"
 
+#include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/verify.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
@@ -94,16 +95,10 @@ std::optional<std::int64_t> step_of(std::string_view name) {
 std::vector<Candidate> list_checkpoints(const fs::path& output_dir) {
   std::vector<Candidate> found;
   if (!fs::is_directory(output_dir)) return found;
-  const std::string aside = io::CommitDir::replaced_path("").filename().string();
   std::error_code code;
   for (fs::directory_iterator it(output_dir, code), end; !code && it != end; it.increment(code)) {
-    std::string name = it->path().filename().string();
-    const bool replaced = name.starts_with(aside);
-    if (replaced) name.erase(0, aside.size());
-    const auto step = step_of(name);
-    if (!step || !fs::is_directory(it->path())) continue;
-    if (replaced && fs::exists(output_dir / name)) continue;
-    found.push_back({*step, it->path()});
+    const auto step = step_of(it->path().filename().string());
+    if (step && fs::is_directory(it->path())) found.push_back({*step, it->path()});
   }
   require(!code, "cannot list directory '{}': {}", output_dir.string(), code.message());
   std::sort(found.begin(), found.end(),
@@ -128,11 +123,10 @@ void log_skipped(const fs::path& dir, const VerifyReport& report) {
 }
 
 std::optional<fs::path> find_latest_verified(const fs::path& output_dir) {
-  std::vector<Candidate> candidates = list_checkpoints(output_dir);
-  for (auto c = candidates.rbegin(); c != candidates.rend(); ++c) {
-    const VerifyReport report = verify_share(c->dir, 0, 1);
-    if (report.ok()) return c->dir;
-    log_skipped(c->dir, report);
+  for (const fs::path& dir : resume_order(output_dir)) {
+    const VerifyReport report = verify_share(dir, 0, 1);
+    if (report.ok()) return dir;
+    log_skipped(dir, report);
   }
   return std::nullopt;
 }

@@ -62,6 +62,8 @@ const Line kLines[] = {
     {"dtypes", "dtypes", format_dtypes},
     {"bytes", "on disk", [](const ordered_json& v) { return format_bytes(v.get<double>()); }},
     {"age_seconds", "age", [](const ordered_json& v) { return format_age(v.get<std::int64_t>()); }},
+    {"run", "run", plain},
+    {"parent", "began at", plain},
     {"qft_version", "qft", plain},
 };
 

@@ -1,5 +1,6 @@
 #include "qft/checkpoint/gc.h"
 
+#include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/checkpoint/verify.h"
 #include "qft/core/error.h"
@@ -49,74 +50,66 @@ std::string duration_text(std::chrono::seconds age) {
                                        : fmt::format("{} min", age.count() / 60);
 }
 
-// The checkpoints that trainer states and manifests of this directory call the best, by name.
-std::set<std::string> best_names(const fs::path& output_dir, const std::vector<Candidate>& candidates) {
+// The checkpoints that the trainer states of this directory and of the live branch call the best, by name.
+std::set<std::string> best_names(const fs::path& output_dir, const std::vector<Entry>& entries) {
   std::set<std::string> names;
-  const auto add = [&](const nlohmann::json& value) {
-    if (value.is_string() && !value.get<std::string>().empty())
-      names.insert(fs::path(value.get<std::string>()).filename().string());
-  };
   const auto add_state = [&](const fs::path& file) {
     if (!fs::exists(file)) return;
     const nlohmann::json state = io::read_json(file);
-    if (state.is_object()) add(state.value("best_model_checkpoint", nlohmann::json()));
+    if (!state.is_object()) return;
+    const nlohmann::json value = state.value("best_model_checkpoint", nlohmann::json());
+    if (value.is_string() && !value.get<std::string>().empty())
+      names.insert(fs::path(value.get<std::string>()).filename().string());
   };
   add_state(output_dir / "trainer_state.json");
-  for (const Candidate& c : candidates) add_state(c.dir / "trainer_state.json");
+  for (const Entry& e : entries)
+    if (e.in_line) add_state(e.dir / "trainer_state.json");
   return names;
 }
 
 // Decides about the committed checkpoints.
 void plan_checkpoints(const fs::path& output_dir, const GcOptions& options, std::vector<GcEntry>& plan) {
-  std::vector<Candidate> candidates = list_checkpoints(output_dir);
-  std::reverse(candidates.begin(), candidates.end());
-  const std::set<std::string> best =
-      options.keep ? best_names(output_dir, candidates) : std::set<std::string>{};
+  const std::vector<Entry> entries = survey(output_dir);
+  const std::set<std::string> best = options.keep ? best_names(output_dir, entries) : std::set<std::string>{};
   std::int64_t good = 0;
-  for (const Candidate& c : candidates) {
-    GcEntry entry{c.dir, false, "", measure(c.dir).bytes};
-    if (!is_plain_directory(c.dir)) {
-      entry.reason = "a link: not followed";
-    } else if (!fs::exists(c.dir / kManifestFile)) {
-      entry.reason = fmt::format("has no {}: another program's, and not touched", kManifestFile);
+  for (const Entry& e : entries) {
+    GcEntry entry{e.dir, false, e.reason, measure(e.dir).bytes};
+    const std::string branch = e.in_line ? "" : ", of a branch that was given up";
+    if (e.origin == Origin::damaged) {
+      entry.reason = "damaged: not counted, and left to look at: " + e.reason;
+    } else if (e.origin != Origin::ours) {
+      // its reason says all
     } else if (!options.keep) {
-      entry.reason = "committed";
-    } else {
-      const bool counts = good < *options.keep;
-      // Beyond the limit nothing depends on the contents: the manifest alone says that it is a checkpoint of
-      // qft.
-      const VerifyReport report = counts ? verify(c.dir) : verify_manifest(c.dir);
-      if (!report.ok()) {
+      entry.reason = "committed" + branch;
+    } else if (good < *options.keep) {
+      if (const VerifyReport report = verify(e.dir); !report.ok()) {
         entry.reason = "damaged: not counted, and left to look at: " + report.errors.front();
-      } else if (counts) {
-        ++good;
-        entry.reason = fmt::format("verified, number {} of {} to keep", good, *options.keep);
-      } else if (best.count(directory_name(c.step))) {
-        entry.reason = "the best checkpoint of the run";
       } else {
-        entry.remove = true;
-        entry.reason = fmt::format("older than the {} newest good ones", *options.keep);
+        ++good;
+        entry.reason = fmt::format("verified, number {} of {} to keep{}", good, *options.keep, branch);
       }
+    } else if (best.count(e.dir.filename().string())) {
+      entry.reason = "the best checkpoint of the run";
+    } else {
+      // Beyond the limit nothing depends on the contents: the manifest alone says that it is a checkpoint of qft.
+      entry.remove = true;
+      entry.reason = fmt::format("beyond the {} best to go on from{}", *options.keep, branch);
     }
     plan.push_back(std::move(entry));
   }
 }
 
 // Decides about one unfinished or outgoing name; nothing for a name that is none.
-std::optional<std::string> unfinished_reason(const fs::path& output_dir, const std::string& name) {
-  switch (const Unfinished kind = classify(name); kind.what) {
-    case Unfinished::What::none:
-      return std::nullopt;
-    case Unfinished::What::save:
+const char* unfinished_reason(const std::string& name) {
+  switch (classify(name)) {
+    case Unfinished::none:
+      return nullptr;
+    case Unfinished::save:
       return "a save that was never committed";
-    case Unfinished::What::removal:
+    case Unfinished::removal:
       return "a removal that was cut off";
-    case Unfinished::What::replaced:
-      // Where the new version never got its name this is the checkpoint, and list_checkpoints() has it.
-      if (!fs::exists(output_dir / kind.target)) return std::nullopt;
-      return "an old version, replaced by '" + kind.target + "'";
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 }  // namespace
@@ -129,13 +122,13 @@ std::vector<GcEntry> plan_gc(const fs::path& output_dir, const GcOptions& option
   plan_checkpoints(output_dir, options, plan);
   for (const std::string& name : io::posix_storage().list(output_dir)) {
     const fs::path path = output_dir / name;
-    const auto reason = unfinished_reason(output_dir, name);
-    if (!reason || fs::is_symlink(fs::symlink_status(path))) continue;
+    const char* reason = unfinished_reason(name);
+    if (reason == nullptr || fs::is_symlink(fs::symlink_status(path))) continue;
     const Extent extent = measure(path);
     const bool old = extent.age >= options.least_age;
     plan.push_back({path, old,
-                    old ? *reason
-                        : fmt::format("{}, but changed {} ago: a run may be writing it", *reason,
+                    old ? reason
+                        : fmt::format("{}, but changed {} ago: a run may be writing it", reason,
                                       duration_text(extent.age)),
                     extent.bytes});
   }

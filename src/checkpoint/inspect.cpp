@@ -57,6 +57,8 @@ void add_manifest(ordered_json& summary, const fs::path& dir) {
   for (const char* key : {"epoch", "loss", "strategy", "global_batch_size"})
     copy_key(summary, key, manifest.state, key);
   copy_key(summary, "base_model", manifest.state, "model_name_or_path");
+  if (!manifest.run.id.empty()) summary["run"] = manifest.run.id;
+  if (const auto& parent = manifest.run.parent) summary["parent"] = fmt::format("'{}', step {}", parent->path, parent->step);
   Totals totals;
   for (const TensorRecord& t : manifest.tensors) totals.add(t.dtype, t.elements());
   totals.write(summary);

@@ -14,10 +14,9 @@ namespace qft::checkpoint {
 namespace {
 
 using nlohmann::json;
-constexpr const char* kFormat = "qft checkpoint";
 
 Manifest from_json(json document, std::string_view text) {
-  require(document.is_object() && document.value("format", json()) == kFormat,
+  require(document.is_object() && document.value("format", json()) == kManifestFormat,
           "it is not a checkpoint's manifest");
   const int version = integer_of<int>(document.at("version"));
   require(version == kManifestVersion,
@@ -37,6 +36,8 @@ Manifest from_json(json document, std::string_view text) {
   m.files = files_from_json(document.at("files"));
   m.tensors = tensors_from_json(document.at("tensors"));
   m.state = std::move(document.at("state"));
+  if (document.contains("run")) m.run = run_from_json(document.at("run"));
+  m.checksum = checksum;
   m.check();
   return m;
 }
@@ -84,7 +85,7 @@ std::uint64_t TensorRecord::elements() const {
 }
 
 std::string Manifest::to_text() const {
-  json document = {{"format", kFormat},
+  json document = {{"format", kManifestFormat},
                    {"version", kManifestVersion},
                    {"step", step},
                    {"world_size", world_size},
@@ -92,6 +93,7 @@ std::string Manifest::to_text() const {
                    {"qft_version", qft_version},
                    {"files", to_json(files)},
                    {"tensors", to_json(tensors)}};
+  if (!run.id.empty()) document["run"] = to_json(run);
   try {
     document["checksum"] = hash_hex(document.dump());
     return document.dump(1) + "\n";

@@ -25,6 +25,23 @@ json to_json(const std::vector<TensorRecord>& tensors) {
   return result;
 }
 
+json to_json(const RunRecord& run) {
+  json result = {{"id", run.id}, {"number", run.number}};
+  if (const auto& p = run.parent)
+    result["parent"] = {{"run", p->run}, {"step", p->step}, {"checksum", p->checksum}, {"path", p->path}};
+  return result;
+}
+
+RunRecord run_from_json(const json& j) {
+  RunRecord run{j.at("id").get<std::string>(), integer_of<std::int64_t>(j.at("number")), {}};
+  if (j.contains("parent")) {
+    const json& p = j.at("parent");
+    run.parent = {p.at("run").get<std::string>(), integer_of<std::int64_t>(p.at("step")),
+                  p.at("checksum").get<std::string>(), p.at("path").get<std::string>()};
+  }
+  return run;
+}
+
 std::vector<FileRecord> files_from_json(const json& list) {
   std::vector<FileRecord> files;
   for (const json& f : list)

@@ -19,8 +19,10 @@ T integer_of(const nlohmann::json& value) {
 
 nlohmann::json to_json(const std::vector<FileRecord>& files);
 nlohmann::json to_json(const std::vector<TensorRecord>& tensors);
+nlohmann::json to_json(const RunRecord& run);
 /// Throw nlohmann::json::exception for missing keys and wrong kinds, Error for an unknown dtype.
 std::vector<FileRecord> files_from_json(const nlohmann::json& json);
 std::vector<TensorRecord> tensors_from_json(const nlohmann::json& json);
+RunRecord run_from_json(const nlohmann::json& json);
 
 }  // namespace qft::checkpoint

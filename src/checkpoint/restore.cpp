@@ -1,5 +1,6 @@
 #include "qft/checkpoint/restore.h"
 
+#include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/verify.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
@@ -72,16 +73,18 @@ VerifyReport verify_together(comm::Communicator& comm, const fs::path& dir) {
 
 }  // namespace
 
-std::optional<fs::path> find_latest_verified(comm::Communicator& comm, const fs::path& output_dir) {
+std::optional<fs::path> find_latest_verified(comm::Communicator& comm, const fs::path& output_dir,
+                                             const std::optional<fs::path>& from) {
   comm::Communicator& host = comm.host();
   nlohmann::json names = nlohmann::json::array();
   comm::agreed(host, [&] {
     if (host.rank() != 0) return;
-    for (const Candidate& c : list_checkpoints(output_dir)) names.push_back(c.dir.filename().string());
+    const auto began = from ? std::optional(branch_point(*from)) : std::nullopt;
+    for (const fs::path& dir : resume_order(output_dir, began)) names.push_back(dir.filename().string());
   });
   names = comm::broadcast_json(host, names);
-  for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    const fs::path dir = output_dir / name->get<std::string>();
+  for (const nlohmann::json& name : names) {
+    const fs::path dir = output_dir / name.get<std::string>();
     const VerifyReport report = verify_together(host, dir);
     if (report.ok()) return dir;
     if (host.rank() == 0) log_skipped(dir, report);

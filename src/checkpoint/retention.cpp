@@ -1,6 +1,8 @@
+#include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/writer.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/random_id.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -12,19 +14,30 @@ namespace {
 
 namespace fs = std::filesystem;
 const std::string kPruned = std::string(io::kTempPrefix) + "pruned-";
+const std::string kAbandoned = "abandoned-";
+
+/// Removes a last part of the form <separator><8 hex digits>; false where there is none.
+bool cut_id(std::string_view& name, char separator) {
+  const auto at = name.rfind(separator);
+  if (at == name.npos || name.size() - at != 1 + kOwnerDigits ||
+      name.find_first_not_of("0123456789abcdef", at + 1) != name.npos)
+    return false;
+  name = name.substr(0, at);
+  return true;
+}
 
 }  // namespace
 
 void prune_checkpoints(io::Storage& storage, const fs::path& output_dir, std::int64_t limit,
                        const fs::path& newest, const fs::path& best) {
   try {
-    std::vector<Candidate> candidates = list_checkpoints(output_dir);
-    auto excess = static_cast<std::int64_t>(candidates.size()) - limit;
-    for (const Candidate& c : candidates) {
-      const fs::path name = c.dir.filename();
-      if (excess <= 0) break;
+    std::vector<Entry> entries = survey(output_dir);
+    std::erase_if(entries, [](const Entry& e) { return e.origin != Origin::ours; });
+    auto excess = static_cast<std::int64_t>(entries.size()) - limit;
+    for (auto e = entries.rbegin(); e != entries.rend() && excess > 0; ++e) {
+      const fs::path name = e->dir.filename();
       if (name == newest.filename() || name == best.filename()) continue;
-      remove_aside(storage, c.dir);
+      remove_aside(storage, e->dir);
       --excess;
     }
   } catch (const std::exception& e) {
@@ -32,31 +45,29 @@ void prune_checkpoints(io::Storage& storage, const fs::path& output_dir, std::in
   }
 }
 
+std::optional<std::int64_t> step_aside(std::string_view name) {
+  if (!name.starts_with(kAbandoned) || !cut_id(name, '-')) return std::nullopt;
+  return step_of(name.substr(kAbandoned.size()));
+}
+
 Unfinished classify(const std::string& name) {
-  using What = Unfinished::What;
-  static const std::string replaced = io::CommitDir::replaced_path("").filename().string();
-  static const std::string unfinished = io::CommitDir::temp_path("").filename().string();
   if (name.starts_with(kPruned)) {
     const std::string rest = name.substr(kPruned.size());
-    return {step_of(rest) || classify(rest).what != What::none ? What::removal : What::none, {}};
+    return step_of(rest) || step_aside(rest) || classify(rest) != Unfinished::none ? Unfinished::removal : Unfinished::none;
   }
-  if (name.starts_with(replaced)) {
-    const std::string target = name.substr(replaced.size());
-    return step_of(target) ? Unfinished{What::replaced, target} : Unfinished{};
-  }
-  if (!name.starts_with(unfinished)) return {};
-  // "checkpoint-<step>", or "checkpoint-<step>-<rank>" on a disk that rank 0 does not see.
-  const std::string rest = name.substr(unfinished.size());
+  // "tmp-checkpoint-<step>.<owner>", or "tmp-checkpoint-<step>-<rank>.<owner>" on a disk that rank 0 does not see. Without an
+  // owner it is another program's: some Trainers of transformers have such names.
+  std::string_view rest = name;
+  if (!rest.starts_with(io::kTempPrefix) || !cut_id(rest, '.')) return Unfinished::none;
+  rest.remove_prefix(io::kTempPrefix.size());
   const auto dash = rest.find('-', directory_name(0).size());
-  const bool rank = dash != rest.npos && dash + 1 < rest.size() &&
-                    rest.find_first_not_of("0123456789", dash + 1) == rest.npos;
-  return {step_of(rank ? rest.substr(0, dash) : rest) ? What::save : What::none, {}};
+  const bool rank = dash != rest.npos && dash + 1 < rest.size() && rest.find_first_not_of("0123456789", dash + 1) == rest.npos;
+  return step_of(rank ? rest.substr(0, dash) : rest) ? Unfinished::save : Unfinished::none;
 }
 
 void remove_stale(io::Storage& storage, const fs::path& output_dir) {
   for (const std::string& name : storage.list(output_dir)) {
-    const auto what = classify(name).what;
-    if (what != Unfinished::What::save && what != Unfinished::What::removal) continue;
+    if (classify(name) == Unfinished::none) continue;
     log::info("removing '{}', which an earlier run left unfinished", (output_dir / name).string());
     io::remove_tree(storage, output_dir / name);
   }
@@ -70,6 +81,20 @@ void remove_aside(io::Storage& storage, const fs::path& dir) {
     storage.sync_directory(dir.parent_path());
   }
   io::remove_tree(storage, aside);
+}
+
+void set_aside(io::Storage& storage, const fs::path& dir) {
+  if (!storage.exists(dir)) return;
+  const Entry there = look_at(dir);
+  if (there.origin == Origin::link || there.origin == Origin::foreign)
+    fail("'{}' exists and is not a checkpoint of qft ({}): it is not replaced; move it away, or choose another output_dir", dir.string(),
+         there.reason);
+  const std::string stem = kAbandoned + dir.filename().string() + "-";
+  fs::path aside = dir.parent_path() / (stem + (there.run.id.empty() ? random_hex(kOwnerDigits) : there.run.id.substr(0, kOwnerDigits)));
+  while (storage.exists(aside)) aside = dir.parent_path() / (stem + random_hex(kOwnerDigits));
+  log::warn("'{}' is of another branch, or damaged: it is called '{}' from here on", dir.string(), aside.filename().string());
+  storage.rename(dir, aside);
+  storage.sync_directory(dir.parent_path());
 }
 
 }  // namespace qft::checkpoint

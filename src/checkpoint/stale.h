@@ -3,17 +3,20 @@
 
 #include "qft/io/storage.h"
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace qft::checkpoint {
 
 /// What a name in an output directory stands for besides a checkpoint.
-struct Unfinished {
-  enum class What { none, save, removal, replaced } what = What::none;
-  std::string target;  // of a replaced one: the name of its checkpoint
-};
+enum class Unfinished { none, save, removal };
 Unfinished classify(const std::string& name);
+
+/// The step in a name that set_aside() gives; nothing for any other.
+std::optional<std::int64_t> step_aside(std::string_view name);
 
 /// Removes what earlier runs left in `output_dir` under temporary names.
 void remove_stale(io::Storage& storage, const std::filesystem::path& output_dir);
@@ -21,5 +24,9 @@ void remove_stale(io::Storage& storage, const std::filesystem::path& output_dir)
 /// Removes a checkpoint or what is left of one. It loses its name first: a removal that is cut off must not leave half
 /// of it where someone looks for it.
 void remove_aside(io::Storage& storage, const std::filesystem::path& dir);
+
+/// Makes room for a checkpoint `dir` where another branch's, or a damaged one, has its name: that is called
+/// abandoned-checkpoint-<step>-<run> from there on. Throws Error where what is there is not qft's.
+void set_aside(io::Storage& storage, const std::filesystem::path& dir);
 
 }  // namespace qft::checkpoint

@@ -3,6 +3,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
+#include "qft/core/random_id.h"
 #include "qft/core/version.h"
 
 #include <algorithm>
@@ -55,12 +56,14 @@ CheckpointWriter::CheckpointWriter(comm::Communicator& comm, io::Storage& storag
       options_(std::move(options)),
       target_(options_.output_dir / directory_name(options_.step)) {
   QFT_ASSERT(options_.step >= 0, "step {}", options_.step);
-  comm::agreed(comm_, [&] {
-    if (comm_.rank() != 0) return;
+  owner_ = comm::on_root(comm_, [&] {
+    const std::string owner = random_hex(kOwnerDigits);
+    if (options_.lock != nullptr) options_.lock->require_held();
     storage_.create_directory(options_.output_dir);
     remove_stale(storage_, options_.output_dir);
-    commit_ = std::make_unique<io::CommitDir>(storage_, target_);
+    commit_ = std::make_unique<io::CommitDir>(storage_, target_, owner);
     dir_ = commit_->temp();
+    return owner;
   });
   find_shared();
 }
@@ -69,7 +72,7 @@ CheckpointWriter::~CheckpointWriter() = default;
 
 // Where this rank writes: rank 0's temporary directory, or one of its own that is sent there at commit.
 void CheckpointWriter::find_shared() {
-  const fs::path temp = io::CommitDir::temp_path(target_);
+  const fs::path temp = io::CommitDir::temp_path(target_, owner_);
   const std::vector<bool> sees = ranks_sharing(comm_, temp);
   comm::agreed(comm_, [&] {
     if (sees[static_cast<std::size_t>(comm_.rank())]) {
@@ -78,7 +81,7 @@ void CheckpointWriter::find_shared() {
     }
     storage_.create_directory(options_.output_dir);
     staging_ = std::make_unique<io::CommitDir>(
-        storage_, fs::path(target_.string() + "-" + std::to_string(comm_.rank())));
+        storage_, fs::path(target_.string() + "-" + std::to_string(comm_.rank())), owner_);
     dir_ = staging_->temp();
   });
 }
@@ -169,6 +172,7 @@ Manifest CheckpointWriter::assemble(const std::vector<nlohmann::json>& parts,
   manifest.world_size = comm_.size();
   manifest.qft_version = version();
   manifest.state = state;
+  manifest.run = options_.run;
   std::map<std::string, TensorRecord> tensors;
   for (const nlohmann::json& part : parts) {
     for (FileRecord& f : files_from_json(part.at("files"))) manifest.files.push_back(std::move(f));
@@ -212,6 +216,8 @@ fs::path CheckpointWriter::commit(const nlohmann::json& state) {
   comm::agreed(comm_, [&] {
     if (comm_.rank() != 0) return;
     io::write_file(storage_, dir_ / kManifestFile, assemble(parts, state).to_text());
+    if (options_.lock != nullptr) options_.lock->require_held();
+    set_aside(storage_, target_);
     commit_->commit();
     if (options_.save_total_limit.value_or(0) > 0)
       prune_checkpoints(storage_, options_.output_dir, *options_.save_total_limit, target_,

@@ -85,24 +85,12 @@ void sync_file(const fs::path& path) {
   require(result == 0, "cannot sync '{}' to disk: {}", path.string(), std::strerror(reason));
 }
 
-fs::path CommitDir::temp_path(const fs::path& target) {
-  return parent_of(target) / (std::string(kTempPrefix) + target.filename().string());
+fs::path CommitDir::temp_path(const fs::path& target, const std::string& owner) {
+  return parent_of(target) / (std::string(kTempPrefix) + target.filename().string() + (owner.empty() ? "" : "." + owner));
 }
 
-fs::path CommitDir::replaced_path(const fs::path& target) {
-  return parent_of(target) / (std::string(kTempPrefix) + "replaced-" + target.filename().string());
-}
-
-CommitDir::CommitDir(Storage& storage, fs::path target)
-    : storage_(storage), target_(without_trailing_slash(std::move(target))), temp_(temp_path(target_)) {
-  const fs::path replaced = replaced_path(target_);
-  if (storage_.exists(replaced)) {
-    // A commit was cut off between its two renames: the old version is the only one there is.
-    if (storage_.exists(target_))
-      remove_tree(storage_, replaced);
-    else
-      storage_.rename(replaced, target_);
-  }
+CommitDir::CommitDir(Storage& storage, fs::path target, std::string owner)
+    : storage_(storage), target_(without_trailing_slash(std::move(target))), temp_(temp_path(target_, owner)) {
   remove_tree(storage_, temp_);
   storage_.create_directory(temp_);
 }
@@ -112,28 +100,10 @@ CommitDir::~CommitDir() {
 }
 
 void CommitDir::commit() {
-  const fs::path parent = parent_of(target_);
   storage_.sync_directory(temp_);
-  if (!storage_.exists(target_)) {
-    storage_.rename(temp_, target_);
-    committed_ = true;
-    storage_.sync_directory(parent);
-    return;
-  }
-  fs::path old = temp_;
-  if (!storage_.exchange(temp_, target_)) {
-    old = replaced_path(target_);
-    storage_.rename(target_, old);
-    try {
-      storage_.rename(temp_, target_);
-    } catch (...) {
-      storage_.rename(old, target_);
-      throw;
-    }
-  }
+  storage_.rename(temp_, target_);
   committed_ = true;
-  storage_.sync_directory(parent);
-  remove_quietly(storage_, old);
+  storage_.sync_directory(parent_of(target_));
 }
 
 }  // namespace qft::io

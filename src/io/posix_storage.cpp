@@ -83,12 +83,6 @@ class PosixStorage : public Storage {
             to.string(), std::strerror(errno));
   }
 
-  bool exchange(const fs::path& a, const fs::path& b) override {
-    if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
-    if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return false;
-    fail("cannot exchange '{}' and '{}': {}", a.string(), b.string(), std::strerror(errno));
-  }
-
   void remove(const fs::path& path) override {
     require(::remove(path.c_str()) == 0, "cannot remove '{}': {}", path.string(), std::strerror(errno));
   }

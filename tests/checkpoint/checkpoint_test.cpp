@@ -99,10 +99,10 @@ TEST(Checkpoint, TheLatestIsTheNewestThatVerifies) {
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   write_bytes(shard, bytes);
   EXPECT_EQ(find_latest_verified(dir.path()), dir / "checkpoint-10");
-  fs::rename(dir / "checkpoint-10", dir / "tmp-replaced-checkpoint-10");
-  EXPECT_EQ(find_latest_verified(dir.path()), dir / "tmp-replaced-checkpoint-10");
-  fs::rename(dir / "tmp-replaced-checkpoint-10", dir / "tmp-checkpoint-10");
+  fs::rename(dir / "checkpoint-10", dir / "abandoned-checkpoint-10-0a1b2c3d");
   EXPECT_EQ(find_latest_verified(dir.path()), dir / "checkpoint-9");
+  fs::remove_all(dir / "checkpoint-9");
+  EXPECT_EQ(find_latest_verified(dir.path()), dir / "abandoned-checkpoint-10-0a1b2c3d");
 }
 
 TEST(Retention, KeepsTheNewestAndTheBest) {
@@ -134,7 +134,7 @@ TEST(Writer, AFailureNamesItsReasonAndLeavesNothing) {
   {
     CheckpointWriter writer(
         *comm, io::posix_storage(),
-        {.output_dir = dir.path(), .step = 2, .save_total_limit = {}, .best_checkpoint = {}});
+        {.output_dir = dir.path(), .step = 2});
     writer.add_file("bad", [](io::Storage&, const fs::path&) { fail("the disk is full"); });
     writer.add_file("after",
                     [](io::Storage&, const fs::path&) { ADD_FAILURE() << "went on after an error"; });
@@ -144,7 +144,7 @@ TEST(Writer, AFailureNamesItsReasonAndLeavesNothing) {
   {
     CheckpointWriter writer(
         *comm, io::posix_storage(),
-        {.output_dir = dir.path(), .step = 2, .save_total_limit = {}, .best_checkpoint = {}});
+        {.output_dir = dir.path(), .step = 2});
     std::vector<std::string> bytes;
     writer.write_slices(test::sample_slices<SourceSlice>(0, 2, 1, bytes));
     EXPECT_TRUE(contains(error_of([&] { writer.commit({}); }),
@@ -153,24 +153,25 @@ TEST(Writer, AFailureNamesItsReasonAndLeavesNothing) {
   {
     const CheckpointWriter abandoned(
         *comm, io::posix_storage(),
-        {.output_dir = dir.path(), .step = 2, .save_total_limit = {}, .best_checkpoint = {}});
+        {.output_dir = dir.path(), .step = 2});
   }
   EXPECT_EQ(io::posix_storage().list(dir.path()), std::vector<std::string>{"checkpoint-1"});
 }
 
 TEST(Writer, RemovesWhatAKilledRunLeft) {
   const TempDir dir;
-  write_bytes(dir / "tmp-checkpoint-3/half", "x");
+  write_bytes(dir / "tmp-checkpoint-3.0a1b2c3d/half", "x");
   write_bytes(dir / "tmp-pruned-checkpoint-2/half", "x");
   write_bytes(dir / "tmp-notes.txt", "someone's own");
+  write_bytes(dir / "tmp-checkpoint-3/half", "another program's");
   save(dir.path(), 4, 1);
   EXPECT_EQ(io::posix_storage().list(dir.path()),
-            (std::vector<std::string>{"checkpoint-4", "tmp-notes.txt"}));
+            (std::vector<std::string>{"checkpoint-4", "tmp-checkpoint-3", "tmp-notes.txt"}));
 }
 
 // One operation after another fails, crashes or is cut short while step 2 (or step 1 again) is saved over
 // step 1.
-void save_with_every_fault(std::int64_t step, std::int64_t limit, bool can_exchange) {
+void save_with_every_fault(std::int64_t step, std::int64_t limit) {
   log::init({.level = log::Severity::error});
   for (const Fault fault : {Fault::error, Fault::short_write, Fault::crash}) {
     bool failed = true;
@@ -180,7 +181,6 @@ void save_with_every_fault(std::int64_t step, std::int64_t limit, bool can_excha
         const TempDir dir, scratch;
         FaultStorage storage(scratch.path());
         save(dir.path(), 1, 1, {}, storage);
-        storage.can_exchange = can_exchange;
         SaveOptions options;
         options.save_total_limit = limit;
         storage.arm(at, fault);
@@ -208,16 +208,13 @@ void save_with_every_fault(std::int64_t step, std::int64_t limit, bool can_excha
 }
 
 TEST(FaultInjection, ANewStepLeavesOldOrNew) {
-  save_with_every_fault(2, 0, true);
+  save_with_every_fault(2, 0);
 }
 TEST(FaultInjection, PruningLeavesOldOrNew) {
-  save_with_every_fault(2, 1, true);
+  save_with_every_fault(2, 1);
 }
 TEST(FaultInjection, ReplacingAStepLeavesOldOrNew) {
-  save_with_every_fault(1, 0, true);
-}
-TEST(FaultInjection, ReplacingWithoutExchangeLeavesOldOrNew) {
-  save_with_every_fault(1, 0, false);
+  save_with_every_fault(1, 0);
 }
 
 }  // namespace qft::checkpoint

@@ -59,46 +59,47 @@ TEST(Gc, DamageNeverCostsTheLastGoodOne) {
 TEST(Gc, RemovesWhatIsUnfinishedAndNothingThatItDoesNotKnow) {
   const TempDir dir;
   save(dir.path(), 10);
-  for (const char* name : {"tmp-checkpoint-20/a", "tmp-checkpoint-20-3/a", "tmp-pruned-checkpoint-5/a",
-                           "tmp-replaced-checkpoint-10/a", "tmp-replaced-checkpoint-7/manifest.json"})
+  for (const char* name : {"tmp-checkpoint-20.0a1b2c3d/a", "tmp-checkpoint-20-3.0a1b2c3d/a", "tmp-pruned-checkpoint-5/a",
+                           "tmp-pruned-abandoned-checkpoint-5-0a1b2c3d/a"})
     write_bytes(dir / name, "x");
   for (const char* name :
-       {"tmp-checkpoint-notes/a", "tmp-checkpoint-1-two/a", "tmp-mine/a", "tmp-pruned-mine/a",
+       {"tmp-checkpoint-notes.0a1b2c3d/a", "tmp-checkpoint-1-two.0a1b2c3d/a", "tmp-checkpoint-9/a", "tmp-mine/a", "tmp-pruned-mine/a",
         "checkpoint-final/a", "checkpoint-007/a", "notes.txt", "logs/a"})
     write_bytes(dir / name, "mine");
   write_bytes(dir / "checkpoint-3/model.safetensors", "another program's");
   fs::create_directory_symlink("logs", dir / "checkpoint-4");
-  fs::create_directory_symlink("logs", dir / "tmp-checkpoint-8");
+  fs::create_directory_symlink("logs", dir / "tmp-checkpoint-8.0a1b2c3d");
   const auto entries = plan(dir.path(), 1);
   int removed = 0;
   for (const auto& [name, entry] : entries) removed += entry.remove ? 1 : 0;
   EXPECT_EQ(removed, 4);
   for (const char* name :
-       {"tmp-checkpoint-20", "tmp-checkpoint-20-3", "tmp-pruned-checkpoint-5", "tmp-replaced-checkpoint-10"})
+       {"tmp-checkpoint-20.0a1b2c3d", "tmp-checkpoint-20-3.0a1b2c3d", "tmp-pruned-checkpoint-5",
+        "tmp-pruned-abandoned-checkpoint-5-0a1b2c3d"})
     EXPECT_TRUE(entries.at(name).remove) << name;
   EXPECT_TRUE(contains(entries.at("checkpoint-3").reason, "another program's"));
   EXPECT_TRUE(contains(entries.at("checkpoint-4").reason, "a link"));
   run_gc(io::posix_storage(), plan_gc(dir.path(), {1, {}}));
   for (const char* name :
-       {"tmp-checkpoint-notes/a", "tmp-checkpoint-1-two/a", "tmp-mine/a", "tmp-pruned-mine/a",
+       {"tmp-checkpoint-notes.0a1b2c3d/a", "tmp-checkpoint-1-two.0a1b2c3d/a", "tmp-checkpoint-9/a", "tmp-mine/a", "tmp-pruned-mine/a",
         "checkpoint-final/a", "checkpoint-007/a", "notes.txt", "logs/a", "checkpoint-3/model.safetensors",
-        "tmp-replaced-checkpoint-7/manifest.json", "checkpoint-10/manifest.json"})
+        "checkpoint-10/manifest.json"})
     EXPECT_TRUE(fs::exists(dir / name)) << name;
-  EXPECT_TRUE(fs::is_symlink(dir / "tmp-checkpoint-8"));
+  EXPECT_TRUE(fs::is_symlink(dir / "tmp-checkpoint-8.0a1b2c3d"));
 }
 
 TEST(Gc, LeavesASaveThatMayBeGoingOn) {
   const TempDir dir;
-  write_bytes(dir / "tmp-checkpoint-20/a", "x");
-  const auto entry = plan(dir.path(), {}, std::chrono::minutes(15)).at("tmp-checkpoint-20");
+  write_bytes(dir / "tmp-checkpoint-20.0a1b2c3d/a", "x");
+  const auto entry = plan(dir.path(), {}, std::chrono::minutes(15)).at("tmp-checkpoint-20.0a1b2c3d");
   EXPECT_FALSE(entry.remove);
   EXPECT_TRUE(contains(entry.reason, "a run may be writing it"));
   // The clock of the newest file below counts.
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
-  fs::last_write_time(dir / "tmp-checkpoint-20", old);
-  EXPECT_FALSE(plan(dir.path(), {}, std::chrono::minutes(15)).at("tmp-checkpoint-20").remove);
-  fs::last_write_time(dir / "tmp-checkpoint-20/a", old);
-  EXPECT_TRUE(plan(dir.path(), {}, std::chrono::minutes(15)).at("tmp-checkpoint-20").remove);
+  fs::last_write_time(dir / "tmp-checkpoint-20.0a1b2c3d", old);
+  EXPECT_FALSE(plan(dir.path(), {}, std::chrono::minutes(15)).at("tmp-checkpoint-20.0a1b2c3d").remove);
+  fs::last_write_time(dir / "tmp-checkpoint-20.0a1b2c3d/a", old);
+  EXPECT_TRUE(plan(dir.path(), {}, std::chrono::minutes(15)).at("tmp-checkpoint-20.0a1b2c3d").remove);
 }
 
 TEST(Gc, RefusesWhatMakesNoSense) {

@@ -111,17 +111,17 @@ TEST(QftCkpt, GcSaysWhatItWouldDo) {
   const TempDir dir;
   save(dir / "run", 10);
   save(dir / "run", 20);
-  write_bytes(dir / "run/tmp-checkpoint-30/a", "x");
+  write_bytes(dir / "run/tmp-checkpoint-30.0a1b2c3d/a", "x");
   const std::string all = "gc " + (dir / "run").string() + " --keep 1 --min-age 0";
   const Outcome dry = run(dir, all + " --dry-run");
   EXPECT_EQ(dry.code, 0);
   EXPECT_TRUE(contains(dry.out, "remove " + (dir / "run/checkpoint-10").string()));
   EXPECT_TRUE(contains(dry.out, "nothing was removed"));
-  EXPECT_TRUE(fs::exists(dir / "run/checkpoint-10") && fs::exists(dir / "run/tmp-checkpoint-30"));
+  EXPECT_TRUE(fs::exists(dir / "run/checkpoint-10") && fs::exists(dir / "run/tmp-checkpoint-30.0a1b2c3d"));
   EXPECT_EQ(run(dir, "gc " + (dir / "run").string()).code, 0);
-  EXPECT_TRUE(fs::exists(dir / "run/checkpoint-10") && fs::exists(dir / "run/tmp-checkpoint-30"));
+  EXPECT_TRUE(fs::exists(dir / "run/checkpoint-10") && fs::exists(dir / "run/tmp-checkpoint-30.0a1b2c3d"));
   EXPECT_EQ(run(dir, all).code, 0);
-  EXPECT_FALSE(fs::exists(dir / "run/checkpoint-10") || fs::exists(dir / "run/tmp-checkpoint-30"));
+  EXPECT_FALSE(fs::exists(dir / "run/checkpoint-10") || fs::exists(dir / "run/tmp-checkpoint-30.0a1b2c3d"));
   EXPECT_TRUE(fs::exists(dir / "run/checkpoint-20"));
   EXPECT_EQ(run(dir, "gc " + (dir / "run").string() + " --keep 0").code, 2);
 }

@@ -83,9 +83,6 @@ void FaultStorage::lose_unsynced() {
       case Change::renamed:
         fs::rename(e->b, e->a);
         break;
-      case Change::exchanged:
-        base_.exchange(e->a, e->b);
-        break;
       case Change::removed:
         if (fs::exists(fs::path(e->a).parent_path())) fs::rename(e->b, e->a);
         break;
@@ -117,16 +114,6 @@ void FaultStorage::rename(const fs::path& from, const fs::path& to) {
   base_.rename(from, to);
   moved(from.string(), to.string());
   unsynced_names_.push_back({Change::renamed, from.string(), to.string()});
-}
-
-bool FaultStorage::exchange(const fs::path& a, const fs::path& b) {
-  step("exchange " + a.string());
-  if (!can_exchange || !base_.exchange(a, b)) return false;
-  moved(a.string(), a.string() + "\n");
-  moved(b.string(), a.string());
-  moved(a.string() + "\n", b.string());
-  unsynced_names_.push_back({Change::exchanged, a.string(), b.string()});
-  return true;
 }
 
 void FaultStorage::remove(const fs::path& path) {
@@ -161,11 +148,6 @@ void FaultStorage::sync_directory(const fs::path& dir) {
     const bool durable = fs::path(e.change == Change::renamed ? e.b : e.a).parent_path() == dir;
     if (!durable) continue;
     if (e.change == Change::renamed) rename_earlier_entries(i, e.a, e.b);
-    if (e.change == Change::exchanged) {
-      rename_earlier_entries(i, e.a, e.a + "\n");
-      rename_earlier_entries(i, e.b, e.a);
-      rename_earlier_entries(i, e.a + "\n", e.b);
-    }
     unsynced_names_.erase(unsynced_names_.begin() + static_cast<std::ptrdiff_t>(i--));
   }
 }

@@ -38,22 +38,18 @@ class FaultStorage : public io::Storage {
   std::unique_ptr<io::WritableFile> create(const std::filesystem::path& path) override;
   void create_directory(const std::filesystem::path& dir) override;
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) override;
-  bool exchange(const std::filesystem::path& a, const std::filesystem::path& b) override;
   void remove(const std::filesystem::path& path) override;
   std::vector<std::string> list(const std::filesystem::path& dir) override;
   bool exists(const std::filesystem::path& path) override;
   bool is_directory(const std::filesystem::path& path) override;
   void sync_directory(const std::filesystem::path& dir) override;
 
-  /// False: exchange() says that the file system cannot.
-  bool can_exchange = true;
-
  private:
   friend class FaultFile;
-  enum class Change { created, renamed, exchanged, removed };
+  enum class Change { created, renamed, removed };
   struct Entry {
     Change change;
-    std::string a, b;  // created: a; renamed: a to b; exchanged: a, b; removed: a, kept as b
+    std::string a, b;  // created: a; renamed: a to b; removed: a, kept as b
   };
   // Throws where this operation is the one to fail; true where it should fail after half of its work.
   bool step(const std::string& what);

@@ -62,7 +62,7 @@ TEST(AtomicWriteFile, ReplacesContentAndLeavesNoTemporary) {
 
 // Runs `change` with every one of its storage operations failing in turn; `check` then looks at what is left.
 // `prepare` sets up the old state; it gets a fresh directory each time.
-void with_every_fault(bool can_exchange, const std::function<void(const fs::path&)>& prepare,
+void with_every_fault(const std::function<void(const fs::path&)>& prepare,
                       const std::function<void(Storage&, const fs::path&)>& change,
                       const std::function<void(const fs::path&, bool failed)>& check) {
   log::init({.level = log::Severity::error});  // every fault would warn
@@ -74,7 +74,6 @@ void with_every_fault(bool can_exchange, const std::function<void(const fs::path
         const TempDir dir, scratch;
         prepare(dir.path());
         FaultStorage storage(scratch.path());
-        storage.can_exchange = can_exchange;
         storage.arm(at, fault);
         failed = false;
         try {
@@ -93,7 +92,7 @@ void with_every_fault(bool can_exchange, const std::function<void(const fs::path
 
 TEST(AtomicWriteFile, LeavesOldOrNewAtEveryFault) {
   with_every_fault(
-      true, [](const fs::path& dir) { write_bytes(dir / "f", "old"); },
+      [](const fs::path& dir) { write_bytes(dir / "f", "old"); },
       [](Storage& storage, const fs::path& dir) { atomic_write_file(storage, dir / "f", "new!"); },
       [](const fs::path& dir, bool failed) {
         const std::string now = read_bytes(dir / "f");
@@ -124,42 +123,24 @@ void commit_new(Storage& storage, const fs::path& dir) {
 
 TEST(CommitDir, AppearsWholeOrNotAtAllAtEveryFault) {
   with_every_fault(
-      true, [](const fs::path&) {}, commit_new,
+      [](const fs::path&) {}, commit_new,
       [](const fs::path& dir, bool failed) {
         const auto now = read_pair(dir / "target");
         EXPECT_TRUE(now == "new!" || (failed && !now)) << now.value_or("none");
       });
 }
 
-TEST(CommitDir, ReplacesWholeOrNotAtAllAtEveryFault) {
-  with_every_fault(
-      true,
-      [](const fs::path& dir) {
-        write_pair(posix_storage(), (fs::create_directory(dir / "target"), dir / "target"), "old");
-      },
-      commit_new,
-      [](const fs::path& dir, bool failed) {
-        const auto now = read_pair(dir / "target");
-        EXPECT_TRUE(now == "new!" || (failed && now == "old")) << now.value_or("none");
-      });
-}
-
-TEST(CommitDir, WithoutExchangeTheOldVersionIsFoundAsideAndRestored) {
-  with_every_fault(
-      false,
-      [](const fs::path& dir) {
-        write_pair(posix_storage(), (fs::create_directory(dir / "target"), dir / "target"), "old");
-      },
-      commit_new,
-      [](const fs::path& dir, bool failed) {
-        auto now = read_pair(dir / "target");
-        if (!now) now = read_pair(CommitDir::replaced_path(dir / "target"));
-        EXPECT_TRUE(now == "new!" || (failed && now == "old")) << now.value_or("none");
-        // The next writer that is interrupted before its own commit leaves a complete version under the name.
-        { const CommitDir next(posix_storage(), dir / "target"); }
-        EXPECT_EQ(read_pair(dir / "target"), now);
-        EXPECT_FALSE(fs::exists(CommitDir::replaced_path(dir / "target")));
-      });
+TEST(CommitDir, NeverReplacesWhatHasTheName) {
+  const TempDir dir;
+  write_bytes(dir / "target/a", "another's");
+  {
+    CommitDir commit(posix_storage(), dir / "target", "0a1b2c3d");
+    write_pair(posix_storage(), commit.temp(), "new!");
+    EXPECT_EQ(commit.temp(), dir / "tmp-target.0a1b2c3d");
+    EXPECT_TRUE(contains(error_of([&] { commit.commit(); }), "target"));
+  }
+  EXPECT_EQ(read_bytes(dir / "target/a"), "another's");
+  EXPECT_EQ(posix_storage().list(dir.path()), std::vector<std::string>{"target"});
 }
 
 TEST(CommitDir, RemovesWhatAnEarlierRunLeft) {

@@ -42,7 +42,7 @@ def main():
             report.equal(f"{name}: masters that did not move", [t["name"] for t in other["tensors"] if t["name"].startswith("master.") and t["equal"]], [])
             report.equal(f"{name}: a missing one is exit code 2", code("diff", last, tmp / "none"), 2)
 
-            shutil.copytree(last, whole / "tmp-checkpoint-99")
+            shutil.copytree(last, whole / "tmp-checkpoint-99.0a1b2c3d")
             before = sorted(p.name for p in whole.iterdir())
             dry = run([ckpt, "gc", whole, "--keep", 1, "--min-age", 0, "--dry-run"]).stdout
             report.equal(f"{name}: gc --dry-run removes nothing", {p.name for p in whole.iterdir()}, set(before))

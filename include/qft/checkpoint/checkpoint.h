@@ -72,14 +72,13 @@ struct Candidate {
   std::int64_t step = 0;
   std::filesystem::path dir;
 };
-/// The checkpoint-<step> directories of `output_dir`, oldest first, verified or not. One whose replacement
-/// was cut off is found under its temporary name. None where the directory does not exist.
+/// The checkpoint-<step> directories of `output_dir`, oldest first, whoever wrote them. None where the directory does not exist.
 std::vector<Candidate> list_checkpoints(const std::filesystem::path& output_dir);
 
 /// Throws ConfigError unless `dir` is a checkpoint of qft, whole or damaged; it names one where `dir` is an output_dir.
 void require_checkpoint(const std::filesystem::path& dir);
 
-/// The newest checkpoint of `output_dir` whose manifest and every file verify. Broken ones are logged by
+/// The first of resume_order() (branch.h) whose manifest and every file verify. Broken ones are logged by
 /// name, with the reason, and skipped.
 std::optional<std::filesystem::path> find_latest_verified(const std::filesystem::path& output_dir);
 

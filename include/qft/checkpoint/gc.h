@@ -28,8 +28,8 @@ struct GcEntry {
 };
 
 /// One entry for each name that qft gives to checkpoints and to their unfinished and outgoing forms; no other
-/// names. With `keep`, checkpoints are read and verified from the newest on until so many are good; an older
-/// one goes if its manifest is sound and no trainer state or manifest calls it the best. What does not verify
+/// names. With `keep`, checkpoints are read and verified in the order of survey() (branch.h) until so many are good; one that
+/// comes later goes if it is ours and no trainer state calls it the best. What does not verify
 /// is never counted and never removed. Links are not followed and stay. Changes nothing. Throws Error where
 /// `output_dir` is no directory, ConfigError where `keep` is below 1.
 std::vector<GcEntry> plan_gc(const std::filesystem::path& output_dir, const GcOptions& options);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@ namespace qft::checkpoint {
 
 inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr int kManifestVersion = 1;
+inline constexpr const char* kManifestFormat = "qft checkpoint";
 /// The "format" metadata of the safetensors files that hold slices.
 inline constexpr const char* kShardFormat = "qft";
 /// How the names of those files begin.
@@ -44,6 +46,21 @@ struct TensorRecord {
   std::uint64_t elements() const;
 };
 
+/// The checkpoint from which a branch began.
+struct BranchPoint {
+  std::string run;  // id of the run that wrote it; empty where its manifest names none
+  std::int64_t step = 0;
+  std::string checksum;  // of its manifest
+  std::string path;      // absolute
+};
+
+/// The run that wrote a checkpoint (rules in branch.h). All empty in manifests that were written before there were ids.
+struct RunRecord {
+  std::string id;                     // 128 random bits in hex
+  std::int64_t number = 0;            // 1 + the greatest in the output directory when it began
+  std::optional<BranchPoint> parent;  // nothing for a fresh start
+};
+
 struct Manifest {
   std::int64_t step = 0;
   int world_size = 1;  // ranks that wrote it
@@ -52,8 +69,10 @@ struct Manifest {
   nlohmann::json state = nlohmann::json::object();
   std::vector<FileRecord> files;      // sorted by name; without the manifest itself
   std::vector<TensorRecord> tensors;  // sorted by name
+  RunRecord run;
+  std::string checksum;  // of what was parsed
 
-  /// JSON with a checksum over its own content. Holds no time: equal runs write equal bytes.
+  /// JSON with a checksum over its own content. Holds no time: equal runs write equal bytes, but for the run's id.
   std::string to_text() const;
   /// Throws Error on damaged JSON, a wrong checksum, an unknown version, or a broken invariant (see check()).
   static Manifest parse(std::string_view text);

@@ -32,9 +32,8 @@ class Storage {
   /// Creates or truncates.
   virtual std::unique_ptr<WritableFile> create(const std::filesystem::path& path) = 0;
   virtual void create_directory(const std::filesystem::path& dir) = 0;
+  /// Replaces a file, but no directory that holds anything.
   virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
-  /// Swaps two names atomically; false, with nothing changed, where the file system cannot.
-  virtual bool exchange(const std::filesystem::path& a, const std::filesystem::path& b) = 0;
   /// A file or an empty directory.
   virtual void remove(const std::filesystem::path& path) = 0;
   /// Names in a directory, sorted.
@@ -64,12 +63,12 @@ void atomic_write_file(Storage& storage, const std::filesystem::path& path, std:
 /// fsyncs a file that something else wrote (HDF5); throws Error.
 void sync_file(const std::filesystem::path& path);
 
-/// A directory that appears under its final name whole or not at all. Files are written into temp(); their
-/// writers sync them. Not collective: one process begins and commits.
+/// A directory that appears under its final name whole or not at all, and never in place of another. Files are written into
+/// temp(); their writers sync them. Not collective: one process begins and commits.
 class CommitDir {
  public:
-  /// Makes the empty directory temp() = parent/tmp-<name>, removing what an earlier run left there.
-  CommitDir(Storage& storage, std::filesystem::path target);
+  /// Makes the empty directory temp(), removing what an earlier run left there. `owner`: as in temp_path().
+  CommitDir(Storage& storage, std::filesystem::path target, std::string owner = {});
   CommitDir(const CommitDir&) = delete;
   CommitDir& operator=(const CommitDir&) = delete;
   /// Removes temp() unless committed.
@@ -77,12 +76,11 @@ class CommitDir {
 
   const std::filesystem::path& temp() const { return temp_; }
   const std::filesystem::path& target() const { return target_; }
-  static std::filesystem::path temp_path(const std::filesystem::path& target);
-  /// Where a file system cannot exchange names, the old version waits under this name while it is replaced: a
-  /// reader that misses `target` may look here.
-  static std::filesystem::path replaced_path(const std::filesystem::path& target);
+  /// parent/tmp-<name>, or parent/tmp-<name>.<owner>, which no other owner writes to.
+  static std::filesystem::path temp_path(const std::filesystem::path& target, const std::string& owner = {});
 
-  /// Syncs temp(), gives it its final name (an existing directory there is replaced), syncs the parent.
+  /// Syncs temp(), gives it its final name, syncs the parent. Throws Error, and leaves all as it is, where something has that
+  /// name that is no empty directory.
   void commit();
 
  private:
