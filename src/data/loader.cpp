@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/data/pack_inputs.h"
 
 #include <algorithm>
 #include <limits>
@@ -143,10 +144,12 @@ json Loader::identity() const {
 json Loader::position() const {
   json position = identity();
   position["step"] = next_step_;
+  position["made_of"] = pack_inputs(pack_->attributes());
   return position;
 }
 
 void Loader::resume(const json& position) {
+  require_same_pack(position, pack_->attributes());
   const json expected = identity();
   for (const auto& [key, mine] : expected.items()) {
     const json saved = position.value(key, json());

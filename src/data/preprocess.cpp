@@ -156,7 +156,7 @@ int default_workers(const config::RunConfig& config) {
 }
 
 PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
-                         const std::filesystem::path& path, int workers) {
+                         const std::filesystem::path& path, int workers, const BeforePacking& before) {
   const activity::Phase phase("pack");
   std::shared_ptr<const Corpus> corpus;
   comm::agreed(comm, [&] { corpus = Corpus::open(config, part); });
@@ -172,6 +172,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
     return report;
   }
 
+  if (before) before(corpus->attributes());
   BuildProgress progress(corpus->num_chunks(), comm);
   builder.on_progress([&](const PackProgress& done) { progress.update(done); });
   std::mutex mutex;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 namespace qft::data {
@@ -26,11 +27,14 @@ inline constexpr int kMaxWorkers = 1024;
 /// may run on; all of that share where the key is not given.
 int default_workers(const config::RunConfig& config);
 
-/// Makes `path` the pack of the datasets that `config` names. Collective; the folder must be one that all
-/// ranks see. Throws the same Error on all ranks. Logs on rank 0 what was done and how many records were left
+/// Called on all ranks before anything is written, with what the pack is to be made of; what it throws it throws on all.
+using BeforePacking = std::function<void(const PackAttributes&)>;
+
+/// Makes `path` the pack of the datasets that `config` names, unless it is that already. Collective; the folder must be one that
+/// all ranks see. Throws the same Error on all ranks. Logs on rank 0 what was done and how many records were left
 /// out, and why.
 PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
-                         const std::filesystem::path& path, int workers);
+                         const std::filesystem::path& path, int workers, const BeforePacking& before = {});
 
 /// What pack_datasets() would have to do.
 struct PackOutlook {

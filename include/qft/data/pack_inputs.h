@@ -1,0 +1,17 @@
+// What a pack is made of, as JSON: to say what is not the same.
+#pragma once
+
+#include "qft/data/pack_format.h"
+
+#include <nlohmann/json.hpp>
+
+namespace qft::data {
+
+/// What is known before the items are made, which the fingerprint is of.
+nlohmann::json pack_inputs(const PackAttributes& attributes);
+
+/// Throws ConfigError, naming each option or dataset that differs with both values, unless `attributes` are those of the pack with
+/// which a run got to `position` (Loader::position()).
+void require_same_pack(const nlohmann::json& position, const PackAttributes& attributes);
+
+}  // namespace qft::data
