@@ -114,7 +114,8 @@ class LabelSink : public ItemSink {
 
 }  // namespace
 
-PackOutlook look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm, const std::filesystem::path& path) {
+PackOutlook look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm, const std::filesystem::path& path,
+                             const BeforePacking& before) {
   const activity::Phase phase("pack");
   PackOutlook outlook;
   std::shared_ptr<const Corpus> corpus;
@@ -122,6 +123,7 @@ PackOutlook look_at_datasets(const config::RunConfig& config, CorpusPart part, c
   const PackAttributes attributes = corpus->attributes();
   check_same_inputs(attributes, comm);
   outlook.is_current = comm::broadcast_value<std::int32_t>(comm, comm.rank() == 0 && is_current_pack(path, attributes)) != 0;
+  if (before && !outlook.is_current) before(attributes);
   outlook.records = corpus->num_records();
   outlook.vocab_size = attributes.vocab_size;
   outlook.chunks = corpus->num_chunks();

@@ -2,21 +2,53 @@
 
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 namespace qft::train {
 
 void BestModel::observe(double value, std::int64_t at_step, bool greater_is_better) {
-  const bool better = !std::isnan(value) && (!metric || (greater_is_better ? value > *metric : value < *metric));
-  if (!better) {
+  const auto beats = [&](const Measured& other) { return greater_is_better ? value > other.metric : value < other.metric; };
+  const Measured now{value, at_step};
+  latest.reset();
+  if (!std::isnan(value) && (checkpoint.empty() || beats(at_checkpoint))) latest = now;
+  if (std::isnan(value) || (evaluation && !beats(*evaluation))) {
     ++evaluations_since;
     return;
   }
-  metric = value;
-  step = at_step;
+  evaluation = now;
   evaluations_since = 0;
 }
 
 void BestModel::saved(const std::string& name, std::int64_t saved_step) {
-  if (metric && saved_step == step) checkpoint = name;
+  if (!latest || latest->step != saved_step) return;
+  checkpoint = name;
+  at_checkpoint = *latest;
+}
+
+nlohmann::json to_json(const BestModel& best) {
+  const auto& e = best.evaluation;
+  nlohmann::json json = {{"metric", e ? nlohmann::json(e->metric) : nlohmann::json()},
+                         {"step", e ? e->step : 0},
+                         {"evaluations_since", best.evaluations_since},
+                         {"checkpoint", best.checkpoint}};
+  if (!best.checkpoint.empty()) json["at_checkpoint"] = {{"metric", best.at_checkpoint.metric}, {"step", best.at_checkpoint.step}};
+  return json;
+}
+
+BestModel best_from_json(const nlohmann::json& json) {
+  BestModel best;
+  if (!json.at("metric").is_null()) best.evaluation = {json["metric"].get<double>(), json.at("step").get<std::int64_t>()};
+  best.evaluations_since = json.at("evaluations_since").get<std::int64_t>();
+  best.checkpoint = json.at("checkpoint").get<std::string>();
+  if (json.contains("at_checkpoint")) {
+    const auto& at = json["at_checkpoint"];
+    best.at_checkpoint = {at.at("metric").get<double>(), at.at("step").get<std::int64_t>()};
+  } else if (best.evaluation && best.checkpoint.ends_with("-" + std::to_string(best.evaluation->step))) {
+    best.at_checkpoint = *best.evaluation;  // as written before the two were told apart
+  } else {
+    best.checkpoint.clear();
+  }
+  return best;
 }
 
 }  // namespace qft::train

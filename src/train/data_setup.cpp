@@ -10,6 +10,7 @@
 #include "qft/data/chat_template.h"
 #include "qft/data/preprocess.h"
 #include "qft/tokenizer/tokenizer.h"
+#include "qft/train/output_dir.h"
 
 namespace qft::train {
 namespace {
@@ -23,8 +24,9 @@ fs::path own_pack(const config::RunConfig& config, CorpusPart part) {
 }
 
 /// True where the pack of the datasets of `part` lies at `path`, made of just these inputs.
-bool have_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, CorpusPart part, const fs::path& path) {
-  const auto outlook = data::look_at_datasets(config, part, comm, path);
+bool have_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, CorpusPart part, const fs::path& path,
+               const data::BeforePacking& before) {
+  const auto outlook = data::look_at_datasets(config, part, comm, path, before);
   if (outlook.vocab_size > model.vocab_size)
     fail_config("tokenizer '{}' and template have {} token ids, model '{}' has {}: use the model's own tokenizer", config.tokenizer_path(),
                 outlook.vocab_size, config.model.model_name_or_path, model.vocab_size);
@@ -36,7 +38,8 @@ bool have_pack(const config::RunConfig& config, const model::ModelConfig& model,
 
 /// Opens the pack `given`, or that of the datasets of `part`, which it makes or leaves out (null); checks that it fits.
 std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
-                                                  const std::string& given, CorpusPart part, MissingPacks missing = MissingPacks::make) {
+                                                  const std::string& given, CorpusPart part, MissingPacks missing = MissingPacks::make,
+                                                  const data::BeforePacking& before = {}) {
   fs::path path = given;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
   std::string template_hash;
@@ -49,8 +52,8 @@ std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& confi
       fail_config("no pack is given and no output_dir to make one in: add eval_pack=, pack= or output_dir=");
     path = own_pack(config, part);
     if (missing == MissingPacks::make)
-      data::pack_datasets(config, part, comm, path, data::default_workers(config));
-    else if (!have_pack(config, model, comm, part, path))
+      data::pack_datasets(config, part, comm, path, data::default_workers(config), before);
+    else if (!have_pack(config, model, comm, part, path, before))
       return nullptr;
   }
   std::shared_ptr<const data::PackReader> pack;
@@ -164,10 +167,10 @@ std::optional<PlannedData> planned_data(const config::RunConfig& config, int ran
 }
 
 TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
-                                MissingPacks missing) {
+                                MissingPacks missing, const data::BeforePacking& before) {
   TrainingData d;
   if (config.data.use_curriculum) data::parse_curriculum(config.data.curriculum);  // its mistakes, before packing
-  d.pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train, missing);
+  d.pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train, missing, before);
   if (has_eval_source(config)) d.eval = EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval, missing), nullptr};
   if (!d.pack || (d.eval && !d.eval->pack)) return d;
   if (auto [train, eval] = split(config, *d.pack); eval) {
@@ -181,8 +184,12 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
 }
 
 EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, MissingPacks missing) {
+  std::optional<OutputDir> hold;  // while a pack is made there: a run may be at work
+  const auto before = [&](const data::PackAttributes&) {
+    if (missing == MissingPacks::make) hold.emplace(config.training.output_dir, comm, "qft eval");
+  };
   const bool own = has_eval_source(config);
-  const auto pack = open_pack(config, model, comm, own ? config.data.eval_pack : config.data.pack, own ? CorpusPart::eval : CorpusPart::train, missing);
+  const auto pack = open_pack(config, model, comm, own ? config.data.eval_pack : config.data.pack, own ? CorpusPart::eval : CorpusPart::train, missing, before);
   if (!pack) return {};
   const EvalSet set = learnable(EvalSet{pack, split(config, *pack).second}, comm);  // nothing is split where there is a set of its own
   warn_of_long(*set.pack, set.items, model, comm);

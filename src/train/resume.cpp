@@ -1,11 +1,12 @@
 #include "qft/train/resume.h"
 
-#include "qft/checkpoint/checkpoint.h"
+#include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/verify.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/eval/predict.h"
+#include "qft/io/dir_lock.h"
 #include "qft/io/storage.h"
 #include "qft/train/batch_job.h"
 #include "qft/train/data_setup.h"
@@ -21,8 +22,8 @@ using nlohmann::json;
 
 /// What a run that ended before its first checkpoint leaves, or an evaluation: a run may start there.
 bool is_leftover(const std::string& name) {
-  return name == kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.ends_with("_results.json") ||
-         name == eval::kPredictionsFile;
+  return name == kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.starts_with(io::kLockFile) ||
+         name.ends_with("_results.json") || name == eval::kPredictionsFile;
 }
 
 bool in_use(const fs::path& dir) {
@@ -79,15 +80,32 @@ void adopt_global_batch(config::RunConfig& config, const json& state, int ranks)
   config.check_world(ranks);
 }
 
+/// resume_from_checkpoint is a path.
+bool names_checkpoint(const std::string& wish) { return !wish.empty() && wish != "true" && wish != "false"; }
+
+/// The named checkpoint the first time; once output_dir holds checkpoints of the branch that began there, the newest of those.
+fs::path branch_from(const fs::path& named, const config::RunConfig& config, comm::Communicator& comm) {
+  const auto& t = config.training;
+  const auto latest = checkpoint::find_latest_verified(comm, t.output_dir, named);
+  if (latest && (!t.overwrite_output_dir || is_to_go_on(checkpoint::SharedCheckpoint(comm, *latest).state()))) {
+    if (comm.rank() == 0)
+      log::info("'{}' is of the branch that began at '{}', and goes on (another output_dir starts from there once more)",
+                latest->string(), named.string());
+    return *latest;
+  }
+  checkpoint::require_verified(comm, named);
+  return named;
+}
+
 }  // namespace
 
 std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm::Communicator& comm) {
   const auto& t = config.training;
   const std::string& wish = t.resume_from_checkpoint;
-  if (!wish.empty() && wish != "true" && wish != "false") {
-    checkpoint::require_verified(comm, wish);
-    return fs::path(wish);
-  }
+  comm::agreed(comm, [&] {
+    if (comm.rank() == 0) checkpoint::log_foreign(t.output_dir);
+  });
+  if (names_checkpoint(wish)) return branch_from(wish, config, comm);
   const bool asked = wish == "true";
   if (asked || wish.empty()) {
     const auto latest = checkpoint::find_latest_verified(comm, t.output_dir);
@@ -109,7 +127,19 @@ std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm:
   return std::nullopt;
 }
 
-void adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved, comm::Communicator& comm) {
+checkpoint::RunRecord begin_run(const config::RunConfig& config, const std::optional<fs::path>& resume_point,
+                                comm::Communicator& comm) {
+  checkpoint::RunRecord run;
+  comm::agreed(comm, [&] {
+    if (comm.rank() != 0) return;
+    const bool named = resume_point && *resume_point == config.training.resume_from_checkpoint;
+    run = checkpoint::next_run(config.training.output_dir, resume_point, named);
+  });
+  return run;
+}
+
+bool adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved, comm::Communicator& comm) {
+  bool same = false;
   comm::agreed(comm, [&] {
     const json& state = saved.state();
     require(state.contains("progression"), "'{}' holds no training state of qft", saved.dir().string());
@@ -123,9 +153,11 @@ void adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved,
     const json& batch = state.at("global_batch_size");
     const auto& asked = config.training.global_batch_size;
     const auto changed = changes(with_global_batch(before, batch), with_global_batch(now, asked ? json(*asked) : batch));
+    same = changed.empty();
     if (comm.rank() == 0 && !changed.empty())
       log::info("settings that have changed since '{}': {}", saved.dir().string(), fmt::join(changed, ", "));
   });
+  return same;
 }
 
 void check_best(BestModel& best, const fs::path& output_dir, comm::Communicator& comm) {
@@ -142,11 +174,7 @@ void check_best(BestModel& best, const fs::path& output_dir, comm::Communicator&
 
 void remove_earlier_run(const fs::path& output_dir, comm::Communicator& comm) {
   comm::agreed(comm, [&] {
-    if (comm.rank() != 0) return;
-    for (const auto& old : checkpoint::list_checkpoints(output_dir)) {
-      log::warn("overwrite_output_dir: removing '{}' of an earlier run", old.dir.string());
-      io::remove_tree(io::posix_storage(), old.dir);
-    }
+    if (comm.rank() == 0) checkpoint::remove_ours(io::posix_storage(), output_dir);
   });
 }
 

@@ -118,9 +118,10 @@ std::string RunLog::trainer_state(const TrainerState& s) const {
     item["step"] = e.step;
     history.push_back(std::move(item));
   }
+  const auto best = s.best.reported();
   const auto unless = [](bool unknown, const auto& value) { return unknown ? ordered_json() : ordered_json(value); };
-  const ordered_json state = {{"best_global_step", unless(!s.best.metric, s.best.step)},
-                              {"best_metric", unless(!s.best.metric, s.best.metric.value_or(0.0))},
+  const ordered_json state = {{"best_global_step", unless(!best, best ? best->step : 0)},
+                              {"best_metric", unless(!best, best ? best->metric : 0.0)},
                               {"best_model_checkpoint", unless(s.best.checkpoint.empty(), (dir_ / s.best.checkpoint).string())},
                               {"epoch", s.epoch},
                               {"global_step", s.step},

@@ -3,7 +3,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/config/start.h"
 #include "qft/core/units.h"
-#include "qft/io/file.h"
+#include "qft/data/pack_inputs.h"
 #include "qft/train/batch_job.h"
 #include "qft/train/resume.h"
 #include "qft/train/snapshot.h"
@@ -51,11 +51,10 @@ std::vector<std::string> check_evaluation(const config::RunConfig& config, comm:
 Setup set_up(config::RunConfig& config, comm::Communicator& comm, MissingPacks missing) {
   Setup s;
   comm::agreed(comm, [&] { s.model = model::ModelConfig::load(config.model.model_name_or_path); });
-  if (const auto point = find_resume_point(config, comm)) adopt(config, s.saved.emplace(comm, *point), comm);
-  comm::agreed(comm, [&] {
-    if (missing == MissingPacks::make && comm.rank() == 0) io::probe_writable(config.training.output_dir);
+  if (const auto point = find_resume_point(config, comm)) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
+  s.data = open_training_data(config, s.model, comm, missing, [&](const data::PackAttributes& wanted) {
+    if (s.saved) data::require_same_pack(s.saved->state().at("data"), wanted);
   });
-  s.data = open_training_data(config, s.model, comm, missing);
   if (!s.data.pack || (s.data.eval && !s.data.eval->pack)) return s;
   s.loader = s.data.loader(config, comm);
   if (s.saved) s.loader->resume(s.saved->state().at("data"));

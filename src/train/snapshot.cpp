@@ -59,10 +59,7 @@ nlohmann::json to_json(const Progression& p) {
           {"label_tokens", p.label_tokens},
           {"elapsed_seconds", p.elapsed_seconds},
           {"loss_sum", p.loss_sum},
-          {"best", {{"metric", p.best.metric ? nlohmann::json(*p.best.metric) : nlohmann::json()},
-                    {"step", p.best.step},
-                    {"evaluations_since", p.best.evaluations_since},
-                    {"checkpoint", p.best.checkpoint}}}};
+          {"best", to_json(p.best)}};
 }
 
 Progression progression_from_json(const nlohmann::json& json) {
@@ -73,11 +70,7 @@ Progression progression_from_json(const nlohmann::json& json) {
   p.label_tokens = json.at("label_tokens").get<std::int64_t>();
   p.elapsed_seconds = json.at("elapsed_seconds").get<double>();
   p.loss_sum = json.at("loss_sum").get<double>();
-  const auto& best = json.at("best");
-  if (!best.at("metric").is_null()) p.best.metric = best["metric"].get<double>();
-  p.best.step = best.at("step").get<std::int64_t>();
-  p.best.evaluations_since = best.at("evaluations_since").get<std::int64_t>();
-  p.best.checkpoint = best.at("checkpoint").get<std::string>();
+  p.best = best_from_json(json.at("best"));
   return p;
 }
 
@@ -85,7 +78,7 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, parallel::Instance& 
                            const SnapshotInfo& info, const RunLog* log, bool staged)
     : writer_(comm, io::posix_storage(),
               {config.training.output_dir, info.progression.step, config.training.save_total_limit,
-               info.progression.best.checkpoint}),
+               info.progression.best.checkpoint, info.run, info.lock}),
       state_({{"progression", to_json(info.progression)},
               {"epoch", info.epoch},
               {"loss", info.loss},
@@ -103,7 +96,7 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, parallel::Instance& 
   if (comm.rank() == 0)
     trainer_state_ = log->trainer_state({info.progression.step, info.total_steps, info.epoch, t.num_train_epochs,
                                          t.per_device_train_batch_size, info.progression.best});
-  if (!t.save_only_model) take_memory(comm, "the copy of masters and moments", [&] { stage_state(instance, staged); });
+  if (!t.save_only_model || info.stopped) take_memory(comm, "the copy of masters and moments", [&] { stage_state(instance, staged); });
   if (staged) {
     write_model_ = stage_model(config, instance, who);
     thread_ = std::thread([this] { write_files(); });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/activity.h"
@@ -53,9 +54,14 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
     : config_(std::move(config)),
       session_(session),
       comm_(session.world()),
+      output_(config_.training.output_dir, comm_),
       limit_(config_.training.max_hours, job_end(comm_), unix_seconds()) {
   const activity::Phase phase("load");
   Setup setup = set_up(config_, comm_, MissingPacks::make);
+  same_settings_ = setup.same_settings;
+  const auto from = setup.saved ? std::optional(setup.saved->dir()) : std::nullopt;
+  run_ = begin_run(config_, from, comm_);
+  if (is_root()) output_.lock()->set_run(run_.id);
   data_ = std::move(setup.data);
   loader_ = std::move(setup.loader);
   stop_before_training(comm_);
@@ -70,14 +76,34 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
     check_best(progression_.best, t.output_dir, comm_);
     load_snapshot(*saved, *instance_);
     scaler_.from_json(state.value("loss_scaler", nlohmann::json()));
+    epoch_ = state.value("epoch", 0.0);
     log::info("resumed from '{}' at step {}", saved->dir().string(), progression_.step);
-  } else {
-    remove_earlier_run(t.output_dir, comm_);
   }
+  check_room();
+  if (!setup.saved) remove_earlier_run(t.output_dir, comm_);
   if (is_root()) log_ = std::make_unique<RunLog>(t.output_dir, progression_.step);
   saver_ = std::make_unique<Saver>(config_, *instance_, comm_);
   last_saved_ = progression_.step;
   stop_before_training(comm_);
+}
+
+/// Another program's checkpoint-<step> is not replaced: better an error now than when that step is saved.
+void Trainer::check_room() {
+  comm::agreed(comm_, [&] {
+    if (!is_root()) return;
+    for (const auto& entry : checkpoint::survey(config_.training.output_dir))
+      if (entry.origin != checkpoint::Origin::ours && entry.origin != checkpoint::Origin::damaged &&
+          entry.step > progression_.step && entry.step <= loader_->total_steps() && saves_at(entry.step))
+        fail_config("'{}' is no checkpoint of qft and is not replaced, but this run would save its step {} there: move it away, or choose "
+                    "another output_dir", entry.dir.string(), entry.step);
+  });
+}
+
+bool Trainer::saves_at(std::int64_t step) const {
+  const auto& t = config_.training;
+  const bool last = step == loader_->total_steps(), epoch_ends = step % loader_->steps_per_epoch() == 0;
+  return (t.save_strategy == "steps" && due(step, interval(t.save_steps))) ||
+         (t.save_strategy == "epoch" && epoch_ends) || (last && t.save_strategy != "no");
 }
 
 std::int64_t Trainer::interval(double steps) const { return config::TrainingArgs::interval(steps, loader_->total_steps()); }
@@ -88,7 +114,11 @@ int Trainer::run() {
   start_ = window_.started = steady_seconds();
   bar_ = std::make_unique<Progress>("train", loader_->total_steps(), is_root());
   instance_->executor().take_times();
-  double epoch = 0.0, loss = 0.0;  // after the last step done
+  if ((progression_.step == loader_->total_steps() || gives_up()) && was_finished()) {
+    if (config_.training.do_predict) predict();
+    return kExitOk;
+  }
+  double loss = 0.0;  // of the last step done
   while (progression_.step < loader_->total_steps() && !gives_up()) {
     const double started = steady_seconds(), waited = activity::waited_seconds();
     const data::StepBatch batch = loader_->next();
@@ -96,9 +126,9 @@ int Trainer::run() {
     const parallel::StepResult result = step(batch);
     if (result.abandoned) {
       loader_->seek(progression_.step);
-      return stop(epoch, loss);
+      return stop(epoch_, loss);
     }
-    epoch = batch.epoch;
+    epoch_ = batch.epoch;
     loss = result.loss;
     step_seconds_ = result.seconds;
     const double seconds = steady_seconds() - started;
@@ -107,9 +137,9 @@ int Trainer::run() {
     stopping_ = result.votes > 0 && progression_.step + 1 < loader_->total_steps();
     after_step(batch, result);
     note(saver_->poll());
-    if (stopping_) return stop(epoch, loss);
+    if (stopping_) return stop(epoch_, loss);
   }
-  finish(epoch);
+  finish(epoch_);
   return kExitOk;
 }
 
@@ -155,9 +185,7 @@ void Trainer::after_step(const data::StepBatch& batch, const parallel::StepResul
   if (t.eval_strategy == "steps" && due(progression_.step, interval(t.eval_steps))) evaluate(batch.epoch);
   const bool epoch_ends = progression_.step % loader_->steps_per_epoch() == 0;
   if (t.eval_strategy == "epoch" && (epoch_ends || last)) evaluate(batch.epoch);
-  if ((t.save_strategy == "steps" && due(progression_.step, interval(t.save_steps))) ||
-      (t.save_strategy == "epoch" && (epoch_ends || last)) || (last && t.save_strategy != "no"))
-    save(batch.epoch, result.loss);
+  if (saves_at(progression_.step)) save(batch.epoch, result.loss);
 }
 
 void Trainer::evaluate(double epoch) {
@@ -187,8 +215,9 @@ void Trainer::evaluate(double epoch) {
   if (t.metric_for_best_model.empty()) return;
   progression_.best.observe(result.loss, progression_.step, *t.greater_is_better);
   if (gives_up())
-    log::info("{} evaluations in a row were no better than {:.4f} at step {}: training ends here",
-              progression_.best.evaluations_since, *progression_.best.metric, progression_.best.step);
+    log::info("{} evaluations in a row were no better than {:.4f} at step {}: training ends here", progression_.best.evaluations_since,
+              progression_.best.evaluation.value_or(BestModel::Measured{std::nan(""), 0}).metric,
+              progression_.best.evaluation.value_or(BestModel::Measured{}).step);
 }
 
 void Trainer::save(double epoch, double loss) {
@@ -205,6 +234,8 @@ void Trainer::save(double epoch, double loss) {
   info.loss_scaler = scaler_.to_json();
   info.global_batch_size = loader_->global_batch_size();
   info.stopped = stopping_;
+  info.run = run_;
+  info.lock = output_.lock();
   note(saver_->start(info, log_.get()));
   last_saved_ = progression_.step;
 }
@@ -249,11 +280,15 @@ int Trainer::stop(double epoch, double loss) {
 
 void Trainer::restore_best() {
   const BestModel& best = progression_.best;
-  if (!config_.training.load_best_model_at_end || best.checkpoint.empty() || best.step == progression_.step) return;
+  if (!config_.training.load_best_model_at_end) return;
+  if (best.checkpoint.empty() && is_root())
+    log::warn("no checkpoint was evaluated at its own step: the last weights are the result, not the best ones");
+  if (best.checkpoint.empty() || best.at_checkpoint.step == progression_.step) return;
   const auto dir = std::filesystem::path(config_.training.output_dir) / best.checkpoint;
   load_snapshot(checkpoint::SharedCheckpoint(comm_, dir), *instance_);
-  if (eval_) eval_->loss = *best.metric, eval_->perplexity = std::exp(*best.metric);
-  log::info("the best checkpoint is the result: '{}', eval_loss {:.4f}", dir.string(), *best.metric);
+  const double metric = best.at_checkpoint.metric;
+  if (eval_) eval_->loss = metric, eval_->perplexity = std::exp(metric);
+  log::info("the best checkpoint is the result: '{}', eval_loss {:.4f}", dir.string(), metric);
 }
 
 void Trainer::finish(double epoch) {

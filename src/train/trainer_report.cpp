@@ -7,7 +7,10 @@
 #include "qft/core/log.h"
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
+#include "qft/io/file.h"
+#include "qft/io/model_files.h"
 #include "qft/io/storage.h"
+#include "qft/model/adapter_config.h"
 #include "qft/train/banner.h"
 #include "qft/train/evaluate.h"
 #include "qft/train/trainer.h"
@@ -94,6 +97,24 @@ void Trainer::report_memory() {
   part("activations", plan.activations, own.activations);
   part("buffers", plan.buffers, own.buffers);
   log::debug("of it on rank 0, held / predicted: {}", parts);
+}
+
+bool Trainer::was_finished() {
+  std::int32_t there = 0;
+  if (is_root() && same_settings_) {
+    const auto& t = config_.training;
+    const std::filesystem::path dir = t.output_dir;
+    const auto has = [&](const char* name) { return std::filesystem::exists(dir / name); };
+    const bool weights = has(model::kAdapterWeightsFile) || has(io::kSingleFile) || has(io::kIndexFile);
+    const bool results = weights && has("train_results.json") && (!data_.eval || !t.do_eval || has("eval_results.json"));
+    const auto state = results && has("trainer_state.json") ? io::read_json(dir / "trainer_state.json") : nlohmann::json();
+    there = state.is_object() && state.value("global_step", nlohmann::json()) == progression_.step ? 1 : 0;
+  }
+  if (comm::broadcast_value(comm_, there) == 0) return false;
+  if (is_root())
+    log::info("nothing left to train: '{}' holds the results of all {} steps, which stay as they are (overwrite_output_dir: true trains anew)",
+              config_.training.output_dir, progression_.step);
+  return true;
 }
 
 void Trainer::write_results(double epoch) {

@@ -1,4 +1,6 @@
-"""What a run may go on from: damaged, missing and foreign checkpoints, changed settings, another number of ranks, overwrite_output_dir."""
+"""What a run may go on from: damaged, missing and foreign checkpoints, changed settings, another number of ranks, overwrite_output_dir,
+branches, a run that is done. What it leaves alone: other programs' checkpoints, and all that is there before it is refused."""
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -20,6 +22,7 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
         settings = {**make(tmp, samples=12), "compute_dtype": "float32", "max_steps": 4, "save_steps": 2}
+        steady = {"global_batch_size": 2}
         del settings["global_batch_size"]
 
         def train(output, ranks=2, **changes):
@@ -44,6 +47,7 @@ def main():
         expect("a damaged one by name", train(elsewhere, resume_from_checkpoint=str(hurt)), 1, "is damaged and is not used", "has checksum")
         expect("a missing one", train(elsewhere, resume_from_checkpoint=str(tmp / "none")), 2, "does not exist")
         expect("an output_dir", train(elsewhere, resume_from_checkpoint=str(first)), 2, "such as", "checkpoint-4'")
+        expect("a dataset that does not exist", train(elsewhere, dataset="nombers"), 2, "nombers")
         report.holds("refused ones leave no output_dir", not elsewhere.exists())
 
         for key, value, text in (("lora_alpha", 77, 'lora_alpha is 77'), ("lora_target", "q_proj", "which this run does not train"),
@@ -60,6 +64,47 @@ def main():
         expect("stopped", train(again, overwrite_output_dir=True, max_hours=1e-9), 75)
         expect("submitted again under overwrite_output_dir", train(again, overwrite_output_dir=True), 0, "is of a run that was to go on", "at step 1")
         expect("finished, and started again", train(again, overwrite_output_dir=True), 0, "removing", "step 1/4")
+
+        def results(output):
+            return {p.name: p.read_bytes() for p in output.iterdir() if p.is_file() and p.suffix != ".yaml"}
+
+        done = tmp / "done"
+        expect("done", train(done, **steady), 0)
+        before = results(done)
+        expect("done, and started again", train(done, **steady), 0, "nothing left to train")
+        report.holds("... changes no result", results(done) == before)
+        (done / "train_results.json").unlink()
+        expect("... but makes what is missing", train(done, **steady), 0)
+        report.equal("... of the same epoch", abs(json.loads((done / "train_results.json").read_text())["epoch"] - json.loads(before["train_results.json"])["epoch"]), 0)
+        pack = (done / "packs/train.h5").read_bytes()
+        expect("cutoff_len changed", train(done, **steady, cutoff_len=64), 2, "cannot resume", "cutoff_len 128 -> 64")
+        report.holds("... leaves the run's pack alone", (done / "packs/train.h5").read_bytes() == pack)
+
+        others = copy("others")
+        theirs = [others / "checkpoint-1/model.safetensors", others / "checkpoint-5/optimizer.pt"]
+        for file in theirs:
+            file.parent.mkdir()
+            file.write_text("another program's")
+        expect("beside another program's", train(others, max_steps=6, save_total_limit=1), 0, "at step 4", "neither used nor removed: checkpoint-1, checkpoint-5")
+        report.equal("... which save_total_limit neither counts nor removes", abs(len(list(others.glob("checkpoint-*"))) - 3), 0)
+        expect("overwrite_output_dir beside them", train(others, overwrite_output_dir=True), 0, "removing", "step 1/4")
+        (others / "checkpoint-8").mkdir()
+        expect("in the way of a save", train(others, max_steps=8), 2, "checkpoint-8' is no checkpoint of qft", "is not replaced")
+        report.equal("... they are untouched", sum(f.read_text() != "another program's" for f in theirs), 0)
+
+        branch = copy("branch")
+        named = {"resume_from_checkpoint": str(branch / "checkpoint-2"), "learning_rate": 0.02}
+        expect("a branch", train(branch, **named, max_hours=1e-9), 75, "checkpoint-2' at step 2")
+        expect("... submitted again", train(branch, **named), 0, "is of the branch that began at", "at step 3")
+        report.equal("... what it left is set aside", abs(len(list(branch.glob("abandoned-checkpoint-4-*"))) - 1), 0)
+        expect("... and once more", train(branch, **named), 0, "at step 4")
+        expect("... without its name", train(branch, learning_rate=0.02, max_steps=6), 0, "at step 4")
+        left = sorted(p.name for p in branch.glob("checkpoint-*"))
+        report.holds(f"... leaves {left}", left == ["checkpoint-2", "checkpoint-3", "checkpoint-4", "checkpoint-6"])
+
+        small = tmp / "small"
+        expect("save_only_model, stopped", train(small, save_only_model=True, max_hours=1e-9), 75)
+        expect("... submitted again", train(small, save_only_model=True), 0, "at step 1")
 
         best = tmp / "best"
         watched = {"val_size": 4, "eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "greater_is_better": True}

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace qft::train {
 namespace {
@@ -18,7 +19,7 @@ TEST(BestModel, KeepsTheCheckpointOfTheLowestLoss) {
   best.saved("checkpoint-30", 30);
   best.observe(std::nan(""), 40, false);
   EXPECT_EQ(best.checkpoint, "checkpoint-20");
-  EXPECT_EQ(best.metric, 1.0);
+  EXPECT_EQ(best.reported()->metric, 1.0);
   EXPECT_EQ(best.evaluations_since, 2);
   EXPECT_FALSE(best.gives_up(3));
   EXPECT_TRUE(best.gives_up(2));
@@ -32,7 +33,39 @@ TEST(BestModel, OrTheHighestWhereGreaterIsBetter) {
   best.saved("checkpoint-2", 2);
   best.observe(1.5, 3, true);
   EXPECT_EQ(best.checkpoint, "checkpoint-2");
-  EXPECT_EQ(best.step, 2);
+  EXPECT_EQ(best.reported()->step, 2);
+}
+
+// eval_steps 5, save_steps 10: what step 15 was measured at is not the checkpoint's of step 10.
+TEST(BestModel, ACheckpointIsCalledBestByItsOwnMeasurement) {
+  BestModel best;
+  const auto evaluate = [&](double loss, std::int64_t step, bool saves) {
+    best.observe(loss, step, false);
+    if (saves) best.saved("checkpoint-" + std::to_string(step), step);
+  };
+  evaluate(0.9, 5, false);
+  EXPECT_EQ(best.reported()->step, 5);
+  evaluate(1.0, 10, true);  // worse than step 5, but the best that there is a checkpoint of
+  EXPECT_EQ(best.checkpoint, "checkpoint-10");
+  evaluate(0.5, 15, false);
+  best = best_from_json(to_json(best));
+  EXPECT_EQ(best.checkpoint, "checkpoint-10");
+  EXPECT_EQ(best.reported()->metric, 1.0);
+  EXPECT_EQ(best.evaluations_since, 0);
+  evaluate(0.8, 20, true);
+  EXPECT_EQ(best.checkpoint, "checkpoint-20");
+  EXPECT_EQ(best.reported()->metric, 0.8);
+  EXPECT_EQ(best.evaluations_since, 1);  // patience is for evaluations, saved or not
+  best.saved("checkpoint-23", 23);       // the last step, which was not evaluated
+  EXPECT_EQ(best.checkpoint, "checkpoint-20");
+}
+
+TEST(BestModel, ReadsWhatOlderCheckpointsSay) {
+  const auto read = [](std::int64_t step) {
+    return best_from_json({{"metric", 0.5}, {"step", step}, {"evaluations_since", 1}, {"checkpoint", "checkpoint-10"}});
+  };
+  EXPECT_EQ(read(10).at_checkpoint.metric, 0.5);
+  EXPECT_EQ(read(15).checkpoint, "");
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ struct PackOutlook {
 
 /// Opens the datasets as pack_datasets() does, and encodes chunks of their records, up to kChunksRead spread over the whole,
 /// without writing anything. Collective; throws the same Error on all ranks as packing these chunks would.
-PackOutlook look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm, const std::filesystem::path& path);
+PackOutlook look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm, const std::filesystem::path& path,
+                             const BeforePacking& before = {});
 
 inline constexpr std::size_t kChunksRead = 64;  // about a megabyte each
 

@@ -8,6 +8,7 @@
 #include "qft/config/run_config.h"
 #include "qft/data/loader.h"
 #include "qft/data/pack_reader.h"
+#include "qft/data/preprocess.h"
 #include "qft/model/config.h"
 
 namespace qft::train {
@@ -36,9 +37,10 @@ enum class MissingPacks { make, leave };
 
 /// Opens (or first makes) the packs that training needs and checks them against tokenizer, template, cutoff_len and the
 /// model's vocabulary. With MissingPacks::leave nothing is written: where a pack would be made its datasets are looked at
-/// (data::look_at_datasets), and `pack` (or eval's) is null. Collective.
+/// (data::look_at_datasets), and `pack` (or eval's) is null. `before` is called where the training pack is not made of these inputs.
+/// Collective.
 TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
-                                MissingPacks missing = MissingPacks::make);
+                                MissingPacks missing = MissingPacks::make, const data::BeforePacking& before = {});
 
 /// The steps that training will take.
 struct PlannedData {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/restore.h"
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
@@ -11,21 +12,26 @@
 
 namespace qft::train {
 
-/// The checkpoint to go on from, verified: resume_from_checkpoint as a path or `true` (the newest good one), or, where it is
-/// absent, the newest good one in output_dir. overwrite_output_dir starts afresh, but for a run that was stopped to be
+/// The checkpoint to go on from, verified: resume_from_checkpoint as a path (once output_dir holds checkpoints of the branch that
+/// began there, the newest of those) or `true` (the newest good one), or, where it is absent, the newest good one in output_dir,
+/// in the order of checkpoint/branch.h. overwrite_output_dir starts afresh, but for a run that was stopped to be
 /// submitted again, or whose batch job was put back into the queue. Collective. Throws ConfigError where there is none and one
 /// was asked for, or output_dir is in use; Error where the one that was named is damaged.
 std::optional<std::filesystem::path> find_resume_point(const config::RunConfig& config, comm::Communicator& comm);
 
+/// The run that its checkpoints will name: begun here, or gone on with. Rank 0's; empty on the others. Collective.
+checkpoint::RunRecord begin_run(const config::RunConfig& config, const std::optional<std::filesystem::path>& resume_point,
+                                comm::Communicator& comm);
+
 /// Throws ConfigError where the run would make something else of the checkpoint's tensors (finetuning_type, LoRA's rank and
 /// scale). Gives `config` the global batch that the run began with, where that follows from the number of ranks alone. Rank 0
-/// logs which other settings have changed. Collective.
-void adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved, comm::Communicator& comm);
+/// logs which other settings have changed; true where none has. Collective.
+bool adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved, comm::Communicator& comm);
 
 /// Forgets, with a warning, a best checkpoint that is no longer in output_dir: it could not be the result. Collective.
 void check_best(BestModel& best, const std::filesystem::path& output_dir, comm::Communicator& comm);
 
-/// Rank 0 removes the checkpoints in output_dir, which belong to a run that is not gone on with. Collective.
+/// Rank 0 removes the checkpoints of qft in output_dir, which belong to a run that is not gone on with. Collective.
 void remove_earlier_run(const std::filesystem::path& output_dir, comm::Communicator& comm);
 
 }  // namespace qft::train

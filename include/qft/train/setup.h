@@ -17,13 +17,15 @@ namespace qft::train {
 struct Setup {
   model::ModelConfig model;
   std::optional<checkpoint::SharedCheckpoint> saved;  ///< to go on from
+  bool same_settings = false;                         ///< as there
   TrainingData data;
   std::unique_ptr<data::Loader> loader;  ///< where `saved` says; null where packs were left out
   parallel::Batches batches;             ///< what the loader will deal
 };
 
 /// Reads the model's configuration, finds the checkpoint to go on from, opens the data. Gives `config` what the run began with
-/// (adopt()). With MissingPacks::make it makes output_dir and the packs; with MissingPacks::leave it writes nothing. Collective;
+/// (adopt()). With MissingPacks::make it makes the packs, in an output_dir that the
+/// caller holds (OutputDir); with MissingPacks::leave it writes nothing. Collective;
 /// throws what makes a run impossible.
 Setup set_up(config::RunConfig& config, comm::Communicator& comm, MissingPacks missing);
 

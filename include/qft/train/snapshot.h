@@ -45,7 +45,9 @@ struct SnapshotInfo {
   nlohmann::json data_position;
   nlohmann::json loss_scaler;
   std::int64_t global_batch_size = 0;
-  bool stopped = false;  ///< the run ends here on request, to be submitted again
+  bool stopped = false;  ///< the run ends here on request, to be submitted again: training state is saved under save_only_model, too
+  checkpoint::RunRecord run;      ///< rank 0's, as the lock
+  io::DirLock* lock = nullptr;
 };
 
 /// One checkpoint-<step> on its way: model or adapter, masters and moments (each rank its share of every tensor), trainer

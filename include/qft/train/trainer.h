@@ -16,6 +16,7 @@
 #include "qft/optim/schedule.h"
 #include "qft/parallel/instance.h"
 #include "qft/train/data_setup.h"
+#include "qft/train/output_dir.h"
 #include "qft/train/run_log.h"
 #include "qft/train/saver.h"
 #include "qft/train/snapshot.h"
@@ -33,6 +34,8 @@ class Trainer {
   int run();
 
  private:
+  void check_room();
+  bool was_finished();
   void print_banner() const;
   parallel::StepResult step(const data::StepBatch& batch);
   void warn_skipped(const std::string& objection, double scale) const;
@@ -41,6 +44,8 @@ class Trainer {
   void evaluate(double epoch);
   void save(double epoch, double loss);
   void note(const std::optional<Saved>& saved);
+  /// True where a checkpoint of this step is asked for.
+  bool saves_at(std::int64_t step) const;
   /// True once early_stopping_steps evaluations in a row were no better.
   bool gives_up() const { return progression_.best.gives_up(config_.finetuning.early_stopping_steps); }
   void restore_best();
@@ -57,12 +62,16 @@ class Trainer {
   config::RunConfig config_;
   comm::Session& session_;
   comm::Communicator& comm_;
+  OutputDir output_;  ///< before all that writes there
   std::unique_ptr<parallel::Instance> instance_;
   TrainingData data_;
   std::unique_ptr<data::Loader> loader_;
   optim::Schedule schedule_;
   optim::LossScaler scaler_;
   Progression progression_;
+  checkpoint::RunRecord run_;   ///< rank 0's
+  double epoch_ = 0.0;          ///< at the last step that was done
+  bool same_settings_ = false;  ///< as in the checkpoint that this goes on from
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<RunLog> log_;  ///< rank 0's
   std::unique_ptr<Progress> bar_;
