@@ -26,14 +26,10 @@ def main():
             job = start(args.build / "bin/qft", run_file, preload=args.build / "tests/libqft_fault.so", QFT_FAULT=f"0:full:{moment}")
             text = job.communicate()[1]
             told = re.search(r"out of memory: rank 0 on \S+, in .*async_save: false", text)
-            ended = job.returncode == 1 and told and "watchdog" not in text
-            report.check(f"{name}: ends with the reason", int(not ended), 0)
-            report.check("    ... on every rank", int("MPI_ABORT" in text), 0)
+            report.holds(f"{name}: ends with the reason", job.returncode == 1 and told and "watchdog" not in text, text)
+            report.holds("    ... on every rank", "MPI_ABORT" not in text, text)
             left = sorted(path.name for path in out.glob("*checkpoint-*"))
-            report.check("    ... and only what was committed is there", int(left != (["checkpoint-1"] if moment == 2 else [])), 0)
-            if report.failed:
-                print(text, left)
-                report.finish()
+            report.equal("    ... and only what was committed is there", left, ["checkpoint-1"] if moment == 2 else [])
     report.finish()
 
 
