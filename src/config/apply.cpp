@@ -8,11 +8,10 @@
 #include "bound_field.h"
 #include "foreign_keys.h"
 #include "store.h"
+#include "translate.h"
 
 namespace qft::config {
 namespace {
-
-using Class = ForeignKey::Class;
 
 [[noreturn]] void fail_unknown(const Setting& setting, const std::vector<BoundField>& fields) {
   std::vector<std::string_view> names;
@@ -21,33 +20,47 @@ using Class = ForeignKey::Class;
   fail_config("{}: unknown key{}", setting.where, suggestion(setting.key, names, "see qft train --help"));
 }
 
-// The settings that count, under the names of the fields: of two for one key the later, unless one file has
-// both.
-std::vector<Setting> effective(const std::vector<Setting>& settings) {
+// Whether both values ask for the same: as texts, numbers, or lists of these.
+bool same(const Value& a, const Value& b) {
+  if (a.kind != b.kind) return false;
+  if (a.kind != Value::Kind::scalar) return as_json(a) == as_json(b);
+  const auto x = as_double(a), y = as_double(b);
+  const auto p = as_bool(a), q = as_bool(b);
+  return a.text == b.text || (x && x == y) || (p && p == q);
+}
+
+// Of two settings of one name the later, in the place of the first.
+std::vector<Setting> latest(const std::vector<Setting>& settings) {
   std::vector<Setting> kept;
-  for (Setting setting : settings) {
-    const ForeignKey* foreign = find_foreign(setting.key);
-    if (foreign != nullptr && foreign->kind == Class::renamed) setting.key = foreign->reason;
+  for (const Setting& setting : settings) {
+    const auto earlier = std::find_if(kept.begin(), kept.end(), [&](const Setting& s) { return s.key == setting.key; });
+    if (earlier == kept.end()) {
+      kept.push_back(setting);
+    } else {
+      *earlier = setting;
+    }
+  }
+  return kept;
+}
+
+// The settings that count: of two for one key the later. Two names of one key in one place have to agree.
+std::vector<Setting> effective(std::vector<Setting> settings) {
+  std::vector<Setting> kept;
+  for (Setting& setting : settings) {
     const auto earlier =
         std::find_if(kept.begin(), kept.end(), [&](const Setting& s) { return s.key == setting.key; });
     if (earlier == kept.end()) {
       kept.push_back(std::move(setting));
       continue;
     }
-    if (earlier->value.line > 0 && setting.value.line > 0) {
-      fail_config("{}: the same setting as {}: remove one", setting.where, earlier->where);
+    const bool two_names = earlier->name() != setting.name() && earlier->from_file() == setting.from_file();
+    if (two_names && !same(earlier->value, setting.value)) {
+      fail_config("{} is {}, but {} is {}, and both mean {}: keep one", setting.where, describe(setting.value), earlier->where,
+                  describe(earlier->value), setting.key);
     }
     *earlier = std::move(setting);
   }
   return kept;
-}
-
-void apply_foreign(RunConfig& config, const Setting& setting, const ForeignKey& key) {
-  if (is_harmless(key.harmless, setting.value)) return;
-  if (key.kind == Class::refused) {
-    fail_config("{}: {} is refused: {}", setting.where, describe(setting.value), key.reason);
-  }
-  config.notes.push_back(fmt::format("{} has no effect here: {}", setting.where, key.reason));
 }
 
 }  // namespace
@@ -68,32 +81,43 @@ std::vector<Setting> settings_of(const Value& document, std::string_view file) {
 Setting override_setting(const std::string& text) {
   require_utf8(text, "command line");
   const std::size_t sign = text.find('=');
-  if (sign == 0 || sign == std::string::npos) {
+  const std::size_t begin = text.starts_with("--") ? 2 : 0;
+  if (sign <= begin || sign == std::string::npos) {
     fail_config("command line: '{}' is no override: write key=value", text);
   }
+  std::string key = text.substr(begin, sign - begin);
+  std::replace(key.begin(), key.end(), '-', '_');
+  const std::string where = fmt::format("command line: {}", text);
   Value value;
   value.text = text.substr(sign + 1);
   // The shell has taken the quotes away: everything but null is a text that its key gives a meaning.
   const bool null = value.text.empty() || value.text == "null" || value.text == "~";
   value.kind = null ? Value::Kind::null : Value::Kind::scalar;
-  return {text.substr(0, sign), value, "command line", fmt::format("command line: {}", text)};
+  if (find_foreign(key) != nullptr) value = unwrap(value, where);  // the table looks into lists
+  return {std::move(key), std::move(value), "command line", where};
 }
 
-void apply_settings(RunConfig& config, const std::vector<Setting>& settings, bool expand_paths) {
+bool apply_settings(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose, bool expand_paths) {
   RunConfig fresh;
   const std::vector<BoundField> fields = bound_fields(config), initial = bound_fields(fresh);
-  for (const Setting& setting : effective(settings)) {
-    const BoundField* bound = find_field(fields, setting.key);
-    if (bound != nullptr) {
-      const FieldRef reset = initial[bound - fields.data()].ref;
-      store(bound->field, bound->ref, reset, setting.value, setting.where, expand_paths);
-      config.given[setting.key] = setting.source;
-      continue;
-    }
-    const ForeignKey* foreign = find_foreign(setting.key);
-    if (foreign == nullptr) fail_unknown(setting, fields);
-    apply_foreign(config, setting, *foreign);
+  std::vector<std::string_view> own;
+  for (const BoundField& bound : fields) own.push_back(bound.field.name);
+  Translation translation = translate(latest(settings), purpose, own);
+  config.notes.insert(config.notes.end(), translation.notes.begin(), translation.notes.end());
+  config.world_claims.insert(config.world_claims.end(), translation.claims.begin(), translation.claims.end());
+  std::vector<Setting> all = effective(std::move(translation.settings));
+  for (Setting& fallback : translation.fallbacks) {
+    const bool set = std::any_of(all.begin(), all.end(), [&](const Setting& s) { return s.key == fallback.key; });
+    if (!set) all.push_back(std::move(fallback));
   }
+  for (const Setting& setting : all) {
+    const BoundField* bound = find_field(fields, setting.key);
+    if (bound == nullptr) fail_unknown(setting, fields);
+    const FieldRef reset = initial[bound - fields.data()].ref;
+    store(bound->field, bound->ref, reset, setting.value, setting.where, expand_paths);
+    config.given[setting.key] = setting.source;
+  }
+  return translation.swift;
 }
 
 }  // namespace qft::config

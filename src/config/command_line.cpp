@@ -8,6 +8,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "arguments.h"
 #include <boost/program_options/errors.hpp>
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/positional_options.hpp>
@@ -24,10 +25,10 @@ constexpr const char* kArguments = "arguments";
 std::string usage(const CommandSpec& spec) {
   std::string text = "usage: " + spec.name;
   if (spec.run_file != RunFile::none) {
-    text += spec.run_file == RunFile::required ? " RUN.yaml" : " [RUN.yaml]";
+    text += " [RUN.yaml]";
   }
   if (!spec.words.empty()) text += " " + spec.words;
-  if (spec.run_file != RunFile::none) text += " [key=value ...]";
+  if (spec.run_file != RunFile::none) text += " [key=value | --key value ...]";
   return text + " [options]";
 }
 
@@ -46,7 +47,8 @@ void print_help(const CommandSpec& spec) {
   std::ostringstream out;
   out << usage(spec) << "\n\n" << spec.summary << "\n" << visible_options(spec);
   if (spec.run_file != RunFile::none) {
-    out << "\nKeys of RUN.yaml, [default]; key=value on the command line overrides them:\n\n" << help_text(spec.purpose);
+    out << "\nKeys of RUN.yaml, [default]; key=value, --key value or --key (true) on the command line overrides them:\n\n"
+        << help_text(spec.purpose);
   }
   std::cout << out.str() << std::flush;
 }
@@ -63,17 +65,11 @@ po::variables_map parse(const CommandSpec& spec, const std::vector<std::string>&
               values);
     if (values.count("help") == 0 && values.count("version") == 0) po::notify(values);
   } catch (const po::unknown_option& error) {
-    fail_config("{}: unknown option '{}'{}; see {} --help", spec.name, error.get_option_name(),
-                spec.run_file == RunFile::none ? "" : ": a key of the run file is overridden by key=value",
-                spec.name);
+    fail_config("{}: unknown option '{}'; see {} --help", spec.name, error.get_option_name(), spec.name);
   } catch (const po::error& error) {
     fail_config("{}: {}; see {} --help", spec.name, error.what(), spec.name);
   }
   return values;
-}
-
-bool is_run_file(const std::string& argument) {
-  return argument.ends_with(".yaml") || argument.ends_with(".yml") || argument.ends_with(".json");
 }
 
 // Tells run file, overrides and words apart.
@@ -82,7 +78,7 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
     const bool configurable = spec.run_file != RunFile::none;
     const std::size_t sign = argument.find('=');
     const bool is_override = sign != std::string::npos && argument.find('/') > sign;
-    if (configurable && is_override) {
+    if (configurable && (is_override || argument.starts_with("--"))) {
       line.overrides.push_back(argument);
     } else if (configurable && line.run_file.empty() && is_run_file(argument)) {
       line.run_file = argument;
@@ -91,12 +87,14 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
     } else {
       fail_config(
           "{}: unexpected argument '{}'{}\n{}", spec.name, argument,
-          configurable ? ": a run file ends in .yaml, .yml or .json, an override is written key=value" : "",
+          configurable ? ": a run file ends in .yaml, .yml or .json, keys are written key=value or --key value, and a value of "
+                         "several words in quotes"
+                       : "",
           usage(spec));
     }
   }
-  if (spec.run_file == RunFile::required && line.run_file.empty()) {
-    fail_config("{}: the run file (.yaml, .yml or .json) is missing\n{}", spec.name, usage(spec));
+  if (spec.run_file == RunFile::required && line.run_file.empty() && line.overrides.empty()) {
+    fail_config("{}: the run file (.yaml, .yml or .json) is missing, or its keys as --key value\n{}", spec.name, usage(spec));
   }
   if (line.words.size() < spec.least_words) {
     fail_config("{}: expected at least {} of {}\n{}", spec.name, spec.least_words, spec.words, usage(spec));
@@ -114,7 +112,13 @@ RunConfig start(const CommandLine& line, Purpose purpose, int rank, int ranks) {
 
 std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv,
                                               int first) {
-  const std::vector<std::string> arguments(argv + std::min(first, argc), argv + argc);
+  std::vector<std::string> arguments(argv + std::min(first, argc), argv + argc);
+  std::vector<std::string> rest;
+  if (spec.run_file != RunFile::none) {
+    Arguments sorted = sort_options(arguments, visible_options(spec), spec.name);
+    arguments = std::move(sorted.program);
+    rest = std::move(sorted.rest);
+  }
   CommandLine line;
   line.options = parse(spec, arguments);
   if (line.options.count("help") != 0) {
@@ -129,11 +133,8 @@ std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc,
   if (line.options.count("log-level") != 0) {
     line.log_level = log::parse_severity(line.options["log-level"].as<std::string>());
   }
-  if (line.options.count(kArguments) != 0) {
-    sort_arguments(spec, line.options[kArguments].as<std::vector<std::string>>(), line);
-  } else {
-    sort_arguments(spec, {}, line);
-  }
+  if (line.options.count(kArguments) != 0) rest = line.options[kArguments].as<std::vector<std::string>>();
+  sort_arguments(spec, rest, line);
   return line;
 }
 

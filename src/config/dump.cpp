@@ -81,7 +81,7 @@ RunConfig from_json(const json& object, std::string_view where) {
   for (const auto& [key, value] : parse_json(object.dump(), where).entries) {
     settings.push_back({key, value, std::string(where), fmt::format("{}: {}", where, key)});
   }
-  apply_settings(config, settings, false);
+  apply_settings(config, settings, Purpose::any, false);
   return config;
 }
 

@@ -1,6 +1,7 @@
-// The keys of LLaMA-Factory and transformers that have no field here, each with its class and the reason.
+// The one table of other tools' names: what each key of theirs is here. Run files and the command line go by it.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -9,14 +10,27 @@
 namespace qft::config {
 
 struct ForeignKey {
-  /// moot: without effect here, noted once. refused: the result would differ from what was asked.
-  /// renamed: another name of a key that has a field.
-  enum class Class { moot, refused, renamed };
+  enum class Class {
+    renamed,    // another name of `key`
+    converted,  // its values stand for settings: `words` says which
+    either,     // means one thing in one tool and another in the next: `key` in ms-swift, `words` otherwise
+    ranks,      // a number that the ranks must confirm
+    moot,       // without effect here, noted once
+    refused,    // the result would differ from what was asked
+  };
+  /// llama_factory: its own keys and those of transformers' TrainingArguments. swift: keys that only ms-swift (and TRL) has: one
+  /// of them tells how the others are meant. other: training scripts, axolotl, Lightning, launchers.
+  enum class Tool { llama_factory, swift, other };
   Class kind;
+  Tool tool;
   std::string_view name;
-  std::string_view reason;  // renamed: the field's key
-  /// Values that ask for nothing (the foreign default), as "null|false|1".
-  std::string_view harmless;
+  std::string_view reason;    // moot, refused: why, and what to do instead; converted, either: what an error adds
+  std::string_view harmless;  // moot, refused: values that ask for nothing (the foreign default), as "null|false|1"
+  std::string_view key;
+  /// renamed: other words for values, "all-linear=all|none=null". converted: "full: finetuning_type=full; lora|peft: ...", where *
+  /// stands for any value, and key?=value counts where no one else sets the key. either: the key that the name is for all but
+  /// ms-swift once `key` is given by itself; empty: none.
+  std::string_view words;
 };
 
 /// The whole table.
@@ -27,5 +41,12 @@ const ForeignKey* find_foreign(std::string_view name);
 
 /// True where `value` is one of the words of `harmless` ("null|false|1"); lists and mappings only if empty.
 bool is_harmless(std::string_view harmless, const Value& value);
+
+/// What ms-swift takes where a key is not given, and LLaMA-Factory takes something else.
+struct SwiftDefault {
+  std::string_view key;
+  std::string_view value;
+};
+std::span<const SwiftDefault> swift_defaults();
 
 }  // namespace qft::config

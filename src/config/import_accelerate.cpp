@@ -43,7 +43,7 @@ constexpr ImportKey kKeys[] = {
 
 // Keys of fsdp_config, in accelerate's spelling ("fsdp_..."), in transformers' without the prefix.
 constexpr ImportKey kFsdpKeys[] = {
-    {Role::collect, "sharding_strategy offload_params reshard_after_forward activation_checkpointing", ""},
+    {Role::collect, "sharding_strategy offload_params reshard_after_forward activation_checkpointing activation_cpu_offload", ""},
     {Role::refused, "version", "there are FSDP 1 and 2", "1|2"},
     {Role::moot,
      "auto_wrap_policy transformer_layer_cls_to_wrap min_num_params backward_prefetch "
@@ -127,6 +127,9 @@ void match_fsdp(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
   if (const Leaf* recompute = find(leaves, "activation_checkpointing"); recompute != nullptr && flag_of(*recompute)) {
     match_key(config, "gradient_checkpointing", plain("true"), *recompute);
   }
+  if (const Leaf* offload = find(leaves, "activation_cpu_offload"); offload != nullptr && flag_of(*offload)) {
+    match_key(config, "offload_activations", plain("cpu"), *offload);
+  }
 }
 
 void match_precision(RunConfig& config, const Leaf& leaf) {
@@ -176,6 +179,21 @@ Value take_section(RunConfig& config, Value& document, std::string_view file, st
   return {};
 }
 
+// ms-swift's file of both: {"fsdp": "full_shard", "fsdp_config": {...}}; what begins with _ is a remark.
+void read_fsdp_file(RunConfig& config, const std::string& file) {
+  nlohmann::json options = "full_shard";
+  for (const auto& [key, value] : parse_file(file).entries) {
+    if (key == "fsdp") {
+      options = as_json(value);
+    } else if (key == "fsdp_config") {
+      config.training.fsdp_config = as_json(value);
+    } else if (!key.starts_with('_')) {
+      fail_config("{}:{}: {}: unknown key: there are fsdp and fsdp_config", file, value.line, key);
+    }
+  }
+  config.training.fsdp = options;
+}
+
 }  // namespace
 
 void import_accelerate(RunConfig& config, const std::string& file) {
@@ -201,8 +219,11 @@ void import_accelerate(RunConfig& config, const std::string& file) {
 }
 
 void import_fsdp(RunConfig& config) {
-  const nlohmann::json& options = config.training.fsdp;
   const std::string where = at_key(config, "fsdp");
+  if (const auto& named = config.training.fsdp; named.is_string() && named.get<std::string>().ends_with(".json")) {
+    read_fsdp_file(config, expand_path(named.get<std::string>(), where));
+  }
+  const nlohmann::json& options = config.training.fsdp;
   std::string text = options.is_string() ? options.get<std::string>() : "";
   if (options.is_array()) {
     for (const auto& item : options)

@@ -2,8 +2,11 @@
 #include "qft/config/start.h"
 #include "qft/core/error.h"
 
+#include <utility>
+
 #include "apply.h"
 #include "bound_field.h"
+#include "foreign_keys.h"
 #include "import_table.h"
 #include "runnable.h"
 #include "value.h"
@@ -76,6 +79,48 @@ void note_precedence(RunConfig& config, Purpose purpose) {
   }
 }
 
+// What else ms-swift would take for keys that are not given.
+void note_swift_defaults(RunConfig& config) {
+  std::string defaults;
+  for (const SwiftDefault& row : swift_defaults()) {
+    const bool lora_only = row.key.starts_with("lora_") && config.finetuning.finetuning_type != "lora";
+    const bool batch = row.key == "gradient_accumulation_steps" && config.training.global_batch_size;
+    if (config.is_given(row.key) || lora_only || batch) continue;
+    defaults += fmt::format("{}{} ({})", defaults.empty() ? "" : ", ", row.key, row.value);
+  }
+  if (defaults.empty()) return;
+  config.notes.push_back(
+      fmt::format("keys are ms-swift's, but defaults are LLaMA-Factory's; not given, and by ms-swift's default: {}", defaults));
+}
+
+// Where results go in a run in ms-swift's words.
+void set_swift_folders(RunConfig& config, Purpose purpose) {
+  std::string& output = config.training.output_dir;
+  if (purpose == Purpose::train && output.empty() && !config.model.model_name_or_path.empty()) {
+    const auto model = (std::filesystem::path(config.model.model_name_or_path) / ".").parent_path().filename();
+    output = (std::filesystem::path("output") / model).string();
+    config.notes.push_back(fmt::format("output_dir is not given: {}, as in ms-swift", output));
+  }
+  std::string& exported = config.exporting.export_dir;
+  if (purpose != Purpose::export_model || !exported.empty()) return;
+  if (output.empty() && config.model.adapter_name_or_path.empty()) return;
+  exported = output.empty() ? config.model.adapter_name_or_path.back() + "-merged" : std::exchange(output, "");
+  config.notes.push_back(fmt::format("export_dir is not given: {}, as in ms-swift", exported));
+}
+
+// An adapter alone names its base in adapter_config.json.
+void take_base_of_adapter(RunConfig& config) {
+  if (!config.model.model_name_or_path.empty() || config.model.adapter_name_or_path.empty()) return;
+  const auto file = std::filesystem::path(config.model.adapter_name_or_path.front()) / config.model.adapter_folder / "adapter_config.json";
+  std::error_code code;
+  if (!std::filesystem::is_regular_file(file, code)) return;
+  const nlohmann::json adapter = as_json(parse_file(file));
+  const auto base = adapter.find("base_model_name_or_path");
+  if (base == adapter.end() || !base->is_string()) return;
+  config.model.model_name_or_path = base->get<std::string>();
+  config.notes.push_back(fmt::format("model_name_or_path is not given: {}, by {}", config.model.model_name_or_path, file.string()));
+}
+
 }  // namespace
 
 RunConfig load_run_config(const std::filesystem::path& file, std::span<const std::string> overrides,
@@ -85,7 +130,10 @@ RunConfig load_run_config(const std::filesystem::path& file, std::span<const std
   std::vector<Setting> settings;
   if (!file.empty()) settings = settings_of(parse_file(file), file.string());
   for (const std::string& text : overrides) settings.push_back(override_setting(text));
-  apply_settings(config, settings);
+  const bool swift = apply_settings(config, settings, purpose);
+  take_base_of_adapter(config);
+  if (swift && purpose == Purpose::train) note_swift_defaults(config);
+  if (swift) set_swift_folders(config, purpose);
   import_launchers(config);
   config.resolve();
   config.validate(purpose);

@@ -19,19 +19,6 @@ std::string trim(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1));
 }
 
-// A list or mapping inside a text: from the command line, or as JSON in quotes.
-Value unwrap(const Value& value, std::string_view where) {
-  if (value.kind == Value::Kind::scalar && (value.text.starts_with('[') || value.text.starts_with('{'))) {
-    if (value.text.back() != (value.text.front() == '[' ? ']' : '}')) {
-      fail_config("{}: '{}' lacks its closing bracket", where, value.text);
-    }
-    Value inner = parse_yaml(value.text, where);
-    inner.line = value.line;
-    return inner;
-  }
-  return value;
-}
-
 class Store {
  public:
   Store(const Field& field, FieldRef ref, const Value& value, std::string_view where, bool expand)
@@ -161,6 +148,18 @@ struct TypeName {
 };
 
 }  // namespace
+
+Value unwrap(const Value& value, std::string_view where) {
+  if (value.kind == Value::Kind::scalar && (value.text.starts_with('[') || value.text.starts_with('{'))) {
+    if (value.text.back() != (value.text.front() == '[' ? ']' : '}')) {
+      fail_config("{}: '{}' lacks its closing bracket", where, value.text);
+    }
+    Value inner = parse_yaml(value.text, where);
+    inner.line = value.line;
+    return inner;
+  }
+  return value;
+}
 
 std::string expected(const Field& field, FieldRef ref) {
   if (!field.choices.empty()) return fmt::format("one of {}", fmt::join(field.choices, ", "));

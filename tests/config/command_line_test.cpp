@@ -57,9 +57,9 @@ TEST(CommandLine, ExplainsMistakes) {
                   }),
                   "unexpected argument 'other.yaml'");
   EXPECT_CONTAINS(error_of([] {
-                    parse(train_spec(), {"run.yaml", "--learning_rate", "1e-4"});
+                    parse(train_spec(), {"run.yaml", "--rank", "4"});
                   }),
-                  "unknown option '--learning_rate': a key of the run file is overridden by key=value");
+                  "--rank: there is no such option or key: did you mean 'ranks'?");
   EXPECT_CONTAINS(error_of([] {
                     parse(train_spec(), {"run.yaml", "--ranks", "many"});
                   }),
@@ -72,7 +72,7 @@ TEST(CommandLine, PrintsHelpAndVersion) {
   testing::internal::CaptureStdout();
   EXPECT_FALSE(parse(train_spec(), {"--help"}));
   const std::string help = testing::internal::GetCapturedStdout();
-  EXPECT_CONTAINS(help, "usage: qft train RUN.yaml [key=value ...] [options]");
+  EXPECT_CONTAINS(help, "usage: qft train [RUN.yaml] [key=value | --key value ...] [options]");
   EXPECT_CONTAINS(help, "--ranks");
   EXPECT_CONTAINS(help, "lora_rank");
   EXPECT_EQ(help.find("--arguments"), std::string::npos);

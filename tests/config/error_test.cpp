@@ -81,8 +81,8 @@ TEST(ConfigErrors, RefuseDoubledKeys) {
             "run.yaml:3: key 'lora_rank' is given twice, first on line 1: remove one");
   EXPECT_CONTAINS(error_of_text("{\"lora_rank\": 8,\n\"lora_rank\": 8}", {}, Purpose::any, "run.json"),
                   "run.json:2: key 'lora_rank' is given twice");
-  EXPECT_CONTAINS(error_of_text("eval_strategy: \"no\"\nevaluation_strategy: \"no\"\n"),
-                  "run.yaml:2: evaluation_strategy: the same setting as");
+  EXPECT_CONTAINS(error_of_text("eval_strategy: \"no\"\nevaluation_strategy: steps\n"),
+                  "run.yaml:2: evaluation_strategy is 'steps', but run.yaml:1: eval_strategy is ");
 }
 
 TEST(ConfigErrors, RefuseAnchorsAliasesAndTags) {

@@ -1,4 +1,4 @@
-// The command line that all programs share: NAME [RUN.yaml] [words] [key=value ...] [options].
+// The command line that all programs share: NAME [RUN.yaml] [words] [key=value | --key value ...] [options].
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -33,7 +33,7 @@ struct CommandSpec {
 /// What was asked for.
 struct CommandLine {
   std::filesystem::path run_file;      // empty: none was given
-  std::vector<std::string> overrides;  // "key=value"
+  std::vector<std::string> overrides;  // "key=value" or "--key=value", in order
   std::vector<std::string> words;
   bool json = false;
   std::optional<log::Severity> log_level;         // --log-level; else the run file's log_level counts
@@ -44,9 +44,9 @@ struct CommandLine {
   RunConfig load(Purpose purpose) const { return load_run_config(run_file, overrides, purpose); }
 };
 
-/// Parses argv[first...]. Returns nullopt where --help or --version was printed to stdout (exit with 0).
-/// The first argument that ends in .yaml, .yml or .json is the run file, "key=value" are overrides where a
-/// run file is accepted, the rest are words. Throws ConfigError saying what is wrong and what is expected.
+/// Parses argv[first...]. Returns nullopt where --help or --version was printed to stdout (exit with 0). Where a run file is accepted,
+/// keys are too: key=value, --key value, --key (true), --no_key, dashes or underscores, several values for a list. The first
+/// argument that ends in .yaml, .yml or .json is the run file, the rest are words. Throws ConfigError: what is wrong, what is expected.
 std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv,
                                               int first = 1);
 

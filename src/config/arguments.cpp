@@ -1,0 +1,186 @@
+#include "arguments.h"
+
+#include "qft/config/run_config.h"
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+
+#include "bound_field.h"
+#include "foreign_keys.h"
+#include "nearest.h"
+#include <boost/program_options/option.hpp>
+#include <boost/program_options/value_semantic.hpp>
+
+namespace qft::config {
+namespace {
+
+namespace po = boost::program_options;
+
+/// How many values a key takes.
+enum class Takes { flag, one, many };
+
+/// All keys that have a field, once.
+const std::vector<BoundField>& own_fields() {
+  static RunConfig config;
+  static const std::vector<BoundField> fields = bound_fields(config);
+  return fields;
+}
+
+/// nullopt for a name that no one knows.
+std::optional<Takes> takes(std::string_view name) {
+  if (const BoundField* own = find_field(own_fields(), name)) {
+    if (std::holds_alternative<bool*>(own->ref) || std::holds_alternative<std::optional<bool>*>(own->ref)) return Takes::flag;
+    const bool list = std::holds_alternative<std::vector<std::string>*>(own->ref) || std::holds_alternative<std::vector<double>*>(own->ref);
+    return list ? Takes::many : Takes::one;
+  }
+  const ForeignKey* foreign = find_foreign(name);
+  if (foreign == nullptr) return std::nullopt;
+  if (!foreign->key.empty()) return takes(foreign->key);
+  return Takes::many;  // none, one or several: what follows shows it
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+/// The words that Hugging Face's parser takes for true and false.
+std::optional<bool> flag_word(std::string_view text) {
+  const std::string word = lower(text);
+  for (const char* yes : {"true", "t", "yes", "y", "on", "1"})
+    if (word == yes) return true;
+  for (const char* no : {"false", "f", "no", "n", "off", "0"})
+    if (word == no) return false;
+  return std::nullopt;
+}
+
+std::string key_name(std::string_view typed) {
+  std::string name(typed);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+/// "name=..." with a name that is known.
+bool is_setting(std::string_view argument) {
+  const std::size_t sign = argument.find('=');
+  return sign != std::string_view::npos && takes(key_name(argument.substr(0, sign))).has_value();
+}
+
+class Sorter {
+ public:
+  Sorter(const std::vector<std::string>& arguments, const po::options_description& options, std::string_view program)
+      : arguments_(arguments), options_(options), program_(program) {}
+
+  Arguments run() && {
+    while (at_ < arguments_.size()) {
+      const std::string& argument = arguments_[at_];
+      if (const auto* option = own_option(argument)) {
+        take_program_option(*option);
+      } else if (argument.starts_with("--") && argument.size() > 2) {
+        take_key();
+      } else if (argument.size() > 1 && argument[0] == '-' && std::isalpha(static_cast<unsigned char>(argument[1]))) {
+        out_.program.push_back(argument);  // Boost says that it does not know it
+        ++at_;
+      } else {
+        out_.rest.push_back(argument);
+        ++at_;
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  const po::option_description* own_option(std::string_view argument) const {
+    const bool is_long = argument.starts_with("--");
+    const std::string name(is_long ? argument.substr(2, argument.find('=') - 2) : argument.substr(0, 2));
+    if (name.empty() || argument.size() < 2 || argument[0] != '-') return nullptr;
+    for (const auto& option : options_.options()) {
+      if (option->match(name, false, false, false) == po::option_description::full_match) return option.get();
+    }
+    return nullptr;
+  }
+
+  void take_program_option(const po::option_description& option) {
+    const std::string& argument = arguments_[at_++];
+    out_.program.push_back(argument);
+    const bool joined = argument.starts_with("--") ? argument.find('=') != std::string::npos : argument.size() > 2;
+    if (option.semantic()->min_tokens() > 0 && !joined && at_ < arguments_.size()) out_.program.push_back(arguments_[at_++]);
+  }
+
+  [[noreturn]] void fail_unknown(const std::string& argument, const std::string& name) const {
+    std::vector<std::string> texts;
+    for (const auto& option : options_.options()) texts.push_back(key_name(option->long_name()));
+    for (const BoundField& field : own_fields()) texts.emplace_back(field.field.name);
+    for (const ForeignKey& key : foreign_keys()) texts.emplace_back(key.name);
+    const std::vector<std::string_view> names(texts.begin(), texts.end());
+    fail_config("{}: {}: there is no such option or key{}", program_, argument,
+                suggestion(name, names, fmt::format("see {} --help", program_)));
+  }
+
+  bool ends_values() const { return at_ >= arguments_.size() || arguments_[at_].starts_with("--") || own_option(arguments_[at_]) != nullptr; }
+
+  void put(std::string_view name, std::string_view value) { out_.rest.push_back(fmt::format("--{}={}", name, value)); }
+
+  void take_key() {
+    const std::string& argument = arguments_[at_++];
+    const std::size_t sign = argument.find('=');
+    const std::string name = key_name(std::string_view(argument).substr(2, sign == argument.npos ? sign : sign - 2));
+    const auto kind = takes(name);
+    if (sign != argument.npos) {
+      if (!kind) fail_unknown(argument.substr(0, sign), name);
+      const std::string value = argument.substr(sign + 1);
+      const auto flag = kind == Takes::flag ? flag_word(value) : std::nullopt;
+      return put(name, flag ? (*flag ? "true" : "false") : value);
+    }
+    if (!kind && name.starts_with("no_") && takes(name.substr(3)) == Takes::flag) return put(name.substr(3), "false");
+    if (!kind) fail_unknown(argument, name);
+    if (*kind == Takes::flag) return take_flag(name);
+    if (*kind == Takes::many) return take_values(argument, name);
+    if (ends_values()) fail_config("{}: {} needs a value", program_, argument);
+    put(name, arguments_[at_++]);
+  }
+
+  void take_flag(const std::string& name) {
+    const auto flag = ends_values() ? std::nullopt : flag_word(arguments_[at_]);
+    if (flag) ++at_;
+    put(name, flag.value_or(true) ? "true" : "false");
+  }
+
+  // All that follows up to the next option, key=value or run file; the first value may look like these.
+  void take_values(const std::string& argument, const std::string& name) {
+    const bool own = find_field(own_fields(), name) != nullptr || (find_foreign(name) != nullptr && !find_foreign(name)->key.empty());
+    std::vector<std::string> values;
+    while (!ends_values()) {
+      const std::string& next = arguments_[at_];
+      const bool is_list_of_files = own && next.ends_with(".json");
+      const bool belongs_elsewhere = is_setting(next) || (is_run_file(next) && !is_list_of_files);
+      if (belongs_elsewhere && (!values.empty() || !own)) break;
+      values.push_back(next);
+      ++at_;
+    }
+    if (values.empty() && own) fail_config("{}: {} needs a value", program_, argument);
+    if (values.size() < 2) return put(name, values.empty() ? "true" : values.front());
+    put(name, nlohmann::json(values).dump());
+  }
+
+  const std::vector<std::string>& arguments_;
+  const po::options_description& options_;
+  std::string_view program_;
+  std::size_t at_ = 0;
+  Arguments out_;
+};
+
+}  // namespace
+
+Arguments sort_options(const std::vector<std::string>& arguments, const po::options_description& options, std::string_view program) {
+  return Sorter(arguments, options, program).run();
+}
+
+bool is_run_file(std::string_view argument) {
+  return argument.ends_with(".yaml") || argument.ends_with(".yml") || argument.ends_with(".json");
+}
+
+}  // namespace qft::config

@@ -1,0 +1,197 @@
+#include "translate.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+
+#include "foreign_keys.h"
+
+namespace qft::config {
+namespace {
+
+using Class = ForeignKey::Class;
+
+// The word that the tables have for a scalar.
+std::string word_of(const Value& value) {
+  if (value.kind == Value::Kind::null || (value.kind == Value::Kind::scalar && value.text.empty())) return "null";
+  if (const auto flag = as_bool(value)) return *flag ? "true" : "false";
+  return value.kind == Value::Kind::scalar ? value.text : "";
+}
+
+std::vector<std::string_view> split(std::string_view text, std::string_view mark) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(mark, begin), text.size());
+    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+    begin = end + mark.size();
+  }
+  return parts;
+}
+
+Value scalar(std::string_view text, int line) {
+  if (text == "null") return Value{.line = line};
+  return Value{.kind = Value::Kind::scalar, .text = std::string(text), .line = line};
+}
+
+// "all-linear=all|none=null": the value under its own name here, in lists too.
+Value with_words(const Value& value, std::string_view words) {
+  Value out = value;
+  if (value.kind == Value::Kind::list) {
+    for (Value& item : out.items) item = with_words(item, words);
+    return out;
+  }
+  const std::string word = word_of(value);
+  for (const std::string_view pair : split(words, "|")) {
+    const std::size_t sign = pair.find('=');
+    if (pair.substr(0, sign) == word) return scalar(pair.substr(sign + 1), value.line);
+  }
+  return out;
+}
+
+class Translator {
+ public:
+  Translator(const std::vector<Setting>& settings, Purpose purpose, const std::vector<std::string_view>& own)
+      : settings_(settings), purpose_(purpose), own_(own) {
+    for (const Setting& setting : settings) {
+      const ForeignKey* foreign = find_foreign(setting.key);
+      out_.swift |= foreign != nullptr && foreign->tool == ForeignKey::Tool::swift && foreign->kind != Class::either;
+    }
+  }
+
+  Translation run() && {
+    for (const Setting& setting : settings_) {
+      const ForeignKey* foreign = find_foreign(setting.key);
+      if (foreign == nullptr) {
+        out_.settings.push_back(setting);
+      } else {
+        take(setting, *foreign);
+      }
+    }
+    evaluate_as_swift();
+    if (out_.swift) take_most_probable();
+    return std::move(out_);
+  }
+
+ private:
+  bool is_own(std::string_view name) const { return std::find(own_.begin(), own_.end(), name) != own_.end(); }
+
+  // Whether the key is given by one of its unmistakable names.
+  bool has(std::string_view key) const {
+    return std::any_of(settings_.begin(), settings_.end(), [&](const Setting& s) {
+      const ForeignKey* foreign = find_foreign(s.key);
+      return s.key == key ? foreign == nullptr || foreign->kind != Class::either
+                          : foreign != nullptr && foreign->kind == Class::renamed && foreign->key == key;
+    });
+  }
+
+  static Setting as(const Setting& setting, std::string_view key, Value value) {
+    if (setting.key == key) return {setting.key, std::move(value), setting.source, setting.where, setting.typed};
+    return {std::string(key), std::move(value), fmt::format("{} ({})", setting.source, setting.key), setting.where, setting.key};
+  }
+
+  void take(const Setting& setting, const ForeignKey& key) {
+    switch (key.kind) {
+      case Class::renamed:
+        return out_.settings.push_back(as(setting, key.key, with_words(setting.value, key.words)));
+      case Class::converted:
+        return convert(setting, key);
+      case Class::either:
+        return choose(setting, key);
+      case Class::ranks:
+        return claim(setting);
+      case Class::moot:
+        if (is_harmless(key.harmless, setting.value)) return;
+        out_.notes.push_back(fmt::format("{} has no effect here: {}", setting.where, key.reason));
+        return;
+      case Class::refused:
+        if (is_harmless(key.harmless, setting.value)) return;
+        fail_config("{}: {} is refused: {}", setting.where, describe(setting.value), key.reason);
+    }
+  }
+
+  void convert(const Setting& setting, const ForeignKey& key) {
+    const std::string word = word_of(setting.value);
+    for (const std::string_view rule : split(key.words, "; ")) {
+      const std::size_t colon = rule.find(':');
+      const auto words = split(rule.substr(0, colon), "|");
+      const bool fits = std::any_of(words.begin(), words.end(), [&](auto w) { return w == "*" || w == word; });
+      if (!fits) continue;
+      for (std::string_view assignment : split(rule.substr(colon + 1), " ")) {
+        const std::size_t sign = assignment.find('=');
+        const bool fallback = assignment[sign - 1] == '?';
+        const std::string_view name = assignment.substr(0, sign - fallback), text = assignment.substr(sign + 1);
+        Setting made = as(setting, name, text == "*" ? setting.value : scalar(text, setting.value.line));
+        (fallback ? out_.fallbacks : out_.settings).push_back(std::move(made));
+      }
+      return;
+    }
+    fail_config("{}: {} is refused: {}", setting.where, describe(setting.value), key.reason);
+  }
+
+  // A name with two meanings: ms-swift's among keys of ms-swift, the other one where the first has been said by itself.
+  void choose(const Setting& setting, const ForeignKey& key) {
+    if (word_of(setting.value) == "null") return;
+    const bool generates = purpose_ == Purpose::any || purpose_ == Purpose::generate || purpose_ == Purpose::export_model;
+    if (!key.words.empty() && (has(key.key) || (generates && is_own(key.name)))) {
+      return out_.settings.push_back(as(setting, key.words, setting.value));
+    }
+    if (out_.swift && key.key.empty()) {
+      out_.notes.push_back(fmt::format("{} has no effect here: texts stay as they are: write the names into the data", setting.where));
+      return;
+    }
+    if (out_.swift) return out_.settings.push_back(as(setting, key.key, setting.value));
+    fail_config("{}: '{}' has two meanings: {}", setting.where, key.name, key.reason);
+  }
+
+  void claim(const Setting& setting) {
+    if (word_of(setting.value) == "null") return;
+    const auto number = as_int(setting.value);
+    if (!number || *number < 1) fail_config("{}: expected an integer of at least 1, got {}", setting.where, describe(setting.value));
+    out_.claims.push_back({WorldClaim::Kind::ranks, *number, setting.where});
+  }
+
+  // Where ms-swift's names ask for an evaluation set, it is used as often as checkpoints are saved, unless eval_strategy says
+  // otherwise; with eval_strategy no ms-swift holds nothing out.
+  void evaluate_as_swift() {
+    const auto find = [&](std::string_view key) {
+      return std::find_if(out_.settings.rbegin(), out_.settings.rend(), [&](const Setting& s) { return s.key == key; });
+    };
+    const auto none = out_.settings.rend();
+    const auto by_swift = [&](auto at) {
+      const ForeignKey* foreign = at == none ? nullptr : find_foreign(at->typed);
+      return foreign != nullptr && foreign->tool == ForeignKey::Tool::swift;
+    };
+    auto data = find("eval_dataset");
+    if (!by_swift(data)) data = find("val_size");
+    if (!by_swift(data) || as_double(data->value) == 0.0) return;
+    const auto strategy = find("eval_strategy"), saves = find("save_strategy");
+    if (strategy == none) {
+      const auto& when = saves == none ? scalar("steps", data->value.line) : saves->value;
+      out_.fallbacks.push_back({"eval_strategy", when, data->source, data->where, data->typed});
+      const auto steps = find("save_steps");
+      if (steps != none) out_.fallbacks.push_back({"eval_steps", steps->value, steps->source, steps->where, steps->key});
+    } else if (data->key == "val_size" && (word_of(strategy->value) == "false" || word_of(strategy->value) == "no")) {
+      out_.notes.push_back(fmt::format("{} has no effect: {} evaluates nothing, so nothing is held out", data->where, strategy->where));
+      out_.settings.erase(std::next(data).base());
+    }
+  }
+
+  // ms-swift's temperature 0 takes the most probable token.
+  void take_most_probable() {
+    for (Setting& setting : out_.settings)
+      if (setting.key == "temperature" && as_double(setting.value) == 0.0) setting = as(setting, "do_sample", scalar("false", setting.value.line));
+  }
+
+  const std::vector<Setting>& settings_;
+  Purpose purpose_;
+  const std::vector<std::string_view>& own_;
+  Translation out_;
+};
+
+}  // namespace
+
+Translation translate(const std::vector<Setting>& settings, Purpose purpose, const std::vector<std::string_view>& own) {
+  return Translator(settings, purpose, own).run();
+}
+
+}  // namespace qft::config

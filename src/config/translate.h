@@ -1,0 +1,25 @@
+// From the names of other tools to our own keys.
+#pragma once
+
+#include "qft/config/run_config.h"
+
+#include <string>
+#include <vector>
+
+#include "setting.h"
+
+namespace qft::config {
+
+/// Settings under our own keys only; unknown keys stay as they are. Moot keys leave a note, ranks a claim.
+struct Translation {
+  std::vector<Setting> settings;
+  std::vector<Setting> fallbacks;  // count where the key is not set otherwise
+  std::vector<std::string> notes;
+  std::vector<WorldClaim> claims;
+  bool swift = false;  // keys that only ms-swift has were among them
+};
+
+/// Throws ConfigError for refused keys, and for those with two meanings where nothing tells which is meant. `own` names our keys.
+Translation translate(const std::vector<Setting>& settings, Purpose purpose, const std::vector<std::string_view>& own);
+
+}  // namespace qft::config
