@@ -2,6 +2,7 @@
 #include "qft/device/device.h"
 
 #include <cstdio>
+#include <filesystem>
 
 #include "qft/train/setup.h"
 #include "subcommand.h"
@@ -29,7 +30,11 @@ std::vector<comm::NeededPath> needed_paths(const config::RunConfig& c) {
   };
   add("model_name_or_path", c.model.model_name_or_path, Use::read);
   add("tokenizer_name_or_path", c.model.tokenizer_name_or_path, Use::read);
-  if (!c.data.dataset.empty()) add("dataset_dir", c.data.dataset_dir, Use::read);
+  for (const std::string& name : c.data.dataset) {
+    const std::string file = name.substr(0, name.rfind('#'));  // a file or folder, else an entry of dataset_info.json
+    const bool is_path = std::filesystem::exists(file);
+    add(is_path ? "dataset" : "dataset_dir", is_path ? file : c.data.dataset_dir, Use::read);
+  }
   add("pack", c.data.pack, Use::read);
   add("eval_pack", c.data.eval_pack, Use::read);
   add("output_dir", c.training.output_dir, Use::write);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "template_guess.h"
 #include "tool_format.h"
 
 namespace qft::data {
@@ -85,9 +86,13 @@ ChatTemplate::ChatTemplate(TemplateSpec spec, std::shared_ptr<const tokenizer::T
 std::pair<TemplateSpec, TemplateOptions> ChatTemplate::choose(const config::RunConfig& config) {
   const config::DataArgs& data = config.data;
   std::string name = data.template_name;
+  if (name.empty() && config.finetuning.stage == "pt") name = "empty";
   if (name.empty()) {
-    if (config.finetuning.stage != "pt") fail_config("template is not given: name one of {}", list_templates());
-    name = "empty";
+    name = guess_template(config.tokenizer_path());
+    if (name.empty())
+      fail_config("template is not given, and the chat template of '{}' does not say which one it is: name one of {}", config.tokenizer_path(),
+                  list_templates());
+    log::info("template {}: told from the chat template of '{}'", name, config.tokenizer_path());
   }
   TemplateOptions options;
   if (!data.default_system.empty() || config.given.contains("default_system"))

@@ -34,6 +34,8 @@ void check_stage(const std::vector<DatasetSpec>& specs, const std::string& stage
     if (feedback && spec.columns.kto_tag.empty())
       fail_config("dataset '{}' has no kto_tag under columns in dataset_info.json: stage kto needs one",
                   spec.name);
+    if (stage == "sft" && spec.formatting == Formatting::alpaca && spec.columns.response.empty())
+      fail_config("dataset '{}' has texts without a column of answers: stage sft learns answers, stage pt learns texts", spec.name);
     if (stage == "sft" && !spec.columns.kto_tag.empty())
       fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage sft drop the tag",
                   spec.name);

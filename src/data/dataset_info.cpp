@@ -12,6 +12,7 @@
 #include <set>
 #include <string_view>
 
+#include "dataset_path.h"
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
@@ -219,9 +220,9 @@ void check(const Entry& entry, const DatasetSpec& spec) {
     fail_config("{}: tags: role_tag and content_tag are needed: the keys inside a message", entry.where);
 }
 
+// Without the file an empty one, which is enough for datasets that are paths.
 json read_info(const fs::path& file) {
-  if (!fs::is_regular_file(file))
-    fail_config("there is no {}: dataset_dir must be a folder with a dataset_info.json", file.string());
+  if (!fs::is_regular_file(file)) return json::object();
   try {
     json info = parse_json(io::read_text_file(file), file.string());
     require(info.is_object(), "{}: expected an object of datasets", file.string());
@@ -251,6 +252,23 @@ std::pair<std::string, std::string> split_sample(const std::string& name) {
   return {name.substr(0, mark), sample};
 }
 
+[[noreturn]] void fail_unknown(const std::string& name, const fs::path& info_file, const json& info) {
+  if (const std::size_t colon = name.rfind(':'); colon != name.npos && fs::exists(name.substr(0, colon)))
+    fail_config("dataset: '{}': '{}' names a part of a dataset on a hub: name its file in {} instead", name, name.substr(colon),
+                name.substr(0, colon));
+  std::string text = fs::is_regular_file(info_file)
+                         ? fmt::format("{} has no '{}'; it has {}", info_file.string(), name, list_names(info))
+                         : fmt::format("'{}': there is no {}", name, info_file.string());
+  text += ", and there is no such file or folder either";
+  const bool hub = name.find('/') != name.npos && !name.starts_with('/') && !name.starts_with('.');
+  if (hub)
+    text += fmt::format(
+        ". Nothing is downloaded in a job: fetch a dataset from its hub once, by 'modelscope download --dataset {0} --local_dir {0}' "
+        "or 'hf download {0} --repo-type dataset --local-dir {0}', and name that folder",
+        name.substr(0, name.find(':')));
+  fail_config("dataset: {}", text);
+}
+
 }  // namespace
 
 std::vector<std::string> DatasetSpec::named_columns() const {
@@ -277,15 +295,26 @@ std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::spa
     fail_config("dataset_dir: {}: qft reads files only, none from a hub: download them and give their folder",
                 dir);
   const fs::path file = dataset_dir / "dataset_info.json";
+  if (names.empty() && !fs::is_regular_file(file)) fail_config("there is no {}", file.string());
   const json info = read_info(file);
   std::vector<DatasetSpec> specs;
   std::set<std::string> seen;
   for (const std::string& name : names) {
     if (!seen.insert(name).second) fail_config("dataset: '{}' is named twice", name);
+    // A path may have a # in its name.
+    if (auto file_or_folder = info.contains(name) ? std::nullopt : dataset_at(name)) {
+      specs.push_back(std::move(*file_or_folder));
+      continue;
+    }
     const auto [entry_name, sample] =
         info.contains(name) ? std::pair{name, std::string()} : split_sample(name);
-    if (!info.contains(entry_name))
-      fail_config("dataset: {} has no '{}'; it has {}", file.string(), entry_name, list_names(info));
+    if (!info.contains(entry_name)) {
+      auto spec = dataset_at(entry_name);
+      if (!spec) fail_unknown(entry_name, file, info);
+      spec->num_samples = std::stoll(sample);
+      specs.push_back(std::move(*spec));
+      continue;
+    }
     const Entry entry{info[entry_name], file.string() + ": " + entry_name};
     if (!entry.value.is_object()) fail_config("{}: expected an object", entry.where);
     DatasetSpec spec;

@@ -267,9 +267,22 @@ RecordConverter::Parsed RecordConverter::parse_openai(const Object& record) cons
   return parsed;
 }
 
+RecordConverter::Parsed RecordConverter::parse_turns(const Object& record) const {
+  Parsed parsed;
+  parsed.system = text_or_empty(record, spec_.columns.system);
+  for (const dom::element turn : list_of(record, spec_.columns.messages)) {
+    const dom::object pair = object_of(turn, spec_.columns.messages);
+    parsed.messages.push_back({Role::user, needed_text(pair, spec_.tags.user)});
+    parsed.messages.push_back({Role::assistant, needed_text(pair, spec_.tags.assistant)});
+  }
+  return parsed;
+}
+
 bool RecordConverter::convert_messages(const Object& record, Conversation& conversation) const {
   const bool is_openai = spec_.formatting == Formatting::openai;
-  Parsed parsed = is_openai ? parse_openai(record) : parse_sharegpt(record);
+  Parsed parsed = is_openai                                   ? parse_openai(record)
+                  : spec_.formatting == Formatting::turns ? parse_turns(record)
+                                                          : parse_sharegpt(record);
   conversation.tools = text_or_json(record, spec_.columns.tools);
   if (is_openai) add_thinking_note(parsed.system, !conversation.tools.empty());
   conversation.system = std::move(parsed.system);

@@ -36,6 +36,7 @@ class RecordConverter {
   bool convert_messages(const Object& record, Conversation& conversation) const;
   Parsed parse_sharegpt(const Object& record) const;
   Parsed parse_openai(const Object& record) const;
+  Parsed parse_turns(const Object& record) const;
   void read_feedback(const Object& record, Conversation& conversation) const;
   void add_origin(const Object& record, Conversation& conversation) const;
 

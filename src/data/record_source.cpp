@@ -16,17 +16,17 @@ bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-RecordLayout layout_of(const std::filesystem::path& file, std::string_view bytes) {
-  if (file.extension() == ".txt") return RecordLayout::text_lines;
-  const auto first = std::find_if_not(bytes.begin(), bytes.end(), is_space);
-  return first != bytes.end() && *first == '[' ? RecordLayout::json_array : RecordLayout::json_lines;
-}
-
 std::int64_t count_lines(std::string_view bytes) {
   return std::count(bytes.begin(), bytes.end(), '\n');
 }
 
 }  // namespace
+
+RecordLayout layout_of(const std::filesystem::path& file, std::string_view bytes) {
+  if (file.extension() == ".txt") return RecordLayout::text_lines;
+  const auto first = std::find_if_not(bytes.begin(), bytes.end(), is_space);
+  return first != bytes.end() && *first == '[' ? RecordLayout::json_array : RecordLayout::json_lines;
+}
 
 std::string RecordText::where() const {
   const std::string place = fmt::format("{}:{}", file->string(), line);

@@ -12,7 +12,8 @@
 
 namespace qft::data {
 
-enum class Formatting { alpaca, sharegpt, openai };
+/// turns: messages that hold a question and its answer each, under tags.user and tags.assistant.
+enum class Formatting { alpaca, sharegpt, openai, turns };
 
 /// Names of a record's columns; "" where the dataset has none. An entry with `columns` has just the ones it
 /// names.
@@ -46,8 +47,8 @@ struct DatasetSpec {
   std::vector<std::string> named_columns() const;
 };
 
-/// The entries of `names` in `dataset_dir`/dataset_info.json; "name#500" is the entry `name` with num_samples
-/// 500. Throws ConfigError naming file, dataset and key for what is missing, unknown, unsupported (a hub, a
+/// The entries of `names` in `dataset_dir`/dataset_info.json, else the files or folders of these names, whose format is told from
+/// their first records; "name#500" is `name` with num_samples 500. Throws ConfigError naming file, dataset and key for what is missing, unknown, unsupported (a hub, a
 /// script, images) or outside the folder.
 std::vector<DatasetSpec> load_dataset_info(const std::filesystem::path& dataset_dir,
                                            std::span<const std::string> names);

@@ -32,6 +32,9 @@ enum class RecordLayout {
   text_lines,  // every line, the empty ones too
 };
 
+/// By the file's name, and the first character of its bytes (behind a byte order mark).
+RecordLayout layout_of(const std::filesystem::path& file, std::string_view bytes);
+
 /// Walks over the bytes of one file from the start of some record on.
 class RecordScanner {
  public:

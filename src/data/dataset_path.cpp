@@ -1,0 +1,247 @@
+#include "dataset_path.h"
+
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/data/record_source.h"
+#include "qft/io/file.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <set>
+#include <string_view>
+
+#include <simdjson.h>
+
+namespace qft::data {
+namespace {
+
+namespace fs = std::filesystem;
+namespace dom = simdjson::dom;
+
+constexpr int kRecords = 64;  // of each file that are looked at
+constexpr std::size_t kFiles = 64;
+
+using Words = std::initializer_list<std::string_view>;
+
+bool is_one_of(std::string_view word, Words words) { return std::find(words.begin(), words.end(), word) != words.end(); }
+
+/// What the first records show.
+struct Seen {
+  std::set<std::string, std::less<>> columns;  // that have a value in some record
+  std::set<std::string, std::less<>> keys;     // inside messages
+  std::set<std::string, std::less<>> roles;
+  std::string placeholder;  // {{NAME}}, {{AUTHOR}}: texts that wait for a value
+
+  bool has(std::string_view column) const { return columns.find(column) != columns.end(); }
+  /// The first of `names` that is a column; "" for none.
+  std::string first(Words names) const {
+    const auto found = std::find_if(names.begin(), names.end(), [&](auto name) { return has(name); });
+    return found == names.end() ? std::string() : std::string(*found);
+  }
+};
+
+const Words kMessages = {"messages", "conversations", "conversation"};
+const Words kSystem = {"system", "system_prompt"};
+const Words kQuestion = {"query", "prompt", "input", "instruction", "question", "problem"};
+const Words kAnswer = {"response", "answer", "output", "targets", "target", "answer_key", "answers", "solution", "completion"};
+const Words kText = {"text", "content"};
+const Words kMedia = {"images", "videos", "audios", "image", "video", "audio"};
+
+bool is_empty(const dom::element& value) {
+  dom::array list;
+  return value.is_null() || (value.get(list) == simdjson::SUCCESS && list.size() == 0);
+}
+
+void look_at_messages(const dom::element& value, Seen& seen) {
+  dom::array messages;
+  if (value.get(messages) != simdjson::SUCCESS) return;
+  for (const dom::element message : messages) {
+    dom::object object;
+    if (message.get(object) != simdjson::SUCCESS) continue;
+    for (const auto& field : object) {
+      if (is_empty(field.value)) continue;
+      seen.keys.emplace(field.key);
+      std::string_view role;
+      if (is_one_of(field.key, {"role", "from"}) && field.value.get(role) == simdjson::SUCCESS) seen.roles.emplace(role);
+    }
+  }
+}
+
+void look_at(const fs::path& path, Seen& seen) {
+  const io::File handle = io::File::open_read(path);
+  if (handle.size() == 0) return;
+  const io::Mapping mapping(handle, 0, handle.size());
+  const std::string_view bytes(reinterpret_cast<const char*>(mapping.data()), mapping.size());
+  const std::size_t mark = bytes.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  RecordScanner scanner(bytes, layout_of(path, bytes.substr(mark)), path);
+  scanner.seek(mark, 1);
+  dom::parser parser;
+  RecordText record;
+  for (int i = 0; i < kRecords && scanner.next(record); ++i) {
+    for (const std::string_view word : {"{{NAME}}", "{{AUTHOR}}", "{{name}}", "{{author}}"})
+      if (seen.placeholder.empty() && record.text.find(word) != record.text.npos) seen.placeholder = word;
+    dom::object object;
+    if (parser.parse(record.text.data(), record.text.size()).get(object) != simdjson::SUCCESS) continue;  // reported when it is read
+    for (const auto& field : object) {
+      if (is_empty(field.value)) continue;
+      seen.columns.emplace(field.key);
+      if (is_one_of(field.key, kMessages)) look_at_messages(field.value, seen);
+    }
+  }
+}
+
+std::string list(const std::set<std::string, std::less<>>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+/// The word of `seen` that stands for a role; the first of `words` where none does.
+std::string role_word(const Seen& seen, Words words) {
+  const auto found = std::find_if(words.begin(), words.end(), [&](auto word) { return seen.roles.contains(word); });
+  return std::string(found == words.end() ? *words.begin() : *found);
+}
+
+void describe_messages(const Seen& seen, const std::string& where, DatasetSpec& spec) {
+  if (seen.keys.contains("loss") || seen.keys.contains("loss_scale"))
+    fail_config("{}: messages have 'loss' or 'loss_scale': answers are learned alike; take them out, or use mask_history", where);
+  if (seen.keys.contains("tool_calls"))
+    fail_config("{}: messages have 'tool_calls': describe the file in dataset_info.json with formatting: openai", where);
+  MessageTags& tags = spec.tags;
+  tags.role = seen.keys.contains("role") ? "role" : "from";
+  tags.content = seen.keys.contains("content") ? "content" : "value";
+  if (!seen.keys.contains(tags.role) || !seen.keys.contains(tags.content)) {
+    const bool turns = seen.keys.contains("human") && seen.keys.contains("assistant");
+    if (!turns)
+      fail_config("{}: messages have {}, where role and content, from and value, or human and assistant are expected", where,
+                  seen.keys.empty() ? "no keys" : list(seen.keys));
+    spec.formatting = Formatting::turns;
+    tags.user = "human";
+    tags.assistant = "assistant";
+    return;
+  }
+  spec.formatting = Formatting::sharegpt;
+  tags.user = role_word(seen, {"user", "human"});
+  tags.assistant = role_word(seen, {"assistant", "gpt", "bot"});
+  tags.observation = role_word(seen, {"observation", "tool_response", "tool"});
+  tags.function = role_word(seen, {"function_call", "tool_call"});
+  for (const std::string& role : seen.roles)
+    if (!is_one_of(role, {tags.user, tags.assistant, tags.observation, tags.function, tags.system}))
+      fail_config("{}: messages have the role '{}' beside {}: name the roles in dataset_info.json (tags)", where, role, list(seen.roles));
+}
+
+void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
+  if (const std::string media = seen.first(kMedia); !media.empty())
+    fail_config("{}: has the column '{}': qft trains on text alone; take the column out to train on the texts", where, media);
+  ColumnNames& c = spec.columns;
+  c = {};
+  c.prompt = c.query = c.response = c.messages = "";
+  c.system = seen.first(kSystem);
+  c.tools = seen.first({"tools"});
+  if (c.messages = seen.first(kMessages); !c.messages.empty()) return describe_messages(seen, where, spec);
+  spec.formatting = Formatting::alpaca;
+  if (seen.has("instruction") && seen.has("output")) {
+    c.prompt = "instruction";
+    c.query = seen.first({"input"});
+    c.response = "output";
+  } else {
+    c.prompt = seen.first(kQuestion);
+    c.response = seen.first(kAnswer);
+    if (c.prompt.empty() && c.response.empty()) c.prompt = seen.first(kText);
+    if (c.response.empty() && !seen.first(kQuestion).empty()) c.response = seen.first(kText);
+  }
+  c.history = seen.first({"history"});
+  if (c.prompt.empty())
+    fail_config(
+        "{}: no known format has the columns {}: rename them to messages; instruction, input and output; query and response; or "
+        "text, or name them in dataset_info.json",
+        where, seen.columns.empty() ? "(none: there is no record)" : list(seen.columns));
+}
+
+/// The words of a file's name, and of its folders below `folder`.
+std::set<std::string, std::less<>> name_words(const fs::path& file, const fs::path& folder) {
+  std::set<std::string, std::less<>> words;
+  std::string word;
+  for (const char c : fs::relative(file, folder).string() + ".") {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    } else {
+      words.insert(std::exchange(word, {}));
+    }
+  }
+  return words;
+}
+
+bool is_described(const fs::path& file) {  // files that stand beside the data in a hub's repository
+  return is_one_of(file.filename().string(), {"dataset_info.json", "dataset_infos.json", "configuration.json"}) ||
+         is_one_of(file.stem().string(), {"README", "LICENSE", "requirements"});
+}
+
+/// The data files of a folder: JSON lines before JSON before text, the training files where others are marked as such too.
+std::vector<fs::path> files_in(const fs::path& folder) {
+  std::vector<fs::path> lines, json, text, train, unmarked;
+  std::string foreign;
+  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
+    if (entry->path().filename().string().starts_with('.')) {
+      entry.disable_recursion_pending();
+      continue;
+    }
+    if (!entry->is_regular_file() || is_described(entry->path())) continue;
+    const std::string type = entry->path().extension().string();
+    if (type == ".jsonl") lines.push_back(entry->path());
+    if (type == ".json") json.push_back(entry->path());
+    if (type == ".txt") text.push_back(entry->path());
+    if (is_one_of(type, {".parquet", ".csv", ".arrow", ".tsv", ".gz", ".zip"})) foreign = entry->path().string();
+  }
+  std::vector<fs::path>& found = !lines.empty() ? lines : !json.empty() ? json : text;
+  if (found.empty())
+    fail_config("dataset: the folder {} has no .jsonl, .json or .txt file{}", folder.string(),
+                foreign.empty() ? "" : fmt::format(": convert {} to JSON lines first", foreign));
+  std::sort(found.begin(), found.end());
+  for (const fs::path& file : found) {
+    const auto words = name_words(file, folder);
+    const auto has = [&](Words marks) { return std::any_of(marks.begin(), marks.end(), [&](auto m) { return words.contains(m); }); };
+    if (has({"train", "training"})) {
+      train.push_back(file);
+    } else if (!has({"test", "testing", "valid", "validation", "val", "dev", "eval", "evaluation"})) {
+      unmarked.push_back(file);
+    }
+  }
+  if (!train.empty()) return train;
+  return unmarked.empty() ? found : unmarked;
+}
+
+}  // namespace
+
+std::optional<DatasetSpec> dataset_at(const std::string& name) {
+  std::error_code code;
+  const fs::path path = name;
+  const bool folder = fs::is_directory(path, code);
+  if (!folder && !fs::is_regular_file(path, code)) return std::nullopt;
+  DatasetSpec spec;
+  spec.name = name;
+  spec.files = folder ? files_in(path) : std::vector<fs::path>{path};
+  const std::string type = spec.files.front().extension().string();
+  if (!is_one_of(type, {".json", ".jsonl", ".txt"}))
+    fail_config("dataset: {} is no .json, .jsonl or .txt file: convert it to JSON lines first", name);
+  if (type == ".txt") {
+    spec.columns = {};
+    spec.columns.prompt = "text";
+    spec.columns.query = spec.columns.response = spec.columns.messages = "";
+    return spec;
+  }
+  Seen seen;
+  for (std::size_t i = 0; i < std::min(kFiles, spec.files.size()); ++i) look_at(spec.files[i], seen);
+  const std::string where = fmt::format("dataset: {}", spec.files.front().string());
+  if (!seen.placeholder.empty())
+    fail_config("{}: texts have {}, which waits for a name: write it in, for instance by sed -i 's/{}/Bot/g'", where, seen.placeholder,
+                seen.placeholder);
+  describe(seen, where, spec);
+  log::info("dataset {}: {} file(s) from {}, as {}", name, spec.files.size(), spec.files.front().string(),
+            spec.columns.messages.empty()
+                ? fmt::format("{}{}", spec.columns.prompt, spec.columns.response.empty() ? "" : " and " + spec.columns.response)
+                : spec.columns.messages);
+  return spec;
+}
+
+}  // namespace qft::data

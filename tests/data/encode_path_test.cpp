@@ -1,0 +1,123 @@
+// Datasets that are files and folders: their format is told from the records.
+#include "encode_fixture.h"
+
+namespace {
+
+using nlohmann::json;
+using qft::ConfigError;
+using qft::test::encode_all;
+using qft::test::expect_error;
+using qft::test::SmallRun;
+
+/// A run whose only dataset is a path.
+struct PathRun : SmallRun {
+  std::string path(const std::string& name) const { return (folder.path() / name).string(); }
+  qft::test::EncodedCorpus read(const std::string& name) {
+    config.data.dataset = {path(name)};
+    return encode_all(config);
+  }
+  std::vector<std::string> answers(const std::string& file, std::string_view text) {
+    folder.write(file, text);
+    std::vector<std::string> all;
+    for (const auto& item : read(file).items)
+      for (const std::string& part : learned(item.sequences.front())) all.push_back(part);
+    return all;
+  }
+};
+
+using Texts = std::vector<std::string>;
+
+TEST(DatasetPaths, FormatsAreToldFromTheRecords) {
+  PathRun run;
+  EXPECT_EQ(run.answers("alpaca.json", R"([{"instruction": "q", "input": "", "output": "a"}])"), Texts{"a<|im_end|>"});
+  EXPECT_EQ(run.answers("query.jsonl", R"({"query": "q", "response": "a", "history": [["x", "y"]], "system": "s"})"),
+            (Texts{"y<|im_end|>", "a<|im_end|>"}));
+  EXPECT_EQ(run.answers("question.jsonl", R"({"question": "q", "answer": "a"})"), Texts{"a<|im_end|>"});
+  EXPECT_EQ(run.answers("prompt.jsonl", R"({"prompt": "q", "completion": "a"})"), Texts{"a<|im_end|>"});
+  EXPECT_EQ(run.answers("messages.jsonl",
+                        R"({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})"),
+            Texts{"a<|im_end|>"});
+  EXPECT_EQ(run.answers("sharegpt.json", "\xEF\xBB\xBF" R"([{"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}])"),
+            Texts{"a<|im_end|>"});
+  EXPECT_EQ(run.answers("turns.jsonl", R"({"system": "s", "conversation": [{"human": "q", "assistant": "a"}, {"human": "r", "assistant": "b"}]})"),
+            (Texts{"a<|im_end|>", "b<|im_end|>"}));
+}
+
+TEST(DatasetPaths, ASampleIsDrawnBehindTheMark) {
+  PathRun run;
+  std::string text;
+  for (int i = 0; i < 10; ++i) text += json{{"query", std::to_string(i)}, {"response", "a"}}.dump() + "\n";
+  run.folder.write("d.jsonl", text);
+  EXPECT_EQ(run.read("d.jsonl#3").items.size(), 3u);
+  EXPECT_EQ(run.read("d.jsonl#25").items.size(), 25u);  // more than there are: some again
+  run.folder.write("odd#1.jsonl", text);
+  EXPECT_EQ(run.read("odd#1.jsonl").items.size(), 10u);
+}
+
+TEST(DatasetPaths, FoldersGiveTheirTrainingFiles) {
+  PathRun run;
+  const std::string line = R"({"query": "q", "response": "a"})" "\n";
+  run.folder.write("repo/README.md", "text");
+  run.folder.write("repo/.git/x.jsonl", line);
+  run.folder.write("repo/dataset_infos.json", "{}");
+  run.folder.write("repo/data/train-0.jsonl", line + line);
+  run.folder.write("repo/data/test.jsonl", line);
+  EXPECT_EQ(run.read("repo").items.size(), 2u);
+  run.folder.write("plain/a.jsonl", line);
+  run.folder.write("plain/b.jsonl", line);
+  EXPECT_EQ(run.read("plain").items.size(), 2u);
+}
+
+TEST(DatasetPaths, EntriesOfDatasetInfoComeFirstAndStandBesidePaths) {
+  PathRun run;
+  run.add("named", "named.json", R"([{"instruction": "q", "output": "a"}])");
+  run.folder.write("d.jsonl", R"({"query": "q", "response": "b"})");
+  run.config.data.dataset.push_back(run.path("d.jsonl"));
+  EXPECT_EQ(run.encode().items.size(), 2u);
+}
+
+TEST(DatasetPaths, MistakesNameFileAndColumns) {
+  PathRun run;
+  const auto refuses = [&](const std::string& file, std::string_view text, std::vector<std::string> parts) {
+    SCOPED_TRACE(file);
+    run.folder.write(file, text);
+    expect_error<ConfigError>([&] { run.read(file); }, parts);
+  };
+  refuses("x.jsonl", R"({"a": 1, "b": "c"})", {"x.jsonl", "columns a, b", "query and response"});
+  refuses("media.jsonl", R"({"query": "q", "response": "a", "images": ["x.png"]})", {"media.jsonl", "'images'", "text alone"});
+  refuses("role.jsonl", R"({"messages": [{"role": "clerk", "content": "q"}]})", {"role 'clerk'"});
+  refuses("loss.jsonl", R"({"messages": [{"role": "user", "content": "q", "loss": false}]})", {"'loss'"});
+  refuses("calls.jsonl", R"({"messages": [{"role": "assistant", "tool_calls": [{}]}]})", {"formatting: openai"});
+  refuses("name.jsonl", R"({"query": "q", "response": "I am {{NAME}}"})", {"{{NAME}}", "sed"});
+  refuses("text.jsonl", R"({"text": "t"})", {"stage sft learns answers"});
+  refuses("table.csv", "a,b\n", {"table.csv", "JSON lines"});
+  run.folder.write("only/data.parquet", "x");
+  expect_error<ConfigError>([&] { run.read("only"); }, {"no .jsonl", "data.parquet"});
+  run.config.data.dataset = {"AI-ModelScope/nowhere#5"};
+  expect_error<ConfigError>([&] { run.open(); }, {"AI-ModelScope/nowhere", "Nothing is downloaded", "modelscope download"});
+  run.config.data.dataset = {run.path("x.jsonl") + ":part"};
+  expect_error<ConfigError>([&] { run.open(); }, {"':part' names a part of a dataset on a hub"});
+}
+
+TEST(DatasetPaths, TextsAreLearnedByStagePt) {
+  PathRun run;
+  run.config.finetuning.stage = "pt";
+  run.config.data.packing = false;
+  run.folder.write("t.jsonl", R"({"text": "some text"})");
+  EXPECT_EQ(run.read("t.jsonl").items.size(), 1u);
+  run.folder.write("t.txt", "a line\nanother\n");
+  EXPECT_EQ(run.read("t.txt").items.size(), 2u);
+}
+
+TEST(Templates, AreToldFromTheModelsOwn) {
+  PathRun run;
+  run.config.data.template_name.clear();
+  run.folder.write("chat_template.jinja", "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
+  run.folder.write("d.jsonl", R"({"query": "q", "response": "a"})");
+  const auto items = run.read("d.jsonl").items;
+  EXPECT_NE(run.text(items.front().sequences.front().ids).find("You are Qwen"), std::string::npos);
+  run.folder.write("chat_template.jinja", "something else");
+  expect_error<ConfigError>([&] { run.read("d.jsonl"); }, {"template is not given", "name one of"});
+}
+
+}  // namespace
