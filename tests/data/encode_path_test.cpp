@@ -29,18 +29,18 @@ using Texts = std::vector<std::string>;
 
 TEST(DatasetPaths, FormatsAreToldFromTheRecords) {
   PathRun run;
-  EXPECT_EQ(run.answers("alpaca.json", R"([{"instruction": "q", "input": "", "output": "a"}])"), Texts{"a<|im_end|>"});
+  EXPECT_EQ(run.answers("alpaca.json", R"([{"instruction": "q", "input": "", "output": "a"}])"), Texts{"a<|im_end|>\n"});
   EXPECT_EQ(run.answers("query.jsonl", R"({"query": "q", "response": "a", "history": [["x", "y"]], "system": "s"})"),
-            (Texts{"y<|im_end|>", "a<|im_end|>"}));
-  EXPECT_EQ(run.answers("question.jsonl", R"({"question": "q", "answer": "a"})"), Texts{"a<|im_end|>"});
-  EXPECT_EQ(run.answers("prompt.jsonl", R"({"prompt": "q", "completion": "a"})"), Texts{"a<|im_end|>"});
+            (Texts{"y<|im_end|>\n", "a<|im_end|>\n"}));
+  EXPECT_EQ(run.answers("question.jsonl", R"({"question": "q", "answer": "a"})"), Texts{"a<|im_end|>\n"});
+  EXPECT_EQ(run.answers("prompt.jsonl", R"({"prompt": "q", "completion": "a"})"), Texts{"a<|im_end|>\n"});
   EXPECT_EQ(run.answers("messages.jsonl",
                         R"({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})"),
-            Texts{"a<|im_end|>"});
+            Texts{"a<|im_end|>\n"});
   EXPECT_EQ(run.answers("sharegpt.json", "\xEF\xBB\xBF" R"([{"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}])"),
-            Texts{"a<|im_end|>"});
+            Texts{"a<|im_end|>\n"});
   EXPECT_EQ(run.answers("turns.jsonl", R"({"system": "s", "conversation": [{"human": "q", "assistant": "a"}, {"human": "r", "assistant": "b"}]})"),
-            (Texts{"a<|im_end|>", "b<|im_end|>"}));
+            (Texts{"a<|im_end|>\n", "b<|im_end|>\n"}));
 }
 
 TEST(DatasetPaths, ASampleIsDrawnBehindTheMark) {
