@@ -1,0 +1,258 @@
+"""What qft answers to the example commands of ms-swift and the run files of LLaMA-Factory: it runs, or refuses by name and reason.
+
+Their arguments are in other_tools/*.json (collect.py made them). Models and data are replaced by tiny ones that lie where the
+examples name them, and a run ends after two steps; everything else is as it is typed. The answers are docs/other_tools.md:
+--write makes it, without it each answer is held against the page. --part N takes every N-th example.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
+from common import ROOT  # noqa: E402
+from tiny import make  # noqa: E402
+
+HERE = Path(__file__).parent / "other_tools"
+PAGE = ROOT / "docs/other_tools.md"
+# Chat templates of Qwen2.5 have this text, by which qft knows them.
+JINJA = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>"
+QUANTIZED = re.compile(r"awq|gptq|int4|bnb|aqlm|-2bit", re.IGNORECASE)
+OTHER_KIND = re.compile(r"bert|reward|prm|vl\b|vl-", re.IGNORECASE)  # no language models of text
+SHORT = ["max_steps=2"]
+LEAST_RUNNING = 40
+INTRO = """# Commands and run files of other tools
+
+Made by `tests/system/other_tools.py --build build --write`: every example of ms-swift for text models (commit {swift}) and every run
+file of LLaMA-Factory's examples (commit {llama}), with models and data replaced by tiny ones. `swift sft ARGUMENTS` is typed as
+`qft train ARGUMENTS`, `swift pt` as `qft train --stage pt`, `swift infer` as `qft chat`, or as `qft eval` where it names data, `swift export`
+as `qft export`; `llamafactory-cli train FILE` as `qft train FILE`, and so on. Launchers and environment variables (`torchrun`, `NPROC_PER_NODE`,
+`CUDA_VISIBLE_DEVICES`) give way to `mpirun -np N`; `accelerate launch --config_file FILE` is `accelerate_config=FILE`.
+"""
+
+
+def value_of(arguments, key):
+    """The values behind --key."""
+    if key not in arguments:
+        return []
+    at = arguments.index(key) + 1
+    end = next((i for i in range(at, len(arguments)) if arguments[i].startswith("--")), len(arguments))
+    return arguments[at:end]
+
+
+class Examples:
+    """A working directory in which the examples find what they name."""
+
+    def __init__(self, directory, build):
+        self.directory, self.build = Path(directory), build
+        (self.directory / "made").mkdir(parents=True)
+        make(self.directory / "made", "qwen3")
+        self.model = self.directory / "made/model"
+        (self.model / "chat_template.jinja").write_text(JINJA)
+        self.records = [{"instruction": f"Say {i}", "input": "", "output": f"{i} " * (1 + i % 5)} for i in range(12)]
+
+    def clear(self):
+        for folder in ("output", "saves", "answers"):
+            shutil.rmtree(self.directory / folder, ignore_errors=True)
+
+    def put_model(self, name, adapter=False):
+        """A copy of the tiny model, or of an adapter of it; of the same kind as the one that is named, as far as config.json tells."""
+        path = self.directory / name
+        if name and not name.startswith(("/", "$", "~")) and not path.exists() and "<" not in name:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if adapter:
+                shutil.copytree(self.adapter(), path)
+                return
+            shutil.copytree(self.model, path)
+            config = json.loads((path / "config.json").read_text())
+            if re.search(QUANTIZED, name):
+                config["quantization_config"] = {"bits": 4}
+            if re.search(OTHER_KIND, name):
+                config["model_type"] = "bert"
+            (path / "config.json").write_text(json.dumps(config))
+
+    def adapter(self):
+        """A LoRA adapter of the tiny model, trained once."""
+        adapter = self.directory / "made/adapter"
+        if not adapter.exists():
+            self.put_data("made/numbers")
+            self.qft(["train", "--model", str(self.model), "--dataset", "made/numbers", "--output_dir", str(adapter)] + SHORT, check=True)
+        return adapter
+
+    def put_data(self, name):
+        folder = self.directory / re.sub(r"[:#].*", "", name)
+        if folder.exists() or name.startswith(("/", "$", "~")):
+            return
+        if name.endswith((".json", ".jsonl")):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.write_text(json.dumps(self.records))
+            return
+        folder.mkdir(parents=True)
+        records = [{"text": r["output"] * 4000} for r in self.records] if "c4" in name else self.records
+        (folder / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+
+    def put_file(self, name, content):
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for key in ("num_processes", "num_machines"):
+            if key in content:
+                content = {**content, key: 1}
+        path.write_text(json.dumps(content) if name.endswith(".json") else yaml.safe_dump(content))
+
+    def qft(self, arguments, check=False, text=""):
+        result = subprocess.run([str(self.build / "bin/qft"), *arguments], cwd=self.directory, capture_output=True, text=True, input=text,
+                                timeout=300)
+        if check and result.returncode:
+            raise RuntimeError(result.stdout + result.stderr)
+        return result
+
+
+def answer(result):
+    """'runs', 'refused: reason', or what went wrong."""
+    if result.returncode == 0:
+        return "runs"
+    lines = [line for line in result.stderr.splitlines() if "error" in line.lower() or "refused" in line] or result.stderr.splitlines()[-1:]
+    text = lines[0] if lines else ""
+    text = re.sub(r"^.*?\berror\b[\]:]*\s*", "", text)
+    text = re.sub(r"^qft:?\s*", "", text).replace("command line: ", "").replace("configuration: ", "").replace("|", "\\|")
+    text = re.sub(r"/\S*/(made|run)/", "", text)
+    unfit = re.search(r"quantization_config|model_type|architecture", text)
+    if result.returncode == 2 or (result.returncode == 1 and unfit):
+        return "refused: " + (text if len(text) <= 200 else text[:200].rsplit(" ", 1)[0] + " ...")
+    return f"FAILED with {result.returncode}: {text}"
+
+
+def run_swift(examples, row, files):
+    examples.clear()
+    # A model that the script's environment names is one more tiny model.
+    arguments, program = [re.sub(r"^\$\{?MODEL\}?$", "Qwen/named", a) for a in row["args"]], row["program"]
+    for name, content in files.items():
+        if name in arguments or name == row.get("accelerate"):
+            examples.put_file(name, content)
+    named = files.get(arguments[0], {}) if arguments else {}
+    for key in ("model", "adapters", "ckpt_dir", "resume_from_checkpoint"):
+        for name in value_of(arguments, f"--{key}") + ([named[key]] if key in named and isinstance(named[key], str) else []):
+            examples.put_model(name, key == "adapters")
+    for key in ("dataset", "val_dataset"):
+        listed = named.get(key, [])
+        for name in value_of(arguments, f"--{key}") + (listed if isinstance(listed, list) else [listed]):
+            examples.put_data(name)
+    if "accelerate" in row:
+        arguments.append(f"accelerate_config={row['accelerate']}")
+    if program == "sft":
+        command = ["train", *arguments, *SHORT]
+    elif program == "pt":
+        command = ["train", "--stage", "pt", *arguments, *SHORT]
+    elif program == "export":
+        command = ["export", *arguments]
+    elif "--val_dataset" in arguments:
+        command = ["eval", *arguments, "predict_with_generate=true", "max_new_tokens=4", "output_dir=answers"]
+    else:
+        command = ["chat", *arguments, "max_new_tokens=4"]
+    return answer(examples.qft(command, text="Hello\n"))
+
+
+def llama_program(path, run):
+    if "export_dir" in run:
+        return ["export"]
+    if run.get("do_predict") and not run.get("do_train"):
+        return ["eval", "max_new_tokens=4", "output_dir=answers"]
+    if path.startswith("inference/"):
+        return ["chat", "max_new_tokens=4"]
+    return ["train", *SHORT]
+
+
+def run_llama(examples, path, run, files):
+    examples.clear()
+    for name, content in files.items():
+        examples.put_file(name, content)
+    model = run.get("model_name_or_path", run.get("model"))
+    examples.put_model(model)
+    adapter = run.get("adapter_name_or_path")
+    if isinstance(adapter, str) and not (examples.directory / adapter).exists():
+        shutil.copytree(examples.adapter(), examples.directory / adapter)
+    info = {name.strip(): {"file_name": "numbers.json"} for key in ("dataset", "eval_dataset") for name in str(run.get(key, "")).split(",")}
+    data = examples.directory / run.get("dataset_dir", "data").replace("REMOTE:", "")
+    data.mkdir(parents=True, exist_ok=True)
+    (data / "numbers.json").write_text(json.dumps([{**r, "text": r["output"] * 40} for r in examples.records]))
+    if run.get("stage") == "pt":
+        info = {name: {"file_name": "numbers.json", "columns": {"prompt": "text"}} for name in info}
+    (data / "dataset_info.json").write_text(json.dumps(info))
+    file = examples.directory / "run" / Path(path).name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(yaml.safe_dump(run, sort_keys=False, allow_unicode=True))
+    program, *more = llama_program(path, run)
+    # The tiny model's tokenizer has the tokens of Qwen's templates, whatever the example's model is.
+    template = ["template=qwen"] if not str(run.get("template", "qwen")).startswith("qwen") else []
+    return answer(examples.qft([program, str(file), *more, *template], text="Hello\n"))
+
+
+def table(title, rows):
+    return f"\n## {title}\n\n| example | answer |\n|---|---|\n" + "".join(f"| {name} | {text} |\n" for name, text in rows)
+
+
+def numbered(commands):
+    """One name each: examples with several commands get a number."""
+    seen = {}
+    for row in commands:
+        name = f"`{row['example']}` swift {row['program']}"
+        seen[name] = seen.get(name, 0) + 1
+        yield (name if seen[name] == 1 else f"{name} ({seen[name]})"), row
+
+
+def page(swift, llama, swift_rows, llama_rows):
+    runs = [sum(text == "runs" for _, text in rows) for rows in (swift_rows, llama_rows)]
+    others = "".join(f"| {count} x `{kind.split(' (')[0]}`{' (' + kind.split(' (')[1] if '(' in kind else ''} | refused: qft has no such program, or models are "
+                     "text only |\n" for kind, count in sorted(swift["others"].items()))
+    return (INTRO.format(swift=swift["commit"], llama=llama["commit"])
+            + table(f"ms-swift: {runs[0]} of {len(swift_rows)} run", swift_rows) + others
+            + table(f"LLaMA-Factory: {runs[1]} of {len(llama_rows)} run", llama_rows))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--write", action="store_true", help="write docs/other_tools.md")
+    parser.add_argument("--part", type=int, default=1, help="take every N-th example")
+    parser.add_argument("--jobs", type=int, default=2, help="examples that run at a time")
+    args = parser.parse_args()
+    swift, llama = (json.loads((HERE / f"{name}.json").read_text()) for name in ("swift", "llama_factory"))
+    os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
+    work = [("swift", name, lambda e, row=row: run_swift(e, row, swift["files"])) for name, row in list(numbered(swift["commands"]))[:: args.part]]
+    work += [("llama", f"`{path}`", lambda e, path=path, run=run: run_llama(e, path, run, llama["files"]))
+             for path, run in list(llama["runs"].items())[:: args.part]]
+    answers = [None] * len(work)
+    with tempfile.TemporaryDirectory() as tmp:
+        places = [Examples(Path(tmp) / str(job), args.build.resolve()) for job in range(args.jobs)]
+
+        def go(job):
+            for i in range(job, len(work), args.jobs):
+                answers[i] = work[i][2](places[job])
+                print(f"{work[i][1]}: {answers[i]}", flush=True)
+
+        with ThreadPoolExecutor(args.jobs) as pool:
+            list(pool.map(go, range(args.jobs)))
+    swift_rows, llama_rows = ([(name, text) for (of, name, _), text in zip(work, answers) if of == tool] for tool in ("swift", "llama"))
+    rows = swift_rows + llama_rows
+    wrong = [f"{name}: {text}" for name, text in rows if text.startswith("FAILED")]
+    if args.write:
+        PAGE.write_text(page(swift, llama, swift_rows, llama_rows))
+    else:
+        held = dict(re.findall(r"^\| (.+?) \| (.+) \|$", PAGE.read_text(), re.MULTILINE))
+        wrong += [f"{name}: {text}\n    but {PAGE.name} has: {held.get(name)}" for name, text in rows if held.get(name) != text]
+    running = sum(text == "runs" for _, text in swift_rows)
+    if args.part == 1 and running < LEAST_RUNNING:
+        wrong.append(f"{running} commands of ms-swift run, and {LEAST_RUNNING} must")
+    print(*wrong, f"{len(rows)} examples, {sum(t == 'runs' for _, t in rows)} run, {len(wrong)} wrong", sep="\n")
+    sys.exit(1 if wrong or not rows else 0)
+
+
+main()
