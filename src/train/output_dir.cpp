@@ -4,8 +4,8 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/io/file.h"
+#include "qft/train/batch_job.h"
 #include "qft/train/data_setup.h"
-#include "qft/train/time_limit.h"
 
 namespace qft::train {
 namespace {

@@ -114,11 +114,11 @@ int Trainer::run() {
   start_ = window_.started = steady_seconds();
   bar_ = std::make_unique<Progress>("train", loader_->total_steps(), is_root());
   instance_->executor().take_times();
+  double loss = 0.0;  // of the last step done
   if ((progression_.step == loader_->total_steps() || gives_up()) && was_finished()) {
     if (config_.training.do_predict) predict();
     return kExitOk;
   }
-  double loss = 0.0;  // of the last step done
   while (progression_.step < loader_->total_steps() && !gives_up()) {
     const double started = steady_seconds(), waited = activity::waited_seconds();
     const data::StepBatch batch = loader_->next();
@@ -221,7 +221,7 @@ void Trainer::evaluate(double epoch) {
 }
 
 void Trainer::save(double epoch, double loss) {
-  if (last_saved_ == progression_.step) return;
+  if (last_saved_ == progression_.step && (last_has_state_ || !stopping_)) return;
   const double started = steady_seconds();
   progression_.best.saved(checkpoint::directory_name(progression_.step), progression_.step);
   SnapshotInfo info;
@@ -238,6 +238,7 @@ void Trainer::save(double epoch, double loss) {
   info.lock = output_.lock();
   note(saver_->start(info, log_.get()));
   last_saved_ = progression_.step;
+  last_has_state_ = !config_.training.save_only_model || stopping_;
 }
 
 void Trainer::note(const std::optional<Saved>& saved) {

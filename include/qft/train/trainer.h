@@ -88,6 +88,7 @@ class Trainer {
   double last_learning_rate_ = 0.0;
   bool stopping_ = false;  ///< a rank has asked for an end after this step
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
+  bool last_has_state_ = true;  ///< a run can go on from the last checkpoint
   std::map<std::string, double> memory_;  ///< what report_memory() found, for the results
   std::optional<eval::PerplexityResult> eval_;  ///< of the weights as they are
 };
