@@ -1,5 +1,6 @@
 #include "arguments.h"
 
+#include "qft/config/nearest.h"
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
 
@@ -9,7 +10,6 @@
 
 #include "bound_field.h"
 #include "foreign_keys.h"
-#include "nearest.h"
 #include <boost/program_options/option.hpp>
 #include <boost/program_options/value_semantic.hpp>
 

@@ -74,7 +74,7 @@ void look_at(const fs::path& path, Seen& seen) {
   const std::string_view bytes(reinterpret_cast<const char*>(mapping.data()), mapping.size());
   const std::size_t mark = bytes.starts_with("\xEF\xBB\xBF") ? 3 : 0;
   RecordScanner scanner(bytes, layout_of(path, bytes.substr(mark)), path);
-  scanner.seek(mark, 1);
+  scanner.seek(mark, 1, 0);
   dom::parser parser;
   RecordText record;
   for (int i = 0; i < kRecords && scanner.next(record); ++i) {
