@@ -6,10 +6,14 @@
 #include <string>
 #include <vector>
 
+#include <fmt/ranges.h>
+
+#include "qft/config/help.h"
 #include "qft/core/error.h"
 #include "qft/core/program.h"
 #include "qft/core/version.h"
 #include "qft/device/memory.h"
+#include "qft/model/architectures.h"
 #include "qft/train/stop_signal.h"
 #include "subcommand.h"
 
@@ -23,7 +27,10 @@ void print_usage() {
   std::printf("qft %s: distributed fine-tuning of Qwen-family models over MPI\n\nusage: [mpirun -np N] qft SUBCOMMAND ...\n\n",
               std::string(version()).c_str());
   for (const auto* s : kSubcommands) std::printf("  %-10s %s\n", s->name, s->spec().summary.c_str());
-  std::printf("\nqft SUBCOMMAND --help says more; the keys of a run file are in the help of `qft train`.\n");
+  std::printf("\nqft SUBCOMMAND --help says more, with the keys that it reads.\n\nWhat is implemented:\n\n");
+  std::printf("%s", fmt::format("  {:<18} {}\n", "model_type", fmt::join(model::architectures(), ", ")).c_str());
+  for (const char* key : {"stage", "finetuning_type", "strategy", "optim", "lr_scheduler_type", "compute_dtype"})
+    std::printf("%s", fmt::format("  {:<18} {}\n", key, fmt::join(config::implemented(key), ", ")).c_str());
 }
 
 std::optional<config::CommandLine> parse(const apps::Subcommand& command, std::span<const std::string> args) {

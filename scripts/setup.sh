@@ -14,7 +14,7 @@ usage: scripts/setup.sh [--no-apt] [build|cuda|demo|test]
 
   --no-apt   leave system packages alone (a cluster whose modules provide them)
 
-Tested on Debian 12; root or sudo is needed only where a package is missing.
+Tested on Debian 12; on Ubuntu 24.04 the packages have the same names. Root or sudo is needed only where a package is missing.
 TEXT
 }
 

@@ -110,6 +110,17 @@ std::string_view sample_run_file(Purpose purpose) {
   return reading == nullptr ? std::string_view() : reading->sample;
 }
 
+std::vector<std::string_view> implemented(std::string_view key) {
+  RunConfig defaults;
+  const auto fields = bound_fields(defaults);
+  const BoundField* bound = find_field(fields, key);
+  QFT_ASSERT(bound != nullptr, "'{}' is no key", key);
+  std::vector<std::string_view> words = bound->field.choices;
+  const auto missing = not_implemented(key, Purpose::train);
+  std::erase_if(words, [&](std::string_view word) { return std::ranges::find(missing, word) != missing.end(); });
+  return words;
+}
+
 std::string help_text(Purpose purpose) {
   RunConfig defaults;
   const Reading* reading = reading_of(purpose);

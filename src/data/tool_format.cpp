@@ -74,7 +74,7 @@ Json wrapped(const Json& tool) {
 }
 
 std::string describe_qwen(const Json& tool) {
-  return "\n" + dump_python_json(wrapped(tool));
+  return fmt::format("\n{}", dump_python_json(wrapped(tool)));
 }
 
 std::string describe_llama3(const Json& tool) {
@@ -86,7 +86,7 @@ std::string describe_mistral(const Json& tool) {
 }
 
 std::string describe_qwen35(const Json& tool) {
-  return "\n" + dump_python_json(is_wrapped(tool) ? tool["function"] : tool);
+  return fmt::format("\n{}", dump_python_json(is_wrapped(tool) ? tool["function"] : tool));
 }
 
 std::string join(const Json& texts) {

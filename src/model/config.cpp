@@ -11,6 +11,7 @@
 #include "qft/core/json.h"
 #include "qft/core/member.h"
 #include "qft/io/file.h"
+#include "qft/model/architectures.h"
 
 namespace qft::model {
 namespace {
@@ -160,6 +161,12 @@ json parse_object(const std::string& text, const std::string& where) {
 }
 
 }  // namespace
+
+std::vector<std::string_view> architectures() {
+  std::vector<std::string_view> names;
+  for (const auto& row : kArchitectures) names.emplace_back(row.model_type);
+  return names;
+}
 
 std::vector<double> ModelConfig::inverse_frequencies() const {
   std::vector<double> freq(static_cast<std::size_t>(head_dim / 2));

@@ -94,6 +94,13 @@ def answers(report, qft, tmp, settings):
                  talk.returncode == 0 and talk.stdout.count(b"> ") == 5 and b"not UTF-8" in talk.stderr and b"512 positions" in talk.stderr, talk.stderr)
 
 
+def implemented(report, qft):
+    """README shows what the program itself tells."""
+    table = run([qft, "--help"]).stdout.partition("What is implemented:\n\n")[2]
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    report.holds("README has the program's table of what is implemented", table and table in readme, table)
+
+
 def main():
     args = arguments()
     qft = args.build / "bin/qft"
@@ -101,6 +108,7 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
         settings = make(tmp) | {"compute_dtype": "float32", "max_steps": 4, "save_strategy": "no"}
+        implemented(report, qft)
         answers(report, qft, tmp, settings)
         training(report, qft, tmp, settings)
         binding(report, qft, tmp, settings)

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace qft::config {
 
@@ -13,5 +14,7 @@ namespace qft::config {
 std::string help_text(Purpose purpose);
 /// That run file; empty for `any`.
 std::string_view sample_run_file(Purpose purpose);
+/// The words that the key takes in training, in the order of its help, without those that are not implemented.
+std::vector<std::string_view> implemented(std::string_view key);
 
 }  // namespace qft::config
