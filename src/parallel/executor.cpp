@@ -82,7 +82,7 @@ StepResult Executor::train(const ActionList& list, std::span<const model::MicroI
   }
   agreed[0] = store_.local_grad_square_sum();
   agreed[1] = steady_seconds() - started;
-  agreed[2] = asked_to_stop && asked_to_stop() ? 1.0 : 0.0;
+  agreed[2] = asked_to_stop && asked_to_stop(/*step_done=*/true) ? 1.0 : 0.0;
   comm_.host().all_reduce(agreed.data(), agreed.size(), DType::f64);
   const double loss = std::accumulate(agreed.begin() + kFirstLoss, agreed.end(), 0.0);
   return {.loss = plain_nan(loss),
@@ -143,7 +143,7 @@ int Executor::count_votes(const Pass& pass) {
   device::Event done(transformer_.device());
   done.record(device::Stream::current(transformer_.device()));
   done.synchronize();
-  std::int32_t votes = pass.asked_to_stop && pass.asked_to_stop() ? 1 : 0;
+  std::int32_t votes = pass.asked_to_stop && pass.asked_to_stop(/*step_done=*/false) ? 1 : 0;
   comm_.host().all_reduce(&votes, 1, DType::i32);
   return votes;
 }

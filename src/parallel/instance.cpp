@@ -47,7 +47,8 @@ std::filesystem::path adapter_dir(const config::RunConfig& config) {
   if (names.size() > 1)
     fail_config("adapter_name_or_path names {} adapters: only one is implemented; merge the others first (qft export)",
                 names.size());
-  return std::filesystem::path(names.front()) / config.model.adapter_folder;
+  const std::filesystem::path dir = names.front();
+  return config.model.adapter_folder.empty() ? dir : dir / config.model.adapter_folder;
 }
 
 namespace {

@@ -150,7 +150,7 @@ parallel::StepResult Trainer::step(const data::StepBatch& batch) {
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), may_abandon_step() ? step_seconds_ : 0.0);
   parallel::TokenMeanLoss loss(static_cast<double>(batch.global_label_tokens));
   const auto result = instance_->executor().train(list, inputs, loss, static_cast<std::uint64_t>(progression_.step),
-                                                  [this] { return asked_to_stop(); }, scaler_.scale(), micro_range(config_, batch));
+                                                  [this](bool step_done) { return asked_to_stop(step_done); }, scaler_.scale(), micro_range(config_, batch));
   if (result.abandoned) return result;
   const double started = steady_seconds();
   // As in transformers and DeepSpeed a skipped update does not advance the schedule.
@@ -249,10 +249,10 @@ void Trainer::note(const std::optional<Saved>& saved) {
   log::info("saved '{}' in {:.2f} s, of which training waited {:.2f} s", saved->dir.string(), saved->seconds, saved->stall_seconds);
 }
 
-/// A time limit ends no first step of a process: a job that is submitted again and again gets somewhere.
-bool Trainer::asked_to_stop() const {
-  const bool stepped = std::isfinite(step_seconds_);
-  return stop_requested() != 0 || (stepped && limit_.reached(unix_seconds())) || !activity::end_reason().empty();
+/// A time limit abandons no first step of a process: a job that is submitted again and again gets somewhere.
+bool Trainer::asked_to_stop(bool step_done) const {
+  const bool limits = step_done || std::isfinite(step_seconds_);
+  return stop_requested() != 0 || (limits && limit_.reached(unix_seconds())) || !activity::end_reason().empty();
 }
 
 /// A checkpoint says that its run was stopped, and so goes on although overwrite_output_dir is set: one that is there

@@ -175,7 +175,9 @@ INSTANTIATE_TEST_SUITE_P(Targets, InstructionSet,
 #if HWY_ARCH_X86
 TEST(InstructionSets, TheEnvironmentHoldsThemBack) {
   if (const char* held = std::getenv("QFT_CPU_ISA"); held != nullptr) {
-    if (std::string_view(held) == "avx2") EXPECT_EQ(hwy::SupportedTargets() & (HWY_AVX2 - 1), 0);
+    if (std::string_view(held) == "avx2") {
+      EXPECT_EQ(hwy::SupportedTargets() & (HWY_AVX2 - 1), 0);
+    }
     return;
   }
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();

@@ -249,7 +249,7 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
     alone.step(1, 1);
     stopped.step(0, 1);
     int votes = 0;  // one rank is asked to stop after the first group
-    const auto result = stopped.step(1, 1, [&] { return ++votes == 2 && world.rank() == world.size() - 1; });
+    const auto result = stopped.step(1, 1, [&](bool) { return ++votes == 2 && world.rank() == world.size() - 1; });
     EXPECT_TRUE(result.abandoned);
     EXPECT_EQ(result.votes, 1);
     EXPECT_EQ(votes, 2);
@@ -263,7 +263,7 @@ TEST(Step, IsAskedAfterItsLastMicroBatchWhetherToStop) {
   auto& world = comm::Session::current().world();
   TinyRun run({.lora = true}, world);
   int last_observed = 0;
-  const auto result = run.step(0, 1, [&, asked = 0]() mutable { return last_observed = ++asked, false; });
+  const auto result = run.step(0, 1, [&, asked = 0](bool) mutable { return last_observed = ++asked, false; });
   EXPECT_FALSE(result.abandoned);
   EXPECT_EQ(last_observed, (9 + world.size() - 1) / world.size() + 1);
   EXPECT_GT(result.seconds, 0.0);
@@ -277,7 +277,7 @@ TEST(Step, VotesAreCountedOnAllRanks) {
   const auto store = make_replicated_store(spec, c.precision, at::kCPU, world, true);
   Executor executor(transformer, *store, world, {});
   TokenMeanLoss loss(1.0);
-  const auto result = executor.train(training_schedule(spec, {0, 1, 1, false}), {}, loss, 0, [&] { return world.rank() == world.size() - 1; });
+  const auto result = executor.train(training_schedule(spec, {0, 1, 1, false}), {}, loss, 0, [&](bool) { return world.rank() == world.size() - 1; });
   EXPECT_EQ(result.votes, 1);
   EXPECT_FALSE(result.abandoned);
   EXPECT_EQ(result.grad_norm, 0.0);

@@ -5,15 +5,16 @@
 #include <map>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "qft/parallel/action.h"
 
 namespace qft::parallel {
 namespace {
 
 model::ModelSpec tiny(bool tied, bool lora) {
-  const std::string text = std::string(R"({"model_type":"qwen2","hidden_size":8,"intermediate_size":16,)") +
-                           R"("num_hidden_layers":3,"num_attention_heads":2,"vocab_size":32,"tie_word_embeddings":)" +
-                           (tied ? "true}" : "false}");
+  const std::string text = fmt::format(R"({{"model_type":"qwen2","hidden_size":8,"intermediate_size":16,)"
+                                       R"("num_hidden_layers":3,"num_attention_heads":2,"vocab_size":32,"tie_word_embeddings":{}}})", tied);
   model::LoraConfig config;
   if (lora) {
     config.rank = 2;

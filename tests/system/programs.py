@@ -141,7 +141,7 @@ def check_results(case):
     case.check("and nothing else", not list(alone.glob("checkpoint-*")) and not (alone / "eval_results.json").exists())
     _, log = case.run("qft train", "do_train=false", "do_eval=true", f"output_dir={alone}")
     case.check("do_eval alone evaluates", "eval_loss" in results(case, "eval", alone) and "predict_bleu-4" in results(case, "all", alone))
-    _, log = case.run("qft train", "do_train=false", f"output_dir={alone}", code=2)
+    _, log = case.run("qft train", "do_train=false", "eval_strategy=no", f"output_dir={alone}", code=2)
     case.says("nothing asked for is refused", log, "do_train is false", "do_eval", "do_predict")
 
 
@@ -154,7 +154,7 @@ def check_check(case):
     out, _ = case.run("qft check", "max_steps=5")
     case.says("a run that would go on says so", out, "goes on from", "checkpoint-2', step 2", "5 steps")
     refused = [("dataset=letters", 2, ["letters"]), ("template=klingon", 2, ["klingon"]), ("lora_target=query", 2, ["query", "q_proj"]),
-               ("cutoff_len=1", 2, ["learn"]), ("max_steps=1", 2, ["step 2", "1 steps"]), ("lora_alpha=77", 2, ["lora_alpha is 77"]),
+               ("cutoff_len=1", 2, ["cutoff_len 128 -> 1"]), ("max_steps=1", 2, ["step 2", "1 steps"]), ("lora_alpha=77", 2, ["lora_alpha is 77"]),
                ("pack=/no/such/pack.h5", 1, ["pack.h5"]), ("max_memory=0.001", 2, ["max_memory"]),
                (f"adapter_name_or_path={case.tmp / 'none'}", 1, ["none"]), ("global_batch_size=5", 2, ["global_batch_size"])]
     for override, code, words in refused:

@@ -35,8 +35,10 @@ struct StepResult {
   double seconds = 0.0;    ///< what the step took, mean over the ranks
 };
 
-/// Whether this rank is asked to stop; called where the ranks vote, as late as that allows.
-using AskedToStop = std::function<bool()>;
+/// Whether this rank is asked to stop; called where the ranks vote, as late as that allows: at the end of the step (`step_done`),
+/// or where that would be abandoned.
+using AskedToStop = std::function<bool(bool step_done)>;
+
 /// Bytes that an executor holds: what MemoryPlan predicts under the same names.
 struct ExecutorMemory {
   std::int64_t activations = 0;  ///< of the micro-batches in flight
@@ -96,7 +98,7 @@ class Executor {
     model::DropoutPass dropout;
     bool training;
     double loss_scale = 1.0;
-    const AskedToStop& asked_to_stop = {};
+    AskedToStop asked_to_stop;
     int votes = 0;
   };
 

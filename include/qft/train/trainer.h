@@ -53,7 +53,7 @@ class Trainer {
   void finish(double epoch);
   void predict();
   void write_results(double epoch);
-  bool asked_to_stop() const;
+  bool asked_to_stop(bool step_done) const;
   bool may_abandon_step() const;
   int stop(double epoch, double loss);
   std::int64_t interval(double steps) const;
