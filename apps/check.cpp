@@ -64,7 +64,10 @@ int run(comm::Session& session, const config::CommandLine& line) {
   if (root && !line.json) std::fputs(to_text(report).c_str(), stdout), std::fflush(stdout);
   // What fails here is said as training would say it, after what was found so far.
   std::vector<std::string> run;
-  if (passed && trains) run = train::check_run(prepared->config, session.world(), prepared->device);
+  if (passed && trains) {
+    take_pack_options(session, prepared->config, config::Purpose::train);
+    run = train::check_run(prepared->config, session.world(), prepared->device);
+  }
   if (!root) return passed ? kExitOk : kExitFailed;
   for (const std::string& text : run) {
     report.findings.push_back({comm::Finding::Level::fine, "run", text, {}});

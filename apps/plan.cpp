@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "qft/config/start.h"
+#include "qft/core/log.h"
 #include "qft/data/pack_options.h"
 #include "qft/plan/plan.h"
 #include "qft/train/data_setup.h"
@@ -33,7 +34,9 @@ plan::Workload workload(const config::RunConfig& config, int ranks) {
 
 int run(const config::CommandLine& line) {
   auto config = config::start(line, config::Purpose::plan);
+  const std::size_t told = config.notes.size();
   data::take_pack_options(config, config::Purpose::plan);
+  for (std::size_t n = told; n < config.notes.size(); ++n) log::info("note: {}", config.notes[n]);
   const int ranks = line.options["ranks"].as<int>();
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   std::optional<plan::Machine> machine;

@@ -10,15 +10,16 @@
 
 namespace qft::apps {
 
+void take_pack_options(comm::Session& session, config::RunConfig& config, config::Purpose purpose) {
+  const std::size_t told = config.notes.size();
+  comm::agreed(session.world(), [&] { data::take_pack_options(config, purpose); });
+  for (std::size_t n = told; session.rank() == 0 && n < config.notes.size(); ++n) log::info("note: {}", config.notes[n]);
+}
+
 Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose) {
   Prepared p;
   p.config = config::start(line, purpose, session.rank(), session.size());
-  using config::Purpose;
-  if (purpose == Purpose::train || purpose == Purpose::eval || purpose == Purpose::plan) {
-    const std::size_t told = p.config.notes.size();
-    comm::agreed(session.world(), [&] { data::take_pack_options(p.config, purpose); });
-    for (std::size_t n = told; session.rank() == 0 && n < p.config.notes.size(); ++n) log::info("note: {}", p.config.notes[n]);
-  }
+  if (purpose == config::Purpose::train || purpose == config::Purpose::eval) take_pack_options(session, p.config, purpose);
   comm::WatchdogOptions watch{std::chrono::seconds(p.config.training.ddp_timeout)};
   watch.stop_stragglers = p.config.training.straggler_action == "stop";
   session.watchdog().set(watch);

@@ -93,7 +93,8 @@ Setting override_setting(const std::string& text) {
   // The shell has taken the quotes away: everything but null is a text that its key gives a meaning.
   const bool null = value.text.empty() || value.text == "null" || value.text == "~";
   value.kind = null ? Value::Kind::null : Value::Kind::scalar;
-  if (find_foreign(key) != nullptr) value = unwrap(value, where);  // the table looks into lists
+  const ForeignKey* foreign = find_foreign(key);  // the table looks into lists; a message stays a text
+  if (foreign != nullptr && foreign->kind != ForeignKey::Class::either) value = unwrap(value, where);
   return {std::move(key), std::move(value), "command line", where};
 }
 

@@ -282,7 +282,7 @@ constexpr Row kSwift[] = {
     {kRefused, "lora_bias lora_bias_trainable bias", "biases stay as they are: remove it", "none|null"},
     {kMoot, "lora_dtype", "trained weights have fp32 masters", "null"},
     renamed("lorap_lr_ratio lora_lr_ratio", "loraplus_lr_ratio"),
-    converted("init_weights init_lora_weights", "true|null:; false:; pissa: pissa_init=true",
+    converted("init_weights init_lora_weights", "true|null:; pissa: pissa_init=true",
               "LoRA starts from PEFT's default (true), or by pissa"),
     {kRefused, "use_swift_lora use_loss_scale use_flash_ckpt use_ray", "it is not implemented: remove it", kOff},
     {kRefused, "lisa_activated_layers", "LISA is not implemented: remove it", "null|0"},

@@ -43,7 +43,7 @@ const Reading kReadings[] = {
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"
      "dataset_dir: examples/data\n"
-     "eval_dataset: hpc_qa_heldout  # or eval_pack, dataset, pack\n"
+     "eval_dataset: cluster_questions  # or eval_pack, dataset, pack\n"
      "output_dir: out\n"},
     {Purpose::generate, "generate",
      "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template default_system enable_thinking "

@@ -122,7 +122,9 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
                           config.is_given("preprocessing_batch_size");
   corpus->chunk_records_ = by_records ? data.preprocessing_batch_size : corpus->default_chunk_records();
   corpus->record_options(config);
-  corpus->template_options_ = template_options(config);
+  config::RunConfig named = config;  // a template that was told from the model counts as given
+  if (named.data.template_name.empty() && corpus->stage_ != "pt") named.data.template_name = corpus->encoder_->chat_template().spec().name;
+  corpus->template_options_ = template_options(named);
   return corpus;
 }
 

@@ -78,7 +78,7 @@ void look_at(const fs::path& path, Seen& seen) {
   dom::parser parser;
   RecordText record;
   for (int i = 0; i < kRecords && scanner.next(record); ++i) {
-    for (const std::string_view word : {"{{NAME}}", "{{AUTHOR}}", "{{name}}", "{{author}}"})
+    for (const std::string_view word : {"{{NAME}}", "{{AUTHOR}}"})
       if (seen.placeholder.empty() && record.text.find(word) != record.text.npos) seen.placeholder = word;
     dom::object object;
     if (parser.parse(record.text.data(), record.text.size()).get(object) != simdjson::SUCCESS) continue;  // reported when it is read
@@ -140,10 +140,10 @@ void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
   c.tools = seen.first({"tools"});
   if (c.messages = seen.first(kMessages); !c.messages.empty()) return describe_messages(seen, where, spec);
   spec.formatting = Formatting::alpaca;
-  if (seen.has("instruction") && seen.has("output")) {
+  if (seen.has("instruction") && (seen.has("input") || seen.has("output"))) {
     c.prompt = "instruction";
     c.query = seen.first({"input"});
-    c.response = "output";
+    c.response = seen.has("output") ? "output" : seen.first(kAnswer);
   } else {
     c.prompt = seen.first(kQuestion);
     c.response = seen.first(kAnswer);

@@ -60,6 +60,12 @@ DirLock::DirLock(fs::path dir, LockContext context)
     ::close(fd_);
     throw;
   }
+  // Open under the name that stays: NFS would keep the other one, as .nfs..., as long as it is open.
+  if (const int fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW); fd >= 0) {
+    struct stat mine {}, there {};
+    const bool same = ::fstat(fd_, &mine) == 0 && ::fstat(fd, &there) == 0 && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+    ::close(same ? std::exchange(fd_, fd) : fd);
+  }
   ::unlink(own_.c_str());
   remove_leftovers();
   if (!context_.beats) return;
@@ -80,8 +86,8 @@ DirLock::~DirLock() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
-  if (const auto text = read_lock(path_); text && parse_lock(*text).token == self_.token) ::unlink(path_.c_str());
   ::close(fd_);
+  if (const auto text = read_lock(path_); text && parse_lock(*text).token == self_.token) ::unlink(path_.c_str());
 }
 
 void DirLock::acquire() {
@@ -180,7 +186,7 @@ void DirLock::remove_leftovers() const {
     const auto text = read_lock(path);
     if (!text) continue;
     const LockHolder who = parse_lock(*text);
-    const bool gone = who.machine == self_.machine && !context_.alive(who.pid, who.pid_started);
+    const bool gone = !who.machine.empty() && who.machine == self_.machine && !context_.alive(who.pid, who.pid_started);
     // A mark after another holder than this one has no meaning any more.
     const bool old_mark = name.starts_with(kMarkPrefix) && name != kMarkPrefix + self_.token;
     if (gone || old_mark) ::unlink(path.c_str());

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/convert.h"
@@ -58,8 +59,9 @@ fs::path unused_result(const config::RunConfig& config) {
   const fs::path dir = config.training.output_dir;
   if (dir.empty() || config.is_given("adapter_name_or_path") || is_inside(config.model.model_name_or_path, dir)) return {};
   if (holds_result(dir)) return dir;
-  const auto checkpoints = checkpoint::list_checkpoints(dir);
-  return checkpoints.empty() || !holds_result(checkpoints.back().dir) ? fs::path() : checkpoints.back().dir;
+  for (const auto& entry : checkpoint::survey(dir))
+    if (entry.origin == checkpoint::Origin::ours) return holds_result(entry.dir) ? entry.dir : fs::path();
+  return {};
 }
 
 std::string key_for(const fs::path& dir) {

@@ -23,6 +23,8 @@ using nlohmann::json;
 /// What a run that ended before its first checkpoint leaves, or an evaluation: a run may start there.
 bool is_leftover(const std::string& name) {
   return name == kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.starts_with(io::kLockFile) ||
+         name.starts_with(".nfs") ||  // what NFS calls a file that was removed while it is open
+        
          name.ends_with("_results.json") || name == eval::kPredictionsFile;
 }
 
@@ -34,9 +36,12 @@ bool in_use(const fs::path& dir) {
 }
 
 /// Whether the run that wrote the checkpoint ended in order to be submitted again, or this is its batch job, started anew.
-bool is_to_go_on(const json& state) {
+/// By rank 0's environment: a launcher may not give the others the job's variables. Collective.
+bool is_to_go_on(const fs::path& dir, comm::Communicator& comm) {
+  const checkpoint::SharedCheckpoint saved(comm, dir);
   const std::string job = batch_job();
-  return state.value("stopped", false) || (!job.empty() && state.value("job", "") == job);
+  const bool goes_on = saved.state().value("stopped", false) || (!job.empty() && saved.state().value("job", "") == job);
+  return comm::broadcast_value<std::int32_t>(comm, goes_on ? 1 : 0) != 0;
 }
 
 std::string where(const config::RunConfig& config, const std::string& key) {
@@ -87,7 +92,7 @@ bool names_checkpoint(const std::string& wish) { return !wish.empty() && wish !=
 fs::path branch_from(const fs::path& named, const config::RunConfig& config, comm::Communicator& comm) {
   const auto& t = config.training;
   const auto latest = checkpoint::find_latest_verified(comm, t.output_dir, named);
-  if (latest && (!t.overwrite_output_dir || is_to_go_on(checkpoint::SharedCheckpoint(comm, *latest).state()))) {
+  if (latest && (!t.overwrite_output_dir || is_to_go_on(*latest, comm))) {
     if (comm.rank() == 0)
       log::info("'{}' is of the branch that began at '{}', and goes on (another output_dir starts from there once more)",
                 latest->string(), named.string());
@@ -110,7 +115,7 @@ std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm:
   if (asked || wish.empty()) {
     const auto latest = checkpoint::find_latest_verified(comm, t.output_dir);
     if (latest && (asked || !t.overwrite_output_dir)) return latest;
-    if (latest && is_to_go_on(checkpoint::SharedCheckpoint(comm, *latest).state())) {
+    if (latest && is_to_go_on(*latest, comm)) {
       if (comm.rank() == 0)
         log::warn("'{}' is of a run that was to go on: overwrite_output_dir has no effect (resume_from_checkpoint: false starts "
                   "afresh)", latest->string());

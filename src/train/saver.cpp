@@ -14,7 +14,8 @@ std::optional<Saved> Saver::start(const SnapshotInfo& info, const RunLog* log) {
   const activity::Phase phase("save");
   const std::optional<Saved> before = finish();
   started_ = steady_seconds();
-  save_ = std::make_unique<SnapshotSave>(config_, instance_, *comm_, info, log, config_.training.async_save);
+  // A run that ends here waits for the save anyway: no copy, for which no memory was planned under save_only_model.
+  save_ = std::make_unique<SnapshotSave>(config_, instance_, *comm_, info, log, config_.training.async_save && !info.stopped);
   save_stall_ = steady_seconds() - started_;
   return before;
 }

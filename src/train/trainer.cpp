@@ -91,6 +91,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
 void Trainer::check_room() {
   comm::agreed(comm_, [&] {
     if (!is_root()) return;
+    output_.lock()->require_held();  // what follows removes and writes
     for (const auto& entry : checkpoint::survey(config_.training.output_dir))
       if (entry.origin != checkpoint::Origin::ours && entry.origin != checkpoint::Origin::damaged &&
           entry.step > progression_.step && entry.step <= loader_->total_steps() && saves_at(entry.step))
@@ -116,7 +117,11 @@ int Trainer::run() {
   instance_->executor().take_times();
   double loss = 0.0;  // of the last step done
   if ((progression_.step == loader_->total_steps() || gives_up()) && was_finished()) {
-    if (config_.training.do_predict) predict();
+    if (config_.training.do_predict) {
+      restore_best();
+      require_output();
+      predict();
+    }
     return kExitOk;
   }
   while (progression_.step < loader_->total_steps() && !gives_up()) {
@@ -292,6 +297,13 @@ void Trainer::restore_best() {
   log::info("the best checkpoint is the result: '{}', eval_loss {:.4f}", dir.string(), metric);
 }
 
+/// No results are written to a directory that another run has taken over.
+void Trainer::require_output() {
+  comm::agreed(comm_, [&] {
+    if (is_root()) output_.lock()->require_held();
+  });
+}
+
 void Trainer::finish(double epoch) {
   const activity::Phase phase("results");
   note(saver_->finish());
@@ -299,6 +311,7 @@ void Trainer::finish(double epoch) {
   const auto& t = config_.training;
   if (data_.eval && t.do_eval && last_evaluated_ != progression_.step) evaluate(epoch);
   restore_best();
+  require_output();
   comm::agreed(comm_, [&] {
     save_model(config_, *instance_, io::posix_storage(), t.output_dir, {comm_, 1});
     if (!is_root()) return;

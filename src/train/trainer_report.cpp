@@ -4,6 +4,7 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/core/clock.h"
+#include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
@@ -107,7 +108,11 @@ bool Trainer::was_finished() {
     const auto has = [&](const char* name) { return std::filesystem::exists(dir / name); };
     const bool weights = has(model::kAdapterWeightsFile) || has(io::kSingleFile) || has(io::kIndexFile);
     const bool results = weights && has("train_results.json") && (!data_.eval || !t.do_eval || has("eval_results.json"));
-    const auto state = results && has("trainer_state.json") ? io::read_json(dir / "trainer_state.json") : nlohmann::json();
+    nlohmann::json state;
+    try {
+      if (results && has("trainer_state.json")) state = io::read_json(dir / "trainer_state.json");
+    } catch (const Error&) {
+    }  // no result: it is written again
     there = state.is_object() && state.value("global_step", nlohmann::json()) == progression_.step ? 1 : 0;
   }
   if (comm::broadcast_value(comm_, there) == 0) return false;

@@ -46,7 +46,8 @@ class ChatTemplate {
   ChatTemplate(TemplateSpec spec, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
                const TemplateOptions& options = {});
   /// The template that the keys template, default_system, tool_format, enable_thinking and preserve_thinking
-  /// choose. Without `template`: "empty" in stage pt, else ConfigError.
+  /// choose. Without `template`: "empty" in stage pt, else the one that the model's own chat
+  /// template shows, else ConfigError.
   static ChatTemplate from_config(const config::RunConfig& config,
                                   std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
   /// The same for encoding alone, with the tokenizer of `config`: as in LLaMA-Factory, stop words that are no

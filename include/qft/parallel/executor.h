@@ -98,7 +98,7 @@ class Executor {
     model::DropoutPass dropout;
     bool training;
     double loss_scale = 1.0;
-    AskedToStop asked_to_stop;
+    AskedToStop asked_to_stop = {};
     int votes = 0;
   };
 

@@ -50,6 +50,7 @@ class Trainer {
   bool gives_up() const { return progression_.best.gives_up(config_.finetuning.early_stopping_steps); }
   void restore_best();
   void report_memory();
+  void require_output();
   void finish(double epoch);
   void predict();
   void write_results(double epoch);
