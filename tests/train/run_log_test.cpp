@@ -74,7 +74,10 @@ TEST_F(RunLogTest, AResumeKeepsTheLinesUpToItsStep) {
   EXPECT_EQ(state["log_history"].size(), 5u);
   EXPECT_EQ(state["global_step"], 5);
   EXPECT_TRUE(state["best_model_checkpoint"].is_null());
-  const auto best = nlohmann::json::parse(resumed.trainer_state({5, 20, 0.5, 3.0, 2, {1.25, 4, 0, "checkpoint-4"}}));
+  BestModel saved;
+  saved.observe(1.25, 4, /*greater_is_better=*/false);
+  saved.saved("checkpoint-4", 4);
+  const auto best = nlohmann::json::parse(resumed.trainer_state({5, 20, 0.5, 3.0, 2, saved}));
   EXPECT_EQ(best["best_model_checkpoint"], (dir_ / "checkpoint-4").string());
   EXPECT_EQ(best["best_metric"], 1.25);
 }
