@@ -141,7 +141,7 @@ def check_results(case):
     case.check("and nothing else", not list(alone.glob("checkpoint-*")) and not (alone / "eval_results.json").exists())
     _, log = case.run("qft train", "do_train=false", "do_eval=true", f"output_dir={alone}")
     case.check("do_eval alone evaluates", "eval_loss" in results(case, "eval", alone) and "predict_bleu-4" in results(case, "all", alone))
-    _, log = case.run("qft train", "do_train=false", "eval_strategy=no", f"output_dir={alone}", code=2)
+    _, log = case.run("qft train", "do_train=false", "do_eval=false", f"output_dir={alone}", code=2)
     case.says("nothing asked for is refused", log, "do_train is false", "do_eval", "do_predict")
 
 
