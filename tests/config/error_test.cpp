@@ -255,7 +255,8 @@ TEST(Purposes, NoteWhatCountsInThem) {
   EXPECT_EQ(notes("", Purpose::eval), "");
   EXPECT_CONTAINS(notes("infer_dtype: float32", Purpose::train), "run.yaml:7: infer_dtype has no effect in training");
   EXPECT_EQ(notes("infer_dtype: float32", Purpose::eval), "");
-  EXPECT_CONTAINS(notes("infer_dtype: float32\nbf16: true", Purpose::eval), "run.yaml:7: infer_dtype decides; run.yaml:8: bf16 has no effect");
+  EXPECT_CONTAINS(notes("infer_dtype: float32\nbf16: true", Purpose::eval), "run.yaml:7: infer_dtype decides; ");
+  EXPECT_CONTAINS(notes("infer_dtype: float32\nbf16: true", Purpose::eval), "run.yaml:8: bf16 has no effect");
   EXPECT_CONTAINS(notes("pissa_convert: true", Purpose::train), "pissa_convert has no effect here: it is used by pissa_init");
 }
 
@@ -266,8 +267,8 @@ TEST(Purposes, GenerateAnswersInEvaluationAndAfterTraining) {
   EXPECT_CONTAINS(error_of_text(common, {}, Purpose::eval), "predict_with_generate needs output_dir");
   EXPECT_CONTAINS(error_of_text(with_output, {}, Purpose::train),
                   "run.yaml:4: predict_with_generate is true, but evaluations during training report the loss: add do_predict");
-  EXPECT_TRUE(load_text(with_output + "do_predict: true\n", {}, Purpose::train).notes.empty());
-  EXPECT_CONTAINS(load_text(with_output + "do_predict: true\ndo_eval: true\n", {}, Purpose::train).notes.at(0), "report the loss");
+  EXPECT_TRUE(load_text(with_output + "do_train: true\ndo_predict: true\n", {}, Purpose::train).notes.empty());
+  EXPECT_CONTAINS(load_text(with_output + "do_train: true\ndo_predict: true\ndo_eval: true\n", {}, Purpose::train).notes.at(0), "report the loss");
   EXPECT_CONTAINS(error_of_text("model_name_or_path: m\npack: p\nval_size: 2\noutput_dir: o\nstage: pt\ndo_predict: true\n", {},
                                 Purpose::train),
                   "do_predict goes with stage sft only");

@@ -212,7 +212,7 @@ TEST_F(PackProgram, ExitCodesTellUsageFromFailure) {
   EXPECT_EQ(run(program + " " + run_file).code, 2);
   EXPECT_EQ(make("p.h5", 1, "dataset=other").code, 2);
   EXPECT_EQ(run(program + " inspect " + pack("absent.h5")).code, 1);
-  folder.write("d.json", "[{\"instruction\": \"q\", \"input\": \"\", \"output\": 5}]");
+  folder.write("d.json", "[{\"instruction\": \"q\", \"input\": \"\", \"output\": null}]");
   const Outcome empty = make("p.h5", 1);
   EXPECT_EQ(empty.code, 1);
   EXPECT_NE(empty.out.find("1 no answer"), std::string::npos) << empty.out;

@@ -262,10 +262,10 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
 TEST(Step, IsAskedAfterItsLastMicroBatchWhetherToStop) {
   auto& world = comm::Session::current().world();
   TinyRun run({.lora = true}, world);
-  int last_observed = 0;
-  const auto result = run.step(0, 1, [&, asked = 0](bool) mutable { return last_observed = ++asked, false; });
+  int asked = 0;
+  const auto result = run.step(0, 1, [&](bool) { return ++asked, false; });
   EXPECT_FALSE(result.abandoned);
-  EXPECT_EQ(last_observed, (9 + world.size() - 1) / world.size() + 1);
+  EXPECT_EQ(asked, (9 + world.size() - 1) / world.size() + 1);
   EXPECT_GT(result.seconds, 0.0);
 }
 
