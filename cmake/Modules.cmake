@@ -7,7 +7,7 @@ set_property(GLOBAL PROPERTY QFT_MODULE_TABLE "")
 set(QFT_CUDA_INCLUDES "")
 foreach(_folder IN LISTS CUDAToolkit_INCLUDE_DIRS QFT_NCCL_INCLUDE)
   if(NOT _folder IN_LIST CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES)
-    list(APPEND QFT_CUDA_INCLUDES "SHELL:-isystem ${_folder}")
+    list(APPEND QFT_CUDA_INCLUDES "-isystem${_folder}")
   endif()
 endforeach()
 
@@ -32,6 +32,7 @@ function(qft_module name)
     list(FILTER sources EXCLUDE REGEX "_stub\\.cpp$")
     list(APPEND sources ${cuda_sources})
     # All other units are compiled alike with and without CUDA, so that ccache has to compile them once.
+    list(FILTER cuda_sources EXCLUDE REGEX "\\.cu$")  # nvcc knows its own headers
     set_source_files_properties(${cuda_sources} PROPERTIES COMPILE_OPTIONS "${QFT_CUDA_INCLUDES}")
   endif()
   string(JOIN " " row ${M_DEPS})  # one list element a module
