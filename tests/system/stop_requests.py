@@ -40,7 +40,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="qft-stop-") as tmp:
         tmp = Path(tmp)
         # A step of some seconds, which no save but the one asked for interrupts.
-        settings = {**make(tmp), "compute_dtype": "float32", "global_batch_size": 300, "max_steps": STEPS, "save_steps": 1000}
+        settings = {**make(tmp, samples=400), "compute_dtype": "float32", "global_batch_size": 400, "max_steps": STEPS, "save_steps": 1000}
         mpirun(2, [qft, "train", write(tmp / "whole.yaml", {**settings, "output_dir": str(tmp / "whole")})])
         out = tmp / "out"
         run_file = write(tmp / "run.yaml", {**settings, "output_dir": str(out)})
@@ -68,7 +68,7 @@ def main():
         report.equal("    ... with the same weights", weights(out), weights(tmp / "whole"))
 
         alone, terminal = tmp / "alone", Terminal()
-        long_step = write(tmp / "long.yaml", {**settings, "output_dir": str(alone), "global_batch_size": 4000, "num_train_epochs": 1000})
+        long_step = write(tmp / "long.yaml", {**settings, "output_dir": str(alone), "num_train_epochs": 1000})
         job = start([qft, "train", long_step], terminal.there)
         wait_for(lambda: (alone / "trainer_log.jsonl").exists(), job)
         time.sleep(1)
