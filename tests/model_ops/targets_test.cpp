@@ -165,9 +165,31 @@ TEST_P(InstructionSet, AttentionAgreesWithTheReference) {
   }
 }
 
+TEST_P(InstructionSet, AttentionPassesNanOn) {
+  const PackedSequences packed = PackedSequences::build(std::vector<std::int32_t>{0, 70}, at::kCPU);
+  const at::Tensor qkv = randn({70, 3 * 16}, at::kFloat, 1), out = empty({70, 16}, at::kFloat);
+  qkv[69][0].fill_(std::numeric_limits<double>::quiet_NaN());
+  attention_forward(split_qkv(qkv, 1, 1, 16), packed, 0.25, out, empty({1, 70}, at::kFloat), workspace());
+  EXPECT_TRUE(out[69].isnan().all().item<bool>());
+  EXPECT_EQ(out.isnan().sum().item<std::int64_t>(), 16);
+}
+
+/// A large value among small ones, as in the first token of many models: one running sum would lose most of
+/// them.
+TEST_P(InstructionSet, NormIsAsAccurateWithShortVectors) {
+  const at::Tensor x = randn({4, 8192}, at::kFloat, 5), weight = randn({8192}, at::kFloat, 6);
+  x.select(1, 0).fill_(3000.0);
+  const at::Tensor y = empty({4, 8192}, at::kFloat), rstd = empty({4}, at::kFloat);
+  rms_norm_forward(x, weight, 1e-6, y, rstd);
+  const at::Tensor exact = x.to(at::kDouble).square().mean(1).add(1e-6).rsqrt();
+  const double error = (rstd.to(at::kDouble) / exact - 1.0).abs().max().item<double>();
+  EXPECT_LT(error, 4e-6);
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, InstructionSet,
 #if HWY_ARCH_X86
-                         ::testing::Values(std::int64_t{HWY_AVX3}, std::int64_t{HWY_AVX2}, std::int64_t{0}));
+                         ::testing::Values(std::int64_t{HWY_AVX3}, std::int64_t{HWY_AVX2},
+                                           std::int64_t{HWY_SSE4}, std::int64_t{0}));
 #else
                          ::testing::Values(std::int64_t{0}));
 #endif

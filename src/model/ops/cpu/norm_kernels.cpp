@@ -21,13 +21,11 @@ void forward_rows(const RmsNormForward<T>& a, std::int64_t begin, std::int64_t e
   for (std::int64_t r = begin; r < end; ++r) {
     const T* x = a.x.row(r / a.heads, r % a.heads);
     T* y = a.y.row(r / a.heads, r % a.heads);
-    Vec squares = splat(0.0F);
-    for_vectors(width, [&](std::size_t i, auto extent) HWY_ATTR {
+    const float squares = sum_over(width, [&](std::size_t i, auto extent, Vec sum) HWY_ATTR {
       const Vec v = load(x + i, extent);
-      squares = hn::MulAdd(v, v, squares);
+      return hn::MulAdd(v, v, sum);
     });
-    const float rstd =
-        1.0F / std::sqrt(sum_of(squares) / static_cast<float>(width) + static_cast<float>(a.eps));
+    const float rstd = 1.0F / std::sqrt(squares / static_cast<float>(width) + static_cast<float>(a.eps));
     a.rstd[r] = rstd;
     const Vec scale = splat(rstd);
     for_vectors(width, [&](std::size_t i, auto extent) HWY_ATTR {
@@ -47,16 +45,16 @@ void backward_rows(const RmsNormBackward<T>& a, float* gweight, std::int64_t beg
     const T* residual = a.residual_grad.data ? a.residual_grad.row(token, head) : nullptr;
     T* gx = a.gx.row(token, head);
     const Vec rstd = splat(a.rstd[r]);
-    Vec dot = splat(0.0F);
-    for_vectors(width, [&](std::size_t i, auto extent) HWY_ATTR {
+    const float dot = sum_over(width, [&](std::size_t i, auto extent, Vec sum) HWY_ATTR {
       const Vec g = load(gy + i, extent), v = load(x + i, extent);
-      dot = hn::MulAdd(hn::Mul(g, load(a.weight + i, extent)), v, dot);
-      if (gweight == nullptr) return;
-      const Vec normed = rounded(x, hn::Mul(v, rstd));
-      store(hn::MulAdd(g, normed, load(gweight + i, extent)), gweight + i, extent);
+      if (gweight != nullptr) {
+        const Vec normed = rounded(x, hn::Mul(v, rstd));
+        store(hn::MulAdd(g, normed, load(gweight + i, extent)), gweight + i, extent);
+      }
+      return hn::MulAdd(hn::Mul(g, load(a.weight + i, extent)), v, sum);
     });
     const float s = a.rstd[r];
-    const Vec share = splat(sum_of(dot) * s * s * s / static_cast<float>(width));
+    const Vec share = splat(dot * s * s * s / static_cast<float>(width));
     for_vectors(width, [&](std::size_t i, auto extent) HWY_ATTR {
       const Vec g = hn::Mul(hn::Mul(load(gy + i, extent), load(a.weight + i, extent)), rstd);
       Vec out = hn::NegMulAdd(load(x + i, extent), share, g);

@@ -117,6 +117,23 @@ HWY_INLINE void for_vectors(std::size_t n, F f) {
   if (i < n) f(i, Part{n - i});
 }
 
+/// The sum over all vectors of [0, n), which f(i, extent, sum) adds to: kMaxLanes running sums whatever a
+/// vector holds, so that processors with short vectors are as accurate as those with long ones.
+template <class F>
+HWY_INLINE float sum_over(std::size_t n, F f) {
+  constexpr std::size_t kSums = kMaxLanes / hn::MaxLanes(Floats());
+  Vec sums[kSums];
+  for (Vec& sum : sums) sum = splat(0.0F);
+  std::size_t next = 0;
+  for_vectors(n, [&](std::size_t i, auto extent) HWY_ATTR {
+    sums[next] = f(i, extent, sums[next]);
+    next = (next + 1) % kSums;
+  });
+  for (std::size_t left = kSums / 2; left > 0; left /= 2)
+    for (std::size_t k = 0; k < left; ++k) sums[k] = hn::Add(sums[k], sums[k + left]);
+  return sum_of(sums[0]);
+}
+
 constexpr float kLog2E = 1.44269504088896341F, kLn2 = 0.693147180559945309F;
 
 /// 2^x to 2 ulp for |x| <= 126, the value at +-126 outside. The integer part goes into the exponent bits; the
@@ -125,8 +142,14 @@ constexpr float kLog2E = 1.44269504088896341F, kLn2 = 0.693147180559945309F;
 HWY_INLINE Vec exp2(Vec x) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+  // Their Min and Max hide a NaN behind the bound, a comparison lets it pass.
+  x = hn::IfThenElse(hn::Lt(x, splat(-126.0F)), splat(-126.0F), x);
+  x = hn::IfThenElse(hn::Gt(x, splat(126.0F)), splat(126.0F), x);
+#else
   // x comes second: so a NaN passes, where the other order would hide it behind the bound.
   x = hn::Min(splat(126.0F), hn::Max(splat(-126.0F), x));
+#endif
   // Adding 1.5 * 2^23 leaves the rounded integer in the low bits.
   const auto shifted = hn::Add(x, splat(12582912.0F));
   const auto r = hn::Sub(x, hn::Sub(shifted, splat(12582912.0F)));
