@@ -7,23 +7,10 @@ from pathlib import Path
 import torch
 
 from common import ROOT, Report, arguments, run
-from models import in_double, make_model
+from models import greedy, make_model
 
 SYSTEM = "You are a terse assistant."
 PROMPTS = ["What is the capital of France?", "Write a haiku about the sea.\nUse no commas."]
-
-TIE = 2e-3  # two logits so close may change places in fp32
-
-
-def greedy(model, ids, penalty, eos):
-    """The answer, and how many of its tokens, its end included, come before the first tie."""
-    with in_double():
-        out = model.generate(ids, max_new_tokens=24, do_sample=False, repetition_penalty=penalty, eos_token_id=eos, pad_token_id=eos,
-                             output_scores=True, return_dict_in_generate=True)
-    gaps = [(best[0] - best[1]).item() for best in (scores[0].topk(2).values for scores in out.scores)]
-    clear = next((i for i, gap in enumerate(gaps) if gap < TIE), len(gaps))
-    answer = out.sequences[0, ids.shape[1]:].tolist()
-    return answer[:answer.index(eos)] if eos in answer else answer, clear
 
 
 def main():
@@ -57,7 +44,7 @@ def main():
                                                         add_generation_prompt=True,
                                                         return_tensors="pt", return_dict=True)["input_ids"]
                     eos = tokenizer.eos_token_id
-                    theirs, clear = greedy(model, ids, penalty, eos)
+                    theirs, clear = greedy(model, ids, eos, 24, penalty)
                     report.equal(f"{name}, penalty {penalty}: prompt tokens", ours["prompt_tokens"], ids.shape[1])
                     report.equal(f"{name}, penalty {penalty}: {min(clear, len(theirs))} of {len(theirs)} tokens", ours["ids"][:clear], theirs[:clear])
                     if clear > len(theirs):

@@ -85,6 +85,20 @@ def in_double():
         torch.float32 = single
 
 
+TIE = 1e-4  # two logits so close, relative to them, may change places in fp32
+
+
+def greedy(model, ids, eos, max_new_tokens, penalty=1.0):
+    """The ids of a model in fp64 after `ids`, and how many of them, the end included, come before the first tie."""
+    with in_double():
+        out = model.generate(ids, max_new_tokens=max_new_tokens, do_sample=False, repetition_penalty=penalty, eos_token_id=eos,
+                             pad_token_id=eos, output_scores=True, return_dict_in_generate=True)
+    best = [scores[0].topk(2).values for scores in out.scores]
+    clear = next((i for i, (first, second) in enumerate(best) if first - second < TIE * first.abs()), len(best))
+    answer = out.sequences[0, ids.shape[1]:].tolist()
+    return answer[:answer.index(eos)] if eos in answer else answer, clear
+
+
 def relative_error(ours, theirs):
     """Largest difference over the largest value: one scale for the whole tensor."""
     theirs = theirs.double()

@@ -34,12 +34,14 @@ def settings_of(directory, **changes):
 
 
 def expected(directory, rows):
-    """(prompt, prediction, label) of each conversation by transformers, one at a time."""
+    """(prompt, prediction, label) of each conversation by transformers in fp64, one at a time, and whether all of the prediction
+    is clear; where two logits tie it is what comes before them."""
     import torch
+    from models import greedy
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.set_num_threads(2)
-    model = AutoModelForCausalLM.from_pretrained(directory / "model", dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(directory / "model", dtype=torch.float64)
     tokenizer = AutoTokenizer.from_pretrained(directory / "model")
     stop = tokenizer.convert_tokens_to_ids("<|im_end|>")
     for row in rows:
@@ -47,8 +49,10 @@ def expected(directory, rows):
         messages += [{"role": {"human": "user", "gpt": "assistant"}[t["from"]], "content": t["value"]} for t in row["conversations"]]
         text = tokenizer.apply_chat_template(messages[:-1], add_generation_prompt=True, tokenize=False)
         ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
-        out = model.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=stop, pad_token_id=stop)[0, ids.shape[1]:]
-        yield text, tokenizer.decode(out, skip_special_tokens=True), messages[-1]["content"] + "\n"
+        answer, clear = greedy(model, ids, stop, 12)
+        prediction = tokenizer.decode(answer[:clear], skip_special_tokens=True)
+        whole = clear >= len(answer)
+        yield text, prediction if whole else prediction.rstrip("\ufffd"), messages[-1]["content"] + "\n", whole
 
 
 class Runs:
@@ -71,10 +75,12 @@ def check_answers(runs, settings, rows):
     reference, printed = runs.eval(settings)
     lines = [json.loads(line) for line in reference.decode().splitlines()]
     wanted = list(expected(runs.directory, rows))
-    for i, key in enumerate(("prompt", "predict", "label")):
-        differ = sum(line[key] != want[i] for line, want in zip(lines, wanted, strict=True))
-        runs.report.equal(f"{key}s that are not transformers'", differ, 0)
-    as_python = "".join(json.dumps({"prompt": p, "predict": a, "label": l}, ensure_ascii=False) + "\n" for p, a, l in wanted)
+    for line, (prompt, prediction, label, whole) in zip(lines, wanted, strict=True):
+        same = line["predict"] == prediction if whole else line["predict"].startswith(prediction)
+        theirs = same and (line["prompt"], line["label"]) == (prompt, label)
+        runs.report.holds(f"transformers' answer{'' if whole else ' up to a tie'}", theirs, f"{line}\nexpected {prediction!r}")
+    runs.report.holds("most answers are without a tie", sum(whole for *_, whole in wanted) >= 0.8 * len(wanted))
+    as_python = "".join(json.dumps({k: line[k] for k in ("prompt", "predict", "label")}, ensure_ascii=False) + "\n" for line in lines)
     runs.same("lines that json.dumps would write otherwise", reference, as_python.encode())
 
     pairs = "".join(json.dumps({"predict": line["predict"], "label": line["label"]}) + "\n" for line in lines)
