@@ -1,4 +1,5 @@
-"""qft-ckpt merge and qft export write the same bytes, and transformers computes with them what PEFT's merge gives."""
+"""qft-ckpt merge and qft export write the same bytes, and transformers computes with them what PEFT's merge gives. The judge
+is PEFT's merge in fp64; the yardstick is PEFT's own in the type of the weights."""
 import json
 import tempfile
 from pathlib import Path
@@ -7,7 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from common import ROOT, Report, arguments, run
-from models import make_model, relative_error, tiny_configs
+from models import in_double, make_model, relative_error, tiny_configs
+
+
+FLOOR = 1e-7  # one rounding to fp32
 
 
 def make_adapter(model, directory, **options):
@@ -59,17 +63,27 @@ def compare(args, report, label, config, dtype, options):
         report.holds(f"{label}: more than one shard", len(list((tmp / "small").glob("model-*.safetensors"))) > 3)
         report.equal(f"{label}: qft-ckpt diff sees the adapter", run([ckpt, "diff", base, merged], check=False).returncode, 1)
 
-        theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base, dtype=dtype), adapter).merge_and_unload()
-        ids = torch.arange(1, 60)[None]
-        reference = {n: t.clone() for n, t in theirs.state_dict().items()}
-        theirs = theirs.float()  # so that only the weights differ, not the rounding of every operation after them
-        limit = 1e-5 if dtype == torch.float32 else 1e-3
-        for directory in (merged, tmp / "small"):
-            ours = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-            report.check(f"{label}: logits of {directory.name}", relative_error(logits(ours, ids), logits(theirs, ids)), limit)
+        load = lambda directory, kind: AutoModelForCausalLM.from_pretrained(directory, dtype=kind)
+        theirs = lambda kind: PeftModel.from_pretrained(load(base, kind), adapter).merge_and_unload()
+        judge, reference = theirs(torch.float64), theirs(dtype)
+        exact, reference = judge.state_dict(), reference.state_dict()
         mine = weights(merged)
-        worst = max(relative_error(mine[n], reference[n]) for n in mine)
-        report.check(f"{label}: weights", worst, 1e-6 if dtype == torch.float32 else 2 ** -7)
+        error = lambda tensors: max(relative_error(tensors[n], exact[n]) for n in mine)
+        report.check(f"{label}: weights (PEFT {error(reference):.1e})", error(mine), 1.5 * error(reference) + FLOOR)
+
+        # The weights as they were stored, in fp64: only they differ, not the rounding of every operation after them.
+        ids = torch.arange(1, 60)[None]
+        stored = {directory: load(directory, torch.float64) for directory in (merged, tmp / "small")}
+        rounded = load(base, torch.float64)
+        rounded.load_state_dict({n: t.double() for n, t in reference.items()})
+        near = 1e-5 if dtype == torch.float32 else 1e-3
+        with in_double():
+            target, yardstick = logits(judge, ids), relative_error(logits(rounded, ids), logits(judge, ids))
+            for directory, ours in stored.items():
+                report.check(f"{label}: logits of {directory.name} (PEFT {yardstick:.1e})", relative_error(logits(ours, ids), target),
+                             1.5 * yardstick + FLOOR)
+                report.check(f"{label}: logits of {directory.name} against PEFT's weights",
+                             relative_error(logits(ours, ids), logits(rounded, ids)), near)
         elements = sum(t.numel() for t in mine.values())
         share = sum((mine[n].double() != reference[n].double()).sum().item() for n in mine) / elements
         if dtype != torch.float32:
