@@ -1,17 +1,29 @@
-"""Thirty fp32 LoRA steps on alpaca_en_demo beside a plain transformers + PEFT loop: same adapter, same order, same losses.
-Then what training wrote, in the other tools: the adapter in PEFT, the merged model in transformers."""
+"""Thirty fp32 LoRA steps of SmolLM2 beside a plain transformers + PEFT loop: same adapter, same order, same losses. Then what
+training wrote, in the other tools: the adapter in PEFT, the merged model in transformers.
+
+    training_parity.py --build DIR              against the numbers of golden/training_parity.json
+    training_parity.py --build DIR --judge yes  asks transformers, minutes long, and writes them anew
+
+The judge computes in fp64. In fp32 the processor decides how far a run is off, so the yardstick is transformers' own fp32."""
+import hashlib
 import json
 import math
-import sys
 import tempfile
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 
 from common import ROOT, Report, arguments, mpirun, run
-from models import labels_of, relative_error
+from models import in_double, labels_of
 
-STEPS, BATCH, LR, WARMUP = 30, 2, 2e-4, 3
+STEPS, BATCH, LR, WARMUP, DECAY, CLIP = 30, 2, 2e-4, 3, 0.01, 1.0
+RANK, ALPHA = 8, 16
+WATCHED = 3  # samples whose log-probabilities are compared
+FLOOR = 1e-6  # a few roundings to fp32
+BASE = ROOT / "models/smollm2"
+DATA = ROOT / "examples/data"
+GOLDEN = Path(__file__).with_name("golden") / "training_parity.json"
 
 
 def cosine(step):
@@ -20,17 +32,69 @@ def cosine(step):
     return max(0.0, 0.5 * (1 + math.cos(math.pi * (step - WARMUP) / (STEPS - WARMUP))))
 
 
-def logprobs(model, sample):
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([sample["ids"]])).logits[0].float()
-    rows = [p - 1 for begin, end in sample["label_spans"] for p in range(max(1, begin), end)]
-    targets = torch.tensor([sample["ids"][r + 1] for r in rows])
-    return torch.log_softmax(logits[rows], -1).gather(1, targets[:, None])[:, 0]
+def rms_error(ours, theirs):
+    """Over all values together: which single one is worst is chance."""
+    ours, theirs = (torch.as_tensor(x, dtype=torch.float64) for x in (ours, theirs))
+    return ((ours - theirs).norm() / theirs.norm()).item()
 
 
-def reference_losses(model, samples):
+def make_adapter(directory):
+    """As PEFT would save it, both factors random; a generator in place of PEFT's initialisation, which is free to change."""
+    generator = torch.Generator().manual_seed(7)
+    config = json.loads((BASE / "config.json").read_text())
+    hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    kv = hidden // heads * config["num_key_value_heads"]
+    shapes = {"self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (hidden, kv), "self_attn.v_proj": (hidden, kv),
+              "self_attn.o_proj": (hidden, hidden), "mlp.gate_proj": (hidden, inner), "mlp.up_proj": (hidden, inner),
+              "mlp.down_proj": (inner, hidden)}
+    tensors = {}
+    for layer in range(config["num_hidden_layers"]):
+        for name, (width, rows) in shapes.items():
+            stem = f"base_model.model.model.layers.{layer}.{name}"
+            tensors[f"{stem}.lora_A.weight"] = (2 * torch.rand(RANK, width, generator=generator) - 1) / math.sqrt(width)
+            tensors[f"{stem}.lora_B.weight"] = (2 * torch.rand(rows, RANK, generator=generator) - 1) * 0.02
+    directory.mkdir()
+    save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
+    (directory / "adapter_config.json").write_text(json.dumps({
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": ALPHA, "lora_dropout": 0.0, "bias": "none",
+        "target_modules": sorted({n.split(".")[1] for n in shapes}), "base_model_name_or_path": str(BASE)}))
+
+
+def logprobs(model, samples):
+    rows = []
+    for sample in samples:
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([sample["ids"]])).logits[0]
+        at = torch.nonzero(labels_of(sample) >= 0)[:, 0]
+        targets = torch.tensor(sample["ids"])[at]
+        rows.append(torch.log_softmax(logits[at - 1], -1).gather(1, targets[:, None])[:, 0].double())
+    return torch.cat(rows)
+
+
+def theirs(adapter, dtype, trainable=False):
+    """PEFT's model, or with no adapter a plain one; `adapter` may hold a whole model."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    if not (adapter / "adapter_config.json").exists():
+        return AutoModelForCausalLM.from_pretrained(adapter, dtype=dtype)
+    model = AutoModelForCausalLM.from_pretrained(BASE, dtype=dtype)
+    return PeftModel.from_pretrained(model, adapter, is_trainable=trainable).to(dtype)
+
+
+def in_both_types(compute, adapter, **options):
+    """compute(model) in fp64, the judge, and in fp32."""
+    judge = theirs(adapter, torch.float64, **options)
+    with in_double():
+        values = compute(judge)
+    del judge
+    return values, compute(theirs(adapter, torch.float32, **options))
+
+
+def train(model, samples):
+    """Losses and norms of the gradient, a value a step."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=LR, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(parameters, lr=LR, weight_decay=DECAY)
     losses, norms = [], []
     for step in range(STEPS):
         batch = samples[step * BATCH:(step + 1) * BATCH]
@@ -38,59 +102,77 @@ def reference_losses(model, samples):
         total = 0.0
         for s in batch:
             out = model(input_ids=torch.tensor([s["ids"]])).logits[0]
-            loss = torch.nn.functional.cross_entropy(out[:-1].float(), labels_of(s)[1:], reduction="sum") / count
+            loss = torch.nn.functional.cross_entropy(out[:-1], labels_of(s)[1:], reduction="sum") / count
             loss.backward()
             total += loss.item()
-        norms.append(torch.nn.utils.clip_grad_norm_(parameters, 1.0).item())
+        norms.append(torch.nn.utils.clip_grad_norm_(parameters, CLIP).item())
         for group in optimizer.param_groups:
             group["lr"] = LR * cosine(step)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(total)
-    return losses, norms
+    return {"losses": losses, "gradient norms": norms}
 
 
-def compare_logprobs(report, what, qft, run_file, overrides, samples, model, tmp):
+def fingerprints(adapter, samples):
+    """Of all that the judge's numbers depend on."""
+    of = lambda data: hashlib.sha256(data).hexdigest()
+    settings = [STEPS, BATCH, LR, WARMUP, DECAY, CLIP, RANK, ALPHA, WATCHED]
+    return {"models/smollm2 (examples/make_smollm2.py)": of((BASE / "model.safetensors").read_bytes()),
+            "its config.json": of((BASE / "config.json").read_bytes()),
+            "the initial adapter": of((adapter / "adapter_model.safetensors").read_bytes()),
+            "samples of examples/data/hpc_qa_train.json": of(json.dumps(samples).encode()),
+            "settings of the run": of(json.dumps(settings).encode())}
+
+
+def record(adapter, samples):
+    import peft
+    import transformers
+
+    def numbers(model):
+        return {"initial log-probabilities": logprobs(model, samples[:WATCHED]).tolist(), **train(model, samples)}
+
+    judge, single = in_both_types(numbers, adapter, trainable=True)
+    versions = {m.__name__: m.__version__ for m in (torch, transformers, peft)}
+    return {"made by": "tests/interop/training_parity.py --build build --judge yes", "versions": versions,
+            "inputs": fingerprints(adapter, samples), "fp64": judge,
+            "fp32 error": {what: rms_error(single[what], judge[what]) for what in judge}}
+
+
+def check_recorded_again(report, golden):
+    """The judge of today against what stands in the repository."""
+    if not GOLDEN.exists():
+        return
+    old = json.loads(GOLDEN.read_text())
+    report.equal("inputs are those of the recorded numbers", golden["inputs"], old["inputs"])
+    for what, values in golden["fp64"].items():
+        report.check(f"{what} as recorded", rms_error(values, old["fp64"][what]), 1e-6)
+
+
+def evaluated(qft, run_file, pack, tmp, *overrides):
     out = tmp / "logprobs.jsonl"
-    run([qft, "eval", run_file, f"predict_logprobs={out}", *overrides])
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [x["ids"] for x in lines] == [s["ids"] for s in samples], "eval wrote other samples"
-    worst = 0.0
-    for line, sample in list(zip(lines, samples))[:8]:
-        worst = max(worst, relative_error(torch.tensor(line["logprobs"]), logprobs(model, sample)))
-    report.check(what, worst, 1e-4)
+    run([qft, "eval", run_file, f"eval_pack={pack}", f"predict_logprobs={out}", *overrides])
+    return [x for line in out.read_text().splitlines() for x in json.loads(line)["logprobs"]]
 
 
-def main():
-    args = arguments()
-    data = ROOT.parent / "shared/data"
-    if not data.exists():
-        print("skipped: no shared test data")
-        sys.exit(77)
-    from peft import LoraConfig, PeftModel, get_peft_model
-    from transformers import AutoModelForCausalLM
+def compare_live(report, what, ours, directory, samples):
+    judge, single = in_both_types(lambda model: logprobs(model, samples), directory)
+    yardstick = rms_error(single, judge)
+    report.check(f"{what} (transformers {yardstick:.1e})", rms_error(ours, judge), 1.5 * yardstick + FLOOR)
 
-    torch.set_num_threads(2)
-    base = ROOT / "models/smollm2"
-    bin_dir = args.build / "bin"
-    report = Report()
-    with tempfile.TemporaryDirectory() as tmp:
-        tmp = Path(tmp)
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-        model = get_peft_model(model, LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"))
-        model.save_pretrained(tmp / "initial")
-        run_file = tmp / "run.yaml"
-        run_file.write_text(f"""
-model_name_or_path: {base}
+
+def write_run_file(tmp):
+    run_file = tmp / "run.yaml"
+    run_file.write_text(f"""
+model_name_or_path: {BASE}
 adapter_name_or_path: {tmp / 'initial'}
 stage: sft
 do_train: true
 finetuning_type: lora
-dataset: alpaca_en_demo
-dataset_dir: {data}
+dataset: hpc_qa_train
+dataset_dir: {DATA}
 template: smollm2
-cutoff_len: 160
+cutoff_len: 48
 max_samples: {STEPS * BATCH}
 disable_shuffling: true
 output_dir: {tmp / 'out'}
@@ -98,7 +180,8 @@ per_device_train_batch_size: 1
 gradient_accumulation_steps: 1
 per_device_eval_batch_size: 4
 learning_rate: {LR}
-weight_decay: 0.01
+weight_decay: {DECAY}
+max_grad_norm: {CLIP}
 lr_scheduler_type: cosine
 warmup_steps: {WARMUP}
 max_steps: {STEPS}
@@ -107,29 +190,47 @@ save_strategy: "no"
 compute_dtype: float32
 gradient_checkpointing: false
 """)
-        run([bin_dir / "qft-pack", run_file, "--output", tmp / "train.h5"])
-        exported = run([bin_dir / "qft-pack", "export", tmp / "train.h5"]).stdout
-        samples = [json.loads(line) for line in exported.splitlines()]
-        compare_logprobs(report, "log-probabilities with PEFT's initial adapter", bin_dir / "qft", run_file,
-                         [f"eval_pack={tmp / 'train.h5'}"], samples, model, tmp)
-        mpirun(BATCH, [bin_dir / "qft", "train", run_file, f"pack={tmp / 'train.h5'}"])
-        log = [json.loads(line) for line in (tmp / "out/trainer_log.jsonl").read_text().splitlines()]
-        losses, norms = reference_losses(model, samples)
-        ours = [entry["loss"] for entry in log if "loss" in entry]
-        assert len(ours) == STEPS, f"{len(ours)} log lines"
-        report.check(f"losses of {STEPS} steps", max(abs(a - b) / b for a, b in zip(ours, losses)), 1e-3)
-        report.check("gradient norms", max(abs(e["grad_norm"] - n) / n for e, n in zip(log, norms)), 1e-2)
-        print(f"        first {ours[0]:.5f} / {losses[0]:.5f}, last {ours[-1]:.5f} / {losses[-1]:.5f} (ours / theirs)")
+    return run_file
 
-        tuned = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), tmp / "out")
-        adapter = [f"adapter_name_or_path={tmp / 'out'}", f"eval_pack={tmp / 'train.h5'}"]
-        compare_logprobs(report, "our adapter in PEFT", bin_dir / "qft", run_file, adapter, samples, tuned, tmp)
-        run([bin_dir / "qft", "export", run_file, f"adapter_name_or_path={tmp / 'out'}", f"export_dir={tmp / 'merged'}"])
-        merged = AutoModelForCausalLM.from_pretrained(tmp / "merged", dtype=torch.float32)
-        exact = [f"model_name_or_path={tmp / 'merged'}", "adapter_name_or_path=", f"eval_pack={tmp / 'train.h5'}"]
-        compare_logprobs(report, "our merged model in transformers", bin_dir / "qft", run_file, exact, samples, merged, tmp)
-        drift = max((logprobs(merged, s) - logprobs(tuned, s)).abs().mean().item() for s in samples[:4])
-        print(f"        merged against adapter: mean difference {drift:.4f} (the files' bf16 rounding)")
+
+def main():
+    args = arguments(judge="")
+    torch.set_num_threads(2)
+    qft, pack_program = args.build / "bin/qft", args.build / "bin/qft-pack"
+    report = Report()
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        make_adapter(tmp / "initial")
+        run_file = write_run_file(tmp)
+        run([pack_program, run_file, "--output", tmp / "train.h5"])
+        run([pack_program, run_file, "--output", tmp / "watched.h5", f"max_samples={WATCHED}"])
+        samples = [json.loads(line) for line in run([pack_program, "export", tmp / "train.h5"]).stdout.splitlines()]
+        if args.judge:
+            golden = record(tmp / "initial", samples)
+            check_recorded_again(report, golden)
+            GOLDEN.write_text(json.dumps(golden, indent=1) + "\n")
+        golden = json.loads(GOLDEN.read_text())
+        for what, value in fingerprints(tmp / "initial", samples).items():
+            report.equal(f"{what}: the recorded numbers are of the same", value, golden["inputs"][what])
+
+        ours = {"initial log-probabilities": evaluated(qft, run_file, tmp / "watched.h5", tmp)}
+        mpirun(BATCH, [qft, "train", run_file, f"pack={tmp / 'train.h5'}"])
+        log = [json.loads(line) for line in (tmp / "out/trainer_log.jsonl").read_text().splitlines()]
+        ours["losses"] = [entry["loss"] for entry in log if "loss" in entry]
+        ours["gradient norms"] = [entry["grad_norm"] for entry in log if "loss" in entry]
+        for what, judge in golden["fp64"].items():
+            report.equal(f"{what}: values", len(ours[what]), len(judge))
+            yardstick = golden["fp32 error"][what]
+            report.check(f"{what} (transformers {yardstick:.1e})", rms_error(ours[what], judge), 1.5 * yardstick + FLOOR)
+        print(f"        first loss {ours['losses'][0]:.6f}, last {ours['losses'][-1]:.6f}")
+
+        tuned = evaluated(qft, run_file, tmp / "watched.h5", tmp, f"adapter_name_or_path={tmp / 'out'}")
+        compare_live(report, "our adapter in PEFT", tuned, tmp / "out", samples[:WATCHED])
+        run([qft, "export", run_file, f"adapter_name_or_path={tmp / 'out'}", f"export_dir={tmp / 'merged'}"])
+        merged = evaluated(qft, run_file, tmp / "watched.h5", tmp, f"model_name_or_path={tmp / 'merged'}", "adapter_name_or_path=")
+        compare_live(report, "our merged model in transformers", merged, tmp / "merged", samples[:WATCHED])
+        drift = rms_error(merged, tuned)
+        report.check("merged against adapter (the files' bf16 rounding)", drift, 0.05)
     report.finish()
 
 
