@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
 # What the tests hold against recorded values, or against a part of the cases, held against the judges themselves and against
-# all: transformers' reading of the demo's model, and every Unicode block in each tokenizer. nightly_judges.sh [BUILD_DIR, build]
+# all: transformers' reading of the demo's model, every Unicode block in each tokenizer, and the steps of a training run. It
+# fails where a judge says otherwise than recorded, and leaves the new values in the tree. nightly_judges.sh [BUILD_DIR, build]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
 export HF_HUB_OFFLINE=1
+source scripts/common.sh
+mpi_environment
 .venv/bin/python tests/examples/make_smollm2_test.py examples/make_smollm2.py --judge --shared ../shared
+.venv/bin/python tests/tokenizer/interop.py --program "$build/tests/tokenizer_pipe" --shared ../shared --judge
 .venv/bin/python tests/tokenizer/interop.py --program "$build/tests/tokenizer_pipe" --shared ../shared --complete
+.venv/bin/python tests/interop/training_parity.py --build "$build" --judge yes

@@ -44,7 +44,8 @@ def random_text(rng, added):
 
 
 BLOCKS = list(blocks())
-MARKS = [c for c in range(0x110000) if unicodedata.combining(chr(c))]
+# Of one Unicode version, so that every Python makes the same strings.
+MARKS = [c for c in range(0x110000) if unicodedata.ucd_3_2_0.combining(chr(c))]
 
 
 def generate(rng, added, count, share=1):
