@@ -20,6 +20,7 @@ BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int3
       }
       most.tokens = std::max(most.tokens, t);
       most.labels = std::max(most.labels, l);
+      most.sequences = std::max(most.sequences, static_cast<std::int64_t>(items.size()));
     }
   }
   if (count == total) return most;

@@ -9,6 +9,7 @@
 
 #include "qft/core/units.h"
 #include "qft/model/export.h"
+#include "qft/model/ops/attention.h"
 #include "qft/model/ops/head.h"
 #include "qft/model/ops/matmul_choice.h"
 #include "qft/model/ops/token_sums.h"
@@ -87,9 +88,10 @@ std::int64_t gradient_bytes(const Arrangement& a, const ActionList& list, std::i
   return (a.offload.optimizer ? 0 : sums) + transient_gradients(a, list);
 }
 
-/// Attention's copies of queries and output gradients, also transposed, and the sums of query gradients.
 std::int64_t attention_bytes(const Arrangement& a) {
-  return a.tokens * a.spec.config.q_size() * (4 * model::ops::multiplied_size(a.precision.compute) + 4);
+  const auto& c = a.spec.config;
+  return model::ops::attention_scratch_bytes(a.tokens, std::max<std::int64_t>(a.sequences, 1), c.num_heads, c.num_kv_heads, c.head_dim,
+                                             a.precision.compute, a.training, a.on_cpu);
 }
 
 /// What the driver keeps of the graph of a layer: an assumption, not measured.
@@ -111,8 +113,8 @@ std::int64_t buffer_bytes(const Arrangement& a) {
   if (a.training) columns += c.intermediate_size + c.q_size() + c.qkv_size();
   if (a.training && a.lora_dropout) columns += 2 * std::max(c.intermediate_size, c.hidden_size);
   std::int64_t bytes = a.tokens * columns * item;
+  bytes += attention_bytes(a);
   if (a.training) {
-    bytes += attention_bytes(a);
     bytes += a.tokens * 3 * a.spec.lora.rank * item;
     const bool full = a.spec.finetuning == model::Finetuning::full;
     const std::int64_t summed = full ? std::max(c.hidden_size, c.intermediate_size) : c.hidden_size + 2 * c.intermediate_size;
@@ -121,9 +123,9 @@ std::int64_t buffer_bytes(const Arrangement& a) {
   const std::int64_t labels = a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens;
   const std::int64_t rows = a.head_rows > 0 ? a.head_rows : model::ops::head_chunk_rows(c.vocab_size);
   bytes += std::min(labels, rows) * (c.vocab_size + c.hidden_size) * item;
-  const auto widened = [&](std::int64_t m, std::int64_t k) { return model::ops::widened_bytes(m, k, a.precision.compute); };
-  bytes += a.training ? std::max(widened(a.tokens, 2 * c.intermediate_size), widened(std::min(labels, rows), c.vocab_size))
-                      : widened(a.tokens, c.intermediate_size);
+  const auto copied = [&](std::int64_t m, std::int64_t k) { return a.on_cpu ? model::ops::copied_bytes(m, k, a.precision.compute) : 0; };
+  bytes += a.training ? std::max(copied(a.tokens, 2 * c.intermediate_size), copied(std::min(labels, rows), c.vocab_size))
+                      : copied(a.tokens, c.intermediate_size);
   bytes += graph_bytes(a);
   if (!a.training || a.recompute) bytes += recomputed_layer_bytes(a.spec, a.precision.compute, a.tokens);
   return bytes;

@@ -61,8 +61,10 @@ class Planner {
                   config_.parallel.prefetch_bytes};
     if (config_.training.deterministic) a.partial_sums = parallel::partial_sums(slots_);
     a.labels = plan_.workload.largest.labels;
+    a.sequences = plan_.workload.largest.sequences;
     a.head_rows = thrift.head_rows;
     a.graphs = graphs_;
+    a.on_cpu = on_cpu();
     return a;
   }
 

@@ -78,6 +78,7 @@ Work layer_backward(const ModelSpec& spec, int block, const MicroShape& micro, d
 void MicroShape::add_sequence(std::int64_t length, std::int64_t sequence_labels) {
   tokens += length;
   labels += sequence_labels;
+  ++sequences;
   pairs += 0.5 * to_double(length) * to_double(length + 1);
 }
 

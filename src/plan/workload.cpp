@@ -55,6 +55,7 @@ Workload workload_of(const data::StepSchedule& schedule, std::span<const std::in
   const data::BatchBounds most = data::batch_bounds(schedule, tokens, labels);
   all.largest.tokens = most.tokens;
   all.largest.labels = most.labels;
+  all.largest.sequences = most.sequences;
   double sum = 0;
   for (const StepShape& step : all.steps) sum += static_cast<double>(step.tokens);
   all.description = fmt::format("{} of the run's {} steps as the loader deals them, {} tokens each on average, micro-batches of at most {} tokens",

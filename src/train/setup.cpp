@@ -59,7 +59,7 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, MissingPacks m
   s.loader = s.data.loader(config, comm);
   if (s.saved) s.loader->resume(s.saved->state().at("data"));
   const data::BatchBounds most = s.loader->bounds();
-  s.batches = {most.tokens, most.labels, most.slots};
+  s.batches = {most.tokens, most.labels, most.sequences, most.slots};
   return s;
 }
 

@@ -35,10 +35,12 @@ TEST(BatchBounds, AreReachedAndNeverExceeded) {
         for (const auto item : items) t += tokens[static_cast<std::size_t>(item)], l += labels[static_cast<std::size_t>(item)];
         seen.tokens = std::max(seen.tokens, t);
         seen.labels = std::max(seen.labels, l);
+        seen.sequences = std::max(seen.sequences, static_cast<std::int64_t>(items.size()));
       }
     }
     EXPECT_EQ(bounds.tokens, seen.tokens) << packing;
     EXPECT_EQ(bounds.labels, seen.labels) << packing;
+    EXPECT_EQ(bounds.sequences, seen.sequences) << packing;
     EXPECT_EQ(bounds.slots, seen.slots) << packing;
     EXPECT_EQ(bounds.slots, 4);
     EXPECT_LE(bounds.tokens, packing ? 300 : 3 * 95);

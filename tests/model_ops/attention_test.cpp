@@ -171,6 +171,24 @@ TEST_P(Attention, PassesNanOnWithinItsSequenceOnly) {
   }
 }
 
+TEST(AttentionScratch, IsWhatThePassesTake) {
+  // One token more than whole tiles each: no sequence is padded more.
+  const Shape shape{6, 2, 32, {65, 129, 193, 65}};
+  const PackedSequences packed = PackedSequences::build(boundaries(shape), at::kCPU);
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor qkv = randn({packed.num_tokens(), 10 * shape.head_dim}, dtype, 1), gout = randn({packed.num_tokens(), 6 * shape.head_dim}, dtype, 2);
+    if (default_attention_kernel(qkv) != AttentionKernel::blocked) continue;
+    const QkvViews in = split_qkv(qkv, 6, 2, shape.head_dim);
+    const at::Tensor out = empty(gout.sizes(), dtype), lse = empty({6, packed.num_tokens()}, at::kFloat), grads = empty(qkv.sizes(), dtype);
+    const auto predicted = [&](bool backward) { return attention_scratch_bytes(packed.num_tokens(), 4, 6, 2, shape.head_dim, dtype, backward); };
+    Workspace workspace(at::kCPU);
+    attention_forward(in, packed, 0.2, out, lse, workspace);
+    EXPECT_EQ(predicted(false), workspace.held()) << dtype;
+    attention_backward(gout, in, out, lse, packed, 0.2, split_qkv(grads, 6, 2, shape.head_dim), workspace);
+    EXPECT_EQ(predicted(true), workspace.held()) << dtype;
+  }
+}
+
 TEST(PackedSequences, RefusesWhatIsNotAListOfBoundaries) {
   EXPECT_THROW(PackedSequences::build({}, at::kCPU), Error);
   EXPECT_THROW(PackedSequences::build(std::vector<std::int32_t>{1, 2}, at::kCPU), Error);

@@ -9,8 +9,8 @@
 namespace qft::data {
 
 struct BatchBounds {
-  std::int64_t tokens = 0, labels = 0;  ///< of a micro-batch, at most
-  std::int64_t slots = 0;               ///< micro-batches of a rank in a step, at most
+  std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of a micro-batch, at most
+  std::int64_t slots = 0;                              ///< micro-batches of a rank in a step, at most
 };
 
 /// tokens[i], labels[i] as the schedule was made from. All steps are planned where they hold up to two million units;

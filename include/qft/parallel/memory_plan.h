@@ -33,8 +33,8 @@ std::string describe(const MemoryPlan& plan);
 
 /// The largest micro-batches that there will be; 0: not known.
 struct Batches {
-  std::int64_t tokens = 0, labels = 0;  ///< of one
-  std::int64_t slots = 0;               ///< of a rank in a step
+  std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of one
+  std::int64_t slots = 0;                              ///< of a rank in a step
 };
 
 /// How a model is to run on a rank.
@@ -55,6 +55,8 @@ struct Arrangement {
   std::int64_t labels = 0;      ///< of a micro-batch; 0: each of its tokens
   std::int64_t head_rows = 0;   ///< of logits held at a time; 0: ops::head_chunk_rows()
   bool graphs = false;          ///< layers run as graphs; `tokens` are a bucket's
+  std::int64_t sequences = 0;   ///< of a micro-batch; 0: not known, one
+  bool on_cpu = true;           ///< where products and attention have scratch of their own
 };
 
 /// What time may be spent on to save memory.

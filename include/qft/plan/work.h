@@ -14,6 +14,7 @@ namespace qft::plan {
 struct MicroShape {
   std::int64_t tokens = 0;
   std::int64_t labels = 0;
+  std::int64_t sequences = 0;
   double pairs = 0;  ///< of a token and one that it sees: sum of n (n + 1) / 2 over the sequences
 
   void add_sequence(std::int64_t length, std::int64_t sequence_labels);

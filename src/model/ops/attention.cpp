@@ -108,4 +108,15 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
   }
 }
 
+std::int64_t attention_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t heads, std::int64_t kv_heads,
+                                     std::int64_t head_dim, at::ScalarType dtype, bool backward, bool on_cpu) {
+  if (!on_cpu || dtype == at::kDouble || !blocked::available(dtype))  // queries and output gradients, also transposed, and sums
+    return backward ? tokens * heads * head_dim * (4 * static_cast<std::int64_t>(c10::elementSize(dtype)) + 4) : 0;
+  Workspace counted(c10::kMeta);  // the kernels' own requests, without memory
+  const blocked::Shape shape{tokens, sequences, heads, kv_heads, head_dim};
+  blocked::request_forward(shape, dtype, counted);
+  if (backward) blocked::request_backward(shape, dtype, counted);
+  return counted.held();
+}
+
 }  // namespace qft::model::ops

@@ -117,6 +117,10 @@ void forward(const QkvViews& in, const PackedSequences& packed, double scale, co
 
 }  // namespace
 
+void request_forward(const Shape& shape, at::ScalarType dtype, Workspace& workspace) {
+  with_elements(dtype, faster_blocks(dtype), [&]<class T, class E>() { forward_buffers(Problem<E>(shape), workspace); });
+}
+
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
                        const at::Tensor& out, const at::Tensor& lse, Workspace& workspace, Blocks blocks) {
   with_elements(in.q.scalar_type(), blocks,

@@ -20,6 +20,14 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         const at::Tensor& lse, const PackedSequences& sequences, double scale,
                         const QkvViews& grads, Workspace& workspace, Blocks blocks);
 
+/// Attention whose sequences are known by number only.
+struct Shape {
+  std::int64_t tokens, sequences, heads, kv_heads, head_dim;
+};
+/// Ask the workspace for what the pass asks for, at most.
+void request_forward(const Shape& shape, at::ScalarType dtype, Workspace& workspace);
+void request_backward(const Shape& shape, at::ScalarType dtype, Workspace& workspace);
+
 constexpr std::int64_t kTile = cpu::kAttentionTile;
 constexpr float kLog2E = 1.44269504088896341F;
 
@@ -36,12 +44,19 @@ struct Problem {
   std::vector<Sequence> sequences;  ///< longest first, none empty
   std::int64_t padded_tokens = 0;
 
-  Problem(const QkvViews& in, const PackedSequences& packed)
-      : heads(in.q.size(1)),
-        kv_heads(in.k.size(1)),
+  /// With as much padding as there can be: each sequence is one token longer than whole tiles.
+  explicit Problem(const Shape& s)
+      : heads(s.heads),
+        kv_heads(s.kv_heads),
         group(heads / kv_heads),
-        head_dim(in.q.size(2)),
-        padded_dim(sizeof(E) == sizeof(float) ? head_dim : padded(head_dim, 2)) {
+        head_dim(s.head_dim),
+        padded_dim(sizeof(E) == sizeof(float) ? head_dim : padded(head_dim, 2)),
+        sequences(static_cast<std::size_t>(s.sequences)),
+        padded_tokens((s.tokens + s.sequences * (kTile - 1)) / kTile * kTile) {}
+
+  Problem(const QkvViews& in, const PackedSequences& packed)
+      : Problem(Shape{in.q.size(0), 0, in.q.size(1), in.k.size(1), in.q.size(2)}) {
+    padded_tokens = 0;
     for (std::int64_t s = 0; s < packed.num_sequences(); ++s) {
       const std::int64_t first = packed.cu_seqlens[s], length = packed.cu_seqlens[s + 1] - first;
       if (length == 0) continue;

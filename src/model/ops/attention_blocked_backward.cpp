@@ -188,6 +188,10 @@ void backward(const Arguments& a, const PackedSequences& packed, Workspace& work
 
 }  // namespace
 
+void request_backward(const Shape& shape, at::ScalarType dtype, Workspace& workspace) {
+  with_elements(dtype, faster_blocks(dtype), [&]<class T, class E>() { BackwardBuffers<E>(Problem<E>(shape), workspace); });
+}
+
 void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
                         const at::Tensor& lse, const PackedSequences& sequences, double scale,
                         const QkvViews& grads, Workspace& workspace, Blocks blocks) {

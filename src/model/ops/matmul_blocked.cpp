@@ -222,7 +222,8 @@ bool multiply(const Product& p, Workspace& workspace, Blocks blocks) {
   return true;
 }
 
-std::int64_t widened_bytes(std::int64_t m, std::int64_t k) {
+std::int64_t copied_bytes(std::int64_t m, std::int64_t k, Blocks blocks) {
+  if (blocks == Blocks::bf16) return kRowUnit * k * element_size(blocks);
   return padded(std::min(m, rows_widened(m, k)), kRowUnit) * k * std::int64_t{sizeof(float)};
 }
 

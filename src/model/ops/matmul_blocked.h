@@ -30,7 +30,7 @@ struct Product {
 /// False, having done nothing, where it does not serve: the caller has another way.
 bool multiply(const Product& product, Workspace& workspace, Blocks blocks = faster_blocks(at::kBFloat16));
 
-/// Bytes of the left-hand sides [m, k] that are held widened at a time, if they are.
-std::int64_t widened_bytes(std::int64_t m, std::int64_t k);
+/// Bytes of a left-hand side [m, k] that are held as a copy at a time: rows that fill no block, all rows where they are widened.
+std::int64_t copied_bytes(std::int64_t m, std::int64_t k, Blocks blocks = faster_blocks(at::kBFloat16));
 
 }  // namespace qft::model::ops::blocked

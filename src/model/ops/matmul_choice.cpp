@@ -40,14 +40,8 @@ bool choose_fp32_matmul() {
 
 bool blocked_bf16_matmul() { return blocked::available(at::kBFloat16); }
 
-std::int64_t multiplied_size(at::ScalarType dtype) {
-  const bool blocks = dtype == at::kBFloat16 && blocked_bf16_matmul();
-  return blocks ? blocked::element_size(blocked::faster_blocks(dtype)) : static_cast<std::int64_t>(c10::elementSize(dtype));
-}
-
-std::int64_t widened_bytes(std::int64_t m, std::int64_t k, at::ScalarType dtype) {
-  const bool widened = multiplied_size(dtype) > static_cast<std::int64_t>(c10::elementSize(dtype));
-  return widened ? blocked::widened_bytes(m, k) : 0;
+std::int64_t copied_bytes(std::int64_t m, std::int64_t k, at::ScalarType dtype) {
+  return dtype == at::kBFloat16 && blocked_bf16_matmul() ? blocked::copied_bytes(m, k) : 0;
 }
 
 }  // namespace qft::model::ops

@@ -66,6 +66,11 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         const QkvViews& grads, Workspace& workspace,
                         AttentionKernel kernel = AttentionKernel::automatic);
 
+/// Bytes of the workspace that attention over so many tokens and sequences takes at most; where LibTorch's kernels run,
+/// an estimate of what they take.
+std::int64_t attention_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t heads, std::int64_t kv_heads,
+                                     std::int64_t head_dim, at::ScalarType dtype, bool backward, bool on_cpu = true);
+
 /// New tokens of one sequence and what they see: the sequence's keys and values so far, the new tokens' own included.
 struct CachedSequence {
   std::int64_t new_tokens = 1;

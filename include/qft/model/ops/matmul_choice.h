@@ -16,9 +16,7 @@ bool choose_fp32_matmul();
 /// Whether bf16 products run by blocks on this processor: then the same few compiled kernels serve any number of tokens.
 bool blocked_bf16_matmul();
 
-/// Bytes of an element of this dtype where the CPU multiplies it: bf16 is widened on processors that multiply fp32 faster.
-std::int64_t multiplied_size(at::ScalarType dtype);
-/// Bytes that the CPU's product of a left-hand side [m, k] takes for a widened copy, if it takes one.
-std::int64_t widened_bytes(std::int64_t m, std::int64_t k, at::ScalarType dtype);
+/// Bytes that the CPU's product of a left-hand side [m, k] takes for a copy of it, or of some rows.
+std::int64_t copied_bytes(std::int64_t m, std::int64_t k, at::ScalarType dtype);
 
 }  // namespace qft::model::ops
