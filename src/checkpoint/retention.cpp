@@ -65,9 +65,18 @@ Unfinished classify(const std::string& name) {
   return step_of(rank ? rest.substr(0, dash) : rest) ? Unfinished::save : Unfinished::none;
 }
 
-void remove_stale(io::Storage& storage, const fs::path& output_dir) {
-  for (const std::string& name : storage.list(output_dir)) {
-    if (classify(name) == Unfinished::none) continue;
+std::vector<std::string> list_unfinished(io::Storage& storage, const fs::path& output_dir) {
+  std::vector<std::string> names = storage.list(output_dir);
+  std::erase_if(names, [](const std::string& name) { return classify(name) == Unfinished::none; });
+  return names;
+}
+
+std::string owner_of(std::string_view unfinished) {
+  return classify(std::string(unfinished)) == Unfinished::save ? std::string(unfinished.substr(unfinished.size() - kOwnerDigits)) : "";
+}
+
+void remove_unfinished(io::Storage& storage, const fs::path& output_dir, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
     log::info("removing '{}', which an earlier run left unfinished", (output_dir / name).string());
     io::remove_tree(storage, output_dir / name);
   }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace qft::checkpoint {
 
@@ -18,8 +19,12 @@ Unfinished classify(const std::string& name);
 /// The step in a name that set_aside() gives; nothing for any other.
 std::optional<std::int64_t> step_aside(std::string_view name);
 
-/// Removes what earlier runs left in `output_dir` under temporary names.
-void remove_stale(io::Storage& storage, const std::filesystem::path& output_dir);
+/// The temporary names in `output_dir`.
+std::vector<std::string> list_unfinished(io::Storage& storage, const std::filesystem::path& output_dir);
+/// The save that a temporary name is of; empty for a removal.
+std::string owner_of(std::string_view unfinished);
+/// Removes them, and says so: their runs are gone.
+void remove_unfinished(io::Storage& storage, const std::filesystem::path& output_dir, const std::vector<std::string>& names);
 
 /// Removes a checkpoint or what is left of one. It loses its name first: a removal that is cut off must not leave half
 /// of it where someone looks for it.

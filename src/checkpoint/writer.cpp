@@ -56,16 +56,18 @@ CheckpointWriter::CheckpointWriter(comm::Communicator& comm, io::Storage& storag
       options_(std::move(options)),
       target_(options_.output_dir / directory_name(options_.step)) {
   QFT_ASSERT(options_.step >= 0, "step {}", options_.step);
+  std::vector<std::string> left;  // rank 0's: it alone knows by its lock that their runs are gone
   owner_ = comm::on_root(comm_, [&] {
     const std::string owner = random_hex(kOwnerDigits);
     if (options_.lock != nullptr) options_.lock->require_held();
     storage_.create_directory(options_.output_dir);
-    remove_stale(storage_, options_.output_dir);
+    left = list_unfinished(storage_, options_.output_dir);
     commit_ = std::make_unique<io::CommitDir>(storage_, target_, owner);
     dir_ = commit_->temp();
     return owner;
   });
   find_shared();
+  remove_left(left);
 }
 
 CheckpointWriter::~CheckpointWriter() = default;
@@ -83,6 +85,27 @@ void CheckpointWriter::find_shared() {
     staging_ = std::make_unique<io::CommitDir>(
         storage_, fs::path(target_.string() + "-" + std::to_string(comm_.rank())), owner_);
     dir_ = staging_->temp();
+  });
+}
+
+// A save that was cut off has the same owner on all disks. Each rank removes its own part: others may share its disk. Rank 0's
+// goes last: it is what the others go by.
+void CheckpointWriter::remove_left(const std::vector<std::string>& left) {
+  std::vector<std::string> owners;
+  for (const std::string& name : left)
+    if (const std::string owner = owner_of(name); !owner.empty()) owners.push_back(owner);
+  const auto gone = nlohmann::json::parse(comm::broadcast_string(comm_, nlohmann::json(owners).dump())).get<std::vector<std::string>>();
+  const auto is_mine = [&](const std::string& name) {
+    return std::ranges::any_of(gone, [&](const std::string& owner) { return name.ends_with(fmt::format("-{}.{}", comm_.rank(), owner)); });
+  };
+  comm::agreed(comm_, [&] {
+    if (staging_ == nullptr) return;
+    std::vector<std::string> mine = list_unfinished(storage_, options_.output_dir);
+    std::erase_if(mine, [&](const std::string& name) { return !is_mine(name); });
+    remove_unfinished(storage_, options_.output_dir, mine);
+  });
+  comm::agreed(comm_, [&] {
+    if (comm_.rank() == 0) remove_unfinished(storage_, options_.output_dir, left);
   });
 }
 

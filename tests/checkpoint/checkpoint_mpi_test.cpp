@@ -170,5 +170,28 @@ TEST(PrivateDisks, TheCheckpointIsWholeOnRankZerosDisk) {
   EXPECT_TRUE(contains(error_of([&] { checkpoint.read(targets); }), "no tensor 'unknown'"));
 }
 
+// The last rank stands for the other node. Rank 0 sees its own part of a save that was cut off; of other runs' it knows nothing.
+TEST(PrivateDisks, WhatAKilledSaveLeftGoesFromAllOfThem) {
+  const SharedDir dir;
+  const bool other = world().rank() == world().size() - 1 && world().size() > 1;
+  const fs::path mine = dir / (other ? "node1" : "node0");
+  const std::string rank = std::to_string(world().size() - 1);
+  if (world().rank() == 0) {
+    fs::create_directories(dir / "node0/tmp-checkpoint-4.0123abcd");
+    for (const std::string& name : {rank + ".0123abcd", rank + ".fedc9876", std::string("77.0123abcd")})
+      fs::create_directories(dir / ("node1/tmp-checkpoint-4-" + name));
+  }
+  world().barrier();
+  save_sample(world(), io::posix_storage(), at_step(mine, 5), 3);
+  world().barrier();
+  EXPECT_EQ(io::posix_storage().list(dir / "node0"), std::vector<std::string>{"checkpoint-5"});
+  if (world().size() > 1) {
+    EXPECT_FALSE(fs::exists(dir / ("node1/tmp-checkpoint-4-" + rank + ".0123abcd")));
+    EXPECT_TRUE(fs::exists(dir / ("node1/tmp-checkpoint-4-" + rank + ".fedc9876"))) << "another run's";
+    EXPECT_TRUE(fs::exists(dir / "node1/tmp-checkpoint-4-77.0123abcd")) << "another rank's";
+  }
+  world().barrier();
+}
+
 }  // namespace
 }  // namespace qft::checkpoint

@@ -39,7 +39,8 @@ struct SaveOptions {
 /// to rank 0's disk at commit.
 class CheckpointWriter {
  public:
-  /// Collective: makes the temporary directory, and removes those of runs that are gone: whoever saves here is alone here. Throws
+  /// Collective: makes the temporary directory, and removes those of runs that are gone, from the disks of other nodes too:
+  /// whoever saves here is alone here. Throws
   /// the same Error on all ranks. `comm` (its host side is used) and `storage` must outlive the writer.
   CheckpointWriter(comm::Communicator& comm, io::Storage& storage, SaveOptions options);
   /// Without commit() nothing is left behind.
@@ -70,6 +71,7 @@ class CheckpointWriter {
   void attempt(const std::function<void()>& body);
   void guarded(const std::function<void()>& body);
   void find_shared();
+  void remove_left(const std::vector<std::string>& left);
   void collect_staged(const std::vector<nlohmann::json>& parts);
   Manifest assemble(const std::vector<nlohmann::json>& parts, const nlohmann::json& state) const;
 
