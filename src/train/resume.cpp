@@ -1,6 +1,7 @@
 #include "qft/train/resume.h"
 
 #include "qft/checkpoint/branch.h"
+#include "qft/checkpoint/checkpoint.h"
 #include "qft/checkpoint/verify.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
@@ -120,6 +121,19 @@ std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm:
         log::warn("'{}' is of a run that was to go on: overwrite_output_dir has no effect (resume_from_checkpoint: false starts "
                   "afresh)", latest->string());
       return latest;
+/// Of the checkpoints of `dir` the one that says of itself that it was measured so, whatever it is called now: another branch may have
+/// a checkpoint of that step. Empty: none.
+std::string find_measured(const fs::path& dir, const BestModel::Measured& measured) {
+  for (const checkpoint::Entry& entry : checkpoint::survey(dir)) {
+    if (entry.origin != checkpoint::Origin::ours || entry.step != measured.step) continue;
+    const json state = checkpoint::Manifest::read(entry.dir).state;
+    if (!state.contains("progression")) continue;
+    const BestModel own = best_from_json(state["progression"].at("best"));
+    if (own.checkpoint == checkpoint::directory_name(entry.step) && own.at_checkpoint == measured) return entry.dir.filename().string();
+  }
+  return {};
+}
+
     }
     if (asked)
       fail_config("resume_from_checkpoint is true, but '{}' holds no checkpoint that verifies: remove the key to start "
@@ -167,14 +181,18 @@ bool adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved,
 
 void check_best(BestModel& best, const fs::path& output_dir, comm::Communicator& comm) {
   if (best.checkpoint.empty()) return;
-  bool gone = false;
-  if (comm.rank() == 0) {
-    const auto report = checkpoint::verify_manifest(output_dir / best.checkpoint);
-    gone = !report.ok();
-    if (gone)
-      log::warn("the best checkpoint so far cannot be the result: {}; the best evaluation from here on counts", report.errors.front());
-  }
-  if (comm::broadcast_value<std::int32_t>(comm, gone) != 0) best = {};
+  std::string name;
+  comm::agreed(comm, [&] {
+    if (comm.rank() == 0) name = find_measured(output_dir, best.at_checkpoint);
+  });
+  name = comm::broadcast_string(comm, name);
+  if (name.empty() && comm.rank() == 0)
+    log::warn("the best checkpoint so far cannot be the result: '{}' holds none of step {} that measured {:.4f}; the best evaluation from "
+              "here on counts", output_dir.string(), best.at_checkpoint.step, best.at_checkpoint.metric);
+  if (name.empty())
+    best = {};
+  else
+    best.checkpoint = name;
 }
 
 void remove_earlier_run(const fs::path& output_dir, comm::Communicator& comm) {

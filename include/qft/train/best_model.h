@@ -16,6 +16,7 @@ struct BestModel {
   struct Measured {
     double metric = 0.0;
     std::int64_t step = 0;
+    bool operator==(const Measured&) const = default;
   };
   std::optional<Measured> evaluation;  ///< the best so far, saved or not
   std::int64_t evaluations_since = 0;  ///< without a better one

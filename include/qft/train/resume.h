@@ -28,7 +28,8 @@ checkpoint::RunRecord begin_run(const config::RunConfig& config, const std::opti
 /// logs which other settings have changed; true where none has. Collective.
 bool adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved, comm::Communicator& comm);
 
-/// Forgets, with a warning, a best checkpoint that is no longer in output_dir: it could not be the result. Collective.
+/// Finds the best checkpoint in output_dir by what it says of itself: another branch may have taken its name. One that is not there
+/// is forgotten, with a warning: it could not be the result. Collective.
 void check_best(BestModel& best, const std::filesystem::path& output_dir, comm::Communicator& comm);
 
 /// Rank 0 removes the checkpoints of qft in output_dir, which belong to a run that is not gone on with. Collective.

@@ -1,0 +1,62 @@
+#include "qft/train/resume.h"
+
+#include <gtest/gtest.h>
+
+#include "io/temp_dir.h"
+#include "qft/checkpoint/manifest.h"
+#include "qft/io/file.h"
+#include "qft/io/storage.h"
+
+namespace qft::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+BestModel measured_at(std::int64_t step, double metric) {
+  BestModel best;
+  best.observe(metric, step, false);
+  best.saved("checkpoint-" + std::to_string(step), step);
+  return best;
+}
+
+/// A checkpoint of a run that was measured there.
+void write_checkpoint(const fs::path& dir, std::int64_t step, double metric) {
+  checkpoint::Manifest manifest;
+  manifest.step = step;
+  manifest.run = {std::string(32, 'a'), 1, {}};
+  manifest.state = {{"progression", {{"best", to_json(measured_at(step, metric))}}}};
+  fs::create_directories(dir);
+  io::write_file(io::posix_storage(), dir / checkpoint::kManifestFile, manifest.to_text());
+}
+
+class CheckBest : public ::testing::Test {
+ protected:
+  std::string found(double metric) {
+    BestModel best = measured_at(2, metric);
+    check_best(best, dir_.path(), *comm_);
+    return best.checkpoint;
+  }
+  test::TempDir dir_;
+  std::unique_ptr<comm::Communicator> comm_ = comm::make_self_communicator();
+};
+
+TEST_F(CheckBest, TakesTheCheckpointThatWasMeasuredSo) {
+  write_checkpoint(dir_.path() / "checkpoint-2", 2, 1.1);
+  EXPECT_EQ(found(1.1), "checkpoint-2");
+}
+
+TEST_F(CheckBest, TakesNoneOfAnotherBranchWithItsName) {
+  write_checkpoint(dir_.path() / "checkpoint-2", 2, 1.5);
+  EXPECT_EQ(found(1.1), "");
+}
+
+TEST_F(CheckBest, FindsTheOneThatLostItsNameToAnotherBranch) {
+  write_checkpoint(dir_.path() / "checkpoint-2", 2, 1.5);
+  write_checkpoint(dir_.path() / "abandoned-checkpoint-2-0123abcd", 2, 1.1);
+  EXPECT_EQ(found(1.1), "abandoned-checkpoint-2-0123abcd");
+}
+
+TEST_F(CheckBest, ForgetsTheOneThatIsGone) { EXPECT_EQ(found(1.1), ""); }
+
+}  // namespace
+}  // namespace qft::train
