@@ -1,7 +1,9 @@
 #include "qft/train/setup.h"
 
+#include "qft/checkpoint/branch.h"
 #include "qft/comm/exchange.h"
 #include "qft/config/start.h"
+#include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/data/pack_inputs.h"
 #include "qft/train/batch_job.h"
@@ -39,6 +41,20 @@ std::string memory_words(const parallel::Outlook& outlook) {
                      bytes(outlook.memory.available), parallel::describe(outlook.memory.plan));
 }
 
+/// Another program's checkpoint-<step> is not replaced: better an error now than when that step is saved.
+void require_room(const config::RunConfig& config, const Setup& setup, comm::Communicator& comm) {
+  const std::int64_t done = setup.saved ? setup.saved->state().at("progression").at("step").get<std::int64_t>() : 0;
+  comm::agreed(comm, [&] {
+    if (comm.rank() != 0) return;
+    for (const auto& entry : checkpoint::survey(config.training.output_dir)) {
+      const bool others = entry.origin != checkpoint::Origin::ours && entry.origin != checkpoint::Origin::damaged && !entry.aside;
+      if (others && entry.step > done && entry.step <= setup.loader->total_steps() && saves_at(config.training, *setup.loader, entry.step))
+        fail_config("'{}' is no checkpoint of qft and is not replaced, but this run would save its step {} there: move it away, or choose "
+                    "another output_dir", entry.dir.string(), entry.step);
+    }
+  });
+}
+
 /// do_eval and do_predict without do_train.
 std::vector<std::string> check_evaluation(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
   const auto outlook = parallel::Instance::preview(config, comm, device, parallel::Use::inference);
@@ -59,8 +75,16 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, MissingPacks m
   s.loader = s.data.loader(config, comm);
   if (s.saved) s.loader->resume(s.saved->state().at("data"));
   const data::BatchBounds most = s.loader->bounds();
+  require_room(config, s, comm);
   s.batches = {most.tokens, most.labels, most.sequences, most.slots};
   return s;
+}
+
+bool saves_at(const config::TrainingArgs& t, const data::Loader& loader, std::int64_t step) {
+  const bool last = step == loader.total_steps(), epoch_ends = step % loader.steps_per_epoch() == 0;
+  const std::int64_t interval = config::TrainingArgs::interval(t.save_steps, loader.total_steps());
+  return (t.save_strategy == "steps" && due(step, interval)) || (t.save_strategy == "epoch" && epoch_ends) ||
+         (last && t.save_strategy != "no");
 }
 
 std::vector<std::string> check_run(config::RunConfig config, comm::Communicator& comm, c10::Device device) {

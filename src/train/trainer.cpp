@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/activity.h"
@@ -37,9 +36,6 @@ parallel::MicroRange micro_range(const config::RunConfig& config, const data::St
   if (!config.training.deterministic) return {};
   return {batch.first_micro_batch, static_cast<std::int64_t>(batch.micro_batches.size()), batch.global_micro_batches};
 }
-
-/// True where `step` is a multiple of the interval.
-bool due(std::int64_t step, std::int64_t interval) { return interval > 0 && step % interval == 0; }
 
 optim::LossScaler scaler_of(const config::RunConfig& config) {
   const auto& t = config.training;
@@ -79,32 +75,12 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
     epoch_ = state.value("epoch", 0.0);
     log::info("resumed from '{}' at step {}", saved->dir().string(), progression_.step);
   }
-  check_room();
+  require_output();
   if (!setup.saved) remove_earlier_run(t.output_dir, comm_);
   if (is_root()) log_ = std::make_unique<RunLog>(t.output_dir, progression_.step);
   saver_ = std::make_unique<Saver>(config_, *instance_, comm_);
   last_saved_ = progression_.step;
   stop_before_training(comm_);
-}
-
-/// Another program's checkpoint-<step> is not replaced: better an error now than when that step is saved.
-void Trainer::check_room() {
-  comm::agreed(comm_, [&] {
-    if (!is_root()) return;
-    output_.lock()->require_held();  // what follows removes and writes
-    for (const auto& entry : checkpoint::survey(config_.training.output_dir))
-      if (entry.origin != checkpoint::Origin::ours && entry.origin != checkpoint::Origin::damaged &&
-          entry.step > progression_.step && entry.step <= loader_->total_steps() && saves_at(entry.step))
-        fail_config("'{}' is no checkpoint of qft and is not replaced, but this run would save its step {} there: move it away, or choose "
-                    "another output_dir", entry.dir.string(), entry.step);
-  });
-}
-
-bool Trainer::saves_at(std::int64_t step) const {
-  const auto& t = config_.training;
-  const bool last = step == loader_->total_steps(), epoch_ends = step % loader_->steps_per_epoch() == 0;
-  return (t.save_strategy == "steps" && due(step, interval(t.save_steps))) ||
-         (t.save_strategy == "epoch" && epoch_ends) || (last && t.save_strategy != "no");
 }
 
 std::int64_t Trainer::interval(double steps) const { return config::TrainingArgs::interval(steps, loader_->total_steps()); }
@@ -190,7 +166,7 @@ void Trainer::after_step(const data::StepBatch& batch, const parallel::StepResul
   if (t.eval_strategy == "steps" && due(progression_.step, interval(t.eval_steps))) evaluate(batch.epoch);
   const bool epoch_ends = progression_.step % loader_->steps_per_epoch() == 0;
   if (t.eval_strategy == "epoch" && (epoch_ends || last)) evaluate(batch.epoch);
-  if (saves_at(progression_.step)) save(batch.epoch, result.loss);
+  if (saves_at(t, *loader_, progression_.step)) save(batch.epoch, result.loss);
 }
 
 void Trainer::evaluate(double epoch) {
@@ -297,7 +273,7 @@ void Trainer::restore_best() {
   log::info("the best checkpoint is the result: '{}', eval_loss {:.4f}", dir.string(), metric);
 }
 
-/// No results are written to a directory that another run has taken over.
+/// Nothing is removed from or written to a directory that another run has taken over.
 void Trainer::require_output() {
   comm::agreed(comm_, [&] {
     if (is_root()) output_.lock()->require_held();

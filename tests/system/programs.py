@@ -160,6 +160,17 @@ def check_check(case):
     for override, code, words in refused:
         out, log = case.run("qft check", override, code=code)
         case.says(f"{override} is refused", out + log, *words)
+    def others(name):
+        (case.tmp / "out" / name).mkdir()
+        return case.tmp / "out" / name
+
+    aside = others("abandoned-checkpoint-6-0123abcd")
+    case.run("qft check", "max_steps=6")
+    aside.rmdir()
+    way = others("checkpoint-6")
+    out, log = case.run("qft check", "max_steps=6", code=2)
+    case.says("another program's checkpoint where the run would save is refused", out + log, "checkpoint-6' is no checkpoint of qft", "is not replaced")
+    way.rmdir()
     broken = Path(shutil.copytree(case.tmp / "model", case.tmp / "broken")) / "model.safetensors"
     broken.write_bytes(broken.read_bytes()[:-1000])
     _, log = case.run("qft check", f"model_name_or_path={broken.parent}", f"output_dir={new}", code=1)

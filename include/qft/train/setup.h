@@ -23,11 +23,18 @@ struct Setup {
   parallel::Batches batches;             ///< what the loader will deal
 };
 
-/// Reads the model's configuration, finds the checkpoint to go on from, opens the data. Gives `config` what the run began with
+/// Reads the model's configuration, finds the checkpoint to go on from, opens the data; refuses another program's directory where a
+/// step would be saved. Gives `config` what the run began with
 /// (adopt()). With MissingPacks::make it makes the packs, in an output_dir that the
 /// caller holds (OutputDir); with MissingPacks::leave it writes nothing. Collective;
 /// throws what makes a run impossible.
 Setup set_up(config::RunConfig& config, comm::Communicator& comm, MissingPacks missing);
+
+/// True where `step` is a multiple of the interval; never for 0.
+inline bool due(std::int64_t step, std::int64_t interval) { return interval > 0 && step % interval == 0; }
+
+/// Whether the run saves a checkpoint of this step.
+bool saves_at(const config::TrainingArgs& training, const data::Loader& loader, std::int64_t step);
 
 /// Everything that `qft train` refuses before its first step, found without writing anything or loading the model: set_up(),
 /// files and memory (Instance::preview()), and the checkpoint's tensors; without training, what evaluation needs. Returns what

@@ -34,7 +34,6 @@ class Trainer {
   int run();
 
  private:
-  void check_room();
   bool was_finished();
   void print_banner() const;
   parallel::StepResult step(const data::StepBatch& batch);
@@ -44,8 +43,6 @@ class Trainer {
   void evaluate(double epoch);
   void save(double epoch, double loss);
   void note(const std::optional<Saved>& saved);
-  /// True where a checkpoint of this step is asked for.
-  bool saves_at(std::int64_t step) const;
   /// True once early_stopping_steps evaluations in a row were no better.
   bool gives_up() const { return progression_.best.gives_up(config_.finetuning.early_stopping_steps); }
   void restore_best();
