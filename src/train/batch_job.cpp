@@ -1,5 +1,7 @@
 #include "qft/train/batch_job.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -76,6 +78,14 @@ std::optional<double> duration(std::string_view text) {
   return std::nullopt;
 }
 
+std::string batch_job() {
+  const std::string slurm = environment("SLURM_JOB_ID");
+  return slurm.empty() ? environment("PBS_JOBID") : slurm;
+}
+
+/// As both batch systems name jobs; nothing else is asked for: it could be an option.
+bool is_number_of_job(const std::string& job) { return std::isdigit(static_cast<unsigned char>(job[0])) != 0; }
+
 JobEnd slurm_end(const std::string& job, const Ask& ask) {
   // The format of times is the user's otherwise.
   const Answer answer = ask({"env", "SLURM_TIME_FORMAT=standard", "scontrol", "show", "job", job});
@@ -102,9 +112,26 @@ JobEnd pbs_end(const std::string& job, double now, const Ask& ask) {
 
 }  // namespace
 
-std::string batch_job() {
-  const std::string slurm = environment("SLURM_JOB_ID");
-  return slurm.empty() ? environment("PBS_JOBID") : slurm;
+JobRun find_job_run(const Ask& ask) {
+  JobRun run{batch_job(), 0};
+  const std::string counted = environment("SLURM_RESTART_COUNT");
+  if (!counted.empty()) run.restarts = static_cast<std::int64_t>(number(counted).value_or(0));
+  if (run.job.empty() || !environment("SLURM_JOB_ID").empty() || environment("PBS_ENVIRONMENT") == "PBS_INTERACTIVE") return run;
+  run.restarts.reset();
+  if (!is_number_of_job(run.job)) return run;
+  const Answer answer = ask({"env", "LC_ALL=C", "qstat", "-f", run.job});
+  if (const auto runs = number(answer.ok() ? value_of(answer.text, "run_count") : "")) run.restarts = std::max<std::int64_t>(0, std::llround(*runs) - 1);
+  return run;
+}
+
+const JobRun& this_job() {
+  static const JobRun run = find_job_run([](const auto& command) { return ask_program(command, kPatience); });
+  return run;
+}
+
+bool was_requeued(const JobRun& before, const JobRun& now) {
+  if (now.job.empty() || now.job != before.job) return false;
+  return !before.restarts || !now.restarts || *before.restarts < *now.restarts;
 }
 
 JobEnd find_job_end(double now, const Ask& ask) {
@@ -112,7 +139,7 @@ JobEnd find_job_end(double now, const Ask& ask) {
     if (const auto end = seconds_in(variable)) return {end, ""};
   const std::string job = batch_job();
   if (job.empty()) return {};
-  if (std::isdigit(static_cast<unsigned char>(job[0])) == 0)  // nor an option of what is asked
+  if (!is_number_of_job(job))
     return {std::nullopt, fmt::format("the batch job is called '{}', which is no job's number: its end is unknown; {}", job, kAdvice)};
   return environment("SLURM_JOB_ID").empty() ? pbs_end(job, now, ask) : slurm_end(job, ask);
 }

@@ -1,24 +1,12 @@
 #include "qft/train/output_dir.h"
 
-#include <cstdlib>
-
 #include "qft/comm/exchange.h"
 #include "qft/io/file.h"
 #include "qft/train/batch_job.h"
 #include "qft/train/data_setup.h"
 
 namespace qft::train {
-namespace {
-
 namespace fs = std::filesystem;
-
-/// How often SLURM has put this job back into the queue: it ends all of a job first.
-std::int64_t restarts() {
-  const char* count = std::getenv("SLURM_RESTART_COUNT");
-  return count == nullptr ? 0 : std::strtoll(count, nullptr, 10);
-}
-
-}  // namespace
 
 OutputDir::Made::~Made() {
   std::error_code ignored;
@@ -32,7 +20,7 @@ OutputDir::OutputDir(const fs::path& dir, comm::Communicator& comm, const char* 
     for (fs::path path = fs::absolute(dir).lexically_normal(); !fs::exists(path) && path.has_relative_path(); path = path.parent_path())
       if (path.has_filename()) made_.dirs.push_back(path);
     io::probe_writable(dir);
-    lock_.emplace(dir, io::this_process(program, batch_job(), restarts()));
+    lock_.emplace(dir, io::this_process(program, this_job().job, this_job().restarts.value_or(0)));
   });
 }
 

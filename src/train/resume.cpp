@@ -36,12 +36,20 @@ bool in_use(const fs::path& dir) {
   return false;
 }
 
-/// Whether the run that wrote the checkpoint ended in order to be submitted again, or this is its batch job, started anew.
-/// By rank 0's environment: a launcher may not give the others the job's variables. Collective.
+JobRun job_of(const json& state) {
+  const json restarts = state.value("job_restarts", json(0));
+  return {state.value("job", ""), restarts.is_number_integer() ? std::optional(restarts.get<std::int64_t>()) : std::nullopt};
+}
+
+/// Whether a run ended at the checkpoint in order to be submitted again, or its batch job was put back into the queue. Collective.
 bool is_to_go_on(const fs::path& dir, comm::Communicator& comm) {
-  const checkpoint::SharedCheckpoint saved(comm, dir);
-  const std::string job = batch_job();
-  const bool goes_on = saved.state().value("stopped", false) || (!job.empty() && saved.state().value("job", "") == job);
+  bool goes_on = false;
+  comm::agreed(comm, [&] {
+    if (comm.rank() == 0) {
+      const json state = checkpoint::Manifest::read(dir).state;
+      goes_on = state.value("stopped", false) || was_requeued(job_of(state), this_job());
+    }
+  });
   return comm::broadcast_value<std::int32_t>(comm, goes_on ? 1 : 0) != 0;
 }
 

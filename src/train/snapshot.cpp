@@ -86,11 +86,11 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, parallel::Instance& 
               {"loss_scaler", info.loss_scaler},
               {"global_batch_size", info.global_batch_size},
               {"stopped", info.stopped},
-              {"job", batch_job()},
               {"strategy", std::string(instance.layout().strategy().name)},
               {"model_name_or_path", config.model.model_name_or_path},
               {"optimizer_steps", instance.optimizer()->steps()},
               {"config", config::to_json(config)}}) {
+  if (comm.rank() == 0) state_["job"] = this_job().job, state_["job_restarts"] = this_job().restarts ? nlohmann::json(*this_job().restarts) : nlohmann::json();
   const auto& t = config.training;
   const Writers who{comm, comm.size()};
   if (comm.rank() == 0)

@@ -28,11 +28,17 @@ class BatchJob : public ::testing::Test {
       return Answer{text, error};
     });
   }
+  JobRun run(const std::string& text, const std::string& error = "") {
+    return find_job_run([&](const std::vector<std::string>& command) {
+      asked_ = command;
+      return Answer{text, error};
+    });
+  }
   std::vector<std::string> asked_;
 
  private:
   static void clear() {
-    for (const char* v : {"QFT_JOB_END", "SLURM_JOB_END_TIME", "SLURM_JOB_ID", "PBS_JOBID", "PBS_WALLTIME"}) unsetenv(v);
+    for (const char* v : {"QFT_JOB_END", "SLURM_JOB_END_TIME", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID", "PBS_WALLTIME", "PBS_ENVIRONMENT"}) unsetenv(v);
   }
 };
 
@@ -103,6 +109,35 @@ TEST_F(BatchJob, OfPbsWithoutQstat) {
   setenv("PBS_WALLTIME", "100", 1);  // Torque's
   EXPECT_EQ(end("", "qstat: No such file or directory").at, kNow + 100);
   EXPECT_EQ(end("    start_time = Tue Nov 14 22:00:00 2023\n").at, kNow - 800 + 100);
+}
+
+TEST_F(BatchJob, OfSlurmIsRequeuedOnlyWhereItsCountSaysSo) {
+  EXPECT_FALSE(was_requeued(run(""), run("")));
+  setenv("SLURM_JOB_ID", "42", 1);
+  const JobRun first = run("");
+  EXPECT_EQ(first.job, "42");
+  EXPECT_FALSE(was_requeued(first, run(""))) << "started twice by hand in one allocation";
+  setenv("SLURM_RESTART_COUNT", "1", 1);
+  EXPECT_TRUE(was_requeued(first, run("")));
+  EXPECT_FALSE(was_requeued(run(""), run("")));
+  setenv("SLURM_JOB_ID", "43", 1);
+  EXPECT_FALSE(was_requeued(first, run("")));
+  EXPECT_TRUE(asked_.empty());
+}
+
+TEST_F(BatchJob, OfPbsIsAskedHowOftenItRan) {
+  setenv("PBS_JOBID", "12.server", 1);
+  setenv("PBS_ENVIRONMENT", "PBS_BATCH", 1);
+  const JobRun first = run("Job Id: 12.server\n    run_count = 1\n");
+  EXPECT_EQ(first.restarts, 0);
+  EXPECT_EQ(asked_.back(), "12.server");
+  EXPECT_FALSE(was_requeued(first, run("    run_count = 1\n")));
+  EXPECT_TRUE(was_requeued(first, run("    run_count = 2\n")));
+  EXPECT_TRUE(was_requeued(first, run("", "qstat: No such file or directory"))) << "not known: nothing that is there may go";
+  asked_.clear();
+  setenv("PBS_ENVIRONMENT", "PBS_INTERACTIVE", 1);
+  EXPECT_FALSE(was_requeued(run(""), run("")));
+  EXPECT_TRUE(asked_.empty());
 }
 
 }  // namespace
