@@ -8,6 +8,7 @@
 #include "qft/core/log.h"
 #include "qft/eval/predict.h"
 #include "qft/io/dir_lock.h"
+#include "qft/io/file.h"
 #include "qft/io/storage.h"
 #include "qft/train/batch_job.h"
 #include "qft/train/data_setup.h"
@@ -23,9 +24,8 @@ using nlohmann::json;
 
 /// What a run that ended before its first checkpoint leaves, or an evaluation: a run may start there.
 bool is_leftover(const std::string& name) {
-  return name == kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.starts_with(io::kLockFile) ||
+  return name == kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.starts_with(io::kLockFile) || name == kStopFile ||
          name.starts_with(".nfs") ||  // what NFS calls a file that was removed while it is open
-        
          name.ends_with("_results.json") || name == eval::kPredictionsFile;
 }
 
@@ -34,6 +34,19 @@ bool in_use(const fs::path& dir) {
   for (const auto& entry : fs::directory_iterator(dir))
     if (!is_leftover(entry.path().filename().string())) return true;
   return false;
+}
+
+/// Whether a run ended at the checkpoint in order to be submitted again.
+bool was_stopped_at(const fs::path& dir) {
+  const fs::path note = dir.parent_path() / kStopFile;
+  if (!fs::exists(note)) return false;
+  try {
+    const json stop = io::read_json(note);
+    return stop.is_object() && stop.value("manifest", json()) == checkpoint::Manifest::read(dir).checksum;
+  } catch (const Error& e) {
+    log::warn("whether the last run was to go on is not known: {}", e.what());
+    return true;  // better than a fresh start, which removes what is there
+  }
 }
 
 JobRun job_of(const json& state) {
@@ -45,10 +58,7 @@ JobRun job_of(const json& state) {
 bool is_to_go_on(const fs::path& dir, comm::Communicator& comm) {
   bool goes_on = false;
   comm::agreed(comm, [&] {
-    if (comm.rank() == 0) {
-      const json state = checkpoint::Manifest::read(dir).state;
-      goes_on = state.value("stopped", false) || was_requeued(job_of(state), this_job());
-    }
+    if (comm.rank() == 0) goes_on = was_stopped_at(dir) || was_requeued(job_of(checkpoint::Manifest::read(dir).state), this_job());
   });
   return comm::broadcast_value<std::int32_t>(comm, goes_on ? 1 : 0) != 0;
 }
@@ -111,6 +121,19 @@ fs::path branch_from(const fs::path& named, const config::RunConfig& config, com
   return named;
 }
 
+/// Of the checkpoints of `dir` the one that says of itself that it was measured so, whatever it is called now: another branch may have
+/// a checkpoint of that step. Empty: none.
+std::string find_measured(const fs::path& dir, const BestModel::Measured& measured) {
+  for (const checkpoint::Entry& entry : checkpoint::survey(dir)) {
+    if (entry.origin != checkpoint::Origin::ours || entry.step != measured.step) continue;
+    const json state = checkpoint::Manifest::read(entry.dir).state;
+    if (!state.contains("progression")) continue;
+    const BestModel own = best_from_json(state["progression"].at("best"));
+    if (own.checkpoint == checkpoint::directory_name(entry.step) && own.at_checkpoint == measured) return entry.dir.filename().string();
+  }
+  return {};
+}
+
 }  // namespace
 
 std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm::Communicator& comm) {
@@ -129,19 +152,6 @@ std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm:
         log::warn("'{}' is of a run that was to go on: overwrite_output_dir has no effect (resume_from_checkpoint: false starts "
                   "afresh)", latest->string());
       return latest;
-/// Of the checkpoints of `dir` the one that says of itself that it was measured so, whatever it is called now: another branch may have
-/// a checkpoint of that step. Empty: none.
-std::string find_measured(const fs::path& dir, const BestModel::Measured& measured) {
-  for (const checkpoint::Entry& entry : checkpoint::survey(dir)) {
-    if (entry.origin != checkpoint::Origin::ours || entry.step != measured.step) continue;
-    const json state = checkpoint::Manifest::read(entry.dir).state;
-    if (!state.contains("progression")) continue;
-    const BestModel own = best_from_json(state["progression"].at("best"));
-    if (own.checkpoint == checkpoint::directory_name(entry.step) && own.at_checkpoint == measured) return entry.dir.filename().string();
-  }
-  return {};
-}
-
     }
     if (asked)
       fail_config("resume_from_checkpoint is true, but '{}' holds no checkpoint that verifies: remove the key to start "
@@ -205,7 +215,22 @@ void check_best(BestModel& best, const fs::path& output_dir, comm::Communicator&
 
 void remove_earlier_run(const fs::path& output_dir, comm::Communicator& comm) {
   comm::agreed(comm, [&] {
-    if (comm.rank() == 0) checkpoint::remove_ours(io::posix_storage(), output_dir);
+    if (comm.rank() != 0) return;
+    checkpoint::remove_ours(io::posix_storage(), output_dir);
+    forget_stop(output_dir);
+  });
+}
+
+void forget_stop(const fs::path& output_dir) {
+  std::error_code ignored;
+  fs::remove(output_dir / kStopFile, ignored);
+}
+
+void note_stop(const fs::path& output_dir, const fs::path& dir, comm::Communicator& comm) {
+  comm::agreed(comm, [&] {
+    if (comm.rank() != 0 || !fs::equivalent(dir.parent_path(), output_dir)) return;
+    const json note{{"checkpoint", dir.filename().string()}, {"manifest", checkpoint::Manifest::read(dir).checksum}};
+    io::atomic_write_file(io::posix_storage(), output_dir / kStopFile, note.dump(2) + "\n");
   });
 }
 

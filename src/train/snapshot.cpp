@@ -85,7 +85,6 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, parallel::Instance& 
               {"data", info.data_position},
               {"loss_scaler", info.loss_scaler},
               {"global_batch_size", info.global_batch_size},
-              {"stopped", info.stopped},
               {"strategy", std::string(instance.layout().strategy().name)},
               {"model_name_or_path", config.model.model_name_or_path},
               {"optimizer_steps", instance.optimizer()->steps()},

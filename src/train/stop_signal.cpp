@@ -52,10 +52,12 @@ void catch_stop_signals() {
 
 int stop_requested() { return g_signal; }
 
-void stop_before_training(comm::Communicator& comm) {
+void stop_before_training(comm::Communicator& comm, const std::function<void()>& leave) {
   std::int32_t asked = stop_requested() != 0 ? 1 : 0;
   comm.host().all_reduce(&asked, 1, DType::i32, comm::ReduceOp::max);
-  if (asked != 0) throw Stopped(kNothingTrained);
+  if (asked == 0) return;
+  if (leave) leave();
+  throw Stopped(kNothingTrained);
 }
 
 }  // namespace qft::train

@@ -60,7 +60,12 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   if (is_root()) output_.lock()->set_run(run_.id);
   data_ = std::move(setup.data);
   loader_ = std::move(setup.loader);
-  stop_before_training(comm_);
+  // A run that was to go on still is, though it did not get far.
+  if (from) last_checkpoint_ = *from;
+  const auto leave = [&] {
+    if (from) note_stop(config_.training.output_dir, *from, comm_);
+  };
+  stop_before_training(comm_, leave);
   instance_ = parallel::Instance::load(config_, comm_, device, parallel::Use::training, setup.batches);
   const auto& t = config_.training;
   schedule_ = {optim::parse_schedule(t.lr_scheduler_type), t.learning_rate, t.warmup(loader_->total_steps()),
@@ -80,7 +85,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   if (is_root()) log_ = std::make_unique<RunLog>(t.output_dir, progression_.step);
   saver_ = std::make_unique<Saver>(config_, *instance_, comm_);
   last_saved_ = progression_.step;
-  stop_before_training(comm_);
+  stop_before_training(comm_, leave);
 }
 
 std::int64_t Trainer::interval(double steps) const { return config::TrainingArgs::interval(steps, loader_->total_steps()); }
@@ -128,7 +133,7 @@ parallel::StepResult Trainer::step(const data::StepBatch& batch) {
   std::vector<model::MicroInput> inputs;
   for (const auto& micro : batch.micro_batches) inputs.push_back(eval::to_input(micro, instance_->transformer().device()));
   const auto list =
-      instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), may_abandon_step() ? step_seconds_ : 0.0);
+      instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);
   parallel::TokenMeanLoss loss(static_cast<double>(batch.global_label_tokens));
   const auto result = instance_->executor().train(list, inputs, loss, static_cast<std::uint64_t>(progression_.step),
                                                   [this](bool step_done) { return asked_to_stop(step_done); }, scaler_.scale(), micro_range(config_, batch));
@@ -224,6 +229,7 @@ void Trainer::save(double epoch, double loss) {
 
 void Trainer::note(const std::optional<Saved>& saved) {
   if (!saved) return;
+  last_checkpoint_ = saved->dir;
   limit_.observe_save(saved->seconds);
   if (!is_root()) return;
   bar_->clear();
@@ -236,18 +242,13 @@ bool Trainer::asked_to_stop(bool step_done) const {
   return stop_requested() != 0 || (limits && limit_.reached(unix_seconds())) || !activity::end_reason().empty();
 }
 
-/// A checkpoint says that its run was stopped, and so goes on although overwrite_output_dir is set: one that is there
-/// already does not, and the step has to end.
-bool Trainer::may_abandon_step() const {
-  return !config_.training.overwrite_output_dir || progression_.step == 0 || last_saved_ != progression_.step;
-}
-
 /// Ends the run with a checkpoint of the last step done, whose epoch and loss are given.
 int Trainer::stop(double epoch, double loss) {
   if (progression_.step == 0) throw Stopped(kNothingTrained);
   stopping_ = true;
   save(epoch, loss);
   note(saver_->finish());
+  note_stop(config_.training.output_dir, last_checkpoint_, comm_);
   if (const std::string reason = comm::broadcast_string(comm_, activity::end_reason()); !reason.empty())
     fail("{}: the run ends at step {} of {}; exclude that host and submit the job again to go on from '{}'", reason,
          progression_.step, loader_->total_steps(), config_.training.output_dir);
@@ -293,6 +294,7 @@ void Trainer::finish(double epoch) {
     if (!is_root()) return;
     bar_->clear();
     write_results(epoch);
+    forget_stop(t.output_dir);
   });
   if (t.do_predict) predict();
 }

@@ -1,8 +1,12 @@
 """What a run may go on from: damaged, missing and foreign checkpoints, changed settings, another number of ranks, overwrite_output_dir,
 branches, a run that is done. What it leaves alone: other programs' checkpoints, and all that is there before it is refused."""
 import json
+import re
 import shutil
+import signal
+import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from common import Report, arguments, mpirun
@@ -15,6 +19,16 @@ def damage(file):
     file.write_bytes(content)
 
 
+def stop_at_once(qft, run_file):
+    """The exit code of a run that is asked to stop as soon as it listens."""
+    job = subprocess.Popen([qft, "train", run_file], stderr=subprocess.DEVNULL)
+    caught = 1 << (signal.SIGUSR1 - 1)
+    while job.poll() is None and not int(re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{job.pid}/status").read_text())[1], 16) & caught:
+        time.sleep(0.005)
+    job.send_signal(signal.SIGUSR1)
+    return job.wait()
+
+
 def main():
     args = arguments()
     qft = args.build / "bin/qft"
@@ -25,9 +39,10 @@ def main():
         steady = {"global_batch_size": 2}
         del settings["global_batch_size"]
 
-        def train(output, ranks=2, **changes):
+        def train(output, ranks=2, environment={}, **changes):
             run_file = write(tmp / f"{output.name}.yaml", {**settings, "output_dir": str(output), **changes})
-            result = mpirun(ranks, [qft, "train", run_file], check=False)
+            set_here = [word for key, value in environment.items() for word in ("-x", f"{key}={value}")]
+            result = mpirun(ranks, [*set_here, qft, "train", run_file], check=False)
             return result.returncode, result.stdout + result.stderr
 
         def expect(what, outcome, code, *texts):
@@ -101,6 +116,20 @@ def main():
         expect("... without its name", train(branch, learning_rate=0.02, max_steps=6), 0, "at step 4")
         left = sorted(p.name for p in branch.glob("checkpoint-*"))
         report.holds(f"... leaves {left}", left == ["checkpoint-2", "checkpoint-3", "checkpoint-4", "checkpoint-6"])
+
+        pre = copy("pre")
+        report.equal("a stop before the first step, at a checkpoint that was there", stop_at_once(qft, write(
+            tmp / "pre.yaml", {**settings, "output_dir": str(pre), "max_steps": 6})), 75)
+        expect("... submitted again under overwrite_output_dir", train(pre, overwrite_output_dir=True, max_steps=6), 0,
+               "is of a run that was to go on", "at step 4")
+        report.holds("... and done, nothing is left of the stop", not (pre / "stopped.json").exists())
+
+        job = tmp / "job"
+        expect("a job", train(job, environment={"SLURM_JOB_ID": "7"}, overwrite_output_dir=True, save_steps=4), 0)
+        expect("... put back into the queue", train(job, environment={"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}, overwrite_output_dir=True,
+                                                    max_steps=6), 0, "is of a run that was to go on", "at step 4")
+        expect("... the same by hand in one allocation", train(job, environment={"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"},
+                                                               overwrite_output_dir=True), 0, "removing", "step 1/4")
 
         small = tmp / "small"
         expect("save_only_model, stopped", train(small, save_only_model=True, max_hours=1e-9), 75)

@@ -12,6 +12,13 @@
 
 namespace qft::train {
 
+/// In output_dir: the checkpoint at which the last run was stopped, by name and its manifest's checksum.
+inline constexpr const char* kStopFile = "stopped.json";
+
+/// Notes in output_dir that the run ends at `checkpoint` to be submitted again; nothing where that lies elsewhere. A file of its own:
+/// the checkpoint may have been committed before the request to stop came. Collective.
+void note_stop(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint, comm::Communicator& comm);
+
 /// The checkpoint to go on from, verified: resume_from_checkpoint as a path (once output_dir holds checkpoints of the branch that
 /// began there, the newest of those) or `true` (the newest good one), or, where it is absent, the newest good one in output_dir,
 /// in the order of checkpoint/branch.h. overwrite_output_dir starts afresh, but for a run that was stopped to be
@@ -31,6 +38,9 @@ bool adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved,
 /// Finds the best checkpoint in output_dir by what it says of itself: another branch may have taken its name. One that is not there
 /// is forgotten, with a warning: it could not be the result. Collective.
 void check_best(BestModel& best, const std::filesystem::path& output_dir, comm::Communicator& comm);
+
+/// The run has nothing left to go on with. Rank 0's call.
+void forget_stop(const std::filesystem::path& output_dir);
 
 /// Rank 0 removes the checkpoints of qft in output_dir, which belong to a run that is not gone on with. Collective.
 void remove_earlier_run(const std::filesystem::path& output_dir, comm::Communicator& comm);

@@ -52,7 +52,6 @@ class Trainer {
   void predict();
   void write_results(double epoch);
   bool asked_to_stop(bool step_done) const;
-  bool may_abandon_step() const;
   int stop(double epoch, double loss);
   std::int64_t interval(double steps) const;
   bool is_root() const { return comm_.rank() == 0; }
@@ -86,6 +85,7 @@ class Trainer {
   double last_learning_rate_ = 0.0;
   bool stopping_ = false;  ///< a rank has asked for an end after this step
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
+  std::filesystem::path last_checkpoint_;  ///< committed, or gone on from
   bool last_has_state_ = true;  ///< a run can go on from the last checkpoint
   std::map<std::string, double> memory_;  ///< what report_memory() found, for the results
   std::optional<eval::PerplexityResult> eval_;  ///< of the weights as they are
