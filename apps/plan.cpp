@@ -1,13 +1,13 @@
-#include <cstdio>
-
-#include <nlohmann/json.hpp>
+#include "qft/plan/plan.h"
 
 #include "qft/config/start.h"
-#include "qft/core/log.h"
 #include "qft/data/pack_options.h"
-#include "qft/plan/plan.h"
 #include "qft/train/data_setup.h"
+
+#include <cstdio>
+
 #include "subcommand.h"
+#include <nlohmann/json.hpp>
 
 namespace qft::apps {
 namespace {
@@ -34,14 +34,14 @@ plan::Workload workload(const config::RunConfig& config, int ranks) {
 
 int run(const config::CommandLine& line) {
   auto config = config::start(line, config::Purpose::plan);
-  const std::size_t told = config.notes.size();
   data::take_pack_options(config, config::Purpose::plan);
-  for (std::size_t n = told; n < config.notes.size(); ++n) log::info("note: {}", config.notes[n]);
+  config::say_notes(config);
   const int ranks = line.options["ranks"].as<int>();
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   std::optional<plan::Machine> machine;
   if (line.options.count("machine") > 0) machine = plan::Machine::load(line.options["machine"].as<std::string>());
-  const auto result = plan::make_plan(config, ranks, machine, workload(config, ranks), plan::process_here(config));
+  const auto result =
+      plan::make_plan(config, ranks, machine, workload(config, ranks), plan::process_here(config));
   const std::string text = line.json ? plan::to_json(result).dump(2) + "\n" : plan::to_text(result);
   std::fputs(text.c_str(), stdout);
   return kExitOk;

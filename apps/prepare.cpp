@@ -1,29 +1,35 @@
-#include <ATen/Context.h>
-
 #include "qft/comm/exchange.h"
 #include "qft/config/start.h"
 #include "qft/core/log.h"
 #include "qft/data/pack_options.h"
 #include "qft/device/device.h"
 #include "qft/device/threads.h"
+
+#include <cstdlib>
+#include <string_view>
+
 #include "subcommand.h"
+#include <ATen/Context.h>
 
 namespace qft::apps {
 
 void take_pack_options(comm::Session& session, config::RunConfig& config, config::Purpose purpose) {
-  const std::size_t told = config.notes.size();
   comm::agreed(session.world(), [&] { data::take_pack_options(config, purpose); });
-  for (std::size_t n = told; session.rank() == 0 && n < config.notes.size(); ++n) log::info("note: {}", config.notes[n]);
+  config::say_notes(config);
 }
 
 Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose) {
   Prepared p;
   p.config = config::start(line, purpose, session.rank(), session.size());
-  if (purpose == config::Purpose::train || purpose == config::Purpose::eval) take_pack_options(session, p.config, purpose);
+  if (purpose == config::Purpose::train || purpose == config::Purpose::eval)
+    take_pack_options(session, p.config, purpose);
   comm::WatchdogOptions watch{std::chrono::seconds(p.config.training.ddp_timeout)};
   watch.stop_stragglers = p.config.training.straggler_action == "stop";
   session.watchdog().set(watch);
   p.config.check_world(session.size());
+  const char* asked = std::getenv("NPROC_PER_NODE");
+  if (asked != nullptr && std::string_view(asked) != "1" && session.size() == 1)
+    log::warn("one rank runs, though NPROC_PER_NODE is {}: other tools start ranks by it, here mpirun -np {} does", asked, asked);
   const auto threads = device::plan_threads(device::cpu_share(), session.core_sharers(), session.local_size());
   device::use_threads(threads.threads);
   if (!threads.advice.empty() && session.rank() == 0) log::warn("{}", threads.advice);

@@ -1,7 +1,7 @@
 #include "qft/config/command_line.h"
-#include "qft/config/start.h"
 
 #include "qft/config/help.h"
+#include "qft/config/start.h"
 #include "qft/core/error.h"
 #include "qft/core/version.h"
 
@@ -47,7 +47,8 @@ void print_help(const CommandSpec& spec) {
   std::ostringstream out;
   out << usage(spec) << "\n\n" << spec.summary << "\n" << visible_options(spec);
   if (spec.run_file != RunFile::none) {
-    out << "\nKeys of RUN.yaml, [default]; key=value, --key value or --key (true) on the command line overrides them:\n\n"
+    out << "\nKeys of RUN.yaml, [default]; key=value, --key value or --key (true) on the command line "
+           "overrides them:\n\n"
         << help_text(spec.purpose);
   }
   std::cout << out.str() << std::flush;
@@ -72,6 +73,15 @@ po::variables_map parse(const CommandSpec& spec, const std::vector<std::string>&
   return values;
 }
 
+// A word of the commands that start other tools, which people paste with the rest.
+bool starts_other_tools(std::string_view word) {
+  for (const char* name :
+       {"swift", "sft", "pt", "infer", "megatron", "llamafactory-cli", "train", "trl", "axolotl", "tune",
+        "run", "torchrun", "deepspeed", "accelerate", "launch", "python", "python3", "mpirun", "srun"})
+    if (word == name) return true;
+  return word.ends_with(".py") || word.ends_with(".sh");
+}
+
 // Tells run file, overrides and words apart.
 void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arguments, CommandLine& line) {
   for (const std::string& argument : arguments) {
@@ -84,17 +94,23 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
       line.run_file = argument;
     } else if (!spec.words.empty()) {
       line.words.push_back(argument);
-    } else {
+    } else if (configurable && starts_other_tools(argument)) {
       fail_config(
-          "{}: unexpected argument '{}'{}\n{}", spec.name, argument,
-          configurable ? ": a run file ends in .yaml, .yml or .json, keys are written key=value or --key value, and a value of "
-                         "several words in quotes"
-                       : "",
-          usage(spec));
+          "{}: '{}' is part of another tool's command: keep what follows it, the keys; ranks are started by "
+          "mpirun -np N or srun",
+          spec.name, argument);
+    } else {
+      fail_config("{}: unexpected argument '{}'{}\n{}", spec.name, argument,
+                  configurable ? ": a run file ends in .yaml, .yml or .json, keys are written key=value or "
+                                 "--key value, and a value of "
+                                 "several words in quotes"
+                               : "",
+                  usage(spec));
     }
   }
   if (spec.run_file == RunFile::required && line.run_file.empty() && line.overrides.empty()) {
-    fail_config("{}: the run file (.yaml, .yml or .json) is missing, or its keys as --key value\n{}", spec.name, usage(spec));
+    fail_config("{}: the run file (.yaml, .yml or .json) is missing, or its keys as --key value\n{}",
+                spec.name, usage(spec));
   }
   if (line.words.size() < spec.least_words) {
     fail_config("{}: expected at least {} of {}\n{}", spec.name, spec.least_words, spec.words, usage(spec));
@@ -103,10 +119,15 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
 
 }  // namespace
 
+void say_notes(RunConfig& config) {
+  for (const std::string& note : config.notes) log::info("note: {}", note);
+  config.notes.clear();
+}
+
 RunConfig start(const CommandLine& line, Purpose purpose, int rank, int ranks) {
   RunConfig config = line.load(purpose);
   log::init({line.log_level.value_or(log::parse_severity(config.training.log_level)), rank, ranks});
-  for (const std::string& note : config.notes) log::info("note: {}", note);
+  say_notes(config);
   return config;
 }
 

@@ -1,4 +1,5 @@
 #include "qft/config/help.h"
+
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -16,12 +17,14 @@ struct Reading {
   std::string_view groups;  // all of whose keys they read,
   std::string_view keys;    // and these,
   std::string_view except;  // but not these
-  std::string_view sample;  // a run file that is enough, from the root of the source tree; its keys are the required ones
+  std::string_view
+      sample;  // a run file that is enough, from the root of the source tree; its keys are the required ones
 };
 
 constexpr std::string_view kTrainingGroups = "model method dataset train parallel eval generate";
 constexpr std::string_view kNotInTraining = "infer_dtype predict_logprobs prompt system";
-constexpr std::string_view kComputing = "bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level ddp_timeout";
+constexpr std::string_view kComputing =
+    "bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level ddp_timeout";
 constexpr std::string_view kTrainingSample =
     "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
     "template: smollm2\n"
@@ -36,27 +39,34 @@ const Reading kReadings[] = {
      "cutoff_len: 512\n"},
     {Purpose::check, kTrainingGroups, "", kNotInTraining, kTrainingSample},
     {Purpose::eval, "dataset parallel eval generate",
-     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype stage output_dir overwrite_output_dir "
-     "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level ddp_timeout deepspeed fsdp "
+     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype stage "
+     "output_dir overwrite_output_dir "
+     "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level "
+     "ddp_timeout deepspeed fsdp "
      "fsdp_config accelerate_config",
-     "prompt system use_curriculum curriculum_seed curriculum packing neat_packing offload_optimizer offload_activations",
+     "prompt system use_curriculum curriculum_seed curriculum packing neat_packing offload_optimizer "
+     "offload_activations",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"
      "dataset_dir: examples/data\n"
      "eval_dataset: cluster_questions  # or eval_pack, dataset, pack\n"
      "output_dir: out\n"},
     {Purpose::generate, "generate",
-     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template default_system enable_thinking "
+     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template "
+     "default_system enable_thinking "
      "tool_format bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level",
      "",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"},
-    {Purpose::export_model, "export", "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype log_level", "",
+    {Purpose::export_model, "export",
+     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype log_level",
+     "",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "adapter_name_or_path: demo_output/tuned\n"
      "export_dir: exported\n"},
     {Purpose::pack, "dataset", "model_name_or_path tokenizer_name_or_path stage seed log_level ddp_timeout",
-     "pack eval_pack val_size eval_on_each_dataset use_curriculum curriculum_seed curriculum packing neat_packing",
+     "pack eval_pack val_size eval_on_each_dataset use_curriculum curriculum_seed curriculum packing "
+     "neat_packing",
      "model_name_or_path: models/smollm2  # or tokenizer_name_or_path\n"
      "template: smollm2\n"
      "dataset_dir: examples/data\n"
@@ -117,7 +127,8 @@ std::vector<std::string_view> implemented(std::string_view key) {
   QFT_ASSERT(bound != nullptr, "'{}' is no key", key);
   std::vector<std::string_view> words = bound->field.choices;
   const auto missing = not_implemented(key, Purpose::train);
-  std::erase_if(words, [&](std::string_view word) { return std::ranges::find(missing, word) != missing.end(); });
+  std::erase_if(words,
+                [&](std::string_view word) { return std::ranges::find(missing, word) != missing.end(); });
   return words;
 }
 
@@ -141,12 +152,12 @@ std::string help_text(Purpose purpose) {
     }
   }
   std::string out;
-  if (reading != nullptr) out = fmt::format("A run file that is enough:\n\n{}\nits keys\n{}\n", reading->sample, required);
+  if (reading != nullptr)
+    out = fmt::format("A run file that is enough:\n\n{}\nits keys\n{}\n", reading->sample, required);
   out += rest;
-  if (!missing.empty()) out += fmt::format("\nnot implemented: to change one of these is an error\n{}", missing);
+  if (!missing.empty())
+    out += fmt::format("\nnot implemented: to change one of these is an error\n{}", missing);
   return out;
 }
-
-std::string help_text() { return help_text(Purpose::any); }
 
 }  // namespace qft::config

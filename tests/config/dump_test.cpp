@@ -126,7 +126,7 @@ TEST(Dump, KeepsPathsAsTheyWereExpanded) {
 }
 
 TEST(Help, ListsEveryKeyWithDefaultAndWords) {
-  const std::string help = help_text();
+  const std::string help = help_text(Purpose::any);
   RunConfig defaults;
   std::string group;
   defaults.visit([&](std::string_view title) { EXPECT_CONTAINS("\n" + help, fmt::format("\n{}\n", title)); },

@@ -1,5 +1,6 @@
 """What each program does with a run file is what was asked, and is said: notes, element types, adapters, results, `qft check`."""
 import json
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -151,7 +152,10 @@ def check_check(case):
     out, log = case.run("qft check", f"output_dir={new}", ranks=2)
     case.says("a good run passes", out + log, "check passed", "numbers: 12 records", "training starts at step 0", "predicted")
     case.check("and nothing is written", not new.exists())
-    out, _ = case.run("qft check", "max_steps=5")
+    os.environ["NPROC_PER_NODE"] = "8"
+    out, log = case.run("qft check", "max_steps=5")
+    del os.environ["NPROC_PER_NODE"]
+    case.says("a variable that starts ranks elsewhere is answered", log, "one rank runs, though NPROC_PER_NODE is 8", "mpirun -np 8")
     case.says("a run that would go on says so", out, "goes on from", "checkpoint-2', step 2", "5 steps")
     refused = [("dataset=letters", 2, ["letters"]), ("template=klingon", 2, ["klingon"]), ("lora_target=query", 2, ["query", "q_proj"]),
                ("cutoff_len=1", 2, ["cutoff_len 128 -> 1"]), ("max_steps=1", 2, ["step 2", "1 steps"]), ("lora_alpha=77", 2, ["lora_alpha is 77"]),

@@ -99,7 +99,4 @@ nlohmann::json to_json(const RunConfig& config);
 /// unknown or a value of the wrong type, naming `where`.
 RunConfig from_json(const nlohmann::json& json, std::string_view where);
 
-/// All keys, grouped, each with its default, its values and one line of help.
-std::string help_text();
-
 }  // namespace qft::config

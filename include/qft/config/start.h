@@ -10,7 +10,10 @@ namespace qft::config {
 /// then stands for itself, as in LLaMA-Factory.
 bool trains(const RunConfig& config);
 
-/// line.load(), and the log set up at --log-level or else log_level; in it rank 0 prints the configuration's notes.
+/// Logs the configuration's notes and takes them out: each is said once.
+void say_notes(RunConfig& config);
+
+/// line.load(), the log set up at --log-level or else log_level, and say_notes().
 RunConfig start(const CommandLine& line, Purpose purpose, int rank = 0, int ranks = 1);
 
 }  // namespace qft::config
