@@ -6,10 +6,14 @@
 #include "qft/io/file.h"
 
 #include <algorithm>
+#include <cctype>
 #include <initializer_list>
 #include <set>
 #include <string_view>
+#include <utility>
 
+#include "record_converter.h"
+#include <fmt/ranges.h>
 #include <simdjson.h>
 
 namespace qft::data {
@@ -140,9 +144,9 @@ void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
   c.tools = seen.first({"tools"});
   if (c.messages = seen.first(kMessages); !c.messages.empty()) return describe_messages(seen, where, spec);
   spec.formatting = Formatting::alpaca;
-  if (seen.has("instruction") && (seen.has("input") || seen.has("output"))) {
+  if (seen.has("instruction") && (seen.has("input") || seen.has("context") || seen.has("output"))) {
     c.prompt = "instruction";
-    c.query = seen.first({"input"});
+    c.query = seen.first({"input", "context"});
     c.response = seen.has("output") ? "output" : seen.first(kAnswer);
   } else {
     c.prompt = seen.first(kQuestion);
@@ -158,11 +162,22 @@ void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
         where, seen.columns.empty() ? "(none: there is no record)" : list(seen.columns));
 }
 
+/// "question and answer; not read: source".
+std::string read_columns(const ColumnNames& c, const Seen& seen) {
+  std::vector<std::string> read;
+  for (const std::string& column : {c.messages, c.prompt, c.query, c.response, c.history, c.system, c.tools})
+    if (!column.empty()) read.push_back(column);
+  auto rest = seen.columns;
+  for (const std::string& column : read) rest.erase(column);
+  rest.erase(std::string(kDifficulty));
+  return fmt::format("{}{}{}", fmt::join(read, ", "), rest.empty() ? "" : "; not read: ", list(rest));
+}
+
 /// The words of a file's name, and of its folders below `folder`.
 std::set<std::string, std::less<>> name_words(const fs::path& file, const fs::path& folder) {
   std::set<std::string, std::less<>> words;
   std::string word;
-  for (const char c : fs::relative(file, folder).string() + ".") {
+  for (const char c : file.lexically_relative(folder).string() + ".") {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
       word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     } else {
@@ -181,18 +196,24 @@ bool is_described(const fs::path& file) {  // files that stand beside the data i
 std::vector<fs::path> files_in(const fs::path& folder) {
   std::vector<fs::path> lines, json, text, train, unmarked;
   std::string foreign;
-  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
+  std::error_code code, unreadable;
+  if (fs::directory_iterator(folder, code); code) fail_config("dataset: cannot read the folder {}: {}", folder.string(), code.message());
+  fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, code);
+  for (; !code && entry != fs::recursive_directory_iterator(); entry.increment(code)) {
     if (entry->path().filename().string().starts_with('.')) {
       entry.disable_recursion_pending();
       continue;
     }
-    if (!entry->is_regular_file() || is_described(entry->path())) continue;
+    if (entry->is_directory(unreadable) && (fs::directory_iterator(entry->path(), unreadable), unreadable))
+      log::warn("dataset: the folder {} is left out: {}", entry->path().string(), unreadable.message());
+    if (!entry->is_regular_file(unreadable) || is_described(entry->path())) continue;
     const std::string type = entry->path().extension().string();
     if (type == ".jsonl") lines.push_back(entry->path());
     if (type == ".json") json.push_back(entry->path());
     if (type == ".txt") text.push_back(entry->path());
     if (is_one_of(type, {".parquet", ".csv", ".arrow", ".tsv", ".gz", ".zip"})) foreign = entry->path().string();
   }
+  if (code) fail_config("dataset: cannot read all of the folder {}: {}", folder.string(), code.message());
   std::vector<fs::path>& found = !lines.empty() ? lines : !json.empty() ? json : text;
   if (found.empty())
     fail_config("dataset: the folder {} has no .jsonl, .json or .txt file{}", folder.string(),
@@ -237,10 +258,7 @@ std::optional<DatasetSpec> dataset_at(const std::string& name) {
     fail_config("{}: texts have {}, which waits for a name: write it in, for instance by sed -i 's/{}/Bot/g'", where, seen.placeholder,
                 seen.placeholder);
   describe(seen, where, spec);
-  log::info("dataset {}: {} file(s) from {}, as {}", name, spec.files.size(), spec.files.front().string(),
-            spec.columns.messages.empty()
-                ? fmt::format("{}{}", spec.columns.prompt, spec.columns.response.empty() ? "" : " and " + spec.columns.response)
-                : spec.columns.messages);
+  log::info("dataset {}: {} file(s) from {}, as {}", name, spec.files.size(), spec.files.front().string(), read_columns(spec.columns, seen));
   return spec;
 }
 

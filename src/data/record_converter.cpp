@@ -14,8 +14,6 @@ namespace dom = simdjson::dom;
 // What the openai format says of reasoning where the data says nothing, as LLaMA-Factory does.
 constexpr std::string_view kThinkingOff = "detailed thinking off";
 constexpr std::string_view kThinkingOn = "detailed thinking on";
-constexpr std::string_view kDifficulty =
-    "difficulty";  // the category where dataset_info.json names no column
 // Between the results of calls made at once.
 constexpr std::string_view kResultSeparator = "\n</tool_response>\n<tool_response>\n";
 

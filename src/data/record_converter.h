@@ -14,6 +14,9 @@
 
 namespace qft::data {
 
+/// The column with the category where dataset_info.json names none.
+inline constexpr std::string_view kDifficulty = "difficulty";
+
 /// Belongs to one thread. The spec must outlive it.
 class RecordConverter {
  public:

@@ -32,6 +32,7 @@ TEST(DatasetPaths, FormatsAreToldFromTheRecords) {
   EXPECT_EQ(run.answers("alpaca.json", R"([{"instruction": "q", "input": "", "output": "a"}])"), Texts{"a<|im_end|>\n"});
   EXPECT_EQ(run.answers("query.jsonl", R"({"query": "q", "response": "a", "history": [["x", "y"]], "system": "s"})"),
             (Texts{"y<|im_end|>\n", "a<|im_end|>\n"}));
+  EXPECT_EQ(run.answers("dolly.jsonl", R"({"instruction": "q", "context": "c", "response": "a", "category": "x"})"), Texts{"a<|im_end|>\n"});
   EXPECT_EQ(run.answers("question.jsonl", R"({"question": "q", "answer": "a"})"), Texts{"a<|im_end|>\n"});
   EXPECT_EQ(run.answers("prompt.jsonl", R"({"prompt": "q", "completion": "a"})"), Texts{"a<|im_end|>\n"});
   EXPECT_EQ(run.answers("messages.jsonl",
@@ -41,6 +42,15 @@ TEST(DatasetPaths, FormatsAreToldFromTheRecords) {
             Texts{"a<|im_end|>\n"});
   EXPECT_EQ(run.answers("turns.jsonl", R"({"system": "s", "conversation": [{"human": "q", "assistant": "a"}, {"human": "r", "assistant": "b"}]})"),
             (Texts{"a<|im_end|>\n", "b<|im_end|>\n"}));
+}
+
+TEST(DatasetPaths, TheContextOfAnInstructionIsItsInput) {
+  PathRun run;
+  run.folder.write("dolly.jsonl", R"({"instruction": "Who?", "context": "Ada wrote it.", "response": "Ada", "category": "closed_qa"})");
+  testing::internal::CaptureStderr();
+  const auto items = run.read("dolly.jsonl").items;
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("as instruction, context, response; not read: category"), std::string::npos);
+  EXPECT_NE(run.text(items.front().sequences.front().ids).find("Who?\nAda wrote it."), std::string::npos);
 }
 
 TEST(DatasetPaths, ASampleIsDrawnBehindTheMark) {
@@ -62,6 +72,7 @@ TEST(DatasetPaths, FoldersGiveTheirTrainingFiles) {
   run.folder.write("repo/dataset_infos.json", "{}");
   run.folder.write("repo/data/train-0.jsonl", line + line);
   run.folder.write("repo/data/test.jsonl", line);
+  std::filesystem::create_symlink("loop", run.folder.path() / "repo/loop");  // no file, and an error to ask about
   EXPECT_EQ(run.read("repo").items.size(), 2u);
   run.folder.write("plain/a.jsonl", line);
   run.folder.write("plain/b.jsonl", line);
