@@ -1,13 +1,4 @@
 // `qft SUBCOMMAND RUN.yaml [key=value ...]`: finds the subcommand and hands over.
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include <fmt/ranges.h>
-
 #include "qft/config/help.h"
 #include "qft/core/error.h"
 #include "qft/core/program.h"
@@ -15,7 +6,16 @@
 #include "qft/device/memory.h"
 #include "qft/model/architectures.h"
 #include "qft/train/stop_signal.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "subcommand.h"
+#include <fmt/ranges.h>
 
 namespace {
 
@@ -23,13 +23,24 @@ using namespace qft;  // NOLINT: a program
 
 const apps::Subcommand* const kSubcommands[] = {&apps::kTrain, &apps::kEval, &apps::kGenerate, &apps::kChat, &apps::kExport, &apps::kPlan, &apps::kCheck, &apps::kBench};
 
+/// What subcommands of LLaMA-Factory, ms-swift and TRL are called here.
+struct Elsewhere {
+  std::string_view name, here;
+};
+constexpr Elsewhere kElsewhere[] = {{"sft", "train"},           {"finetune", "train"},
+                                    {"pt", "train --stage pt"}, {"infer", "chat, or eval for data"},
+                                    {"predict", "eval"},        {"merge", "export"},
+                                    {"merge-lora", "export"}};
+
 void print_usage() {
   std::printf("qft %s: distributed fine-tuning of Qwen-family models over MPI\n\nusage: [mpirun -np N] qft SUBCOMMAND ...\n\n",
               std::string(version()).c_str());
   for (const auto* s : kSubcommands) std::printf("  %-10s %s\n", s->name, s->spec().summary.c_str());
   std::printf("\nqft SUBCOMMAND --help says more, with the keys that it reads.\n\nWhat is implemented:\n\n");
-  std::printf("%s", fmt::format("  {:<18} {}\n", "model_type", fmt::join(model::architectures(), ", ")).c_str());
-  for (const char* key : {"stage", "finetuning_type", "strategy", "optim", "lr_scheduler_type", "compute_dtype"})
+  std::printf("%s",
+              fmt::format("  {:<18} {}\n", "model_type", fmt::join(model::architectures(), ", ")).c_str());
+  for (const char* key :
+       {"stage", "finetuning_type", "strategy", "optim", "lr_scheduler_type", "compute_dtype"})
     std::printf("%s", fmt::format("  {:<18} {}\n", key, fmt::join(config::implemented(key), ", ")).c_str());
 }
 
@@ -66,7 +77,9 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
     const auto line = parse(*s, args);
     return line ? s->run(session, *line) : kExitOk;
   }
-  fail_config("unknown subcommand '{}': use one of {}", args[0], known);
+  const auto* named = std::ranges::find(kElsewhere, args[0], &Elsewhere::name);
+  fail_config("unknown subcommand '{}': {}use one of {}", args[0],
+              named == std::end(kElsewhere) ? "" : fmt::format("here it is qft {}; ", named->here), known);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "bound_field.h"
 #include "foreign_keys.h"
@@ -13,7 +14,17 @@
 namespace qft::config {
 namespace {
 
+// CUDA_VISIBLE_DEVICES, NPROC_PER_NODE.
+bool is_environment(std::string_view name) {
+  return std::none_of(name.begin(), name.end(), [](unsigned char c) { return std::islower(c) != 0; });
+}
+
 [[noreturn]] void fail_unknown(const Setting& setting, const std::vector<BoundField>& fields) {
+  if (is_environment(setting.key))
+    fail_config(
+        "{}: no key: variables of the environment stand before the command; how many ranks run is said by "
+        "mpirun -np N or srun",
+        setting.where);
   std::vector<std::string_view> names;
   for (const BoundField& bound : fields) names.push_back(bound.field.name);
   for (const ForeignKey& key : foreign_keys()) names.push_back(key.name);
@@ -33,7 +44,8 @@ bool same(const Value& a, const Value& b) {
 std::vector<Setting> latest(const std::vector<Setting>& settings) {
   std::vector<Setting> kept;
   for (const Setting& setting : settings) {
-    const auto earlier = std::find_if(kept.begin(), kept.end(), [&](const Setting& s) { return s.key == setting.key; });
+    const auto earlier =
+        std::find_if(kept.begin(), kept.end(), [&](const Setting& s) { return s.key == setting.key; });
     if (earlier == kept.end()) {
       kept.push_back(setting);
     } else {
@@ -55,8 +67,8 @@ std::vector<Setting> effective(std::vector<Setting> settings) {
     }
     const bool two_names = earlier->name() != setting.name() && earlier->from_file() == setting.from_file();
     if (two_names && !same(earlier->value, setting.value)) {
-      fail_config("{} is {}, but {} is {}, and both mean {}: keep one", setting.where, describe(setting.value), earlier->where,
-                  describe(earlier->value), setting.key);
+      fail_config("{} is {}, but {} is {}, and both mean {}: keep one", setting.where,
+                  describe(setting.value), earlier->where, describe(earlier->value), setting.key);
     }
     *earlier = std::move(setting);
   }
@@ -98,7 +110,8 @@ Setting override_setting(const std::string& text) {
   return {std::move(key), std::move(value), "command line", where};
 }
 
-bool apply_settings(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose, bool expand_paths) {
+bool apply_settings(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose,
+                    bool expand_paths) {
   RunConfig fresh;
   const std::vector<BoundField> fields = bound_fields(config), initial = bound_fields(fresh);
   std::vector<std::string_view> own;
@@ -108,8 +121,12 @@ bool apply_settings(RunConfig& config, const std::vector<Setting>& settings, Pur
   config.world_claims.insert(config.world_claims.end(), translation.claims.begin(), translation.claims.end());
   std::vector<Setting> all = effective(std::move(translation.settings));
   for (Setting& fallback : translation.fallbacks) {
-    const bool set = std::any_of(all.begin(), all.end(), [&](const Setting& s) { return s.key == fallback.key; });
-    if (!set) all.push_back(std::move(fallback));
+    const bool set =
+        std::any_of(all.begin(), all.end(), [&](const Setting& s) { return s.key == fallback.key; });
+    if (set) continue;
+    config.notes.push_back(
+        fmt::format("{} is not given: {}, by {}", fallback.key, describe(fallback.value), fallback.where));
+    all.push_back(std::move(fallback));
   }
   for (const Setting& setting : all) {
     const BoundField* bound = find_field(fields, setting.key);

@@ -1,4 +1,5 @@
-// The one table of other tools' names: what each key of theirs is here. Run files and the command line go by it.
+// The one table of other tools' names: what each key of theirs is here. Run files and the command line go by
+// it.
 #pragma once
 
 #include <span>
@@ -13,23 +14,27 @@ struct ForeignKey {
   enum class Class {
     renamed,    // another name of `key`
     converted,  // its values stand for settings: `words` says which
+    combined,   // counts together with other keys: translate.cpp says how
     either,     // means one thing in one tool and another in the next: `key` in ms-swift, `words` otherwise
     ranks,      // a number that the ranks must confirm
     moot,       // without effect here, noted once
     refused,    // the result would differ from what was asked
   };
-  /// llama_factory: its own keys and those of transformers' TrainingArguments. swift: keys that only ms-swift (and TRL) has: one
-  /// of them tells how the others are meant. other: training scripts, axolotl, Lightning, launchers.
+  /// llama_factory: its own keys and those of transformers' TrainingArguments. swift: keys that only ms-swift
+  /// has: one of them tells how the others are meant. other: those of several tools, and of training scripts,
+  /// TRL, axolotl, Lightning, launchers.
   enum class Tool { llama_factory, swift, other };
   Class kind;
   Tool tool;
   std::string_view name;
-  std::string_view reason;    // moot, refused: why, and what to do instead; converted, either: what an error adds
-  std::string_view harmless;  // moot, refused: values that ask for nothing (the foreign default), as "null|false|1"
+  std::string_view
+      reason;  // moot, refused: why, and what to do instead; converted, either: what an error adds
+  std::string_view
+      harmless;  // moot, refused: values that ask for nothing (the foreign default), as "null|false|1"
   std::string_view key;
-  /// renamed: other words for values, "all-linear=all|none=null". converted: "full: finetuning_type=full; lora|peft: ...", where *
-  /// stands for any value, and key?=value counts where no one else sets the key. either: the key that the name is for all but
-  /// ms-swift once `key` is given by itself; empty: none.
+  /// renamed: other words for values, "all-linear=all|none=null". converted: "full: finetuning_type=full;
+  /// lora|peft: ...", where * stands for any value, and key?=value counts where no one else sets the key.
+  /// either: the key that the name is for all but ms-swift once `key` is given by itself; empty: none.
   std::string_view words;
 };
 

@@ -1,4 +1,5 @@
-// A row of the table of other tools' keys, as it is written down.
+// The rows of the table of other tools' keys, and how they are written down. Each tool's rows have a file of
+// their own.
 #pragma once
 
 #include <span>
@@ -18,7 +19,46 @@ struct ForeignRow {
   std::string_view words = {};
 };
 
-/// The rows of one tool, or of tools whose names go together.
-std::span<const ForeignRow> foreign_rows(ForeignKey::Tool tool);
+constexpr auto kMoot = ForeignKey::Class::moot;
+constexpr auto kRefused = ForeignKey::Class::refused;
+
+constexpr ForeignRow renamed(std::string_view names, std::string_view key, std::string_view words = {}) {
+  return {.kind = ForeignKey::Class::renamed, .names = names, .key = key, .words = words};
+}
+
+constexpr ForeignRow converted(std::string_view names, std::string_view rules, std::string_view reason) {
+  return {.kind = ForeignKey::Class::converted, .names = names, .reason = reason, .words = rules};
+}
+
+constexpr ForeignRow either(std::string_view name, std::string_view swift, std::string_view otherwise,
+                            std::string_view meanings) {
+  return {
+      .kind = ForeignKey::Class::either, .names = name, .reason = meanings, .key = swift, .words = otherwise};
+}
+
+constexpr std::string_view kOff = "null|false|no";
+constexpr std::string_view kZeroNames =
+    "default-zero0=zero0|default-zero1=zero1|default-zero2=zero2|default-zero3=zero3|default-zero2-offload="
+    "zero2_offload|"
+    "default-zero3-offload=zero3_offload|zero2-offload=zero2_offload|zero3-offload=zero3_offload";
+
+// Reasons of several rows.
+constexpr std::string_view kText = "models are text only";
+constexpr std::string_view kTuner = "it is used by a method that qft refuses";
+constexpr std::string_view kEngine = "it belongs to another inference engine";
+constexpr std::string_view kMetrics = "metrics go to trainer_log.jsonl in output_dir";
+constexpr std::string_view kKernels = "qft has kernels of its own";
+constexpr std::string_view kNoDownload = "nothing is downloaded: model_name_or_path is a folder";
+constexpr std::string_view kAttention =
+    "attention takes the fastest kernel that fits; results differ in rounding only";
+constexpr std::string_view kQuantized =
+    "quantized base weights are not implemented: remove it to train on bf16 weights";
+constexpr std::string_view kVocabulary =
+    "qft does not change the vocabulary: add the tokens to the model and its tokenizer first";
+constexpr std::string_view kRanks = "mpirun or srun starts the ranks: no rendezvous is needed";
+
+std::span<const ForeignRow> llama_factory_rows();  // and those of transformers' TrainingArguments
+std::span<const ForeignRow> swift_rows();
+std::span<const ForeignRow> other_rows();
 
 }  // namespace qft::config

@@ -43,7 +43,9 @@ constexpr ImportKey kKeys[] = {
 
 // Keys of fsdp_config, in accelerate's spelling ("fsdp_..."), in transformers' without the prefix.
 constexpr ImportKey kFsdpKeys[] = {
-    {Role::collect, "sharding_strategy offload_params reshard_after_forward activation_checkpointing activation_cpu_offload", ""},
+    {Role::collect,
+     "sharding_strategy offload_params reshard_after_forward activation_checkpointing activation_cpu_offload",
+     ""},
     {Role::refused, "version", "there are FSDP 1 and 2", "1|2"},
     {Role::moot,
      "auto_wrap_policy transformer_layer_cls_to_wrap min_num_params backward_prefetch "
@@ -125,6 +127,13 @@ void match_fsdp(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
   }
   // Where FSDP does not recompute, transformers may all the same.
   if (const Leaf* recompute = find(leaves, "activation_checkpointing"); recompute != nullptr && flag_of(*recompute)) {
+    // transformers refuses both at once: a false gradient_checkpointing leaves recomputation to FSDP.
+    if (config.training.gradient_checkpointing == false) {
+      config.training.gradient_checkpointing.reset();
+      config.given.erase("gradient_checkpointing");
+      config.notes.push_back(fmt::format(
+          "{}: layers are recomputed, as gradient_checkpointing: false leaves it to FSDP", recompute->where));
+    }
     match_key(config, "gradient_checkpointing", plain("true"), *recompute);
   }
   if (const Leaf* offload = find(leaves, "activation_cpu_offload"); offload != nullptr && flag_of(*offload)) {
@@ -181,8 +190,12 @@ Value take_section(RunConfig& config, Value& document, std::string_view file, st
 
 // ms-swift's file of both: {"fsdp": "full_shard", "fsdp_config": {...}}; what begins with _ is a remark.
 void read_fsdp_file(RunConfig& config, const std::string& file) {
+  const Value document = parse_file(file);
+  if (document.kind != Value::Kind::map || document.entries.empty())
+    fail_config("{}: expected an object with fsdp and fsdp_config, got {}", file,
+                document.kind == Value::Kind::map ? "an empty one" : describe(document));
   nlohmann::json options = "full_shard";
-  for (const auto& [key, value] : parse_file(file).entries) {
+  for (const auto& [key, value] : document.entries) {
     if (key == "fsdp") {
       options = as_json(value);
     } else if (key == "fsdp_config") {
@@ -220,7 +233,8 @@ void import_accelerate(RunConfig& config, const std::string& file) {
 
 void import_fsdp(RunConfig& config) {
   const std::string where = at_key(config, "fsdp");
-  if (const auto& named = config.training.fsdp; named.is_string() && named.get<std::string>().ends_with(".json")) {
+  if (const auto& named = config.training.fsdp;
+      named.is_string() && named.get<std::string>().ends_with(".json")) {
     read_fsdp_file(config, expand_path(named.get<std::string>(), where));
   }
   const nlohmann::json& options = config.training.fsdp;

@@ -2,6 +2,7 @@
 #include "qft/config/start.h"
 #include "qft/core/error.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "apply.h"
@@ -15,10 +16,12 @@ namespace qft::config {
 namespace {
 
 void note_winner(RunConfig& config, std::string_view winner, std::string_view loser) {
-  config.notes.push_back(fmt::format("{} decides; {} has no effect", at_key(config, winner), at_key(config, loser)));
+  config.notes.push_back(
+      fmt::format("{} decides; {} has no effect", at_key(config, winner), at_key(config, loser)));
 }
 
-// Without training: what the type of compute follows from, and that nothing is trained where that may surprise.
+// Without training: what the type of compute follows from, and that nothing is trained where that may
+// surprise.
 void note_inference(RunConfig& config, Purpose purpose) {
   const TrainingArgs& t = config.training;
   if (purpose == Purpose::train && !config.is_given("do_train")) {
@@ -26,7 +29,9 @@ void note_inference(RunConfig& config, Purpose purpose) {
                                        at_key(config, t.do_predict ? "do_predict" : "do_eval")));
   }
   if (config.model.infer_dtype == "auto" || purpose == Purpose::export_model) return;
-  for (const auto& [key, asks] : {std::pair{"bf16", t.bf16}, {"fp16", t.fp16}, {"pure_bf16", t.pure_bf16},
+  for (const auto& [key, asks] : {std::pair{"bf16", t.bf16},
+                                  {"fp16", t.fp16},
+                                  {"pure_bf16", t.pure_bf16},
                                   {"compute_dtype", t.compute_dtype != "auto"}})
     if (asks) note_winner(config, "infer_dtype", key);
 }
@@ -34,14 +39,18 @@ void note_inference(RunConfig& config, Purpose purpose) {
 // Where two keys of training speak of one thing: which of them counts.
 void note_training(RunConfig& config) {
   const TrainingArgs& t = config.training;
-  const auto wins = [&](std::string_view winner, std::string_view loser) { note_winner(config, winner, loser); };
+  const auto wins = [&](std::string_view winner, std::string_view loser) {
+    note_winner(config, winner, loser);
+  };
   if (config.model.infer_dtype != "auto") {
-    config.notes.push_back(fmt::format("{} has no effect in training: bf16, fp16, pure_bf16 and compute_dtype decide",
-                                       at_key(config, "infer_dtype")));
+    config.notes.push_back(
+        fmt::format("{} has no effect in training: bf16, fp16, pure_bf16 and compute_dtype decide",
+                    at_key(config, "infer_dtype")));
   }
   if (t.warmup_steps >= 1 && t.warmup_ratio > 0) {
-    config.notes.push_back(fmt::format("{} decides, as with transformers 4; {}, which transformers 5 would take, has no effect",
-                                       at_key(config, "warmup_steps"), at_key(config, "warmup_ratio")));
+    config.notes.push_back(
+        fmt::format("{} decides, as with transformers 4; {}, which transformers 5 would take, has no effect",
+                    at_key(config, "warmup_steps"), at_key(config, "warmup_ratio")));
   }
   if (t.max_steps > 0 && config.is_given("num_train_epochs")) wins("max_steps", "num_train_epochs");
   if (t.global_batch_size && config.is_given("gradient_accumulation_steps")) {
@@ -79,46 +88,73 @@ void note_precedence(RunConfig& config, Purpose purpose) {
   }
 }
 
+bool has_key(const std::vector<Setting>& settings, std::string_view key) {
+  return std::any_of(settings.begin(), settings.end(), [&](const Setting& s) { return s.key == key; });
+}
+
 // What else ms-swift would take for keys that are not given.
-void note_swift_defaults(RunConfig& config) {
+void note_swift_defaults(RunConfig& config, const std::vector<Setting>& settings) {
+  const TrainingArgs& t = config.training;
   std::string defaults;
   for (const SwiftDefault& row : swift_defaults()) {
     const bool lora_only = row.key.starts_with("lora_") && config.finetuning.finetuning_type != "lora";
     const bool batch = row.key == "gradient_accumulation_steps" && config.training.global_batch_size;
-    if (config.is_given(row.key) || lora_only || batch) continue;
+    const bool type = row.key == "compute_dtype" && (t.bf16 || t.fp16 || t.pure_bf16);
+    if (config.is_given(row.key) || has_key(settings, row.key) || lora_only || batch || type) continue;
     defaults += fmt::format("{}{} ({})", defaults.empty() ? "" : ", ", row.key, row.value);
   }
   if (defaults.empty()) return;
+  config.notes.push_back(fmt::format(
+      "keys are ms-swift's, but defaults are LLaMA-Factory's; not given, and by ms-swift's default: {}",
+      defaults));
+}
+
+// Scripts of other tools train all weights where nothing asks for LoRA.
+void note_tuner(RunConfig& config, const std::vector<Setting>& settings) {
+  const auto speaks_of_lora = [](const auto& given) {
+    return given.first == "finetuning_type" || given.first.starts_with("lora_");
+  };
+  const auto of_scripts = std::find_if(settings.begin(), settings.end(), [](const Setting& s) {
+    const ForeignKey* foreign = find_foreign(s.key);
+    return foreign != nullptr && foreign->tool == ForeignKey::Tool::other && !foreign->key.empty();
+  });
+  if (of_scripts == settings.end() || std::any_of(config.given.begin(), config.given.end(), speaks_of_lora))
+    return;
   config.notes.push_back(
-      fmt::format("keys are ms-swift's, but defaults are LLaMA-Factory's; not given, and by ms-swift's default: {}", defaults));
+      fmt::format("finetuning_type is not given: {}, where tools with the key {} train all weights (full)",
+                  config.finetuning.finetuning_type, of_scripts->key));
 }
 
 // Where results go in a run in ms-swift's words.
 void set_swift_folders(RunConfig& config, Purpose purpose) {
   std::string& output = config.training.output_dir;
   if (purpose == Purpose::train && output.empty() && !config.model.model_name_or_path.empty()) {
-    const auto model = (std::filesystem::path(config.model.model_name_or_path) / ".").parent_path().filename();
+    const auto model =
+        (std::filesystem::path(config.model.model_name_or_path) / ".").parent_path().filename();
     output = (std::filesystem::path("output") / model).string();
     config.notes.push_back(fmt::format("output_dir is not given: {}, as in ms-swift", output));
   }
   std::string& exported = config.exporting.export_dir;
   if (purpose != Purpose::export_model || !exported.empty()) return;
   if (output.empty() && config.model.adapter_name_or_path.empty()) return;
-  exported = output.empty() ? config.model.adapter_name_or_path.back() + "-merged" : std::exchange(output, "");
+  exported =
+      output.empty() ? config.model.adapter_name_or_path.back() + "-merged" : std::exchange(output, "");
   config.notes.push_back(fmt::format("export_dir is not given: {}, as in ms-swift", exported));
 }
 
 // An adapter alone names its base in adapter_config.json.
 void take_base_of_adapter(RunConfig& config) {
   if (!config.model.model_name_or_path.empty() || config.model.adapter_name_or_path.empty()) return;
-  const auto file = std::filesystem::path(config.model.adapter_name_or_path.front()) / config.model.adapter_folder / "adapter_config.json";
+  const auto file = std::filesystem::path(config.model.adapter_name_or_path.front()) /
+                    config.model.adapter_folder / "adapter_config.json";
   std::error_code code;
   if (!std::filesystem::is_regular_file(file, code)) return;
   const nlohmann::json adapter = as_json(parse_file(file));
   const auto base = adapter.find("base_model_name_or_path");
   if (base == adapter.end() || !base->is_string()) return;
   config.model.model_name_or_path = base->get<std::string>();
-  config.notes.push_back(fmt::format("model_name_or_path is not given: {}, by {}", config.model.model_name_or_path, file.string()));
+  config.notes.push_back(fmt::format("model_name_or_path is not given: {}, by {}",
+                                     config.model.model_name_or_path, file.string()));
 }
 
 }  // namespace
@@ -132,7 +168,8 @@ RunConfig load_run_config(const std::filesystem::path& file, std::span<const std
   for (const std::string& text : overrides) settings.push_back(override_setting(text));
   const bool swift = apply_settings(config, settings, purpose);
   take_base_of_adapter(config);
-  if (swift && purpose == Purpose::train) note_swift_defaults(config);
+  if (swift && purpose == Purpose::train) note_swift_defaults(config, settings);
+  if (!swift && purpose == Purpose::train) note_tuner(config, settings);
   if (swift) set_swift_folders(config, purpose);
   import_launchers(config);
   config.resolve();

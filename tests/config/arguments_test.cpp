@@ -72,6 +72,15 @@ TEST(TypedKeys, ExplainMistakes) {
   EXPECT_CONTAINS(error_of([] { parse({"--learning_rate", "fast"}).load(Purpose::any); }),
                   "command line: --learning_rate=fast: expected a number");
   EXPECT_CONTAINS(error_of([] { parse({"-x", "run.yaml"}); }), "-x");
+  EXPECT_CONTAINS(error_of([] { parse({"--dataset", "a", "b\xff"}); }), "qft train: --dataset: not valid UTF-8");
+}
+
+TEST(TypedKeys, KnowTheCommandsOfOtherTools) {
+  EXPECT_CONTAINS(error_of([] { parse({"torchrun", "--nproc_per_node", "8", "train.py", "--model", "m"}); }),
+                  "'torchrun' is part of another tool's command: keep what follows it, the keys; ranks are started by mpirun");
+  EXPECT_CONTAINS(error_of([] { parse({"CUDA_VISIBLE_DEVICES=0,1", "swift", "sft", "--model", "m"}); }), "'swift' is part of another tool's command");
+  EXPECT_CONTAINS(error_of([] { parse({"NPROC_PER_NODE=8", "--model", "m"}).load(Purpose::train); }),
+                  "command line: NPROC_PER_NODE=8: no key: variables of the environment stand before the command");
 }
 
 }  // namespace

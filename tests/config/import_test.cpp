@@ -240,7 +240,15 @@ TEST_F(Import, LeavesRecomputationToTheRunFileWhereFsdpHasNone) {
   EXPECT_TRUE(recompute("false", "gradient_checkpointing: true\n"));
   EXPECT_FALSE(recompute("false", "gradient_checkpointing: false\n"));
   EXPECT_TRUE(recompute("true", ""));
-  EXPECT_CONTAINS(error_of([&] { recompute("true", "gradient_checkpointing: false\n"); }), "asks for gradient_checkpointing true, but ");
+  EXPECT_TRUE(recompute("true", "gradient_checkpointing: false\n"));  // as transformers wants it: FSDP alone recomputes
+}
+
+TEST_F(Import, ReadsAFileOfFsdpAndItsOptions) {
+  const auto load = [&](std::string_view text) { return load_text(fmt::format("fsdp: {}\n", folder_.write("fsdp.json", text))); };
+  EXPECT_EQ(load(R"({"_remark": 1, "fsdp": "shard_grad_op auto_wrap", "fsdp_config": {"fsdp_version": 2}})").parallel.strategy, "shard_grad_op");
+  EXPECT_CONTAINS(error_of([&] { load("[\"full_shard\"]"); }), "fsdp.json: expected an object with fsdp and fsdp_config, got a list");
+  EXPECT_CONTAINS(error_of([&] { load("\"full_shard\""); }), "expected an object with fsdp and fsdp_config, got the text 'full_shard'");
+  EXPECT_CONTAINS(error_of([&] { load("{}"); }), "got an empty one");
 }
 
 TEST_F(Import, SaysThatASectionOfAnotherKindHasNoEffect) {

@@ -26,8 +26,7 @@ bool has_note(const RunConfig& c, std::string_view part) {
 TEST(OtherTools, NamesOfSwiftMeanOurKeys) {
   const RunConfig c = load_typed({"--tuner_type=lora", "--torch_dtype=bfloat16", "--target_modules=all-linear", "--max_length=512",
                                   "--system=Be kind.", "--dataset_num_proc=4", "--lora_rank=4", "--deepspeed=default-zero3",
-                                  "--save_total_limit=-1", "--adapters=a", "--loss_scale=last_round", "--padding_free=true",
-                                  "--max_epochs=5"});
+                                  "--save_total_limit=-1", "--adapters=a", "--loss_scale=last_round", "--padding_free=true"});
   EXPECT_EQ(c.model.model_name_or_path, "m");
   EXPECT_EQ(c.finetuning.finetuning_type, "lora");
   EXPECT_TRUE(c.training.bf16);
@@ -39,7 +38,6 @@ TEST(OtherTools, NamesOfSwiftMeanOurKeys) {
   EXPECT_FALSE(c.training.save_total_limit.has_value());
   EXPECT_EQ(c.model.adapter_name_or_path, std::vector<std::string>{"a"});
   EXPECT_TRUE(c.data.mask_history);
-  EXPECT_EQ(c.training.num_train_epochs, 5);
 }
 
 TEST(OtherTools, NamesOfScriptsMeanOurKeys) {
@@ -57,6 +55,62 @@ TEST(OtherTools, NamesOfScriptsMeanOurKeys) {
   EXPECT_EQ(c.data.cutoff_len, 99);
   EXPECT_EQ(c.training.learning_rate, 1e-3);
   EXPECT_TRUE(c.training.fp16);
+}
+
+// As people type them for TRL, MedicalGPT, and in files of axolotl and torchtune.
+TEST(OtherTools, CommandsOfTrlAreUnderstood) {
+  const RunConfig c = load_run_config({}, std::vector<std::string>{"--model_name_or_path=Qwen/Qwen2.5-0.5B", "--dataset_name=data/capybara", "--learning_rate=2.0e-5",
+                                           "--num_train_epochs=1", "--packing=true", "--use_peft=true", "--lora_r=32", "--lora_alpha=16",
+                                           "--eos_token=<|im_end|>", "--assistant_only_loss=true", "--attn_implementation=flash_attention_2",
+                                           "--dataset_num_proc=8", "--torch_dtype=bfloat16", "--output_dir=o"}, Purpose::train);
+  EXPECT_EQ(c.data.dataset, std::vector<std::string>{"data/capybara"});
+  EXPECT_EQ(c.finetuning.lora_rank, 32);
+  EXPECT_EQ(c.training.learning_rate, 2e-5);
+  EXPECT_TRUE(c.training.bf16);
+  EXPECT_FALSE(has_note(c, "ms-swift"));
+  const std::vector<std::string> full = {"--model_name_or_path=m", "--dataset_name=d", "--output_dir=o"};
+  EXPECT_TRUE(has_note(load_run_config({}, full, Purpose::train), "finetuning_type is not given: lora, where tools with the key dataset_name train all weights"));
+  EXPECT_CONTAINS(error_of_typed({"--model_name_or_path=m", "--dataset_name=d", "--use_peft=true", "--max_length=512"}), "'max_length' has two meanings");
+}
+
+TEST(OtherTools, CommandsOfMedicalGptAreUnderstood) {
+  const RunConfig c = load_run_config({}, std::vector<std::string>{"--model_name_or_path=m", "--train_file_dir=./data/finetune", "--validation_file_dir=./data/valid",
+                                           "--do_train=true", "--do_eval=true", "--use_peft=True", "--model_max_length=4096", "--template_name=qwen",
+                                           "--target_modules=all", "--lora_rank=8", "--torch_dtype=bfloat16", "--flash_attn=True", "--device_map=auto",
+                                           "--ddp_find_unused_parameters=False", "--cache_dir=./cache", "--output_dir=o"}, Purpose::train);
+  EXPECT_EQ(c.data.cutoff_len, 4096);
+  EXPECT_EQ(c.data.template_name, "qwen");
+  EXPECT_EQ(c.finetuning.lora_target, std::vector<std::string>{"all"});
+  EXPECT_FALSE(has_note(c, "keys are ms-swift's"));
+}
+
+TEST(OtherTools, FilesOfAxolotlAreAnswered) {
+  const std::string text =
+      "base_model: m\nmodel_type: AutoModelForCausalLM\nload_in_8bit: false\nload_in_4bit: false\nstrict: false\ndataset: d\nval_set_size: 0.1\n"
+      "output_dir: o\nsequence_len: 512\nsample_packing: true\npad_to_sequence_len: true\nadapter: lora\nlora_r: 16\nlora_alpha: 32\n"
+      "lora_target_linear: true\nwandb_project:\ngradient_accumulation_steps: 2\nmicro_batch_size: 2\nnum_epochs: 1\noptimizer: adamw_torch\n"
+      "lr_scheduler: cosine\nlearning_rate: 0.0002\ntrain_on_inputs: false\ngroup_by_length: false\nbf16: true\nflash_attention: true\n"
+      "saves_per_epoch: 1\nspecial_tokens: {}\nweight_decay: 0.0\n";
+  const RunConfig c = load_text(text, {}, Purpose::train);
+  EXPECT_EQ(c.data.cutoff_len, 512);
+  EXPECT_EQ(c.finetuning.lora_target, std::vector<std::string>{"all"});
+  EXPECT_EQ(c.training.save_strategy, "epoch");
+  EXPECT_FALSE(has_note(c, "ms-swift"));
+  EXPECT_CONTAINS(error_of_text(text + "evals_per_epoch: 4\n", {}, Purpose::train), "eval_steps: 1 / (evals_per_epoch x num_epochs)");
+  EXPECT_CONTAINS(error_of_text(text + "datasets:\n- path: d\n  type: alpaca\n", {}, Purpose::train), "datasets: a list is refused: name files or folders in dataset");
+  EXPECT_CONTAINS(error_of_text(text + "chat_template: chatml\n", {}, Purpose::train), "name one of qft's in template");
+}
+
+TEST(OtherTools, FilesOfTorchtuneAreAnswered) {
+  const std::string common = "model_name_or_path: m\ndataset: d\noutput_dir: o\n";
+  const RunConfig c = load_text(common + "clip_grad_norm: null\nenable_activation_checkpointing: true\nlog_every_n_steps: 1\nshuffle: false\ndtype: bf16\n"
+                                         "device: cuda\nepochs: 2\n", {}, Purpose::train);
+  EXPECT_EQ(c.training.max_grad_norm, 0);
+  EXPECT_TRUE(c.recompute());
+  EXPECT_TRUE(c.finetuning.disable_shuffling);
+  EXPECT_EQ(c.training.num_train_epochs, 2);
+  EXPECT_CONTAINS(error_of_text(common + "checkpointer:\n  _component_: x\n", {}, Purpose::train), "write model_name_or_path: the folder of the model");
+  EXPECT_CONTAINS(error_of_text(common + "optimizer:\n  _component_: torch.optim.AdamW\n", {}, Purpose::train), "AdamW is the optimizer of this build");
 }
 
 TEST(OtherTools, NumberOfGpusIsHeldAgainstTheRanks) {
@@ -83,11 +137,47 @@ TEST(OtherTools, EvaluationFollowsTheSavesWhereSwiftAsksForIt) {
   EXPECT_EQ(load_text("val_size: 0.01\ndataset: d\n").training.eval_strategy, "no");
 }
 
+TEST(OtherTools, MaxEpochsIsABoundBesideTheEpochs) {
+  EXPECT_EQ(load_typed({"--max_epochs=2"}).training.num_train_epochs, 2);
+  const RunConfig less = load_typed({"--max_epochs=2", "--num_train_epochs=5"});
+  EXPECT_EQ(less.training.num_train_epochs, 2);
+  EXPECT_TRUE(has_note(less, "--max_epochs=2: the run has 2 epochs instead of 5"));
+  EXPECT_EQ(load_typed({"--max_epochs=9", "--num_train_epochs=5"}).training.num_train_epochs, 5);
+  EXPECT_EQ(load_typed({"--max_epochs=null"}).training.num_train_epochs, 3);
+  EXPECT_CONTAINS(error_of_typed({"--max_epochs=9"}), "'max_epochs' has two meanings: to ms-swift it is a bound");
+  EXPECT_CONTAINS(error_of_typed({"--max_epochs=2", "--max_steps=100"}), "--max_epochs=2 ends the run where command line: --max_steps=100 would not");
+  EXPECT_CONTAINS(error_of_typed({"--max_epochs=some"}), "expected a number of epochs above 0, got 'some'");
+}
+
+TEST(OtherTools, SwiftShufflesTwice) {
+  const auto keeps_order = [](std::vector<std::string> typed) { return load_typed(std::move(typed)).finetuning.disable_shuffling; };
+  EXPECT_FALSE(keeps_order({"--dataset_shuffle=true", "--train_dataloader_shuffle=true"}));
+  EXPECT_FALSE(keeps_order({"--dataset_shuffle=false"}));
+  EXPECT_TRUE(has_note(load_typed({"--dataset_shuffle=false"}), "each epoch has a new order all the same"));
+  EXPECT_TRUE(keeps_order({"--dataset_shuffle=false", "--train_dataloader_shuffle=false"}));
+  EXPECT_TRUE(keeps_order({"--dataset_shuffle=false", "--streaming=true", "--max_steps=9"}));
+  EXPECT_FALSE(keeps_order({"--train_dataloader_shuffle=false", "--streaming=true", "--max_steps=9"}));
+  EXPECT_CONTAINS(error_of_typed({"--train_dataloader_shuffle=false"}), "all epochs then have one order, shuffled once");
+  EXPECT_CONTAINS(error_of_typed({"--dataset_shuffle=maybe"}), "expected true or false, got 'maybe'");
+}
+
+TEST(OtherTools, StoppingEarlyKeepsTheBest) {
+  const RunConfig c = load_typed({"--early_stop_interval=3", "--split_dataset_ratio=0.1"});
+  EXPECT_EQ(c.finetuning.early_stopping_steps, 3);
+  EXPECT_TRUE(c.training.load_best_model_at_end);
+  EXPECT_TRUE(has_note(c, "load_best_model_at_end is not given: 'true', by command line: --early_stop_interval=3"));
+}
+
 TEST(OtherTools, DefaultsThatDifferAreSaid) {
   const RunConfig c = load_typed({"--learning_rate=1e-4"});
   EXPECT_EQ(c.training.output_dir, "output/m");
   EXPECT_TRUE(has_note(c, "weight_decay (0.1)"));
   EXPECT_FALSE(has_note(c, "learning_rate (1e-4"));
+  EXPECT_TRUE(has_note(c, "compute_dtype (the type of the model's weights)"));
+  EXPECT_TRUE(has_note(c, "truncation_strategy (delete: longer samples are left out; here they are cut)"));
+  const RunConfig named = load_typed({"--torch_dtype=bfloat16", "--truncation_strategy=right"});
+  EXPECT_FALSE(has_note(named, "compute_dtype ("));
+  EXPECT_FALSE(has_note(named, "truncation_strategy ("));
   EXPECT_TRUE(load_text("model_name_or_path: m\ndataset: d\noutput_dir: o\n", {}, Purpose::train).notes.empty());
 }
 

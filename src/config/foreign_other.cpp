@@ -1,0 +1,192 @@
+#include "foreign_table.h"
+
+namespace qft::config {
+namespace {
+
+// Names that several tools share, and those of TRL, transformers' training scripts, FastChat, alpaca-lora,
+// MedicalGPT, DeepSpeed-Chat, unsloth, axolotl, torchtune, Lightning, Megatron, and launchers.
+constexpr ForeignRow kOther[] = {
+    // Model.
+    renamed("base_model pretrained_model_name_or_path", "model_name_or_path"),
+    renamed("tokenizer_name tokenizer_config", "tokenizer_name_or_path"),
+    renamed("lora_model_dir lora_weight_path peft_path", "adapter_name_or_path"),
+    converted("torch_dtype dtype",
+              "bfloat16|bf16|torch.bfloat16: bf16=true; float16|fp16|torch.float16: fp16=true; "
+              "float32|fp32|torch.float32: compute_dtype=float32; auto|AUTO|null:",
+              "there are bfloat16, float16 and float32"),
+    converted(
+        "mixed_precision precision",
+        "bf16|bf16_mixed|bf16-mixed: bf16=true; bf16-true: pure_bf16=true; fp16|16|16-mixed: fp16=true; "
+        "32|32-true|fp32: compute_dtype=float32; false|null:",
+        "there are bf16, fp16 and 32"),
+    {kMoot, "model_type tokenizer_type is_llama_derived_model base_model_config config_name",
+     "the model's config.json says what it is", "null"},
+    {kMoot,
+     "attn_implementation flash_attention sdp_attention xformers_attention eager_attention use_xformers",
+     kAttention, "null|false|auto"},
+    {kRefused, "s2_attention", "it changes the model and is not implemented: remove it", kOff},
+    {kRefused, "model_init_kwargs", "the model's config.json says how it is built: remove it", "null"},
+    converted("task_type lora_task_type", "causal_lm|CAUSAL_LM|null:",
+              "qft trains language models: classifiers, embeddings and rerankers are not implemented"),
+    {kRefused, "load_in_4bit load_in_8bit q_lora use_qlora qlora", kQuantized, kOff},
+    {kMoot, "use_bnb_nested_quant", "it has a meaning with load_in_4bit only", ""},
+    {kRefused, "special_tokens tokens", kVocabulary, "null"},
+    {kMoot, "eos_token pad_token", "the template says how answers end, and there is no padding", "null"},
+    {kRefused, "device_map", "a rank computes on one device: strategy: zero3 splits a model over the ranks",
+     "null|auto"},
+    {kRefused, "checkpointer tokenizer",
+     "write model_name_or_path: the folder of the model and its tokenizer", "null"},
+
+    // Method.
+    converted("use_lora use_peft",
+              "true: finetuning_type=lora; false: finetuning_type=full; null:", "expected true or false"),
+    converted("adapter", "lora: finetuning_type=lora; null:",
+              "lora is the adapter that is implemented: without it write finetuning_type: full"),
+    renamed("lora_r lora_dim r", "lora_rank"),
+    renamed("target_modules lora_target_modules", "lora_target", "all-linear=all|ALL=all"),
+    converted("lora_target_linear", "true: lora_target=all; false|null:", "expected true or false"),
+    {kRefused, "lora_target_parameters peft_layers_to_transform lora_module_name unfrozen_parameters",
+     "name the modules in lora_target", "null"},
+    renamed("modules_to_save lora_modules_to_save", "additional_target"),
+    renamed("peft_use_rslora", "use_rslora"),
+    renamed("peft_use_dora", "use_dora"),
+    {kRefused, "lora_fan_in_fan_out",
+     "weights of linear layers are stored as Hugging Face's Linear has them: remove it", kOff},
+    {kRefused, "bias", "biases stay as they are: remove it", "none|null"},
+    {kMoot, "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_on_cpu", kKernels, kOff},
+    {kMoot,
+     "liger_rope liger_rms_norm liger_glu_activation liger_layer_norm liger_fused_linear_cross_entropy",
+     kKernels, kOff},
+    {kRefused, "neft_alpha noisy_embedding_alpha", "it is not implemented: remove it", "null|0|0.0"},
+    {kRefused, "loss loss_type loss_name", "the loss is cross-entropy: remove it", "null|cross_entropy|nll"},
+    {kRefused, "rl", "preference and reward training are not implemented: stages pt and sft run", "null"},
+    {kRefused, "plugins", "qft runs no Python: remove it", "null|axolotl.integrations.liger.LigerPlugin"},
+
+    // Data.
+    renamed("data_path train_file train_file_dir train_data_path train_dataset dataset_name", "dataset"),
+    renamed("eval_data_path validation_file validation_file_dir val_file eval_file", "eval_dataset"),
+    {kRefused, "datasets test_datasets",
+     "name files or folders in dataset (eval_dataset): their format is told from the records", "null"},
+    {kRefused, "dataset_config_name dataset_config",
+     "it names a part of a dataset on a hub: name its files in dataset", "null|default"},
+    {kRefused, "dataset_train_split dataset_test_split", "name the files in dataset and eval_dataset",
+     "null|train|test"},
+    {kRefused, "text_column prompt_column response_column history_column summary_column dataset_text_field",
+     "name the columns in dataset_info.json", "null|text"},
+    {kRefused, "dataset_kwargs source_prefix line_by_line",
+     "write the data as they are to be learned: remove it", kOff},
+    renamed("val_set_size", "val_size"),
+    {kRefused, "validation_split_percentage", "write it as a fraction: val_size: 0.05", "null|0"},
+    renamed("max_train_samples", "max_samples"),
+    {kRefused, "max_eval_samples", "write how many samples are drawn behind the name: eval_dataset: name#100",
+     "null"},
+    renamed("model_max_length max_seq_length max_seq_len sequence_len block_size", "cutoff_len"),
+    {kRefused, "max_source_length max_target_length", "cutoff_len limits prompt and answer together", "null"},
+    converted("excess_length_strategy",
+              "truncate|null:", "samples are cut at their end (truncate); leave longer ones out of the data"),
+    renamed("dataset_num_proc dataset_processes", "preprocessing_num_workers"),
+    renamed("template_name prompt_template_name", "template"),
+    {kRefused, "chat_template chat_template_path",
+     "name one of qft's in template, or the path of a YAML file of your own (docs/data.md)",
+     "null|tokenizer_default"},
+    renamed("train_on_inputs", "train_on_prompt"),
+    converted("completion_only_loss assistant_only_loss", "true|null:; false: train_on_prompt=true",
+              "expected true or false"),
+    {kRefused, "roles_to_train train_on_eos", "answers are learned with their end: remove it",
+     "null|assistant|turn"},
+    renamed("sample_packing packed", "packing"),
+    {kRefused, "packing_strategy", "rows are filled best-fit: remove it", "binpack|bfd|bfd_split|null"},
+    {kMoot, "strict", "every record is checked: on_error says what becomes of those that cannot be read",
+     "null|true|false"},
+    {kMoot, "eval_packing eval_sample_packing", "the loss of evaluation does not depend on it", "null"},
+    {kMoot, "padding_free pad_to_multiple_of pad_to_sequence_len",
+     "sequences lie end to end: there is no padding", "null|true|false"},
+    {kMoot, "dataset_prepared_path lazy_preprocess dataset_streaming",
+     "data are packed once, and the pack is read as it is needed", "null|false"},
+    converted("shuffle", "true|null:; false: disable_shuffling=true", "expected true or false"),
+    {kMoot, "shuffle_dataset shuffle_merged_datasets",
+     "each epoch has a new order: use disable_shuffling for that of the data", "null|true"},
+
+    // Running.
+    renamed("micro_batch_size per_device_batch_size", "per_device_train_batch_size"),
+    either("batch_size", "per_device_train_batch_size", "global_batch_size",
+           "to some tools it is the samples of one rank at a time, to others those of a step on all ranks: "
+           "write "
+           "per_device_train_batch_size or global_batch_size"),
+    either("train_batch_size", "per_device_train_batch_size", "global_batch_size",
+           "to some tools it is the samples of one rank at a time, to DeepSpeed those of a step on all "
+           "ranks: write "
+           "per_device_train_batch_size or global_batch_size"),
+    renamed("accumulate_grad_batches", "gradient_accumulation_steps"),
+    renamed("num_epochs epochs", "num_train_epochs"),
+    {.kind = ForeignKey::Class::combined, .names = "max_epochs"},
+    {kRefused, "max_steps_per_epoch", "max_steps limits the steps of the run", "null"},
+    renamed("lr", "learning_rate"),
+    renamed("lr_scheduler", "lr_scheduler_type"),
+    renamed("num_warmup_steps lr_warmup_steps warmup_iters", "warmup_steps"),
+    {kRefused, "cosine_min_lr_ratio min_learning_rate", "the schedules end at 0: remove it", "null|0|0.0"},
+    renamed("gradient_clip_val gradient_clipping grad_clip clip_grad_norm max_norm", "max_grad_norm",
+            "null=0"),
+    converted("use_gradient_checkpointing enable_activation_checkpointing",
+              "true|unsloth: gradient_checkpointing=true; false: gradient_checkpointing=false; null:",
+              "expected true or false"),
+    {kMoot, "gradient_checkpointing_use_reentrant", "recomputation has one form here, with the same results",
+     "null|true|false"},
+    converted("activation_offloading enable_activation_offloading",
+              "true: offload_activations=cpu; false|null:", "expected true or false"),
+    converted("fsdp_cpu_offload",
+              "true: offload_param=cpu offload_optimizer=cpu; false|null:", "expected true or false"),
+    converted("zero_stage", "0: strategy=ddp; 1: strategy=zero1; 2: strategy=zero2; 3: strategy=zero3; null:",
+              "there are 0, 1, 2 and 3"),
+    converted("offload", "true: offload_param=cpu offload_optimizer=cpu; false|null:", "expected true or false"),
+    {kRefused, "gpu_memory_limit", "set max_memory (GB of a rank)", "null"},
+    {kRefused, "val_check_interval check_val_every_n_epoch", "set eval_strategy and eval_steps", "null"},
+    converted("optimizer", "null:; adamw_torch|adamw_torch_fused|adamw_hf|adamw: optim=*",
+              "AdamW is the optimizer of this build"),
+    {kRefused, "optimizer_in_bwd", "gradients are clipped and summed before the update: remove it", kOff},
+    {kMoot, "compile device accelerator custom_sharded_layers ignore_bias_buffers", "it changes no result",
+     "null|true|false|auto|cuda|gpu"},
+    {kMoot, "num_workers", "one prefetch thread per rank reads the pack", "null"},
+    renamed("random_state", "seed"),
+    converted("auto_resume_from_checkpoints",
+              "true: resume_from_checkpoint=true; false|null:", "expected true or false"),
+    converted("early_stopping_patience", "null:; *: early_stopping_steps=* load_best_model_at_end?=true",
+              "expected a number of evaluations"),
+    converted("evals_per_epoch", "null:; 1: eval_strategy=epoch",
+              "write it as a part of all steps: eval_strategy: steps, eval_steps: 1 / (evals_per_epoch x "
+              "num_epochs)"),
+    converted("saves_per_epoch", "null:; 1: save_strategy=epoch",
+              "write it as a part of all steps: save_steps: 1 / (saves_per_epoch x num_epochs)"),
+    renamed("log_every_n_steps", "logging_steps"),
+    renamed("output_path save_dir default_root_dir", "output_dir"),
+    {kMoot, "save_adapter_weights_only export_hf_on_finish",
+     "adapters and models are saved as Hugging Face and PEFT have them", ""},
+    {kMoot, "eval_table_size eval_max_new_tokens print_loss", "evaluation during training reports the loss",
+     "null|0|false"},
+    {kMoot,
+     "wandb_project wandb_entity wandb_watch wandb_name wandb_run_id wandb_run_name wandb_log_model "
+     "wandb_mode use_wandb use_tensorboard "
+     "metric_logger",
+     kMetrics, kOff},
+    {kMoot, "profiler log_peak_memory_stats",
+     "the log always has throughput, memory and the seconds of each phase", ""},
+
+    // Launching.
+    {.kind = ForeignKey::Class::ranks, .names = "num_gpus num_processes"},
+    {kMoot,
+     "nproc_per_node nnodes node_rank num_nodes devices rdzv_backend rdzv_endpoint rdzv_id max_restarts "
+     "standalone hostfile include num_machines "
+     "machine_rank main_process_ip main_process_port multi_gpu",
+     "mpirun or srun places the ranks", ""},
+    {kMoot,
+     "use_mcore use_distributed_optimizer overlap_param_gather overlap_grad_reduce use_packed_sequences",
+     "Megatron is not part of qft: strategy splits the model, and transfers overlap with computing", kOff},
+};
+
+}  // namespace
+
+std::span<const ForeignRow> other_rows() {
+  return kOther;
+}
+
+}  // namespace qft::config
