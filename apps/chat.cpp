@@ -1,10 +1,11 @@
-#include <algorithm>
-#include <iostream>
-
 #include "qft/core/log.h"
 #include "qft/data/chat_template.h"
 #include "qft/infer/generator.h"
 #include "qft/train/evaluate.h"
+
+#include <algorithm>
+#include <iostream>
+
 #include "subcommand.h"
 
 namespace qft::apps {
@@ -19,7 +20,8 @@ config::CommandSpec spec() {
   return s;
 }
 
-/// Tokens of a conversation that fit the cache: four answers' worth, at least this many, as far as the model's positions go.
+/// Tokens of a conversation that fit the cache: four answers' worth, at least this many, as far as the
+/// model's positions go.
 constexpr std::int64_t kLeastCapacity = 4096;
 
 /// How many leading tokens of `prompt` are those that the cache was fed.
@@ -67,16 +69,21 @@ class Conversation {
       log::warn("the conversation has grown too long: its oldest question and answer are forgotten");
     }
     if (static_cast<std::int64_t>(prompt.size()) >= capacity && capacity < positions_)
-      fail("with its template the message has {} tokens, but a conversation holds {} (four times max_new_tokens, which is {}): raise that",
-           prompt.size(), capacity, limit_);
-    const auto limit = infer::answer_limit(config_.generate, capacity, static_cast<std::int64_t>(prompt.size()));
+      fail(
+          "with its template the message has {} tokens, but a conversation holds {} (four times "
+          "max_new_tokens, which is {}): raise that",
+          prompt.size(), capacity, limit_);
+    const auto limit =
+        infer::answer_limit(config_.generate, capacity, static_cast<std::int64_t>(prompt.size()));
     const auto kept = std::min(common_prefix(fed_, prompt), prompt.size() - 1);
     decoder_.cache().truncate(static_cast<std::int64_t>(kept));
-    const auto g = infer::generate(decoder_, sampler_, chat_.tokenizer(), prompt, chat_.stop_token_ids(), limit.tokens,
-                                   config_.generate.skip_special_tokens,
+    const auto g = infer::generate(decoder_, sampler_, chat_.tokenizer(), prompt, chat_.stop_token_ids(),
+                                   limit.tokens, config_.generate.skip_special_tokens,
                                    [](std::string_view piece) { std::cout << piece << std::flush; });
     std::cout << "\n";
-    if (limit.shortened && !g.stopped) log::warn("the answer ends where {} tokens are full: an empty line starts a new conversation", capacity);
+    if (limit.shortened && !g.stopped)
+      log::warn("the answer ends where {} tokens are full: an empty line starts a new conversation",
+                capacity);
     messages_.push_back({data::Role::assistant, g.text});
     fed_ = std::move(prompt);
     fed_.insert(fed_.end(), g.ids.begin(), g.ids.end());

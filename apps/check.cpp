@@ -1,10 +1,10 @@
 #include "qft/comm/preflight.h"
 #include "qft/device/device.h"
+#include "qft/train/setup.h"
 
 #include <cstdio>
 #include <filesystem>
 
-#include "qft/train/setup.h"
 #include "subcommand.h"
 
 namespace qft::apps {
@@ -13,8 +13,11 @@ namespace {
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft check";
-  s.summary = "looks at what would break or slow a job: versions, files, binding, memory, collectives; and, without writing anything, at all that "
-      "qft train would refuse before its first step: data, template, LoRA targets, packs, the checkpoint to go on from, memory";
+  s.summary =
+      "looks at what would break or slow a job: versions, files, binding, memory, collectives; and, without "
+      "writing anything, at all that "
+      "qft train would refuse before its first step: data, template, LoRA targets, packs, the checkpoint to "
+      "go on from, memory";
   s.run_file = config::CommandSpec::RunFile::optional;
   s.purpose = config::Purpose::check;
   s.machine_readable = true;
@@ -31,7 +34,8 @@ std::vector<comm::NeededPath> needed_paths(const config::RunConfig& c) {
   add("model_name_or_path", c.model.model_name_or_path, Use::read);
   add("tokenizer_name_or_path", c.model.tokenizer_name_or_path, Use::read);
   for (const std::string& name : c.data.dataset) {
-    const std::string file = name.substr(0, name.rfind('#'));  // a file or folder, else an entry of dataset_info.json
+    const std::string file =
+        name.substr(0, name.rfind('#'));  // a file or folder, else an entry of dataset_info.json
     const bool is_path = std::filesystem::exists(file);
     add(is_path ? "dataset" : "dataset_dir", is_path ? file : c.data.dataset_dir, Use::read);
   }
@@ -41,9 +45,11 @@ std::vector<comm::NeededPath> needed_paths(const config::RunConfig& c) {
   return paths;
 }
 
-/// A file that says what to train on, or what to do with it: what `qft train` would do is looked at. Others name files only.
+/// A file that says what to train on, or what to do with it: what `qft train` would do is looked at. Others
+/// name files only.
 bool is_for_training(const config::RunConfig& c) {
-  const bool data = !c.data.dataset.empty() || !c.data.pack.empty() || !c.data.eval_dataset.empty() || !c.data.eval_pack.empty();
+  const bool data = !c.data.dataset.empty() || !c.data.pack.empty() || !c.data.eval_dataset.empty() ||
+                    !c.data.eval_pack.empty();
   return data || c.training.do_train || !c.training.output_dir.empty();
 }
 

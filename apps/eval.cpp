@@ -1,7 +1,7 @@
-#include <nlohmann/json.hpp>
-
 #include "qft/train/evaluate.h"
+
 #include "subcommand.h"
+#include <nlohmann/json.hpp>
 
 namespace qft::apps {
 namespace {
@@ -17,9 +17,11 @@ config::CommandSpec spec() {
 }
 
 nlohmann::ordered_json to_json(const train::Evaluation& e, const config::RunConfig& config) {
-  nlohmann::ordered_json json = {{"model_name_or_path", config.model.model_name_or_path},
-                                 {"adapter_name_or_path", e.adapter.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(e.adapter)},
-                                 {"dtype", e.dtype}};
+  nlohmann::ordered_json json = {
+      {"model_name_or_path", config.model.model_name_or_path},
+      {"adapter_name_or_path",
+       e.adapter.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(e.adapter)},
+      {"dtype", e.dtype}};
   for (const auto& [key, value] : train::eval_values(*e.likelihood, config)) json[key] = value;
   json["label_tokens"] = e.likelihood->label_tokens;
   json["tokens"] = e.likelihood->tokens;
@@ -43,14 +45,15 @@ void print(const eval::PredictResult& r, const std::filesystem::path& dir) {
 
 int run(comm::Session& session, const config::CommandLine& line) {
   const auto [config, device] = prepare(session, line, config::Purpose::eval);
-  const auto result = train::evaluate(config, session.world(), device, {.likelihood = true, .answers = config.eval.predict_with_generate});
+  const auto result = train::evaluate(config, session.world(), device,
+                                      {.likelihood = true, .answers = config.eval.predict_with_generate});
   if (session.rank() != 0) return kExitOk;
   if (line.json) {
     fmt::print("{}\n", to_json(result, config).dump());
     return kExitOk;
   }
-  fmt::print("model       {}{}, in {}\n", config.model.model_name_or_path, result.adapter.empty() ? "" : " with adapter " + result.adapter,
-             result.dtype);
+  fmt::print("model       {}{}, in {}\n", config.model.model_name_or_path,
+             result.adapter.empty() ? "" : " with adapter " + result.adapter, result.dtype);
   print(*result.likelihood);
   if (result.answers) print(*result.answers, config.training.output_dir);
   return kExitOk;

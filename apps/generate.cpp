@@ -1,14 +1,14 @@
-#include <iostream>
-#include <iterator>
-#include <unistd.h>
-
-#include <nlohmann/json.hpp>
-
 #include "qft/core/log.h"
 #include "qft/data/chat_template.h"
 #include "qft/infer/generator.h"
 #include "qft/train/evaluate.h"
+
+#include <iostream>
+#include <iterator>
+#include <unistd.h>
+
 #include "subcommand.h"
+#include <nlohmann/json.hpp>
 
 namespace qft::apps {
 namespace {
@@ -31,8 +31,10 @@ std::string prompt_of(const config::RunConfig& config) {
     if (prompt.ends_with('\n')) prompt.pop_back();
   }
   if (prompt.empty())
-    fail_config("there is no prompt: add prompt=\"...\" to the command line or the run file, or pipe it in (echo \"...\" | qft generate "
-                "RUN.yaml); for a conversation use qft chat");
+    fail_config(
+        "there is no prompt: add prompt=\"...\" to the command line or the run file, or pipe it in (echo "
+        "\"...\" | qft generate "
+        "RUN.yaml); for a conversation use qft chat");
   return prompt;
 }
 
@@ -44,7 +46,8 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const auto chat = data::ChatTemplate::from_config(config, tokenizer);
   const auto prompt = chat.render_prompt(messages, config.generate.system);
   const auto positions = model::ModelConfig::load(config.model.model_name_or_path).max_position_embeddings;
-  const auto limit = infer::answer_limit(config.generate, positions, static_cast<std::int64_t>(prompt.size()));
+  const auto limit =
+      infer::answer_limit(config.generate, positions, static_cast<std::int64_t>(prompt.size()));
   auto instance = train::load_for_inference(config, session.world(), device);
   infer::Decoder decoder(*instance, static_cast<std::int64_t>(prompt.size()) + limit.tokens);
   infer::Sampler sampler(infer::sampler_options(config));
@@ -62,7 +65,8 @@ int run(comm::Session& session, const config::CommandLine& line) {
     std::cout << json.dump();
   }
   std::cout << std::endl;
-  if (limit.shortened && !g.stopped) log::warn("the answer ends at the model's {} positions (max_position_embeddings)", positions);
+  if (limit.shortened && !g.stopped)
+    log::warn("the answer ends at the model's {} positions (max_position_embeddings)", positions);
   return kExitOk;
 }
 

@@ -27,7 +27,8 @@ struct Prepared {
 };
 Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose);
 
-/// Takes from a given pack the options that the run file leaves open, logs them, and refuses others. Collective.
+/// Takes from a given pack the options that the run file leaves open, logs them, and refuses others.
+/// Collective.
 void take_pack_options(comm::Session& session, config::RunConfig& config, config::Purpose purpose);
 
 }  // namespace qft::apps

@@ -2,6 +2,7 @@
 #include "qft/core/log.h"
 #include "qft/train/evaluate.h"
 #include "qft/train/trainer.h"
+
 #include "subcommand.h"
 
 namespace qft::apps {
@@ -17,10 +18,13 @@ config::CommandSpec spec() {
 }
 
 /// do_eval and do_predict without do_train.
-void evaluate_only(const config::RunConfig& config, comm::Session& session, c10::Device device, const train::Wanted& wanted) {
+void evaluate_only(const config::RunConfig& config, comm::Session& session, c10::Device device,
+                   const train::Wanted& wanted) {
   const auto result = train::evaluate(config, session.world(), device, wanted);
   if (session.rank() != 0) return;
-  if (const auto& r = result.likelihood) log::info("eval_loss {:.4f}  perplexity {:.3f}  ({} samples, {:.1f} s)", r->loss, r->perplexity, r->items, r->seconds);
+  if (const auto& r = result.likelihood)
+    log::info("eval_loss {:.4f}  perplexity {:.3f}  ({} samples, {:.1f} s)", r->loss, r->perplexity, r->items,
+              r->seconds);
   if (result.answers) log::info("{}", train::describe(*result.answers, config.training.output_dir));
   log::info("done: nothing was trained; results in '{}'", config.training.output_dir);
 }
@@ -29,7 +33,8 @@ int run(comm::Session& session, const config::CommandLine& line) {
   auto prepared = prepare(session, line, config::Purpose::train);
   const auto& t = prepared.config.training;
   if (!config::trains(prepared.config)) {
-    evaluate_only(prepared.config, session, prepared.device, {.likelihood = t.do_eval, .answers = t.do_predict});
+    evaluate_only(prepared.config, session, prepared.device,
+                  {.likelihood = t.do_eval, .answers = t.do_predict});
     return kExitOk;
   }
   train::Trainer trainer(std::move(prepared.config), session, prepared.device);

@@ -13,10 +13,11 @@ void ModelArgs::visit(const FieldVisitor& field) {
         &adapter_name_or_path);
   field(Field("adapter_folder", "sub-folder of adapter_name_or_path that holds the adapter"),
         &adapter_folder);
-  field(
-      Field("infer_dtype", "type of weights and compute without training (eval, generate, chat, predict) and of an export; auto: the model's own")
-          .one_of({"auto", "float16", "bfloat16", "float32"}),
-      &infer_dtype);
+  field(Field("infer_dtype",
+              "type of weights and compute without training (eval, generate, chat, predict) and of an "
+              "export; auto: the model's own")
+            .one_of({"auto", "float16", "bfloat16", "float32"}),
+        &infer_dtype);
   field(
       Field("disable_gradient_checkpointing", "keep all activations for backward: faster, needs more memory"),
       &disable_gradient_checkpointing);

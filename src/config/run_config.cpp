@@ -50,8 +50,8 @@ void RunConfig::resolve() {
     training.greater_is_better = !training.metric_for_best_model.ends_with("loss");
   }
   if (training.ddp_timeout > kMostDdpTimeout) {
-    notes.push_back(fmt::format("{} is {} s, with which a job that hangs would never end: it counts as {} s", at_key(*this, "ddp_timeout"),
-                                training.ddp_timeout, kMostDdpTimeout));
+    notes.push_back(fmt::format("{} is {} s, with which a job that hangs would never end: it counts as {} s",
+                                at_key(*this, "ddp_timeout"), training.ddp_timeout, kMostDdpTimeout));
     training.ddp_timeout = kMostDdpTimeout;
   }
   if (training.log_level == "passive") training.log_level = "info";
@@ -61,7 +61,8 @@ void RunConfig::resolve() {
 
 bool trains(const RunConfig& c) {
   if (c.is_given("do_train")) return c.training.do_train;
-  return !(c.is_given("do_eval") && c.training.do_eval) && !(c.is_given("do_predict") && c.training.do_predict);
+  return !(c.is_given("do_eval") && c.training.do_eval) &&
+         !(c.is_given("do_predict") && c.training.do_predict);
 }
 
 DType RunConfig::compute_dtype() const {

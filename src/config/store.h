@@ -15,7 +15,8 @@ namespace qft::config {
 void store(const Field& field, FieldRef ref, FieldRef initial, const Value& value, std::string_view where,
            bool expand = true);
 
-/// A list or mapping inside a text (from the command line, or as JSON in quotes) as what it is; other values as they are.
+/// A list or mapping inside a text (from the command line, or as JSON in quotes) as what it is; other values
+/// as they are.
 Value unwrap(const Value& value, std::string_view where);
 
 /// What the key takes: "an integer", "true or false", "one of a, b, c", ...

@@ -12,9 +12,12 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("overwrite_output_dir", "start afresh where output_dir holds checkpoints"),
         &a.overwrite_output_dir);
   field(Field("do_train", "train").shown_default("true, unless do_eval or do_predict is given"), &a.do_train);
-  field(Field("do_eval", "evaluate at the end; without do_train evaluate only").shown_default("eval_strategy is not no"), &a.do_eval);
+  field(Field("do_eval", "evaluate at the end; without do_train evaluate only")
+            .shown_default("eval_strategy is not no"),
+        &a.do_eval);
   field(Field("do_predict",
-              "generate answers to the evaluation set (with predict_with_generate) at the end; without do_train predict only"),
+              "generate answers to the evaluation set (with predict_with_generate) at the end; without "
+              "do_train predict only"),
         &a.do_predict);
   field(Field("resume_from_checkpoint",
               "path of a checkpoint, true (the newest one must exist) or false (start afresh)")
@@ -44,10 +47,14 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
         &a.max_steps);
   field(Field("max_hours", "stop with a checkpoint (exit code 75) after this time; 0: no limit").at_least(0),
         &a.max_hours);
-  field(Field("ddp_timeout", "seconds without a sign of life from a rank, or without progress on any, that end the job; 14400 at most")
+  field(Field("ddp_timeout",
+              "seconds without a sign of life from a rank, or without progress on any, that end the job; "
+              "14400 at most")
             .at_least(1),
         &a.ddp_timeout);
-  field(Field("straggler_action", "what a rank three times as slow as the others leads to: a warning, or the end of the run after a checkpoint")
+  field(Field("straggler_action",
+              "what a rank three times as slow as the others leads to: a warning, or the end of the run "
+              "after a checkpoint")
             .one_of({"warn", "stop"}),
         &a.straggler_action);
   field(Field("loss_spike_factor", "leave out the update of a step whose loss exceeds this multiple of the usual loss; 0: none")

@@ -19,7 +19,9 @@ struct Translation {
   bool swift = false;  // keys that only ms-swift has were among them
 };
 
-/// Throws ConfigError for refused keys, and for those with two meanings where nothing tells which is meant. `own` names our keys.
-Translation translate(const std::vector<Setting>& settings, Purpose purpose, const std::vector<std::string_view>& own);
+/// Throws ConfigError for refused keys, and for those with two meanings where nothing tells which is meant.
+/// `own` names our keys.
+Translation translate(const std::vector<Setting>& settings, Purpose purpose,
+                      const std::vector<std::string_view>& own);
 
 }  // namespace qft::config

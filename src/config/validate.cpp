@@ -73,8 +73,8 @@ void check_schedule(const RunConfig& c) {
   const TrainingArgs& t = c.training;
   // transformers 4 refuses the fraction, transformers 5 forgets it.
   if (t.warmup_steps > 0 && t.warmup_steps < 1 && t.warmup_ratio > 0 && t.warmup_ratio != t.warmup_steps)
-    fail_config("{} is {} and {} is {}, both fractions of all steps: remove one", at_key(c, "warmup_steps"), t.warmup_steps,
-                at_key(c, "warmup_ratio"), t.warmup_ratio);
+    fail_config("{} is {} and {} is {}, both fractions of all steps: remove one", at_key(c, "warmup_steps"),
+                t.warmup_steps, at_key(c, "warmup_ratio"), t.warmup_ratio);
 }
 
 void check_method(const RunConfig& c) {
@@ -204,8 +204,11 @@ void need(const RunConfig& c, bool present, std::string_view keys, std::string_v
 /// Evaluations report the loss; answers are generated after them.
 void check_prediction(const RunConfig& c) {
   if (c.eval.predict_with_generate && !c.training.do_predict) {
-    fail_config("{} is true, but evaluations {}report the loss: add do_predict: true to generate answers{}, or remove it and run qft eval",
-                at_key(c, "predict_with_generate"), trains(c) ? "during training " : "", trains(c) ? " after training" : "");
+    fail_config(
+        "{} is true, but evaluations {}report the loss: add do_predict: true to generate answers{}, or "
+        "remove it and run qft eval",
+        at_key(c, "predict_with_generate"), trains(c) ? "during training " : "",
+        trains(c) ? " after training" : "");
   }
   if (c.training.do_predict && c.finetuning.stage != "sft") {
     fail_config("{} goes with stage sft only, but {} is {}", at_key(c, "do_predict"), at_key(c, "stage"), c.finetuning.stage);
@@ -229,8 +232,10 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       need(c, !trains(c) || train_data, "dataset or pack", "qft train");
       need(c, !c.training.output_dir.empty(), "output_dir", "qft train");
       if (!trains(c) && !c.training.do_eval && !c.training.do_predict) {
-        fail_config("{} is false, and neither do_eval nor do_predict is true: nothing is asked for; set one of them to true, or run qft eval",
-                    at_key(c, "do_train"));
+        fail_config(
+            "{} is false, and neither do_eval nor do_predict is true: nothing is asked for; set one of them "
+            "to true, or run qft eval",
+            at_key(c, "do_train"));
       }
       return check_prediction(c);
     case Purpose::eval:
