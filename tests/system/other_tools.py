@@ -26,17 +26,32 @@ PAGE = ROOT / "docs/other_tools.md"
 # Chat templates of Qwen2.5 have this text, by which qft knows them.
 JINJA = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>"
 QUANTIZED = re.compile(r"awq|gptq|int4|bnb|aqlm|-2bit", re.IGNORECASE)
-OTHER_KIND = re.compile(r"bert|reward|prm|vl\b|vl-", re.IGNORECASE)  # no language models of text
+# The model_type of what the tiny models stand for, by name, where it is none that qft has.
+KINDS = [(re.compile(pattern, re.IGNORECASE), kind) for pattern, kind in (
+    ("bert", "modernbert"), ("internlm", "internlm2"), ("prm", "qwen2_prm"), ("moss", "moss_vl"), ("qwen3-vl", "qwen3_vl"), ("vl-", "qwen2_5_vl"),
+    ("glm-4.5", "glm4_moe"), ("glm-4", "glm4"), ("nemotron", "nemotron_h"), ("gpt-oss", "gpt_oss"), ("qwen3-next", "qwen3_next"),
+    (r"qwen3[._][58].*a\d+b", "qwen3_5_moe"), (r"qwen3[._][58]", "qwen3_5"), (r"qwen3.*a\d+b", "qwen3_moe"), (r"qwen2.*a\d+b", "qwen2_moe"),
+    ("deepseek-v", "deepseek_v3"))]
 SHORT = ["max_steps=2"]
 LEAST_RUNNING = 40
 INTRO = """# Commands and run files of other tools
 
 Made by `tests/system/other_tools.py --build build --write`: every example of ms-swift for text models (commit {swift}) and every run
-file of LLaMA-Factory's examples (commit {llama}), with models and data replaced by tiny ones. `swift sft ARGUMENTS` is typed as
+file of LLaMA-Factory's examples (commit {llama}), with models and data replaced by tiny ones; a model of a kind that qft does not
+have stays of that kind (`model_type`). What runs trains two steps, answers, or exports, and ends with 0. `swift sft ARGUMENTS` is typed as
 `qft train ARGUMENTS`, `swift pt` as `qft train --stage pt`, `swift infer` as `qft chat`, or as `qft eval` where it names data, `swift export`
 as `qft export`; `llamafactory-cli train FILE` as `qft train FILE`, and so on. Launchers and environment variables (`torchrun`, `NPROC_PER_NODE`,
-`CUDA_VISIBLE_DEVICES`) give way to `mpirun -np N`; `accelerate launch --config_file FILE` is `accelerate_config=FILE`.
+`CUDA_VISIBLE_DEVICES`) give way to `mpirun -np N`; `accelerate launch --config_file FILE` is `accelerate_config=FILE`. Where the template
+of LLaMA-Factory's file is another model family's, the tiny model is given its own (`template=qwen`).
+
+`scripts/nightly_other_tools.sh build` types all of them again and holds the answers against this page; with `--write` it makes the page anew.
+`ctest -R system.other_tools` types every twelfth. The arguments are in `tests/system/other_tools`, taken from checkouts of both tools by
+`collect.py` there.
 """
+WHY_NOT = {"megatron": "strategy: zero3 splits a model: `qft train`", "rlhf": "stages pt and sft run: `qft train`", "rollout": "stages pt and sft run: `qft train`",
+           "deploy": "no server: `qft chat`, `qft generate`, or `qft export` for another one", "app": "no web page: `qft chat`",
+           "eval": "no benchmarks: `qft eval` reports loss, BLEU-4 and ROUGE", "sample": "`qft eval` with `predict_with_generate` answers a data set"}
+
 
 
 def value_of(arguments, key):
@@ -68,16 +83,18 @@ class Examples:
         path = self.directory / name
         if name and not name.startswith(("/", "$", "~")) and not path.exists() and "<" not in name:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if adapter:
-                shutil.copytree(self.adapter(), path)
-                return
-            shutil.copytree(self.model, path)
-            config = json.loads((path / "config.json").read_text())
-            if re.search(QUANTIZED, name):
-                config["quantization_config"] = {"bits": 4}
-            if re.search(OTHER_KIND, name):
-                config["model_type"] = "bert"
-            (path / "config.json").write_text(json.dumps(config))
+            kind = next((kind for pattern, kind in KINDS if pattern.search(name)), None)
+            shutil.copytree(self.adapter() if adapter else self.model, path)
+            if adapter and kind:
+                self.put_model(f"made/{kind}/{name}")
+                self.change(path / "adapter_config.json", base_model_name_or_path=f"made/{kind}/{name}")
+            elif not adapter:
+                self.change(path / "config.json", **({"model_type": kind} if kind else {}),
+                            **({"quantization_config": {"bits": 4}} if QUANTIZED.search(name) else {}))
+
+    @staticmethod
+    def change(path, **values):
+        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
     def adapter(self):
         """A LoRA adapter of the tiny model, trained once."""
@@ -133,7 +150,7 @@ def answer(result):
 def run_swift(examples, row, files):
     examples.clear()
     # A model that the script's environment names is one more tiny model.
-    arguments, program = [re.sub(r"^\$\{?MODEL\}?$", "Qwen/named", a) for a in row["args"]], row["program"]
+    arguments, program = [re.sub(r"^\$\{?MODEL\}?$", f"models/{row['example'].split('/')[-2]}", a) for a in row["args"]], row["program"]
     for name, content in files.items():
         if name in arguments or name == row.get("accelerate"):
             examples.put_file(name, content)
@@ -208,10 +225,16 @@ def numbered(commands):
         yield (name if seen[name] == 1 else f"{name} ({seen[name]})"), row
 
 
+def why_not(kind):
+    if "images" in kind:
+        return "not typed: models are text only"
+    tool, program = kind.split()
+    return "no such program: " + WHY_NOT[program if program in WHY_NOT else tool]
+
+
 def page(swift, llama, swift_rows, llama_rows):
     runs = [sum(text == "runs" for _, text in rows) for rows in (swift_rows, llama_rows)]
-    others = "".join(f"| {count} x `{kind.split(' (')[0]}`{' (' + kind.split(' (')[1] if '(' in kind else ''} | refused: qft has no such program, or models are "
-                     "text only |\n" for kind, count in sorted(swift["others"].items()))
+    others = "".join(f"| {count} x {kind} | {why_not(kind)} |\n" for kind, count in sorted(swift["others"].items()))
     return (INTRO.format(swift=swift["commit"], llama=llama["commit"])
             + table(f"ms-swift: {runs[0]} of {len(swift_rows)} run", swift_rows) + others
             + table(f"LLaMA-Factory: {runs[1]} of {len(llama_rows)} run", llama_rows))
