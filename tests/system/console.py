@@ -107,7 +107,7 @@ def main():
     report = Report()
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
-        settings = make(tmp) | {"compute_dtype": "float32", "max_steps": 4, "save_strategy": "no"}
+        settings = make(tmp, vocabulary=49152) | {"compute_dtype": "float32", "max_steps": 4, "save_strategy": "no"}
         implemented(report, qft)
         answers(report, qft, tmp, settings)
         training(report, qft, tmp, settings)

@@ -48,13 +48,19 @@ def start(qft, run_file, np=2, preload=None, **env):
 
 
 def output_of(job, run_file):
-    """What the job writes until its ranks are gone. Open MPI's mpirun may hang in its own end after a kill: it is not waited for."""
+    """What the job writes until its ranks are gone. Open MPI's mpirun may hang in its own end after a kill: once it has been alone
+    for half a minute it is ended."""
     text = []
     reader = threading.Thread(target=lambda: text.append(job.stderr.read()), daemon=True)
     reader.start()
+    alone_since = None
     while reader.is_alive():
-        reader.join(10)
-        if reader.is_alive() and set(processes(str(run_file))) <= {job.pid}:
+        reader.join(2)
+        if set(processes(str(run_file))) > {job.pid}:
+            alone_since = None
+        elif alone_since is None:
+            alone_since = time.monotonic()
+        elif time.monotonic() - alone_since > 30:
             job.kill()
     job.wait()
     return "".join(text)

@@ -7,15 +7,15 @@ import tempfile
 from pathlib import Path
 
 from common import Report, arguments, mpirun
-from tiny import copy_tokenizer, make, write, write_model
+from tiny import make, write, write_model, write_tokenizer
 
 MB = 10**6
 
 
 def larger(directory):
     """66 M parameters: 1.05 GB of weights, gradients, masters and moments in bf16."""
-    write_model(directory, hidden=384, intermediate=1536, layers=20, heads=6, kv_heads=6, head_dim=64, positions=1024)
-    copy_tokenizer(directory)
+    write_model(directory, hidden=384, intermediate=1536, layers=20, heads=6, kv_heads=6, head_dim=64, positions=1024, vocab=49152)
+    write_tokenizer(directory, 49152)
 
 
 def limited(megabytes):

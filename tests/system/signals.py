@@ -26,7 +26,7 @@ def main():
     report, seen = Report(), {"loading": 0, "training": 0, "done": 0}
     with tempfile.TemporaryDirectory(prefix="qft-signals-") as tmp:
         tmp = Path(tmp)
-        settings = {**make(tmp), "compute_dtype": "float32", "max_steps": STEPS, "save_steps": 1000}
+        settings = {**make(tmp, vocabulary=49152), "compute_dtype": "float32", "max_steps": STEPS, "save_steps": 1000}
         began = time.monotonic()
         mpirun(2, [qft, "train", write(tmp / "whole.yaml", {**settings, "output_dir": str(tmp / "whole")})])
         usual = time.monotonic() - began

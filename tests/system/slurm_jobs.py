@@ -36,7 +36,7 @@ def wait_until(condition, patience=240):
 class Runs:
     def __init__(self, build, directory):
         self.dir = Path(directory)
-        self.settings = {**make(directory), "compute_dtype": "float32", "max_steps": STEPS, "save_steps": 100000}
+        self.settings = {**make(directory, vocabulary=49152), "compute_dtype": "float32", "max_steps": STEPS, "save_steps": 100000}
         records = [{"instruction": f"Say the number {100 + i}", "input": "", "output": "one two three"} for i in range(40)]
         (self.dir / "data/numbers.json").write_text(json.dumps(records))
         # One machine plays two: ranks must not meet in its shared memory.

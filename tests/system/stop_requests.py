@@ -40,7 +40,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="qft-stop-") as tmp:
         tmp = Path(tmp)
         # A step of some seconds, which no save but the one asked for interrupts.
-        settings = {**make(tmp, samples=400), "compute_dtype": "float32", "global_batch_size": 400, "max_steps": STEPS, "save_steps": 1000}
+        settings = {**make(tmp, samples=400, vocabulary=49152), "compute_dtype": "float32", "global_batch_size": 400, "max_steps": STEPS, "save_steps": 1000}
         mpirun(2, [qft, "train", write(tmp / "whole.yaml", {**settings, "output_dir": str(tmp / "whole")})])
         out = tmp / "out"
         run_file = write(tmp / "run.yaml", {**settings, "output_dir": str(out)})

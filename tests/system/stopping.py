@@ -15,7 +15,7 @@ def main():
     report = Report()
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
-        settings = {**make(tmp), "compute_dtype": "float32", "learning_rate": 0.1, "lr_scheduler_type": "constant",
+        settings = {**make(tmp, vocabulary=49152), "compute_dtype": "float32", "learning_rate": 0.1, "lr_scheduler_type": "constant",
                     "warmup_ratio": 0.0, "eval_dataset": "words", "eval_strategy": "steps", "eval_steps": 1, "save_steps": 1, "save_total_limit": 2, "max_steps": 12,
                     "load_best_model_at_end": True, "lora_dropout": 0.0}
         # The answers are words, of which training on numbers makes the model ever less certain.

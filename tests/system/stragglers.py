@@ -21,8 +21,8 @@ def main():
     qft, report = args.build / "bin/qft", Report()
     with tempfile.TemporaryDirectory(prefix="qft-stragglers-") as tmp:
         tmp = Path(tmp)
-        settings = {**make(tmp), "compute_dtype": "float32", "cutoff_len": 512, "max_steps": STEPS, "lora_dropout": 0.0}
-        write_model(tmp / "model", hidden=128, intermediate=256, kv_heads=4, head_dim=32)
+        settings = {**make(tmp, vocabulary=49152), "compute_dtype": "float32", "cutoff_len": 512, "max_steps": STEPS, "lora_dropout": 0.0}
+        write_model(tmp / "model", hidden=128, intermediate=256, kv_heads=4, head_dim=32, vocab=49152)
         records = [{"instruction": "Say it", "input": "", "output": "7" * (420 if i % 2 else 40)} for i in range(40)]
         (tmp / "data/numbers.json").write_text(json.dumps(records))
 

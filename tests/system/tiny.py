@@ -1,4 +1,4 @@
-"""A tiny random model with SmolLM2's tokenizer and a small dataset: a whole run takes seconds."""
+"""A tiny random model with the first tokens of SmolLM2's tokenizer and a small dataset: a whole run takes seconds."""
 import json
 import shutil
 from pathlib import Path
@@ -8,17 +8,24 @@ from safetensors.numpy import save_file
 
 from common import ROOT
 
-TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
+VOCABULARY = 1024
 
 
-def copy_tokenizer(directory):
-    for name in TOKENIZER:
-        source = ROOT / "models/smollm2" / name
-        if source.exists():
-            shutil.copy(source, directory)
+def write_tokenizer(directory, vocabulary=VOCABULARY):
+    """SmolLM2's tokenizer, cut to its first tokens: special ones, bytes and the first merges. The whole vocabulary would be most of
+    the work of a tiny run."""
+    source, directory = ROOT / "models/smollm2", Path(directory)
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    model = tokenizer["model"]
+    model["vocab"] = {token: i for token, i in model["vocab"].items() if i < vocabulary}
+    pairs = [merge if isinstance(merge, list) else merge.split(" ") for merge in model["merges"]]
+    model["merges"] = [pair for pair in pairs if {*pair, "".join(pair)} <= model["vocab"].keys()]
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+    for name in ["tokenizer_config.json", "special_tokens_map.json"]:
+        shutil.copy(source / name, directory)
 
 
-def write_model(directory, kind="llama", hidden=32, intermediate=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocab=49152,
+def write_model(directory, kind="llama", hidden=32, intermediate=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocab=VOCABULARY,
                 positions=512, seed=0):
     """A random model in fp32 with tied embeddings. Without transformers, whose import takes longer than most runs."""
     shapes = {"model.embed_tokens.weight": (vocab, hidden), "model.norm.weight": (hidden,)}
@@ -46,11 +53,11 @@ def write_model(directory, kind="llama", hidden=32, intermediate=48, layers=2, h
         "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": True, "dtype": "float32"}))
 
 
-def make(directory, kind="llama", samples=40):
+def make(directory, kind="llama", samples=40, vocabulary=VOCABULARY):
     """DIRECTORY/model and DIRECTORY/data; returns the run file's settings as a dict."""
     directory = Path(directory)
-    write_model(directory / "model", kind)
-    copy_tokenizer(directory / "model")
+    write_model(directory / "model", kind, vocab=vocabulary)
+    write_tokenizer(directory / "model", vocabulary)
     data = directory / "data"
     data.mkdir(exist_ok=True)
     records = [{"instruction": f"Say the number {i} {'again ' * (i % 7)}", "input": "", "output": " ".join(str(i + k) for k in range(3 + i % 11))}

@@ -18,7 +18,7 @@ def main():
     report = Report()
     with tempfile.TemporaryDirectory(prefix="qft-two-") as tmp:
         tmp = Path(tmp)
-        settings = {**make(tmp), "compute_dtype": "float32", "max_steps": 100000, "num_train_epochs": 1, "save_steps": 20, "save_total_limit": 3,
+        settings = {**make(tmp, vocabulary=49152), "compute_dtype": "float32", "max_steps": 100000, "num_train_epochs": 1, "save_steps": 20, "save_total_limit": 3,
                     "lr_scheduler_type": "constant", "warmup_ratio": 0.0}
         for delay, changes in ((0, {}), (0.5, {"overwrite_output_dir": True}), (3, {})):
             name = f"{delay} s apart{', overwrite_output_dir' if changes else ''}"

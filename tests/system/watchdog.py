@@ -25,7 +25,7 @@ def main():
     report, phases = Report(), set()
     with tempfile.TemporaryDirectory(prefix="qft-watchdog-") as tmp:
         tmp = Path(tmp)
-        settings = {**make(tmp), "compute_dtype": "float32", "max_steps": 6, "save_steps": 2, "val_size": 0.2, "eval_strategy": "steps",
+        settings = {**make(tmp, vocabulary=49152), "compute_dtype": "float32", "max_steps": 6, "save_steps": 2, "val_size": 0.2, "eval_strategy": "steps",
                     "eval_steps": 2, "per_device_eval_batch_size": 1, "ddp_timeout": TIMEOUT, "overwrite_output_dir": True,
                     "resume_from_checkpoint": "false"}
         count = tmp / "count"
