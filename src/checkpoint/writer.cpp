@@ -3,6 +3,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
+#include "qft/core/log.h"
 #include "qft/core/random_id.h"
 #include "qft/core/version.h"
 
@@ -88,25 +89,28 @@ void CheckpointWriter::find_shared() {
   });
 }
 
-// A save that was cut off has the same owner on all disks. Each rank removes its own part: others may share its disk. Rank 0's
-// goes last: it is what the others go by.
+// A save that was cut off has the same owner on all disks, for each of its ranks. Ranks that share a disk take turns; rank 0's part
+// goes last: it is what the others go by. What cannot be removed stays for the next save.
 void CheckpointWriter::remove_left(const std::vector<std::string>& left) {
   std::vector<std::string> owners;
   for (const std::string& name : left)
     if (const std::string owner = owner_of(name); !owner.empty()) owners.push_back(owner);
   const auto gone = nlohmann::json::parse(comm::broadcast_string(comm_, nlohmann::json(owners).dump())).get<std::vector<std::string>>();
-  const auto is_mine = [&](const std::string& name) {
-    return std::ranges::any_of(gone, [&](const std::string& owner) { return name.ends_with(fmt::format("-{}.{}", comm_.rank(), owner)); });
-  };
-  comm::agreed(comm_, [&] {
-    if (staging_ == nullptr) return;
-    std::vector<std::string> mine = list_unfinished(storage_, options_.output_dir);
-    std::erase_if(mine, [&](const std::string& name) { return !is_mine(name); });
-    remove_unfinished(storage_, options_.output_dir, mine);
-  });
-  comm::agreed(comm_, [&] {
-    if (comm_.rank() == 0) remove_unfinished(storage_, options_.output_dir, left);
-  });
+  const auto is_gone = [&](const std::string& name) { return std::ranges::find(gone, owner_of(name)) != gone.end(); };
+  try {
+    for (int turn = 1; turn < comm_.size() && !gone.empty(); ++turn)
+      comm::agreed(comm_, [&] {
+        if (comm_.rank() != turn || staging_ == nullptr) return;
+        std::vector<std::string> theirs = list_unfinished(storage_, options_.output_dir);
+        std::erase_if(theirs, [&](const std::string& name) { return !is_gone(name); });
+        remove_unfinished(storage_, options_.output_dir, theirs);
+      });
+    comm::agreed(comm_, [&] {
+      if (comm_.rank() == 0) remove_unfinished(storage_, options_.output_dir, left);
+    });
+  } catch (const Error& e) {
+    if (comm_.rank() == 0) log::warn("what an earlier save left stays until the next one: {}", e.what());
+  }
 }
 
 void CheckpointWriter::guarded(const std::function<void()>& body) {

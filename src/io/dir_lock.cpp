@@ -119,7 +119,7 @@ DirLock::Verdict DirLock::judge(const LockHolder& holder, const std::string& tex
     if (!context_.alive(holder.pid, holder.pid_started)) return Verdict::dead;
     return now - seen.since < kGraceSeconds ? Verdict::unknown : Verdict::alive;
   }
-  if (!holder.job.empty() && holder.job == self_.job && holder.restarts < self_.restarts) return Verdict::dead;
+  if (!holder.job.empty() && holder.job == self_.job && holder.restarts >= 0 && holder.restarts < self_.restarts) return Verdict::dead;
   if (text != seen.text) return Verdict::alive;
   return now - seen.since < kDeadSeconds ? Verdict::unknown : Verdict::dead;
 }

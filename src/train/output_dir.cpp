@@ -20,7 +20,7 @@ OutputDir::OutputDir(const fs::path& dir, comm::Communicator& comm, const char* 
     for (fs::path path = fs::absolute(dir).lexically_normal(); !fs::exists(path) && path.has_relative_path(); path = path.parent_path())
       if (path.has_filename()) made_.dirs.push_back(path);
     io::probe_writable(dir);
-    lock_.emplace(dir, io::this_process(program, this_job().job, this_job().restarts.value_or(0)));
+    lock_.emplace(dir, io::this_process(program, this_job().job, this_job().restarts.value_or(-1)));
   });
 }
 

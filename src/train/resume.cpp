@@ -38,11 +38,13 @@ bool in_use(const fs::path& dir) {
 
 /// Whether a run ended at the checkpoint in order to be submitted again.
 bool was_stopped_at(const fs::path& dir) {
+  const checkpoint::Manifest manifest = checkpoint::Manifest::read(dir);
+  if (manifest.state.value("stopped", false)) return true;
   const fs::path note = dir.parent_path() / kStopFile;
   if (!fs::exists(note)) return false;
   try {
     const json stop = io::read_json(note);
-    return stop.is_object() && stop.value("manifest", json()) == checkpoint::Manifest::read(dir).checksum;
+    return stop.is_object() && stop.value("manifest", json()) == manifest.checksum;
   } catch (const Error& e) {
     log::warn("whether the last run was to go on is not known: {}", e.what());
     return true;  // better than a fresh start, which removes what is there
@@ -228,9 +230,13 @@ void forget_stop(const fs::path& output_dir) {
 
 void note_stop(const fs::path& output_dir, const fs::path& dir, comm::Communicator& comm) {
   comm::agreed(comm, [&] {
-    if (comm.rank() != 0 || !fs::equivalent(dir.parent_path(), output_dir)) return;
+    if (comm.rank() != 0 || !fs::equivalent(dir.parent_path(), output_dir) || was_stopped_at(dir)) return;
     const json note{{"checkpoint", dir.filename().string()}, {"manifest", checkpoint::Manifest::read(dir).checksum}};
-    io::atomic_write_file(io::posix_storage(), output_dir / kStopFile, note.dump(2) + "\n");
+    try {
+      io::atomic_write_file(io::posix_storage(), output_dir / kStopFile, note.dump(2) + "\n");
+    } catch (const Error& e) {
+      log::warn("'{}' cannot note that the run stopped there ({}): leave out overwrite_output_dir to go on", dir.string(), e.what());
+    }
   });
 }
 

@@ -88,6 +88,7 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, parallel::Instance& 
               {"strategy", std::string(instance.layout().strategy().name)},
               {"model_name_or_path", config.model.model_name_or_path},
               {"optimizer_steps", instance.optimizer()->steps()},
+              {"stopped", info.stopped},
               {"config", config::to_json(config)}}) {
   if (comm.rank() == 0) state_["job"] = this_job().job, state_["job_restarts"] = this_job().restarts ? nlohmann::json(*this_job().restarts) : nlohmann::json();
   const auto& t = config.training;

@@ -63,7 +63,9 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   // A run that was to go on still is, though it did not get far.
   if (from) last_checkpoint_ = *from;
   const auto leave = [&] {
-    if (from) note_stop(config_.training.output_dir, *from, comm_);
+    if (!from) return;
+    require_output();
+    note_stop(config_.training.output_dir, *from, comm_);
   };
   stop_before_training(comm_, leave);
   instance_ = parallel::Instance::load(config_, comm_, device, parallel::Use::training, setup.batches);
@@ -98,9 +100,10 @@ int Trainer::run() {
   instance_->executor().take_times();
   double loss = 0.0;  // of the last step done
   if ((progression_.step == loader_->total_steps() || gives_up()) && was_finished()) {
+    require_output();
+    if (is_root()) forget_stop(config_.training.output_dir);
     if (config_.training.do_predict) {
       restore_best();
-      require_output();
       predict();
     }
     return kExitOk;
@@ -248,6 +251,7 @@ int Trainer::stop(double epoch, double loss) {
   stopping_ = true;
   save(epoch, loss);
   note(saver_->finish());
+  require_output();
   note_stop(config_.training.output_dir, last_checkpoint_, comm_);
   if (const std::string reason = comm::broadcast_string(comm_, activity::end_reason()); !reason.empty())
     fail("{}: the run ends at step {} of {}; exclude that host and submit the job again to go on from '{}'", reason,

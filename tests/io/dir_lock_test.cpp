@@ -120,6 +120,12 @@ TEST_F(DirLockTest, TheSameJobWithoutARestartMayBeAnotherStepOfIt) {
   EXPECT_GE(world_.time, kDeadSeconds);
 }
 
+TEST_F(DirLockTest, WhereTheBatchSystemDidNotAnswerTimeTells) {
+  killed(dir_, world_.process("a", 1, "77", -1));
+  const DirLock lock(dir_.path(), world_.process("b", 2, "77", 1));
+  EXPECT_GE(world_.time, kDeadSeconds);
+}
+
 TEST_F(DirLockTest, ALockThatSaysNothingIsWatchedToo) {
   write_bytes(dir_ / kLockFile, "");
   const DirLock lock(dir_.path(), world_.process("b", 1));

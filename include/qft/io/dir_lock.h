@@ -31,7 +31,7 @@ struct LockHolder {
   std::int64_t pid = 0;
   std::int64_t pid_started = 0;  ///< clock ticks since boot: tells a process from a later one with its pid
   std::string job;               ///< of the batch system; empty outside of one
-  std::int64_t restarts = 0;     ///< how often the batch system has put the job back into the queue
+  std::int64_t restarts = 0;     ///< how often the batch system has put the job back into the queue; -1: not known
   std::string since;             ///< UTC
   std::string run;               ///< the run's id, once it is known
   std::string token;             ///< random: one taking of the lock

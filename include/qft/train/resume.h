@@ -12,11 +12,13 @@
 
 namespace qft::train {
 
-/// In output_dir: the checkpoint at which the last run was stopped, by name and its manifest's checksum.
+/// In output_dir: the checkpoint at which the last run was stopped, by name and its manifest's checksum, where its manifest does not
+/// say so itself.
 inline constexpr const char* kStopFile = "stopped.json";
 
-/// Notes in output_dir that the run ends at `checkpoint` to be submitted again; nothing where that lies elsewhere. A file of its own:
-/// the checkpoint may have been committed before the request to stop came. Collective.
+/// Notes in output_dir that the run ends at `checkpoint` to be submitted again, which may have been committed before the request to
+/// stop came; nothing where that lies elsewhere or says so itself. A note that cannot be written is a warning. Collective; rank 0 holds
+/// output_dir.
 void note_stop(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint, comm::Communicator& comm);
 
 /// The checkpoint to go on from, verified: resume_from_checkpoint as a path (once output_dir holds checkpoints of the branch that
