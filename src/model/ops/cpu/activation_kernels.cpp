@@ -5,6 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "activation_kernels.cpp"
 #include <hwy/foreach_target.h>
+#include "../instruction_sets.h"
 #include "kernels.h"
 #include "vector-inl.h"
 // clang-format on
@@ -96,6 +97,7 @@ HWY_EXPORT(activation_kernels_bf16);
 
 template <>
 ActivationKernels<float> activation_kernels() {
+  instruction_sets_are_held();  // else programs that use these kernels alone would not read it
   return HWY_DYNAMIC_DISPATCH(activation_kernels_f32)();
 }
 template <>
