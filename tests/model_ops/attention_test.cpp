@@ -185,8 +185,38 @@ TEST(AttentionScratch, IsWhatThePassesTake) {
     attention_forward(in, packed, 0.2, out, lse, workspace);
     EXPECT_EQ(predicted(false), workspace.held()) << dtype;
     attention_backward(gout, in, out, lse, packed, 0.2, split_qkv(grads, 6, 2, shape.head_dim), workspace);
-    EXPECT_EQ(predicted(true), workspace.held()) << dtype;
+    // With several threads four sequences are split less than the one that is planned for.
+    if (at::get_num_threads() > 1)
+      EXPECT_GE(predicted(true), workspace.held()) << dtype;
+    else
+      EXPECT_EQ(predicted(true), workspace.held()) << dtype;
   }
+}
+
+// The fewer sequences share the threads, the more sums of query gradients a pass holds.
+TEST(AttentionScratch, IsNotLessForOneSequenceThanWasPlannedForSeveral) {
+  constexpr std::int64_t tokens = 768;
+  const int threads = at::get_num_threads();
+  for (const int n : {1, 2, 3}) {
+    at::set_num_threads(n);
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      const at::Tensor qkv = randn({tokens, 10 * 128}, dtype, 1), gout = randn({tokens, 6 * 128}, dtype, 2);
+      if (default_attention_kernel(qkv) != AttentionKernel::blocked) continue;
+      const std::int64_t planned = attention_scratch_bytes(tokens, 4, 6, 2, 128, dtype, true);
+      const QkvViews in = split_qkv(qkv, 6, 2, 128);
+      const at::Tensor out = empty(gout.sizes(), dtype), lse = empty({6, tokens}, at::kFloat), grads = empty(qkv.sizes(), dtype);
+      for (const std::int32_t sequences : {1, 2, 4}) {
+        std::vector<std::int32_t> cu_seqlens;
+        for (std::int32_t s = 0; s <= sequences; ++s) cu_seqlens.push_back(static_cast<std::int32_t>(tokens) / sequences * s);
+        const PackedSequences packed = PackedSequences::build(cu_seqlens, at::kCPU);
+        Workspace workspace(at::kCPU);
+        attention_forward(in, packed, 0.2, out, lse, workspace);
+        attention_backward(gout, in, out, lse, packed, 0.2, split_qkv(grads, 6, 2, 128), workspace);
+        EXPECT_LE(workspace.held(), planned) << n << " threads, " << tokens << " tokens in " << sequences << " sequences, " << dtype;
+      }
+    }
+  }
+  at::set_num_threads(threads);
 }
 
 TEST(PackedSequences, RefusesWhatIsNotAListOfBoundaries) {

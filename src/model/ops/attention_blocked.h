@@ -20,11 +20,11 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         const at::Tensor& lse, const PackedSequences& sequences, double scale,
                         const QkvViews& grads, Workspace& workspace, Blocks blocks);
 
-/// Attention whose sequences are known by number only.
+/// Attention over so many tokens and at most so many sequences.
 struct Shape {
   std::int64_t tokens, sequences, heads, kv_heads, head_dim;
 };
-/// Ask the workspace for what the pass asks for, at most.
+/// Ask the workspace for what a pass over any such sequences asks for, at most.
 void request_forward(const Shape& shape, at::ScalarType dtype, Workspace& workspace);
 void request_backward(const Shape& shape, at::ScalarType dtype, Workspace& workspace);
 
@@ -43,8 +43,9 @@ struct Problem {
   std::int64_t padded_dim;          ///< head_dim, even for Bf16
   std::vector<Sequence> sequences;  ///< longest first, none empty
   std::int64_t padded_tokens = 0;
+  std::int64_t fewest_sequences = 1;  ///< that share the threads: the fewer they are, the more a pass splits each
 
-  /// With as much padding as there can be: each sequence is one token longer than whole tiles.
+  /// With as much padding as there can be, each sequence one token longer than whole tiles; and with as much splitting.
   explicit Problem(const Shape& s)
       : heads(s.heads),
         kv_heads(s.kv_heads),
@@ -65,6 +66,7 @@ struct Problem {
     }
     std::stable_sort(sequences.begin(), sequences.end(),
                      [](const Sequence& a, const Sequence& b) { return a.length > b.length; });
+    fewest_sequences = static_cast<std::int64_t>(sequences.size());
   }
 };
 

@@ -14,10 +14,20 @@ constexpr std::int64_t kQueryBlock = 256;
 /// Tasks per thread that balance the load well enough.
 constexpr std::int64_t kSplitsPerThread = 3;
 constexpr std::int64_t kMaxSplits = 8;
-/// Bound on the sums of query gradients, which every split holds.
+/// Bound on the sums of query gradients, of which every split holds one.
 constexpr std::int64_t kMaxSumElements = std::int64_t{1} << 26;
 /// Stands for an infinite log-sum-exp in padded rows: their probabilities vanish.
 constexpr float kNoProbability = 1e30F;
+
+/// Elements of the sums of query gradients, `each` of one split: as many splits as balance the load, as far as they fit.
+template <class E>
+std::int64_t sum_elements(const Problem<E>& p, std::int64_t each) {
+  const std::int64_t threads = at::get_num_threads();
+  if (threads == 1) return each;
+  const std::int64_t problems = std::max<std::int64_t>(p.fewest_sequences * p.kv_heads, 1);
+  const std::int64_t wanted = std::min((kSplitsPerThread * threads + problems - 1) / problems, kMaxSplits);
+  return std::min(wanted * each, std::max(each, kMaxSumElements));
+}
 
 template <class E>
 struct BackwardBuffers {
@@ -26,7 +36,7 @@ struct BackwardBuffers {
   E *queries, *gout;                        ///< [rows][padded_dim]
   E *queries_transposed, *gout_transposed;  ///< [head_dim][width] for each block of kQueryBlock rows
   float *lse, *delta;                       ///< [rows]
-  float* gqueries;                          ///< [splits][heads][rows][head_dim]
+  float* gqueries;                          ///< [splits][heads][rows][head_dim], and what is left of sum_elements()
   // per thread:
   E *keys_transposed, *values_transposed;  ///< packed [padded_dim, kTile]
   E* keys;                                 ///< packed [kTile, head_dim]
@@ -36,18 +46,15 @@ struct BackwardBuffers {
 
   BackwardBuffers(const Problem<E>& p, Workspace& workspace) {
     const std::int64_t threads = at::get_num_threads(), rows = p.heads * p.padded_tokens;
-    const auto problems = static_cast<std::int64_t>(p.sequences.size()) * p.kv_heads;
-    const std::int64_t wanted =
-        (kSplitsPerThread * threads + problems - 1) / std::max<std::int64_t>(problems, 1);
-    const std::int64_t affordable = kMaxSumElements / std::max<std::int64_t>(rows * p.head_dim, 1);
-    splits = threads == 1 ? 1 : std::clamp<std::int64_t>(std::min(wanted, affordable), 1, kMaxSplits);
+    const std::int64_t sum = rows * p.head_dim, sums = sum_elements(p, sum);
+    splits = sum == 0 ? 1 : sums / sum;
     queries = scratch<E>(workspace, "op.attention_queries", rows * p.padded_dim);
     gout = scratch<E>(workspace, "op.attention_gout", rows * p.padded_dim);
     queries_transposed = scratch<E>(workspace, "op.attention_queries_t", rows * p.head_dim);
     gout_transposed = scratch<E>(workspace, "op.attention_gout_t", rows * p.head_dim);
     lse = scratch<float>(workspace, "op.attention_lse", rows);
     delta = scratch<float>(workspace, "op.attention_delta", rows);
-    gqueries = scratch<float>(workspace, "op.attention_gqueries", splits * rows * p.head_dim);
+    gqueries = scratch<float>(workspace, "op.attention_gqueries", sums);
     keys_transposed = scratch<E>(workspace, "op.attention_key_t", threads * kTile * p.padded_dim);
     values_transposed = scratch<E>(workspace, "op.attention_value_t", threads * kTile * p.padded_dim);
     keys = scratch<E>(workspace, "op.attention_key", threads * kTile * p.head_dim);

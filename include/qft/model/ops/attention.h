@@ -66,8 +66,8 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         const QkvViews& grads, Workspace& workspace,
                         AttentionKernel kernel = AttentionKernel::automatic);
 
-/// Bytes of the workspace that attention over so many tokens and sequences takes at most; where LibTorch's kernels run,
-/// an estimate of what they take.
+/// Bytes of the workspace that attention over `tokens` tokens of 1 to `sequences` sequences takes at most, with this process's
+/// number of threads; where LibTorch's kernels run, an estimate of what they take.
 std::int64_t attention_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t heads, std::int64_t kv_heads,
                                      std::int64_t head_dim, at::ScalarType dtype, bool backward, bool on_cpu = true);
 
