@@ -24,11 +24,13 @@ BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int3
     }
   }
   if (count == total) return most;
+  const auto& options = schedule.options();
+  most.sequences = std::min(options.micro_batch_size, schedule.global_batch_size()) * schedule.most_items_of_a_unit();
   const auto consider = [&](std::int64_t item) {
     most.tokens = std::max<std::int64_t>(most.tokens, tokens[static_cast<std::size_t>(item)]);
     most.labels = std::max<std::int64_t>(most.labels, labels[static_cast<std::size_t>(item)]);
   };
-  if (const auto& chosen = schedule.options().items; chosen) {
+  if (const auto& chosen = options.items; chosen) {
     for (const std::int64_t item : *chosen) consider(item);
   } else {
     for (std::size_t i = 0; i < tokens.size(); ++i) consider(static_cast<std::int64_t>(i));

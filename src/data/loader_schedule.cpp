@@ -231,6 +231,13 @@ void StepSchedule::count_steps() {
           : static_cast<std::int64_t>(std::ceil(options.num_epochs * static_cast<double>(steps_per_epoch_)));
 }
 
+std::int64_t StepSchedule::most_items_of_a_unit() const {
+  std::int64_t most = rows_ ? rows_->most_items() : 1;
+  for (const Pool& pool : pools_)
+    if (pool.rows) most = std::max(most, pool.rows->most_items());
+  return most;
+}
+
 std::string StepSchedule::items_hash() const {
   if (!options_.items) return "all";
   Hasher hasher;

@@ -189,6 +189,12 @@ double RowPlan::efficiency() const {
   return rows() == 0 ? 1.0 : static_cast<double>(total_tokens_) / (static_cast<double>(rows()) * row_tokens_);
 }
 
+std::int64_t RowPlan::most_items() const {
+  std::int64_t most = 0;
+  for (std::size_t row = 1; row < row_offsets_.size(); ++row) most = std::max(most, row_offsets_[row] - row_offsets_[row - 1]);
+  return most;
+}
+
 void RowPlan::append_row(std::uint64_t epoch, std::int64_t position, std::vector<std::int64_t>& items) const {
   QFT_ASSERT(position >= 0 && position < rows(), "row {} of {}", position, rows());
   const std::int64_t row = shuffle_ ? Order(rows(), seed_, epoch, kRowStream)(position) : position;

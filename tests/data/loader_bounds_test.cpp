@@ -56,5 +56,15 @@ TEST(BatchBounds, OfALongRunHoldItsLongestItem) {
   EXPECT_EQ(batch_bounds(schedule, tokens, labels).tokens, 99);
 }
 
+TEST(BatchBounds, OfALongRunHoldItsFullestRow) {
+  // Two million rows of one item each, and one of 20.
+  std::vector<std::int32_t> tokens(2'100'000, 100), labels(2'100'020, 3);
+  tokens.insert(tokens.begin() + 1'234'567, 20, 5);
+  LoaderOptions options = options_of(2, 1, true);
+  options.num_epochs = 1;
+  const StepSchedule schedule(tokens, labels, options, 1);
+  EXPECT_EQ(batch_bounds(schedule, tokens, labels).sequences, 2 * 20);
+}
+
 }  // namespace
 }  // namespace qft::data

@@ -99,6 +99,8 @@ class StepSchedule {
   std::int64_t global_batch_size() const { return global_batch_; }
   /// Items, or rows, that an epoch takes (drop_last leaves some out).
   std::int64_t units_per_epoch() const { return used_units_; }
+  /// Items of a unit, at most.
+  std::int64_t most_items_of_a_unit() const;
   int world_size() const { return world_size_; }
   const LoaderOptions& options() const { return options_; }
   /// The shares by step, if there is a curriculum.

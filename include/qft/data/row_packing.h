@@ -20,6 +20,8 @@ class RowPlan {
 
   std::int64_t rows() const { return static_cast<std::int64_t>(row_offsets_.size()) - 1; }
   std::int32_t row_tokens() const { return row_tokens_; }
+  /// Items of the row that holds most; the same in every epoch.
+  std::int64_t most_items() const;
   /// Tokens of all items over rows() * row_tokens.
   double efficiency() const;
 
