@@ -10,8 +10,8 @@ void BestModel::observe(double value, std::int64_t at_step, bool greater_is_bett
   const auto beats = [&](const Measured& other) { return greater_is_better ? value > other.metric : value < other.metric; };
   const Measured now{value, at_step};
   latest.reset();
-  if (!std::isnan(value) && (checkpoint.empty() || beats(at_checkpoint))) latest = now;
-  if (std::isnan(value) || (evaluation && !beats(*evaluation))) {
+  if (std::isfinite(value) && (checkpoint.empty() || beats(at_checkpoint))) latest = now;
+  if (!std::isfinite(value) || (evaluation && !beats(*evaluation))) {
     ++evaluations_since;
     return;
   }
@@ -42,7 +42,10 @@ BestModel best_from_json(const nlohmann::json& json) {
   best.checkpoint = json.at("checkpoint").get<std::string>();
   if (json.contains("at_checkpoint")) {
     const auto& at = json["at_checkpoint"];
-    best.at_checkpoint = {at.at("metric").get<double>(), at.at("step").get<std::int64_t>()};
+    if (at.at("metric").is_null())
+      best.checkpoint.clear();  // JSON has no infinity: what was measured so is not the best
+    else
+      best.at_checkpoint = {at["metric"].get<double>(), at.at("step").get<std::int64_t>()};
   } else if (best.evaluation && best.checkpoint.ends_with("-" + std::to_string(best.evaluation->step))) {
     best.at_checkpoint = *best.evaluation;  // as written before the two were told apart
   } else {

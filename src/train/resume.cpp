@@ -123,15 +123,24 @@ fs::path branch_from(const fs::path& named, const config::RunConfig& config, com
   return named;
 }
 
+/// The state of a checkpoint says that it was measured so at its own step.
+bool was_measured(const checkpoint::Entry& entry, const BestModel::Measured& measured) {
+  const json state = checkpoint::Manifest::read(entry.dir).state;
+  if (!state.contains("progression")) return false;
+  const BestModel own = best_from_json(state["progression"].at("best"));
+  return own.checkpoint == checkpoint::directory_name(entry.step) && own.at_checkpoint == measured;
+}
+
 /// Of the checkpoints of `dir` the one that says of itself that it was measured so, whatever it is called now: another branch may have
 /// a checkpoint of that step. Empty: none.
 std::string find_measured(const fs::path& dir, const BestModel::Measured& measured) {
   for (const checkpoint::Entry& entry : checkpoint::survey(dir)) {
     if (entry.origin != checkpoint::Origin::ours || entry.step != measured.step) continue;
-    const json state = checkpoint::Manifest::read(entry.dir).state;
-    if (!state.contains("progression")) continue;
-    const BestModel own = best_from_json(state["progression"].at("best"));
-    if (own.checkpoint == checkpoint::directory_name(entry.step) && own.at_checkpoint == measured) return entry.dir.filename().string();
+    try {
+      if (was_measured(entry, measured)) return entry.dir.filename().string();
+    } catch (const std::exception& e) {
+      log::warn("'{}' is not looked at for the best checkpoint: what it was measured at cannot be read ({})", entry.dir.string(), e.what());
+    }
   }
   return {};
 }

@@ -1,6 +1,7 @@
 #include "qft/train/best_model.h"
 
 #include <cmath>
+#include <limits>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,33 @@ TEST(BestModel, OrTheHighestWhereGreaterIsBetter) {
   best.observe(1.5, 3, true);
   EXPECT_EQ(best.checkpoint, "checkpoint-2");
   EXPECT_EQ(best.reported()->step, 2);
+}
+
+TEST(BestModel, TakesWhatIsNotFiniteForWorseThanAny) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const bool greater : {false, true}) {
+    for (const double value : {kInfinity, -kInfinity, std::nan("")}) {
+      BestModel best;
+      best.observe(value, 1, greater);
+      best.saved("checkpoint-1", 1);
+      EXPECT_EQ(best.checkpoint, "");
+      best.observe(1.0, 2, greater);
+      best.saved("checkpoint-2", 2);
+      best.observe(value, 3, greater);
+      best.saved("checkpoint-3", 3);
+      best = best_from_json(to_json(best));
+      EXPECT_EQ(best.checkpoint, "checkpoint-2");
+      EXPECT_EQ(best.reported()->metric, 1.0);
+      EXPECT_EQ(best.evaluations_since, 1);
+    }
+  }
+}
+
+TEST(BestModel, ReadsAnInfiniteMeasurementAsNone) {
+  const BestModel best = best_from_json({{"metric", nullptr}, {"step", 1}, {"evaluations_since", 0}, {"checkpoint", "checkpoint-1"},
+                                         {"at_checkpoint", {{"metric", nullptr}, {"step", 1}}}});
+  EXPECT_EQ(best.checkpoint, "");
+  EXPECT_FALSE(best.reported());
 }
 
 // eval_steps 5, save_steps 10: what step 15 was measured at is not the checkpoint's of step 10.

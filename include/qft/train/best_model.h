@@ -24,7 +24,7 @@ struct BestModel {
   Measured at_checkpoint;              ///< what that was measured at
   std::optional<Measured> latest;      ///< the last evaluation, where it is better than the best checkpoint's
 
-  /// Takes in a measurement at `step`. NaN is never better.
+  /// Takes in a measurement at `step`. What is not finite is never better.
   void observe(double value, std::int64_t at_step, bool greater_is_better);
   /// After a checkpoint `name` of `saved_step` is certain to be written.
   void saved(const std::string& name, std::int64_t saved_step);
