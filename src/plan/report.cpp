@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
 #include "qft/core/error.h"
@@ -79,17 +80,23 @@ std::string time_table(const Plan& plan) {
   return table(rows);
 }
 
+/// Buffers on the CPU are planned for this process's threads.
+std::string threads_text(const Plan& plan) {
+  if (!plan.process.on_cpu) return {};
+  return fmt::format("  buffers as with {} compute threads a rank, as here: set OMP_NUM_THREADS to what the run's ranks will have\n", at::get_num_threads());
+}
+
 std::string machine_text(const Plan& plan) {
   if (!plan.machine)
-    return fmt::format("no machine: bytes only, of ranks on {}; --machine FILE names others, and adds times and what fits\n",
-                       plan.process.on_cpu ? "the CPU, as here" : "GPUs");
+    return fmt::format("no machine: bytes only, of ranks on {}; --machine FILE names others, and adds times and what fits\n{}",
+                       plan.process.on_cpu ? "the CPU, as here" : "GPUs", threads_text(plan));
   const Machine& m = *plan.machine;
   std::string assumed;
   for (const std::string& key : m.assumed) assumed += (assumed.empty() ? "" : ", ") + key;
   std::string text = fmt::format("machine: {}\n", m.name);
   if (!m.source.empty()) text += fmt::format("  numbers: {}\n", m.source);
   if (!assumed.empty()) text += fmt::format("  assumed, not measured: {}\n", assumed);
-  return text + fmt::format("  a rank has {}; a row fits that takes at most nine tenths of it\n", bytes(plan.available));
+  return text + fmt::format("  a rank has {}; a row fits that takes at most nine tenths of it\n{}", bytes(plan.available), threads_text(plan));
 }
 
 nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
@@ -125,6 +132,7 @@ nlohmann::ordered_json to_json(const Plan& plan) {
   nlohmann::ordered_json json = {{"ranks", plan.ranks}, {"data", plan.workload.description}};
   if (plan.machine) json["machine"] = {{"name", plan.machine->name}, {"source", plan.machine->source}, {"assumed", plan.machine->assumed}};
   if (plan.available > 0) json["memory_of_a_rank"] = plan.available;
+  if (plan.process.on_cpu) json["threads"] = at::get_num_threads();
   json["rows"] = nlohmann::ordered_json::array();
   for (const Row& row : plan.rows) json["rows"].push_back(row_json(plan, row));
   return json;
