@@ -22,16 +22,25 @@ constexpr ForeignRow kOther[] = {
     {kMoot, "model_type tokenizer_type is_llama_derived_model base_model_config config_name",
      "the model's config.json says what it is", "null"},
     {kMoot,
-     "attn_implementation flash_attention sdp_attention xformers_attention eager_attention use_xformers",
+     "attn_implementation flash_attention sdp_attention xformers_attention eager_attention use_xformers "
+     "use_flash_attn",
      kAttention, "null|false|auto"},
     {kRefused, "s2_attention", "it changes the model and is not implemented: remove it", kOff},
     {kRefused, "model_init_kwargs", "the model's config.json says how it is built: remove it", "null"},
     converted("task_type lora_task_type", "causal_lm|CAUSAL_LM|null:",
               "qft trains language models: classifiers, embeddings and rerankers are not implemented"),
     {kRefused, "load_in_4bit load_in_8bit q_lora use_qlora qlora", kQuantized, kOff},
-    {kMoot, "use_bnb_nested_quant", "it has a meaning with load_in_4bit only", ""},
-    {kRefused, "special_tokens tokens", kVocabulary, "null"},
+    {kMoot,
+     "use_bnb_nested_quant bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant "
+     "bnb_4bit_quant_storage group_size",
+     "it has a meaning with quantized weights only", ""},
+    {kRefused, "special_tokens new_special_tokens tokens", kVocabulary, "null"},
     {kMoot, "eos_token pad_token", "the template says how answers end, and there is no padding", "null"},
+    {kMoot, "max_model_len", "the model's config.json says how long its texts may be", "null"},
+    {kRefused, "num_labels problem_type mrl_dims",
+     "classifiers, embeddings and rerankers are not implemented", "null"},
+    {kRefused, "router_aux_loss_coef", "the router's auxiliary loss is not implemented: remove it",
+     "null|0|0.0"},
     {kRefused, "device_map", "a rank computes on one device: strategy: zero3 splits a model over the ranks",
      "null|auto"},
     {kRefused, "checkpointer tokenizer",
@@ -45,22 +54,29 @@ constexpr ForeignRow kOther[] = {
     renamed("lora_r lora_dim r", "lora_rank"),
     renamed("target_modules lora_target_modules", "lora_target", "all-linear=all|ALL=all"),
     converted("lora_target_linear", "true: lora_target=all; false|null:", "expected true or false"),
-    {kRefused, "lora_target_parameters peft_layers_to_transform lora_module_name unfrozen_parameters",
+    {kRefused,
+     "target_parameters lora_target_parameters peft_layers_to_transform lora_module_name unfrozen_parameters",
      "name the modules in lora_target", "null"},
     renamed("modules_to_save lora_modules_to_save", "additional_target"),
     renamed("peft_use_rslora", "use_rslora"),
     renamed("peft_use_dora", "use_dora"),
     {kRefused, "lora_fan_in_fan_out",
      "weights of linear layers are stored as Hugging Face's Linear has them: remove it", kOff},
-    {kRefused, "bias", "biases stay as they are: remove it", "none|null"},
+    {kRefused, "bias lora_bias", "biases stay as they are: remove it", "none|null"},
+    converted("init_weights init_lora_weights", "true|null:; pissa: pissa_init=true",
+              "LoRA starts from PEFT's default (true), or by pissa"),
+    {kRefused, "use_ray", "mpirun or srun starts the ranks: remove it", kOff},
+    {kRefused, "lisa_activated_layers", "LISA is not implemented: remove it", "null|0"},
     {kMoot, "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_on_cpu", kKernels, kOff},
     {kMoot,
-     "liger_rope liger_rms_norm liger_glu_activation liger_layer_norm liger_fused_linear_cross_entropy",
+     "liger_rope liger_rms_norm liger_glu_activation liger_layer_norm liger_fused_linear_cross_entropy "
+     "use_liger",
      kKernels, kOff},
     {kRefused, "neft_alpha noisy_embedding_alpha", "it is not implemented: remove it", "null|0|0.0"},
     {kRefused, "loss loss_type loss_name", "the loss is cross-entropy: remove it", "null|cross_entropy|nll"},
     {kRefused, "rl", "preference and reward training are not implemented: stages pt and sft run", "null"},
-    {kRefused, "plugins", "qft runs no Python: remove it", "null|axolotl.integrations.liger.LigerPlugin"},
+    {kRefused, "plugins callbacks", "qft runs no Python: remove it",
+     "null|axolotl.integrations.liger.LigerPlugin"},
 
     // Data.
     renamed("data_path train_file train_file_dir train_data_path train_dataset dataset_name", "dataset"),
@@ -101,8 +117,11 @@ constexpr ForeignRow kOther[] = {
     {kMoot, "eval_packing eval_sample_packing", "the loss of evaluation does not depend on it", "null"},
     {kMoot, "padding_free pad_to_multiple_of pad_to_sequence_len",
      "sequences lie end to end: there is no padding", "null|true|false"},
-    {kMoot, "dataset_prepared_path lazy_preprocess dataset_streaming",
+    {kMoot, "dataset_prepared_path lazy_preprocess dataset_streaming shuffle_buffer_size",
      "data are packed once, and the pack is read as it is needed", "null|false"},
+    {kMoot, "load_from_cache_file download_mode", "a pack is known by the hashes of all it depends on", ""},
+    {kMoot, "padding_side", "sequences lie end to end: there is no padding", "null|true|false|right"},
+    {kMoot, "max_pixels", kText, ""},
     converted("shuffle", "true|null:; false: disable_shuffling=true", "expected true or false"),
     {kMoot, "shuffle_dataset shuffle_merged_datasets",
      "each epoch has a new order: use disable_shuffling for that of the data", "null|true"},
@@ -117,6 +136,7 @@ constexpr ForeignRow kOther[] = {
            "to some tools it is the samples of one rank at a time, to DeepSpeed those of a step on all "
            "ranks: write "
            "per_device_train_batch_size or global_batch_size"),
+    renamed("eval_batch_size", "per_device_eval_batch_size"),
     renamed("accumulate_grad_batches", "gradient_accumulation_steps"),
     renamed("num_epochs epochs", "num_train_epochs"),
     {.kind = ForeignKey::Class::combined, .names = "max_epochs"},
@@ -124,7 +144,8 @@ constexpr ForeignRow kOther[] = {
     renamed("lr", "learning_rate"),
     renamed("lr_scheduler", "lr_scheduler_type"),
     renamed("num_warmup_steps lr_warmup_steps warmup_iters", "warmup_steps"),
-    {kRefused, "cosine_min_lr_ratio min_learning_rate", "the schedules end at 0: remove it", "null|0|0.0"},
+    {kRefused, "cosine_min_lr_ratio min_learning_rate min_lr", "the schedules end at 0: remove it",
+     "null|0|0.0"},
     renamed("gradient_clip_val gradient_clipping grad_clip clip_grad_norm max_norm", "max_grad_norm",
             "null=0"),
     converted("use_gradient_checkpointing enable_activation_checkpointing",
@@ -138,14 +159,22 @@ constexpr ForeignRow kOther[] = {
               "true: offload_param=cpu offload_optimizer=cpu; false|null:", "expected true or false"),
     converted("zero_stage", "0: strategy=ddp; 1: strategy=zero1; 2: strategy=zero2; 3: strategy=zero3; null:",
               "there are 0, 1, 2 and 3"),
-    converted("offload", "true: offload_param=cpu offload_optimizer=cpu; false|null:", "expected true or false"),
+    converted("offload",
+              "true: offload_param=cpu offload_optimizer=cpu; false|null:", "expected true or false"),
+    {kRefused, "sequence_parallel_size sequence_parallel deepspeed_autotp_size",
+     "tensor and sequence parallelism are not implemented: remove it", "null|0|1|false"},
+    {kRefused, "zero_hpz_partition_size", "a second level of sharding is strategy: hsdp", "null|0|1"},
+    {kRefused,
+     "train_backend tp pp tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size "
+     "expert_model_parallel_size",
+     "Megatron is not part of qft: strategy splits the model", "null|1|transformers"},
     {kRefused, "gpu_memory_limit", "set max_memory (GB of a rank)", "null"},
     {kRefused, "val_check_interval check_val_every_n_epoch", "set eval_strategy and eval_steps", "null"},
     converted("optimizer", "null:; adamw_torch|adamw_torch_fused|adamw_hf|adamw: optim=*",
               "AdamW is the optimizer of this build"),
     {kRefused, "optimizer_in_bwd", "gradients are clipped and summed before the update: remove it", kOff},
-    {kMoot, "compile device accelerator custom_sharded_layers ignore_bias_buffers", "it changes no result",
-     "null|true|false|auto|cuda|gpu"},
+    {kMoot, "verbose compile device accelerator custom_sharded_layers ignore_bias_buffers",
+     "it changes no result", "null|true|false|auto|cuda|gpu"},
     {kMoot, "num_workers", "one prefetch thread per rank reads the pack", "null"},
     renamed("random_state", "seed"),
     converted("auto_resume_from_checkpoints",
@@ -159,6 +188,8 @@ constexpr ForeignRow kOther[] = {
               "write it as a part of all steps: save_steps: 1 / (saves_per_epoch x num_epochs)"),
     renamed("log_every_n_steps", "logging_steps"),
     renamed("output_path save_dir default_root_dir", "output_dir"),
+    {kMoot, "safe_serialization max_shard_size",
+     "weights are saved as safetensors; export_size limits the files of qft export", ""},
     {kMoot, "save_adapter_weights_only export_hf_on_finish",
      "adapters and models are saved as Hugging Face and PEFT have them", ""},
     {kMoot, "eval_table_size eval_max_new_tokens print_loss", "evaluation during training reports the loss",
@@ -170,6 +201,32 @@ constexpr ForeignRow kOther[] = {
      kMetrics, kOff},
     {kMoot, "profiler log_peak_memory_stats",
      "the log always has throughput, memory and the seconds of each phase", ""},
+
+    // Answers and export.
+    {kMoot, "stream max_batch_size", "qft generate and chat always stream, one answer at a time", ""},
+    {kMoot,
+     "merge_lora merge_lora_and_save thread_count exist_ok commit_message save_missing_weights "
+     "merge_device_map",
+     "qft export merges the adapter into its base", ""},
+    converted("metric", "rouge|null:", "evaluation reports loss, BLEU-4 and ROUGE"),
+    {kRefused, "logprobs top_logprobs", "qft eval writes them: predict_logprobs: FILE", "null|false"},
+    {kMoot,
+     "vllm_gpu_memory_utilization vllm_tensor_parallel_size vllm_pipeline_parallel_size "
+     "vllm_data_parallel_size "
+     "vllm_enable_expert_parallel vllm_max_num_seqs vllm_max_model_len vllm_disable_custom_all_reduce "
+     "vllm_disable_cascade_attn vllm_mm_processor_cache_gb vllm_speculative_config vllm_limit_mm_per_prompt "
+     "vllm_enable_prefix_caching vllm_use_async_engine vllm_quantization vllm_reasoning_parser "
+     "vllm_engine_kwargs "
+     "vllm_enable_lora vllm_lora_modules lora_modules sglang_pp_size sglang_dp_size sglang_ep_size "
+     "sglang_enable_ep_moe "
+     "sglang_mem_fraction_static sglang_context_length sglang_disable_cuda_graph sglang_quantization "
+     "sglang_kv_cache_dtype "
+     "sglang_enable_dp_attention sglang_disable_custom_all_reduce sglang_speculative_algorithm "
+     "sglang_speculative_num_steps "
+     "sglang_speculative_eagle_topk sglang_speculative_num_draft_tokens lmdeploy_tp lmdeploy_session_len "
+     "lmdeploy_cache_max_entry_count lmdeploy_quant_policy lmdeploy_vision_batch_size tensor_parallel_size "
+     "gpu_memory_utilization max_num_seqs enforce_eager limit_mm_per_prompt",
+     kEngine, ""},
 
     // Launching.
     {.kind = ForeignKey::Class::ranks, .names = "num_gpus num_processes"},

@@ -10,42 +10,29 @@ constexpr ForeignRow kSwift[] = {
     renamed("adapters", "adapter_name_or_path"),
     {kRefused, "ckpt_dir",
      "a folder of LoRA weights is adapter_name_or_path, one of a whole model model_name_or_path", "null"},
-    {kMoot, "attn_impl use_flash_attn", kAttention, "null|auto"},
+    {kMoot, "attn_impl", kAttention, "null|auto"},
     {kMoot, "experts_impl enable_npu_model_patch", kKernels, "null|true"},
     {kMoot, "use_hf local_repo_path check_model check_model_is_latest model_cache_dir", kNoDownload,
      "null|false"},
     {kRefused, "device_map_config device_map_config_path device_max_memory model_kwargs",
      "a rank computes on one device: strategy: zero3 splits a model over the ranks", "null|auto"},
     {kRefused, "init_strategy", "qft fine-tunes a model that has all its weights: remove it", "null"},
-    {kMoot, "max_model_len", "the model's config.json says how long its texts may be", "null"},
-    {kRefused, "num_labels problem_type mrl_dims",
-     "classifiers, embeddings and rerankers are not implemented", "null"},
-    {kRefused, "router_aux_loss_coef", "the router's auxiliary loss is not implemented: remove it",
-     "null|0|0.0"},
-    {kRefused, "new_special_tokens", kVocabulary, "null"},
     {kRefused, "quant_bits quant_method", kQuantized, "null|0"},
     {kMoot,
-     "bnb_4bit_compute_dtype bnb_4bit_comp_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant "
-     "bnb_4bit_quant_storage "
-     "hqq_axis hqq_dynamic_config_path quant_n_samples quant_batch_size quant_seqlen quant_device_map "
-     "group_size",
+     "bnb_4bit_comp_dtype hqq_axis hqq_dynamic_config_path quant_n_samples quant_batch_size quant_seqlen "
+     "quant_device_map",
      "it has a meaning with quant_bits only", ""},
 
     // Method.
     converted("tuner_type train_type sft_type", "lora: finetuning_type=lora; full: finetuning_type=full",
               "lora and full are implemented"),
     converted("tuner_backend", "peft|swift|null:", "qft trains by itself: remove it"),
-    {kRefused, "target_regex target_parameters lora_target_regex", "name the modules in lora_target", "null"},
+    {kRefused, "target_regex lora_target_regex", "name the modules in lora_target", "null"},
     renamed("lora_dropout_p", "lora_dropout"),
-    {kRefused, "lora_bias lora_bias_trainable", "biases stay as they are: remove it", "none|null"},
+    {kRefused, "lora_bias_trainable", "biases stay as they are: remove it", "none|null"},
     {kMoot, "lora_dtype", "trained weights have fp32 masters", "null"},
     renamed("lorap_lr_ratio lora_lr_ratio", "loraplus_lr_ratio"),
-    converted("init_weights init_lora_weights", "true|null:; pissa: pissa_init=true",
-              "LoRA starts from PEFT's default (true), or by pissa"),
-    {kRefused, "use_ray", "mpirun or srun starts the ranks: remove it", kOff},
-    {kRefused, "use_swift_lora use_loss_scale use_flash_ckpt", "it is not implemented: remove it",
-     kOff},
-    {kRefused, "lisa_activated_layers", "LISA is not implemented: remove it", "null|0"},
+    {kRefused, "use_swift_lora use_loss_scale use_flash_ckpt", "it is not implemented: remove it", kOff},
     {kRefused,
      "freeze_parameters freeze_parameters_regex freeze_parameters_ratio trainable_parameters "
      "trainable_parameters_regex "
@@ -79,7 +66,6 @@ constexpr ForeignRow kSwift[] = {
     {kMoot,
      "is_binary_loss_scale acc_strategy acc_steps use_logits_to_keep gpu_memory_fraction test_oom_error",
      "it changes no result", ""},
-    {kMoot, "use_liger", kKernels, kOff},
     {kRefused, "rlhf_type", "preference and reward training are not implemented: stages pt and sft run",
      "null"},
 
@@ -98,17 +84,15 @@ constexpr ForeignRow kSwift[] = {
      "make a pack of the data by qft-pack, and name it by pack or eval_pack", "null"},
     {kRefused, "custom_dataset_info", "write its entries to dataset_info.json in dataset_dir", "null"},
     {kRefused, "columns", "name the columns in dataset_info.json", "null"},
-    {kRefused, "external_plugins custom_register_path callbacks",
-     "qft runs no Python: write the data as JSON lines", "null"},
+    {kRefused, "external_plugins custom_register_path", "qft runs no Python: write the data as JSON lines",
+     "null"},
     {kRefused,
      "self_cognition_sample train_dataset_sample val_dataset_sample train_dataset_mix_ratio "
      "train_dataset_mix_ds",
      "write how many samples are drawn behind the name: dataset: name#500", "null|0|0.0|-1"},
     {kRefused, "streaming_val_size", "hold out samples by val_size", "null|0"},
-    {kMoot, "load_from_cache_file download_mode", "a pack is known by the hashes of all it depends on", ""},
-    {kMoot, "lazy_tokenize shuffle_buffer_size streaming_buffer_size packing_num_proc",
+    {kMoot, "lazy_tokenize streaming_buffer_size packing_num_proc",
      "data are packed once, and the pack is read as it is needed", ""},
-    {kMoot, "padding_side", "sequences lie end to end: there is no padding", "null|true|false|right"},
     {kRefused, "packing_length", "rows have cutoff_len tokens: set that", "null"},
     {.kind = ForeignKey::Class::combined,
      .names = "dataset_shuffle train_dataloader_shuffle train_sampler_random"},
@@ -129,22 +113,17 @@ constexpr ForeignRow kSwift[] = {
     {kRefused, "add_non_thinking_prefix", "enable_thinking says what becomes of thoughts", "true|null"},
     {kMoot, "disable_ignore_empty_think template_mode", "enable_thinking says what becomes of thoughts", ""},
     {kMoot,
-     "max_pixels norm_bbox rescale_image vit_gradient_checkpointing vit_use_gc vit_lr aligner_lr freeze_vit "
+     "norm_bbox rescale_image vit_gradient_checkpointing vit_use_gc vit_lr aligner_lr freeze_vit "
      "freeze_aligner",
      kText, ""},
     {kRefused, "freeze_llm", "models are text only: nothing would be left to train", kOff},
 
     // Running.
-    renamed("eval_batch_size", "per_device_eval_batch_size"),
     converted("early_stop_interval", "null:; *: early_stopping_steps=* load_best_model_at_end?=true",
               "expected a number of evaluations"),
     renamed("deepspeed_config_path", "deepspeed", kZeroNames),
     renamed("only_save_model", "save_only_model"),
     renamed("dataset_seed", "data_seed"),
-    {kRefused, "min_lr", "the schedules end at 0: remove it", "null"},
-    {kRefused, "sequence_parallel_size sequence_parallel deepspeed_autotp_size",
-     "tensor and sequence parallelism are not implemented: remove it", "null|0|1|false"},
-    {kRefused, "zero_hpz_partition_size", "a second level of sharding is strategy: hsdp", "null|0|1"},
     {kRefused, "resume_only_model",
      "name the checkpoint as model_name_or_path or adapter_name_or_path instead", kOff},
     {kRefused, "eval_use_evalscope", "benchmarks are not run: evaluation reports loss, BLEU-4 and ROUGE",
@@ -154,7 +133,7 @@ constexpr ForeignRow kSwift[] = {
     {kRefused, "eval_metric", "evaluation reports loss, BLEU-4 and ROUGE: remove it", "null|nlg"},
     {kMoot, "add_version add_output_dir_suffix create_checkpoint_symlink",
      "output_dir is taken as it is, and the newest checkpoint has the highest number", ""},
-    {kMoot, "safe_serialization max_shard_size push_hub_strategy additional_saved_files",
+    {kMoot, "push_hub_strategy additional_saved_files",
      "weights are saved as safetensors; export_size limits the files of qft export", ""},
     {kMoot, "ignore_args_error load_args",
      "every key is checked, and only this run file and command line are read", ""},
@@ -171,42 +150,14 @@ constexpr ForeignRow kSwift[] = {
     {kMoot, "ENV", "set environment variables in the job script: OMP_NUM_THREADS and those of MPI count", ""},
 
     // Answers and export.
-    {kMoot, "stream max_batch_size write_batch_size reranker_use_activation verbose eval_human",
-     "qft generate and chat always stream", ""},
-    {kMoot,
-     "merge_lora merge_lora_and_save thread_count exist_ok commit_message save_missing_weights "
-     "merge_device_map",
-     "qft export merges the adapter into its base", ""},
+    {kMoot, "write_batch_size reranker_use_activation eval_human", "it changes no answer", ""},
     {kMoot, "result_path result_dir save_result", "qft eval writes answers to output_dir", "null"},
-    converted("metric", "rouge|null:", "evaluation reports loss, BLEU-4 and ROUGE"),
-    {kRefused, "logprobs top_logprobs", "qft eval writes them: predict_logprobs: FILE", "null|false"},
     {kRefused, "structured_outputs_regex", "answers are not forced into a form: remove it", "null"},
     {kRefused, "to_cached_dataset", "qft-pack RUN.yaml --output FILE makes a pack of the data", kOff},
     {kRefused, "to_ollama to_mcore to_hf to_megatron to_peft_format mcore_model mcore_adapter mcore_adapters",
      "the export is a Hugging Face model: convert it with the other tool", "null|false"},
     {kMoot, "test_convert_precision test_convert_dtype hf_output_dir gguf_file",
      "the export is a Hugging Face model", ""},
-    {kMoot,
-     "vllm_gpu_memory_utilization vllm_tensor_parallel_size vllm_pipeline_parallel_size "
-     "vllm_data_parallel_size "
-     "vllm_enable_expert_parallel vllm_max_num_seqs vllm_max_model_len vllm_disable_custom_all_reduce "
-     "vllm_disable_cascade_attn vllm_mm_processor_cache_gb vllm_speculative_config vllm_limit_mm_per_prompt "
-     "vllm_enable_prefix_caching vllm_use_async_engine vllm_quantization vllm_reasoning_parser "
-     "vllm_engine_kwargs "
-     "vllm_enable_lora vllm_lora_modules lora_modules sglang_pp_size sglang_dp_size sglang_ep_size "
-     "sglang_enable_ep_moe "
-     "sglang_mem_fraction_static sglang_context_length sglang_disable_cuda_graph sglang_quantization "
-     "sglang_kv_cache_dtype "
-     "sglang_enable_dp_attention sglang_disable_custom_all_reduce sglang_speculative_algorithm "
-     "sglang_speculative_num_steps "
-     "sglang_speculative_eagle_topk sglang_speculative_num_draft_tokens lmdeploy_tp lmdeploy_session_len "
-     "lmdeploy_cache_max_entry_count lmdeploy_quant_policy lmdeploy_vision_batch_size tensor_parallel_size "
-     "gpu_memory_utilization max_num_seqs enforce_eager limit_mm_per_prompt",
-     kEngine, ""},
-    {kRefused,
-     "train_backend tp pp tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size "
-     "expert_model_parallel_size",
-     "Megatron is not part of qft: strategy splits the model", "null|1|transformers"},
 };
 
 constexpr SwiftDefault kSwiftDefaults[] = {

@@ -249,9 +249,9 @@ class Translator {
       fail_config("{}: expected a number of epochs above 0, got {}", bound->where, describe(bound->value));
     if (steps != nullptr && as_double(steps->value).value_or(0) > 0)
       fail_config("{} ends the run where {} would not: keep one", bound->where, steps->where);
-    const double asked =
-        epochs == nullptr ? TrainingArgs{}.num_train_epochs : as_double(epochs->value).value_or(0);
-    if (epochs == nullptr && *most > asked)
+    const bool given = epochs != nullptr && word_of(epochs->value) != "null";
+    const double asked = given ? as_double(epochs->value).value_or(0) : TrainingArgs{}.num_train_epochs;
+    if (!given && *most > asked)
       fail_config(
           "{}: 'max_epochs' has two meanings: to ms-swift it is a bound beside num_train_epochs, which is {} "
           "where it is not given, "

@@ -101,6 +101,28 @@ TEST(OtherTools, FilesOfAxolotlAreAnswered) {
   EXPECT_CONTAINS(error_of_text(text + "chat_template: chatml\n", {}, Purpose::train), "name one of qft's in template");
 }
 
+TEST(OtherTools, FullFineTuningOfAxolotlIsNotTakenForSwift) {
+  const std::string text = "base_model: m\ndataset: d\noutput_dir: o\nmicro_batch_size: 2\neval_batch_size: 1\n";
+  const RunConfig c = load_text(text, {}, Purpose::train);
+  EXPECT_EQ(c.training.per_device_eval_batch_size, 1);
+  EXPECT_FALSE(has_note(c, "ms-swift"));
+  EXPECT_TRUE(has_note(c, "finetuning_type is not given: lora, where tools with the key base_model train all weights"));
+  EXPECT_CONTAINS(error_of_text(text + "max_length: 512\n", {}, Purpose::train), "'max_length' has two meanings");
+}
+
+// Only names that no other tool has say that a file is ms-swift's.
+TEST(OtherTools, NamesOfSeveralToolsDoNotSpeakForSwift) {
+  for (const char* name :
+       {"eval_batch_size", "verbose", "stream", "callbacks", "metric", "group_size", "safe_serialization", "max_shard_size",
+        "tensor_parallel_size", "gpu_memory_utilization", "max_model_len", "vllm_max_model_len", "lora_bias", "init_lora_weights",
+        "use_ray", "use_liger", "use_flash_attn", "min_lr", "sequence_parallel_size", "merge_lora", "padding_side", "new_special_tokens",
+        "bnb_4bit_quant_type", "router_aux_loss_coef", "num_labels", "logprobs", "tensor_model_parallel_size"}) {
+    SCOPED_TRACE(name);
+    const std::string text = std::string(name) + ": null\nmax_length: 512\n";
+    EXPECT_CONTAINS(error_of_text(text, {}, Purpose::train), "'max_length' has two meanings");
+  }
+}
+
 TEST(OtherTools, FilesOfTorchtuneAreAnswered) {
   const std::string common = "model_name_or_path: m\ndataset: d\noutput_dir: o\n";
   const RunConfig c = load_text(common + "clip_grad_norm: null\nenable_activation_checkpointing: true\nlog_every_n_steps: 1\nshuffle: false\ndtype: bf16\n"
@@ -144,7 +166,10 @@ TEST(OtherTools, MaxEpochsIsABoundBesideTheEpochs) {
   EXPECT_TRUE(has_note(less, "--max_epochs=2: the run has 2 epochs instead of 5"));
   EXPECT_EQ(load_typed({"--max_epochs=9", "--num_train_epochs=5"}).training.num_train_epochs, 5);
   EXPECT_EQ(load_typed({"--max_epochs=null"}).training.num_train_epochs, 3);
+  EXPECT_EQ(load_typed({"--max_epochs=1", "--num_train_epochs=null"}).training.num_train_epochs, 1);
+  EXPECT_EQ(load_text("num_train_epochs:\nmax_epochs: 1\n").training.num_train_epochs, 1);
   EXPECT_CONTAINS(error_of_typed({"--max_epochs=9"}), "'max_epochs' has two meanings: to ms-swift it is a bound");
+  EXPECT_CONTAINS(error_of_typed({"--max_epochs=9", "--num_train_epochs=null"}), "'max_epochs' has two meanings");
   EXPECT_CONTAINS(error_of_typed({"--max_epochs=2", "--max_steps=100"}), "--max_epochs=2 ends the run where command line: --max_steps=100 would not");
   EXPECT_CONTAINS(error_of_typed({"--max_epochs=some"}), "expected a number of epochs above 0, got 'some'");
 }
