@@ -99,6 +99,11 @@ def greedy(model, ids, eos, max_new_tokens, penalty=1.0):
     return answer[:answer.index(eos)] if eos in answer else answer, clear
 
 
+def ends_clearly(answer, clear, max_new_tokens):
+    """Whether greedy()'s answer is to be met as a whole: its end, too, comes before the first tie; at the most tokens there is none."""
+    return clear > len(answer) or clear == len(answer) == max_new_tokens
+
+
 def relative_error(ours, theirs):
     """Largest difference over the largest value: one scale for the whole tensor."""
     theirs = theirs.double()

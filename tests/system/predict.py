@@ -9,6 +9,7 @@ from common import Report, arguments, mpirun, run
 from tiny import make, write
 
 SYSTEM = "Count on."
+MAX_NEW_TOKENS = 12
 METRICS = ["predict_bleu-4", "predict_rouge-1", "predict_rouge-2", "predict_rouge-l"]
 
 
@@ -29,7 +30,7 @@ def settings_of(directory, **changes):
     settings = make(directory)
     for key in ("dataset", "do_train", "finetuning_type", "lora_rank", "lora_dropout"):
         settings.pop(key)
-    return {**settings, "finetuning_type": "full", "eval_dataset": "turns", "predict_with_generate": True, "max_new_tokens": 12,
+    return {**settings, "finetuning_type": "full", "eval_dataset": "turns", "predict_with_generate": True, "max_new_tokens": MAX_NEW_TOKENS,
             "do_sample": False, "compute_dtype": "float32", "default_system": SYSTEM, "cutoff_len": 512, **changes}
 
 
@@ -37,7 +38,7 @@ def expected(directory, rows):
     """(prompt, prediction, label) of each conversation by transformers in fp64, one at a time, and whether all of the prediction
     is clear; where two logits tie it is what comes before them."""
     import torch
-    from models import greedy
+    from models import ends_clearly, greedy
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.set_num_threads(2)
@@ -49,9 +50,9 @@ def expected(directory, rows):
         messages += [{"role": {"human": "user", "gpt": "assistant"}[t["from"]], "content": t["value"]} for t in row["conversations"]]
         text = tokenizer.apply_chat_template(messages[:-1], add_generation_prompt=True, tokenize=False)
         ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
-        answer, clear = greedy(model, ids, stop, 12)
+        answer, clear = greedy(model, ids, stop, MAX_NEW_TOKENS)
         prediction = tokenizer.decode(answer[:clear], skip_special_tokens=True)
-        whole = clear >= len(answer)
+        whole = ends_clearly(answer, clear, MAX_NEW_TOKENS)
         yield text, prediction if whole else prediction.rstrip("\ufffd"), messages[-1]["content"] + "\n", whole
 
 
