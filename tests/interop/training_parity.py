@@ -2,7 +2,7 @@
 training wrote, in the other tools: the adapter in PEFT, the merged model in transformers.
 
     training_parity.py --build DIR              against the numbers of golden/training_parity.json
-    training_parity.py --build DIR --judge yes  asks transformers, minutes long, and writes them anew
+    training_parity.py --build DIR --judge yes  asks transformers, minutes long, and writes them anew where all holds
 
 The judge computes in fp64. In fp32 the processor decides how far a run is off, so the yardstick is transformers' own fp32."""
 import hashlib
@@ -15,7 +15,9 @@ import torch
 from safetensors.torch import save_file
 
 from common import ROOT, Report, arguments, mpirun, run
+import recorded
 from models import in_double, labels_of
+from recorded import rms_error
 
 STEPS, BATCH, LR, WARMUP, DECAY, CLIP = 30, 2, 2e-4, 3, 0.01, 1.0
 RANK, ALPHA = 8, 16
@@ -30,12 +32,6 @@ def cosine(step):
     if step < WARMUP:
         return step / WARMUP
     return max(0.0, 0.5 * (1 + math.cos(math.pi * (step - WARMUP) / (STEPS - WARMUP))))
-
-
-def rms_error(ours, theirs):
-    """Over all values together: which single one is worst is chance."""
-    ours, theirs = (torch.as_tensor(x, dtype=torch.float64) for x in (ours, theirs))
-    return ((ours - theirs).norm() / theirs.norm()).item()
 
 
 def make_adapter(directory):
@@ -139,16 +135,6 @@ def record(adapter, samples):
             "fp32 error": {what: rms_error(single[what], judge[what]) for what in judge}}
 
 
-def check_recorded_again(report, golden):
-    """The judge of today against what stands in the repository."""
-    if not GOLDEN.exists():
-        return
-    old = json.loads(GOLDEN.read_text())
-    report.equal("inputs are those of the recorded numbers", golden["inputs"], old["inputs"])
-    for what, values in golden["fp64"].items():
-        report.check(f"{what} as recorded", rms_error(values, old["fp64"][what]), 1e-6)
-
-
 def evaluated(qft, run_file, pack, tmp, *overrides):
     out = tmp / "logprobs.jsonl"
     run([qft, "eval", run_file, f"eval_pack={pack}", f"predict_logprobs={out}", *overrides])
@@ -207,9 +193,9 @@ def main():
         samples = [json.loads(line) for line in run([pack_program, "export", tmp / "train.h5"]).stdout.splitlines()]
         if args.judge:
             golden = record(tmp / "initial", samples)
-            check_recorded_again(report, golden)
-            GOLDEN.write_text(json.dumps(golden, indent=1) + "\n")
-        golden = json.loads(GOLDEN.read_text())
+            recorded.check_again(report, golden, GOLDEN)
+        else:
+            golden = json.loads(GOLDEN.read_text())
         for what, value in fingerprints(tmp / "initial", samples).items():
             report.equal(f"{what}: the recorded numbers are of the same", value, golden["inputs"][what])
 
@@ -231,6 +217,8 @@ def main():
         compare_live(report, "our merged model in transformers", merged, tmp / "merged", samples[:WATCHED])
         drift = rms_error(merged, tuned)
         report.check("merged against adapter (the files' bf16 rounding)", drift, 0.05)
+    if args.judge:
+        recorded.write(report, golden, GOLDEN)
     report.finish()
 
 

@@ -5,7 +5,7 @@ Made-up tokenizers (pipelines.py) run everywhere; real ones are those beside the
 judge answers stands in golden/interop.json, a checksum for every 64 texts.
 
     interop.py --program build/tests/tokenizer_pipe --shared ../shared              against the recorded answers
-    ... --judge      asks HF tokenizers, and writes golden/interop.json anew
+    ... --judge      asks HF tokenizers, and writes golden/interop.json anew where all agree
     ... --complete   asks HF tokenizers about more strings, 100,000 and every Unicode block for each real tokenizer
 """
 
@@ -154,19 +154,23 @@ class Judge:
         self.suites[name] = {**fingerprints(folder, texts), "answers": checksums(judged(folder, texts))}
         return compare(program, folder, texts)
 
-    def write(self):
-        """Returns how many suites were recorded otherwise before."""
+    def write(self, wrong):
+        """Returns how many suites were recorded otherwise before. Writes where there are none, and qft is `wrong` nowhere; to
+        accept other answers, remove the suite first."""
         import tokenizers
 
         old = json.loads(GOLDEN.read_text())["suites"] if GOLDEN.exists() else self.suites
         changed = [name for name, suite in self.suites.items() if old.get(name, suite) != suite]
         for name in changed:
             print(f"FAILED  {name}: recorded otherwise so far")
+        if changed or wrong:
+            print(f"{GOLDEN} stays as it was; to take the judge's new answers, remove those suites and ask again")
+            return len(changed)
         golden = {"made by": "tests/tokenizer/interop.py --judge", "versions": {"tokenizers": tokenizers.__version__},
                   "suites": {**old, **self.suites}}
         GOLDEN.parent.mkdir(exist_ok=True)
         GOLDEN.write_text(json.dumps(golden, indent=0) + "\n")
-        return len(changed)
+        return 0
 
 
 def live(program, name, folder, texts):
@@ -232,7 +236,7 @@ def main():
             total += len(texts)
     wrong += sum(refuses_broken_utf8(args.program, file.parent) for file in real)
     if args.judge:
-        wrong += check.write()
+        wrong += check.write(wrong)
     print(f"{total} texts, {wrong} differ; real tokenizers: {', '.join(map(name_of, real)) or 'none found'}")
     if not real:
         print("skipped: no real tokenizer, neither beside the checkout nor in models/ (examples/make_smollm2.py)")
