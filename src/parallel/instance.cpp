@@ -174,74 +174,94 @@ Outlook Instance::preview(const config::RunConfig& config, comm::Communicator& c
   return {std::move(b.spec), b.types.precision, std::move(b.memory), layout.describe()};
 }
 
+std::unique_ptr<Instance> Instance::build(Design design, comm::Communicator& comm, c10::Device device, Use use) {
+  std::unique_ptr<Instance> self(new Instance(std::move(design)));
+  Instance& m = *self;
+  const Design& d = m.design_;
+  const bool training = use == Use::training;
+  m.transformer_ = std::make_unique<model::Transformer>(d.spec, d.precision.compute, device);
+  m.transformer_->hold_logits(d.head_rows);
+  m.layout_ = std::make_unique<Layout>(comm, device, d.strategy, d.hsdp_group_size, d.offload);
+  const Layout& layout = *m.layout_;
+  m.store_ = layout.strategy().sharded()
+                 ? make_sharded_store(d.spec, d.precision, device, layout.strategy(), layout.offload(), layout.shard(), layout.replicate(), training)
+                 : make_replicated_store(d.spec, d.precision, device, layout.replicate(), training, d.add_up, d.bucket_bytes);
+  m.optimizer_index_.assign(d.spec.units.size(), -1);
+  if (training) {
+    int next = 0;
+    for (std::size_t u = 0; u < d.spec.units.size(); ++u)
+      if (d.spec.units[u].trainable_numel > 0) m.optimizer_index_[u] = next++;
+    m.optimizer_ = std::make_unique<optim::AdamW>(m.store_->owned(), d.adam, d.precision);
+  }
+  m.executor_ = std::make_unique<Executor>(*m.transformer_, *m.store_, comm, d.executor);
+  return self;
+}
+
+namespace {
+
+Design design_of(const config::RunConfig& config, Blueprint& blueprint, const comm::Communicator& comm, c10::Device device, bool training) {
+  const auto& t = config.training;
+  const Decision& decision = blueprint.decision;
+  const optim::Precision& precision = blueprint.types.precision;
+  const bool graphs = training && graphs_of(config, blueprint.spec, precision, decision.strategy, device);
+  const double dropout = training ? blueprint.spec.lora.dropout : 0.0;
+  return {.spec = std::move(blueprint.spec),
+          .precision = precision,
+          .strategy = decision.strategy,
+          .hsdp_group_size = config.parallel.hsdp_group_size,
+          .offload = decision.offload,
+          .group = decision.group,
+          .window = decision.window,
+          .head_rows = decision.thrift.head_rows,
+          .add_up = t.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come,
+          .adam = {t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay},
+          .executor = {decision.thrift.recompute, decision.offload.activations, dropout, static_cast<std::uint64_t>(t.seed),
+                       memory_advice(config, decision, comm.size()), t.debug_sync, graphs}};
+}
+
+/// The base model's, and the adapter's or LoRA's initial ones. Returns the bytes read.
+std::int64_t load_weights(const config::RunConfig& config, const io::ModelFiles& files, Instance& instance) {
+  const model::ModelSpec& spec = instance.spec();
+  const auto access = [&](int unit, const model::ParamSpec& p) { return instance.param(unit, p); };
+  const std::int64_t bytes = model::load_base_weights(spec, files, access);
+  if (const auto adapter = adapter_dir(config); !adapter.empty())
+    model::load_adapter(spec, adapter, access);
+  else if (spec.lora.enabled())
+    model::init_lora(spec, static_cast<std::uint64_t>(config.training.seed), access);
+  return bytes;
+}
+
+}  // namespace
+
 std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
                                          Use use, const Batches& batches) {
   const auto start = std::chrono::steady_clock::now();
-  std::unique_ptr<Instance> self(new Instance());
-  Instance& m = *self;
-  const bool training = use == Use::training;
-  const auto& t = config.training;
   Blueprint blueprint = blueprint_of(config, comm, device, use, batches);
-  const Decision& decision = blueprint.decision;
-  m.spec_ = std::move(blueprint.spec);
-  m.precision_ = blueprint.types.precision;
-  m.precision_reason_ = std::move(blueprint.types.reason);
-  m.memory_ = std::move(blueprint.memory);
-  m.group_ = decision.group;
-  m.window_ = decision.window;
-  m.recompute_ = decision.thrift.recompute;
-  m.transformer_ = std::make_unique<model::Transformer>(m.spec_, m.precision_.compute, device);
-  m.transformer_->hold_logits(decision.thrift.head_rows);
-  m.layout_ = std::make_unique<Layout>(comm, device, decision.strategy, config.parallel.hsdp_group_size, decision.offload);
-  const Layout& layout = *m.layout_;
-  if (t.debug_sync && device.is_cuda() && (layout.offload().optimizer || layout.offload().weights))
+  auto self = build(design_of(config, blueprint, comm, device, use == Use::training), comm, device, use);
+  const Offload& offload = self->layout().offload();
+  if (config.training.debug_sync && device.is_cuda() && (offload.optimizer || offload.weights))
     fail_config("debug_sync: what runs here is {}, and offloading waits for copies to host memory: name a strategy without it, or "
                 "leave the key out",
-                layout.describe());
-  const bool graphs = training && graphs_of(config, m.spec_, m.precision_, layout.strategy(), device);
-  m.store_ = layout.strategy().sharded()
-                 ? make_sharded_store(m.spec_, m.precision_, device, layout.strategy(), layout.offload(), layout.shard(),
-                                      layout.replicate(), training)
-                 : make_replicated_store(m.spec_, m.precision_, device, layout.replicate(), training,
-                                         t.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come);
-  m.reduce_every_group_ = layout.strategy().reduce_every_group() || t.deterministic;
-  m.optimizer_index_.assign(m.spec_.units.size(), -1);
-  if (training) {
-    int next = 0;
-    for (std::size_t u = 0; u < m.spec_.units.size(); ++u)
-      if (m.spec_.units[u].trainable_numel > 0) m.optimizer_index_[u] = next++;
-    m.optimizer_ = std::make_unique<optim::AdamW>(
-        m.store_->owned(), optim::AdamWOptions{t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay}, m.precision_);
-  }
-  comm::agreed(comm, [&] {
-    const auto access = [&](int unit, const model::ParamSpec& p) { return m.param(unit, p); };
-    m.report_.bytes_read = model::load_base_weights(m.spec_, *blueprint.files, access);
-    const auto adapter = adapter_dir(config);
-    if (!adapter.empty()) {
-      model::load_adapter(m.spec_, adapter, access);
-    } else if (m.spec_.lora.enabled()) {
-      model::init_lora(m.spec_, static_cast<std::uint64_t>(t.seed), access);
-    }
-  });
-  m.publish();
-  m.executor_ = std::make_unique<Executor>(
-      *m.transformer_, *m.store_, comm,
-      ExecutorOptions{decision.thrift.recompute, layout.offload().activations, training ? m.spec_.lora.dropout : 0.0, static_cast<std::uint64_t>(t.seed),
-                      memory_advice(config, decision, comm.size()), t.debug_sync, graphs});
-  m.report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+                self->layout().describe());
+  self->precision_reason_ = std::move(blueprint.types.reason);
+  self->memory_ = std::move(blueprint.memory);
+  comm::agreed(comm, [&] { self->report_.bytes_read = load_weights(config, *blueprint.files, *self); });
+  self->publish();
+  self->report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return self;
 }
 
 ActionList Instance::training_list(int micro_batches, int slots, double seconds) const {
   const Strategy& s = layout_->strategy();
-  const int group = static_cast<int>(std::clamp<std::int64_t>(group_, 1, std::max(1, slots)));
+  const int group = static_cast<int>(std::clamp<std::int64_t>(design_.group, 1, std::max(1, slots)));
   const int votes = groups_per_vote(seconds, (slots + group - 1) / group);
-  return with_gathers(training_schedule(spec_, {micro_batches, slots, group, reduce_every_group_, s.keep_weights, votes}),
-                      store_->gathered_bytes(), window_);
+  const bool reduce_every_group = s.reduce_every_group() || design_.add_up == AddUp::in_micro_batch_order;
+  return with_gathers(training_schedule(spec(), {micro_batches, slots, group, reduce_every_group, s.keep_weights, votes}),
+                      store_->gathered_bytes(), design_.window);
 }
 
 ActionList Instance::evaluation_list(int micro_batches, int slots) const {
-  return with_gathers(evaluation_schedule(spec_, {micro_batches, slots, std::max(1, slots)}), store_->gathered_bytes(), window_);
+  return with_gathers(evaluation_schedule(spec(), {micro_batches, slots, std::max(1, slots)}), store_->gathered_bytes(), design_.window);
 }
 
 void Instance::update(double learning_rate, double grad_scale) {
@@ -289,7 +309,7 @@ at::Tensor Instance::whole_master(int unit, const at::Tensor& room) const {
   if (shard.size() == 1) return mine;
   QFT_ASSERT(room.numel() >= mine.numel() * shard.size(), "room for {} elements", room.numel());
   shard.all_gather(mine.data_ptr(), room.data_ptr(), static_cast<std::size_t>(mine.numel()), model::dtype_of(mine.scalar_type()));
-  return room.narrow(0, 0, spec_.units[static_cast<std::size_t>(unit)].trainable_numel);
+  return room.narrow(0, 0, spec().units[static_cast<std::size_t>(unit)].trainable_numel);
 }
 
 }  // namespace qft::parallel

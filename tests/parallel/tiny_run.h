@@ -10,8 +10,7 @@
 
 #include "qft/core/hash.h"
 #include "qft/model/ops/philox.h"
-#include "qft/parallel/executor.h"
-#include "qft/parallel/layout.h"
+#include "qft/parallel/instance.h"
 
 namespace qft::parallel::testing {
 
@@ -47,17 +46,17 @@ inline model::ModelSpec make_spec(const Case& c) {
                                  c.lora ? model::Finetuning::lora : model::Finetuning::full, lora);
 }
 
-/// Values in center + [-bound, bound) from name and index alone, where the slice holds the parameter.
-inline void fill(const RestSlice& slice, const model::ParamSpec& p, double bound, double center) {
+/// Values in center + [-bound, bound) from name and index alone, in this rank's slice of the parameter.
+inline void fill(const model::ParamSlice& slice, const model::ParamSpec& p, double bound, double center) {
   const auto site = static_cast<std::uint32_t>(std::stoul(hash_hex(p.name).substr(0, 8), nullptr, 16));
-  const std::int64_t first = std::max(p.offset, slice.begin), last = std::min(p.offset + p.numel, slice.begin + slice.values.numel());
-  if (first >= last) return;
-  std::vector<double> values(static_cast<std::size_t>(last - first));
+  const std::int64_t count = slice.values.numel();
+  if (count == 0) return;
+  std::vector<double> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto index = static_cast<std::uint32_t>(first - p.offset) + static_cast<std::uint32_t>(i);
+    const auto index = static_cast<std::uint32_t>(slice.begin) + static_cast<std::uint32_t>(i);
     values[i] = center + bound * (2.0 * model::ops::philox({index, 0, 0, 0}, {site, 1})[0] / 4294967296.0 - 1.0);
   }
-  slice.values.narrow(0, first - slice.begin, last - first).copy_(at::from_blob(values.data(), {last - first}, at::kDouble));
+  slice.values.copy_(at::from_blob(values.data(), {count}, at::kDouble));
 }
 
 struct Sequence {
@@ -83,37 +82,32 @@ inline std::vector<Sequence> global_batch(int step) {
   return all;
 }
 
-/// A replica over `comm` that trains on its share of the global batches.
+/// A replica over `comm` that trains on its share of the global batches: an Instance as the programs have it, but for what the CPU
+/// alone would not choose (offloading, graphs) and small buckets, of which there are several.
 class TinyRun {
  public:
   TinyRun(const Case& c, comm::Communicator& comm)
       : case_(c),
         comm_(comm),
-        spec_(make_spec(c)),
-        transformer_(spec_, c.precision.compute, at::kCPU),
-        layout_(comm, at::kCPU, strategy_of(c.strategy), c.hsdp_group, c.offload) {
-    const Strategy& s = layout_.strategy();
-    store_ = s.sharded()
-                 ? make_sharded_store(spec_, c.precision, at::kCPU, s, c.offload, layout_.shard(), layout_.replicate(), true)
-                 : make_replicated_store(spec_, c.precision, at::kCPU, layout_.replicate(), true,
-                                         c.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come, /*bucket_bytes=*/2048);
-    adam_ = std::make_unique<optim::AdamW>(store_->owned(), optim::AdamWOptions{.weight_decay = 0.01}, c.precision);
-    std::size_t index = 0;
-    for (int u = 0; u < spec_.num_units(); ++u) {
-      const auto& unit = spec_.units[static_cast<std::size_t>(u)];
-      const RestSlice frozen = store_->at_rest(u, false);
-      const bool trains = unit.trainable_numel > 0;
-      const RestSlice trainable = trains ? RestSlice{adam_->master(index), adam_->begin(index)} : RestSlice{};
-      if (trains) ++index;
-      for (const auto& p : unit.params) {
+        instance_(Instance::build({.spec = make_spec(c),
+                                   .precision = c.precision,
+                                   .strategy = strategy_of(c.strategy),
+                                   .hsdp_group_size = c.hsdp_group,
+                                   .offload = c.offload,
+                                   .group = c.group,
+                                   .window = c.window,
+                                   .add_up = c.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come,
+                                   .bucket_bytes = 2048,
+                                   .adam = {.weight_decay = 0.01},
+                                   .executor = {.recompute = c.recompute, .offload_inputs = c.offload.activations,
+                                                .lora_dropout = c.lora ? c.dropout : 0.0, .seed = 99, .memory_advice = {}, .graphs = c.graphs}},
+                                  comm, at::kCPU, Use::training)) {
+    for (int u = 0; u < spec().num_units(); ++u)
+      for (const auto& p : spec().units[static_cast<std::size_t>(u)].params) {
         const bool norm = p.shape.size() == 1 && p.name.find("norm") != std::string::npos;
-        fill(p.trainable ? trainable : frozen, p, 0.3, norm ? 1.0 : 0.0);
+        fill(instance_->param(u, p), p, 0.3, norm ? 1.0 : 0.0);
       }
-    }
-    adam_->publish();
-    store_->publish();
-    executor_ = std::make_unique<Executor>(transformer_, *store_, comm,
-                                           ExecutorOptions{c.recompute, c.offload.activations, c.lora ? c.dropout : 0.0, 99, "", false, c.graphs});
+    instance_->publish();
   }
 
   /// One optimizer step; `pack` sequences share a micro-batch. With `asked_to_stop` the ranks vote before each group.
@@ -129,42 +123,33 @@ class TinyRun {
     const MicroRange range = case_.deterministic ? MicroRange{first, last - first, bins} : MicroRange{};
     TokenMeanLoss loss(labels);
     const auto result =
-        executor_->train(list(static_cast<int>(micros.size()), slots, asked_to_stop ? 1 : 0), micros, loss, static_cast<std::uint64_t>(number), asked_to_stop,
-                         case_.loss_scale, range);
+        executor().train(list(static_cast<int>(micros.size()), slots, asked_to_stop ? kLongStep : 0.0), micros, loss,
+                         static_cast<std::uint64_t>(number), asked_to_stop, case_.loss_scale, range);
     if (!result.finite || result.abandoned) return result;
-    adam_->step(case_.learning_rate, std::min(1.0, 1.0 / (result.grad_norm + 1e-6)) / case_.loss_scale);
-    store_->publish();
+    instance_->update(case_.learning_rate, std::min(1.0, 1.0 / (result.grad_norm + 1e-6)) / case_.loss_scale);
     return result;
   }
 
-  ActionList list(int micros, int slots, int groups_per_vote = 0) const {
-    const Strategy& s = layout_.strategy();
-    return with_gathers(
-        training_schedule(spec_, {micros, slots, std::min(case_.group, slots), s.reduce_every_group() || case_.deterministic, s.keep_weights,
-                                  groups_per_vote}),
-        store_->gathered_bytes(), case_.window);
-  }
+  ActionList list(int micros, int slots, double seconds = 0.0) const { return instance_->training_list(micros, slots, seconds); }
 
   /// All trainable weights, one unit after another, fp64, without padding. Collective.
   std::vector<double> weights() const {
     std::vector<double> all;
-    std::size_t index = 0;
-    for (const auto& unit : spec_.units) {
-      if (unit.trainable_numel == 0) continue;
-      const at::Tensor mine = adam_->master(index++).to(at::kDouble).contiguous();
-      std::vector<double> whole(static_cast<std::size_t>(mine.numel() * layout_.shard().size()));
-      layout_.shard().all_gather(mine.data_ptr(), whole.data(), static_cast<std::size_t>(mine.numel()), DType::f64);
-      all.insert(all.end(), whole.begin(), whole.begin() + unit.trainable_numel);
+    const at::Tensor room = instance_->master_room();
+    for (int u = 0; u < spec().num_units(); ++u) {
+      if (spec().units[static_cast<std::size_t>(u)].trainable_numel == 0) continue;
+      const at::Tensor whole = instance_->whole_master(u, room).to(at::kDouble).contiguous();
+      all.insert(all.end(), whole.data_ptr<double>(), whole.data_ptr<double>() + spec().units[static_cast<std::size_t>(u)].trainable_numel);
     }
     return all;
   }
 
-  model::Transformer& transformer() { return transformer_; }
-  WeightStore& store() { return *store_; }
-  Executor& executor() { return *executor_; }
-  const Layout& layout() const { return layout_; }
-  const model::ModelSpec& spec() const { return spec_; }
-  const optim::AdamW& adam() const { return *adam_; }
+  model::Transformer& transformer() { return instance_->transformer(); }
+  WeightStore& store() { return instance_->store(); }
+  Executor& executor() { return instance_->executor(); }
+  const Layout& layout() const { return instance_->layout(); }
+  const model::ModelSpec& spec() const { return instance_->spec(); }
+  const optim::AdamW& adam() const { return *instance_->optimizer(); }
 
  private:
   static model::MicroInput build(const std::vector<Sequence>& batch, int first, int pack) {
@@ -180,14 +165,11 @@ class TinyRun {
     return model::MicroInput::build(tokens, cu, labels, samples, at::kCPU);
   }
 
+  static constexpr double kLongStep = 1e6;  // seconds: a vote before each group
+
   Case case_;
   comm::Communicator& comm_;
-  model::ModelSpec spec_;
-  model::Transformer transformer_;
-  Layout layout_;
-  std::unique_ptr<WeightStore> store_;
-  std::unique_ptr<optim::AdamW> adam_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Instance> instance_;
 };
 
 }  // namespace qft::parallel::testing

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
@@ -47,6 +48,22 @@ struct Outlook {
 /// What the instance is for. Inference holds no gradients and no optimizer.
 enum class Use { training, inference };
 
+/// What an instance is made of: all that follows from a configuration and the machine.
+struct Design {
+  model::ModelSpec spec;
+  optim::Precision precision;
+  Strategy strategy = strategy_of("ddp");
+  std::int64_t hsdp_group_size = 0;  ///< as in the configuration
+  Offload offload = {};
+  std::int64_t group = 1;      ///< micro-batches that pass a block under one acquire
+  std::int64_t window = 0;     ///< bytes of weights gathered ahead
+  std::int64_t head_rows = 0;  ///< rows of logits held at a time; 0: ops::head_chunk_rows()
+  AddUp add_up = AddUp::as_they_come;
+  std::int64_t bucket_bytes = kBucketBytes;
+  optim::AdamWOptions adam = {};
+  ExecutorOptions executor = {};
+};
+
 class Instance {
  public:
   /// Reads the model directory and, with LoRA, the adapter (or initialises one). Collective over `comm`, which must
@@ -55,12 +72,16 @@ class Instance {
   static std::unique_ptr<Instance> load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
                                         Use use, const Batches& batches = {});
 
+  /// What load() makes before it reads weights, which are not set here: write them through param(), then publish(). Collective over
+  /// `comm`, which must outlive the instance.
+  static std::unique_ptr<Instance> build(Design design, comm::Communicator& comm, c10::Device device, Use use);
+
   /// All that load() checks before it allocates: the model's and the adapter's files as their headers show them, the element
   /// types, and that a strategy fits into memory. Collective; throws as load() does.
   static Outlook preview(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const Batches& batches = {});
 
-  const model::ModelSpec& spec() const { return spec_; }
-  const optim::Precision& precision() const { return precision_; }
+  const model::ModelSpec& spec() const { return design_.spec; }
+  const optim::Precision& precision() const { return design_.precision; }
   /// What it follows from, for inference.
   const std::string& precision_reason() const { return precision_reason_; }
   model::Transformer& transformer() { return *transformer_; }
@@ -73,9 +94,9 @@ class Instance {
   const MemoryForecast& memory() const { return memory_; }
 
   /// Micro-batches that pass a block under one acquire, at most.
-  std::int64_t group() const { return group_; }
+  std::int64_t group() const { return design_.group; }
   /// True where activations are computed again in backward.
-  bool recompute() const { return recompute_; }
+  bool recompute() const { return design_.executor.recompute; }
   /// The action list of a training step: `micro_batches` of this rank, `slots` of the rank that has most, `seconds` that it
   /// is expected to take, alike on every rank (0: no vote but the one at its end).
   ActionList training_list(int micro_batches, int slots, double seconds = 0.0) const;
@@ -98,10 +119,9 @@ class Instance {
   at::Tensor whole_master(int unit, const at::Tensor& room) const;
 
  private:
-  Instance() = default;
+  explicit Instance(Design design) : design_(std::move(design)) {}
 
-  model::ModelSpec spec_;
-  optim::Precision precision_;
+  Design design_;
   std::string precision_reason_;
   std::unique_ptr<model::Transformer> transformer_;
   std::unique_ptr<Layout> layout_;
@@ -109,9 +129,6 @@ class Instance {
   std::unique_ptr<optim::AdamW> optimizer_;
   std::unique_ptr<Executor> executor_;
   std::vector<int> optimizer_index_;  ///< per unit: which buffer of the optimizer, -1 for none
-  std::int64_t group_ = 1;            ///< micro-batches that pass a block under one acquire
-  bool reduce_every_group_ = false, recompute_ = true;
-  std::int64_t window_ = 0;           ///< bytes of weights gathered ahead
   LoadReport report_;
   MemoryForecast memory_;
 };
