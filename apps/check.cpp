@@ -68,18 +68,24 @@ int run(comm::Session& session, const config::CommandLine& line) {
   auto report = comm::run_preflight(session, options);
   const bool root = session.rank() == 0, passed = report.passed();
   if (root && !line.json) std::fputs(to_text(report).c_str(), stdout), std::fflush(stdout);
-  // What fails here is said as training would say it, after what was found so far.
-  std::vector<std::string> run;
+  const auto found = [&](comm::Finding::Level level, const std::string& text) {
+    report.findings.push_back({level, "run", text, {}});
+    if (root && !line.json) std::printf("%s  run: %s\n", level == comm::Finding::Level::fine ? "ok  " : "BAD ", text.c_str());
+  };
+  const auto conclude = [&] {
+    if (root) std::printf("%s\n", line.json ? to_json(report).dump(2).c_str() : report.passed() ? "check passed" : "check failed");
+  };
   if (passed && trains) {
-    take_pack_options(session, prepared->config, config::Purpose::train);
-    run = train::check_run(prepared->config, session.world(), prepared->device);
+    try {
+      take_pack_options(session, prepared->config, config::Purpose::train);
+      for (const std::string& text : train::check_run(prepared->config, session.world(), prepared->device)) found(comm::Finding::Level::fine, text);
+    } catch (const Error& e) {  // alike on all ranks; its exit code is that of training
+      found(comm::Finding::Level::problem, e.what());
+      conclude();
+      throw;
+    }
   }
-  if (!root) return passed ? kExitOk : kExitFailed;
-  for (const std::string& text : run) {
-    report.findings.push_back({comm::Finding::Level::fine, "run", text, {}});
-    if (!line.json) std::printf("ok    run: %s\n", text.c_str());
-  }
-  std::printf("%s\n", line.json ? to_json(report).dump(2).c_str() : passed ? "check passed" : "check failed");
+  conclude();
   return passed ? kExitOk : kExitFailed;
 }
 

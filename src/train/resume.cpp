@@ -169,6 +169,9 @@ std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm:
                   "from the beginning", t.output_dir);
   }
   const bool used = comm::broadcast_value<std::int32_t>(comm, in_use(t.output_dir)) != 0;
+  if (used && !t.overwrite_output_dir && wish == "false")
+    fail_config("resume_from_checkpoint is false, but output_dir '{}' is not empty: choose another, or set overwrite_output_dir: true, "
+                "which removes the checkpoints of qft that it holds", t.output_dir);
   if (used && !t.overwrite_output_dir)
     fail_config("output_dir '{}' exists and is not empty, and holds no checkpoint to resume from: choose another, or set "
                 "overwrite_output_dir: true", t.output_dir);

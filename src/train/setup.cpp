@@ -18,8 +18,10 @@ namespace {
 std::string start_words(const config::RunConfig& config, const Setup& setup) {
   const std::string& dir = config.training.output_dir;
   if (!setup.saved) return fmt::format("training starts at step 0 in '{}'", dir);
-  return fmt::format("training goes on from '{}', step {}", setup.saved->dir().string(),
-                     setup.saved->state().at("progression").at("step").get<std::int64_t>());
+  const auto step = setup.saved->state().at("progression").at("step").get<std::int64_t>();
+  if (setup.loader && step >= setup.loader->total_steps())
+    return fmt::format("nothing is left to train: '{}' has all {} steps", setup.saved->dir().string(), step);
+  return fmt::format("training goes on from '{}', step {}", setup.saved->dir().string(), step);
 }
 
 std::string data_words(const Setup& setup) {

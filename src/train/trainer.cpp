@@ -108,6 +108,9 @@ int Trainer::run() {
     }
     return kExitOk;
   }
+  if (progression_.step == loader_->total_steps() && !same_settings_ && is_root())
+    log::warn("nothing is left to train: all {} steps were done before the settings changed, which had no effect on them; the results are "
+              "written again (overwrite_output_dir: true trains anew, a larger max_steps or num_train_epochs trains on)", progression_.step);
   while (progression_.step < loader_->total_steps() && !gives_up()) {
     const double started = steady_seconds(), waited = activity::waited_seconds();
     const data::StepBatch batch = loader_->next();

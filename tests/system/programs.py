@@ -60,6 +60,8 @@ def check_training(case):
     for steps in (3, 4):
         _, log = case.run("qft train", f"output_dir={first}", f"max_steps={steps}", ranks=2)
     case.says("a second resume names what has changed", log, "settings that have changed", "max_steps 3 -> 4")
+    again, rate = case.run("qft train", f"output_dir={first}", "max_steps=4", "learning_rate=0.5", ranks=2), "learning_rate"
+    case.says("a finished run that gets another setting says that it had no effect", again[1], rate, "nothing is left to train: all 4 steps")
     case.check("and not the global batch, which nobody changed", "global_batch_size" not in log.split("settings that have changed")[1].split("\n")[0])
 
 
@@ -164,6 +166,12 @@ def check_check(case):
     for override, code, words in refused:
         out, log = case.run("qft check", override, code=code)
         case.says(f"{override} is refused", out + log, *words)
+    case.says("and that is the last word of the table", out, "BAD ", "check failed")
+    out, _ = case.run("qft check", "learning_rate=0.5")
+    case.says("a run that is done says so", out, "nothing is left to train")
+    case.says("resume_from_checkpoint=false is answered by what is there", case.run("qft train", "resume_from_checkpoint=false", code=2)[1],
+              "resume_from_checkpoint is false", "is not empty", "overwrite_output_dir")
+
     def others(name):
         (case.tmp / "out" / name).mkdir()
         return case.tmp / "out" / name
