@@ -35,6 +35,8 @@ struct Seen {
   std::set<std::string, std::less<>> keys;     // inside messages
   std::set<std::string, std::less<>> roles;
   std::string placeholder;  // {{NAME}}, {{AUTHOR}}: texts that wait for a value
+  int records = 0;          // that could be parsed
+  std::string fault;        // of the first record that could not
 
   bool has(std::string_view column) const { return columns.find(column) != columns.end(); }
   /// The first of `names` that is a column; "" for none.
@@ -79,17 +81,21 @@ void look_at(const fs::path& path, Seen& seen) {
   const std::size_t mark = bytes.starts_with("\xEF\xBB\xBF") ? 3 : 0;
   RecordScanner scanner(bytes, layout_of(path, bytes.substr(mark)), path);
   scanner.seek(mark, 1, 0);
-  dom::parser parser;
+  const DatasetSpec unknown;
+  RecordConverter converter(unknown, false);
   RecordText record;
   for (int i = 0; i < kRecords && scanner.next(record); ++i) {
     for (const std::string_view word : {"{{NAME}}", "{{AUTHOR}}"})
       if (seen.placeholder.empty() && record.text.find(word) != record.text.npos) seen.placeholder = word;
-    dom::object object;
-    if (parser.parse(record.text.data(), record.text.size()).get(object) != simdjson::SUCCESS) continue;  // reported when it is read
-    for (const auto& field : object) {
-      if (is_empty(field.value)) continue;
-      seen.columns.emplace(field.key);
-      if (is_one_of(field.key, kMessages)) look_at_messages(field.value, seen);
+    try {
+      for (const auto& field : converter.parse(record.text)) {
+        if (is_empty(field.value)) continue;
+        seen.columns.emplace(field.key);
+        if (is_one_of(field.key, kMessages)) look_at_messages(field.value, seen);
+      }
+      ++seen.records;
+    } catch (const Error& e) {  // where others can be read, it is reported when it is
+      if (seen.fault.empty()) seen.fault = fmt::format("{}: {}", record.where(), e.what());
     }
   }
 }
@@ -159,7 +165,7 @@ void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
     fail_config(
         "{}: no known format has the columns {}: rename them to messages; instruction, input and output; query and response; or "
         "text, or name them in dataset_info.json",
-        where, seen.columns.empty() ? "(none: there is no record)" : list(seen.columns));
+        where, seen.columns.empty() ? "(none that has a value)" : list(seen.columns));
 }
 
 /// "question and answer; not read: source".
@@ -254,6 +260,8 @@ std::optional<DatasetSpec> dataset_at(const std::string& name) {
   Seen seen;
   for (std::size_t i = 0; i < std::min(kFiles, spec.files.size()); ++i) look_at(spec.files[i], seen);
   const std::string where = fmt::format("dataset: {}", spec.files.front().string());
+  if (seen.records == 0 && !seen.fault.empty()) fail("{}", seen.fault);
+  if (seen.records == 0) fail_config("{} holds no record", where);
   if (!seen.placeholder.empty())
     fail_config("{}: texts have {}, which waits for a name: write it in, for instance by sed -i 's/{}/Bot/g'", where, seen.placeholder,
                 seen.placeholder);

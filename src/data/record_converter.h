@@ -26,6 +26,8 @@ class RecordConverter {
   std::variant<Conversation, DropReason> convert(const RecordText& record);
   /// The record's columns in order; "text" for a line of text. Throws Error as convert() does.
   std::vector<std::string> columns(const RecordText& record);
+  /// A record's JSON object, valid until the next call. Throws Error as convert() does.
+  simdjson::dom::object parse(std::string_view text);
 
  private:
   using Object = simdjson::dom::object;
@@ -34,7 +36,6 @@ class RecordConverter {
     std::string system;
     bool in_order = true;
   };
-  Object parse(std::string_view text);
   void convert_alpaca(const Object& record, Conversation& conversation) const;
   bool convert_messages(const Object& record, Conversation& conversation) const;
   Parsed parse_sharegpt(const Object& record) const;

@@ -110,6 +110,25 @@ TEST(DatasetPaths, MistakesNameFileAndColumns) {
   expect_error<ConfigError>([&] { run.open(); }, {"':part' names a part of a dataset on a hub"});
 }
 
+TEST(DatasetPaths, RecordsThatCannotBeReadAreNotTakenForAnUnknownFormat) {
+  PathRun run;
+  const auto refuses = [&](const std::string& file, std::string_view text, std::vector<std::string> parts) {
+    SCOPED_TRACE(file);
+    run.folder.write(file, text);
+    expect_error<qft::Error>([&] { run.read(file); }, parts);
+  };
+  refuses("quotes.jsonl", "{'query': 'q', 'response': 'a'}\n", {"quotes.jsonl:1: a record: invalid JSON"});
+  refuses("newline.json", "[{\"query\": \"q\nr\", \"response\": \"a\"}]", {"newline.json:1: record 1, byte 2: a record: invalid JSON"});
+  refuses("latin.json", "[{\"query\": \"q\", \"response\": \"\xE9\"}]", {"latin.json:1: record 1, byte 2: a record"});
+  refuses("pretty.jsonl", "{\n  \"query\": \"q\"\n}\n", {"pretty.jsonl:1: a record: invalid JSON"});
+  refuses("utf16.jsonl", std::string_view("\xFF\xFE{\0}\0\n\0", 8), {"utf16.jsonl:1: a record"});
+  refuses("gzip.jsonl", "\x1F\x8B\x08 text", {"gzip.jsonl:1: a record"});
+  refuses("empty.json", "", {"empty.json holds no record"});
+  refuses("blank.jsonl", "\n \n", {"blank.jsonl holds no record"});
+  refuses("none.json", "[]", {"none.json holds no record"});
+  EXPECT_EQ(run.answers("nan.jsonl", R"({"query": "q", "response": "a", "score": NaN})"), Texts{"a<|im_end|>\n"});
+}
+
 TEST(DatasetPaths, TextsAreLearnedByStagePt) {
   PathRun run;
   run.config.finetuning.stage = "pt";
