@@ -129,6 +129,25 @@ TEST(DatasetPaths, RecordsThatCannotBeReadAreNotTakenForAnUnknownFormat) {
   EXPECT_EQ(run.answers("nan.jsonl", R"({"query": "q", "response": "a", "score": NaN})"), Texts{"a<|im_end|>\n"});
 }
 
+TEST(DatasetPaths, OnlyANameAsOnAHubIsAnsweredWithDownloads) {
+  PathRun run;
+  const auto answer = [&](const std::string& name) -> std::string {
+    run.config.data.dataset = {name};
+    try {
+      run.open();
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "nothing is wrong";
+  };
+  for (const std::string name : {"d/nofile.jsonl", "a/b/c", "/nowhere/x", "./nowhere/x", "numbers d/messages"}) {
+    EXPECT_EQ(answer(name).find("download"), std::string::npos) << answer(name);
+    EXPECT_NE(answer(name).find("no such file or folder"), std::string::npos) << answer(name);
+  }
+  EXPECT_NE(answer("numbers d/messages").find("separate datasets by commas"), std::string::npos);
+  EXPECT_NE(answer("owner/name").find("modelscope download --dataset owner/name"), std::string::npos);
+}
+
 TEST(DatasetPaths, TextsAreLearnedByStagePt) {
   PathRun run;
   run.config.finetuning.stage = "pt";
