@@ -70,6 +70,7 @@ class Translator {
       }
     }
     evaluate_as_swift();
+    hold_out_as_swift();
     order_as_swift();
     bound_epochs();
     if (out_.swift) take_most_probable();
@@ -192,6 +193,24 @@ class Translator {
                                        data->where, strategy->where));
       out_.settings.erase(std::next(data).base());
     }
+  }
+
+  // ms-swift's split_dataset_ratio is 0 where there is a val_dataset.
+  void hold_out_as_swift() {
+    const auto data = std::find_if(out_.settings.rbegin(), out_.settings.rend(),
+                                   [](const Setting& s) { return s.key == "eval_dataset"; });
+    if (data == out_.settings.rend() || word_of(data->value) == "null" ||
+        (data->value.kind == Value::Kind::list && data->value.items.empty()))
+      return;
+    const std::string where = data->where;
+    std::erase_if(out_.settings, [&](const Setting& s) {
+      if (s.key != "val_size" || find_foreign(s.typed) == nullptr) return false;
+      const auto share = as_double(s.value);
+      if (!share || *share < 0 || *share >= 1) return false;  // refused by its range
+      if (*share > 0)
+        out_.notes.push_back(fmt::format("{} has no effect: {} is what is evaluated, as in ms-swift", s.where, where));
+      return true;
+    });
   }
 
   // The setting of this name as it was given; nullptr for none, or null.

@@ -159,6 +159,16 @@ TEST(OtherTools, EvaluationFollowsTheSavesWhereSwiftAsksForIt) {
   EXPECT_EQ(load_text("val_size: 0.01\ndataset: d\n").training.eval_strategy, "no");
 }
 
+TEST(OtherTools, NothingIsHeldOutWhereSwiftHasAValidationSet) {
+  const RunConfig c = load_typed({"--val_dataset=e", "--split_dataset_ratio=0.1"});
+  EXPECT_EQ(c.data.val_size, 0);
+  EXPECT_EQ(c.data.eval_dataset, std::vector<std::string>{"e"});
+  EXPECT_EQ(c.training.eval_strategy, "steps");
+  EXPECT_TRUE(has_note(c, "--split_dataset_ratio=0.1 has no effect: command line: --val_dataset=e is what is evaluated"));
+  EXPECT_EQ(load_typed({"--val_dataset=null", "--split_dataset_ratio=0.1"}).data.val_size, 0.1);
+  EXPECT_CONTAINS(error_of_text("dataset: d\nval_dataset: e\nval_size: 0.1\n"), "exclude each other");
+}
+
 TEST(OtherTools, MaxEpochsIsABoundBesideTheEpochs) {
   EXPECT_EQ(load_typed({"--max_epochs=2"}).training.num_train_epochs, 2);
   const RunConfig less = load_typed({"--max_epochs=2", "--num_train_epochs=5"});
