@@ -5,11 +5,11 @@ namespace qft::config {
 void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("stage", "what is learned: raw text, instructions, preference pairs (dpo, rm) or single opinions (kto)")
             .one_of({"pt", "sft", "dpo", "rm", "kto"})
-            .advise("ppo is not trained by qft"),
+            .advise("other methods, such as ppo, are not implemented"),
         &stage);
   field(Field("finetuning_type", "which weights are trained")
             .one_of({"lora", "full", "freeze"})
-            .advise("oft is not implemented: lora is the nearest"),
+            .advise("other methods, such as oft, are not implemented: lora is the nearest"),
         &finetuning_type);
   field(Field("lora_rank", "rank of the LoRA matrices").at_least(1), &lora_rank);
   field(Field("lora_alpha", "scale of the LoRA term, over lora_rank")

@@ -1,5 +1,6 @@
 #include "store.h"
 
+#include "qft/config/nearest.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -61,8 +62,17 @@ class Store {
 
  private:
   [[noreturn]] void reject(const Value& value) const {
+    const std::string_view meant = value.kind == Value::Kind::scalar ? mistyped(value.text) : "";
+    const std::string advice = meant.empty() ? std::string(field_.advice) : fmt::format("did you mean '{}'?", meant);
     fail_config("{}: expected {}, got {}{}{}", where_, expected(field_, ref_), describe(value),
-                field_.advice.empty() ? "" : ": ", field_.advice);
+                advice.empty() ? "" : ": ", advice);
+  }
+  // The choice of three letters or more that is near, with the same first letter: orpo is no mistyped dpo, ppo no pt.
+  std::string_view mistyped(std::string_view word) const {
+    std::vector<std::string_view> alike;
+    for (const std::string_view choice : field_.choices)
+      if (!word.empty() && choice.size() > 2 && choice.front() == word.front()) alike.push_back(choice);
+    return nearest(word, alike);
   }
   bool is_zero_word() const {
     return !field_.zero.empty() && value_.kind == Value::Kind::scalar && value_.text == field_.zero;

@@ -132,7 +132,7 @@ void visit_events(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("logging_first_step", "log the first step too"), &a.logging_first_step);
   field(Field("save_strategy", "when checkpoints are written")
             .one_of({"no", "steps", "epoch"})
-            .advise("for the best checkpoint use load_best_model_at_end"),
+            .advise("where the best checkpoint is meant, use load_best_model_at_end"),
         &a.save_strategy);
   field(Field("save_steps", "steps between checkpoints; below 1: a fraction of all steps").above(0).steps(),
         &a.save_steps);

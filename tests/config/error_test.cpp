@@ -51,8 +51,19 @@ TEST(ConfigErrors, NameAllowedValues) {
   EXPECT_CONTAINS(error_of_text("interleave_probs: 0.5, 1.5\n"), "from 0 to 1");
 }
 
+TEST(ConfigErrors, NameTheChoiceThatWasMeant) {
+  for (const auto& [text, meant] : {std::pair{"finetuning_type: lroa\n", "lora"}, std::pair{"stage: sftt\n", "sft"},
+                                    std::pair{"save_strategy: epochs\n", "epoch"}, std::pair{"lr_scheduler_type: cosin\n", "cosine"}}) {
+    const std::string error = error_of_text(text);
+    EXPECT_CONTAINS(error, fmt::format("': did you mean '{}'?", meant));
+    EXPECT_EQ(error.find("implemented"), std::string::npos) << error;
+  }
+  EXPECT_CONTAINS(error_of_text("stage: orpo\n"), "got 'orpo': other methods");
+  EXPECT_CONTAINS(error_of_text("save_strategy: best\n"), "got 'best': where the best checkpoint is meant");
+}
+
 TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
-  EXPECT_CONTAINS(error_of_text("stage: ppo\n"), "ppo is not trained by qft");
+  EXPECT_CONTAINS(error_of_text("stage: ppo\n"), "such as ppo, are not implemented");
   EXPECT_CONTAINS(error_of_text("optim: adafactor\n"),
                   "got 'adafactor': AdamW is the optimizer of this build");
   EXPECT_CONTAINS(error_of_text("num_beams: 4\n"), "beam search is not implemented");
