@@ -42,10 +42,21 @@ void set_targets(LoraConfig& lora, const json& targets, const std::string& where
   lora.set_targets(list);
 }
 
+// Where the adapter's configuration is.
+std::filesystem::path config_of(const std::filesystem::path& dir) {
+  std::error_code code;
+  if (!std::filesystem::exists(dir, code)) fail_config("adapter: there is no folder '{}'", dir.string());
+  const auto path = member_of(dir, kAdapterConfigFile);
+  if (!std::filesystem::exists(path, code))
+    fail_config("'{}' has no {}: it is no adapter{}", dir.string(), kAdapterConfigFile,
+                std::filesystem::exists(dir / "config.json", code) ? ", but a whole model" : "");
+  return path;
+}
+
 }  // namespace
 
 LoraConfig read_adapter_config(const std::filesystem::path& dir) {
-  const auto path = member_of(dir, kAdapterConfigFile);
+  const auto path = config_of(dir);
   const std::string where = path.string();
   const json config = io::read_json(path);
   require(config.is_object(), "{}: expected a JSON object", where);
@@ -73,7 +84,7 @@ LoraConfig read_adapter_config(const std::filesystem::path& dir) {
 }
 
 std::string read_base_model_name(const std::filesystem::path& dir) {
-  const json config = io::read_json(member_of(dir, kAdapterConfigFile));
+  const json config = io::read_json(config_of(dir));
   const json name = config.is_object() ? config.value("base_model_name_or_path", json()) : json();
   return name.is_string() ? name.get<std::string>() : std::string();
 }

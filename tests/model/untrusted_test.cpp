@@ -30,6 +30,30 @@ json adapter() {
   return {{"peft_type", "LORA"}, {"r", 4}, {"lora_alpha", 8}, {"target_modules", {"q_proj"}}};
 }
 
+TEST(AdapterConfig, AFolderThatIsNoneIsToldFromOneOfAnotherKind) {
+  const TempDir dir;
+  const auto error = [](const std::filesystem::path& path) {
+    try {
+      read_adapter_config(path);
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_TRUE(contains(error(dir / "outt"), "there is no folder '" + (dir / "outt").string() + "'"));
+  EXPECT_TRUE(error(dir.path()).ends_with("has no adapter_config.json: it is no adapter"));
+  write_bytes(dir / "config.json", config().dump());
+  EXPECT_TRUE(contains(error(dir.path()), "it is no adapter, but a whole model"));
+}
+
+TEST(ModelConfig, AFolderThatIsNoneIsAMistakeInTheSettings) {
+  const TempDir dir;
+  EXPECT_THROW(ModelConfig::load(dir / "nowhere"), ConfigError);
+  EXPECT_TRUE(contains(error_of([&] { ModelConfig::load(dir / "nowhere"); }), "there is no model folder"));
+  EXPECT_TRUE(contains(error_of([&] { ModelConfig::load("owner-x/name"); }), "modelscope download --model owner-x/name"));
+  EXPECT_THROW(ModelConfig::load(dir.path()), ConfigError);
+}
+
 // A mark that outlives the architecture's absence would tell users that nothing can train with the template.
 TEST(ModelConfig, TemplatesForPacksOnlyAreOfArchitecturesThatAreNotImplemented) {
   int marks = 0;
