@@ -24,6 +24,11 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   SafetensorsFile result(File::open_read(path));
   const std::uint64_t size = result.file_.size();
   require(size >= 8, "'{}' is not a safetensors file: it has {} bytes", path.string(), size);
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  std::string lead(std::min<std::uint64_t>(size, kPointer.size()), '\0');
+  result.file_.pread(0, lead.data(), lead.size());
+  require(lead != kPointer, "'{}' is a Git LFS pointer, not the weights: run 'git lfs pull' in {}, or download it again", path.string(),
+          path.parent_path().string());
   std::uint64_t header_bytes = 0;
   result.file_.pread(0, &header_bytes, 8);
   require(header_bytes <= kMaxHeaderBytes,
