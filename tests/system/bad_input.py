@@ -56,8 +56,8 @@ GOOD = '{"instruction": "a", "input": "", "output": "b"}'
 # name, what is broken (directory), settings, words that the message must hold, exit code
 CASES = [
     ("a model by its name on a hub", None, {"model_name_or_path": "Qwen/Qwen2.5-7B-Instruct"},
-     ["there is no folder 'Qwen/Qwen2.5-7B-Instruct'", "modelscope download --model Qwen/Qwen2.5-7B-Instruct"], 1),
-    ("missing model directory", None, {"model_name_or_path": "/no/such/model"}, ["/no/such/model"], 1),
+     ["there is no folder 'Qwen/Qwen2.5-7B-Instruct'", "modelscope download --model Qwen/Qwen2.5-7B-Instruct"], 2),
+    ("missing model directory", None, {"model_name_or_path": "/no/such/model"}, ["/no/such/model"], 2),
     ("missing weights", lambda d: (d / "model/model.safetensors").unlink(), {}, ["model"], 1),
     ("truncated shard", lambda d: truncate(d / "model/model.safetensors"), {}, ["model.safetensors"], 1),
     ("wrong dtype", lambda d: rewrite_header(d / "model/model.safetensors", wrong_dtype), {}, ["q_proj", "I32"], 1),
@@ -151,7 +151,7 @@ def main():
         script.chmod(0o755)
         local = {k: v.replace(str(whole), str(blind)) if isinstance(v, str) else v for k, v in settings.items()}
         result = mpirun(2, [script, "train", write(blind / "run.yaml", local)], check=False, timeout=60)
-        check(report, "a rank that does not see the model", result, ["/not/on/this/node", "rank 1"], 1)
+        check(report, "a rank that does not see the model", result, ["/not/on/this/node", "rank 1"], 2)
     report.finish()
 
 
