@@ -46,7 +46,7 @@ def main():
             return result.returncode, result.stdout + result.stderr
 
         def expect(what, outcome, code, *texts):
-            report.equal(f"{what}: exit code", outcome[0], code)
+            report.holds(f"{what}: exit code {code}", outcome[0] == code, f"{outcome[0]}: {outcome[1]}")
             missing = [t for t in texts if t not in outcome[1]]
             report.holds(f"{what}: says so", not missing, f"not: {missing} in {outcome[1][-1500:]}")
 
