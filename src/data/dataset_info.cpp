@@ -3,6 +3,7 @@
 #include "qft/comm/session.h"
 #include "qft/config/nearest.h"
 #include "qft/core/error.h"
+#include "qft/core/hub.h"
 #include "qft/core/json.h"
 #include "qft/core/log.h"
 #include "qft/io/file.h"
@@ -72,17 +73,6 @@ std::vector<std::string_view> names_in(const Table& table) {
 }
 
 // A column or tag under a name that nobody reads would leave the samples without it.
-// "owner/name", which no path looks like that was meant to be in this folder.
-bool is_as_on_a_hub(const std::string& name) {
-  const std::size_t slash = name.find('/');
-  if (slash == name.npos || slash != name.rfind('/') || name.starts_with('.')) return false;
-  const std::string type = fs::path(name).extension().string();
-  for (const char* ending : {".json", ".jsonl", ".txt", ".csv", ".parquet"})
-    if (type == ending) return false;
-  std::error_code code;
-  return slash > 0 && name.find(' ') == name.npos && !fs::exists(name.substr(0, slash), code);
-}
-
 [[noreturn]] void fail_unknown(const Entry& entry, const char* section, const std::string& key, std::vector<std::string_view> known) {
   fail_config("{}: {}: {}: unknown key{}", entry.where, section, key,
               config::suggestion(key, known, fmt::format("the keys are {}", fmt::join(known, ", "))));
@@ -272,11 +262,7 @@ std::pair<std::string, std::string> split_sample(const std::string& name) {
                          : fmt::format("'{}': there is no {}", name, info_file.string());
   text += ", and there is no such file or folder either";
   if (name.find(' ') != name.npos) text += ": separate datasets by commas";
-  if (is_as_on_a_hub(name))
-    text += fmt::format(
-        ". Nothing is downloaded in a job: fetch a dataset from its hub once, by 'modelscope download --dataset {0} --local_dir {0}' "
-        "or 'hf download {0} --repo-type dataset --local-dir {0}', and name that folder",
-        name.substr(0, name.find(':')));
+  if (is_named_as_on_a_hub(name)) text += ". " + how_to_fetch("dataset", name.substr(0, name.find(':')));
   fail_config("dataset: {}", text);
 }
 

@@ -2,13 +2,13 @@
 
 #include <array>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <numbers>
 
 #include <nlohmann/json.hpp>
 
 #include "qft/core/error.h"
+#include "qft/core/hub.h"
 #include "qft/core/json.h"
 #include "qft/core/member.h"
 #include "qft/io/file.h"
@@ -150,13 +150,7 @@ void refuse_unimplemented(const Reader& reader) {
 
 std::string read_text(const std::filesystem::path& dir, const char* name) {
   const auto path = member_of(dir, name);
-  const bool as_on_a_hub = dir.is_relative() && std::distance(dir.begin(), dir.end()) == 2 && !dir.string().starts_with('.') &&
-                           !std::filesystem::exists(*dir.begin());
-  if (as_on_a_hub)
-    fail_config(
-        "there is no folder '{0}'. Nothing is downloaded in a job: fetch the model once, by 'modelscope download --model {0} --local_dir {0}' "
-        "or 'hf download {0} --local-dir {0}', and name that folder",
-        dir.string());
+  if (is_named_as_on_a_hub(dir.string())) fail_config("there is no folder '{}'. {}", dir.string(), how_to_fetch("model", dir.string()));
   if (!std::filesystem::exists(dir)) fail_config("there is no model folder '{}'", dir.string());
   if (!std::filesystem::exists(path))
     fail_config("cannot read '{}': is '{}' a model directory in Hugging Face layout?", path.string(), dir.string());

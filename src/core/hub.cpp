@@ -1,0 +1,28 @@
+#include "qft/core/hub.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace qft {
+
+bool is_named_as_on_a_hub(const std::string& name) {
+  const std::size_t slash = name.find('/');
+  if (slash == name.npos || slash != name.rfind('/') || name.starts_with('.')) return false;
+  const std::string type = std::filesystem::path(name).extension().string();
+  for (const char* ending : {".json", ".jsonl", ".txt", ".csv", ".parquet"})
+    if (type == ending) return false;
+  std::error_code code;
+  return slash > 0 && name.find(' ') == name.npos && !std::filesystem::exists(name.substr(0, slash), code);
+}
+
+std::string how_to_fetch(std::string_view what, std::string_view name) {
+  const bool dataset = what == "dataset";
+  return fmt::format(
+      "Nothing is downloaded in a job: fetch {0} once, by 'modelscope download --{1} {2} --local_dir {2}' or 'hf download {2}{3} "
+      "--local-dir {2}', and name that folder",
+      dataset ? "a dataset from its hub" : "the model", what, name, dataset ? " --repo-type dataset" : "");
+}
+
+}  // namespace qft
