@@ -70,7 +70,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   if (root && !line.json) std::fputs(to_text(report).c_str(), stdout), std::fflush(stdout);
   const auto found = [&](comm::Finding::Level level, const std::string& text) {
     report.findings.push_back({level, "run", text, {}});
-    if (root && !line.json) std::printf("%s  run: %s\n", level == comm::Finding::Level::fine ? "ok  " : "BAD ", text.c_str());
+    if (root && !line.json) std::fputs(to_text(report.findings.back()).c_str(), stdout);
   };
   const auto conclude = [&] {
     if (root) std::printf("%s\n", line.json ? to_json(report).dump(2).c_str() : report.passed() ? "check passed" : "check failed");

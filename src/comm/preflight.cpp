@@ -150,13 +150,14 @@ PreflightReport run_preflight(Session& session, const PreflightOptions& options)
   return report;
 }
 
+std::string to_text(const Finding& f) {
+  const char* mark = f.level == Level::fine ? "ok  " : f.level == Level::note ? "note" : "BAD ";
+  return fmt::format("{}  {}: {}\n{}", mark, f.topic, f.text, f.advice.empty() ? "" : fmt::format("      -> {}\n", f.advice));
+}
+
 std::string to_text(const PreflightReport& report) {
   std::string text = report.tables + "\n";
-  for (const auto& f : report.findings) {
-    const char* mark = f.level == Level::fine ? "ok  " : f.level == Level::note ? "note" : "BAD ";
-    text += fmt::format("{}  {}: {}\n", mark, f.topic, f.text);
-    if (!f.advice.empty()) text += fmt::format("      -> {}\n", f.advice);
-  }
+  for (const Finding& finding : report.findings) text += to_text(finding);
   return text;
 }
 

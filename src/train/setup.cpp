@@ -14,11 +14,16 @@
 namespace qft::train {
 namespace {
 
+/// Steps that are done already.
+std::int64_t steps_done(const Setup& setup) {
+  return setup.saved ? setup.saved->state().at("progression").at("step").get<std::int64_t>() : 0;
+}
+
 /// "output_dir is new: training starts at step 0"
 std::string start_words(const config::RunConfig& config, const Setup& setup) {
   const std::string& dir = config.training.output_dir;
   if (!setup.saved) return fmt::format("training starts at step 0 in '{}'", dir);
-  const auto step = setup.saved->state().at("progression").at("step").get<std::int64_t>();
+  const std::int64_t step = steps_done(setup);
   if (setup.loader && step >= setup.loader->total_steps())
     return fmt::format("nothing is left to train: '{}' has all {} steps", setup.saved->dir().string(), step);
   return fmt::format("training goes on from '{}', step {}", setup.saved->dir().string(), step);
@@ -45,7 +50,7 @@ std::string memory_words(const parallel::Outlook& outlook) {
 
 /// Another program's checkpoint-<step> is not replaced: better an error now than when that step is saved.
 void require_room(const config::RunConfig& config, const Setup& setup, comm::Communicator& comm) {
-  const std::int64_t done = setup.saved ? setup.saved->state().at("progression").at("step").get<std::int64_t>() : 0;
+  const std::int64_t done = steps_done(setup);
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
     for (const auto& entry : checkpoint::survey(config.training.output_dir)) {

@@ -49,6 +49,8 @@ PreflightReport run_preflight(Session& session, const PreflightOptions& options)
 
 /// Tables and findings; whether it passed is said by the caller, who may have more to look at.
 std::string to_text(const PreflightReport& report);
+/// One line of it, and one for the advice.
+std::string to_text(const Finding& finding);
 nlohmann::json to_json(const PreflightReport& report);
 
 }  // namespace qft::comm
