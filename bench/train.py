@@ -2,6 +2,7 @@
 """Training speed and peak memory, qft and Hugging Face (transformers, PEFT) side by side on the same tokens.
 
     .venv/bin/python bench/train.py [--cases lora-bf16-512 ...] [--rounds 3] [--json FILE]
+    .venv/bin/python bench/train.py --against BUILD ...    beside another build of qft instead: has it become slower?
 
 Each round runs qft, HF as it comes, and HF tuned (malloc thresholds, matmul precision "medium") one after another, as
 processes of their own with as many threads. Speed is the median over rounds and steps, the first two steps of a process
@@ -132,8 +133,9 @@ class Bench:
     def with_labels(item):  # in stage pt everything is a label
         return {"ids": item["ids"], "label_spans": item.get("label_spans", [[0, len(item["ids"])]])}
 
-    def qft(self):
-        _, memory = run_measured([self.build / "bin/qft", "train", write_run_file(self.folder, self.settings)])
+    def qft(self, build=None):
+        program = (build or self.build) / "bin/qft"
+        _, memory = run_measured([program, "train", write_run_file(self.folder, self.settings)])
         entries = [json.loads(line) for line in (self.folder / "out/trainer_log.jsonl").read_text().splitlines()]
         speeds = [entry["throughput"] for entry in entries[WARM_UP:] if "loss" in entry]
         return statistics.median(speeds), max(max(e["memory"]) for e in entries) if self.device == "cuda" else memory
@@ -179,6 +181,21 @@ def measure(build, model, name, rounds, steps, device):
             for side, runs in sides.items() if runs}
 
 
+def compare(build, other, model, name, rounds, steps):
+    """One row: both builds in turns, so that what else the machine does meets both alike."""
+    speeds = {build: [], other: []}
+    with tempfile.TemporaryDirectory() as scratch:
+        bench = Bench(build, model, CASES[name], steps, pathlib.Path(scratch))
+        for number in range(rounds):
+            for side in (build, other) if number % 2 else (other, build):
+                speeds[side].append(bench.qft(side)[0])
+    ratios = [ours / theirs for ours, theirs in zip(speeds[build], speeds[other])]
+    cells = [name, f"{statistics.median(speeds[build]):.0f}", f"{statistics.median(speeds[other]):.0f}",
+             f"{statistics.median(ratios):.3f}", f"{min(ratios):.3f} to {max(ratios):.3f}",
+             f"{max(speeds[build]) / max(speeds[other]):.3f}"]
+    return "| " + " | ".join(cells) + " |"
+
+
 def row(name, sides):
     ours = sides["qft"]
     cells = [name, f"{ours['tokens_per_second']:.0f}", f"{ours['memory'] / 1e9:.2f}",
@@ -201,10 +218,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="of a process, the first two not counted")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--against", type=pathlib.Path, metavar="BUILD", help="another build of qft, instead of Hugging Face")
     parser.add_argument("--json", type=pathlib.Path, help="also writes the figures there")
     args = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+    if args.against:
+        print("| case | tokens/s | tokens/s of the other | ratio of each round, median | range | best to best |\n|---|---|---|---|---|---|")
+        for name in args.cases:
+            print(compare(args.build.resolve(), args.against.resolve(), args.model, name, args.rounds, args.steps), flush=True)
+        return
     print("| case | qft tokens/s | GB | of roofline | HF tokens/s | qft/HF | memory | HF tuned tokens/s | qft/HF | memory |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     results = {}

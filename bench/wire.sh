@@ -2,15 +2,15 @@
 # Sharding over a slow wire: two ranks in two network namespaces, joined by a veth pair that tc shapes. LoRA on SmolLM2,
 # accumulation 8, under each strategy and order, alternating, beside what qft plan predicts from a description of the machine
 # measured over the same wire; PEERS (any of ddp full_shard shard_grad_op zero2) adds PyTorch's DDP and FSDP2 over gloo, on the
-# same tokens. Needs root. Prints a Markdown table.
+# same tokens; AGAINST (a build directory) runs another build of qft in turns with this one. Needs root. Prints a Markdown table.
 # Usage: bench/wire.sh [BUILD_DIR]; RATE (400mbit), STEPS (4), ROUNDS (1), CUTOFF (512), ROWS (strategy:g ...), PEERS (none),
-# PYTHON (.venv/bin/python) in the environment.
+# AGAINST (none), PYTHON (.venv/bin/python) in the environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:-build}")
 rate=${RATE:-400mbit} steps=${STEPS:-4} rounds=${ROUNDS:-1} cutoff=${CUTOFF:-512}
 rows=${ROWS:-ddp:1 zero2:1 zero2:8 shard_grad_op:1 shard_grad_op:8 zero3:1 zero3:8}
-peers=${PEERS:-} python=${PYTHON:-$PWD/.venv/bin/python} accumulation=8
+peers=${PEERS:-} against=${AGAINST:+$(realpath "$AGAINST")} python=${PYTHON:-$PWD/.venv/bin/python} accumulation=8
 a=qft-wire-a$$ b=qft-wire-b$$
 work=$(mktemp -d)
 cleanup() {
@@ -67,8 +67,8 @@ launch() {  # COMMAND... on both hosts
     -np 2 --bind-to none -x OMP_NUM_THREADS=1 "$@" 2>"$work/err" || { cat "$work/err" >&2; exit 1; }
 }
 
-train() {  # NAME STRATEGY G
-  launch "$build/bin/qft" train "$work/run.yaml" "pack=$work/train.h5" "strategy=$2" "breadth_first_micro_batches=$3" \
+train() {  # NAME STRATEGY G BUILD
+  launch "$4/bin/qft" train "$work/run.yaml" "pack=$work/train.h5" "strategy=$2" "breadth_first_micro_batches=$3" \
     "output_dir=$work/$1"
   cat "$work/$1/trainer_log.jsonl" >>"$work/$1.log"
 }
@@ -83,7 +83,8 @@ launch "$build/bin/qft" bench machine "$work/run.yaml" "pack=$work/train.h5" --o
 for ((round = 0; round < rounds; ++round)); do
   for row in $rows; do
     IFS=: read -r strategy g <<<"$row"
-    train "$strategy-$g" "$strategy" "$g"
+    train "$strategy-$g" "$strategy" "$g" "$build"
+    [[ -z $against ]] || train "$strategy-$g-other" "$strategy" "$g" "$against"
   done
   for strategy in $peers; do peer "$strategy"; done
 done
@@ -114,12 +115,13 @@ print(f"wire {rate}; median of {len(steps)} steps of {min(tokens)} to {max(token
 print("| strategy | g | s/step | of ddp | predicted | compute | waiting for gathers | waiting for reductions | peak memory |")
 print("|---|---|---|---|---|---|---|---|---|")
 for name, r in sorted(rows.items(), key=lambda row: row[1]["all"]):
-    strategy, g = name.rsplit("-", 1)
+    other = name.endswith("-other")
+    strategy, g = name.removesuffix("-other").rsplit("-", 1)
     if g == "peer":
         what, parts = ["PyTorch DDP" if strategy == "ddp" else f"FSDP2 {strategy}", ""], [""] * 4
     else:
         seconds = predicted[strategy, int(g)], r["forward"] + r["backward"], r["gather"], r["reduce"]
-        what, parts = [strategy, g], [f"{s:.1f}" for s in seconds]
+        what, parts = [strategy + (" (other build)" if other else ""), g], [f"{s:.1f}" for s in seconds]
     cells = [*what, f"{r['all']:.1f}", f"{r['all'] / base:.2f}", *parts, f"{r['memory'] / 2**20:.0f} MiB"]
     print("| " + " | ".join(cells) + " |")
 EOF

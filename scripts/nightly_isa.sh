@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests whose numbers the processor decides, as processors without AVX-512, and without AVX2, compute them, and as this one
-# does: nightly_isa.sh [BUILD_DIR, build] [LEVEL..., of: baseline avx2 avx512 own]
+# All tests, as processors without AVX-512, and without AVX2, compute them, and as this one does: nightly_isa.sh [BUILD_DIR, build]
+# [LEVEL..., of: baseline avx2 avx512 own]; TESTS (a pattern of ctest, all) and JOBS (2) in the environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/common.sh
@@ -9,7 +9,6 @@ build=${1:-build}
 shift || true
 levels=("$@")
 [[ ${#levels[@]} -gt 0 ]] || levels=(baseline avx2 avx512 own)
-tests='^(model_test|model_ops_test|optim_test|infer_test|eval_test|train_test|parallel_test|parallel_mpi_test\.np[24]|interop\.(model|training|generate|merge)_parity|system\.(predict|strategies|deterministic))$'
 
 # Our kernels, LibTorch's own, oneDNN's and MKL's each have a switch.
 environment() {
@@ -27,7 +26,7 @@ for level in "${levels[@]}"; do
   settings=$(environment "$level")
   say "$level ${settings:+($settings)}"
   # shellcheck disable=SC2086
-  env $settings ctest --test-dir "$build" --output-on-failure --no-tests=error -R "$tests" || failed+=("$level")
+  env $settings ctest --test-dir "$build" --output-on-failure --no-tests=error -j "${JOBS:-2}" -R "${TESTS:-.}" || failed+=("$level")
 done
 [[ ${#failed[@]} -eq 0 ]] || { echo "FAILED: ${failed[*]}" >&2; exit 1; }
 echo "the same tests pass as: ${levels[*]}"
