@@ -81,7 +81,10 @@ std::vector<Setting> settings_of(const Value& document, std::string_view file) {
   std::vector<Setting> settings;
   if (document.kind == Value::Kind::null) return settings;
   if (document.kind != Value::Kind::map) {
-    fail_config("{}: expected 'key: value' lines, got {}", file, describe(document));
+    fail_config(
+        "{}:{}: expected 'key: value' lines, got {}: write a colon and a space between a key and its value, "
+        "as in 'stage: sft'",
+        file, document.line, describe(document));
   }
   for (const auto& [key, value] : document.entries) {
     const std::string source = fmt::format("{}:{}", file, value.line);

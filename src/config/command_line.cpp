@@ -125,6 +125,12 @@ void say_notes(RunConfig& config) {
 }
 
 RunConfig start(const CommandLine& line, Purpose purpose, int rank, int ranks) {
+  std::error_code code;
+  if (!line.run_file.empty() && std::filesystem::file_size(line.run_file, code) == 0 && !code)
+    fail_config(
+        "{} is empty: was it saved? A run file has lines such as 'stage: sft'; configs/ has some to start "
+        "from",
+        line.run_file.string());
   RunConfig config = line.load(purpose);
   log::init({line.log_level.value_or(log::parse_severity(config.training.log_level)), rank, ranks});
   say_notes(config);

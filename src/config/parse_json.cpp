@@ -1,4 +1,5 @@
 #include "qft/core/error.h"
+#include "qft/core/json.h"
 
 #include <cstddef>
 #include <iterator>
@@ -41,7 +42,8 @@ class CountingIterator {
 
 class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
-  JsonEvents(std::string_view where, const int* line) : builder_(where), line_(line) {}
+  JsonEvents(std::string_view where, std::string_view text, const int* line)
+      : builder_(where), text_(text), line_(line) {}
 
   bool null() override { return builder_.null(*line_), true; }
   bool boolean(bool flag) override { return plain(flag ? "true" : "false"); }
@@ -55,8 +57,11 @@ class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return builder_.end(), true; }
   bool start_array(std::size_t) override { return builder_.begin(Value::Kind::list, *line_), true; }
   bool end_array() override { return builder_.end(), true; }
-  bool parse_error(std::size_t, const std::string& token, const nlohmann::json::exception&) override {
-    builder_.reject(*line_, fmt::format("not valid JSON near '{}'", token));
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::json::exception& reason) override {
+    const JsonFault fault = find_json_fault(text_, position == 0 ? 0 : position - 1, reason.what());
+    builder_.reject(static_cast<int>(fault.line),
+                    fmt::format("not valid JSON (column {}): {}", fault.column, fault.what));
   }
 
   Value take() { return builder_.take(); }
@@ -65,6 +70,7 @@ class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
   bool plain(std::string text) { return builder_.scalar(std::move(text), false, *line_), true; }
 
   TreeBuilder builder_;
+  std::string_view text_;
   const int* line_;
 };
 
@@ -72,7 +78,7 @@ class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
 
 Value parse_json(const std::string& text, std::string_view where) {
   int line = 1;
-  JsonEvents events(where, &line);
+  JsonEvents events(where, text, &line);
   const CountingIterator begin(text.data(), &line), end(text.data() + text.size(), &line);
   nlohmann::json::sax_parse(begin, end, &events);
   return events.take();

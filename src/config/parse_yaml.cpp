@@ -5,6 +5,7 @@
 
 #include "tree_builder.h"
 #include "value.h"
+#include "yaml_fault.h"
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/mark.h>
@@ -23,9 +24,9 @@ bool is_null_word(const std::string& text) {
 
 class YamlEvents : public YAML::EventHandler {
  public:
-  explicit YamlEvents(std::string_view where) : builder_(where) {}
+  YamlEvents(std::string_view where, std::string_view text) : builder_(where), text_(text) {}
 
-  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentStart(const YAML::Mark& mark) override { first_line_ = line_of(mark); }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     check(mark, "", anchor);
@@ -37,6 +38,7 @@ class YamlEvents : public YAML::EventHandler {
     check(mark, tag, anchor);
     const bool quoted = tag == "!";  // yaml-cpp's tag of a scalar in quotes; a plain one has "?"
     if (!quoted && is_null_word(text)) return builder_.null(line_of(mark));
+    last_scalar_ = mark;
     builder_.scalar(text, quoted, line_of(mark));
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -52,7 +54,17 @@ class YamlEvents : public YAML::EventHandler {
   }
   void OnMapEnd() override { builder_.end(); }
 
-  Value take() { return builder_.take(); }
+  Value take() {
+    // yaml-cpp takes the rest of the file for the text.
+    const int line = line_of(last_scalar_), column = last_scalar_.column + 1;
+    if (!is_quote_closed(text_, line, column))
+      builder_.reject(
+          line,
+          fmt::format("not valid YAML (column {}): the text that a quote opens here has no closing quote",
+                      column));
+    return builder_.take();
+  }
+  int first_line() const { return first_line_; }
 
  private:
   [[noreturn]] void refuse_anchor(const YAML::Mark& mark) const {
@@ -67,24 +79,34 @@ class YamlEvents : public YAML::EventHandler {
   }
 
   TreeBuilder builder_;
+  std::string_view text_;
+  YAML::Mark last_scalar_;
+  int first_line_ = 1;
 };
 
 }  // namespace
 
 Value parse_yaml(const std::string& text, std::string_view where) {
   std::istringstream in(text);
-  YamlEvents events(where);
+  YamlEvents events(where, text);
   try {
     YAML::Parser parser(in);
     parser.HandleNextDocument(events);
     Value value = events.take();
-    YamlEvents next(where);
-    if (parser.HandleNextDocument(next))
-      fail_config("{}: more than one YAML document ('---') in the file", where);
+    YamlEvents next(where, text);
+    if (parser.HandleNextDocument(next)) {
+      if (text.find("---") == text.npos)  // a new document to YAML
+        fail_config(
+            "{}:{}: not valid YAML: the line is indented less than the first: begin all keys in the same "
+            "column",
+            where, next.first_line());
+      fail_config("{}:{}: more than one YAML document ('---') in the file: keep one", where,
+                  next.first_line());
+    }
     return value;
   } catch (const YAML::Exception& error) {
-    fail_config("{}:{}: not valid YAML (column {}): {}", where, line_of(error.mark), error.mark.column + 1,
-                error.msg);
+    const YamlFault fault = find_yaml_fault(text, line_of(error.mark), error.mark.column + 1, error.msg);
+    fail_config("{}:{}: not valid YAML (column {}): {}", where, fault.line, fault.column, fault.what);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "value.h"
 
 #include "qft/core/error.h"
+#include "qft/core/file_kind.h"
 
 #include <algorithm>
 #include <array>
@@ -52,6 +53,7 @@ std::string read_text(const std::filesystem::path& path) {
   if (!in) fail_config("cannot read {}: no permission", path.string());
   std::string text{std::istreambuf_iterator<char>(in), {}};
   if (in.bad()) fail_config("cannot read {}: the read failed half-way", path.string());
+  if (const std::string fault = describe_no_text(text, path); !fault.empty()) fail_config("{}", fault);
   return text;
 }
 

@@ -2,6 +2,8 @@
 
 #include "qft/core/error.h"
 
+#include <algorithm>
+
 namespace qft {
 
 template <class Json>
@@ -12,8 +14,12 @@ Json parse_json(std::string_view text, const std::string& where) {
   };
   try {
     return Json::parse(text, limit);
-  } catch (const nlohmann::json::exception& e) {
-    fail("{} is not valid JSON: {}", where, e.what());
+  } catch (const nlohmann::json::parse_error& e) {
+    const JsonFault fault = find_json_fault(text, e.byte == 0 ? 0 : e.byte - 1, e.what());
+    fail("{} is not valid JSON: line {}, column {}: {}", where, fault.line, fault.column, fault.what);
+  } catch (const nlohmann::json::exception& e) {  // "[json.exception...] number overflow parsing '1e999'"
+    const std::string_view reason = e.what();
+    fail("{} is not valid JSON: {}", where, reason.substr(std::min(reason.find("] ") + 2, reason.size())));
   }
 }
 

@@ -1,6 +1,7 @@
 #include "python_json.h"
 
 #include "qft/core/error.h"
+#include "qft/core/json.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +9,6 @@
 #include <charconv>
 #include <cmath>
 #include <vector>
-
-#include "json_fault.h"
 
 namespace qft::data {
 namespace {
@@ -217,7 +216,8 @@ Json parse_python_json(std::string_view text, std::string_view what) {
   if (quoted != text && Json::sax_parse(quoted.begin(), quoted.end(), &second)) return second.take();
   const TreeBuilder& last = quoted == text ? builder : second;
   const std::size_t at = last.fault_at() - added_before(quoted, last.fault_at());
-  fail("{}: invalid JSON {}", what, describe_json_fault(text, at, last.reason()));
+  const JsonFault fault = find_json_fault(text, at, last.reason());
+  fail("{}: invalid JSON at byte {}: {}", what, fault.at + 1, fault.what);
 }
 
 bool is_quoted_number(std::string_view text) {

@@ -2,9 +2,11 @@
 
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
+#include "qft/core/file_kind.h"
 #include "qft/core/json.h"
 #include "qft/io/storage.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -54,6 +56,12 @@ void File::pread(std::uint64_t offset, void* dst, std::uint64_t bytes) const {
     got += static_cast<std::uint64_t>(n);
     activity::tick();
   }
+}
+
+std::string File::lead() const {
+  std::string bytes(std::min<std::uint64_t>(size_, kLeadBytes), '\0');
+  pread(0, bytes.data(), bytes.size());
+  return bytes;
 }
 
 Mapping::Mapping(const File& file, std::uint64_t offset, std::uint64_t bytes) : size_(bytes) {
@@ -106,6 +114,8 @@ std::string read_text_file(const std::filesystem::path& path, std::uint64_t limi
           path.string(), file.size(), limit);
   std::string text(file.size(), '\0');
   file.pread(0, text.data(), text.size());
+  const std::string fault = describe_no_text(text, path);
+  require(fault.empty(), "{}", fault);
   return text;
 }
 

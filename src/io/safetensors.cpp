@@ -1,6 +1,7 @@
 #include "qft/io/safetensors.h"
 
 #include "qft/core/error.h"
+#include "qft/core/file_kind.h"
 
 #include <algorithm>
 #include <bit>
@@ -20,26 +21,16 @@ std::uint64_t TensorSpec::elements() const {
   return n;
 }
 
-namespace {
-
-/// Throws where the file only names the weights, as a repository cloned without Git LFS has it.
-void refuse_pointer(const File& file, const std::filesystem::path& path) {
-  constexpr std::string_view kPointer = "version https://git-lfs";
-  std::string lead(std::min<std::uint64_t>(file.size(), kPointer.size()), '\0');
-  file.pread(0, lead.data(), lead.size());
-  require(lead != kPointer, "'{}' is a Git LFS pointer, not the weights: run 'git lfs pull' in {}, or download it again", path.string(),
-          path.parent_path().string());
-}
-
-}  // namespace
-
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   SafetensorsFile result(File::open_read(path));
   const std::uint64_t size = result.file_.size();
   require(size >= 8, "'{}' is not a safetensors file: it has {} bytes", path.string(), size);
   std::uint64_t header_bytes = 0;
   result.file_.pread(0, &header_bytes, 8);
-  if (header_bytes > kMaxHeaderBytes) refuse_pointer(result.file_, path);
+  if (header_bytes > kMaxHeaderBytes) {
+    const std::string pointer = describe_pointer(result.file_.lead(), path);
+    require(pointer.empty(), "{}", pointer);
+  }
   require(header_bytes <= kMaxHeaderBytes,
           "'{}' is not a safetensors file: its header would have {} bytes, more than {}", path.string(),
           header_bytes, kMaxHeaderBytes);

@@ -1,6 +1,7 @@
 #include "loader.h"
 
 #include "qft/core/error.h"
+#include "qft/core/file_kind.h"
 #include "qft/core/hash.h"
 #include "qft/core/json.h"
 #include "qft/core/member.h"
@@ -28,11 +29,15 @@ struct JsonFile {
     const auto path = member_of(dir, name);
     const auto error = simdjson::padded_string::load(path.string()).get(text);
     require(error == simdjson::SUCCESS, "cannot read {}: {}", path.string(), simdjson::error_message(error));
+    const std::string fault = describe_no_text(std::string_view(text), path);
+    require(fault.empty(), "{}", fault);
     if (path.filename() == "tokenizer_config.json") drop_length_limit(path.string());
     simdjson::dom::element element;
     const auto broken = parser.parse(text).get(element);
-    require(broken == simdjson::SUCCESS, "{} is not valid JSON: {}; fetch the file again", path.string(),
-            simdjson::error_message(broken));
+    if (broken != simdjson::SUCCESS) {
+      parse_json(std::string_view(text), path.string());  // says where and why; simdjson says neither
+      fail("{} is not valid JSON: {}; fetch the file again", path.string(), simdjson::error_message(broken));
+    }
     root.emplace(element, path.string());
     root->object();
   }

@@ -134,7 +134,7 @@ TEST(ConfigErrors, LocateBrokenFiles) {
   EXPECT_CONTAINS(error_of_text("bf16: true\n---\nbf16: false\n"), "more than one YAML document");
   EXPECT_CONTAINS(error_of_text("[a]: b\n"), "cannot be a key");
   EXPECT_CONTAINS(error_of_text("{\n\"lora_rank\": 8,\n}\n", {}, Purpose::any, "run.json"),
-                  "run.json:3: not valid JSON");
+                  "run.json:2: not valid JSON (column 15): a comma before '}': remove it");
   EXPECT_CONTAINS(error_of_text("{\"lora_rank\": 8", {}, Purpose::any, "run.json"), "not valid JSON");
   EXPECT_CONTAINS(error_of_text("{\n\"lora_rank\": \"x\"}", {}, Purpose::any, "run.json"),
                   "run.json:2: lora_rank");
@@ -142,6 +142,56 @@ TEST(ConfigErrors, LocateBrokenFiles) {
   EXPECT_CONTAINS(error_of_text("default_system: \"a\xff\xfe\"\n"), "not valid UTF-8");
   EXPECT_CONTAINS(error_of_text("a: " + std::string(100, '[') + std::string(100, ']')), "nesting");
   EXPECT_CONTAINS(error_of_text(std::string(100000, '['), {}, Purpose::any, "run.json"), "nesting");
+}
+
+struct Broken {
+  const char* text;
+  const char* message;
+};
+
+TEST(ConfigErrors, SayInPlainWordsWhatIsNoYaml) {
+  const Broken cases[] = {
+      {"stage: sft\nlearning_rate 1e-4\ndataset: x\n", "run.yaml:2: not valid YAML (column 1): 'learning_rate 1e-4' has no colon: write key: value"},
+      {"stage sft\n", "run.yaml:1: expected 'key: value' lines, got 'stage sft': write a colon and a space"},
+      {"stage:sft\n", "as in 'stage: sft'"},
+      {"stage: sft\n\tdataset: x\n", "run.yaml:2: not valid YAML (column 1): 'dataset: x' is indented by a tab: use spaces"},
+      {"curriculum:\n\tlevels: [a]\n", "run.yaml:2: not valid YAML (column 1): 'levels: [a]' is indented by a tab"},
+      {"stage: \"sft\ndataset: x\n", "run.yaml:1: not valid YAML (column 8): the text that a quote opens here has no closing quote"},
+      {"stage: 'sft\ndataset: x\n", "run.yaml:1: not valid YAML (column 8): the text that a quote opens here has no closing quote"},
+      {"stage: sft\ndataset: \"x\"y\n", "run.yaml:2: not valid YAML (column 13): the line does not go on"},
+      {"stage: sft\nmodel_name_or_path: C: x\n", "run.yaml:2: not valid YAML (column 22): a second colon in 'model_name_or_path: C: x': put the value in quotes"},
+      {"dataset: [a, b\nstage: sft\n", "a list that '[' opens has no ']'"},
+      {"stage: sft\n  dataset: x\n", "run.yaml:2: not valid YAML (column 3): 'dataset: x' is indented deeper than the line before"},
+      {"  stage: sft\ndataset: x\n", "run.yaml:2: not valid YAML: the line is indented less than the first"},
+      {"dataset: *x\n", "run.yaml:1: not valid YAML (column 10): a value that begins with '*' is a reference to YAML: put it in quotes"},
+      {"dataset: @x\n", "run.yaml:1: not valid YAML (column 10): no value begins with '@': put it in quotes"},
+  };
+  for (const auto& [text, message] : cases)
+    EXPECT_CONTAINS(error_of_text(text), message) << text;
+  EXPECT_CONTAINS(error_of_text("\xFF\xFEs"), "run.yaml' is UTF-16: save it as UTF-8");
+  EXPECT_CONTAINS(error_of_text(std::string_view("s\0t\0", 4)), "run.yaml' is UTF-16: save it as UTF-8");
+  EXPECT_CONTAINS(error_of_text("version https://git-lfs.github.com/spec/v1\n"), "run.yaml' is a Git LFS pointer");
+  EXPECT_EQ(load_text("default_system: \"a \\\" b\"\n").data.default_system, "a \" b");
+  EXPECT_EQ(load_text("default_system: 'it''s'\n").data.default_system, "it's");
+}
+
+TEST(ConfigErrors, SayInPlainWordsWhatIsNoJson) {
+  const Broken cases[] = {
+      {"{'stage': 'sft'}", "run.json:1: not valid JSON (column 2): a single quote: JSON has its texts in double quotes"},
+      {"{\n\"stage: \"sft\"}", "run.json:2: not valid JSON (column 10): found 'sft' where ':' is expected: is a quote missing?"},
+      {"{stage: \"sft\"}", "(column 2): found 'stage' where a key in double quotes is expected"},
+      {"{\"stage\": \"sft\"\n \"dataset\": \"x\"}", "run.json:2: not valid JSON (column 2): found '\"dataset\"' where ',' or '}' is expected: is a comma or a quote missing?"},
+      {"{\"stage\" \"sft\"}", "(column 10): found '\"sft\"' where ':' is expected"},
+      {"{\"stage\": sft}", "(column 11): found 'sft' where a value is expected: texts stand in double quotes"},
+      {"{\"stage\": \"sft\"", "run.json:1: not valid JSON (column 16): it ends too early"},
+      {"{\"bf16\": True}", "(column 10): True is no JSON: write true"},
+      {"{\"bf16\": true} // x", "more text after the end"},
+      {"{\"stage\": \"s\nft\"}", "run.json:1: not valid JSON (column 13): a line break inside a text"},
+      {"{\"output_dir\": \"C:\\path\"}", "'\\p' is no escape: write \\\\ for a backslash"},
+      {"", "run.json:1: not valid JSON (column 1): there is nothing in it"},
+  };
+  for (const auto& [text, message] : cases)
+    EXPECT_CONTAINS(error_of_text(text, {}, Purpose::any, "run.json"), message) << text;
 }
 
 TEST(ConfigErrors, LocateMissingFiles) {

@@ -1,6 +1,7 @@
 #include "qft/core/json.h"
 
 #include "qft/core/error.h"
+#include "qft/core/file_kind.h"
 
 #include <string>
 
@@ -34,6 +35,28 @@ TEST(ParseJson, RefusesEverythingElseByName) {
        {std::string(), std::string("{"), std::string("{} {}"), std::string("NaN"), std::string("\"\xff\""),
         std::string("1e999"), std::string("{a: 1}"), std::string("\0", 1)})
     EXPECT_TRUE(refusal(text).starts_with("'x.json' is not valid JSON: ")) << text << ": " << refusal(text);
+}
+
+TEST(ParseJson, SaysWhereAndWhyWithoutTheLibrarysOwnWords) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{\n\"a\": 1,\n}", "line 2, column 7: a comma before '}': remove it"},
+      {"{\"\u00e9\": x}", "line 1, column 7: found 'x' where a value is expected: texts stand in double quotes"},
+      {"", "line 1, column 1: there is nothing in it"},
+      {"{\"a\": 1e999}", "number overflow parsing '1e999'"},
+      {"[1 2]", "line 1, column 4: found '2' where ',' or ']' is expected: is a comma or a quote missing?"},
+  };
+  for (const auto& [text, message] : cases) EXPECT_EQ(refusal(text), std::string("'x.json' is not valid JSON: ") + message) << text;
+}
+
+TEST(FileKind, IsToldFromTheFirstBytes) {
+  const auto contains = [](const std::string& text, std::string_view part) { return text.find(part) != text.npos; };
+  EXPECT_TRUE(contains(describe_no_text("version https://git-lfs.github.com/spec/v1\n", "d/x.json"), "'d/x.json' is a Git LFS pointer, not the file itself: run 'git lfs pull' in d"));
+  EXPECT_TRUE(contains(describe_pointer("version https://git-lfs.github.com/spec/v1\n", "x.h5"), "'git lfs pull' in ."));
+  EXPECT_TRUE(contains(describe_no_text("\xFF\xFE{", "x"), "is UTF-16"));
+  EXPECT_TRUE(contains(describe_no_text(std::string_view("\0{", 2), "x"), "is UTF-16"));
+  EXPECT_TRUE(contains(describe_no_text("\x1F\x8B\x08", "x"), "is compressed"));
+  for (const char* text : {"", "{", "{}", "version: 1", "\xEF\xBB\xBF{"}) EXPECT_EQ(describe_no_text(text, "x"), "") << text;
+  EXPECT_EQ(describe_pointer("\xFF\xFE", "x"), "");
 }
 
 }  // namespace qft

@@ -55,7 +55,7 @@ std::string refusal(std::string_view text) {
 
 TEST(PythonJson, BrokenTextIsAnErrorThatSaysWhereWhyAndTheWayOut) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "byte 1: it ends too early"},
+      {"", "byte 1: there is nothing in it"},
       {"{\"a\": [1", "byte 9: it ends too early: a bracket, a brace or a quote is missing"},
       {"{\"a\": 1,}", "byte 8: a comma before '}': remove it"},
       {"[1, 2 ,\n ]", "byte 7: a comma before ']': remove it"},
@@ -71,8 +71,9 @@ TEST(PythonJson, BrokenTextIsAnErrorThatSaysWhereWhyAndTheWayOut) {
       {"\"a \\ud83d b\"", "byte 4: \\ud83d is one half of a surrogate pair and no character: write both halves"},
       {"\"\\uD83D\\u0041\"", "byte 2: \\uD83D is one half"},
       {"\"\\ude00\"", "byte 2: \\ude00 is one half"},
-      {"{\"a\" 1}", "byte 6: unexpected number literal; expected ':'"},
-      {"nul", "byte 4: "},
+      {"{\"a\" 1}", "byte 6: found '1' where ':' is expected: is a quote missing?"},
+      {"nul", "byte 4: it ends too early"},
+      {"[nul]", "byte 2: found 'nul' where a value is expected"},
   };
   for (const auto& [text, message] : cases)
     EXPECT_NE(refusal(text).find(std::string("it: invalid JSON at ") + message), std::string::npos)

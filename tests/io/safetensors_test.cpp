@@ -50,7 +50,7 @@ const Malformed kCases[] = {
     {"empty", "", "it has 0 bytes"},
     {"seven_bytes", "1234567", "it has 7 bytes"},
     {"huge_length", std::string(8, '\xff') + kGood, "more than 100000000"},
-    {"lfs_pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "is a Git LFS pointer, not the weights: run 'git lfs pull'"},
+    {"lfs_pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "is a Git LFS pointer, not the file itself: run 'git lfs pull'"},
     {"length_past_the_end", with_length(kGood, "").substr(0, 30), "truncated"},
     {"no_brace", with_length(" " + kGood, kData), "does not start with '{'"},
     {"empty_header", with_length("", kData), "does not start with '{'"},

@@ -22,6 +22,8 @@ class File {
 
   /// Reads exactly `bytes` bytes at `offset` into `dst`; throws Error with path, offset, wanted and got.
   void pread(std::uint64_t offset, void* dst, std::uint64_t bytes) const;
+  /// Its first kLeadBytes, or all where it has fewer: what tells the kind of a file.
+  std::string lead() const;
   /// Size in bytes when it was opened.
   std::uint64_t size() const { return size_; }
   const std::filesystem::path& path() const { return path_; }
@@ -61,8 +63,8 @@ class Mapping {
   std::uint64_t size_ = 0;
 };
 
-/// The whole of a text file (configuration, index); throws Error for a missing file or one above `limit`
-/// bytes.
+/// The whole of a text file (configuration, index); throws Error for a missing file, one above `limit` bytes,
+/// and one that holds no text (describe_no_text() of core/file_kind.h).
 std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit = 256u << 20);
 
 /// A JSON file, checked as parse_json() of core/json.h does; throws Error naming the path.

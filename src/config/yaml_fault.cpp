@@ -1,0 +1,125 @@
+#include "yaml_fault.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace qft::config {
+namespace {
+
+// What yaml-cpp says, and what a person can do.
+constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
+    {"end of sequence flow not found", "a list that '[' opens has no ']'"},
+    {"end of map flow not found", "a mapping that '{' opens has no '}'"},
+    {"end of map not found",
+     "the line does not go on from those before: is its indentation right, or a quote missing or too many?"},
+    {"end of sequence not found",
+     "the line does not go on from those before: is its indentation right, or a '-' missing?"},
+    {"illegal EOF in scalar", "a text in quotes has no closing quote"},
+    {"illegal block entry",
+     "a list item ('- ...') stands where none may: begin the list on a line of its own"},
+    {"illegal map key", "a key stands where none may: is the line before complete?"},
+    {"the referenced anchor is not defined",
+     "a value that begins with '*' is a reference to YAML: put it in quotes"},
+    {"unknown escape character",
+     "'\\' begins no such escape in double quotes: write '\\\\', or use single quotes"},
+};
+
+// Without its end; "" for none.
+std::string_view line_at(std::string_view text, int number) {
+  for (int line = 1; line < number; ++line) {
+    const std::size_t end = text.find('\n');
+    if (end == text.npos) return {};
+    text.remove_prefix(end + 1);
+  }
+  text = text.substr(0, text.find('\n'));
+  return text.ends_with('\r') ? text.substr(0, text.size() - 1) : text;
+}
+
+std::size_t indentation(std::string_view line) {
+  return std::min(line.find_first_not_of(' '), line.size());
+}
+
+std::string shown(std::string_view line) {
+  constexpr std::size_t kShown = 60;
+  const std::size_t begin = indentation(line);
+  return std::string(line.substr(begin, kShown)) + (line.size() > begin + kShown ? " ..." : "");
+}
+
+// The nearest line before that says anything.
+int line_before(std::string_view text, int number) {
+  while (--number > 0) {
+    const std::string_view line = line_at(text, number);
+    const std::size_t begin = line.find_first_not_of(" \t");
+    if (begin != line.npos && line[begin] != '#') return number;
+  }
+  return 0;
+}
+
+bool has_tab(std::string_view line) {
+  const std::size_t begin = line.find_first_not_of(" \t");
+  return begin != line.npos && line.substr(0, begin).find('\t') != line.npos;
+}
+
+// A colon stands where the parser is inside a value.
+YamlFault unexpected_colon(std::string_view text, int line, int column) {
+  const std::string_view here = line_at(text, line);
+  const int before = line_before(text, line);
+  const std::string_view previous = line_at(text, before);
+  const std::size_t begin = indentation(here), first = here.find(':');
+  if (first != here.npos && static_cast<std::size_t>(column) > first + 1)
+    return {line, column, fmt::format("a second colon in '{}': put the value in quotes", shown(here))};
+  if (before > 0 && previous.find(':') == previous.npos)
+    return {before, 1, fmt::format("'{}' has no colon: write key: value", shown(previous))};
+  if (before > 0 && begin > indentation(previous))
+    return {
+        line, static_cast<int>(begin) + 1,
+        fmt::format(
+            "'{}' is indented deeper than the line before, which has a value: begin both in the same column",
+            shown(here))};
+  return {line, column,
+          fmt::format("'{}' does not go on from the line before: is a quote missing there?", shown(here))};
+}
+
+}  // namespace
+
+YamlFault find_yaml_fault(std::string_view text, int line, int column, std::string_view reason) {
+  for (const int at : {line, line_before(text, line)}) {
+    const std::string_view tabbed = at > 0 ? line_at(text, at) : std::string_view();
+    if (has_tab(tabbed))
+      return {at, 1,
+              fmt::format("'{}' is indented by a tab: use spaces",
+                          shown(tabbed.substr(tabbed.find_first_not_of(" \t"))))};
+  }
+  if (reason == "illegal map value") return unexpected_colon(text, line, column);
+  const std::string_view here = line_at(text, line);
+  if (reason == "unknown token" && static_cast<std::size_t>(column) <= here.size())
+    return {line, column,
+            fmt::format("no value begins with '{}': put it in quotes",
+                        here[static_cast<std::size_t>(column) - 1])};
+  const auto known = std::find_if(std::begin(kReasons), std::end(kReasons),
+                                  [&](const auto& row) { return row.first == reason; });
+  const std::string what(known == std::end(kReasons) ? reason : known->second);
+  return {line, column, here.empty() ? what : fmt::format("{}, at '{}'", what, shown(here))};
+}
+
+bool is_quote_closed(std::string_view text, int line, int column) {
+  const std::string_view first = line_at(text, line);
+  const auto at = static_cast<std::size_t>(column) - 1;
+  if (at >= first.size() || (first[at] != '"' && first[at] != '\'')) return true;  // not where a quote begins
+  const char quote = first[at];
+  text.remove_prefix(static_cast<std::size_t>(first.data() - text.data()) + at + 1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (quote == '"' && text[i] == '\\')
+      ++i;
+    else if (text[i] == quote && quote == '\'' && text.substr(i + 1).starts_with('\''))
+      ++i;
+    else if (text[i] == quote)
+      return true;
+  }
+  return false;
+}
+
+}  // namespace qft::config

@@ -1,0 +1,151 @@
+#include "qft/core/error.h"
+#include "qft/core/json.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+namespace qft {
+namespace {
+
+// Words of Python and JavaScript, and JSON's own.
+constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+    {"None", "null"}, {"True", "true"}, {"False", "false"}, {"undefined", "null"}};
+
+// Where nlohmann's parser is, and what it expects there.
+constexpr std::pair<std::string_view, std::string_view> kExpected[] = {
+    {"parsing object key ", "a key in double quotes"},
+    {"parsing object separator ", "':'"},
+    {"parsing object ", "',' or '}'"},
+    {"parsing array ", "',' or ']'"},
+    {"parsing value ", "a value"}};
+
+constexpr std::size_t kShown = 40;  // bytes of the text
+
+struct Fault {
+  std::size_t at;
+  std::string what;
+};
+
+std::size_t last_visible_before(std::string_view text, std::size_t at) {
+  const std::size_t found = text.substr(0, at).find_last_not_of(" \t\r\n");
+  return found == text.npos ? 0 : found;
+}
+
+bool is_part_of_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || (static_cast<unsigned char>(c) & 0x80) != 0 ||
+         std::string_view("_+-.").find(c) != std::string_view::npos;
+}
+
+// Where the text or word begins that the parser had read up to `at`.
+std::size_t begin_of_token(std::string_view text, std::size_t at) {
+  if (text[at] == '"') {
+    for (std::size_t quote = at; quote > 0 && (quote = text.rfind('"', quote - 1)) != text.npos;) {
+      std::size_t slash = quote;
+      while (slash > 0 && text[slash - 1] == '\\') --slash;
+      if ((quote - slash) % 2 == 0) return quote;
+    }
+    return at;
+  }
+  while (at > 0 && is_part_of_word(text[at]) && is_part_of_word(text[at - 1])) --at;
+  return at;
+}
+
+// The text, word or sign that begins at `at`, shortened.
+std::string token_at(std::string_view text, std::size_t at) {
+  std::size_t end = at + 1;
+  if (text[at] == '"')
+    end = std::min(text.find('"', end), text.size() - 1) + 1;
+  else if (is_part_of_word(text[at]))
+    while (end < text.size() && is_part_of_word(text[end])) ++end;
+  if (end - at <= kShown) return std::string(text.substr(at, end - at));
+  end = at + kShown;
+  while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return std::string(text.substr(at, end - at)) + " ...";
+}
+
+// The \uD800 to \uDFFF that ends before or at `at`.
+Fault lone_surrogate(std::string_view text, std::size_t at) {
+  for (std::size_t p = std::min(at, text.size()); p-- > 0;) {
+    const std::string_view code = text.substr(p, 6);
+    if (code.size() < 6 || !code.starts_with("\\u") || (code[2] | 0x20) != 'd' || code[3] < '8') continue;
+    return {p,
+            fmt::format(
+                "{} is one half of a surrogate pair and no character: write both halves (as \\ud83d\\ude00) "
+                "or the character itself",
+                code)};
+  }
+  return {at, "one half of a surrogate pair is no character: write both halves or the character itself"};
+}
+
+// Inside a text or a comment, or behind the end.
+Fault broken_bytes(std::string_view text, std::size_t at, std::string_view reason) {
+  const auto says = [&](std::string_view words) { return reason.find(words) != reason.npos; };
+  const char c = text[at];
+  const auto byte = static_cast<unsigned char>(c);
+  if (says("ill-formed UTF-8"))
+    return {at, fmt::format("0x{:02X} is not UTF-8: convert the file (iconv -t UTF-8) or repair it", byte)};
+  if (says("control character"))
+    return {at, c == '\n' ? "a line break inside a text: write \\n, or close the text with a quote"
+                          : fmt::format("the byte 0x{:02X} inside a text: write \\u{:04x}", byte, byte)};
+  if (says("after backslash"))
+    return {at, fmt::format("'\\{}' is no escape: write \\\\ for a backslash", token_at(text, at).front())};
+  if (says("expected end of input"))
+    return {at, c == ',' ? "a comma after the record: remove it, or put all records into [ ]"
+                         : "more text after the end"};
+  return {at, ""};
+}
+
+// A sign or a word where another is expected.
+Fault misplaced(std::string_view text, std::size_t last, std::string_view reason) {
+  const bool is_literal = reason.find("invalid literal") != reason.npos;
+  // The parser reads "nul]" as a broken null.
+  if (is_literal && last > 0 && !is_part_of_word(text[last]) && is_part_of_word(text[last - 1])) --last;
+  const std::size_t at = begin_of_token(text, last);
+  const std::string found = token_at(text, at);
+  for (const auto& [word, own] : kWords)
+    if (found == word) return {at, fmt::format("{} is no JSON: write {}", word, own)};
+  for (const auto& [words, expected] : kExpected) {
+    if (reason.find(words) == reason.npos || !(is_literal || reason.find("unexpected") != reason.npos))
+      continue;
+    const bool separator = expected.starts_with("','"), is_word = is_part_of_word(text[at]);
+    const bool begins_value = is_word || std::string_view("\"{[").find(text[at]) != std::string_view::npos;
+    const std::string_view hint = separator && begins_value          ? ": is a comma or a quote missing?"
+                                  : expected == "':'" && is_word     ? ": is a quote missing?"
+                                  : expected == "a value" && is_word ? ": texts stand in double quotes"
+                                                                     : "";
+    return {at, fmt::format("found '{}' where {} is expected{}", found, expected, hint)};
+  }
+  const std::size_t words = reason.rfind(" - "), end = reason.find("; last read");
+  return {last, std::string(words == reason.npos
+                                ? reason
+                                : reason.substr(words + 3, end == reason.npos ? end : end - words - 3))};
+}
+
+Fault fault_of(std::string_view text, std::size_t at, std::string_view reason) {
+  if (reason.find("surrogate") != reason.npos) return lone_surrogate(text, at);
+  if (text.find_first_not_of(" \t\r\n") == text.npos) return {0, "there is nothing in it"};
+  if (at >= text.size()) return {text.size(), "it ends too early: a bracket, a brace or a quote is missing"};
+  if (Fault fault = broken_bytes(text, at, reason); !fault.what.empty()) return fault;
+  const char c = text[at];
+  if (const std::size_t comma = last_visible_before(text, at); (c == '}' || c == ']') && text[comma] == ',')
+    return {comma, fmt::format("a comma before '{}': remove it", c)};
+  if (c == '\'') return {at, "a single quote: JSON has its texts in double quotes"};
+  if (c == '/' || c == '#') return {at, "JSON has no comments: remove it"};
+  return misplaced(text, at, reason);
+}
+
+}  // namespace
+
+JsonFault find_json_fault(std::string_view text, std::size_t at, std::string_view reason) {
+  Fault fault = fault_of(text, at, reason);
+  const std::string_view before = text.substr(0, fault.at);
+  const std::size_t line_begin = before.rfind('\n') == before.npos ? 0 : before.rfind('\n') + 1;
+  const auto is_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  return {
+      fault.at, 1 + std::count(before.begin(), before.end(), '\n'),
+      1 + std::count_if(before.begin() + static_cast<std::ptrdiff_t>(line_begin), before.end(), is_character),
+      std::move(fault.what)};
+}
+
+}  // namespace qft
