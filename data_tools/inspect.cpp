@@ -25,7 +25,6 @@ config::CommandSpec spec() {
       "PACK...");
   spec.run_file = config::CommandSpec::RunFile::optional;
   spec.purpose = config::Purpose::pack;
-  spec.least_words = 1;
   spec.options.add_options()("items", po::value<std::int64_t>()->default_value(3),
                              "how many items are shown as text");
   return spec;
@@ -39,10 +38,15 @@ std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const config::Command
 }
 
 int run(const config::CommandLine& line) {
-  const auto tokenizer = load_tokenizer(line);
+  const auto tokenizer = line.words.empty() ? nullptr : load_tokenizer(line);
   const auto items = tokenizer ? line.options["items"].as<std::int64_t>() : 0;
   const auto marks = ::isatty(STDOUT_FILENO) ? data::LearnedMarks::colour : data::LearnedMarks::brackets;
-  for (const std::string& path : line.words) {
+  // A .json or .yaml alone was taken for the run file.
+  const std::vector<std::string> paths =
+      line.words.empty() && !line.run_file.empty() ? std::vector{line.run_file.string()} : line.words;
+  if (paths.empty())
+    fail_config("qft-pack inspect: the pack is missing: qft-pack inspect PACK.h5 [RUN.yaml]");
+  for (const std::string& path : paths) {
     const auto pack = data::PackReader::open(path);
     if (tokenizer && tokenizer->hash() != pack->attributes().tokenizer_hash)
       fail_config("'{}' was made with a tokenizer of hash {}, this one has {}: name the pack's own", path,

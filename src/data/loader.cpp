@@ -144,7 +144,7 @@ json Loader::identity() const {
 json Loader::position() const {
   json position = identity();
   position["step"] = next_step_;
-  position["made_of"] = pack_inputs(pack_->attributes());
+  position["made_of"] = described_inputs(pack_->attributes());
   return position;
 }
 

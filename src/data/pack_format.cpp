@@ -1,63 +1,9 @@
-#include "qft/data/pack_inputs.h"
+#include "qft/data/pack_format.h"
 
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 
-#include <algorithm>
-
 namespace qft::data {
-
-using nlohmann::json;
-
-namespace {
-
-/// "cutoff_len 128 -> 64" of each value that differs; contents as such, not by their hashes.
-std::string changes(const json& before, const json& now) {
-  const json a = before.flatten(), b = now.flatten();
-  std::string text;
-  const auto add = [&](const std::string& key, const json& was, const json& is) {
-    if (was == is) return;
-    std::string name = key.substr(1);
-    std::replace(name.begin(), name.end(), '/', '.');
-    if (name.starts_with("options.")) name.erase(0, 8);
-    const bool hash = name.ends_with("hash");
-    if (hash) name.erase(name.size() - 5);
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", hash ? "the contents of " + name : fmt::format("{} {} -> {}", name, was.dump(), is.dump()));
-  };
-  for (const auto& [key, value] : b.items()) add(key, a.value(key, json()), value);
-  for (const auto& [key, value] : a.items())
-    if (!b.contains(key)) add(key, value, json());
-  return text;
-}
-
-}  // namespace
-
-json pack_inputs(const PackAttributes& a) {
-  json inputs = {{"format", kPackFormatName},
-                 {"format_version", kPackFormatVersion},
-                 {"tokenizer_hash", a.tokenizer_hash},
-                 {"template_hash", a.template_hash},
-                 {"template", a.template_name},
-                 {"stage", a.stage},
-                 {"vocab_size", a.vocab_size},
-                 {"cutoff_len", a.cutoff_len},
-                 {"options", a.options},
-                 {"sources", json::array()}};
-  for (const PackSource& source : a.sources)
-    inputs["sources"].push_back({{"name", source.name}, {"hash", source.hash}});
-  return inputs;
-}
-
-std::string PackAttributes::fingerprint() const { return hash_hex(pack_inputs(*this).dump()); }
-
-void require_same_pack(const json& position, const PackAttributes& attributes) {
-  const json before = position.value("pack", json());
-  if (before == attributes.fingerprint()) return;
-  const std::string changed =
-      position.contains("made_of") ? changes(position["made_of"], pack_inputs(attributes))
-                                   : fmt::format("the pack's fingerprint {} -> {}", before.dump(), attributes.fingerprint());
-  fail_config("cannot resume: the data is not that of the checkpoint: {}; set it back, or start a new run in another output_dir", changed);
-}
 
 std::uint32_t FlatItem::crc() const {
   std::uint32_t crc = crc32c(ids.data(), ids.size() * sizeof(ids[0]));

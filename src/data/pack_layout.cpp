@@ -1,6 +1,7 @@
 #include "pack_layout.h"
 
 #include "qft/core/error.h"
+#include "qft/data/pack_inputs.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -28,6 +29,7 @@ void write_attributes(io::h5::File& file, const PackAttributes& a) {
   for (const PackSource& s : a.sources) {
     sources.push_back({{"name", s.name},
                        {"hash", s.hash},
+                       {"files", files_as_json(s)},
                        {"records", s.records},
                        {"items", s.items},
                        {"dropped", s.dropped},

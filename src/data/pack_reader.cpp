@@ -1,12 +1,17 @@
 #include "qft/data/pack_reader.h"
 
 #include "qft/core/error.h"
+#include "qft/core/file_kind.h"
 #include "qft/core/json.h"
+#include "qft/data/pack_inputs.h"
 #include "qft/io/hdf5.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "pack_arrays.h"
+#include <fmt/ranges.h>
 
 namespace qft::data {
 
@@ -21,8 +26,8 @@ json parse_attribute(const io::h5::File& file, const std::string& name) {
 std::vector<PackSource> parse_sources(const json& list) {
   std::vector<PackSource> sources;
   for (const json& s : list)
-    sources.push_back(
-        {s.at("name"), s.at("hash"), s.at("records"), s.at("items"), s.at("dropped"), s.at("truncated")});
+    sources.push_back({s.at("name"), s.at("hash"), s.at("records"), s.at("items"), s.at("dropped"),
+                       s.at("truncated"), files_from_json(s)});
   return sources;
 }
 
@@ -46,11 +51,43 @@ PackAttributes read_attributes(const io::h5::File& file) try {
        e.what());
 }
 
+// What `path` is where it is no pack, and what to do; "" for what HDF5 may open.
+std::string describe_no_pack(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  const std::string name = path.string(), type = path.extension().string();
+  if (fs::is_directory(path, code)) {
+    std::vector<std::string> packs;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path, code))
+      if (entry.path().extension() == ".h5") packs.push_back(entry.path().string());
+    std::sort(packs.begin(), packs.end());
+    return packs.empty() ? fmt::format("'{}' is a directory and has no pack (.h5) in it", name)
+                         : fmt::format("'{}' is a directory: name one of the packs in it: {}", name,
+                                       fmt::join(packs, ", "));
+  }
+  if (!fs::is_regular_file(path, code)) return {};
+  const std::string lead = io::File::open_read(path).lead();
+  if (lead.starts_with("\x89HDF")) return {};
+  if (std::string pointer = describe_pointer(lead, path); !pointer.empty()) return pointer;
+  if (type == ".yaml" || type == ".yml")
+    return fmt::format(
+        "'{}' is a run file, no pack: make its pack with qft-pack {} --output PACK.h5, and name that", name,
+        name);
+  if (type == ".json" || type == ".jsonl" || type == ".txt")
+    return fmt::format(
+        "'{}' is a data file, no pack: pack it with qft-pack RUN.yaml --dataset {} --output PACK.h5, and "
+        "name that; qft-pack "
+        "check RUN.yaml --dataset {} looks for faults in it",
+        name, name, name);
+  return {};
+}
+
 }  // namespace
 
 PackReader::PackReader(io::File file) : file_(std::move(file)), lengths_(std::make_unique<LengthTables>()) {}
 
 std::shared_ptr<const PackReader> PackReader::open(const std::filesystem::path& path) {
+  if (const std::string other = describe_no_pack(path); !other.empty()) fail_config("{}", other);
   std::shared_ptr<PackReader> pack(new PackReader(io::File::open_read(path)));
   pack->read_header();
   pack->check_shapes();

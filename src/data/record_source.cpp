@@ -2,6 +2,7 @@
 
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
+#include "qft/core/file_kind.h"
 
 #include <algorithm>
 #include <cstring>
@@ -26,6 +27,11 @@ RecordLayout layout_of(const std::filesystem::path& file, std::string_view bytes
   if (file.extension() == ".txt") return RecordLayout::text_lines;
   const auto first = std::find_if_not(bytes.begin(), bytes.end(), is_space);
   return first != bytes.end() && *first == '[' ? RecordLayout::json_array : RecordLayout::json_lines;
+}
+
+void require_text(std::string_view bytes, const std::filesystem::path& file) {
+  const std::string fault = describe_no_text(bytes.substr(0, kLeadBytes), file);
+  require(fault.empty(), "{}", fault);
 }
 
 std::string RecordText::where() const {
@@ -159,6 +165,7 @@ std::shared_ptr<const RecordSource> RecordSource::open(const std::vector<std::fi
 /// Finds the file's records and hashes its bytes in one pass, and gives back what is behind.
 void RecordSource::index(SourceFile& file, Hasher& hasher) {
   const std::string_view bytes = file.bytes();
+  require_text(bytes, file.path);
   const std::size_t start = bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   file.layout = layout_of(file.path, bytes.substr(start));
   file.first = size_;
@@ -187,10 +194,11 @@ std::int64_t RecordSource::bytes() const {
   return static_cast<std::int64_t>(sum);
 }
 
-std::vector<std::filesystem::path> RecordSource::paths() const {
-  std::vector<std::filesystem::path> paths;
-  for (const SourceFile& file : files_) paths.push_back(file.path);
-  return paths;
+std::vector<std::pair<std::filesystem::path, std::int64_t>> RecordSource::files() const {
+  std::vector<std::pair<std::filesystem::path, std::int64_t>> files;
+  for (const SourceFile& file : files_)
+    files.emplace_back(file.path, static_cast<std::int64_t>(file.bytes().size()));
+  return files;
 }
 
 RecordCursor::~RecordCursor() {

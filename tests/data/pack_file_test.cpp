@@ -66,7 +66,12 @@ TEST(Pack, CarriesItsContract) {
   EXPECT_EQ(a.sources[0].dropped, 12);
   EXPECT_EQ(a.sources[0].truncated + a.sources[1].truncated, 7);
   EXPECT_EQ(pack->fingerprint(), make_attributes().fingerprint());
+  ASSERT_EQ(a.sources[0].files.size(), 1u);
+  EXPECT_EQ(a.sources[0].files[0].name, "first.json");
+  EXPECT_EQ(a.sources[0].files[0].bytes, 12345);
   PackAttributes other = make_attributes();
+  other.sources[0].files.clear();  // known to no pack of an earlier version
+  EXPECT_EQ(other.fingerprint(), pack->fingerprint());
   other.sources[1].hash = "h2";
   EXPECT_NE(other.fingerprint(), pack->fingerprint());
 }

@@ -65,6 +65,7 @@ inline data::PackAttributes make_attributes() {
   a.sources.resize(2);
   a.sources[0] = {"first", "h0"};
   a.sources[1] = {"second", "h1"};
+  a.sources[0].files = {{"first.json", 12345}};
   return a;
 }
 

@@ -52,6 +52,12 @@ inline constexpr std::size_t kPackArrays = 13;
 inline constexpr std::int64_t kPackFormatVersion = 1;
 inline constexpr std::string_view kPackFormatName = "qft-pack";
 
+/// A file of a dataset, for messages: the dataset's hash says whether it is the same.
+struct PackFile {
+  std::string name;  // without its folder
+  std::int64_t bytes = 0;
+};
+
 /// A dataset that went into a pack.
 struct PackSource {
   std::string name;
@@ -60,6 +66,7 @@ struct PackSource {
   std::int64_t items = 0;      // kept
   std::int64_t dropped = 0;    // without labels, empty, or invalid
   std::int64_t truncated = 0;  // cut to cutoff_len
+  std::vector<PackFile> files{};  // in order; none in packs of earlier versions
 };
 
 /// The contract that a pack carries: how its tokens were made.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace qft::data {
@@ -34,6 +35,10 @@ enum class RecordLayout {
 
 /// By the file's name, and the first character of its bytes (behind a byte order mark).
 RecordLayout layout_of(const std::filesystem::path& file, std::string_view bytes);
+
+/// Throws Error where a file whose bytes are these holds no text: a Git LFS pointer, UTF-16, a compressed
+/// file.
+void require_text(std::string_view bytes, const std::filesystem::path& file);
 
 /// Walks over the bytes of one file from the start of some record on.
 class RecordScanner {
@@ -78,7 +83,8 @@ class RecordSource {
   std::int64_t bytes() const;
   /// True for .txt: a record is text, not JSON.
   bool is_text() const { return files_.front().layout == RecordLayout::text_lines; }
-  std::vector<std::filesystem::path> paths() const;
+  /// The files that have bytes, in order, and how many.
+  std::vector<std::pair<std::filesystem::path, std::int64_t>> files() const;
 
  private:
   friend class RecordCursor;
