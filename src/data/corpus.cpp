@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
+#include "dataset_keys.h"
 #include "record_converter.h"
 
 namespace qft::data {
@@ -52,12 +52,6 @@ bool adds_bos_token(const std::filesystem::path& tokenizer_dir) {
   if (!std::filesystem::is_regular_file(file)) return false;
   const nlohmann::json json = io::read_json(file);
   return json.is_object() && json.value("add_bos_token", nlohmann::json()) == true;
-}
-
-std::string list(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
 }
 
 nlohmann::json describe(const DatasetSpec& spec) {
@@ -132,7 +126,7 @@ void Corpus::open_sources(const config::RunConfig& config) {
   std::vector<DatasetExtent> extents;
   for (std::size_t d = 0; d < specs_.size(); ++d) {
     sources_.push_back(RecordSource::open(specs_[d].files));
-    check_columns(d);
+    require_keys(specs_[d], *sources_[d]);
     DatasetExtent& extent = extents.emplace_back();
     extent.parts = specs_[d].split.ranges(sources_[d]->size());
     for (const RecordRange& part : extent.parts) extent.records += part.size();
@@ -154,33 +148,6 @@ std::int64_t Corpus::default_chunk_records() const {
   const double all = bytes / records * static_cast<double>(order_->size());
   const double chunk = std::clamp(all / kManyChunks, kChunkBytes, 16 * kChunkBytes);
   return std::max<std::int64_t>(static_cast<std::int64_t>(chunk * records / bytes), 1);
-}
-
-// A column counts as there where any record has it: reads until all are found, mostly one record.
-void Corpus::check_columns(std::size_t dataset) const {
-  const DatasetSpec& spec = specs_[dataset];
-  const RecordSource& source = *sources_[dataset];
-  std::vector<std::string> missing = spec.named_columns(), present;
-  std::set<std::string> seen;
-  RecordConverter converter(spec, source.is_text());
-  RecordCursor cursor(source);
-  for (std::int64_t i = 0; i < source.size() && !missing.empty(); ++i) {
-    std::vector<std::string> names;
-    try {
-      names = converter.columns(cursor.at(i));
-    } catch (const Error&) {
-      continue;  // reported, with its line, when it is encoded
-    }
-    for (std::string& name : names) {
-      std::erase(missing, name);
-      if (seen.insert(name).second) present.push_back(std::move(name));
-    }
-  }
-  if (missing.empty() || present.empty()) return;
-  fail_config(
-      "dataset '{}': {} has no column '{}'; it has {}. Name the right ones under columns in "
-      "dataset_info.json",
-      spec.name, spec.files.front().string(), missing.front(), list(present));
 }
 
 void Corpus::record_options(const config::RunConfig& config) {
@@ -222,6 +189,8 @@ PackAttributes Corpus::attributes() const {
     PackSource& source = attributes.sources.emplace_back();
     source.name = specs_[d].name;
     source.hash = sources_[d]->hash();
+    for (const auto& [path, bytes] : sources_[d]->files())
+      source.files.push_back({path.filename().string(), bytes});
   }
   return attributes;
 }
@@ -239,8 +208,9 @@ class Corpus::ChunkReader {
     ++counts.records;
     counts.bytes += static_cast<std::int64_t>(record.text.size());
     sink_.begin(record);
-    guarded([&] { return record.where(); }, counts,
-            [&] { take(ref, record, dataset.converter.convert(record)); });
+    guarded(
+        ref.dataset, [&] { return record.where(); }, counts,
+        [&] { take(ref, record, dataset.converter.convert(record)); });
   }
 
   std::vector<RecordCounts> finish() {
@@ -252,7 +222,7 @@ class Corpus::ChunkReader {
  private:
   // Runs `body` for one record; a broken one is an error, or skipped and noted.
   template <class Where, class Body>
-  void guarded(const Where& where, RecordCounts& counts, Body&& body) {
+  void guarded(std::int32_t dataset, const Where& where, RecordCounts& counts, Body&& body) {
     try {
       body();
     } catch (const ConfigError&) {
@@ -260,9 +230,9 @@ class Corpus::ChunkReader {
     } catch (const Error& error) {
       if (!corpus_.skip_broken_)
         fail("{}: {} (on_error: skip leaves such records out)", where(), error.what());
-      drop(DropReason::unreadable, where, counts);
+      ++counts.dropped[static_cast<std::size_t>(DropReason::unreadable)];
       const std::string what = fmt::format("{}: {}", where(), error.what());
-      sink_.skip(what);
+      sink_.leave_out(dataset, DropReason::unreadable, what);
       corpus_.note_skipped(what);
     }
   }
@@ -275,12 +245,13 @@ class Corpus::ChunkReader {
       RecordCounts& counts = counts_[static_cast<std::size_t>(f.ref.dataset)];
       Message answer = f.conversation.responses.front();
       f.conversation.responses.push_back(std::exchange(other, std::move(answer)));
-      guarded([&] { return f.where; }, counts,
-              [&] {
-                f.conversation.tags.emplace_back(kFeedbackTag, *f.conversation.desirable ? "true" : "false");
-                encode(
-                    f.ref, [&] { return f.where; }, std::move(f.conversation), counts);
-              });
+      guarded(
+          f.ref.dataset, [&] { return f.where; }, counts,
+          [&] {
+            f.conversation.tags.emplace_back(kFeedbackTag, *f.conversation.desirable ? "true" : "false");
+            encode(
+                f.ref, [&] { return f.where; }, std::move(f.conversation), counts);
+          });
     }
   }
 
@@ -317,11 +288,10 @@ class Corpus::ChunkReader {
     return *open_[d];
   }
 
-  void take(const RecordRef& ref, const RecordText& record,
-            std::variant<Conversation, DropReason> converted) {
+  void take(const RecordRef& ref, const RecordText& record, std::variant<Conversation, Drop> converted) {
     RecordCounts& counts = counts_[static_cast<std::size_t>(ref.dataset)];
     const auto where = [&] { return record.where(); };
-    if (const auto* reason = std::get_if<DropReason>(&converted)) return drop(*reason, where, counts);
+    if (const auto* reason = std::get_if<Drop>(&converted)) return drop(ref, *reason, where, counts);
     auto& conversation = std::get<Conversation>(converted);
     if (corpus_.block_tokens_ > 0) {
       const auto begin = static_cast<std::int64_t>(joined_.size());
@@ -330,7 +300,10 @@ class Corpus::ChunkReader {
     } else if (corpus_.encoder_->options().kind == SampleKind::feedback) {
       if (!conversation.answer_fault.empty()) throw Error(conversation.answer_fault);
       if (!conversation.desirable || conversation.responses.size() != 1)
-        return drop(DropReason::no_answer, where, counts);
+        return drop(ref,
+                    {DropReason::no_answer, fmt::format("'{}' is not true or false, or there is no answer",
+                                                        spec_of(ref).columns.kto_tag)},
+                    where, counts);
       feedback_.push_back({ref, where(), std::move(conversation)});
     } else {
       encode(ref, where, std::move(conversation), counts);
@@ -340,7 +313,8 @@ class Corpus::ChunkReader {
   template <class Where>
   void encode(const RecordRef& ref, const Where& where, Conversation conversation, RecordCounts& counts) {
     auto encoded = corpus_.encoder_->encode(conversation);
-    if (const auto* reason = std::get_if<DropReason>(&encoded)) return drop(*reason, where, counts);
+    if (const auto* reason = std::get_if<DropReason>(&encoded))
+      return drop(ref, explain(*reason, spec_of(ref)), where, counts);
     auto& sample = std::get<Encoded>(encoded);
     counts.truncated += sample.truncated;
     sink_.add(item_of(ref, std::move(sample.sequences), std::move(conversation)));
@@ -350,8 +324,7 @@ class Corpus::ChunkReader {
                       Conversation conversation) {
     EncodedItem item;
     item.sequences = std::move(sequences);
-    item.category = conversation.category.empty() ? corpus_.specs_[static_cast<std::size_t>(ref.dataset)].name
-                                                  : std::move(conversation.category);
+    item.category = conversation.category.empty() ? spec_of(ref).name : std::move(conversation.category);
     item.tags = std::move(conversation.tags);
     item.dataset = ref.dataset;
     item.source_index = ref.record;
@@ -359,9 +332,23 @@ class Corpus::ChunkReader {
   }
 
   template <class Where>
-  void drop(DropReason reason, const Where& where, RecordCounts& counts) {
-    ++counts.dropped[static_cast<std::size_t>(reason)];
-    sink_.leave_out(where(), reason);
+  void drop(const RecordRef& ref, const Drop& why, const Where& where, RecordCounts& counts) {
+    ++counts.dropped[static_cast<std::size_t>(why.reason)];
+    sink_.leave_out(ref.dataset, why.reason,
+                    why.detail.empty() ? where() : fmt::format("{}: {}", where(), why.detail));
+  }
+
+  // What the encoder found, with the columns' names.
+  static Drop explain(DropReason reason, const DatasetSpec& spec) {
+    const ColumnNames& c = spec.columns;
+    if (reason != DropReason::no_answer) return {reason};
+    if (spec.ranking) return {reason, fmt::format("'{}' or '{}' is missing or null", c.chosen, c.rejected)};
+    return spec.formatting == Formatting::alpaca
+               ? Drop{reason, fmt::format("'{}' is missing or null", c.response)}
+               : Drop{reason};
+  }
+  const DatasetSpec& spec_of(const RecordRef& ref) const {
+    return corpus_.specs_[static_cast<std::size_t>(ref.dataset)];
   }
 
   const Corpus& corpus_;

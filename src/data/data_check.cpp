@@ -17,6 +17,7 @@ constexpr std::int64_t kShortAnswer = 12;  // labels; a longer answer has more i
 
 enum Kind : std::size_t {
   unreadable,
+  role,
   turns,
   no_answer,
   nothing_left,
@@ -28,6 +29,7 @@ enum Kind : std::size_t {
 
 std::vector<Finding> kinds() {
   return {{"unreadable", "records that cannot be read", true, 0, {}},
+          {"unknown_role", "conversations with a role that the tags do not name", true, 0, {}},
           {"roles_out_of_order",
            "conversations whose roles do not alternate, or that end with a question",
            true,
@@ -78,13 +80,11 @@ class CheckSink : public ItemSink {
     if (has_encoding_trouble(record.text)) note(encoding, where_);
   }
 
-  void leave_out(const std::string& where, DropReason reason) override {
-    if (reason == DropReason::turns) note(turns, where);
-    if (reason == DropReason::no_answer) note(no_answer, where);
-    if (reason == DropReason::no_tokens) note(nothing_left, where);
+  void leave_out(std::int32_t, DropReason reason, const std::string& what) override {
+    constexpr Kind kKinds[kDropReasons] = {role, turns, no_answer, nothing_left,
+                                           unreadable};  // in the order of DropReason
+    note(kKinds[static_cast<std::size_t>(reason)], what);
   }
-
-  void skip(const std::string& what) override { note(unreadable, what); }
 
   void add(EncodedItem&& item) override {
     Hasher hasher;

@@ -155,8 +155,7 @@ void check_types(const Entry& entry, const std::vector<fs::path>& files) {
   const auto kind = [](const fs::path& file) { return file.extension() == ".txt"; };
   for (const fs::path& file : files) {
     if (std::find(std::begin(kFileTypes), std::end(kFileTypes), file.extension()) == std::end(kFileTypes))
-      fail_config("{}: {} is no .json, .jsonl or .txt file: convert it to JSON lines first", entry.where,
-                  file.string());
+      refuse_type(entry.where, file);
     if (kind(file) != kind(files.front()))
       fail_config("{}: {} and {} are of different types", entry.where, files.front().string(), file.string());
   }
@@ -211,6 +210,12 @@ void read_option(const Entry& entry, const std::string& key, const json& value, 
   }
 }
 
+// Who names the columns or the tags.
+std::string section_of(const Entry& entry, const char* section) {
+  return entry.value.contains(section) ? fmt::format("{} in {}", section, entry.where)
+                                       : fmt::format("the defaults: {} has no {}", entry.where, section);
+}
+
 void check(const Entry& entry, const DatasetSpec& spec) {
   if (spec.ranking && (spec.columns.chosen.empty() || spec.columns.rejected.empty()))
     fail_config("{}: ranking: columns: chosen and rejected are needed", entry.where);
@@ -226,7 +231,10 @@ json read_info(const fs::path& file) {
   if (!fs::is_regular_file(file)) return json::object();
   try {
     json info = parse_json(io::read_text_file(file), file.string());
-    require(info.is_object(), "{}: expected an object of datasets", file.string());
+    require(info.is_object(),
+            "{}: expected an object of datasets, got {}: write {{\"NAME\": {{\"file_name\": \"FILE.json\"}}, "
+            "...}}",
+            file.string(), info.is_array() ? "a list" : info.dump().substr(0, 40));
     return info;
   } catch (const Error& e) {
     throw ConfigError(e.what());
@@ -313,10 +321,14 @@ std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::spa
       continue;
     }
     const Entry entry{info[entry_name], file.string() + ": " + entry_name};
-    if (!entry.value.is_object()) fail_config("{}: expected an object", entry.where);
+    if (!entry.value.is_object())
+      fail_config("{}: expected an object, got {}: write {{\"file_name\": \"FILE.json\"}}", entry.where,
+                  entry.value.is_array() ? "a list" : entry.value.dump().substr(0, 40));
     DatasetSpec spec;
     spec.name = entry_name;
     spec.files = read_files(entry, dataset_dir);
+    spec.described_in = section_of(entry, "columns");
+    spec.tags_from = section_of(entry, "tags");
     for (const auto& [key, value] : entry.value.items()) read_option(entry, key, value, spec);
     if (!sample.empty()) spec.num_samples = std::stoll(sample);
     check(entry, spec);

@@ -1,6 +1,7 @@
 #include "dataset_path.h"
 
 #include "qft/core/error.h"
+#include "qft/core/file_kind.h"
 #include "qft/core/log.h"
 #include "qft/data/record_source.h"
 #include "qft/io/file.h"
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <cctype>
 #include <initializer_list>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -29,14 +31,17 @@ using Words = std::initializer_list<std::string_view>;
 
 bool is_one_of(std::string_view word, Words words) { return std::find(words.begin(), words.end(), word) != words.end(); }
 
+/// Names, and the record where each stands first ("data/a.jsonl:3").
+using Names = std::map<std::string, std::string, std::less<>>;
+
 /// What the first records show.
 struct Seen {
-  std::set<std::string, std::less<>> columns;  // that have a value in some record
-  std::set<std::string, std::less<>> keys;     // inside messages
-  std::set<std::string, std::less<>> roles;
-  std::string placeholder;  // {{NAME}}, {{AUTHOR}}: texts that wait for a value
-  int records = 0;          // that could be parsed
-  std::string fault;        // of the first record that could not
+  Names columns;  // that have a value in some record
+  Names keys;     // inside messages
+  Names roles;
+  Names placeholders;  // {{NAME}}, {{AUTHOR}}: texts that wait for a value
+  int records = 0;     // that could be parsed
+  std::string fault;   // of the first record that could not
 
   bool has(std::string_view column) const { return columns.find(column) != columns.end(); }
   /// The first of `names` that is a column; "" for none.
@@ -58,7 +63,7 @@ bool is_empty(const dom::element& value) {
   return value.is_null() || (value.get(list) == simdjson::SUCCESS && list.size() == 0);
 }
 
-void look_at_messages(const dom::element& value, Seen& seen) {
+void look_at_messages(const dom::element& value, const std::string& where, Seen& seen) {
   dom::array messages;
   if (value.get(messages) != simdjson::SUCCESS) return;
   for (const dom::element message : messages) {
@@ -66,9 +71,10 @@ void look_at_messages(const dom::element& value, Seen& seen) {
     if (message.get(object) != simdjson::SUCCESS) continue;
     for (const auto& field : object) {
       if (is_empty(field.value)) continue;
-      seen.keys.emplace(field.key);
+      seen.keys.emplace(field.key, where);
       std::string_view role;
-      if (is_one_of(field.key, {"role", "from"}) && field.value.get(role) == simdjson::SUCCESS) seen.roles.emplace(role);
+      if (is_one_of(field.key, {"role", "from"}) && field.value.get(role) == simdjson::SUCCESS)
+        seen.roles.emplace(role, where);
     }
   }
 }
@@ -78,6 +84,7 @@ void look_at(const fs::path& path, Seen& seen) {
   if (handle.size() == 0) return;
   const io::Mapping mapping(handle, 0, handle.size());
   const std::string_view bytes(reinterpret_cast<const char*>(mapping.data()), mapping.size());
+  require_text(bytes, path);
   const std::size_t mark = bytes.starts_with("\xEF\xBB\xBF") ? 3 : 0;
   RecordScanner scanner(bytes, layout_of(path, bytes.substr(mark)), path);
   scanner.seek(mark, 1, 0);
@@ -86,12 +93,12 @@ void look_at(const fs::path& path, Seen& seen) {
   RecordText record;
   for (int i = 0; i < kRecords && scanner.next(record); ++i) {
     for (const std::string_view word : {"{{NAME}}", "{{AUTHOR}}"})
-      if (seen.placeholder.empty() && record.text.find(word) != record.text.npos) seen.placeholder = word;
+      if (record.text.find(word) != record.text.npos) seen.placeholders.emplace(word, record.where());
     try {
       for (const auto& field : converter.parse(record.text)) {
         if (is_empty(field.value)) continue;
-        seen.columns.emplace(field.key);
-        if (is_one_of(field.key, kMessages)) look_at_messages(field.value, seen);
+        seen.columns.emplace(field.key, record.where());
+        if (is_one_of(field.key, kMessages)) look_at_messages(field.value, record.where(), seen);
       }
       ++seen.records;
     } catch (const Error& e) {  // where others can be read, it is reported when it is
@@ -100,55 +107,89 @@ void look_at(const fs::path& path, Seen& seen) {
   }
 }
 
-std::string list(const std::set<std::string, std::less<>>& names) {
+std::string list(const Names& names) {
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  for (const auto& [name, where] : names) text += (text.empty() ? "" : ", ") + name;
   return text;
 }
 
-/// The word of `seen` that stands for a role; the first of `words` where none does.
+// The words that stand for each role without dataset_info.json; the first of a row where none is seen.
+const Words kUser = {"user", "human"};
+const Words kAssistant = {"assistant", "gpt", "bot"};
+const Words kObservation = {"observation", "tool_response", "tool"};
+const Words kFunction = {"function_call", "tool_call"};
+
 std::string role_word(const Seen& seen, Words words) {
   const auto found = std::find_if(words.begin(), words.end(), [&](auto word) { return seen.roles.contains(word); });
   return std::string(found == words.end() ? *words.begin() : *found);
 }
 
-void describe_messages(const Seen& seen, const std::string& where, DatasetSpec& spec) {
-  if (seen.keys.contains("loss") || seen.keys.contains("loss_scale"))
-    fail_config("{}: messages have 'loss' or 'loss_scale': answers are learned alike; take them out, or use mask_history", where);
+// A role that is none of the tags', or a second word for one of them.
+void check_roles(const Seen& seen, const MessageTags& tags) {
+  for (const auto& [role, where] : seen.roles) {
+    if (is_one_of(role, {tags.user, tags.assistant, tags.observation, tags.function, tags.system})) continue;
+    for (const Words& words : {kUser, kAssistant, kObservation, kFunction})
+      if (is_one_of(role, words)) {
+        const std::string other = role_word(seen, words);
+        fail_config(
+            "{}: a message has the role '{}', and one in {} the role '{}' for the same: write one of them "
+            "everywhere",
+            where, role, seen.roles.at(other), other);
+      }
+    fail_config(
+        "{}: a message has the role '{}'. Without dataset_info.json the roles are {} (questions), {} "
+        "(answers), {} (calls), {} "
+        "(their results) and {}: write one of these, or describe the file in dataset_info.json and name '{}' "
+        "there under tags",
+        where, role, fmt::join(kUser, " or "), fmt::join(kAssistant, " or "), fmt::join(kFunction, " or "),
+        fmt::join(kObservation, " or "), tags.system, role);
+  }
+}
+
+void describe_messages(const Seen& seen, DatasetSpec& spec) {
+  for (const char* key : {"loss", "loss_scale"})
+    if (seen.keys.contains(key))
+      fail_config("{}: a message has '{}': answers are learned alike; take it out, or use mask_history",
+                  seen.keys.find(key)->second, key);
   if (seen.keys.contains("tool_calls"))
-    fail_config("{}: messages have 'tool_calls': describe the file in dataset_info.json with formatting: openai", where);
+    fail_config(
+        "{}: a message has 'tool_calls': describe the file in dataset_info.json with formatting: openai",
+        seen.keys.at("tool_calls"));
   MessageTags& tags = spec.tags;
   tags.role = seen.keys.contains("role") ? "role" : "from";
   tags.content = seen.keys.contains("content") ? "content" : "value";
   if (!seen.keys.contains(tags.role) || !seen.keys.contains(tags.content)) {
     const bool turns = seen.keys.contains("human") && seen.keys.contains("assistant");
     if (!turns)
-      fail_config("{}: messages have {}, where role and content, from and value, or human and assistant are expected", where,
-                  seen.keys.empty() ? "no keys" : list(seen.keys));
+      fail_config(
+          "{}: messages have {}, where role and content, from and value, or human and assistant are "
+          "expected: name others in "
+          "dataset_info.json, as role_tag and content_tag under tags",
+          seen.columns.at(spec.columns.messages), seen.keys.empty() ? "no keys" : list(seen.keys));
     spec.formatting = Formatting::turns;
     tags.user = "human";
     tags.assistant = "assistant";
     return;
   }
   spec.formatting = Formatting::sharegpt;
-  tags.user = role_word(seen, {"user", "human"});
-  tags.assistant = role_word(seen, {"assistant", "gpt", "bot"});
-  tags.observation = role_word(seen, {"observation", "tool_response", "tool"});
-  tags.function = role_word(seen, {"function_call", "tool_call"});
-  for (const std::string& role : seen.roles)
-    if (!is_one_of(role, {tags.user, tags.assistant, tags.observation, tags.function, tags.system}))
-      fail_config("{}: messages have the role '{}' beside {}: name the roles in dataset_info.json (tags)", where, role, list(seen.roles));
+  tags.user = role_word(seen, kUser);
+  tags.assistant = role_word(seen, kAssistant);
+  tags.observation = role_word(seen, kObservation);
+  tags.function = role_word(seen, kFunction);
+  check_roles(seen, tags);
 }
 
 void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
   if (const std::string media = seen.first(kMedia); !media.empty())
-    fail_config("{}: has the column '{}': qft trains on text alone; take the column out to train on the texts", where, media);
+    fail_config(
+        "{}: has the column '{}': qft trains on text alone; take the column out to train on the texts",
+        seen.columns.at(media), media);
   ColumnNames& c = spec.columns;
   c = {};
   c.prompt = c.query = c.response = c.messages = "";
   c.system = seen.first(kSystem);
   c.tools = seen.first({"tools"});
-  if (c.messages = seen.first(kMessages); !c.messages.empty()) return describe_messages(seen, where, spec);
+  if (c.messages = seen.first(kMessages); !c.messages.empty()) return describe_messages(seen, spec);
   spec.formatting = Formatting::alpaca;
   if (seen.has("instruction") && (seen.has("input") || seen.has("context") || seen.has("output"))) {
     c.prompt = "instruction";
@@ -240,6 +281,13 @@ std::vector<fs::path> files_in(const fs::path& folder) {
 
 }  // namespace
 
+void refuse_type(const std::string& where, const fs::path& file) {
+  const std::string pointer = describe_pointer(io::File::open_read(file).lead(), file);
+  if (!pointer.empty()) fail_config("{}: {}", where, pointer);
+  fail_config("{}: {} is no .json, .jsonl or .txt file: convert it to JSON lines first", where,
+              file.string());
+}
+
 std::optional<DatasetSpec> dataset_at(const std::string& name) {
   std::error_code code;
   const fs::path path = name;
@@ -247,10 +295,10 @@ std::optional<DatasetSpec> dataset_at(const std::string& name) {
   if (!folder && !fs::is_regular_file(path, code)) return std::nullopt;
   DatasetSpec spec;
   spec.name = name;
+  spec.described_in = spec.tags_from = "what the first records show";
   spec.files = folder ? files_in(path) : std::vector<fs::path>{path};
   const std::string type = spec.files.front().extension().string();
-  if (!is_one_of(type, {".json", ".jsonl", ".txt"}))
-    fail_config("dataset: {} is no .json, .jsonl or .txt file: convert it to JSON lines first", name);
+  if (!is_one_of(type, {".json", ".jsonl", ".txt"})) refuse_type("dataset", spec.files.front());
   if (type == ".txt") {
     spec.columns = {};
     spec.columns.prompt = "text";
@@ -262,9 +310,9 @@ std::optional<DatasetSpec> dataset_at(const std::string& name) {
   const std::string where = fmt::format("dataset: {}", spec.files.front().string());
   if (seen.records == 0 && !seen.fault.empty()) fail("{}", seen.fault);
   if (seen.records == 0) fail_config("{} holds no record", where);
-  if (!seen.placeholder.empty())
-    fail_config("{}: texts have {}, which waits for a name: write it in, for instance by sed -i 's/{}/Bot/g'", where, seen.placeholder,
-                seen.placeholder);
+  for (const auto& [word, place] : seen.placeholders)
+    fail_config("{}: a text has {}, which waits for a name: write it in, for instance by sed -i 's/{}/Bot/g'",
+                place, word, word);
   describe(seen, where, spec);
   log::info("dataset {}: {} file(s) from {}, as {}", name, spec.files.size(), spec.files.front().string(), read_columns(spec.columns, seen));
   return spec;

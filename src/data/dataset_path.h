@@ -13,4 +13,7 @@ namespace qft::data {
 /// and an answer, text. nullopt where there is no such path. Throws ConfigError with the file and its columns where no format fits.
 std::optional<DatasetSpec> dataset_at(const std::string& name);
 
+/// Throws ConfigError starting with `where`: `file` is of a type that is not read, or only points to one.
+[[noreturn]] void refuse_type(const std::string& where, const std::filesystem::path& file);
+
 }  // namespace qft::data

@@ -42,8 +42,10 @@ void complete_attributes(PackAttributes& attributes, const std::vector<PartSumma
   for (PackSource& source : attributes.sources)
     source.records = source.items = source.dropped = source.truncated = 0;
   std::int64_t records = 0;
+  std::vector<Drops> drops(attributes.sources.size());
   for (const PartSummary& part : parts) {
     for (std::size_t s = 0; s < attributes.sources.size(); ++s) {
+      drops[s] += part.drops.at(s);
       PackSource& sum = attributes.sources[s];
       sum.records += part.sources.at(s).records;
       sum.items += part.sources[s].items;
@@ -61,6 +63,8 @@ void complete_attributes(PackAttributes& attributes, const std::vector<PartSumma
         attributes.sequences_per_item, part.sequences_per_item);
     attributes.sequences_per_item = part.sequences_per_item;
   }
+  for (std::size_t s = 0; s < drops.size(); ++s)
+    require_usable(attributes.sources[s].name, attributes.sources[s].records, drops[s]);
   require(attributes.sequences_per_item > 0,
           "no item is left of {} records: check the datasets' columns, the template and cutoff_len", records);
 }

@@ -14,7 +14,7 @@
 namespace qft::data {
 
 /// Fills in what `attributes` could not know before: counts, category names, lengths. Throws Error where no
-/// items are left or parts disagree in their sequences per item.
+/// items are left, of one dataset or of all, or parts disagree in their sequences per item.
 void complete_attributes(PackAttributes& attributes, const std::vector<PartSummary>& parts);
 
 /// Collective; same arguments on all ranks. `load` reads a chunk's part; `workers` threads call it. Throws

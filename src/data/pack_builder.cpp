@@ -154,6 +154,7 @@ void PackBuilder::note(Parts& parts, std::size_t chunk, const PackPart& part) {
 void PackBuilder::encode_one(Parts& parts, std::size_t chunk, const EncodeChunk& encode_chunk) {
   PackPart part;
   part.summary.sources.resize(attributes_.sources.size());
+  part.summary.drops.resize(attributes_.sources.size());
   PackSink sink(attributes_, part);
   encode_chunk(chunk, sink);
   write_part(part_path(chunk), part_key(chunk, parts.known.size()), part);
@@ -254,6 +255,7 @@ PackSummary PackBuilder::summarise(const std::vector<PartSummary>& parts, std::s
     sum.tokens += part.elements[index_of(PackArray::tokens)];
     sum.labels += part.labels;
     sum.skipped.insert(sum.skipped.end(), part.skipped.begin(), part.skipped.end());
+    for (const Drops& drops : part.drops) sum.drops += drops;
   }
   for (const PackSource& source : attributes_.sources) {
     sum.records += source.records;

@@ -121,7 +121,7 @@ PackReport merge_packs(comm::Communicator& comm, const std::vector<std::filesyst
   PackReport report;
   PackBuilder builder(comm, path, merged_attributes(packs));
   if (const auto current = builder.find_current()) {
-    report = {true, *current, {}};
+    report = {true, *current};
     if (comm.rank() == 0) log::info("{} is up to date: nothing is done", path.string());
     return report;
   }

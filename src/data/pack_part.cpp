@@ -20,11 +20,13 @@ constexpr std::uint64_t kMaxHeader = std::uint64_t{1} << 28;
 }  // namespace
 
 json PartSummary::to_json() const {
-  json counts = json::array();
+  json counts = json::array(), left_out = json::array();
   for (const PackSource& s : sources) counts.push_back({s.records, s.items, s.dropped, s.truncated});
+  for (const Drops& d : drops) left_out.push_back({d.counts, d.first});
   return {{"elements", elements},
           {"category_names", category_names},
           {"sources", counts},
+          {"drops", left_out},
           {"skipped", skipped},
           {"sequences_per_item", sequences_per_item},
           {"max_item_tokens", max_item_tokens},
@@ -38,6 +40,7 @@ PartSummary PartSummary::from_json(const json& j) {
   j.at("category_names").get_to(summary.category_names);
   for (const json& s : j.at("sources"))
     summary.sources.push_back({"", "", s.at(0), s.at(1), s.at(2), s.at(3)});
+  for (const json& d : j.at("drops")) summary.drops.push_back({d.at(0), d.at(1)});
   j.at("skipped").get_to(summary.skipped);
   j.at("sequences_per_item").get_to(summary.sequences_per_item);
   j.at("max_item_tokens").get_to(summary.max_item_tokens);

@@ -84,10 +84,13 @@ void PackSink::add(EncodedItem&& item) try {
   fail("record {} of dataset {}: its category or a tag is not UTF-8", item.source_index, item.dataset);
 }
 
-void PackSink::skip(const std::string& what) {
+void PackSink::leave_out(std::int32_t dataset, DropReason reason, const std::string& what) {
+  check_dataset(dataset);
   // The text is of a record that may hold anything; a part's header is JSON.
   const auto utf8 = nlohmann::json(what).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  part_.summary.skipped.push_back(nlohmann::json::parse(utf8).get<std::string>());
+  const auto text = nlohmann::json::parse(utf8).get<std::string>();
+  part_.summary.drops[static_cast<std::size_t>(dataset)].add(reason, text);
+  if (reason == DropReason::unreadable) part_.summary.skipped.push_back(text);
 }
 
 void PackSink::count(std::int32_t dataset, std::int64_t records, std::int64_t dropped,

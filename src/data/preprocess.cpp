@@ -18,8 +18,10 @@
 #include <nlohmann/json.hpp>
 
 namespace qft::data {
-namespace {
 
+using nlohmann::json;
+
+namespace {
 
 // Says on rank 0 how far the build is.
 class BuildProgress {
@@ -64,7 +66,7 @@ void log_result(const std::filesystem::path& path, const PackReport& report, con
             s.tokens, s.labels, format_bytes(static_cast<double>(s.file_bytes)), path.string(), speed);
   if (s.truncated > 0) log::info("{} records were cut to cutoff_len", s.truncated);
   if (s.dropped == 0) return;
-  const std::string reasons = describe(report.dropped);
+  const std::string reasons = describe(s.drops);
   log::warn("{} of {} records were left out{}{}", s.dropped, s.records, reasons.empty() ? "" : ": ", reasons);
 }
 
@@ -103,13 +105,39 @@ bool is_current_pack(const std::filesystem::path& path, const PackAttributes& at
   }
 }
 
-/// Counts what is there to learn.
+/// Counts what is there to learn, and what is left out of each dataset.
 class LabelSink : public ItemSink {
  public:
+  explicit LabelSink(std::size_t datasets) : drops(datasets), records(datasets) {}
   void add(EncodedItem&& item) override {
     for (const EncodedSequence& sequence : item.sequences) labels += sequence.num_labels();
   }
+  void leave_out(std::int32_t dataset, DropReason reason, const std::string& what) override {
+    drops[static_cast<std::size_t>(dataset)].add(reason, what);
+  }
+  void count(const std::vector<RecordCounts>& counts) {
+    for (std::size_t d = 0; d < counts.size(); ++d) records[d] += counts[d].records;
+  }
+  /// Adds what the other ranks have found.
+  void gather(comm::Communicator& comm) {
+    json mine = {{"labels", labels}, {"records", records}, {"drops", json::array()}};
+    for (const Drops& d : drops) mine["drops"].push_back({d.counts, d.first});
+    LabelSink all(drops.size());
+    for (const std::string& text :
+         comm::all_gather_strings(comm, mine.dump(-1, ' ', false, json::error_handler_t::replace))) {
+      const json theirs = json::parse(text);
+      all.labels += theirs["labels"].get<std::int64_t>();
+      for (std::size_t d = 0; d < drops.size(); ++d) {
+        all.records[d] += theirs["records"][d].get<std::int64_t>();
+        all.drops[d] += Drops{theirs["drops"][d][0], theirs["drops"][d][1]};
+      }
+    }
+    *this = std::move(all);
+  }
+
   std::int64_t labels = 0;
+  std::vector<Drops> drops;           // of each dataset
+  std::vector<std::int64_t> records;  // likewise, read
 };
 
 }  // namespace
@@ -128,26 +156,28 @@ PackOutlook look_at_datasets(const config::RunConfig& config, CorpusPart part, c
   outlook.vocab_size = attributes.vocab_size;
   outlook.chunks = corpus->num_chunks();
   outlook.chunks_read = std::min(outlook.chunks, kChunksRead);
-  LabelSink sink;
+  LabelSink sink(corpus->datasets().size());
   comm::agreed(comm, [&] {
     for (std::size_t i = static_cast<std::size_t>(comm.rank()); i < outlook.chunks_read; i += static_cast<std::size_t>(comm.size())) {
-      corpus->encode_chunk(i * outlook.chunks / outlook.chunks_read, sink);
+      sink.count(corpus->encode_chunk(i * outlook.chunks / outlook.chunks_read, sink));
       activity::tick();
     }
   });
-  if (comm::all_reduce_value(comm, sink.labels) == 0)
-    fail_config("no sample has anything to learn in the {} of {} chunks of records that were read: is cutoff_len {} too short, or are "
-                "the answers empty?", outlook.chunks_read, outlook.chunks, config.data.cutoff_len);
+  sink.gather(comm);
+  Drops drops;
+  for (std::size_t d = 0; d < sink.drops.size(); ++d) {
+    if (outlook.chunks_read == outlook.chunks)
+      require_usable(corpus->datasets()[d].name, sink.records[d], sink.drops[d]);
+    drops += sink.drops[d];
+  }
+  if (sink.labels == 0)
+    fail_config(
+        "no sample has anything to learn in the {} of {} chunks of records that were read: is cutoff_len {} "
+        "too short, or are "
+        "the answers empty?{}{}",
+        outlook.chunks_read, outlook.chunks, config.data.cutoff_len,
+        drops.total() == 0 ? "" : " Left out were ", describe(drops));
   return outlook;
-}
-
-std::string describe(const DropCounts& dropped) {
-  std::string text;
-  for (std::size_t i = 0; i < dropped.size(); ++i)
-    if (dropped[i] > 0)
-      text +=
-          fmt::format("{}{} {}", text.empty() ? "" : ", ", dropped[i], describe(static_cast<DropReason>(i)));
-  return text;
 }
 
 int default_workers(const config::RunConfig& config) {
@@ -167,7 +197,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
   PackReport report;
   PackBuilder builder(comm, path, corpus->attributes(), workers);
   if (const auto current = builder.find_current()) {
-    report = {true, *current, {}};
+    report = {true, *current};
     if (comm.rank() == 0)
       log::info("{} is up to date ({} items): nothing that it was made of has changed, nothing is done",
                 path.string(), current->items);
@@ -179,27 +209,16 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
   builder.on_progress([&](const PackProgress& done) { progress.update(done); });
   std::mutex mutex;
   std::int64_t source_bytes = 0;
-  try {
-    report.summary = builder.build(corpus->num_chunks(), [&](std::size_t chunk, PackSink& sink) {
-      const std::vector<RecordCounts> counts = corpus->encode_chunk(chunk, sink);
-      const std::lock_guard lock(mutex);
-      for (std::size_t d = 0; d < counts.size(); ++d) {
-        sink.count(static_cast<std::int32_t>(d), counts[d].records, counts[d].all_dropped(),
-                   counts[d].truncated);
-        sink.count_bytes(counts[d].bytes);
-        source_bytes += counts[d].bytes;
-        for (std::size_t i = 0; i < kDropReasons; ++i) report.dropped[i] += counts[d].dropped[i];
-      }
-    });
-  } catch (const ConfigError&) {
-    throw;
-  } catch (const Error& error) {
-    comm.host().all_reduce(report.dropped.data(), kDropReasons, DType::i64);  // build() throws on all ranks
-    const std::string reasons = describe(report.dropped);
-    if (reasons.empty()) throw;
-    fail("{} (records left out: {})", error.what(), reasons);
-  }
-  comm.host().all_reduce(report.dropped.data(), kDropReasons, DType::i64);
+  report.summary = builder.build(corpus->num_chunks(), [&](std::size_t chunk, PackSink& sink) {
+    const std::vector<RecordCounts> counts = corpus->encode_chunk(chunk, sink);
+    const std::lock_guard lock(mutex);
+    for (std::size_t d = 0; d < counts.size(); ++d) {
+      sink.count(static_cast<std::int32_t>(d), counts[d].records, counts[d].all_dropped(),
+                 counts[d].truncated);
+      sink.count_bytes(counts[d].bytes);
+      source_bytes += counts[d].bytes;
+    }
+  });
   source_bytes = comm::all_reduce_value(comm, source_bytes);
   progress.clear();
   list_skipped(report.summary.skipped, corpus->max_skipped(), comm, path);

@@ -3,8 +3,10 @@
 #include "qft/core/error.h"
 
 #include <optional>
+#include <utility>
 
 #include "python_json.h"
+#include "record_value.h"
 
 namespace qft::data {
 namespace {
@@ -16,85 +18,6 @@ constexpr std::string_view kThinkingOff = "detailed thinking off";
 constexpr std::string_view kThinkingOn = "detailed thinking on";
 // Between the results of calls made at once.
 constexpr std::string_view kResultSeparator = "\n</tool_response>\n<tool_response>\n";
-
-std::string describe(const dom::element& value) {
-  std::string_view text;
-  switch (value.type()) {
-    case dom::element_type::ARRAY:
-      return "a list";
-    case dom::element_type::OBJECT:
-      return "an object";
-    case dom::element_type::STRING:
-      return value.get(text) == simdjson::SUCCESS && is_quoted_number(text)
-                 ? fmt::format("the number {}", text.substr(1))
-                 : "a text";
-    case dom::element_type::BOOL:
-    case dom::element_type::NULL_VALUE:
-      return simdjson::minify(value);
-    default:
-      return fmt::format("the number {}", simdjson::minify(value));
-  }
-}
-
-bool is_text(const dom::element& value) {
-  std::string_view text;
-  return value.get(text) == simdjson::SUCCESS && !is_quoted_number(text);
-}
-
-// "output: expected a text, got the number 42: put it in quotes"
-std::string no_text(const dom::element& value, std::string_view what) {
-  const std::string_view way_out = value.is_array() || value.is_object() ? "" : ": put it in quotes";
-  return fmt::format("{}: expected a text, got {}{}", what, describe(value), way_out);
-}
-
-// A member that is there and not null.
-std::optional<dom::element> find(const dom::object& object, const std::string& key) {
-  dom::element value;
-  if (key.empty() || object.at_key(key).get(value) != simdjson::SUCCESS || value.is_null())
-    return std::nullopt;
-  return value;
-}
-
-std::string text_of(const dom::element& value, std::string_view what) {
-  if (!is_text(value)) throw Error(no_text(value, what));
-  return std::string(std::string_view(value));
-}
-
-std::string text_or_empty(const dom::object& object, const std::string& key) {
-  const auto value = find(object, key);
-  return value ? text_of(*value, key) : std::string();
-}
-
-std::string needed_text(const dom::object& object, const std::string& key) {
-  const auto value = find(object, key);
-  if (!value) fail("{}: expected a text, got nothing", key);
-  return text_of(*value, key);
-}
-
-std::string as_python_json(const dom::element& value) {
-  return dump_python_json(parse_python_json(simdjson::minify(value), "a record"));
-}
-
-// A text as it is, other values as JSON.
-std::string text_or_json(const dom::object& object, const std::string& key) {
-  const auto value = find(object, key);
-  if (!value) return {};
-  return value->is_string() ? text_of(*value, key) : as_python_json(*value);
-}
-
-dom::object object_of(const dom::element& value, std::string_view what) {
-  dom::object object;
-  if (value.get(object) != simdjson::SUCCESS) fail("{}: expected an object, got {}", what, describe(value));
-  return object;
-}
-
-dom::array list_of(const dom::object& record, const std::string& key) {
-  const auto value = find(record, key);
-  dom::array list;
-  if (!value) fail("{}: expected a list, got nothing", key);
-  if (value->get(list) != simdjson::SUCCESS) fail("{}: expected a list, got {}", key, describe(*value));
-  return list;
-}
 
 bool is_answer(Role role) {
   return role == Role::assistant || role == Role::function;
@@ -110,26 +33,68 @@ std::optional<Role> role_of(std::string_view word, const MessageTags& tags) {
   return std::nullopt;
 }
 
-bool alternates(const std::vector<Message>& messages) {
-  for (std::size_t i = 0; i < messages.size(); ++i)
-    if (is_answer(messages[i].role) != (i % 2 == 1)) return false;
-  return true;
+// What is wrong where message `number` is of `role` and `before` messages stand before it that are not the
+// system's.
+std::optional<Drop> out_of_turn(Role role, std::size_t before, std::size_t number) {
+  if (is_answer(role) == (before % 2 == 1)) return std::nullopt;
+  return Drop{DropReason::turns, fmt::format("message {} is {}, where {} is expected", number,
+                                             is_answer(role) ? "an answer" : "a question",
+                                             before % 2 == 1 ? "an answer" : "a question")};
 }
 
+// The roles that the tags name, and who says so.
+std::string known_roles(const DatasetSpec& spec) {
+  const MessageTags& t = spec.tags;
+  std::string words;
+  for (const std::string& word : {t.user, t.assistant, t.observation, t.function, t.system})
+    if (!word.empty()) words += (words.empty() ? "" : ", ") + word;
+  return fmt::format("{} ({})", words, spec.tags_from);
+}
+
+// What is wrong with the role of message `number`.
+Drop unknown_role(const dom::object& message, std::size_t number, const std::string& role,
+                  const DatasetSpec& spec) {
+  if (role.empty())
+    return {DropReason::role, fmt::format("message {} has no '{}' (role_tag, by {}); its keys are {}", number,
+                                          spec.tags.role, spec.tags_from, keys_of(message))};
+  if (role == spec.tags.system)
+    return {DropReason::turns,
+            fmt::format("message {} has the role '{}', which only the first may have", number, role)};
+  return {DropReason::role,
+          fmt::format(
+              "message {} has the role '{}'; the roles are {}: name it in dataset_info.json under tags, as "
+              "user_tag, assistant_tag, observation_tag, function_tag or system_tag",
+              number, role, known_roles(spec))};
+}
+
+std::string content_of(const dom::object& message, std::size_t number, const std::string& key,
+                       const DatasetSpec& spec) {
+  dom::element value;
+  if (message.at_key(key).get(value) != simdjson::SUCCESS)
+    fail("message {} has no '{}', where its text is expected (by {}); its keys are {}", number, key,
+         spec.tags_from, keys_of(message));
+  return text_of(value, fmt::format("message {}: {}", number, key));
+}
+
+struct NumberedMessage {
+  std::size_t number;  // in the record, from 1
+  dom::object object;
+};
+
 // The messages of a record, with a leading system message taken off into `system`.
-std::vector<dom::object> message_objects(const dom::object& record, const DatasetSpec& spec,
-                                         std::string& system) {
-  std::vector<dom::object> objects;
+std::vector<NumberedMessage> message_objects(const dom::object& record, const DatasetSpec& spec,
+                                             std::string& system) {
+  std::vector<NumberedMessage> messages;
   for (const dom::element message : list_of(record, spec.columns.messages))
-    objects.push_back(object_of(message, spec.columns.messages));
-  if (!objects.empty() && !spec.tags.system.empty() &&
-      text_or_empty(objects.front(), spec.tags.role) == spec.tags.system) {
-    system = text_or_empty(objects.front(), spec.tags.content);
-    objects.erase(objects.begin());
+    messages.push_back({messages.size() + 1, object_of(message, spec.columns.messages)});
+  if (!messages.empty() && !spec.tags.system.empty() &&
+      text_or_empty(messages.front().object, spec.tags.role) == spec.tags.system) {
+    system = text_or_empty(messages.front().object, spec.tags.content);
+    messages.erase(messages.begin());
   } else {
     system = text_or_empty(record, spec.columns.system);
   }
-  return objects;
+  return messages;
 }
 
 // Adds LLaMA-Factory's note on reasoning to the system message of an openai record.
@@ -141,21 +106,6 @@ void add_thinking_note(std::string& system, bool has_tools) {
   } else if (system.find(kThinkingOn) == system.npos && system.find(kThinkingOff) == system.npos) {
     system.append("\n").append(kThinkingOff);
   }
-}
-
-// [{"function": {...}}, ...] as the list of the inner objects; "" where there is no call.
-std::string calls_of(const dom::object& message) {
-  const auto value = find(message, "tool_calls");
-  dom::array calls;
-  if (!value) return {};
-  if (value->get(calls) != simdjson::SUCCESS) fail("tool_calls: expected a list, got {}", describe(*value));
-  std::string list;
-  for (const dom::element call : calls) {
-    const auto function = find(object_of(call, "tool_calls"), "function");
-    if (!function) fail("tool_calls: a call without a function");
-    list += (list.empty() ? "[" : ", ") + as_python_json(*function);
-  }
-  return list.empty() ? list : list + "]";
 }
 
 }  // namespace
@@ -176,6 +126,19 @@ std::vector<std::string> RecordConverter::columns(const RecordText& record) {
   if (is_text_) return {"text"};
   std::vector<std::string> names;
   for (const auto& field : parse(record.text)) names.emplace_back(field.key);
+  return names;
+}
+
+std::vector<std::string> RecordConverter::message_keys(const RecordText& record) {
+  std::vector<std::string> names;
+  const auto value = is_text_ ? std::nullopt : find(parse(record.text), spec_.columns.messages);
+  dom::array messages;
+  if (!value || value->get(messages) != simdjson::SUCCESS) return names;
+  for (const dom::element message : messages) {
+    dom::object object;
+    if (message.get(object) != simdjson::SUCCESS) continue;
+    for (const auto& field : object) names.emplace_back(field.key);
+  }
   return names;
 }
 
@@ -224,13 +187,13 @@ void RecordConverter::read_feedback(const Object& record, Conversation& conversa
 
 RecordConverter::Parsed RecordConverter::parse_sharegpt(const Object& record) const {
   Parsed parsed;
-  for (const dom::object& message : message_objects(record, spec_, parsed.system)) {
-    const std::optional<Role> role = role_of(text_or_empty(message, spec_.tags.role), spec_.tags);
-    if (!role || is_answer(*role) != (parsed.messages.size() % 2 == 1)) {
-      parsed.in_order = false;
-      return parsed;
-    }
-    parsed.messages.push_back({*role, needed_text(message, spec_.tags.content)});
+  for (const auto& [number, message] : message_objects(record, spec_, parsed.system)) {
+    const std::string word = text_or_empty(message, spec_.tags.role);
+    const std::optional<Role> role = role_of(word, spec_.tags);
+    parsed.fault = role ? out_of_turn(*role, parsed.messages.size(), number)
+                        : unknown_role(message, number, word, spec_);
+    if (parsed.fault) break;
+    parsed.messages.push_back({*role, content_of(message, number, spec_.tags.content, spec_)});
   }
   return parsed;
 }
@@ -239,44 +202,50 @@ RecordConverter::Parsed RecordConverter::parse_openai(const Object& record) cons
   Parsed parsed;
   std::string results;
   bool has_results = false;
-  for (const dom::object& message : message_objects(record, spec_, parsed.system)) {
-    const std::string word = needed_text(message, spec_.tags.role);
+  const auto add = [&](Role role, std::string text, std::size_t number) {
+    if (!parsed.fault) parsed.fault = out_of_turn(role, parsed.messages.size(), number);
+    parsed.messages.push_back({role, std::move(text)});
+  };
+  for (const auto& [number, message] : message_objects(record, spec_, parsed.system)) {
+    const std::string word = text_or_empty(message, spec_.tags.role);
     std::optional<Role> role = role_of(word, spec_.tags);
-    if (!role && word == spec_.tags.system) {
-      parsed.in_order = false;
-      return parsed;
+    if (!role) {
+      parsed.fault = unknown_role(message, number, word, spec_);
+      if (parsed.fault->reason == DropReason::role) throw Error(parsed.fault->detail);
+      break;
     }
-    if (!role) fail("{}: unknown role '{}'", spec_.columns.messages, word);
     std::string calls = is_answer(*role) ? calls_of(message) : std::string();
     if (!calls.empty()) role = Role::function;
-    std::string content = calls.empty() ? needed_text(message, spec_.tags.content) : std::move(calls);
+    std::string content =
+        calls.empty() ? content_of(message, number, spec_.tags.content, spec_) : std::move(calls);
     if (*role == Role::observation) {
       if (has_results) results.append(kResultSeparator);
       results += content;
       has_results = true;
       continue;
     }
-    if (has_results) parsed.messages.push_back({Role::observation, std::move(results)});
+    if (has_results) add(Role::observation, std::exchange(results, {}), number - 1);
     has_results = false;
-    results.clear();
-    parsed.messages.push_back({*role, std::move(content)});
+    add(*role, std::move(content), number);
   }
-  parsed.in_order = alternates(parsed.messages);
   return parsed;
 }
 
 RecordConverter::Parsed RecordConverter::parse_turns(const Object& record) const {
   Parsed parsed;
   parsed.system = text_or_empty(record, spec_.columns.system);
+  std::size_t number = 0;
   for (const dom::element turn : list_of(record, spec_.columns.messages)) {
     const dom::object pair = object_of(turn, spec_.columns.messages);
-    parsed.messages.push_back({Role::user, needed_text(pair, spec_.tags.user)});
-    parsed.messages.push_back({Role::assistant, needed_text(pair, spec_.tags.assistant)});
+    ++number;
+    parsed.messages.push_back({Role::user, content_of(pair, number, spec_.tags.user, spec_)});
+    parsed.messages.push_back({Role::assistant, content_of(pair, number, spec_.tags.assistant, spec_)});
   }
   return parsed;
 }
 
-bool RecordConverter::convert_messages(const Object& record, Conversation& conversation) const {
+std::optional<Drop> RecordConverter::convert_messages(const Object& record,
+                                                      Conversation& conversation) const {
   const bool is_openai = spec_.formatting == Formatting::openai;
   Parsed parsed = is_openai                                   ? parse_openai(record)
                   : spec_.formatting == Formatting::turns ? parse_turns(record)
@@ -284,9 +253,13 @@ bool RecordConverter::convert_messages(const Object& record, Conversation& conve
   conversation.tools = text_or_json(record, spec_.columns.tools);
   if (is_openai) add_thinking_note(parsed.system, !conversation.tools.empty());
   conversation.system = std::move(parsed.system);
+  if (parsed.fault) return parsed.fault;
+  if (parsed.messages.empty())
+    return Drop{DropReason::turns, fmt::format("'{}' has no question and answer", spec_.columns.messages)};
   // A pair's conversation ends with the question, any other with the answer.
-  if (!parsed.in_order || parsed.messages.empty() || parsed.messages.size() % 2 != (spec_.ranking ? 1 : 0))
-    return false;
+  if (parsed.messages.size() % 2 != (spec_.ranking ? 1 : 0))
+    return Drop{DropReason::turns, spec_.ranking ? "the conversation before the pair ends with an answer"
+                                                 : "it ends with a question"};
   if (!spec_.ranking) {
     conversation.responses.push_back(std::move(parsed.messages.back()));
     parsed.messages.pop_back();
@@ -295,14 +268,19 @@ bool RecordConverter::convert_messages(const Object& record, Conversation& conve
       const auto answer = find(record, column);
       if (!answer) break;
       const dom::object message = object_of(*answer, column);
-      const std::optional<Role> role = role_of(text_or_empty(message, spec_.tags.role), spec_.tags);
-      if (!role) return false;
-      conversation.responses.push_back({*role, needed_text(message, spec_.tags.content)});
+      const std::string word = text_or_empty(message, spec_.tags.role);
+      const std::optional<Role> role = role_of(word, spec_.tags);
+      if (!role) {
+        Drop fault = unknown_role(message, 1, word, spec_);
+        fault.detail = fmt::format("{}: {}", column, fault.detail);
+        return fault;
+      }
+      conversation.responses.push_back({*role, content_of(message, 1, spec_.tags.content, spec_)});
     }
   }
   conversation.prompt = std::move(parsed.messages);
   read_feedback(record, conversation);
-  return true;
+  return std::nullopt;
 }
 
 void RecordConverter::add_origin(const Object& record, Conversation& conversation) const {
@@ -312,7 +290,7 @@ void RecordConverter::add_origin(const Object& record, Conversation& conversatio
     if (find(record, column)) conversation.tags.emplace_back(column, text_or_json(record, column));
 }
 
-std::variant<Conversation, DropReason> RecordConverter::convert(const RecordText& text) try {
+std::variant<Conversation, Drop> RecordConverter::convert(const RecordText& text) try {
   Conversation conversation;
   if (is_text_) {
     conversation.prompt.push_back({Role::user, std::string(text.text)});
@@ -321,8 +299,8 @@ std::variant<Conversation, DropReason> RecordConverter::convert(const RecordText
   const Object record = parse(text.text);
   if (spec_.formatting == Formatting::alpaca)
     convert_alpaca(record, conversation);
-  else if (!convert_messages(record, conversation))
-    return DropReason::turns;
+  else if (auto fault = convert_messages(record, conversation))
+    return std::move(*fault);
   add_origin(record, conversation);
   return conversation;
 } catch (const simdjson::simdjson_error& error) {

@@ -6,6 +6,7 @@
 #include "qft/data/drop_reason.h"
 #include "qft/data/record_source.h"
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -23,9 +24,11 @@ class RecordConverter {
   RecordConverter(const DatasetSpec& spec, bool is_text) : spec_(spec), is_text_(is_text) {}
 
   /// Throws Error, without the place, for a record that is no JSON object or holds a value of the wrong type.
-  std::variant<Conversation, DropReason> convert(const RecordText& record);
+  std::variant<Conversation, Drop> convert(const RecordText& record);
   /// The record's columns in order; "text" for a line of text. Throws Error as convert() does.
   std::vector<std::string> columns(const RecordText& record);
+  /// The keys of its messages, of each in turn; none where the record has no list of objects there.
+  std::vector<std::string> message_keys(const RecordText& record);
   /// A record's JSON object, valid until the next call. Throws Error as convert() does.
   simdjson::dom::object parse(std::string_view text);
 
@@ -34,10 +37,10 @@ class RecordConverter {
   struct Parsed {
     std::vector<Message> messages;
     std::string system;
-    bool in_order = true;
+    std::optional<Drop> fault;  // why the record makes no item
   };
   void convert_alpaca(const Object& record, Conversation& conversation) const;
-  bool convert_messages(const Object& record, Conversation& conversation) const;
+  std::optional<Drop> convert_messages(const Object& record, Conversation& conversation) const;
   Parsed parse_sharegpt(const Object& record) const;
   Parsed parse_openai(const Object& record) const;
   Parsed parse_turns(const Object& record) const;

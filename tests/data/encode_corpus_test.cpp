@@ -176,8 +176,82 @@ TEST(Dropping, CountsByReason) {
           kSharegpt);
   const EncodedCorpus all = run.encode();
   EXPECT_EQ(all.items.size(), 1u);
-  EXPECT_EQ(dropped(all, DropReason::turns), 4);
+  EXPECT_EQ(dropped(all, DropReason::turns), 3);
+  EXPECT_EQ(dropped(all, DropReason::role), 1);
   EXPECT_EQ(all.counts[0].records, 5);
+}
+
+/// Keeps what is said of records that make no item.
+struct KeepReasons : qft::test::KeepItems {
+  std::vector<std::string> reasons;
+  void leave_out(std::int32_t, DropReason, const std::string& what) override { reasons.push_back(what); }
+};
+
+TEST(Dropping, SaysWhichMessageOfWhichRecordAndWhoNamesTheRoles) {
+  SmallRun run;
+  run.add("d", "d.jsonl",
+          R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}
+{"conversations": [{"from": "user", "value": "q"}, {"from": "gpt", "value": "a"}]}
+{"conversations": [{"from": "system", "value": "s"}, {"from": "gpt", "value": "a"}]}
+{"conversations": [{"role": "human", "value": "q"}]}
+{"conversations": [{"from": "human", "value": "q"}]}
+{"conversations": [{"from": "human", "value": "q"}, {"from": "system", "value": "s"}]})",
+          kSharegpt);
+  run.add("e", "e.jsonl", R"({"messages": [{"role": "user", "content": "q"}, {"role": "function", "content": "a"}]})",
+          {{"formatting", "sharegpt"}, {"columns", {{"messages", "messages"}}},
+           {"tags", {{"role_tag", "role"}, {"content_tag", "content"}, {"user_tag", "user"}, {"assistant_tag", "assistant"}}}});
+  KeepReasons kept;
+  const auto corpus = run.open();
+  for (std::size_t c = 0; c < corpus->num_chunks(); ++c) corpus->encode_chunk(c, kept);
+  const std::string info = (run.folder.path() / "dataset_info.json").string();
+  const std::vector<std::string> expected = {
+      "d.jsonl:2: message 1 has the role 'user'; the roles are human, gpt, observation, function_call, system (the defaults: " + info + ": d has no tags)",
+      "d.jsonl:3: message 2 is an answer, where a question is expected",
+      "d.jsonl:4: message 1 has no 'from' (role_tag, by the defaults: " + info + ": d has no tags); its keys are 'role', 'value'",
+      "d.jsonl:5: it ends with a question",
+      "d.jsonl:6: message 2 has the role 'system', which only the first may have",
+      "e.jsonl:1: message 2 has the role 'function'; the roles are user, assistant (tags in " + info + ": e): name it in dataset_info.json under tags"};
+  ASSERT_EQ(kept.reasons.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NE(kept.reasons[i].find(expected[i]), std::string::npos) << kept.reasons[i] << "\n" << expected[i];
+}
+
+TEST(Keys, ThatNoRecordHasAreNamedWithThoseThatAreThere) {
+  const std::string line = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
+  const json columns = {{"messages", "messages"}};
+  const std::tuple<json, std::vector<std::string>> cases[] = {
+      {{{"formatting", "sharegpt"}},
+       {"dataset 'd': no record of ", "d.jsonl has the column 'conversations' (by the defaults: ", "dataset_info.json: d has no columns); the columns are 'messages'"}},
+      {{{"formatting", "sharegpt"}, {"columns", columns}},
+       {"no message in ", "has the key 'from' (role_tag, by the defaults: ", "messages have 'role', 'content'", "under tags"}},
+      {{{"formatting", "openai"}, {"columns", columns}, {"tags", {{"role_tag", "role"}, {"content_tag", "text"}}}},
+       {"has the key 'text' (content_tag, by tags in ", "dataset_info.json: d)", "messages have 'role', 'content'"}},
+  };
+  for (const auto& [entry, parts] : cases) {
+    SmallRun run;
+    run.add("d", "d.jsonl", line + "\n" + line + "\n", entry);
+    expect_error<qft::ConfigError>([&] { run.encode(); }, parts);
+  }
+}
+
+TEST(Files, ThatHoldNoTextAreNotTakenForBrokenRecords) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n";
+  for (const std::string file : {"d.json", "d.jsonl", "d.txt"}) {
+    SmallRun run;
+    run.add("d", file, pointer);
+    expect_error<Error>([&] { run.encode(); }, {file + "' is a Git LFS pointer, not the file itself: run 'git lfs pull'"});
+  }
+  SmallRun run;
+  run.add("d", "d.parquet", pointer);
+  expect_error<Error>([&] { run.encode(); }, {"d.parquet' is a Git LFS pointer"});
+  SmallRun other;
+  other.add("d", "d.json", alpaca({"q", "a"}));
+  for (const std::string file : {"tokenizer.json", "tokenizer_config.json"}) {
+    qft::test::write_byte_tokenizer(other.folder);
+    other.folder.write(file, pointer);
+    expect_error<Error>([&] { other.encode(); }, {file + "' is a Git LFS pointer"});
+    other.folder.write(file, "{\n\"a\": 1,\n}");
+    expect_error<Error>([&] { other.encode(); }, {file + " is not valid JSON: line 2, column 7: a comma before '}': remove it"});
+  }
 }
 
 TEST(Dropping, KeepsSamplesWhoseAnswersWereCutAway) {
@@ -285,7 +359,7 @@ TEST(Columns, MissingOnesAreNamedWithThoseThatAreThere) {
   SmallRun run;
   run.add("d", "d.json", R"([{"question": "q", "output": "a"}, {"extra": 1}])");
   expect_error<ConfigError>([&] { run.open(); },
-                            {"dataset 'd'", "d.json", "no column 'instruction'", "question, output, extra"});
+                            {"dataset 'd'", "d.json", "has the column 'instruction'", "'question', 'output', 'extra'"});
 }
 
 TEST(Columns, MayBeMissingFromSomeRecords) {

@@ -136,7 +136,7 @@ TEST(DatasetInfo, NamesMustBeThereAndOnce) {
   info.folder.write("dataset_info.json", "{\"a\": {\"file_name\": \"d.json\"}}");
   expect_error<ConfigError>([&] { load({"a", "a"}); }, {"named twice"});
   info.folder.write("dataset_info.json", "{\"a\": ");
-  expect_error<ConfigError>([&] { load({"a"}); }, {"dataset_info.json", "parse error"});
+  expect_error<ConfigError>([&] { load({"a"}); }, {"dataset_info.json", "it ends too early"});
   expect_error<ConfigError>([&] { load_dataset_info(info.folder.path() / "absent", {}); },
                             {"dataset_info.json"});
   expect_error<ConfigError>([&] { load_dataset_info("REMOTE:a/b", {}); }, {"REMOTE", "files only"});

@@ -1,4 +1,5 @@
 // A pack and a run that names it: what the run gives must be the pack's, what it leaves open is taken from the pack.
+#include "qft/data/pack_inputs.h"
 #include "qft/data/pack_options.h"
 #include "qft/data/pack_reader.h"
 
@@ -165,6 +166,35 @@ TEST(PackOptions, AnEvaluationPackSaysNothingOfTheRecordsToTrainOn) {
   config.data.pack = "/nowhere/train.h5";
   take_pack_options(config, Purpose::eval);
   EXPECT_THROW(take_pack_options(config, Purpose::train), qft::Error);
+}
+
+TEST(PackInputs, OfAResumeThatAreOthersAreToldByDatasetAndFile) {
+  SmallRun run;
+  const auto record = [](const std::string& answer) { return R"([{"instruction": "q", "input": "", "output": ")" + answer + "\"}]"; };
+  run.add("d", "d.json", record("a"));
+  run.add("e", "e.json", record("a"));
+  const PackAttributes made = run.open()->attributes();
+  const json position = {{"pack", made.fingerprint()}, {"made_of", qft::data::described_inputs(made)}};
+  qft::data::require_same_pack(position, made);
+  const auto refusal = [&](const json& saved, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>([&] { qft::data::require_same_pack(saved, run.open()->attributes()); }, parts);
+  };
+  run.folder.write("d.json", record(std::string(2000, 'b')));
+  refusal(position, {"dataset 'd': d.json has changed (was 50 bytes, now 2,049); set it back, or start a new run"});
+  json earlier = position;  // of a version that knew no files
+  for (json& source : earlier["made_of"]["sources"]) source.erase("files");
+  refusal(earlier, {"dataset 'd': its files have changed; set it back"});
+  run.folder.write("d.json", record("b"));
+  refusal(position, {"dataset 'd': d.json has changed (50 bytes, as before)"});
+  run.folder.write("d.json", record("a"));
+  run.info["d"]["num_samples"] = 7;
+  refusal(position, {"dataset 'd' is described otherwise in dataset_info.json: num_samples null -> 7"});
+  run.info["d"].erase("num_samples");
+  run.config.data.dataset = {"d"};
+  refusal(position, {"dataset 'e' is no longer there"});
+  run.config.data.dataset = {"d", "e"};
+  run.config.data.cutoff_len = 64;
+  refusal(position, {"cutoff_len 2048 -> 64; set it back"});
 }
 
 }  // namespace

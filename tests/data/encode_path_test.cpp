@@ -97,11 +97,21 @@ TEST(DatasetPaths, MistakesNameFileAndColumns) {
   refuses("x.jsonl", R"({"a": 1, "b": "c"})", {"x.jsonl", "columns a, b", "query and response"});
   refuses("media.jsonl", R"({"query": "q", "response": "a", "images": ["x.png"]})", {"media.jsonl", "'images'", "text alone"});
   refuses("role.jsonl", R"({"messages": [{"role": "clerk", "content": "q"}]})", {"role 'clerk'"});
+  refuses("second.jsonl", R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})" "\n"
+                          R"({"messages": [{"role": "user", "content": "q"}, {"role": "function", "content": "a"}]})",
+          {"second.jsonl:2: a message has the role 'function'", "observation or tool_response or tool (their results)", "name 'function' there under tags"});
+  refuses("both.jsonl", R"({"conversations": [{"from": "user", "value": "q"}]})" "\n" R"({"conversations": [{"from": "human", "value": "q"}]})",
+          {"both.jsonl:2: a message has the role 'human', and one in ", "both.jsonl:1 the role 'user' for the same"});
+  refuses("keys.jsonl", R"({"messages": [{"speaker": "user", "text": "q"}]})", {"keys.jsonl:1: messages have speaker, text", "role_tag and content_tag"});
   refuses("loss.jsonl", R"({"messages": [{"role": "user", "content": "q", "loss": false}]})", {"'loss'"});
   refuses("calls.jsonl", R"({"messages": [{"role": "assistant", "tool_calls": [{}]}]})", {"formatting: openai"});
   refuses("name.jsonl", R"({"query": "q", "response": "I am {{NAME}}"})", {"{{NAME}}", "sed"});
   refuses("text.jsonl", R"({"text": "t"})", {"stage sft learns answers"});
   refuses("table.csv", "a,b\n", {"table.csv", "JSON lines"});
+  run.folder.write("many/a.jsonl", R"({"messages": [{"role": "user", "content": "q"}]})");
+  run.folder.write("many/b.jsonl", R"({"messages": [{"role": "clerk", "content": "q"}]})");
+  expect_error<ConfigError>([&] { run.read("many"); }, {"b.jsonl:1: a message has the role 'clerk'"});
+  refuses("pointer.parquet", "version https://git-lfs.github.com/spec/v1\n", {"pointer.parquet' is a Git LFS pointer"});
   run.folder.write("only/data.parquet", "x");
   expect_error<ConfigError>([&] { run.read("only"); }, {"no .jsonl", "data.parquet"});
   run.config.data.dataset = {"AI-ModelScope/nowhere#5"};
@@ -121,8 +131,8 @@ TEST(DatasetPaths, RecordsThatCannotBeReadAreNotTakenForAnUnknownFormat) {
   refuses("newline.json", "[{\"query\": \"q\nr\", \"response\": \"a\"}]", {"newline.json:1: record 1, byte 2: a record: invalid JSON"});
   refuses("latin.json", "[{\"query\": \"q\", \"response\": \"\xE9\"}]", {"latin.json:1: record 1, byte 2: a record"});
   refuses("pretty.jsonl", "{\n  \"query\": \"q\"\n}\n", {"pretty.jsonl:1: a record: invalid JSON"});
-  refuses("utf16.jsonl", std::string_view("\xFF\xFE{\0}\0\n\0", 8), {"utf16.jsonl:1: a record"});
-  refuses("gzip.jsonl", "\x1F\x8B\x08 text", {"gzip.jsonl:1: a record"});
+  refuses("utf16.jsonl", std::string_view("\xFF\xFE{\0}\0\n\0", 8), {"utf16.jsonl' is UTF-16: save it as UTF-8"});
+  refuses("gzip.jsonl", "\x1F\x8B\x08 text", {"gzip.jsonl' is compressed: unpack it first"});
   refuses("empty.json", "", {"empty.json holds no record"});
   refuses("blank.jsonl", "\n \n", {"blank.jsonl holds no record"});
   refuses("none.json", "[]", {"none.json holds no record"});

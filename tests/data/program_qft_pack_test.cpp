@@ -218,6 +218,40 @@ TEST_F(PackProgram, ExitCodesTellUsageFromFailure) {
   EXPECT_NE(empty.out.find("1 no answer"), std::string::npos) << empty.out;
 }
 
+TEST_F(PackProgram, SaysWhyADatasetIsLeftOutWhole) {
+  folder.write("user.jsonl", R"({"conversations": [{"from": "user", "value": "q"}, {"from": "gpt", "value": "a"}]})" "\n"
+                             R"({"conversations": [{"from": "user", "value": "q"}, {"from": "gpt", "value": "a"}]})" "\n");
+  folder.write("dataset_info.json", R"({"d": {"file_name": "d.json"}, "user": {"file_name": "user.jsonl", "formatting": "sharegpt"}})");
+  for (const std::string datasets : {"user", "d,user"}) {
+    const Outcome none = make("u.h5", 1, "dataset=" + datasets);
+    EXPECT_EQ(none.code, 1);
+    EXPECT_NE(none.out.find("dataset 'user': not one of its 2 records can be learned: 2 unknown role (the first: "), std::string::npos) << none.out;
+    EXPECT_NE(none.out.find("user.jsonl:1: message 1 has the role 'user'; the roles are human, gpt, "), std::string::npos) << none.out;
+    EXPECT_FALSE(std::filesystem::exists(pack("u.h5")));
+  }
+  const Outcome checked = run(program + " check " + run_file + " dataset=user");
+  EXPECT_EQ(checked.code, 1);
+  EXPECT_NE(checked.out.find("user.jsonl:2: message 1 has the role 'user'"), std::string::npos) << checked.out;
+}
+
+TEST_F(PackProgram, InspectSaysWhatIsNoPack) {
+  ASSERT_EQ(make("p.h5", 1).code, 0);
+  const auto refusal = [&](const std::string& name, const std::string& part) {
+    const Outcome refused = run(program + " inspect " + name, true);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_NE(refused.out.find(part), std::string::npos) << refused.out;
+  };
+  folder.write("l.jsonl", "{}");
+  refusal(pack("d.json"), "d.json' is a data file, no pack: pack it with qft-pack RUN.yaml --dataset ");
+  refusal(pack("l.jsonl"), "l.jsonl' is a data file, no pack");
+  refusal(run_file, "run.yaml' is a run file, no pack: make its pack with qft-pack ");
+  refusal(folder.path().string(), "' is a directory: name one of the packs in it: " + pack("p.h5"));
+  std::filesystem::create_directory(folder.path() / "none");
+  refusal(pack("none"), "none' is a directory and has no pack (.h5) in it");
+  folder.write("l.h5", "version https://git-lfs.github.com/spec/v1\n");
+  refusal(pack("l.h5"), "l.h5' is a Git LFS pointer");
+}
+
 TEST_F(PackProgram, FindsOneDamagedByte) {
   ASSERT_EQ(make("p.h5", 1).code, 0);
   std::string bytes = read_file(pack("p.h5"));

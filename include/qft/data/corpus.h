@@ -10,6 +10,7 @@
 #include "qft/data/record_order.h"
 #include "qft/data/record_source.h"
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,8 @@
 namespace qft::data {
 
 enum class CorpusPart { train, eval };  // the keys dataset and eval_dataset
+
+using DropCounts = std::array<std::int64_t, kDropReasons>;
 
 /// What became of the records of one dataset in one chunk.
 struct RecordCounts {
@@ -60,7 +63,6 @@ class Corpus {
   Corpus() = default;
   void open_sources(const config::RunConfig& config);
   std::int64_t default_chunk_records() const;
-  void check_columns(std::size_t dataset) const;
   void note_skipped(const std::string& what) const;
   void record_options(const config::RunConfig& config);
 

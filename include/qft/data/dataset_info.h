@@ -41,6 +41,9 @@ struct DatasetSpec {
   std::optional<std::int64_t> num_samples;  // drawn by the seed; above the dataset's size some are repeated
   ColumnNames columns;
   MessageTags tags;
+  std::string described_in =
+      "the defaults";  // who names the columns, for messages: "data/dataset_info.json: alpaca"
+  std::string tags_from = "the defaults";    // likewise the tags
   std::vector<std::filesystem::path> files;  // of one type, in order
 
   /// Every column that the entry names, in the order above.

@@ -54,11 +54,10 @@ class ItemSink {
  public:
   virtual ~ItemSink() = default;
   virtual void add(EncodedItem&& item) = 0;
-  /// For those who want to know: each record before it is converted, and those that make no item.
+  /// For those who want to know: each record before it is converted.
   virtual void begin(const RecordText&) {}
-  virtual void leave_out(const std::string& /*where*/, DropReason) {}
-  /// Of those the ones that cannot be read (on_error: skip): "file:line: why".
-  virtual void skip(const std::string& /*what*/) {}
+  /// A record of `dataset` that makes no item; `what`: "file:line: what is wrong".
+  virtual void leave_out(std::int32_t /*dataset*/, DropReason, const std::string& /*what*/) {}
 };
 
 }  // namespace qft::data

@@ -24,7 +24,7 @@ class PackSink : public ItemSink {
  public:
   PackSink(const PackAttributes& attributes, PackPart& part) : attributes_(attributes), part_(part) {}
   void add(EncodedItem&& item) override;
-  void skip(const std::string& what) override;
+  void leave_out(std::int32_t dataset, DropReason reason, const std::string& what) override;
   /// Records of `dataset` read, left out, and cut to cutoff_len, added to what was said before.
   void count(std::int32_t dataset, std::int64_t records, std::int64_t dropped, std::int64_t truncated);
   /// Source bytes consumed, for progress.
@@ -50,6 +50,7 @@ struct PackSummary {
   std::int64_t file_bytes = 0;
   std::size_t chunks = 0, chunks_reused = 0;  // reused: of an interrupted build
   std::vector<std::string> skipped;           // "file:line: why", in source order; known to build() only
+  Drops drops;                                // of all datasets; likewise
 };
 
 /// Builds one pack; at most one build of a path at a time. Parts lie in <folder>/tmp-<file name>.parts, which

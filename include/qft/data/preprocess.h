@@ -18,7 +18,6 @@ namespace qft::data {
 struct PackReport {
   bool was_current = false;  // the file was there already, made of the same inputs: nothing was done
   PackSummary summary;       // counts of the file where was_current, without the chunks
-  DropCounts dropped{};      // by reason, of the chunks that were encoded now
 };
 
 inline constexpr int kMaxWorkers = 1024;
@@ -49,8 +48,5 @@ PackOutlook look_at_datasets(const config::RunConfig& config, CorpusPart part, c
                              const BeforePacking& before = {});
 
 inline constexpr std::size_t kChunksRead = 64;  // about a megabyte each
-
-/// "12 turns out of order, 3 no answer"; "" where nothing was dropped.
-std::string describe(const DropCounts& dropped);
 
 }  // namespace qft::data
