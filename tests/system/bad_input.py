@@ -62,6 +62,8 @@ CASES = [
     ("truncated shard", lambda d: truncate(d / "model/model.safetensors"), {}, ["model.safetensors"], 1),
     ("wrong dtype", lambda d: rewrite_header(d / "model/model.safetensors", wrong_dtype), {}, ["q_proj", "I32"], 1),
     ("shapes other than config.json's", lambda d: edit_json(d / "model/config.json", intermediate_size=64), {}, ["48", "64"], 1),
+    ("config.json of a clone without Git LFS", lambda d: (d / "model/config.json").write_text("version https://git-lfs.github.com/spec/v1\n"), {},
+     ["config.json' is a Git LFS pointer", "git lfs pull"], None),
     ("unknown model type", lambda d: edit_json(d / "model/config.json", model_type="mamba"), {}, ["mamba"], 1),
     ("unknown rope scaling", lambda d: edit_json(d / "model/config.json", rope_parameters={"rope_type": "yarn", "factor": 4.0}), {}, ["yarn"], 1),
     ("unknown key", None, {"learning_rat": 1e-4}, ["learning_rat", "learning_rate"], 2),
