@@ -8,16 +8,16 @@
 namespace qft::parallel {
 namespace {
 
-/// Index of the lowest block that owns or uses a trainable parameter: gradients need not flow below it.
+/// The lowest block with a trainable parameter: no gradient flows below it.
 int lowest_trainable_block(const model::ModelSpec& spec) {
-  for (int block = 0; block < spec.num_units(); ++block)
-    if (spec.units[static_cast<std::size_t>(block)].trainable_numel > 0) return block;
-  return spec.num_units();
+  const auto found = std::ranges::find_if(spec.units, [](const model::UnitSpec& unit) { return unit.trainable_numel > 0; });
+  return static_cast<int>(found - spec.units.begin());
 }
 
 class Builder {
  public:
-  Builder(const model::ModelSpec& spec, const ScheduleOptions& options) : spec_(spec), options_(options) {
+  /// `bottom`: gradients flow down to this block; num_units(): nowhere.
+  Builder(const model::ModelSpec& spec, const ScheduleOptions& options, int bottom) : spec_(spec), options_(options), bottom_(bottom) {
     QFT_ASSERT(options.group >= 1 && options.slots >= options.micro_batches && options.micro_batches >= 0,
                "group {}, slots {}, micro-batches {}", options.group, options.slots, options.micro_batches);
   }
@@ -31,11 +31,23 @@ class Builder {
     for (const int unit : spec_.units_of_block(block)) list_.push_back({ActionKind::release, unit});
   }
   void forward(int block, int group) {
-    for (int m = first(group); m < last(group); ++m) list_.push_back({ActionKind::forward, block, m});
+    const bool last_block = block == spec_.head_unit() && bottom_ > block;
+    for (int m = first(group); m < last(group); ++m)
+      list_.push_back({.kind = ActionKind::forward,
+                       .target = block,
+                       .micro = m,
+                       .first = block == 0,
+                       .last = last_block,
+                       .needs_gradient = block >= bottom_});
   }
   /// The last micro-batch forward is the first backward: its activations are the warmest.
   void backward(int block, int group) {
-    for (int m = last(group) - 1; m >= first(group); --m) list_.push_back({ActionKind::backward, block, m});
+    for (int m = last(group) - 1; m >= first(group); --m)
+      list_.push_back({.kind = ActionKind::backward,
+                       .target = block,
+                       .micro = m,
+                       .last = block == bottom_,
+                       .needs_gradient = block > bottom_});
   }
   void reduce(int block) {
     if (spec_.units[static_cast<std::size_t>(block)].trainable_numel > 0)
@@ -51,6 +63,7 @@ class Builder {
 
   const model::ModelSpec& spec_;
   const ScheduleOptions& options_;
+  int bottom_;
   ActionList list_;
 };
 
@@ -62,7 +75,8 @@ std::string describe(const Action& action, const model::ModelSpec& spec) {
   const char* name = kNames[static_cast<std::size_t>(action.kind)];
   if (action.target < 0) return name;
   const std::string& unit = spec.units.at(static_cast<std::size_t>(action.target)).name;
-  return action.micro < 0 ? fmt::format("{}({})", name, unit) : fmt::format("{}({}, micro {})", name, unit, action.micro);
+  if (action.micro < 0) return fmt::format("{}({})", name, unit);
+  return fmt::format("{}({}, micro {}{})", name, unit, action.micro, action.lane == Lane::reference ? ", reference" : "");
 }
 
 int groups_per_vote(double seconds, int groups) {
@@ -72,9 +86,9 @@ int groups_per_vote(double seconds, int groups) {
 }
 
 ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions& options) {
-  Builder build(spec, options);
   const int top = spec.head_unit();
   const int bottom = lowest_trainable_block(spec);
+  Builder build(spec, options, bottom);
   // The head turns around: what it needs forward it needs backward at once.
   const auto stays = [&](int block) { return block >= bottom && (block == top || options.keep_weights); };
   for (int group = 0; group < build.groups(); ++group) {
@@ -98,7 +112,7 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
 }
 
 ActionList evaluation_schedule(const model::ModelSpec& spec, const ScheduleOptions& options) {
-  Builder build(spec, options);
+  Builder build(spec, options, spec.num_units());
   for (int group = 0; group < build.groups(); ++group)
     for (int block = 0; block < spec.num_units(); ++block) {
       build.acquire(block);

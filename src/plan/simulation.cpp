@@ -32,7 +32,6 @@ class Player {
         arrival_(a.spec.units.size(), 0.0),
         buckets_(parallel::gradient_buckets(a.spec, a.precision.grad)) {
     window_ = a.window > 0 ? a.window : parallel::default_window(a.spec, units_);
-    while (lowest_ < a.spec.num_units() && a.spec.units[static_cast<std::size_t>(lowest_)].trainable_numel == 0) ++lowest_;
   }
 
   double now() const { return now_; }
@@ -68,7 +67,7 @@ class Player {
       case ActionKind::release: presence_.run(action); break;
       case ActionKind::forward: compute(forward_work(a_.spec, action.target, micro(action), a_.precision.compute)); break;
       case ActionKind::backward:
-        compute(backward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.recompute, action.target > lowest_));
+        compute(backward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.recompute, action.needs_gradient));
         break;
       case ActionKind::reduce: reduce(action.target); break;
       case ActionKind::vote: break;
@@ -181,7 +180,6 @@ class Player {
   std::deque<double> reductions_;
   const std::vector<MicroShape>* micros_ = nullptr;
   std::int64_t window_ = 0;
-  int lowest_ = 0;  ///< block below which no gradient flows
   double now_ = 0;
   StepTime total_;
 };

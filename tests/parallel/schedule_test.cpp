@@ -25,8 +25,28 @@ model::ModelSpec tiny(bool tied, bool lora) {
                                  lora ? model::Finetuning::lora : model::Finetuning::full, config);
 }
 
+/// A micro-batch is in flight from its first action to its last; a gradient that is promised comes.
+void check_marks(const model::ModelSpec& spec, const ActionList& list) {
+  std::map<int, std::vector<Action>> micros;
+  for (const Action& a : list)
+    if (a.micro >= 0) micros[a.micro].push_back(a);
+  for (const auto& [micro, actions] : micros) {
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      SCOPED_TRACE(describe(actions[i], spec));
+      EXPECT_EQ(actions[i].first, i == 0);
+      EXPECT_EQ(actions[i].last, i + 1 == actions.size());
+      EXPECT_EQ(actions[i].lane, Lane::policy);
+      const bool forward = actions[i].kind == ActionKind::forward;
+      const int below = actions[i].target - (forward ? 0 : 1);
+      const bool comes = std::ranges::any_of(actions, [&](const Action& b) { return b.kind == ActionKind::backward && b.target == below; });
+      EXPECT_EQ(actions[i].needs_gradient, comes);
+    }
+  }
+}
+
 /// Every property that an executor relies on; throws through gtest on the first that fails.
 void check(const model::ModelSpec& spec, const ScheduleOptions& options, const ActionList& list) {
+  check_marks(spec, list);
   std::map<int, int> held;
   std::map<std::pair<int, int>, int> forwards, backwards;
   std::map<int, int> reductions;
@@ -94,6 +114,19 @@ TEST(Schedule, HoldsWeightsAndOrderForEveryShape) {
                 check(spec, options, list);
                 check(spec, options, with_gathers(list, gathered(spec), 3000));
               }
+}
+
+TEST(Schedule, EvaluationNeedsNoGradientAndEndsAtTheHead) {
+  const auto spec = tiny(true, true);
+  check_marks(spec, evaluation_schedule(spec, {3, 3, 2, false}));
+}
+
+TEST(Schedule, AnActionIsDescribedWithItsLane) {
+  const auto spec = tiny(true, true);
+  Action action{.kind = ActionKind::forward, .target = 2, .micro = 1};
+  EXPECT_EQ(describe(action, spec), "forward(layer 1, micro 1)");
+  action.lane = Lane::reference;
+  EXPECT_EQ(describe(action, spec), "forward(layer 1, micro 1, reference)");
 }
 
 TEST(Schedule, VotesStandBetweenGroups) {

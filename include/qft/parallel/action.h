@@ -19,19 +19,30 @@ enum class ActionKind : std::uint8_t {
   release,        ///< unit: after the last one gathered weights are gone
   reduce,         ///< unit: its gradients are complete on this rank (for the group or the step): start their reduction
   vote,           ///< the ranks tell each other who is asked to stop: where one is, the rest of the step is left out
-  step            ///< the end: norm, finite flag and loss are agreed on
+  step            ///< the end: reductions are complete, and the ranks agree on norm, loss and metrics
+};
+
+/// A way through the blocks.
+enum class Lane : std::uint8_t {
+  policy,    ///< the model that trains
+  reference  ///< the model as it was, without its adapters: forward only. Not implemented
 };
 
 struct Action {
   ActionKind kind;
   int target = -1;  ///< block for forward and backward, unit for the others
-  int micro = -1;   ///< for forward/backward: index of the micro-batch within the step
+  // Of forward and backward:
+  int micro = -1;               ///< index of the micro-batch within the step
+  bool first = false;           ///< of its micro-batch, which is in flight from here on
+  bool last = false;            ///< of its micro-batch, which holds nothing after it
+  bool needs_gradient = false;  ///< forward: this block's backward follows; backward: that of the block below, too
+  Lane lane = Lane::policy;
   bool operator==(const Action&) const = default;
 };
 
 using ActionList = std::vector<Action>;
 
-/// "forward(layer 3, micro 1)"; for logs and traces.
+/// "forward(layer 3, micro 1)", with its lane if that is not the policy; for logs and traces.
 std::string describe(const Action& action, const model::ModelSpec& spec);
 
 /// What a schedule depends on besides the model.

@@ -1,20 +1,16 @@
 // The interpreter of action lists: the one place where blocks run, activations live and collectives are issued.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "qft/comm/communicator.h"
-#include "qft/model/arena.h"
 #include "qft/model/transformer.h"
 #include "qft/parallel/action.h"
 #include "qft/parallel/layer_graphs.h"
-#include "qft/parallel/layer_inputs.h"
 #include "qft/parallel/objective.h"
 #include "qft/parallel/weight_store.h"
 
@@ -55,10 +51,15 @@ struct ExecutorOptions {
   bool graphs = false;            ///< training steps run layers as graphs: no lora_dropout, and weights and gradients that stay where they are
 };
 
+class HeldUnits;
+class InFlight;
+class MicroInFlight;
+
 class Executor {
  public:
   /// All references must outlive the executor. `comm`: the ranks over which gradients add up.
   Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const ExecutorOptions& options);
+  ~Executor();
 
   /// A whole training step but the optimizer: gradients end up reduced in the store. Who is asked to stop is counted over
   /// the ranks in the all-reduce that ends the step, and where the list votes before: a step that is abandoned there leaves
@@ -80,67 +81,30 @@ class Executor {
   const LayerGraphs* graphs() const { return graphs_.get(); }
 
  private:
-  /// The state of one micro-batch in flight.
-  struct Slot {
-    Slot(std::size_t number, c10::Device device) : index(number), arena(device), inputs(device) {}
-    std::size_t index;                     ///< of slots_
-    model::Arena arena;
-    LayerInputs inputs;                    ///< where they are offloaded
-    int micro = -1;                        ///< -1: free
-    const model::MicroInput* in = nullptr; ///< what the blocks run on: the micro-batch, padded where layers are graphs
-    at::Tensor x, g;                       ///< boundary between blocks, and its gradient
-    at::Tensor spare;                      ///< the other of two boundaries, where none is kept
-    std::vector<model::LayerSaved> saved;  ///< per layer
-  };
-  struct Pass {
-    std::span<const model::MicroInput> micros;
-    Objective& objective;
-    model::DropoutPass dropout;
-    bool training;
-    double loss_scale = 1.0;
-    AskedToStop asked_to_stop = {};
-    int votes = 0;
-  };
+  struct Pass;
 
-  int count_votes(const Pass& pass);
   void interpret(const ActionList& list, Pass& pass);
   void perform(const Action& action, Pass& pass);
-  std::string memory_held() const;
-  void make_room(Slot& slot, std::int64_t tokens, bool training);
-  void forward(const Action& action, Pass& pass);
-  void forward_layer(int block, Slot& slot, const Pass& pass);
-  void backward_layer(int block, Slot& slot, const Pass& pass);
-  void run(const LayerCall& call, const Slot& slot, const Pass& pass);
-  bool keeps_boundaries(const Pass& pass) const { return pass.training && !options_.offload_inputs; }
-  void forward_head(int micro, Slot& slot, Pass& pass);
-  void backward(const Action& action, Pass& pass);
   void acquire(int unit);
-  Slot& open_slot(int micro, const Pass& pass);
-  Slot& slot_of(int micro);
-  void close_slot(Slot& slot);
-  /// Of an acquired unit; `gradients`: with where they are added, for backward.
-  enum class With : std::uint8_t { weights, gradients };
-  model::FlatBuffers buffers_of(int unit, With with) const;
-  /// A call of the block's layer, without the memory that is its micro-batch's.
-  LayerCall layer_call(int block, With with);
-  /// The output projection: the head's own, or the embedding's where they are tied.
-  model::Weight head_table(With with) const;
+  void forward(const Action& action, Pass& pass);
+  void backward(const Action& action, Pass& pass);
+  void reduce(int unit);
+  void vote(Pass& pass);
+  void step(Pass& pass);
+
+  MicroInFlight& open(const Action& action, const Pass& pass);
+  void forward_layer(const Action& action, MicroInFlight& micro, const Pass& pass);
+  void backward_layer(const Action& action, MicroInFlight& micro, const Pass& pass);
+  void forward_head(const Action& action, const MicroInFlight& micro, Pass& pass);
+  void run(const LayerCall& call, const MicroInFlight& micro, const Pass& pass);
+  std::string memory_held() const;
 
   model::Transformer& transformer_;
   WeightStore& store_;
   comm::Communicator& comm_;
   ExecutorOptions options_;
-  int lowest_backward_ = 0;  ///< block below which no gradient flows
-  std::vector<const UnitBuffers*> held_;
-  /// A layer's views, made anew where its weights were gathered again or its gradients have moved.
-  struct Bound {
-    std::uint64_t generation = 0;
-    const void* grads = nullptr;
-    std::shared_ptr<const model::LayerWeights> weights;
-  };
-  std::vector<std::array<Bound, 2>> bound_;  ///< by unit and With
-  std::vector<std::unique_ptr<Slot>> slots_;
-  model::Arena scratch_;
+  std::unique_ptr<HeldUnits> units_;
+  std::unique_ptr<InFlight> in_flight_;
   std::unique_ptr<LayerGraphs> graphs_;
   PhaseTimes times_;
   bool warm_ = false;  ///< a training step has made what is made once

@@ -1,0 +1,39 @@
+#include "held_units.h"
+
+#include "qft/core/error.h"
+
+namespace qft::parallel {
+
+HeldUnits::HeldUnits(const model::ModelSpec& spec, WeightStore& store)
+    : spec_(spec), store_(store), held_(spec.units.size(), nullptr), bound_(spec.units.size()) {}
+
+model::FlatBuffers HeldUnits::buffers_of(int unit, With with) const {
+  const UnitBuffers* held = held_[static_cast<std::size_t>(unit)];
+  QFT_ASSERT(held != nullptr && held->generation != 0, "unit {} is used while it is not acquired", unit);
+  return {held->frozen, held->trainable, with == With::gradients ? store_.grads(unit) : at::Tensor()};
+}
+
+model::Weight HeldUnits::weight(int unit, model::TensorKind kind, With with) const {
+  return model::bind_weight(spec_.units[static_cast<std::size_t>(unit)], kind, buffers_of(unit, with));
+}
+
+model::Weight HeldUnits::head_table(With with) const {
+  return spec_.config.tie_word_embeddings ? embedding(with) : weight(spec_.head_unit(), model::TensorKind::lm_head, with);
+}
+
+LayerCall HeldUnits::layer(int block, With with) {
+  LayerCall call;
+  call.layer = block - 1;
+  call.flat = buffers_of(block, with);
+  Bound& bound = bound_[static_cast<std::size_t>(block)][static_cast<std::size_t>(with)];
+  const std::uint64_t generation = held_[static_cast<std::size_t>(block)]->generation;
+  // The old views keep their storage object alive, so that no other has its address.
+  const void* grads = call.flat.grad.defined() ? call.flat.grad.storage().unsafeGetStorageImpl() : nullptr;
+  if (bound.generation != generation || bound.grads != grads)
+    bound = {generation, grads,
+             std::make_shared<model::LayerWeights>(model::bind_layer(spec_, spec_.units[static_cast<std::size_t>(block)], call.flat))};
+  call.weights = bound.weights;
+  return call;
+}
+
+}  // namespace qft::parallel

@@ -1,0 +1,50 @@
+// The units that are acquired, as the views that blocks compute with.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "qft/model/spec.h"
+#include "qft/model/weights.h"
+#include "qft/parallel/layer_graphs.h"
+#include "qft/parallel/weight_store.h"
+
+namespace qft::parallel {
+
+/// Weights alone, or with where their gradients are added, for backward.
+enum class With : std::uint8_t { weights, gradients };
+
+class HeldUnits {
+ public:
+  /// Both must outlive it.
+  HeldUnits(const model::ModelSpec& spec, WeightStore& store);
+
+  void acquire(int unit) { held_[static_cast<std::size_t>(unit)] = &store_.acquire(unit); }
+
+  // Of acquired units; views are valid until the release.
+  model::Weight embedding(With with) const { return weight(0, model::TensorKind::embed_tokens, with); }
+  model::Weight final_norm(With with) const { return weight(spec_.head_unit(), model::TensorKind::final_norm, with); }
+  /// The output projection: the head's own, or the embedding's where they are tied.
+  model::Weight head_table(With with) const;
+  /// A call of the block's layer, without the memory that is its micro-batch's.
+  LayerCall layer(int block, With with);
+
+ private:
+  model::FlatBuffers buffers_of(int unit, With with) const;
+  model::Weight weight(int unit, model::TensorKind kind, With with) const;
+
+  const model::ModelSpec& spec_;
+  WeightStore& store_;
+  std::vector<const UnitBuffers*> held_;
+  /// A layer's views, made anew where its weights were gathered again or its gradients have moved.
+  struct Bound {
+    std::uint64_t generation = 0;
+    const void* grads = nullptr;
+    std::shared_ptr<const model::LayerWeights> weights;
+  };
+  std::vector<std::array<Bound, 2>> bound_;  ///< by unit and With
+};
+
+}  // namespace qft::parallel

@@ -1,0 +1,98 @@
+#include "in_flight.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "qft/core/error.h"
+#include "qft/parallel/group_size.h"
+
+namespace qft::parallel {
+
+MicroInFlight::MicroInFlight(std::size_t place, const model::Transformer& transformer, const ActivationPolicy& policy)
+    : place_(place),
+      transformer_(transformer),
+      policy_(policy),
+      arena_(transformer.device()),
+      offloaded_(transformer.device()),
+      layers_(static_cast<std::size_t>(transformer.spec().config.num_layers)) {}
+
+void MicroInFlight::open(int micro, const model::MicroInput& in, bool training, model::Arena& scratch) {
+  micro_ = micro;
+  in_ = &in;
+  reserve(in.num_tokens(), training, scratch);
+  if (training) g_ = boundary();
+  x_ = boundary();
+}
+
+/// At once what would come in pieces: an arena that grows moves, and leaves the heap with holes.
+void MicroInFlight::reserve(std::int64_t tokens, bool training, model::Arena& scratch) {
+  const auto& spec = transformer_.spec();
+  const at::ScalarType type = transformer_.dtype();
+  constexpr std::int64_t kGaps = 8192;  // of alignment, in a layer
+  // Host pages are taken when they are touched: room for the next, longer micro-batch costs nothing.
+  if (transformer_.device().is_cpu()) tokens = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
+  arena_.reserve(training ? activation_bytes(spec, type, tokens, policy_.recompute, policy_.offload_inputs) +
+                                (spec.config.num_layers + 1) * kGaps
+                          : boundary_bytes(spec, type, tokens) * 2 + kGaps);
+  if (!training || policy_.recompute) scratch.reserve(recomputed_layer_bytes(spec, type, tokens) + kGaps);
+}
+
+void MicroInFlight::close() {
+  micro_ = -1;
+  in_ = nullptr;
+  x_ = g_ = spare_ = at::Tensor();
+  arena_.release({});
+}
+
+void MicroInFlight::forward(LayerCall& call, bool needs_gradient, model::Arena& scratch) {
+  const bool keeps_input = needs_gradient && !policy_.offload_inputs, keeps_all = needs_gradient && !policy_.recompute;
+  const at::Tensor x = x_;
+  if (needs_gradient && policy_.offload_inputs) offloaded_.keep(call.layer, x);
+  if (!keeps_input && !spare_.defined()) spare_ = boundary();
+  call.y = keeps_input ? boundary() : spare_;
+  call.saved = transformer_.room_for(*call.weights, x, keeps_all ? arena_ : scratch);
+  Kept& kept = layers_[static_cast<std::size_t>(call.layer)];
+  kept = {};
+  if (keeps_input) kept.x = x;
+  if (keeps_all) kept.saved = call.saved;
+  spare_ = x;
+  x_ = call.y;
+}
+
+void MicroInFlight::backward(LayerCall& call, bool needs_gradient, model::Arena& scratch) {
+  Kept& kept = layers_[static_cast<std::size_t>(call.layer)];
+  if (policy_.recompute) {
+    const bool last = !needs_gradient || call.layer == 0;
+    const at::Tensor x = policy_.offload_inputs ? offloaded_.fetch(call.layer, x_, spare_, last) : kept.x;
+    call.y = scratch.alloc(x.sizes(), transformer_.dtype());
+    call.saved = transformer_.room_for(*call.weights, x, scratch);
+  } else {
+    call.saved = kept.saved;
+  }
+  call.g = g_;
+  call.needs_input_grad = needs_gradient;
+  kept = {};
+}
+
+InFlight::InFlight(const model::Transformer& transformer, const ActivationPolicy& policy)
+    : transformer_(transformer), policy_(policy), scratch_(transformer.device()) {}
+
+MicroInFlight& InFlight::free_place() {
+  const auto free = std::ranges::find_if(places_, [](const auto& place) { return place->micro() < 0; });
+  if (free != places_.end()) return **free;
+  return *places_.emplace_back(std::make_unique<MicroInFlight>(places_.size(), transformer_, policy_));
+}
+
+MicroInFlight& InFlight::at(int micro) {
+  for (const auto& place : places_)
+    if (place->micro() == micro) return *place;
+  fail("micro-batch {} is not in flight: the action list is not a valid schedule", micro);
+}
+
+std::int64_t InFlight::bytes() const {
+  std::int64_t total = 0;
+  for (const auto& place : places_) total += place->bytes();
+  return total;
+}
+
+}  // namespace qft::parallel

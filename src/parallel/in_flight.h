@@ -1,0 +1,95 @@
+// Micro-batches in flight: what each holds between its first action and its last.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "qft/model/arena.h"
+#include "qft/model/transformer.h"
+#include "qft/parallel/layer_graphs.h"
+#include "qft/parallel/layer_inputs.h"
+
+namespace qft::parallel {
+
+/// What a layer leaves for its backward pass.
+struct ActivationPolicy {
+  bool recompute = false;       ///< its input alone: the rest is computed again
+  bool offload_inputs = false;  ///< with recompute: that in host memory
+};
+
+/// One micro-batch. Its arena is kept for the next one in the same place.
+class MicroInFlight {
+ public:
+  /// `transformer` must outlive it.
+  MicroInFlight(std::size_t place, const model::Transformer& transformer, const ActivationPolicy& policy);
+
+  /// Its number among those in flight.
+  std::size_t place() const { return place_; }
+  /// Index of the micro-batch, -1: the place is free.
+  int micro() const { return micro_; }
+
+  /// Takes the place, and memory for the boundary and (in training) its gradient; `scratch` grows as a layer needs it. `in` must
+  /// live until close().
+  void open(int micro, const model::MicroInput& in, bool training, model::Arena& scratch);
+  void close();
+
+  const model::MicroInput& input() const { return *in_; }
+  /// [T, hidden]: the boundary above the last block that ran forward; its gradient, or that of a boundary below.
+  const at::Tensor& x() const { return x_; }
+  const at::Tensor& g() const { return g_; }
+
+  /// Gives a layer's forward pass, which is to run at once, its memory: the layer's output becomes x(). What no backward pass
+  /// needs lies in `scratch`.
+  void forward(LayerCall& call, bool needs_gradient, model::Arena& scratch);
+  /// The same for its backward pass. `needs_gradient`: of its input.
+  void backward(LayerCall& call, bool needs_gradient, model::Arena& scratch);
+
+  std::int64_t bytes() const { return arena_.held(); }
+
+ private:
+  void reserve(std::int64_t tokens, bool training, model::Arena& scratch);
+  at::Tensor boundary() { return arena_.alloc({in_->num_tokens(), transformer_.spec().config.hidden_size}, transformer_.dtype()); }
+
+  struct Kept {
+    at::Tensor x;  ///< the layer's input, where it stays on the device
+    model::LayerSaved saved;
+  };
+
+  std::size_t place_;
+  const model::Transformer& transformer_;
+  ActivationPolicy policy_;
+  model::Arena arena_;
+  LayerInputs offloaded_;
+  std::vector<Kept> layers_;
+  int micro_ = -1;
+  const model::MicroInput* in_ = nullptr;
+  at::Tensor x_, g_;
+  at::Tensor spare_;  ///< the other of two boundaries, where no layer keeps its input
+};
+
+/// All of them, and the scratch memory that they share.
+class InFlight {
+ public:
+  InFlight(const model::Transformer& transformer, const ActivationPolicy& policy);
+
+  /// A place to open(); places are made as they are needed.
+  MicroInFlight& free_place();
+  /// Throws Error where the micro-batch is not in flight.
+  MicroInFlight& at(int micro);
+  model::Arena& scratch() { return scratch_; }
+
+  /// Of the micro-batches' own memory.
+  std::int64_t bytes() const;
+
+ private:
+  const model::Transformer& transformer_;
+  ActivationPolicy policy_;
+  std::vector<std::unique_ptr<MicroInFlight>> places_;
+  model::Arena scratch_;
+};
+
+}  // namespace qft::parallel
