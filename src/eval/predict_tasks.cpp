@@ -109,7 +109,7 @@ DecoderRoom room_for(const std::vector<PredictTask>& tasks, parallel::Instance& 
     const auto device = instance.transformer().device();
     const double left = kShareOfMemory * static_cast<double>(device::memory_left(device, sharers));
     std::int64_t weights = 0;
-    for (const auto& unit : instance.store().gathered_bytes()) weights += unit.total();
+    for (const auto& unit : instance.weights().gathered_bytes()) weights += unit.total();
     if (weights > 0 && static_cast<double>(weights) > left)
       fail("generation needs the whole model on each rank, {} more than it holds, but {} of memory are left: take fewer ranks a "
            "node or a device with more memory; the loss alone (predict_with_generate: false) needs a layer at a time",

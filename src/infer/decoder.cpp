@@ -16,14 +16,14 @@ namespace qft::infer {
 namespace ops = model::ops;
 
 Decoder::Decoder(parallel::Instance& instance, std::int64_t capacity, std::size_t slots)
-    : Decoder(instance.transformer(), instance.store(), capacity, slots) {}
+    : Decoder(instance.transformer(), instance.weights(), capacity, slots) {}
 
-Decoder::Decoder(model::Transformer& transformer, parallel::WeightStore& store, std::int64_t capacity, std::size_t slots)
-    : transformer_(transformer), store_(store) {
+Decoder::Decoder(model::Transformer& transformer, parallel::WeightReader& weights, std::int64_t capacity, std::size_t slots)
+    : transformer_(transformer), weights_(weights) {
   const model::ModelSpec& spec = transformer.spec();
   for (std::size_t s = 0; s < slots; ++s) caches_.emplace_back(spec.config, capacity, transformer.dtype(), transformer.device());
   const auto flat = [&](int unit) {
-    const auto& b = store_.acquire(unit);
+    const auto& b = weights_.acquire(unit);
     return model::FlatBuffers{b.frozen, b.trainable, {}};
   };
   embedding_ = model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, flat(0));
@@ -37,7 +37,7 @@ Decoder::Decoder(model::Transformer& transformer, parallel::WeightStore& store, 
 }
 
 Decoder::~Decoder() {
-  for (int u = 0; u < transformer_.spec().num_units(); ++u) store_.release(u);
+  for (int u = 0; u < transformer_.spec().num_units(); ++u) weights_.release(u);
 }
 
 at::Tensor Decoder::forward(std::span<const std::int32_t> tokens) {

@@ -108,8 +108,8 @@ std::vector<FileRecord> records_of(const io::ModelWriter& writer, const fs::path
 void for_each_base_tensor(parallel::Instance& instance, comm::Communicator& comm, const std::function<void(const at::Tensor&)>& visit) {
   std::exception_ptr failure;
   for (int u = 0; u < instance.spec().num_units(); ++u) {
-    take_memory(comm, "gathering the model", [&] { instance.store().make_room(u); });
-    const auto& buffers = instance.store().acquire(u);
+    take_memory(comm, "gathering the model", [&] { instance.weights().make_room(u); });
+    const auto& buffers = instance.weights().acquire(u);
     for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
       if (p.role != model::Role::base || failure) continue;
       try {
@@ -118,7 +118,7 @@ void for_each_base_tensor(parallel::Instance& instance, comm::Communicator& comm
         failure = std::current_exception();
       }
     }
-    instance.store().release(u);
+    instance.weights().release(u);
   }
   if (failure) std::rethrow_exception(failure);
 }

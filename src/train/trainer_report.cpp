@@ -80,7 +80,7 @@ void Trainer::report_memory() {
   log::info("memory of a rank: at most {}, predicted {}", format_bytes(static_cast<double>(peak)),
             format_bytes(static_cast<double>(forecast.total())));
   memory_ = {{"memory_peak", static_cast<double>(peak)}, {"memory_predicted", static_cast<double>(forecast.total())}};
-  const parallel::StoreMemory held = instance_->store().memory();
+  const parallel::StoreMemory held = instance_->weights().memory();
   const auto& plan = forecast.plan;
   std::string parts;
   const auto part = [&](const char* name, std::int64_t predicted, std::int64_t here) {

@@ -17,7 +17,7 @@ struct TinyModel {
     run.step(0, 3);  // so that LoRA's B matrices are not zero
   }
   std::unique_ptr<Decoder> decoder(std::int64_t capacity, std::size_t slots) {
-    return std::make_unique<Decoder>(run.transformer(), run.store(), capacity, slots);
+    return std::make_unique<Decoder>(run.transformer(), run.reader(), capacity, slots);
   }
   std::unique_ptr<comm::Communicator> comm;
   parallel::testing::TinyRun run;

@@ -40,7 +40,7 @@ at::Tensor all_logits(parallel::Instance& instance, const model::MicroInput& in)
   auto& t = instance.transformer();
   const auto& spec = instance.spec();
   const auto flat = [&](int unit) {
-    const auto& b = instance.store().acquire(unit);
+    const auto& b = instance.weights().acquire(unit);
     return model::FlatBuffers{b.frozen, b.trainable, {}};
   };
   t.ensure_positions(in.sequences.max_length);
@@ -113,7 +113,7 @@ int run(comm::Session& session, std::span<const std::string> args) {
   out["grad_norm"] = at::full({1}, result.grad_norm, at::kDouble);
   for (int u = 0; u < instance->spec().num_units(); ++u)
     for (const auto& p : instance->spec().units[static_cast<std::size_t>(u)].params)
-      if (p.trainable) out["grad." + p.name] = instance->store().grads(u).narrow(0, p.offset, p.numel).view(p.shape);
+      if (p.trainable) out["grad." + p.name] = instance->grads(u).narrow(0, p.offset, p.numel).view(p.shape);
   write(args[2], out);
   return 0;
 }

@@ -253,7 +253,7 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
     EXPECT_TRUE(result.abandoned);
     EXPECT_EQ(result.votes, 1);
     EXPECT_EQ(votes, 2);
-    EXPECT_EQ(stopped.store().memory().gathered, 0);
+    EXPECT_EQ(stopped.reader().memory().gathered, 0);
     stopped.step(1, 1);
     EXPECT_EQ(stopped.weights(), alone.weights()) << c.strategy << (c.lora ? " LoRA" : "") << " window " << c.window;
   }

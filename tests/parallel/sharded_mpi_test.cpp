@@ -73,10 +73,10 @@ TEST(Memory, Zero3HoldsItsShareAndTheWindow) {
     TinyRun whole([&] { Case d = c; d.strategy = "ddp"; return d; }(), world());
     TinyRun sharded([&] { Case d = c; d.strategy = "zero3"; return d; }(), world());
     for (TinyRun* run : {&whole, &sharded}) run->step(0, 1);
-    const StoreMemory all = whole.store().memory(), mine = sharded.store().memory();
+    const StoreMemory all = whole.reader().memory(), mine = sharded.reader().memory();
     const std::int64_t ranks = world().size();
     std::int64_t largest = 0;
-    const auto units = sharded.store().gathered_bytes();
+    const auto units = sharded.reader().gathered_bytes();
     for (const auto& u : units) largest = std::max(largest, u.total());
     // Padding: at most 16 elements a rank, buffer and unit.
     const std::int64_t padding = 16 * 2 * 4 * static_cast<std::int64_t>(units.size());
@@ -108,7 +108,7 @@ TEST(Memory, IsWhatThePlanSays) {
                                          .tokens = 64, .group = 2, .window = c.window});
           SCOPED_TRACE(fmt::format("{} {} {} {}", strategy, lora ? "LoRA" : "full", offload.any() ? "offloaded" : "",
                                    c10::toString(precision.grad)));
-          const StoreMemory held = run.store().memory();
+          const StoreMemory held = run.reader().memory();
           EXPECT_EQ(plan.gathered, held.gathered_peak);
           EXPECT_EQ(plan.host, held.host + (offload.optimizer ? run.adam().bytes() : 0));
           EXPECT_EQ(plan.weights, held.weights);
@@ -122,7 +122,7 @@ TEST(Memory, IsWhatThePlanSays) {
 TEST(Released, WeightsCannotBeReadByAStaleView) {
   TinyRun run({.tied = false, .strategy = "zero3"}, world());
   if (world().size() == 1) GTEST_SKIP() << "one rank holds everything";
-  auto& store = run.store();
+  auto& store = run.reader();
   const UnitBuffers& held = store.acquire(1);
   const auto generation = held.generation;
   const at::Tensor view = held.trainable.narrow(0, 0, 64).view({8, 8});

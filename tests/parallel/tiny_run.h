@@ -145,7 +145,7 @@ class TinyRun {
   }
 
   model::Transformer& transformer() { return instance_->transformer(); }
-  WeightStore& store() { return instance_->store(); }
+  WeightReader& reader() { return instance_->weights(); }
   Executor& executor() { return instance_->executor(); }
   const Layout& layout() const { return instance_->layout(); }
   const model::ModelSpec& spec() const { return instance_->spec(); }

@@ -23,7 +23,7 @@ class Decoder {
   /// `capacity`: tokens of prompt and answer together, of each of `slots` sequences.
   Decoder(parallel::Instance& instance, std::int64_t capacity, std::size_t slots = 1);
   /// The same over a model's parts, which must outlive the decoder.
-  Decoder(model::Transformer& transformer, parallel::WeightStore& store, std::int64_t capacity, std::size_t slots);
+  Decoder(model::Transformer& transformer, parallel::WeightReader& weights, std::int64_t capacity, std::size_t slots);
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
@@ -48,7 +48,7 @@ class Decoder {
   void attention(int index, std::span<const Input> inputs, const at::Tensor& qkv, const at::Tensor& out);
 
   model::Transformer& transformer_;
-  parallel::WeightStore& store_;
+  parallel::WeightReader& weights_;
   std::vector<KvCache> caches_;
   model::Weight embedding_, final_norm_, head_;
   std::vector<model::LayerWeights> layers_;

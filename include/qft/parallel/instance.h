@@ -85,7 +85,7 @@ class Instance {
   /// What it follows from, for inference.
   const std::string& precision_reason() const { return precision_reason_; }
   model::Transformer& transformer() { return *transformer_; }
-  WeightStore& store() { return *store_; }
+  WeightReader& weights() { return *store_; }
   const Layout& layout() const { return *layout_; }
   Executor& executor() { return *executor_; }
   /// nullptr for inference.
@@ -110,6 +110,8 @@ class Instance {
   model::ParamSlice param(int unit, const model::ParamSpec& param) const;
   /// The same of a moment of a trainable parameter: which = 0 first, 1 second.
   model::ParamSlice moment(int unit, const model::ParamSpec& param, int which) const;
+  /// The reduced gradients of a trainable unit after a step, as this rank holds them: [trainable_numel] where they are whole.
+  at::Tensor grads(int unit) const { return store_->grads(unit); }
   /// Masters have changed: brings them to the weights, on all ranks. Collective.
   void publish();
   /// Memory for whole_master() of any unit; undefined where masters are whole on this rank. Not collective.

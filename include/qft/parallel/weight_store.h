@@ -45,20 +45,30 @@ struct MicroRange {
   std::int64_t first = 0, count = 0, total = 0;
 };
 
-/// All calls come from the executor's thread, in action-list order, alike on every rank.
-class WeightStore {
+/// What those need who only read weights (decoding, saving). Calls come from one thread, alike on every rank.
+class WeightReader {
  public:
-  virtual ~WeightStore() = default;
+  virtual ~WeightReader() = default;
 
-  /// Takes the memory that gather() of the whole unit fills, if it comes and goes. Not collective: where one rank has too
+  /// Takes the memory that gathering the whole unit fills, if it comes and goes. Not collective: where one rank has too
   /// little the others can be told before they gather.
   virtual void make_room(int unit) = 0;
-  /// The unit's weights set out for here, unless they are here or on their way. Collective where weights are sharded.
-  virtual void gather(int unit, bool frozen_only) = 0;
-  /// The unit's weights, whole and readable until the matching release(). May be nested. Gathers what is missing.
+  /// The unit's weights, whole and readable until the matching release(). May be nested. Gathers what is missing: collective
+  /// where weights are sharded.
   virtual const UnitBuffers& acquire(int unit) = 0;
   /// After the last one, gathered weights are gone: their storage is empty, so that a stale view fails.
   virtual void release(int unit) = 0;
+
+  /// Per unit what a gather brings here.
+  virtual std::vector<GatheredBytes> gathered_bytes() const = 0;
+  virtual StoreMemory memory() const = 0;
+};
+
+/// What the executor needs besides. All calls come from its thread, in action-list order, alike on every rank.
+class WeightStore : public WeightReader {
+ public:
+  /// The unit's weights set out for here, unless they are here or on their way. Collective where weights are sharded.
+  virtual void gather(int unit, bool frozen_only) = 0;
 
   /// Clears the gradients before a step. `micros`: those of this rank; matters in AddUp::in_micro_batch_order.
   virtual void start_step(const MicroRange& micros) = 0;
@@ -84,9 +94,6 @@ class WeightStore {
 
   /// This rank's part of a unit's frozen or trainable weights between uses: the whole where they are replicated.
   virtual RestSlice at_rest(int unit, bool trainable) = 0;
-  /// Per unit what a gather brings here.
-  virtual std::vector<GatheredBytes> gathered_bytes() const = 0;
-  virtual StoreMemory memory() const = 0;
 };
 
 /// Unit gradients on their way to their owners at most: more would pile up where the wire is slower than the compute.
