@@ -51,7 +51,7 @@ class Conversation {
       answer_last();
     } catch (...) {
       messages_ = before;
-      decoder_.cache().truncate(0);
+      decoder_.sequence().truncate(0);
       fed_.clear();
       throw;
     }
@@ -59,7 +59,7 @@ class Conversation {
 
  private:
   void answer_last() {
-    const std::int64_t capacity = decoder_.cache().capacity();
+    const std::int64_t capacity = decoder_.sequence().capacity();
     auto prompt = chat_.render_prompt(messages_, config_.generate.system);
     // The oldest exchange goes first where the conversation outgrows the cache.
     const auto room = std::min(limit_, capacity / 2);
@@ -76,7 +76,7 @@ class Conversation {
     const auto limit =
         infer::answer_limit(config_.generate, capacity, static_cast<std::int64_t>(prompt.size()));
     const auto kept = std::min(common_prefix(fed_, prompt), prompt.size() - 1);
-    decoder_.cache().truncate(static_cast<std::int64_t>(kept));
+    decoder_.sequence().truncate(static_cast<std::int64_t>(kept));
     const auto g = infer::generate(decoder_, sampler_, chat_.tokenizer(), prompt, chat_.stop_token_ids(),
                                    limit.tokens, config_.generate.skip_special_tokens,
                                    [](std::string_view piece) { std::cout << piece << std::flush; });
@@ -87,7 +87,7 @@ class Conversation {
     messages_.push_back({data::Role::assistant, g.text});
     fed_ = std::move(prompt);
     fed_.insert(fed_.end(), g.ids.begin(), g.ids.end());
-    fed_.resize(static_cast<std::size_t>(decoder_.cache().length()));
+    fed_.resize(static_cast<std::size_t>(decoder_.sequence().length()));
   }
 
   const config::RunConfig& config_;

@@ -62,7 +62,7 @@ void generate_all(Decoder& decoder, const SamplerOptions& sampling, std::span<co
       QFT_ASSERT(!request.prompt.empty() && request.max_new_tokens > 0, "request {} has no prompt, or no room for an answer", next);
       SamplerOptions options = sampling;
       options.stream = request.stream;
-      decoder.cache(s).truncate(0);
+      decoder.sequence(s).truncate(0);
       slots[s] = std::make_unique<Active>(next++, request, options, stop_ids);
     }
     const auto inputs = inputs_of(slots);

@@ -34,7 +34,7 @@ Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokeniz
                     const std::function<void(std::string_view)>& on_text) {
   using Clock = std::chrono::steady_clock;
   const auto seconds = [](Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); };
-  const auto cached = static_cast<std::size_t>(decoder.cache().length());
+  const auto cached = static_cast<std::size_t>(decoder.sequence().length());
   require(cached < prompt.size(), "the prompt has {} tokens, all of them fed before", prompt.size());
   Generation out;
   out.prompt_tokens = static_cast<std::int64_t>(prompt.size());

@@ -108,7 +108,7 @@ std::string adapter_config_json(const LoraConfig& lora, const std::string& base_
       {"r", lora.rank},
       {"rank_pattern", json::object()},
       {"revision", nullptr},
-      {"target_modules", lora.target_names()},
+      {"target_modules", lora.targets},
       {"task_type", "CAUSAL_LM"},
       {"use_dora", false},
       {"use_rslora", lora.rslora}};

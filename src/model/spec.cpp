@@ -1,89 +1,30 @@
 #include "qft/model/spec.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <set>
 #include <sstream>
+#include <utility>
+
+#include <fmt/ranges.h>
 
 #include "qft/core/error.h"
+#include "qft/model/sublayer.h"
+#include "sublayers/kinds.h"
 
 namespace qft::model {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-/// One row a tensor kind. `starts_group`: begins on an aligned offset; rows that do not continue the one before.
-struct TensorRow {
-  TensorKind kind;
-  UnitSpec::Kind unit;
-  const char* suffix;  ///< after "model.layers.N." for layers, the full name elsewhere
-  bool starts_group;
-  bool decays;
-  bool (*present)(const ModelConfig&);
-  Shape (*shape)(const ModelConfig&);
+/// A base tensor on its way to its place.
+struct Tensor {
+  std::string path;
+  Shape shape;
+  bool starts_group = true;  ///< on an aligned offset; else it continues the one before
+  bool decays = false;       ///< as HF Trainer decides: not biases and norms
 };
-
-bool always(const ModelConfig&) { return true; }
-bool has_qkv_bias(const ModelConfig& c) { return c.qkv_bias; }
-bool has_o_bias(const ModelConfig& c) { return c.o_bias; }
-bool has_mlp_bias(const ModelConfig& c) { return c.mlp_bias; }
-bool has_qk_norm(const ModelConfig& c) { return c.qk_norm; }
-bool has_own_head(const ModelConfig& c) { return !c.tie_word_embeddings; }
-
-Shape vocab_by_hidden(const ModelConfig& c) { return {c.vocab_size, c.hidden_size}; }
-Shape hidden(const ModelConfig& c) { return {c.hidden_size}; }
-Shape head(const ModelConfig& c) { return {c.head_dim}; }
-template <Module M>
-Shape weight(const ModelConfig& c) {
-  const auto [out, in] = module_shape(c, M);
-  return {out, in};
-}
-template <Module M>
-Shape bias(const ModelConfig& c) {
-  return {module_shape(c, M)[0]};
-}
-
-constexpr auto kEmb = UnitSpec::Kind::embedding;
-constexpr auto kLay = UnitSpec::Kind::layer;
-constexpr auto kHead = UnitSpec::Kind::head;
-using K = TensorKind;
-using M = Module;
-
-const TensorRow kTensors[] = {
-    {K::embed_tokens, kEmb, "model.embed_tokens.weight", true, true, always, vocab_by_hidden},
-    {K::input_norm, kLay, "input_layernorm.weight", true, false, always, hidden},
-    {K::q_weight, kLay, "self_attn.q_proj.weight", true, true, always, weight<M::q_proj>},
-    {K::k_weight, kLay, "self_attn.k_proj.weight", false, true, always, weight<M::k_proj>},
-    {K::v_weight, kLay, "self_attn.v_proj.weight", false, true, always, weight<M::v_proj>},
-    {K::q_bias, kLay, "self_attn.q_proj.bias", true, false, has_qkv_bias, bias<M::q_proj>},
-    {K::k_bias, kLay, "self_attn.k_proj.bias", false, false, has_qkv_bias, bias<M::k_proj>},
-    {K::v_bias, kLay, "self_attn.v_proj.bias", false, false, has_qkv_bias, bias<M::v_proj>},
-    {K::q_norm, kLay, "self_attn.q_norm.weight", true, false, has_qk_norm, head},
-    {K::k_norm, kLay, "self_attn.k_norm.weight", true, false, has_qk_norm, head},
-    {K::o_weight, kLay, "self_attn.o_proj.weight", true, true, always, weight<M::o_proj>},
-    {K::o_bias, kLay, "self_attn.o_proj.bias", true, false, has_o_bias, bias<M::o_proj>},
-    {K::post_norm, kLay, "post_attention_layernorm.weight", true, false, always, hidden},
-    {K::gate_weight, kLay, "mlp.gate_proj.weight", true, true, always, weight<M::gate_proj>},
-    {K::up_weight, kLay, "mlp.up_proj.weight", false, true, always, weight<M::up_proj>},
-    {K::gate_bias, kLay, "mlp.gate_proj.bias", true, false, has_mlp_bias, bias<M::gate_proj>},
-    {K::up_bias, kLay, "mlp.up_proj.bias", false, false, has_mlp_bias, bias<M::up_proj>},
-    {K::down_weight, kLay, "mlp.down_proj.weight", true, true, always, weight<M::down_proj>},
-    {K::down_bias, kLay, "mlp.down_proj.bias", true, false, has_mlp_bias, bias<M::down_proj>},
-    {K::final_norm, kHead, "model.norm.weight", true, false, always, hidden},
-    {K::lm_head, kHead, "lm_head.weight", true, true, has_own_head, vocab_by_hidden},
-};
-
-struct ModuleRow {
-  const char* name;
-  const char* path;  ///< inside a layer
-};
-constexpr ModuleRow kModuleTable[kModules] = {
-    {"q_proj", "self_attn.q_proj"}, {"k_proj", "self_attn.k_proj"}, {"v_proj", "self_attn.v_proj"},
-    {"o_proj", "self_attn.o_proj"}, {"gate_proj", "mlp.gate_proj"}, {"up_proj", "mlp.up_proj"},
-    {"down_proj", "mlp.down_proj"},
-};
-
-/// Modules whose projections are fused: their LoRA factors lie A A A B B B.
-const std::vector<std::vector<Module>> kFusedGroups = {
-    {M::q_proj, M::k_proj, M::v_proj}, {M::o_proj}, {M::gate_proj, M::up_proj}, {M::down_proj}};
 
 std::int64_t align(std::int64_t n) { return (n + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment; }
 
@@ -103,99 +44,113 @@ void place(UnitSpec& unit, ParamSpec param, bool starts_group) {
   unit.params.push_back(std::move(param));
 }
 
-void place_lora(UnitSpec& unit, const ModelConfig& config, const LoraConfig& lora, const std::string& prefix) {
-  for (const auto& group : kFusedGroups) {
-    for (const Role role : {Role::lora_a, Role::lora_b}) {
-      bool first = true;
-      for (const Module module : group) {
-        if (!lora.targets_module(module)) continue;
-        const auto [out, in] = module_shape(config, module);
-        ParamSpec p;
-        p.role = role;
-        p.module = module;
-        p.name = "base_model.model." + prefix + kModuleTable[static_cast<std::size_t>(module)].path +
-                 (role == Role::lora_a ? ".lora_A.weight" : ".lora_B.weight");
-        p.shape = role == Role::lora_a ? Shape{lora.rank, in} : Shape{out, lora.rank};
-        p.trainable = true;
-        p.weight_decay = true;
-        place(unit, std::move(p), first);
-        first = false;
-      }
+void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const Tensor& tensor) {
+  ParamSpec p;
+  p.path = tensor.path;
+  p.name = prefix + tensor.path;
+  p.shape = tensor.shape;
+  p.trainable = finetuning == Finetuning::full;
+  p.weight_decay = tensor.decays;
+  place(unit, std::move(p), tensor.starts_group);
+}
+
+void place_group(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const ParamGroup& group) {
+  if (group.linears.empty()) return place_base(unit, prefix, finetuning, {group.vector, {group.size}});
+  bool first = true;
+  for (const LinearSpec& linear : group.linears)
+    place_base(unit, prefix, finetuning, {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true});
+  first = true;
+  for (const LinearSpec& linear : group.linears)
+    if (linear.bias) place_base(unit, prefix, finetuning, {linear.path + ".bias", {linear.out}, std::exchange(first, false)});
+}
+
+/// The factors of a group lie A A A B B B.
+void place_lora(UnitSpec& unit, const LoraConfig& lora, const std::string& prefix, const ParamGroup& group) {
+  for (const Role role : {Role::lora_a, Role::lora_b}) {
+    bool first = true;
+    for (const LinearSpec& linear : group.linears) {
+      if (!lora.targets_module(linear.name)) continue;
+      ParamSpec p;
+      p.role = role;
+      p.path = linear.path + (role == Role::lora_a ? kLoraA : kLoraB);
+      p.name = "base_model.model." + prefix + p.path;
+      p.shape = role == Role::lora_a ? Shape{lora.rank, linear.in} : Shape{linear.out, lora.rank};
+      p.trainable = true;
+      p.weight_decay = true;
+      place(unit, std::move(p), std::exchange(first, false));
     }
   }
 }
 
-UnitSpec build_unit(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora, UnitSpec::Kind kind,
-                    int layer) {
+UnitSpec unit_of(UnitSpec::Kind kind, int layer, std::string name) {
   UnitSpec unit;
   unit.kind = kind;
   unit.layer = layer;
-  unit.name = kind == kEmb ? "embedding" : kind == kHead ? "head" : fmt::format("layer {}", layer);
-  const std::string prefix = kind == kLay ? fmt::format("model.layers.{}.", layer) : "";
-  for (const TensorRow& row : kTensors) {
-    if (row.unit != kind || !row.present(config)) continue;
-    ParamSpec p;
-    p.kind = row.kind;
-    p.name = prefix + row.suffix;
-    p.shape = row.shape(config);
-    p.trainable = finetuning == Finetuning::full;
-    p.weight_decay = row.decays;
-    place(unit, std::move(p), row.starts_group);
-  }
-  if (kind == kLay && finetuning == Finetuning::lora) place_lora(unit, config, lora, prefix);
+  unit.name = std::move(name);
+  return unit;
+}
+
+UnitSpec finished(UnitSpec unit) {
   unit.frozen_numel = align(unit.frozen_numel);
   unit.trainable_numel = align(unit.trainable_numel);
   return unit;
 }
 
-}  // namespace
-
-const char* module_name(Module module) { return kModuleTable[static_cast<std::size_t>(module)].name; }
-
-std::array<std::int64_t, 2> module_shape(const ModelConfig& c, Module module) {
-  switch (module) {
-    case Module::q_proj: return {c.q_size(), c.hidden_size};
-    case Module::k_proj:
-    case Module::v_proj: return {c.kv_size(), c.hidden_size};
-    case Module::o_proj: return {c.hidden_size, c.q_size()};
-    case Module::gate_proj:
-    case Module::up_proj: return {c.intermediate_size, c.hidden_size};
-    case Module::down_proj: return {c.hidden_size, c.intermediate_size};
-    case Module::count: break;
+UnitSpec build_layer(const ModelSpec& spec, int index) {
+  UnitSpec unit = unit_of(UnitSpec::Kind::layer, index, fmt::format("layer {}", index));
+  const std::string prefix = fmt::format("model.layers.{}.", index);
+  const Layer& layer = spec.layers[static_cast<std::size_t>(index)];
+  for (const auto& sublayer : layer) {
+    place_base(unit, prefix, spec.finetuning, {sublayer->spec().norm, {spec.config.hidden_size}});
+    for (const ParamGroup& group : sublayer->spec().params) place_group(unit, prefix, spec.finetuning, group);
   }
-  fail("module index {} is out of range", static_cast<int>(module));
+  if (spec.finetuning == Finetuning::lora)
+    for (const auto& sublayer : layer)
+      for (const ParamGroup& group : sublayer->spec().params) place_lora(unit, spec.lora, prefix, group);
+  return finished(std::move(unit));
 }
+
+UnitSpec build_embedding(const ModelSpec& spec) {
+  UnitSpec unit = unit_of(UnitSpec::Kind::embedding, -1, "embedding");
+  place_base(unit, "", spec.finetuning, {kEmbedTokens, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true});
+  return finished(std::move(unit));
+}
+
+UnitSpec build_head(const ModelSpec& spec) {
+  UnitSpec unit = unit_of(UnitSpec::Kind::head, -1, "head");
+  place_base(unit, "", spec.finetuning, {kFinalNorm, {spec.config.hidden_size}});
+  if (!spec.config.tie_word_embeddings)
+    place_base(unit, "", spec.finetuning, {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true});
+  return finished(std::move(unit));
+}
+
+}  // namespace
 
 double LoraConfig::scaling() const {
   return rslora ? alpha / std::sqrt(static_cast<double>(rank)) : alpha / static_cast<double>(rank);
 }
 
-std::vector<std::string> LoraConfig::target_names() const {
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < kModules; ++i)
-    if (targets[i]) names.emplace_back(kModuleTable[i].name);
-  return names;
-}
+bool LoraConfig::targets_module(std::string_view name) const { return std::ranges::find(targets, name) != targets.end(); }
 
 void LoraConfig::set_targets(const std::string& list) {
-  targets.fill(false);
+  const auto& known = lora_modules();
+  std::set<std::string> asked;
   std::istringstream in(list);
   for (std::string word; std::getline(in, word, ',');) {
     word.erase(0, word.find_first_not_of(" \t"));
     word.erase(word.find_last_not_of(" \t") + 1);
     if (word.empty()) continue;
     if (word == "all") {
-      targets.fill(true);
+      asked.insert(known.begin(), known.end());
       continue;
     }
-    bool known = false;
-    for (std::size_t i = 0; i < kModules; ++i)
-      if (word == kModuleTable[i].name) known = targets[i] = true;
-    if (!known)
-      fail_config("lora_target '{}' is no linear module of this model: use all, or of q_proj, k_proj, v_proj, o_proj, "
-                  "gate_proj, up_proj, down_proj", word);
+    if (std::ranges::find(known, word) == known.end())
+      fail_config("lora_target '{}' is no linear module of this model: use all, or of {}", word, fmt::join(known, ", "));
+    asked.insert(word);
   }
-  if (target_names().empty()) fail_config("lora_target is empty: use all, or a list of modules");
+  if (asked.empty()) fail_config("lora_target is empty: use all, or a list of modules");
+  targets.clear();
+  std::ranges::copy_if(known, std::back_inserter(targets), [&](const std::string& name) { return asked.contains(name); });
 }
 
 std::vector<int> ModelSpec::units_of_block(int block) const {
@@ -217,9 +172,10 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   spec.config = config;
   spec.lora = lora;
   spec.finetuning = finetuning;
-  spec.units.push_back(build_unit(config, finetuning, lora, kEmb, -1));
-  for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_unit(config, finetuning, lora, kLay, i));
-  spec.units.push_back(build_unit(config, finetuning, lora, kHead, -1));
+  for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(sublayers_of(config, i));
+  spec.units.push_back(build_embedding(spec));
+  for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_layer(spec, i));
+  spec.units.push_back(build_head(spec));
   return spec;
 }
 

@@ -50,14 +50,6 @@ at::Tensor Transformer::scratch(const char* name, std::int64_t rows, std::int64_
   return workspace_.get(name, {rows, columns}, dtype_);
 }
 
-ops::LoraDropout Transformer::lora_dropout(const DropoutPass& pass, int layer, const MicroInput& in) const {
-  ops::LoraDropout dropout;
-  dropout.p = pass.p;
-  dropout.key = {pass.seed, pass.step, static_cast<std::uint32_t>(layer), 0};
-  dropout.rows = in.identity;
-  return dropout;
-}
-
 void Transformer::embedding_forward(const Weight& table, const MicroInput& in, const at::Tensor& y) {
   ops::embedding_forward(in.tokens, table.value, y);
 }

@@ -1,66 +1,61 @@
 #include "qft/model/weights.h"
 
-#include <initializer_list>
-
 #include "qft/core/error.h"
+#include "qft/model/sublayer.h"
 
 namespace qft::model {
 namespace {
 
-const ParamSpec* find(const UnitSpec& unit, TensorKind kind) {
+const ParamSpec* find(const UnitSpec& unit, std::string_view path) {
   for (const auto& p : unit.params)
-    if (p.role == Role::base && p.kind == kind) return &p;
+    if (p.path == path) return &p;
   return nullptr;
 }
 
-const ParamSpec* find_lora(const UnitSpec& unit, Role role, Module module) {
-  for (const auto& p : unit.params)
-    if (p.role == role && p.module == module) return &p;
-  return nullptr;
+/// A parameter in the flat buffer that holds it, and its gradient.
+Weight view_of(const ParamSpec& first, std::int64_t numel, at::IntArrayRef shape, const FlatBuffers& flat) {
+  const auto view = [&](const at::Tensor& buffer) {
+    return buffer.defined() ? buffer.narrow(0, first.offset, numel).view(shape) : at::Tensor();
+  };
+  return {view(first.trainable ? flat.trainable : flat.frozen), first.trainable ? view(flat.grad) : at::Tensor()};
 }
 
-/// Adjacent parameters, seen as one: rows add up, the other dimension stays.
-Weight bind_group(const UnitSpec& unit, std::initializer_list<TensorKind> kinds, const FlatBuffers& flat) {
-  const ParamSpec* first = find(unit, *kinds.begin());
+/// A tensor of each linear of the group, `suffix` of its path, seen as one: rows add up. Nothing where they have none.
+Weight bind_fused(const UnitSpec& unit, const ParamGroup& group, const char* suffix, const FlatBuffers& flat) {
+  const ParamSpec* first = find(unit, group.linears.front().path + suffix);
   if (first == nullptr) return {};
   std::vector<std::int64_t> shape = first->shape;
   shape[0] = 0;
   std::int64_t end = first->offset;
-  for (const TensorKind kind : kinds) {
-    const ParamSpec* p = find(unit, kind);
+  for (const LinearSpec& linear : group.linears) {
+    const ParamSpec* p = find(unit, linear.path + suffix);
     QFT_ASSERT(p != nullptr && p->offset == end && p->trainable == first->trainable, "{}: {} is not adjacent to its group",
                unit.name, first->name);
     end += p->numel;
     shape[0] += p->shape[0];
   }
-  const auto view = [&](const at::Tensor& buffer) {
-    return buffer.defined() ? buffer.narrow(0, first->offset, end - first->offset).view(shape) : at::Tensor();
-  };
-  return {view(first->trainable ? flat.trainable : flat.frozen), first->trainable ? view(flat.grad) : at::Tensor()};
+  return view_of(*first, end - first->offset, shape, flat);
 }
 
-Projection bind_projection(const ModelSpec& spec, const UnitSpec& unit, const FlatBuffers& flat,
-                           std::initializer_list<TensorKind> weights, std::initializer_list<TensorKind> biases,
-                           std::initializer_list<Module> modules) {
+/// `site`: of the group's first linear, among those of the layer.
+Projection bind_projection(const ModelSpec& spec, const UnitSpec& unit, const ParamGroup& group, std::uint32_t site,
+                           const FlatBuffers& flat) {
   Projection p;
-  const Weight w = bind_group(unit, weights, flat), b = bind_group(unit, biases, flat);
+  const Weight w = bind_fused(unit, group, ".weight", flat), b = bind_fused(unit, group, ".bias", flat);
   p.weights.weight = w.value;
   p.grads.weight = w.grad;
   p.weights.bias = b.value;
   p.grads.bias = b.grad;
   std::int64_t row0 = 0;
-  for (const Module module : modules) {
-    const std::int64_t rows = module_shape(spec.config, module)[0];
-    const ParamSpec *a = find_lora(unit, Role::lora_a, module), *bb = find_lora(unit, Role::lora_b, module);
+  for (const LinearSpec& linear : group.linears) {
+    const ParamSpec *a = find(unit, linear.path + kLoraA), *bb = find(unit, linear.path + kLoraB);
     if (a != nullptr && bb != nullptr) {
-      const auto view = [](const at::Tensor& buffer, const ParamSpec& q) {
-        return buffer.defined() ? buffer.narrow(0, q.offset, q.numel).view(q.shape) : at::Tensor();
-      };
-      p.weights.lora.push_back({view(flat.trainable, *a), view(flat.trainable, *bb), row0, rows, spec.lora.scaling(),
-                                static_cast<std::uint32_t>(module)});
-      if (flat.grad.defined()) p.grads.lora.push_back({view(flat.grad, *a), view(flat.grad, *bb)});
+      const Weight down = view_of(*a, a->numel, a->shape, flat), up = view_of(*bb, bb->numel, bb->shape, flat);
+      p.weights.lora.push_back({down.value, up.value, row0, linear.out, spec.lora.scaling(), site});
+      if (flat.grad.defined()) p.grads.lora.push_back({down.grad, up.grad});
     }
-    row0 += rows;
+    row0 += linear.out;
+    ++site;
   }
   return p;
 }
@@ -70,28 +65,27 @@ Projection bind_projection(const ModelSpec& spec, const UnitSpec& unit, const Fl
 bool Projection::needs_input() const { return grads.weight.defined() || !grads.lora.empty(); }
 
 LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const FlatBuffers& flat) {
-  using K = TensorKind;
-  using M = Module;
-  LayerWeights w;
-  w.input_norm = bind_weight(unit, K::input_norm, flat);
-  w.post_norm = bind_weight(unit, K::post_norm, flat);
-  if (spec.config.qk_norm) {
-    w.q_norm = bind_weight(unit, K::q_norm, flat);
-    w.k_norm = bind_weight(unit, K::k_norm, flat);
+  LayerWeights layer;
+  std::uint32_t site = 0;
+  for (const auto& sublayer : spec.layers.at(static_cast<std::size_t>(unit.layer))) {
+    SubLayerWeights& w = layer.emplace_back();
+    w.norm = bind_weight(unit, sublayer->spec().norm, flat);
+    for (const ParamGroup& group : sublayer->spec().params) {
+      if (group.linears.empty()) {
+        w.vectors.push_back(bind_weight(unit, group.vector, flat));
+        continue;
+      }
+      w.linears.push_back(bind_projection(spec, unit, group, site, flat));
+      site += static_cast<std::uint32_t>(group.linears.size());
+    }
   }
-  w.qkv = bind_projection(spec, unit, flat, {K::q_weight, K::k_weight, K::v_weight}, {K::q_bias, K::k_bias, K::v_bias},
-                          {M::q_proj, M::k_proj, M::v_proj});
-  w.o = bind_projection(spec, unit, flat, {K::o_weight}, {K::o_bias}, {M::o_proj});
-  w.gate_up = bind_projection(spec, unit, flat, {K::gate_weight, K::up_weight}, {K::gate_bias, K::up_bias},
-                              {M::gate_proj, M::up_proj});
-  w.down = bind_projection(spec, unit, flat, {K::down_weight}, {K::down_bias}, {M::down_proj});
-  return w;
+  return layer;
 }
 
-Weight bind_weight(const UnitSpec& unit, TensorKind kind, const FlatBuffers& flat) {
-  const Weight w = bind_group(unit, {kind}, flat);
-  QFT_ASSERT(w.value.defined(), "unit {} has no tensor of kind {}", unit.name, static_cast<int>(kind));
-  return w;
+Weight bind_weight(const UnitSpec& unit, std::string_view path, const FlatBuffers& flat) {
+  const ParamSpec* p = find(unit, path);
+  QFT_ASSERT(p != nullptr, "unit {} has no tensor {}", unit.name, path);
+  return view_of(*p, p->numel, p->shape, flat);
 }
 
 at::Tensor param_view(const ParamSpec& param, const at::Tensor& frozen, const at::Tensor& trainable) {

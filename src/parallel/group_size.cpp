@@ -3,28 +3,35 @@
 #include <algorithm>
 
 #include "qft/model/ops/matmul_choice.h"
+#include "qft/model/sublayer.h"
 
 namespace qft::parallel {
 
+namespace {
+
+/// What a layer leaves to its backward pass besides its input.
+std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer, at::ScalarType compute, std::int64_t tokens) {
+  const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
+  std::int64_t values = -spec.config.hidden_size, statistics = 0;  // the input of the first sub-layer is the layer's
+  for (const auto& sublayer : layer) {
+    values += spec.config.hidden_size;
+    ++statistics;
+    for (const model::SavedSpec& saved : sublayer->spec().saved) (saved.statistic ? statistics : values) += saved.columns;
+    for (const model::ParamGroup* group : sublayer->spec().linears())
+      for (const model::LinearSpec& linear : group->linears)
+        if (spec.lora.enabled() && spec.lora.targets_module(linear.name)) values += spec.lora.rank;
+  }
+  return tokens * (values * item + statistics * (compute == at::kDouble ? 8 : 4));
+}
+
+}  // namespace
+
 std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute,
                               bool offloaded) {
-  const auto& c = spec.config;
-  const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
-  const std::int64_t statistic = compute == at::kDouble ? 8 : 4;
-  std::int64_t layer = c.hidden_size * item;  // its output: the next one's input
-  if (!recompute) {
-    std::int64_t values = c.qkv_size() + c.q_size() + c.hidden_size + 2 * c.intermediate_size;
-    std::int64_t statistics = 2 + c.num_heads;
-    if (c.qk_norm) {
-      values += c.q_size() + c.kv_size();
-      statistics += c.num_heads + c.num_kv_heads;
-    }
-    for (std::size_t m = 0; m < model::kModules; ++m)
-      if (spec.lora.enabled() && spec.lora.targets[m]) values += spec.lora.rank;
-    layer += values * item + statistics * statistic;
-  }
-  const std::int64_t ends = 2 * c.hidden_size * item;  // the embedding's output, and the gradient on its way down
-  return tokens * ((recompute && offloaded ? 1 : c.num_layers) * layer + ends);
+  const std::int64_t boundary = boundary_bytes(spec, compute, tokens);  // a layer's output: the next one's input
+  std::int64_t bytes = 2 * boundary;  // the embedding's output, and the gradient on its way down
+  for (const model::Layer& layer : spec.layers) bytes += boundary + (recompute ? 0 : saved_bytes(spec, layer, compute, tokens));
+  return recompute && offloaded ? 3 * boundary : bytes;
 }
 
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
@@ -32,8 +39,9 @@ std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute
 }
 
 std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
-  const std::int64_t inside = activation_bytes(spec, compute, tokens, false) - activation_bytes(spec, compute, tokens, true);
-  return inside / spec.config.num_layers + boundary_bytes(spec, compute, tokens);
+  std::int64_t most = 0;
+  for (const model::Layer& layer : spec.layers) most = std::max(most, saved_bytes(spec, layer, compute, tokens));
+  return most + boundary_bytes(spec, compute, tokens);
 }
 
 std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group) {

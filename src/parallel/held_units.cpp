@@ -13,12 +13,12 @@ model::FlatBuffers HeldUnits::buffers_of(int unit, With with) const {
   return {held->frozen, held->trainable, with == With::gradients ? store_.grads(unit) : at::Tensor()};
 }
 
-model::Weight HeldUnits::weight(int unit, model::TensorKind kind, With with) const {
-  return model::bind_weight(spec_.units[static_cast<std::size_t>(unit)], kind, buffers_of(unit, with));
+model::Weight HeldUnits::weight(int unit, std::string_view path, With with) const {
+  return model::bind_weight(spec_.units[static_cast<std::size_t>(unit)], path, buffers_of(unit, with));
 }
 
 model::Weight HeldUnits::head_table(With with) const {
-  return spec_.config.tie_word_embeddings ? embedding(with) : weight(spec_.head_unit(), model::TensorKind::lm_head, with);
+  return spec_.config.tie_word_embeddings ? embedding(with) : weight(spec_.head_unit(), model::kLmHead, with);
 }
 
 LayerCall HeldUnits::layer(int block, With with) {

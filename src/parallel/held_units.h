@@ -24,8 +24,8 @@ class HeldUnits {
   void acquire(int unit) { held_[static_cast<std::size_t>(unit)] = &store_.acquire(unit); }
 
   // Of acquired units; views are valid until the release.
-  model::Weight embedding(With with) const { return weight(0, model::TensorKind::embed_tokens, with); }
-  model::Weight final_norm(With with) const { return weight(spec_.head_unit(), model::TensorKind::final_norm, with); }
+  model::Weight embedding(With with) const { return weight(0, model::kEmbedTokens, with); }
+  model::Weight final_norm(With with) const { return weight(spec_.head_unit(), model::kFinalNorm, with); }
   /// The output projection: the head's own, or the embedding's where they are tied.
   model::Weight head_table(With with) const;
   /// A call of the block's layer, without the memory that is its micro-batch's.
@@ -33,7 +33,7 @@ class HeldUnits {
 
  private:
   model::FlatBuffers buffers_of(int unit, With with) const;
-  model::Weight weight(int unit, model::TensorKind kind, With with) const;
+  model::Weight weight(int unit, std::string_view path, With with) const;
 
   const model::ModelSpec& spec_;
   WeightStore& store_;

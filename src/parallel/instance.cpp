@@ -67,7 +67,7 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
   same("lora_rank", f.lora_rank == adapter.rank, f.lora_rank, adapter.rank);
   same("lora_alpha", static_cast<double>(f.lora_alpha) == adapter.alpha, f.lora_alpha, adapter.alpha);
   same("use_rslora", f.use_rslora == adapter.rslora, f.use_rslora, adapter.rslora);
-  same("lora_target", wish.targets == adapter.targets, join(f.lora_target), join(adapter.target_names()));
+  same("lora_target", wish.targets == adapter.targets, join(f.lora_target), join(adapter.targets));
 }
 
 /// Rank 0 for full fine-tuning.
@@ -97,11 +97,12 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
   if (!strategy.stays_put())
     fail_config("cuda_graphs is true, but what runs is {}, whose weights or gradients come and go: take ddp or zero1, or leave the key out",
                 strategy.name);
-  const auto& c = spec.config;
-  if (!model::ops::attention_can_be_captured(device, precision.compute, c.num_heads, c.num_kv_heads, c.head_dim))
-    fail_config("cuda_graphs is true, but in {} with heads of {} LibTorch has no flash attention on {}, and other kernels copy sequence by "
-                "sequence, which a graph cannot for lengths that change: set bf16: true, or leave cuda_graphs out",
-                c10::toString(precision.compute), c.head_dim, device::describe(device));
+  for (const model::Layer& layer : spec.layers)
+    for (const auto& sublayer : layer)
+      if (!sublayer->can_be_captured(device, precision.compute))
+        fail_config("cuda_graphs is true, but in {} with heads of {} LibTorch has no flash attention on {}, and other kernels copy sequence "
+                    "by sequence, which a graph cannot for lengths that change: set bf16: true, or leave cuda_graphs out",
+                    c10::toString(precision.compute), spec.config.head_dim, device::describe(device));
   return true;
 }
 

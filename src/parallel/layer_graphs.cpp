@@ -95,12 +95,14 @@ void LayerGraphs::forget_oldest(Slot& slot) {
 
 LayerGraphs::Addresses LayerGraphs::addresses_of(const LayerCall& call) const {
   const auto& rope = transformer_.rope();
-  return std::apply(
-      [&](const auto&... saved) {
-        return Addresses{address(saved)..., address(call.y), address(call.g), address(call.flat.frozen), address(call.flat.trainable),
-                         address(call.flat.grad), address(rope.cos), address(rope.sin)};
-      },
-      call.saved.all());
+  Addresses all = {address(call.y),      address(call.g),  address(call.flat.frozen), address(call.flat.trainable),
+                   address(call.flat.grad), address(rope.cos), address(rope.sin)};
+  for (const model::SubLayerSaved& s : call.saved.sublayers) {
+    all.insert(all.end(), {address(s.x), address(s.rstd)});
+    for (const at::Tensor& t : s.tensors) all.push_back(address(t));
+    for (const at::Tensor& t : s.lora) all.push_back(address(t));
+  }
+  return all;
 }
 
 void LayerGraphs::start_over(Recorded& recorded, const LayerCall& call, const Addresses& addresses, const model::MicroInput& in) {

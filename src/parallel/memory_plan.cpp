@@ -5,14 +5,16 @@
 #include <bit>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <map>
+#include <string_view>
 
 #include "qft/core/units.h"
 #include "qft/model/export.h"
-#include "qft/model/ops/attention.h"
 #include "qft/model/ops/head.h"
 #include "qft/model/ops/matmul_choice.h"
 #include "qft/model/ops/token_sums.h"
+#include "qft/model/sublayer.h"
 #include "qft/parallel/group_size.h"
 #include "qft/parallel/layer_graphs.h"
 #include "qft/parallel/weight_store.h"
@@ -88,11 +90,36 @@ std::int64_t gradient_bytes(const Arrangement& a, const ActionList& list, std::i
   return (a.offload.optimizer ? 0 : sums) + transient_gradients(a, list);
 }
 
-std::int64_t attention_bytes(const Arrangement& a) {
-  const auto& c = a.spec.config;
-  return model::ops::attention_scratch_bytes(a.tokens, std::max<std::int64_t>(a.sequences, 1), c.num_heads, c.num_kv_heads, c.head_dim,
-                                             a.precision.compute, a.training, a.on_cpu);
+/// Scratch of the operations of a sub-layer, at most.
+std::int64_t operation_bytes(const Arrangement& a) {
+  std::int64_t most = 0;
+  for (const model::Layer& layer : a.spec.layers)
+    for (const auto& sublayer : layer)
+      most = std::max(most, sublayer->operation_scratch_bytes(a.tokens, std::max<std::int64_t>(a.sequences, 1), a.precision.compute,
+                                                              a.training, a.on_cpu));
+  return most;
 }
+
+/// Sizes that the scratch of linears depends on, the largest of the model.
+struct Widest {
+  std::int64_t input = 0, output = 0, both = 0, lora_parts = 0, scratch = 0;
+
+  explicit Widest(const Arrangement& a) {
+    std::map<std::string_view, std::int64_t> named = {{"norm", a.spec.config.hidden_size}, {"branch", a.spec.config.hidden_size}};
+    for (const model::Layer& layer : a.spec.layers)
+      for (const auto& sublayer : layer) {
+        for (const model::ParamGroup* group : sublayer->spec().linears()) {
+          input = std::max(input, group->in());
+          output = std::max(output, group->out());
+          both = std::max(both, group->in() + group->out());
+          lora_parts = std::max(lora_parts, std::ssize(group->linears));
+        }
+        for (const model::ScratchSpec& s : sublayer->spec().scratch)
+          if (a.training || !s.backward_only) named[s.name] = std::max(named[s.name], s.columns);
+      }
+    for (const auto& [name, columns] : named) scratch += columns;
+  }
+};
 
 /// What the driver keeps of the graph of a layer: an assumption, not measured.
 constexpr std::int64_t kGraphBytes = 64 << 10;
@@ -102,30 +129,28 @@ std::int64_t graph_bytes(const Arrangement& a) {
   if (!a.graphs) return 0;
   const std::int64_t graphs = 2 * a.spec.config.num_layers * a.group * static_cast<std::int64_t>(LayerGraphs::kBuckets);
   // What attention takes and gives back stays once in the graphs' own memory, once on the stream of the first calls.
-  return 2 * attention_bytes(a) + graphs * kGraphBytes;
+  return 2 * operation_bytes(a) + graphs * kGraphBytes;
 }
 
 /// What layers and head use besides the activations: Workspace, and the arena of a layer that is computed again.
 std::int64_t buffer_bytes(const Arrangement& a) {
   const auto& c = a.spec.config;
   const std::int64_t item = size_of(a.precision.compute);
-  std::int64_t columns = 2 * c.hidden_size + c.intermediate_size;  // norm, branch, act
-  if (a.training) columns += c.intermediate_size + c.q_size() + c.qkv_size();
-  if (a.training && a.lora_dropout) columns += 2 * std::max(c.intermediate_size, c.hidden_size);
-  std::int64_t bytes = a.tokens * columns * item;
-  bytes += attention_bytes(a);
+  const Widest widest(a);
+  std::int64_t columns = widest.scratch;
+  if (a.training && a.lora_dropout) columns += 2 * widest.input;
+  std::int64_t bytes = a.tokens * columns * item + operation_bytes(a);
   if (a.training) {
-    bytes += a.tokens * 3 * a.spec.lora.rank * item;
+    bytes += a.tokens * widest.lora_parts * a.spec.lora.rank * item;
     const bool full = a.spec.finetuning == model::Finetuning::full;
-    const std::int64_t summed = full ? std::max(c.hidden_size, c.intermediate_size) : c.hidden_size + 2 * c.intermediate_size;
-    bytes += model::ops::token_sum_bytes(a.tokens, summed, a.precision.compute, a.precision.grad);
+    bytes += model::ops::token_sum_bytes(a.tokens, full ? widest.input : widest.both, a.precision.compute, a.precision.grad);
   }
   const std::int64_t labels = a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens;
   const std::int64_t rows = a.head_rows > 0 ? a.head_rows : model::ops::head_chunk_rows(c.vocab_size);
   bytes += std::min(labels, rows) * (c.vocab_size + c.hidden_size) * item;
   const auto copied = [&](std::int64_t m, std::int64_t k) { return a.on_cpu ? model::ops::copied_bytes(m, k, a.precision.compute) : 0; };
-  bytes += a.training ? std::max(copied(a.tokens, 2 * c.intermediate_size), copied(std::min(labels, rows), c.vocab_size))
-                      : copied(a.tokens, c.intermediate_size);
+  bytes += a.training ? std::max(copied(a.tokens, widest.output), copied(std::min(labels, rows), c.vocab_size))
+                      : copied(a.tokens, widest.input);
   bytes += graph_bytes(a);
   if (!a.training || a.recompute) bytes += recomputed_layer_bytes(a.spec, a.precision.compute, a.tokens);
   return bytes;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
+#include "qft/core/error.h"
 #include "qft/model/ops/norm.h"
 #include "qft/model/ops/swiglu.h"
 
@@ -56,10 +58,11 @@ LayersHere::LayersHere(const ModelSpec& spec, const optim::Precision& precision,
       l.flat.grad = at::zeros({unit.trainable_numel}, grads);
     }
     l.weights = l.base = bind_layer(spec_, unit, l.flat);
-    for (Projection* p : {&l.base.qkv, &l.base.o, &l.base.gate_up, &l.base.down}) {
-      p->weights.lora.clear();
-      p->grads.lora.clear();
-    }
+    for (SubLayerWeights& sublayer : l.base)
+      for (Projection& p : sublayer.linears) {
+        p.weights.lora.clear();
+        p.grads.lora.clear();
+      }
     layers_.push_back(std::move(l));
   }
   make_buffers();
@@ -88,18 +91,45 @@ void LayersHere::make_buffers() {
   act_ = random({tokens, c.intermediate_size});
   rstd_ = at::zeros({tokens}, statistics);
   norm_weight_ = random({c.hidden_size});
-  saved_ = random({tokens, std::max<std::int64_t>(1, 3 * spec_.lora.rank)});
+  std::int64_t in = 0, out = 0, parts = 1;
+  for (int i = 0; i < projections_of_a_layer(); ++i) {
+    const ParamGroup& group = *place_of(i).group;
+    in = std::max(in, group.in());
+    out = std::max(out, group.out());
+    parts = std::max(parts, std::ssize(group.linears));
+  }
+  rows_ = random({tokens * in});
+  out_rows_ = random({tokens * out});
+  saved_ = random({tokens, std::max<std::int64_t>(1, parts * spec_.lora.rank)});
   logprobs_ = at::zeros({labels}, statistics);
   grad_logprobs_ = at::zeros({labels}, statistics).fill_(-1e-3);
 }
 
-const Projection& LayersHere::projection(const LayerWeights& w, int index) {
-  return index == 0 ? w.qkv : index == 1 ? w.o : index == 2 ? w.gate_up : w.down;
+LayersHere::Place LayersHere::place_of(int index) const {
+  const model::Layer& layer = spec_.layers.front();
+  for (std::size_t s = 0; s < layer.size(); ++s) {
+    const auto groups = layer[s]->spec().linears();
+    if (index < static_cast<int>(groups.size())) return {s, static_cast<std::size_t>(index), groups[static_cast<std::size_t>(index)]};
+    index -= static_cast<int>(groups.size());
+  }
+  fail("a layer has no projection {} more", index);
 }
 
-const char* LayersHere::projection_name(int index) {
-  static constexpr const char* kNames[] = {"q, k, v", "o", "gate, up", "down"};
-  return kNames[index];
+int LayersHere::projections_of_a_layer() const {
+  std::size_t count = 0;
+  for (const auto& sublayer : spec_.layers.front()) count += sublayer->spec().linears().size();
+  return static_cast<int>(count);
+}
+
+const Projection& LayersHere::projection(const LayerWeights& w, int index) const {
+  const Place place = place_of(index);
+  return w[place.sublayer].linears[place.linear];
+}
+
+std::string LayersHere::projection_name(int index) const {
+  std::string names;
+  for (const LinearSpec& linear : place_of(index).group->linears) names += (names.empty() ? "" : ", ") + linear.name;
+  return names;
 }
 
 double LayersHere::projection_operations(int index, bool backward) const {
@@ -109,7 +139,9 @@ double LayersHere::projection_operations(int index, bool backward) const {
 }
 
 LayersHere::Sides LayersHere::sides(int index) const {
-  return index == 0 ? Sides{x_, qkv_} : index == 1 ? Sides{attention_, y_} : index == 2 ? Sides{x_, gate_up_} : Sides{act_, y_};
+  const ParamGroup& group = *place_of(index).group;
+  return {rows_.narrow(0, 0, input_.num_tokens() * group.in()).view({-1, group.in()}),
+          out_rows_.narrow(0, 0, input_.num_tokens() * group.out()).view({-1, group.out()})};
 }
 
 at::Tensor LayersHere::scratch_like(const char* name, const at::Tensor& t) {
@@ -135,7 +167,7 @@ void LayersHere::products_backward(int index) {
 void LayersHere::projections(bool lora) {
   auto& workspace = transformer_->workspace();
   for (const Layer& layer : layers_) {
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < projections_of_a_layer(); ++i) {
       const Projection& p = projection(lora ? layer.weights : layer.base, i);
       const std::int64_t columns = ops::lora_saved_columns(p.weights);
       const at::Tensor saved = columns > 0 ? saved_.narrow(1, 0, columns).contiguous() : at::Tensor();
@@ -189,7 +221,7 @@ void LayersHere::forward() {
   for (int i = 0; i < count(); ++i) {
     const auto mark = arena_.mark();
     const LayerWeights& w = layers_[static_cast<std::size_t>(i)].weights;
-    transformer_->layer_forward(i, w, input_, {}, y_, transformer_->room_for(w, x_, arena_));
+    transformer_->layer_forward(i, w, input_, {}, y_, transformer_->room_for(i, w, x_, arena_));
     arena_.release(mark);
   }
 }
@@ -198,7 +230,7 @@ void LayersHere::forward_backward() {
   for (int i = 0; i < count(); ++i) {
     const auto mark = arena_.mark();
     const LayerWeights& w = layers_[static_cast<std::size_t>(i)].weights;
-    const LayerSaved saved = transformer_->room_for(w, x_, arena_);
+    const LayerSaved saved = transformer_->room_for(i, w, x_, arena_);
     transformer_->layer_forward(i, w, input_, {}, y_, saved);
     g_.fill_(1e-3);
     transformer_->layer_backward(i, w, input_, {}, saved, g_, true);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "qft/model/transformer.h"
 #include "qft/optim/precision.h"
@@ -20,7 +21,7 @@ class LayersHere {
   // Each does its work on every layer once.
   void products_forward(int projection);
   void products_backward(int projection);
-  void projections(bool lora);  ///< forward and backward of all four
+  void projections(bool lora);  ///< forward and backward of all
   void attention_forward();
   void attention_backward();
   void elementwise();  ///< what MicroShape's bytes count, forward and backward
@@ -28,9 +29,12 @@ class LayersHere {
   void forward_backward();
   void head();  ///< once
 
-  /// Operations of a projection in one layer: 0 q, k, v; 1 o; 2 gate, up; 3 down.
+  /// Fused projections of a layer, counted through its sub-layers.
+  int projections_of_a_layer() const;
+  /// Operations of one of them, in one layer.
   double projection_operations(int projection, bool backward) const;
-  static const char* projection_name(int projection);
+  /// "q_proj, k_proj, v_proj"
+  std::string projection_name(int projection) const;
 
  private:
   struct Layer {
@@ -42,7 +46,12 @@ class LayersHere {
     at::Tensor in, out;
   };
   Sides sides(int projection) const;
-  static const model::Projection& projection(const model::LayerWeights& w, int index);
+  struct Place {
+    std::size_t sublayer, linear;
+    const model::ParamGroup* group;
+  };
+  Place place_of(int projection) const;
+  const model::Projection& projection(const model::LayerWeights& w, int index) const;
   at::Tensor scratch_like(const char* name, const at::Tensor& t);
   at::Tensor random(at::IntArrayRef shape) const;
   void make_buffers();
@@ -55,7 +64,7 @@ class LayersHere {
   std::vector<Layer> layers_;
   model::Arena arena_;
   model::Weight final_norm_, table_;
-  at::Tensor x_, y_, g_, qkv_, attention_, lse_, gate_up_, act_, rstd_, saved_, norm_weight_, logprobs_, grad_logprobs_;
+  at::Tensor x_, y_, g_, qkv_, attention_, lse_, gate_up_, act_, rstd_, rows_, out_rows_, saved_, norm_weight_, logprobs_, grad_logprobs_;
 };
 
 }  // namespace qft::plan

@@ -59,9 +59,9 @@ class Measurement::Impl {
 
   std::vector<Sample> products() {
     std::vector<Sample> all;
-    for (int p = 0; p < 4; ++p)
+    for (int p = 0; p < layers_.projections_of_a_layer(); ++p)
       for (const bool backward : {false, true})
-        all.push_back({fmt::format("{} {}", LayersHere::projection_name(p), backward ? "backward" : "forward"),
+        all.push_back({fmt::format("{} {}", layers_.projection_name(p), backward ? "backward" : "forward"),
                        a_layer([&] { backward ? layers_.products_backward(p) : layers_.products_forward(p); }),
                        layers_.projection_operations(p, backward)});
     return all;
@@ -84,9 +84,11 @@ class Measurement::Impl {
   }
 
   Sample elementwise() {
-    model::ModelSpec plain = whole_;  // neither is among the operations that are timed
-    plain.lora.dropout = 0;
-    plain.config.qk_norm = false;
+    model::ModelConfig config = whole_.config;  // neither norms of q and k nor dropout are among the operations that are timed
+    config.qk_norm = false;
+    model::LoraConfig lora = whole_.lora;
+    lora.dropout = 0;
+    const auto plain = model::ModelSpec::build(config, whole_.finetuning, lora);
     const double bytes = forward_work(plain, 1, shape_, precision_.compute).bytes + backward_work(plain, 1, shape_, precision_.compute, false, true).bytes;
     return {"norms, rotary, SwiGLU, sums", a_layer([&] { layers_.elementwise(); }), 0, bytes};
   }

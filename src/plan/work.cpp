@@ -1,6 +1,9 @@
 #include "qft/plan/work.h"
 
+#include <string_view>
+
 #include "qft/core/error.h"
+#include "qft/model/sublayer.h"
 
 namespace qft::plan {
 namespace {
@@ -10,66 +13,65 @@ using model::UnitSpec;
 
 double to_double(std::int64_t n) { return static_cast<double>(n); }
 
-/// Sums over the linear modules of a layer.
-struct Modules {
+/// Sums over the linear modules of a sub-layer.
+struct Linears {
   double weights = 0;         ///< elements
+  double entries = 0;         ///< of those that read the norm's output
   double lora = 0;            ///< rank x (inputs + outputs) of those with LoRA
   double lora_inputs = 0;     ///< inputs of those with LoRA
-  double qkv_weights = 0;
 
-  explicit Modules(const ModelSpec& spec) {
-    for (std::size_t i = 0; i < model::kModules; ++i) {
-      const auto module = static_cast<model::Module>(i);
-      const auto [out, in] = model::module_shape(spec.config, module);
-      weights += to_double(out * in);
-      if (module == model::Module::q_proj || module == model::Module::k_proj || module == model::Module::v_proj)
-        qkv_weights += to_double(out * in);
-      if (!spec.lora.enabled() || !spec.lora.targets_module(module)) continue;
-      lora += to_double(spec.lora.rank * (out + in));
-      lora_inputs += to_double(in);
+  Linears(const ModelSpec& spec, const model::SubLayerSpec& sublayer) {
+    int index = 0;
+    for (const model::ParamGroup* group : sublayer.linears()) {
+      weights += to_double(group->out() * group->in());
+      if (index++ < sublayer.entries) entries += to_double(group->out() * group->in());
+      for (const model::LinearSpec& linear : group->linears) {
+        if (!spec.lora.enabled() || !spec.lora.targets_module(linear.name)) continue;
+        lora += to_double(spec.lora.rank * (linear.out + linear.in));
+        lora_inputs += to_double(linear.in);
+      }
     }
   }
 };
 
-bool trains(const ModelSpec& spec, int block, model::TensorKind kind) {
+bool trains_weights(const ModelSpec& spec, int block, std::string_view path = {}) {
   for (const int unit : spec.units_of_block(block))
     for (const auto& p : spec.units[static_cast<std::size_t>(unit)].params)
-      if (p.kind == kind && p.trainable) return true;
+      if (p.trainable && p.role == model::Role::base && (path.empty() || p.path == path)) return true;
   return false;
 }
 
-bool is_layer(const ModelSpec& spec, int block) {
-  return spec.units[static_cast<std::size_t>(block)].kind == UnitSpec::Kind::layer;
+const model::Layer* layer_of(const ModelSpec& spec, int block) {
+  const UnitSpec& unit = spec.units[static_cast<std::size_t>(block)];
+  return unit.kind == UnitSpec::Kind::layer ? &spec.layers[static_cast<std::size_t>(unit.layer)] : nullptr;
 }
 
-/// Two norms, rotary embedding, SwiGLU and two residual sums; with q/k norm one more pass over q and k.
-Work layer_forward(const ModelSpec& spec, const MicroShape& micro, double item) {
-  const auto& c = spec.config;
-  const Modules modules(spec);
-  const double tokens = to_double(micro.tokens), heads = to_double(c.q_size() + c.kv_size());
+Work layer_forward(const ModelSpec& spec, const model::Layer& layer, const MicroShape& micro, double item) {
+  const double tokens = to_double(micro.tokens);
   Work w;
-  w.matmul = 2 * tokens * modules.weights;
-  w.narrow = 2 * tokens * modules.lora;
-  w.attention = 4 * micro.pairs * to_double(c.q_size());  // q k^T and p v
-  double values = 10 * to_double(c.hidden_size) + (c.qk_norm ? 4 : 2) * heads + 3 * to_double(c.intermediate_size);
-  if (spec.lora.dropout > 0.0) values += 2 * modules.lora_inputs;
-  w.bytes = tokens * values * item;
+  for (const auto& sublayer : layer) {
+    const model::SubLayerCost& cost = sublayer->spec().forward;
+    const Linears linears(spec, sublayer->spec());
+    w.matmul += 2 * tokens * linears.weights;
+    w.narrow += 2 * tokens * linears.lora;
+    w.attention += micro.pairs * cost.pair_operations;
+    w.bytes += tokens * (cost.values + (spec.lora.dropout > 0.0 ? 2 * linears.lora_inputs : 0.0)) * item;
+  }
   return w;
 }
 
-Work layer_backward(const ModelSpec& spec, int block, const MicroShape& micro, double item, bool input_grad) {
-  const auto& c = spec.config;
-  const Modules modules(spec);
-  const double tokens = to_double(micro.tokens), hidden = to_double(c.hidden_size), heads = to_double(c.q_size() + c.kv_size());
+Work layer_backward(const ModelSpec& spec, const model::Layer& layer, int block, const MicroShape& micro, double item, bool input_grad) {
+  const double tokens = to_double(micro.tokens), products = trains_weights(spec, block) ? 2 : 1;
   Work w;
-  w.matmul = 2 * tokens * (modules.weights - (input_grad ? 0.0 : modules.qkv_weights));
-  if (trains(spec, block, model::TensorKind::q_weight)) w.matmul += 2 * tokens * modules.weights;
-  w.narrow = 4 * tokens * modules.lora;  // of the inputs and of the two factors
-  w.attention = 10 * micro.pairs * to_double(c.q_size());
-  // The norms and SwiGLU again, then their gradients with the residual's.
-  double values = (4 + 8) * hidden + (3 + 5) * to_double(c.intermediate_size) + (c.qk_norm ? 5 : 2) * heads;
-  if (spec.lora.dropout > 0.0) values += 5 * modules.lora_inputs;
-  w.bytes = tokens * values * item;
+  for (const auto& sublayer : layer) {
+    const model::SubLayerCost& cost = sublayer->spec().backward;
+    const Linears linears(spec, sublayer->spec());
+    const double unneeded = &sublayer == &layer.front() && !input_grad ? linears.entries : 0.0;
+    w.matmul += 2 * tokens * (products * linears.weights - unneeded);
+    w.narrow += 4 * tokens * linears.lora;  // of the inputs and of the two factors
+    w.attention += micro.pairs * cost.pair_operations;
+    w.bytes += tokens * (cost.values + (spec.lora.dropout > 0.0 ? 5 * linears.lora_inputs : 0.0)) * item;
+  }
   return w;
 }
 
@@ -104,7 +106,7 @@ double seconds(const Work& work, const Machine& m, at::ScalarType type) {
 
 Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type) {
   const double item = to_double(static_cast<std::int64_t>(c10::elementSize(type)));
-  if (is_layer(spec, block)) return layer_forward(spec, micro, item);
+  if (const model::Layer* layer = layer_of(spec, block)) return layer_forward(spec, *layer, micro, item);
   const double tokens = to_double(micro.tokens), labels = to_double(micro.labels), hidden = to_double(spec.config.hidden_size);
   Work w;
   if (block != spec.head_unit()) {
@@ -112,7 +114,7 @@ Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at:
     return w;
   }
   const double vocabulary = to_double(spec.config.vocab_size);
-  const bool table = trains(spec, block, model::TensorKind::lm_head) || trains(spec, block, model::TensorKind::embed_tokens);
+  const bool table = trains_weights(spec, block, model::kLmHead) || trains_weights(spec, block, model::kEmbedTokens);
   w.matmul = (table ? 6 : 4) * labels * hidden * vocabulary;              // logits, gradient of their input, of the table
   w.bytes = (3 * labels * vocabulary + 7 * tokens * hidden) * item;       // softmax and its gradient; norm and its gradient
   return w;
@@ -120,9 +122,9 @@ Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at:
 
 Work backward_work(const ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, bool recompute, bool input_grad) {
   const double item = to_double(static_cast<std::int64_t>(c10::elementSize(type)));
-  if (is_layer(spec, block)) {
-    Work w = layer_backward(spec, block, micro, item, input_grad);
-    if (recompute) w += layer_forward(spec, micro, item);
+  if (const model::Layer* layer = layer_of(spec, block)) {
+    Work w = layer_backward(spec, *layer, block, micro, item, input_grad);
+    if (recompute) w += layer_forward(spec, *layer, micro, item);
     return w;
   }
   Work w;

@@ -40,7 +40,7 @@ bool is_inside(const fs::path& path, const fs::path& dir) {
 /// "adapter 'out' (rank 8, alpha 16, on q_proj, v_proj)"
 std::string adapter_words(const fs::path& adapter, const model::LoraConfig& lora) {
   if (adapter.empty()) return "no adapter";
-  return fmt::format("adapter '{}' (rank {}, alpha {}, on {})", adapter.string(), lora.rank, lora.alpha, fmt::join(lora.target_names(), ", "));
+  return fmt::format("adapter '{}' (rank {}, alpha {}, on {})", adapter.string(), lora.rank, lora.alpha, fmt::join(lora.targets, ", "));
 }
 
 eval::PerplexityResult likelihood_of(parallel::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {

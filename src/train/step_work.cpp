@@ -1,5 +1,7 @@
 #include "qft/train/step_work.h"
 
+#include "qft/model/sublayer.h"
+
 namespace qft::train {
 
 double step_work(const model::ModelSpec& spec, const data::StepBatch& batch) {
@@ -8,7 +10,9 @@ double step_work(const model::ModelSpec& spec, const data::StepBatch& batch) {
   for (const auto& unit : spec.units)
     for (const auto& p : unit.params)
       if (unit.kind == model::UnitSpec::Kind::layer && p.shape.size() == 2) a_token += static_cast<double>(p.numel);
-  const auto a_pair = static_cast<double>(2 * c.num_layers * c.q_size());  // scores and values
+  double a_pair = 0.0;
+  for (const model::Layer& layer : spec.layers)
+    for (const auto& sublayer : layer) a_pair += sublayer->spec().forward.pair_operations / 2;  // a multiplication and a sum are one
   const auto a_label = static_cast<double>(c.vocab_size * c.hidden_size);
   double work = 0.0;
   for (const data::MicroBatch& micro : batch.micro_batches) {

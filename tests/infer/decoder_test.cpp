@@ -89,7 +89,7 @@ TEST(Decoder, RefusesWhatItsCacheCannotHold) {
   EXPECT_THROW(decoder->forward(tokens), Error);
   decoder->forward(std::span(tokens).first(8));
   EXPECT_THROW(decoder->forward(std::span(tokens).first(1)), Error);
-  decoder->cache().truncate(7);
+  decoder->sequence().truncate(7);
   EXPECT_NO_THROW(decoder->forward(std::span(tokens).first(1)));
 }
 

@@ -47,18 +47,18 @@ at::Tensor all_logits(parallel::Instance& instance, const model::MicroInput& in)
   model::Arena arena(at::kCPU);
   const auto options = at::TensorOptions().dtype(t.dtype());
   at::Tensor x = at::full({in.num_tokens(), spec.config.hidden_size}, 0.0, options), y = x.clone();
-  const auto embed = model::bind_weight(spec.units[0], model::TensorKind::embed_tokens, flat(0));
+  const auto embed = model::bind_weight(spec.units[0], model::kEmbedTokens, flat(0));
   t.embedding_forward(embed, in, x);
   for (int layer = 0; layer < spec.config.num_layers; ++layer) {
     const auto weights = model::bind_layer(spec, spec.units[static_cast<std::size_t>(layer) + 1], flat(layer + 1));
-    t.layer_forward(layer, weights, in, {}, y, t.room_for(weights, x, arena));
+    t.layer_forward(layer, weights, in, {}, y, t.room_for(layer, weights, x, arena));
     std::swap(x, y);
   }
   const auto& head = spec.units.back();
-  const auto norm = model::bind_weight(head, model::TensorKind::final_norm, flat(spec.head_unit()));
+  const auto norm = model::bind_weight(head, model::kFinalNorm, flat(spec.head_unit()));
   const auto table = spec.config.tie_word_embeddings
                          ? embed
-                         : model::bind_weight(head, model::TensorKind::lm_head, flat(spec.head_unit()));
+                         : model::bind_weight(head, model::kLmHead, flat(spec.head_unit()));
   return t.logits(norm, table, x).clone();
 }
 

@@ -69,7 +69,7 @@ class OneLayer {
     call.flat = flat_;
     call.weights = weights_;
     call.y = arena_.alloc(x.sizes(), transformer_.dtype()).fill_(-1.0);
-    call.saved = transformer_.room_for(*weights_, x, arena_);
+    call.saved = transformer_.room_for(0, *weights_, x, arena_);
     graphs_.run(0, call);
     return call.y.narrow(0, 0, tokens).clone();
   }
@@ -80,7 +80,7 @@ class OneLayer {
     const auto in = model::MicroInput::build(ids, bounds, {}, {}, transformer_.device());
     arena_.release({});
     const at::Tensor x = arena_.alloc({tokens, spec_.config.hidden_size}, transformer_.dtype()).fill_(0.5), y = at::empty_like(x);
-    transformer_.layer_forward(0, *weights_, in, {}, y, transformer_.room_for(*weights_, x, arena_));
+    transformer_.layer_forward(0, *weights_, in, {}, y, transformer_.room_for(0, *weights_, x, arena_));
     return y;
   }
 

@@ -1,4 +1,4 @@
-// Forward passes over the new tokens of one or several sequences, each with a key-value cache of its own.
+// Forward passes over the new tokens of one or several sequences, each with a state (attention: keys and values) of its own.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "qft/infer/kv_cache.h"
+#include "qft/model/arena.h"
+#include "qft/model/sequence_state.h"
 #include "qft/parallel/instance.h"
 
 namespace qft::infer {
@@ -30,7 +31,7 @@ class Decoder {
 
   struct Input {
     std::size_t slot = 0;                ///< each at most once in a call
-    std::span<const std::int32_t> tokens;  ///< at least one: those after the ones in the slot's cache
+    std::span<const std::int32_t> tokens;  ///< at least one: those after the ones that the slot has had
   };
   /// Feeds each slot its tokens. Returns the logits [inputs, vocab] that follow the last one of each, fp32 on the host;
   /// valid until the next call.
@@ -38,21 +39,20 @@ class Decoder {
   /// The same for slot 0 alone: [vocab].
   at::Tensor forward(std::span<const std::int32_t> tokens);
 
-  std::size_t slots() const { return caches_.size(); }
-  KvCache& cache(std::size_t slot = 0) { return caches_.at(slot); }
+  std::size_t slots() const { return sequences_.size(); }
+  /// What is kept of a slot's sequence.
+  model::SequenceState& sequence(std::size_t slot = 0) { return sequences_.at(slot); }
 
  private:
   std::size_t group_end(std::span<const Input> inputs, std::size_t begin) const;
   void forward_group(std::span<const Input> inputs, const at::Tensor& logits);
-  void layer(int index, std::span<const Input> inputs, const at::Tensor& positions, at::Tensor& x);
-  void attention(int index, std::span<const Input> inputs, const at::Tensor& qkv, const at::Tensor& out);
 
   model::Transformer& transformer_;
   parallel::WeightReader& weights_;
-  std::vector<KvCache> caches_;
+  std::vector<model::SequenceState> sequences_;  ///< by slot
   model::Weight embedding_, final_norm_, head_;
   std::vector<model::LayerWeights> layers_;
-  std::vector<model::ops::CachedSequence> sequences_;  ///< of the layer at work
+  model::Arena arena_;  ///< of the layer at work
   model::ops::Workspace results_{at::kCPU};
 };
 

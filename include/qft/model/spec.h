@@ -1,50 +1,21 @@
-// The parameters of a model as data: one table of tensor kinds gives names, shapes and places; everything else
-// (loading, stores, LoRA, export, checkpoints) walks the list that comes out of it.
+// The parameters of a model as data: the descriptions of its sub-layers (model/sublayer.h) give names and shapes; everything
+// else (loading, stores, LoRA, export, checkpoints) walks the list that comes out of it.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "qft/model/config.h"
 
 namespace qft::model {
 
-/// Every base tensor of the family, in the order in which a unit's flat buffer holds them. The order makes q, k, v
-/// (and gate, up) adjacent, so that the fused projection is a view.
-enum class TensorKind : std::uint8_t {
-  embed_tokens,
-  input_norm,
-  q_weight,
-  k_weight,
-  v_weight,
-  q_bias,
-  k_bias,
-  v_bias,
-  q_norm,
-  k_norm,
-  o_weight,
-  o_bias,
-  post_norm,
-  gate_weight,
-  up_weight,
-  gate_bias,
-  up_bias,
-  down_weight,
-  down_bias,
-  final_norm,
-  lm_head,
-  count
-};
+class SubLayer;
 
-/// The linear modules that LoRA can wrap, by the names PEFT's target_modules uses.
-enum class Module : std::uint8_t { q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, count };
-constexpr std::size_t kModules = static_cast<std::size_t>(Module::count);
-
-const char* module_name(Module module);
-/// [out_features, in_features] of a module.
-std::array<std::int64_t, 2> module_shape(const ModelConfig& config, Module module);
+/// The names of the linear modules that LoRA can wrap, of all kinds of sub-layers, in the order in which PEFT's files have them.
+const std::vector<std::string>& lora_modules();
 
 /// LoRA (Hu et al. 2021; PEFT's LoraLayer): W x + scaling * B A dropout(x).
 struct LoraConfig {
@@ -52,25 +23,23 @@ struct LoraConfig {
   double alpha = 0.0;
   double dropout = 0.0;
   bool rslora = false;  ///< scaling alpha / sqrt(rank) (Kalajdzievski 2023)
-  std::array<bool, kModules> targets{};
+  std::vector<std::string> targets;  ///< of lora_modules(), in that order
 
   bool enabled() const { return rank > 0; }
-  bool targets_module(Module module) const { return targets[static_cast<std::size_t>(module)]; }
+  bool targets_module(std::string_view name) const;
   double scaling() const;
-  std::vector<std::string> target_names() const;
   /// `all` or a comma-separated list of module names; throws ConfigError naming an unknown one and the known.
   void set_targets(const std::string& list);
 };
 
-/// What a parameter is inside its unit: a base tensor, or one of the two factors of a module's LoRA.
+/// A base tensor, or one of the two factors of a linear's LoRA.
 enum class Role : std::uint8_t { base, lora_a, lora_b };
 
 /// One logical tensor. `offset` counts elements in the unit's frozen or trainable flat buffer.
 struct ParamSpec {
   std::string name;  ///< Hugging Face's name, or PEFT's for a LoRA factor
+  std::string path;  ///< in its unit: "self_attn.q_proj.weight", "self_attn.q_proj.lora_A.weight", "lm_head.weight"
   Role role = Role::base;
-  TensorKind kind = TensorKind::count;  ///< for Role::base
-  Module module = Module::count;        ///< for LoRA factors
   std::vector<std::int64_t> shape;
   std::int64_t numel = 0;
   std::int64_t offset = 0;
@@ -90,12 +59,23 @@ struct UnitSpec {
 /// Which base tensors train.
 enum class Finetuning : std::uint8_t { full, lora };
 
+/// Paths of parameters in their units: LoRA's factors, and those outside the layers.
+inline constexpr const char* kLoraA = ".lora_A.weight";  ///< after a linear's path
+inline constexpr const char* kLoraB = ".lora_B.weight";
+inline constexpr const char* kEmbedTokens = "model.embed_tokens.weight";
+inline constexpr const char* kFinalNorm = "model.norm.weight";
+inline constexpr const char* kLmHead = "lm_head.weight";
+
+/// A layer: its sub-layers, in order.
+using Layer = std::vector<std::shared_ptr<const SubLayer>>;
+
 /// The whole model: units 0 (embedding), 1..num_layers, num_layers + 1 (head).
 struct ModelSpec {
   ModelConfig config;
   LoraConfig lora;
   Finetuning finetuning = Finetuning::full;
   std::vector<UnitSpec> units;
+  std::vector<Layer> layers;
 
   int num_units() const { return static_cast<int>(units.size()); }
   int head_unit() const { return num_units() - 1; }

@@ -3,17 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
-#include <tuple>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "qft/model/arena.h"
-#include "qft/model/ops/attention.h"
 #include "qft/model/ops/head.h"
 #include "qft/model/ops/rope.h"
 #include "qft/model/ops/workspace.h"
+#include "qft/model/sequence_state.h"
 #include "qft/model/spec.h"
+#include "qft/model/sublayer.h"
 #include "qft/model/weights.h"
 
 namespace qft::model {
@@ -34,20 +36,12 @@ struct MicroInput {
                           c10::Device device);
 };
 
-/// What a layer's backward needs. Tensors of an arena.
+/// What a layer's backward needs, of each of its sub-layers.
 struct LayerSaved {
-  at::Tensor x, rstd_input;                 ///< the layer's input and its norm
-  at::Tensor qkv;                           ///< projected; with q/k norm as it was before the norm
-  at::Tensor qk, rstd_q, rstd_k;            ///< with q/k norm: q and k normed and rotated
-  at::Tensor attention, lse;
-  at::Tensor x_mid, rstd_post;              ///< after the attention's residual
-  at::Tensor gate_up;
-  at::Tensor h_qkv, h_o, h_gate_up, h_down; ///< LoRA's x A^T
+  std::vector<SubLayerSaved> sublayers;
 
-  /// References to every tensor above.
-  auto all() const {
-    return std::tie(x, rstd_input, qkv, qk, rstd_q, rstd_k, attention, lse, x_mid, rstd_post, gate_up, h_qkv, h_o, h_gate_up, h_down);
-  }
+  /// The layer's input.
+  const at::Tensor& x() const { return sublayers.front().x; }
 };
 
 /// LoRA dropout of this pass: off (p = 0) outside training.
@@ -72,14 +66,18 @@ class Transformer {
   void embedding_backward(const Weight& table, const MicroInput& in, const at::Tensor& gy);
 
   /// What layer_forward fills for an input x [T, hidden]: x itself, all else uninitialised tensors of `arena`.
-  LayerSaved room_for(const LayerWeights& w, const at::Tensor& x, Arena& arena) const;
-  /// y = layer(saved.x); fills the rest of `saved`, of room_for(). y [T, hidden] may lie anywhere but x.
+  LayerSaved room_for(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena) const;
+  /// y = layer(saved.x()); fills the rest of `saved`, of room_for(). y [T, hidden] may lie anywhere but x.
   void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
                      const at::Tensor& y, const LayerSaved& saved);
   /// `g` [T, hidden] holds the gradient of y and receives that of x (undefined contents if !needs_input_grad).
   /// Adds to the weights' gradients; overwrites parts of what `saved` names.
   void layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
                       const LayerSaved& saved, const at::Tensor& g, bool needs_input_grad);
+  /// The same as layer_forward for the new tokens of sequences, one after another: `positions` [T] are theirs. Their states are
+  /// brought up to date but for SequenceState::advance().
+  void layer_decode(int layer, const LayerWeights& w, const at::Tensor& positions, std::span<const SequenceTokens> sequences,
+                    const at::Tensor& y, const LayerSaved& saved);
 
   /// logprobs [L] of the label tokens (fp32, fp64 for fp64 data).
   void head_forward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
@@ -98,10 +96,11 @@ class Transformer {
   const ops::RopeTable& rope() const { return rope_; }
 
  private:
-  void attention_block(const LayerWeights& w, const MicroInput& in, const LayerSaved& s, int layer, const DropoutPass& dropout);
-  void attention_block_backward(const LayerWeights& w, const MicroInput& in, const LayerSaved& s, const at::Tensor& gout,
-                                const at::Tensor& gqkv);
-  ops::LoraDropout lora_dropout(const DropoutPass& pass, int layer, const MicroInput& in) const;
+  const Layer& sublayers(int layer) const { return spec_.layers.at(static_cast<std::size_t>(layer)); }
+  /// What a sub-layer adds to its input, from the norm of that.
+  using Branch = std::function<void(std::size_t index, const at::Tensor& normed, const at::Tensor& branch)>;
+  void run_forward(int layer, const LayerWeights& w, const at::Tensor& y, const LayerSaved& saved, const Branch& sub);
+  LayerPass pass_over(int layer, const MicroInput& in, const DropoutPass& dropout);
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
 
   const ModelSpec& spec_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -29,14 +30,18 @@ struct Weight {
   at::Tensor value, grad;
 };
 
-struct LayerWeights {
-  Weight input_norm, post_norm, q_norm, k_norm;
-  Projection qkv, o, gate_up, down;
+/// The parameters of a sub-layer, by order in its description (model/sublayer.h).
+struct SubLayerWeights {
+  Weight norm;
+  std::vector<Projection> linears;
+  std::vector<Weight> vectors;
 };
+/// Of a layer's sub-layers, in order.
+using LayerWeights = std::vector<SubLayerWeights>;
 
 LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const FlatBuffers& flat);
-/// The one tensor of this kind in the unit; throws if there is none.
-Weight bind_weight(const UnitSpec& unit, TensorKind kind, const FlatBuffers& flat);
+/// The tensor at this path of the unit; throws if there is none.
+Weight bind_weight(const UnitSpec& unit, std::string_view path, const FlatBuffers& flat);
 /// The 1-D view of a parameter in whichever of the two buffers holds it.
 at::Tensor param_view(const ParamSpec& param, const at::Tensor& frozen, const at::Tensor& trainable);
 

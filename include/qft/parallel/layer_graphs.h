@@ -2,11 +2,9 @@
 // device runs them.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -64,11 +62,10 @@ class LayerGraphs {
   const Counts& counts() const { return counts_; }
 
  private:
-  static constexpr std::size_t kAddresses = std::tuple_size_v<decltype(std::declval<const model::LayerSaved&>().all())> + 7;
   /// Of everything that a call uses, but for the workspace.
-  using Addresses = std::array<const void*, kAddresses>;
+  using Addresses = std::vector<const void*>;
   struct Recorded {
-    Addresses addresses{};  ///< null until it has run with these
+    Addresses addresses;  ///< empty until it has run with these
     model::ops::Workspace::Places workspace;
     std::unique_ptr<device::Graph> graph;
   };

@@ -1,0 +1,44 @@
+// What decoding keeps of one sequence: the state of each sub-layer in which tokens mix (attention: keys and values), allocated once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "qft/model/spec.h"
+#include "qft/model/sublayer.h"
+
+namespace qft::model {
+
+/// Bytes that one token takes in all layers.
+std::int64_t state_bytes_per_token(const ModelSpec& spec, at::ScalarType dtype);
+
+class SequenceState {
+ public:
+  /// Room for `capacity` tokens.
+  SequenceState(const ModelSpec& spec, std::int64_t capacity, at::ScalarType dtype, c10::Device device);
+
+  std::int64_t capacity() const { return capacity_; }
+  std::int64_t length() const { return length_; }
+  /// Forgets everything from token `length` on.
+  void truncate(std::int64_t length);
+  /// Throws Error where `tokens` more do not fit.
+  void require_room(std::int64_t tokens) const;
+  /// After all layers have taken `tokens` new ones.
+  void advance(std::int64_t tokens) { length_ += tokens; }
+
+  /// nullptr where tokens do not mix.
+  DecodeState* at(int layer, std::size_t sublayer) const { return states_.at(static_cast<std::size_t>(layer)).at(sublayer).get(); }
+
+ private:
+  std::int64_t capacity_, length_ = 0;
+  std::vector<std::vector<std::unique_ptr<DecodeState>>> states_;  ///< by layer and sub-layer
+};
+
+/// The next `count` tokens of a sequence.
+struct SequenceTokens {
+  SequenceState* sequence = nullptr;
+  std::int64_t count = 0;
+};
+
+}  // namespace qft::model

@@ -1,0 +1,32 @@
+#include "qft/model/sequence_state.h"
+
+#include "qft/core/error.h"
+
+namespace qft::model {
+
+std::int64_t state_bytes_per_token(const ModelSpec& spec, at::ScalarType dtype) {
+  std::int64_t bytes = 0;
+  for (const Layer& layer : spec.layers)
+    for (const auto& sublayer : layer) bytes += sublayer->state_bytes_per_token(dtype);
+  return bytes;
+}
+
+SequenceState::SequenceState(const ModelSpec& spec, std::int64_t capacity, at::ScalarType dtype, c10::Device device)
+    : capacity_(capacity) {
+  for (const Layer& layer : spec.layers) {
+    auto& states = states_.emplace_back();
+    for (const auto& sublayer : layer) states.push_back(sublayer->make_state(capacity, dtype, device));
+  }
+}
+
+void SequenceState::truncate(std::int64_t length) {
+  QFT_ASSERT(length <= length_, "cannot truncate {} tokens to {}", length_, length);
+  length_ = length;
+}
+
+void SequenceState::require_room(std::int64_t tokens) const {
+  require(length_ + tokens <= capacity_, "the key-value cache holds {} tokens, {} are needed: raise max_new_tokens", capacity_,
+          length_ + tokens);
+}
+
+}  // namespace qft::model

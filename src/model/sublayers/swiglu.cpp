@@ -1,0 +1,54 @@
+// Feed-forward with a gated activation (Shazeer 2020, SwiGLU).
+#include "kinds.h"
+#include "qft/model/ops/swiglu.h"
+
+namespace qft::model {
+namespace {
+
+enum Linear : std::size_t { kGateUp, kDown };
+enum Saved : std::size_t { kGateUpRows };
+enum Scratch : std::size_t { kAct, kGradAct };
+
+class SwiGlu final : public SubLayer {
+ public:
+  explicit SwiGlu(const ModelConfig& c) {
+    const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size;
+    spec_.norm = "post_attention_layernorm.weight";
+    spec_.params = {{.linears = {{"gate_proj", "mlp.gate_proj", inner, hidden, c.mlp_bias}, {"up_proj", "mlp.up_proj", inner, hidden, c.mlp_bias}}},
+                    {.linears = {{"down_proj", "mlp.down_proj", hidden, inner, c.mlp_bias}}}};
+    spec_.saved = {{.columns = 2 * inner}};
+    spec_.scratch = {{"act", inner}, {"gact", inner, /*backward_only=*/true}};
+    const auto h = static_cast<double>(hidden), i = static_cast<double>(inner);
+    spec_.forward.values = 5 * h + 3 * i;         // the norm, the sum; gate, up and their product
+    spec_.backward.values = 6 * h + (3 + 5) * i;  // norm and product again; their gradients, with the residual's
+  }
+
+  void forward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
+               const at::Tensor& out) const override {
+    const at::Tensor act = pass.scratch(spec_.scratch[kAct]);
+    ops::linear_forward(x, w.linears[kGateUp].weights, pass.dropout, s.tensors[kGateUpRows], s.lora[kGateUp], pass.workspace);
+    ops::swiglu_forward(s.tensors[kGateUpRows], act);
+    ops::linear_forward(act, w.linears[kDown].weights, pass.dropout, out, s.lora[kDown], pass.workspace);
+  }
+
+  void backward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s, const at::Tensor& gout,
+                const at::Tensor& gx, ops::GradMode mode) const override {
+    const Projection &gate_up = w.linears[kGateUp], &down = w.linears[kDown];
+    const at::Tensor& rows = s.tensors[kGateUpRows];
+    const at::Tensor gact = pass.scratch(spec_.scratch[kGradAct]);
+    at::Tensor act;  // cheaper to compute again than to keep
+    if (down.needs_input()) {
+      act = pass.scratch(spec_.scratch[kAct]);
+      ops::swiglu_forward(rows, act);
+    }
+    ops::linear_backward(gout, act, down.weights, pass.dropout, s.lora[kDown], gact, ops::GradMode::write, down.grads, pass.workspace);
+    ops::swiglu_backward(rows, gact, rows, {});
+    ops::linear_backward(rows, x, gate_up.weights, pass.dropout, s.lora[kGateUp], gx, mode, gate_up.grads, pass.workspace);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const SubLayer> make_swiglu(const ModelConfig& config) { return std::make_shared<SwiGlu>(config); }
+
+}  // namespace qft::model
