@@ -63,10 +63,9 @@ class Arranger {
 
   Arrangement arrangement(const Strategy& strategy, const Offload& offload, std::int64_t group, const Thrift& thrift) const {
     const auto degrees = degrees_of(comm_, strategy, config_.parallel.hsdp_group_size);
-    return {spec_, precision_, with_offload(strategy, offload), offload, degrees.shard, degrees.replicate, training_, thrift.recompute,
-            spec_.lora.dropout > 0.0, graphs() ? bucket_tokens(tokens()) : tokens(), group, config_.parallel.prefetch_bytes, partial_sums(),
-            batches_.labels, thrift.head_rows, graphs(), batches_.sequences,
-            device_.is_cpu()};
+    return {spec_, precision_, optim::rule_of(config_.training.optim), with_offload(strategy, offload), offload, degrees.shard,
+            degrees.replicate, training_, thrift.recompute, spec_.lora.dropout > 0.0, graphs() ? bucket_tokens(tokens()) : tokens(), group, config_.parallel.prefetch_bytes, partial_sums(),
+            batches_.labels, thrift.head_rows, graphs(), batches_.sequences, device_.is_cpu()};
   }
 
   bool graphs() const { return training_ && config_.training.cuda_graphs && device_.is_cuda(); }

@@ -192,7 +192,7 @@ std::unique_ptr<Instance> Instance::build(Design design, comm::Communicator& com
     int next = 0;
     for (std::size_t u = 0; u < d.spec.units.size(); ++u)
       if (d.spec.units[u].trainable_numel > 0) m.optimizer_index_[u] = next++;
-    m.optimizer_ = std::make_unique<optim::AdamW>(m.store_->owned(), d.adam, d.precision);
+    m.optimizer_ = std::make_unique<optim::Optimizer>(*d.rule, m.store_->owned(), d.hyper, d.precision);
   }
   m.executor_ = std::make_unique<Executor>(*m.transformer_, *m.store_, comm, d.executor);
   return self;
@@ -215,7 +215,8 @@ Design design_of(const config::RunConfig& config, Blueprint& blueprint, const co
           .window = decision.window,
           .head_rows = decision.thrift.head_rows,
           .add_up = t.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come,
-          .adam = {t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay},
+          .rule = &optim::rule_of(t.optim),
+          .hyper = {t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay},
           .executor = {decision.thrift.recompute, decision.offload.activations, dropout, static_cast<std::uint64_t>(t.seed),
                        memory_advice(config, decision, comm.size()), t.debug_sync, graphs}};
 }
@@ -282,11 +283,11 @@ model::ParamSlice Instance::param(int unit, const model::ParamSpec& param) const
   return slice_of(param, optimizer_->master(i), optimizer_->begin(i));
 }
 
-model::ParamSlice Instance::moment(int unit, const model::ParamSpec& param, int which) const {
+model::ParamSlice Instance::state(int unit, const model::ParamSpec& param, std::size_t which) const {
   const int index = optimizer_index_.at(static_cast<std::size_t>(unit));
   QFT_ASSERT(index >= 0 && param.trainable, "'{}' has no optimizer state", param.name);
   const auto i = static_cast<std::size_t>(index);
-  return slice_of(param, which == 0 ? optimizer_->exp_avg(i) : optimizer_->exp_avg_sq(i), optimizer_->begin(i));
+  return slice_of(param, optimizer_->state(i, which), optimizer_->begin(i));
 }
 
 void Instance::publish() {

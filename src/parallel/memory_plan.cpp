@@ -210,7 +210,7 @@ std::int64_t staged_bytes(const Arrangement& a, bool model_only) {
   std::int64_t state = 0, trainable = 0;
   for (const auto& unit : a.spec.units) {
     const std::int64_t owned = a.strategy.optimizer ? slice(a, unit.trainable_numel) : unit.trainable_numel;
-    state += owned / a.replicas * (size_of(p.master) + 2 * size_of(p.state));
+    state += owned / a.replicas * (size_of(p.master) + a.rule.state_bytes(p));
     trainable += unit.trainable_numel;
   }
   if (model_only) state = 0;
@@ -240,7 +240,7 @@ MemoryPlan plan_memory(const Arrangement& a) {
   (a.offload.weights ? p.host : p.weights) += kept;
   if (a.training) {
     const bool copy = a.precision.has_master_copy() || (a.offload.optimizer && !a.offload.weights);
-    const std::int64_t each = 2 * size_of(a.precision.state) + (copy ? size_of(a.precision.master) : 0);
+    const std::int64_t each = a.rule.state_bytes(a.precision) + (copy ? size_of(a.precision.master) : 0);
     (a.offload.optimizer ? p.host : p.optimizer) += masters * each;
     p.gradients = gradient_bytes(a, list, p.host);
     p.activations = a.group * activation_bytes(a.spec, a.precision.compute, a.tokens, a.recompute, a.offload.activations);

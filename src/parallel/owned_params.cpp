@@ -12,11 +12,12 @@ optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& we
     if (!p.trainable) continue;
     const std::int64_t first = std::max<std::int64_t>(p.offset - begin, 0), last = std::min(p.offset + p.numel - begin, length);
     if (first >= last) continue;
+    const optim::Segment next{first, last, p.lr_factor, p.weight_decay ? 1.0 : 0.0};
     auto& list = flat.segments;
-    if (!list.empty() && list.back().decays == p.weight_decay) {
+    if (!list.empty() && list.back().lr_factor == next.lr_factor && list.back().decay_factor == next.decay_factor) {
       list.back().end = last;
     } else {
-      list.push_back({first, last, p.weight_decay});
+      list.push_back(next);
     }
   }
   return flat;

@@ -56,8 +56,8 @@ class Planner {
 
   Arrangement arrangement(const Strategy& strategy, std::int64_t group, const Thrift& thrift) const {
     const int shard = !strategy.sharded() ? 1 : strategy.grouped ? group_ranks() : plan_.ranks;
-    Arrangement a{plan_.spec, plan_.precision, parallel::with_offload(strategy, offload_), offload_, shard, plan_.ranks / shard,
-                  true, thrift.recompute, plan_.spec.lora.dropout > 0.0, plan_.workload.largest.tokens, group,
+    Arrangement a{plan_.spec, plan_.precision, optim::rule_of(config_.training.optim), parallel::with_offload(strategy, offload_), offload_,
+                  shard, plan_.ranks / shard, true, thrift.recompute, plan_.spec.lora.dropout > 0.0, plan_.workload.largest.tokens, group,
                   config_.parallel.prefetch_bytes};
     if (config_.training.deterministic) a.partial_sums = parallel::partial_sums(slots_);
     a.labels = plan_.workload.largest.labels;

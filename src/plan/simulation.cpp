@@ -163,10 +163,10 @@ class Player {
         arrival_[u] = all_gather(now_, static_cast<double>(parallel::padded_numel(n, a_.shard_ranks)) * size_of(a_.precision.compute));
   }
 
-  /// AdamW reads and writes gradient, master and two moments, and writes the weight; the norm reads the gradient once more.
+  /// The rule reads and writes gradient, master and its state, and writes the weight; the norm reads the gradient once more.
   void update(double elements) {
     const auto& p = a_.precision;
-    const double bytes = elements * (3 * size_of(p.grad) + 2 * size_of(p.master) + 4 * size_of(p.state) + size_of(p.compute));
+    const double bytes = elements * (3 * size_of(p.grad) + 2 * size_of(p.master) + 2 * a_.rule.state_bytes(p) + size_of(p.compute));
     compute(bytes / (machine_.memory_gb_s * 1e9));
   }
 

@@ -10,9 +10,12 @@
 #include "qft/io/dir_lock.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
+#include "qft/optim/rule.h"
 #include "qft/train/batch_job.h"
 #include "qft/train/data_setup.h"
 #include "qft/train/run_log.h"
+
+#include <algorithm>
 
 #include <fmt/ranges.h>
 
@@ -77,6 +80,17 @@ std::vector<std::string> fixed_keys(const config::RunConfig& config) {
   if (config.finetuning.finetuning_type == "lora" && config.model.adapter_name_or_path.empty())
     keys.insert(keys.end(), {"lora_rank", "lora_alpha", "use_rslora"});
   return keys;
+}
+
+/// The state that one rule keeps is of no use to another.
+void require_same_rule(const config::RunConfig& config, const json& before, const fs::path& dir) {
+  const std::string& ours = config.training.optim;
+  const std::string theirs = before.value("optim", ours);
+  const auto& names = optim::rule_of(ours).optim;
+  if (std::find(names.begin(), names.end(), theirs) == names.end())
+    fail_config("{} is {}, but '{}' was trained with {}, whose state another optimizer cannot go on with: set it back, or start a new run in "
+                "another output_dir with {}: {}", where(config, "optim"), ours, dir.string(), theirs,
+                config.finetuning.finetuning_type == "lora" ? "adapter_name_or_path" : "model_name_or_path", dir.string());
 }
 
 /// A configuration with the global batch that the run has, whether it was given or follows from the number of ranks.
@@ -200,6 +214,7 @@ bool adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved,
       if (before.contains(key) && before[key] != now[key])
         fail_config("{} is {}, but '{}' was trained with {}: set it back, or start a new run in another output_dir", where(config, key),
                     now[key].dump(), saved.dir().string(), before[key].dump());
+    require_same_rule(config, before, saved.dir());
     adopt_global_batch(config, state, comm.size());
     const json& batch = state.at("global_batch_size");
     const auto& asked = config.training.global_batch_size;

@@ -99,7 +99,7 @@ std::vector<std::string> check_run(config::RunConfig config, comm::Communicator&
   if (!config::trains(config)) return check_evaluation(config, comm, device);
   const Setup setup = set_up(config, comm, MissingPacks::leave);
   const auto outlook = parallel::Instance::preview(config, comm, device, parallel::Use::training, setup.batches);
-  if (setup.saved) require_same_tensors(*setup.saved, outlook.spec);
+  if (setup.saved) require_same_tensors(*setup.saved, optim::rule_of(config.training.optim), outlook.spec);
   return {model_words(config, outlook), data_words(setup), memory_words(outlook), start_words(config, setup)};
 }
 

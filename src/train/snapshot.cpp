@@ -1,7 +1,6 @@
 #include "qft/train/snapshot.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <string>
 
@@ -22,18 +21,22 @@ struct StateTensor {
   model::ParamSlice slice;
 };
 
-/// Names in the checkpoint of a parameter's master and moments, in this order.
-std::array<std::string, 3> state_names(const model::ParamSpec& p) { return {"master." + p.name, "exp_avg." + p.name, "exp_avg_sq." + p.name}; }
+/// Names in the checkpoint of a parameter's master and of what the optimizer's rule keeps of it, in this order.
+std::vector<std::string> state_names(const optim::RuleSpec& rule, const model::ParamSpec& p) {
+  std::vector<std::string> names{"master." + p.name};
+  for (const std::string_view state : rule.state) names.push_back(fmt::format("{}.{}", state, p.name));
+  return names;
+}
 
 std::vector<StateTensor> state_tensors(parallel::Instance& instance) {
   std::vector<StateTensor> list;
+  const optim::RuleSpec& rule = instance.optimizer()->rule();
   for (int u = 0; u < instance.spec().num_units(); ++u)
     for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
       if (!p.trainable) continue;
-      const auto names = state_names(p);
+      const auto names = state_names(rule, p);
       list.push_back({names[0], &p, instance.param(u, p)});
-      list.push_back({names[1], &p, instance.moment(u, p, 0)});
-      list.push_back({names[2], &p, instance.moment(u, p, 1)});
+      for (std::size_t s = 0; s < rule.state.size(); ++s) list.push_back({names[s + 1], &p, instance.state(u, p, s)});
     }
   return list;
 }
@@ -96,7 +99,7 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, parallel::Instance& 
   if (comm.rank() == 0)
     trainer_state_ = log->trainer_state({info.progression.step, info.total_steps, info.epoch, t.num_train_epochs,
                                          t.per_device_train_batch_size, info.progression.best});
-  if (!t.save_only_model || info.stopped) take_memory(comm, "the copy of masters and moments", [&] { stage_state(instance, staged); });
+  if (!t.save_only_model || info.stopped) take_memory(comm, "the copy of masters and optimizer state", [&] { stage_state(instance, staged); });
   if (staged) {
     write_model_ = stage_model(config, instance, who);
     thread_ = std::thread([this] { write_files(); });
@@ -143,7 +146,7 @@ fs::path SnapshotSave::commit() {
   return writer_.commit(state_);
 }
 
-void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const model::ModelSpec& spec) {
+void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim::RuleSpec& rule, const model::ModelSpec& spec) {
   const auto& theirs = saved.manifest().tensors;
   if (theirs.empty())
     fail_config("'{}' holds weights but no optimizer state (save_only_model): to train on from its adapter give it as "
@@ -152,7 +155,7 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const model
   for (const auto& unit : spec.units)
     for (const auto& p : unit.params)
       if (p.trainable)
-        for (auto& name : state_names(p)) ours.insert(std::move(name));
+        for (auto& name : state_names(rule, p)) ours.insert(std::move(name));
   for (const auto& tensor : theirs)
     if (ours.count(tensor.name) == 0)
       fail_config("'{}' holds '{}', which this run does not train: resume with the lora_target and finetuning_type that wrote it, "
@@ -160,7 +163,7 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const model
 }
 
 void load_snapshot(const checkpoint::SharedCheckpoint& saved, parallel::Instance& instance) {
-  require_same_tensors(saved, instance.spec());
+  require_same_tensors(saved, instance.optimizer()->rule(), instance.spec());
   auto tensors = state_tensors(instance);
   std::vector<checkpoint::TargetSlice> targets;
   std::vector<at::Tensor> staged;

@@ -1,4 +1,4 @@
-// The optimizer's CUDA kernels: run by the stand-in for CUDA on any machine, and by way of AdamW on a GPU.
+// The optimizer's CUDA kernels: run by the stand-in for CUDA on any machine, and by way of the optimizer on a GPU.
 #include "support/simt.h"
 
 #include "optim/cuda/adamw.cuh"
@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -17,85 +18,89 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "qft/device/device.h"
-#include "qft/optim/adamw.h"
+#include "qft/optim/optimizer.h"
 #include "qft/optim/square_sum.h"
 
 namespace qft::optim {
 namespace {
 
-constexpr float kLr = 1e-2F, kDecay = 0.1F;
+constexpr float kLr = 1e-2F, kDecay = 0.1F, kScale = 0.5F;
 
-/// ATen's update on the CPU, by AdamW itself.
-struct Expected {
-  explicit Expected(const Precision& precision, std::int64_t n)
-      : weights(at::randn({n}, at::kDouble).to(precision.master).to(precision.compute)),
-        grads(at::zeros({n}, at::TensorOptions().dtype(precision.grad))),
-        adam({{"unit", weights, grads, {{0, n, true}}}}, {.weight_decay = kDecay}, precision) {}
-  at::Tensor weights, grads;
-  AdamW adam;
-};
+cuda::AdamWElement adamw_element(int step) {
+  const double t = step;
+  return {0.9F, 0.999F, 1e-8F, static_cast<float>(kLr / (1 - std::pow(0.9, t))), static_cast<float>(std::sqrt(1 - std::pow(0.999, t))),
+          kLr * kDecay, kScale};
+}
 
-template <class P, class W>
-void compare_by_stand_in(const Precision& precision, std::int64_t n, std::int64_t shift) {
-  Expected expected(precision, n);
+/// The kernel beside the rule itself, which computes by ATen on the CPU.
+template <class P, class W, int S, class Element>
+void compare_by_stand_in(const char* optim, const Precision& precision, std::int64_t n, std::int64_t shift, Element (*element)(int step)) {
+  const at::Tensor weights = at::randn({n}, at::kDouble).to(precision.master).to(precision.compute);
+  const at::Tensor expected_grads = at::zeros({n}, at::TensorOptions().dtype(precision.grad));
+  Optimizer expected(rule_of(optim), {{"unit", weights, expected_grads, {{0, n}}}}, {.weight_decay = kDecay}, precision);
   const auto fresh = [&](const at::Tensor& t) {  // `shift` elements behind an aligned address
     return at::zeros({n + shift}, t.options()).narrow(0, shift, n).copy_(t);
   };
-  const at::Tensor master = fresh(expected.adam.master(0)), m = fresh(expected.adam.exp_avg(0)), v = fresh(expected.adam.exp_avg_sq(0));
-  const at::Tensor copy = fresh(expected.weights), grads = fresh(expected.grads);
+  const at::Tensor master = fresh(expected.master(0)), copy = fresh(weights), grads = fresh(expected_grads);
+  std::vector<at::Tensor> state;
+  cuda::UpdateBuffers<P, W, S> buffers{master.data_ptr<P>(), grads.const_data_ptr<P>(), {},
+                                       precision.has_master_copy() ? copy.data_ptr<W>() : nullptr, n};
+  for (int s = 0; s < S; ++s) {
+    state.push_back(fresh(expected.state(0, static_cast<std::size_t>(s))));
+    buffers.state[s] = state.back().data_ptr<P>();
+  }
+  const double tolerance = precision.master == at::kFloat ? 1e-5 : 2e-2;
   for (int t = 1; t <= 3; ++t) {
     grads.copy_(at::randn({n}, at::kDouble));
-    expected.grads.copy_(grads);
-    expected.adam.step(kLr, 0.5);
-    const cuda::AdamWNumbers numbers{0.9F, 0.999F, 1e-8F, kLr / (1 - std::pow(0.9F, static_cast<float>(t))),
-                                     std::sqrt(1 - std::pow(0.999F, static_cast<float>(t))), kLr * kDecay, 0.5F};
-    const bool copies = precision.has_master_copy();
-    const cuda::AdamWBuffers<P, W> buffers{master.data_ptr<P>(), grads.const_data_ptr<P>(), m.data_ptr<P>(), v.data_ptr<P>(),
-                                           copies ? copy.data_ptr<W>() : nullptr, n};
-    cuda::launch_adamw(buffers, numbers, simt::Launch());
-    const double tolerance = precision.master == at::kFloat ? 1e-5 : 2e-2;
-    EXPECT_TRUE(at::allclose(master, expected.adam.master(0), tolerance, tolerance * 0.1)) << "step " << t;
-    EXPECT_TRUE(at::allclose(m, expected.adam.exp_avg(0), tolerance, tolerance * 0.1)) << "step " << t;
-    EXPECT_TRUE(at::allclose(v, expected.adam.exp_avg_sq(0), tolerance, tolerance * 0.1)) << "step " << t;
-    if (copies) {
-      EXPECT_TRUE(copy.equal(master.to(precision.compute))) << "step " << t;
+    expected_grads.copy_(grads);
+    expected.step(kLr, kScale);
+    cuda::launch_update(buffers, element(t), simt::Launch());
+    EXPECT_TRUE(at::allclose(master, expected.master(0), tolerance, tolerance * 0.1)) << optim << " step " << t;
+    for (std::size_t s = 0; s < state.size(); ++s)
+      EXPECT_TRUE(at::allclose(state[s], expected.state(0, s), tolerance, tolerance * 0.1)) << optim << " step " << t << " state " << s;
+    if (precision.has_master_copy()) {
+      EXPECT_TRUE(copy.equal(master.to(precision.compute))) << optim << " step " << t;
     }
   }
 }
 
-TEST(AdamWKernel, AgreesWithAtenOnAnyLengthAndAlignment) {
+template <int S, class Element>
+void compare_all(const char* optim, Element (*element)(int step)) {
   for (const std::int64_t n : {1, 7, 1024, 1029})
     for (const std::int64_t shift : {0, 3}) {
-      compare_by_stand_in<float, float>(Precision::fp32(), n, shift);
-      compare_by_stand_in<float, c10::BFloat16>(Precision::bf16(), n, shift);
-      compare_by_stand_in<float, c10::Half>(Precision::fp16(), n, shift);
-      compare_by_stand_in<c10::BFloat16, c10::BFloat16>(Precision::pure_bf16(), n, shift);
+      compare_by_stand_in<float, float, S>(optim, Precision::fp32(), n, shift, element);
+      compare_by_stand_in<float, c10::BFloat16, S>(optim, Precision::bf16(), n, shift, element);
+      compare_by_stand_in<float, c10::Half, S>(optim, Precision::fp16(), n, shift, element);
+      compare_by_stand_in<c10::BFloat16, c10::BFloat16, S>(optim, Precision::pure_bf16(), n, shift, element);
     }
 }
 
-TEST(AdamWKernel, UpdatesOnAGpuAsOnTheCpu) {
+TEST(UpdateKernel, OfAdamWAgreesWithAtenOnAnyLengthAndAlignment) { compare_all<2>("adamw", adamw_element); }
+
+TEST(UpdateKernel, UpdatesOnAGpuAsOnTheCpu) {
   if (device::cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   const c10::Device gpu(at::kCUDA, 0);
-  for (const Precision& precision : {Precision::fp32(), Precision::bf16(), Precision::fp16(), Precision::pure_bf16()}) {
-    constexpr std::int64_t n = 1003;
-    const std::vector<Segment> segments = {{0, 400, true}, {400, 407, false}, {407, n, true}};
-    const at::Tensor weights = at::randn({n}).to(precision.compute), grads = at::zeros({n}, at::TensorOptions().dtype(precision.grad));
-    const at::Tensor weights2 = weights.to(gpu), grads2 = grads.to(gpu);
-    AdamW cpu({{"unit", weights, grads, segments}}, {.weight_decay = kDecay}, precision);
-    AdamW cuda({{"unit", weights2, grads2, segments}}, {.weight_decay = kDecay}, precision);
-    for (int t = 1; t <= 3; ++t) {
-      const at::Tensor g = at::randn({n});
-      grads.copy_(g);
-      grads2.copy_(g);
-      cpu.step(kLr, 0.5);
-      cuda.step(kLr, 0.5);
+  for (const RuleSpec& rule : rules())
+    for (const Precision& precision : {Precision::fp32(), Precision::bf16(), Precision::fp16(), Precision::pure_bf16(), Precision::fp64()}) {
+      constexpr std::int64_t n = 1003;
+      const std::vector<Segment> segments = {{0, 400}, {400, 407, 1.0, 0.0}, {407, n, 0.5}};
+      const at::Tensor weights = at::randn({n}).to(precision.compute), grads = at::zeros({n}, at::TensorOptions().dtype(precision.grad));
+      const at::Tensor weights2 = weights.to(gpu), grads2 = grads.to(gpu);
+      Optimizer cpu(rule, {{"unit", weights, grads, segments}}, {.weight_decay = kDecay}, precision);
+      Optimizer cuda(rule, {{"unit", weights2, grads2, segments}}, {.weight_decay = kDecay}, precision);
+      for (int t = 1; t <= 3; ++t) {
+        const at::Tensor g = at::randn({n});
+        grads.copy_(g);
+        grads2.copy_(g);
+        cpu.step(kLr, kScale);
+        cuda.step(kLr, kScale);
+      }
+      const double tolerance = precision.master == at::kBFloat16 ? 2e-2 : 1e-5;
+      EXPECT_TRUE(at::allclose(cuda.master(0).cpu(), cpu.master(0), tolerance, tolerance * 0.1)) << rule.name;
+      if (precision.has_master_copy()) {
+        EXPECT_TRUE(weights2.equal(cuda.master(0).to(precision.compute))) << rule.name;
+      }
     }
-    const double tolerance = precision.master == at::kFloat ? 1e-5 : 2e-2;
-    EXPECT_TRUE(at::allclose(cuda.master(0).cpu(), cpu.master(0), tolerance, tolerance * 0.1));
-    if (precision.has_master_copy()) {
-      EXPECT_TRUE(weights2.equal(cuda.master(0).to(precision.compute)));
-    }
-  }
 }
 
 template <class T>

@@ -7,10 +7,12 @@
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "qft/config/training_args.h"
 #include "qft/core/error.h"
-#include "qft/optim/adamw.h"
+#include "qft/optim/optimizer.h"
 #include "qft/optim/schedule.h"
 
 namespace qft::optim {
@@ -25,26 +27,32 @@ void reference_step(at::Tensor& p, at::Tensor& m, at::Tensor& v, const at::Tenso
   p.addcdiv_(m, denom, -lr / (1 - std::pow(0.9, t)));
 }
 
-TEST(AdamW, FollowsTheFormulaWithAndWithoutDecay) {
+/// The run's rate and decay, half the rate, no decay.
+const std::vector<Segment> kSegments = {{0, 60}, {60, 100, 0.5}, {100, 130, 1.0, 0.0}};
+
+TEST(AdamW, FollowsTheFormulaWithTheRateAndDecayOfEachSegment) {
   auto weights = at::randn({130}, at::kDouble), grads = at::zeros_like(weights);
   auto p = weights.clone(), m = at::zeros_like(p), v = at::zeros_like(p);
-  AdamW adam({{"unit", weights, grads, {{0, 100, true}, {100, 130, false}}}}, {.weight_decay = 0.1}, Precision::fp64());
+  Optimizer adam(rule_of("adamw_torch"), {{"unit", weights, grads, kSegments}}, {.weight_decay = 0.1}, Precision::fp64());
   for (int t = 1; t <= 5; ++t) {
     const auto g = at::randn({130}, at::kDouble);
     grads.copy_(g);
     adam.step(1e-2, 0.5);
-    auto decayed = p.narrow(0, 0, 100), plain = p.narrow(0, 100, 30);
-    auto m0 = m.narrow(0, 0, 100), m1 = m.narrow(0, 100, 30), v0 = v.narrow(0, 0, 100), v1 = v.narrow(0, 100, 30);
-    reference_step(decayed, m0, v0, g.narrow(0, 0, 100) * 0.5, 1e-2, 0.1, t);
-    reference_step(plain, m1, v1, g.narrow(0, 100, 30) * 0.5, 1e-2, 0.0, t);
+    for (const Segment& s : kSegments) {
+      const auto part = [&](const at::Tensor& x) { return x.narrow(0, s.begin, s.end - s.begin); };
+      auto p0 = part(p), m0 = part(m), v0 = part(v);
+      reference_step(p0, m0, v0, part(g) * 0.5, 1e-2 * s.lr_factor, 0.1 * s.decay_factor, t);
+    }
     EXPECT_TRUE(at::allclose(weights, p, 1e-12, 1e-12)) << "step " << t;
+    EXPECT_TRUE(at::allclose(adam.state(0, 0), m, 1e-12, 1e-12)) << "step " << t;
+    EXPECT_TRUE(at::allclose(adam.state(0, 1), v, 1e-12, 1e-12)) << "step " << t;
   }
 }
 
 TEST(AdamW, KeepsMastersInFullPrecision) {
   auto weights = at::linspace(-0.9, 0.9, 64, at::kFloat).to(at::kBFloat16);
   auto grads = at::zeros_like(weights, weights.options().dtype(at::kFloat));
-  AdamW adam({{"unit", weights, grads, {{0, 64, true}}}}, {}, Precision::bf16());
+  Optimizer adam(rule_of("adamw_torch"), {{"unit", weights, grads, {{0, 64}}}}, {}, Precision::bf16());
   const auto before = adam.master(0).clone();
   for (int t = 0; t < 100; ++t) {
     grads.fill_(1.0);
@@ -52,6 +60,29 @@ TEST(AdamW, KeepsMastersInFullPrecision) {
   }
   EXPECT_NEAR(at::Tensor(before - adam.master(0)).mean().item<double>(), 1e-4, 3e-6);
   EXPECT_TRUE(weights.equal(adam.master(0).to(at::kBFloat16)));
+}
+
+// The configuration cannot see the table, so it has a list of its own.
+TEST(Rules, AreWhatTheKeyOptimNames) {
+  std::vector<std::string_view> words, known;
+  config::TrainingArgs().visit([&](const config::Field& field, const config::FieldRef&) {
+    if (field.name == "optim") words = field.choices;
+  });
+  for (const RuleSpec& rule : rules()) known.insert(known.end(), rule.optim.begin(), rule.optim.end());
+  EXPECT_EQ(words, known);
+  for (const RuleSpec& rule : rules())
+    for (const std::string_view optim : rule.optim) EXPECT_EQ(&rule_of(optim), &rule);
+  EXPECT_THROW(rule_of("sgd"), ConfigError);
+}
+
+TEST(Optimizer, HoldsTheStateThatItsRuleNames) {
+  for (const RuleSpec& rule : rules())
+    for (const Precision& precision : {Precision::bf16(), Precision::pure_bf16(), Precision::fp64()}) {
+      const auto weights = at::zeros({64}, precision.compute), grads = at::zeros({64}, precision.grad);
+      const Optimizer optimizer(rule, {{"unit", weights, grads, {{0, 64}}}}, {}, precision);
+      const std::int64_t master = precision.has_master_copy() ? 4 : 0;
+      EXPECT_EQ(optimizer.bytes(), 64 * (rule.state_bytes(precision) + master)) << rule.name;
+    }
 }
 
 // The values of deepspeed.runtime.lr_schedules.WarmupLR with warmup_type "log": log(i + 1) / log(warmup_num_steps).

@@ -82,7 +82,7 @@ TEST(Memory, Zero3HoldsItsShareAndTheWindow) {
     const std::int64_t padding = 16 * 2 * 4 * static_cast<std::int64_t>(units.size());
     EXPECT_LE(mine.weights, all.weights / ranks + padding);
     EXPECT_LE(mine.grads, all.grads / ranks + padding);
-    EXPECT_LE(sharded.adam().bytes(), whole.adam().bytes() / ranks + 3 * padding);
+    EXPECT_LE(sharded.optimizer().bytes(), whole.optimizer().bytes() / ranks + 3 * padding);
     EXPECT_LE(mine.gathered_peak, 2 * largest) << "one unit in use, one on its way";
     EXPECT_EQ(all.gathered_peak, 0);
     // Only what the next step starts with stays.
@@ -103,20 +103,46 @@ TEST(Memory, IsWhatThePlanSays) {
           TinyRun run(c, world());
           for (int s = 0; s < 2; ++s) run.step(s, 1);
           const auto& layout = run.layout();
-          const auto plan = plan_memory({.spec = run.spec(), .precision = precision, .strategy = layout.strategy(), .offload = offload,
+          const auto plan = plan_memory({.spec = run.spec(), .precision = precision, .rule = run.optimizer().rule(),
+                                         .strategy = layout.strategy(), .offload = offload,
                                          .shard_ranks = layout.shard().size(), .replicas = layout.replicate().size(),
                                          .tokens = 64, .group = 2, .window = c.window});
           SCOPED_TRACE(fmt::format("{} {} {} {}", strategy, lora ? "LoRA" : "full", offload.any() ? "offloaded" : "",
                                    c10::toString(precision.grad)));
           const StoreMemory held = run.reader().memory();
           EXPECT_EQ(plan.gathered, held.gathered_peak);
-          EXPECT_EQ(plan.host, held.host + (offload.optimizer ? run.adam().bytes() : 0));
+          EXPECT_EQ(plan.host, held.host + (offload.optimizer ? run.optimizer().bytes() : 0));
           EXPECT_EQ(plan.weights, held.weights);
           EXPECT_EQ(plan.gradients, held.grads_peak);
           if (!offload.optimizer) {
-            EXPECT_EQ(plan.optimizer, run.adam().bytes());
+            EXPECT_EQ(plan.optimizer, run.optimizer().bytes());
           }
         }
+}
+
+/// The first update of AdamW is proportional to the rate.
+TEST(LearningRate, OfAParameterHoldsWhereverItIsCut) {
+  for (const char* strategy : {"ddp", "zero1", "zero3"}) {
+    const auto moved = [&](double factor) {
+      TinyRun run({.lora = true, .strategy = strategy, .lora_b_rate = factor}, world());
+      std::vector<double> before = run.weights(), after;
+      run.step(0, 1);
+      after = run.weights();
+      for (std::size_t i = 0; i < after.size(); ++i) after[i] -= before[i];
+      return std::pair(run.spec(), after);
+    };
+    const auto [spec, once] = moved(1.0);
+    const std::vector<double> faster = moved(16.0).second;
+    std::size_t start = 0;
+    for (const auto& unit : spec.units) {
+      for (const auto& p : unit.params)
+        for (std::int64_t i = 0; p.trainable && i < p.numel; ++i) {
+          const std::size_t at = start + static_cast<std::size_t>(p.offset + i);
+          ASSERT_NEAR(faster[at], once[at] * (p.role == model::Role::lora_b ? 16 : 1), 1e-12) << strategy << " " << p.name << " " << i;
+        }
+      start += static_cast<std::size_t>(unit.trainable_numel);
+    }
+  }
 }
 
 TEST(Released, WeightsCannotBeReadByAStaleView) {

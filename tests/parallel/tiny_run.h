@@ -25,7 +25,9 @@ struct Case {
   Offload offload{};
   optim::Precision precision = optim::Precision::fp64();
   double loss_scale = 1.0;
+  std::string optim = "adamw";
   double learning_rate = 1e-2;
+  double lora_b_rate = 1.0;  ///< times the learning rate
   bool deterministic = false;
   bool graphs = false;
 };
@@ -42,8 +44,12 @@ inline model::ModelSpec make_spec(const Case& c) {
     lora.dropout = c.dropout;
     lora.set_targets("all");
   }
-  return model::ModelSpec::build(model::ModelConfig::parse(text, "test"),
-                                 c.lora ? model::Finetuning::lora : model::Finetuning::full, lora);
+  auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "test"),
+                                      c.lora ? model::Finetuning::lora : model::Finetuning::full, lora);
+  for (auto& unit : spec.units)
+    for (auto& p : unit.params)
+      if (p.role == model::Role::lora_b) p.lr_factor = c.lora_b_rate;
+  return spec;
 }
 
 /// Values in center + [-bound, bound) from name and index alone, in this rank's slice of the parameter.
@@ -98,7 +104,8 @@ class TinyRun {
                                    .window = c.window,
                                    .add_up = c.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come,
                                    .bucket_bytes = 2048,
-                                   .adam = {.weight_decay = 0.01},
+                                   .rule = &optim::rule_of(c.optim),
+                                   .hyper = {.weight_decay = 0.01},
                                    .executor = {.recompute = c.recompute, .offload_inputs = c.offload.activations,
                                                 .lora_dropout = c.lora ? c.dropout : 0.0, .seed = 99, .memory_advice = {}, .graphs = c.graphs}},
                                   comm, at::kCPU, Use::training)) {
@@ -149,7 +156,7 @@ class TinyRun {
   Executor& executor() { return instance_->executor(); }
   const Layout& layout() const { return instance_->layout(); }
   const model::ModelSpec& spec() const { return instance_->spec(); }
-  const optim::AdamW& adam() const { return *instance_->optimizer(); }
+  const optim::Optimizer& optimizer() const { return *instance_->optimizer(); }
 
  private:
   static model::MicroInput build(const std::vector<Sequence>& batch, int first, int pack) {

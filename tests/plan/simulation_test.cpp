@@ -41,7 +41,8 @@ Machine machine(double gb_s, double tflops = 1.0) {
 /// Gathered one unit ahead, unless `window` says otherwise: of so few layers the default would keep most.
 Arrangement arrangement(const model::ModelSpec& spec, const char* strategy, int ranks, std::int64_t group, std::int64_t window = 1) {
   const auto& s = parallel::strategy_of(strategy);
-  return {spec, optim::Precision::bf16(), s, {}, s.sharded() ? ranks : 1, s.sharded() ? 1 : ranks, true, true, false, 32, group, window};
+  return {spec, optim::Precision::bf16(), optim::rule_of("adamw"), s, {}, s.sharded() ? ranks : 1, s.sharded() ? 1 : ranks,
+          true, true, false, 32, group, window};
 }
 
 TEST(Work, CountsTheOperationsOfALayer) {

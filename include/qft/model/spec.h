@@ -45,6 +45,7 @@ struct ParamSpec {
   std::int64_t offset = 0;
   bool trainable = false;
   bool weight_decay = false;  ///< as HF Trainer decides: not for biases and norms
+  double lr_factor = 1.0;     ///< of the run's learning rate
 };
 
 /// What is gathered, released and reduced as a whole: the embedding, a layer, or the head.

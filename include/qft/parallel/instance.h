@@ -12,7 +12,7 @@
 #include "qft/config/run_config.h"
 #include "qft/model/load.h"
 #include "qft/model/transformer.h"
-#include "qft/optim/adamw.h"
+#include "qft/optim/optimizer.h"
 #include "qft/optim/precision.h"
 #include "qft/parallel/executor.h"
 #include "qft/parallel/layout.h"
@@ -60,7 +60,8 @@ struct Design {
   std::int64_t head_rows = 0;  ///< rows of logits held at a time; 0: ops::head_chunk_rows()
   AddUp add_up = AddUp::as_they_come;
   std::int64_t bucket_bytes = kBucketBytes;
-  optim::AdamWOptions adam = {};
+  const optim::RuleSpec* rule = &optim::rule_of("adamw");
+  optim::Hyper hyper = {};
   ExecutorOptions executor = {};
 };
 
@@ -89,7 +90,7 @@ class Instance {
   const Layout& layout() const { return *layout_; }
   Executor& executor() { return *executor_; }
   /// nullptr for inference.
-  optim::AdamW* optimizer() { return optimizer_.get(); }
+  optim::Optimizer* optimizer() { return optimizer_.get(); }
   const LoadReport& load_report() const { return report_; }
   const MemoryForecast& memory() const { return memory_; }
 
@@ -108,8 +109,8 @@ class Instance {
   /// This rank's slice of the best copy there is of a parameter: the optimizer's master where there is one, else the
   /// weights. After writing through it call publish(). All ranks of layout().replicate() have the same slice.
   model::ParamSlice param(int unit, const model::ParamSpec& param) const;
-  /// The same of a moment of a trainable parameter: which = 0 first, 1 second.
-  model::ParamSlice moment(int unit, const model::ParamSpec& param, int which) const;
+  /// The same of what the optimizer's rule keeps of a trainable parameter: optimizer()->rule().state[which].
+  model::ParamSlice state(int unit, const model::ParamSpec& param, std::size_t which) const;
   /// The reduced gradients of a trainable unit after a step, as this rank holds them: [trainable_numel] where they are whole.
   at::Tensor grads(int unit) const { return store_->grads(unit); }
   /// Masters have changed: brings them to the weights, on all ranks. Collective.
@@ -128,7 +129,7 @@ class Instance {
   std::unique_ptr<model::Transformer> transformer_;
   std::unique_ptr<Layout> layout_;
   std::unique_ptr<WeightStore> store_;
-  std::unique_ptr<optim::AdamW> optimizer_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Executor> executor_;
   std::vector<int> optimizer_index_;  ///< per unit: which buffer of the optimizer, -1 for none
   LoadReport report_;

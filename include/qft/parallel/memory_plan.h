@@ -8,6 +8,7 @@
 #include "qft/config/run_config.h"
 #include "qft/model/spec.h"
 #include "qft/optim/precision.h"
+#include "qft/optim/rule.h"
 #include "qft/parallel/action.h"
 #include "qft/parallel/strategy.h"
 
@@ -18,7 +19,7 @@ struct MemoryPlan {
   std::int64_t weights = 0;      ///< kept between uses
   std::int64_t gathered = 0;     ///< of other ranks or from host memory, in use and on their way
   std::int64_t gradients = 0;    ///< kept over the step, and on their way to their owners
-  std::int64_t optimizer = 0;    ///< masters and moments
+  std::int64_t optimizer = 0;    ///< masters, and what the rule keeps beside them
   std::int64_t activations = 0;  ///< of all micro-batches in flight
   std::int64_t buffers = 0;      ///< scratch of the operations, and of one layer that is computed again
   std::int64_t host = 0;         ///< what is offloaded to host memory; not in total()
@@ -41,6 +42,7 @@ struct Batches {
 struct Arrangement {
   const model::ModelSpec& spec;
   optim::Precision precision;
+  const optim::RuleSpec& rule;  ///< of the optimizer
   Strategy strategy;            ///< with_offload() already
   Offload offload;
   int shard_ranks = 1;          ///< that share a copy
@@ -82,7 +84,7 @@ std::int64_t default_window(const model::ModelSpec& spec, const std::vector<Gath
 
 MemoryPlan plan_memory(const Arrangement& a);
 
-/// Copies that a rank holds while a checkpoint is written beside training: its masters and moments, unless `model_only`, and
+/// Copies that a rank holds while a checkpoint is written beside training: its masters and optimizer state, unless `model_only`, and
 /// the tensors of the model or the adapter that it writes.
 std::int64_t staged_bytes(const Arrangement& a, bool model_only);
 

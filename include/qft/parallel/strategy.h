@@ -26,7 +26,7 @@ struct Strategy {
 
 /// What lives in host memory between uses. On the CPU, whose memory is the host's, nothing needs to.
 struct Offload {
-  bool optimizer = false;    ///< masters, moments and the gradients that they are updated with
+  bool optimizer = false;    ///< masters, optimizer state and the gradients that they are updated with
   bool weights = false;
   bool activations = false;  ///< with recomputation: the layers' inputs
   bool any() const { return optimizer || weights || activations; }

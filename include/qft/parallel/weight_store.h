@@ -10,7 +10,7 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/model/spec.h"
-#include "qft/optim/adamw.h"
+#include "qft/optim/optimizer.h"
 #include "qft/optim/precision.h"
 #include "qft/parallel/action.h"
 #include "qft/parallel/strategy.h"

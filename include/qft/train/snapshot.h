@@ -50,7 +50,7 @@ struct SnapshotInfo {
   io::DirLock* lock = nullptr;
 };
 
-/// One checkpoint-<step> on its way: model or adapter, masters and moments (each rank its share of every tensor), trainer
+/// One checkpoint-<step> on its way: model or adapter, masters and optimizer state (each rank its share of every tensor), trainer
 /// state. A failure to write is kept, and thrown by commit() on all ranks; older checkpoints stay as they are.
 class SnapshotSave {
  public:
@@ -84,11 +84,11 @@ class SnapshotSave {
   std::thread thread_;
 };
 
-/// Throws ConfigError where the checkpoint holds tensors that a run of `spec` does not train, or none at all: a weight that is
-/// left behind would be lost in silence.
-void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const model::ModelSpec& spec);
+/// Throws ConfigError where the checkpoint holds tensors that a run of `spec` by `rule` does not have, or none at all: what is left
+/// behind would be lost in silence.
+void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim::RuleSpec& rule, const model::ModelSpec& spec);
 
-/// Restores weights, moments and step count. Collective; throws the same Error on all ranks where the checkpoint's tensors
+/// Restores weights, optimizer state and step count. Collective; throws the same Error on all ranks where the checkpoint's tensors
 /// are not those that the run trains.
 void load_snapshot(const checkpoint::SharedCheckpoint& saved, parallel::Instance& instance);
 

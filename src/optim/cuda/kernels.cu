@@ -1,5 +1,6 @@
 #include "kernels.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/ops/empty.h>
@@ -14,43 +15,43 @@
 namespace qft::optim::cuda {
 namespace {
 
-AdamWNumbers numbers_of(const Update& u) {
-  const double t = static_cast<double>(u.step);
-  return {static_cast<float>(u.options.beta1),
-          static_cast<float>(u.options.beta2),
-          static_cast<float>(u.options.eps),
-          static_cast<float>(u.learning_rate / (1.0 - std::pow(u.options.beta1, t))),
-          static_cast<float>(std::sqrt(1.0 - std::pow(u.options.beta2, t))),
-          static_cast<float>(u.segment.decays ? u.learning_rate * u.options.weight_decay : 0.0),
-          static_cast<float>(u.grad_scale)};
+template <class P, class W, int S, class Element>
+void run_as(const Update& u, const Element& element) {
+  UpdateBuffers<P, W, S> b{u.master.data_ptr<P>(), u.grads.const_data_ptr<P>(), {}, u.copy.defined() ? u.copy.data_ptr<W>() : nullptr,
+                           u.master.numel()};
+  for (int s = 0; s < S; ++s) b.state[s] = u.state[static_cast<std::size_t>(s)].data_ptr<P>();
+  launch_update(b, element, device::OnStream());
 }
 
-template <class P, class W>
-void run(const Update& u) {
-  const std::int64_t begin = u.segment.begin;
-  const AdamWBuffers<P, W> buffers{u.master.data_ptr<P>() + begin,
-                                   u.grads.const_data_ptr<P>() + begin,
-                                   u.exp_avg.data_ptr<P>() + begin,
-                                   u.exp_avg_sq.data_ptr<P>() + begin,
-                                   u.copy.defined() ? u.copy.data_ptr<W>() + begin : nullptr,
-                                   u.segment.end - begin};
-  launch_adamw(buffers, numbers_of(u), device::OnStream());
+/// An update by a rule with S tensors of state.
+template <int S, class Element>
+void run(const Update& u, const Element& element) {
+  if (u.master.scalar_type() == at::kBFloat16) return run_as<c10::BFloat16, c10::BFloat16, S>(u, element);
+  if (!u.copy.defined()) return run_as<float, float, S>(u, element);
+  if (u.copy.scalar_type() == at::kBFloat16) return run_as<float, c10::BFloat16, S>(u, element);
+  run_as<float, c10::Half, S>(u, element);
 }
 
 }  // namespace
 
-bool can_update(const FlatParams& params, const Precision& precision) {
-  const bool one_type = precision.grad == precision.master && precision.state == precision.master;
-  return params.grads.is_cuda() && params.weights.device() == params.grads.device() && one_type &&
-         (precision.master == at::kFloat || (precision.master == at::kBFloat16 && !precision.has_master_copy())) &&
-         (precision.compute == at::kFloat || precision.compute == at::kBFloat16 || precision.compute == at::kHalf);
+bool can_update(const Update& u) {
+  const at::ScalarType type = u.master.scalar_type();
+  const auto fits = [&](const at::Tensor& t) { return t.scalar_type() == type; };
+  if (!u.master.is_cuda() || !fits(u.grads) || !std::all_of(u.state.begin(), u.state.end(), fits)) return false;
+  if (!u.copy.defined()) return type == at::kFloat || type == at::kBFloat16;
+  const at::ScalarType copy = u.copy.scalar_type();
+  return u.copy.device() == u.master.device() && type == at::kFloat && (copy == at::kBFloat16 || copy == at::kHalf);
 }
 
-void update(const Update& u) {
-  if (u.master.scalar_type() == at::kBFloat16) return run<c10::BFloat16, c10::BFloat16>(u);
-  if (!u.copy.defined()) return run<float, float>(u);
-  if (u.copy.scalar_type() == at::kBFloat16) return run<float, c10::BFloat16>(u);
-  run<float, c10::Half>(u);
+void adamw(const Update& u, const Hyper& h) {
+  const double t = static_cast<double>(u.step);
+  run<2>(u, AdamWElement{static_cast<float>(h.beta1),
+                         static_cast<float>(h.beta2),
+                         static_cast<float>(h.eps),
+                         static_cast<float>(u.learning_rate / (1.0 - std::pow(h.beta1, t))),
+                         static_cast<float>(std::sqrt(1.0 - std::pow(h.beta2, t))),
+                         static_cast<float>(u.learning_rate * u.weight_decay),
+                         static_cast<float>(u.grad_scale)});
 }
 
 at::Tensor square_parts(const at::Tensor& values) {

@@ -1,22 +1,15 @@
 // The optimizer's own kernels on a CUDA device, queued on the current stream.
 #pragma once
 
-#include "qft/optim/adamw.h"
+#include "qft/optim/rule.h"
 
 namespace qft::optim::cuda {
 
-/// Whether update() knows these element types, and all of it is on one CUDA device. Never in a CPU build.
-bool can_update(const FlatParams& params, const Precision& precision);
+/// Whether the rules' kernels know these element types, and all of it is on one CUDA device. Never in a CPU build.
+bool can_update(const Update& update);
 
-/// One update of elements [segment.begin, segment.end); `copy`: the compute weights that are written too, or undefined.
-struct Update {
-  at::Tensor master, grads, exp_avg, exp_avg_sq, copy;  ///< whole buffers
-  Segment segment;
-  AdamWOptions options;
-  double learning_rate, grad_scale;
-  std::int64_t step;  ///< from 1
-};
-void update(const Update& update);
+/// One update, where can_update(); writes the copy too.
+void adamw(const Update& update, const Hyper& hyper);
 
 /// parts [k] fp64 on values' device, whose sum is the sum of squares; undefined where there is no kernel for `values`.
 at::Tensor square_parts(const at::Tensor& values);

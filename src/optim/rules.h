@@ -1,0 +1,13 @@
+// The rules there are, each in a file of its own. Private to optim.
+#pragma once
+
+#include <memory>
+
+#include "qft/optim/rule.h"
+
+namespace qft::optim {
+
+/// The update of torch.optim.AdamW (Loshchilov & Hutter 2019).
+std::unique_ptr<Rule> make_adamw(const Hyper& hyper);
+
+}  // namespace qft::optim
