@@ -12,7 +12,7 @@
 #include "qft/core/units.h"
 #include "qft/parallel/bucket.h"
 #include "qft/device/memory.h"
-#include "qft/parallel/group_size.h"
+#include "qft/parallel/feasibility.h"
 #include "qft/parallel/layout.h"
 
 namespace qft::parallel {
@@ -39,19 +39,17 @@ class Arranger {
                   format_bytes(limit - static_cast<double>(available_)));
   }
 
-  Decision run() {
+  ExecutionPlan run() {
     const bool automatic = config_.parallel.strategy == "auto";
-    Decision d = automatic ? choose() : evaluated(strategy_of(config_.parallel.strategy), offload_of(config_, device_));
-    if (!automatic && needed(d.memory) > available_) refuse(d);
+    ExecutionPlan d = automatic ? choose() : evaluated(strategy_of(config_.parallel.strategy), offload_of(config_, device_));
+    if (!automatic && least(d.footprint.memory) > available_) refuse(d);
     choose_group(d);
     return d;
   }
 
  private:
-  /// Less than this no order of the work can do with.
-  static std::int64_t needed(const MemoryPlan& p) { return p.weights + p.gradients + p.optimizer; }
-  /// A tenth stays free for what is not predicted.
-  bool fits(const MemoryPlan& p) const { return p.total() <= available_ / 10 * 9; }
+  /// What is there whatever the order of the work.
+  static std::int64_t least(const MemoryPlan& p) { return p.weights + p.gradients + p.optimizer; }
 
   /// What max_memory leaves for the model on this rank; below 0 where the process has more already.
   std::int64_t allowed() const {
@@ -61,11 +59,27 @@ class Arranger {
     return static_cast<std::int64_t>(limit) - before;
   }
 
-  Arrangement arrangement(const Strategy& strategy, const Offload& offload, std::int64_t group, const Thrift& thrift) const {
+  Arrangement arrangement(const Strategy& strategy, const Offload& offload, std::int64_t group, const MemoryPolicy& policy) const {
     const auto degrees = degrees_of(comm_, strategy, config_.parallel.hsdp_group_size);
-    return {spec_, precision_, optim::rule_of(config_.training.optim), with_offload(strategy, offload), offload, degrees.shard,
-            degrees.replicate, training_, thrift.recompute, spec_.lora.dropout > 0.0, graphs() ? bucket_tokens(tokens()) : tokens(), group, config_.parallel.prefetch_bytes, partial_sums(),
-            batches_.labels, thrift.head_rows, graphs(), batches_.sequences, device_.is_cpu()};
+    return {.spec = spec_,
+            .precision = precision_,
+            .rule = optim::rule_of(config_.training.optim),
+            .strategy = with_offload(strategy, offload),
+            .offload = offload,
+            .shard_ranks = degrees.shard,
+            .replicas = degrees.replicate,
+            .training = training_,
+            .recompute = policy.recompute,
+            .lora_dropout = spec_.lora.dropout > 0.0,
+            .tokens = graphs() ? bucket_tokens(tokens()) : tokens(),
+            .group = group,
+            .window = config_.parallel.prefetch_bytes,
+            .partial_sums = partial_sums(),
+            .labels = batches_.labels,
+            .head_rows = policy.head_rows,
+            .graphs = graphs(),
+            .sequences = batches_.sequences,
+            .on_cpu = device_.is_cpu()};
   }
 
   bool graphs() const { return training_ && config_.training.cuda_graphs && device_.is_cuda(); }
@@ -84,7 +98,7 @@ class Arranger {
     return parallel::partial_sums(micro_batches());
   }
 
-  /// Of rows of a micro-batch, all of them full.
+  /// Tokens of a micro-batch whose rows are all full.
   std::int64_t full_tokens() const {
     const auto& t = config_.training;
     return (training_ ? t.per_device_train_batch_size : t.per_device_eval_batch_size) * config_.data.cutoff_len;
@@ -95,32 +109,19 @@ class Arranger {
     return limit > 0 ? std::min(full_tokens(), std::max(limit, config_.data.cutoff_len)) : full_tokens();
   }
 
-  /// The fastest way that fits, or that which takes least.
-  Decision evaluated(const Strategy& strategy, const Offload& offload) const {
-    Decision d;
-    for (const Thrift& thrift : thrifts_of(config_)) {
-      d = evaluated(strategy, offload, thrift);
-      if (fits(d.memory)) break;
-    }
-    return d;
-  }
-
-  Decision evaluated(const Strategy& strategy, const Offload& offload, const Thrift& thrift) const {
-    Decision d{strategy, offload, 1, config_.parallel.prefetch_bytes, thrift, {}, 0, available_, {}};
-    const auto& t = config_.training;
-    std::int64_t group = std::max<std::int64_t>(1, t.breadth_first_micro_batches);
+  ExecutionPlan evaluated(const Strategy& strategy, const Offload& offload) const {
+    std::int64_t group = std::max<std::int64_t>(1, config_.training.breadth_first_micro_batches);
     if (batches_.slots > 0) group = std::min(group, batches_.slots);
-    const Arrangement a = arrangement(strategy, offload, group, thrift);
-    if (training_ && t.async_save && t.save_strategy != "no") d.staged = staged_bytes(a, t.save_only_model);
-    d.group = a.group;
-    if (d.window == 0) d.window = default_window(spec_, gathered_bytes(a));
-    d.memory = plan_memory(a);
-    return d;
+    const auto arrange = [&](const MemoryPolicy& policy) { return arrangement(strategy, offload, group, policy); };
+    const Way way = fastest_that_fits(config_, std::max<std::int64_t>(available_, 1), arrange);
+    ExecutionPlan plan{strategy, offload, group, config_.parallel.prefetch_bytes, way.policy, way.footprint, way.fits, available_, {}};
+    if (plan.window == 0) plan.window = default_window(spec_, gathered_bytes(arrange(way.policy)));
+    return plan;
   }
 
   /// From what costs least time to what takes least memory. One rank has nobody to share with.
-  std::vector<Decision> candidates() const {
-    std::vector<Decision> all;
+  std::vector<ExecutionPlan> candidates() const {
+    std::vector<ExecutionPlan> all;
     const Offload asked = offload_of(config_, device_);
     all.push_back(evaluated(strategy_of("ddp"), asked));
     if (comm_.size() > 1 && !config_.training.deterministic)
@@ -136,33 +137,33 @@ class Arranger {
     return all;
   }
 
-  static std::string name_of(const Decision& d) {
+  static std::string name_of(const ExecutionPlan& d) {
     return fmt::format("{}{}{}", d.strategy.name, d.offload.optimizer ? " with the optimizer offloaded" : "",
                        d.offload.weights ? " and the weights" : "");
   }
 
   /// "ddp 2.10 GB, zero2 1.20 GB"
-  static std::string list(const std::vector<Decision>& all, std::size_t count) {
+  static std::string list(const std::vector<ExecutionPlan>& all, std::size_t count) {
     std::string text;
-    for (std::size_t i = 0; i < count; ++i) text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_of(all[i]), bytes_text(all[i].memory.total()));
+    for (std::size_t i = 0; i < count; ++i) text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_of(all[i]), bytes_text(all[i].footprint.needed));
     return text;
   }
 
-  Decision choose() const {
+  ExecutionPlan choose() const {
     auto all = candidates();
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (!fits(all[i].memory)) continue;
-      Decision d = all[i];
+      if (!all[i].fits) continue;
+      ExecutionPlan d = all[i];
       d.reason = i == 0 ? fmt::format("nothing is faster than {}", name_of(d))
                         : fmt::format("of the {} that the process leaves to the model, too much would be {}", bytes_text(available_), list(all, i));
       return d;
     }
-    Decision least = *std::min_element(all.begin(), all.end(), [](const Decision& a, const Decision& b) { return a.memory.total() < b.memory.total(); });
-    if (needed(least.memory) > available_)
+    ExecutionPlan smallest = *std::ranges::min_element(all, {}, [](const ExecutionPlan& p) { return p.footprint.needed; });
+    if (least(smallest.footprint.memory) > available_)
       fail_config("no strategy fits into the {} that a rank has: {}. {}", bytes_text(available_), list(all, all.size()), advice());
-    least.reason = fmt::format("{} takes least, though the {} that the process leaves to the model may not be enough; {}", name_of(least),
+    smallest.reason = fmt::format("{} takes least, though the {} that the process leaves to the model may not be enough; {}", name_of(smallest),
                                bytes_text(available_), list(all, all.size()));
-    return least;
+    return smallest;
   }
 
   std::string advice() const {
@@ -174,26 +175,23 @@ class Arranger {
                        tight ? fmt::format(". The job may take {} of a node's memory ({}): ask for more", bytes_text(limit.bytes), limit.source) : "");
   }
 
-  [[noreturn]] void refuse(const Decision& d) const {
+  [[noreturn]] void refuse(const ExecutionPlan& d) const {
     std::string fitting;
-    for (const Decision& other : candidates())
-      if (fits(other.memory)) fitting += fmt::format("{}{} takes {}", fitting.empty() ? "" : ", ", name_of(other), bytes_text(other.memory.total()));
+    for (const ExecutionPlan& other : candidates())
+      if (other.fits) fitting += fmt::format("{}{} takes {}", fitting.empty() ? "" : ", ", name_of(other), bytes_text(other.footprint.needed));
     fail_config("strategy {} needs {} on each rank before the first activation ({}), but a rank has {}: {}. {}", name_of(d),
-                bytes_text(needed(d.memory)), describe(d.memory), bytes_text(available_),
+                bytes_text(least(d.footprint.memory)), describe(d.footprint.memory), bytes_text(available_),
                 fitting.empty() ? "no strategy fits on these ranks" : fitting, advice());
   }
 
-  void choose_group(Decision& d) const {
+  void choose_group(ExecutionPlan& d) const {
     if (!training_ || config_.training.breadth_first_micro_batches > 0) return;
     // Weights that are here anyway make breadth-first order cost memory and save nothing.
-    if (d.memory.gathered == 0) return;
-    const Arrangement a = arrangement(d.strategy, d.offload, 1, d.thrift);
-    const std::int64_t each = activation_bytes(spec_, precision_.compute, a.tokens, a.recompute, a.offload.activations);
-    const bool own_kernels = device_.is_cpu() && kernel_sets(spec_, precision_, 2) > 1;
-    const std::int64_t kernels = own_kernels ? device::kKernelCacheBytes : 0;
-    d.group = largest_group(available_, d.memory.total() - each, each + kernels);
-    if (batches_.slots > 0) d.group = std::min(d.group, batches_.slots);
-    d.memory.activations = std::min(d.group, micro_batches()) * each;
+    if (d.footprint.memory.gathered == 0) return;
+    const auto arrange = [&](std::int64_t group) { return arrangement(d.strategy, d.offload, group, d.policy); };
+    const std::int64_t most = batches_.slots > 0 ? batches_.slots : std::numeric_limits<std::int64_t>::max();
+    d.group = largest_group(arrange(1), d.footprint, available_, most);
+    d.footprint = footprint_of(arrange(std::min(d.group, micro_batches())), config_);
   }
 
   const config::RunConfig& config_;
@@ -208,11 +206,11 @@ class Arranger {
 
 }  // namespace
 
-std::string memory_advice(const config::RunConfig& config, const Decision& d, int ranks) {
+std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& d, int ranks) {
   const auto& t = config.training;
   std::vector<std::string> all;
   if (d.strategy.name != "zero3" && ranks > 1) all.push_back(fmt::format("strategy: zero3 instead of {}", d.strategy.name));
-  if (!d.thrift.recompute) all.emplace_back("gradient_checkpointing: true");
+  if (!d.policy.recompute) all.emplace_back("gradient_checkpointing: true");
   if (d.group > 1) all.push_back(fmt::format("breadth_first_micro_batches below {}", d.group));
   if (t.per_device_train_batch_size > 1)
     all.push_back(fmt::format("per_device_train_batch_size below {}, with a larger gradient_accumulation_steps", t.per_device_train_batch_size));
@@ -224,7 +222,7 @@ std::string memory_advice(const config::RunConfig& config, const Decision& d, in
   return fmt::format("{}", fmt::join(all, "; "));
 }
 
-Decision decide(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
+ExecutionPlan decide(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
                 comm::Communicator& comm, c10::Device device, bool training, const Batches& batches) {
   return Arranger(config, spec, precision, comm, device, training, batches).run();
 }

@@ -144,7 +144,7 @@ struct Blueprint {
   model::ModelSpec spec;
   std::optional<io::ModelFiles> files;
   InferencePrecision types;  ///< in training without a reason
-  Decision decision;
+  ExecutionPlan plan;
   MemoryForecast memory;
 };
 
@@ -160,10 +160,10 @@ Blueprint blueprint_of(const config::RunConfig& config, comm::Communicator& comm
   });
   device::release_unused();  // of what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
-  b.decision = decide(config, b.spec, b.types.precision, comm, device, use == Use::training, batches);
-  const Decision& d = b.decision;
+  b.plan = decide(config, b.spec, b.types.precision, comm, device, use == Use::training, batches);
+  const ExecutionPlan& d = b.plan;
   const std::int64_t kernels = device.is_cpu() ? device::keep_kernels_for(kernel_sets(b.spec, b.types.precision, d.group)) : 0;
-  b.memory = {d.memory, before, kernels, device.is_cpu() ? d.staged : 0, d.available, d.reason};
+  b.memory = {d.footprint.memory, before, kernels, device.is_cpu() ? d.footprint.staged : 0, d.available, d.reason};
   return b;
 }
 
@@ -171,7 +171,7 @@ Blueprint blueprint_of(const config::RunConfig& config, comm::Communicator& comm
 
 Outlook Instance::preview(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const Batches& batches) {
   Blueprint b = blueprint_of(config, comm, device, use, batches);
-  const Layout layout(comm, device, b.decision.strategy, config.parallel.hsdp_group_size, b.decision.offload);
+  const Layout layout(comm, device, b.plan.strategy, config.parallel.hsdp_group_size, b.plan.offload);
   return {std::move(b.spec), b.types.precision, std::move(b.memory), layout.describe()};
 }
 
@@ -202,23 +202,23 @@ namespace {
 
 Design design_of(const config::RunConfig& config, Blueprint& blueprint, const comm::Communicator& comm, c10::Device device, bool training) {
   const auto& t = config.training;
-  const Decision& decision = blueprint.decision;
+  const ExecutionPlan& plan = blueprint.plan;
   const optim::Precision& precision = blueprint.types.precision;
-  const bool graphs = training && graphs_of(config, blueprint.spec, precision, decision.strategy, device);
+  const bool graphs = training && graphs_of(config, blueprint.spec, precision, plan.strategy, device);
   const double dropout = training ? blueprint.spec.lora.dropout : 0.0;
   return {.spec = std::move(blueprint.spec),
           .precision = precision,
-          .strategy = decision.strategy,
+          .strategy = plan.strategy,
           .hsdp_group_size = config.parallel.hsdp_group_size,
-          .offload = decision.offload,
-          .group = decision.group,
-          .window = decision.window,
-          .head_rows = decision.thrift.head_rows,
+          .offload = plan.offload,
+          .group = plan.group,
+          .window = plan.window,
+          .head_rows = plan.policy.head_rows,
           .add_up = t.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come,
           .rule = &optim::rule_of(t.optim),
           .hyper = {t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay},
-          .executor = {decision.thrift.recompute, decision.offload.activations, dropout, static_cast<std::uint64_t>(t.seed),
-                       memory_advice(config, decision, comm.size()), t.debug_sync, graphs}};
+          .executor = {plan.policy.recompute, plan.offload.activations, dropout, static_cast<std::uint64_t>(t.seed),
+                       memory_advice(config, plan, comm.size()), t.debug_sync, graphs}};
 }
 
 /// The base model's, and the adapter's or LoRA's initial ones. Returns the bytes read.

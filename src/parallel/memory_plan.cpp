@@ -173,9 +173,9 @@ std::string describe(const MemoryPlan& p) {
   return text;
 }
 
-std::vector<Thrift> thrifts_of(const config::RunConfig& config) {
+std::vector<MemoryPolicy> policies_of(const config::RunConfig& config) {
   if (config.parallel.max_memory <= 0) return {{config.recompute(), 0}};
-  std::vector<Thrift> all;
+  std::vector<MemoryPolicy> all;
   if (config.chooses_recompute()) all.push_back({false, 0});
   all.push_back({config.recompute(), 0});
   all.push_back({config.recompute(), model::ops::kFewestChunkRows});

@@ -6,7 +6,7 @@
 #include "qft/core/error.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
-#include "qft/parallel/group_size.h"
+#include "qft/parallel/feasibility.h"
 #include "qft/parallel/instance.h"
 
 namespace qft::plan {
@@ -14,7 +14,7 @@ namespace {
 
 using parallel::Arrangement;
 using parallel::Strategy;
-using parallel::Thrift;
+using parallel::MemoryPolicy;
 
 class Planner {
  public:
@@ -54,27 +54,31 @@ class Planner {
     return divides && size > 1 && size < plan_.ranks;
   }
 
-  Arrangement arrangement(const Strategy& strategy, std::int64_t group, const Thrift& thrift) const {
+  Arrangement arrangement(const Strategy& strategy, std::int64_t group, const MemoryPolicy& policy) const {
     const int shard = !strategy.sharded() ? 1 : strategy.grouped ? group_ranks() : plan_.ranks;
-    Arrangement a{plan_.spec, plan_.precision, optim::rule_of(config_.training.optim), parallel::with_offload(strategy, offload_), offload_,
-                  shard, plan_.ranks / shard, true, thrift.recompute, plan_.spec.lora.dropout > 0.0, plan_.workload.largest.tokens, group,
-                  config_.parallel.prefetch_bytes};
-    if (config_.training.deterministic) a.partial_sums = parallel::partial_sums(slots_);
-    a.labels = plan_.workload.largest.labels;
-    a.sequences = plan_.workload.largest.sequences;
-    a.head_rows = thrift.head_rows;
-    a.graphs = graphs_;
-    a.on_cpu = on_cpu();
-    return a;
+    const MicroShape& largest = plan_.workload.largest;
+    return {.spec = plan_.spec,
+            .precision = plan_.precision,
+            .rule = optim::rule_of(config_.training.optim),
+            .strategy = parallel::with_offload(strategy, offload_),
+            .offload = offload_,
+            .shard_ranks = shard,
+            .replicas = plan_.ranks / shard,
+            .recompute = policy.recompute,
+            .lora_dropout = plan_.spec.lora.dropout > 0.0,
+            .tokens = largest.tokens,
+            .group = group,
+            .window = config_.parallel.prefetch_bytes,
+            .partial_sums = config_.training.deterministic ? parallel::partial_sums(slots_) : 0,
+            .labels = largest.labels,
+            .head_rows = policy.head_rows,
+            .graphs = graphs_,
+            .sequences = largest.sequences,
+            .on_cpu = on_cpu()};
   }
 
   std::int64_t process() const { return plan_.process.bytes; }
   bool on_cpu() const { return plan_.process.on_cpu; }
-  /// Compiled products on the CPU; process() has those of one micro-batch.
-  std::int64_t kernels(std::int64_t group) const {
-    return on_cpu() ? device::kernel_cache_bytes(parallel::kernel_sets(plan_.spec, plan_.precision, group)) : 0;
-  }
-
   /// 1, what the run file says, and the largest that fits; where nothing is gathered or reduced more often, 1 alone.
   std::vector<std::int64_t> groups_of(const Strategy& strategy) const {
     std::vector<std::int64_t> groups = {1};
@@ -86,50 +90,38 @@ class Planner {
     return groups;
   }
 
+  /// Bytes that the process leaves to the model; 0: unknown.
+  std::int64_t left() const { return plan_.available == 0 ? 0 : std::max<std::int64_t>(1, plan_.available - process()); }
+
+  parallel::Way fastest_that_fits(const Strategy& strategy, std::int64_t group) const {
+    return parallel::fastest_that_fits(config_, left(), [&](const MemoryPolicy& policy) { return arrangement(strategy, group, policy); });
+  }
+
   std::int64_t largest(const Strategy& strategy) const {
     if (plan_.available == 0) return slots_;
-    const Row one = fastest_that_fits(strategy, 1);
-    const std::int64_t each = parallel::activation_bytes(plan_.spec, plan_.precision.compute, plan_.workload.largest.tokens,
-                                                         one.thrift.recompute, offload_.activations);
-    return std::min(slots_, parallel::largest_group(plan_.available, process() + one.memory.total() - each,
-                                                    each + kernels(2) - kernels(1)));
+    const parallel::Way one = fastest_that_fits(strategy, 1);
+    return parallel::largest_group(arrangement(strategy, 1, one.policy), one.footprint, left(), slots_);
   }
 
   void add(const Strategy& strategy, std::int64_t group) {
-    Row row = fastest_that_fits(strategy, group);
-    // The bytes do not depend on a machine: any will do.
-    row.time = simulate(arrangement(strategy, group, row.thrift), plan_.machine.value_or(any_machine()), plan_.workload);
-    plan_.rows.push_back(row);
-  }
-
-  /// Or the one that takes least.
-  Row fastest_that_fits(const Strategy& strategy, std::int64_t group) const {
+    const parallel::Way way = fastest_that_fits(strategy, group);
+    const Arrangement a = arrangement(strategy, group, way.policy);
     Row row;
-    for (const Thrift& thrift : parallel::thrifts_of(config_)) {
-      row = memory_row(strategy, group, thrift);
-      if (row.fits) break;
-    }
-    return row;
-  }
-
-  Row memory_row(const Strategy& strategy, std::int64_t group, const Thrift& thrift) const {
-    const Arrangement a = arrangement(strategy, group, thrift);
-    Row row;
-    row.thrift = thrift;
+    row.policy = way.policy;
     row.strategy = strategy;
     row.group = group;
     row.slots = slots_;
     row.shard_ranks = a.shard_ranks;
     row.replicas = a.replicas;
     row.asked = config_.parallel.strategy == strategy.name;
-    row.memory = parallel::plan_memory(a);
-    const auto& t = config_.training;
-    const bool copies = t.async_save && t.save_strategy != "no" && on_cpu();
-    row.staged = copies ? parallel::staged_bytes(a, t.save_only_model) : 0;
-    row.process = process() + kernels(group) - kernels(1);
-    row.needed = row.process + row.staged + row.memory.total() + (on_cpu() ? row.memory.host : 0);
-    row.fits = plan_.available == 0 || row.needed <= plan_.available / 10 * 9;
-    return row;
+    row.memory = way.footprint.memory;
+    row.staged = on_cpu() ? way.footprint.staged : 0;
+    row.process = process() + way.footprint.kernels;
+    row.needed = process() + way.footprint.needed;
+    row.fits = way.fits;
+    // The bytes do not depend on a machine: any will do.
+    row.time = simulate(a, plan_.machine.value_or(any_machine()), plan_.workload);
+    plan_.rows.push_back(row);
   }
 
   static Machine any_machine() {

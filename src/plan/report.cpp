@@ -41,7 +41,7 @@ std::string memory_table(const Plan& plan) {
   for (const Row& row : plan.rows) {
     host |= row.memory.host > 0;
     copies |= row.staged > 0;
-    ways |= row.thrift.recompute != plan.rows.front().thrift.recompute;
+    ways |= row.policy.recompute != plan.rows.front().policy.recompute;
   }
   std::vector<std::vector<std::string>> rows = {{"memory of a rank", "g", "weights", "gathered", "gradients", "optimizer", "activations", "buffers"}};
   if (copies) rows[0].emplace_back("saving");
@@ -59,7 +59,7 @@ std::string memory_table(const Plan& plan) {
     if (host) rows.back().push_back(bytes(m.host));
     rows.back().push_back(bytes(row.needed));
     if (plan.available > 0) rows.back().emplace_back(row.fits ? "yes" : "no");
-    if (ways) rows.back().emplace_back(row.thrift.recompute ? "on" : "off");
+    if (ways) rows.back().emplace_back(row.policy.recompute ? "on" : "off");
   }
   return table(rows);
 }
@@ -104,7 +104,7 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
   const StepTime& t = row.time;
   nlohmann::ordered_json json = {
       {"strategy", row.strategy.name}, {"g", row.group}, {"micro_batches", row.slots}, {"shard_ranks", row.shard_ranks},
-      {"replicas", row.replicas},      {"recompute", row.thrift.recompute}, {"asked", row.asked}};
+      {"replicas", row.replicas},      {"recompute", row.policy.recompute}, {"asked", row.asked}};
   json["memory"] = {{"weights", m.weights}, {"gathered", m.gathered},       {"gradients", m.gradients}, {"optimizer", m.optimizer},
                     {"activations", m.activations}, {"buffers", m.buffers}, {"host", m.host},           {"staged", row.staged}, {"process", row.process}, {"total", row.needed}};
   json["bytes"] = {{"weights", std::llround(t.gather_bytes)}, {"gradients", std::llround(t.reduce_bytes)}};

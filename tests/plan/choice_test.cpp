@@ -35,25 +35,25 @@ TEST(MaxMemory, DecidesWhatIsComputedAgain) {
   const TempDir dir;
   write_bytes(dir / "config.json", kTiny);
   const Row usual = ddp(dir, 0);
-  EXPECT_TRUE(usual.thrift.recompute);
+  EXPECT_TRUE(usual.policy.recompute);
   const Row kept = ddp(dir, 100);
-  EXPECT_FALSE(kept.thrift.recompute);
+  EXPECT_FALSE(kept.policy.recompute);
   EXPECT_GT(kept.needed, usual.needed);
 
   const auto allowing = [](std::int64_t bytes) { return static_cast<double>(bytes) * 1.001 / 0.9e9; };
-  EXPECT_FALSE(ddp(dir, allowing(kept.needed)).thrift.recompute);
+  EXPECT_FALSE(ddp(dir, allowing(kept.needed)).policy.recompute);
   const Row less = ddp(dir, allowing(kept.needed - 1000000));
-  EXPECT_TRUE(less.thrift.recompute && less.fits && less.thrift.head_rows == 0);
+  EXPECT_TRUE(less.policy.recompute && less.fits && less.policy.head_rows == 0);
   const Row least = ddp(dir, allowing(usual.needed - 300000));
-  EXPECT_TRUE(least.thrift.recompute && least.fits && least.thrift.head_rows > 0) << least.needed;
+  EXPECT_TRUE(least.policy.recompute && least.fits && least.policy.head_rows > 0) << least.needed;
   EXPECT_FALSE(ddp(dir, 1e-3).fits);
 }
 
 TEST(MaxMemory, LeavesWhatAKeySays) {
   const TempDir dir;
   write_bytes(dir / "config.json", kTiny);
-  EXPECT_TRUE(ddp(dir, 100, true).thrift.recompute);
-  EXPECT_FALSE(ddp(dir, 1e-3, false).thrift.recompute);
+  EXPECT_TRUE(ddp(dir, 100, true).policy.recompute);
+  EXPECT_FALSE(ddp(dir, 1e-3, false).policy.recompute);
 }
 
 TEST(CudaGraphs, ArePlannedWithWhatTheyPadAndHold) {

@@ -62,13 +62,13 @@ struct Arrangement {
 };
 
 /// What time may be spent on to save memory.
-struct Thrift {
+struct MemoryPolicy {
   bool recompute = true;
   std::int64_t head_rows = 0;  ///< as in Arrangement
 };
 
 /// What a run may do: what its keys say, or with max_memory several ways, the fastest first.
-std::vector<Thrift> thrifts_of(const config::RunConfig& config);
+std::vector<MemoryPolicy> policies_of(const config::RunConfig& config);
 
 /// Of gradients, kept at most while those of so many micro-batches add up in a binary tree.
 std::int64_t partial_sums(std::int64_t micro_batches);

@@ -21,7 +21,7 @@ struct Row {
   std::int64_t group = 1;          ///< micro-batches that pass a block under one gather
   std::int64_t slots = 1;          ///< micro-batches of a rank in a step
   int shard_ranks = 1, replicas = 1;
-  parallel::Thrift thrift;
+  parallel::MemoryPolicy policy;
   bool asked = false;              ///< it is what the run file asks for
   parallel::MemoryPlan memory;     ///< of one rank
   std::int64_t staged = 0;         ///< copies for checkpoints, on the CPU

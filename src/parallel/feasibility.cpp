@@ -1,0 +1,49 @@
+#include "qft/parallel/feasibility.h"
+
+#include <algorithm>
+
+#include "qft/device/memory.h"
+#include "qft/parallel/group_size.h"
+
+namespace qft::parallel {
+namespace {
+
+/// Of `group` micro-batches in flight, beyond those of one, which a process has anyway.
+std::int64_t kernel_bytes(const Arrangement& a, std::int64_t group) {
+  if (!a.on_cpu) return 0;
+  return device::kernel_cache_bytes(kernel_sets(a.spec, a.precision, group)) - device::kernel_cache_bytes(1);
+}
+
+}  // namespace
+
+Footprint footprint_of(const Arrangement& a, const config::RunConfig& config) {
+  const auto& t = config.training;
+  Footprint f;
+  f.memory = plan_memory(a);
+  f.kernels = kernel_bytes(a, a.group);
+  if (a.training && t.async_save && t.save_strategy != "no") f.staged = staged_bytes(a, t.save_only_model);
+  f.needed = f.memory.total() + (a.on_cpu ? f.memory.host + f.staged + f.kernels : 0);
+  return f;
+}
+
+bool fits(const Footprint& footprint, std::int64_t available) { return footprint.needed <= available / 10 * 9; }
+
+Way fastest_that_fits(const config::RunConfig& config, std::int64_t available,
+                      const std::function<Arrangement(const MemoryPolicy&)>& arrange) {
+  Way way;
+  for (const MemoryPolicy& policy : policies_of(config)) {
+    way = {policy, footprint_of(arrange(policy), config)};
+    way.fits = available == 0 || fits(way.footprint, available);
+    if (way.fits) break;
+  }
+  return way;
+}
+
+std::int64_t largest_group(const Arrangement& one, const Footprint& footprint, std::int64_t available, std::int64_t micro_batches) {
+  const std::int64_t each = activation_bytes(one.spec, one.precision.compute, one.tokens, one.recompute, one.offload.activations);
+  const std::int64_t more = std::max<std::int64_t>(1, each + kernel_bytes(one, 2));
+  const std::int64_t group = (available / 5 * 4 - (footprint.needed - each)) / more;
+  return std::clamp<std::int64_t>(group, 1, std::max<std::int64_t>(1, micro_batches));
+}
+
+}  // namespace qft::parallel
