@@ -124,7 +124,7 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kMoot, "module_dropout oft_rank oft_block_size oft_target", "it is used by finetuning_type oft only",
      ""},
     {kRefused, "use_galore use_apollo use_badam use_adam_mini use_muon adafactor",
-     "AdamW is the optimizer of this build: remove it", kOff},
+     "AdamW and Lion are the optimizers of this build: remove it", kOff},
     {kMoot,
      "galore_target galore_rank galore_update_interval galore_scale galore_proj_type galore_layerwise "
      "apollo_target "

@@ -31,10 +31,9 @@ constexpr ImportKey kKeys[] = {
     {Role::matches, "optimizer.params.lr", "learning_rate"},
     {Role::matches, "optimizer.params.weight_decay", "weight_decay"},
     {Role::matches, "optimizer.params.eps", "adam_epsilon"},
-    {Role::collect, "optimizer.params.betas", ""},
+    {Role::collect, "optimizer.type optimizer.params.betas", ""},
     {Role::collect, "zero_optimization.stage activation_checkpointing.cpu_checkpointing", ""},
     {Role::collect, "zero_optimization.offload_optimizer.device zero_optimization.offload_param.device", ""},
-    {Role::refused, "optimizer.type", "AdamW is the optimizer of this build", "AdamW|Adam|adamw|adam"},
     {Role::refused, "optimizer.params.adam_w_mode", "AdamW decouples its weight decay", "true"},
     {Role::refused, "optimizer.params.bias_correction", "AdamW corrects the bias of its moments", "true"},
     {Role::refused, "optimizer.params.amsgrad", "it is not implemented", "false"},
@@ -101,6 +100,19 @@ nlohmann::json document_of(const Named& named) {
   if (named.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}};
   if (named.offload_param) zero["offload_param"] = {{"device", "cpu"}};
   return {{"zero_optimization", zero}};
+}
+
+// DeepSpeed's optimizers, and what values of `optim` that mean the same begin with.
+struct Optimizer {
+  std::string_view theirs, ours;
+};
+constexpr Optimizer kOptimizers[] = {{"AdamW", "adamw"}, {"Adam", "adamw"}, {"adamw", "adamw"}, {"adam", "adamw"}, {"Lion", "lion"}, {"lion", "lion"}};
+
+void match_optimizer(RunConfig& config, const Leaf& leaf) {
+  const auto* row = std::find_if(std::begin(kOptimizers), std::end(kOptimizers), [&](const Optimizer& o) { return o.theirs == leaf.value.text; });
+  if (row == std::end(kOptimizers))
+    fail_config("{}: {} is refused: AdamW and Lion are the optimizers of this build", leaf.where, describe(leaf.value));
+  if (!config.training.optim.starts_with(row->ours)) match_key(config, "optim", plain(row->ours), leaf);
 }
 
 void match_betas(RunConfig& config, const Leaf& leaf) {
@@ -176,6 +188,7 @@ void import_deepspeed(RunConfig& config, const Value& document, std::string_view
   const auto leaves = import_keys(config, document, file, inlined, kKeys);
   match_scheduler(config, leaves, document);
   for (const auto& [path, leaf] : leaves) {
+    if (path == "optimizer.type") match_optimizer(config, leaf);
     if (path == "optimizer.params.betas") match_betas(config, leaf);
     if (path == "zero_optimization.stage") match_zero_stage(config, leaf);
     if (path == "zero_optimization.offload_optimizer.device")

@@ -66,15 +66,16 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
 }
 
 void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
-  field(Field("optim", "optimizer; the names all mean the fused AdamW")
-            .one_of({"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"})
-            .advise("AdamW is the optimizer of this build"),
+  field(Field("optim", "optimizer: AdamW, by any of four names, or Lion")
+            .one_of({"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "lion_32bit", "lion"})
+            .advise("AdamW and Lion are the optimizers of this build"),
         &a.optim);
   field(Field("learning_rate", "peak learning rate").at_least(0), &a.learning_rate);
   field(Field("weight_decay", "decoupled weight decay; none on norms and biases").at_least(0),
         &a.weight_decay);
-  field(Field("adam_beta1", "AdamW: decay of the first moment").in_half_open(0, 1), &a.adam_beta1);
-  field(Field("adam_beta2", "AdamW: decay of the second moment").in_half_open(0, 1), &a.adam_beta2);
+  field(Field("adam_beta1", "AdamW: decay of the first moment; Lion: share of the momentum in a step's direction").in_half_open(0, 1),
+        &a.adam_beta1);
+  field(Field("adam_beta2", "AdamW: decay of the second moment; Lion: of the momentum").in_half_open(0, 1), &a.adam_beta2);
   field(Field("adam_epsilon", "AdamW: term added to the denominator").above(0), &a.adam_epsilon);
   field(Field("max_grad_norm", "gradients are clipped to this norm; null or 0: no clipping")
             .at_least(0)

@@ -15,6 +15,7 @@ std::int64_t RuleSpec::state_bytes(const Precision& precision) const {
 std::span<const RuleSpec> rules() {
   static const RuleSpec kRules[] = {
       {"AdamW", {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"}, {"exp_avg", "exp_avg_sq"}, make_adamw},
+      {"Lion", {"lion_32bit", "lion"}, {"exp_avg"}, make_lion},
   };
   return kRules;
 }

@@ -65,7 +65,7 @@ TEST(ConfigErrors, NameTheChoiceThatWasMeant) {
 TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
   EXPECT_CONTAINS(error_of_text("stage: ppo\n"), "such as ppo, are not implemented");
   EXPECT_CONTAINS(error_of_text("optim: adafactor\n"),
-                  "got 'adafactor': AdamW is the optimizer of this build");
+                  "got 'adafactor': AdamW and Lion are the optimizers of this build");
   EXPECT_CONTAINS(error_of_text("num_beams: 4\n"), "beam search is not implemented");
   EXPECT_CONTAINS(error_of_text("finetuning_type: oft\n"), "lora is the nearest");
   EXPECT_CONTAINS(error_of_text("\nquantization_bit: 4\n"), "run.yaml:2: quantization_bit: '4' is refused");

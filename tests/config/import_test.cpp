@@ -156,12 +156,19 @@ TEST_F(Import, HoldsNumbersAgainstTheRunFile) {
   EXPECT_DOUBLE_EQ(deepspeed(optimizer).training.adam_beta2, 0.95);
   EXPECT_CONTAINS(deepspeed_error(optimizer, "learning_rate: 2e-4\n"), "asks for learning_rate 0.0001");
   EXPECT_CONTAINS(deepspeed_error(optimizer, "adam_beta2: 0.999\n"), "asks for adam_beta2 0.95");
+  EXPECT_EQ(deepspeed(optimizer, "optim: adamw_hf\n").training.optim, "adamw_hf");
+  EXPECT_CONTAINS(deepspeed_error(optimizer, "optim: lion_32bit\n"), "asks for optim \"adamw\", but ");
+  const char* lion = "{\"optimizer\": {\"type\": \"Lion\", \"params\": {\"betas\": [0.9, 0.99]}}}";
+  EXPECT_EQ(deepspeed(lion).training.optim, "lion");
+  EXPECT_DOUBLE_EQ(deepspeed(lion).training.adam_beta2, 0.99);
+  EXPECT_EQ(deepspeed(lion, "optim: lion_32bit\n").training.optim, "lion_32bit");
+  EXPECT_CONTAINS(deepspeed_error(lion, "optim: adamw_torch\n"), "asks for optim \"lion\", but ");
   EXPECT_CONTAINS(deepspeed_error("{\"zero_optimization\": {\"stage\": 2}}", "strategy: ddp\n"),
                   "asks for strategy zero2, but ");
 }
 
 TEST_F(Import, RefusesWhatWouldChangeTheResult) {
-  EXPECT_CONTAINS(deepspeed_error("{\"optimizer\": {\"type\": \"OneBitAdam\"}}"), "AdamW is the optimizer");
+  EXPECT_CONTAINS(deepspeed_error("{\"optimizer\": {\"type\": \"OneBitAdam\"}}"), "is refused: AdamW and Lion are the optimizers of this build");
   EXPECT_CONTAINS(deepspeed_error("{\"scheduler\": {\"type\": \"OneCycle\"}}"), "set lr_scheduler_type");
   EXPECT_CONTAINS(
       deepspeed_error(deepspeed_json("\"stage\": 2", "\"tensor_parallel\": {\"autotp_size\": 2},\n")),

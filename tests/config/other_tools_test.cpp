@@ -132,7 +132,7 @@ TEST(OtherTools, FilesOfTorchtuneAreAnswered) {
   EXPECT_TRUE(c.finetuning.disable_shuffling);
   EXPECT_EQ(c.training.num_train_epochs, 2);
   EXPECT_CONTAINS(error_of_text(common + "checkpointer:\n  _component_: x\n", {}, Purpose::train), "write model_name_or_path: the folder of the model");
-  EXPECT_CONTAINS(error_of_text(common + "optimizer:\n  _component_: torch.optim.AdamW\n", {}, Purpose::train), "AdamW is the optimizer of this build");
+  EXPECT_CONTAINS(error_of_text(common + "optimizer:\n  _component_: torch.optim.AdamW\n", {}, Purpose::train), "AdamW and Lion are the optimizers of this build");
 }
 
 TEST(OtherTools, NumberOfGpusIsHeldAgainstTheRanks) {

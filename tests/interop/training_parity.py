@@ -1,5 +1,5 @@
 """Thirty fp32 LoRA steps of SmolLM2 beside a plain transformers + PEFT loop: same adapter, same order, same losses. Then what
-training wrote, in the other tools: the adapter in PEFT, the merged model in transformers.
+training wrote, in the other tools: the adapter in PEFT, the merged model in transformers. And each optimizer beside its update in PyTorch.
 
     training_parity.py --build DIR              against the numbers of golden/training_parity.json
     training_parity.py --build DIR --judge yes  asks transformers, minutes long, and writes them anew where all holds
@@ -8,21 +8,27 @@ The judge computes in fp64. In fp32 the processor decides how far a run is off, 
 import hashlib
 import json
 import math
+import sys
 import tempfile
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from common import ROOT, Report, arguments, mpirun, run
 import recorded
 from models import in_double, labels_of
 from recorded import rms_error
 
+sys.path.append(str(ROOT / "tests/system"))
+from tiny import make, write  # noqa: E402
+
 STEPS, BATCH, LR, WARMUP, DECAY, CLIP = 30, 2, 2e-4, 3, 0.01, 1.0
 RANK, ALPHA = 8, 16
+BETAS = 0.9, 0.999  # transformers' defaults of adam_beta1 and adam_beta2, which it gives to Lion too
 WATCHED = 3  # samples whose log-probabilities are compared
 FLOOR = 1e-6  # a few roundings to fp32
+EXACT = 1e-6  # two programs in fp64 differ by 1e-14, unless a cosine in fp32 has another last bit
 BASE = ROOT / "models/smollm2"
 DATA = ROOT / "examples/data"
 GOLDEN = Path(__file__).with_name("golden") / "training_parity.json"
@@ -87,12 +93,14 @@ def in_both_types(compute, adapter, **options):
     return values, compute(theirs(adapter, torch.float32, **options))
 
 
-def train(model, samples):
+def train(model, samples, steps=STEPS, lr=LR, decay=DECAY, rule=torch.optim.AdamW, schedule=cosine):
     """Losses and norms of the gradient, a value a step."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=LR, weight_decay=DECAY)
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    parameters = [p for _, p in named]
+    optimizer = rule([{"params": [p for n, p in named if "norm" not in n], "weight_decay": decay},
+                      {"params": [p for n, p in named if "norm" in n], "weight_decay": 0.0}], lr=lr, betas=BETAS)
     losses, norms = [], []
-    for step in range(STEPS):
+    for step in range(steps):
         batch = samples[step * BATCH:(step + 1) * BATCH]
         count = sum(int((labels_of(s) >= 0).sum()) for s in batch)
         total = 0.0
@@ -103,11 +111,27 @@ def train(model, samples):
             total += loss.item()
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, CLIP).item())
         for group in optimizer.param_groups:
-            group["lr"] = LR * cosine(step)
+            group["lr"] = lr * schedule(step)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(total)
     return {"losses": losses, "gradient norms": norms}
+
+
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, program 1."""
+
+    def __init__(self, groups, lr, betas):
+        super().__init__(groups, {"lr": lr, "betas": betas})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, decay, (beta1, beta2) = group["lr"], group["weight_decay"], group["betas"]
+            for p in group["params"]:
+                momentum = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                p -= lr * (torch.sign(beta1 * momentum + (1 - beta1) * p.grad) + decay * p)
+                momentum.copy_(beta2 * momentum + (1 - beta2) * p.grad)
 
 
 def fingerprints(adapter, samples):
@@ -133,6 +157,32 @@ def record(adapter, samples):
     return {"made by": "tests/interop/training_parity.py --build build --judge yes", "versions": versions,
             "inputs": fingerprints(adapter, samples), "fp64": judge,
             "fp32 error": {what: rms_error(single[what], judge[what]) for what in judge}}
+
+
+def compare_optimizer(report, build, optim, rule):
+    """Full fine-tuning of a tiny model, all in fp64, by two ranks that share the optimizer."""
+    from transformers import AutoModelForCausalLM
+
+    steps, lr, decay = 8, 1e-3, 0.1
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        settings = {**make(tmp, samples=steps * BATCH), "finetuning_type": "full", "optim": optim, "learning_rate": lr, "weight_decay": decay,
+                    "max_grad_norm": CLIP, "lr_scheduler_type": "constant", "warmup_ratio": 0, "disable_shuffling": True,
+                    "global_batch_size": BATCH, "max_steps": steps, "save_strategy": "no", "strategy": "zero3"}
+        run_file = write(tmp / "run.yaml", settings)
+        run([build / "bin/qft-pack", run_file, "--output", tmp / "train.h5"])
+        samples = [json.loads(line) for line in run([build / "bin/qft-pack", "export", tmp / "train.h5"]).stdout.splitlines()]
+        mpirun(BATCH, [build / "bin/qft", "train", run_file, f"pack={tmp / 'train.h5'}"])
+        log = [entry for entry in map(json.loads, (tmp / "out/trainer_log.jsonl").read_text().splitlines()) if "loss" in entry]
+        model = AutoModelForCausalLM.from_pretrained(tmp / "model", dtype=torch.float64)
+        with in_double():
+            theirs = train(model, samples, steps, lr, decay, rule, lambda step: 1)
+        for what, key in (("losses", "loss"), ("gradient norms", "grad_norm")):
+            report.check(f"{optim}: {what}", rms_error([entry[key] for entry in log], theirs[what]), EXACT)
+        ours, judge = load_file(tmp / "out/model.safetensors"), model.state_dict()
+        off = sum(int(((ours[n].double() - judge[n]).abs() > EXACT).sum()) for n in ours)
+        # A sign that a last bit decides is no error.
+        report.check(f"{optim}: part of the weights that are off", off / sum(v.numel() for v in ours.values()), 1e-4)
 
 
 def evaluated(qft, run_file, pack, tmp, *overrides):
@@ -217,6 +267,8 @@ def main():
         compare_live(report, "our merged model in transformers", merged, tmp / "merged", samples[:WATCHED])
         drift = rms_error(merged, tuned)
         report.check("merged against adapter (the files' bf16 rounding)", drift, 0.05)
+    compare_optimizer(report, args.build, "adamw_torch", torch.optim.AdamW)
+    compare_optimizer(report, args.build, "lion_32bit", Lion)
     if args.judge:
         recorded.write(report, golden, GOLDEN)
     report.finish()

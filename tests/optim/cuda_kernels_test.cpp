@@ -2,6 +2,7 @@
 #include "support/simt.h"
 
 #include "optim/cuda/adamw.cuh"
+#include "optim/cuda/lion.cuh"
 #include "optim/cuda/square_sum.cuh"
 
 #include <gtest/gtest.h>
@@ -31,6 +32,8 @@ cuda::AdamWElement adamw_element(int step) {
   return {0.9F, 0.999F, 1e-8F, static_cast<float>(kLr / (1 - std::pow(0.9, t))), static_cast<float>(std::sqrt(1 - std::pow(0.999, t))),
           kLr * kDecay, kScale};
 }
+
+cuda::LionElement lion_element(int) { return {0.9F, 0.999F, kLr, kLr * kDecay, kScale}; }
 
 /// The kernel beside the rule itself, which computes by ATen on the CPU.
 template <class P, class W, int S, class Element>
@@ -76,6 +79,8 @@ void compare_all(const char* optim, Element (*element)(int step)) {
 }
 
 TEST(UpdateKernel, OfAdamWAgreesWithAtenOnAnyLengthAndAlignment) { compare_all<2>("adamw", adamw_element); }
+
+TEST(UpdateKernel, OfLionAgreesWithAtenOnAnyLengthAndAlignment) { compare_all<1>("lion", lion_element); }
 
 TEST(UpdateKernel, UpdatesOnAGpuAsOnTheCpu) {
   if (device::cuda_device_count() == 0) GTEST_SKIP() << "no GPU";

@@ -85,6 +85,50 @@ TEST(Optimizer, HoldsTheStateThatItsRuleNames) {
     }
 }
 
+/// Program 1 of Chen et al. 2023, written out in fp64.
+TEST(Lion, FollowsTheFormulaWithTheRateAndDecayOfEachSegment) {
+  auto weights = at::randn({130}, at::kDouble), grads = at::zeros_like(weights);
+  auto p = weights.clone(), m = at::zeros_like(p);
+  Optimizer lion(rule_of("lion"), {{"unit", weights, grads, kSegments}}, {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1}, Precision::fp64());
+  for (int t = 1; t <= 5; ++t) {
+    const auto g = at::randn({130}, at::kDouble);
+    grads.copy_(g);
+    lion.step(1e-2, 0.5);
+    for (const Segment& s : kSegments) {
+      const auto part = [&](const at::Tensor& x) { return x.narrow(0, s.begin, s.end - s.begin); };
+      auto p0 = part(p), m0 = part(m), g0 = part(g) * 0.5;
+      p0.sub_((0.9 * m0 + 0.1 * g0).sign() + 0.1 * s.decay_factor * p0, 1e-2 * s.lr_factor);
+      m0.copy_(0.99 * m0 + 0.01 * g0);
+    }
+    EXPECT_TRUE(at::allclose(weights, p, 1e-12, 1e-12)) << "step " << t;
+    EXPECT_TRUE(at::allclose(lion.state(0, 0), m, 1e-12, 1e-12)) << "step " << t;
+  }
+}
+
+/// What it computes on the way is computed in pieces, and for bf16 in fp32.
+TEST(Lion, IsTheSameInPiecesAndRoundsHalfTypesOnce) {
+  constexpr std::int64_t n = (1 << 18) + 77;
+  const auto weights = at::randn({n}, at::kDouble).to(at::kBFloat16), grads = at::zeros_like(weights);
+  const auto wide = weights.to(at::kFloat), wide_grads = at::zeros_like(wide);
+  Optimizer lion(rule_of("lion"), {{"unit", weights, grads, {{0, n}}}}, {.weight_decay = 0.1}, Precision::pure_bf16());
+  Optimizer expected(rule_of("lion"), {{"unit", wide, wide_grads, {{0, n}}}}, {.weight_decay = 0.1}, Precision::fp32());
+  for (int t = 1; t <= 3; ++t) {
+    grads.copy_(at::randn({n}, at::kDouble));
+    wide_grads.copy_(grads);
+    expected.master(0).copy_(weights);
+    expected.state(0, 0).copy_(lion.state(0, 0));
+    lion.step(1e-2, 0.5);
+    expected.step(1e-2, 0.5);
+    EXPECT_TRUE(weights.equal(expected.master(0).to(at::kBFloat16))) << "step " << t;
+    EXPECT_TRUE(lion.state(0, 0).equal(expected.state(0, 0).to(at::kBFloat16))) << "step " << t;
+  }
+}
+
+TEST(Lion, KeepsOneValueOfEachElement) {
+  EXPECT_EQ(rule_of("lion_32bit").state_bytes(Precision::bf16()), 4);
+  EXPECT_EQ(rule_of("adamw_torch").state_bytes(Precision::bf16()), 8);
+}
+
 // The values of deepspeed.runtime.lr_schedules.WarmupLR with warmup_type "log": log(i + 1) / log(warmup_num_steps).
 TEST(Schedule, WarmsUpByTheLogarithmAsDeepSpeed) {
   const Schedule s{ScheduleKind::constant_with_warmup, 2.0, 10, 110, /*log_warmup=*/true};

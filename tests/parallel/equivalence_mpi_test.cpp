@@ -158,6 +158,20 @@ TEST(Equivalence, Fp64EveryStrategyOrderOffloadAndRankCount) {
   }
 }
 
+TEST(Equivalence, Fp64OfLionWhereverItsStateIs) {
+  for (const bool lora : {false, true}) {
+    Case c{.model_type = "llama", .lora = lora, .group = 2, .hsdp_group = hsdp_group(), .optim = "lion", .learning_rate = 1e-3};
+    const Reference expected = reference(c, 4);
+    for (const char* strategy : kStrategies)
+      for (const Offload& offload : {Offload{}, Offload{.optimizer = true}, Offload{true, true, false}}) {
+        c.strategy = strategy;
+        c.offload = offload;
+        SCOPED_TRACE(name_of(c, 2));
+        expect_same(c, 2, expected, 1e-10, 1e-10);
+      }
+  }
+}
+
 TEST(Equivalence, Fp32StaysWithin1e5For20Steps) {
   for (const bool lora : {false, true}) {
     Case c{.lora = lora, .group = lora ? 3 : 1, .hsdp_group = hsdp_group(), .precision = optim::Precision::fp32(), .learning_rate = 1e-3};

@@ -99,7 +99,7 @@ TEST(Memory, IsWhatThePlanSays) {
       for (const Offload& offload : {Offload{}, Offload{true, true, false}})
         for (const auto& precision : {optim::Precision::bf16(), optim::Precision::pure_bf16()}) {
           const Case c{.tied = lora, .lora = lora, .recompute = true, .group = 2, .strategy = strategy, .window = 20000,
-                       .offload = offload, .precision = precision};
+                       .offload = offload, .precision = precision, .optim = lora == offload.any() ? "lion" : "adamw"};
           TinyRun run(c, world());
           for (int s = 0; s < 2; ++s) run.step(s, 1);
           const auto& layout = run.layout();

@@ -39,9 +39,10 @@ Machine machine(double gb_s, double tflops = 1.0) {
 }
 
 /// Gathered one unit ahead, unless `window` says otherwise: of so few layers the default would keep most.
-Arrangement arrangement(const model::ModelSpec& spec, const char* strategy, int ranks, std::int64_t group, std::int64_t window = 1) {
+Arrangement arrangement(const model::ModelSpec& spec, const char* strategy, int ranks, std::int64_t group, std::int64_t window = 1,
+                        const char* optim = "adamw") {
   const auto& s = parallel::strategy_of(strategy);
-  return {spec, optim::Precision::bf16(), optim::rule_of("adamw"), s, {}, s.sharded() ? ranks : 1, s.sharded() ? 1 : ranks,
+  return {spec, optim::Precision::bf16(), optim::rule_of(optim), s, {}, s.sharded() ? ranks : 1, s.sharded() ? 1 : ranks,
           true, true, false, 32, group, window};
 }
 
@@ -79,6 +80,8 @@ TEST(Simulation, OfOneRankIsItsCompute) {
   const double update = static_cast<double>(spec.num_params(true)) * (3 * 4 + 2 * 4 + 4 * 4 + 2) / (m.memory_gb_s * 1e9);
   EXPECT_NEAR(t.step, seconds_of_blocks + update, 1e-3 * t.step);  // alignment gaps are updated too
   EXPECT_DOUBLE_EQ(t.step, t.compute);
+  const StepTime lion = simulate(arrangement(spec, "ddp", 1, 1, 1, "lion"), m, work);  // reads and writes one value less of each element
+  EXPECT_NEAR(t.step - lion.step, static_cast<double>(spec.num_params(true)) * 2 * 4 / (m.memory_gb_s * 1e9), 0.01 * update);
   EXPECT_EQ(t.wire + t.gather_wait + t.reduce_wait, 0);
 }
 

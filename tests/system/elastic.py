@@ -1,6 +1,6 @@
-"""One run that goes from 1 to 2, 3, 4, 8 ranks and back to 1, under another strategy each time: at each hand-over weights and
-optimizer state keep their bits, and all takes the steps of the run that stayed on one rank: the same samples in each global
-batch, every sample once an epoch."""
+"""One run that goes from 1 to 2, 3, 4, 8 ranks and back to 1, under another strategy each time, and one by another optimizer: at each
+hand-over weights and optimizer state keep their bits, and all takes the steps of the run that stayed where it was: the same samples in
+each global batch, every sample once an epoch."""
 import json
 import tempfile
 from pathlib import Path
@@ -9,9 +9,10 @@ from common import Report, arguments, mpirun, run
 from tiny import cut, log_of, make, write
 
 FIRST = 10  # steps on one rank: fewer are too few to leave updates out by loss_spike_factor
-STAGES = [(2, "zero1", {}), (3, "zero2", {}), (4, "zero3", {}), (8, "hsdp", {"hsdp_group_size": 4}), (1, "shard_grad_op", {})]
+STAGES = [(1, "ddp", {}), (2, "zero1", {}), (3, "zero2", {}), (4, "zero3", {}), (8, "hsdp", {"hsdp_group_size": 4}), (1, "shard_grad_op", {})]
+BY_LION = [(2, "zero3", {}), (3, "zero3", {}), (1, "ddp", {})]
+STATES = {"adamw_torch": ["master", "exp_avg", "exp_avg_sq"], "lion_32bit": ["master", "exp_avg"]}
 SAMPLES, BATCH, EPOCH = 8, 3, 3  # steps an epoch
-STEPS = FIRST + 2 * len(STAGES)
 
 
 def numbered_samples(directory):
@@ -32,47 +33,54 @@ def relative(ours, theirs, key):
     return max(abs(a[key] - b[key]) / abs(b[key]) for a, b in zip(ours, theirs))
 
 
+def go_from_place_to_place(report, build, tmp, stages, **settings):
+    """The first of `stages` is where the whole run is that the others are held against."""
+    qft, ckpt = build / "bin/qft", build / "bin/qft-ckpt"
+    steps = FIRST + 2 * (len(stages) - 1)
+    settings = {**make(tmp, "qwen3"), "finetuning_type": "full", "cutoff_len": 256, "save_steps": 1, "global_batch_size": BATCH,
+                "max_steps": steps, **settings}
+    numbered_samples(tmp)
+
+    def train(ranks, out, **changes):
+        mpirun(ranks, [qft, "train", write(tmp / "run.yaml", {**settings, **changes, "output_dir": str(out)})])
+
+    before = tmp / "whole"
+    ranks, strategy, more = stages[0]
+    train(ranks, before, strategy=strategy, **more)
+    reference = log_of(before)
+    for epoch in range(steps // EPOCH):
+        taken = samples_of(reference)[epoch * EPOCH:(epoch + 1) * EPOCH]
+        once = sum(taken) == 2**SAMPLES - 1 and all(a & b == 0 for i, a in enumerate(taken) for b in taken[:i])
+        report.holds(f"epoch {epoch}: every sample once", once)
+    for stage, (ranks, strategy, more) in enumerate(stages[1:]):
+        step = FIRST + 2 * stage
+        name = f"{settings['optim']}, step {step}: to {strategy} on {ranks} ranks"
+        # Updates that are left out: what this layout read is what it writes.
+        held = tmp / f"held{stage}"
+        cut(before, held, step)
+        train(ranks, held, strategy=strategy, loss_spike_factor=1e-9, max_skipped_updates=1000, save_total_limit=step + 1, **more)
+        told = json.loads(run([ckpt, "diff", "--json", held / f"checkpoint-{step}", held / f"checkpoint-{steps}"], check=False).stdout)
+        report.equal(f"{name}: tensors that changed", [t["name"] for t in told["tensors"] if not t["equal"]], [])
+        states = sorted({t["name"].split(".")[0] for t in told["tensors"]} - {"model", "lm_head"})
+        report.equal("    ... masters and the optimizer's state are among them", states, sorted(STATES[settings["optim"]]))
+
+        after = tmp / f"stage{stage}"
+        cut(before, after, step)
+        train(ranks, after, strategy=strategy, **more)
+        ours = log_of(after)
+        report.equal("    ... and on from there: global batches that differ",
+                     sum(a != b for a, b in zip(samples_of(ours), samples_of(reference))), 0)
+        for key in ("loss", "grad_norm"):
+            report.check(f"    ... {key} to the end", relative(ours, reference, key), 1e-10)
+        before = after
+
+
 def main():
     args = arguments()
-    qft, ckpt = args.build / "bin/qft", args.build / "bin/qft-ckpt"
     report = Report()
-    with tempfile.TemporaryDirectory() as tmp:
-        tmp = Path(tmp)
-        settings = {**make(tmp, "qwen3"), "finetuning_type": "full", "learning_rate": 1e-3, "cutoff_len": 256, "save_steps": 1,
-                    "global_batch_size": BATCH, "max_steps": STEPS}
-        numbered_samples(tmp)
-
-        def train(ranks, out, **changes):
-            mpirun(ranks, [qft, "train", write(tmp / "run.yaml", {**settings, **changes, "output_dir": str(out)})])
-
-        before = tmp / "one"
-        train(1, before, strategy="ddp")
-        reference = log_of(before)
-        for epoch in range(STEPS // EPOCH):
-            taken = samples_of(reference)[epoch * EPOCH:(epoch + 1) * EPOCH]
-            once = sum(taken) == 2**SAMPLES - 1 and all(a & b == 0 for i, a in enumerate(taken) for b in taken[:i])
-            report.holds(f"epoch {epoch}: every sample once", once)
-        for stage, (ranks, strategy, more) in enumerate(STAGES):
-            step = FIRST + 2 * stage
-            name = f"step {step}: to {strategy} on {ranks} ranks"
-            # Updates that are left out: what this layout read is what it writes.
-            held = tmp / f"held{stage}"
-            cut(before, held, step)
-            train(ranks, held, strategy=strategy, loss_spike_factor=1e-9, max_skipped_updates=1000, save_total_limit=step + 1, **more)
-            told = json.loads(run([ckpt, "diff", "--json", held / f"checkpoint-{step}", held / f"checkpoint-{STEPS}"], check=False).stdout)
-            report.equal(f"{name}: tensors that changed", [t["name"] for t in told["tensors"] if not t["equal"]], [])
-            moments = [t for t in told["tensors"] if "exp_avg" in t["name"]]
-            report.holds("    ... the optimizer's are among them (or this shows nothing)", moments)
-
-            after = tmp / f"stage{stage}"
-            cut(before, after, step)
-            train(ranks, after, strategy=strategy, **more)
-            ours = log_of(after)
-            report.equal("    ... and on from there: global batches that differ",
-                         sum(a != b for a, b in zip(samples_of(ours), samples_of(reference))), 0)
-            for key in ("loss", "grad_norm"):
-                report.check(f"    ... {key} to the end", relative(ours, reference, key), 1e-10)
-            before = after
+    for stages, settings in ((STAGES, {"optim": "adamw_torch", "learning_rate": 1e-3}), (BY_LION, {"optim": "lion_32bit", "learning_rate": 1e-4})):
+        with tempfile.TemporaryDirectory() as tmp:
+            go_from_place_to_place(report, args.build, Path(tmp), stages, **settings)
     report.finish()
 
 

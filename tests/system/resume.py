@@ -1,6 +1,6 @@
 """A run that is cut and resumed ends in the very bytes of the run that was not.
 
-    resume.py --build build [--cuts N]    # at N of its steps, each of five kinds of run
+    resume.py --build build [--cuts N]    # at N of its steps, each of six kinds of run
 """
 import tempfile
 from pathlib import Path
@@ -20,6 +20,8 @@ def main():
     cases = [("LoRA fp32", {"compute_dtype": "float32"}, 2), ("LoRA bf16, packed", {"compute_dtype": "auto", "bf16": True, "packing": True}, 2),
              ("full fp32", {"compute_dtype": "float32", "finetuning_type": "full", "learning_rate": 1e-3}, 3),
              ("LoRA fp16", FP16, 2),
+             ("full bf16 by Lion", {"compute_dtype": "auto", "bf16": True, "finetuning_type": "full", "learning_rate": 1e-4, "optim": "lion_32bit",
+                                    "weight_decay": 0.1, "strategy": "zero3"}, 2),
              ("full pure bf16", {"compute_dtype": "auto", "pure_bf16": True, "finetuning_type": "full", "learning_rate": 1e-3}, 1)]
     for name, changes, ranks in cases:
         with tempfile.TemporaryDirectory() as tmp:

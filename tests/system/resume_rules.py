@@ -69,6 +69,9 @@ def main():
                                  ("finetuning_type", "full", 'was trained with "lora"'), ("max_steps", 3, "is at step 4, but this run has 3 steps"),
                                  ("gradient_accumulation_steps", 2, "global_batch_size 2, this run has 4")):
             expect(f"{key} changed", train(copy(key), **{key: value}), 2, text)
+        by_lion = train(copy("optim"), optim="lion_32bit")
+        expect("another optimizer", by_lion, 2, "optim is lion_32bit", "was trained with adamw_torch", "set it back, or start a new run")
+        expect("the same by another name", train(copy("name"), optim="adamw", max_steps=6), 0, "at step 4")
         expect("another learning rate", train(copy("rate"), learning_rate=0.5, max_steps=6), 0, "learning_rate 0.01 -> 0.5", "at step 4")
         expect("three ranks", train(copy("ranks"), ranks=3, max_steps=6), 0, "global batch 2 ", "at step 4")
 

@@ -10,6 +10,7 @@
 #include "qft/device/launch.cuh"
 
 #include "adamw.cuh"
+#include "lion.cuh"
 #include "square_sum.cuh"
 
 namespace qft::optim::cuda {
@@ -52,6 +53,11 @@ void adamw(const Update& u, const Hyper& h) {
                          static_cast<float>(std::sqrt(1.0 - std::pow(h.beta2, t))),
                          static_cast<float>(u.learning_rate * u.weight_decay),
                          static_cast<float>(u.grad_scale)});
+}
+
+void lion(const Update& u, const Hyper& h) {
+  run<1>(u, LionElement{static_cast<float>(h.beta1), static_cast<float>(h.beta2), static_cast<float>(u.learning_rate),
+                        static_cast<float>(u.learning_rate * u.weight_decay), static_cast<float>(u.grad_scale)});
 }
 
 at::Tensor square_parts(const at::Tensor& values) {

@@ -10,6 +10,7 @@ bool can_update(const Update& update);
 
 /// One update, where can_update(); writes the copy too.
 void adamw(const Update& update, const Hyper& hyper);
+void lion(const Update& update, const Hyper& hyper);
 
 /// parts [k] fp64 on values' device, whose sum is the sum of squares; undefined where there is no kernel for `values`.
 at::Tensor square_parts(const at::Tensor& values);
