@@ -7,7 +7,7 @@ namespace qft::model {
 std::int64_t state_bytes_per_token(const ModelSpec& spec, at::ScalarType dtype) {
   std::int64_t bytes = 0;
   for (const Layer& layer : spec.layers)
-    for (const auto& sublayer : layer) bytes += sublayer->state_bytes_per_token(dtype);
+    for (const SubLayerSpec& sublayer : layer) bytes += make_sublayer(spec.config, sublayer)->state_bytes_per_token(dtype);
   return bytes;
 }
 
@@ -15,7 +15,7 @@ SequenceState::SequenceState(const ModelSpec& spec, std::int64_t capacity, at::S
     : capacity_(capacity) {
   for (const Layer& layer : spec.layers) {
     auto& states = states_.emplace_back();
-    for (const auto& sublayer : layer) states.push_back(sublayer->make_state(capacity, dtype, device));
+    for (const SubLayerSpec& sublayer : layer) states.push_back(make_sublayer(spec.config, sublayer)->make_state(capacity, dtype, device));
   }
 }
 

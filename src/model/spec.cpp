@@ -10,8 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "qft/core/error.h"
-#include "qft/model/sublayer.h"
-#include "sublayers/kinds.h"
+#include "sublayers/descriptions.h"
 
 namespace qft::model {
 namespace {
@@ -101,12 +100,12 @@ UnitSpec build_layer(const ModelSpec& spec, int index) {
   const std::string prefix = fmt::format("model.layers.{}.", index);
   const Layer& layer = spec.layers[static_cast<std::size_t>(index)];
   for (const auto& sublayer : layer) {
-    place_base(unit, prefix, spec.finetuning, {sublayer->spec().norm, {spec.config.hidden_size}});
-    for (const ParamGroup& group : sublayer->spec().params) place_group(unit, prefix, spec.finetuning, group);
+    place_base(unit, prefix, spec.finetuning, {sublayer.norm, {spec.config.hidden_size}});
+    for (const ParamGroup& group : sublayer.params) place_group(unit, prefix, spec.finetuning, group);
   }
   if (spec.finetuning == Finetuning::lora)
     for (const auto& sublayer : layer)
-      for (const ParamGroup& group : sublayer->spec().params) place_lora(unit, spec.lora, prefix, group);
+      for (const ParamGroup& group : sublayer.params) place_lora(unit, spec.lora, prefix, group);
   return finished(std::move(unit));
 }
 
@@ -172,7 +171,7 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   spec.config = config;
   spec.lora = lora;
   spec.finetuning = finetuning;
-  for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(sublayers_of(config, i));
+  for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(describe_layer(config, i));
   spec.units.push_back(build_embedding(spec));
   for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_layer(spec, i));
   spec.units.push_back(build_head(spec));

@@ -38,6 +38,10 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
 Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device)
     : spec_(spec), dtype_(dtype), workspace_(device) {
   if (device.is_cpu() && dtype == at::kFloat) ops::choose_fp32_matmul();
+  for (const Layer& layer : spec.layers) {
+    Code& code = code_.emplace_back();
+    for (const SubLayerSpec& sublayer : layer) code.push_back(make_sublayer(spec.config, sublayer));
+  }
 }
 
 void Transformer::ensure_positions(std::int64_t length) {

@@ -1,7 +1,6 @@
 #include "qft/model/weights.h"
 
 #include "qft/core/error.h"
-#include "qft/model/sublayer.h"
 
 namespace qft::model {
 namespace {
@@ -69,8 +68,8 @@ LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const FlatB
   std::uint32_t site = 0;
   for (const auto& sublayer : spec.layers.at(static_cast<std::size_t>(unit.layer))) {
     SubLayerWeights& w = layer.emplace_back();
-    w.norm = bind_weight(unit, sublayer->spec().norm, flat);
-    for (const ParamGroup& group : sublayer->spec().params) {
+    w.norm = bind_weight(unit, sublayer.norm, flat);
+    for (const ParamGroup& group : sublayer.params) {
       if (group.linears.empty()) {
         w.vectors.push_back(bind_weight(unit, group.vector, flat));
         continue;

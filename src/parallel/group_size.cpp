@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "qft/model/ops/matmul_choice.h"
-#include "qft/model/sublayer.h"
 
 namespace qft::parallel {
 
@@ -13,11 +12,11 @@ namespace {
 std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer, at::ScalarType compute, std::int64_t tokens) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
   std::int64_t values = -spec.config.hidden_size, statistics = 0;  // the input of the first sub-layer is the layer's
-  for (const auto& sublayer : layer) {
+  for (const model::SubLayerSpec& sublayer : layer) {
     values += spec.config.hidden_size;
     ++statistics;
-    for (const model::SavedSpec& saved : sublayer->spec().saved) (saved.statistic ? statistics : values) += saved.columns;
-    for (const model::ParamGroup* group : sublayer->spec().linears())
+    for (const model::SavedSpec& saved : sublayer.saved) (saved.statistic ? statistics : values) += saved.columns;
+    for (const model::ParamGroup* group : sublayer.linears())
       for (const model::LinearSpec& linear : group->linears)
         if (spec.lora.enabled() && spec.lora.targets_module(linear.name)) values += spec.lora.rank;
   }

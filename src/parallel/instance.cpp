@@ -98,8 +98,8 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
     fail_config("cuda_graphs is true, but what runs is {}, whose weights or gradients come and go: take ddp or zero1, or leave the key out",
                 strategy.name);
   for (const model::Layer& layer : spec.layers)
-    for (const auto& sublayer : layer)
-      if (!sublayer->can_be_captured(device, precision.compute))
+    for (const model::SubLayerSpec& sublayer : layer)
+      if (!model::make_sublayer(spec.config, sublayer)->can_be_captured(device, precision.compute))
         fail_config("cuda_graphs is true, but in {} with heads of {} LibTorch has no flash attention on {}, and other kernels copy sequence "
                     "by sequence, which a graph cannot for lengths that change: set bf16: true, or leave cuda_graphs out",
                     c10::toString(precision.compute), spec.config.head_dim, device::describe(device));

@@ -94,8 +94,8 @@ std::int64_t gradient_bytes(const Arrangement& a, const ActionList& list, std::i
 std::int64_t operation_bytes(const Arrangement& a) {
   std::int64_t most = 0;
   for (const model::Layer& layer : a.spec.layers)
-    for (const auto& sublayer : layer)
-      most = std::max(most, sublayer->operation_scratch_bytes(a.tokens, std::max<std::int64_t>(a.sequences, 1), a.precision.compute,
+    for (const model::SubLayerSpec& sublayer : layer)
+      most = std::max(most, make_sublayer(a.spec.config, sublayer)->operation_scratch_bytes(a.tokens, std::max<std::int64_t>(a.sequences, 1), a.precision.compute,
                                                               a.training, a.on_cpu));
   return most;
 }
@@ -107,14 +107,14 @@ struct Widest {
   explicit Widest(const Arrangement& a) {
     std::map<std::string_view, std::int64_t> named = {{"norm", a.spec.config.hidden_size}, {"branch", a.spec.config.hidden_size}};
     for (const model::Layer& layer : a.spec.layers)
-      for (const auto& sublayer : layer) {
-        for (const model::ParamGroup* group : sublayer->spec().linears()) {
+      for (const model::SubLayerSpec& sublayer : layer) {
+        for (const model::ParamGroup* group : sublayer.linears()) {
           input = std::max(input, group->in());
           output = std::max(output, group->out());
           both = std::max(both, group->in() + group->out());
           lora_parts = std::max(lora_parts, std::ssize(group->linears));
         }
-        for (const model::ScratchSpec& s : sublayer->spec().scratch)
+        for (const model::ScratchSpec& s : sublayer.scratch)
           if (a.training || !s.backward_only) named[s.name] = std::max(named[s.name], s.columns);
       }
     for (const auto& [name, columns] : named) scratch += columns;

@@ -108,7 +108,7 @@ void LayersHere::make_buffers() {
 LayersHere::Place LayersHere::place_of(int index) const {
   const model::Layer& layer = spec_.layers.front();
   for (std::size_t s = 0; s < layer.size(); ++s) {
-    const auto groups = layer[s]->spec().linears();
+    const auto groups = layer[s].linears();
     if (index < static_cast<int>(groups.size())) return {s, static_cast<std::size_t>(index), groups[static_cast<std::size_t>(index)]};
     index -= static_cast<int>(groups.size());
   }
@@ -117,7 +117,7 @@ LayersHere::Place LayersHere::place_of(int index) const {
 
 int LayersHere::projections_of_a_layer() const {
   std::size_t count = 0;
-  for (const auto& sublayer : spec_.layers.front()) count += sublayer->spec().linears().size();
+  for (const model::SubLayerSpec& sublayer : spec_.layers.front()) count += sublayer.linears().size();
   return static_cast<int>(count);
 }
 

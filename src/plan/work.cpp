@@ -3,7 +3,6 @@
 #include <string_view>
 
 #include "qft/core/error.h"
-#include "qft/model/sublayer.h"
 
 namespace qft::plan {
 namespace {
@@ -49,9 +48,9 @@ const model::Layer* layer_of(const ModelSpec& spec, int block) {
 Work layer_forward(const ModelSpec& spec, const model::Layer& layer, const MicroShape& micro, double item) {
   const double tokens = to_double(micro.tokens);
   Work w;
-  for (const auto& sublayer : layer) {
-    const model::SubLayerCost& cost = sublayer->spec().forward;
-    const Linears linears(spec, sublayer->spec());
+  for (const model::SubLayerSpec& sublayer : layer) {
+    const model::SubLayerCost& cost = sublayer.forward;
+    const Linears linears(spec, sublayer);
     w.matmul += 2 * tokens * linears.weights;
     w.narrow += 2 * tokens * linears.lora;
     w.attention += micro.pairs * cost.pair_operations;
@@ -63,9 +62,9 @@ Work layer_forward(const ModelSpec& spec, const model::Layer& layer, const Micro
 Work layer_backward(const ModelSpec& spec, const model::Layer& layer, int block, const MicroShape& micro, double item, bool input_grad) {
   const double tokens = to_double(micro.tokens), products = trains_weights(spec, block) ? 2 : 1;
   Work w;
-  for (const auto& sublayer : layer) {
-    const model::SubLayerCost& cost = sublayer->spec().backward;
-    const Linears linears(spec, sublayer->spec());
+  for (const model::SubLayerSpec& sublayer : layer) {
+    const model::SubLayerCost& cost = sublayer.backward;
+    const Linears linears(spec, sublayer);
     const double unneeded = &sublayer == &layer.front() && !input_grad ? linears.entries : 0.0;
     w.matmul += 2 * tokens * (products * linears.weights - unneeded);
     w.narrow += 4 * tokens * linears.lora;  // of the inputs and of the two factors

@@ -1,6 +1,5 @@
 #include "qft/train/step_work.h"
 
-#include "qft/model/sublayer.h"
 
 namespace qft::train {
 
@@ -12,7 +11,7 @@ double step_work(const model::ModelSpec& spec, const data::StepBatch& batch) {
       if (unit.kind == model::UnitSpec::Kind::layer && p.shape.size() == 2) a_token += static_cast<double>(p.numel);
   double a_pair = 0.0;
   for (const model::Layer& layer : spec.layers)
-    for (const auto& sublayer : layer) a_pair += sublayer->spec().forward.pair_operations / 2;  // a multiplication and a sum are one
+    for (const model::SubLayerSpec& sublayer : layer) a_pair += sublayer.forward.pair_operations / 2;  // a multiplication and a sum are one
   const auto a_label = static_cast<double>(c.vocab_size * c.hidden_size);
   double work = 0.0;
   for (const data::MicroBatch& micro : batch.micro_batches) {

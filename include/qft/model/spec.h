@@ -3,16 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "qft/model/config.h"
+#include "qft/model/sublayer_spec.h"
 
 namespace qft::model {
-
-class SubLayer;
 
 /// The names of the linear modules that LoRA can wrap, of all kinds of sub-layers, in the order in which PEFT's files have them.
 const std::vector<std::string>& lora_modules();
@@ -68,7 +66,7 @@ inline constexpr const char* kFinalNorm = "model.norm.weight";
 inline constexpr const char* kLmHead = "lm_head.weight";
 
 /// A layer: its sub-layers, in order.
-using Layer = std::vector<std::shared_ptr<const SubLayer>>;
+using Layer = std::vector<SubLayerSpec>;
 
 /// The whole model: units 0 (embedding), 1..num_layers, num_layers + 1 (head).
 struct ModelSpec {

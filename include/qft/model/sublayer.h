@@ -1,12 +1,10 @@
-// A sub-layer, out = x + sub(norm(x)), as one description: its parameters, what it keeps for backward, its scratch and its cost
-// are data; forward, decode and backward are its code. Loading, stores, adapters, memory plan and simulation read the data. A
-// new kind is a file in src/model/sublayers and a row of its table (sublayers/kinds.cpp).
+// The code of a sub-layer: forward, decode and backward of what its description (model/sublayer_spec.h) says.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -15,60 +13,11 @@
 #include "qft/model/ops/linear.h"
 #include "qft/model/ops/rope.h"
 #include "qft/model/ops/workspace.h"
+#include "qft/model/config.h"
+#include "qft/model/sublayer_spec.h"
 #include "qft/model/weights.h"
 
 namespace qft::model {
-
-/// A linear module of a layer.
-struct LinearSpec {
-  std::string name;  ///< as PEFT's target_modules has it: "q_proj"
-  std::string path;  ///< in the layer, as transformers has it: "self_attn.q_proj"
-  std::int64_t out = 0, in = 0;
-  bool bias = false;
-};
-
-/// Parameters that lie next to each other in the flat buffers: linears of one input, computed as one product (weights, then
-/// biases, then LoRA's factors), or a single vector.
-struct ParamGroup {
-  std::vector<LinearSpec> linears = {};
-  std::string vector = {};  ///< its path, where there are no linears: "self_attn.q_norm.weight"
-  std::int64_t size = 0;
-
-  std::int64_t in() const { return linears.front().in; }
-  std::int64_t out() const;
-};
-
-/// A tensor [T, columns] that forward leaves to backward, or [columns, T].
-struct SavedSpec {
-  std::int64_t columns = 0;
-  bool statistic = false;   ///< in statistics_dtype(), else in compute dtype
-  bool transposed = false;  ///< [columns, T]
-};
-
-/// Memory [T, columns] in compute dtype that nothing outside of one pass of one sub-layer reads. Sub-layers share it by name.
-struct ScratchSpec {
-  const char* name;
-  std::int64_t columns = 0;
-  bool backward_only = false;
-};
-
-/// What a pass costs beside the products of the linears, which follow from their sizes.
-struct SubLayerCost {
-  double values = 0;           ///< elements read and written by operations bound by memory, of a token
-  double pair_operations = 0;  ///< floating-point operations of a pair of tokens, one of which sees the other
-};
-
-struct SubLayerSpec {
-  std::string norm;                ///< path of the norm's weight [hidden]
-  std::vector<ParamGroup> params;  ///< in the order of the flat buffers, after the norm
-  int entries = 1;                 ///< so many first groups of linears read the norm's output
-  std::vector<SavedSpec> saved;    ///< besides its input, the norm's statistic and LoRA's x A^T
-  std::vector<ScratchSpec> scratch;
-  SubLayerCost forward, backward;  ///< with the norm and the residual's sum; backward without what is computed again
-
-  /// The groups that are linears, in order.
-  std::vector<const ParamGroup*> linears() const;
-};
 
 /// What a sub-layer's backward needs. Tensors of an arena.
 struct SubLayerSaved {
@@ -106,6 +55,7 @@ struct LayerPass {
 /// sub-layer's input.
 class SubLayer {
  public:
+  explicit SubLayer(SubLayerSpec spec) : spec_(std::move(spec)) {}
   virtual ~SubLayer() = default;
   const SubLayerSpec& spec() const { return spec_; }
 
@@ -134,5 +84,8 @@ class SubLayer {
  protected:
   SubLayerSpec spec_;
 };
+
+/// The code of a sub-layer of a model with this configuration.
+std::unique_ptr<const SubLayer> make_sublayer(const ModelConfig& config, const SubLayerSpec& spec);
 
 }  // namespace qft::model

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -96,7 +97,8 @@ class Transformer {
   const ops::RopeTable& rope() const { return rope_; }
 
  private:
-  const Layer& sublayers(int layer) const { return spec_.layers.at(static_cast<std::size_t>(layer)); }
+  using Code = std::vector<std::unique_ptr<const SubLayer>>;
+  const Code& sublayers(int layer) const { return code_.at(static_cast<std::size_t>(layer)); }
   /// What a sub-layer adds to its input, from the norm of that.
   using Branch = std::function<void(std::size_t index, const at::Tensor& normed, const at::Tensor& branch)>;
   void run_forward(int layer, const LayerWeights& w, const at::Tensor& y, const LayerSaved& saved, const Branch& sub);
@@ -104,6 +106,7 @@ class Transformer {
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
 
   const ModelSpec& spec_;
+  std::vector<Code> code_;  ///< by layer
   at::ScalarType dtype_;
   ops::Workspace workspace_;
   ops::RopeTable rope_;

@@ -12,6 +12,7 @@
 namespace qft::model {
 namespace {
 
+// By order in the description (attention_spec.cpp).
 enum Linear : std::size_t { kQkv, kOutput };
 enum Vector : std::size_t { kQNorm, kKNorm };
 enum Saved : std::size_t {
@@ -45,34 +46,14 @@ void store_rows(const at::Tensor& rows, const at::Tensor& cache, std::int64_t fi
 
 class Attention final : public SubLayer {
  public:
-  explicit Attention(const ModelConfig& c)
-      : heads_(c.num_heads),
+  Attention(const ModelConfig& c, const SubLayerSpec& spec)
+      : SubLayer(spec),
+        heads_(c.num_heads),
         kv_heads_(c.num_kv_heads),
         head_dim_(c.head_dim),
         qk_norm_(c.qk_norm),
         eps_(c.rms_norm_eps),
-        scale_(1.0 / std::sqrt(static_cast<double>(c.head_dim))) {
-    const std::int64_t hidden = c.hidden_size, q = c.q_size(), kv = c.kv_size();
-    spec_.norm = "input_layernorm.weight";
-    spec_.params.push_back({.linears = {{"q_proj", "self_attn.q_proj", q, hidden, c.qkv_bias},
-                                        {"k_proj", "self_attn.k_proj", kv, hidden, c.qkv_bias},
-                                        {"v_proj", "self_attn.v_proj", kv, hidden, c.qkv_bias}}});
-    if (qk_norm_) {
-      spec_.params.push_back({.vector = "self_attn.q_norm.weight", .size = head_dim_});
-      spec_.params.push_back({.vector = "self_attn.k_norm.weight", .size = head_dim_});
-    }
-    spec_.params.push_back({.linears = {{"o_proj", "self_attn.o_proj", hidden, q, c.o_bias}}});
-    spec_.saved = {{.columns = c.qkv_size()}, {.columns = q}, {.columns = heads_, .statistic = true, .transposed = true}};
-    if (qk_norm_) {
-      spec_.saved.push_back({.columns = q + kv});
-      spec_.saved.push_back({.columns = heads_, .statistic = true});
-      spec_.saved.push_back({.columns = kv_heads_, .statistic = true});
-    }
-    spec_.scratch = {{"gattention", q, /*backward_only=*/true}, {"gqkv", c.qkv_size(), /*backward_only=*/true}};
-    const auto h = static_cast<double>(hidden), rotated = static_cast<double>(q + kv), q_size = static_cast<double>(q);
-    spec_.forward = {.values = 5 * h + (qk_norm_ ? 4 : 2) * rotated, .pair_operations = 4 * q_size};  // q k^T and p v
-    spec_.backward = {.values = 6 * h + (qk_norm_ ? 5 : 2) * rotated, .pair_operations = 10 * q_size};
-  }
+        scale_(1.0 / std::sqrt(static_cast<double>(c.head_dim))) {}
 
   void forward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                const at::Tensor& out) const override {
@@ -171,6 +152,8 @@ class Attention final : public SubLayer {
 
 }  // namespace
 
-std::shared_ptr<const SubLayer> make_attention(const ModelConfig& config) { return std::make_shared<Attention>(config); }
+std::unique_ptr<const SubLayer> make_attention(const ModelConfig& config, const SubLayerSpec& spec) {
+  return std::make_unique<Attention>(config, spec);
+}
 
 }  // namespace qft::model

@@ -5,23 +5,14 @@
 namespace qft::model {
 namespace {
 
+// By order in the description (swiglu_spec.cpp).
 enum Linear : std::size_t { kGateUp, kDown };
 enum Saved : std::size_t { kGateUpRows };
 enum Scratch : std::size_t { kAct, kGradAct };
 
 class SwiGlu final : public SubLayer {
  public:
-  explicit SwiGlu(const ModelConfig& c) {
-    const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size;
-    spec_.norm = "post_attention_layernorm.weight";
-    spec_.params = {{.linears = {{"gate_proj", "mlp.gate_proj", inner, hidden, c.mlp_bias}, {"up_proj", "mlp.up_proj", inner, hidden, c.mlp_bias}}},
-                    {.linears = {{"down_proj", "mlp.down_proj", hidden, inner, c.mlp_bias}}}};
-    spec_.saved = {{.columns = 2 * inner}};
-    spec_.scratch = {{"act", inner}, {"gact", inner, /*backward_only=*/true}};
-    const auto h = static_cast<double>(hidden), i = static_cast<double>(inner);
-    spec_.forward.values = 5 * h + 3 * i;         // the norm, the sum; gate, up and their product
-    spec_.backward.values = 6 * h + (3 + 5) * i;  // norm and product again; their gradients, with the residual's
-  }
+  using SubLayer::SubLayer;
 
   void forward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                const at::Tensor& out) const override {
@@ -49,6 +40,6 @@ class SwiGlu final : public SubLayer {
 
 }  // namespace
 
-std::shared_ptr<const SubLayer> make_swiglu(const ModelConfig& config) { return std::make_shared<SwiGlu>(config); }
+std::unique_ptr<const SubLayer> make_swiglu(const ModelConfig& /*config*/, const SubLayerSpec& spec) { return std::make_unique<SwiGlu>(spec); }
 
 }  // namespace qft::model

@@ -1,0 +1,31 @@
+#include "descriptions.h"
+
+namespace qft::model {
+
+SubLayerSpec describe_attention(const ModelConfig& c) {
+  const std::int64_t hidden = c.hidden_size, q = c.q_size(), kv = c.kv_size();
+  SubLayerSpec spec;
+  spec.kind = SubLayerKind::attention;
+  spec.norm = "input_layernorm.weight";
+  spec.params.push_back({.linears = {{"q_proj", "self_attn.q_proj", q, hidden, c.qkv_bias},
+                                     {"k_proj", "self_attn.k_proj", kv, hidden, c.qkv_bias},
+                                     {"v_proj", "self_attn.v_proj", kv, hidden, c.qkv_bias}}});
+  if (c.qk_norm) {
+    spec.params.push_back({.vector = "self_attn.q_norm.weight", .size = c.head_dim});
+    spec.params.push_back({.vector = "self_attn.k_norm.weight", .size = c.head_dim});
+  }
+  spec.params.push_back({.linears = {{"o_proj", "self_attn.o_proj", hidden, q, c.o_bias}}});
+  spec.saved = {{.columns = c.qkv_size()}, {.columns = q}, {.columns = c.num_heads, .statistic = true, .transposed = true}};
+  if (c.qk_norm) {
+    spec.saved.push_back({.columns = q + kv});
+    spec.saved.push_back({.columns = c.num_heads, .statistic = true});
+    spec.saved.push_back({.columns = c.num_kv_heads, .statistic = true});
+  }
+  spec.scratch = {{"gattention", q, /*backward_only=*/true}, {"gqkv", c.qkv_size(), /*backward_only=*/true}};
+  const auto h = static_cast<double>(hidden), rotated = static_cast<double>(q + kv), q_size = static_cast<double>(q);
+  spec.forward = {.values = 5 * h + (c.qk_norm ? 4 : 2) * rotated, .pair_operations = 4 * q_size};  // q k^T and p v
+  spec.backward = {.values = 6 * h + (c.qk_norm ? 5 : 2) * rotated, .pair_operations = 10 * q_size};
+  return spec;
+}
+
+}  // namespace qft::model

@@ -1,0 +1,31 @@
+#include "descriptions.h"
+
+namespace qft::model {
+
+std::int64_t ParamGroup::out() const {
+  std::int64_t rows = 0;
+  for (const LinearSpec& linear : linears) rows += linear.out;
+  return rows;
+}
+
+std::vector<const ParamGroup*> SubLayerSpec::linears() const {
+  std::vector<const ParamGroup*> groups;
+  for (const ParamGroup& group : params)
+    if (!group.linears.empty()) groups.push_back(&group);
+  return groups;
+}
+
+const std::vector<std::string>& lora_modules() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const SubLayerSpec& sublayer : {describe_attention({}), describe_swiglu({})})
+      for (const ParamGroup* group : sublayer.linears())
+        for (const LinearSpec& linear : group->linears) all.push_back(linear.name);
+    return all;
+  }();
+  return names;
+}
+
+Layer describe_layer(const ModelConfig& config, int /*index*/) { return {describe_attention(config), describe_swiglu(config)}; }
+
+}  // namespace qft::model
