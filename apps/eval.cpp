@@ -32,8 +32,11 @@ nlohmann::ordered_json to_json(const train::Evaluation& e, const config::RunConf
 }
 
 void print(const eval::PerplexityResult& r) {
-  fmt::print("eval_loss   {:.6f}\nperplexity  {:.4f}\nitems {}, tokens {}, label tokens {}, {:.1f} s, {:.0f} tok/s\n", r.loss,
-             r.perplexity, r.items, r.tokens, r.label_tokens, r.seconds, static_cast<double>(r.tokens) / r.seconds);
+  fmt::print("eval_loss   {:.6f}\n", r.loss);
+  if (r.perplexity) fmt::print("perplexity  {:.4f}\n", *r.perplexity);
+  for (const auto& [name, value] : r.metrics) fmt::print("{}  {:.4f}\n", name, value);
+  fmt::print("items {}, tokens {}, label tokens {}, {:.1f} s, {:.0f} tok/s\n", r.items, r.tokens, r.label_tokens, r.seconds,
+             static_cast<double>(r.tokens) / r.seconds);
 }
 
 void print(const eval::PredictResult& r, const std::filesystem::path& dir) {

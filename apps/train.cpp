@@ -23,8 +23,7 @@ void evaluate_only(const config::RunConfig& config, comm::Session& session, c10:
   const auto result = train::evaluate(config, session.world(), device, wanted);
   if (session.rank() != 0) return;
   if (const auto& r = result.likelihood)
-    log::info("eval_loss {:.4f}  perplexity {:.3f}  ({} samples, {:.1f} s)", r->loss, r->perplexity, r->items,
-              r->seconds);
+    log::info("{}  ({} samples, {:.1f} s)", r->scores(), r->items, r->seconds);
   if (result.answers) log::info("{}", train::describe(*result.answers, config.training.output_dir));
   log::info("done: nothing was trained; results in '{}'", config.training.output_dir);
 }

@@ -29,6 +29,7 @@ void append_item(MicroBatch& batch, const FlatItem& item, std::int64_t first_sam
     batch.samples.push_back(first_sample + static_cast<std::int64_t>(s));
     begin = item.sequence_ends[s];
   }
+  batch.item_offsets.push_back(static_cast<std::int32_t>(batch.samples.size()));
 }
 
 /// Reads items into one micro-batch; holds them against the length table that the batch was planned with.
@@ -44,6 +45,7 @@ MicroBatch read_micro_batch(const PackReader& pack, std::span<const std::int64_t
   batch.tokens.reserve(static_cast<std::size_t>(tokens));
   batch.label_positions.reserve(static_cast<std::size_t>(labels));
   batch.cu_seqlens.push_back(0);
+  batch.item_offsets.push_back(0);
   FlatItem flat;
   for (const std::int64_t item : items) {
     const std::size_t tokens_before = batch.tokens.size(), labels_before = batch.label_positions.size();
@@ -76,6 +78,10 @@ Loader::Loader(std::shared_ptr<const PackReader> pack, LoaderOptions options, in
 }
 
 Loader::~Loader() = default;
+
+BatchBounds Loader::bounds() const {
+  return batch_bounds(schedule_, pack_->item_tokens(), pack_->item_labels(), pack_->attributes().sequences_per_item);
+}
 
 StepBatch Loader::read_step(std::int64_t step) const {
   StepPlan plan = schedule_.plan(step);

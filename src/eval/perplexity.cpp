@@ -1,42 +1,22 @@
 #include "qft/eval/perplexity.h"
 
-#include <array>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <numeric>
 #include <optional>
-#include <utility>
 #include <vector>
 
-#include <ATen/ops/sum.h>
 #include <nlohmann/json.hpp>
 
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"
+#include "qft/parallel/objectives.h"
+#include "qft/parallel/step_result.h"
 
 namespace qft::eval {
 namespace {
-
-/// Sums log-probabilities and, on demand, keeps those of the last micro-batch.
-class Collector final : public parallel::Objective {
- public:
-  explicit Collector(bool keep) : keep_(keep) {}
-  void grad_logprobs(int, const model::MicroInput&, const at::Tensor&) override {}
-  void observe(int, const model::MicroInput&, const at::Tensor& logprobs) override {
-    sum_ += at::sum(logprobs, at::kDouble).item<double>();
-    if (keep_) last_ = logprobs.to(at::kCPU, at::kFloat, false, true);
-  }
-  /// Of what was observed since the last call.
-  double take_sum() { return std::exchange(sum_, 0.0); }
-  const at::Tensor& last() const { return last_; }
-
- private:
-  bool keep_;
-  double sum_ = 0.0;
-  at::Tensor last_;
-};
 
 /// One JSON line for each sequence of a micro-batch.
 std::string describe(const data::MicroBatch& batch, const at::Tensor& logprobs) {
@@ -60,10 +40,17 @@ std::string describe(const data::MicroBatch& batch, const at::Tensor& logprobs) 
 }  // namespace
 
 model::MicroInput to_input(const data::MicroBatch& batch, c10::Device device) {
-  return model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples, device);
+  return model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples, device, batch.item_offsets);
 }
 
-PerplexityResult evaluate(parallel::Instance& instance, data::EvalLoader& loader, comm::Communicator& comm,
+std::string PerplexityResult::scores() const {
+  std::string text = fmt::format("eval_loss {:.4f}", loss);
+  if (perplexity) text += fmt::format("  perplexity {:.3f}", *perplexity);
+  for (const auto& [name, value] : metrics) text += fmt::format("  {} {:.4f}", name, value);
+  return text;
+}
+
+PerplexityResult evaluate(const config::RunConfig& config, parallel::Instance& instance, data::EvalLoader& loader, comm::Communicator& comm,
                           const std::filesystem::path& logprobs_file, const std::function<void(std::int64_t)>& progress) {
   const auto start = std::chrono::steady_clock::now();
   const bool write = !logprobs_file.empty();
@@ -73,9 +60,11 @@ PerplexityResult evaluate(parallel::Instance& instance, data::EvalLoader& loader
     out.open(logprobs_file);
     require(out.good(), "cannot write predict_logprobs '{}'", logprobs_file.string());
   });
-  Collector collector(write);
-  // Each micro-batch has a place of its own, so that the sum is the same on any number of ranks.
-  std::vector<double> sums(static_cast<std::size_t>(loader.slots() * comm.size()));
+  const parallel::ObjectiveRow& row = parallel::objective_of(config);
+  const auto objective = row.make(config, {static_cast<double>(loader.global_label_tokens()), static_cast<double>(loader.num_items())});
+  const std::size_t width = 1 + 2 * objective->metrics().size();
+  // Each micro-batch has a place of its own, so that sums are the same on any number of ranks.
+  std::vector<double> sums(width * static_cast<std::size_t>(loader.slots() * comm.size()));
   const auto device = instance.transformer().device();
   const auto work = instance.evaluation_list(1, 1);
   const auto idle = instance.evaluation_list(0, 1);
@@ -85,11 +74,15 @@ PerplexityResult evaluate(parallel::Instance& instance, data::EvalLoader& loader
     const bool has_work = !batch.tokens.empty();
     std::vector<model::MicroInput> inputs;
     if (has_work) inputs.push_back(to_input(batch, device));
-    instance.executor().evaluate(has_work ? work : idle, inputs, collector);
-    sums[static_cast<std::size_t>(slot * comm.size() + comm.rank())] = collector.take_sum();
+    at::Tensor kept;  // log-probabilities, where they are written
+    instance.executor().evaluate(has_work ? work : idle, inputs, [&](const at::Tensor& logprobs) {
+      const at::Tensor mine = objective->observe(inputs.front(), logprobs, {}).cpu();
+      std::copy_n(mine.const_data_ptr<double>(), width, sums.begin() + static_cast<std::ptrdiff_t>(width) * (slot * comm.size() + comm.rank()));
+      if (write) kept = logprobs.to(at::kCPU, at::kFloat, false, true);
+    });
     if (write) {
       // Rank r's micro-batch of a slot precedes rank r + 1's in source order.
-      for (const auto& text : comm::all_gather_strings(comm, has_work ? describe(batch, collector.last()) : ""))
+      for (const auto& text : comm::all_gather_strings(comm, has_work ? describe(batch, kept) : ""))
         if (comm.rank() == 0) out << text;
     }
     if (progress) progress(slot + 1);
@@ -98,16 +91,17 @@ PerplexityResult evaluate(parallel::Instance& instance, data::EvalLoader& loader
     out.close();
     require(!out.fail(), "cannot write predict_logprobs '{}': is the disk full?", logprobs_file.string());
   }
-  PerplexityResult result;
-  result.label_tokens = loader.global_label_tokens();
-  result.tokens = loader.global_tokens();
-  result.items = loader.num_items();
-  result.steps = loader.slots();
   comm.all_reduce(sums.data(), sums.size(), DType::f64);
-  result.loss = plain_nan(-std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(result.label_tokens));
-  result.perplexity = std::exp(result.loss);
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return result;
+  const parallel::Score score = parallel::add_up(*objective, sums);
+  const double loss = plain_nan(score.loss / objective->denominator());
+  return {.loss = loss,
+          .perplexity = row.name == "cross_entropy" ? std::optional(std::exp(loss)) : std::nullopt,
+          .metrics = score.metrics,
+          .label_tokens = loader.global_label_tokens(),
+          .tokens = loader.global_tokens(),
+          .items = loader.num_items(),
+          .steps = loader.slots(),
+          .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
 }
 
 }  // namespace qft::eval

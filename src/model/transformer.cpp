@@ -11,7 +11,7 @@
 namespace qft::model {
 MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<const std::int32_t> cu_seqlens,
                              std::span<const std::int32_t> label_positions, std::span<const std::int64_t> samples,
-                             c10::Device device) {
+                             c10::Device device, std::span<const std::int32_t> item_offsets) {
   MicroInput in;
   in.sequences = ops::PackedSequences::build(cu_seqlens, device);
   QFT_ASSERT(in.sequences.num_tokens() == static_cast<std::int64_t>(tokens.size()), "cu_seqlens end at {}, {} tokens",
@@ -32,6 +32,13 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
   in.positions = device::upload(positions, device);
   in.labels = {device::upload(rows, device), device::upload(targets, device)};
   in.identity = {device::upload(ids, device), in.positions};
+  for (const std::int32_t begin : cu_seqlens)
+    in.label_offsets.push_back(static_cast<std::int32_t>(std::ranges::lower_bound(label_positions, begin) - label_positions.begin()));
+  in.item_offsets.assign(item_offsets.begin(), item_offsets.end());
+  if (item_offsets.empty())
+    for (std::size_t s = 0; s < cu_seqlens.size(); ++s) in.item_offsets.push_back(static_cast<std::int32_t>(s));
+  QFT_ASSERT(in.item_offsets.back() == in.sequences.num_sequences(), "items end at {}, {} sequences", in.item_offsets.back(),
+             in.sequences.num_sequences());
   return in;
 }
 

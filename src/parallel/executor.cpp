@@ -43,15 +43,16 @@ bool waits(const Action& action) { return action.kind == ActionKind::vote || act
 /// One run of a list.
 struct Executor::Pass {
   std::span<const model::MicroInput> micros;
-  Objective& objective;
-  TokenMeanLoss* loss = nullptr;  ///< the objective in training
+  const Objective* objective = nullptr;      ///< of a training step
+  const ObserveLogprobs* observe = nullptr;  ///< of an evaluation
   model::DropoutPass dropout = {};
   AskedToStop asked_to_stop = {};
   double loss_scale = 1.0;
   MicroRange range = {};
+  std::vector<at::Tensor> sums = {};         ///< by micro-batch, of the objective
   double started = steady_seconds();
   StepResult result = {};
-  bool training() const { return loss != nullptr; }
+  bool training() const { return objective != nullptr; }
 };
 
 Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm,
@@ -69,19 +70,20 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Co
 
 Executor::~Executor() = default;
 
-StepResult Executor::train(const ActionList& list, std::span<const model::MicroInput> micros, TokenMeanLoss& objective,
+StepResult Executor::train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,
                            std::uint64_t step, const AskedToStop& asked_to_stop, double loss_scale,
                            const MicroRange& range) {
   QFT_ASSERT(range.total == 0 || range.count == static_cast<std::int64_t>(micros.size()), "{} micro-batches, not {}", micros.size(),
              range.count);
-  Pass pass{micros, objective, &objective, {options_.lora_dropout, options_.seed, step}, asked_to_stop, loss_scale, range};
+  Pass pass{micros, &objective, nullptr, {options_.lora_dropout, options_.seed, step}, asked_to_stop, loss_scale, range};
+  pass.sums.resize(micros.size());
   store_.start_step(range);
   interpret(list, pass);
   return pass.result;
 }
 
-void Executor::evaluate(const ActionList& list, std::span<const model::MicroInput> micros, Objective& objective) {
-  Pass pass{micros, objective};
+void Executor::evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe) {
+  Pass pass{.micros = micros, .observe = &observe};
   interpret(list, pass);
 }
 
@@ -144,7 +146,9 @@ void Executor::backward(const Action& action, Pass& pass) {
   MicroInFlight& micro = in_flight_->at(action.micro);
   if (action.target == 0) {
     transformer_.embedding_backward(units_->embedding(With::gradients), micro.input(), micro.g());
-  } else if (action.target != transformer_.spec().head_unit()) {  // the head's gradient came with its forward
+  } else if (action.target == transformer_.spec().head_unit()) {
+    backward_head(action, micro, pass);
+  } else {
     backward_layer(action, micro, pass);
   }
   if (action.last) micro.close();
@@ -167,29 +171,13 @@ void Executor::vote(Pass& pass) {
   pass.result = {.votes = votes, .abandoned = true};
 }
 
-/// One all-reduce carries the squared norm and the loss; whatever is not finite shows in them.
 void Executor::step(Pass& pass) {
   const Stopwatch watch(times_.reduce);
   without_waits([] { return std::string("what ends the reductions"); }, [&] { store_.finish_reductions(); });
   warm_ = true;
-  const std::vector<double> losses = pass.loss->losses();
-  constexpr std::size_t kFirstLoss = 3;
-  std::vector<double> agreed(kFirstLoss + static_cast<std::size_t>(std::max<std::int64_t>(pass.range.total, 1)));
-  if (pass.range.total > 0) {  // each has a place of its own: zeros of the other ranks change nothing
-    std::copy(losses.begin(), losses.end(), agreed.begin() + kFirstLoss + pass.range.first);
-  } else {
-    agreed[kFirstLoss] = std::accumulate(losses.begin(), losses.end(), 0.0);
-  }
-  agreed[0] = store_.local_grad_square_sum();
-  agreed[1] = steady_seconds() - pass.started;
-  agreed[2] = pass.asked_to_stop && pass.asked_to_stop(/*step_done=*/true) ? 1.0 : 0.0;
-  comm_.host().all_reduce(agreed.data(), agreed.size(), DType::f64);
-  const double loss = std::accumulate(agreed.begin() + kFirstLoss, agreed.end(), 0.0);
-  pass.result = {.loss = plain_nan(loss),
-                 .grad_norm = plain_nan(std::sqrt(agreed[0]) / pass.loss_scale),
-                 .finite = std::isfinite(agreed[0]) && std::isfinite(loss),
-                 .votes = static_cast<int>(agreed[2]),
-                 .seconds = agreed[1] / comm_.size()};
+  const StepShare share{std::move(pass.sums), store_.local_grad_square_sum(), pass.loss_scale, steady_seconds() - pass.started,
+                        pass.asked_to_stop && pass.asked_to_stop(/*step_done=*/true)};
+  pass.result = agree(share, *pass.objective, pass.range, comm_);
 }
 
 MicroInFlight& Executor::open(const Action& action, const Pass& pass) {
@@ -223,23 +211,40 @@ void Executor::run(const LayerCall& call, const MicroInFlight& micro, const Pass
   call.run(transformer_, micro.input(), pass.dropout);
 }
 
-void Executor::forward_head(const Action& action, const MicroInFlight& micro, Pass& pass) {
+/// Where the objective knows its gradient beforehand, logits are computed once and the head's backward comes with its forward.
+void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pass) {
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
-  const With with = action.needs_gradient ? With::gradients : With::weights;
+  const bool both = pass.training() && pass.objective->kind() == ObjectiveKind::row_local;
+  const With with = both ? With::gradients : With::weights;
   const model::Weight norm = units_->final_norm(with), table = units_->head_table(with);
   model::Arena& scratch = in_flight_->scratch();
   const auto mark = scratch.mark();
   const at::Tensor logprobs = scratch.alloc({in.labels.size()}, transformer_.statistics_dtype());
-  if (action.needs_gradient) {
+  if (both) {
     const at::Tensor grad = scratch.alloc({in.labels.size()}, transformer_.statistics_dtype());
-    pass.objective.grad_logprobs(action.micro, in, grad);
+    pass.objective->known_gradient(in, grad);
     if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
     transformer_.head_forward_backward(norm, table, in, micro.x(), grad, logprobs, micro.g());
   } else {
     transformer_.head_forward(norm, table, in, micro.x(), logprobs);
   }
-  pass.objective.observe(action.micro, in, logprobs);
+  if (pass.training()) {
+    const at::Tensor grad = both ? at::Tensor() : micro.grad_logprobs(in.labels.size());
+    pass.sums[static_cast<std::size_t>(action.micro)] = pass.objective->observe(in, logprobs, grad);
+  } else {
+    (*pass.observe)(logprobs);
+  }
   scratch.release(mark);
+}
+
+/// The logits again, and their gradient, unless both came with the forward pass.
+void Executor::backward_head(const Action& action, MicroInFlight& micro, const Pass& pass) {
+  if (pass.objective->kind() == ObjectiveKind::row_local) return;
+  const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
+  const at::Tensor& grad = micro.grad_logprobs(in.labels.size());
+  if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
+  transformer_.head_forward_backward(units_->final_norm(With::gradients), units_->head_table(With::gradients), in, micro.x(), grad, {},
+                                     micro.g());
 }
 
 void Executor::without_waits(const std::function<std::string()>& what, const std::function<void()>& part) const {

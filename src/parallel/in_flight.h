@@ -42,6 +42,9 @@ class MicroInFlight {
   const at::Tensor& x() const { return x_; }
   const at::Tensor& g() const { return g_; }
 
+  /// Memory [L] for the gradient of the labels' log-probabilities, until close(): taken at the first call.
+  const at::Tensor& grad_logprobs(std::int64_t labels);
+
   /// Gives a layer's forward pass, which is to run at once, its memory: the layer's output becomes x(). What no backward pass
   /// needs lies in `scratch`.
   void forward(LayerCall& call, bool needs_gradient, model::Arena& scratch);
@@ -67,7 +70,7 @@ class MicroInFlight {
   std::vector<Kept> layers_;
   int micro_ = -1;
   const model::MicroInput* in_ = nullptr;
-  at::Tensor x_, g_;
+  at::Tensor x_, g_, grad_logprobs_;
   at::Tensor spare_;  ///< the other of two boundaries, where no layer keeps its input
 };
 

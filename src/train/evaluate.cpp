@@ -46,7 +46,7 @@ std::string adapter_words(const fs::path& adapter, const model::LoraConfig& lora
 eval::PerplexityResult likelihood_of(parallel::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
   const auto loader = set.loader(config, comm);
   Progress bar("eval", loader->slots(), comm.rank() == 0);
-  return eval::evaluate(instance, *loader, comm, config.eval.predict_logprobs, [&](std::int64_t done) { bar.update(done); });
+  return eval::evaluate(config, instance, *loader, comm, config.eval.predict_logprobs, [&](std::int64_t done) { bar.update(done); });
 }
 
 std::string type_of(const parallel::Instance& instance) { return std::string(torch_name(model::dtype_of(instance.precision().compute))); }
@@ -102,9 +102,10 @@ std::map<std::string, double> eval_values(const eval::PerplexityResult& r, const
   std::map<std::string, double> values = {{"eval_loss", r.loss},
                                           {"eval_runtime", rounded(r.seconds, 1e4)},
                                           {"eval_samples_per_second", rounded(static_cast<double>(r.items) / r.seconds, 1e3)},
-                                          {"eval_steps_per_second", rounded(static_cast<double>(r.steps) / r.seconds, 1e3)},
-                                          {"perplexity", r.perplexity}};
-  if (config.finetuning.stage == "pt") values["eval_perplexity"] = r.perplexity;
+                                          {"eval_steps_per_second", rounded(static_cast<double>(r.steps) / r.seconds, 1e3)}};
+  if (r.perplexity) values["perplexity"] = *r.perplexity;
+  if (r.perplexity && config.finetuning.stage == "pt") values["eval_perplexity"] = *r.perplexity;
+  for (const auto& [name, value] : r.metrics) values["eval_" + name] = value;
   return values;
 }
 

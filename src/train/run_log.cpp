@@ -46,6 +46,8 @@ LogEntry from_json(const nlohmann::json& json) {
   e.eval_loss = get_if(json, "eval_loss");
   e.grad_norm = get_if(json, "grad_norm");
   e.learning_rate = get_if(json, "lr");
+  for (const auto& [key, value] : json.items())
+    if (key.find('/') != std::string::npos) e.metrics[key] = as_double(value);
   return e;
 }
 
@@ -64,6 +66,7 @@ ordered_json entry_json(const LogEntry& e) {
   set_if(json, "eval_loss", e.eval_loss);
   set_if(json, "grad_norm", e.grad_norm);
   set_if(json, "lr", e.learning_rate);
+  for (const auto& [name, value] : e.metrics) json[name] = number(value);
   const double share = e.total_steps > 0 ? static_cast<double>(e.step) / static_cast<double>(e.total_steps) : 1.0;
   json["epoch"] = e.epoch;
   json["percentage"] = std::round(share * 1e4) / 1e2;
@@ -115,6 +118,7 @@ std::string RunLog::trainer_state(const TrainerState& s) const {
     set_if(item, "learning_rate", e.learning_rate);
     set_if(item, "loss", e.loss);
     set_if(item, "eval_loss", e.eval_loss);
+    for (const auto& [name, value] : e.metrics) item[name] = number(value);
     item["step"] = e.step;
     history.push_back(std::move(item));
   }

@@ -12,6 +12,7 @@
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
 #include "qft/eval/perplexity.h"
+#include "qft/parallel/objectives.h"
 #include "qft/train/banner.h"
 #include "qft/train/evaluate.h"
 #include "qft/train/batch_job.h"
@@ -140,8 +141,9 @@ parallel::StepResult Trainer::step(const data::StepBatch& batch) {
   for (const auto& micro : batch.micro_batches) inputs.push_back(eval::to_input(micro, instance_->transformer().device()));
   const auto list =
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);
-  parallel::TokenMeanLoss loss(static_cast<double>(batch.global_label_tokens));
-  const auto result = instance_->executor().train(list, inputs, loss, static_cast<std::uint64_t>(progression_.step),
+  const auto objective = parallel::objective_of(config_).make(
+      config_, {static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples)});
+  const auto result = instance_->executor().train(list, inputs, *objective, static_cast<std::uint64_t>(progression_.step),
                                                   [this](bool step_done) { return asked_to_stop(step_done); }, scaler_.scale(), micro_range(config_, batch));
   if (result.abandoned) return result;
   const double started = steady_seconds();
@@ -185,7 +187,7 @@ void Trainer::evaluate(double epoch) {
   const activity::Phase phase("eval");
   const auto& t = config_.training;
   const auto loader = data_.eval->loader(config_, comm_);
-  const auto result = eval::evaluate(*instance_, *loader, comm_);
+  const auto result = eval::evaluate(config_, *instance_, *loader, comm_);
   last_evaluated_ = progression_.step;
   eval_ = result;
   if (is_root()) {
@@ -194,13 +196,14 @@ void Trainer::evaluate(double epoch) {
     e.total_steps = loader_->total_steps();
     e.epoch = epoch;
     e.eval_loss = result.loss;
+    for (const auto& [name, value] : result.metrics) e.metrics["eval_" + name] = value;
     e.elapsed_seconds = progression_.elapsed_seconds + steady_seconds() - start_;
     e.total_tokens = progression_.total_tokens;
     e.label_tokens = progression_.label_tokens;
     log_->append(e);
     bar_->clear();
-    log::info("step {}/{}  eval_loss {:.4f}  perplexity {:.3f}  ({} samples, {:.1f} s)", progression_.step,
-              loader_->total_steps(), result.loss, result.perplexity, result.items, result.seconds);
+    log::info("step {}/{}  {}  ({} samples, {:.1f} s)", progression_.step, loader_->total_steps(), result.scores(), result.items,
+              result.seconds);
   }
   instance_->executor().take_times();  // evaluation is no part of the steps' phases
   window_.started += result.seconds;
@@ -277,7 +280,8 @@ void Trainer::restore_best() {
   const auto dir = std::filesystem::path(config_.training.output_dir) / best.checkpoint;
   load_snapshot(checkpoint::SharedCheckpoint(comm_, dir), *instance_);
   const double metric = best.at_checkpoint.metric;
-  if (eval_) eval_->loss = metric, eval_->perplexity = std::exp(metric);
+  if (eval_) eval_->loss = metric, eval_->metrics.clear();  // others of that evaluation are not kept
+  if (eval_ && eval_->perplexity) eval_->perplexity = std::exp(metric);
   log::info("the best checkpoint is the result: '{}', eval_loss {:.4f}", dir.string(), metric);
 }
 

@@ -42,6 +42,7 @@ void Trainer::write_log(const data::StepBatch& batch, const parallel::StepResult
     e.total_steps = loader_->total_steps();
     e.epoch = batch.epoch;
     e.loss = result.loss;
+    e.metrics = result.metrics;
     e.grad_norm = result.grad_norm;
     e.learning_rate = last_learning_rate_;
     e.elapsed_seconds = progression_.elapsed_seconds + at - start_;

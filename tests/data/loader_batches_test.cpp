@@ -35,6 +35,14 @@ void expect_faithful(const MicroBatch& batch, int sequences_per_item) {
         if (p > 0) labels.push_back(begin + p);
   }
   EXPECT_EQ(batch.label_positions, labels);
+  // All sequences of an item lie in one micro-batch, one after the other.
+  ASSERT_EQ((batch.item_offsets.size() - 1) * static_cast<std::size_t>(sequences_per_item), batch.samples.size());
+  for (std::size_t i = 0; i < batch.item_offsets.size(); ++i) {
+    EXPECT_EQ(batch.item_offsets[i], static_cast<std::int32_t>(i) * sequences_per_item);
+    if (i > 0) {
+      EXPECT_EQ(batch.samples[static_cast<std::size_t>(batch.item_offsets[i - 1])] % sequences_per_item, 0);
+    }
+  }
 }
 
 LoaderOptions small_options(bool packing) {

@@ -64,6 +64,7 @@ TEST(BatchBounds, OfALongRunHoldItsFullestRow) {
   options.num_epochs = 1;
   const StepSchedule schedule(tokens, labels, options, 1);
   EXPECT_EQ(batch_bounds(schedule, tokens, labels).sequences, 2 * 20);
+  EXPECT_EQ(batch_bounds(schedule, tokens, labels, 2).sequences, 2 * 20 * 2);
 }
 
 }  // namespace

@@ -62,15 +62,6 @@ at::Tensor all_logits(parallel::Instance& instance, const model::MicroInput& in)
   return t.logits(norm, table, x).clone();
 }
 
-class Recorder final : public parallel::Objective {
- public:
-  void grad_logprobs(int, const model::MicroInput&, const at::Tensor&) override {}
-  void observe(int, const model::MicroInput&, const at::Tensor& logprobs) override {
-    values = logprobs.to(at::kDouble, false, true);
-  }
-  at::Tensor values;
-};
-
 void write(const std::string& path, const std::map<std::string, at::Tensor>& tensors) {
   std::vector<io::TensorSpec> specs;
   for (const auto& [name, t] : tensors) specs.push_back({name, DType::f64, t.sizes().vec()});
@@ -98,15 +89,14 @@ int run(comm::Session& session, std::span<const std::string> args) {
   }
   std::map<std::string, at::Tensor> out;
   out["logits"] = all_logits(*instance, all.build());
-  Recorder recorder;
   const std::vector<model::MicroInput> whole = {all.build()};
-  instance->executor().evaluate(parallel::evaluation_schedule(instance->spec(), {1, 1, 1, false}), whole, recorder);
-  out["logprobs"] = recorder.values;
+  instance->executor().evaluate(parallel::evaluation_schedule(instance->spec(), {1, 1, 1, false}), whole,
+                               [&](const at::Tensor& values) { out["logprobs"] = values.to(at::kDouble, false, true); });
 
   std::vector<model::MicroInput> inputs;
   for (const auto& m : micros) inputs.push_back(m.build());
   const int n = static_cast<int>(inputs.size());
-  parallel::TokenMeanLoss loss(static_cast<double>(all.labels.size()));
+  const parallel::TokenMeanLoss loss({static_cast<double>(all.labels.size()), static_cast<double>(sample)});
   const auto result = instance->executor().train(
       parallel::training_schedule(instance->spec(), {n, n, input.value("group", 1), false}), inputs, loss, 0);
   out["loss"] = at::full({1}, result.loss, at::kDouble);

@@ -290,7 +290,7 @@ TEST(Step, VotesAreCountedOnAllRanks) {
   model::Transformer transformer(spec, at::kDouble, at::kCPU);
   const auto store = make_replicated_store(spec, c.precision, at::kCPU, world, true);
   Executor executor(transformer, *store, world, {});
-  TokenMeanLoss loss(1.0);
+  const TokenMeanLoss loss({1.0, 1.0});
   const auto result = executor.train(training_schedule(spec, {0, 1, 1, false}), {}, loss, 0, [&](bool) { return world.rank() == world.size() - 1; });
   EXPECT_EQ(result.votes, 1);
   EXPECT_FALSE(result.abandoned);

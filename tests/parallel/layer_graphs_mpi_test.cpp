@@ -77,8 +77,7 @@ TEST(TrainingByGraphs, NoticesThatMemoryHasMoved) {
     if (s != 2) continue;
     const std::vector<std::int32_t> tokens(700, 1), bounds = {0, 700}, labels = {5};
     const auto in = model::MicroInput::build(tokens, bounds, labels, {}, at::kCPU);
-    TokenMeanLoss loss(1.0);
-    with.executor().evaluate(evaluation_schedule(with.spec(), {1, 1, 1}), {&in, 1}, loss);
+    with.executor().evaluate(evaluation_schedule(with.spec(), {1, 1, 1}), {&in, 1}, [](const at::Tensor&) {});
   }
   const auto& counts = with.executor().graphs()->counts();
   EXPECT_GE(counts.moved, 6) << "three layers both ways";

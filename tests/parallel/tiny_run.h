@@ -30,6 +30,9 @@ struct Case {
   double lora_b_rate = 1.0;  ///< times the learning rate
   bool deterministic = false;
   bool graphs = false;
+  int item_sequences = 1;
+  /// What is trained; null: TokenMeanLoss.
+  std::unique_ptr<Objective> (*objective)(const BatchTotals& totals) = nullptr;
 };
 
 inline model::ModelSpec make_spec(const Case& c) {
@@ -71,10 +74,10 @@ struct Sequence {
   std::int64_t id = 0;
 };
 
-/// Nine sequences of different lengths; label tokens are a part of each.
-inline std::vector<Sequence> global_batch(int step) {
+/// Nine items of sequences of different lengths; label tokens are a part of each.
+inline std::vector<Sequence> global_batch(int step, int item_sequences = 1) {
   std::vector<Sequence> all;
-  for (int s = 0; s < 9; ++s) {
+  for (int s = 0; s < 9 * item_sequences; ++s) {
     Sequence q;
     q.id = step * 100 + s;
     const int length = 3 + (s * 7 + step * 5) % 19;
@@ -117,20 +120,21 @@ class TinyRun {
     instance_->publish();
   }
 
-  /// One optimizer step; `pack` sequences share a micro-batch. With `asked_to_stop` the ranks vote before each group.
+  /// One optimizer step; `pack` items share a micro-batch. With `asked_to_stop` the ranks vote before each group.
   StepResult step(int number, int pack, const AskedToStop& asked_to_stop = {}) {
-    const auto batch = global_batch(number);
+    const auto batch = global_batch(number, case_.item_sequences);
     double labels = 0;
     for (const auto& s : batch) labels += static_cast<double>(s.labels.size());
     std::vector<model::MicroInput> micros;
-    const int bins = (static_cast<int>(batch.size()) + pack - 1) / pack, ranks = comm_.size();
+    const int items = static_cast<int>(batch.size()) / case_.item_sequences, bins = (items + pack - 1) / pack, ranks = comm_.size();
     const int first = bins * comm_.rank() / ranks, last = bins * (comm_.rank() + 1) / ranks;
-    for (int b = first; b < last; ++b) micros.push_back(build(batch, b * pack, pack));
+    for (int b = first; b < last; ++b) micros.push_back(build(batch, b * pack, std::min(pack, items - b * pack)));
     const int slots = (bins + ranks - 1) / ranks;
     const MicroRange range = case_.deterministic ? MicroRange{first, last - first, bins} : MicroRange{};
-    TokenMeanLoss loss(labels);
+    const BatchTotals totals{labels, static_cast<double>(items)};
+    const auto objective = case_.objective ? case_.objective(totals) : std::make_unique<TokenMeanLoss>(totals);
     const auto result =
-        executor().train(list(static_cast<int>(micros.size()), slots, asked_to_stop ? kLongStep : 0.0), micros, loss,
+        executor().train(list(static_cast<int>(micros.size()), slots, asked_to_stop ? kLongStep : 0.0), micros, *objective,
                          static_cast<std::uint64_t>(number), asked_to_stop, case_.loss_scale, range);
     if (!result.finite || result.abandoned) return result;
     instance_->update(case_.learning_rate, std::min(1.0, 1.0 / (result.grad_norm + 1e-6)) / case_.loss_scale);
@@ -159,17 +163,19 @@ class TinyRun {
   const optim::Optimizer& optimizer() const { return *instance_->optimizer(); }
 
  private:
-  static model::MicroInput build(const std::vector<Sequence>& batch, int first, int pack) {
-    std::vector<std::int32_t> tokens, cu = {0}, labels;
+  model::MicroInput build(const std::vector<Sequence>& batch, int first, int count) const {
+    std::vector<std::int32_t> tokens, cu = {0}, labels, items = {0};
     std::vector<std::int64_t> samples;
-    for (int s = first; s < std::min<int>(first + pack, static_cast<int>(batch.size())); ++s) {
+    const int each = case_.item_sequences;
+    for (int s = first * each; s < (first + count) * each; ++s) {
       const auto& q = batch[static_cast<std::size_t>(s)];
       for (const int p : q.labels) labels.push_back(static_cast<std::int32_t>(tokens.size()) + p);
       tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
       cu.push_back(static_cast<std::int32_t>(tokens.size()));
       samples.push_back(q.id);
+      if ((s + 1) % each == 0) items.push_back(static_cast<std::int32_t>(samples.size()));
     }
-    return model::MicroInput::build(tokens, cu, labels, samples, at::kCPU);
+    return model::MicroInput::build(tokens, cu, labels, samples, at::kCPU, items);
   }
 
   static constexpr double kLongStep = 1e6;  // seconds: a vote before each group

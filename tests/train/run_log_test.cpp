@@ -50,6 +50,19 @@ TEST_F(RunLogTest, WritesALineAStepThatParses) {
   EXPECT_FALSE(json.contains("eval_loss"));
 }
 
+TEST_F(RunLogTest, MetricsStandBesideTheLossAndStayOnAResume) {
+  {
+    LogEntry e = entry(5, 2.5);
+    e.metrics = {{"rewards/accuracies", 0.75}, {"logps/chosen", -1.5}};
+    RunLog(dir_, 0).append(e);
+  }
+  const auto json = nlohmann::json::parse(read("trainer_log.jsonl"));
+  EXPECT_EQ(json["rewards/accuracies"], 0.75);
+  EXPECT_EQ(json["logps/chosen"], -1.5);
+  const auto state = nlohmann::json::parse(RunLog(dir_, 5).trainer_state({}));
+  EXPECT_EQ(state["log_history"][0]["rewards/accuracies"], 0.75);
+}
+
 TEST_F(RunLogTest, ALossThatIsNoNumberStillParses) {
   RunLog log(dir_, 0);
   log.append(entry(1, NAN));

@@ -15,6 +15,8 @@ struct BatchBounds {
 
 /// tokens[i], labels[i] as the schedule was made from. All steps are planned where they hold up to two million units;
 /// of a longer run as many steps, evenly spaced, the longest item, and as many sequences as a micro-batch can hold.
-BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels);
+/// `item_sequences`: of an item.
+BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
+                         std::int64_t item_sequences = 1);
 
 }  // namespace qft::data

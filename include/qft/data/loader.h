@@ -24,6 +24,7 @@ struct MicroBatch {
                                               // at p is predicted from hidden state p-1, so none is a
                                               // sequence's first
   std::vector<std::int64_t> samples;          // [S] item * sequences per item + number in the item
+  std::vector<std::int32_t> item_offsets;     // [I+1] of sequences: where each item's begin; first 0, last S
 };
 
 /// What this rank computes in one optimizer step.
@@ -53,7 +54,7 @@ class Loader {
   std::int64_t global_batch_size() const { return schedule_.global_batch_size(); }
   const StepSchedule& schedule() const { return schedule_; }
   /// Of the whole run and all ranks.
-  BatchBounds bounds() const { return batch_bounds(schedule_, pack_->item_tokens(), pack_->item_labels()); }
+  BatchBounds bounds() const;
 
   /// The batch of the next step; blocks until it is read. Throws Error naming pack and item where an item is
   /// damaged, or after the last step.

@@ -28,13 +28,16 @@ struct MicroInput {
   ops::PackedSequences sequences;
   ops::HeadLabels labels;         ///< rows that predict, and what
   ops::RowIdentity identity;      ///< for dropout
+  std::vector<std::int32_t> label_offsets;  ///< [S + 1]: of labels, those of sequence s are [offsets[s], offsets[s + 1])
+  std::vector<std::int32_t> item_offsets;   ///< [I + 1]: the same of sequences and items (a sample, a pair), which are never split
   std::int64_t num_tokens() const { return tokens.size(0); }
 
   /// `label_positions`: indices of label tokens, ascending, none the first of its sequence (its hidden row is the one
-  /// before). `samples` [S]: a number for each sequence that is its own in the whole data order.
+  /// before). `samples` [S]: a number for each sequence that is its own in the whole data order. `item_offsets`: empty where each
+  /// sequence is an item.
   static MicroInput build(std::span<const std::int32_t> tokens, std::span<const std::int32_t> cu_seqlens,
                           std::span<const std::int32_t> label_positions, std::span<const std::int64_t> samples,
-                          c10::Device device);
+                          c10::Device device, std::span<const std::int32_t> item_offsets = {});
 };
 
 /// What a layer's backward needs, of each of its sub-layers.

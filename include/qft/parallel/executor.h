@@ -12,6 +12,7 @@
 #include "qft/parallel/action.h"
 #include "qft/parallel/layer_graphs.h"
 #include "qft/parallel/objective.h"
+#include "qft/parallel/step_result.h"
 #include "qft/parallel/weight_store.h"
 
 namespace qft::parallel {
@@ -21,19 +22,12 @@ struct PhaseTimes {
   double forward = 0, backward = 0, gather = 0, reduce = 0;
 };
 
-/// What a training step came to, alike on every rank.
-struct StepResult {
-  double loss = 0.0;       ///< sum over ranks of the objective's shares
-  double grad_norm = 0.0;  ///< before clipping
-  bool finite = true;      ///< loss and norm: if not, the update must be skipped everywhere
-  int votes = 0;           ///< ranks that are asked to stop
-  bool abandoned = false;  ///< the ranks voted to stop before all gradients were there: nothing above but `votes` counts
-  double seconds = 0.0;    ///< what the step took, mean over the ranks
-};
-
 /// Whether this rank is asked to stop; called where the ranks vote, as late as that allows: at the end of the step (`step_done`),
 /// or where that would be abandoned.
 using AskedToStop = std::function<bool(bool step_done)>;
+
+/// Takes the log-probabilities [L] of a micro-batch's labels, which are valid during the call.
+using ObserveLogprobs = std::function<void(const at::Tensor& logprobs)>;
 
 /// Bytes that an executor holds: what MemoryPlan predicts under the same names.
 struct ExecutorMemory {
@@ -65,11 +59,11 @@ class Executor {
   /// the ranks in the all-reduce that ends the step, and where the list votes before: a step that is abandoned there leaves
   /// nothing behind. Collective.
   /// `loss_scale` multiplies the gradients on their way and in the store; not what is returned. With
-  /// `range`, the place of `micros` in the global batch, the loss too is added up in the order of the micro-batches.
-  StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, TokenMeanLoss& objective,
+  /// `range`, the place of `micros` in the global batch, loss and metrics too are added up in the order of the micro-batches.
+  StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,
                    std::uint64_t step, const AskedToStop& asked_to_stop = {}, double loss_scale = 1.0, const MicroRange& range = {});
-  /// Forward passes; the objective observes the log-probabilities. Not collective by itself (the store may be).
-  void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, Objective& objective);
+  /// Forward passes; `observe` is called for one micro-batch after the other. Not collective by itself (the store may be).
+  void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe);
 
   /// Runs a part of a training step, named `what`. With debug_sync, after the first step, throws Error where it waits for
   /// the device.
@@ -95,7 +89,8 @@ class Executor {
   MicroInFlight& open(const Action& action, const Pass& pass);
   void forward_layer(const Action& action, MicroInFlight& micro, const Pass& pass);
   void backward_layer(const Action& action, MicroInFlight& micro, const Pass& pass);
-  void forward_head(const Action& action, const MicroInFlight& micro, Pass& pass);
+  void forward_head(const Action& action, MicroInFlight& micro, Pass& pass);
+  void backward_head(const Action& action, MicroInFlight& micro, const Pass& pass);
   void run(const LayerCall& call, const MicroInFlight& micro, const Pass& pass);
   std::string memory_held() const;
 

@@ -1,7 +1,10 @@
-// What the log-probabilities of label tokens are for. The head computes them; an objective says what follows.
+// What the log-probabilities of label tokens are for. The head computes them; an objective says what they are worth and which
+// gradients follow.
 #pragma once
 
-#include <vector>
+#include <cstdint>
+#include <span>
+#include <string_view>
 
 #include <ATen/core/Tensor.h>
 
@@ -9,28 +12,58 @@
 
 namespace qft::parallel {
 
+enum class ObjectiveKind : std::uint8_t {
+  row_local,      ///< gradients of log-probabilities are known before them: logits are computed once, with their gradient
+  sequence_level  ///< they follow from all of a sequence, or of an item: the head's backward computes the logits again
+};
+
+/// Of a step, all ranks together.
+struct BatchTotals {
+  double label_tokens = 0, items = 0;
+};
+
+/// Of one step. Its loss is a sum over micro-batches, for so are gradients.
 class Objective {
  public:
   virtual ~Objective() = default;
-  /// d(loss) / d(log-probability) of micro-batch `micro`'s labels into grad [L]; known before the head runs.
-  virtual void grad_logprobs(int micro, const model::MicroInput& in, const at::Tensor& grad) = 0;
-  /// The log-probabilities [L] of the labels, valid during the call.
-  virtual void observe(int micro, const model::MicroInput& in, const at::Tensor& logprobs) = 0;
+  virtual ObjectiveKind kind() const = 0;
+  /// Of the loss: over all ranks' micro-batches the first of their sums adds up, and is divided by this.
+  virtual double denominator() const = 0;
+  /// What is told beside the loss, each a mean over what it counts.
+  virtual std::span<const std::string_view> metrics() const { return {}; }
+
+  /// row_local: d(loss) / d(log-probability) of the labels of `in` into grad [L].
+  virtual void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const = 0;
+  /// What the log-probabilities [L] come to, which are valid during the call: on their device, fp64 [1 + 2 metrics()], the part of
+  /// the loss and for each metric a sum and a count. sequence_level: fills grad [L] too, where it is defined.
+  virtual at::Tensor observe(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& grad) const = 0;
 };
 
-/// Cross-entropy, averaged over the label tokens of the global batch (`denominator`, from the loader).
+/// A function of the log-probabilities of whole sequences.
+class SequenceObjective : public Objective {
+ public:
+  ObjectiveKind kind() const final { return ObjectiveKind::sequence_level; }
+  void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const final;
+  at::Tensor observe(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& grad) const final;
+
+ protected:
+  /// The same from `logprobs` [S], the sum over each sequence's labels, and `counts` [S], how many these are: both fp64.
+  /// `grad` [S], fp64: d(loss) / d(logprobs), where it is defined.
+  virtual at::Tensor observe_sequences(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& counts,
+                                       const at::Tensor& grad) const = 0;
+};
+
+/// Cross-entropy, averaged over the label tokens of the global batch.
 class TokenMeanLoss final : public Objective {
  public:
-  explicit TokenMeanLoss(double denominator) : denominator_(denominator) {}
-  void grad_logprobs(int micro, const model::MicroInput& in, const at::Tensor& grad) override;
-  void observe(int micro, const model::MicroInput& in, const at::Tensor& logprobs) override;
-  /// The micro-batches' shares of the mean, in the order in which they were observed: those of all ranks add up to the
-  /// loss.
-  std::vector<double> losses() const;
+  explicit TokenMeanLoss(const BatchTotals& totals) : denominator_(totals.label_tokens) {}
+  ObjectiveKind kind() const override { return ObjectiveKind::row_local; }
+  double denominator() const override { return denominator_; }
+  void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override;
+  at::Tensor observe(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& grad) const override;
 
  private:
   double denominator_;
-  std::vector<at::Tensor> sums_;  ///< fp64 scalars on the device: read at once, at the end
 };
 
 }  // namespace qft::parallel

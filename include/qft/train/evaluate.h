@@ -41,7 +41,7 @@ struct Evaluation {
 Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const Wanted& wanted);
 
 /// By HF's names: eval_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, and perplexity (in stage pt
-/// eval_perplexity too, as LLaMA-Factory has it).
+/// eval_perplexity too, as LLaMA-Factory has it); of other objectives their metrics ("eval_rewards/chosen") instead.
 std::map<std::string, double> eval_values(const eval::PerplexityResult& result, const config::RunConfig& config);
 
 /// One line for the log.

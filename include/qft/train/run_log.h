@@ -26,6 +26,7 @@ struct LogEntry {
   std::int64_t step = 0, total_steps = 0;
   double epoch = 0.0;
   std::optional<double> loss, eval_loss, grad_norm, learning_rate;
+  std::map<std::string, double> metrics;  ///< of the objective, by names with a slash ("rewards/chosen")
   double elapsed_seconds = 0.0;
   double tokens_per_second = 0.0;  ///< of all ranks, since the entry before
   std::int64_t total_tokens = 0, label_tokens = 0;  ///< since the start of training, all ranks

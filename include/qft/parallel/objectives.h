@@ -1,0 +1,22 @@
+// Which objective a run trains: the table of those that there are.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "qft/config/run_config.h"
+#include "qft/parallel/objective.h"
+
+namespace qft::parallel {
+
+struct ObjectiveRow {
+  std::string_view name;  ///< cross_entropy is that of stages pt and sft
+  ObjectiveKind kind;
+  int item_sequences;     ///< of an item: 2 for pairs
+  std::unique_ptr<Objective> (*make)(const config::RunConfig& config, const BatchTotals& totals);
+};
+
+/// The row that a configuration asks for.
+const ObjectiveRow& objective_of(const config::RunConfig& config);
+
+}  // namespace qft::parallel

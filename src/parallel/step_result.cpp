@@ -1,0 +1,65 @@
+#include "qft/parallel/step_result.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ops/stack.h>
+
+#include "qft/core/units.h"
+
+namespace qft::parallel {
+namespace {
+
+/// On the host, one micro-batch after the other.
+std::vector<double> values_of(const std::vector<at::Tensor>& sums) {
+  if (sums.empty()) return {};
+  const at::Tensor all = at::stack(sums).cpu();
+  const double* values = all.const_data_ptr<double>();
+  return {values, values + all.numel()};
+}
+
+/// Micro-batches' sums, added up one column after the other.
+std::vector<double> columns(std::span<const double> sums, std::size_t width) {
+  std::vector<double> totals(width);
+  for (std::size_t i = 0; i < sums.size(); ++i) totals[i % width] += sums[i];
+  return totals;
+}
+
+std::size_t width_of(const Objective& objective) { return 1 + 2 * objective.metrics().size(); }
+
+}  // namespace
+
+Score add_up(const Objective& objective, std::span<const double> sums) {
+  const std::vector<double> totals = columns(sums, width_of(objective));
+  Score score{totals[0]};
+  for (std::size_t m = 0; m < objective.metrics().size(); ++m)
+    if (const double count = totals[2 + 2 * m]; count > 0)
+      score.metrics[std::string(objective.metrics()[m])] = plain_nan(totals[1 + 2 * m] / count);
+  return score;
+}
+
+StepResult agree(const StepShare& share, const Objective& objective, const MicroRange& range, comm::Communicator& comm) {
+  const std::size_t width = width_of(objective);
+  std::vector<double> values = values_of(share.sums);
+  for (std::size_t i = 0; i < values.size(); i += width) values[i] /= objective.denominator();
+  constexpr std::size_t kSums = 3;
+  std::vector<double> agreed(kSums + width * static_cast<std::size_t>(std::max<std::int64_t>(range.total, 1)));
+  agreed[0] = share.grad_square_sum;
+  agreed[1] = share.seconds;
+  agreed[2] = share.asked_to_stop ? 1.0 : 0.0;
+  if (range.total > 0) {  // each has a place of its own: zeros of the other ranks change nothing
+    std::ranges::copy(values, agreed.begin() + kSums + range.first * static_cast<std::int64_t>(width));
+  } else {
+    std::ranges::copy(columns(values, width), agreed.begin() + kSums);
+  }
+  comm.host().all_reduce(agreed.data(), agreed.size(), DType::f64);
+  Score score = add_up(objective, std::span(agreed).subspan(kSums));
+  return {.loss = plain_nan(score.loss),
+          .metrics = std::move(score.metrics),
+          .grad_norm = plain_nan(std::sqrt(agreed[0]) / share.loss_scale),
+          .finite = std::isfinite(agreed[0]) && std::isfinite(score.loss),
+          .votes = static_cast<int>(agreed[2]),
+          .seconds = agreed[1] / comm.size()};
+}
+
+}  // namespace qft::parallel
