@@ -17,7 +17,7 @@ namespace {
 /// The largest micro-batch of the run's data; the options win.
 plan::MeasureOptions options_of(const config::CommandLine& line, const config::RunConfig& config, int ranks) {
   const auto data = train::planned_data(config, ranks);
-  const plan::Workload work = data ? plan::workload_of(*data->schedule, data->pack->item_tokens(), data->pack->item_labels()) : plan::full_rows(config, ranks);
+  const plan::Workload work = data ? plan::workload_of(*data->schedule, *data->pack) : plan::full_rows(config, ranks);
   plan::MeasureOptions o;
   o.tokens = work.largest.tokens;
   o.labels = work.largest.labels;

@@ -29,7 +29,7 @@ config::CommandSpec spec() {
 plan::Workload workload(const config::RunConfig& config, int ranks) {
   const auto lengths = train::planned_data(config, ranks);
   if (!lengths) return plan::full_rows(config, ranks);
-  return plan::workload_of(*lengths->schedule, lengths->pack->item_tokens(), lengths->pack->item_labels());
+  return plan::workload_of(*lengths->schedule, *lengths->pack);
 }
 
 int run(const config::CommandLine& line) {

@@ -14,6 +14,7 @@
 #include "qft/device/memory.h"
 #include "qft/parallel/feasibility.h"
 #include "qft/parallel/layout.h"
+#include "qft/parallel/objectives.h"
 
 namespace qft::parallel {
 namespace {
@@ -79,7 +80,8 @@ class Arranger {
             .head_rows = policy.head_rows,
             .graphs = graphs(),
             .sequences = batches_.sequences,
-            .on_cpu = device_.is_cpu()};
+            .on_cpu = device_.is_cpu(),
+            .objective = training_ ? objective_of(config_).kind : ObjectiveKind::row_local};
   }
 
   bool graphs() const { return training_ && config_.training.cuda_graphs && device_.is_cuda(); }
@@ -98,15 +100,18 @@ class Arranger {
     return parallel::partial_sums(micro_batches());
   }
 
+  /// Of the longest item that there may be.
+  std::int64_t item_tokens() const { return config_.data.cutoff_len * (training_ ? objective_of(config_).item_sequences : 1); }
+
   /// Tokens of a micro-batch whose rows are all full.
   std::int64_t full_tokens() const {
     const auto& t = config_.training;
-    return (training_ ? t.per_device_train_batch_size : t.per_device_eval_batch_size) * config_.data.cutoff_len;
+    return (training_ ? t.per_device_train_batch_size : t.per_device_eval_batch_size) * item_tokens();
   }
   std::int64_t tokens() const {
     if (batches_.tokens > 0) return batches_.tokens;
     const std::int64_t limit = training_ ? config_.training.max_tokens_per_micro_batch : 0;
-    return limit > 0 ? std::min(full_tokens(), std::max(limit, config_.data.cutoff_len)) : full_tokens();
+    return limit > 0 ? std::min(full_tokens(), std::max(limit, item_tokens())) : full_tokens();
   }
 
   ExecutionPlan evaluated(const Strategy& strategy, const Offload& offload) const {

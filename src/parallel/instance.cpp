@@ -14,6 +14,7 @@
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/parallel/group_size.h"
+#include "qft/parallel/objectives.h"
 
 #include "arrange.h"
 
@@ -70,6 +71,11 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
   same("lora_target", wish.targets == adapter.targets, join(f.lora_target), join(adapter.targets));
 }
 
+/// Sequences of one item are compared without dropout, as TRL and LLaMA-Factory do.
+double dropout_of(const config::RunConfig& config) {
+  return objective_of(config).item_sequences > 1 ? 0.0 : config.finetuning.lora_dropout;
+}
+
 /// Rank 0 for full fine-tuning.
 model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
   const auto adapter = adapter_dir(config);
@@ -77,14 +83,14 @@ model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
     model::LoraConfig lora = model::read_adapter_config(adapter);
     if (use == Use::inference) return lora;
     require_as_asked(config, lora, adapter);
-    lora.dropout = config.finetuning.lora_dropout;
+    lora.dropout = dropout_of(config);
     return lora;
   }
   model::LoraConfig lora;
   if (use == Use::inference || config.finetuning.finetuning_type != "lora") return lora;
   lora.rank = config.finetuning.lora_rank;
   lora.alpha = static_cast<double>(config.finetuning.lora_alpha);
-  lora.dropout = config.finetuning.lora_dropout;
+  lora.dropout = dropout_of(config);
   lora.rslora = config.finetuning.use_rslora;
   lora.set_targets(join(config.finetuning.lora_target));
   return lora;

@@ -56,7 +56,7 @@ std::int64_t transient_gradients(const Arrangement& a, const ActionList& list) {
     if (bytes > 0 && open.emplace(unit, bytes).second) gauge.add(bytes);
   };
   for (const Action& action : list) {
-    const bool head = action.kind == ActionKind::forward && action.target == a.spec.head_unit();
+    const bool head = action.kind == ActionKind::forward && action.target == a.spec.head_unit() && a.objective == ObjectiveKind::row_local;
     if (head || action.kind == ActionKind::backward)
       for (const int unit : a.spec.units_of_block(action.target)) use(unit);
     if (action.kind != ActionKind::reduce) continue;
@@ -132,6 +132,14 @@ std::int64_t graph_bytes(const Arrangement& a) {
   return 2 * operation_bytes(a) + graphs * kGraphBytes;
 }
 
+std::int64_t labels_of(const Arrangement& a) { return a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens; }
+
+/// The gradients of log-probabilities that wait for the head's backward.
+std::int64_t grad_logprobs_bytes(const Arrangement& a) {
+  if (a.objective == ObjectiveKind::row_local) return 0;
+  return labels_of(a) * size_of(a.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
+}
+
 /// What layers and head use besides the activations: Workspace, and the arena of a layer that is computed again.
 std::int64_t buffer_bytes(const Arrangement& a) {
   const auto& c = a.spec.config;
@@ -145,7 +153,7 @@ std::int64_t buffer_bytes(const Arrangement& a) {
     const bool full = a.spec.finetuning == model::Finetuning::full;
     bytes += model::ops::token_sum_bytes(a.tokens, full ? widest.input : widest.both, a.precision.compute, a.precision.grad);
   }
-  const std::int64_t labels = a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens;
+  const std::int64_t labels = labels_of(a);
   const std::int64_t rows = a.head_rows > 0 ? a.head_rows : model::ops::head_chunk_rows(c.vocab_size);
   bytes += std::min(labels, rows) * (c.vocab_size + c.hidden_size) * item;
   const auto copied = [&](std::int64_t m, std::int64_t k) { return a.on_cpu ? model::ops::copied_bytes(m, k, a.precision.compute) : 0; };
@@ -243,7 +251,8 @@ MemoryPlan plan_memory(const Arrangement& a) {
     const std::int64_t each = a.rule.state_bytes(a.precision) + (copy ? size_of(a.precision.master) : 0);
     (a.offload.optimizer ? p.host : p.optimizer) += masters * each;
     p.gradients = gradient_bytes(a, list, p.host);
-    p.activations = a.group * activation_bytes(a.spec, a.precision.compute, a.tokens, a.recompute, a.offload.activations);
+    const std::int64_t micro = activation_bytes(a.spec, a.precision.compute, a.tokens, a.recompute, a.offload.activations);
+    p.activations = a.group * (micro + grad_logprobs_bytes(a));
   } else {
     p.activations = 2 * boundary_bytes(a.spec, a.precision.compute, a.tokens);
   }

@@ -8,6 +8,7 @@
 #include "qft/device/memory.h"
 #include "qft/parallel/feasibility.h"
 #include "qft/parallel/instance.h"
+#include "qft/parallel/objectives.h"
 
 namespace qft::plan {
 namespace {
@@ -74,7 +75,8 @@ class Planner {
             .head_rows = policy.head_rows,
             .graphs = graphs_,
             .sequences = largest.sequences,
-            .on_cpu = on_cpu()};
+            .on_cpu = on_cpu(),
+            .objective = parallel::objective_of(config_).kind};
   }
 
   std::int64_t process() const { return plan_.process.bytes; }

@@ -65,9 +65,9 @@ class Player {
         break;
       }
       case ActionKind::release: presence_.run(action); break;
-      case ActionKind::forward: compute(forward_work(a_.spec, action.target, micro(action), a_.precision.compute)); break;
+      case ActionKind::forward: compute(forward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.objective)); break;
       case ActionKind::backward:
-        compute(backward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.recompute, action.needs_gradient));
+        compute(backward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.recompute, action.needs_gradient, a_.objective));
         break;
       case ActionKind::reduce: reduce(action.target); break;
       case ActionKind::vote: break;

@@ -103,7 +103,7 @@ double seconds(const Work& work, const Machine& m, at::ScalarType type) {
          at_rate(work.attention, m.attention_efficiency, "attention_efficiency") + work.bytes / (m.memory_gb_s * 1e9);
 }
 
-Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type) {
+Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, parallel::ObjectiveKind objective) {
   const double item = to_double(static_cast<std::int64_t>(c10::elementSize(type)));
   if (const model::Layer* layer = layer_of(spec, block)) return layer_forward(spec, *layer, micro, item);
   const double tokens = to_double(micro.tokens), labels = to_double(micro.labels), hidden = to_double(spec.config.hidden_size);
@@ -113,21 +113,29 @@ Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at:
     return w;
   }
   const double vocabulary = to_double(spec.config.vocab_size);
+  if (objective == parallel::ObjectiveKind::sequence_level) {
+    w.matmul = 2 * labels * hidden * vocabulary;
+    w.bytes = (labels * vocabulary + 3 * tokens * hidden) * item;
+    return w;
+  }
   const bool table = trains_weights(spec, block, model::kLmHead) || trains_weights(spec, block, model::kEmbedTokens);
   w.matmul = (table ? 6 : 4) * labels * hidden * vocabulary;              // logits, gradient of their input, of the table
   w.bytes = (3 * labels * vocabulary + 7 * tokens * hidden) * item;       // softmax and its gradient; norm and its gradient
   return w;
 }
 
-Work backward_work(const ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, bool recompute, bool input_grad) {
+Work backward_work(const ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, bool recompute, bool input_grad,
+                   parallel::ObjectiveKind objective) {
   const double item = to_double(static_cast<std::int64_t>(c10::elementSize(type)));
   if (const model::Layer* layer = layer_of(spec, block)) {
     Work w = layer_backward(spec, *layer, block, micro, item, input_grad);
     if (recompute) w += layer_forward(spec, *layer, micro, item);
     return w;
   }
+  if (block == spec.head_unit())
+    return objective == parallel::ObjectiveKind::sequence_level ? forward_work(spec, block, micro, type) : Work{};
   Work w;
-  if (block != spec.head_unit()) w.bytes = to_double(micro.tokens * spec.config.hidden_size) * (item + 8);  // added to fp32 rows
+  w.bytes = to_double(micro.tokens * spec.config.hidden_size) * (item + 8);  // added to fp32 rows
   return w;
 }
 

@@ -6,15 +6,18 @@
 #include "qft/data/batch_bounds.h"
 #include "qft/core/units.h"
 #include "qft/parallel/bucket.h"
+#include "qft/parallel/objectives.h"
 
 namespace qft::plan {
 namespace {
 
-MicroShape shape_of(const std::vector<std::int64_t>& items, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels) {
+MicroShape shape_of(const std::vector<std::int64_t>& items, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
+                    std::int64_t item_sequences) {
   MicroShape shape;
   for (const std::int64_t item : items) {
     const auto i = static_cast<std::size_t>(item);
-    shape.add_sequence(tokens[i], labels[i]);
+    const auto part = [&](std::int64_t n, std::int64_t s) { return n * (s + 1) / item_sequences - n * s / item_sequences; };
+    for (std::int64_t s = 0; s < item_sequences; ++s) shape.add_sequence(part(tokens[i], s), part(labels[i], s));
   }
   return shape;
 }
@@ -27,7 +30,7 @@ double cost(const std::vector<MicroShape>& micros) {
 }
 
 StepShape step_of(const data::StepPlan& plan, int world, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
-                  double& pairs) {
+                  std::int64_t item_sequences, double& pairs) {
   StepShape step;
   step.slots = plan.slots;
   step.tokens = plan.tokens;
@@ -36,7 +39,7 @@ StepShape step_of(const data::StepPlan& plan, int world, std::span<const std::in
     for (std::int64_t slot = 0; slot < plan.slots; ++slot) {
       const auto& items = plan.micro_batches[static_cast<std::size_t>(slot * world + rank)];
       if (items.empty()) continue;
-      micros.push_back(shape_of(items, tokens, labels));
+      micros.push_back(shape_of(items, tokens, labels, item_sequences));
       pairs = std::max(pairs, micros.back().pairs);
     }
     if (rank == 0 || cost(micros) > cost(step.micros)) step.micros = std::move(micros);
@@ -47,12 +50,12 @@ StepShape step_of(const data::StepPlan& plan, int world, std::span<const std::in
 }  // namespace
 
 Workload workload_of(const data::StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
-                     std::int64_t sample) {
+                     std::int64_t sample, std::int64_t item_sequences) {
   Workload all;
   const std::int64_t total = schedule.total_steps(), count = std::min(std::max<std::int64_t>(sample, 1), total);
   for (std::int64_t i = 0; i < count; ++i)
-    all.steps.push_back(step_of(schedule.plan(i * total / count), schedule.world_size(), tokens, labels, all.largest.pairs));
-  const data::BatchBounds most = data::batch_bounds(schedule, tokens, labels);
+    all.steps.push_back(step_of(schedule.plan(i * total / count), schedule.world_size(), tokens, labels, item_sequences, all.largest.pairs));
+  const data::BatchBounds most = data::batch_bounds(schedule, tokens, labels, item_sequences);
   all.largest.tokens = most.tokens;
   all.largest.labels = most.labels;
   all.largest.sequences = most.sequences;
@@ -63,20 +66,26 @@ Workload workload_of(const data::StepSchedule& schedule, std::span<const std::in
   return all;
 }
 
+Workload workload_of(const data::StepSchedule& schedule, const data::PackReader& pack) {
+  return workload_of(schedule, pack.item_tokens(), pack.item_labels(), kSampledSteps, pack.attributes().sequences_per_item);
+}
+
 Workload full_rows(const config::RunConfig& config, int ranks) {
   const auto& t = config.training;
   const std::int64_t cutoff = config.data.cutoff_len, micro = t.per_device_train_batch_size;
   const std::int64_t together = micro * ranks;
+  const int item_sequences = parallel::objective_of(config).item_sequences;
   const std::int64_t units = t.global_batch_size.value_or(together * t.gradient_accumulation_steps);
   // A limit on tokens makes more and smaller micro-batches of the same samples.
-  const std::int64_t limit = t.max_tokens_per_micro_batch > 0 ? std::max<std::int64_t>(1, t.max_tokens_per_micro_batch / cutoff) : micro;
+  const std::int64_t limited = std::max<std::int64_t>(1, t.max_tokens_per_micro_batch / (cutoff * item_sequences));
+  const std::int64_t limit = t.max_tokens_per_micro_batch > 0 ? limited : micro;
   const std::int64_t rows = std::min(micro, limit);
   MicroShape shape;
-  for (std::int64_t i = 0; i < rows; ++i) shape.add_sequence(cutoff, cutoff);
+  for (std::int64_t i = 0; i < rows * item_sequences; ++i) shape.add_sequence(cutoff, cutoff);
   StepShape step;
   step.slots = std::max<std::int64_t>(1, (units + rows * ranks - 1) / (rows * ranks));
   step.micros.assign(static_cast<std::size_t>(step.slots), shape);
-  step.tokens = units * cutoff;
+  step.tokens = units * cutoff * item_sequences;
   Workload all;
   all.steps = {step};
   all.largest = shape;

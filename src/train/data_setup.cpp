@@ -9,6 +9,7 @@
 #include "qft/core/log.h"
 #include "qft/data/chat_template.h"
 #include "qft/data/preprocess.h"
+#include "qft/parallel/objectives.h"
 #include "qft/tokenizer/tokenizer.h"
 #include "qft/train/output_dir.h"
 
@@ -60,8 +61,10 @@ std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& confi
   comm::agreed(comm, [&] {
     pack = data::PackReader::open(path);
     pack->check_against({tokenizer->hash(), template_hash, model.vocab_size, config.data.cutoff_len});
-    require(pack->attributes().sequences_per_item == 1, "'{}' holds preference pairs: stage {} trains on single samples",
-            path.string(), config.finetuning.stage);
+    const std::int64_t here = pack->attributes().sequences_per_item, needed = parallel::objective_of(config).item_sequences;
+    if (here != needed)
+      fail_config("'{}' holds {}, but stage {} trains on {}: give a pack of the same stage, or none", path.string(),
+                  here == 1 ? "single samples" : "pairs", config.finetuning.stage, needed == 1 ? "single samples" : "pairs");
   });
   return pack;
 }

@@ -66,6 +66,20 @@ TEST(Work, CountsTheOperationsOfALayer) {
   EXPECT_EQ(forward_work(spec, spec.head_unit(), micro, at::kBFloat16).matmul, 4.0 * 6 * 64 * 512);
 }
 
+TEST(Work, OfASequencesObjectiveComputesTheLogitsTwice) {
+  const auto spec = tiny(true);
+  MicroShape micro;
+  micro.add_sequence(10, 4);
+  const auto work = [&](parallel::ObjectiveKind kind) {
+    Work w = forward_work(spec, spec.head_unit(), micro, at::kBFloat16, kind);
+    return w += backward_work(spec, spec.head_unit(), micro, at::kBFloat16, false, true, kind);
+  };
+  const Work once = work(parallel::ObjectiveKind::row_local), twice = work(parallel::ObjectiveKind::sequence_level);
+  EXPECT_EQ(once.matmul, 4.0 * 4 * 64 * 512);
+  EXPECT_EQ(twice.matmul, 6.0 * 4 * 64 * 512);
+  EXPECT_GT(twice.bytes, once.bytes);
+}
+
 TEST(Simulation, OfOneRankIsItsCompute) {
   const auto spec = tiny(true);
   const Workload work = rows(3, 32);

@@ -33,6 +33,21 @@ TEST(Workload, IsWhatTheLoaderDeals) {
   EXPECT_EQ(workload_of(schedule, tokens, labels, 2).steps.size(), 2U);
 }
 
+TEST(Workload, OfPairsHasTwoSequencesAnItem) {
+  const std::vector<std::int32_t> tokens = {10, 21, 8}, labels = {4, 5, 2};
+  data::LoaderOptions options;
+  options.micro_batch_size = 3;
+  options.num_epochs = 1;
+  const data::StepSchedule schedule(tokens, labels, options, 1);
+  const Workload all = workload_of(schedule, tokens, labels, 1, 2);
+  const MicroShape& micro = all.steps.at(0).micros.at(0);
+  EXPECT_EQ(micro.tokens, 39);
+  EXPECT_EQ(micro.labels, 11);
+  EXPECT_EQ(micro.sequences, 6);
+  EXPECT_EQ(micro.pairs, 2 * 15 + 55 + 66 + 2 * 10);
+  EXPECT_EQ(all.largest.sequences, 6);
+}
+
 TEST(Workload, WithoutAPackHasFullRows) {
   config::RunConfig config;
   config.data.cutoff_len = 100;

@@ -10,6 +10,7 @@
 #include "qft/optim/precision.h"
 #include "qft/optim/rule.h"
 #include "qft/parallel/action.h"
+#include "qft/parallel/objective.h"
 #include "qft/parallel/strategy.h"
 
 namespace qft::parallel {
@@ -59,6 +60,7 @@ struct Arrangement {
   bool graphs = false;          ///< layers run as graphs; `tokens` are a bucket's
   std::int64_t sequences = 0;   ///< of a micro-batch; 0: not known, one
   bool on_cpu = true;           ///< where products and attention have scratch of their own
+  ObjectiveKind objective = ObjectiveKind::row_local;
 };
 
 /// What time may be spent on to save memory.

@@ -6,6 +6,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "qft/model/spec.h"
+#include "qft/parallel/objective.h"
 #include "qft/plan/machine.h"
 
 namespace qft::plan {
@@ -33,9 +34,12 @@ struct Work {
 /// Seconds on a machine: no two kinds of work overlap on one device.
 double seconds(const Work& work, const Machine& machine, at::ScalarType type);
 
-/// Of one block ("forward", "backward" of the action list) and micro-batch. The head's gradient comes with its forward.
+/// Of one block ("forward", "backward" of the action list) and micro-batch. The head's gradient comes with its forward; where the
+/// objective is of whole sequences, with its backward, and the logits again.
 /// `recompute`: backward computes the layer again first. `input_grad`: gradients flow on to the block below.
-Work forward_work(const model::ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type);
-Work backward_work(const model::ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, bool recompute, bool input_grad);
+Work forward_work(const model::ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type,
+                  parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local);
+Work backward_work(const model::ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, bool recompute, bool input_grad,
+                   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local);
 
 }  // namespace qft::plan
