@@ -111,11 +111,9 @@ constexpr ForeignRow kLlamaFactory[] = {
      "null|1"},
 
     // Methods and optimizers.
-    {kMoot,
-     "pref_beta pref_ftx pref_bco_weight pref_loss dpo_label_smoothing simpo_gamma ld_alpha "
-     "ref_model_adapters "
-     "ref_model ref_model_quantization_bit",
-     "it is used by preference training, which qft train refuses by stage", ""},
+    {kMoot, "pref_bco_weight dpo_label_smoothing ref_model ref_model_adapters ref_model_quantization_bit",
+     "it is used by values of pref_loss that qft refuses", ""},
+    {kRefused, "ld_alpha", "the part of an answer beyond the other's length counts like the rest: remove it", "null"},
     {kMoot,
      "kto_chosen_weight kto_rejected_weight ppo_buffer_size ppo_epochs ppo_score_norm ppo_target "
      "ppo_whiten_rewards "

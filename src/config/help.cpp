@@ -39,8 +39,8 @@ const Reading kReadings[] = {
      "cutoff_len: 512\n"},
     {Purpose::check, kTrainingGroups, "", kNotInTraining, kTrainingSample},
     {Purpose::eval, "dataset parallel eval generate",
-     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype stage "
-     "output_dir overwrite_output_dir "
+     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype stage pref_loss pref_beta pref_ftx "
+     "simpo_gamma output_dir overwrite_output_dir "
      "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level "
      "ddp_timeout deepspeed fsdp "
      "fsdp_config accelerate_config",

@@ -52,6 +52,14 @@ void note_training(RunConfig& config) {
         fmt::format("{} decides, as with transformers 4; {}, which transformers 5 would take, has no effect",
                     at_key(config, "warmup_steps"), at_key(config, "warmup_ratio")));
   }
+  const bool pairs = config.finetuning.stage == "dpo";
+  for (const char* key : {"pref_loss", "pref_beta", "pref_ftx", "simpo_gamma"})
+    if (!pairs && config.is_given(key))
+      config.notes.push_back(fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "stage"), config.finetuning.stage));
+  if (pairs && config.finetuning.lora_dropout > 0) {
+    config.notes.push_back(fmt::format("{} has no effect: as in LLaMA-Factory stage dpo trains without dropout",
+                                       at_key(config, "lora_dropout")));
+  }
   if (t.max_steps > 0 && config.is_given("num_train_epochs")) wins("max_steps", "num_train_epochs");
   if (t.global_batch_size && config.is_given("gradient_accumulation_steps")) {
     wins("global_batch_size", "gradient_accumulation_steps");

@@ -17,17 +17,23 @@ struct NotYet {
   std::string_view value;
   std::initializer_list<Purpose> purposes;
   std::string_view advice;
+  std::string_view stage = {};  ///< only in this one; empty: in each
 };
 
 constexpr auto kTrain = {Purpose::train};
 constexpr auto kTrainAndEval = {Purpose::train, Purpose::eval};
+constexpr auto kWherePairsCount = {Purpose::train, Purpose::eval, Purpose::plan};
+constexpr std::string_view kSimpo = "pref_loss: simpo is, which needs no reference model";
 
 // The one list of what is left to do: a feature that lands takes its row away.
 const NotYet kNotYet[] = {
-    {"stage", "dpo", kTrainAndEval,
-     "preference pairs can be packed but not trained yet: stages pt and sft run"},
-    {"stage", "rm", kTrainAndEval, "pairs for reward models can be packed but not trained: pt and sft run"},
-    {"stage", "kto", kTrainAndEval, "opinions can be packed but not trained yet: stages pt and sft run"},
+    {"stage", "rm", kTrainAndEval, "pairs for reward models can be packed but not trained: stages pt, sft and dpo run"},
+    {"stage", "kto", kTrainAndEval, "single opinions can be packed but not trained yet: stages pt, sft and dpo run"},
+    {"pref_loss", "sigmoid", kWherePairsCount, kSimpo, "dpo"},
+    {"pref_loss", "hinge", kWherePairsCount, kSimpo, "dpo"},
+    {"pref_loss", "ipo", kWherePairsCount, kSimpo, "dpo"},
+    {"pref_loss", "kto_pair", kWherePairsCount, kSimpo, "dpo"},
+    {"pref_loss", "orpo", kWherePairsCount, kSimpo, "dpo"},
     {"finetuning_type", "freeze", kTrain, "use lora, or full to train all weights"},
     {"use_dora", "", kTrain, "use plain LoRA"},
     {"loraplus_lr_ratio", "", kTrain, "both LoRA matrices have one learning rate: remove it"},
@@ -76,7 +82,7 @@ void require_runnable(const RunConfig& config, Purpose purpose) {
   RunConfig asked = config, defaults;
   const auto fields = bound_fields(asked), initial = bound_fields(defaults);
   for (const NotYet& row : kNotYet) {
-    if (!concerns(row, purpose)) continue;
+    if (!concerns(row, purpose) || (!row.stage.empty() && row.stage != config.finetuning.stage)) continue;
     const BoundField* field = find_field(fields, row.key);
     QFT_ASSERT(field != nullptr, "the list of missing features names '{}', which is no key", row.key);
     const nlohmann::json value = field_value(field->field, field->ref);

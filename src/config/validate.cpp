@@ -95,6 +95,9 @@ void check_method(const RunConfig& c) {
     }
   };
   sft_only(c.data.neat_packing, "neat_packing");
+  if (c.data.packing == true && f.stage == "dpo")
+    fail_config("{} lays samples into rows of cutoff_len, but {} is dpo, whose pairs may be longer: remove packing (there is no padding "
+                "without it either)", at_key(c, "packing"), at_key(c, "stage"));
   sft_only(c.data.train_on_prompt, "train_on_prompt");
   sft_only(c.data.mask_history, "mask_history");
   sft_only(c.eval.predict_with_generate, "predict_with_generate");

@@ -1,5 +1,10 @@
 #include "qft/parallel/objectives.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "qft/core/error.h"
+#include "qft/parallel/simpo.h"
 
 namespace qft::parallel {
 namespace {
@@ -9,12 +14,24 @@ using config::RunConfig;
 
 Made token_mean(const RunConfig&, const BatchTotals& totals) { return std::make_unique<TokenMeanLoss>(totals); }
 
+Made simpo(const RunConfig& config, const BatchTotals& totals) {
+  const auto& f = config.finetuning;
+  return std::make_unique<SimpoLoss>(f.pref_beta, f.simpo_gamma, f.pref_ftx, totals);
+}
+
 constexpr ObjectiveRow kObjectives[] = {
     {"cross_entropy", ObjectiveKind::row_local, 1, token_mean},
+    {"simpo", ObjectiveKind::sequence_level, 2, simpo},
 };
 
 }  // namespace
 
-const ObjectiveRow& objective_of(const RunConfig&) { return kObjectives[0]; }
+const ObjectiveRow& objective_of(const RunConfig& config) {
+  const auto& f = config.finetuning;
+  const std::string_view name = f.stage == "dpo" ? std::string_view(f.pref_loss) : "cross_entropy";
+  const auto row = std::ranges::find(kObjectives, name, &ObjectiveRow::name);
+  if (row == std::end(kObjectives)) fail_config("pref_loss {} is not implemented", f.pref_loss);
+  return *row;
+}
 
 }  // namespace qft::parallel

@@ -37,6 +37,16 @@ bool have_pack(const config::RunConfig& config, const model::ModelConfig& model,
   return outlook.is_current;
 }
 
+/// Throws ConfigError where the pack holds other items than the stage trains on. An item of stage kto is no pair.
+void require_items_of(const data::PackReader& pack, const config::RunConfig& config) {
+  const auto& have = pack.attributes();
+  const std::int64_t needed = parallel::objective_of(config).item_sequences;
+  if (have.sequences_per_item == needed && have.stage != "kto") return;
+  const auto words = [](std::int64_t sequences) { return sequences == 1 ? "single samples" : "preference pairs"; };
+  fail_config("'{}', packed for stage {}, holds {}, but stage {} trains on {}: give a pack of the same stage, or none", pack.path().string(),
+              have.stage, have.stage == "kto" ? "single opinions" : words(have.sequences_per_item), config.finetuning.stage, words(needed));
+}
+
 /// Opens the pack `given`, or that of the datasets of `part`, which it makes or leaves out (null); checks that it fits.
 std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
                                                   const std::string& given, CorpusPart part, MissingPacks missing = MissingPacks::make,
@@ -61,10 +71,7 @@ std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& confi
   comm::agreed(comm, [&] {
     pack = data::PackReader::open(path);
     pack->check_against({tokenizer->hash(), template_hash, model.vocab_size, config.data.cutoff_len});
-    const std::int64_t here = pack->attributes().sequences_per_item, needed = parallel::objective_of(config).item_sequences;
-    if (here != needed)
-      fail_config("'{}' holds {}, but stage {} trains on {}: give a pack of the same stage, or none", path.string(),
-                  here == 1 ? "single samples" : "pairs", config.finetuning.stage, needed == 1 ? "single samples" : "pairs");
+    require_items_of(*pack, config);
   });
   return pack;
 }

@@ -343,8 +343,14 @@ TEST(Purposes, AskForWhatTheProgramNeeds) {
   EXPECT_CONTAINS(error_of_text(model + "pack: p\n", {}, Purpose::train), "needs output_dir");
   EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\ndo_train: false\n", {}, Purpose::train),
                   "qft eval");
-  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\n", {}, Purpose::train),
-                  "stages pt and sft");
+  for (const Purpose purpose : {Purpose::train, Purpose::eval, Purpose::plan})
+    EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\n", {}, purpose),
+                    "pref_loss is \"sigmoid\", which is not implemented yet: pref_loss: simpo is");
+  EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: simpo\n", {}, Purpose::train));
+  EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\npref_loss: sigmoid\n", {}, Purpose::train));
+  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: kto\n", {}, Purpose::train), "stages pt, sft and dpo run");
+  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: simpo\npacking: true\n", {}, Purpose::train),
+                  "remove packing");
   EXPECT_CONTAINS(error_of_text(model, {}, Purpose::eval), "qft eval needs eval_dataset");
   EXPECT_CONTAINS(error_of_text(model, {}, Purpose::export_model), "needs export_dir");
   EXPECT_CONTAINS(error_of_text(model, {}, Purpose::pack), "needs dataset or eval_dataset");

@@ -9,6 +9,7 @@
 
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
+#include "qft/parallel/simpo.h"
 #include "tiny_run.h"
 
 namespace qft::parallel::testing {
@@ -99,6 +100,32 @@ TEST(SequenceLevel, InMicroBatchOrderTheBitsOfOneRank) {
       EXPECT_EQ(got.grad_norm, want.grad_norm);
     }
     EXPECT_EQ(ours.weights(), one.weights());
+  }
+}
+
+std::unique_ptr<Objective> simpo(const BatchTotals& totals) { return std::make_unique<SimpoLoss>(2.0, 1.0, 0.1, totals); }
+
+/// Pairs train alike on one rank and on all of them, whatever is sharded.
+TEST(Simpo, TwentyStepsUnderZero3AreThoseOfOneRank) {
+  const auto self = comm::make_self_communicator();
+  for (const bool lora : {false, true}) {
+    Case c{.lora = lora, .group = 2, .item_sequences = 2, .objective = simpo};
+    TinyRun expected(c, *self);
+    c.strategy = "zero3";
+    c.recompute = lora;
+    TinyRun got(c, world());
+    double first = 0.0, last = 0.0;
+    for (int s = 0; s < 20; ++s) {
+      SCOPED_TRACE(s);
+      // The same nine pairs again and again are learned.
+      const auto want = expected.step(0, 1), is = got.step(0, 1);
+      EXPECT_NEAR(is.loss, want.loss, 1e-10 * want.loss);
+      EXPECT_NEAR(is.grad_norm, want.grad_norm, 1e-9 * want.grad_norm);
+      ASSERT_EQ(is.metrics.size(), 6U);
+      for (const auto& [name, value] : want.metrics) EXPECT_NEAR(is.metrics.at(name), value, 1e-9) << name;
+      (s == 0 ? first : last) = is.metrics.at("rewards/margins");
+    }
+    EXPECT_GT(last, first + 1.0);
   }
 }
 

@@ -29,6 +29,10 @@ struct FinetuningArgs {
   std::int64_t freeze_trainable_layers = 2;
   std::vector<std::string> freeze_trainable_modules = {"all"};
   std::vector<std::string> freeze_extra_modules;
+  std::string pref_loss = "sigmoid";
+  double pref_beta = 0.1;
+  double pref_ftx = 0.0;
+  double simpo_gamma = 0.5;
   bool disable_shuffling = false;
   std::optional<std::int64_t> early_stopping_steps;
   bool compute_accuracy = false;

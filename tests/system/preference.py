@@ -1,0 +1,119 @@
+"""Stage dpo with pref_loss simpo: pairs of a ranking dataset, packed and trained in fp64 under zero3 on three ranks, beside a plain
+torch loop over transformers' model with LLaMA-Factory's formula; evaluated by the same; and what is no pair is refused."""
+import json
+import tempfile
+from pathlib import Path
+
+from common import Report, arguments, mpirun, run
+from tiny import log_of, make, write
+
+SAMPLES, BATCH, EPOCHS, LR = 24, 6, 2, 1e-3
+BETA, GAMMA, FTX = 2.0, 1.2, 0.1
+METRICS = ["rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"]
+
+
+def add_pairs(directory):
+    records = [{"instruction": f"Say the number {i} {'again ' * (i % 5)}", "input": "", "chosen": " ".join(str(i + k) for k in range(2 + i % 7)),
+                "rejected": "no " * (1 + i % 4)} for i in range(SAMPLES)]
+    (directory / "pairs.json").write_text(json.dumps(records))
+    info = json.loads((directory / "dataset_info.json").read_text())
+    info["pairs"] = {"file_name": "pairs.json", "ranking": True,
+                     "columns": {"prompt": "instruction", "query": "input", "chosen": "chosen", "rejected": "rejected"}}
+    (directory / "dataset_info.json").write_text(json.dumps(info))
+
+
+def judge(model_dir, pairs):
+    """Loss, norm and metrics of each step, and of an evaluation after the last."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from models import in_double, labels_of
+
+    def mean_logprob(model, sequence):
+        labels = labels_of(sequence)[1:]
+        logits = model(input_ids=torch.tensor([sequence["ids"]])).logits[0][:-1]
+        return torch.log_softmax(logits[labels >= 0], -1).gather(1, labels[labels >= 0][:, None]).mean()
+
+    def batch_of(model, batch, backward):
+        seen = {name: 0.0 for name in ["loss", *METRICS]}
+        for pair in batch:
+            chosen, rejected = mean_logprob(model, pair["chosen"]), mean_logprob(model, pair["rejected"])
+            loss = -torch.nn.functional.logsigmoid(BETA * (chosen - rejected - GAMMA / BETA)) - FTX * chosen
+            if backward:
+                (loss / len(batch)).backward()
+            chosen, rejected = chosen.item(), rejected.item()
+            values = [loss.item(), BETA * chosen, BETA * rejected, float(chosen > rejected), BETA * (chosen - rejected), chosen, rejected]
+            for name, value in zip(seen, values):
+                seen[name] += value / len(batch)
+        return seen
+
+    torch.set_num_threads(1)
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float64)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0)
+    steps = []
+    with in_double():
+        for step in range(EPOCHS * SAMPLES // BATCH):
+            first = step * BATCH % SAMPLES
+            seen = batch_of(model, pairs[first:first + BATCH], backward=True)
+            seen["grad_norm"] = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
+            optimizer.step()
+            optimizer.zero_grad()
+            steps.append(seen)
+        with torch.no_grad():
+            return steps, batch_of(model, pairs, backward=False)
+
+
+def worst(ours, theirs):
+    return max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(ours, theirs))
+
+
+def main():
+    args = arguments()
+    qft, pack = args.build / "bin/qft", args.build / "bin/qft-pack"
+    report = Report()
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        settings = {**make(tmp, "qwen3"), "stage": "dpo", "pref_loss": "simpo", "pref_beta": BETA, "simpo_gamma": GAMMA, "pref_ftx": FTX,
+                    "dataset": "pairs", "eval_dataset": "pairs", "finetuning_type": "full", "disable_shuffling": True, "learning_rate": LR,
+                    "num_train_epochs": EPOCHS, "lr_scheduler_type": "constant", "warmup_ratio": 0.0, "global_batch_size": BATCH,
+                    "do_eval": True}
+        add_pairs(tmp / "data")
+        run_file = write(tmp / "run.yaml", {**settings, "strategy": "zero3"})
+        mpirun(3, [qft, "train", run_file])
+        pairs = [json.loads(line) for line in run([pack, "export", tmp / "out/packs/train.h5"]).stdout.splitlines()]
+        report.equal("pairs in the pack", len(pairs), SAMPLES)
+        steps, evaluated = judge(settings["model_name_or_path"], pairs)
+        log = [entry for entry in log_of(tmp / "out") if "loss" in entry]
+        report.equal("steps", len(log), len(steps))
+        for name in ["loss", "grad_norm", *METRICS]:
+            report.check(f"{name} of the steps", worst([e[name] for e in log], [s[name] for s in steps]), 1e-9)
+        results = json.loads((tmp / "out/all_results.json").read_text())
+        for name in ["loss", *METRICS]:
+            report.check(f"eval_{name} at the end", worst([results[f"eval_{name}"]], [evaluated[name]]), 1e-9)
+        report.holds("no perplexity is told of pairs", "perplexity" not in results, results)
+        again = json.loads(mpirun(2, [qft, "eval", run_file, f"model_name_or_path={tmp / 'out'}", "--json"]).stdout)
+        for name in ["loss", *METRICS]:
+            report.check(f"qft eval: eval_{name}", worst([again[f"eval_{name}"]], [evaluated[name]]), 1e-5)  # from fp32 files
+
+        one = mpirun(1, [qft, "train", write(tmp / "one.yaml", {**settings, "output_dir": str(tmp / "one"), "deterministic": True})])
+        three = mpirun(3, [qft, "train", write(tmp / "three.yaml", {**settings, "output_dir": str(tmp / "three"), "deterministic": True})])
+        keys = ["loss", "grad_norm", *METRICS]
+        chosen = lambda name: [[entry[key] for key in keys] for entry in log_of(tmp / name) if "loss" in entry]
+        report.equal("deterministic: the bits of one rank on three", chosen("three"), chosen("one"))
+
+        plan = run([qft, "plan", run_file, "--ranks", "4"])
+        report.holds("qft plan plans pairs", "zero3" in plan.stdout, plan.stdout)
+        for what, changes, words in [("single samples in stage dpo", {"pack": str(tmp / "single.h5")}, "holds single samples, but stage dpo trains on preference pairs"),
+                                     ("pairs in stage sft", {"stage": "sft", "pack": str(tmp / "out/packs/train.h5")}, "holds preference pairs, but stage sft"),
+                                     ("another loss", {"pref_loss": "sigmoid"}, "pref_loss is \"sigmoid\", which is not implemented"),
+                                     ("packing", {"packing": True}, "remove packing")]:
+            if "single" in what:
+                run([pack, write(tmp / "s.yaml", {**settings, "stage": "sft", "dataset": "numbers"}), "--output", tmp / "single.h5"])
+            bad = run([qft, "train", write(tmp / "bad.yaml", {**settings, "output_dir": str(tmp / "bad"), "eval_dataset": None, "do_eval": False, **changes})],
+                      check=False)
+            report.equal(f"{what}: exit code", bad.returncode, 2)
+            report.holds(f"{what}: the reason", words in bad.stderr, bad.stderr)
+    report.finish()
+
+
+main()
