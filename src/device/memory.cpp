@@ -18,6 +18,7 @@
 
 #include "cuda_api.h"
 #include "memory_limits.h"
+#include <ATen/Version.h>
 #include <fmt/format.h>
 
 namespace qft::device {
@@ -76,7 +77,8 @@ std::int64_t memory_left(c10::Device device, int sharers) {
   for (const auto& [resource, used] : {std::pair{RLIMIT_DATA, "VmData"}, {RLIMIT_AS, "VmSize"}}) {
     rlimit limit{};
     if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
-    left = std::min(left, static_cast<std::int64_t>(limit.rlim_cur) - proc_value("/proc/self/status", used));
+    // These count what is reserved and never touched, and the heap's holes: an eighth is for them.
+    left = std::min(left, (static_cast<std::int64_t>(limit.rlim_cur) - proc_value("/proc/self/status", used)) / 8 * 7);
   }
   return std::max<std::int64_t>(left, 0);
 }
@@ -158,6 +160,10 @@ std::int64_t kernels_for(std::int64_t micro_batches) {
 }  // namespace
 
 std::int64_t kernel_cache_bytes(std::int64_t micro_batches) {
+#if defined(__x86_64__)
+  // oneDNN compiles products of bf16 for AVX-512 and what came after; older processors have ATen's own.
+  if (at::get_cpu_capability() != "AVX512") return 0;
+#endif
   return kernels_for(micro_batches) * kKernelCacheBytes / kKernelsPerMicroBatch;
 }
 

@@ -75,7 +75,7 @@ def main():
         report.holds("max_memory below what a process takes ends all ranks", told and tiny.returncode == 2, tiny.stderr)
         report.holds("max_memory 600 MB: full fine-tuning is refused with the numbers", words and result.returncode == 2, result.stderr)
 
-        limit = 1500  # the libraries take 700 of it
+        limit = 1700  # the libraries take 600 of it, and an eighth of the rest is left to holes
         result, _ = train("refused", 4, few | {"strategy": "ddp"}, limit, check=False)
         words = re.search(r"strategy ddp needs ([\d.]+) ([MG]B) on each rank .* a rank has ([\d.]+) MB: .*zero3 takes ([\d.]+) MB", result.stderr)
         report.holds("ddp is refused with the numbers", words and result.returncode == 2, result.stderr)

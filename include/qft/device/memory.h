@@ -43,7 +43,7 @@ void reset_peak(c10::Device device);
 std::int64_t host_memory_available();
 
 /// Bytes that this process may still take on `device`: what the device has left; on the host, where `sharers` processes
-/// run, its share of what is available, within the process' own limits (RLIMIT_DATA, RLIMIT_AS).
+/// run, its share of what is available, within seven eighths of what the process' own limits leave (RLIMIT_DATA, RLIMIT_AS).
 std::int64_t memory_left(c10::Device device, int sharers);
 
 /// Page-aligned host memory, uninitialised: pinned for copies from and to `device` if that is CUDA, else
