@@ -40,7 +40,7 @@ void print_usage() {
   std::printf("%s",
               fmt::format("  {:<18} {}\n", "model_type", fmt::join(model::architectures(), ", ")).c_str());
   for (const char* key :
-       {"stage", "finetuning_type", "strategy", "optim", "lr_scheduler_type", "compute_dtype"})
+       {"stage", "pref_loss", "finetuning_type", "strategy", "optim", "lr_scheduler_type", "compute_dtype"})
     std::printf("%s", fmt::format("  {:<18} {}\n", key, fmt::join(config::implemented(key), ", ")).c_str());
 }
 

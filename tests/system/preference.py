@@ -103,8 +103,8 @@ def main():
 
         plan = run([qft, "plan", run_file, "--ranks", "4"])
         report.holds("qft plan plans pairs", "zero3" in plan.stdout, plan.stdout)
-        for what, changes, words in [("single samples in stage dpo", {"pack": str(tmp / "single.h5")}, "holds single samples, but stage dpo trains on preference pairs"),
-                                     ("pairs in stage sft", {"stage": "sft", "pack": str(tmp / "out/packs/train.h5")}, "holds preference pairs, but stage sft"),
+        for what, changes, words in [("single samples in stage dpo", {"pack": str(tmp / "single.h5")}, "stage is dpo, sft in the pack"),
+                                     ("pairs in stage sft", {"stage": "sft", "pack": str(tmp / "out/packs/train.h5")}, "stage is sft, dpo in the pack"),
                                      ("another loss", {"pref_loss": "sigmoid"}, "pref_loss is \"sigmoid\", which is not implemented"),
                                      ("packing", {"packing": True}, "remove packing")]:
             if "single" in what:
