@@ -53,8 +53,9 @@ void note_training(RunConfig& config) {
                     at_key(config, "warmup_steps"), at_key(config, "warmup_ratio")));
   }
   const bool pairs = config.finetuning.stage == "dpo";
+  const bool pack_decides = !config.is_given("stage") && !config.data.pack.empty();
   for (const char* key : {"pref_loss", "pref_beta", "pref_ftx", "simpo_gamma"})
-    if (!pairs && config.is_given(key))
+    if (!pairs && !pack_decides && config.is_given(key))
       config.notes.push_back(fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "stage"), config.finetuning.stage));
   if (pairs && config.finetuning.lora_dropout > 0) {
     config.notes.push_back(fmt::format("{} has no effect: as in LLaMA-Factory stage dpo trains without dropout",

@@ -37,14 +37,13 @@ bool have_pack(const config::RunConfig& config, const model::ModelConfig& model,
   return outlook.is_current;
 }
 
-/// Throws ConfigError where the pack holds other items than the stage trains on. An item of stage kto is no pair.
+/// Throws ConfigError where the pack, which may have set the stage, holds items that are not trained on. One of stage kto is no pair.
 void require_items_of(const data::PackReader& pack, const config::RunConfig& config) {
   const auto& have = pack.attributes();
-  const std::int64_t needed = parallel::objective_of(config).item_sequences;
-  if (have.sequences_per_item == needed && have.stage != "kto") return;
-  const auto words = [](std::int64_t sequences) { return sequences == 1 ? "single samples" : "preference pairs"; };
-  fail_config("'{}', packed for stage {}, holds {}, but stage {} trains on {}: give a pack of the same stage, or none", pack.path().string(),
-              have.stage, have.stage == "kto" ? "single opinions" : words(have.sequences_per_item), config.finetuning.stage, words(needed));
+  if (have.sequences_per_item == parallel::objective_of(config).item_sequences && have.stage != "kto") return;
+  fail_config("'{}' was packed for stage {}, {} sequences an item, but stages pt and sft train on single samples and dpo on preference "
+              "pairs: give a pack of such a stage, or none",
+              pack.path().string(), have.stage, have.sequences_per_item);
 }
 
 /// Opens the pack `given`, or that of the datasets of `part`, which it makes or leaves out (null); checks that it fits.

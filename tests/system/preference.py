@@ -105,12 +105,15 @@ def main():
         report.holds("qft plan plans pairs", "zero3" in plan.stdout, plan.stdout)
         for what, changes, words in [("single samples in stage dpo", {"pack": str(tmp / "single.h5")}, "stage is dpo, sft in the pack"),
                                      ("pairs in stage sft", {"stage": "sft", "pack": str(tmp / "out/packs/train.h5")}, "stage is sft, dpo in the pack"),
+                                     ("pairs for a reward model", {"stage": None, "pack": str(tmp / "reward.h5")}, "was packed for stage rm, 2 sequences"),
                                      ("another loss", {"pref_loss": "sigmoid"}, "pref_loss is \"sigmoid\", which is not implemented"),
                                      ("packing", {"packing": True}, "remove packing")]:
             if "single" in what:
                 run([pack, write(tmp / "s.yaml", {**settings, "stage": "sft", "dataset": "numbers"}), "--output", tmp / "single.h5"])
-            bad = run([qft, "train", write(tmp / "bad.yaml", {**settings, "output_dir": str(tmp / "bad"), "eval_dataset": None, "do_eval": False, **changes})],
-                      check=False)
+            if "reward" in what:
+                run([pack, write(tmp / "r.yaml", {**settings, "stage": "rm"}), "--output", tmp / "reward.h5"])
+            wrong = {**settings, "output_dir": str(tmp / "bad"), "eval_dataset": None, "do_eval": None, **changes}
+            bad = run([qft, "train", write(tmp / "bad.yaml", {k: v for k, v in wrong.items() if v is not None})], check=False)
             report.equal(f"{what}: exit code", bad.returncode, 2)
             report.holds(f"{what}: the reason", words in bad.stderr, bad.stderr)
     report.finish()
