@@ -50,9 +50,14 @@ std::string shown(std::string_view line) {
 
 // The nearest line before that says anything.
 int line_before(std::string_view text, int number) {
-  while (--number > 0) {
-    const std::string_view line = line_at(text, number);
-    const std::size_t begin = line.find_first_not_of(" \t");
+  const std::string_view here = line_at(text, number);
+  std::string_view rest = here.data() == nullptr ? text : text.substr(0, static_cast<std::size_t>(here.data() - text.data()));
+  while (--number > 0 && !rest.empty()) {
+    if (rest.ends_with('\n')) rest.remove_suffix(1);
+    const std::size_t end_of_previous = rest.rfind('\n');
+    const std::string_view line = rest.substr(end_of_previous == rest.npos ? 0 : end_of_previous + 1);
+    rest = rest.substr(0, rest.size() - line.size());
+    const std::size_t begin = line.find_first_not_of(" \t\r");
     if (begin != line.npos && line[begin] != '#') return number;
   }
   return 0;

@@ -6,6 +6,11 @@
 
 namespace qft {
 
+std::string as_utf8(std::string_view text) {
+  const auto quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::json::parse(quoted).get<std::string>();
+}
+
 template <class Json>
 Json parse_json(std::string_view text, const std::string& where) {
   const auto limit = [&](int depth, typename Json::parse_event_t, Json&) {

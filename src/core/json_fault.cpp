@@ -60,7 +60,7 @@ std::string token_at(std::string_view text, std::size_t at) {
     while (end < text.size() && is_part_of_word(text[end])) ++end;
   if (end - at <= kShown) return std::string(text.substr(at, end - at));
   end = at + kShown;
-  while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  while (end > at + 1 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
   return std::string(text.substr(at, end - at)) + " ...";
 }
 
@@ -116,10 +116,8 @@ Fault misplaced(std::string_view text, std::size_t last, std::string_view reason
                                                                      : "";
     return {at, fmt::format("found '{}' where {} is expected{}", found, expected, hint)};
   }
-  const std::size_t words = reason.rfind(" - "), end = reason.find("; last read");
-  return {last, std::string(words == reason.npos
-                                ? reason
-                                : reason.substr(words + 3, end == reason.npos ? end : end - words - 3))};
+  const std::size_t words = reason.rfind(" - ");
+  return {last, std::string(words == reason.npos ? reason : reason.substr(words + 3))};
 }
 
 Fault fault_of(std::string_view text, std::size_t at, std::string_view reason) {
@@ -138,7 +136,11 @@ Fault fault_of(std::string_view text, std::size_t at, std::string_view reason) {
 }  // namespace
 
 JsonFault find_json_fault(std::string_view text, std::size_t at, std::string_view reason) {
-  Fault fault = fault_of(text, at, reason);
+  // Between these two are words of the text itself.
+  const std::size_t read = reason.find("; last read"), expected = reason.rfind("; expected ");
+  std::string own(reason.substr(0, read));
+  if (read != reason.npos && expected != reason.npos && expected > read) own += reason.substr(expected);
+  Fault fault = fault_of(text, at, own);
   const std::string_view before = text.substr(0, fault.at);
   const std::size_t line_begin = before.rfind('\n') == before.npos ? 0 : before.rfind('\n') + 1;
   const auto is_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };

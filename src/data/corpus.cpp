@@ -1,6 +1,7 @@
 #include "qft/data/corpus.h"
 
 #include "qft/core/error.h"
+#include "qft/core/json.h"
 #include "qft/core/log.h"
 #include "qft/data/pack_options.h"
 
@@ -190,7 +191,7 @@ PackAttributes Corpus::attributes() const {
     source.name = specs_[d].name;
     source.hash = sources_[d]->hash();
     for (const auto& [path, bytes] : sources_[d]->files())
-      source.files.push_back({path.filename().string(), bytes});
+      source.files.push_back({as_utf8(path.filename().string()), bytes});
   }
   return attributes;
 }

@@ -82,6 +82,8 @@ void compare_entries(const json& before, const json& now, std::vector<std::strin
         keys.push_back(value.is_array() || key == "formatting"
                            ? key
                            : fmt::format("{} {} -> {}", key, was.value(key, json()).dump(), value.dump()));
+    for (const auto& [key, value] : was.items())
+      if (!entry.contains(key)) keys.push_back(fmt::format("{} {} -> null", key, value.dump()));
     changes.push_back(fmt::format("dataset '{}' is described otherwise in dataset_info.json: {}", name,
                                   fmt::join(keys, ", ")));
   }

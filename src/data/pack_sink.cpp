@@ -1,4 +1,5 @@
 #include "qft/core/error.h"
+#include "qft/core/json.h"
 #include "qft/data/pack_builder.h"
 
 #include <algorithm>
@@ -86,11 +87,13 @@ void PackSink::add(EncodedItem&& item) try {
 
 void PackSink::leave_out(std::int32_t dataset, DropReason reason, const std::string& what) {
   check_dataset(dataset);
+  Drops& drops = part_.summary.drops[static_cast<std::size_t>(dataset)];
+  const bool is_first = drops.counts[static_cast<std::size_t>(reason)] == 0, is_listed = reason == DropReason::unreadable;
   // The text is of a record that may hold anything; a part's header is JSON.
-  const auto utf8 = nlohmann::json(what).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  const auto text = nlohmann::json::parse(utf8).get<std::string>();
-  part_.summary.drops[static_cast<std::size_t>(dataset)].add(reason, text);
-  if (reason == DropReason::unreadable) part_.summary.skipped.push_back(text);
+  constexpr std::size_t kMost = 1000;
+  const std::string text = is_first || is_listed ? as_utf8(what.substr(0, kMost)) : std::string();
+  drops.add(reason, text);
+  if (is_listed) part_.summary.skipped.push_back(text);
 }
 
 void PackSink::count(std::int32_t dataset, std::int64_t records, std::int64_t dropped,

@@ -11,6 +11,7 @@
 #include <limits>
 #include <malloc.h>
 #include <string>
+#include <string_view>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -18,7 +19,6 @@
 
 #include "cuda_api.h"
 #include "memory_limits.h"
-#include <ATen/Version.h>
 #include <fmt/format.h>
 
 namespace qft::device {
@@ -153,6 +153,18 @@ constexpr std::int64_t kKernelsPerMicroBatch = 64, kMostKernels = 1024;
 char kernel_capacity[] = "ONEDNN_PRIMITIVE_CACHE_CAPACITY=0064";
 bool owns_kernel_capacity = false;
 
+/// oneDNN compiles products of bf16 for AVX-512 and what came after; older processors have ATen's own.
+bool compiles_products() {
+#if defined(__x86_64__)
+  const char* held = std::getenv("ONEDNN_MAX_CPU_ISA");
+  const std::string_view most = held == nullptr ? "ALL" : held;
+  const bool allowed = most == "ALL" || most == "DEFAULT" || most.starts_with("AVX512") || most.starts_with("AVX10");
+  return allowed && __builtin_cpu_supports("avx512bw");
+#else
+  return true;
+#endif
+}
+
 std::int64_t kernels_for(std::int64_t micro_batches) {
   return std::clamp(micro_batches * kKernelsPerMicroBatch, kKernelsPerMicroBatch, kMostKernels);
 }
@@ -160,10 +172,7 @@ std::int64_t kernels_for(std::int64_t micro_batches) {
 }  // namespace
 
 std::int64_t kernel_cache_bytes(std::int64_t micro_batches) {
-#if defined(__x86_64__)
-  // oneDNN compiles products of bf16 for AVX-512 and what came after; older processors have ATen's own.
-  if (at::get_cpu_capability() != "AVX512") return 0;
-#endif
+  if (!compiles_products()) return 0;
   return kernels_for(micro_batches) * kKernelCacheBytes / kKernelsPerMicroBatch;
 }
 

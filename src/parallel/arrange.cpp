@@ -101,7 +101,7 @@ class Arranger {
   }
 
   /// Of the longest item that there may be.
-  std::int64_t item_tokens() const { return config_.data.cutoff_len * (training_ ? objective_of(config_).item_sequences : 1); }
+  std::int64_t item_tokens() const { return config_.data.cutoff_len * (config_.finetuning.stage == "dpo" ? objective_of(config_).item_sequences : 1); }
 
   /// Tokens of a micro-batch whose rows are all full.
   std::int64_t full_tokens() const {

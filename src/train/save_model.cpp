@@ -206,8 +206,10 @@ WriteModel stage_model(const config::RunConfig& config, parallel::Instance& inst
   if (!lora) {
     weights = stage_base_model(instance, who);
   } else if (Factors factors = gather_adapter(instance, who.comm); first) {
+    model::LoraConfig told = instance.spec().lora;
+    told.dropout = config.finetuning.lora_dropout;  // also where an objective trains without
     weights = [factors = std::move(factors),
-               json = model::adapter_config_json(instance.spec().lora, config.model.model_name_or_path)](
+               json = model::adapter_config_json(told, config.model.model_name_or_path)](
                   io::Storage& storage, const fs::path& dir) { return write_adapter(factors, json, storage, dir); };
   }
   return [&config, lora, first, weights = std::move(weights)](io::Storage& storage, const fs::path& dir) {

@@ -1,6 +1,5 @@
 #include "qft/train/step_work.h"
 
-
 namespace qft::train {
 
 double step_work(const model::ModelSpec& spec, const data::StepBatch& batch) {

@@ -168,6 +168,9 @@ TEST(ConfigErrors, SayInPlainWordsWhatIsNoYaml) {
   };
   for (const auto& [text, message] : cases)
     EXPECT_CONTAINS(error_of_text(text), message) << text;
+  std::string long_file = "stage: sft\n";
+  for (int i = 0; i < 200000; ++i) long_file += "# a remark\n";
+  EXPECT_CONTAINS(error_of_text(long_file + "dataset: b: c\n"), "run.yaml:200002: not valid YAML (column 11): a second colon in 'dataset: b: c'");
   EXPECT_CONTAINS(error_of_text("\xFF\xFEs"), "run.yaml' is UTF-16: save it as UTF-8");
   EXPECT_CONTAINS(error_of_text(std::string_view("s\0t\0", 4)), "run.yaml' is UTF-16: save it as UTF-8");
   EXPECT_CONTAINS(error_of_text("version https://git-lfs.github.com/spec/v1\n"), "run.yaml' is a Git LFS pointer");

@@ -43,9 +43,22 @@ TEST(ParseJson, SaysWhereAndWhyWithoutTheLibrarysOwnWords) {
       {"{\"\u00e9\": x}", "line 1, column 7: found 'x' where a value is expected: texts stand in double quotes"},
       {"", "line 1, column 1: there is nothing in it"},
       {"{\"a\": 1e999}", "number overflow parsing '1e999'"},
+      {"{\"a\": 1 \"surrogate\": 2}", "line 1, column 9: found '\"surrogate\"' where ',' or '}' is expected: is a comma or a quote missing?"},
       {"[1 2]", "line 1, column 4: found '2' where ',' or ']' is expected: is a comma or a quote missing?"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(refusal(text), std::string("'x.json' is not valid JSON: ") + message) << text;
+}
+
+TEST(ParseJson, ReadsNothingBeforeOrBehindBytesThatAreNoText) {
+  for (const std::string& begin : {std::string(), std::string("{\"a\": ")}) {
+    const std::string message = refusal(begin + std::string(500, '\x80'));
+    EXPECT_LT(message.size(), 200u) << message;
+  }
+}
+
+TEST(AsUtf8, ReplacesWhatNoJsonCanHold) {
+  EXPECT_EQ(as_utf8("donn\xE9" "es"), "donn\uFFFDes");
+  EXPECT_EQ(as_utf8("\u00e9\n"), "\u00e9\n");
 }
 
 TEST(FileKind, IsToldFromTheFirstBytes) {

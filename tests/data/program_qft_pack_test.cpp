@@ -229,6 +229,11 @@ TEST_F(PackProgram, SaysWhyADatasetIsLeftOutWhole) {
     EXPECT_NE(none.out.find("user.jsonl:1: message 1 has the role 'user'; the roles are human, gpt, "), std::string::npos) << none.out;
     EXPECT_FALSE(std::filesystem::exists(pack("u.h5")));
   }
+  std::filesystem::create_directory(folder.path() / "latin");
+  folder.write("latin/donn\xE9" "es.json", R"([{"instruction": "q", "input": "", "output": "a"}, {"instruction": "q", "input": "", "output": ""}])");
+  folder.write("few.json", R"([{"instruction": "", "input": "", "output": ""}])");
+  const Outcome beside = make("b.h5", 1, "dataset=" + pack("latin") + "," + pack("few.json"));
+  EXPECT_EQ(beside.code, 0) << beside.out;
   const Outcome checked = run(program + " check " + run_file + " dataset=user");
   EXPECT_EQ(checked.code, 1);
   EXPECT_NE(checked.out.find("user.jsonl:2: message 1 has the role 'user'"), std::string::npos) << checked.out;

@@ -23,6 +23,9 @@ struct JsonFault {
 /// exception.
 JsonFault find_json_fault(std::string_view text, std::size_t at, std::string_view reason);
 
+/// The text with U+FFFD for each byte that is not UTF-8: what any JSON can hold.
+std::string as_utf8(std::string_view text);
+
 /// The document; throws Error starting with `where` for text that is not JSON or nested too deeply. `Json` is
 /// nlohmann::json or nlohmann::ordered_json.
 template <class Json = nlohmann::json>

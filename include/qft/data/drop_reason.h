@@ -43,7 +43,8 @@ struct Drops {
   Drops& operator+=(const Drops& later);
 };
 
-/// Throws Error, with the reasons, where not one of the `records` of a dataset makes an item.
+/// Where not one of the `records` of a dataset makes an item: throws Error, with the reasons, if all have an unknown role or cannot
+/// be read, else warns.
 void require_usable(const std::string& dataset, std::int64_t records, const Drops& drops);
 
 /// "12 turns out of order (the first: data/a.jsonl:7: message 2: ...), 3 no answer (...)", the commonest
