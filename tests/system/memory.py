@@ -41,7 +41,7 @@ def main():
             return result, out
 
         few = {"max_samples": 40}
-        lora = {"finetuning_type": "lora", "lora_rank": 8}
+        lora = {"finetuning_type": "lora", "lora_rank": 8, "per_device_train_batch_size": 4, "global_batch_size": 8}
         ways = [("ddp", 1, True), ("ddp", 1, False), ("zero3", 2, True)]
         if args.complete == "yes":
             ways = [(name, ranks, recompute) for name, ranks in (("ddp", 1), ("ddp", 2), ("zero3", 2)) for recompute in (True, False)]
