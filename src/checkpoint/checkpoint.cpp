@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "candidates.h"
+#include "slices.h"
 #include <fmt/ranges.h>
 
 namespace qft::checkpoint {
@@ -49,24 +50,28 @@ void Checkpoint::read_tensor_range(std::string_view name, std::uint64_t begin, s
   const TensorRecord& tensor = require_tensor(name);
   require(begin <= end && end <= tensor.elements(), "elements [{}, {}) of tensor '{}' asked for, '{}' has {}",
           begin, end, name, dir_.string(), tensor.elements());
+  copy(tensor, {Box::whole(tensor.shape), begin, end}, dst);
+}
+
+void Checkpoint::copy(const TensorRecord& tensor, const BoxRange& wanted, void* dst) const {
   const std::size_t width = size_of(tensor.dtype);
-  auto range = std::upper_bound(tensor.ranges.begin(), tensor.ranges.end(), begin,
-                                [](std::uint64_t element, const RangeRecord& r) { return element < r.end; });
-  for (std::uint64_t next = begin; next < end; ++range) {
-    const io::SafetensorsFile& source = file(range->file);
-    const io::TensorEntry& entry = source.at(range->entry);
-    require(entry.dtype == tensor.dtype && entry.elements() == range->end - range->begin,
-            "'{}': entry '{}' has {} elements of {}, the manifest says {} of {}", source.path().string(),
-            range->entry, entry.elements(), safetensors_name(entry.dtype), range->end - range->begin,
-            safetensors_name(tensor.dtype));
-    const std::uint64_t stop = std::min(end, range->end);
-    source.read(entry, (next - range->begin) * width, (stop - next) * width,
-                static_cast<char*>(dst) + (next - begin) * width);
-    next = stop;
+  for (const RangeRecord& range : tensor.ranges) {
+    const io::SafetensorsFile* source = nullptr;
+    const io::TensorEntry* entry = nullptr;
+    for_each_common_run(wanted, {range.box, range.begin, range.end}, [&](const CommonRun& run) {
+      if (source == nullptr) {
+        source = &file(range.file);
+        entry = &source->at(range.entry);
+        require(entry->dtype == tensor.dtype && entry->elements() == range.end - range.begin,
+                "'{}': entry '{}' has {} elements of {}, the manifest says {} of {}", source->path().string(), range.entry,
+                entry->elements(), safetensors_name(entry->dtype), range.end - range.begin, safetensors_name(tensor.dtype));
+      }
+      source->read(*entry, run.b * width, run.count * width, static_cast<char*>(dst) + run.a * width);
+    });
   }
 }
 
-void Checkpoint::read(const TargetSlice& target) const {
+void Checkpoint::read(const HostSlice& target) const {
   const TensorRecord& tensor = require_tensor(target.name);
   require(tensor.dtype == target.dtype && tensor.shape == target.shape,
           "tensor '{}' is {} [{}] in checkpoint '{}', but {} [{}] in this run: resume with the configuration "
@@ -74,7 +79,8 @@ void Checkpoint::read(const TargetSlice& target) const {
           "wrote it",
           target.name, safetensors_name(tensor.dtype), fmt::join(tensor.shape, ", "), dir_.string(),
           safetensors_name(target.dtype), fmt::join(target.shape, ", "));
-  read_tensor_range(target.name, target.begin, target.end, target.data);
+  require_inside(target);
+  copy(tensor, {target.box, target.begin, target.end}, target.data);
 }
 
 std::string directory_name(std::int64_t step) {

@@ -7,6 +7,8 @@
 #include "qft/io/file.h"
 
 #include <algorithm>
+#include <span>
+#include <tuple>
 
 #include "records.h"
 
@@ -19,8 +21,8 @@ Manifest from_json(json document, std::string_view text) {
   require(document.is_object() && document.value("format", json()) == kManifestFormat,
           "it is not a checkpoint's manifest");
   const int version = integer_of<int>(document.at("version"));
-  require(version == kManifestVersion,
-          "it has version {}, this qft reads version {}: use the qft that wrote it", version,
+  require(version >= kOldestManifestVersion && version <= kManifestVersion,
+          "it has version {}, this qft reads versions {} to {}: use the qft that wrote it", version, kOldestManifestVersion,
           kManifestVersion);
   // The checksum is of the content: this sees what changes the text and not its meaning.
   require(document.dump(1) + "\n" == text, "its text is not as it was written: it is damaged");
@@ -42,22 +44,54 @@ Manifest from_json(json document, std::string_view text) {
   return m;
 }
 
-void check_ranges(const TensorRecord& tensor, const Manifest& manifest) {
-  const std::uint64_t total = tensor.elements();
+using Ranges = std::span<const RangeRecord>;
+
+/// Ranges of one box, in order: they cover it exactly once.
+void check_box(const TensorRecord& tensor, Ranges ranges) {
+  const Box& box = ranges.front().box;
+  const std::string what = box == Box::whole(tensor.shape) ? fmt::format("tensor '{}'", tensor.name)
+                                                           : fmt::format("{} of tensor '{}'", box.describe(), tensor.name);
+  const std::uint64_t total = box.elements();
   std::uint64_t next = 0;
   std::string last;
-  for (const RangeRecord& r : tensor.ranges) {
-    require(manifest.find_file(r.file) != nullptr, "tensor '{}' lies in '{}', which is not listed",
-            tensor.name, r.file);
-    require(r.begin <= r.end && r.end <= total, "tensor '{}' has {} elements, but '{}' holds [{}, {})",
-            tensor.name, total, r.file, r.begin, r.end);
-    require(r.begin >= next, "elements [{}, {}) of tensor '{}' are in both '{}' and '{}'", r.begin,
-            std::min(next, r.end), tensor.name, last, r.file);
-    require(r.begin == next, "elements [{}, {}) of tensor '{}' are in no file", next, r.begin, tensor.name);
+  for (const RangeRecord& r : ranges) {
+    require(r.begin <= r.end && r.end <= total, "{} has {} elements, but '{}' holds [{}, {})", what, total, r.file, r.begin, r.end);
+    require(r.begin >= next, "elements [{}, {}) of {} are in both '{}' and '{}'", r.begin, std::min(next, r.end), what, last, r.file);
+    require(r.begin == next, "elements [{}, {}) of {} are in no file", next, r.begin, what);
     next = r.end;
     last = r.file;
   }
-  require(next == total, "elements [{}, {}) of tensor '{}' are in no file", next, total, tensor.name);
+  require(next == total, "elements [{}, {}) of {} are in no file", next, total, what);
+}
+
+/// Boxes that do not overlap and have as many elements as the tensor cover it exactly once.
+void check_boxes(const TensorRecord& tensor, const std::vector<Ranges>& boxes) {
+  require(boxes.size() <= kMaxBoxes, "tensor '{}' lies in {} boxes, more than {}", tensor.name, boxes.size(), kMaxBoxes);
+  std::uint64_t elements = 0;
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    const Box& box = boxes[i].front().box;
+    elements += box.elements();
+    for (std::size_t j = 0; j < i; ++j)
+      require(disjoint(box, boxes[j].front().box), "elements of tensor '{}' are in both {} and {}", tensor.name,
+              boxes[j].front().box.describe(), box.describe());
+  }
+  require(elements == tensor.elements(), "tensor '{}' has {} elements, but its boxes hold {}", tensor.name, tensor.elements(), elements);
+}
+
+void check_ranges(const TensorRecord& tensor, const Manifest& manifest) {
+  std::vector<Ranges> boxes;
+  for (std::size_t i = 0, first = 0; i < tensor.ranges.size(); ++i) {
+    const RangeRecord& r = tensor.ranges[i];
+    require(manifest.find_file(r.file) != nullptr, "tensor '{}' lies in '{}', which is not listed", tensor.name, r.file);
+    require(r.box.inside(tensor.shape), "tensor '{}' has shape {}, but '{}' holds {}", tensor.name,
+            Box::whole(tensor.shape).describe(), r.file, r.box.describe());
+    if (i + 1 < tensor.ranges.size() && tensor.ranges[i + 1].box == r.box) continue;
+    boxes.push_back(Ranges(tensor.ranges).subspan(first, i + 1 - first));
+    first = i + 1;
+  }
+  require(tensor.elements() == 0 || !boxes.empty(), "elements [0, {}) of tensor '{}' are in no file", tensor.elements(), tensor.name);
+  for (const Ranges& ranges : boxes) check_box(tensor, ranges);
+  check_boxes(tensor, boxes);
 }
 
 template <class Records>
@@ -82,6 +116,12 @@ std::uint64_t TensorRecord::elements() const {
     require(d >= 0 && !__builtin_mul_overflow(n, static_cast<std::uint64_t>(d), &n),
             "tensor '{}' has an impossible shape", name);
   return n;
+}
+
+void TensorRecord::sort_ranges() {
+  std::sort(ranges.begin(), ranges.end(), [](const RangeRecord& a, const RangeRecord& b) {
+    return std::tie(a.box, a.begin, a.end) < std::tie(b.box, b.begin, b.end);
+  });
 }
 
 std::string Manifest::to_text() const {

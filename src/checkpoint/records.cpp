@@ -11,12 +11,23 @@ json to_json(const std::vector<FileRecord>& files) {
   return result;
 }
 
+json to_json(const Box& box) { return {{"start", box.start}, {"extent", box.extent}}; }
+
+Box box_from_json(const json& j) {
+  Box box;
+  for (const json& n : j.at("start")) box.start.push_back(integer_of<std::int64_t>(n));
+  for (const json& n : j.at("extent")) box.extent.push_back(integer_of<std::int64_t>(n));
+  return box;
+}
+
 json to_json(const std::vector<TensorRecord>& tensors) {
   json result = json::array();
   for (const TensorRecord& t : tensors) {
     json ranges = json::array();
-    for (const RangeRecord& r : t.ranges)
-      ranges.push_back({{"begin", r.begin}, {"end", r.end}, {"file", r.file}, {"entry", r.entry}});
+    for (const RangeRecord& r : t.ranges) {
+      json& range = ranges.emplace_back(json{{"begin", r.begin}, {"end", r.end}, {"file", r.file}, {"entry", r.entry}});
+      if (r.box != Box::whole(t.shape)) range["box"] = to_json(r.box);  // absent: the whole tensor
+    }
     result.push_back({{"name", t.name},
                       {"dtype", std::string(safetensors_name(t.dtype))},
                       {"shape", t.shape},
@@ -58,7 +69,8 @@ std::vector<TensorRecord> tensors_from_json(const json& list) {
     tensor.dtype = dtype_from_safetensors(j.at("dtype").get<std::string>());
     for (const json& size : j.at("shape")) tensor.shape.push_back(integer_of<std::int64_t>(size));
     for (const json& r : j.at("ranges"))
-      tensor.ranges.push_back({integer_of<std::uint64_t>(r.at("begin")), integer_of<std::uint64_t>(r.at("end")),
+      tensor.ranges.push_back({r.contains("box") ? box_from_json(r.at("box")) : Box::whole(tensor.shape),
+                               integer_of<std::uint64_t>(r.at("begin")), integer_of<std::uint64_t>(r.at("end")),
                                r.at("file").get<std::string>(), r.at("entry").get<std::string>()});
     tensors.push_back(std::move(tensor));
   }

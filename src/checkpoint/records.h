@@ -20,9 +20,11 @@ T integer_of(const nlohmann::json& value) {
 nlohmann::json to_json(const std::vector<FileRecord>& files);
 nlohmann::json to_json(const std::vector<TensorRecord>& tensors);
 nlohmann::json to_json(const RunRecord& run);
+nlohmann::json to_json(const Box& box);
 /// Throw nlohmann::json::exception for missing keys and wrong kinds, Error for an unknown dtype.
 std::vector<FileRecord> files_from_json(const nlohmann::json& json);
 std::vector<TensorRecord> tensors_from_json(const nlohmann::json& json);
 RunRecord run_from_json(const nlohmann::json& json);
+Box box_from_json(const nlohmann::json& json);
 
 }  // namespace qft::checkpoint

@@ -25,7 +25,7 @@ std::vector<TensorSlice> slices_of(const Manifest& manifest, int rank, int ranks
   for (const TensorRecord& t : manifest.tensors) {
     const std::uint64_t total = t.elements(), each = total / n, rest = total % n;
     const std::uint64_t begin = r * each + std::min(r, rest), end = begin + each + (r < rest ? 1 : 0);
-    if (begin < end || (total == 0 && r + 1 == n)) slices.push_back({t.name, t.dtype, t.shape, begin, end});
+    if (begin < end || (total == 0 && r + 1 == n)) slices.push_back({t.name, t.dtype, t.shape, Box::whole(t.shape), begin, end});
   }
   return slices;
 }

@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "candidates.h"
+#include "records.h"
 
 namespace qft::checkpoint {
 namespace {
@@ -118,11 +119,11 @@ SharedCheckpoint::SharedCheckpoint(comm::Communicator& comm, fs::path dir)
   });
 }
 
-void SharedCheckpoint::read(std::span<const TargetSlice> targets) const {
+void SharedCheckpoint::read(std::span<const HostSlice> targets) const {
   std::string error;
   if (local_)
     error = message_of([&] {
-      for (const TargetSlice& target : targets) local_->read(target);
+      for (const HostSlice& target : targets) local_->read(target);
     });
   for (int rank = 1; rank < comm_.size(); ++rank) {
     if (sees_[static_cast<std::size_t>(rank)]) continue;
@@ -145,10 +146,11 @@ std::string SharedCheckpoint::serve(int rank) const {
   std::string error;
   std::vector<char> buffer;
   for (const nlohmann::json& request : nlohmann::json::parse(text)) {
-    TargetSlice target;
+    HostSlice target;
     target.name = request.at("name").get<std::string>();
     target.dtype = static_cast<DType>(request.at("dtype").get<int>());
-    target.shape = request.at("shape").get<std::vector<std::int64_t>>();
+    target.shape = request.at("shape").get<Shape>();
+    target.box = box_from_json(request.at("box"));
     for_each_message(request.at("begin"), request.at("end"), target.dtype,
                      [&](std::uint64_t begin, std::uint64_t end) {
                        target.begin = begin;
@@ -162,19 +164,20 @@ std::string SharedCheckpoint::serve(int rank) const {
   return error;
 }
 
-void SharedCheckpoint::fetch(std::span<const TargetSlice> targets) const {
+void SharedCheckpoint::fetch(std::span<const HostSlice> targets) const {
   nlohmann::json requests = nlohmann::json::array();
-  for (const TargetSlice& t : targets)
+  for (const HostSlice& t : targets)
     requests.push_back({{"name", t.name},
                         {"dtype", static_cast<int>(t.dtype)},
                         {"shape", t.shape},
+                        {"box", to_json(t.box)},
                         {"begin", t.begin},
                         {"end", t.end}});
   const std::string text = requests.dump();
   const auto length = static_cast<std::int64_t>(text.size());
   comm_.send(&length, 1, DType::i64, 0);
   comm_.send(text.data(), text.size(), DType::u8, 0);
-  for (const TargetSlice& t : targets)
+  for (const HostSlice& t : targets)
     for_each_message(t.begin, t.end, t.dtype, [&](std::uint64_t begin, std::uint64_t end) {
       const std::size_t width = size_of(t.dtype);
       comm_.recv(static_cast<char*>(t.data) + (begin - t.begin) * width, (end - begin) * width, DType::u8, 0);

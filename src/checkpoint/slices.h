@@ -10,13 +10,15 @@ namespace qft::checkpoint {
 /// "<stem>-<rank>-of-<ranks>.safetensors".
 std::string slice_file_name(const std::string& stem, int rank, int ranks);
 
-/// The same slice twice: as the manifest records it, and as the file `file` holds it (a whole tensor keeps
-/// name and shape, a part is flat).
+/// Throws Error unless the slice's box is inside its tensor, and its range inside the box.
+void require_inside(const TensorSlice& slice);
+
+/// The same slice twice: as the manifest records it, and as the file `file` holds it (a whole box keeps its shape, a part is flat).
 struct SliceRecord {
   TensorRecord tensor;  // with this one range
   io::TensorSpec entry;
 };
-/// Throws Error where the slice is not inside its tensor.
+/// Throws as require_inside().
 SliceRecord record_slice(const TensorSlice& slice, const std::string& file);
 
 }  // namespace qft::checkpoint

@@ -125,18 +125,18 @@ void CheckpointWriter::attempt(const std::function<void()>& body) {
   }
 }
 
-void CheckpointWriter::write_slices(std::span<const SourceSlice> slices, const std::string& stem) {
+void CheckpointWriter::write_slices(std::span<const HostSlice> slices, const std::string& stem) {
   if (slices.empty()) return;
   guarded([&] {
     const std::string name = slice_file_name(stem, comm_.rank(), comm_.size());
     std::vector<io::TensorSpec> specs;
-    for (const SourceSlice& slice : slices) {
+    for (const HostSlice& slice : slices) {
       SliceRecord record = record_slice(slice, name);
       tensors_.push_back(std::move(record.tensor));
       specs.push_back(std::move(record.entry));
     }
     io::SafetensorsWriter writer(storage_, dir_ / name, std::move(specs), {{"format", kShardFormat}});
-    for (const SourceSlice& slice : slices) writer.append(slice.data, slice.bytes());
+    for (const HostSlice& slice : slices) writer.append(slice.data, slice.bytes());
     writer.finish();
     files_.push_back({name, writer.file_bytes(), writer.checksum()});
   });
@@ -214,9 +214,7 @@ Manifest CheckpointWriter::assemble(const std::vector<nlohmann::json>& parts,
     }
   }
   for (auto& [name, tensor] : tensors) {
-    std::sort(tensor.ranges.begin(), tensor.ranges.end(), [](const RangeRecord& a, const RangeRecord& b) {
-      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-    });
+    tensor.sort_ranges();
     manifest.tensors.push_back(std::move(tensor));
   }
   std::sort(manifest.files.begin(), manifest.files.end(),

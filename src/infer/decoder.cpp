@@ -21,7 +21,7 @@ Decoder::Decoder(model::Transformer& transformer, parallel::WeightReader& weight
   for (std::size_t s = 0; s < slots; ++s) sequences_.emplace_back(spec, capacity, transformer.dtype(), transformer.device());
   const auto flat = [&](int unit) {
     const auto& b = weights_.acquire(unit);
-    return model::FlatBuffers{b.frozen, b.trainable, {}};
+    return b;
   };
   embedding_ = model::bind_weight(spec.units[0], model::kEmbedTokens, flat(0));
   for (int u = 1; u < spec.head_unit(); ++u)

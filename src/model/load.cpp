@@ -40,15 +40,18 @@ at::ScalarType scalar_type_of(DType dtype) {
   fail("element type {} is unknown to LibTorch", safetensors_name(dtype));
 }
 
-std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry,
-                       const std::vector<std::int64_t>& shape, const ParamSlice& dst) {
-  require_shape(file, entry, shape);
+std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst) {
+  require_shape(file, entry, param.shape);
   const at::ScalarType type = scalar_type_of(entry.dtype);
   const auto item = static_cast<std::int64_t>(size_of(entry.dtype));
   const std::int64_t total = dst.values.numel();
   if (total == 0) return 0;
+  const BoxRange whole{Box::whole(param.shape), 0, entry.elements()};
   const auto read = [&](std::int64_t first, std::int64_t count, void* to) {
-    file.read(entry, static_cast<std::uint64_t>((dst.begin + first) * item), static_cast<std::uint64_t>(count * item), to);
+    const auto begin = static_cast<std::uint64_t>(dst.begin + first), width = static_cast<std::uint64_t>(item);
+    for_each_common_run({param.box, begin, begin + static_cast<std::uint64_t>(count)}, whole, [&](const CommonRun& run) {
+      file.read(entry, run.b * width, run.count * width, static_cast<char*>(to) + run.a * width);
+    });
   };
   if (dst.values.is_cpu() && dst.values.scalar_type() == type) {
     read(0, total, dst.values.data_ptr());
@@ -81,7 +84,7 @@ std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& file
     for (const auto& param : spec.units[static_cast<std::size_t>(u)].params) {
       if (param.role != Role::base) continue;
       const io::TensorLocation& where = files.at(param.name);
-      bytes += read_into(*where.file, *where.entry, param.shape, access(u, param));
+      bytes += read_into(*where.file, *where.entry, param, access(u, param));
     }
   return bytes;
 }

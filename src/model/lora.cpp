@@ -33,14 +33,21 @@ void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& acc
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& param : spec.units[static_cast<std::size_t>(u)].params) {
       if (param.role == Role::base) continue;
-      const ParamSlice dst = access(u, param);
+      const Shard dst = access(u, param);
       if (dst.values.numel() == 0) continue;
       if (param.role == Role::lora_b) {
         dst.values.zero_();
         continue;
       }
-      std::vector<float> values =
-          uniform(seed, param.name, dst.begin, dst.end(), 1.0 / std::sqrt(static_cast<double>(param.shape[1])));
+      std::vector<float> values(static_cast<std::size_t>(dst.values.numel()));
+      const BoxRange mine{param.box, static_cast<std::uint64_t>(dst.begin), static_cast<std::uint64_t>(dst.end())};
+      const Box whole = Box::whole(param.shape);
+      for_each_common_run(mine, {whole, 0, whole.elements()}, [&](const CommonRun& run) {
+        const auto begin = static_cast<std::int64_t>(run.b);
+        const auto part = uniform(seed, param.name, begin, begin + static_cast<std::int64_t>(run.count),
+                                  1.0 / std::sqrt(static_cast<double>(param.shape[1])));
+        std::copy(part.begin(), part.end(), values.begin() + static_cast<std::ptrdiff_t>(run.a));
+      });
       dst.values.copy_(at::from_blob(values.data(), {dst.values.numel()}, at::kFloat));
     }
 }
@@ -62,7 +69,7 @@ void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const
   const io::SafetensorsFile file = open_adapter(dir);
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& param : spec.units[static_cast<std::size_t>(u)].params)
-      if (param.role != Role::base) read_into(file, file.at(param.name), param.shape, access(u, param));
+      if (param.role != Role::base) read_into(file, file.at(param.name), param, access(u, param));
 }
 
 }  // namespace qft::model

@@ -15,29 +15,34 @@
 namespace qft::model {
 namespace {
 
-using Shape = std::vector<std::int64_t>;
-
 /// A base tensor on its way to its place.
 struct Tensor {
   std::string path;
   Shape shape;
-  bool starts_group = true;  ///< on an aligned offset; else it continues the one before
-  bool decays = false;       ///< as HF Trainer decides: not biases and norms
+  bool starts_group = true;        ///< on an aligned offset; else it continues the one before
+  bool decays = false;             ///< as HF Trainer decides: not biases and norms
+  Along tensor_axis = Along::copy;  ///< its gradient along comm::Axis::tensor
+  Along pipeline_axis = Along::own;
 };
 
-std::int64_t align(std::int64_t n) { return (n + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment; }
-
-std::int64_t product(const Shape& shape) {
-  std::int64_t n = 1;
-  for (const auto d : shape) n *= d;
-  return n;
+/// Ranks with other samples, or with other tokens of a sample, have terms of the gradient.
+GradientAxes gradient_axes(Along tensor_axis, Along pipeline_axis = Along::own) {
+  GradientAxes axes{};
+  const auto along = [&](comm::Axis axis) -> Along& { return axes[static_cast<std::size_t>(axis)]; };
+  for (const comm::Axis axis : {comm::Axis::replicate, comm::Axis::shard, comm::Axis::context}) along(axis) = Along::sum;
+  along(comm::Axis::pipeline) = pipeline_axis;
+  along(comm::Axis::tensor) = tensor_axis;
+  return axes;
 }
+
+std::int64_t align(std::int64_t n) { return (n + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment; }
 
 /// Gives `param` its place in the unit and appends it.
 void place(UnitSpec& unit, ParamSpec param, bool starts_group) {
   std::int64_t& end = param.trainable ? unit.trainable_numel : unit.frozen_numel;
   if (starts_group) end = align(end);
-  param.numel = product(param.shape);
+  param.box = Box::whole(param.shape);
+  param.numel = static_cast<std::int64_t>(param.box.elements());
   param.offset = end;
   end += param.numel;
   unit.params.push_back(std::move(param));
@@ -50,18 +55,26 @@ void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning
   p.shape = tensor.shape;
   p.trainable = finetuning == Finetuning::full;
   p.weight_decay = tensor.decays;
+  p.gradient = gradient_axes(tensor.tensor_axis, tensor.pipeline_axis);
   place(unit, std::move(p), tensor.starts_group);
 }
 
 void place_group(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const ParamGroup& group) {
-  if (group.linears.empty()) return place_base(unit, prefix, finetuning, {group.vector, {group.size}});
+  if (group.linears.empty())
+    return place_base(unit, prefix, finetuning, {.path = group.vector, .shape = {group.size}, .tensor_axis = group.per_head ? Along::sum : Along::copy});
   bool first = true;
   for (const LinearSpec& linear : group.linears)
-    place_base(unit, prefix, finetuning, {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true});
+    place_base(unit, prefix, finetuning, {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true, Along::own});
   first = true;
   for (const LinearSpec& linear : group.linears)
-    if (linear.bias) place_base(unit, prefix, finetuning, {linear.path + ".bias", {linear.out}, std::exchange(first, false)});
+    if (linear.bias)
+      place_base(unit, prefix, finetuning, {.path = linear.path + ".bias", .shape = {linear.out}, .starts_group = std::exchange(first, false),
+                                            .tensor_axis = linear.split == Split::rows ? Along::own : Along::copy});
 }
+
+/// The factor on the split side of its linear is split with it. The other is whole on every rank, and has a term of the gradient:
+/// A that of this rank's outputs, B (before the ranks' outputs are added up) that of this rank's inputs.
+Along lora_along_tensor(Role role, Split split) { return (role == Role::lora_b) == (split == Split::rows) ? Along::own : Along::sum; }
 
 /// The factors of a group lie A A A B B B.
 void place_lora(UnitSpec& unit, const LoraConfig& lora, const std::string& prefix, const ParamGroup& group) {
@@ -76,6 +89,7 @@ void place_lora(UnitSpec& unit, const LoraConfig& lora, const std::string& prefi
       p.shape = role == Role::lora_a ? Shape{lora.rank, linear.in} : Shape{linear.out, lora.rank};
       p.trainable = true;
       p.weight_decay = true;
+      p.gradient = gradient_axes(lora_along_tensor(role, linear.split));
       place(unit, std::move(p), std::exchange(first, false));
     }
   }
@@ -100,7 +114,7 @@ UnitSpec build_layer(const ModelSpec& spec, int index) {
   const std::string prefix = fmt::format("model.layers.{}.", index);
   const Layer& layer = spec.layers[static_cast<std::size_t>(index)];
   for (const auto& sublayer : layer) {
-    place_base(unit, prefix, spec.finetuning, {sublayer.norm, {spec.config.hidden_size}});
+    place_base(unit, prefix, spec.finetuning, {.path = sublayer.norm, .shape = {spec.config.hidden_size}});
     for (const ParamGroup& group : sublayer.params) place_group(unit, prefix, spec.finetuning, group);
   }
   if (spec.finetuning == Finetuning::lora)
@@ -111,15 +125,17 @@ UnitSpec build_layer(const ModelSpec& spec, int index) {
 
 UnitSpec build_embedding(const ModelSpec& spec) {
   UnitSpec unit = unit_of(UnitSpec::Kind::embedding, -1, "embedding");
-  place_base(unit, "", spec.finetuning, {kEmbedTokens, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true});
+  // A tied table is used by the first stage of a pipeline and by the last.
+  place_base(unit, "", spec.finetuning, {kEmbedTokens, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, Along::own,
+                                         spec.config.tie_word_embeddings ? Along::sum : Along::own});
   return finished(std::move(unit));
 }
 
 UnitSpec build_head(const ModelSpec& spec) {
   UnitSpec unit = unit_of(UnitSpec::Kind::head, -1, "head");
-  place_base(unit, "", spec.finetuning, {kFinalNorm, {spec.config.hidden_size}});
+  place_base(unit, "", spec.finetuning, {.path = kFinalNorm, .shape = {spec.config.hidden_size}});
   if (!spec.config.tie_word_embeddings)
-    place_base(unit, "", spec.finetuning, {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true});
+    place_base(unit, "", spec.finetuning, {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, Along::own});
   return finished(std::move(unit));
 }
 

@@ -12,7 +12,7 @@ const ParamSpec* find(const UnitSpec& unit, std::string_view path) {
 }
 
 /// A parameter in the flat buffer that holds it, and its gradient.
-Weight view_of(const ParamSpec& first, std::int64_t numel, at::IntArrayRef shape, const FlatBuffers& flat) {
+Weight view_of(const ParamSpec& first, std::int64_t numel, at::IntArrayRef shape, const UnitBuffers& flat) {
   const auto view = [&](const at::Tensor& buffer) {
     return buffer.defined() ? buffer.narrow(0, first.offset, numel).view(shape) : at::Tensor();
   };
@@ -20,10 +20,10 @@ Weight view_of(const ParamSpec& first, std::int64_t numel, at::IntArrayRef shape
 }
 
 /// A tensor of each linear of the group, `suffix` of its path, seen as one: rows add up. Nothing where they have none.
-Weight bind_fused(const UnitSpec& unit, const ParamGroup& group, const char* suffix, const FlatBuffers& flat) {
+Weight bind_fused(const UnitSpec& unit, const ParamGroup& group, const char* suffix, const UnitBuffers& flat) {
   const ParamSpec* first = find(unit, group.linears.front().path + suffix);
   if (first == nullptr) return {};
-  std::vector<std::int64_t> shape = first->shape;
+  Shape shape = first->box.extent;
   shape[0] = 0;
   std::int64_t end = first->offset;
   for (const LinearSpec& linear : group.linears) {
@@ -31,14 +31,17 @@ Weight bind_fused(const UnitSpec& unit, const ParamGroup& group, const char* suf
     QFT_ASSERT(p != nullptr && p->offset == end && p->trainable == first->trainable, "{}: {} is not adjacent to its group",
                unit.name, first->name);
     end += p->numel;
-    shape[0] += p->shape[0];
+    shape[0] += p->box.extent[0];
   }
   return view_of(*first, end - first->offset, shape, flat);
 }
 
+/// The outputs of a linear that this rank computes.
+std::int64_t rows_of(const UnitSpec& unit, const LinearSpec& linear) { return find(unit, linear.path + ".weight")->box.extent[0]; }
+
 /// `site`: of the group's first linear, among those of the layer.
 Projection bind_projection(const ModelSpec& spec, const UnitSpec& unit, const ParamGroup& group, std::uint32_t site,
-                           const FlatBuffers& flat) {
+                           const UnitBuffers& flat) {
   Projection p;
   const Weight w = bind_fused(unit, group, ".weight", flat), b = bind_fused(unit, group, ".bias", flat);
   p.weights.weight = w.value;
@@ -49,11 +52,11 @@ Projection bind_projection(const ModelSpec& spec, const UnitSpec& unit, const Pa
   for (const LinearSpec& linear : group.linears) {
     const ParamSpec *a = find(unit, linear.path + kLoraA), *bb = find(unit, linear.path + kLoraB);
     if (a != nullptr && bb != nullptr) {
-      const Weight down = view_of(*a, a->numel, a->shape, flat), up = view_of(*bb, bb->numel, bb->shape, flat);
-      p.weights.lora.push_back({down.value, up.value, row0, linear.out, spec.lora.scaling(), site});
+      const Weight down = view_of(*a, a->numel, a->box.extent, flat), up = view_of(*bb, bb->numel, bb->box.extent, flat);
+      p.weights.lora.push_back({down.value, up.value, row0, rows_of(unit, linear), spec.lora.scaling(), site});
       if (flat.grad.defined()) p.grads.lora.push_back({down.grad, up.grad});
     }
-    row0 += linear.out;
+    row0 += rows_of(unit, linear);
     ++site;
   }
   return p;
@@ -63,7 +66,7 @@ Projection bind_projection(const ModelSpec& spec, const UnitSpec& unit, const Pa
 
 bool Projection::needs_input() const { return grads.weight.defined() || !grads.lora.empty(); }
 
-LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const FlatBuffers& flat) {
+LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat) {
   LayerWeights layer;
   std::uint32_t site = 0;
   for (const auto& sublayer : spec.layers.at(static_cast<std::size_t>(unit.layer))) {
@@ -81,10 +84,10 @@ LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const FlatB
   return layer;
 }
 
-Weight bind_weight(const UnitSpec& unit, std::string_view path, const FlatBuffers& flat) {
+Weight bind_weight(const UnitSpec& unit, std::string_view path, const UnitBuffers& flat) {
   const ParamSpec* p = find(unit, path);
   QFT_ASSERT(p != nullptr, "unit {} has no tensor {}", unit.name, path);
-  return view_of(*p, p->numel, p->shape, flat);
+  return view_of(*p, p->numel, p->box.extent, flat);
 }
 
 at::Tensor param_view(const ParamSpec& param, const at::Tensor& frozen, const at::Tensor& trainable) {

@@ -21,7 +21,7 @@ struct Bucket {
 class BucketedGradientSum final : public GradientSum {
  public:
   BucketedGradientSum(GradientLayout layout, comm::Communicator& comm)
-      : grads_(std::move(layout.grads)), comm_(comm), bucket_of_(std::move(layout.bucket_of)) {
+      : grads_(std::move(layout.grads)), comm_(comm), bucket_of_(std::move(layout.bucket_of)), in_norm_(std::move(layout.in_norm)) {
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < bucket_of_.size(); ++i) {
       if (bucket_of_[i] == buckets_.size()) buckets_.emplace_back().begin = begin;
@@ -69,8 +69,12 @@ class BucketedGradientSum final : public GradientSum {
   double square_sum_part() const override {
     const std::int64_t share = (grads_.numel() + comm_.size() - 1) / comm_.size();
     const std::int64_t begin = std::min(share * comm_.rank(), grads_.numel());
-    const std::int64_t length = std::min(share, grads_.numel() - begin);
-    return optim::square_sum({grads_.narrow(0, begin, length)});
+    const std::int64_t end = begin + std::min(share, grads_.numel() - begin);
+    std::vector<at::Tensor> counted;
+    for (const Range& r : in_norm_)
+      if (std::max(r.begin, begin) < std::min(r.end, end))
+        counted.push_back(grads_.slice(0, std::max(r.begin, begin), std::min(r.end, end)));
+    return optim::square_sum(counted);
   }
   std::int64_t bytes() const override { return staged_peak_; }
 
@@ -78,6 +82,7 @@ class BucketedGradientSum final : public GradientSum {
   at::Tensor grads_;
   comm::Communicator& comm_;
   std::vector<std::size_t> bucket_of_;  ///< per unit
+  std::vector<Range> in_norm_;
   std::vector<Bucket> buckets_;
   std::int64_t staged_ = 0, staged_peak_ = 0;  ///< bytes of copies in flight
 };

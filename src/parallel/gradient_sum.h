@@ -10,6 +10,8 @@
 #include "qft/comm/communicator.h"
 #include "qft/parallel/weight_store.h"
 
+#include "owned_params.h"
+
 namespace qft::parallel {
 
 /// Units lie in `grads` in the order in which the backward pass completes them.
@@ -17,6 +19,7 @@ struct GradientLayout {
   at::Tensor grads;                    ///< [total], gradient dtype: what backward adds to, and at the end the sum
   std::vector<std::int64_t> ends;      ///< per unit
   std::vector<std::size_t> bucket_of;  ///< per unit, rising from 0
+  std::vector<Range> in_norm;          ///< what this rank counts of the norm, shared with the ranks that have the same sums
   std::int64_t piece_bytes = 0;        ///< that travel as one, where nothing else says how many
 };
 
@@ -29,7 +32,7 @@ class GradientSum {
   virtual void poll() = 0;
   /// `grads` is the sum over all ranks. Collective.
   virtual void finish() = 0;
-  /// This rank's part of the square sum of `grads`.
+  /// This rank's part of the square sum of `grads` in `in_norm`.
   virtual double square_sum_part() const = 0;
   /// Bytes held beside `grads`, at most so far.
   virtual std::int64_t bytes() const = 0;

@@ -7,10 +7,12 @@ namespace qft::parallel {
 HeldUnits::HeldUnits(const model::ModelSpec& spec, WeightStore& store)
     : spec_(spec), store_(store), held_(spec.units.size(), nullptr), bound_(spec.units.size()) {}
 
-model::FlatBuffers HeldUnits::buffers_of(int unit, With with) const {
-  const UnitBuffers* held = held_[static_cast<std::size_t>(unit)];
+model::UnitBuffers HeldUnits::buffers_of(int unit, With with) const {
+  const model::UnitBuffers* held = held_[static_cast<std::size_t>(unit)];
   QFT_ASSERT(held != nullptr && held->generation != 0, "unit {} is used while it is not acquired", unit);
-  return {held->frozen, held->trainable, with == With::gradients ? store_.grads(unit) : at::Tensor()};
+  model::UnitBuffers buffers = *held;
+  if (with == With::gradients) buffers.grad = store_.grads(unit);
+  return buffers;
 }
 
 model::Weight HeldUnits::weight(int unit, std::string_view path, With with) const {

@@ -32,12 +32,12 @@ class HeldUnits {
   LayerCall layer(int block, With with);
 
  private:
-  model::FlatBuffers buffers_of(int unit, With with) const;
+  model::UnitBuffers buffers_of(int unit, With with) const;
   model::Weight weight(int unit, std::string_view path, With with) const;
 
   const model::ModelSpec& spec_;
   WeightStore& store_;
-  std::vector<const UnitBuffers*> held_;
+  std::vector<const model::UnitBuffers*> held_;
   /// A layer's views, made anew where its weights were gathered again or its gradients have moved.
   struct Bound {
     std::uint64_t generation = 0;

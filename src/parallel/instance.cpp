@@ -33,11 +33,11 @@ at::ScalarType file_type(const io::ModelFiles& files) {
   return model::scalar_type_of(files.at(names.front()).entry->dtype);
 }
 
-/// The part of a parameter that lies in `values`, which start at element `begin` of its unit's buffer.
-model::ParamSlice slice_of(const model::ParamSpec& p, const at::Tensor& values, std::int64_t begin) {
-  const std::int64_t first = std::max(p.offset, begin), last = std::min(p.offset + p.numel, begin + values.numel());
-  if (first >= last) return {values.narrow(0, 0, 0), 0};
-  return {values.narrow(0, first - begin, last - first), first - p.offset};
+/// What there is of a parameter's box in a part of its unit's buffer.
+model::Shard shard_of(const model::ParamSpec& p, const model::Shard& flat) {
+  const std::int64_t first = std::max(p.offset, flat.begin), last = std::min(p.offset + p.numel, flat.end());
+  if (first >= last) return {flat.values.narrow(0, 0, 0), 0};
+  return {flat.values.narrow(0, first - flat.begin, last - first), first - p.offset};
 }
 
 }  // namespace
@@ -190,6 +190,8 @@ std::unique_ptr<Instance> Instance::build(Design design, comm::Communicator& com
   m.transformer_->hold_logits(d.head_rows);
   m.layout_ = std::make_unique<Layout>(comm, device, d.strategy, d.hsdp_group_size, d.offload);
   const Layout& layout = *m.layout_;
+  for (model::UnitSpec& unit : m.design_.spec.units)
+    for (model::ParamSpec& p : unit.params) p.in_norm = layout.counts_in_norm(p);
   m.store_ = layout.strategy().sharded()
                  ? make_sharded_store(d.spec, d.precision, device, layout.strategy(), layout.offload(), layout.shard(), layout.replicate(), training)
                  : make_replicated_store(d.spec, d.precision, device, layout.replicate(), training, d.add_up, d.bucket_bytes);
@@ -279,21 +281,18 @@ void Instance::update(double learning_rate, double grad_scale) {
   });
 }
 
-model::ParamSlice Instance::param(int unit, const model::ParamSpec& param) const {
+model::Shard Instance::param(int unit, const model::ParamSpec& param) const {
   const int index = optimizer_index_.at(static_cast<std::size_t>(unit));
-  if (!param.trainable || index < 0) {
-    const RestSlice rest = store_->at_rest(unit, param.trainable);
-    return slice_of(param, rest.values, rest.begin);
-  }
+  if (!param.trainable || index < 0) return shard_of(param, store_->resident_shard(unit, param.trainable));
   const auto i = static_cast<std::size_t>(index);
-  return slice_of(param, optimizer_->master(i), optimizer_->begin(i));
+  return shard_of(param, {optimizer_->master(i), optimizer_->begin(i)});
 }
 
-model::ParamSlice Instance::state(int unit, const model::ParamSpec& param, std::size_t which) const {
+model::Shard Instance::state(int unit, const model::ParamSpec& param, std::size_t which) const {
   const int index = optimizer_index_.at(static_cast<std::size_t>(unit));
   QFT_ASSERT(index >= 0 && param.trainable, "'{}' has no optimizer state", param.name);
   const auto i = static_cast<std::size_t>(index);
-  return slice_of(param, optimizer_->state(i, which), optimizer_->begin(i));
+  return shard_of(param, {optimizer_->state(i, which), optimizer_->begin(i)});
 }
 
 void Instance::publish() {

@@ -47,6 +47,14 @@ Layout::Layout(comm::Communicator& world, c10::Device device, const Strategy& st
   mesh_ = std::make_unique<comm::Mesh>(*device_world_, degrees);
 }
 
+bool counts_in_norm(const model::ParamSpec& param, const comm::Mesh& mesh) {
+  for (std::size_t a = 0; a < comm::kAxes; ++a) {
+    const auto axis = static_cast<comm::Axis>(a);
+    if (param.along(axis) == model::Along::copy && mesh.coordinate(axis) != 0) return false;
+  }
+  return true;
+}
+
 std::string Layout::describe() const {
   std::string text = fmt::format("{}: {}", strategy_.name, mesh_->describe());
   if (!offload_.any()) return text;

@@ -4,6 +4,32 @@
 
 namespace qft::parallel {
 
+void append(std::vector<Range>& ranges, const Range& range) {
+  if (!ranges.empty() && ranges.back().end == range.begin) {
+    ranges.back().end = range.end;
+  } else {
+    ranges.push_back(range);
+  }
+}
+
+std::vector<Range> ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int64_t length) {
+  std::vector<Range> ranges;
+  std::int64_t next = 0;  // where the parameter, or the padding before the first, begins
+  bool counted = true;
+  const auto close = [&](std::int64_t end) {
+    const Range range{std::clamp<std::int64_t>(next - begin, 0, length), std::clamp<std::int64_t>(end - begin, 0, length)};
+    if (counted && range.begin < range.end) append(ranges, range);
+    next = end;
+  };
+  for (const auto& p : unit.params) {
+    if (!p.trainable) continue;
+    close(p.offset);
+    counted = p.in_norm;
+  }
+  close(begin + length);
+  return ranges;
+}
+
 optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& weights, const at::Tensor& grads,
                                std::int64_t begin) {
   optim::FlatParams flat{unit.name, weights, grads, {}, begin};

@@ -1,10 +1,24 @@
-// What the optimizer is given of a unit.
+// What the optimizer is given of a unit, and what the norm counts of it.
 #pragma once
+
+#include <cstdint>
+#include <vector>
 
 #include "qft/model/spec.h"
 #include "qft/optim/optimizer.h"
 
 namespace qft::parallel {
+
+/// Elements [begin, end) of a flat buffer.
+struct Range {
+  std::int64_t begin = 0, end = 0;
+};
+/// Adds a range behind the others; one that begins where the last ends is a part of it.
+void append(std::vector<Range>& ranges, const Range& range);
+
+/// What this rank counts of the norm (ParamSpec::in_norm) in elements [begin, begin + length) of the unit's trainable buffer, counted
+/// from `begin`. Padding, which is zero, belongs to the parameter before it.
+std::vector<Range> ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int64_t length);
 
 /// Elements [begin, begin + weights.numel()) of the unit's trainable buffer, in segments of equal
 /// hyper-parameters. Gaps between parameters belong to the segment before; padding behind the last one to none.

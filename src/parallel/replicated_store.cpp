@@ -30,7 +30,7 @@ class ReplicatedStore final : public WeightStore {
 
   void make_room(int) override {}
   void gather(int, bool) override {}
-  const UnitBuffers& acquire(int unit) override { return units_.at(static_cast<std::size_t>(unit)); }
+  const model::UnitBuffers& acquire(int unit) override { return units_.at(static_cast<std::size_t>(unit)); }
   void release(int) override {}
 
   void start_step(const MicroRange& micros) override { sum_->start_step(micros); }
@@ -54,8 +54,8 @@ class ReplicatedStore final : public WeightStore {
 
   void publish() override {}
 
-  RestSlice at_rest(int unit, bool trainable) override {
-    const UnitBuffers& buffers = units_.at(static_cast<std::size_t>(unit));
+  model::Shard resident_shard(int unit, bool trainable) override {
+    const model::UnitBuffers& buffers = units_.at(static_cast<std::size_t>(unit));
     return {trainable ? buffers.trainable : buffers.frozen, 0};
   }
   std::vector<GatheredBytes> gathered_bytes() const override { return std::vector<GatheredBytes>(units_.size()); }
@@ -77,12 +77,13 @@ class ReplicatedStore final : public WeightStore {
     for (const auto& unit : spec_.units) total += unit.trainable_numel;
     require(total > 0, "no parameter is trainable: check finetuning_type and lora_target");
     const std::vector<int> bucket_of = gradient_buckets(spec_, c10::typeMetaToScalarType(options.dtype()), bucket_bytes);
-    GradientLayout layout{at::zeros({total}, options), {}, {}, bucket_bytes};
+    GradientLayout layout{at::zeros({total}, options), {}, {}, {}, bucket_bytes};
     std::int64_t end = 0;
     for (std::size_t u = units_.size(); u-- > 0;) {
       const std::int64_t n = spec_.units[u].trainable_numel;
       if (n == 0) continue;
       unit_grads_[u] = layout.grads.narrow(0, end, n);
+      for (const Range& r : ranges_in_norm(spec_.units[u], 0, n)) append(layout.in_norm, {end + r.begin, end + r.end});
       order_[u] = layout.ends.size();
       layout.ends.push_back(end += n);
       layout.bucket_of.push_back(static_cast<std::size_t>(bucket_of[u]));
@@ -91,7 +92,7 @@ class ReplicatedStore final : public WeightStore {
   }
 
   const model::ModelSpec& spec_;
-  std::vector<UnitBuffers> units_;
+  std::vector<model::UnitBuffers> units_;
   std::vector<at::Tensor> unit_grads_;  ///< views of the layout's
   std::vector<std::size_t> order_;      ///< per unit: its place in the layout
   std::unique_ptr<GradientSum> sum_;    ///< nullptr without training

@@ -56,11 +56,11 @@ class ShardedStore final : public WeightStore {
     if (!frozen_only) u.trainable.gather();
   }
 
-  const UnitBuffers& acquire(int unit) override {
+  const model::UnitBuffers& acquire(int unit) override {
     Unit& u = at(unit);
     gather(unit, false);
     const at::Tensor frozen = u.frozen.whole(), trainable = u.trainable.whole();
-    if (u.held++ == 0) u.buffers = {frozen, trainable, u.comes_and_goes() ? ++generation_ : 1};
+    if (u.held++ == 0) u.buffers = {frozen, trainable, {}, u.comes_and_goes() ? ++generation_ : 1};
     return u.buffers;
   }
 
@@ -135,10 +135,14 @@ class ShardedStore final : public WeightStore {
 
   double local_grad_square_sum() const override {
     if (replicate_.rank() != 0) return 0.0;  // the same slices as rank 0's
-    std::vector<at::Tensor> owned;
-    for (const Unit& u : units_)
-      if (u.owned.defined()) owned.push_back(u.owned);
-    return optim::square_sum(owned);
+    std::vector<at::Tensor> counted;
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const at::Tensor& owned = units_[u].owned;
+      if (!owned.defined()) continue;
+      for (const Range& range : ranges_in_norm(spec_.units[u], units_[u].trainable.division().chunk * shard_.rank(), owned.numel()))
+        counted.push_back(owned.narrow(0, range.begin, range.end - range.begin));
+    }
+    return optim::square_sum(counted);
   }
 
   std::vector<optim::FlatParams> owned() const override {
@@ -159,7 +163,7 @@ class ShardedStore final : public WeightStore {
     }
   }
 
-  RestSlice at_rest(int unit, bool trainable) override {
+  model::Shard resident_shard(int unit, bool trainable) override {
     SplitBuffer& b = trainable ? at(unit).trainable : at(unit).frozen;
     if (b.empty()) return {};
     if (b.rest_is_whole()) return {b.rest().narrow(0, 0, b.division().n), 0};
@@ -190,7 +194,7 @@ class ShardedStore final : public WeightStore {
   struct Unit {
     SplitBuffer frozen, trainable;
     int held = 0;
-    UnitBuffers buffers;
+    model::UnitBuffers buffers;
     at::Tensor grads;  ///< [padded]: whole over the step, or from the first use in a group to its reduction
     at::Tensor sum;    ///< [chunk]: this rank's slice of the groups reduced so far, fp32 or wider; only with sharded gradients
     at::Tensor owned;  ///< [chunk]: what the optimizer reads: `sum`, or a copy in the gradients' type, or a view of `grads`

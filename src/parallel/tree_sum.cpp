@@ -52,7 +52,12 @@ class TreeGradientSum final : public GradientSum {
   }
 
   /// All of them on one rank, for the sum of parts would depend on the number of ranks.
-  double square_sum_part() const override { return comm_.rank() == 0 ? optim::square_sum({layout_.grads}) : 0.0; }
+  double square_sum_part() const override {
+    if (comm_.rank() != 0) return 0.0;
+    std::vector<at::Tensor> counted;
+    for (const Range& r : layout_.in_norm) counted.push_back(layout_.grads.slice(0, r.begin, r.end));
+    return optim::square_sum(counted);
+  }
   std::int64_t bytes() const override { return tree_.bytes(); }
 
  private:

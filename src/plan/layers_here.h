@@ -38,7 +38,7 @@ class LayersHere {
 
  private:
   struct Layer {
-    model::FlatBuffers flat;
+    model::UnitBuffers flat;
     model::LayerWeights weights, base;  ///< base: without LoRA
   };
   /// The rows that a projection reads and writes.

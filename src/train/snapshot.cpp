@@ -14,11 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The tensors of a training state: name in the checkpoint, and this rank's slice (which may be empty).
-struct StateTensor {
-  std::string name;
-  const model::ParamSpec* param;
-  model::ParamSlice slice;
+/// What this rank holds of a tensor of the training state; may be nothing.
+struct HeldState {
+  checkpoint::TensorSlice slice;
+  at::Tensor values;
 };
 
 /// Names in the checkpoint of a parameter's master and of what the optimizer's rule keeps of it, in this order.
@@ -28,29 +27,22 @@ std::vector<std::string> state_names(const optim::RuleSpec& rule, const model::P
   return names;
 }
 
-std::vector<StateTensor> state_tensors(parallel::Instance& instance) {
-  std::vector<StateTensor> list;
+HeldState held_state(const std::string& name, const model::ParamSpec& p, const model::Shard& shard) {
+  return {{name, model::dtype_of(shard.values.scalar_type()), p.shape, p.box, static_cast<std::uint64_t>(shard.begin),
+           static_cast<std::uint64_t>(shard.end())}, shard.values};
+}
+
+std::vector<HeldState> held_states(parallel::Instance& instance) {
+  std::vector<HeldState> list;
   const optim::RuleSpec& rule = instance.optimizer()->rule();
   for (int u = 0; u < instance.spec().num_units(); ++u)
     for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
       if (!p.trainable) continue;
       const auto names = state_names(rule, p);
-      list.push_back({names[0], &p, instance.param(u, p)});
-      for (std::size_t s = 0; s < rule.state.size(); ++s) list.push_back({names[s + 1], &p, instance.state(u, p, s)});
+      list.push_back(held_state(names[0], p, instance.param(u, p)));
+      for (std::size_t s = 0; s < rule.state.size(); ++s) list.push_back(held_state(names[s + 1], p, instance.state(u, p, s)));
     }
   return list;
-}
-
-/// Elements [begin, end) of the parameter, which lie in the rank's slice.
-template <class Slice>
-Slice slice_of(const StateTensor& t, std::int64_t begin, std::int64_t end) {
-  Slice s;
-  s.name = t.name;
-  s.dtype = model::dtype_of(t.slice.values.scalar_type());
-  s.shape = t.param->shape;
-  s.begin = static_cast<std::uint64_t>(begin);
-  s.end = static_cast<std::uint64_t>(end);
-  return s;
 }
 
 }  // namespace
@@ -116,15 +108,15 @@ SnapshotSave::~SnapshotSave() {
 // Each rank writes what it owns; ranks that own the same write equal shares of it.
 void SnapshotSave::stage_state(parallel::Instance& instance, bool copy) {
   const comm::Communicator& owners = instance.layout().replicate();
-  for (const StateTensor& t : state_tensors(instance)) {
-    const std::int64_t length = t.slice.values.numel();
+  for (HeldState& held : held_states(instance)) {
+    const std::int64_t length = held.values.numel();
     const std::int64_t begin = length * owners.rank() / owners.size(), end = length * (owners.rank() + 1) / owners.size();
     if (begin == end) continue;
-    const at::Tensor mine = t.slice.values.narrow(0, begin, end - begin);
+    const at::Tensor mine = held.values.narrow(0, begin, end - begin);
     values_.push_back(mine.is_cpu() && copy ? mine.clone() : mine.to(at::kCPU));
-    auto slice = slice_of<checkpoint::SourceSlice>(t, t.slice.begin + begin, t.slice.begin + end);
-    slice.data = values_.back().data_ptr();
-    slices_.push_back(std::move(slice));
+    held.slice.end = held.slice.begin + static_cast<std::uint64_t>(end);
+    held.slice.begin += static_cast<std::uint64_t>(begin);
+    slices_.push_back({std::move(held.slice), values_.back().data_ptr()});
   }
 }
 
@@ -164,20 +156,16 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim
 
 void load_snapshot(const checkpoint::SharedCheckpoint& saved, parallel::Instance& instance) {
   require_same_tensors(saved, instance.optimizer()->rule(), instance.spec());
-  auto tensors = state_tensors(instance);
-  std::vector<checkpoint::TargetSlice> targets;
+  const auto states = held_states(instance);
+  std::vector<checkpoint::HostSlice> targets;
   std::vector<at::Tensor> staged;
-  for (const StateTensor& t : tensors) {
-    const at::Tensor& values = t.slice.values;
-    staged.push_back(values.is_cpu() ? values : values.to(at::kCPU));
-    if (values.numel() == 0) continue;
-    auto slice = slice_of<checkpoint::TargetSlice>(t, t.slice.begin, t.slice.end());
-    slice.data = staged.back().data_ptr();
-    targets.push_back(std::move(slice));
+  for (const HeldState& held : states) {
+    staged.push_back(held.values.to(at::kCPU));  // itself on the CPU
+    if (held.values.numel() > 0) targets.push_back({held.slice, staged.back().data_ptr()});
   }
   saved.read(targets);
-  for (std::size_t i = 0; i < tensors.size(); ++i)
-    if (!tensors[i].slice.values.is_cpu()) tensors[i].slice.values.copy_(staged[i]);
+  for (std::size_t i = 0; i < states.size(); ++i)
+    if (!states[i].values.is_cpu()) states[i].values.copy_(staged[i]);
   instance.optimizer()->set_steps(saved.state().at("optimizer_steps").get<std::int64_t>());
   instance.publish();
 }

@@ -58,8 +58,8 @@ void expect_sample(comm::Communicator& comm, const fs::path& dir, int version) {
   const SharedCheckpoint checkpoint(comm, dir);
   EXPECT_EQ(checkpoint.state().at("version"), version);
   std::vector<std::string> expected, got;
-  sample_slices<TargetSlice>(comm.rank(), comm.size(), version, expected);
-  const auto targets = sample_slices<TargetSlice>(comm.rank(), comm.size(), version + 1, got);
+  sample_slices<HostSlice>(comm.rank(), comm.size(), version, expected);
+  const auto targets = sample_slices<HostSlice>(comm.rank(), comm.size(), version + 1, got);
   checkpoint.read(targets);
   EXPECT_EQ(got, expected);
 }
@@ -112,7 +112,7 @@ TEST(Distributed, TwoOwnersOfAnElementAreRefused) {
   const SharedDir dir;
   CheckpointWriter writer(world(), io::posix_storage(), at_step(dir.path(), 2));
   std::vector<std::string> bytes;
-  writer.write_slices(sample_slices<SourceSlice>(0, 1, 1, bytes));
+  writer.write_slices(sample_slices<HostSlice>(0, 1, 1, bytes));
   EXPECT_TRUE(contains(error_of([&] { writer.commit({}); }), "are in both 'qft_state-00000-of-"));
 }
 
@@ -137,7 +137,7 @@ TEST(Distributed, MissingTensorsAndOtherShapesFailOnAllRanks) {
   const SharedDir dir;
   const SharedCheckpoint checkpoint(world(),
                                     save_sample(world(), io::posix_storage(), at_step(dir.path(), 1), 1));
-  std::vector<TargetSlice> targets(1);
+  std::vector<HostSlice> targets(1);
   targets[0].name = "unknown";
   if (world().rank() != 0) targets.clear();
   EXPECT_TRUE(contains(error_of([&] { checkpoint.read(targets); }), "no tensor 'unknown'"));
@@ -163,7 +163,7 @@ TEST(PrivateDisks, TheCheckpointIsWholeOnRankZerosDisk) {
   EXPECT_EQ(latest->filename(), path.filename());
   expect_sample(world(), *latest, 3);
   const SharedCheckpoint checkpoint(world(), *latest);
-  std::vector<TargetSlice> targets(1);
+  std::vector<HostSlice> targets(1);
   float value = 0;
   targets[0].name = "unknown";
   targets[0].end = 1;

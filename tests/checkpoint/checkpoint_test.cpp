@@ -64,7 +64,7 @@ TEST(Checkpoint, WhatDoesNotFitIsRefusedWithBothValues) {
   const TempDir dir;
   const Checkpoint checkpoint = Checkpoint::open(save(dir.path(), 10, 1));
   float values[200];
-  TargetSlice target;
+  HostSlice target;
   target.name = "layers.1.weight";
   target.data = values;
   EXPECT_TRUE(contains(error_of([&] { checkpoint.read(target); }), "no tensor 'layers.1.weight'"));
@@ -146,7 +146,7 @@ TEST(Writer, AFailureNamesItsReasonAndLeavesNothing) {
         *comm, io::posix_storage(),
         {.output_dir = dir.path(), .step = 2});
     std::vector<std::string> bytes;
-    writer.write_slices(test::sample_slices<SourceSlice>(0, 2, 1, bytes));
+    writer.write_slices(test::sample_slices<HostSlice>(0, 2, 1, bytes));
     EXPECT_TRUE(contains(error_of([&] { writer.commit({}); }),
                          "elements [92, 185) of tensor 'layers.0.weight' are in no file"));
   }

@@ -40,7 +40,7 @@ fs::path save(const fs::path& dir, const nlohmann::json& state, int version = 1)
   options.step = 7;
   CheckpointWriter writer(*comm, io::posix_storage(), options);
   std::vector<std::string> bytes;
-  writer.write_slices(test::sample_slices<SourceSlice>(0, 1, version, bytes));
+  writer.write_slices(test::sample_slices<HostSlice>(0, 1, version, bytes));
   return writer.commit(state);
 }
 

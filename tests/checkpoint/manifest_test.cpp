@@ -12,6 +12,8 @@ namespace qft::checkpoint {
 using test::contains;
 using test::error_of;
 
+const Box kWhole = Box::whole({4, 5});
+
 Manifest sample() {
   Manifest m;
   m.step = 100;
@@ -20,8 +22,11 @@ Manifest sample() {
   m.state = {{"epoch", 1.5}, {"big", 18446744073709551615u}, {"text", "数据"}};
   m.files = {{"a.safetensors", 100, "00"}, {"b.safetensors", 200, "11"}};
   m.tensors = {
-      {"t", DType::bf16, {4, 5}, {{0, 7, "a.safetensors", "t[0:7]"}, {7, 20, "b.safetensors", "t[7:20]"}}},
-      {"u", DType::f32, {}, {{0, 1, "a.safetensors", "u"}}}};
+      {"t", DType::bf16, {4, 5}, {{kWhole, 0, 7, "a.safetensors", "t[0:7]"}, {kWhole, 7, 20, "b.safetensors", "t[7:20]"}}},
+      {"u", DType::f32, {}, {{{}, 0, 1, "a.safetensors", "u"}}},
+      {"v", DType::f32, {4, 6}, {{{{0, 0}, {4, 2}}, 0, 8, "a.safetensors", "v[0:4, 0:2]"},
+                                 {{{0, 2}, {4, 4}}, 0, 5, "a.safetensors", "v[0:4, 2:6][0:5]"},
+                                 {{{0, 2}, {4, 4}}, 5, 16, "b.safetensors", "v[0:4, 2:6][5:16]"}}}};
   return m;
 }
 
@@ -31,7 +36,9 @@ TEST(Manifest, RoundTrips) {
   EXPECT_EQ(m.step, 100);
   EXPECT_EQ(m.state, sample().state);
   EXPECT_EQ(m.find("t")->ranges[1].entry, "t[7:20]");
-  EXPECT_EQ(m.find("v"), nullptr);
+  EXPECT_EQ(m.find("v")->ranges[1].box, (Box{{0, 2}, {4, 4}}));
+  EXPECT_EQ(m.find("t")->ranges[1].box, kWhole);
+  EXPECT_EQ(m.find("w"), nullptr);
   EXPECT_EQ(m.find_file("b.safetensors")->bytes, 200u);
   EXPECT_EQ(m.to_text(), text);
 }
@@ -61,8 +68,8 @@ TEST(Manifest, EveryFlippedBitIsSeen) {
 TEST(Manifest, RefusesNestingAndOtherVersions) {
   EXPECT_TRUE(contains(error_of([] { Manifest::parse(std::string(200000, '[')); }), "nested"));
   EXPECT_TRUE(contains(error_of([] { Manifest::parse("[]"); }), "not a checkpoint's manifest"));
-  EXPECT_TRUE(contains(error_of([] { Manifest::parse(R"({"format":"qft checkpoint","version":2})"); }),
-                       "version 2, this qft reads version 1"));
+  EXPECT_TRUE(contains(error_of([] { Manifest::parse(R"({"format":"qft checkpoint","version":3})"); }),
+                       "version 3, this qft reads versions 1 to 2"));
 }
 
 struct Broken {
@@ -86,12 +93,17 @@ TEST(Manifest, BrokenInvariantsNameTensorAndElements) {
       {"outside", [](Manifest& m) { m.files[0].name = "../a"; }, "lists a file called '../a'"},
       {"unlisted", [](Manifest& m) { m.tensors[0].ranges[0].file = "c"; },
        "lies in 'c', which is not listed"},
-      {"shape",
-       [](Manifest& m) {
-         m.tensors[0].shape = {1L << 62, 4};
-       },
-       "impossible shape"},
-      {"negative", [](Manifest& m) { m.tensors[0].shape = {-20}; }, "impossible shape"},
+      {"shape", [](Manifest& m) { m.tensors[1] = {"u", DType::f32, {1L << 62, 4}, {}}; }, "impossible shape"},
+      {"negative", [](Manifest& m) { m.tensors[1] = {"u", DType::f32, {-20}, {}}; }, "impossible shape"},
+      {"box outside", [](Manifest& m) { m.tensors[2].ranges[0].box.extent[1] = 7; },
+       "tensor 'v' has shape [0:4, 0:6], but 'a.safetensors' holds [0:4, 0:7]"},
+      {"box of another rank", [](Manifest& m) { m.tensors[2].ranges[0].box = {{0}, {4}}; }, "holds [0:4]"},
+      {"boxes overlap", [](Manifest& m) { m.tensors[2].ranges[0] = {{{0, 0}, {4, 3}}, 0, 12, "a.safetensors", "v"}; },
+       "elements of tensor 'v' are in both [0:4, 0:3] and [0:4, 2:6]"},
+      {"box missing", [](Manifest& m) { m.tensors[2].ranges.erase(m.tensors[2].ranges.begin()); },
+       "tensor 'v' has 24 elements, but its boxes hold 16"},
+      {"gap in a box", [](Manifest& m) { m.tensors[2].ranges[2].begin = 6; }, "elements [5, 6) of [0:4, 2:6] of tensor 'v' are in no file"},
+      {"no range", [](Manifest& m) { m.tensors[2].ranges.clear(); }, "elements [0, 24) of tensor 'v' are in no file"},
   };
   for (const Broken& c : cases) {
     Manifest m = sample();

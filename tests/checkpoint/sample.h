@@ -12,13 +12,16 @@
 
 namespace qft::test {
 
+/// All of a tensor.
+inline checkpoint::TensorSlice whole_slice(std::string name, DType dtype, const Shape& shape) {
+  const Box box = Box::whole(shape);
+  return {std::move(name), dtype, shape, box, 0, box.elements()};
+}
+
 /// The tensors of a sample checkpoint: odd sizes, a scalar, an empty one, two dtypes.
 inline std::vector<checkpoint::TensorSlice> sample_tensors() {
-  return {{"layers.0.weight", DType::f32, {37, 5}, 0, 185},
-          {"layers.0.weight.exp_avg", DType::f32, {37, 5}, 0, 185},
-          {"step", DType::i64, {}, 0, 1},
-          {"empty", DType::f32, {0, 3}, 0, 0},
-          {"tiny", DType::i64, {2}, 0, 2}};
+  return {whole_slice("layers.0.weight", DType::f32, {37, 5}), whole_slice("layers.0.weight.exp_avg", DType::f32, {37, 5}),
+          whole_slice("step", DType::i64, {}), whole_slice("empty", DType::f32, {0, 3}), whole_slice("tiny", DType::i64, {2})};
 }
 
 /// Byte `at` of a tensor's data in version `version`.
@@ -56,7 +59,7 @@ inline std::filesystem::path save_sample(comm::Communicator& comm, io::Storage& 
                                          checkpoint::SaveOptions options, int version) {
   checkpoint::CheckpointWriter writer(comm, storage, std::move(options));
   std::vector<std::string> bytes;
-  writer.write_slices(sample_slices<checkpoint::SourceSlice>(comm.rank(), comm.size(), version, bytes));
+  writer.write_slices(sample_slices<checkpoint::HostSlice>(comm.rank(), comm.size(), version, bytes));
   if (comm.rank() == 0) {
     writer.add_file("trainer_state.json", [&](io::Storage& s, const std::filesystem::path& path) {
       io::write_file(s, path, R"({"epoch": 0.5, "global_step": 7, "log_history": [{"loss": 1.25}]})");
@@ -75,7 +78,7 @@ inline std::filesystem::path save_sample(comm::Communicator& comm, io::Storage& 
 inline int read_sample(const checkpoint::Checkpoint& checkpoint) {
   const int version = checkpoint.state().at("version").get<int>();
   for (const checkpoint::TensorSlice& tensor : sample_tensors()) {
-    checkpoint::TargetSlice target;
+    checkpoint::HostSlice target;
     static_cast<checkpoint::TensorSlice&>(target) = tensor;
     std::string bytes(tensor.bytes(), '\0');
     target.data = bytes.data();

@@ -46,11 +46,11 @@ TEST(Verify, NamesTensorsWithValuesThatAreNoNumbers) {
   const fs::path path = [&] {
     CheckpointWriter writer(*comm, io::posix_storage(), {.output_dir = dir.path(), .step = 3, .save_total_limit = {}, .best_checkpoint = {}});
     constexpr float kInfinite = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
-    const std::vector<float> good(5, 1.0F), bad = {0, kNan, 2, -kInfinite, kNan};
-    const std::vector<std::int64_t> all_bits(3, -1);
-    writer.write_slices(std::vector<SourceSlice>{{{"good", DType::f32, {5}, 0, 5}, good.data()},
-                                                 {{"bad", DType::f32, {5}, 0, 5}, bad.data()},
-                                                 {{"whole", DType::i64, {3}, 0, 3}, all_bits.data()}});
+    std::vector<float> good(5, 1.0F), bad = {0, kNan, 2, -kInfinite, kNan};
+    std::vector<std::int64_t> all_bits(3, -1);
+    writer.write_slices(std::vector<HostSlice>{{test::whole_slice("good", DType::f32, {5}), good.data()},
+                                               {test::whole_slice("bad", DType::f32, {5}), bad.data()},
+                                               {test::whole_slice("whole", DType::i64, {3}), all_bits.data()}});
     return writer.commit({});
   }();
   VerifyReport report = verify(path);
@@ -137,6 +137,7 @@ TEST(Verify, HoldsTheManifestAgainstTheTensorsInItsFiles) {
   for (TensorRecord& tensor : manifest.tensors)
     if (tensor.name == "tiny") {
       tensor.shape = {1};
+      tensor.ranges[0].box = Box::whole({1});
       tensor.ranges[0].end = 1;
     }
   write_bytes(path / kManifestFile, manifest.to_text());

@@ -41,7 +41,7 @@ at::Tensor all_logits(parallel::Instance& instance, const model::MicroInput& in)
   const auto& spec = instance.spec();
   const auto flat = [&](int unit) {
     const auto& b = instance.weights().acquire(unit);
-    return model::FlatBuffers{b.frozen, b.trainable, {}};
+    return b;
   };
   t.ensure_positions(in.sequences.max_length);
   model::Arena arena(at::kCPU);

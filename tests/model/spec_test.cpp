@@ -127,6 +127,35 @@ TEST(Spec, ParametersDoNotOverlap) {
   }
 }
 
+/// "sum", "copy" or "own" along the tensor axis, by the end of the path.
+TEST(Spec, SaysWhatEachGradientIsAlongTheMesh) {
+  LoraConfig lora;
+  lora.rank = 2;
+  lora.alpha = 2;
+  lora.set_targets("all");
+  auto config = base("qwen3");
+  config["attention_bias"] = true;
+  const auto spec = ModelSpec::build(ModelConfig::parse(config.dump(), "t"), Finetuning::lora, lora);
+  const std::vector<std::pair<std::string, Along>> expected{
+      {"input_layernorm.weight", Along::copy}, {"q_proj.weight", Along::own},        {"o_proj.weight", Along::own},
+      {"q_norm.weight", Along::sum},           {"q_proj.lora_A.weight", Along::sum}, {"q_proj.lora_B.weight", Along::own},
+      {"o_proj.lora_A.weight", Along::own},    {"o_proj.lora_B.weight", Along::sum}, {"up_proj.lora_A.weight", Along::sum},
+      {"down_proj.lora_A.weight", Along::own}, {"embed_tokens.weight", Along::own},  {"model.norm.weight", Along::copy}};
+  for (const auto& [tail, along] : expected) {
+    bool found = false;
+    for (const auto& unit : spec.units)
+      for (const auto& p : unit.params) {
+        if (!p.name.ends_with(tail)) continue;
+        found = true;
+        EXPECT_EQ(p.along(comm::Axis::tensor), along) << p.name;
+        for (const auto axis : {comm::Axis::replicate, comm::Axis::shard, comm::Axis::context}) EXPECT_EQ(p.along(axis), Along::sum) << p.name;
+        EXPECT_EQ(p.along(comm::Axis::pipeline), tail == "embed_tokens.weight" ? Along::sum : Along::own) << "the table is tied";
+        EXPECT_EQ(p.box, Box::whole(p.shape));
+      }
+    EXPECT_TRUE(found) << tail;
+  }
+}
+
 TEST(LoraConfig, NamesAnUnknownTarget) {
   LoraConfig lora;
   try {

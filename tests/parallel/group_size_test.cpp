@@ -31,7 +31,7 @@ std::int64_t measured(const model::ModelSpec& spec, std::int64_t tokens) {
   const auto options = at::TensorOptions().dtype(at::kFloat);
   const auto& unit = spec.units[1];
   const auto buffer = [&](std::int64_t n) { return at::empty({n}, options).fill_(0.01); };
-  const model::FlatBuffers flat{buffer(unit.frozen_numel), buffer(unit.trainable_numel), {}};
+  const model::UnitBuffers flat{buffer(unit.frozen_numel), buffer(unit.trainable_numel), {}};
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens), 1), cu = {0, static_cast<std::int32_t>(tokens)};
   const auto in = model::MicroInput::build(ids, cu, {}, {}, at::kCPU);
   const at::Tensor x = buffer(tokens * 64).view({tokens, 64}), y = at::empty_like(x);

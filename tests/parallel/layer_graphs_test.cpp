@@ -92,7 +92,7 @@ class OneLayer {
   model::Transformer transformer_;
   model::Arena arena_;
   LayerGraphs graphs_;
-  model::FlatBuffers flat_;
+  model::UnitBuffers flat_;
   std::shared_ptr<const model::LayerWeights> weights_;
 };
 

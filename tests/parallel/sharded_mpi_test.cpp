@@ -145,11 +145,56 @@ TEST(LearningRate, OfAParameterHoldsWhereverItIsCut) {
   }
 }
 
+/// The whole norm's square where every element of a counted parameter has the gradient 1 on every rank.
+double square_sum(WeightStore& store, const model::ModelSpec& spec, comm::Communicator& comm) {
+  store.start_step({comm.rank(), 1, comm.size()});
+  for (int u = spec.num_units(); u-- > 0;) {
+    const auto& unit = spec.units[static_cast<std::size_t>(u)];
+    for (const auto& p : unit.params)
+      if (p.trainable) store.grads(u).narrow(0, p.offset, p.numel).fill_(1);
+    if (unit.trainable_numel > 0) store.reduce(u);
+  }
+  store.finish_reductions();
+  double sum = store.local_grad_square_sum();
+  comm.all_reduce(&sum, 1, DType::f64);
+  return sum / (comm.size() * comm.size());
+}
+
+TEST(Norm, CountsWhatThisRankIsToCount) {
+  auto spec = make_spec({.lora = false});
+  double counted = 0;
+  for (auto& unit : spec.units)
+    for (auto& p : unit.params) {
+      p.in_norm = !p.path.ends_with("layernorm.weight") && p.path.find("k_proj") == std::string::npos;
+      if (p.in_norm) counted += static_cast<double>(p.numel);
+    }
+  const auto precision = optim::Precision::fp64();
+  for (const AddUp add_up : {AddUp::as_they_come, AddUp::in_micro_batch_order}) {
+    const auto store = make_replicated_store(spec, precision, at::kCPU, world(), true, add_up, 1 << 12);
+    EXPECT_DOUBLE_EQ(square_sum(*store, spec, world()), counted);
+  }
+  const auto self = comm::make_self_communicator();
+  for (const char* strategy : {"zero1", "zero2", "zero3"}) {
+    const auto store = make_sharded_store(spec, precision, at::kCPU, strategy_of(strategy), {}, world(), *self, true);
+    EXPECT_DOUBLE_EQ(square_sum(*store, spec, world()), counted) << strategy;
+  }
+}
+
+TEST(Norm, OfCopiesTheFirstRankAlongTheAxisCounts) {
+  const auto spec = make_spec({.lora = true});
+  const comm::Mesh tensor(world(), {.replicate = 1, .tensor = world().size()}), data(world(), {});
+  for (const auto& p : spec.units[1].params) {
+    EXPECT_TRUE(counts_in_norm(p, data)) << p.path;
+    const bool copy = p.path.ends_with("layernorm.weight");
+    EXPECT_EQ(counts_in_norm(p, tensor), !copy || world().rank() == 0) << p.path;
+  }
+}
+
 TEST(Released, WeightsCannotBeReadByAStaleView) {
   TinyRun run({.tied = false, .strategy = "zero3"}, world());
   if (world().size() == 1) GTEST_SKIP() << "one rank holds everything";
   auto& store = run.reader();
-  const UnitBuffers& held = store.acquire(1);
+  const model::UnitBuffers& held = store.acquire(1);
   const auto generation = held.generation;
   const at::Tensor view = held.trainable.narrow(0, 0, 64).view({8, 8});
   EXPECT_NO_THROW(at::mm(view, view));

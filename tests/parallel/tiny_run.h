@@ -56,7 +56,7 @@ inline model::ModelSpec make_spec(const Case& c) {
 }
 
 /// Values in center + [-bound, bound) from name and index alone, in this rank's slice of the parameter.
-inline void fill(const model::ParamSlice& slice, const model::ParamSpec& p, double bound, double center) {
+inline void fill(const model::Shard& slice, const model::ParamSpec& p, double bound, double center) {
   const auto site = static_cast<std::uint32_t>(std::stoul(hash_hex(p.name).substr(0, 8), nullptr, 16));
   const std::int64_t count = slice.values.numel();
   if (count == 0) return;

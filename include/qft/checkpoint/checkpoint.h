@@ -15,21 +15,18 @@
 
 namespace qft::checkpoint {
 
-/// Elements [begin, end) of a flattened, row-major tensor of global `shape`.
+/// What a rank holds of a tensor of global `shape`: elements [begin, end) of a box of it.
 struct TensorSlice {
   std::string name;
   DType dtype = DType::f32;
-  std::vector<std::int64_t> shape;
+  Shape shape;
+  Box box;
   std::uint64_t begin = 0, end = 0;
 
   std::uint64_t bytes() const { return (end - begin) * size_of(dtype); }
 };
-/// A slice in host memory to be saved; the memory is the caller's.
-struct SourceSlice : TensorSlice {
-  const void* data = nullptr;
-};
-/// A slice of host memory to be filled.
-struct TargetSlice : TensorSlice {
+/// A slice in host memory, to be saved or to be filled; the memory is the caller's.
+struct HostSlice : TensorSlice {
   void* data = nullptr;
 };
 
@@ -43,15 +40,16 @@ class Checkpoint {
   const Manifest& manifest() const { return manifest_; }
   const nlohmann::json& state() const { return manifest_.state; }
 
-  /// Copies elements [begin, end), from whatever files hold them. Throws Error where the tensor is missing,
-  /// the range is outside it, or a file is not what the manifest says.
+  /// Copies elements [begin, end) of the whole flattened tensor, from whatever files hold them. Throws Error where the tensor is
+  /// missing, the range is outside it, or a file is not what the manifest says.
   void read_tensor_range(std::string_view name, std::uint64_t begin, std::uint64_t end, void* dst) const;
-  /// The same, after checking dtype and shape against the checkpoint's.
-  void read(const TargetSlice& target) const;
+  /// Fills a slice, whatever slices were saved, after checking dtype and shape against the checkpoint's.
+  void read(const HostSlice& target) const;
 
  private:
   Checkpoint() = default;
   const TensorRecord& require_tensor(std::string_view name) const;
+  void copy(const TensorRecord& tensor, const BoxRange& wanted, void* dst) const;
   const io::SafetensorsFile& file(const std::string& name) const;
 
   struct Files {

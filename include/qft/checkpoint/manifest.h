@@ -2,6 +2,7 @@
 // lies. It is written last; a directory is a checkpoint if its manifest verifies.
 #pragma once
 
+#include "qft/core/box.h"
 #include "qft/core/dtype.h"
 
 #include <cstdint>
@@ -16,7 +17,8 @@
 namespace qft::checkpoint {
 
 inline constexpr const char* kManifestFile = "manifest.json";
-inline constexpr int kManifestVersion = 1;
+/// 2 has boxes; what 1 holds are whole tensors.
+inline constexpr int kManifestVersion = 2, kOldestManifestVersion = 1;
 inline constexpr const char* kManifestFormat = "qft checkpoint";
 /// The "format" metadata of the safetensors files that hold slices.
 inline constexpr const char* kShardFormat = "qft";
@@ -30,20 +32,23 @@ struct FileRecord {
   std::string checksum;
 };
 
-/// Elements [begin, end) of a flattened tensor are the whole of the tensor `entry` in the safetensors file
-/// `file`.
+/// Elements [begin, end) of a flattened box of a tensor are the whole of the tensor `entry` in the safetensors file `file`.
 struct RangeRecord {
+  Box box;  // of the whole tensor, but for models of which a rank computes with parts of tensors
   std::uint64_t begin = 0, end = 0;
   std::string file, entry;
 };
+/// Boxes of a tensor at most: beyond any mesh of ranks.
+inline constexpr std::size_t kMaxBoxes = 1024;
 
 struct TensorRecord {
   std::string name;
   DType dtype = DType::f32;
-  std::vector<std::int64_t> shape;  // global
-  std::vector<RangeRecord> ranges;  // ascending
+  Shape shape;                      // global
+  std::vector<RangeRecord> ranges;  // by box, then ascending
 
   std::uint64_t elements() const;
+  void sort_ranges();
 };
 
 /// The checkpoint from which a branch began.
@@ -79,8 +84,8 @@ struct Manifest {
   /// Reads and parses; errors name the path.
   static Manifest read(const std::filesystem::path& dir);
 
-  /// Throws Error unless file names are plain and unique, and the ranges of each tensor cover it exactly once
-  /// and lie in listed files. The message names the tensor and the elements.
+  /// Throws Error unless file names are plain and unique, the boxes of each tensor cover it exactly once, their ranges cover them
+  /// exactly once, and all lie in listed files. The message names the tensor and the elements.
   void check() const;
 
   const TensorRecord* find(std::string_view name) const;

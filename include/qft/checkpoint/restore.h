@@ -37,11 +37,11 @@ class SharedCheckpoint {
 
   /// Fills this rank's targets. Collective (with an empty list too); throws the same Error on all ranks where
   /// a tensor is missing, has another dtype or shape, or cannot be read.
-  void read(std::span<const TargetSlice> targets) const;
+  void read(std::span<const HostSlice> targets) const;
 
  private:
   std::string serve(int rank) const;
-  void fetch(std::span<const TargetSlice> targets) const;
+  void fetch(std::span<const HostSlice> targets) const;
 
   comm::Communicator& comm_;
   std::filesystem::path dir_;

@@ -48,7 +48,7 @@ class CheckpointWriter {
 
   /// This rank's slices, into <stem>-<rank>-of-<ranks>.safetensors (none for no slices). Not collective, may
   /// run on another thread: a failure is kept and thrown by commit() on all ranks.
-  void write_slices(std::span<const SourceSlice> slices, const std::string& stem = kStateStem);
+  void write_slices(std::span<const HostSlice> slices, const std::string& stem = kStateStem);
 
   /// A plain file, written by `write` at the path it gets, synced (write_file, copy_file, SafetensorsWriter
   /// do). Ranks must choose different names. Not collective; failures as above.

@@ -10,23 +10,16 @@
 
 #include "qft/io/model_files.h"
 #include "qft/model/spec.h"
+#include "qft/model/weights.h"
 
 namespace qft::model {
 
-/// Elements [begin, begin + values.numel()) of a flattened parameter; `values` is 1-D, of any floating dtype on any device.
-struct ParamSlice {
-  at::Tensor values;
-  std::int64_t begin = 0;
-  std::int64_t end() const { return begin + values.numel(); }
-};
+/// Gives what this rank holds of the box of a parameter of a unit: the whole, a part, or nothing (no elements).
+using ParamAccess = std::function<Shard(int unit, const ParamSpec& param)>;
 
-/// Gives the slice of a parameter of a unit that this rank holds: the whole, a part, or nothing (no elements).
-using ParamAccess = std::function<ParamSlice(int unit, const ParamSpec& param)>;
-
-/// Reads the slice's elements of a file tensor, and no others, converting from F64, F32, BF16 or F16 on the way in
-/// pieces: nothing of the tensor's size is allocated. Returns the bytes read. Throws Error for another dtype or shape.
-std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry,
-                       const std::vector<std::int64_t>& shape, const ParamSlice& dst);
+/// Reads the shard's elements of the parameter's box from the tensor in a file, and no others, converting from F64, F32, BF16 or F16
+/// on the way in pieces: nothing of the tensor's size is allocated. Returns the bytes read. Throws Error for another dtype or shape.
+std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst);
 
 /// Throws as load_base_weights() for what the files' headers show: a missing, an unknown or another tensor. Reads no data.
 void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files);

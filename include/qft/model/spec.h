@@ -2,11 +2,14 @@
 // else (loading, stores, LoRA, export, checkpoints) walks the list that comes out of it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "qft/comm/mesh.h"
+#include "qft/core/box.h"
 #include "qft/model/config.h"
 #include "qft/model/sublayer_spec.h"
 
@@ -33,17 +36,32 @@ struct LoraConfig {
 /// A base tensor, or one of the two factors of a linear's LoRA.
 enum class Role : std::uint8_t { base, lora_a, lora_b };
 
-/// One logical tensor. `offset` counts elements in the unit's frozen or trainable flat buffer.
+/// What the gradient that a rank's backward pass gives is to the other ranks along an axis of the mesh.
+enum class Along : std::uint8_t {
+  sum,   ///< a term: the ranks' gradients add up to the parameter's
+  copy,  ///< the same on all of them
+  own    ///< of a box, or of a layer, that this rank alone has
+};
+/// By comm::Axis.
+using GradientAxes = std::array<Along, comm::kAxes>;
+
+/// One logical tensor, and the box of it with which this rank computes. `offset` counts elements in the unit's frozen or trainable
+/// flat buffer, where the box lies flattened.
 struct ParamSpec {
   std::string name;  ///< Hugging Face's name, or PEFT's for a LoRA factor
   std::string path;  ///< in its unit: "self_attn.q_proj.weight", "self_attn.q_proj.lora_A.weight", "lm_head.weight"
   Role role = Role::base;
-  std::vector<std::int64_t> shape;
-  std::int64_t numel = 0;
+  Shape shape;  ///< of the whole tensor, as files have it
+  Box box;
+  std::int64_t numel = 0;  ///< of the box
   std::int64_t offset = 0;
+  GradientAxes gradient{};
+  bool in_norm = true;  ///< this rank adds its gradient's squares to the norm: of copies the first rank alone does
   bool trainable = false;
   bool weight_decay = false;  ///< as HF Trainer decides: not for biases and norms
   double lr_factor = 1.0;     ///< of the run's learning rate
+
+  Along along(comm::Axis axis) const { return gradient[static_cast<std::size_t>(axis)]; }
 };
 
 /// What is gathered, released and reduced as a whole: the embedding, a layer, or the head.

@@ -9,12 +9,17 @@
 
 namespace qft::model {
 
+/// How the ranks of a tensor-parallel group would share a weight [out, in]: `rows` computes a part of the outputs from all inputs
+/// (Megatron's column parallelism, of heads too), `columns` a term of all outputs from a part of the inputs (row parallelism).
+enum class Split : std::uint8_t { rows, columns };
+
 /// A linear module of a layer.
 struct LinearSpec {
   std::string name;  ///< as PEFT's target_modules has it: "q_proj"
   std::string path;  ///< in the layer, as transformers has it: "self_attn.q_proj"
   std::int64_t out = 0, in = 0;
   bool bias = false;
+  Split split = Split::rows;
 };
 
 /// Parameters that lie next to each other in the flat buffers: linears of one input, computed as one product (weights, then
@@ -23,6 +28,7 @@ struct ParamGroup {
   std::vector<LinearSpec> linears = {};
   std::string vector = {};  ///< its path, where there are no linears: "self_attn.q_norm.weight"
   std::int64_t size = 0;
+  bool per_head = false;    ///< the vector serves each head alike, and heads are shared: its gradient is a sum over them
 
   std::int64_t in() const { return linears.front().in; }
   std::int64_t out() const;

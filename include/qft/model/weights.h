@@ -12,9 +12,20 @@
 
 namespace qft::model {
 
-/// The flat 1-D buffers of one unit (undefined where empty). `grad` may be undefined: nothing is trained.
-struct FlatBuffers {
-  at::Tensor frozen, trainable, grad;
+/// The flat 1-D buffers of one unit, whole (undefined where empty).
+struct UnitBuffers {
+  at::Tensor frozen;             ///< [frozen_numel], compute dtype
+  at::Tensor trainable;          ///< [trainable_numel], compute dtype
+  at::Tensor grad;               ///< [trainable_numel], gradient dtype; undefined where no gradients are asked for
+  std::uint64_t generation = 0;  ///< another one with each gather: views of an older one are stale; 0: not here
+};
+
+/// Elements [begin, end()) of what is flat and may be shared by ranks, as this one has them: of a unit's buffer, or of the box of a
+/// parameter. `values` is 1-D, of any floating dtype on any device.
+struct Shard {
+  at::Tensor values;
+  std::int64_t begin = 0;
+  std::int64_t end() const { return begin + values.numel(); }
 };
 
 /// A fused projection with its gradients.
@@ -39,9 +50,9 @@ struct SubLayerWeights {
 /// Of a layer's sub-layers, in order.
 using LayerWeights = std::vector<SubLayerWeights>;
 
-LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const FlatBuffers& flat);
+LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat);
 /// The tensor at this path of the unit; throws if there is none.
-Weight bind_weight(const UnitSpec& unit, std::string_view path, const FlatBuffers& flat);
+Weight bind_weight(const UnitSpec& unit, std::string_view path, const UnitBuffers& flat);
 /// The 1-D view of a parameter in whichever of the two buffers holds it.
 at::Tensor param_view(const ParamSpec& param, const at::Tensor& frozen, const at::Tensor& trainable);
 

@@ -106,11 +106,11 @@ class Instance {
   /// One update of the optimizer with gradients multiplied by `grad_scale`. Collective.
   void update(double learning_rate, double grad_scale);
 
-  /// This rank's slice of the best copy there is of a parameter: the optimizer's master where there is one, else the
-  /// weights. After writing through it call publish(). All ranks of layout().replicate() have the same slice.
-  model::ParamSlice param(int unit, const model::ParamSpec& param) const;
+  /// What this rank holds of the best copy there is of a parameter's box: the optimizer's master where there is one, else the
+  /// weights. After writing through it call publish(). All ranks of layout().replicate() hold the same.
+  model::Shard param(int unit, const model::ParamSpec& param) const;
   /// The same of what the optimizer's rule keeps of a trainable parameter: optimizer()->rule().state[which].
-  model::ParamSlice state(int unit, const model::ParamSpec& param, std::size_t which) const;
+  model::Shard state(int unit, const model::ParamSpec& param, std::size_t which) const;
   /// The reduced gradients of a trainable unit after a step, as this rank holds them: [trainable_numel] where they are whole.
   at::Tensor grads(int unit) const { return store_->grads(unit); }
   /// Masters have changed: brings them to the weights, on all ranks. Collective.

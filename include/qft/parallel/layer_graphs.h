@@ -17,7 +17,7 @@ namespace qft::parallel {
 /// What a layer does in one action, and the memory in which it does it.
 struct LayerCall {
   int layer = 0;
-  model::FlatBuffers flat;                             ///< of which `weights` are views
+  model::UnitBuffers flat;                             ///< of which `weights` are views
   std::shared_ptr<const model::LayerWeights> weights;
   model::LayerSaved saved;
   at::Tensor y;  ///< [T, hidden], where it runs forward

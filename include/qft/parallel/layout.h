@@ -8,6 +8,7 @@
 #include <c10/core/Device.h>
 
 #include "qft/comm/mesh.h"
+#include "qft/model/spec.h"
 #include "qft/parallel/strategy.h"
 
 namespace qft::parallel {
@@ -15,6 +16,8 @@ namespace qft::parallel {
 /// How many ranks share one copy and how many hold the same slices. Collective for a grouped strategy with `group` 0.
 /// Throws ConfigError as Layout does.
 comm::Degrees degrees_of(comm::Communicator& world, const Strategy& strategy, std::int64_t group);
+
+bool counts_in_norm(const model::ParamSpec& param, const comm::Mesh& mesh);
 
 class Layout {
  public:
@@ -30,6 +33,9 @@ class Layout {
   comm::Communicator& shard() const { return mesh_->group(comm::Axis::shard); }
   /// ... and those that hold the same slices as this rank (all ranks where nothing is sharded).
   comm::Communicator& replicate() const { return mesh_->group(comm::Axis::replicate); }
+  /// Whether this rank adds a parameter's squares to the norm of the gradients: along an axis on which all ranks have copies, the first
+  /// does. What ranks add up over `replicate` and `shard` the weight stores count once.
+  bool counts_in_norm(const model::ParamSpec& param) const { return parallel::counts_in_norm(param, *mesh_); }
   /// "zero3: 8 ranks = replicate 2 x shard 4; offloaded to host memory: optimizer"
   std::string describe() const;
 

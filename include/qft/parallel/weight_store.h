@@ -10,25 +10,13 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/model/spec.h"
+#include "qft/model/weights.h"
 #include "qft/optim/optimizer.h"
 #include "qft/optim/precision.h"
 #include "qft/parallel/action.h"
 #include "qft/parallel/strategy.h"
 
 namespace qft::parallel {
-
-/// The flat 1-D weights of one unit as the compute sees them; undefined where the unit has no such parameter.
-struct UnitBuffers {
-  at::Tensor frozen;             ///< [frozen_numel], compute dtype
-  at::Tensor trainable;          ///< [trainable_numel], compute dtype
-  std::uint64_t generation = 0;  ///< another one with each gather: views of an older one are stale; 0: not here
-};
-
-/// Elements [begin, begin + values.numel()) of a unit's flat buffer, as this rank holds them between uses.
-struct RestSlice {
-  at::Tensor values;
-  std::int64_t begin = 0;
-};
 
 /// Bytes on this rank.
 struct StoreMemory {
@@ -55,7 +43,7 @@ class WeightReader {
   virtual void make_room(int unit) = 0;
   /// The unit's weights, whole and readable until the matching release(). May be nested. Gathers what is missing: collective
   /// where weights are sharded.
-  virtual const UnitBuffers& acquire(int unit) = 0;
+  virtual const model::UnitBuffers& acquire(int unit) = 0;
   /// After the last one, gathered weights are gone: their storage is empty, so that a stale view fails.
   virtual void release(int unit) = 0;
 
@@ -85,15 +73,16 @@ class WeightStore : public WeightReader {
   /// nothing any more. The gradients are worth nothing until the next start_step(). Collective.
   virtual void abandon_step() = 0;
 
-  /// Sum of squares of the reduced gradients, this rank's part: the parts of all ranks add up to the whole.
+  /// Sum of squares of the reduced gradients, this rank's part: the parts of all ranks add up to the whole, with each parameter
+  /// counted once (ParamSpec::in_norm).
   virtual double local_grad_square_sum() const = 0;
   /// What this rank's optimizer updates, one entry a unit with trainable parameters.
   virtual std::vector<optim::FlatParams> owned() const = 0;
   /// What owned() names has changed: brings it to the ranks that hold copies. Collective.
   virtual void publish() = 0;
 
-  /// This rank's part of a unit's frozen or trainable weights between uses: the whole where they are replicated.
-  virtual RestSlice at_rest(int unit, bool trainable) = 0;
+  /// What this rank holds of a unit's frozen or trainable buffer between uses: the whole where it is replicated.
+  virtual model::Shard resident_shard(int unit, bool trainable) = 0;
 };
 
 /// Unit gradients on their way to their owners at most: more would pile up where the wire is slower than the compute.

@@ -77,7 +77,7 @@ class SnapshotSave {
   checkpoint::CheckpointWriter writer_;
   nlohmann::json state_;              ///< of the run, for the manifest
   std::string trainer_state_;         ///< rank 0's file
-  std::vector<checkpoint::SourceSlice> slices_;
+  std::vector<checkpoint::HostSlice> slices_;
   std::vector<at::Tensor> values_;    ///< what slices_ points to
   WriteModel write_model_;
   std::atomic<bool> written_{false};

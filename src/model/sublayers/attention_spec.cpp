@@ -11,10 +11,10 @@ SubLayerSpec describe_attention(const ModelConfig& c) {
                                      {"k_proj", "self_attn.k_proj", kv, hidden, c.qkv_bias},
                                      {"v_proj", "self_attn.v_proj", kv, hidden, c.qkv_bias}}});
   if (c.qk_norm) {
-    spec.params.push_back({.vector = "self_attn.q_norm.weight", .size = c.head_dim});
-    spec.params.push_back({.vector = "self_attn.k_norm.weight", .size = c.head_dim});
+    spec.params.push_back({.vector = "self_attn.q_norm.weight", .size = c.head_dim, .per_head = true});
+    spec.params.push_back({.vector = "self_attn.k_norm.weight", .size = c.head_dim, .per_head = true});
   }
-  spec.params.push_back({.linears = {{"o_proj", "self_attn.o_proj", hidden, q, c.o_bias}}});
+  spec.params.push_back({.linears = {{"o_proj", "self_attn.o_proj", hidden, q, c.o_bias, Split::columns}}});
   spec.saved = {{.columns = c.qkv_size()}, {.columns = q}, {.columns = c.num_heads, .statistic = true, .transposed = true}};
   if (c.qk_norm) {
     spec.saved.push_back({.columns = q + kv});

@@ -1,0 +1,90 @@
+// Checkpoints of models of which every rank computes with parts of the tensors, and their way to other layouts.
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/sample.h"
+#include "io/temp_dir.h"
+#include "qft/checkpoint/diff.h"
+#include "qft/checkpoint/reshard.h"
+#include "qft/checkpoint/verify.h"
+
+namespace qft::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using test::contains;
+using test::error_of;
+using test::TempDir;
+
+const Shape kShape{6, 10};
+
+/// Element i of the tensor is i.
+std::vector<float> values_of(const BoxRange& range) {
+  std::vector<float> values(range.end - range.begin);
+  const std::uint64_t all = Box::whole(kShape).elements();
+  for_each_common_run(range, {Box::whole(kShape), 0, all}, [&](const CommonRun& run) {
+    for (std::uint64_t i = 0; i < run.count; ++i) values[run.a + i] = static_cast<float>(run.b + i);
+  });
+  return values;
+}
+
+/// A checkpoint whose tensor lies in these ranges.
+fs::path save(const fs::path& dir, const std::vector<BoxRange>& ranges) {
+  const auto comm = comm::make_self_communicator();
+  CheckpointWriter writer(*comm, io::posix_storage(), {.output_dir = dir, .step = 7, .save_total_limit = {}, .best_checkpoint = {}});
+  std::vector<HostSlice> slices;
+  std::vector<std::vector<float>> values;
+  for (const BoxRange& r : ranges) {
+    values.push_back(values_of(r));
+    slices.push_back({{"w", DType::f32, kShape, r.box, r.begin, r.end}, values.back().data()});
+  }
+  writer.write_slices(slices);
+  return writer.commit({{"strategy", "zero3"}});
+}
+
+/// Halves of the columns, the right one in two boxes of rows, each of two owners.
+const std::vector<BoxRange> kGrid{{{{0, 0}, {6, 5}}, 0, 13}, {{{0, 0}, {6, 5}}, 13, 30}, {{{0, 5}, {2, 5}}, 0, 4},
+                                  {{{0, 5}, {2, 5}}, 4, 10}, {{{2, 5}, {4, 5}}, 0, 20}};
+const std::vector<BoxRange> kRows{{{{0, 0}, {3, 10}}, 0, 30}, {{{3, 0}, {3, 10}}, 0, 7}, {{{3, 0}, {3, 10}}, 7, 30}};
+const std::vector<BoxRange> kFlat{{Box::whole(kShape), 0, 11}, {Box::whole(kShape), 11, 60}};
+
+TEST(Boxes, AnyLayoutReadsWhatAnyOtherWrote) {
+  for (const auto& written : {kGrid, kRows, kFlat}) {
+    const TempDir dir;
+    const Checkpoint checkpoint = Checkpoint::open(save(dir.path(), written));
+    ASSERT_TRUE(verify(checkpoint.dir()).ok());
+    for (const auto& wanted : {kGrid, kRows, kFlat})
+      for (const BoxRange& r : wanted) {
+        std::vector<float> got(r.end - r.begin, -1.0F);
+        checkpoint.read({{"w", DType::f32, kShape, r.box, r.begin, r.end}, got.data()});
+        EXPECT_EQ(got, values_of(r)) << r.box.describe();
+      }
+  }
+}
+
+TEST(Boxes, DiffAndReshardSeeTheTensor) {
+  const TempDir a, b, c;
+  const fs::path grid = save(a.path(), kGrid), flat = save(b.path(), kFlat), dealt = c / "checkpoint-7";
+  EXPECT_TRUE(diff(grid, flat).equal());
+  reshard(io::posix_storage(), grid, dealt, 3);
+  EXPECT_TRUE(verify(dealt).ok());
+  EXPECT_TRUE(diff(dealt, flat).equal());
+}
+
+TEST(Boxes, ASliceMustLieInItsTensor) {
+  const TempDir dir;
+  const Checkpoint checkpoint = Checkpoint::open(save(dir.path(), kGrid));
+  float value = 0;
+  const auto read = [&](const Box& box, std::uint64_t begin, std::uint64_t end) {
+    return error_of([&] { checkpoint.read({{"w", DType::f32, kShape, box, begin, end}, &value}); });
+  };
+  EXPECT_TRUE(contains(read({{0, 6}, {6, 5}}, 0, 1), "tensor 'w' has shape [0:6, 0:10], box [0:6, 6:11] given"));
+  EXPECT_TRUE(contains(read({{0, 6}, {1, 4}}, 4, 5), "tensor 'w' has 4 elements in [0:1, 6:10], slice [4, 5) given"));
+  EXPECT_TRUE(contains(error_of([&] { save(dir / "other", {{{{0, 0}, {6, 5}}, 0, 30}}); }), "has 60 elements, but its boxes hold 30"));
+}
+
+}  // namespace
+}  // namespace qft::checkpoint
