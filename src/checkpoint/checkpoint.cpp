@@ -55,20 +55,21 @@ void Checkpoint::read_tensor_range(std::string_view name, std::uint64_t begin, s
 
 void Checkpoint::copy(const TensorRecord& tensor, const BoxRange& wanted, void* dst) const {
   const std::size_t width = size_of(tensor.dtype);
-  for (const RangeRecord& range : tensor.ranges) {
-    const io::SafetensorsFile* source = nullptr;
-    const io::TensorEntry* entry = nullptr;
-    for_each_common_run(wanted, {range.box, range.begin, range.end}, [&](const CommonRun& run) {
-      if (source == nullptr) {
-        source = &file(range.file);
-        entry = &source->at(range.entry);
-        require(entry->dtype == tensor.dtype && entry->elements() == range.end - range.begin,
-                "'{}': entry '{}' has {} elements of {}, the manifest says {} of {}", source->path().string(), range.entry,
-                entry->elements(), safetensors_name(entry->dtype), range.end - range.begin, safetensors_name(tensor.dtype));
+  std::uint64_t copied = 0;
+  for (const BoxRecord& record : tensor.boxes)
+    for_each_common_run(wanted, {record.box, 0, record.box.elements()}, [&](const CommonRun& run) {
+      auto range = std::upper_bound(record.ranges.begin(), record.ranges.end(), run.b,
+                                    [](std::uint64_t element, const RangeRecord& r) { return element < r.end; });
+      for (std::uint64_t done = 0; done < run.count; ++range) {
+        const io::SafetensorsFile& source = file(range->file);
+        const io::TensorEntry& entry = require_entry(source, tensor, *range);
+        const std::uint64_t first = run.b + done, count = std::min(run.count - done, range->end - first);
+        source.read(entry, (first - range->begin) * width, count * width, static_cast<char*>(dst) + (run.a + done) * width);
+        done += count;
       }
-      source->read(*entry, run.b * width, run.count * width, static_cast<char*>(dst) + run.a * width);
+      copied += run.count;
     });
-  }
+  QFT_ASSERT(copied == wanted.end - wanted.begin, "{} of {} elements of '{}' were read", copied, wanted.end - wanted.begin, tensor.name);
 }
 
 void Checkpoint::read(const HostSlice& target) const {

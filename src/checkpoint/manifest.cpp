@@ -7,8 +7,9 @@
 #include "qft/io/file.h"
 
 #include <algorithm>
-#include <span>
-#include <tuple>
+#include <utility>
+
+#include <fmt/ranges.h>
 
 #include "records.h"
 
@@ -36,7 +37,7 @@ Manifest from_json(json document, std::string_view text) {
   m.world_size = integer_of<int>(document.at("world_size"));
   m.qft_version = document.at("qft_version").get<std::string>();
   m.files = files_from_json(document.at("files"));
-  m.tensors = tensors_from_json(document.at("tensors"));
+  m.tensors = tensors_from_json(document.at("tensors"), version);
   m.state = std::move(document.at("state"));
   if (document.contains("run")) m.run = run_from_json(document.at("run"));
   m.checksum = checksum;
@@ -44,17 +45,16 @@ Manifest from_json(json document, std::string_view text) {
   return m;
 }
 
-using Ranges = std::span<const RangeRecord>;
-
-/// Ranges of one box, in order: they cover it exactly once.
-void check_box(const TensorRecord& tensor, Ranges ranges) {
-  const Box& box = ranges.front().box;
-  const std::string what = box == Box::whole(tensor.shape) ? fmt::format("tensor '{}'", tensor.name)
-                                                           : fmt::format("{} of tensor '{}'", box.describe(), tensor.name);
-  const std::uint64_t total = box.elements();
+/// The ranges of a box, in order, cover it exactly once.
+void check_box(const TensorRecord& tensor, const BoxRecord& record, const Manifest& manifest) {
+  const std::string what = record.box == Box::whole(tensor.shape)
+                               ? fmt::format("tensor '{}'", tensor.name)
+                               : fmt::format("the box {} of tensor '{}'", record.box.describe(), tensor.name);
+  const std::uint64_t total = record.box.elements();
   std::uint64_t next = 0;
   std::string last;
-  for (const RangeRecord& r : ranges) {
+  for (const RangeRecord& r : record.ranges) {
+    require(manifest.find_file(r.file) != nullptr, "{} lies in '{}', which is not listed", what, r.file);
     require(r.begin <= r.end && r.end <= total, "{} has {} elements, but '{}' holds [{}, {})", what, total, r.file, r.begin, r.end);
     require(r.begin >= next, "elements [{}, {}) of {} are in both '{}' and '{}'", r.begin, std::min(next, r.end), what, last, r.file);
     require(r.begin == next, "elements [{}, {}) of {} are in no file", next, r.begin, what);
@@ -65,33 +65,23 @@ void check_box(const TensorRecord& tensor, Ranges ranges) {
 }
 
 /// Boxes that do not overlap and have as many elements as the tensor cover it exactly once.
-void check_boxes(const TensorRecord& tensor, const std::vector<Ranges>& boxes) {
+void check_boxes(const TensorRecord& tensor, const Manifest& manifest) {
+  const std::uint64_t total = tensor.elements();
+  const auto& boxes = tensor.boxes;
+  require(total == 0 || !boxes.empty(), "elements [0, {}) of tensor '{}' are in no file", total, tensor.name);
   require(boxes.size() <= kMaxBoxes, "tensor '{}' lies in {} boxes, more than {}", tensor.name, boxes.size(), kMaxBoxes);
   std::uint64_t elements = 0;
   for (std::size_t i = 0; i < boxes.size(); ++i) {
-    const Box& box = boxes[i].front().box;
-    elements += box.elements();
+    const Box& box = boxes[i].box;
+    if (!box.inside(tensor.shape))
+      fail("tensor '{}' has shape [{}], the box {} is not inside it", tensor.name, fmt::join(tensor.shape, ", "), box.describe());
     for (std::size_t j = 0; j < i; ++j)
-      require(disjoint(box, boxes[j].front().box), "elements of tensor '{}' are in both {} and {}", tensor.name,
-              boxes[j].front().box.describe(), box.describe());
+      if (!disjoint(box, boxes[j].box))
+        fail("elements of tensor '{}' are in both {} and {}", tensor.name, boxes[j].box.describe(), box.describe());
+    check_box(tensor, boxes[i], manifest);
+    elements += box.elements();
   }
-  require(elements == tensor.elements(), "tensor '{}' has {} elements, but its boxes hold {}", tensor.name, tensor.elements(), elements);
-}
-
-void check_ranges(const TensorRecord& tensor, const Manifest& manifest) {
-  std::vector<Ranges> boxes;
-  for (std::size_t i = 0, first = 0; i < tensor.ranges.size(); ++i) {
-    const RangeRecord& r = tensor.ranges[i];
-    require(manifest.find_file(r.file) != nullptr, "tensor '{}' lies in '{}', which is not listed", tensor.name, r.file);
-    require(r.box.inside(tensor.shape), "tensor '{}' has shape {}, but '{}' holds {}", tensor.name,
-            Box::whole(tensor.shape).describe(), r.file, r.box.describe());
-    if (i + 1 < tensor.ranges.size() && tensor.ranges[i + 1].box == r.box) continue;
-    boxes.push_back(Ranges(tensor.ranges).subspan(first, i + 1 - first));
-    first = i + 1;
-  }
-  require(tensor.elements() == 0 || !boxes.empty(), "elements [0, {}) of tensor '{}' are in no file", tensor.elements(), tensor.name);
-  for (const Ranges& ranges : boxes) check_box(tensor, ranges);
-  check_boxes(tensor, boxes);
+  require(elements == total, "tensor '{}' has {} elements, but its boxes hold {}", tensor.name, total, elements);
 }
 
 template <class Records>
@@ -118,10 +108,13 @@ std::uint64_t TensorRecord::elements() const {
   return n;
 }
 
-void TensorRecord::sort_ranges() {
-  std::sort(ranges.begin(), ranges.end(), [](const RangeRecord& a, const RangeRecord& b) {
-    return std::tie(a.box, a.begin, a.end) < std::tie(b.box, b.begin, b.end);
+void TensorRecord::add(const Box& box, RangeRecord range) {
+  auto b = std::lower_bound(boxes.begin(), boxes.end(), box, [](const BoxRecord& record, const Box& wanted) { return record.box < wanted; });
+  if (b == boxes.end() || b->box != box) b = boxes.insert(b, {box, {}});
+  const auto r = std::upper_bound(b->ranges.begin(), b->ranges.end(), range, [](const RangeRecord& x, const RangeRecord& y) {
+    return std::pair(x.begin, x.end) < std::pair(y.begin, y.end);
   });
+  b->ranges.insert(r, std::move(range));
 }
 
 std::string Manifest::to_text() const {
@@ -168,7 +161,7 @@ void Manifest::check() const {
     require(is_plain_name(f.name) && f.name != kManifestFile, "it lists a file called '{}'", f.name);
   check_names(files, "file");
   check_names(tensors, "tensor");
-  for (const TensorRecord& t : tensors) check_ranges(t, *this);
+  for (const TensorRecord& t : tensors) check_boxes(t, *this);
 }
 
 const TensorRecord* Manifest::find(std::string_view name) const {

@@ -15,23 +15,44 @@ json to_json(const Box& box) { return {{"start", box.start}, {"extent", box.exte
 
 Box box_from_json(const json& j) {
   Box box;
-  for (const json& n : j.at("start")) box.start.push_back(integer_of<std::int64_t>(n));
-  for (const json& n : j.at("extent")) box.extent.push_back(integer_of<std::int64_t>(n));
+  for (auto [key, list] : {std::pair{"start", &box.start}, {"extent", &box.extent}}) {
+    require(j.at(key).is_array(), "\"{}\" of a box is {}: it is damaged", key, j.at(key).dump());
+    for (const json& n : j.at(key)) list->push_back(integer_of<std::int64_t>(n));
+  }
   return box;
 }
 
+namespace {
+
+json to_json(const std::vector<RangeRecord>& ranges) {
+  json result = json::array();
+  for (const RangeRecord& r : ranges) result.push_back({{"begin", r.begin}, {"end", r.end}, {"file", r.file}, {"entry", r.entry}});
+  return result;
+}
+
+std::vector<RangeRecord> ranges_from_json(const json& list) {
+  std::vector<RangeRecord> ranges;
+  for (const json& r : list)
+    ranges.push_back({integer_of<std::uint64_t>(r.at("begin")), integer_of<std::uint64_t>(r.at("end")), r.at("file").get<std::string>(),
+                      r.at("entry").get<std::string>()});
+  return ranges;
+}
+
+}  // namespace
+
+/// A tensor has "ranges" of the whole, as in version 1, or "boxes" that have them.
 json to_json(const std::vector<TensorRecord>& tensors) {
   json result = json::array();
   for (const TensorRecord& t : tensors) {
-    json ranges = json::array();
-    for (const RangeRecord& r : t.ranges) {
-      json& range = ranges.emplace_back(json{{"begin", r.begin}, {"end", r.end}, {"file", r.file}, {"entry", r.entry}});
-      if (r.box != Box::whole(t.shape)) range["box"] = to_json(r.box);  // absent: the whole tensor
+    json& tensor = result.emplace_back(json{{"name", t.name}, {"dtype", std::string(safetensors_name(t.dtype))}, {"shape", t.shape}});
+    if (t.boxes.empty() || (t.boxes.size() == 1 && t.boxes.front().box == Box::whole(t.shape))) {
+      tensor["ranges"] = t.boxes.empty() ? json::array() : to_json(t.boxes.front().ranges);
+      continue;
     }
-    result.push_back({{"name", t.name},
-                      {"dtype", std::string(safetensors_name(t.dtype))},
-                      {"shape", t.shape},
-                      {"ranges", std::move(ranges)}});
+    for (const BoxRecord& b : t.boxes) {
+      json& box = tensor["boxes"].emplace_back(to_json(b.box));
+      box["ranges"] = to_json(b.ranges);
+    }
   }
   return result;
 }
@@ -61,18 +82,21 @@ std::vector<FileRecord> files_from_json(const json& list) {
   return files;
 }
 
-std::vector<TensorRecord> tensors_from_json(const json& list) {
+std::vector<TensorRecord> tensors_from_json(const json& list, int version) {
   std::vector<TensorRecord> tensors;
   for (const json& j : list) {
-    TensorRecord tensor;
+    TensorRecord& tensor = tensors.emplace_back();
     tensor.name = j.at("name").get<std::string>();
     tensor.dtype = dtype_from_safetensors(j.at("dtype").get<std::string>());
     for (const json& size : j.at("shape")) tensor.shape.push_back(integer_of<std::int64_t>(size));
-    for (const json& r : j.at("ranges"))
-      tensor.ranges.push_back({r.contains("box") ? box_from_json(r.at("box")) : Box::whole(tensor.shape),
-                               integer_of<std::uint64_t>(r.at("begin")), integer_of<std::uint64_t>(r.at("end")),
-                               r.at("file").get<std::string>(), r.at("entry").get<std::string>()});
-    tensors.push_back(std::move(tensor));
+    if (!j.contains("boxes")) {
+      auto ranges = ranges_from_json(j.at("ranges"));
+      if (!ranges.empty()) tensor.boxes.push_back({Box::whole(tensor.shape), std::move(ranges)});
+      continue;
+    }
+    require(version >= 2 && !j.contains("ranges"), "tensor '{}' has boxes in a manifest of version {}{}: it is damaged", tensor.name, version,
+            j.contains("ranges") ? ", and ranges too" : "");
+    for (const json& box : j.at("boxes")) tensor.boxes.push_back({box_from_json(box), ranges_from_json(box.at("ranges"))});
   }
   return tensors;
 }

@@ -23,7 +23,8 @@ nlohmann::json to_json(const RunRecord& run);
 nlohmann::json to_json(const Box& box);
 /// Throw nlohmann::json::exception for missing keys and wrong kinds, Error for an unknown dtype.
 std::vector<FileRecord> files_from_json(const nlohmann::json& json);
-std::vector<TensorRecord> tensors_from_json(const nlohmann::json& json);
+/// `version`: of the manifest; what version 1 holds are whole tensors.
+std::vector<TensorRecord> tensors_from_json(const nlohmann::json& json, int version = kManifestVersion);
 RunRecord run_from_json(const nlohmann::json& json);
 Box box_from_json(const nlohmann::json& json);
 

@@ -39,7 +39,7 @@ FileRecord write_slices(io::Storage& storage, const Checkpoint& source, const fs
     const auto tensor =
         std::lower_bound(tensors.begin(), tensors.end(), slices[i].name,
                          [](const TensorRecord& t, const std::string& n) { return t.name < n; });
-    tensor->ranges.push_back(record.tensor.ranges.front());
+    tensor->add(slices[i].box, record.tensor.boxes.front().ranges.front());
     specs.push_back(std::move(record.entry));
   }
   io::SafetensorsWriter writer(storage, dir / name, std::move(specs), {{"format", kShardFormat}});
@@ -59,7 +59,8 @@ FileRecord write_slices(io::Storage& storage, const Checkpoint& source, const fs
 void copy_others(io::Storage& storage, const Checkpoint& source, const fs::path& dir, Manifest& manifest) {
   std::set<std::string> state_files;
   for (const TensorRecord& t : source.manifest().tensors)
-    for (const RangeRecord& range : t.ranges) state_files.insert(range.file);
+    for (const BoxRecord& b : t.boxes)
+      for (const RangeRecord& range : b.ranges) state_files.insert(range.file);
   for (const FileRecord& file : source.manifest().files) {
     if (state_files.count(file.name)) continue;
     io::copy_file(storage, source.dir() / file.name, dir / file.name);
@@ -87,7 +88,7 @@ Manifest reshard(io::Storage& storage, const fs::path& from, const fs::path& to,
   Manifest manifest = source.manifest();
   manifest.world_size = ranks;
   manifest.files.clear();
-  for (TensorRecord& tensor : manifest.tensors) tensor.ranges.clear();
+  for (TensorRecord& tensor : manifest.tensors) tensor.boxes.clear();
   io::CommitDir commit(storage, to);
   for (int rank = 0; rank < ranks; ++rank) {
     const std::vector<TensorSlice> slices = slices_of(manifest, rank, ranks);

@@ -13,6 +13,9 @@ std::string slice_file_name(const std::string& stem, int rank, int ranks);
 /// Throws Error unless the slice's box is inside its tensor, and its range inside the box.
 void require_inside(const TensorSlice& slice);
 
+/// The entry of the file that holds the range; throws Error unless it is as the manifest says.
+const io::TensorEntry& require_entry(const io::SafetensorsFile& file, const TensorRecord& tensor, const RangeRecord& range);
+
 /// The same slice twice: as the manifest records it, and as the file `file` holds it (a whole box keeps its shape, a part is flat).
 struct SliceRecord {
   TensorRecord tensor;  // with this one range

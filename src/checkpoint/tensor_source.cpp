@@ -18,7 +18,8 @@ std::vector<fs::path> weight_files(const fs::path& dir, const Manifest* manifest
   std::vector<fs::path> files;
   if (manifest != nullptr) {
     for (const TensorRecord& tensor : manifest->tensors)
-      for (const RangeRecord& range : tensor.ranges) state_files.insert(range.file);
+      for (const BoxRecord& b : tensor.boxes)
+        for (const RangeRecord& range : b.ranges) state_files.insert(range.file);
     for (const FileRecord& file : manifest->files)
       if (file.name.ends_with(".safetensors") && !state_files.count(file.name))
         files.push_back(member_of(dir, file.name));

@@ -16,6 +16,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "slices.h"
+
 namespace qft::checkpoint {
 namespace {
 
@@ -56,24 +58,22 @@ std::vector<bool> share_of(const std::vector<FileRecord>& files, int part, int p
   return mine;
 }
 
+using OpenFiles = std::map<std::string, std::optional<io::SafetensorsFile>>;
+
+void check_range(const fs::path& dir, const TensorRecord& tensor, const RangeRecord& range, OpenFiles& files, VerifyReport& report) {
+  const auto [at, added] = files.try_emplace(range.file);
+  std::optional<io::SafetensorsFile>& file = at->second;
+  if (added) guarded(report, [&] { file = io::SafetensorsFile::open(member_of(dir, range.file)); });
+  if (!file) return;
+  guarded(report, [&] { require_entry(*file, tensor, range); });
+}
+
 // What the manifest promises of its tensors must be in the safetensors files.
 void check_tensors(const fs::path& dir, const Manifest& manifest, VerifyReport& report) {
-  std::map<std::string, std::optional<io::SafetensorsFile>> files;
+  OpenFiles files;
   for (const TensorRecord& tensor : manifest.tensors)
-    for (const RangeRecord& range : tensor.ranges) {
-      const auto added = files.try_emplace(range.file);
-      std::optional<io::SafetensorsFile>& file = added.first->second;
-      if (added.second)
-        guarded(report, [&] { file = io::SafetensorsFile::open(member_of(dir, range.file)); });
-      if (!file) continue;
-      guarded(report, [&] {
-        const io::TensorEntry& entry = file->at(range.entry);
-        require(entry.dtype == tensor.dtype && entry.elements() == range.end - range.begin,
-                "'{}': entry '{}' has {} elements of {}, the manifest says {} of {}", file->path().string(),
-                range.entry, entry.elements(), safetensors_name(entry.dtype), range.end - range.begin,
-                safetensors_name(tensor.dtype));
-      });
-    }
+    for (const BoxRecord& box : tensor.boxes)
+      for (const RangeRecord& range : box.ranges) check_range(dir, tensor, range, files, report);
 }
 
 void report_unlisted(const fs::path& dir, const Manifest& manifest, VerifyReport& report) {

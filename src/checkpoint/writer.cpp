@@ -210,13 +210,11 @@ Manifest CheckpointWriter::assemble(const std::vector<nlohmann::json>& parts,
               "ranks disagree about tensor '{}': {} [{}] and {} [{}]", t.name,
               safetensors_name(it->second.dtype), fmt::join(it->second.shape, ", "),
               safetensors_name(t.dtype), fmt::join(t.shape, ", "));
-      it->second.ranges.insert(it->second.ranges.end(), t.ranges.begin(), t.ranges.end());
+      for (BoxRecord& b : t.boxes)
+        for (RangeRecord& r : b.ranges) it->second.add(b.box, std::move(r));
     }
   }
-  for (auto& [name, tensor] : tensors) {
-    tensor.sort_ranges();
-    manifest.tensors.push_back(std::move(tensor));
-  }
+  for (auto& [name, tensor] : tensors) manifest.tensors.push_back(std::move(tensor));
   std::sort(manifest.files.begin(), manifest.files.end(),
             [](const FileRecord& a, const FileRecord& b) { return a.name < b.name; });
   manifest.check();

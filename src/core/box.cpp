@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "qft/core/error.h"
 
 namespace qft {
@@ -9,50 +11,60 @@ namespace {
 
 std::int64_t end_of(const Box& box, std::size_t d) { return box.start[d] + box.extent[d]; }
 
-/// Boxes whose inner dimensions agree are matrices: rows, which are apart, of elements that follow each other.
-struct Rows {
-  std::size_t split = 0;                      ///< the last dimension in which the boxes may differ
-  std::vector<std::int64_t> first, count;     ///< of the common rows' coordinates, dimensions [0, split)
-  std::uint64_t length = 1;                   ///< elements of a common row
-};
-
-/// Nothing in common: count of elements 0.
-Rows common_rows(const Box& a, const Box& b) {
-  Rows rows;
-  const std::size_t dims = a.start.size();
-  std::size_t split = dims;
-  while (split > 0 && a.start[split - 1] == b.start[split - 1] && a.extent[split - 1] == b.extent[split - 1]) --split;
-  rows.split = split > 0 ? split - 1 : 0;
-  for (std::size_t d = 0; d < dims; ++d) {
-    const std::int64_t first = std::max(a.start[d], b.start[d]), n = std::min(end_of(a, d), end_of(b, d)) - first;
-    if (n <= 0) return {0, {}, {}, 0};
-    if (d < rows.split) {
-      rows.first.push_back(first);
-      rows.count.push_back(n);
-    } else {
-      rows.length *= static_cast<std::uint64_t>(n);
+/// What two boxes have in common, as rows: elements of a row follow each other in both boxes, rows do not.
+class CommonRows {
+ public:
+  CommonRows(const Box& a, const Box& b) : a_(a), b_(b) {
+    // Dimensions in which the boxes are alike are the inner part of a row; the next one is a row's outer part.
+    std::size_t differ = a.start.size();
+    while (differ > 0 && a.start[differ - 1] == b.start[differ - 1] && a.extent[differ - 1] == b.extent[differ - 1]) --differ;
+    outer_ = differ > 0 ? differ - 1 : 0;
+    for (std::size_t d = 0; d < a.start.size(); ++d) {
+      const std::int64_t first = std::max(a.start[d], b.start[d]), n = std::min(end_of(a, d), end_of(b, d)) - first;
+      first_.push_back(first);
+      extent_.push_back(n > 0 ? static_cast<std::uint64_t>(n) : 0);
+      (d < outer_ ? count_ : length_) *= extent_.back();
     }
   }
-  return rows;
-}
 
-/// The place in the flattened box of the common row at `row` (relative to rows.first).
-std::uint64_t place_of(const Box& box, const Rows& rows, const std::vector<std::int64_t>& row, const Box& other) {
-  std::int64_t place = 0;
-  for (std::size_t d = 0; d < box.start.size(); ++d) {
-    const std::int64_t at = d < rows.split ? rows.first[d] + row[d] : std::max(box.start[d], other.start[d]);
-    place = place * box.extent[d] + (at - box.start[d]);
-  }
-  return static_cast<std::uint64_t>(place);
-}
+  /// Rows, and elements of a row; 0 where the boxes have nothing in common.
+  std::uint64_t count() const { return length_ == 0 ? 0 : count_; }
+  std::uint64_t length() const { return length_; }
+  /// Where a row begins in each of the flattened boxes. Both rise with the row.
+  std::uint64_t in_a(std::uint64_t row) const { return place(a_, row); }
+  std::uint64_t in_b(std::uint64_t row) const { return place(b_, row); }
 
-/// The next row in row-major order; false after the last.
-bool advance(const Rows& rows, std::vector<std::int64_t>& row) {
-  for (std::size_t d = rows.split; d-- > 0;) {
-    if (++row[d] < rows.count[d]) return true;
-    row[d] = 0;
+ private:
+  std::uint64_t place(const Box& box, std::uint64_t row) const {
+    std::uint64_t place = 0, stride = 1;
+    for (std::size_t d = box.start.size(); d-- > 0;) {
+      auto at = static_cast<std::uint64_t>(first_[d] - box.start[d]);
+      if (d < outer_) {
+        at += row % extent_[d];
+        row /= extent_[d];
+      }
+      place += at * stride;
+      stride *= static_cast<std::uint64_t>(box.extent[d]);
+    }
+    return place;
   }
-  return false;
+
+  const Box &a_, &b_;
+  std::size_t outer_ = 0;  ///< dimensions that number the rows
+  std::vector<std::int64_t> first_;
+  std::vector<std::uint64_t> extent_;
+  std::uint64_t count_ = 1, length_ = 1;
+};
+
+/// The first row that reaches into both ranges, which begin where they begin.
+std::uint64_t first_row(const CommonRows& rows, std::uint64_t begin_a, std::uint64_t begin_b) {
+  std::uint64_t low = 0, high = rows.count();
+  while (low < high) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    const bool reaches = rows.in_a(middle) + rows.length() > begin_a && rows.in_b(middle) + rows.length() > begin_b;
+    (reaches ? high : low) = reaches ? middle : middle + 1;
+  }
+  return low;
 }
 
 }  // namespace
@@ -62,7 +74,7 @@ Box Box::whole(const Shape& shape) { return {Shape(shape.size(), 0), shape}; }
 std::uint64_t Box::elements() const {
   std::uint64_t n = 1;
   for (const std::int64_t d : extent)
-    require(d >= 0 && !__builtin_mul_overflow(n, static_cast<std::uint64_t>(d), &n), "{} is no part of a tensor", describe());
+    if (d < 0 || __builtin_mul_overflow(n, static_cast<std::uint64_t>(d), &n)) fail("[{}] is an impossible shape", fmt::join(extent, ", "));
   return n;
 }
 
@@ -73,12 +85,7 @@ bool Box::inside(const Shape& shape) const {
   return true;
 }
 
-std::string Box::describe() const {
-  std::string text;
-  for (std::size_t d = 0; d < std::min(start.size(), extent.size()); ++d)
-    text += fmt::format("{}{}:{}", d == 0 ? "" : ", ", start[d], start[d] + extent[d]);
-  return "[" + text + "]";
-}
+std::string Box::describe() const { return fmt::format("[{}] from [{}] on", fmt::join(extent, ", "), fmt::join(start, ", ")); }
 
 bool disjoint(const Box& a, const Box& b) {
   for (std::size_t d = 0; d < a.start.size(); ++d)
@@ -87,19 +94,15 @@ bool disjoint(const Box& a, const Box& b) {
 }
 
 void for_each_common_run(const BoxRange& a, const BoxRange& b, const std::function<void(const CommonRun&)>& body) {
-  const Rows rows = common_rows(a.box, b.box);
-  if (rows.length == 0) return;
-  std::vector<std::int64_t> row(rows.split, 0);
-  do {
-    const std::uint64_t in_a = place_of(a.box, rows, row, b.box), in_b = place_of(b.box, rows, row, a.box);
-    if (in_a >= a.end) return;
+  const CommonRows rows(a.box, b.box);
+  for (std::uint64_t row = first_row(rows, a.begin, b.begin); row < rows.count(); ++row) {
+    const std::uint64_t in_a = rows.in_a(row), in_b = rows.in_b(row);
+    if (in_a >= a.end || in_b >= b.end) return;
     // So many elements of the row come before either range begins.
-    std::uint64_t skip = 0;
-    if (a.begin > in_a) skip = a.begin - in_a;
-    if (b.begin > in_b) skip = std::max(skip, b.begin - in_b);
-    const std::uint64_t stop = std::min({rows.length, a.end - in_a, b.end > in_b ? b.end - in_b : 0});
+    const std::uint64_t skip = std::max(a.begin > in_a ? a.begin - in_a : 0, b.begin > in_b ? b.begin - in_b : 0);
+    const std::uint64_t stop = std::min({rows.length(), a.end - in_a, b.end - in_b});
     if (skip < stop) body({in_a + skip - a.begin, in_b + skip - b.begin, stop - skip});
-  } while (advance(rows, row));
+  }
 }
 
 }  // namespace qft

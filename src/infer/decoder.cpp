@@ -19,10 +19,7 @@ Decoder::Decoder(model::Transformer& transformer, parallel::WeightReader& weight
     : transformer_(transformer), weights_(weights), arena_(transformer.device()) {
   const model::ModelSpec& spec = transformer.spec();
   for (std::size_t s = 0; s < slots; ++s) sequences_.emplace_back(spec, capacity, transformer.dtype(), transformer.device());
-  const auto flat = [&](int unit) {
-    const auto& b = weights_.acquire(unit);
-    return b;
-  };
+  const auto flat = [&](int unit) { return weights_.acquire(unit); };
   embedding_ = model::bind_weight(spec.units[0], model::kEmbedTokens, flat(0));
   for (int u = 1; u < spec.head_unit(); ++u)
     layers_.push_back(model::bind_layer(spec, spec.units[static_cast<std::size_t>(u)], flat(u)));

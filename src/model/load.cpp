@@ -49,9 +49,12 @@ std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& e
   const BoxRange whole{Box::whole(param.shape), 0, entry.elements()};
   const auto read = [&](std::int64_t first, std::int64_t count, void* to) {
     const auto begin = static_cast<std::uint64_t>(dst.begin + first), width = static_cast<std::uint64_t>(item);
-    for_each_common_run({param.box, begin, begin + static_cast<std::uint64_t>(count)}, whole, [&](const CommonRun& run) {
+    std::uint64_t missing = static_cast<std::uint64_t>(count);
+    for_each_common_run({param.box, begin, begin + missing}, whole, [&](const CommonRun& run) {
       file.read(entry, run.b * width, run.count * width, static_cast<char*>(to) + run.a * width);
+      missing -= run.count;
     });
+    QFT_ASSERT(missing == 0, "'{}': {} elements from {} on are not in its box {}", param.name, count, begin, param.box.describe());
   };
   if (dst.values.is_cpu() && dst.values.scalar_type() == type) {
     read(0, total, dst.values.data_ptr());

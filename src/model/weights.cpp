@@ -37,7 +37,11 @@ Weight bind_fused(const UnitSpec& unit, const ParamGroup& group, const char* suf
 }
 
 /// The outputs of a linear that this rank computes.
-std::int64_t rows_of(const UnitSpec& unit, const LinearSpec& linear) { return find(unit, linear.path + ".weight")->box.extent[0]; }
+std::int64_t rows_of(const UnitSpec& unit, const LinearSpec& linear) {
+  const ParamSpec* p = find(unit, linear.path + ".weight");
+  QFT_ASSERT(p != nullptr, "unit {} has no linear {}", unit.name, linear.path);
+  return p->box.extent[0];
+}
 
 /// `site`: of the group's first linear, among those of the layer.
 Projection bind_projection(const ModelSpec& spec, const UnitSpec& unit, const ParamGroup& group, std::uint32_t site,

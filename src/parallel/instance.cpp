@@ -191,7 +191,7 @@ std::unique_ptr<Instance> Instance::build(Design design, comm::Communicator& com
   m.layout_ = std::make_unique<Layout>(comm, device, d.strategy, d.hsdp_group_size, d.offload);
   const Layout& layout = *m.layout_;
   for (model::UnitSpec& unit : m.design_.spec.units)
-    for (model::ParamSpec& p : unit.params) p.in_norm = layout.counts_in_norm(p);
+    for (model::ParamSpec& p : unit.params) p.first_holder = is_first_holder(p, layout.mesh());
   m.store_ = layout.strategy().sharded()
                  ? make_sharded_store(d.spec, d.precision, device, layout.strategy(), layout.offload(), layout.shard(), layout.replicate(), training)
                  : make_replicated_store(d.spec, d.precision, device, layout.replicate(), training, d.add_up, d.bucket_bytes);

@@ -47,11 +47,10 @@ Layout::Layout(comm::Communicator& world, c10::Device device, const Strategy& st
   mesh_ = std::make_unique<comm::Mesh>(*device_world_, degrees);
 }
 
-bool counts_in_norm(const model::ParamSpec& param, const comm::Mesh& mesh) {
-  for (std::size_t a = 0; a < comm::kAxes; ++a) {
-    const auto axis = static_cast<comm::Axis>(a);
-    if (param.along(axis) == model::Along::copy && mesh.coordinate(axis) != 0) return false;
-  }
+bool is_first_holder(const model::ParamSpec& param, const comm::Mesh& mesh) {
+  // Once added up, a sum is the same on all ranks of the axis, as a copy is.
+  for (const comm::Axis axis : {comm::Axis::pipeline, comm::Axis::context, comm::Axis::tensor})
+    if (param.along(axis) != model::Along::own && mesh.coordinate(axis) != 0) return false;
   return true;
 }
 

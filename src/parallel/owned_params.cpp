@@ -24,7 +24,7 @@ std::vector<Range> ranges_in_norm(const model::UnitSpec& unit, std::int64_t begi
   for (const auto& p : unit.params) {
     if (!p.trainable) continue;
     close(p.offset);
-    counted = p.in_norm;
+    counted = p.first_holder;
   }
   close(begin + length);
   return ranges;

@@ -16,7 +16,7 @@ struct Range {
 /// Adds a range behind the others; one that begins where the last ends is a part of it.
 void append(std::vector<Range>& ranges, const Range& range);
 
-/// What this rank counts of the norm (ParamSpec::in_norm) in elements [begin, begin + length) of the unit's trainable buffer, counted
+/// What this rank adds to the norm (ParamSpec::first_holder) in elements [begin, begin + length) of the unit's trainable buffer, counted
 /// from `begin`. Padding, which is zero, belongs to the parameter before it.
 std::vector<Range> ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int64_t length);
 

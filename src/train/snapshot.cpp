@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 struct HeldState {
   checkpoint::TensorSlice slice;
   at::Tensor values;
+  bool to_save = true;
 };
 
 /// Names in the checkpoint of a parameter's master and of what the optimizer's rule keeps of it, in this order.
@@ -29,7 +30,7 @@ std::vector<std::string> state_names(const optim::RuleSpec& rule, const model::P
 
 HeldState held_state(const std::string& name, const model::ParamSpec& p, const model::Shard& shard) {
   return {{name, model::dtype_of(shard.values.scalar_type()), p.shape, p.box, static_cast<std::uint64_t>(shard.begin),
-           static_cast<std::uint64_t>(shard.end())}, shard.values};
+           static_cast<std::uint64_t>(shard.end())}, shard.values, p.first_holder};
 }
 
 std::vector<HeldState> held_states(parallel::Instance& instance) {
@@ -111,7 +112,7 @@ void SnapshotSave::stage_state(parallel::Instance& instance, bool copy) {
   for (HeldState& held : held_states(instance)) {
     const std::int64_t length = held.values.numel();
     const std::int64_t begin = length * owners.rank() / owners.size(), end = length * (owners.rank() + 1) / owners.size();
-    if (begin == end) continue;
+    if (begin == end || !held.to_save) continue;
     const at::Tensor mine = held.values.narrow(0, begin, end - begin);
     values_.push_back(mine.is_cpu() && copy ? mine.clone() : mine.to(at::kCPU));
     held.slice.end = held.slice.begin + static_cast<std::uint64_t>(end);

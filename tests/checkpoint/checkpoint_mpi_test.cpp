@@ -172,6 +172,28 @@ TEST(PrivateDisks, TheCheckpointIsWholeOnRankZerosDisk) {
   EXPECT_TRUE(contains(error_of([&] { checkpoint.read(targets); }), "no tensor 'unknown'"));
 }
 
+// Each rank holds two columns, and reads two rows of what all wrote, from rank 0 where it does not see the directory.
+TEST(PrivateDisks, BoxesAreReadByOtherBoxes) {
+  const SharedDir dir;
+  const int ranks = world().size(), rank = world().rank();
+  const fs::path mine = dir / ("node" + std::to_string(rank % 2));
+  fs::create_directories(mine);
+  world().barrier();
+  const Shape shape{2 * ranks, 2 * ranks};
+  const auto slice = [&](const Box& box, std::vector<float>& values) {
+    return HostSlice{{"w", DType::f32, shape, box, 0, box.elements()}, values.data()};
+  };
+  std::vector<float> values, got(static_cast<std::size_t>(4 * ranks)), expected;
+  for (int row = 0; row < 2 * ranks; ++row)
+    for (int column : {2 * rank, 2 * rank + 1}) values.push_back(static_cast<float>(row * 2 * ranks + column));
+  for (int i = 0; i < 4 * ranks; ++i) expected.push_back(static_cast<float>(rank * 4 * ranks + i));
+  CheckpointWriter writer(world(), io::posix_storage(), at_step(mine, 5));
+  writer.write_slices(std::vector<HostSlice>{slice({{0, 2 * rank}, {2 * ranks, 2}}, values)});
+  const SharedCheckpoint checkpoint(world(), writer.commit({}));
+  checkpoint.read(std::vector<HostSlice>{slice({{2 * rank, 0}, {2, 2 * ranks}}, got)});
+  EXPECT_EQ(got, expected);
+}
+
 // The last rank stands for the other node. Rank 0 sees its own part of a save that was cut off; of other runs' it knows nothing.
 TEST(PrivateDisks, WhatAKilledSaveLeftGoesFromAllOfThem) {
   const SharedDir dir;

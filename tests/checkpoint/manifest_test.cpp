@@ -4,6 +4,8 @@
 #include <limits>
 #include <string>
 
+#include "qft/core/hash.h"
+
 #include "io/temp_dir.h"
 #include <gtest/gtest.h>
 
@@ -22,11 +24,10 @@ Manifest sample() {
   m.state = {{"epoch", 1.5}, {"big", 18446744073709551615u}, {"text", "数据"}};
   m.files = {{"a.safetensors", 100, "00"}, {"b.safetensors", 200, "11"}};
   m.tensors = {
-      {"t", DType::bf16, {4, 5}, {{kWhole, 0, 7, "a.safetensors", "t[0:7]"}, {kWhole, 7, 20, "b.safetensors", "t[7:20]"}}},
-      {"u", DType::f32, {}, {{{}, 0, 1, "a.safetensors", "u"}}},
-      {"v", DType::f32, {4, 6}, {{{{0, 0}, {4, 2}}, 0, 8, "a.safetensors", "v[0:4, 0:2]"},
-                                 {{{0, 2}, {4, 4}}, 0, 5, "a.safetensors", "v[0:4, 2:6][0:5]"},
-                                 {{{0, 2}, {4, 4}}, 5, 16, "b.safetensors", "v[0:4, 2:6][5:16]"}}}};
+      {"t", DType::bf16, {4, 5}, {{kWhole, {{0, 7, "a.safetensors", "t[0:7]"}, {7, 20, "b.safetensors", "t[7:20]"}}}}},
+      {"u", DType::f32, {}, {{{}, {{0, 1, "a.safetensors", "u"}}}}},
+      {"v", DType::f32, {4, 6}, {{{{0, 0}, {4, 2}}, {{0, 8, "a.safetensors", "v[0:4, 0:2]"}}},
+                                 {{{0, 2}, {4, 4}}, {{0, 5, "a.safetensors", "v[0:4, 2:6][0:5]"}, {5, 16, "b.safetensors", "v[0:4, 2:6][5:16]"}}}}}};
   return m;
 }
 
@@ -35,9 +36,9 @@ TEST(Manifest, RoundTrips) {
   const Manifest m = Manifest::parse(text);
   EXPECT_EQ(m.step, 100);
   EXPECT_EQ(m.state, sample().state);
-  EXPECT_EQ(m.find("t")->ranges[1].entry, "t[7:20]");
-  EXPECT_EQ(m.find("v")->ranges[1].box, (Box{{0, 2}, {4, 4}}));
-  EXPECT_EQ(m.find("t")->ranges[1].box, kWhole);
+  EXPECT_EQ(m.find("t")->boxes[0].ranges[1].entry, "t[7:20]");
+  EXPECT_EQ(m.find("v")->boxes[1].box, (Box{{0, 2}, {4, 4}}));
+  EXPECT_EQ(m.find("t")->boxes[0].box, kWhole);
   EXPECT_EQ(m.find("w"), nullptr);
   EXPECT_EQ(m.find_file("b.safetensors")->bytes, 200u);
   EXPECT_EQ(m.to_text(), text);
@@ -80,36 +81,63 @@ struct Broken {
 
 TEST(Manifest, BrokenInvariantsNameTensorAndElements) {
   const Broken cases[] = {
-      {"gap", [](Manifest& m) { m.tensors[0].ranges[1].begin = 9; },
+      {"gap", [](Manifest& m) { m.tensors[0].boxes[0].ranges[1].begin = 9; },
        "elements [7, 9) of tensor 't' are in no file"},
-      {"overlap", [](Manifest& m) { m.tensors[0].ranges[1].begin = 5; },
+      {"overlap", [](Manifest& m) { m.tensors[0].boxes[0].ranges[1].begin = 5; },
        "elements [5, 7) of tensor 't' are in both 'a.safetensors' and 'b.safetensors'"},
-      {"short", [](Manifest& m) { m.tensors[0].ranges.pop_back(); },
+      {"short", [](Manifest& m) { m.tensors[0].boxes[0].ranges.pop_back(); },
        "elements [7, 20) of tensor 't' are in no file"},
-      {"long", [](Manifest& m) { m.tensors[0].ranges[1].end = 21; }, "has 20 elements, but"},
+      {"long", [](Manifest& m) { m.tensors[0].boxes[0].ranges[1].end = 21; }, "has 20 elements, but"},
       {"twice", [](Manifest& m) { m.tensors[1].name = "t"; }, "tensor 't' is listed twice"},
       {"file twice", [](Manifest& m) { m.files[1].name = "a.safetensors"; },
        "file 'a.safetensors' is listed twice"},
       {"outside", [](Manifest& m) { m.files[0].name = "../a"; }, "lists a file called '../a'"},
-      {"unlisted", [](Manifest& m) { m.tensors[0].ranges[0].file = "c"; },
+      {"unlisted", [](Manifest& m) { m.tensors[0].boxes[0].ranges[0].file = "c"; },
        "lies in 'c', which is not listed"},
-      {"shape", [](Manifest& m) { m.tensors[1] = {"u", DType::f32, {1L << 62, 4}, {}}; }, "impossible shape"},
-      {"negative", [](Manifest& m) { m.tensors[1] = {"u", DType::f32, {-20}, {}}; }, "impossible shape"},
-      {"box outside", [](Manifest& m) { m.tensors[2].ranges[0].box.extent[1] = 7; },
-       "tensor 'v' has shape [0:4, 0:6], but 'a.safetensors' holds [0:4, 0:7]"},
-      {"box of another rank", [](Manifest& m) { m.tensors[2].ranges[0].box = {{0}, {4}}; }, "holds [0:4]"},
-      {"boxes overlap", [](Manifest& m) { m.tensors[2].ranges[0] = {{{0, 0}, {4, 3}}, 0, 12, "a.safetensors", "v"}; },
-       "elements of tensor 'v' are in both [0:4, 0:3] and [0:4, 2:6]"},
-      {"box missing", [](Manifest& m) { m.tensors[2].ranges.erase(m.tensors[2].ranges.begin()); },
+      {"shape", [](Manifest& m) { m.tensors[0].shape = {1L << 62, 4}; }, "impossible shape"},
+      {"negative", [](Manifest& m) { m.tensors[0].shape = {-20}; }, "impossible shape"},
+      {"box outside", [](Manifest& m) { m.tensors[2].boxes[0].box.extent[1] = 7; },
+       "tensor 'v' has shape [4, 6], the box [4, 7] from [0, 0] on is not inside it"},
+      {"box beyond 64 bits", [](Manifest& m) { m.tensors[2].boxes[0].box = {{1, 0}, {INT64_MAX, 2}}; }, "is not inside it"},
+      {"box of other dimensions", [](Manifest& m) { m.tensors[2].boxes[0].box = {{0}, {4}}; }, "the box [4] from [0] on is not inside it"},
+      {"boxes overlap", [](Manifest& m) { m.tensors[2].boxes[0] = {{{0, 0}, {4, 3}}, {{0, 12, "a.safetensors", "v"}}}; },
+       "elements of tensor 'v' are in both [4, 3] from [0, 0] on and [4, 4] from [0, 2] on"},
+      {"box missing", [](Manifest& m) { m.tensors[2].boxes.erase(m.tensors[2].boxes.begin()); },
        "tensor 'v' has 24 elements, but its boxes hold 16"},
-      {"gap in a box", [](Manifest& m) { m.tensors[2].ranges[2].begin = 6; }, "elements [5, 6) of [0:4, 2:6] of tensor 'v' are in no file"},
-      {"no range", [](Manifest& m) { m.tensors[2].ranges.clear(); }, "elements [0, 24) of tensor 'v' are in no file"},
+      {"too many boxes", [](Manifest& m) { m.tensors[2].boxes.resize(1025, m.tensors[2].boxes[0]); }, "tensor 'v' lies in 1025 boxes, more than 1024"},
+      {"gap in a box", [](Manifest& m) { m.tensors[2].boxes[1].ranges[1].begin = 6; },
+       "elements [5, 6) of the box [4, 4] from [0, 2] on of tensor 'v' are in no file"},
+      {"no range", [](Manifest& m) { m.tensors[2].boxes.clear(); }, "elements [0, 24) of tensor 'v' are in no file"},
   };
   for (const Broken& c : cases) {
     Manifest m = sample();
     c.change(m);
     EXPECT_TRUE(contains(error_of([&] { Manifest::parse(m.to_text()); }), c.message)) << c.what;
   }
+}
+
+/// A manifest's text after a change of its JSON, with the checksum of what it then holds.
+std::string changed(const std::function<void(nlohmann::json&)>& change) {
+  auto document = nlohmann::json::parse(sample().to_text());
+  document.erase("checksum");
+  change(document);
+  document["checksum"] = hash_hex(document.dump());
+  return document.dump(1) + "\n";
+}
+
+TEST(Manifest, OfVersion1HoldsWholeTensors) {
+  const auto parse = [](const std::function<void(nlohmann::json&)>& change) { return Manifest::parse(changed(change)); };
+  const Manifest old = parse([](nlohmann::json& j) {
+    j["version"] = 1;
+    j["tensors"].erase(2);
+  });
+  EXPECT_EQ(old.tensors.size(), 2U);
+  EXPECT_EQ(old.find("t")->boxes.at(0).box, kWhole);
+  EXPECT_TRUE(contains(error_of([&] { parse([](nlohmann::json& j) { j["version"] = 1; }); }),
+                       "tensor 'v' has boxes in a manifest of version 1"));
+  EXPECT_TRUE(contains(error_of([&] { parse([](nlohmann::json& j) { j["tensors"][2]["ranges"] = nlohmann::json::array(); }); }),
+                       "and ranges too"));
+  EXPECT_TRUE(contains(error_of([&] { parse([](nlohmann::json& j) { j["tensors"][2]["boxes"][0]["start"] = 0; }); }), "\"start\" of a box is 0"));
 }
 
 }  // namespace qft::checkpoint

@@ -137,8 +137,8 @@ TEST(Verify, HoldsTheManifestAgainstTheTensorsInItsFiles) {
   for (TensorRecord& tensor : manifest.tensors)
     if (tensor.name == "tiny") {
       tensor.shape = {1};
-      tensor.ranges[0].box = Box::whole({1});
-      tensor.ranges[0].end = 1;
+      tensor.boxes[0].box = Box::whole({1});
+      tensor.boxes[0].ranges[0].end = 1;
     }
   write_bytes(path / kManifestFile, manifest.to_text());
   EXPECT_TRUE(

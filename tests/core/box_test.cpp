@@ -80,13 +80,25 @@ TEST(Box, EqualBoxesAndWholeRowsAreOneRun) {
 TEST(Box, KnowsWhatIsInsideAndApart) {
   const Box box{{1, 0}, {2, 4}};
   EXPECT_EQ(box.elements(), 8U);
-  EXPECT_EQ(box.describe(), "[1:3, 0:4]");
+  EXPECT_EQ(box.describe(), "[2, 4] from [1, 0] on");
   EXPECT_TRUE(box.inside({3, 4}));
   EXPECT_FALSE(box.inside({2, 4}) || box.inside({3, 4, 1}) || Box({{-1}, {2}}).inside({3}) || Box({{1}, {INT64_MAX}}).inside({3}));
   EXPECT_TRUE(disjoint(box, {{0, 0}, {1, 4}}));
   EXPECT_FALSE(disjoint(box, {{2, 3}, {1, 1}}));
   EXPECT_EQ(Box::whole({}).elements(), 1U);
   EXPECT_THROW(Box({{0, 0}, {INT64_MAX, 4}}).elements(), Error);
+}
+
+// A search from the first row on would take minutes.
+TEST(Box, FindsTheEndOfAHugeTensorAtOnce) {
+  const std::int64_t rows = std::int64_t{1} << 40;
+  const Box whole = Box::whole({rows, 4}), column{{0, 1}, {rows, 2}};
+  const auto all = column.elements();
+  const auto runs = runs_of({column, all - 3, all}, {whole, 0, whole.elements()});
+  ASSERT_EQ(runs.size(), 2U);
+  EXPECT_EQ(runs[0].b, whole.elements() - 6);
+  EXPECT_EQ(runs[1].count, 2U);
+  EXPECT_EQ(runs_of({column, 0, all}, {whole, 9, 15}).size(), 2U);
 }
 
 }  // namespace

@@ -107,6 +107,8 @@ def manifests():
                 "state": {"epoch": 0.5, "loss": 1.5, "data": {"epoch": 0}, "config": {"seed": 1}, "strategy": "zero3"},
                 "files": files, "tensors": [{"name": "w", "dtype": "F32", "shape": [2, 2], "ranges": ranges}], "checksum": ""}
     yield "two_ranks", json.dumps(manifest).encode()
+    columns = [{"start": [0, r], "extent": [2, 1], "ranges": [{**ranges[r], "begin": 0, "end": 2}]} for r in range(2)]
+    yield "two_boxes", json.dumps({**manifest, "version": 2, "tensors": [{"name": "w", "dtype": "F32", "shape": [2, 2], "boxes": columns}]}).encode()
     yield "no_tensors", json.dumps({**manifest, "files": [], "tensors": []}).encode()
 
 

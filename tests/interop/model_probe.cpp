@@ -39,10 +39,7 @@ at::Tensor all_logits(parallel::Instance& instance, const model::MicroInput& in)
   const c10::InferenceMode guard;
   auto& t = instance.transformer();
   const auto& spec = instance.spec();
-  const auto flat = [&](int unit) {
-    const auto& b = instance.weights().acquire(unit);
-    return b;
-  };
+  const auto flat = [&](int unit) { return instance.weights().acquire(unit); };
   t.ensure_positions(in.sequences.max_length);
   model::Arena arena(at::kCPU);
   const auto options = at::TensorOptions().dtype(t.dtype());

@@ -140,7 +140,7 @@ TEST(Spec, SaysWhatEachGradientIsAlongTheMesh) {
       {"input_layernorm.weight", Along::copy}, {"q_proj.weight", Along::own},        {"o_proj.weight", Along::own},
       {"q_norm.weight", Along::sum},           {"q_proj.lora_A.weight", Along::sum}, {"q_proj.lora_B.weight", Along::own},
       {"o_proj.lora_A.weight", Along::own},    {"o_proj.lora_B.weight", Along::sum}, {"up_proj.lora_A.weight", Along::sum},
-      {"down_proj.lora_A.weight", Along::own}, {"embed_tokens.weight", Along::own},  {"model.norm.weight", Along::copy}};
+      {"down_proj.lora_A.weight", Along::own}, {"embed_tokens.weight", Along::own}, {"q_proj.bias", Along::own}, {"o_proj.bias", Along::copy},  {"model.norm.weight", Along::copy}};
   for (const auto& [tail, along] : expected) {
     bool found = false;
     for (const auto& unit : spec.units)

@@ -165,8 +165,8 @@ TEST(Norm, CountsWhatThisRankIsToCount) {
   double counted = 0;
   for (auto& unit : spec.units)
     for (auto& p : unit.params) {
-      p.in_norm = !p.path.ends_with("layernorm.weight") && p.path.find("k_proj") == std::string::npos;
-      if (p.in_norm) counted += static_cast<double>(p.numel);
+      p.first_holder = !p.path.ends_with("layernorm.weight") && p.path.find("k_proj") == std::string::npos;
+      if (p.first_holder) counted += static_cast<double>(p.numel);
     }
   const auto precision = optim::Precision::fp64();
   for (const AddUp add_up : {AddUp::as_they_come, AddUp::in_micro_batch_order}) {
@@ -180,13 +180,14 @@ TEST(Norm, CountsWhatThisRankIsToCount) {
   }
 }
 
-TEST(Norm, OfCopiesTheFirstRankAlongTheAxisCounts) {
+TEST(Norm, OfWhatSeveralRanksHoldTheFirstCounts) {
   const auto spec = make_spec({.lora = true});
   const comm::Mesh tensor(world(), {.replicate = 1, .tensor = world().size()}), data(world(), {});
   for (const auto& p : spec.units[1].params) {
-    EXPECT_TRUE(counts_in_norm(p, data)) << p.path;
-    const bool copy = p.path.ends_with("layernorm.weight");
-    EXPECT_EQ(counts_in_norm(p, tensor), !copy || world().rank() == 0) << p.path;
+    EXPECT_TRUE(is_first_holder(p, data)) << p.path;
+    const bool row_split = p.path.find("o_proj") == std::string::npos && p.path.find("down_proj") == std::string::npos;
+    const bool shared = p.path.ends_with("layernorm.weight") || p.path.ends_with(row_split ? "lora_A.weight" : "lora_B.weight");
+    EXPECT_EQ(is_first_holder(p, tensor), !shared || world().rank() == 0) << p.path;
   }
 }
 

@@ -32,11 +32,16 @@ struct FileRecord {
   std::string checksum;
 };
 
-/// Elements [begin, end) of a flattened box of a tensor are the whole of the tensor `entry` in the safetensors file `file`.
+/// Elements [begin, end) of a flattened box are the whole of the tensor `entry` in the safetensors file `file`.
 struct RangeRecord {
-  Box box;  // of the whole tensor, but for models of which a rank computes with parts of tensors
   std::uint64_t begin = 0, end = 0;
   std::string file, entry;
+};
+
+/// A part of a tensor with which ranks computed, and where its elements are.
+struct BoxRecord {
+  Box box;
+  std::vector<RangeRecord> ranges;  // ascending
 };
 /// Boxes of a tensor at most: beyond any mesh of ranks.
 inline constexpr std::size_t kMaxBoxes = 1024;
@@ -44,11 +49,12 @@ inline constexpr std::size_t kMaxBoxes = 1024;
 struct TensorRecord {
   std::string name;
   DType dtype = DType::f32;
-  Shape shape;                      // global
-  std::vector<RangeRecord> ranges;  // by box, then ascending
+  Shape shape;                   // global
+  std::vector<BoxRecord> boxes;  // ascending; one, the whole, unless ranks computed with parts
 
   std::uint64_t elements() const;
-  void sort_ranges();
+  /// Adds a range of a box, in order.
+  void add(const Box& box, RangeRecord range);
 };
 
 /// The checkpoint from which a branch began.

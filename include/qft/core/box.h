@@ -20,13 +20,13 @@ struct Box {
   std::uint64_t elements() const;
   /// Whether it lies within a tensor of this shape.
   bool inside(const Shape& shape) const;
-  /// "[0:4, 8:16]"
+  /// "[4, 8] from [0, 8] on"
   std::string describe() const;
 
   auto operator<=>(const Box&) const = default;
 };
 
-/// True where no element is in both. They are of one tensor.
+/// True where no element is in both. They lie inside one tensor.
 bool disjoint(const Box& a, const Box& b);
 
 /// Elements [begin, end) of a box that is flattened in row-major order.
@@ -41,7 +41,8 @@ struct CommonRun {
   std::uint64_t a = 0, b = 0, count = 0;
 };
 
-/// Calls body for everything that two ranges of one tensor have in common, in the order of `a`, in runs as long as the boxes allow.
+/// Calls body for everything that two ranges of one tensor have in common, in ascending order, in runs as long as the boxes allow. The
+/// boxes lie inside the tensor. What lies before both ranges costs no time.
 void for_each_common_run(const BoxRange& a, const BoxRange& b, const std::function<void(const CommonRun&)>& body);
 
 }  // namespace qft

@@ -36,7 +36,8 @@ struct LoraConfig {
 /// A base tensor, or one of the two factors of a linear's LoRA.
 enum class Role : std::uint8_t { base, lora_a, lora_b };
 
-/// What the gradient that a rank's backward pass gives is to the other ranks along an axis of the mesh.
+/// What the gradient that a rank's backward pass gives is to the other ranks along an axis of the mesh. (Without sequence parallelism,
+/// and with at least as many key and value heads as tensor-parallel ranks.)
 enum class Along : std::uint8_t {
   sum,   ///< a term: the ranks' gradients add up to the parameter's
   copy,  ///< the same on all of them
@@ -56,7 +57,7 @@ struct ParamSpec {
   std::int64_t numel = 0;  ///< of the box
   std::int64_t offset = 0;
   GradientAxes gradient{};
-  bool in_norm = true;  ///< this rank adds its gradient's squares to the norm: of copies the first rank alone does
+  bool first_holder = true;  ///< the first of the ranks that hold the same box: it alone counts it in the norm, and saves it
   bool trainable = false;
   bool weight_decay = false;  ///< as HF Trainer decides: not for biases and norms
   double lr_factor = 1.0;     ///< of the run's learning rate

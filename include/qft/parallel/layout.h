@@ -17,7 +17,9 @@ namespace qft::parallel {
 /// Throws ConfigError as Layout does.
 comm::Degrees degrees_of(comm::Communicator& world, const Strategy& strategy, std::int64_t group);
 
-bool counts_in_norm(const model::ParamSpec& param, const comm::Mesh& mesh);
+/// Whether this rank is the first of those that hold the same box of a parameter along the axes on which ranks compute the same model
+/// (pipeline, context, tensor). Copies along replicate and shard are the weight stores' affair.
+bool is_first_holder(const model::ParamSpec& param, const comm::Mesh& mesh);
 
 class Layout {
  public:
@@ -33,9 +35,7 @@ class Layout {
   comm::Communicator& shard() const { return mesh_->group(comm::Axis::shard); }
   /// ... and those that hold the same slices as this rank (all ranks where nothing is sharded).
   comm::Communicator& replicate() const { return mesh_->group(comm::Axis::replicate); }
-  /// Whether this rank adds a parameter's squares to the norm of the gradients: along an axis on which all ranks have copies, the first
-  /// does. What ranks add up over `replicate` and `shard` the weight stores count once.
-  bool counts_in_norm(const model::ParamSpec& param) const { return parallel::counts_in_norm(param, *mesh_); }
+  const comm::Mesh& mesh() const { return *mesh_; }
   /// "zero3: 8 ranks = replicate 2 x shard 4; offloaded to host memory: optimizer"
   std::string describe() const;
 

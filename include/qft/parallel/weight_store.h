@@ -74,7 +74,7 @@ class WeightStore : public WeightReader {
   virtual void abandon_step() = 0;
 
   /// Sum of squares of the reduced gradients, this rank's part: the parts of all ranks add up to the whole, with each parameter
-  /// counted once (ParamSpec::in_norm).
+  /// counted once (ParamSpec::first_holder).
   virtual double local_grad_square_sum() const = 0;
   /// What this rank's optimizer updates, one entry a unit with trainable parameters.
   virtual std::vector<optim::FlatParams> owned() const = 0;
