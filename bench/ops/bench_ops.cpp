@@ -174,15 +174,18 @@ class Bench {
     const at::Tensor lse = floats({kHeads, tokens_});
     const QkvViews in = split_qkv(qkv, kHeads, kKvHeads, kHeadDim),
                    grads = split_qkv(gqkv, kHeads, kKvHeads, kHeadDim);
-    const auto forward = [&](AttentionKernel kernel) {
-      return [&, kernel] { attention_forward(in, packed, 0.125, out, lse, workspace_, kernel); };
+    const auto both = [&](const std::string& name, const AttentionOptions& options) {
+      const auto forward = [&](AttentionKernel kernel) {
+        return [&, kernel] { attention_forward(in, packed, options, out, lse, workspace_, kernel); };
+      };
+      const auto backward = [&](AttentionKernel kernel) {
+        return [&, kernel] { attention_backward(gout, in, out, lse, packed, options, grads, workspace_, kernel); };
+      };
+      report((name + " forward").c_str(), forward(AttentionKernel::automatic), forward(AttentionKernel::sdpa));
+      report((name + " backward").c_str(), backward(AttentionKernel::automatic), backward(AttentionKernel::sdpa));
     };
-    const auto backward = [&](AttentionKernel kernel) {
-      return
-          [&, kernel] { attention_backward(gout, in, out, lse, packed, 0.125, grads, workspace_, kernel); };
-    };
-    report("attention forward", forward(AttentionKernel::automatic), forward(AttentionKernel::sdpa));
-    report("attention backward", backward(AttentionKernel::automatic), backward(AttentionKernel::sdpa));
+    both("attention", {0.125});
+    both("windowed attention", {0.125, std::max<std::int64_t>(1, tokens_ / 8)});
   }
 
   void linear(const char* name, std::int64_t inputs, const std::vector<std::int64_t>& modules) {

@@ -182,7 +182,7 @@ void LayersHere::attention_forward() {
   const auto& c = spec_.config;
   const auto in = ops::split_qkv(qkv_, c.num_heads, c.num_kv_heads, c.head_dim);
   for (int i = 0; i < count(); ++i)
-    ops::attention_forward(in, input_.sequences, 1.0 / std::sqrt(static_cast<double>(c.head_dim)), attention_, lse_, transformer_->workspace());
+    ops::attention_forward(in, input_.sequences, {1.0 / std::sqrt(static_cast<double>(c.head_dim))}, attention_, lse_, transformer_->workspace());
 }
 
 void LayersHere::attention_backward() {
@@ -192,7 +192,7 @@ void LayersHere::attention_backward() {
   const auto grads = ops::split_qkv(scratch_like("measure.gqkv", qkv_), c.num_heads, c.num_kv_heads, c.head_dim);
   const at::Tensor gout = scratch_like("measure.gout", attention_);
   for (int i = 0; i < count(); ++i)
-    ops::attention_backward(gout, in, attention_, lse_, input_.sequences, 1.0 / std::sqrt(static_cast<double>(c.head_dim)), grads, workspace);
+    ops::attention_backward(gout, in, attention_, lse_, input_.sequences, {1.0 / std::sqrt(static_cast<double>(c.head_dim))}, grads, workspace);
 }
 
 void LayersHere::elementwise() {

@@ -1,6 +1,7 @@
 #include "qft/model/ops/attention.h"
 
 #include "qft/core/error.h"
+#include "qft/device/device.h"
 
 #include <cmath>
 #include <functional>
@@ -22,6 +23,7 @@ using namespace testing;
 struct Shape {
   std::int64_t heads, kv_heads, head_dim;
   std::vector<std::int32_t> lengths;
+  std::int64_t window = 0;
 };
 
 std::vector<std::int32_t> boundaries(const Shape& shape) {
@@ -37,12 +39,13 @@ at::Tensor plain_attention(const at::Tensor& qkv, const Shape& shape, double sca
   std::int64_t first = 0;
   for (const std::int64_t n : shape.lengths) {
     if (n == 0) continue;
-    const at::Tensor rows = qkv.narrow(0, first, n), above = at::ones({n, n}, at::kBool).triu(1);
+    const at::Tensor rows = qkv.narrow(0, first, n), all = at::ones({n, n}, at::kBool);
+    const at::Tensor hidden = shape.window > 0 ? all.triu(1).logical_or(all.tril(-shape.window)) : all.triu(1);
     std::vector<at::Tensor> heads;
     for (std::int64_t h = 0; h < shape.heads; ++h) {
       const at::Tensor q = rows.narrow(1, h * hd, hd), k = rows.narrow(1, (shape.heads + h / group) * hd, hd);
       const at::Tensor v = rows.narrow(1, (shape.heads + shape.kv_heads + h / group) * hd, hd);
-      const at::Tensor scores = (at::matmul(q, k.t()) * scale).masked_fill(above, -INFINITY);
+      const at::Tensor scores = (at::matmul(q, k.t()) * scale).masked_fill(hidden, -INFINITY);
       heads.push_back(at::matmul(at::softmax(scores, -1), v));
     }
     sequences.push_back(at::cat(heads, 1));
@@ -51,16 +54,17 @@ at::Tensor plain_attention(const at::Tensor& qkv, const Shape& shape, double sca
   return at::cat(sequences, 0);
 }
 
-using Forward =
-    std::function<void(const QkvViews&, const PackedSequences&, double, const at::Tensor& out, const at::Tensor& lse)>;
+using Forward = std::function<void(const QkvViews&, const PackedSequences&, const AttentionOptions&, const at::Tensor& out,
+                                   const at::Tensor& lse)>;
 using Backward = std::function<void(const at::Tensor& gout, const QkvViews&, const at::Tensor& out, const at::Tensor& lse,
-                                    const PackedSequences&, double, const QkvViews& grads)>;
+                                    const PackedSequences&, const AttentionOptions&, const QkvViews& grads)>;
 
 void compare(const Shape& shape, at::ScalarType dtype, const Forward& forward, const Backward& backward) {
   const PackedSequences packed = PackedSequences::build(boundaries(shape), at::kCPU);
   const std::int64_t tokens = packed.num_tokens(),
                      columns = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
   const double scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+  const AttentionOptions options{scale, shape.window};
   const at::Tensor qkv = randn({tokens, columns}, dtype, 1, 1.5);
   const at::Tensor gout = randn({tokens, shape.heads * shape.head_dim}, dtype, 2);
   const Oracle oracle = differentiate(
@@ -68,13 +72,13 @@ void compare(const Shape& shape, at::ScalarType dtype, const Forward& forward, c
   const QkvViews in = split_qkv(qkv, shape.heads, shape.kv_heads, shape.head_dim);
   const at::Tensor out = empty(gout.sizes(), dtype),
                    lse = empty({shape.heads, tokens}, statistics_dtype(dtype));
-  forward(in, packed, scale, out, lse);
+  forward(in, packed, options, out, lse);
   // In bf16 the probabilities are rounded as well, before they meet the values.
   const double limit = dtype == at::kBFloat16 ? 1e-2 : tolerance(dtype);
   expect_close(out, oracle.value, limit, "out");
 
   const at::Tensor gqkv = empty(qkv.sizes(), dtype);
-  backward(gout, in, out, lse, packed, scale, split_qkv(gqkv, shape.heads, shape.kv_heads, shape.head_dim));
+  backward(gout, in, out, lse, packed, options, split_qkv(gqkv, shape.heads, shape.kv_heads, shape.head_dim));
   const QkvViews expected = split_qkv(oracle.grads[0], shape.heads, shape.kv_heads, shape.head_dim);
   const QkvViews actual = split_qkv(gqkv, shape.heads, shape.kv_heads, shape.head_dim);
   // A query that sees only itself has a zero gradient, so short sequences leave nothing but rounding to
@@ -89,10 +93,13 @@ void compare(const Shape& shape, at::ScalarType dtype, const Forward& forward, c
 }
 
 const std::vector<Shape>& shapes() {
+  // The last ones have windows: shorter than the sequences, as long as one, longer, and over the borders of tiles and blocks.
   static const std::vector<Shape> all = {
       {9, 3, 64, {1}},       {9, 3, 64, {64}},      {9, 3, 64, {65, 1, 130, 3}}, {4, 1, 128, {33, 70}},
       {2, 2, 80, {17, 100}}, {4, 2, 96, {5, 0, 9}}, {3, 1, 24, {2, 300}},        {1, 1, 8, {700}},
       {2, 1, 64, {513, 40}}, {6, 2, 40, {1, 1, 1}}, {2, 1, 256, {19, 90}},       {2, 1, 18, {33}},
+      {4, 2, 24, {200, 7}, 1},       {6, 2, 40, {90, 30}, 64},   {9, 3, 64, {65, 1, 130, 3}, 65}, {2, 1, 64, {700, 40}, 100},
+      {2, 1, 18, {33, 300}, 130},    {1, 1, 8, {1100}, 513},     {3, 1, 16, {20, 0, 9}, 1000},
   };
   return all;
 }
@@ -104,16 +111,14 @@ TEST_P(Attention, AgreesWithAutograd) {
     if (GetParam() == AttentionKernel::blocked && dtype == at::kDouble) continue;
     for (const Shape& shape : shapes()) {
       SCOPED_TRACE(std::to_string(shape.heads) + "/" + std::to_string(shape.kv_heads) + " heads of " +
-                   std::to_string(shape.head_dim));
+                   std::to_string(shape.head_dim) + ", window " + std::to_string(shape.window));
       compare(
           shape, dtype,
-          [](const QkvViews& in, const PackedSequences& packed, double scale, const at::Tensor& out, const at::Tensor& lse) {
-            attention_forward(in, packed, scale, out, lse, workspace(), GetParam());
-          },
+          [](const QkvViews& in, const PackedSequences& packed, const AttentionOptions& options, const at::Tensor& out,
+             const at::Tensor& lse) { attention_forward(in, packed, options, out, lse, workspace(), GetParam()); },
           [](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-             const PackedSequences& packed, double scale, const QkvViews& grads) {
-            attention_backward(gout, in, out, lse, packed, scale, grads, workspace(), GetParam());
-          });
+             const PackedSequences& packed, const AttentionOptions& options,
+             const QkvViews& grads) { attention_backward(gout, in, out, lse, packed, options, grads, workspace(), GetParam()); });
     }
   }
 }
@@ -125,13 +130,61 @@ TEST_P(BlockedAttention, AgreesWithAutograd) {
   for (const Shape& shape : shapes()) {
     compare(
         shape, at::kBFloat16,
-        [](const QkvViews& in, const PackedSequences& packed, double scale, const at::Tensor& out, const at::Tensor& lse) {
-          blocked::attention_forward(in, packed, scale, out, lse, workspace(), GetParam());
-        },
-        [](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-           const PackedSequences& packed, double scale, const QkvViews& grads) {
-          blocked::attention_backward(gout, in, out, lse, packed, scale, grads, workspace(), GetParam());
+        [](const QkvViews& in, const PackedSequences& packed, const AttentionOptions& options, const at::Tensor& out,
+           const at::Tensor& lse) { blocked::attention_forward(in, packed, options, out, lse, workspace(), GetParam()); },
+        [](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse, const PackedSequences& packed,
+           const AttentionOptions& options, const QkvViews& grads) {
+          blocked::attention_backward(gout, in, out, lse, packed, options, grads, workspace(), GetParam());
         });
+  }
+}
+
+TEST_P(BlockedAttention, HasTheSameBitsWithAWindowThatNothingExceeds) {
+  const Shape shape{4, 2, 24, {70, 600}};
+  const PackedSequences packed = PackedSequences::build(boundaries(shape), at::kCPU);
+  const at::Tensor qkv = randn({670, 8 * 24}, at::kBFloat16, 1), gout = randn({670, 4 * 24}, at::kBFloat16, 2);
+  const QkvViews in = split_qkv(qkv, 4, 2, 24);
+  std::vector<at::Tensor> all[2];
+  for (const std::int64_t window : {0, 600}) {
+    const at::Tensor out = empty(gout.sizes(), at::kBFloat16), lse = empty({4, 670}, at::kFloat),
+                     grads = empty(qkv.sizes(), at::kBFloat16);
+    blocked::attention_forward(in, packed, {0.2, window}, out, lse, workspace(), GetParam());
+    blocked::attention_backward(gout, in, out, lse, packed, {0.2, window}, split_qkv(grads, 4, 2, 24), workspace(), GetParam());
+    all[window > 0] = {out, lse, grads};
+  }
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(all[0][i], all[1][i])) << i;
+}
+
+// Flash attention in bf16, the memory-efficient kernel in fp32.
+TEST(AttentionOnGpu, AgreesWithAutograd) {
+  if (device::cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  const c10::Device gpu(at::kCUDA, 0);
+  Workspace scratch(gpu);
+  const auto there = [&](const QkvViews& v) { return QkvViews{v.q.to(gpu), v.k.to(gpu), v.v.to(gpu)}; };
+  const auto packed_there = [&](const PackedSequences& packed) { return PackedSequences::build(packed.cu_seqlens, gpu); };
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const Shape& shape : shapes()) {
+      if (shape.head_dim % 8 != 0) continue;
+      SCOPED_TRACE(std::to_string(shape.head_dim) + ", window " + std::to_string(shape.window));
+      compare(
+          shape, dtype,
+          [&](const QkvViews& in, const PackedSequences& packed, const AttentionOptions& options, const at::Tensor& out,
+              const at::Tensor& lse) {
+            const at::Tensor gpu_out = out.to(gpu), gpu_lse = lse.to(gpu);
+            attention_forward(there(in), packed_there(packed), options, gpu_out, gpu_lse, scratch);
+            out.copy_(gpu_out);
+            lse.copy_(gpu_lse);
+          },
+          [&](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+              const PackedSequences& packed, const AttentionOptions& options, const QkvViews& grads) {
+            const QkvViews gpu_grads = there(grads);
+            attention_backward(gout.to(gpu), there(in), out.to(gpu), lse.to(gpu), packed_there(packed), options, gpu_grads,
+                               scratch);
+            grads.q.copy_(gpu_grads.q);
+            grads.k.copy_(gpu_grads.k);
+            grads.v.copy_(gpu_grads.v);
+          });
+    }
   }
 }
 
@@ -147,8 +200,8 @@ TEST(AttentionLse, IsTheLogOfTheSoftmaxDenominator) {
     const at::Tensor expected = empty({4, 82}, statistics_dtype(dtype)),
                      lse = empty({4, 82}, statistics_dtype(dtype));
     const QkvViews in = split_qkv(qkv, 4, 2, 64);
-    attention_forward(in, packed, 0.125, out, expected, workspace(), AttentionKernel::reference);
-    attention_forward(in, packed, 0.125, out, lse, workspace());
+    attention_forward(in, packed, {0.125}, out, expected, workspace(), AttentionKernel::reference);
+    attention_forward(in, packed, {0.125}, out, lse, workspace());
     expect_close(lse, expected, 1e-5, "lse");
   }
 }
@@ -161,11 +214,10 @@ TEST_P(Attention, PassesNanOnWithinItsSequenceOnly) {
     qkv[69][0].fill_(std::numeric_limits<double>::quiet_NaN());  // the last query of the first sequence
     const QkvViews in = split_qkv(qkv, 1, 1, 16);
     const at::Tensor lse = empty({1, 140}, at::kFloat);
-    attention_forward(in, packed, 0.25, out, lse, workspace(), GetParam());
+    attention_forward(in, packed, {0.25}, out, lse, workspace(), GetParam());
     EXPECT_TRUE(out[69].isnan().all().item<bool>());
     EXPECT_EQ(out.isnan().sum().item<std::int64_t>(), 16);
-    attention_backward(out.clone().fill_(1.0), in, out, lse, packed, 0.25, split_qkv(grad, 1, 1, 16),
-                       workspace(), GetParam());
+    attention_backward(out.clone().fill_(1.0), in, out, lse, packed, {0.25}, split_qkv(grad, 1, 1, 16), workspace(), GetParam());
     EXPECT_TRUE(grad.narrow(0, 0, 70).narrow(1, 32, 16).isnan().any().item<bool>());
     EXPECT_TRUE(grad.narrow(0, 70, 70).isfinite().all().item<bool>());
   }
@@ -182,9 +234,9 @@ TEST(AttentionScratch, IsWhatThePassesTake) {
     const at::Tensor out = empty(gout.sizes(), dtype), lse = empty({6, packed.num_tokens()}, at::kFloat), grads = empty(qkv.sizes(), dtype);
     const auto predicted = [&](bool backward) { return attention_scratch_bytes(packed.num_tokens(), 4, 6, 2, shape.head_dim, dtype, backward); };
     Workspace workspace(at::kCPU);
-    attention_forward(in, packed, 0.2, out, lse, workspace);
+    attention_forward(in, packed, {0.2}, out, lse, workspace);
     EXPECT_EQ(predicted(false), workspace.held()) << dtype;
-    attention_backward(gout, in, out, lse, packed, 0.2, split_qkv(grads, 6, 2, shape.head_dim), workspace);
+    attention_backward(gout, in, out, lse, packed, {0.2}, split_qkv(grads, 6, 2, shape.head_dim), workspace);
     // With several threads four sequences are split less than the one that is planned for.
     if (at::get_num_threads() > 1)
       EXPECT_GE(predicted(true), workspace.held()) << dtype;
@@ -210,8 +262,8 @@ TEST(AttentionScratch, IsNotLessForOneSequenceThanWasPlannedForSeveral) {
         for (std::int32_t s = 0; s <= sequences; ++s) cu_seqlens.push_back(static_cast<std::int32_t>(tokens) / sequences * s);
         const PackedSequences packed = PackedSequences::build(cu_seqlens, at::kCPU);
         Workspace workspace(at::kCPU);
-        attention_forward(in, packed, 0.2, out, lse, workspace);
-        attention_backward(gout, in, out, lse, packed, 0.2, split_qkv(grads, 6, 2, 128), workspace);
+        attention_forward(in, packed, {0.2}, out, lse, workspace);
+        attention_backward(gout, in, out, lse, packed, {0.2}, split_qkv(grads, 6, 2, 128), workspace);
         EXPECT_LE(workspace.held(), planned) << n << " threads, " << tokens << " tokens in " << sequences << " sequences, " << dtype;
       }
     }

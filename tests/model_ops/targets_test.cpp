@@ -73,31 +73,36 @@ TEST_P(InstructionSet, ProductsOfFewRowsAgreeWithTheMatmul) {
 
 TEST_P(InstructionSet, AttentionOfOneTokenAgreesWithThatOfAll) {
   constexpr std::int64_t kHeads = 6, kKvHeads = 2, kHeadDim = 20, kTokens = 41;
-  for (const at::ScalarType dtype : kKernelDtypes) {
-    const at::Tensor qkv = randn({kTokens, (kHeads + 2 * kKvHeads) * kHeadDim}, dtype, 1);
-    const QkvViews views = split_qkv(qkv, kHeads, kKvHeads, kHeadDim);
-    const at::Tensor all = empty({kTokens, kHeads * kHeadDim}, dtype), lse = empty({kHeads, kTokens}, at::kFloat);
-    const std::vector<std::int32_t> bounds = {0, kTokens};
-    attention_forward(views, PackedSequences::build(bounds, at::kCPU), 0.3, all, lse, workspace(), AttentionKernel::reference);
-    const auto keys = views.k.transpose(0, 1).contiguous(), values = views.v.transpose(0, 1).contiguous();
-    for (const std::int64_t count : {1, 3}) {  // 3: by LibTorch's
-      const at::Tensor out = empty({count, kHeads * kHeadDim}, dtype);
-      const std::vector<CachedSequence> one = {{count, kTokens, keys, values}};
-      attention_decode(views.q.narrow(0, kTokens - count, count), one, 0.3, out, workspace());
-      expect_close(out, all.narrow(0, kTokens - count, count), tolerance(dtype), "out");
+  for (const at::ScalarType dtype : kKernelDtypes)
+    for (const std::int64_t window : {0L, 1L, 7L, 32L, 1L << 32}) {
+      SCOPED_TRACE("window " + std::to_string(window));
+      const AttentionOptions options{0.3, window};
+      const at::Tensor qkv = randn({kTokens, (kHeads + 2 * kKvHeads) * kHeadDim}, dtype, 1);
+      const QkvViews views = split_qkv(qkv, kHeads, kKvHeads, kHeadDim);
+      const at::Tensor all = empty({kTokens, kHeads * kHeadDim}, dtype), lse = empty({kHeads, kTokens}, at::kFloat);
+      const std::vector<std::int32_t> bounds = {0, kTokens};
+      attention_forward(views, PackedSequences::build(bounds, at::kCPU), options, all, lse, workspace(),
+                        AttentionKernel::reference);
+      const auto keys = views.k.transpose(0, 1).contiguous(), values = views.v.transpose(0, 1).contiguous();
+      for (const std::int64_t count : {1, 3, 12}) {  // several: by LibTorch's
+        const at::Tensor out = empty({count, kHeads * kHeadDim}, dtype);
+        const std::vector<CachedSequence> one = {{count, kTokens, keys, values}};
+        attention_decode(views.q.narrow(0, kTokens - count, count), one, options, out, workspace());
+        expect_close(out, all.narrow(0, kTokens - count, count), tolerance(dtype), "out");
+      }
+      // The same rows as sequences of their own, each of which sees a part of the cache: alone and together.
+      std::vector<CachedSequence> several;
+      for (const std::int64_t seen : {30, 31, 32, 33, 34}) several.push_back({1, seen, keys, values});
+      const at::Tensor q = views.q.narrow(0, 29, 5), together = empty({5, kHeads * kHeadDim}, dtype);
+      attention_decode(q, several, options, together, workspace());
+      expect_close(together, all.narrow(0, 29, 5), tolerance(dtype), "together");
+      for (std::int64_t s = 0; s < 5; ++s) {
+        const at::Tensor alone = empty({1, kHeads * kHeadDim}, dtype);
+        attention_decode(q.narrow(0, s, 1), std::span(several).subspan(static_cast<std::size_t>(s), 1), options, alone,
+                         workspace());
+        EXPECT_TRUE(at::equal(alone, together.narrow(0, s, 1))) << "sequence " << s;
+      }
     }
-    // The same rows as sequences of their own, each of which sees a part of the cache: alone and together.
-    std::vector<CachedSequence> several;
-    for (const std::int64_t seen : {30, 31, 32, 33, 34}) several.push_back({1, seen, keys, values});
-    const at::Tensor q = views.q.narrow(0, 29, 5), together = empty({5, kHeads * kHeadDim}, dtype);
-    attention_decode(q, several, 0.3, together, workspace());
-    expect_close(together, all.narrow(0, 29, 5), tolerance(dtype), "together");
-    for (std::int64_t s = 0; s < 5; ++s) {
-      const at::Tensor alone = empty({1, kHeads * kHeadDim}, dtype);
-      attention_decode(q.narrow(0, s, 1), std::span(several).subspan(static_cast<std::size_t>(s), 1), 0.3, alone, workspace());
-      EXPECT_TRUE(at::equal(alone, together.narrow(0, s, 1))) << "sequence " << s;
-    }
-  }
 }
 
 TEST_P(InstructionSet, SwigluAndRopeAgreeWithTheGenericPath) {
@@ -148,28 +153,28 @@ TEST_P(InstructionSet, HeadAgreesWithItsFp64Form) {
 
 TEST_P(InstructionSet, AttentionAgreesWithTheReference) {
   const PackedSequences packed = PackedSequences::build(std::vector<std::int32_t>{0, 70, 70, 90}, at::kCPU);
-  for (const at::ScalarType dtype : kKernelDtypes) {
-    const at::Tensor qkv = randn({90, 4 * 24}, dtype, 1), gout = randn({90, 2 * 24}, dtype, 2);
-    const QkvViews in = split_qkv(qkv, 2, 1, 24);
-    at::Tensor outs[2], grads[2];
-    for (const bool plain : {false, true}) {
-      const AttentionKernel kernel = plain ? AttentionKernel::reference : AttentionKernel::automatic;
-      const at::Tensor lse = empty({2, 90}, at::kFloat);
-      outs[plain] = empty(gout.sizes(), dtype), grads[plain] = empty(qkv.sizes(), dtype);
-      attention_forward(in, packed, 0.2, outs[plain], lse, workspace(), kernel);
-      attention_backward(gout, in, outs[plain], lse, packed, 0.2, split_qkv(grads[plain], 2, 1, 24),
-                         workspace(), kernel);
+  for (const at::ScalarType dtype : kKernelDtypes)
+    for (const AttentionOptions options : {AttentionOptions{0.2}, AttentionOptions{0.2, 5}}) {
+      const at::Tensor qkv = randn({90, 4 * 24}, dtype, 1), gout = randn({90, 2 * 24}, dtype, 2);
+      const QkvViews in = split_qkv(qkv, 2, 1, 24);
+      at::Tensor outs[2], grads[2];
+      for (const bool plain : {false, true}) {
+        const AttentionKernel kernel = plain ? AttentionKernel::reference : AttentionKernel::automatic;
+        const at::Tensor lse = empty({2, 90}, at::kFloat);
+        outs[plain] = empty(gout.sizes(), dtype), grads[plain] = empty(qkv.sizes(), dtype);
+        attention_forward(in, packed, options, outs[plain], lse, workspace(), kernel);
+        attention_backward(gout, in, outs[plain], lse, packed, options, split_qkv(grads[plain], 2, 1, 24), workspace(), kernel);
+      }
+      expect_close(outs[0], outs[1], 2 * tolerance(dtype), "out");
+      expect_close(grads[0], grads[1], 2 * tolerance(dtype), "gradients");
     }
-    expect_close(outs[0], outs[1], 2 * tolerance(dtype), "out");
-    expect_close(grads[0], grads[1], 2 * tolerance(dtype), "gradients");
-  }
 }
 
 TEST_P(InstructionSet, AttentionPassesNanOn) {
   const PackedSequences packed = PackedSequences::build(std::vector<std::int32_t>{0, 70}, at::kCPU);
   const at::Tensor qkv = randn({70, 3 * 16}, at::kFloat, 1), out = empty({70, 16}, at::kFloat);
   qkv[69][0].fill_(std::numeric_limits<double>::quiet_NaN());
-  attention_forward(split_qkv(qkv, 1, 1, 16), packed, 0.25, out, empty({1, 70}, at::kFloat), workspace());
+  attention_forward(split_qkv(qkv, 1, 1, 16), packed, {0.25}, out, empty({1, 70}, at::kFloat), workspace());
   EXPECT_TRUE(out[69].isnan().all().item<bool>());
   EXPECT_EQ(out.isnan().sum().item<std::int64_t>(), 16);
 }

@@ -7,6 +7,8 @@
 
 #include "attention_blocked.h"
 #include "attention_paths.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -67,7 +69,20 @@ AttentionKernel chosen(AttentionKernel kernel, const at::Tensor& q) {
   return kernel;
 }
 
+/// Without a window that no sequence exceeds.
+AttentionOptions effective(AttentionOptions options, const PackedSequences& sequences) {
+  if (options.window >= sequences.max_length) options.window = 0;
+  return options;
+}
+
 }  // namespace
+
+at::Tensor hidden_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, c10::Device device) {
+  const auto positions = at::TensorOptions().dtype(at::kInt).device(device);
+  const at::Tensor key = at::arange(keys, positions).unsqueeze(0), query = at::arange(keys - queries, keys, positions).unsqueeze(1);
+  const at::Tensor later = key.gt(query);
+  return window > 0 && window < keys ? later.logical_or_(key.le(query - window)) : later;
+}
 
 bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t heads, std::int64_t kv_heads,
                                std::int64_t head_dim) {
@@ -77,34 +92,35 @@ bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::in
   return default_attention_kernel(in.q) == AttentionKernel::sdpa && sdpa::cuda_attention_is_flash(in);
 }
 
-void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
-                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace,
-                       AttentionKernel kernel) {
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& given, const at::Tensor& out,
+                       const at::Tensor& lse, Workspace& workspace, AttentionKernel kernel) {
   check(in, sequences, out, lse);
+  const AttentionOptions options = effective(given, sequences);
   switch (chosen(kernel, in.q)) {
     case AttentionKernel::blocked:
-      return blocked::attention_forward(in, sequences, scale, out, lse, workspace, blocked::faster_blocks(in.q.scalar_type()));
+      return blocked::attention_forward(in, sequences, options, out, lse, workspace, blocked::faster_blocks(in.q.scalar_type()));
     case AttentionKernel::sdpa:
-      if (in.q.is_cuda()) return sdpa::cuda_attention_forward(in, sequences, scale, out, lse);
-      return sdpa::attention_forward(in, sequences, scale, out, lse);
+      if (in.q.is_cuda()) return sdpa::cuda_attention_forward(in, sequences, options, out, lse);
+      return sdpa::attention_forward(in, sequences, options, out, lse);
     default:
-      return reference::attention_forward(in, sequences, scale, out, lse);
+      return reference::attention_forward(in, sequences, options, out, lse);
   }
 }
 
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
-                        const at::Tensor& lse, const PackedSequences& sequences, double scale,
-                        const QkvViews& grads, Workspace& workspace, AttentionKernel kernel) {
+void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+                        const PackedSequences& sequences, const AttentionOptions& given, const QkvViews& grads,
+                        Workspace& workspace, AttentionKernel kernel) {
   check(in, sequences, out, lse);
+  const AttentionOptions options = effective(given, sequences);
   switch (chosen(kernel, in.q)) {
     case AttentionKernel::blocked:
-      return blocked::attention_backward(gout, in, out, lse, sequences, scale, grads, workspace,
+      return blocked::attention_backward(gout, in, out, lse, sequences, options, grads, workspace,
                                          blocked::faster_blocks(in.q.scalar_type()));
     case AttentionKernel::sdpa:
-      if (in.q.is_cuda()) return sdpa::cuda_attention_backward(gout, in, out, lse, sequences, scale, grads);
-      return sdpa::attention_backward(gout, in, out, lse, sequences, scale, grads);
+      if (in.q.is_cuda()) return sdpa::cuda_attention_backward(gout, in, out, lse, sequences, options, grads);
+      return sdpa::attention_backward(gout, in, out, lse, sequences, options, grads);
     default:
-      return reference::attention_backward(gout, in, out, lse, sequences, scale, grads);
+      return reference::attention_backward(gout, in, out, lse, sequences, options, grads);
   }
 }
 

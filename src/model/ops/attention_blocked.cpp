@@ -8,6 +8,10 @@ namespace {
 /// Keys whose scores a block of queries holds at a time.
 constexpr std::int64_t kKeyBlock = 512;
 
+/// How many rows a packed matrix interleaves.
+template <class E>
+constexpr std::int64_t kInterleaved = sizeof(E) == sizeof(float) ? 1 : 2;
+
 template <class E>
 struct ForwardBuffers {
   E* keys;    ///< packed [padded_dim, width] for each block of kKeyBlock keys; kv_heads times padded_tokens
@@ -57,7 +61,7 @@ void pack_keys_and_values(const Problem<E>& p, const ForwardBuffers<E>& b, const
   });
 }
 
-/// One tile of queries of one head against all keys it sees.
+/// One tile of queries of one head against the keys it sees, a block of them at a time, from the first tile on that it sees.
 template <class T, class E>
 void attend(const Problem<E>& p, const ForwardBuffers<E>& b, const QkvViews& in, const Sequence& s,
             std::int64_t q0, std::int64_t head, float scale, const at::Tensor& out, const at::Tensor& lse,
@@ -73,6 +77,7 @@ void attend(const Problem<E>& p, const ForwardBuffers<E>& b, const QkvViews& in,
                            kKeyBlock,
                            0,
                            0,
+                           0,
                            scale * kLog2E,
                            statistics,
                            statistics + kTile,
@@ -80,13 +85,17 @@ void attend(const Problem<E>& p, const ForwardBuffers<E>& b, const QkvViews& in,
                            dim,
                            true};
   const std::int64_t kv_offset = head / p.group * p.padded_tokens + s.padded_first;
-  for (std::int64_t k0 = 0; k0 < q0 + kTile; k0 += kKeyBlock) {
-    tile.columns = std::min(kKeyBlock, q0 + kTile - k0);
+  const std::int64_t first_key = std::max<std::int64_t>(0, q0 + 1 - p.window) / kTile * kTile;
+  for (std::int64_t k0 = first_key, end = 0; k0 < q0 + kTile; k0 = end) {
+    const std::int64_t inside = k0 % kKeyBlock, start = k0 - inside;
+    end = std::min(start + kKeyBlock, q0 + kTile);
+    tile.columns = end - k0;
     tile.visible = q0 + 1 - k0;
-    tile.first = k0 == 0;
-    const std::int64_t width = std::min(kKeyBlock, s.padded_length - k0);
+    tile.hidden = tile.visible - p.window;
+    tile.first = k0 == first_key;
+    const std::int64_t width = std::min(kKeyBlock, s.padded_length - start);
     product(kTile, tile.columns, p.padded_dim, queries, p.padded_dim,
-            b.keys + (kv_offset + k0) * p.padded_dim, width, tile.scores, kKeyBlock, false);
+            b.keys + (kv_offset + start) * p.padded_dim + inside * kInterleaved<E>, width, tile.scores, kKeyBlock, false);
     softmax.step(tile);
     product(kTile, dim, tile.columns, tile.probabilities, kKeyBlock, b.values + (kv_offset + k0) * dim, dim,
             tile.out, dim, !tile.first);
@@ -97,9 +106,9 @@ void attend(const Problem<E>& p, const ForwardBuffers<E>& b, const QkvViews& in,
 }
 
 template <class T, class E>
-void forward(const QkvViews& in, const PackedSequences& packed, double scale, const at::Tensor& out,
+void forward(const QkvViews& in, const PackedSequences& packed, const AttentionOptions& options, const at::Tensor& out,
              const at::Tensor& lse, Workspace& workspace) {
-  const Problem<E> p(in, packed);
+  const Problem<E> p(in, packed, options);
   const ForwardBuffers<E> b = forward_buffers(p, workspace);
   pack_keys_and_values<T>(p, b, in);
   struct Tile {
@@ -111,7 +120,7 @@ void forward(const QkvViews& in, const PackedSequences& packed, double scale, co
     for (std::int64_t q0 = s.padded_length - kTile; q0 >= 0; q0 -= kTile) tiles.push_back({&s, q0});
   for_tasks(static_cast<std::int64_t>(tiles.size()) * p.heads, [&](std::int64_t task, std::int64_t thread) {
     const auto& [s, q0] = tiles[static_cast<std::size_t>(task / p.heads)];
-    attend<T>(p, b, in, *s, q0, task % p.heads, static_cast<float>(scale), out, lse, thread);
+    attend<T>(p, b, in, *s, q0, task % p.heads, static_cast<float>(options.scale), out, lse, thread);
   });
 }
 
@@ -121,10 +130,10 @@ void request_forward(const Shape& shape, at::ScalarType dtype, Workspace& worksp
   with_elements(dtype, faster_blocks(dtype), [&]<class T, class E>() { forward_buffers(Problem<E>(shape), workspace); });
 }
 
-void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
-                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace, Blocks blocks) {
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
+                       const at::Tensor& lse, Workspace& workspace, Blocks blocks) {
   with_elements(in.q.scalar_type(), blocks,
-                [&]<class T, class E>() { forward<T, E>(in, sequences, scale, out, lse, workspace); });
+                [&]<class T, class E>() { forward<T, E>(in, sequences, options, out, lse, workspace); });
 }
 
 }  // namespace qft::model::ops::blocked

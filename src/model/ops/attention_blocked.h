@@ -14,11 +14,11 @@
 
 namespace qft::model::ops::blocked {
 
-void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
-                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace, Blocks blocks);
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
-                        const at::Tensor& lse, const PackedSequences& sequences, double scale,
-                        const QkvViews& grads, Workspace& workspace, Blocks blocks);
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
+                       const at::Tensor& lse, Workspace& workspace, Blocks blocks);
+void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
+                        Workspace& workspace, Blocks blocks);
 
 /// Attention over so many tokens and at most so many sequences.
 struct Shape {
@@ -36,6 +36,9 @@ struct Sequence {
   std::int64_t first, length, padded_first, padded_length;
 };
 
+/// Stands for no window.
+constexpr std::int64_t kWholeSequence = std::int64_t{1} << 40;
+
 /// What both directions know about the problem. Elements of E are multiplied.
 template <class E>
 struct Problem {
@@ -43,6 +46,7 @@ struct Problem {
   std::int64_t padded_dim;          ///< head_dim, even for Bf16
   std::vector<Sequence> sequences;  ///< longest first, none empty
   std::int64_t padded_tokens = 0;
+  std::int64_t window = kWholeSequence;  ///< how many tokens a token sees, itself included
   std::int64_t fewest_sequences = 1;  ///< that share the threads: the fewer they are, the more a pass splits each
 
   /// With as much padding as there can be, each sequence one token longer than whole tiles; and with as much splitting.
@@ -55,9 +59,10 @@ struct Problem {
         sequences(static_cast<std::size_t>(s.sequences)),
         padded_tokens((s.tokens + s.sequences * (kTile - 1)) / kTile * kTile) {}
 
-  Problem(const QkvViews& in, const PackedSequences& packed)
+  Problem(const QkvViews& in, const PackedSequences& packed, const AttentionOptions& options)
       : Problem(Shape{in.q.size(0), 0, in.q.size(1), in.k.size(1), in.q.size(2)}) {
     padded_tokens = 0;
+    if (options.window > 0) window = options.window;
     for (std::int64_t s = 0; s < packed.num_sequences(); ++s) {
       const std::int64_t first = packed.cu_seqlens[s], length = packed.cu_seqlens[s + 1] - first;
       if (length == 0) continue;

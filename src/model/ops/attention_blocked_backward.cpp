@@ -117,8 +117,8 @@ void block_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Seq
           b.scores, kTile, false);
   product(rows, kTile, p.padded_dim, b.gout + at * p.padded_dim, p.padded_dim, b.values_transposed, kTile,
           b.gprobabilities, kTile, false);
-  cpu::softmax_kernels<E, E>().gradient({b.scores, b.gprobabilities, rows, q0 == k0, b.lse + at, b.delta + at,
-                                         scale, b.probabilities, b.gscores, b.gscores_packed});
+  cpu::softmax_kernels<E, E>().gradient({b.scores, b.gprobabilities, rows, q0 == k0, q0 - k0 + 1 - p.window, b.lse + at,
+                                         b.delta + at, scale, b.probabilities, b.gscores, b.gscores_packed});
   // The transposed copies are laid out by blocks of queries; q0 may lie inside one.
   const std::int64_t inside = q0 % kQueryBlock, start = q0 - inside;
   const std::int64_t width = std::min(kQueryBlock, s.padded_length - start), t = (at - inside) * dim + inside;
@@ -147,9 +147,11 @@ void key_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Argum
     kernels.pack(keys, kTile, b.keys);
     std::memset(b.gkeys, 0, static_cast<std::size_t>(kTile * dim) * sizeof(float));
     std::memset(b.gvalues, 0, static_cast<std::size_t>(kTile * dim) * sizeof(float));
+    // Beyond it no query sees any of these keys.
+    const std::int64_t seen_until = std::min(s.padded_length, padded(k0 + kTile - 1 + p.window, kTile));
     for (std::int64_t head = first_head; head < first_head + p.group; ++head) {
-      for (std::int64_t q0 = k0; q0 < s.padded_length;) {
-        const std::int64_t end = std::min((q0 / kQueryBlock + 1) * kQueryBlock, s.padded_length);
+      for (std::int64_t q0 = k0; q0 < seen_until;) {
+        const std::int64_t end = std::min((q0 / kQueryBlock + 1) * kQueryBlock, seen_until);
         block_gradients(p, b, s, k0, q0, end - q0, head, split, a.scale);
         q0 = end;
       }
@@ -160,8 +162,8 @@ void key_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Argum
 }
 
 template <class T, class E>
-void backward(const Arguments& a, const PackedSequences& packed, Workspace& workspace) {
-  const Problem<E> p(a.in, packed);
+void backward(const Arguments& a, const PackedSequences& packed, const AttentionOptions& options, Workspace& workspace) {
+  const Problem<E> p(a.in, packed, options);
   const BackwardBuffers<E> b(p, workspace);
   struct Block {
     const Sequence* sequence;
@@ -199,12 +201,12 @@ void request_backward(const Shape& shape, at::ScalarType dtype, Workspace& works
   with_elements(dtype, faster_blocks(dtype), [&]<class T, class E>() { BackwardBuffers<E>(Problem<E>(shape), workspace); });
 }
 
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
-                        const at::Tensor& lse, const PackedSequences& sequences, double scale,
-                        const QkvViews& grads, Workspace& workspace, Blocks blocks) {
+void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
+                        Workspace& workspace, Blocks blocks) {
   const at::Tensor gout_heads = gout.view(in.q.sizes()), out_heads = out.view(in.q.sizes());
-  const Arguments arguments{gout_heads, out_heads, lse, in, grads, static_cast<float>(scale)};
-  with_elements(in.q.scalar_type(), blocks, [&]<class T, class E>() { backward<T, E>(arguments, sequences, workspace); });
+  const Arguments arguments{gout_heads, out_heads, lse, in, grads, static_cast<float>(options.scale)};
+  with_elements(in.q.scalar_type(), blocks, [&]<class T, class E>() { backward<T, E>(arguments, sequences, options, workspace); });
 }
 
 }  // namespace qft::model::ops::blocked

@@ -5,12 +5,17 @@
 #include <algorithm>
 #include <optional>
 
+#include "attention_paths.h"
 #include "cpu/tensors.h"
-#include <ATen/ops/arange.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
 namespace qft::model::ops {
 namespace {
+
+/// The first of a sequence's keys that any of its new tokens sees.
+std::int64_t first_key(const CachedSequence& s, const AttentionOptions& options) {
+  return options.window > 0 ? std::max<std::int64_t>(0, s.tokens - s.new_tokens + 1 - options.window) : 0;
+}
 
 /// Heads [begin, end) of all sequences' heads, one sequence after another.
 template <class T>
@@ -24,21 +29,22 @@ void attend_heads(const std::vector<cpu::DecodeAttention<T>>& sequences, std::in
 }
 
 /// One new token of each sequence; false where there is no kernel for it.
-bool by_kernel(const at::Tensor& q, std::span<const CachedSequence> sequences, double scale, const at::Tensor& out,
-               Workspace& workspace) {
+bool by_kernel(const at::Tensor& q, std::span<const CachedSequence> sequences, const AttentionOptions& options,
+               const at::Tensor& out, Workspace& workspace) {
   if (std::ranges::any_of(sequences, [](const CachedSequence& s) { return s.new_tokens != 1; })) return false;
   return cpu::with_kernel_type(q, [&]<class T>() {
     const std::int64_t heads = q.size(1), head_dim = q.size(2);
     std::int64_t tokens = 0;
-    for (const CachedSequence& s : sequences) tokens += s.tokens;
+    for (const CachedSequence& s : sequences) tokens += s.tokens - first_key(s, options);
     float* scores = workspace.get("op.decode_scores", {heads, tokens}, at::kFloat).template data_ptr<float>();
     std::vector<cpu::DecodeAttention<T>> args;
     for (const CachedSequence& s : sequences) {
       const auto row = static_cast<std::int64_t>(args.size());
-      args.push_back({const_data<T>(q) + row * q.stride(0), const_data<T>(s.keys), const_data<T>(s.values),
-                      data<T>(out) + row * out.stride(0), scores, s.keys.stride(0), heads / s.keys.size(0), head_dim,
-                      s.tokens, static_cast<float>(scale)});
-      scores += heads * s.tokens;
+      const std::int64_t first = first_key(s, options), seen = s.tokens - first;
+      args.push_back({const_data<T>(q) + row * q.stride(0), const_data<T>(s.keys) + first * head_dim,
+                      const_data<T>(s.values) + first * head_dim, data<T>(out) + row * out.stride(0), scores, s.keys.stride(0),
+                      heads / s.keys.size(0), head_dim, seen, static_cast<float>(options.scale)});
+      scores += heads * seen;
     }
     const std::int64_t all = heads * static_cast<std::int64_t>(args.size());
     cpu::for_rows(all, 2 * tokens * heads * head_dim / all,
@@ -46,20 +52,14 @@ bool by_kernel(const at::Tensor& q, std::span<const CachedSequence> sequences, d
   });
 }
 
-/// Row i of the new ones may see everything up to its own position, cached tokens included.
-at::Tensor causal_mask(const at::Tensor& q, std::int64_t total) {
-  const auto positions = q.options().dtype(at::kLong);
-  const auto rows = at::arange(total - q.size(0), total, positions).unsqueeze(1);
-  return at::arange(0, total, positions).unsqueeze(0).le(rows);
-}
-
-void by_sdpa(const at::Tensor& q, const CachedSequence& s, double scale, const at::Tensor& out) {
+void by_sdpa(const at::Tensor& q, const CachedSequence& s, const AttentionOptions& options, const at::Tensor& out) {
   const auto queries = q.transpose(0, 1).unsqueeze(0);  // [1, heads, T, head_dim]
   std::optional<at::Tensor> mask;
-  if (q.size(0) > 1) mask = causal_mask(q, s.tokens);
-  const auto seen = [&](const at::Tensor& cache) { return cache.narrow(1, 0, s.tokens).unsqueeze(0); };
+  const std::int64_t first = first_key(s, options), keys = s.tokens - first;
+  if (q.size(0) > 1) mask = hidden_keys(q.size(0), keys, options.window, q.device()).logical_not_();
+  const auto seen = [&](const at::Tensor& cache) { return cache.narrow(1, first, keys).unsqueeze(0); };
   const auto result = at::scaled_dot_product_attention(queries, seen(s.keys), seen(s.values), mask, 0.0,
-                                                       /*is_causal=*/false, scale, /*enable_gqa=*/true);
+                                                       /*is_causal=*/false, options.scale, /*enable_gqa=*/true);
   out.copy_(result.squeeze(0).transpose(0, 1).reshape(out.sizes()));
 }
 
@@ -77,13 +77,13 @@ void check(const at::Tensor& q, std::span<const CachedSequence> sequences) {
 
 }  // namespace
 
-void attention_decode(const at::Tensor& q, std::span<const CachedSequence> sequences, double scale, const at::Tensor& out,
-                      Workspace& workspace) {
+void attention_decode(const at::Tensor& q, std::span<const CachedSequence> sequences, const AttentionOptions& options,
+                      const at::Tensor& out, Workspace& workspace) {
   check(q, sequences);
-  if (by_kernel(q, sequences, scale, out, workspace)) return;
+  if (by_kernel(q, sequences, options, out, workspace)) return;
   std::int64_t row = 0;
   for (const CachedSequence& s : sequences) {
-    by_sdpa(q.narrow(0, row, s.new_tokens), s, scale, out.narrow(0, row, s.new_tokens));
+    by_sdpa(q.narrow(0, row, s.new_tokens), s, options, out.narrow(0, row, s.new_tokens));
     row += s.new_tokens;
   }
 }

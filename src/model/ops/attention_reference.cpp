@@ -6,7 +6,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/ones.h>
 
 namespace qft::model::ops::reference {
 namespace {
@@ -34,35 +33,33 @@ void store(const at::Tensor& to, std::int64_t first, const at::Tensor& values) {
   rows.copy_(values.permute({2, 0, 1, 3}).reshape(rows.sizes()));
 }
 
-/// scale * q k^T with -inf above the diagonal: [kv_heads, group, n, n].
-at::Tensor scores(const at::Tensor& q, const at::Tensor& k, double scale) {
+/// scale * q k^T with -inf where the mask hides a key: [kv_heads, group, n, n].
+at::Tensor scores(const at::Tensor& q, const at::Tensor& k, const AttentionOptions& options) {
   const std::int64_t n = q.size(2);
-  const at::Tensor above = at::ones({n, n}, q.options().dtype(at::kBool)).triu(1);
   return at::matmul(q, k.transpose(-2, -1))
-      .mul_(scale)
-      .masked_fill_(above, -std::numeric_limits<double>::infinity());
+      .mul_(options.scale)
+      .masked_fill_(hidden_keys(n, n, options.window, q.device()), -std::numeric_limits<double>::infinity());
 }
 
 }  // namespace
 
-void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
-                       const at::Tensor& out, const at::Tensor& lse) {
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
+                       const at::Tensor& lse) {
   const Heads h = heads_of(in);
   for (std::int64_t s = 0; s < sequences.num_sequences(); ++s) {
     const std::int64_t first = sequences.cu_seqlens[s], n = sequences.cu_seqlens[s + 1] - first;
     if (n == 0) continue;
     const at::Tensor q = by_head(in.q, first, n, h), k = by_head(in.k, first, n, h),
                      v = by_head(in.v, first, n, h);
-    const at::Tensor z = scores(q, k, scale);
+    const at::Tensor z = scores(q, k, options);
     const at::Tensor l = at::logsumexp(z, -1);
     lse.narrow(1, first, n).copy_(l.reshape({-1, n}));
     store(out, first, at::matmul((z - l.unsqueeze(-1)).exp_(), v));
   }
 }
 
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
-                        const at::Tensor& lse, const PackedSequences& sequences, double scale,
-                        const QkvViews& grads) {
+void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads) {
   const Heads h = heads_of(in);
   for (std::int64_t s = 0; s < sequences.num_sequences(); ++s) {
     const std::int64_t first = sequences.cu_seqlens[s], n = sequences.cu_seqlens[s + 1] - first;
@@ -71,9 +68,9 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                      v = by_head(in.v, first, n, h);
     const at::Tensor go = by_head(gout, first, n, h), o = by_head(out, first, n, h);
     const at::Tensor l = lse.narrow(1, first, n).reshape({h.kv_heads, h.group, n, 1});
-    const at::Tensor p = (scores(q, k, scale) - l).exp_();
+    const at::Tensor p = (scores(q, k, options) - l).exp_();
     // Softmax backward: dS = P * (dP - rowsum(dO * O)), the row sum being that of P * dP.
-    const at::Tensor ds = p.mul(at::matmul(go, v.transpose(-2, -1)) - (go * o).sum(-1, true)).mul_(scale);
+    const at::Tensor ds = p.mul(at::matmul(go, v.transpose(-2, -1)) - (go * o).sum(-1, true)).mul_(options.scale);
     store(grads.q, first, at::matmul(ds, k));
     store(grads.k, first, at::matmul(ds.transpose(-2, -1), q).sum(1, true));
     store(grads.v, first, at::matmul(p.transpose(-2, -1), go).sum(1, true));

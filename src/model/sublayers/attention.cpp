@@ -53,12 +53,12 @@ class Attention final : public SubLayer {
         head_dim_(c.head_dim),
         qk_norm_(c.qk_norm),
         eps_(c.rms_norm_eps),
-        scale_(1.0 / std::sqrt(static_cast<double>(c.head_dim))) {}
+        options_{1.0 / std::sqrt(static_cast<double>(c.head_dim))} {}
 
   void forward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                const at::Tensor& out) const override {
     project(w, x, pass, s);
-    ops::attention_forward(inputs(s), *pass.sequences, scale_, s.tensors[kAttended], s.tensors[kLogSumExp], pass.workspace);
+    ops::attention_forward(inputs(s), *pass.sequences, options_, s.tensors[kAttended], s.tensors[kLogSumExp], pass.workspace);
     ops::linear_forward(s.tensors[kAttended], w.linears[kOutput].weights, pass.dropout, out, s.lora[kOutput], pass.workspace);
   }
 
@@ -75,7 +75,7 @@ class Attention final : public SubLayer {
       cached.push_back({sequence.count, sequence.past + sequence.count, state.keys, state.values});
       row += sequence.count;
     }
-    ops::attention_decode(in.q, cached, scale_, s.tensors[kAttended], pass.workspace);
+    ops::attention_decode(in.q, cached, options_, s.tensors[kAttended], pass.workspace);
     ops::linear_forward(s.tensors[kAttended], w.linears[kOutput].weights, pass.dropout, out, s.lora[kOutput], pass.workspace);
   }
 
@@ -86,7 +86,7 @@ class Attention final : public SubLayer {
     ops::linear_backward(gout, s.tensors[kAttended], output.weights, pass.dropout, s.lora[kOutput], gattended, ops::GradMode::write,
                          output.grads, pass.workspace);
     const auto grads = ops::split_qkv(gqkv, heads_, kv_heads_, head_dim_);
-    ops::attention_backward(gattended, inputs(s), s.tensors[kAttended], s.tensors[kLogSumExp], *pass.sequences, scale_, grads,
+    ops::attention_backward(gattended, inputs(s), s.tensors[kAttended], s.tensors[kLogSumExp], *pass.sequences, options_, grads,
                             pass.workspace);
     ops::rope(q_and_k(gqkv), pass.positions, pass.rope, ops::RopeDirection::backward);
     if (qk_norm_) {
@@ -147,7 +147,8 @@ class Attention final : public SubLayer {
 
   std::int64_t heads_, kv_heads_, head_dim_;
   bool qk_norm_;
-  double eps_, scale_;
+  double eps_;
+  ops::AttentionOptions options_;
 };
 
 }  // namespace

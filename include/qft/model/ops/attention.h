@@ -36,6 +36,12 @@ struct QkvViews {
 /// The three views of fused rows [T, (heads + 2 kv_heads) * head_dim].
 QkvViews split_qkv(const at::Tensor& qkv, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim);
 
+/// What attention computes beside its operands.
+struct AttentionOptions {
+  double scale = 1.0;       ///< of the scores q k^T
+  std::int64_t window = 0;  ///< how many tokens a token sees, itself included; 0: all before it
+};
+
 /// How attention is computed. `automatic` takes the fastest that the device, dtype and processor allow.
 enum class AttentionKernel {
   automatic,
@@ -50,21 +56,20 @@ AttentionKernel default_attention_kernel(const at::Tensor& q);
 /// them serves others of the same number and max_length. True on the CPU, where a replay calls anew.
 bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim);
 
-/// out = softmax(scale * q k^T + causal mask) v per sequence and head.
+/// out = softmax(scale * q k^T + mask) v per sequence and head. The mask is causal and has the window. A window that no sequence
+/// exceeds changes no bit. `blocked`, and flash attention on CUDA devices, skip what lies outside of the window.
 ///   out  [T, heads * head_dim], contiguous
 ///   lse  [heads, T], contiguous: log of the softmax's denominator (natural log, scale applied); fp64 for
 ///   fp64 data,
 ///        else fp32. backward needs the one that the same kernel wrote.
-void attention_forward(const QkvViews& in, const PackedSequences& sequences, double scale,
-                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace,
-                       AttentionKernel kernel = AttentionKernel::automatic);
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
+                       const at::Tensor& lse, Workspace& workspace, AttentionKernel kernel = AttentionKernel::automatic);
 
 /// Writes the gradients of q, k and v into `grads`.
 ///   gout  like out
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out,
-                        const at::Tensor& lse, const PackedSequences& sequences, double scale,
-                        const QkvViews& grads, Workspace& workspace,
-                        AttentionKernel kernel = AttentionKernel::automatic);
+void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
+                        Workspace& workspace, AttentionKernel kernel = AttentionKernel::automatic);
 
 /// Bytes of the workspace that attention over `tokens` tokens of 1 to `sequences` sequences takes at most, with this process's
 /// number of threads; where LibTorch's kernels run, an estimate of what they take.
@@ -82,7 +87,7 @@ struct CachedSequence {
 /// the same bits in whatever company they come.
 ///   q          [T, heads, head_dim], a heads_view: the new tokens of all sequences, one sequence after another
 ///   out        [T, heads * head_dim], contiguous
-void attention_decode(const at::Tensor& q, std::span<const CachedSequence> sequences, double scale, const at::Tensor& out,
-                      Workspace& workspace);
+void attention_decode(const at::Tensor& q, std::span<const CachedSequence> sequences, const AttentionOptions& options,
+                      const at::Tensor& out, Workspace& workspace);
 
 }  // namespace qft::model::ops

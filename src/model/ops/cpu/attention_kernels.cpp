@@ -50,11 +50,17 @@ HWY_INLINE void store_packed(Vec even, Vec odd, Bf16* p) {
   hn::StoreU(words, d, reinterpret_cast<std::uint32_t*>(p));
 }
 
-/// Lanes i + lane < limit of v, zero elsewhere.
-HWY_INLINE Vec keep_below(Vec v, std::size_t i, std::int64_t limit) {
-  const std::int64_t count = std::clamp<std::int64_t>(limit - static_cast<std::int64_t>(i), 0, kMaxLanes);
-  return hn::IfThenElseZero(hn::FirstN(Floats(), static_cast<std::size_t>(count)), v);
+/// Lanes begin <= i + lane < end of v, zero elsewhere.
+HWY_INLINE Vec keep_between(Vec v, std::size_t i, std::int64_t begin, std::int64_t end) {
+  const auto below = [i](std::int64_t limit) HWY_ATTR {
+    const std::int64_t count = std::clamp<std::int64_t>(limit - static_cast<std::int64_t>(i), 0, kMaxLanes);
+    return hn::FirstN(Floats(), static_cast<std::size_t>(count));
+  };
+  return hn::IfThenElseZero(hn::AndNot(below(begin), below(end)), v);
 }
+
+/// Maximum of a row that sees nothing of a block: finite, so that the next block takes all weight from what was summed.
+constexpr float kNothingSeen = -1e30F;
 
 template <class E>
 void softmax_rows(const SoftmaxTile<E>& a) {
@@ -65,13 +71,15 @@ void softmax_rows(const SoftmaxTile<E>& a) {
     float* s = a.scores + static_cast<std::int64_t>(r) * a.ld;
     E* p = a.probabilities + static_cast<std::int64_t>(r) * a.ld;
     const std::int64_t visible = std::min(a.visible + static_cast<std::int64_t>(r), a.columns);
+    const std::int64_t hidden = std::clamp<std::int64_t>(a.hidden + static_cast<std::int64_t>(r), 0, visible);
+    std::fill(s, s + hidden, -std::numeric_limits<float>::infinity());
     std::fill(s + visible, s + columns, -std::numeric_limits<float>::infinity());
     Vec m0 = least, m1 = least;
     for (std::size_t c = 0; c < columns; c += 2 * lanes) {
       m0 = hn::Max(m0, load(s + c));
       m1 = hn::Max(m1, load(s + c + lanes));
     }
-    const float block_maximum = max_of(hn::Max(m0, m1)) * a.scale;
+    const float block_maximum = std::max(max_of(hn::Max(m0, m1)) * a.scale, kNothingSeen);
     const float maximum = a.first ? block_maximum : std::max(a.maximum[r], block_maximum);
     const Vec shift = splat(maximum);
     Vec t0 = splat(0.0F), t1 = splat(0.0F);
@@ -82,6 +90,7 @@ void softmax_rows(const SoftmaxTile<E>& a) {
       t1 = hn::Add(t1, e1);
       store_two(e0, e1, p + c);
     }
+    std::fill(p, p + hidden, E{0});
     std::fill(p + visible, p + columns, E{0});
     const float total = sum_of(hn::Add(t0, t1));
     if (a.first) {
@@ -115,10 +124,10 @@ void finish_rows(const SoftmaxTile<E>& a, std::int64_t rows, T* to, std::int64_t
 struct Gradient {
   Vec probability, gscore;
 };
-HWY_INLINE Gradient gradient(Vec score, Vec gprobability, Vec scale_log2, Vec scale, Vec lse, Vec delta,
-                             bool masked, std::size_t column, std::int64_t visible) {
+HWY_INLINE Gradient gradient(Vec score, Vec gprobability, Vec scale_log2, Vec scale, Vec lse, Vec delta, bool masked,
+                             std::size_t column, std::int64_t hidden, std::int64_t visible) {
   Vec p = exp2(hn::MulSub(score, scale_log2, lse));
-  if (masked) p = keep_below(p, column, visible);
+  if (masked) p = keep_between(p, column, hidden, visible);
   return {p, hn::Mul(hn::Mul(p, scale), hn::Sub(gprobability, delta))};
 }
 
@@ -132,11 +141,12 @@ void gradient_rows(const GradientTile<E>& a) {
     E *p = a.probabilities + first, *gs = a.gscores + first;
     const Vec lse0 = splat(a.lse[r]), lse1 = splat(a.lse[r + 1]);
     const Vec delta0 = splat(a.delta[r]), delta1 = splat(a.delta[r + 1]);
-    const bool masked = a.diagonal && r < kAttentionTile;
+    const std::int64_t hidden = a.hidden + r, visible = a.diagonal ? r + 1 : kAttentionTile;
+    const bool masked = visible < kAttentionTile || hidden >= 0;
     const auto of_row = [&](std::size_t odd, std::size_t c) HWY_ATTR {
-      return gradient(load(s + odd * kTile + c), load(g + odd * kTile + c), scale_log2, scale,
-                      odd ? lse1 : lse0, odd ? delta1 : delta0, masked, c,
-                      r + 1 + static_cast<std::int64_t>(odd));
+      return gradient(load(s + odd * kTile + c), load(g + odd * kTile + c), scale_log2, scale, odd ? lse1 : lse0,
+                      odd ? delta1 : delta0, masked, c, hidden + static_cast<std::int64_t>(odd),
+                      visible + static_cast<std::int64_t>(odd));
     };
     for (std::size_t c = 0; c < kTile; c += 2 * lanes) {
       const Gradient e0 = of_row(0, c), e1 = of_row(0, c + lanes), o0 = of_row(1, c),

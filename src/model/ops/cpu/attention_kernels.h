@@ -48,7 +48,8 @@ struct SoftmaxTile {
   float* scores;     ///< [tile][ld]; overwritten where probabilities shares it (float)
   E* probabilities;  ///< [tile][ld]: exp2(score * scale - maximum)
   std::int64_t ld, columns;
-  std::int64_t visible;  ///< row r sees the first visible + r columns; the others get probability 0
+  std::int64_t visible,
+      hidden;            ///< row r sees the first visible + r columns without the first hidden + r; others get probability 0
   float scale;           ///< of the scores, times log2(e)
   float *maximum, *sum;  ///< [tile], of the scaled scores so far
   float* out;            ///< [tile][head_dim], rescaled where the maximum rose
@@ -61,6 +62,7 @@ struct GradientTile {
   const float *scores, *gprobabilities;  ///< [rows][tile]
   std::int64_t rows;
   bool diagonal;             ///< the first tile of rows lies on the diagonal: row r sees columns 0..r
+  std::int64_t hidden;       ///< and not the first hidden + r
   const float *lse, *delta;  ///< [rows]; lse times log2(e)
   float scale;               ///< of the scores
   E* probabilities;          ///< packed [rows, tile]
