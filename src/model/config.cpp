@@ -1,5 +1,6 @@
 #include "qft/model/config.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -23,20 +24,27 @@ constexpr std::int64_t kMaxSize = 1 << 20;
 constexpr std::int64_t kMaxVocabulary = 1 << 24;
 constexpr std::int64_t kMaxLayers = 4096;
 
+/// Whether linears carry a bias; `as_configured`: attention_bias or mlp_bias says it.
+enum class Bias : std::uint8_t { never, as_configured, always };
+/// Which layers may have a sliding window; `some`: use_sliding_window, max_window_layers and layer_types say it.
+enum class Windows : std::uint8_t { none, some, all };
+
 /// One row an architecture: what config.json leaves unsaid.
 struct Architecture {
   const char* model_type;
   const char* hf_class;
-  bool qkv_bias_always;      ///< q, k, v carry a bias whatever attention_bias says
-  bool attention_bias_on_o;  ///< attention_bias also gives o_proj a bias
+  Bias qkv, o, mlp;
   bool qk_norm;
   std::int64_t default_head_dim;  ///< 0: hidden_size / num_attention_heads
+  Windows windows;
 };
-constexpr std::array<Architecture, 3> kArchitectures{{
-    {"llama", "LlamaForCausalLM", false, true, false, 0},
-    {"qwen2", "Qwen2ForCausalLM", true, false, false, 0},
-    {"qwen3", "Qwen3ForCausalLM", false, true, true, 128},
-}};
+constexpr auto kArchitectures = std::to_array<Architecture>({
+    {"llama", "LlamaForCausalLM", Bias::as_configured, Bias::as_configured, Bias::as_configured, false, 0, Windows::none},
+    {"qwen2", "Qwen2ForCausalLM", Bias::always, Bias::never, Bias::never, false, 0, Windows::some},
+    {"qwen3", "Qwen3ForCausalLM", Bias::as_configured, Bias::as_configured, Bias::never, true, 128, Windows::some},
+});
+/// What transformers takes where config.json has no sliding_window (null is none), or no max_window_layers.
+constexpr std::int64_t kDefaultWindow = 4096, kDefaultFullLayers = 28;
 
 const Architecture& architecture_of(const std::string& model_type, const std::string& where) {
   std::string known;
@@ -91,6 +99,7 @@ class Reader {
     require(value->is_string(), "{}: '{}' is {}, expected a string", where_, key, value->dump());
     return value->get<std::string>();
   }
+  bool is_null(const char* key) const { return object_.contains(key) && find(key) == nullptr; }
   const json* find(const char* key) const {
     const auto it = object_.find(key);
     return it == object_.end() || it->is_null() ? nullptr : &*it;
@@ -126,6 +135,41 @@ RopeConfig read_rope(const Reader& config) {
   return rope;
 }
 
+/// ModelConfig::windows.
+std::vector<std::int64_t> read_windows(const Reader& config, const Architecture& arch, std::int64_t layers) {
+  const bool wanted = arch.windows == Windows::all || config.boolean("use_sliding_window", false);
+  require(!wanted || arch.windows != Windows::none,
+          "{}: use_sliding_window is true, but {} has no sliding window: set it to false", config.where(), arch.model_type);
+  const std::int64_t window = wanted && !config.is_null("sliding_window") ? config.positive("sliding_window", kDefaultWindow) : 0;
+  const std::int64_t full =
+      arch.windows == Windows::all ? 0 : std::min(layers, config.integer("max_window_layers", kDefaultFullLayers));
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), window);
+  std::fill_n(windows.begin(), full, 0);
+  const json* types = config.find("layer_types");
+  if (types == nullptr) return windows;
+  require(types->is_array(), "{}: layer_types is {}, expected a list of {} kinds of attention", config.where(), types->dump(),
+          layers);
+  require(std::ssize(*types) == layers, "{}: layer_types has {} entries, but num_hidden_layers is {}", config.where(),
+          types->size(), layers);
+  const std::string no_window = arch.windows == Windows::none ? fmt::format("{} has no sliding window", arch.model_type)
+                                : wanted                      ? "sliding_window is null"
+                                                              : "use_sliding_window is not true";
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    const bool sliding = (*types)[i] == "sliding_attention";
+    require(sliding || (*types)[i] == "full_attention",
+            "{}: layer_types[{}] is {}, which is not implemented (implemented: full_attention, sliding_attention)",
+            config.where(), i, (*types)[i].dump());
+    require(!sliding || window > 0, "{}: layer_types[{}] is \"sliding_attention\", but {}", config.where(), i, no_window);
+    require(
+        sliding || window == 0 || arch.windows == Windows::some,
+        "{}: layer_types[{}] is \"full_attention\", but every layer of {} has the sliding_window of {}: remove layer_types, or set "
+        "sliding_window to null",
+        config.where(), i, arch.model_type, window);
+    windows[i] = sliding ? window : 0;
+  }
+  return windows;
+}
+
 std::vector<std::int32_t> read_token_ids(const json* value, const std::string& where) {
   std::vector<std::int32_t> ids;
   if (value == nullptr) return ids;
@@ -141,8 +185,6 @@ std::vector<std::int32_t> read_token_ids(const json* value, const std::string& w
 void refuse_unimplemented(const Reader& reader) {
   const std::string act = reader.text("hidden_act", "silu");
   require(act == "silu", "{}: hidden_act '{}' is not implemented (implemented: silu)", reader.where(), act);
-  require(!reader.boolean("use_sliding_window", false),
-          "{}: use_sliding_window true is not implemented: set it to false if full attention is meant", reader.where());
   require(reader.find("quantization_config") == nullptr,
           "{}: quantization_config: quantised base models are not implemented; use the unquantised model",
           reader.where());
@@ -213,16 +255,19 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   c.max_position_embeddings = reader.positive("max_position_embeddings", 2048);
   c.rms_norm_eps = reader.number("rms_norm_eps", 1e-6);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
-  const bool attention_bias = reader.boolean("attention_bias", false);
-  c.qkv_bias = arch.qkv_bias_always || attention_bias;
-  c.o_bias = arch.attention_bias_on_o && attention_bias;
-  c.mlp_bias = c.model_type == "llama" && reader.boolean("mlp_bias", false);
+  const auto has_bias = [&](Bias bias, const char* key) {
+    return bias == Bias::always || (bias == Bias::as_configured && reader.boolean(key, false));
+  };
+  c.qkv_bias = has_bias(arch.qkv, "attention_bias");
+  c.o_bias = has_bias(arch.o, "attention_bias");
+  c.mlp_bias = has_bias(arch.mlp, "mlp_bias");
   c.qk_norm = arch.qk_norm;
   c.rope = read_rope(reader);
   c.eos_token_ids = read_token_ids(reader.find("eos_token_id"), where);
   c.raw = text;
   require(c.num_layers <= kMaxLayers, "{}: 'num_hidden_layers' is {}, more than {}: is the file damaged?", where,
           c.num_layers, kMaxLayers);
+  c.windows = read_windows(reader, arch, c.num_layers);
   require(c.vocab_size <= kMaxVocabulary, "{}: 'vocab_size' is {}, more than {}: is the file damaged?", where, c.vocab_size,
           kMaxVocabulary);
   require(c.num_heads * c.head_dim <= kMaxSize, "{}: {} heads of {} are more than {} columns: is the file damaged?", where,

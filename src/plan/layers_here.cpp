@@ -25,6 +25,7 @@ ModelSpec few_layers(const ModelSpec& whole, const optim::Precision& precision) 
                      static_cast<std::int64_t>(c10::elementSize(precision.compute));
   ModelConfig config = whole.config;
   config.num_layers = std::clamp<std::int64_t>(kOutOfCache / bytes, 1, std::min<std::int64_t>(8, whole.config.num_layers));
+  config.windows.assign(static_cast<std::size_t>(config.num_layers), whole.config.window(0));  // all like the first, as predicted
   return ModelSpec::build(config, whole.finetuning, whole.lora);
 }
 
@@ -178,11 +179,15 @@ void LayersHere::projections(bool lora) {
   }
 }
 
+ops::AttentionOptions LayersHere::attention_options() const {
+  return {1.0 / std::sqrt(static_cast<double>(spec_.config.head_dim)), spec_.config.window(0)};
+}
+
 void LayersHere::attention_forward() {
   const auto& c = spec_.config;
   const auto in = ops::split_qkv(qkv_, c.num_heads, c.num_kv_heads, c.head_dim);
   for (int i = 0; i < count(); ++i)
-    ops::attention_forward(in, input_.sequences, {1.0 / std::sqrt(static_cast<double>(c.head_dim))}, attention_, lse_, transformer_->workspace());
+    ops::attention_forward(in, input_.sequences, attention_options(), attention_, lse_, transformer_->workspace());
 }
 
 void LayersHere::attention_backward() {
@@ -192,7 +197,7 @@ void LayersHere::attention_backward() {
   const auto grads = ops::split_qkv(scratch_like("measure.gqkv", qkv_), c.num_heads, c.num_kv_heads, c.head_dim);
   const at::Tensor gout = scratch_like("measure.gout", attention_);
   for (int i = 0; i < count(); ++i)
-    ops::attention_backward(gout, in, attention_, lse_, input_.sequences, {1.0 / std::sqrt(static_cast<double>(c.head_dim))}, grads, workspace);
+    ops::attention_backward(gout, in, attention_, lse_, input_.sequences, attention_options(), grads, workspace);
 }
 
 void LayersHere::elementwise() {

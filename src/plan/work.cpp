@@ -1,5 +1,6 @@
 #include "qft/plan/work.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "qft/core/error.h"
@@ -53,7 +54,7 @@ Work layer_forward(const ModelSpec& spec, const model::Layer& layer, const Micro
     const Linears linears(spec, sublayer);
     w.matmul += 2 * tokens * linears.weights;
     w.narrow += 2 * tokens * linears.lora;
-    w.attention += micro.pairs * cost.pair_operations;
+    w.attention += micro.pairs(sublayer.window) * cost.pair_operations;
     w.bytes += tokens * (cost.values + (spec.lora.dropout > 0.0 ? 2 * linears.lora_inputs : 0.0)) * item;
   }
   return w;
@@ -68,7 +69,7 @@ Work layer_backward(const ModelSpec& spec, const model::Layer& layer, int block,
     const double unneeded = &sublayer == &layer.front() && !input_grad ? linears.entries : 0.0;
     w.matmul += 2 * tokens * (products * linears.weights - unneeded);
     w.narrow += 4 * tokens * linears.lora;  // of the inputs and of the two factors
-    w.attention += micro.pairs * cost.pair_operations;
+    w.attention += micro.pairs(sublayer.window) * cost.pair_operations;
     w.bytes += tokens * (cost.values + (spec.lora.dropout > 0.0 ? 5 * linears.lora_inputs : 0.0)) * item;
   }
   return w;
@@ -80,7 +81,16 @@ void MicroShape::add_sequence(std::int64_t length, std::int64_t sequence_labels)
   tokens += length;
   labels += sequence_labels;
   ++sequences;
-  pairs += 0.5 * to_double(length) * to_double(length + 1);
+  lengths_.push_back(length);
+  longest_ = std::max(longest_, length);
+  all_pairs_ += model::visible_pairs(length, 0);
+}
+
+double MicroShape::pairs(std::int64_t window) const {
+  if (window == 0 || window >= longest_) return all_pairs_;
+  double sum = 0;
+  for (const std::int64_t length : lengths_) sum += model::visible_pairs(length, window);
+  return sum;
 }
 
 Work& Work::operator+=(const Work& o) {

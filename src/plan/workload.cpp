@@ -30,7 +30,7 @@ double cost(const std::vector<MicroShape>& micros) {
 }
 
 StepShape step_of(const data::StepPlan& plan, int world, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
-                  std::int64_t item_sequences, double& pairs) {
+                  std::int64_t item_sequences) {
   StepShape step;
   step.slots = plan.slots;
   step.tokens = plan.tokens;
@@ -40,7 +40,6 @@ StepShape step_of(const data::StepPlan& plan, int world, std::span<const std::in
       const auto& items = plan.micro_batches[static_cast<std::size_t>(slot * world + rank)];
       if (items.empty()) continue;
       micros.push_back(shape_of(items, tokens, labels, item_sequences));
-      pairs = std::max(pairs, micros.back().pairs);
     }
     if (rank == 0 || cost(micros) > cost(step.micros)) step.micros = std::move(micros);
   }
@@ -54,7 +53,7 @@ Workload workload_of(const data::StepSchedule& schedule, std::span<const std::in
   Workload all;
   const std::int64_t total = schedule.total_steps(), count = std::min(std::max<std::int64_t>(sample, 1), total);
   for (std::int64_t i = 0; i < count; ++i)
-    all.steps.push_back(step_of(schedule.plan(i * total / count), schedule.world_size(), tokens, labels, item_sequences, all.largest.pairs));
+    all.steps.push_back(step_of(schedule.plan(i * total / count), schedule.world_size(), tokens, labels, item_sequences));
   const data::BatchBounds most = data::batch_bounds(schedule, tokens, labels, item_sequences);
   all.largest.tokens = most.tokens;
   all.largest.labels = most.labels;

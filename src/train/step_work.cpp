@@ -1,5 +1,7 @@
 #include "qft/train/step_work.h"
 
+#include <map>
+
 namespace qft::train {
 
 double step_work(const model::ModelSpec& spec, const data::StepBatch& batch) {
@@ -8,16 +10,17 @@ double step_work(const model::ModelSpec& spec, const data::StepBatch& batch) {
   for (const auto& unit : spec.units)
     for (const auto& p : unit.params)
       if (unit.kind == model::UnitSpec::Kind::layer && p.shape.size() == 2) a_token += static_cast<double>(p.numel);
-  double a_pair = 0.0;
+  std::map<std::int64_t, double> a_pair;  // by the window
   for (const model::Layer& layer : spec.layers)
-    for (const model::SubLayerSpec& sublayer : layer) a_pair += sublayer.forward.pair_operations / 2;  // a multiplication and a sum are one
+    for (const model::SubLayerSpec& sublayer : layer)
+      a_pair[sublayer.window] += sublayer.forward.pair_operations / 2;  // a multiplication and a sum are one
   const auto a_label = static_cast<double>(c.vocab_size * c.hidden_size);
   double work = 0.0;
   for (const data::MicroBatch& micro : batch.micro_batches) {
     work += a_token * static_cast<double>(micro.tokens.size()) + a_label * static_cast<double>(micro.label_positions.size());
     for (std::size_t s = 1; s < micro.cu_seqlens.size(); ++s) {
-      const double length = micro.cu_seqlens[s] - micro.cu_seqlens[s - 1];
-      work += a_pair * length * (length + 1) / 2;
+      const std::int64_t length = micro.cu_seqlens[s] - micro.cu_seqlens[s - 1];
+      for (const auto& [window, operations] : a_pair) work += operations * model::visible_pairs(length, window);
     }
   }
   return work;

@@ -29,6 +29,7 @@ inline std::vector<parallel::testing::Case> tiny_cases() {
   qwen2.precision = optim::Precision::fp32();
   qwen3 = qwen2;
   qwen3.model_type = "qwen3";
+  qwen3.sliding_window = 4;
   qwen3.tied = false;
   qwen3.lora = true;
   bf16 = qwen3;

@@ -23,8 +23,10 @@ def main():
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "models/smollm2")
     shape = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, vocab_size=49152, tie_word_embeddings=True)
     tiny = {"llama": LlamaConfig(**shape, num_attention_heads=6, num_key_value_heads=2),
-            "qwen2": Qwen2Config(**shape, num_attention_heads=4, num_key_value_heads=1),
-            "qwen3": Qwen3Config(**shape, num_attention_heads=4, num_key_value_heads=2, head_dim=16)}
+            "qwen2": Qwen2Config(**shape, num_attention_heads=4, num_key_value_heads=1, use_sliding_window=True, sliding_window=12,
+                                 max_window_layers=1),
+            "qwen3": Qwen3Config(**shape, num_attention_heads=4, num_key_value_heads=2, head_dim=16, use_sliding_window=True,
+                                 sliding_window=30, layer_types=["sliding_attention", "full_attention"])}
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
         for name, config in {"smollm2": None, **tiny}.items():

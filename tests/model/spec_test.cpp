@@ -43,9 +43,6 @@ TEST(ModelConfig, RefusesByNameWhatIsNotImplemented) {
   c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
   expect_refused(c, "yarn");
   c = base("qwen2");
-  c["use_sliding_window"] = true;
-  expect_refused(c, "use_sliding_window");
-  c = base("qwen2");
   c["hidden_act"] = "gelu";
   expect_refused(c, "gelu");
   c = base("qwen2");
@@ -58,6 +55,37 @@ TEST(ModelConfig, RefusesByNameWhatIsNotImplemented) {
   expect_refused(c, "\"big\"");
   c["hidden_size"] = -3;
   expect_refused(c, "-3");
+}
+
+TEST(ModelConfig, ReadsSlidingWindowsAsTransformersDoes) {
+  const auto windows = [](nlohmann::json c, const nlohmann::json& changes) {
+    c.update(changes);
+    return ModelConfig::parse(c.dump(), "t").windows;
+  };
+  using List = std::vector<std::int64_t>;
+  for (const char* type : {"qwen2", "qwen3"}) {
+    const auto c = base(type);
+    EXPECT_EQ(windows(c, {{"use_sliding_window", false}, {"sliding_window", 8}, {"max_window_layers", 0}}), (List{0, 0}));
+    EXPECT_EQ(windows(c, {{"use_sliding_window", true}, {"sliding_window", 8}, {"max_window_layers", 1}}), (List{0, 8}));
+    EXPECT_EQ(windows(c, {{"use_sliding_window", true}, {"sliding_window", 8}}), (List{0, 0})) << "from layer 28 on";
+    EXPECT_EQ(windows(c, {{"use_sliding_window", true}, {"max_window_layers", 0}}), (List{4096, 4096}));
+    EXPECT_EQ(windows(c, {{"use_sliding_window", true}, {"sliding_window", nullptr}, {"max_window_layers", 0}}), (List{0, 0}));
+    EXPECT_EQ(
+        windows(c, {{"use_sliding_window", true}, {"sliding_window", 8}, {"layer_types", {"sliding_attention", "full_attention"}}}),
+        (List{8, 0}));
+  }
+  EXPECT_EQ(ModelConfig::parse(base("llama").dump(), "t").window(1), 0);
+  const auto refused = [](nlohmann::json c, const nlohmann::json& changes, const std::string& word) {
+    c.update(changes);
+    expect_refused(c, word);
+  };
+  refused(base("qwen2"), {{"layer_types", {"full_attention", "linear_attention"}}}, "layer_types[1] is \"linear_attention\"");
+  refused(base("qwen2"), {{"layer_types", {"full_attention"}}}, "layer_types has 1 entries, but num_hidden_layers is 2");
+  refused(base("qwen2"), {{"layer_types", {"full_attention", "sliding_attention"}}}, "use_sliding_window is not true");
+  refused(base("qwen3"), {{"use_sliding_window", true}, {"sliding_window", 0}}, "'sliding_window' is 0");
+  refused(base("qwen2"), {{"layer_types", "full_attention"}}, "layer_types is \"full_attention\", expected a list of 2");
+  refused(base("llama"), {{"use_sliding_window", true}}, "use_sliding_window is true, but llama has no sliding window");
+  refused(base("llama"), {{"layer_types", {"sliding_attention", "full_attention"}}}, "but llama has no sliding window");
 }
 
 TEST(ModelConfig, ReadsRopeInBothOfTransformersLayouts) {
@@ -73,6 +101,15 @@ TEST(ModelConfig, ReadsRopeInBothOfTransformersLayouts) {
   EXPECT_EQ(a.inverse_frequencies(), b.inverse_frequencies());
   EXPECT_EQ(a.rope.theta, 500000.0);
   EXPECT_EQ(a.rope.llama3->factor, 32.0);
+}
+
+TEST(SubLayerSpec, CountsThePairsWithinAWindow) {
+  EXPECT_EQ(visible_pairs(10, 0), 55);
+  EXPECT_EQ(visible_pairs(10, 10), 55);
+  EXPECT_EQ(visible_pairs(10, 1000), 55);
+  EXPECT_EQ(visible_pairs(10, 1), 10);
+  EXPECT_EQ(visible_pairs(10, 3), 1 + 2 + 8 * 3);
+  EXPECT_EQ(visible_pairs(0, 3), 0);
 }
 
 TEST(Spec, FusedProjectionsAreAdjacent) {

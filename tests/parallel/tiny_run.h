@@ -16,6 +16,7 @@ namespace qft::parallel::testing {
 
 struct Case {
   std::string model_type = "qwen2";
+  std::int64_t sliding_window = 0;  ///< of all layers but the first, where it is not 0
   bool tied = true, lora = false, recompute = false;
   double dropout = 0.0;
   int group = 1;
@@ -38,8 +39,11 @@ struct Case {
 inline model::ModelSpec make_spec(const Case& c) {
   const std::string text = R"({"model_type":")" + c.model_type +
                            R"(","hidden_size":24,"intermediate_size":40,"num_hidden_layers":3,"num_attention_heads":3,)" +
-                           R"("num_key_value_heads":1,"head_dim":8,"vocab_size":53,"tie_word_embeddings":)" +
-                           (c.tied ? "true}" : "false}");
+                           R"("num_key_value_heads":1,"head_dim":8,"vocab_size":53,)" +
+                           (c.sliding_window > 0 ? R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":)" +
+                                                       std::to_string(c.sliding_window) + ","
+                                                 : "") +
+                           R"("tie_word_embeddings":)" + (c.tied ? "true}" : "false}");
   model::LoraConfig lora;
   if (c.lora) {
     lora.rank = 3;

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include "qft/parallel/traffic.h"
 #include "qft/plan/simulation.h"
 
@@ -8,9 +10,10 @@ namespace {
 
 using parallel::Arrangement;
 
-model::ModelSpec tiny(bool lora) {
-  const std::string text = R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":128,"num_hidden_layers":6,)"
-                           R"("num_attention_heads":4,"vocab_size":512,"tie_word_embeddings":false})";
+model::ModelSpec tiny(bool lora, std::int64_t window = 0) {
+  std::string text = R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":128,"num_hidden_layers":6,)"
+                     R"("num_attention_heads":4,"vocab_size":512,"tie_word_embeddings":false})";
+  if (window > 0) text.insert(1, fmt::format(R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":{},)", window));
   model::LoraConfig config;
   if (lora) {
     config.rank = 2;
@@ -51,12 +54,18 @@ TEST(Work, CountsTheOperationsOfALayer) {
   MicroShape micro;
   micro.add_sequence(10, 4);
   micro.add_sequence(6, 2);
-  EXPECT_EQ(micro.pairs, 55 + 21);
+  EXPECT_EQ(micro.pairs(), 55 + 21);
+  EXPECT_EQ(micro.pairs(6), 45 + 21);
+  EXPECT_EQ(micro.pairs(2), 19 + 11);
   const Work w = forward_work(spec, 1, micro, at::kBFloat16);
   const double weights = 4 * 64 * 64 + 3 * 64 * 128, sides = 4 * 128 + 3 * 192;
   EXPECT_EQ(w.matmul, 2 * 16 * weights);
   EXPECT_EQ(w.narrow, 2 * 16 * 2 * sides);
   EXPECT_EQ(w.attention, 4 * 76 * 64);
+  const auto sliding = tiny(true, 2);
+  EXPECT_EQ(forward_work(sliding, 1, micro, at::kBFloat16).attention, w.attention) << "the first layer has no window";
+  EXPECT_EQ(forward_work(sliding, 2, micro, at::kBFloat16).attention, 4 * 30 * 64);
+  EXPECT_EQ(backward_work(sliding, 2, micro, at::kBFloat16, false, true).attention, 10 * 30 * 64);
   // Of a frozen layer only its input has a gradient; recomputation adds a forward pass.
   const Work b = backward_work(spec, 2, micro, at::kBFloat16, false, true), r = backward_work(spec, 2, micro, at::kBFloat16, true, true);
   EXPECT_EQ(b.matmul, w.matmul);

@@ -44,7 +44,7 @@ TEST(Workload, OfPairsHasTwoSequencesAnItem) {
   EXPECT_EQ(micro.tokens, 39);
   EXPECT_EQ(micro.labels, 11);
   EXPECT_EQ(micro.sequences, 6);
-  EXPECT_EQ(micro.pairs, 2 * 15 + 55 + 66 + 2 * 10);
+  EXPECT_EQ(micro.pairs(), 2 * 15 + 55 + 66 + 2 * 10);
   EXPECT_EQ(all.largest.sequences, 6);
 }
 
@@ -57,7 +57,7 @@ TEST(Workload, WithoutAPackHasFullRows) {
   ASSERT_EQ(w.steps.size(), 1U);
   EXPECT_EQ(w.steps[0].slots, 3);
   EXPECT_EQ(w.largest.tokens, 400);
-  EXPECT_EQ(w.largest.pairs, 4 * 5050);
+  EXPECT_EQ(w.largest.pairs(), 4 * 5050);
   EXPECT_EQ(w.steps[0].tokens, 2400);
   config.training.max_tokens_per_micro_batch = 200;  // two rows at a time, twice as often
   EXPECT_EQ(full_rows(config, 2).steps[0].slots, 6);
@@ -71,10 +71,10 @@ TEST(Workload, PadsMicroBatchesToBuckets) {
   const Workload plain = full_rows(config, 1), padded = padded_to_buckets(plain);
   EXPECT_EQ(padded.largest.tokens, 1024);
   EXPECT_EQ(padded.largest.labels, plain.largest.labels);
-  EXPECT_EQ(padded.largest.pairs, 500500 + 24 * 25 / 2);
+  EXPECT_EQ(padded.largest.pairs(), 500500 + 24 * 25 / 2);
   EXPECT_EQ(padded.steps[0].micros[0].tokens, 1024);
   EXPECT_EQ(padded.steps[0].tokens, plain.steps[0].tokens) << "padding is no throughput";
-  EXPECT_EQ(padded_to_buckets(padded).largest.pairs, padded.largest.pairs);
+  EXPECT_EQ(padded_to_buckets(padded).largest.pairs(), padded.largest.pairs());
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;  ///< per-head RMSNorm of q and k (Qwen3)
+  std::vector<std::int64_t> windows;  ///< of each layer, as window() returns them; empty: no layer has one
   std::vector<std::int32_t> eos_token_ids;
   std::string raw;  ///< config.json as read, for export
 
@@ -40,11 +41,14 @@ struct ModelConfig {
   std::int64_t kv_size() const { return num_kv_heads * head_dim; }
   std::int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
 
+  /// How many tokens a token sees in the attention of a layer, itself included; 0: all before it.
+  std::int64_t window(int layer) const { return windows.empty() ? 0 : windows.at(static_cast<std::size_t>(layer)); }
+
   /// Inverse frequencies [head_dim / 2], scaling applied (fp32 arithmetic where transformers uses it).
   std::vector<double> inverse_frequencies() const;
 
   /// Parses a config.json text. Throws Error naming `where` and the key for a missing or odd value, and for a
-  /// model_type, activation, rope scaling or sliding window that is not implemented.
+  /// model_type, activation, rope scaling or kind of attention that is not implemented.
   static ModelConfig parse(const std::string& text, const std::string& where);
   /// Reads DIR/config.json (and DIR/generation_config.json for eos_token_id, if there).
   static ModelConfig load(const std::filesystem::path& dir);

@@ -54,12 +54,16 @@ struct SubLayerCost {
   double pair_operations = 0;  ///< floating-point operations of a pair of tokens, one of which sees the other
 };
 
+/// Pairs of a token and one that it sees, in a sequence of `length` tokens. `window`: as in SubLayerSpec.
+double visible_pairs(std::int64_t length, std::int64_t window);
+
 enum class SubLayerKind : std::uint8_t { attention, swiglu };
 
 struct SubLayerSpec {
   SubLayerKind kind = SubLayerKind::attention;
   std::string norm;                ///< path of the norm's weight [hidden]
   std::vector<ParamGroup> params;  ///< in the order of the flat buffers, after the norm
+  std::int64_t window = 0;         ///< how many tokens a token sees, itself included; 0: all before it
   int entries = 1;                 ///< so many first groups of linears read the norm's output
   std::vector<SavedSpec> saved;    ///< besides its input, the norm's statistic and LoRA's x A^T
   std::vector<ScratchSpec> scratch;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 
@@ -16,9 +17,15 @@ struct MicroShape {
   std::int64_t tokens = 0;
   std::int64_t labels = 0;
   std::int64_t sequences = 0;
-  double pairs = 0;  ///< of a token and one that it sees: sum of n (n + 1) / 2 over the sequences
 
   void add_sequence(std::int64_t length, std::int64_t sequence_labels);
+  /// Pairs of a token and one that it sees within the window; 0: no window.
+  double pairs(std::int64_t window = 0) const;
+
+ private:
+  std::vector<std::int64_t> lengths_;
+  std::int64_t longest_ = 0;
+  double all_pairs_ = 0;
 };
 
 struct Work {

@@ -22,7 +22,7 @@ struct StepShape {
 
 struct Workload {
   std::vector<StepShape> steps;   ///< a sample of the run's steps, at least one
-  MicroShape largest;             ///< the most tokens and labels of any micro-batch of the run, pairs of the sample
+  MicroShape largest;             ///< the most tokens, labels and sequences of any micro-batch of the run
   std::string description;        ///< where the lengths come from
 };
 

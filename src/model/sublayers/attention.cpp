@@ -53,7 +53,7 @@ class Attention final : public SubLayer {
         head_dim_(c.head_dim),
         qk_norm_(c.qk_norm),
         eps_(c.rms_norm_eps),
-        options_{1.0 / std::sqrt(static_cast<double>(c.head_dim))} {}
+        options_{1.0 / std::sqrt(static_cast<double>(c.head_dim)), spec.window} {}
 
   void forward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                const at::Tensor& out) const override {

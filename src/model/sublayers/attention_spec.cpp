@@ -2,10 +2,11 @@
 
 namespace qft::model {
 
-SubLayerSpec describe_attention(const ModelConfig& c) {
+SubLayerSpec describe_attention(const ModelConfig& c, std::int64_t window) {
   const std::int64_t hidden = c.hidden_size, q = c.q_size(), kv = c.kv_size();
   SubLayerSpec spec;
   spec.kind = SubLayerKind::attention;
+  spec.window = window;
   spec.norm = "input_layernorm.weight";
   spec.params.push_back({.linears = {{"q_proj", "self_attn.q_proj", q, hidden, c.qkv_bias},
                                      {"k_proj", "self_attn.k_proj", kv, hidden, c.qkv_bias},

@@ -6,9 +6,9 @@
 
 namespace qft::model {
 
-/// softmax(q k^T) v over each sequence, causal, with grouped query heads, rotary embedding, and norms of q and k where the
-/// configuration has them.
-SubLayerSpec describe_attention(const ModelConfig& config);
+/// softmax(q k^T) v over each sequence, causal and within the window (0: none), with grouped query heads, rotary embedding, and
+/// norms of q and k where the configuration has them.
+SubLayerSpec describe_attention(const ModelConfig& config, std::int64_t window);
 /// down(silu(gate(x)) * up(x)).
 SubLayerSpec describe_swiglu(const ModelConfig& config);
 
