@@ -40,6 +40,7 @@ struct Architecture {
 };
 constexpr auto kArchitectures = std::to_array<Architecture>({
     {"llama", "LlamaForCausalLM", Bias::as_configured, Bias::as_configured, Bias::as_configured, false, 0, Windows::none},
+    {"mistral", "MistralForCausalLM", Bias::never, Bias::never, Bias::never, false, 0, Windows::all},
     {"qwen2", "Qwen2ForCausalLM", Bias::always, Bias::never, Bias::never, false, 0, Windows::some},
     {"qwen3", "Qwen3ForCausalLM", Bias::as_configured, Bias::as_configured, Bias::never, true, 128, Windows::some},
 });

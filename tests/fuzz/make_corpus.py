@@ -116,6 +116,7 @@ def model_configs():
     base = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 10}
     yield "qwen2", json.dumps({"model_type": "qwen2", **base, "tie_word_embeddings": True, "eos_token_id": [1, 2]}).encode()
     yield "qwen3", json.dumps({"model_type": "qwen3", **base, "head_dim": 8, "num_key_value_heads": 1, "attention_bias": True}).encode()
+    yield "mistral", json.dumps({"model_type": "mistral", **base, "sliding_window": 4, "layer_types": ["sliding_attention"] * 2}).encode()
     yield "llama", json.dumps({"model_type": "llama", **base, "mlp_bias": True, "eos_token_id": 1, "rope_parameters": {
         "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64}}).encode()

@@ -16,7 +16,7 @@ PROMPTS = ["What is the capital of France?", "Write a haiku about the sea.\nUse 
 def main():
     args = arguments()
     report = Report()
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Qwen2Config, Qwen3Config
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
     torch.set_num_threads(2)
     compared = whole = 0
@@ -26,7 +26,8 @@ def main():
             "qwen2": Qwen2Config(**shape, num_attention_heads=4, num_key_value_heads=1, use_sliding_window=True, sliding_window=12,
                                  max_window_layers=1),
             "qwen3": Qwen3Config(**shape, num_attention_heads=4, num_key_value_heads=2, head_dim=16, use_sliding_window=True,
-                                 sliding_window=30, layer_types=["sliding_attention", "full_attention"])}
+                                 sliding_window=30, layer_types=["sliding_attention", "full_attention"]),
+            "mistral": MistralConfig(**shape, num_attention_heads=6, num_key_value_heads=2, sliding_window=9)}
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
         for name, config in {"smollm2": None, **tiny}.items():

@@ -11,7 +11,7 @@ from common import run
 
 def tiny_configs():
     """name -> transformers config; each stresses something that the others do not."""
-    from transformers import LlamaConfig, Qwen2Config, Qwen3Config
+    from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
     base = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, vocab_size=211, rms_norm_eps=1e-5,
                 max_position_embeddings=512)
@@ -27,6 +27,8 @@ def tiny_configs():
         "qwen3_window": Qwen3Config(**base, num_attention_heads=4, num_key_value_heads=2, head_dim=24, tie_word_embeddings=False,
                                     use_sliding_window=True, sliding_window=7,
                                     layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+        "mistral": MistralConfig(**base, num_attention_heads=4, num_key_value_heads=2, head_dim=20, tie_word_embeddings=False,
+                                 sliding_window=32),
         "llama_one_kv_head": LlamaConfig(**base, num_attention_heads=6, num_key_value_heads=1, tie_word_embeddings=False),
         "llama_biases": LlamaConfig(**base, num_attention_heads=3, num_key_value_heads=3, attention_bias=True, mlp_bias=True,
                                     tie_word_embeddings=True),

@@ -31,6 +31,12 @@ TEST(ModelConfig, KnowsWhatEachArchitectureLeavesUnsaid) {
   const auto qwen3 = ModelConfig::parse(base("qwen3").dump(), "t");
   EXPECT_TRUE(!qwen3.qkv_bias && qwen3.qk_norm);
   EXPECT_EQ(qwen3.head_dim, 128);
+  auto mistral = base("mistral");
+  mistral["attention_bias"] = mistral["mlp_bias"] = true;  // as in transformers
+  const auto plain = ModelConfig::parse(mistral.dump(), "t");
+  EXPECT_TRUE(!plain.qkv_bias && !plain.o_bias && !plain.mlp_bias && !plain.qk_norm);
+  EXPECT_EQ(plain.architecture, "MistralForCausalLM");
+  EXPECT_EQ(plain.head_dim, 8);
   auto biased = base("llama");
   biased["attention_bias"] = true;
   const auto llama = ModelConfig::parse(biased.dump(), "t");
@@ -74,6 +80,9 @@ TEST(ModelConfig, ReadsSlidingWindowsAsTransformersDoes) {
         windows(c, {{"use_sliding_window", true}, {"sliding_window", 8}, {"layer_types", {"sliding_attention", "full_attention"}}}),
         (List{8, 0}));
   }
+  EXPECT_EQ(windows(base("mistral"), {{"sliding_window", 8}, {"max_window_layers", 1}}), (List{8, 8}));
+  EXPECT_EQ(windows(base("mistral"), {{"sliding_window", nullptr}}), (List{0, 0}));
+  EXPECT_EQ(windows(base("mistral"), nlohmann::json::object()), (List{4096, 4096}));
   EXPECT_EQ(ModelConfig::parse(base("llama").dump(), "t").window(1), 0);
   const auto refused = [](nlohmann::json c, const nlohmann::json& changes, const std::string& word) {
     c.update(changes);
@@ -83,6 +92,8 @@ TEST(ModelConfig, ReadsSlidingWindowsAsTransformersDoes) {
   refused(base("qwen2"), {{"layer_types", {"full_attention"}}}, "layer_types has 1 entries, but num_hidden_layers is 2");
   refused(base("qwen2"), {{"layer_types", {"full_attention", "sliding_attention"}}}, "use_sliding_window is not true");
   refused(base("qwen3"), {{"use_sliding_window", true}, {"sliding_window", 0}}, "'sliding_window' is 0");
+  refused(base("mistral"), {{"layer_types", {"sliding_attention", "full_attention"}}},
+          "every layer of mistral has the sliding_window of 4096");
   refused(base("qwen2"), {{"layer_types", "full_attention"}}, "layer_types is \"full_attention\", expected a list of 2");
   refused(base("llama"), {{"use_sliding_window", true}}, "use_sliding_window is true, but llama has no sliding window");
   refused(base("llama"), {{"layer_types", {"sliding_attention", "full_attention"}}}, "but llama has no sliding window");
@@ -150,7 +161,7 @@ TEST(Spec, ParametersDoNotOverlap) {
   lora.rank = 3;
   lora.alpha = 3;
   lora.set_targets("all");
-  for (const char* type : {"qwen2", "qwen3", "llama"}) {
+  for (const char* type : {"qwen2", "qwen3", "llama", "mistral"}) {
     const auto spec = ModelSpec::build(ModelConfig::parse(base(type).dump(), "t"), Finetuning::lora, lora);
     for (const auto& unit : spec.units) {
       std::int64_t end[2] = {0, 0};

@@ -21,9 +21,9 @@ struct RopeConfig {
   std::optional<Llama3> llama3;
 };
 
-/// One decoder-only transformer of the Llama family (Llama, Qwen2/2.5, Qwen3), dense.
+/// One decoder-only transformer of the Llama family (Llama, Mistral, Qwen2/2.5, Qwen3), dense.
 struct ModelConfig {
-  std::string model_type;    ///< "llama" | "qwen2" | "qwen3"
+  std::string model_type;    ///< "llama" | "mistral" | "qwen2" | "qwen3"
   std::string architecture;  ///< transformers' class, e.g. "Qwen2ForCausalLM"
   std::int64_t hidden_size = 0, intermediate_size = 0, num_layers = 0;
   std::int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
