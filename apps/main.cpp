@@ -1,4 +1,5 @@
 // `qft SUBCOMMAND RUN.yaml [key=value ...]`: finds the subcommand and hands over.
+#include "qft/comm/run_main.h"
 #include "qft/config/help.h"
 #include "qft/core/error.h"
 #include "qft/core/program.h"

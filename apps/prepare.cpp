@@ -1,4 +1,5 @@
 #include "qft/comm/exchange.h"
+#include "qft/comm/watchdog.h"
 #include "qft/config/start.h"
 #include "qft/core/log.h"
 #include "qft/data/pack_options.h"
@@ -25,7 +26,7 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
     take_pack_options(session, p.config, purpose);
   comm::WatchdogOptions watch{std::chrono::seconds(p.config.training.ddp_timeout)};
   watch.stop_stragglers = p.config.training.straggler_action == "stop";
-  session.watchdog().set(watch);
+  comm::Watchdog::current().set(watch);
   p.config.check_world(session.size());
   const char* asked = std::getenv("NPROC_PER_NODE");
   if (asked != nullptr && std::string_view(asked) != "1" && session.size() == 1)

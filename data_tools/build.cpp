@@ -1,4 +1,5 @@
 // qft-pack RUN.yaml --output PACK: encodes the datasets of a run file.
+#include "qft/comm/watchdog.h"
 #include "qft/config/start.h"
 #include "qft/core/error.h"
 #include "qft/data/preprocess.h"
@@ -43,7 +44,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
     fail_config("qft-pack: '{}' is neither a run file (.yaml) nor one of {}", line.words.front(),
                 command_names());
   const config::RunConfig config = config::start(line, config::Purpose::pack, session.rank(), session.size());
-  session.watchdog().set({std::chrono::seconds(config.training.ddp_timeout)});
+  comm::Watchdog::current().set({std::chrono::seconds(config.training.ddp_timeout)});
   const std::string output = output_of(line, "qft-pack");
   const auto part = line.options.count("eval") ? data::CorpusPart::eval : data::CorpusPart::train;
   const data::PackReport report =

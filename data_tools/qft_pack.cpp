@@ -1,4 +1,5 @@
 // qft-pack: datasets into a pack file, in parallel under mpirun; and what can be done with packs.
+#include "qft/comm/run_main.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/program.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "call.h"
+#include "qft/comm/collective_note.h"
 
 namespace qft::comm {
 

@@ -48,10 +48,6 @@ std::uint64_t completions() noexcept;
 /// a core some microseconds, and a slow wire has nothing new for milliseconds.
 std::chrono::microseconds look_interval(std::chrono::steady_clock::duration since, std::chrono::microseconds least);
 
-/// True once an operation was given up while it may still touch buffers that are gone: from then on this
-/// process must not let MPI make progress, only end the job.
-bool operations_abandoned();
-
 /// An operation that advances in steps, from whichever thread looks at it next.
 class MpiWork : public WorkState {
  public:

@@ -1,4 +1,6 @@
-#include "qft/comm/session.h"
+#include "qft/comm/run_main.h"
+
+#include "qft/comm/watchdog.h"
 #include "qft/core/error.h"
 
 #include <chrono>
@@ -16,6 +18,8 @@
 namespace qft::comm {
 
 namespace {
+
+constexpr auto kStartTimeout = std::chrono::minutes(1);
 
 // LibTorch appends a native backtrace to its messages.
 std::string without_backtrace(std::string text) {
@@ -48,10 +52,16 @@ void finalize_at_most(std::chrono::seconds limit, int exit_code) {
 
 }  // namespace
 
+std::unique_ptr<Session> open_watched_session(int& argc, char**& argv) {
+  return std::make_unique<Session>(argc, argv, [](Communicator& world, const std::string& host) {
+    return std::make_shared<Watchdog>(world, host, WatchdogOptions{.timeout = kStartTimeout});
+  });
+}
+
 int run_main(int argc, char** argv, const std::function<int(Session&, std::span<const std::string>)>& body) {
   std::unique_ptr<Session> session;
   const auto opened = attempt([&] {
-    session = std::make_unique<Session>(argc, argv);
+    session = open_watched_session(argc, argv);
     return 0;
   });
   if (!session) {
@@ -60,7 +70,7 @@ int run_main(int argc, char** argv, const std::function<int(Session&, std::span<
   }
   MPI_Comm control = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &control);
-  session->watchdog().set({});
+  Watchdog::current().set({});
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto outcome = attempt([&] { return body(*session, arguments); });
   const int code = settle(outcome, control);

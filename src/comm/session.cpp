@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -25,8 +24,6 @@ namespace qft::comm {
 namespace {
 
 Session* the_session = nullptr;
-
-constexpr auto kStartTimeout = std::chrono::minutes(1);
 
 std::string own_hostname() {
   std::array<char, 256> name{};
@@ -66,7 +63,7 @@ void start_alone_quickly() {
 
 }  // namespace
 
-Session::Session(int& argc, char**& argv) {
+Session::Session(int& argc, char**& argv, const Guard& guard) {
   QFT_ASSERT(the_session == nullptr, "a second Session in one process");
   start_alone_quickly();
   int provided = MPI_THREAD_SINGLE;
@@ -79,7 +76,7 @@ Session::Session(int& argc, char**& argv) {
     log::init({.rank = rank_, .world_size = size_});
     require_one_job(size_);
     hostname_ = own_hostname();
-    watchdog_ = std::make_unique<Watchdog>(*world_, hostname_, WatchdogOptions{.timeout = kStartTimeout});
+    if (guard) guard_ = guard(*world_, hostname_);
     find_neighbours();
   } catch (...) {
     world_.reset();
@@ -135,7 +132,7 @@ Session::~Session() {
   node_group_.reset();
   world_.reset();
   MPI_Finalize();
-  watchdog_.reset();
+  guard_.reset();
 }
 
 Session& Session::current() {

@@ -1,6 +1,7 @@
 #include "verdict.h"
 
 #include "qft/comm/session.h"
+#include "qft/comm/work.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -11,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "mpi_support.h"
 #include <fmt/format.h>
 
 namespace qft::comm {

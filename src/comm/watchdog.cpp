@@ -23,6 +23,8 @@ constexpr int kSpeakers = 3;                              // of the others: the 
 constexpr auto kTurn = std::chrono::seconds(3);           // until the next speaks: mpirun takes a second or two to end a job
 constexpr auto kGap = std::chrono::seconds(1);            // a watcher that was away for so long heard nobody
 
+Watchdog* the_watchdog = nullptr;
+
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
 }  // namespace
@@ -195,8 +197,18 @@ std::chrono::milliseconds Watchdog::Impl::patience_with_root() const {
 }
 
 Watchdog::Watchdog(Communicator& world, std::string host, const WatchdogOptions& options)
-    : impl_(std::make_unique<Impl>(world, std::move(host), options)) {}
-Watchdog::~Watchdog() = default;
+    : impl_(std::make_unique<Impl>(world, std::move(host), options)) {
+  the_watchdog = this;
+}
+Watchdog::~Watchdog() {
+  if (the_watchdog == this) the_watchdog = nullptr;
+}
+
+Watchdog& Watchdog::current() {
+  QFT_ASSERT(the_watchdog != nullptr, "no Watchdog is at work: main() goes through run_main()");
+  return *the_watchdog;
+}
+
 void Watchdog::set(const WatchdogOptions& options) { impl_->set(options); }
 
 }  // namespace qft::comm

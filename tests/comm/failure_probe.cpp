@@ -1,7 +1,8 @@
 // Fails in the way its argument names; failure_test starts it under mpirun and looks at what becomes of the
 // job.
 #include "qft/comm/exchange.h"
-#include "qft/comm/session.h"
+#include "qft/comm/run_main.h"
+#include "qft/comm/watchdog.h"
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
 
@@ -51,19 +52,19 @@ int main(int argc, char** argv) {
       world.barrier();
     }
     if (way == "two collectives") {  // of another kind on the last rank
-      session.watchdog().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      comm::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       std::vector<float> data(100);
       world.barrier();
       last ? world.broadcast(data.data(), data.size(), DType::f32, session.rank()) : world.barrier();
       world.barrier();
     }
     if (way == "skips one") {
-      session.watchdog().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      comm::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       for (int i = 0; i < 10; ++i)
         if (!last || i != 5) world.barrier();
     }
     if (way == "last computes for ever" || way == "last is stopped" || way == "first is stopped") {
-      session.watchdog().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      comm::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       const activity::Phase phase("train");
       if (way == "first is stopped" && session.rank() == 0) std::raise(SIGSTOP);
       if (way == "last is stopped" && last) std::raise(SIGSTOP);
@@ -76,7 +77,7 @@ int main(int argc, char** argv) {
       std::this_thread::sleep_for(std::chrono::seconds(60));
     }
     if (way == "long work") {  // on the first rank, longer than the timeout, with signs of progress
-      session.watchdog().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      comm::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       for (int i = 0; i < 50 && session.rank() == 0; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         activity::tick();
@@ -84,7 +85,7 @@ int main(int argc, char** argv) {
       world.barrier();
     }
     if (way == "last is slow" || way == "last is slow: stop") {
-      session.watchdog().set({std::chrono::seconds(20), std::chrono::milliseconds(50), way.ends_with("stop")});
+      comm::Watchdog::current().set({std::chrono::seconds(20), std::chrono::milliseconds(50), way.ends_with("stop")});
       for (int step = 1; step <= 30; ++step) {
         std::this_thread::sleep_for(std::chrono::milliseconds(last ? 150 : 4));
         activity::step_done(step, last ? 0.150 : 0.004, 1.0);

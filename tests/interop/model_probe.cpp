@@ -10,7 +10,7 @@
 #include <c10/core/InferenceMode.h>
 #include <nlohmann/json.hpp>
 
-#include "qft/comm/session.h"
+#include "qft/comm/run_main.h"
 #include "qft/core/error.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"

@@ -1,9 +1,7 @@
-// The process as one rank of a job: MPI's start and end, who the neighbours are, and how a failure ends the
-// whole job.
+// The process as one rank of a job: MPI's start and end, and who the neighbours are.
 #pragma once
 
 #include "qft/comm/communicator.h"
-#include "qft/comm/watchdog.h"
 
 #include <functional>
 #include <memory>
@@ -18,8 +16,10 @@ namespace qft::comm {
 /// operations while the main thread may be in MPI too; an MPI that grants less works, without that thread.
 class Session {
  public:
-  /// The ranks are watched from here to the end of MPI, with a timeout of a minute until watchdog().set(). Throws Error if a launcher started several tasks that MPI does not see as one job.
-  Session(int& argc, char**& argv);
+  /// Called with all ranks and this one's host name before anything else communicates; what it returns lives until MPI has ended.
+  using Guard = std::function<std::shared_ptr<void>(Communicator& world, const std::string& host)>;
+  /// Throws Error if a launcher started several tasks that MPI does not see as one job.
+  Session(int& argc, char**& argv, const Guard& guard = {});
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -44,8 +44,6 @@ class Session {
   /// The ranks of this node.
   Communicator& node_group() { return *node_group_; }
 
-  Watchdog& watchdog() { return *watchdog_; }
-
   /// "Open MPI v4.1.4 ..." as the library says it.
   static std::string library_version();
 
@@ -53,17 +51,10 @@ class Session {
   void find_neighbours();
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, node_ = 0, node_count_ = 1, core_sharers_ = 1;
   std::string hostname_;
-  std::unique_ptr<Watchdog> watchdog_;
+  std::shared_ptr<void> guard_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Communicator> node_group_;
 };
-
-/// The frame of a program's main(): opens the Session, sets up the log for its rank, runs body(session,
-/// arguments) and returns the exit code, the worst of all ranks. Arguments exclude argv[0]. If body throws on
-/// every rank, each distinct message is printed once with the ranks it came from and all exit with the
-/// error's code. If it throws on some ranks while others go on (they may wait in a collective for ever), the
-/// failing ranks print and end the job with MPI_Abort(code) after a grace time of a few seconds.
-int run_main(int argc, char** argv, const std::function<int(Session&, std::span<const std::string>)>& body);
 
 /// "0-3,5" of {0,1,2,3,5}; the ranks must ascend.
 std::string format_ranks(std::span<const int> ranks);

@@ -37,6 +37,9 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  /// This process's; throws Error if it has none.
+  static Watchdog& current();
+
   /// From now on; alike on all ranks.
   void set(const WatchdogOptions& options);
 

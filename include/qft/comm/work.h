@@ -45,4 +45,8 @@ class Work {
   std::shared_ptr<WorkState> state_;
 };
 
+/// True once an operation was given up while it may still touch buffers that are gone: from then on this
+/// process must not let MPI make progress, only end the job.
+bool operations_abandoned();
+
 }  // namespace qft::comm
