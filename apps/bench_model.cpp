@@ -7,6 +7,7 @@
 #include "bench.h"
 #include "qft/comm/exchange.h"
 #include "qft/io/storage.h"
+#include "qft/parallel/instance.h"
 #include "qft/plan/measure.h"
 #include "qft/plan/workload.h"
 #include "qft/train/data_setup.h"
@@ -15,9 +16,9 @@ namespace qft::apps {
 namespace {
 
 /// The largest micro-batch of the run's data; the options win.
-plan::MeasureOptions options_of(const config::CommandLine& line, const config::RunConfig& config, int ranks) {
+plan::MeasureOptions options_of(const config::CommandLine& line, const config::RunConfig& config, int item_sequences, int ranks) {
   const auto data = train::planned_data(config, ranks);
-  const plan::Workload work = data ? plan::workload_of(*data->schedule, *data->pack) : plan::full_rows(config, ranks);
+  const plan::Workload work = data ? plan::workload_of(*data->schedule, *data->pack) : plan::full_rows(config, ranks, item_sequences);
   plan::MeasureOptions o;
   o.tokens = work.largest.tokens;
   o.labels = work.largest.labels;
@@ -52,8 +53,12 @@ int measure(What what, comm::Session& session, const config::CommandLine& line) 
   if (what == What::machine && line.options.count("output") == 0) fail_config("qft bench machine: --output FILE.yaml is missing");
   const auto [config, device] = prepare(session, line, config::Purpose::plan);
   std::optional<plan::MeasureOptions> options;
-  comm::agreed(session.world(), [&, &config = config] { options = options_of(line, config, session.size()); });
-  plan::Measurement here(session, config, device, *options);
+  parallel::Recipe recipe;
+  comm::agreed(session.world(), [&, &config = config] {
+    recipe = parallel::recipe_of(config);
+    options = options_of(line, config, recipe.objective.item_sequences, session.size());
+  });
+  plan::Measurement here(session, std::move(recipe), device, *options);
   if (what == What::gemm) print(session, line, *options, here.gemm());
   if (what == What::attention) print(session, line, *options, here.attention());
   if (what == What::step) print(session, line, *options, here.step(here.machine()));

@@ -2,6 +2,7 @@
 
 #include "qft/config/start.h"
 #include "qft/data/pack_options.h"
+#include "qft/parallel/instance.h"
 #include "qft/train/data_setup.h"
 
 #include <cstdio>
@@ -26,9 +27,9 @@ config::CommandSpec spec() {
   return s;
 }
 
-plan::Workload workload(const config::RunConfig& config, int ranks) {
+plan::Workload workload(const config::RunConfig& config, int ranks, int item_sequences) {
   const auto lengths = train::planned_data(config, ranks);
-  if (!lengths) return plan::full_rows(config, ranks);
+  if (!lengths) return plan::full_rows(config, ranks, item_sequences);
   return plan::workload_of(*lengths->schedule, *lengths->pack);
 }
 
@@ -40,8 +41,9 @@ int run(const config::CommandLine& line) {
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   std::optional<plan::Machine> machine;
   if (line.options.count("machine") > 0) machine = plan::Machine::load(line.options["machine"].as<std::string>());
-  const auto result =
-      plan::make_plan(config, ranks, machine, workload(config, ranks), plan::process_here(config));
+  parallel::Recipe recipe = parallel::recipe_of(config);
+  plan::Workload work = workload(config, ranks, recipe.objective.item_sequences);
+  const auto result = plan::make_plan(config, std::move(recipe), ranks, machine, std::move(work), plan::process_here(config));
   const std::string text = line.json ? plan::to_json(result).dump(2) + "\n" : plan::to_text(result);
   std::fputs(text.c_str(), stdout);
   return kExitOk;

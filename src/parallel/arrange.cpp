@@ -14,7 +14,6 @@
 #include "qft/device/memory.h"
 #include "qft/parallel/feasibility.h"
 #include "qft/parallel/layout.h"
-#include "qft/parallel/objectives.h"
 
 namespace qft::parallel {
 namespace {
@@ -31,8 +30,8 @@ Offload offload_of(const config::RunConfig& config, c10::Device device) {
 class Arranger {
  public:
   Arranger(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-           comm::Communicator& comm, c10::Device device, bool training, const Batches& batches)
-      : config_(config), spec_(spec), precision_(precision), comm_(comm), device_(device), training_(training), batches_(batches) {
+           const ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training, const Batches& batches)
+      : config_(config), spec_(spec), precision_(precision), objective_(objective), comm_(comm), device_(device), training_(training), batches_(batches) {
     const int sharers = comm::Session::exists() ? comm::Session::current().local_size() : 1;
     available_ = comm::all_reduce_value(comm, std::min(device::memory_left(device, sharers), allowed()), comm::ReduceOp::min);
     if (const double limit = config.parallel.max_memory * 1e9; limit > 0 && available_ <= 0)
@@ -81,7 +80,7 @@ class Arranger {
             .graphs = graphs(),
             .sequences = batches_.sequences,
             .on_cpu = device_.is_cpu(),
-            .objective = training_ ? objective_of(config_).kind : ObjectiveKind::row_local};
+            .objective = training_ ? objective_.kind : ObjectiveKind::row_local};
   }
 
   bool graphs() const { return training_ && config_.training.cuda_graphs && device_.is_cuda(); }
@@ -101,7 +100,7 @@ class Arranger {
   }
 
   /// Of the longest item that there may be.
-  std::int64_t item_tokens() const { return config_.data.cutoff_len * (config_.finetuning.stage == "dpo" ? objective_of(config_).item_sequences : 1); }
+  std::int64_t item_tokens() const { return config_.data.cutoff_len * objective_.item_sequences; }
 
   /// Tokens of a micro-batch whose rows are all full.
   std::int64_t full_tokens() const {
@@ -202,6 +201,7 @@ class Arranger {
   const config::RunConfig& config_;
   const model::ModelSpec& spec_;
   const optim::Precision& precision_;
+  const ObjectiveTraits& objective_;
   comm::Communicator& comm_;
   c10::Device device_;
   bool training_;
@@ -228,8 +228,8 @@ std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& 
 }
 
 ExecutionPlan decide(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-                comm::Communicator& comm, c10::Device device, bool training, const Batches& batches) {
-  return Arranger(config, spec, precision, comm, device, training, batches).run();
+                     const ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training, const Batches& batches) {
+  return Arranger(config, spec, precision, objective, comm, device, training, batches).run();
 }
 
 }  // namespace qft::parallel

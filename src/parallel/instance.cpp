@@ -166,7 +166,7 @@ Blueprint blueprint_of(const config::RunConfig& config, comm::Communicator& comm
   });
   device::release_unused();  // of what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
-  b.plan = decide(config, b.spec, b.types.precision, comm, device, use == Use::training, batches);
+  b.plan = decide(config, b.spec, b.types.precision, objective_of(config), comm, device, use == Use::training, batches);
   const ExecutionPlan& d = b.plan;
   const std::int64_t kernels = device.is_cpu() ? device::keep_kernels_for(kernel_sets(b.spec, b.types.precision, d.group)) : 0;
   b.memory = {d.footprint.memory, before, kernels, device.is_cpu() ? d.footprint.staged : 0, d.available, d.reason};
@@ -179,6 +179,10 @@ Outlook Instance::preview(const config::RunConfig& config, comm::Communicator& c
   Blueprint b = blueprint_of(config, comm, device, use, batches);
   const Layout layout(comm, device, b.plan.strategy, config.parallel.hsdp_group_size, b.plan.offload);
   return {std::move(b.spec), b.types.precision, std::move(b.memory), layout.describe()};
+}
+
+Recipe recipe_of(const config::RunConfig& config) {
+  return {spec_of(config, Use::training), training_precision(config), objective_of(config)};
 }
 
 std::unique_ptr<Instance> Instance::build(Design design, comm::Communicator& comm, c10::Device device, Use use) {

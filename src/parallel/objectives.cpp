@@ -20,8 +20,8 @@ Made simpo(const RunConfig& config, const BatchTotals& totals) {
 }
 
 constexpr ObjectiveRow kObjectives[] = {
-    {"cross_entropy", ObjectiveKind::row_local, 1, token_mean},
-    {"simpo", ObjectiveKind::sequence_level, 2, simpo},
+    {{ObjectiveKind::row_local, 1}, "cross_entropy", token_mean},
+    {{ObjectiveKind::sequence_level, 2}, "simpo", simpo},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <tuple>
+#include <utility>
 
 #include <c10/core/InferenceMode.h>
 #include <nlohmann/json.hpp>
@@ -17,7 +18,6 @@
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/device/stream.h"
-#include "qft/parallel/instance.h"
 #include "qft/plan/work.h"
 
 #include "layers_here.h"
@@ -45,12 +45,12 @@ double total_operations(const std::vector<Sample>& samples) {
 
 class Measurement::Impl {
  public:
-  Impl(comm::Session& session, const config::RunConfig& config, c10::Device device, const MeasureOptions& options)
+  Impl(comm::Session& session, parallel::Recipe recipe, c10::Device device, const MeasureOptions& options)
       : session_(session),
         device_(device),
         before_(device::memory_use(device).current),
-        whole_(parallel::spec_of(config, parallel::Use::training)),
-        precision_(parallel::training_precision(config)),
+        whole_(std::move(recipe.spec)),
+        precision_(recipe.precision),
         options_(options),
         layers_(whole_, precision_, device, options) {
     for (std::int64_t t = 0; t < options.tokens; t += options.sequence) shape_.add_sequence(std::min(options.sequence, options.tokens - t), 0);
@@ -280,8 +280,8 @@ class Measurement::Impl {
   MicroShape shape_;
 };
 
-Measurement::Measurement(comm::Session& session, const config::RunConfig& config, c10::Device device, const MeasureOptions& options)
-    : impl_(std::make_unique<Impl>(session, config, device, options)) {}
+Measurement::Measurement(comm::Session& session, parallel::Recipe recipe, c10::Device device, const MeasureOptions& options)
+    : impl_(std::make_unique<Impl>(session, std::move(recipe), device, options)) {}
 Measurement::~Measurement() = default;
 
 std::vector<Sample> Measurement::gemm() {

@@ -7,8 +7,6 @@
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/parallel/feasibility.h"
-#include "qft/parallel/instance.h"
-#include "qft/parallel/objectives.h"
 
 namespace qft::plan {
 namespace {
@@ -58,15 +56,15 @@ class Planner {
   Arrangement arrangement(const Strategy& strategy, std::int64_t group, const MemoryPolicy& policy) const {
     const int shard = !strategy.sharded() ? 1 : strategy.grouped ? group_ranks() : plan_.ranks;
     const MicroShape& largest = plan_.workload.largest;
-    return {.spec = plan_.spec,
-            .precision = plan_.precision,
+    return {.spec = plan_.recipe.spec,
+            .precision = plan_.recipe.precision,
             .rule = optim::rule_of(config_.training.optim),
             .strategy = parallel::with_offload(strategy, offload_),
             .offload = offload_,
             .shard_ranks = shard,
             .replicas = plan_.ranks / shard,
             .recompute = policy.recompute,
-            .lora_dropout = plan_.spec.lora.dropout > 0.0,
+            .lora_dropout = plan_.recipe.spec.lora.dropout > 0.0,
             .tokens = largest.tokens,
             .group = group,
             .window = config_.parallel.prefetch_bytes,
@@ -76,7 +74,7 @@ class Planner {
             .graphs = graphs_,
             .sequences = largest.sequences,
             .on_cpu = on_cpu(),
-            .objective = parallel::objective_of(config_).kind};
+            .objective = plan_.recipe.objective.kind};
   }
 
   std::int64_t process() const { return plan_.process.bytes; }
@@ -150,12 +148,12 @@ Process process_here(const config::RunConfig& config) {
   return {true, device::memory_use(c10::kCPU).current + device::kernel_cache_bytes(1)};
 }
 
-Plan make_plan(const config::RunConfig& config, int ranks, const std::optional<Machine>& machine, Workload workload, const Process& here) {
+Plan make_plan(const config::RunConfig& config, parallel::Recipe recipe, int ranks, const std::optional<Machine>& machine, Workload workload,
+               const Process& here) {
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   config.check_world(ranks);
   Plan plan;
-  plan.spec = parallel::spec_of(config, parallel::Use::training);
-  plan.precision = parallel::training_precision(config);
+  plan.recipe = std::move(recipe);
   plan.ranks = ranks;
   plan.machine = machine;
   plan.process = machine ? Process{machine->is_cpu(), static_cast<std::int64_t>(machine->process_gb * 1e9)} : here;

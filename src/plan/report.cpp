@@ -118,10 +118,10 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
 }  // namespace
 
 std::string to_text(const Plan& plan) {
-  const auto& c = plan.spec.config;
+  const auto& c = plan.recipe.spec.config;
   std::string text = fmt::format("model: {} {} parameters, {} trained; {} ranks\ndata: {}\n", c.architecture,
-                                 format_count(static_cast<double>(plan.spec.num_params(false))),
-                                 format_count(static_cast<double>(plan.spec.num_params(true))), plan.ranks, plan.workload.description);
+                                 format_count(static_cast<double>(plan.recipe.spec.num_params(false))),
+                                 format_count(static_cast<double>(plan.recipe.spec.num_params(true))), plan.ranks, plan.workload.description);
   text += machine_text(plan) + "\n" + memory_table(plan) + "\n" + time_table(plan);
   for (const Row& row : plan.rows)
     if (row.asked) return text + "\n* what the run file asks for\n";

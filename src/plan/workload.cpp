@@ -6,7 +6,6 @@
 #include "qft/data/batch_bounds.h"
 #include "qft/core/units.h"
 #include "qft/parallel/bucket.h"
-#include "qft/parallel/objectives.h"
 
 namespace qft::plan {
 namespace {
@@ -69,11 +68,10 @@ Workload workload_of(const data::StepSchedule& schedule, const data::PackReader&
   return workload_of(schedule, pack.item_tokens(), pack.item_labels(), kSampledSteps, pack.attributes().sequences_per_item);
 }
 
-Workload full_rows(const config::RunConfig& config, int ranks) {
+Workload full_rows(const config::RunConfig& config, int ranks, int item_sequences) {
   const auto& t = config.training;
   const std::int64_t cutoff = config.data.cutoff_len, micro = t.per_device_train_batch_size;
   const std::int64_t together = micro * ranks;
-  const int item_sequences = parallel::objective_of(config).item_sequences;
   const std::int64_t units = t.global_batch_size.value_or(together * t.gradient_accumulation_steps);
   // A limit on tokens makes more and smaller micro-batches of the same samples.
   const std::int64_t limited = std::max<std::int64_t>(1, t.max_tokens_per_micro_batch / (cutoff * item_sequences));

@@ -153,6 +153,9 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 /// adapter_name_or_path has it. Throws as the readers of those files do.
 model::ModelSpec spec_of(const config::RunConfig& config, Use use);
 
+/// What a configuration trains. Reads of the model config.json only.
+Recipe recipe_of(const config::RunConfig& config);
+
 /// The one adapter directory (adapter_name_or_path, and in it adapter_folder if given), or empty.
 std::filesystem::path adapter_dir(const config::RunConfig& config);
 

@@ -39,6 +39,13 @@ struct Batches {
   std::int64_t slots = 0;                              ///< of a rank in a step
 };
 
+/// What a run trains.
+struct Recipe {
+  model::ModelSpec spec;
+  optim::Precision precision;
+  ObjectiveTraits objective;
+};
+
 /// How a model is to run on a rank.
 struct Arrangement {
   const model::ModelSpec& spec;

@@ -17,6 +17,12 @@ enum class ObjectiveKind : std::uint8_t {
   sequence_level  ///< they follow from all of a sequence, or of an item: the head's backward computes the logits again
 };
 
+/// What a run's data and memory depend on in its objective.
+struct ObjectiveTraits {
+  ObjectiveKind kind = ObjectiveKind::row_local;
+  int item_sequences = 1;  ///< of an item: 2 for pairs
+};
+
 /// Of a step, all ranks together.
 struct BatchTotals {
   double label_tokens = 0, items = 0;

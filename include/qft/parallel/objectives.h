@@ -9,10 +9,8 @@
 
 namespace qft::parallel {
 
-struct ObjectiveRow {
+struct ObjectiveRow : ObjectiveTraits {
   std::string_view name;  ///< of stages pt and sft cross_entropy, else a value of pref_loss
-  ObjectiveKind kind;
-  int item_sequences;     ///< of an item: 2 for pairs
   std::unique_ptr<Objective> (*make)(const config::RunConfig& config, const BatchTotals& totals);
 };
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "qft/comm/session.h"
-#include "qft/config/run_config.h"
+#include "qft/parallel/memory_plan.h"
 #include "qft/plan/machine.h"
 
 namespace qft::plan {
@@ -23,7 +23,7 @@ struct Sample {
   double predicted = 0;   ///< seconds by the rates; 0: none
 };
 
-/// What is measured: `model_name_or_path`'s shapes with the run's LoRA and types.
+/// Micro-batches that are measured.
 struct MeasureOptions {
   std::int64_t tokens = 512;    ///< of a micro-batch
   std::int64_t sequence = 256;  ///< of each sequence in it
@@ -32,8 +32,8 @@ struct MeasureOptions {
 
 class Measurement {
  public:
-  /// Collective over all ranks of the session, as every call. Reads of the model config.json only.
-  Measurement(comm::Session& session, const config::RunConfig& config, c10::Device device, const MeasureOptions& options);
+  /// Collective over all ranks of the session, as every call. `recipe`: shapes, LoRA and element types.
+  Measurement(comm::Session& session, parallel::Recipe recipe, c10::Device device, const MeasureOptions& options);
   ~Measurement();
   Measurement(const Measurement&) = delete;
   Measurement& operator=(const Measurement&) = delete;

@@ -41,8 +41,7 @@ struct Process {
 Process process_here(const config::RunConfig& config);
 
 struct Plan {
-  model::ModelSpec spec;
-  optim::Precision precision;
+  parallel::Recipe recipe;
   int ranks = 1;
   std::optional<Machine> machine;
   Process process;
@@ -52,9 +51,9 @@ struct Plan {
 };
 
 /// A row for each strategy, at g = 1, at what breadth_first_micro_batches says, and at the largest g that fits. `config` is a
-/// run file's; of the model only config.json is read. `here`: what a rank is where there is no machine. Throws ConfigError
+/// run file's, and `recipe` what it trains. `here`: what a rank is where there is no machine. Throws ConfigError
 /// where file and ranks do not go together.
-Plan make_plan(const config::RunConfig& config, int ranks, const std::optional<Machine>& machine, Workload workload,
+Plan make_plan(const config::RunConfig& config, parallel::Recipe recipe, int ranks, const std::optional<Machine>& machine, Workload workload,
                const Process& here = {});
 
 /// Tables for people: memory, traffic, time, and what of the machine is measured and what assumed.

@@ -36,8 +36,8 @@ Workload workload_of(const data::StepSchedule& schedule, std::span<const std::in
 /// Of a pack that the schedule was made from.
 Workload workload_of(const data::StepSchedule& schedule, const data::PackReader& pack);
 
-/// Where there is no pack yet: every sequence as long as cutoff_len, every token a label. An upper bound.
-Workload full_rows(const config::RunConfig& config, int ranks);
+/// Where there is no pack yet: every sequence as long as cutoff_len, every token a label, and so many sequences in an item. An upper bound.
+Workload full_rows(const config::RunConfig& config, int ranks, int item_sequences = 1);
 
 /// The same with every micro-batch padded to its bucket (parallel/bucket.h).
 Workload padded_to_buckets(Workload workload);
