@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "qft/device/memory.h"
+#include "qft/model/ops/matmul_choice.h"
 #include "qft/parallel/group_size.h"
 
 namespace qft::parallel {
@@ -15,6 +16,13 @@ std::int64_t kernel_bytes(const Arrangement& a, std::int64_t group) {
 }
 
 }  // namespace
+
+std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group) {
+  // Blocks take even ranks.
+  const bool blocks = spec.finetuning == model::Finetuning::full || spec.lora.rank % 2 == 0;
+  const bool shared = precision.compute == at::kBFloat16 && blocks && model::ops::blocked_bf16_matmul();
+  return shared ? 1 : group;
+}
 
 Footprint footprint_of(const Arrangement& a, const config::RunConfig& config) {
   const auto& t = config.training;

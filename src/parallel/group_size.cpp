@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "qft/model/ops/matmul_choice.h"
-
 namespace qft::parallel {
 
 namespace {
@@ -41,17 +39,6 @@ std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType
   std::int64_t most = 0;
   for (const model::Layer& layer : spec.layers) most = std::max(most, saved_bytes(spec, layer, compute, tokens));
   return most + boundary_bytes(spec, compute, tokens);
-}
-
-std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group) {
-  // Blocks take even ranks.
-  const bool blocks = spec.finetuning == model::Finetuning::full || spec.lora.rank % 2 == 0;
-  const bool shared = precision.compute == at::kBFloat16 && blocks && model::ops::blocked_bf16_matmul();
-  return shared ? 1 : group;
-}
-
-std::int64_t largest_group(std::int64_t available, std::int64_t reserved, std::int64_t each) {
-  return std::max<std::int64_t>(1, (available / 5 * 4 - reserved) / std::max<std::int64_t>(each, 1));
 }
 
 }  // namespace qft::parallel

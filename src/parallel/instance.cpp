@@ -13,7 +13,7 @@
 #include "qft/model/adapter_config.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
-#include "qft/parallel/group_size.h"
+#include "qft/parallel/feasibility.h"
 #include "qft/parallel/objectives.h"
 
 #include "arrange.h"

@@ -9,6 +9,10 @@
 
 namespace qft::parallel {
 
+/// How many micro-batches' compiled CPU products a group of micro-batches in flight needs at once (device::kernel_cache_bytes):
+/// each number of tokens has its own, but where the same ones serve all.
+std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group);
+
 /// What a rank takes at most besides its process.
 struct Footprint {
   MemoryPlan memory;

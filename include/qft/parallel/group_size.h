@@ -1,4 +1,4 @@
-// How many micro-batches can be in flight at once.
+// What a micro-batch in flight takes of memory.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,6 @@
 #include <c10/core/ScalarType.h>
 
 #include "qft/model/spec.h"
-#include "qft/optim/precision.h"
 
 namespace qft::parallel {
 
@@ -19,13 +18,5 @@ std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compu
 /// Of one boundary between blocks; and of the layer that is computed again, or only forward, with its output.
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
-
-/// How many micro-batches' compiled CPU products a group of micro-batches in flight needs at once (device::kernel_cache_bytes):
-/// each number of tokens has its own, but where the same ones serve all.
-std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group);
-
-/// The largest group of micro-batches of `each` bytes for which `available` bytes suffice, of which `reserved` will be
-/// taken by other things and a fifth stays free; at least 1.
-std::int64_t largest_group(std::int64_t available, std::int64_t reserved, std::int64_t each);
 
 }  // namespace qft::parallel
