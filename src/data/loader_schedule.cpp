@@ -3,6 +3,7 @@
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
+#include "qft/core/numpy_random.h"
 #include "qft/data/order.h"
 
 #include <algorithm>
@@ -11,7 +12,6 @@
 #include <numeric>
 #include <queue>
 
-#include "numpy_random.h"
 
 namespace qft::data {
 
@@ -81,7 +81,7 @@ std::pair<ItemSubset, ItemSubset> split_items(std::int64_t num_items, double val
   if (held_out >= num_items)
     fail_config("val_size {} takes {} of {} items and leaves none to train on: lower it", validation,
                 held_out, num_items);
-  const std::vector<std::int64_t> order = Generator(seed).permutation(num_items);
+  const std::vector<std::int64_t> order = numpy::Generator(seed).permutation(num_items);
   std::vector<bool> validates(static_cast<std::size_t>(num_items));
   for (std::int64_t i = 0; i < held_out; ++i)
     validates[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])] = true;

@@ -6,8 +6,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "numpy_random.h"
-
 namespace qft::data {
 namespace {
 
@@ -32,7 +30,7 @@ std::int64_t RecordOrder::Draw::at(std::int64_t i) const {
   return record;
 }
 
-RecordOrder::Draw RecordOrder::draw(const DatasetExtent& extent, LegacyRandom& random) {
+RecordOrder::Draw RecordOrder::draw(const DatasetExtent& extent, numpy::LegacyRandom& random) {
   Draw result;
   result.parts = extent.parts;
   result.size = extent.num_samples.value_or(extent.records);
@@ -48,7 +46,7 @@ RecordOrder::Draw RecordOrder::draw(const DatasetExtent& extent, LegacyRandom& r
 }
 
 RecordOrder::RecordOrder(const std::vector<DatasetExtent>& datasets, const MixOptions& mix) {
-  LegacyRandom random(static_cast<std::uint32_t>(mix.seed));
+  numpy::LegacyRandom random(static_cast<std::uint32_t>(mix.seed));
   for (const DatasetExtent& dataset : datasets) draws_.push_back(draw(dataset, random));
   is_interleaved_ = mix.strategy != "concat" && datasets.size() > 1;
   if (is_interleaved_) {
@@ -67,7 +65,7 @@ void RecordOrder::interleave(const MixOptions& mix) {
   std::vector<std::int64_t> next(n, 0);
   std::vector<bool> used_up(n, false);
   std::size_t num_used_up = 0;
-  Generator generator(mix.seed);
+  numpy::Generator generator(mix.seed);
   for (std::uint64_t i = 0;; ++i) {
     // Taking turns, a round that was begun is finished.
     if ((!in_turns || i % n == 0) && num_used_up >= (under ? 1 : n)) return;

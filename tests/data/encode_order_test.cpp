@@ -1,12 +1,12 @@
 // Sampling and mixing of datasets.
 #include "qft/core/error.h"
+#include "qft/core/numpy_random.h"
 #include "qft/data/record_order.h"
 
 #include <map>
 #include <set>
 
 #include "encode_fixture.h"
-#include "numpy_random.h"
 
 namespace {
 
@@ -101,13 +101,13 @@ TEST(RecordOrder, NumSamplesAreNumpysDraws) {
 }
 
 TEST(NumpyRandom, GeneratorsGiveNumpysNumbers) {
-  qft::data::Generator generator(42);
+  qft::numpy::Generator generator(42);
   EXPECT_EQ(generator.permutation(10), (std::vector<std::int64_t>{5, 6, 0, 7, 3, 2, 4, 9, 1, 8}));
   const double probabilities[] = {0.2, 0.5, 0.3};
   std::vector<std::size_t> drawn(12);
   for (std::size_t& d : drawn) d = generator.choice(probabilities);
   EXPECT_EQ(drawn, (std::vector<std::size_t>{2, 2, 0, 1, 1, 2, 1, 2, 1, 1, 1, 0}));
-  const auto large = qft::data::Generator(12345678901234u).permutation(100000);
+  const auto large = qft::numpy::Generator(12345678901234u).permutation(100000);
   std::int64_t sum = 0;
   for (const std::int64_t value : large) sum = (sum * 31 + value) % 1000000007;
   EXPECT_EQ(sum, 883529142);

@@ -1,6 +1,7 @@
 // Which records of which dataset follow each other: sampling and mixing, before anything is encoded.
 #pragma once
 
+#include "qft/core/numpy_random.h"
 #include "qft/data/split.h"
 
 #include <cstdint>
@@ -9,8 +10,6 @@
 #include <vector>
 
 namespace qft::data {
-
-class LegacyRandom;
 
 struct RecordRef {
   std::int32_t dataset = 0;
@@ -52,7 +51,7 @@ class RecordOrder {
     std::vector<RecordRange> parts;
     std::int64_t at(std::int64_t i) const;
   };
-  static Draw draw(const DatasetExtent& extent, LegacyRandom& random);
+  static Draw draw(const DatasetExtent& extent, numpy::LegacyRandom& random);
   void interleave(const MixOptions& mix);
 
   std::vector<Draw> draws_;

@@ -1,9 +1,9 @@
-#include "numpy_random.h"
+#include "qft/core/numpy_random.h"
 
 #include <bit>
 #include <numeric>
 
-namespace qft::data {
+namespace qft::numpy {
 namespace {
 
 // numpy.random.SeedSequence: entropy words into a pool of four, and 64-bit words out of it.
@@ -126,4 +126,4 @@ std::size_t Generator::choice(std::span<const double> probabilities) {
   return probabilities.size() - 1;
 }
 
-}  // namespace qft::data
+}  // namespace qft::numpy

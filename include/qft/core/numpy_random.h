@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-namespace qft::data {
+namespace qft::numpy {
 
 /// numpy.random.RandomState(seed): MT19937 with the legacy methods.
 class LegacyRandom {
@@ -45,4 +45,4 @@ class Generator {
   std::optional<std::uint32_t> half_;  // the upper half of a number whose lower half was given out
 };
 
-}  // namespace qft::data
+}  // namespace qft::numpy
