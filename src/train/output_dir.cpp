@@ -3,7 +3,6 @@
 #include "qft/comm/exchange.h"
 #include "qft/io/file.h"
 #include "qft/train/batch_job.h"
-#include "qft/train/data_setup.h"
 
 namespace qft::train {
 namespace fs = std::filesystem;

@@ -13,6 +13,7 @@
 #include "qft/optim/rule.h"
 #include "qft/train/batch_job.h"
 #include "qft/train/data_setup.h"
+#include "qft/train/output_dir.h"
 #include "qft/train/run_log.h"
 
 #include <algorithm>

@@ -13,9 +13,6 @@
 
 namespace qft::train {
 
-/// The folder of output_dir that holds packs made by training itself.
-inline constexpr const char* kPackFolder = "packs";
-
 /// What evaluation runs over: all of a pack, or the validation part of the training pack.
 struct EvalSet {
   std::shared_ptr<const data::PackReader> pack;

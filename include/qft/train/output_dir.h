@@ -10,6 +10,9 @@
 
 namespace qft::train {
 
+/// The folder of output_dir that holds packs made by training itself.
+inline constexpr const char* kPackFolder = "packs";
+
 /// From construction to destruction rank 0 holds the lock of output_dir, so that no other run or qft-ckpt gc writes there.
 class OutputDir {
  public:
