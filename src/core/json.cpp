@@ -3,12 +3,18 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace qft {
 
 std::string as_utf8(std::string_view text) {
   const auto quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return nlohmann::json::parse(quoted).get<std::string>();
+}
+
+nlohmann::ordered_json json_number(double value) {
+  if (std::isfinite(value)) return value;
+  return fmt::format("{}", value);
 }
 
 template <class Json>

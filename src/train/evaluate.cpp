@@ -8,17 +8,17 @@
 #include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/comm/exchange.h"
+#include "qft/core/activity.h"
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
+#include "qft/core/json.h"
 #include "qft/core/log.h"
 #include "qft/core/progress.h"
 #include "qft/core/units.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
+#include "qft/io/storage.h"
 #include "qft/model/adapter_config.h"
-#include "qft/train/data_setup.h"
-#include "qft/train/predict.h"
-#include "qft/train/run_log.h"
 
 namespace qft::train {
 namespace {
@@ -79,6 +79,16 @@ std::unique_ptr<parallel::Instance> load_for_inference(const config::RunConfig& 
   return instance;
 }
 
+eval::PredictResult predict(parallel::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
+  const activity::Phase phase("predict");
+  const std::filesystem::path dir = config.training.output_dir;
+  const auto result = eval::predict(instance, *set.pack, set.items, config, comm, dir / eval::kPredictionsFile);
+  comm::agreed(comm, [&] {
+    if (comm.rank() == 0) write_results(dir, "predict", result.values());
+  });
+  return result;
+}
+
 Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const Wanted& wanted) {
   const fs::path dir = config.training.output_dir;
   const bool writes = comm.rank() == 0 && !dir.empty();
@@ -107,6 +117,24 @@ std::map<std::string, double> eval_values(const eval::PerplexityResult& r, const
   if (r.perplexity && config.finetuning.stage == "pt") values["eval_perplexity"] = *r.perplexity;
   for (const auto& [name, value] : r.metrics) values["eval_" + name] = value;
   return values;
+}
+
+void write_results(const fs::path& dir, const std::string& split, const std::map<std::string, double>& values) {
+  nlohmann::ordered_json own;
+  for (const auto& [key, value] : values) own[key] = json_number(value);
+  auto& storage = io::posix_storage();
+  io::atomic_write_file(storage, dir / (split + "_results.json"), own.dump(4) + "\n");
+  nlohmann::ordered_json all;
+  const auto path = dir / "all_results.json";
+  if (fs::exists(path)) {
+    try {
+      all = parse_json<nlohmann::ordered_json>(io::read_text_file(path), path.string());
+    } catch (const Error&) {  // cut short by a kill: written anew
+    }
+    if (!all.is_object()) all = nlohmann::ordered_json::object();
+  }
+  all.update(own);
+  io::atomic_write_file(storage, path, all.dump(4) + "\n");
 }
 
 std::string describe(const eval::PredictResult& r, const fs::path& dir) {

@@ -21,11 +21,8 @@ ordered_json phases_json(const PhaseSeconds& p) {
           {"reduce", p.reduce}, {"optimizer", p.optimizer}, {"save", p.save}};
 }
 
-/// JSON has no NaN: a log line with a broken loss must still parse.
-ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(fmt::format("{}", value)); }
-
 void set_if(ordered_json& json, const char* key, const std::optional<double>& value) {
-  if (value) json[key] = number(*value);
+  if (value) json[key] = json_number(*value);
 }
 
 double as_double(const nlohmann::json& json) {
@@ -66,7 +63,7 @@ ordered_json entry_json(const LogEntry& e) {
   set_if(json, "eval_loss", e.eval_loss);
   set_if(json, "grad_norm", e.grad_norm);
   set_if(json, "lr", e.learning_rate);
-  for (const auto& [name, value] : e.metrics) json[name] = number(value);
+  for (const auto& [name, value] : e.metrics) json[name] = json_number(value);
   const double share = e.total_steps > 0 ? static_cast<double>(e.step) / static_cast<double>(e.total_steps) : 1.0;
   json["epoch"] = e.epoch;
   json["percentage"] = std::round(share * 1e4) / 1e2;
@@ -118,7 +115,7 @@ std::string RunLog::trainer_state(const TrainerState& s) const {
     set_if(item, "learning_rate", e.learning_rate);
     set_if(item, "loss", e.loss);
     set_if(item, "eval_loss", e.eval_loss);
-    for (const auto& [name, value] : e.metrics) item[name] = number(value);
+    for (const auto& [name, value] : e.metrics) item[name] = json_number(value);
     item["step"] = e.step;
     history.push_back(std::move(item));
   }
@@ -148,24 +145,6 @@ void RunLog::write_plots() const {
   if (!train.empty()) io::atomic_write_file(storage, dir_ / "training_loss.svg", loss_plot_svg("training loss", train));
   if (!eval.empty())
     io::atomic_write_file(storage, dir_ / "training_eval_loss.svg", loss_plot_svg("evaluation loss", eval));
-}
-
-void write_results(const std::filesystem::path& dir, const std::string& split, const std::map<std::string, double>& values) {
-  ordered_json own;
-  for (const auto& [key, value] : values) own[key] = number(value);
-  auto& storage = io::posix_storage();
-  io::atomic_write_file(storage, dir / (split + "_results.json"), own.dump(4) + "\n");
-  ordered_json all;
-  const auto path = dir / "all_results.json";
-  if (std::filesystem::exists(path)) {
-    try {
-      all = parse_json<ordered_json>(io::read_text_file(path), path.string());
-    } catch (const Error&) {  // cut short by a kill: written anew
-    }
-    if (!all.is_object()) all = ordered_json::object();
-  }
-  all.update(own);
-  io::atomic_write_file(storage, path, all.dump(4) + "\n");
 }
 
 }  // namespace qft::train

@@ -16,7 +16,6 @@
 #include "qft/train/banner.h"
 #include "qft/train/evaluate.h"
 #include "qft/train/batch_job.h"
-#include "qft/train/predict.h"
 #include "qft/train/resume.h"
 #include "qft/train/save_model.h"
 #include "qft/train/setup.h"

@@ -95,16 +95,6 @@ TEST_F(RunLogTest, AResumeKeepsTheLinesUpToItsStep) {
   EXPECT_EQ(best["best_metric"], 1.25);
 }
 
-TEST_F(RunLogTest, ResultsOfAllSplitsAreMerged) {
-  const RunLog log(dir_, 0);
-  write_results(dir_, "train", {{"train_loss", 1.5}});
-  write_results(dir_, "eval", {{"eval_loss", 1.25}});
-  const auto all = nlohmann::json::parse(read("all_results.json"));
-  EXPECT_EQ(all["train_loss"], 1.5);
-  EXPECT_EQ(all["eval_loss"], 1.25);
-  EXPECT_FALSE(nlohmann::json::parse(read("eval_results.json")).contains("train_loss"));
-}
-
 TEST_F(RunLogTest, PlotsHoldEveryPoint) {
   RunLog log(dir_, 0);
   for (int s = 1; s <= 30; ++s) log.append(entry(s, 3.0 / s));

@@ -26,6 +26,9 @@ JsonFault find_json_fault(std::string_view text, std::size_t at, std::string_vie
 /// The text with U+FFFD for each byte that is not UTF-8: what any JSON can hold.
 std::string as_utf8(std::string_view text);
 
+/// A number, or its text where JSON has none for it: NaN and infinities.
+nlohmann::ordered_json json_number(double value);
+
 /// The document; throws Error starting with `where` for text that is not JSON or nested too deeply. `Json` is
 /// nlohmann::json or nlohmann::ordered_json.
 template <class Json = nlohmann::json>

@@ -11,6 +11,7 @@
 #include "qft/config/run_config.h"
 #include "qft/eval/perplexity.h"
 #include "qft/eval/predict.h"
+#include "qft/train/data_setup.h"
 #include "qft/parallel/instance.h"
 
 namespace qft::train {
@@ -40,9 +41,16 @@ struct Evaluation {
 /// given (answers need one) rank 0 writes eval_results.json, predict_results.json and all_results.json there. Collective.
 Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const Wanted& wanted);
 
+/// eval::predict() of `set`, which writes generated_predictions.jsonl; rank 0 writes predict_results.json and all_results.json
+/// beside it, in output_dir. Collective; throws as eval::predict() does.
+eval::PredictResult predict(parallel::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm);
+
 /// By HF's names: eval_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, and perplexity (in stage pt
 /// eval_perplexity too, as LLaMA-Factory has it); of other objectives their metrics ("eval_rewards/chosen") instead.
 std::map<std::string, double> eval_values(const eval::PerplexityResult& result, const config::RunConfig& config);
+
+/// <split>_results.json of the output directory `dir`, merged into its all_results.json.
+void write_results(const std::filesystem::path& dir, const std::string& split, const std::map<std::string, double>& values);
 
 /// One line for the log.
 std::string describe(const eval::PredictResult& result, const std::filesystem::path& dir);

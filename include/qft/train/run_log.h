@@ -1,4 +1,4 @@
-// What a run leaves for people and tools to read: trainer_log.jsonl, trainer_state.json, *_results.json, the loss plot.
+// What a run leaves for people and tools to read: trainer_log.jsonl, trainer_state.json, the loss plot.
 #pragma once
 
 #include <cstdint>
@@ -60,9 +60,6 @@ class RunLog {
   std::filesystem::path dir_;
   std::vector<LogEntry> entries_;
 };
-
-/// <split>_results.json of the output directory `dir`, merged into its all_results.json.
-void write_results(const std::filesystem::path& dir, const std::string& split, const std::map<std::string, double>& values);
 
 /// An SVG line plot of the points and, with more than ten of them, their exponential moving average.
 std::string loss_plot_svg(const std::string& title, const std::vector<std::pair<double, double>>& points);
