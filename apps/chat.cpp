@@ -1,7 +1,7 @@
 #include "qft/core/log.h"
 #include "qft/data/chat_template.h"
 #include "qft/infer/generator.h"
-#include "qft/train/evaluate.h"
+#include "qft/train/load_model.h"
 
 #include <algorithm>
 #include <iostream>

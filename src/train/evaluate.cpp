@@ -2,46 +2,22 @@
 
 #include <cmath>
 
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "qft/checkpoint/branch.h"
-#include "qft/checkpoint/checkpoint.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/activity.h"
-#include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/json.h"
-#include "qft/core/log.h"
 #include "qft/core/progress.h"
 #include "qft/core/units.h"
 #include "qft/io/file.h"
-#include "qft/io/model_files.h"
 #include "qft/io/storage.h"
-#include "qft/model/adapter_config.h"
+#include "qft/train/load_model.h"
 
 namespace qft::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool holds_adapter(const fs::path& dir) { return fs::exists(dir / model::kAdapterConfigFile); }
-bool holds_result(const fs::path& dir) {
-  return holds_adapter(dir) || fs::exists(dir / io::kSingleFile) || fs::exists(dir / io::kIndexFile);
-}
-
-/// True where `path` is `dir` or lies in it.
-bool is_inside(const fs::path& path, const fs::path& dir) {
-  std::error_code code;
-  const fs::path relative = fs::relative(path, dir, code);
-  return !code && !relative.empty() && *relative.begin() != "..";
-}
-
-/// "adapter 'out' (rank 8, alpha 16, on q_proj, v_proj)"
-std::string adapter_words(const fs::path& adapter, const model::LoraConfig& lora) {
-  if (adapter.empty()) return "no adapter";
-  return fmt::format("adapter '{}' (rank {}, alpha {}, on {})", adapter.string(), lora.rank, lora.alpha, fmt::join(lora.targets, ", "));
-}
 
 eval::PerplexityResult likelihood_of(parallel::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
   const auto loader = set.loader(config, comm);
@@ -49,35 +25,9 @@ eval::PerplexityResult likelihood_of(parallel::Instance& instance, const EvalSet
   return eval::evaluate(config, instance, *loader, comm, config.eval.predict_logprobs, [&](std::int64_t done) { bar.update(done); });
 }
 
-std::string type_of(const parallel::Instance& instance) { return std::string(torch_name(model::dtype_of(instance.precision().compute))); }
-
 double rounded(double value, double scale) { return std::round(value * scale) / scale; }
 
 }  // namespace
-
-fs::path unused_result(const config::RunConfig& config) {
-  const fs::path dir = config.training.output_dir;
-  if (dir.empty() || config.is_given("adapter_name_or_path") || is_inside(config.model.model_name_or_path, dir)) return {};
-  if (holds_result(dir)) return dir;
-  for (const auto& entry : checkpoint::survey(dir))
-    if (entry.origin == checkpoint::Origin::ours) return holds_result(entry.dir) ? entry.dir : fs::path();
-  return {};
-}
-
-std::string key_for(const fs::path& dir) {
-  return fmt::format("{}={}", holds_adapter(dir) ? "adapter_name_or_path" : "model_name_or_path", dir.string());
-}
-
-std::unique_ptr<parallel::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
-  auto instance = parallel::Instance::load(config, comm, device, parallel::Use::inference);
-  if (comm.rank() != 0) return instance;
-  const std::string& base = config.model.model_name_or_path;
-  log::info("model '{}', {}; computed in {} ({})", base, adapter_words(parallel::adapter_dir(config), instance->spec().lora),
-            type_of(*instance), instance->precision_reason());
-  if (const fs::path unused = unused_result(config); !unused.empty())
-    log::warn("what runs is '{}' as it is, not what was trained in '{}': {} takes that", base, unused.string(), key_for(unused));
-  return instance;
-}
 
 eval::PredictResult predict(parallel::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
   const activity::Phase phase("predict");

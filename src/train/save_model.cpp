@@ -15,7 +15,7 @@
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/export.h"
-#include "qft/train/evaluate.h"
+#include "qft/train/load_model.h"
 
 #include "save_memory.h"
 

@@ -1,9 +1,8 @@
-// Use of a model without training: what was asked for is loaded and said, scored, and kept in output_dir.
+// Evaluation without training: the model that was asked for, scored, and its results in output_dir.
 #pragma once
 
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -15,15 +14,6 @@
 #include "qft/parallel/instance.h"
 
 namespace qft::train {
-
-/// What training left in output_dir (the folder itself, or its newest checkpoint) where neither adapter_name_or_path nor
-/// model_name_or_path names it; empty where there is none, or where adapter_name_or_path is given (null: the base is meant).
-std::filesystem::path unused_result(const config::RunConfig& config);
-/// "adapter_name_or_path=out" (or model_name_or_path): what makes a program take the result `dir`.
-std::string key_for(const std::filesystem::path& dir);
-
-/// Instance::load() for inference. Rank 0 logs model, adapter and element type, and warns of an unused_result(). Collective.
-std::unique_ptr<parallel::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm, c10::Device device);
 
 /// What an Evaluation is to hold.
 struct Wanted {
