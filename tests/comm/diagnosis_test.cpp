@@ -1,5 +1,5 @@
 // What the watchdog makes of heartbeats.
-#include "diagnosis.h"
+#include "comm/diagnosis.h"
 
 #include <cstring>
 #include <string>

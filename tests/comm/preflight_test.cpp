@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "preflight_parts.h"
+#include "comm/preflight_parts.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 

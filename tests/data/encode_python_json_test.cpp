@@ -2,7 +2,7 @@
 // texts are Python's own.
 #include "qft/core/error.h"
 
-#include "python_json.h"
+#include "data/python_json.h"
 #include <gtest/gtest.h>
 
 namespace {

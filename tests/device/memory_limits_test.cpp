@@ -1,4 +1,4 @@
-#include "memory_limits.h"
+#include "device/memory_limits.h"
 
 #include "qft/core/error.h"
 #include "qft/device/memory.h"
@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "cgroup.h"
+#include "device/cgroup.h"
 #include "io/temp_dir.h"
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "data/encode_fixture.h"
-#include "record_converter.h"
+#include "data/record_converter.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "sum_tree.h"
+#include "parallel/sum_tree.h"
 
 #include <gtest/gtest.h>
 

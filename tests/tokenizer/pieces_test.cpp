@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "bpe.h"
-#include "join_table.h"
-#include "known_words.h"
-#include "unicode.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/join_table.h"
+#include "tokenizer/known_words.h"
+#include "tokenizer/unicode.h"
 #include <gtest/gtest.h>
 
 namespace qft::tokenizer {

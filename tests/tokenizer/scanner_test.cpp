@@ -1,11 +1,11 @@
 // The hand-written scanners against the regex that each stands for, and against the tables they read.
-#include "scanner.h"
+#include "tokenizer/scanner.h"
 
 #include <random>
 #include <string>
 #include <vector>
 
-#include "pattern.h"
+#include "tokenizer/pattern.h"
 #include <gtest/gtest.h>
 
 namespace qft::tokenizer {
