@@ -3,15 +3,15 @@
 // milliseconds. With `roofline`: JSON with the seconds that the matrix products of a step alone need, LoRA's own left out,
 // attention counted at their rate, those of bf16 as such or as fp32, whichever is faster: what no program on this machine can
 // go below by such products.
-#include "qft/model/ops/attention.h"
-#include "qft/model/ops/embedding.h"
-#include "qft/model/ops/generic.h"
-#include "qft/model/ops/head.h"
-#include "qft/model/ops/linear.h"
-#include "qft/model/ops/matmul_choice.h"
-#include "qft/model/ops/norm.h"
-#include "qft/model/ops/rope.h"
-#include "qft/model/ops/swiglu.h"
+#include "qft/ops/attention.h"
+#include "qft/ops/embedding.h"
+#include "qft/ops/generic.h"
+#include "qft/ops/head.h"
+#include "qft/ops/linear.h"
+#include "qft/ops/matmul_choice.h"
+#include "qft/ops/norm.h"
+#include "qft/ops/rope.h"
+#include "qft/ops/swiglu.h"
 
 #include <algorithm>
 #include <chrono>
@@ -36,7 +36,7 @@
 
 namespace {
 
-using namespace qft::model::ops;
+using namespace qft::ops;
 
 constexpr std::int64_t kHidden = 576, kHeads = 9, kKvHeads = 3, kHeadDim = 64, kWidth = 1536, kVocab = 49152;
 constexpr std::int64_t kQkv = (kHeads + 2 * kKvHeads) * kHeadDim, kRank = 8;

@@ -7,10 +7,9 @@
 
 #include "qft/core/error.h"
 #include "qft/device/upload.h"
-#include "qft/model/ops/embedding.h"
+#include "qft/ops/embedding.h"
 
 namespace qft::infer {
-namespace ops = model::ops;
 
 Decoder::Decoder(parallel::Instance& instance, std::int64_t capacity, std::size_t slots)
     : Decoder(instance.transformer(), instance.weights(), capacity, slots) {}

@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "qft/core/error.h"
-#include "qft/model/ops/philox.h"
+#include "qft/ops/philox.h"
 
 namespace qft::infer {
 
@@ -61,7 +61,7 @@ Candidates Sampler::candidates(std::span<float> logits, std::span<const std::int
 double Sampler::uniform() {
   const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
   const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
-  const auto words = model::ops::philox({low(draws_), high(draws_), low(options_.stream), high(options_.stream)},
+  const auto words = ops::philox({low(draws_), high(draws_), low(options_.stream), high(options_.stream)},
                                         {low(options_.seed), high(options_.seed)});
   ++draws_;
   return (static_cast<double>(words[0]) * 4294967296.0 + static_cast<double>(words[1])) / 18446744073709551616.0;

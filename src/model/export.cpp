@@ -17,7 +17,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ops/cpu/kernels.h"
+#include "qft/ops/cpu/kernels.h"
 #include "tensor_check.h"
 
 namespace qft::model {

@@ -1,8 +1,8 @@
 // A transformer layer: its sub-layers one after another, each x + sub(norm(x)).
 #include <ATen/ops/add.h>
 
-#include "qft/model/ops/norm.h"
 #include "qft/model/transformer.h"
+#include "qft/ops/norm.h"
 
 namespace qft::model {
 namespace {

@@ -7,7 +7,7 @@
 #include "qft/core/hash.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/load.h"
-#include "qft/model/ops/philox.h"
+#include "qft/ops/philox.h"
 #include "tensor_check.h"
 
 namespace qft::model {

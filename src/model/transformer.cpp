@@ -4,9 +4,9 @@
 
 #include "qft/core/error.h"
 #include "qft/device/upload.h"
-#include "qft/model/ops/embedding.h"
-#include "qft/model/ops/matmul_choice.h"
-#include "qft/model/ops/norm.h"
+#include "qft/ops/embedding.h"
+#include "qft/ops/matmul_choice.h"
+#include "qft/ops/norm.h"
 
 namespace qft::model {
 MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<const std::int32_t> cu_seqlens,

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "qft/device/memory.h"
-#include "qft/model/ops/matmul_choice.h"
+#include "qft/ops/matmul_choice.h"
 #include "qft/parallel/group_size.h"
 
 namespace qft::parallel {
@@ -20,7 +20,7 @@ std::int64_t kernel_bytes(const Arrangement& a, std::int64_t group) {
 std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group) {
   // Blocks take even ranks.
   const bool blocks = spec.finetuning == model::Finetuning::full || spec.lora.rank % 2 == 0;
-  const bool shared = precision.compute == at::kBFloat16 && blocks && model::ops::blocked_bf16_matmul();
+  const bool shared = precision.compute == at::kBFloat16 && blocks && ops::blocked_bf16_matmul();
   return shared ? 1 : group;
 }
 

@@ -11,10 +11,10 @@
 
 #include "qft/core/units.h"
 #include "qft/model/export.h"
-#include "qft/model/ops/head.h"
-#include "qft/model/ops/matmul_choice.h"
-#include "qft/model/ops/token_sums.h"
 #include "qft/model/sublayer.h"
+#include "qft/ops/head.h"
+#include "qft/ops/matmul_choice.h"
+#include "qft/ops/token_sums.h"
 #include "qft/parallel/group_size.h"
 #include "qft/parallel/layer_graphs.h"
 #include "qft/parallel/weight_store.h"
@@ -151,12 +151,12 @@ std::int64_t buffer_bytes(const Arrangement& a) {
   if (a.training) {
     bytes += a.tokens * widest.lora_parts * a.spec.lora.rank * item;
     const bool full = a.spec.finetuning == model::Finetuning::full;
-    bytes += model::ops::token_sum_bytes(a.tokens, full ? widest.input : widest.both, a.precision.compute, a.precision.grad);
+    bytes += ops::token_sum_bytes(a.tokens, full ? widest.input : widest.both, a.precision.compute, a.precision.grad);
   }
   const std::int64_t labels = labels_of(a);
-  const std::int64_t rows = a.head_rows > 0 ? a.head_rows : model::ops::head_chunk_rows(c.vocab_size);
+  const std::int64_t rows = a.head_rows > 0 ? a.head_rows : ops::head_chunk_rows(c.vocab_size);
   bytes += std::min(labels, rows) * (c.vocab_size + c.hidden_size) * item;
-  const auto copied = [&](std::int64_t m, std::int64_t k) { return a.on_cpu ? model::ops::copied_bytes(m, k, a.precision.compute) : 0; };
+  const auto copied = [&](std::int64_t m, std::int64_t k) { return a.on_cpu ? ops::copied_bytes(m, k, a.precision.compute) : 0; };
   bytes += a.training ? std::max(copied(a.tokens, widest.output), copied(std::min(labels, rows), c.vocab_size))
                       : copied(a.tokens, widest.input);
   bytes += graph_bytes(a);
@@ -186,7 +186,7 @@ std::vector<MemoryPolicy> policies_of(const config::RunConfig& config) {
   std::vector<MemoryPolicy> all;
   if (config.chooses_recompute()) all.push_back({false, 0});
   all.push_back({config.recompute(), 0});
-  all.push_back({config.recompute(), model::ops::kFewestChunkRows});
+  all.push_back({config.recompute(), ops::kFewestChunkRows});
   return all;
 }
 

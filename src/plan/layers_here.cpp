@@ -9,8 +9,8 @@
 #include <ATen/ops/zeros.h>
 
 #include "qft/core/error.h"
-#include "qft/model/ops/norm.h"
-#include "qft/model/ops/swiglu.h"
+#include "qft/ops/norm.h"
+#include "qft/ops/swiglu.h"
 
 namespace qft::plan {
 namespace {

@@ -52,7 +52,7 @@ class LayersHere {
   };
   Place place_of(int projection) const;
   const model::Projection& projection(const model::LayerWeights& w, int index) const;
-  model::ops::AttentionOptions attention_options() const;  ///< of the first layer
+  ops::AttentionOptions attention_options() const;  ///< of the first layer
   at::Tensor scratch_like(const char* name, const at::Tensor& t);
   at::Tensor random(at::IntArrayRef shape) const;
   void make_buffers();

@@ -42,7 +42,7 @@ inline std::vector<std::int32_t> tiny_tokens(int number, int length) {
   std::vector<std::int32_t> ids;
   for (int t = 0; t < length; ++t)
     ids.push_back(static_cast<std::int32_t>(
-        model::ops::philox({static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(number), 0, 0}, {3, 3})[0] % 53));
+        ops::philox({static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(number), 0, 0}, {3, 3})[0] % 53));
   return ids;
 }
 

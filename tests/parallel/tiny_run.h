@@ -9,7 +9,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "qft/core/hash.h"
-#include "qft/model/ops/philox.h"
+#include "qft/ops/philox.h"
 #include "qft/parallel/instance.h"
 
 namespace qft::parallel::testing {
@@ -67,7 +67,7 @@ inline void fill(const model::Shard& slice, const model::ParamSpec& p, double bo
   std::vector<double> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto index = static_cast<std::uint32_t>(slice.begin) + static_cast<std::uint32_t>(i);
-    values[i] = center + bound * (2.0 * model::ops::philox({index, 0, 0, 0}, {site, 1})[0] / 4294967296.0 - 1.0);
+    values[i] = center + bound * (2.0 * ops::philox({index, 0, 0, 0}, {site, 1})[0] / 4294967296.0 - 1.0);
   }
   slice.values.copy_(at::from_blob(values.data(), {count}, at::kDouble));
 }
@@ -87,7 +87,7 @@ inline std::vector<Sequence> global_batch(int step, int item_sequences = 1) {
     const int length = 3 + (s * 7 + step * 5) % 19;
     for (int t = 0; t < length; ++t) {
       q.tokens.push_back(static_cast<std::int32_t>(
-          model::ops::philox({static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(q.id), 0, 0}, {7, 7})[0] % 53));
+          ops::philox({static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(q.id), 0, 0}, {7, 7})[0] % 53));
       if (t > length / 3) q.labels.push_back(t);
     }
     all.push_back(std::move(q));

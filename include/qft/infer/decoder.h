@@ -53,7 +53,7 @@ class Decoder {
   model::Weight embedding_, final_norm_, head_;
   std::vector<model::LayerWeights> layers_;
   model::Arena arena_;  ///< of the layer at work
-  model::ops::Workspace results_{at::kCPU};
+  ops::Workspace results_{at::kCPU};
 };
 
 }  // namespace qft::infer

@@ -9,10 +9,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "qft/model/ops/attention.h"
-#include "qft/model/ops/linear.h"
-#include "qft/model/ops/rope.h"
-#include "qft/model/ops/workspace.h"
+#include "qft/ops/attention.h"
+#include "qft/ops/linear.h"
+#include "qft/ops/rope.h"
+#include "qft/ops/workspace.h"
 #include "qft/model/config.h"
 #include "qft/model/sublayer_spec.h"
 #include "qft/model/weights.h"

@@ -11,13 +11,13 @@
 #include <ATen/core/Tensor.h>
 
 #include "qft/model/arena.h"
-#include "qft/model/ops/head.h"
-#include "qft/model/ops/rope.h"
-#include "qft/model/ops/workspace.h"
 #include "qft/model/sequence_state.h"
 #include "qft/model/spec.h"
 #include "qft/model/sublayer.h"
 #include "qft/model/weights.h"
+#include "qft/ops/head.h"
+#include "qft/ops/rope.h"
+#include "qft/ops/workspace.h"
 
 namespace qft::model {
 

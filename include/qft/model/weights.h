@@ -7,8 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "qft/model/ops/linear.h"
 #include "qft/model/spec.h"
+#include "qft/ops/linear.h"
 
 namespace qft::model {
 

@@ -66,7 +66,7 @@ class LayerGraphs {
   using Addresses = std::vector<const void*>;
   struct Recorded {
     Addresses addresses;  ///< empty until it has run with these
-    model::ops::Workspace::Places workspace;
+    ops::Workspace::Places workspace;
     std::unique_ptr<device::Graph> graph;
   };
   struct Shape {

@@ -7,7 +7,7 @@
 
 #include "kinds.h"
 #include "qft/core/error.h"
-#include "qft/model/ops/norm.h"
+#include "qft/ops/norm.h"
 
 namespace qft::model {
 namespace {

@@ -1,6 +1,6 @@
 // Feed-forward with a gated activation (Shazeer 2020, SwiGLU).
 #include "kinds.h"
-#include "qft/model/ops/swiglu.h"
+#include "qft/ops/swiglu.h"
 
 namespace qft::model {
 namespace {

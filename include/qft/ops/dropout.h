@@ -1,0 +1,54 @@
+// Dropout whose mask is a function of what is dropped, not of when: the same under recomputation, after a
+// resume, and for any packing and number of ranks.
+#pragma once
+
+#include "qft/ops/philox.h"
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::ops {
+
+/// What a mask depends on besides the row's own identity and the feature.
+struct DropoutKey {
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;  ///< optimizer step
+  std::uint32_t layer = 0;
+  std::uint32_t site = 0;  ///< which module of the layer
+
+  /// The Philox key of this (seed, step, layer, site).
+  PhiloxKey philox_key() const;
+};
+
+/// The identity of each row of a flat [T] batch, on the data's device. Undefined positions and ids mean no
+/// dropout.
+struct RowIdentity {
+  at::Tensor sample_ids;  ///< int64 [T]: number of the sample in the whole (global) data order
+  at::Tensor positions;   ///< int32 [T]: position in that sample
+};
+
+/// A half word below this drops its feature: p * 2^16, rounded, but some features for any p > 0 and not all.
+constexpr std::uint32_t dropout_threshold(double p) {
+  const double scaled = p * 65536.0 + 0.5;
+  if (scaled >= 65535.0) return 0xFFFF;
+  return scaled < 1.0 && p > 0.0 ? 1 : static_cast<std::uint32_t>(scaled);
+}
+
+/// out = x * mask / (1 - p). Feature f of row t is kept iff half word f % 8 (each word has two, the low one first) of
+/// philox({f / 8, position, sample id low, sample id high}, key) >= dropout_threshold(p).
+///   x, out  [T, K] contiguous; out may be x.   0 <= p < 1
+void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p,
+                     const at::Tensor& out);
+
+/// What a backward pass needs of one mask, that of dropout_forward: its output again, and gx += g * mask / (1 - p).
+struct DropoutBackward {
+  at::Tensor x, out;  ///< [T, K] contiguous, or both undefined
+  at::Tensor g, gx;   ///< likewise
+
+  /// x, or g where there is none.
+  const at::Tensor& any() const { return x.defined() ? x : g; }
+};
+void dropout_backward(const DropoutBackward& tensors, const DropoutKey& key, const RowIdentity& rows, double p);
+
+}  // namespace qft::ops

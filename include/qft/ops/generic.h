@@ -1,0 +1,38 @@
+// The elementwise operations in plain ATen calls, for any device and dtype: what runs where there is no
+// kernel of our own, and the oracle of those kernels. Arguments as in the operations of the same names.
+#pragma once
+
+#include "qft/ops/dropout.h"
+#include "qft/ops/rope.h"
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::ops::generic {
+
+/// The dtype in which operations on `dtype` accumulate and keep statistics: fp64 for fp64, else fp32.
+inline at::ScalarType accumulate_dtype(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
+                      const at::Tensor& rstd);
+void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight,
+                       const at::Tensor& rstd, const at::Tensor& residual_grad, const at::Tensor& gx,
+                       const at::Tensor& gweight);
+
+void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction);
+
+void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act);
+void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up,
+                     const at::Tensor& act);
+
+/// x * mask / (1 - p), newly allocated.
+at::Tensor dropped(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p);
+
+/// logprobs[i] = log softmax(logits[i])[targets[i]], where logprobs is defined. Then, where grad_logprobs is
+/// defined, logits[i] becomes the gradient of sum(grad_logprobs * logprobs).
+///   logits [C, V], targets int32 [C], grad_logprobs and logprobs [C]
+void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
+                        const at::Tensor& logprobs);
+
+}  // namespace qft::ops::generic

@@ -1,0 +1,47 @@
+// The language-model head: log-probabilities of label tokens only, in chunks; no [T, vocab] tensor ever
+// exists. As in transformers, logits are rounded to the data's dtype and the softmax is computed in fp32
+// (fp64 for fp64 data).
+#pragma once
+
+#include "qft/ops/workspace.h"
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::ops {
+
+/// The label tokens of a batch: targets[i] is predicted from hidden row rows[i].
+struct HeadLabels {
+  at::Tensor rows;     ///< int32 [L], strictly increasing (so one label a row), on x's device
+  at::Tensor targets;  ///< int32 [L], each in [0, V), on x's device
+  std::int64_t size() const { return rows.size(0); }
+};
+
+/// Rows of logits held at a time for a vocabulary of this size; and the fewest that still make efficient products.
+std::int64_t head_chunk_rows(std::int64_t vocab_size);
+inline constexpr std::int64_t kFewestChunkRows = 64;
+
+/// logprobs[i] = log softmax(weight x[rows[i]])[targets[i]].
+///   x         [T, D], after the final norm
+///   weight    [V, D]
+///   logprobs  [L], fp64 for fp64 data, else fp32
+/// `chunk_rows`: rows of logits held at a time; 0: head_chunk_rows().
+void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
+                  const at::Tensor& logprobs, Workspace& workspace, std::int64_t chunk_rows = 0);
+
+/// Gradients from those of the log-probabilities; the logits are computed again.
+///   grad_logprobs  [L], dtype of logprobs
+///   gx             [T, D]: written, zero in rows that predict nothing
+///   gweight        [V, D], accumulated, weight's dtype or a wider one; undefined: frozen
+void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
+                   const at::Tensor& grad_logprobs, const at::Tensor& gx, const at::Tensor& gweight,
+                   Workspace& workspace);
+
+/// Both in one pass over the logits, for objectives whose grad_logprobs do not depend on the
+/// log-probabilities (cross-entropy). Arguments as above.
+void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
+                           const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
+                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows = 0);
+
+}  // namespace qft::ops

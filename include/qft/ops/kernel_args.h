@@ -1,0 +1,97 @@
+// What the CPU's and CUDA's kernels take: plain rows in memory. T is the type of an element; arithmetic is fp32.
+#pragma once
+
+#include "qft/ops/philox.h"
+
+#include <cstdint>
+
+namespace qft::ops {
+
+/// Rows of `width` elements: row r is head r % heads of token r / heads.
+template <class T>
+struct HeadRows {
+  T* data = nullptr;
+  std::int64_t token_stride = 0, head_stride = 0;
+  constexpr T* row(std::int64_t token, std::int64_t head) const {
+    return data + token * token_stride + head * head_stride;
+  }
+};
+
+template <class T>
+struct RmsNormForward {
+  HeadRows<const T> x;
+  HeadRows<T> y;
+  const T* weight;
+  float* rstd;
+  std::int64_t heads, width;
+  double eps;
+};
+template <class T>
+struct RmsNormBackward {
+  HeadRows<const T> gy, x, residual_grad;  ///< residual_grad.data may be null
+  HeadRows<T> gx;
+  const T* weight;
+  const float* rstd;
+  std::int64_t heads, width;
+};
+
+/// Rotates by sign * angle, in place.
+template <class T>
+struct Rope {
+  HeadRows<T> x;
+  const std::int32_t* positions;
+  const float *cos, *sin;  ///< [max_positions, half]
+  std::int64_t heads, half, max_positions;
+  float sign;
+};
+
+template <class T>
+struct SwigluForward {
+  const T* gate_up;  ///< [rows, 2 width]
+  T* act;            ///< [rows, width]
+  std::int64_t width;
+};
+template <class T>
+struct SwigluBackward {
+  const T *gate_up, *gact;
+  T* ggate_up;
+  T* act;  ///< or null
+  std::int64_t width;
+};
+
+template <class T>
+struct CrossEntropy {
+  T* logits;  ///< [rows, vocab]; overwritten by the gradient if `grad` is not null
+  const std::int32_t* targets;
+  const float* grad;  ///< of the log-probabilities, or null
+  float* logprobs;    ///< or null
+  std::int64_t vocab;
+};
+
+/// Features that a Philox counter decides.
+inline constexpr int kCounterFeatures = 8;
+
+template <class T>
+struct Dropout {
+  const T* in;  ///< or null, as out
+  T* out;
+  const T* g;  ///< or null, as gx, to which it is added
+  T* gx;
+  const std::int64_t* sample_ids;
+  const std::int32_t* positions;
+  PhiloxKey key;
+  std::uint32_t threshold;
+  float scale;
+  std::int64_t width;
+};
+
+/// gweight[tokens[t]] += gy[t].
+template <class T, class G>
+struct EmbeddingBackward {
+  const std::int32_t* tokens;  ///< [count]
+  const T* gy;                 ///< [count, width]
+  G* gweight;                  ///< [vocab, width]
+  std::int64_t count, width, vocab;
+};
+
+}  // namespace qft::ops

@@ -1,0 +1,75 @@
+// Linear projection of a fused group of modules (q, k, v; gate, up; or a single one), with optional bias and
+// LoRA.
+#pragma once
+
+#include "qft/ops/dropout.h"
+#include "qft/ops/workspace.h"
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::ops {
+
+/// LoRA of one module of the group (Hu et al. 2021): rows [row0, row0 + rows) of y get scaling * dropout(x)
+/// A^T B^T.
+struct LoraPart {
+  at::Tensor a;  ///< [r, K], compute dtype
+  at::Tensor b;  ///< [rows, r], compute dtype
+  std::int64_t row0 = 0, rows = 0;
+  double scaling = 1.0;
+  std::uint32_t site = 0;  ///< DropoutKey::site of the module
+};
+
+struct LinearWeights {
+  at::Tensor weight;           ///< [N, K]: the modules' rows one after another
+  at::Tensor bias;             ///< [N] or undefined
+  std::vector<LoraPart> lora;  ///< by ascending row0; modules without LoRA are left out
+};
+
+/// Where gradients are added. Undefined: frozen, not computed. Each has the weight's dtype or a wider one.
+struct LinearGrads {
+  at::Tensor weight;  ///< [N, K]
+  at::Tensor bias;    ///< [N]
+  struct Lora {
+    at::Tensor a, b;
+  };
+  std::vector<Lora> lora;  ///< parallel to LinearWeights::lora, or empty
+};
+
+/// LoRA dropout as PEFT means it: each module drops x on its own. p = 0 is no dropout; key.site comes from
+/// the part.
+struct LoraDropout {
+  double p = 0.0;
+  DropoutKey key;
+  RowIdentity rows;
+};
+
+/// Columns of `saved`: the sum of the parts' ranks (0 without LoRA).
+std::int64_t lora_saved_columns(const LinearWeights& w);
+
+/// Rows of x up to which a product is bound by reading the weight and computed by a kernel of its own (CPU, fp32 and bf16):
+/// there a row of y has the same bits in whatever company its row of x comes.
+inline constexpr std::int64_t kFewRows = 8;
+
+/// y = x W^T + bias + LoRA.
+///   x      [T, K] contiguous
+///   y      [T, N] contiguous; not x
+///   saved  [T, lora_saved_columns(w)]: scaling * dropout(x) A^T of each part, for backward; undefined if there is
+///   no LoRA
+void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
+                    const at::Tensor& y, const at::Tensor& saved, Workspace& workspace);
+
+/// What becomes of gx.
+enum class GradMode { skip, write, accumulate };
+
+/// gx = (or +=) gy W + LoRA's; grads += .
+///   gy     [T, N]; x, saved: the forward's
+///   gx     [T, K], not gy; ignored if mode is skip
+/// x may be undefined where no gradient needs it: frozen weight and no gradient for any a.
+void linear_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w,
+                     const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx, GradMode mode,
+                     const LinearGrads& grads, Workspace& workspace);
+
+}  // namespace qft::ops

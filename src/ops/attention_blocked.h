@@ -1,0 +1,91 @@
+// Blocked attention on the CPU: matrix products by LibTorch's brgemm on tiles that stay in the cache. Every
+// matrix that enters a product is copied into a layout of fixed strides, padded to whole tiles, so that
+// brgemm compiles a handful of kernels whatever the lengths of the sequences are.
+#pragma once
+
+#include "qft/ops/attention.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "brgemm.h"
+#include "cpu/attention_kernels.h"
+
+namespace qft::ops::blocked {
+
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
+                       const at::Tensor& lse, Workspace& workspace, Blocks blocks);
+void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
+                        Workspace& workspace, Blocks blocks);
+
+/// Attention over so many tokens and at most so many sequences.
+struct Shape {
+  std::int64_t tokens, sequences, heads, kv_heads, head_dim;
+};
+/// Ask the workspace for what a pass over any such sequences asks for, at most.
+void request_forward(const Shape& shape, at::ScalarType dtype, Workspace& workspace);
+void request_backward(const Shape& shape, at::ScalarType dtype, Workspace& workspace);
+
+constexpr std::int64_t kTile = cpu::kAttentionTile;
+constexpr float kLog2E = 1.44269504088896341F;
+
+/// A sequence and where its rows lie in buffers padded to whole tiles.
+struct Sequence {
+  std::int64_t first, length, padded_first, padded_length;
+};
+
+/// Stands for no window.
+constexpr std::int64_t kWholeSequence = std::int64_t{1} << 40;
+
+/// What both directions know about the problem. Elements of E are multiplied.
+template <class E>
+struct Problem {
+  std::int64_t heads, kv_heads, group, head_dim;
+  std::int64_t padded_dim;          ///< head_dim, even for Bf16
+  std::vector<Sequence> sequences;  ///< longest first, none empty
+  std::int64_t padded_tokens = 0;
+  std::int64_t window = kWholeSequence;  ///< how many tokens a token sees, itself included
+  std::int64_t fewest_sequences = 1;  ///< that share the threads: the fewer they are, the more a pass splits each
+
+  /// With as much padding as there can be, each sequence one token longer than whole tiles; and with as much splitting.
+  explicit Problem(const Shape& s)
+      : heads(s.heads),
+        kv_heads(s.kv_heads),
+        group(heads / kv_heads),
+        head_dim(s.head_dim),
+        padded_dim(sizeof(E) == sizeof(float) ? head_dim : padded(head_dim, 2)),
+        sequences(static_cast<std::size_t>(s.sequences)),
+        padded_tokens((s.tokens + s.sequences * (kTile - 1)) / kTile * kTile) {}
+
+  Problem(const QkvViews& in, const PackedSequences& packed, const AttentionOptions& options)
+      : Problem(Shape{in.q.size(0), 0, in.q.size(1), in.k.size(1), in.q.size(2)}) {
+    padded_tokens = 0;
+    if (options.window > 0) window = options.window;
+    for (std::int64_t s = 0; s < packed.num_sequences(); ++s) {
+      const std::int64_t first = packed.cu_seqlens[s], length = packed.cu_seqlens[s + 1] - first;
+      if (length == 0) continue;
+      sequences.push_back({first, length, padded_tokens, padded(length, kTile)});
+      padded_tokens += padded(length, kTile);
+    }
+    std::stable_sort(sequences.begin(), sequences.end(),
+                     [](const Sequence& a, const Sequence& b) { return a.length > b.length; });
+    fewest_sequences = static_cast<std::int64_t>(sequences.size());
+  }
+};
+
+/// Rows [first, first + count) of one head.
+template <class T>
+cpu::HeadSlice<T> slice(const at::Tensor& rows, std::int64_t head, std::int64_t first, std::int64_t count) {
+  const auto* data = static_cast<const T*>(rows.const_data_ptr());
+  return {data + first * rows.stride(0) + head * rows.size(2), rows.stride(0), count, rows.size(2)};
+}
+
+/// The same, to be written.
+template <class T>
+T* place(const at::Tensor& rows, std::int64_t head, std::int64_t first) {
+  return static_cast<T*>(rows.data_ptr()) + first * rows.stride(0) + head * rows.size(2);
+}
+
+}  // namespace qft::ops::blocked

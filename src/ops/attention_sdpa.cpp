@@ -1,0 +1,69 @@
+// Attention by LibTorch's CPU flash kernel, one sequence at a time. Grouped heads are a batch of kv_heads
+// problems of `group` heads each, whose keys and values are expanded by a zero stride rather than copied.
+#include <limits>
+#include <optional>
+
+#include "attention_paths.h"
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/zeros.h>
+
+namespace qft::ops::sdpa {
+namespace {
+
+/// Rows of one sequence as [kv_heads, group, n, head_dim].
+at::Tensor by_head(const at::Tensor& rows, std::int64_t first, std::int64_t n, std::int64_t kv_heads,
+                   std::int64_t group) {
+  const std::int64_t heads_held = rows.size(1) / kv_heads;
+  const at::Tensor view = rows.narrow(0, first, n).unflatten(1, {kv_heads, heads_held}).permute({1, 2, 0, 3});
+  return view.expand({kv_heads, group, n, rows.size(2)});
+}
+
+/// The window of a sequence of n tokens as the kernel takes it: scores to add [n, n]. None where the sequence does not exceed it.
+std::optional<at::Tensor> mask_of(std::int64_t n, const AttentionOptions& options, const at::Tensor& q) {
+  if (options.window == 0 || n <= options.window) return std::nullopt;
+  return at::zeros({n, n}, q.options())
+      .masked_fill_(hidden_keys(n, n, options.window, q.device()), -std::numeric_limits<double>::infinity());
+}
+
+at::Tensor as_heads(const at::Tensor& rows, const at::Tensor& like) {
+  return rows.view(like.sizes());
+}
+
+}  // namespace
+
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
+                       const at::Tensor& lse) {
+  const std::int64_t kv_heads = in.k.size(1), group = in.q.size(1) / kv_heads;
+  const at::Tensor out_heads = as_heads(out, in.q);
+  for (std::int64_t s = 0; s < sequences.num_sequences(); ++s) {
+    const std::int64_t first = sequences.cu_seqlens[s], n = sequences.cu_seqlens[s + 1] - first;
+    if (n == 0) continue;
+    auto heads = [&](const at::Tensor& rows) { return by_head(rows, first, n, kv_heads, group); };
+    const auto mask = mask_of(n, options, in.q);
+    const auto [o, l] = at::_scaled_dot_product_flash_attention_for_cpu(heads(in.q), heads(in.k), heads(in.v), 0.0,
+                                                                        !mask.has_value(), mask, options.scale);
+    heads(out_heads).copy_(o);
+    lse.narrow(1, first, n).copy_(l.reshape({kv_heads * group, n}));
+  }
+}
+
+void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads) {
+  const std::int64_t kv_heads = in.k.size(1), group = in.q.size(1) / kv_heads;
+  const at::Tensor out_heads = as_heads(out, in.q), gout_heads = as_heads(gout, in.q);
+  for (std::int64_t s = 0; s < sequences.num_sequences(); ++s) {
+    const std::int64_t first = sequences.cu_seqlens[s], n = sequences.cu_seqlens[s + 1] - first;
+    if (n == 0) continue;
+    auto heads = [&](const at::Tensor& rows) { return by_head(rows, first, n, kv_heads, group); };
+    const auto mask = mask_of(n, options, in.q);
+    const at::Tensor l = lse.narrow(1, first, n).reshape({kv_heads, group, n}).contiguous();
+    const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        heads(gout_heads), heads(in.q), heads(in.k), heads(in.v), heads(out_heads), l, 0.0, !mask.has_value(), mask, options.scale);
+    heads(grads.q).copy_(gq);
+    grads.k.narrow(0, first, n).copy_(gk.sum(1).permute({1, 0, 2}));
+    grads.v.narrow(0, first, n).copy_(gv.sum(1).permute({1, 0, 2}));
+  }
+}
+
+}  // namespace qft::ops::sdpa

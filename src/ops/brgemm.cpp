@@ -1,0 +1,77 @@
+#include "brgemm.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <vector>
+
+#include <ATen/cpu/Utils.h>
+#include <c10/util/BFloat16.h>
+
+#include "instruction_sets.h"
+
+namespace qft::ops::blocked {
+namespace {
+
+struct Sizes {
+  std::int64_t m, n, k;
+};
+/// Whole tiles, and parts of them each way: a processor's kernels may serve only some.
+constexpr std::array<Sizes, 5> kTried = {{{4, 16, 8}, {16, 32, 8}, {16, 8, 64}, {16, 5, 2}, {32, 32, 72}}};
+
+/// A small product of known result.
+template <class T>
+bool product_is_right(const Sizes& s, T one) {
+  constexpr std::int64_t pack = sizeof(float) / sizeof(T);
+  std::vector<T> a(static_cast<std::size_t>(s.m * s.k)), b(static_cast<std::size_t>(s.k * s.n));
+  std::vector<float> c(static_cast<std::size_t>(s.m * s.n)), expected(c.size());
+  const std::int64_t row = s.m - 1, inner = s.k - 1, column = s.n - 1;
+  a[static_cast<std::size_t>(row * s.k + inner)] = one;  // picks the last row of b
+  b[static_cast<std::size_t>((inner / pack * s.n + column) * pack + inner % pack)] = one;
+  expected[static_cast<std::size_t>(row * s.n + column)] = 1.0F;
+  try {
+    product(s.m, s.n, s.k, a.data(), s.k, b.data(), s.n, c.data(), s.n, false);
+    at::native::cpublas::brgemm_release();
+  } catch (const std::exception&) {
+    return false;
+  }
+  return c == expected;
+}
+
+template <class T>
+bool all_right(T one) {
+  return std::ranges::all_of(kTried, [one](const Sizes& s) { return product_is_right(s, one); });
+}
+
+/// Whether the processor multiplies more bf16 a second than fp32. It is asked what it is, not timed: ranks and restarts must
+/// come to the same answer.
+bool has_fast_bf16() {
+  if (instruction_sets_are_held()) return false;  // none of the levels has it
+  if (at::cpu::init_amx()) return true;
+#if defined(__x86_64__)
+  // Of Intel's processors the tiles are fast: the instruction for bf16 vectors takes four times as long as that for fp32 ones
+  // (Emerald Rapids), and does twice as much.
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_is("intel") == 0;
+#else
+  return true;
+#endif
+}
+
+}  // namespace
+
+bool available(Blocks blocks) {
+  static const bool fp32 = all_right(1.0F), bf16 = all_right(c10::BFloat16(1.0F).x);
+  return blocks == Blocks::fp32 ? fp32 : bf16;
+}
+
+Blocks faster_blocks(at::ScalarType dtype) {
+  static const bool bf16 = (has_fast_bf16() && available(Blocks::bf16)) || !available(Blocks::fp32);
+  return dtype == at::kBFloat16 && bf16 ? Blocks::bf16 : Blocks::fp32;
+}
+
+bool available(at::ScalarType dtype) {
+  return (dtype == at::kFloat || dtype == at::kBFloat16) && available(faster_blocks(dtype));
+}
+
+}  // namespace qft::ops::blocked

@@ -1,0 +1,43 @@
+// What follows a blocked matrix product: its sums in fp32 are scaled, biased and rounded into the result.
+// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
+// clang-format off
+#include "targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "matmul_kernels.cpp"
+#include <hwy/foreach_target.h>
+#include "qft/ops/cpu/kernels.h"
+#include "vector-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace qft::ops::cpu {
+namespace HWY_NAMESPACE {
+
+void store_rows(const StoreSums& a) {
+  const Vec scale = splat(a.scale);
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    const float* sums = a.sums + r * a.sums_stride;
+    Bf16* out = a.out + r * a.out_stride;
+    for_vectors(static_cast<std::size_t>(a.columns), [&](std::size_t i, auto extent) HWY_ATTR {
+      const Bf16* base = a.add ? out : a.bias;
+      const Vec before = base == nullptr ? splat(0.0F) : load(base + i, extent);
+      store(hn::MulAdd(load(sums + i, extent), scale, before), out + i, extent);
+    });
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qft::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qft::ops::cpu {
+
+HWY_EXPORT(store_rows);
+
+void store_sums(const StoreSums& args) {
+  HWY_DYNAMIC_DISPATCH(store_rows)(args);
+}
+
+}  // namespace qft::ops::cpu
+#endif

@@ -1,0 +1,101 @@
+// Rotary embedding and SwiGLU: a warp or a block for each token.
+#pragma once
+
+#include "qft/device/rows.cuh"
+
+#include "qft/ops/kernel_args.h"
+
+namespace qft::ops::cuda {
+
+template <int N, class T>
+__global__ void rope_kernel(Rope<T> a, std::int64_t tokens) {
+  const std::int64_t t = device::row_of_thread();
+  if (t >= tokens) return;
+  const std::int64_t position = a.positions[t];
+  CUDA_KERNEL_ASSERT(position >= 0 && position < a.max_positions);
+  const float *cosines = a.cos + position * a.half, *sines = a.sin + position * a.half;
+  const int half = static_cast<int>(a.half), pieces = half / N, count = static_cast<int>(a.heads) * pieces;
+  for (int p = static_cast<int>(threadIdx.x); p < count; p += static_cast<int>(blockDim.x)) {
+    const int i = p % pieces * N;
+    T* first = a.x.row(t, p / pieces) + i;
+    auto x = device::load<N>(first), y = device::load<N>(first + half);
+    const auto c = device::load<N>(cosines + i), s = device::load<N>(sines + i);
+    for (int k = 0; k < N; ++k) {
+      const float before = x[k], sine = a.sign * s[k];
+      x[k] = before * c[k] - y[k] * sine;
+      y[k] = y[k] * c[k] + before * sine;
+    }
+    device::store(first, x);
+    device::store(first + half, y);
+  }
+}
+
+__device__ inline float sigmoid(float x) {
+  return 1.0F / (1.0F + expf(-x));
+}
+
+template <int N, class T>
+__global__ void swiglu_forward_kernel(SwigluForward<T> a, std::int64_t rows) {
+  const std::int64_t r = device::row_of_thread();
+  if (r >= rows) return;
+  const T *gate = a.gate_up + r * 2 * a.width, *up = gate + a.width;
+  for (std::int64_t i = threadIdx.x * N; i < a.width; i += blockDim.x * N) {
+    auto g = device::load<N>(gate + i);
+    const auto u = device::load<N>(up + i);
+    for (int k = 0; k < N; ++k) g[k] = g[k] * sigmoid(g[k]) * u[k];
+    device::store(a.act + r * a.width + i, g);
+  }
+}
+
+template <int N, class T>
+__global__ void swiglu_backward_kernel(SwigluBackward<T> a, std::int64_t rows) {
+  const std::int64_t r = device::row_of_thread();
+  if (r >= rows) return;
+  const T *gate = a.gate_up + r * 2 * a.width, *up = gate + a.width, *gout = a.gact + r * a.width;
+  T *ggate = a.ggate_up + r * 2 * a.width, *gup = ggate + a.width;
+  for (std::int64_t i = threadIdx.x * N; i < a.width; i += blockDim.x * N) {
+    auto g = device::load<N>(gate + i), u = device::load<N>(up + i);
+    const auto d = device::load<N>(gout + i);
+    device::Floats<N> act;
+    for (int k = 0; k < N; ++k) {
+      const float s = sigmoid(g[k]), silu = g[k] * s;
+      act[k] = silu * u[k];
+      g[k] = d[k] * u[k] * (s + silu * (1.0F - s));  // silu' = s + silu (1 - s)
+      u[k] = d[k] * silu;
+    }
+    if (a.act != nullptr) device::store(a.act + r * a.width + i, act);
+    device::store(ggate + i, g);
+    device::store(gup + i, u);
+  }
+}
+
+template <class T, class Launch>
+void launch_rope(const Rope<T>& a, std::int64_t tokens, const Launch& launch) {
+  constexpr int kPiece = device::kPiece<T>;
+  const bool whole = device::in_pieces<kPiece>(a.x.data, {a.x.token_stride, a.x.head_stride, a.half}) &&
+                     device::in_pieces<kPiece>(a.cos, {}) && device::in_pieces<kPiece>(a.sin, {});
+  device::with_piece<kPiece>(whole, [&](auto n) {
+    launch(device::rows_shape(tokens, a.heads * a.half / n), &rope_kernel<n(), T>, a, tokens);
+  });
+}
+
+template <class T, class Launch>
+void launch_swiglu_forward(const SwigluForward<T>& a, std::int64_t rows, const Launch& launch) {
+  constexpr int kPiece = device::kPiece<T>;
+  const bool whole = device::in_pieces<kPiece>(a.gate_up, {a.width}) && device::in_pieces<kPiece>(a.act, {});
+  device::with_piece<kPiece>(whole, [&](auto n) {
+    launch(device::rows_shape(rows, a.width / n), &swiglu_forward_kernel<n(), T>, a, rows);
+  });
+}
+
+template <class T, class Launch>
+void launch_swiglu_backward(const SwigluBackward<T>& a, std::int64_t rows, const Launch& launch) {
+  constexpr int kPiece = device::kPiece<T>;
+  const bool whole = device::in_pieces<kPiece>(a.gate_up, {a.width}) && device::in_pieces<kPiece>(a.gact, {}) &&
+                     device::in_pieces<kPiece>(a.ggate_up, {}) && device::in_pieces<kPiece>(a.act, {});
+  device::with_piece<kPiece>(whole, [&](auto n) {
+    launch(device::rows_shape(rows, a.width / n), &swiglu_backward_kernel<n(), T>, a, rows);
+  });
+}
+
+}  // namespace qft::ops::cuda

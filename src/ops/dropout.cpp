@@ -1,0 +1,113 @@
+#include "qft/ops/dropout.h"
+
+#include "qft/core/error.h"
+#include "qft/ops/generic.h"
+
+#include "cpu/tensors.h"
+#include "cuda/kernels.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/stack.h>
+
+namespace qft::ops {
+
+PhiloxKey DropoutKey::philox_key() const {
+  const PhiloxCounter words =
+      philox({static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32), layer, site},
+             {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  return {words[0], words[1]};
+}
+
+namespace {
+
+void check(const DropoutBackward& t, const RowIdentity& rows, double p) {
+  require(p >= 0 && p < 1, "dropout probability {} is not in [0, 1)", p);
+  const at::Tensor& any = t.any();
+  QFT_ASSERT(
+      rows.positions.defined() && rows.positions.numel() == any.size(0) && rows.sample_ids.numel() == any.size(0),
+      "dropout over {} rows needs the identity of each", any.size(0));
+  for (const at::Tensor* each : {&t.x, &t.out, &t.g, &t.gx})
+    QFT_ASSERT(!each->defined() || (each->is_contiguous() && each->sizes() == any.sizes()),
+               "dropout takes contiguous tensors of one shape");
+}
+
+}  // namespace
+
+namespace generic {
+namespace {
+
+constexpr std::int64_t kLow = 0xFFFFFFFF;
+
+/// High and low word of the 64-bit product of words held in int64; the product may wrap into the sign bit.
+at::Tensor high(const at::Tensor& product) {
+  return product.bitwise_right_shift(32).bitwise_and(kLow);
+}
+at::Tensor low(const at::Tensor& product) {
+  return product.bitwise_and(kLow);
+}
+
+/// Random half words [T, kCounterFeatures * blocks] as int64.
+at::Tensor philox_halves(const RowIdentity& rows, std::int64_t blocks, PhiloxKey key) {
+  const at::Tensor ids = rows.sample_ids.unsqueeze(1);
+  at::Tensor c0 = at::arange(blocks, ids.options()).unsqueeze(0),
+             c1 = rows.positions.to(at::kLong).unsqueeze(1);
+  at::Tensor c2 = low(ids), c3 = high(ids);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const at::Tensor p0 = c0 * static_cast<std::int64_t>(kPhiloxMultiplier0);
+    const at::Tensor p1 = c2 * static_cast<std::int64_t>(kPhiloxMultiplier1);
+    c0 = high(p1).bitwise_xor(c1).bitwise_xor(static_cast<std::int64_t>(key[0]));
+    c1 = low(p1);
+    c2 = high(p0).bitwise_xor(c3).bitwise_xor(static_cast<std::int64_t>(key[1]));
+    c3 = low(p0);
+    key[0] += kPhiloxWeyl0;
+    key[1] += kPhiloxWeyl1;
+  }
+  const auto shape = {rows.positions.size(0), blocks};
+  const at::Tensor words = at::stack({c0.expand(shape), c1.expand(shape), c2.expand(shape), c3.expand(shape)}, -1);
+  return at::stack({words.bitwise_and(0xFFFF), words.bitwise_right_shift(16)}, -1).flatten(1);
+}
+
+}  // namespace
+
+at::Tensor dropped(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p) {
+  const std::int64_t width = x.size(1), blocks = (width + kCounterFeatures - 1) / kCounterFeatures;
+  const at::Tensor halves = philox_halves(rows, blocks, key.philox_key());
+  const at::Tensor mask = halves.narrow(1, 0, width).ge(static_cast<std::int64_t>(dropout_threshold(p)));
+  return (x.to(accumulate_dtype(x.scalar_type())) * mask * (1.0 / (1.0 - p))).to(x.scalar_type());
+}
+
+}  // namespace generic
+
+namespace {
+
+/// False where there is no kernel for them.
+bool dropout_by_kernel(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
+  const at::Tensor& any = t.any();
+  const bool done = cpu::with_kernel_type(any, [&]<class T>() {
+    const Dropout<T> args = dropout_args<T>(t, key, rows, p);
+    const auto kernels = cpu::dropout_kernels<T>();
+    cpu::for_rows(any.size(0), any.size(1),
+                  [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
+  });
+  return done || cuda::dropout(t, key, rows, p);
+}
+
+void run(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
+  check(t, rows, p);
+  if (dropout_by_kernel(t, key, rows, p)) return;
+  if (t.x.defined()) t.out.copy_(generic::dropped(t.x, key, rows, p));
+  if (t.g.defined()) t.gx.add_(generic::dropped(t.g, key, rows, p));
+}
+
+}  // namespace
+
+void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p,
+                     const at::Tensor& out) {
+  run({x, out, {}, {}}, key, rows, p);
+}
+
+void dropout_backward(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
+  if (t.any().defined()) run(t, key, rows, p);
+}
+
+}  // namespace qft::ops

@@ -1,0 +1,81 @@
+#include "qft/ops/generic.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sigmoid.h>
+
+namespace qft::ops::generic {
+namespace {
+
+at::Tensor accumulated(const at::Tensor& x) {
+  return x.to(accumulate_dtype(x.scalar_type()));
+}
+
+}  // namespace
+
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
+                      const at::Tensor& rstd) {
+  const at::Tensor xf = accumulated(x);
+  const at::Tensor r = at::rsqrt(xf.square().mean(-1, true) + eps);
+  rstd.copy_(r.squeeze(-1));
+  y.copy_(weight * (xf * r).to(x.scalar_type()));
+}
+
+void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight,
+                       const at::Tensor& rstd, const at::Tensor& residual_grad, const at::Tensor& gx,
+                       const at::Tensor& gweight) {
+  const at::Tensor xf = accumulated(x), gf = accumulated(gy), r = rstd.unsqueeze(-1);
+  const at::Tensor xhat = xf * r;
+  if (gweight.defined()) {
+    // The forward multiplied the weight with the rounded value.
+    const at::Tensor rounded = accumulated(xhat.to(x.scalar_type()));
+    gweight.add_((gf * rounded).reshape({-1, x.size(-1)}).sum(0));
+  }
+  const at::Tensor gw = gf * accumulated(weight);
+  at::Tensor g = (gw - xhat * (gw * xhat).mean(-1, true)) * r;
+  if (residual_grad.defined()) g += residual_grad;
+  gx.copy_(g);
+}
+
+void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction) {
+  const std::int64_t half = x.size(-1) / 2;
+  const at::Tensor cos = table.cos.index_select(0, positions).unsqueeze(1);
+  at::Tensor sin = table.sin.index_select(0, positions).unsqueeze(1);
+  if (direction == RopeDirection::backward) sin = -sin;
+  const at::Tensor first = accumulated(x.narrow(-1, 0, half)), second = accumulated(x.narrow(-1, half, half));
+  const at::Tensor rotated = first * cos - second * sin;
+  x.narrow(-1, half, half).copy_(second * cos + first * sin);
+  x.narrow(-1, 0, half).copy_(rotated);
+}
+
+void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act) {
+  const std::int64_t width = act.size(1);
+  const at::Tensor gate = accumulated(gate_up.narrow(1, 0, width)), up = gate_up.narrow(1, width, width);
+  act.copy_(gate * at::sigmoid(gate) * up);
+}
+
+void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up,
+                     const at::Tensor& act) {
+  const std::int64_t width = gact.size(1);
+  const at::Tensor gate = accumulated(gate_up.narrow(1, 0, width)),
+                   up = accumulated(gate_up.narrow(1, width, width));
+  const at::Tensor s = at::sigmoid(gate), silu = gate * s;
+  const at::Tensor gup = gact * silu, ggate = gact * up * (s * (1 + gate * (1 - s)));
+  if (act.defined()) act.copy_(silu * up);
+  ggate_up.narrow(1, 0, width).copy_(ggate);
+  ggate_up.narrow(1, width, width).copy_(gup);
+}
+
+void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
+                        const at::Tensor& logprobs) {
+  const at::Tensor index = targets.to(at::kLong).unsqueeze(1);
+  at::Tensor logp = at::log_softmax(logits, -1, accumulate_dtype(logits.scalar_type()));
+  if (logprobs.defined()) logprobs.copy_(logp.gather(1, index).squeeze(1));
+  if (!grad_logprobs.defined()) return;
+  const at::Tensor g = grad_logprobs.unsqueeze(1);
+  logp.exp_().mul_(-g).scatter_add_(1, index, g.to(logp.scalar_type()));
+  logits.copy_(logp);
+}
+
+}  // namespace qft::ops::generic

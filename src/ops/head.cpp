@@ -1,0 +1,101 @@
+#include "qft/ops/head.h"
+
+#include "qft/core/error.h"
+#include "qft/ops/generic.h"
+#include "qft/ops/token_sums.h"
+
+#include <algorithm>
+#include <array>
+
+#include "cpu/flush_denormals.h"
+#include "cpu/tensors.h"
+#include "cuda/kernels.h"
+#include "matmul.h"
+#include <ATen/ops/index_select.h>
+
+namespace qft::ops {
+namespace {
+
+/// Logits held at a time: enough rows for efficient matmuls, few enough to stay small beside the activations.
+constexpr std::int64_t kMinChunkRows = 256, kMaxChunkRows = 512, kRowMultiple = kFewestChunkRows;
+constexpr std::int64_t kChunkElements = std::int64_t{1} << 24;
+
+void check(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels) {
+  QFT_ASSERT(labels.targets.size(0) == labels.size(), "{} rows for {} targets", labels.size(),
+             labels.targets.size(0));
+  if (!x.is_cpu()) return;
+  const auto* rows = labels.rows.const_data_ptr<std::int32_t>();
+  const auto* targets = labels.targets.const_data_ptr<std::int32_t>();
+  for (std::int64_t i = 0; i < labels.size(); ++i) {
+    QFT_ASSERT(rows[i] > (i == 0 ? -1 : rows[i - 1]) && rows[i] < x.size(0),
+               "label {}: hidden row {} of {} is out of order or range", i, rows[i], x.size(0));
+    require(targets[i] >= 0 && targets[i] < weight.size(0),
+            "label token {} is outside the vocabulary of {}: the data was packed with another tokenizer than "
+            "the model's",
+            targets[i], weight.size(0));
+  }
+}
+
+/// generic::cross_entropy_rows, by the kernel where there is one.
+void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
+                   const at::Tensor& logprobs) {
+  const bool done = cpu::with_kernel_type(logits, [&]<class T>() {
+    const CrossEntropy<T> args = cross_entropy_args<T>(logits, targets, grad_logprobs, logprobs);
+    const auto kernels = cpu::cross_entropy_kernels<T>();
+    cpu::for_rows(logits.size(0), logits.size(1), [&](std::int64_t begin, std::int64_t end) {
+      const cpu::FlushDenormals flushed;
+      kernels.rows(args, begin, end);
+    });
+  });
+  if (!done && !cuda::cross_entropy_rows(logits, targets, grad_logprobs, logprobs))
+    generic::cross_entropy_rows(logits, targets, grad_logprobs, logprobs);
+}
+
+/// One pass in chunks of labels. Undefined logprobs, grad_logprobs, gx or gweight are not computed.
+void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
+         const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
+         const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows) {
+  check(x, weight, labels);
+  if (gx.defined()) gx.zero_();
+  const std::int64_t step = chunk_rows > 0 ? chunk_rows : head_chunk_rows(weight.size(0)), width = x.size(1);
+  for (std::int64_t first = 0; first < labels.size(); first += step) {
+    const std::int64_t n = std::min(step, labels.size() - first);
+    auto slice = [&](const at::Tensor& t) { return t.defined() ? t.narrow(0, first, n) : t; };
+    const at::Tensor rows = slice(labels.rows);
+    at::Tensor hidden = workspace.get("op.head_hidden", {n, width}, x.scalar_type());
+    at::index_select_out(hidden, x, 0, rows);
+    const at::Tensor logits = workspace.get("op.head_logits", {n, weight.size(0)}, x.scalar_type());
+    mm_into(logits, hidden, weight.t(), workspace);
+    cross_entropy(logits, slice(labels.targets), slice(grad_logprobs), slice(logprobs));
+    if (!grad_logprobs.defined()) continue;
+    if (gweight.defined()) add_token_sums(std::array{TokenSum{gweight, logits, hidden}}, workspace);
+    mm_into(hidden, logits, weight, workspace);
+    gx.index_copy_(0, rows.to(at::kLong), hidden);
+  }
+}
+
+}  // namespace
+
+std::int64_t head_chunk_rows(std::int64_t vocab_size) {
+  const std::int64_t rows = kChunkElements / std::max<std::int64_t>(vocab_size, 1);
+  return std::clamp(rows / kRowMultiple * kRowMultiple, kMinChunkRows, kMaxChunkRows);
+}
+
+void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
+                  const at::Tensor& logprobs, Workspace& workspace, std::int64_t chunk_rows) {
+  run(x, weight, labels, {}, logprobs, {}, {}, workspace, chunk_rows);
+}
+
+void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
+                   const at::Tensor& grad_logprobs, const at::Tensor& gx, const at::Tensor& gweight,
+                   Workspace& workspace) {
+  run(x, weight, labels, grad_logprobs, {}, gx, gweight, workspace, 0);
+}
+
+void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
+                           const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
+                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows) {
+  run(x, weight, labels, grad_logprobs, logprobs, gx, gweight, workspace, chunk_rows);
+}
+
+}  // namespace qft::ops

@@ -1,0 +1,18 @@
+// The matrix product of the operations: by blocks on the CPU, by ATen elsewhere.
+#pragma once
+
+#include "matmul_blocked.h"
+#include <ATen/ops/mm.h>
+
+namespace qft::ops {
+
+/// out [m, n] = scale * a [m, k] b [k, n], all of one dtype; out is neither a nor b.
+inline void mm_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Workspace& workspace,
+                    double scale = 1.0) {
+  if (blocked::multiply({out, a, b, {}, scale, {}}, workspace)) return;
+  at::Tensor result = out;
+  at::mm_out(result, a, b);
+  if (scale != 1.0) result.mul_(scale);
+}
+
+}  // namespace qft::ops

@@ -1,0 +1,84 @@
+#include "narrow_products.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "cpu/attention_kernels.h"
+#include "tensor_args.h"
+
+namespace qft::ops::narrow {
+namespace {
+
+using blocked::padded;
+using blocked::scratch;
+using cpu::Bf16;
+using cpu::kNarrowUnit;
+
+/// Rows, or columns, of a task.
+constexpr std::int64_t kRows = 32, kColumns = 256;
+
+/// b [k, n] as [n, padded][k].
+const float* transposed_factors(const at::Tensor& b, Workspace& workspace) {
+  const std::int64_t k = b.size(0), n = b.size(1), count = padded(n, kNarrowUnit);
+  auto* factors = scratch<float>(workspace, "op.narrow_factors", count * k);
+  const auto kernels = cpu::packing_kernels<Bf16, float>();
+  if (b.stride(1) == 1)
+    kernels.transpose({const_data<Bf16>(b), b.stride(0), k, n}, k, factors);
+  else
+    kernels.copy({const_data<Bf16>(b), b.stride(1), n, k}, n, k, factors);
+  std::fill(factors + n * k, factors + count * k, 0.0F);
+  return factors;
+}
+
+}  // namespace
+
+bool serves(const blocked::Product& p) {
+  return p.b.size(1) <= cpu::kMostNarrow && p.terms.empty() && !p.bias.defined();
+}
+
+bool serves(const TokenSum& s) {
+  return s.a.size(1) <= cpu::kMostNarrow && s.out.scalar_type() == at::kFloat;
+}
+
+void multiply(const blocked::Product& p, Workspace& workspace) {
+  const cpu::NarrowDots args{const_data<Bf16>(p.a),
+                             p.a.stride(0),
+                             p.a.size(1),
+                             transposed_factors(p.b, workspace),
+                             p.b.size(1),
+                             static_cast<float>(p.scale),
+                             data<Bf16>(p.out),
+                             p.out.stride(0)};
+  const std::int64_t m = p.a.size(0);
+  const auto kernels = cpu::narrow_kernels();
+  blocked::for_tasks((m + kRows - 1) / kRows, [&](std::int64_t task, std::int64_t) {
+    kernels.dots(args, task * kRows, std::min(m, (task + 1) * kRows));
+  });
+}
+
+void add_token_sums(std::span<const TokenSum> sums, Workspace& workspace) {
+  if (sums.empty()) return;
+  std::int64_t room = 0, tasks = 0;
+  const auto tasks_of = [](const TokenSum& s) { return (s.b.size(1) + kColumns - 1) / kColumns; };
+  const auto factors_of = [](const TokenSum& s) { return s.a.size(0) * padded(s.a.size(1), kNarrowUnit); };
+  for (const TokenSum& s : sums) {
+    room += factors_of(s);
+    tasks += tasks_of(s);
+  }
+  auto* factors = scratch<float>(workspace, "op.narrow_factors", room);
+  std::vector<cpu::NarrowSums> all;
+  for (const TokenSum& s : sums) {
+    const std::int64_t tokens = s.a.size(0), m = s.a.size(1);
+    cpu::packing_kernels<Bf16, float>().copy({const_data<Bf16>(s.a), s.a.stride(0), tokens, m}, tokens, padded(m, kNarrowUnit), factors);
+    all.push_back({const_data<Bf16>(s.b), s.b.stride(0), tokens, factors, m, s.out.data_ptr<float>(), s.out.stride(0), s.out.stride(1)});
+    factors += factors_of(s);
+  }
+  const auto kernels = cpu::narrow_kernels();
+  blocked::for_tasks(tasks, [&](std::int64_t task, std::int64_t) {
+    std::size_t i = 0;
+    for (; task >= tasks_of(sums[i]); ++i) task -= tasks_of(sums[i]);
+    kernels.sums(all[i], task * kColumns, std::min(sums[i].b.size(1), (task + 1) * kColumns));
+  });
+}
+
+}  // namespace qft::ops::narrow

@@ -1,0 +1,57 @@
+#include "qft/ops/token_sums.h"
+
+#include <algorithm>
+
+#include "cpu/tensors.h"
+#include "token_sums_blocked.h"
+#include <ATen/ops/mm.h>
+
+namespace qft::ops {
+namespace {
+
+/// Of the temporary of a sum whose dtype is not its operands', at most one row more.
+constexpr std::int64_t kChunkElements = std::int64_t{1} << 21;
+
+/// out += part, contiguous and of different dtypes: what ATen does slowly on the CPU.
+void add_part(const at::Tensor& out, const at::Tensor& part) {
+  const bool done =
+      out.scalar_type() == at::kFloat && out.is_contiguous() && cpu::with_kernel_type(part, [&]<class T>() {
+        const auto kernels = cpu::activation_kernels<T>();
+        const std::int64_t width = part.size(1);
+        cpu::for_rows(part.size(0), width, [&](std::int64_t begin, std::int64_t end) {
+          kernels.add_to_float(data<float>(out) + begin * width, const_data<T>(part) + begin * width, 1.0F,
+                               (end - begin) * width);
+        });
+      });
+  if (!done) out.add_(part);
+}
+
+void add_by_aten(const TokenSum& s, Workspace& workspace) {
+  if (s.out.scalar_type() == s.a.scalar_type() && s.out.is_contiguous()) {
+    s.out.addmm_(s.a.t(), s.b);
+    return;
+  }
+  const std::int64_t rows = s.out.size(0), columns = s.out.size(1);
+  const std::int64_t step = std::clamp<std::int64_t>(kChunkElements / std::max<std::int64_t>(columns, 1), 1, rows);
+  for (std::int64_t first = 0; first < rows; first += step) {
+    const std::int64_t n = std::min(step, rows - first);
+    at::Tensor part = workspace.get("op.token_sum", {n, columns}, s.a.scalar_type());
+    at::mm_out(part, s.a.narrow(1, first, n).t(), s.b);
+    add_part(s.out.narrow(0, first, n), part);
+  }
+}
+
+}  // namespace
+
+void add_token_sums(std::span<const TokenSum> sums, Workspace& workspace) {
+  if (blocked::add_token_sums(sums, workspace)) return;
+  for (const TokenSum& s : sums) add_by_aten(s, workspace);
+}
+
+std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t columns, at::ScalarType compute, at::ScalarType grad) {
+  const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
+  if (compute == at::kBFloat16 && blocked::available(compute)) return blocked::token_sum_bytes(tokens, columns);
+  return compute == grad ? 0 : kChunkElements * item;
+}
+
+}  // namespace qft::ops

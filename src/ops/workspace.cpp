@@ -1,0 +1,63 @@
+#include "qft/ops/workspace.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/accumulate.h>
+
+#include "qft/core/error.h"
+
+namespace qft::ops {
+
+at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::ScalarType dtype) {
+  const std::int64_t bytes =
+      c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
+  auto it = buffers_.find(name);
+  if (it == buffers_.end()) it = buffers_.emplace(std::string(name), Buffer{}).first;
+  at::Tensor& buffer = it->second.bytes;
+  it->second.most = std::max(it->second.most, bytes);
+  if (!buffer.defined() || buffer.numel() < bytes) {
+    buffer = at::Tensor();  // let go first: the old and the new one need not exist together
+    // On the host pages are taken when they are touched: room for a larger request costs nothing, and a buffer that grows
+    // bit by bit would leave the heap with holes.
+    const std::int64_t room = device_.is_cpu() ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes))) : bytes;
+    buffer = at::empty({std::max<std::int64_t>(room, 64)}, at::TensorOptions(at::kByte).device(device_));
+  }
+  if (watched_ != nullptr) watched_->addresses_[&buffer] = buffer.const_data_ptr();
+  return buffer.narrow(0, 0, bytes).view(dtype).view(shape);
+}
+
+Workspace::Places Workspace::places_used_by(const std::function<void()>& body) {
+  QFT_ASSERT(watched_ == nullptr, "a workspace is watched by one at a time");
+  Places places;
+  watched_ = &places;
+  try {
+    body();
+  } catch (...) {
+    watched_ = nullptr;
+    throw;
+  }
+  watched_ = nullptr;
+  return places;
+}
+
+bool Workspace::Places::unmoved() const {
+  return std::ranges::all_of(addresses_, [](const auto& place) {
+    return place.first->defined() && place.first->const_data_ptr() == place.second;
+  });
+}
+
+void Workspace::clear() {
+  for (auto& [name, buffer] : buffers_) buffer = {};
+}
+
+std::int64_t Workspace::held() const {
+  std::int64_t sum = 0;
+  for (const auto& [name, buffer] : buffers_)
+    if (buffer.bytes.defined()) sum += device_.is_cpu() ? buffer.most : buffer.bytes.numel();
+  return sum;
+}
+
+}  // namespace qft::ops

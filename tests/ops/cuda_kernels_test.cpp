@@ -1,0 +1,347 @@
+// The CUDA kernels against the generic operations: run by the stand-in for CUDA on any machine, and on a GPU by way of the
+// operations themselves.
+#include "support/simt.h"
+
+#include "ops/cuda/activation.cuh"
+#include "ops/cuda/cross_entropy.cuh"
+#include "ops/cuda/dropout.cuh"
+#include "ops/cuda/embedding.cuh"
+#include "ops/cuda/norm.cuh"
+#include "ops/tensor_args.h"
+
+#include "qft/device/device.h"
+#include "qft/ops/attention.h"
+#include "qft/ops/embedding.h"
+#include "qft/ops/generic.h"
+#include "qft/ops/head.h"
+#include "qft/ops/norm.h"
+#include "qft/ops/swiglu.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ops_support.h"
+#include <ATen/TensorOperators.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+namespace qft::ops {
+namespace {
+
+using namespace testing;
+
+const std::vector<at::ScalarType> kKernelDtypes = {at::kFloat, at::kBFloat16, at::kHalf};
+
+template <class F>
+void with_type(at::ScalarType type, F f) {
+  if (type == at::kFloat) return f.template operator()<float>();
+  if (type == at::kBFloat16) return f.template operator()<c10::BFloat16>();
+  return f.template operator()<c10::Half>();
+}
+
+/// The parameter: on a GPU; else by the stand-in.
+class CudaKernels : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (GetParam() && device::cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  }
+  bool on_gpu() const { return GetParam(); }
+  at::Tensor here(const at::Tensor& t) const {
+    return t.defined() ? t.to(on_gpu() ? c10::Device(at::kCUDA, 0) : c10::Device(at::kCPU), false, /*copy=*/true) : t;
+  }
+  Workspace workspace_{on_gpu() ? c10::Device(at::kCUDA, 0) : c10::Device(at::kCPU)};
+
+  void norm_forward(const at::Tensor& x, const at::Tensor& w, const at::Tensor& y, const at::Tensor& rstd) {
+    if (on_gpu()) return rms_norm_forward(x, w, 1e-5, y, rstd);
+    with_type(x.scalar_type(), [&]<class T>() {
+      cuda::launch_rms_norm_forward(norm_forward_args<T>(x, w, 1e-5, y, rstd), rstd.numel(), simt::Launch());
+    });
+  }
+  void norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd,
+                     const at::Tensor& residual, const at::Tensor& gx, const at::Tensor& gw) {
+    if (on_gpu()) return rms_norm_backward(gy, x, w, rstd, residual, gx, gw, workspace_);
+    with_type(x.scalar_type(), [&]<class T>() {
+      const auto args = norm_backward_args<T>(gy, x, w, rstd, residual, gx);
+      const at::Tensor partial = empty({cuda::norm_weight_grad_parts(rstd.numel()), x.size(-1)}, at::kFloat);
+      if (gw.defined())
+        cuda::launch_norm_weight_grad(args, rstd.numel(), partial.data_ptr<float>(), gw.data_ptr<float>(), simt::Launch());
+      cuda::launch_rms_norm_backward(args, rstd.numel(), simt::Launch());
+    });
+  }
+  /// x and gy: views of rows of a buffer, or tensors of their own.
+  void compare_norm(const at::Tensor& x, const at::Tensor& gy, std::uint64_t seed);
+
+  void rotate(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction) {
+    if (on_gpu()) return rope(x, positions, table, direction);
+    with_type(x.scalar_type(), [&]<class T>() {
+      cuda::launch_rope(rope_args<T>(x, positions, table, direction), x.size(0), simt::Launch());
+    });
+  }
+  void swiglu(const at::Tensor& gate_up, const at::Tensor& act) {
+    if (on_gpu()) return swiglu_forward(gate_up, act);
+    with_type(act.scalar_type(), [&]<class T>() {
+      cuda::launch_swiglu_forward(swiglu_forward_args<T>(gate_up, act), act.size(0), simt::Launch());
+    });
+  }
+  void swiglu_back(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& grad, const at::Tensor& act) {
+    if (on_gpu()) return swiglu_backward(gate_up, gact, grad, act);
+    with_type(gact.scalar_type(), [&]<class T>() {
+      cuda::launch_swiglu_backward(swiglu_backward_args<T>(gate_up, gact, grad, act), gact.size(0), simt::Launch());
+    });
+  }
+  void drop(const DropoutBackward& t, const RowIdentity& rows, double p) {
+    if (on_gpu()) return dropout_backward(t, kKey, rows, p);
+    with_type(t.any().scalar_type(), [&]<class T>() {
+      cuda::launch_dropout(dropout_args<T>(t, kKey, rows, p), rows.positions.size(0), simt::Launch());
+    });
+  }
+  /// By way of the head on a GPU, whose product with the unit matrix gives back the logits.
+  void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad, const at::Tensor& logprobs);
+  void embed_back(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight) {
+    if (on_gpu()) return embedding_backward(tokens, gy, gweight);
+    with_type(gy.scalar_type(), [&]<class T>() {
+      if (gweight.scalar_type() == at::kFloat)
+        cuda::launch_embedding_backward(embedding_backward_args<T, float>(tokens, gy, gweight), simt::Launch());
+      else
+        cuda::launch_embedding_backward(embedding_backward_args<T, T>(tokens, gy, gweight), simt::Launch());
+    });
+  }
+  static constexpr DropoutKey kKey{42, 9, 5, 2};
+};
+
+void expect_like(const at::Tensor& actual, const at::Tensor& expected, const char* what) {
+  expect_close(actual.to(at::kCPU), expected, tolerance(expected.scalar_type()), what);
+}
+
+void CudaKernels::compare_norm(const at::Tensor& x, const at::Tensor& gy, std::uint64_t seed) {
+  const at::ScalarType dtype = x.scalar_type();
+  const at::IntArrayRef shape = x.sizes(), rows = shape.slice(0, shape.size() - 1);
+  const at::Tensor w = randn({shape.back()}, dtype, seed), gw = randn(w.sizes(), at::kFloat, seed + 1);
+  const at::Tensor y = empty(shape, dtype), rstd = empty(rows, at::kFloat), gx = empty(shape, dtype);
+  const at::Tensor residual = randn(shape, dtype, seed + 2);
+  const at::Tensor x2 = here(x), w2 = here(w), y2 = here(y), rstd2 = here(rstd), gw2 = here(gw);
+  generic::rms_norm_forward(x, w, 1e-5, y, rstd);
+  norm_forward(x2, w2, y2, rstd2);
+  expect_like(y2, y, "y");
+  expect_close(rstd2.to(at::kCPU), rstd, 1e-6, "rstd");
+
+  for (const bool with_residual : {false, true}) {
+    const at::Tensor more = with_residual ? residual : at::Tensor();
+    generic::rms_norm_backward(gy, x, w, rstd, more, gx, gw);
+    const at::Tensor gx2 = here(gy);  // in place, as the q and k norms do it
+    norm_backward(gx2, x2, w2, rstd2, here(more), gx2, gw2);
+    expect_like(gx2, gx, "gx");
+    expect_close(gw2.to(at::kCPU), gw, dtype == at::kFloat ? 1e-5 : 1e-3, "gw");
+  }
+}
+
+TEST_P(CudaKernels, NormAgreesWithTheGenericOperation) {
+  for (const at::ScalarType dtype : kKernelDtypes)
+    for (const auto& [rows, width] : std::vector<std::pair<int, int>>{{1, 576}, {67, 64}, {9, 100}, {5, 6}, {3, 17}, {3, 1600}, {0, 64}})
+      compare_norm(randn({rows, width}, dtype, 1, 2.0), randn({rows, width}, dtype, 2), 3);
+}
+
+TEST_P(CudaKernels, NormTakesHeadsOfFusedRows) {
+  for (const at::ScalarType dtype : kKernelDtypes)
+    for (const std::int64_t head_dim : {24, 64, 128}) {
+      const at::Tensor rows = randn({7, 10 * head_dim}, dtype, 1), grads = randn(rows.sizes(), dtype, 2);
+      const at::Tensor rows2 = here(rows), before = rows2.clone(), rstd = empty({7, 3}, at::kFloat), rstd2 = here(rstd);
+      const at::Tensor w = randn({head_dim}, dtype, 3), w2 = here(w);
+      const auto heads = [&](const at::Tensor& t) { return heads_view(t, 2, 3, head_dim); };
+      compare_norm(heads(rows), heads(grads), 4);
+      norm_forward(heads(rows2), w2, heads(rows2), rstd2);  // in place
+      generic::rms_norm_forward(heads(rows), w, 1e-5, heads(rows), rstd);
+      expect_like(heads(rows2), heads(rows).contiguous(), "y");
+      for (const std::int64_t beside : {0, 5})
+        EXPECT_TRUE(rows2.narrow(1, beside * head_dim, 2 * head_dim).equal(before.narrow(1, beside * head_dim, 2 * head_dim)));
+
+      const at::Tensor grads2 = here(grads);
+      norm_backward(heads(grads2), heads(before), w2, rstd2, {}, heads(grads2), {});
+      generic::rms_norm_backward(heads(grads), heads(before.to(at::kCPU)), w, rstd, {}, heads(grads), {});
+      expect_like(grads2, grads, "gx and what lies beside it");
+    }
+}
+
+TEST_P(CudaKernels, NormRoundsBeforeTheWeight) {
+  const at::Tensor x = randn({19, 576}, at::kBFloat16, 1), w = randn({576}, at::kBFloat16, 2);
+  const at::Tensor y = empty(x.sizes(), at::kBFloat16), rstd = empty({19}, at::kFloat), y2 = here(y), rstd2 = here(rstd);
+  generic::rms_norm_forward(x, w, 1e-5, y, rstd);
+  norm_forward(here(x), here(w), y2, rstd2);
+  EXPECT_LE(y2.to(at::kCPU).ne(y).sum().item<std::int64_t>(), y.numel() / 200);
+}
+
+TEST_P(CudaKernels, NormWeightGradientRepeatsItself) {
+  const at::Tensor x = here(randn({300, 40}, at::kFloat, 1)), w = here(randn({40}, at::kFloat, 2)), gy = here(randn({300, 40}, at::kFloat, 3));
+  const at::Tensor y = here(empty(x.sizes(), at::kFloat)), rstd = here(empty({300}, at::kFloat)), gx = y.clone();
+  norm_forward(x, w, y, rstd);
+  std::vector<at::Tensor> sums;
+  for (int run = 0; run < 2; ++run) {
+    sums.push_back(here(zeros({40}, at::kFloat)));
+    norm_backward(gy, x, w, rstd, {}, gx, sums.back());
+  }
+  EXPECT_TRUE(sums[0].equal(sums[1]));
+}
+
+TEST_P(CudaKernels, RopeAgreesWithTheGenericOperation) {
+  const at::Tensor positions = int32s({0, 1, 2, 0, 1, 63, 7});
+  for (const at::ScalarType dtype : kKernelDtypes)
+    for (const std::int64_t head_dim : {64, 128, 80, 24, 2})
+      for (const auto direction : {RopeDirection::forward, RopeDirection::backward}) {
+        std::vector<double> frequencies;
+        for (std::int64_t i = 0; i < head_dim; i += 2) frequencies.push_back(std::pow(1e4, -static_cast<double>(i) / static_cast<double>(head_dim)));
+        const RopeTable table = RopeTable::build(frequencies, 64, dtype, at::kCPU);
+        const at::Tensor qkv = randn({7, 9 * head_dim}, dtype, 1), qkv2 = here(qkv);
+        rotate(heads_view(qkv2, 0, 8, head_dim), here(positions), {here(table.cos), here(table.sin)}, direction);
+        generic::rope(heads_view(qkv, 0, 8, head_dim), positions, table, direction);
+        expect_like(qkv2, qkv, "rotated, and the values beside them");
+        EXPECT_TRUE(qkv2.narrow(1, 8 * head_dim, head_dim).to(at::kCPU).equal(qkv.narrow(1, 8 * head_dim, head_dim)));
+      }
+}
+
+TEST_P(CudaKernels, SwigluAgreesWithTheGenericOperation) {
+  for (const at::ScalarType dtype : kKernelDtypes)
+    for (const auto& [rows, width] : std::vector<std::pair<int, int>>{{1, 1536}, {5, 16}, {19, 37}, {2, 1}, {3, 2104}}) {
+      const at::Tensor gate_up = randn({rows, 2 * width}, dtype, 1, 3.0), gact = randn({rows, width}, dtype, 2);
+      const at::Tensor act = empty(gact.sizes(), dtype), grad = empty(gate_up.sizes(), dtype), act2 = here(act), grad2 = here(grad);
+      const at::Tensor gate_up2 = here(gate_up), gact2 = here(gact);
+      generic::swiglu_forward(gate_up, act);
+      swiglu(gate_up2, act2);
+      expect_like(act2, act, "act");
+      generic::swiglu_backward(gate_up, gact, grad, {});
+      swiglu_back(gate_up2, gact2, grad2, {});
+      expect_like(grad2, grad, "gradient");
+      swiglu_back(gate_up2, gact2, gate_up2, gact2);  // over its inputs
+      EXPECT_TRUE(gate_up2.equal(grad2));
+      EXPECT_TRUE(gact2.equal(act2));
+    }
+}
+
+TEST_P(CudaKernels, SwigluSurvivesExtremeGatesAndPassesNanOn) {
+  const at::Tensor gate_up = zeros({1, 48}, at::kFloat).fill_(1.0);
+  gate_up.narrow(1, 0, 8).fill_(-1e4);
+  gate_up.narrow(1, 8, 8).fill_(1e4);
+  gate_up[0][20].fill_(std::numeric_limits<double>::quiet_NaN());
+  const at::Tensor gate_up2 = here(gate_up), act = here(zeros({1, 24}, at::kFloat)), grad = here(zeros({1, 48}, at::kFloat));
+  swiglu(gate_up2, act);
+  swiglu_back(gate_up2, here(zeros({1, 24}, at::kFloat).fill_(1.0)), grad, {});
+  EXPECT_EQ(act.isfinite().sum().item<std::int64_t>(), 23);
+  EXPECT_EQ(grad.isfinite().sum().item<std::int64_t>(), 46);
+  EXPECT_TRUE(act[0][20].isnan().item<bool>());
+}
+
+TEST_P(CudaKernels, DropoutHasTheMasksOfTheCpu) {
+  constexpr std::int64_t rows = 11;
+  const at::Tensor ids = zeros({rows}, at::kLong).fill_((std::int64_t{5} << 33) + 3), positions = zeros({rows}, at::kInt);
+  for (std::int64_t t = 0; t < rows; ++t) positions[t] = t % 4;
+  const RowIdentity identity{ids, positions}, identity2{here(ids), here(positions)};
+  for (const at::ScalarType dtype : kKernelDtypes)
+    for (const std::int64_t width : {1, 4, 30, 67, 576, 1040}) {
+      const at::Tensor x = randn({rows, width}, dtype, 1), x2 = here(x), out2 = here(empty(x.sizes(), dtype));
+      const at::Tensor expected = generic::dropped(x, kKey, identity, 0.3);
+      drop({x2, out2, {}, {}}, identity2, 0.3);
+      EXPECT_TRUE(out2.to(at::kCPU).equal(expected)) << "width " << width;
+      const at::Tensor sum = randn(x.sizes(), dtype, 2), sum2 = here(sum);
+      drop({{}, {}, x2, sum2}, identity2, 0.3);
+      expect_like(sum2, sum + expected, "added");
+      const at::Tensor again = here(sum), g2 = here(randn(x.sizes(), dtype, 3));
+      drop({x2, out2.zero_(), g2, again}, identity2, 0.3);
+      EXPECT_TRUE(out2.to(at::kCPU).equal(expected)) << "width " << width;
+      expect_like(again, sum + generic::dropped(g2.to(at::kCPU), kKey, identity, 0.3), "added beside");
+      drop({x2, x2, {}, {}}, identity2, 0.3);  // in place
+      EXPECT_TRUE(x2.equal(out2));
+    }
+}
+
+void CudaKernels::cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad, const at::Tensor& logprobs) {
+  if (!on_gpu()) {
+    with_type(logits.scalar_type(), [&]<class T>() {
+      cuda::launch_cross_entropy(cross_entropy_args<T>(logits, targets, grad, logprobs), logits.size(0), simt::Launch());
+    });
+    return;
+  }
+  const at::Tensor unit = here(zeros({logits.size(1), logits.size(1)}, logits.scalar_type()));
+  unit.diagonal().fill_(1.0);
+  const at::Tensor x = logits.clone();
+  std::vector<std::int32_t> all(static_cast<std::size_t>(x.size(0)));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int32_t>(i);
+  const HeadLabels labels{here(int32s(all)), targets};
+  if (!grad.defined()) return head_forward(x, unit, labels, logprobs, workspace_);
+  if (!logprobs.defined()) return head_backward(x, unit, labels, grad, logits, {}, workspace_);
+  head_forward_backward(x, unit, labels, grad, logprobs, logits, {}, workspace_);
+}
+
+TEST_P(CudaKernels, CrossEntropyAgreesWithTheGenericOperation) {
+  for (const at::ScalarType dtype : kKernelDtypes)
+    for (const std::int64_t vocab : {3, 50, 1001, 4104}) {
+      const at::Tensor logits = randn({3, vocab}, dtype, 1, 4.0), grad = randn({3}, at::kFloat, 2), logprobs = empty({3}, at::kFloat);
+      const at::Tensor targets = int32s({0, static_cast<std::int32_t>(vocab - 1), 2}), targets2 = here(targets);
+      const at::Tensor alone = here(logits), both = here(logits), only_grad = here(logits), grad2 = here(grad);
+      const at::Tensor logprobs2 = here(logprobs), logprobs3 = here(logprobs);
+      cross_entropy(alone, targets2, {}, logprobs2);
+      cross_entropy(both, targets2, grad2, logprobs3);
+      cross_entropy(only_grad, targets2, grad2, {});
+      EXPECT_TRUE(alone.to(at::kCPU).equal(logits)) << "logits without a gradient stay";
+      generic::cross_entropy_rows(logits, targets, grad, logprobs);
+      expect_close(logprobs2.to(at::kCPU), logprobs, 1e-5, "logprobs");
+      EXPECT_TRUE(logprobs3.equal(logprobs2));
+      expect_like(both, logits, "gradient");
+      EXPECT_TRUE(only_grad.equal(both));
+    }
+}
+
+TEST_P(CudaKernels, CrossEntropySurvivesLargeLogitsAndPassesNanOn) {
+  const at::Tensor logits = randn({3, 700}, at::kFloat, 1, 1e4);
+  logits[1][600].fill_(std::numeric_limits<double>::quiet_NaN());
+  logits[2].fill_(-std::numeric_limits<double>::infinity());
+  logits[2][5].fill_(-1e30);
+  const at::Tensor rows = here(logits), logprobs = here(zeros({3}, at::kFloat)), expected = zeros({3}, at::kFloat);
+  const at::Tensor targets = int32s({3, 3, 5});
+  // The stand-in alone: a product on the way would turn infinities into NaN.
+  if (on_gpu()) GTEST_SKIP() << "covered by the stand-in";
+  cross_entropy(rows, targets, zeros({3}, at::kFloat).fill_(1.0), logprobs);
+  generic::cross_entropy_rows(logits, targets, {}, expected);
+  expect_close(logprobs[0], expected[0], 1e-6, "large");
+  EXPECT_TRUE(logprobs[1].isnan().item<bool>() && rows[1].isnan().all().item<bool>());
+  EXPECT_EQ(logprobs[2].item<float>(), 0.0F);
+  EXPECT_TRUE(rows[2].eq(0).all().item<bool>());
+}
+
+TEST_P(CudaKernels, EmbeddingGradientHasTheBitsOfTheCpu) {
+  std::vector<std::int32_t> tokens;
+  for (std::int32_t t = 0; t < 270; ++t) tokens.push_back(t % 7 == 0 ? 3 : (t * 31) % 50);
+  for (const auto& [dtype, width, grad] : std::vector<std::tuple<at::ScalarType, std::int64_t, at::ScalarType>>{
+           {at::kFloat, 16, at::kFloat}, {at::kBFloat16, 37, at::kFloat}, {at::kBFloat16, 16, at::kBFloat16}}) {
+    const at::Tensor gy = randn({270, width}, dtype, 1), gweight = randn({50, width}, grad, 2), gweight2 = here(gweight);
+    embedding_backward(int32s(tokens), gy, gweight);
+    embed_back(here(int32s(tokens)), here(gy), gweight2);
+    EXPECT_TRUE(gweight2.to(at::kCPU).equal(gweight)) << "width " << width;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Where, CudaKernels, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? std::string("Gpu") : std::string("StandIn"); });
+
+__global__ void race(int* out) {
+  __shared__ int values[64];
+  values[threadIdx.x] = static_cast<int>(threadIdx.x);
+  out[threadIdx.x] = values[63 - threadIdx.x];
+  values[threadIdx.x] = -1;
+}
+__global__ void half_a_barrier() {
+  if (threadIdx.x < 40) __syncthreads();
+}
+
+TEST(Simt, ShowsAMissingBarrier) {
+  int out[64];
+  simt::Launch()(device::LaunchShape{dim3(1), dim3(64)}, &race, static_cast<int*>(out));
+  int wrong = 0;
+  for (int i = 0; i < 64; ++i) wrong += out[i] != 63 - i ? 1 : 0;
+  EXPECT_GT(wrong, 0);
+}
+
+TEST(Simt, RefusesABarrierThatSomeThreadsMiss) {
+  EXPECT_THROW(simt::Launch()(device::LaunchShape{dim3(1), dim3(64)}, &half_a_barrier), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace qft::ops
