@@ -1,5 +1,5 @@
 #include "qft/core/log.h"
-#include "qft/data/chat_template.h"
+#include "qft/encode/chat_template.h"
 #include "qft/infer/generator.h"
 #include "qft/train/load_model.h"
 
@@ -33,7 +33,7 @@ std::size_t common_prefix(const std::vector<std::int32_t>& fed, const std::vecto
 /// A conversation, and what of it the cache holds.
 class Conversation {
  public:
-  Conversation(const config::RunConfig& config, const data::ChatTemplate& chat, parallel::Instance& instance)
+  Conversation(const config::RunConfig& config, const encode::ChatTemplate& chat, parallel::Instance& instance)
       : config_(config),
         chat_(chat),
         positions_(instance.spec().config.max_position_embeddings),
@@ -47,7 +47,7 @@ class Conversation {
   void answer(const std::string& text) {
     const auto before = messages_;
     try {
-      messages_.push_back({data::Role::user, text});
+      messages_.push_back({encode::Role::user, text});
       answer_last();
     } catch (...) {
       messages_ = before;
@@ -84,18 +84,18 @@ class Conversation {
     if (limit.shortened && !g.stopped)
       log::warn("the answer ends where {} tokens are full: an empty line starts a new conversation",
                 capacity);
-    messages_.push_back({data::Role::assistant, g.text});
+    messages_.push_back({encode::Role::assistant, g.text});
     fed_ = std::move(prompt);
     fed_.insert(fed_.end(), g.ids.begin(), g.ids.end());
     fed_.resize(static_cast<std::size_t>(decoder_.sequence().length()));
   }
 
   const config::RunConfig& config_;
-  const data::ChatTemplate& chat_;
+  const encode::ChatTemplate& chat_;
   std::int64_t positions_, limit_;
   infer::Decoder decoder_;
   infer::Sampler sampler_;
-  std::vector<data::Message> messages_;
+  std::vector<encode::Message> messages_;
   std::vector<std::int32_t> fed_;
 };
 
@@ -103,7 +103,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const auto [config, device] = prepare(session, line, config::Purpose::generate);
   if (session.size() > 1) fail_config("qft chat runs as one process, not {}: leave mpirun out", session.size());
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
-  const auto chat = data::ChatTemplate::from_config(config, tokenizer);
+  const auto chat = encode::ChatTemplate::from_config(config, tokenizer);
   auto instance = train::load_for_inference(config, session.world(), device);
   Conversation conversation(config, chat, *instance);
   std::cout << "> " << std::flush;

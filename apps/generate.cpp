@@ -1,5 +1,5 @@
 #include "qft/core/log.h"
-#include "qft/data/chat_template.h"
+#include "qft/encode/chat_template.h"
 #include "qft/infer/generator.h"
 #include "qft/train/load_model.h"
 
@@ -41,9 +41,9 @@ std::string prompt_of(const config::RunConfig& config) {
 int run(comm::Session& session, const config::CommandLine& line) {
   const auto [config, device] = prepare(session, line, config::Purpose::generate);
   if (session.size() > 1) fail_config("qft generate runs as one process, not {}: leave mpirun out", session.size());
-  const std::vector<data::Message> messages = {{data::Role::user, prompt_of(config)}};
+  const std::vector<encode::Message> messages = {{encode::Role::user, prompt_of(config)}};
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
-  const auto chat = data::ChatTemplate::from_config(config, tokenizer);
+  const auto chat = encode::ChatTemplate::from_config(config, tokenizer);
   const auto prompt = chat.render_prompt(messages, config.generate.system);
   const auto positions = model::ModelConfig::load(config.model.model_name_or_path).max_position_embeddings;
   const auto limit =

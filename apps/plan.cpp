@@ -1,7 +1,7 @@
 #include "qft/plan/plan.h"
 
 #include "qft/config/start.h"
-#include "qft/data/pack_options.h"
+#include "qft/pack/options.h"
 #include "qft/parallel/instance.h"
 #include "qft/train/data_setup.h"
 
@@ -35,7 +35,7 @@ plan::Workload workload(const config::RunConfig& config, int ranks, int item_seq
 
 int run(const config::CommandLine& line) {
   auto config = config::start(line, config::Purpose::plan);
-  data::take_pack_options(config, config::Purpose::plan);
+  pack::take_pack_options(config, config::Purpose::plan);
   config::say_notes(config);
   const int ranks = line.options["ranks"].as<int>();
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);

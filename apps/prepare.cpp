@@ -2,9 +2,9 @@
 #include "qft/comm/watchdog.h"
 #include "qft/config/start.h"
 #include "qft/core/log.h"
-#include "qft/data/pack_options.h"
 #include "qft/device/device.h"
 #include "qft/device/threads.h"
+#include "qft/pack/options.h"
 
 #include <cstdlib>
 #include <string_view>
@@ -15,7 +15,7 @@
 namespace qft::apps {
 
 void take_pack_options(comm::Session& session, config::RunConfig& config, config::Purpose purpose) {
-  comm::agreed(session.world(), [&] { data::take_pack_options(config, purpose); });
+  comm::agreed(session.world(), [&] { pack::take_pack_options(config, purpose); });
   config::say_notes(config);
 }
 

@@ -9,8 +9,8 @@ function(qft_embed_templates target)
     string(APPEND entries "    {\"${name}\", R\"qft-yaml(${text})qft-yaml\"},\n")
   endforeach()
   set(QFT_TEMPLATE_ENTRIES "${entries}")
-  configure_file("${CMAKE_SOURCE_DIR}/src/data/embedded_templates.cpp.in"
+  configure_file("${CMAKE_SOURCE_DIR}/src/encode/embedded_templates.cpp.in"
                  "${CMAKE_BINARY_DIR}/generated/embedded_templates.cpp" @ONLY)
   target_sources(${target} PRIVATE "${CMAKE_BINARY_DIR}/generated/embedded_templates.cpp")
-  target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}/src/data")
+  target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}/src/encode")
 endfunction()

@@ -2,7 +2,7 @@
 #include "qft/comm/watchdog.h"
 #include "qft/config/start.h"
 #include "qft/core/error.h"
-#include "qft/data/preprocess.h"
+#include "qft/pack/preprocess.h"
 
 #include <iostream>
 
@@ -32,10 +32,10 @@ config::CommandSpec spec() {
 }
 
 int workers_of(const config::CommandLine& line, const config::RunConfig& config) {
-  if (!line.options.count("workers")) return data::default_workers(config);
+  if (!line.options.count("workers")) return pack::default_workers(config);
   const int workers = line.options["workers"].as<int>();
-  if (workers < 1 || workers > data::kMaxWorkers)
-    fail_config("--workers is {}: set it to 1 .. {}", workers, data::kMaxWorkers);
+  if (workers < 1 || workers > pack::kMaxWorkers)
+    fail_config("--workers is {}: set it to 1 .. {}", workers, pack::kMaxWorkers);
   return workers;
 }
 
@@ -46,11 +46,11 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const config::RunConfig config = config::start(line, config::Purpose::pack, session.rank(), session.size());
   comm::Watchdog::current().set({std::chrono::seconds(config.training.ddp_timeout)});
   const std::string output = output_of(line, "qft-pack");
-  const auto part = line.options.count("eval") ? data::CorpusPart::eval : data::CorpusPart::train;
-  const data::PackReport report =
-      data::pack_datasets(config, part, session.world(), output, workers_of(line, config));
+  const auto part = line.options.count("eval") ? pack::CorpusPart::eval : pack::CorpusPart::train;
+  const pack::PackReport report =
+      pack::pack_datasets(config, part, session.world(), output, workers_of(line, config));
   if (session.rank() != 0) return kExitOk;
-  const data::PackSummary& s = report.summary;
+  const pack::PackSummary& s = report.summary;
   if (line.json)
     std::cout << nlohmann::ordered_json{{"path", output},           {"was_current", report.was_current},
                                         {"items", s.items},         {"sequences", s.sequences},

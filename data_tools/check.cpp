@@ -1,7 +1,7 @@
 // qft-pack check RUN.yaml: looks for faults in the data before anything is packed.
 #include "qft/config/start.h"
 #include "qft/core/error.h"
-#include "qft/data/data_check.h"
+#include "qft/loader/data_check.h"
 
 #include <iostream>
 
@@ -31,8 +31,8 @@ int run(const config::CommandLine& line) {
   const config::RunConfig config = config::start(line, config::Purpose::pack);
   const int ranks = line.options["ranks"].as<int>();
   if (ranks < 1) fail_config("--ranks is {}: set it to 1 or more", ranks);
-  const auto part = line.options.count("eval") ? data::CorpusPart::eval : data::CorpusPart::train;
-  const data::DataReport report = data::check_data(config, part, ranks);
+  const auto part = line.options.count("eval") ? pack::CorpusPart::eval : pack::CorpusPart::train;
+  const loader::DataReport report = loader::check_data(config, part, ranks);
   if (line.json)
     std::cout << report.to_json().dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   else

@@ -1,7 +1,7 @@
 // qft-pack inspect PACK...: what a pack holds, with a few items as text.
 #include "qft/config/start.h"
 #include "qft/core/error.h"
-#include "qft/data/pack_print.h"
+#include "qft/pack/print.h"
 #include "qft/tokenizer/tokenizer.h"
 
 #include <iostream>
@@ -40,24 +40,24 @@ std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const config::Command
 int run(const config::CommandLine& line) {
   const auto tokenizer = line.words.empty() ? nullptr : load_tokenizer(line);
   const auto items = tokenizer ? line.options["items"].as<std::int64_t>() : 0;
-  const auto marks = ::isatty(STDOUT_FILENO) ? data::LearnedMarks::colour : data::LearnedMarks::brackets;
+  const auto marks = ::isatty(STDOUT_FILENO) ? pack::LearnedMarks::colour : pack::LearnedMarks::brackets;
   // A .json or .yaml alone was taken for the run file.
   const std::vector<std::string> paths =
       line.words.empty() && !line.run_file.empty() ? std::vector{line.run_file.string()} : line.words;
   if (paths.empty())
     fail_config("qft-pack inspect: the pack is missing: qft-pack inspect PACK.h5 [RUN.yaml]");
   for (const std::string& path : paths) {
-    const auto pack = data::PackReader::open(path);
+    const auto pack = pack::PackReader::open(path);
     if (tokenizer && tokenizer->hash() != pack->attributes().tokenizer_hash)
       fail_config("'{}' was made with a tokenizer of hash {}, this one has {}: name the pack's own", path,
                   pack->attributes().tokenizer_hash, tokenizer->hash());
     if (line.json) {
-      nlohmann::ordered_json summary = data::summarize(*pack);
-      if (tokenizer) summary["samples"] = data::items_as_text(*pack, *tokenizer, items);
+      nlohmann::ordered_json summary = pack::summarize(*pack);
+      if (tokenizer) summary["samples"] = pack::items_as_text(*pack, *tokenizer, items);
       std::cout << summary.dump(2) << "\n";
     } else {
-      std::cout << data::format_summary(*pack);
-      if (tokenizer) std::cout << data::format_items(*pack, *tokenizer, items, marks);
+      std::cout << pack::format_summary(*pack);
+      if (tokenizer) std::cout << pack::format_items(*pack, *tokenizer, items, marks);
     }
   }
   return kExitOk;

@@ -1,6 +1,6 @@
 // qft-pack export|head PACK...: items as JSON lines.
 #include "qft/core/error.h"
-#include "qft/data/pack_print.h"
+#include "qft/pack/print.h"
 
 #include <iostream>
 #include <limits>
@@ -31,7 +31,7 @@ config::CommandSpec head_spec() {
 int print_items(const config::CommandLine& line, std::int64_t count) {
   std::ios::sync_with_stdio(false);
   for (const std::string& path : line.words)
-    data::write_json_lines(*data::PackReader::open(path), 0, count, std::cout);
+    pack::write_json_lines(*pack::PackReader::open(path), 0, count, std::cout);
   std::cout.flush();
   require(std::cout.good(), "cannot write the items to stdout");
   return kExitOk;

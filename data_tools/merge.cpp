@@ -1,7 +1,7 @@
 // qft-pack merge PACK... --output PACK: one pack of the items of several.
 #include "qft/core/error.h"
 #include "qft/core/log.h"
-#include "qft/data/pack_merge.h"
+#include "qft/pack/merge.h"
 
 #include <iostream>
 
@@ -28,8 +28,8 @@ config::CommandSpec spec() {
 int run(comm::Session& session, const config::CommandLine& line) {
   log::init({line.log_level.value_or(log::Severity::info), session.rank(), session.size()});
   const std::string output = output_of(line, "qft-pack merge");
-  const data::PackReport report =
-      data::merge_packs(session.world(), {line.words.begin(), line.words.end()}, output);
+  const pack::PackReport report =
+      pack::merge_packs(session.world(), {line.words.begin(), line.words.end()}, output);
   if (session.rank() != 0) return kExitOk;
   if (line.json)
     std::cout << nlohmann::ordered_json{{"path", output},

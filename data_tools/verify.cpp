@@ -1,7 +1,7 @@
 // qft-pack verify PACK...: reads everything and holds it against every checksum and rule of the format.
 #include "qft/core/error.h"
 #include "qft/core/progress.h"
-#include "qft/data/pack_reader.h"
+#include "qft/pack/reader.h"
 
 #include <iostream>
 
@@ -19,7 +19,7 @@ config::CommandSpec spec() {
 
 int run(const config::CommandLine& line) {
   for (const std::string& path : line.words) {
-    const auto pack = data::PackReader::open(path);
+    const auto pack = pack::PackReader::open(path);
     Progress bar("verifying", pack->num_items());
     pack->verify([&](std::int64_t done) { bar.update(done); });
     bar.clear();

@@ -19,7 +19,7 @@ namespace qft::eval {
 namespace {
 
 /// One JSON line for each sequence of a micro-batch.
-std::string describe(const data::MicroBatch& batch, const at::Tensor& logprobs) {
+std::string describe(const loader::MicroBatch& batch, const at::Tensor& logprobs) {
   std::string text;
   const float* values = logprobs.const_data_ptr<float>();
   std::size_t label = 0;
@@ -39,7 +39,7 @@ std::string describe(const data::MicroBatch& batch, const at::Tensor& logprobs) 
 
 }  // namespace
 
-model::MicroInput to_input(const data::MicroBatch& batch, c10::Device device) {
+model::MicroInput to_input(const loader::MicroBatch& batch, c10::Device device) {
   return model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples, device, batch.item_offsets);
 }
 
@@ -50,7 +50,7 @@ std::string PerplexityResult::scores() const {
   return text;
 }
 
-PerplexityResult evaluate(const config::RunConfig& config, parallel::Instance& instance, data::EvalLoader& loader, comm::Communicator& comm,
+PerplexityResult evaluate(const config::RunConfig& config, parallel::Instance& instance, loader::EvalLoader& loader, comm::Communicator& comm,
                           const std::filesystem::path& logprobs_file, const std::function<void(std::int64_t)>& progress) {
   const auto start = std::chrono::steady_clock::now();
   const bool write = !logprobs_file.empty();
@@ -70,7 +70,7 @@ PerplexityResult evaluate(const config::RunConfig& config, parallel::Instance& i
   const auto idle = instance.evaluation_list(0, 1);
   loader.rewind();
   for (std::int64_t slot = 0; slot < loader.slots(); ++slot) {
-    const data::MicroBatch batch = loader.next().value();
+    const loader::MicroBatch batch = loader.next().value();
     const bool has_work = !batch.tokens.empty();
     std::vector<model::MicroInput> inputs;
     if (has_work) inputs.push_back(to_input(batch, device));

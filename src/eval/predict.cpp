@@ -12,7 +12,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/progress.h"
-#include "qft/data/chat_template.h"
+#include "qft/encode/chat_template.h"
 #include "qft/infer/generator.h"
 #include "qft/io/storage.h"
 
@@ -48,7 +48,7 @@ Line line_of(const PredictTask& task, const infer::Answer& answer, const tokeniz
 }
 
 std::vector<Line> answer_all(infer::Decoder& decoder, const std::vector<PredictTask>& tasks, const config::RunConfig& config,
-                             const data::ChatTemplate& chat, Progress& bar) {
+                             const encode::ChatTemplate& chat, Progress& bar) {
   std::vector<Line> lines;
   std::vector<infer::Request> requests;
   for (const auto& task : tasks) requests.push_back({task.prompt, task.max_new_tokens, static_cast<std::uint64_t>(task.item)});
@@ -83,13 +83,13 @@ std::map<std::string, double> PredictResult::values() const {
           {"predict_tokens_per_second", rounded(static_cast<double>(new_tokens) / seconds, 1e3)}};
 }
 
-PredictResult predict(parallel::Instance& instance, const data::PackReader& pack, const data::ItemSubset& items,
+PredictResult predict(parallel::Instance& instance, const pack::PackReader& pack, const loader::ItemSubset& items,
                       const config::RunConfig& config, comm::Communicator& comm, const std::filesystem::path& file) {
   const auto start = std::chrono::steady_clock::now();
-  std::optional<data::ChatTemplate> chat;
+  std::optional<encode::ChatTemplate> chat;
   std::vector<PredictTask> tasks;
   comm::agreed(comm, [&] {
-    chat = data::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path()));
+    chat = encode::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path()));
     tasks = tasks_of(pack, items, config, instance.spec().config, comm.rank(), comm.size());
   });
   warn_of_short_answers(tasks, instance.spec().config, comm);

@@ -21,18 +21,18 @@ constexpr std::int64_t kPromptTokensPerStep = 16;
 /// Share of a rank's memory left that caches and gathered weights may take.
 constexpr double kShareOfMemory = 0.9;
 
-std::string name_of(const data::PackReader& pack, std::int64_t item) {
-  const data::EncodedItem origin = pack.item(item);
+std::string name_of(const pack::PackReader& pack, std::int64_t item) {
+  const encode::EncodedItem origin = pack.item(item);
   const auto& sources = pack.attributes().sources;
   const auto dataset = static_cast<std::size_t>(origin.dataset);
   return fmt::format("'{}', item {} (record {} of '{}')", pack.path().string(), item, origin.source_index,
                      dataset < sources.size() ? sources[dataset].name : "?");
 }
 
-PredictTask read_task(const data::PackReader& pack, std::int64_t item, const config::RunConfig& config,
-                      const model::ModelConfig& model, data::FlatItem& flat) {
+PredictTask read_task(const pack::PackReader& pack, std::int64_t item, const config::RunConfig& config,
+                      const model::ModelConfig& model, pack::FlatItem& flat) {
   pack.read(item, flat);
-  const data::Span label = flat.spans.back();
+  const encode::Span label = flat.spans.back();
   if (label.begin == 0)
     fail_config("{} has no prompt: its first token is a label already; predict_with_generate needs a set packed without "
                 "train_on_prompt, for stage sft",
@@ -67,7 +67,7 @@ std::vector<int> deal(std::span<const std::int64_t> costs, int ranks) {
   return owner;
 }
 
-std::vector<PredictTask> tasks_of(const data::PackReader& pack, const data::ItemSubset& items, const config::RunConfig& config,
+std::vector<PredictTask> tasks_of(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config,
                                   const model::ModelConfig& model, int rank, int ranks) {
   const auto tokens = pack.item_tokens(), labels = pack.item_labels();
   const std::size_t count = items ? items->size() : static_cast<std::size_t>(pack.num_items());
@@ -79,7 +79,7 @@ std::vector<PredictTask> tasks_of(const data::PackReader& pack, const data::Item
   }
   const std::vector<int> owner = deal(costs, ranks);
   std::vector<PredictTask> tasks;
-  data::FlatItem flat;
+  pack::FlatItem flat;
   for (std::size_t i = 0; i < count; ++i) {
     if (owner[i] != rank) continue;
     tasks.push_back(read_task(pack, item_at(i), config, model, flat));

@@ -7,9 +7,9 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
-#include "qft/data/loader_schedule.h"
-#include "qft/data/pack_reader.h"
+#include "qft/loader/schedule.h"
 #include "qft/model/config.h"
+#include "qft/pack/reader.h"
 #include "qft/parallel/instance.h"
 
 namespace qft::eval {
@@ -23,7 +23,7 @@ struct PredictTask {
 };
 
 /// This rank's part of the items, the longest first, read from the pack. Not collective.
-std::vector<PredictTask> tasks_of(const data::PackReader& pack, const data::ItemSubset& items, const config::RunConfig& config,
+std::vector<PredictTask> tasks_of(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config,
                                   const model::ModelConfig& model, int rank, int ranks);
 
 /// Says on rank 0 how many answers have less room than was asked for. Collective.

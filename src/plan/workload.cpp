@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "qft/core/error.h"
-#include "qft/data/batch_bounds.h"
+#include "qft/loader/batch_bounds.h"
 #include "qft/core/units.h"
 #include "qft/parallel/bucket.h"
 
@@ -28,7 +28,7 @@ double cost(const std::vector<MicroShape>& micros) {
   return total;
 }
 
-StepShape step_of(const data::StepPlan& plan, int world, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
+StepShape step_of(const loader::StepPlan& plan, int world, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
                   std::int64_t item_sequences) {
   StepShape step;
   step.slots = plan.slots;
@@ -47,13 +47,13 @@ StepShape step_of(const data::StepPlan& plan, int world, std::span<const std::in
 
 }  // namespace
 
-Workload workload_of(const data::StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
+Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
                      std::int64_t sample, std::int64_t item_sequences) {
   Workload all;
   const std::int64_t total = schedule.total_steps(), count = std::min(std::max<std::int64_t>(sample, 1), total);
   for (std::int64_t i = 0; i < count; ++i)
     all.steps.push_back(step_of(schedule.plan(i * total / count), schedule.world_size(), tokens, labels, item_sequences));
-  const data::BatchBounds most = data::batch_bounds(schedule, tokens, labels, item_sequences);
+  const loader::BatchBounds most = loader::batch_bounds(schedule, tokens, labels, item_sequences);
   all.largest.tokens = most.tokens;
   all.largest.labels = most.labels;
   all.largest.sequences = most.sequences;
@@ -64,7 +64,7 @@ Workload workload_of(const data::StepSchedule& schedule, std::span<const std::in
   return all;
 }
 
-Workload workload_of(const data::StepSchedule& schedule, const data::PackReader& pack) {
+Workload workload_of(const loader::StepSchedule& schedule, const pack::PackReader& pack) {
   return workload_of(schedule, pack.item_tokens(), pack.item_labels(), kSampledSteps, pack.attributes().sequences_per_item);
 }
 

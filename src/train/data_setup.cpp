@@ -7,8 +7,8 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
-#include "qft/data/chat_template.h"
-#include "qft/data/preprocess.h"
+#include "qft/encode/chat_template.h"
+#include "qft/pack/preprocess.h"
 #include "qft/parallel/objectives.h"
 #include "qft/tokenizer/tokenizer.h"
 #include "qft/train/output_dir.h"
@@ -17,7 +17,7 @@ namespace qft::train {
 namespace {
 
 namespace fs = std::filesystem;
-using data::CorpusPart;
+using pack::CorpusPart;
 
 /// Where a pack that nobody gave lies: beside the results, found again by the next run.
 fs::path own_pack(const config::RunConfig& config, CorpusPart part) {
@@ -26,8 +26,8 @@ fs::path own_pack(const config::RunConfig& config, CorpusPart part) {
 
 /// True where the pack of the datasets of `part` lies at `path`, made of just these inputs.
 bool have_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, CorpusPart part, const fs::path& path,
-               const data::BeforePacking& before) {
-  const auto outlook = data::look_at_datasets(config, part, comm, path, before);
+               const pack::BeforePacking& before) {
+  const auto outlook = pack::look_at_datasets(config, part, comm, path, before);
   if (outlook.vocab_size > model.vocab_size)
     fail_config("tokenizer '{}' and template have {} token ids, model '{}' has {}: use the model's own tokenizer", config.tokenizer_path(),
                 outlook.vocab_size, config.model.model_name_or_path, model.vocab_size);
@@ -38,7 +38,7 @@ bool have_pack(const config::RunConfig& config, const model::ModelConfig& model,
 }
 
 /// Throws ConfigError where the pack, which may have set the stage, holds items that are not trained on. One of stage kto is no pair.
-void require_items_of(const data::PackReader& pack, const config::RunConfig& config) {
+void require_items_of(const pack::PackReader& pack, const config::RunConfig& config) {
   const auto& have = pack.attributes();
   if (have.sequences_per_item == parallel::objective_of(config).item_sequences && have.stage != "kto") return;
   fail_config("'{}' was packed for stage {}, {} sequences an item, but stages pt and sft train on single samples and dpo on preference "
@@ -47,28 +47,28 @@ void require_items_of(const data::PackReader& pack, const config::RunConfig& con
 }
 
 /// Opens the pack `given`, or that of the datasets of `part`, which it makes or leaves out (null); checks that it fits.
-std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
+std::shared_ptr<const pack::PackReader> open_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
                                                   const std::string& given, CorpusPart part, MissingPacks missing = MissingPacks::make,
-                                                  const data::BeforePacking& before = {}) {
+                                                  const pack::BeforePacking& before = {}) {
   fs::path path = given;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
   std::string template_hash;
   comm::agreed(comm, [&] {  // a template that the model does not know is refused before anything is packed
     tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
-    template_hash = data::ChatTemplate::from_config(config, tokenizer).hash();
+    template_hash = encode::ChatTemplate::from_config(config, tokenizer).hash();
   });
   if (given.empty()) {
     if (config.training.output_dir.empty())
       fail_config("no pack is given and no output_dir to make one in: add eval_pack=, pack= or output_dir=");
     path = own_pack(config, part);
     if (missing == MissingPacks::make)
-      data::pack_datasets(config, part, comm, path, data::default_workers(config), before);
+      pack::pack_datasets(config, part, comm, path, pack::default_workers(config), before);
     else if (!have_pack(config, model, comm, part, path, before))
       return nullptr;
   }
-  std::shared_ptr<const data::PackReader> pack;
+  std::shared_ptr<const pack::PackReader> pack;
   comm::agreed(comm, [&] {
-    pack = data::PackReader::open(path);
+    pack = pack::PackReader::open(path);
     pack->check_against({tokenizer->hash(), template_hash, model.vocab_size, config.data.cutoff_len});
     require_items_of(*pack, config);
   });
@@ -76,7 +76,7 @@ std::shared_ptr<const data::PackReader> open_pack(const config::RunConfig& confi
 }
 
 /// `items` (null: all) without those that have nothing to learn, which LLaMA-Factory keeps to no effect.
-data::ItemSubset learnable(const data::PackReader& pack, data::ItemSubset items, bool tells) {
+loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset items, bool tells) {
   const auto labels = pack.item_labels();
   const auto all = static_cast<std::int64_t>(items ? items->size() : labels.size());
   auto kept = std::make_shared<std::vector<std::int64_t>>();
@@ -93,7 +93,7 @@ data::ItemSubset learnable(const data::PackReader& pack, data::ItemSubset items,
 }
 
 /// Of rotary embeddings a model knows nothing that lies beyond the positions of its training.
-void warn_of_long(const data::PackReader& pack, const data::ItemSubset& items, const model::ModelConfig& model,
+void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items, const model::ModelConfig& model,
                   const comm::Communicator& comm) {
   const auto tokens = pack.item_tokens();
   std::int64_t longer = 0;
@@ -115,8 +115,8 @@ bool has_eval_source(const config::RunConfig& config) {
 }
 
 /// Sorts the pack's items by level; without any sample of a level: a warning, and the usual order.
-void add_curriculum(const config::RunConfig& config, const data::PackReader& pack, bool tells, data::LoaderOptions& options) {
-  data::CurriculumTable table = data::parse_curriculum(config.data.curriculum);
+void add_curriculum(const config::RunConfig& config, const pack::PackReader& pack, bool tells, loader::LoaderOptions& options) {
+  loader::CurriculumTable table = loader::parse_curriculum(config.data.curriculum);
   std::string level_names;
   for (const std::string& name : table.levels) level_names += (level_names.empty() ? "" : ", ") + name;
   std::vector<std::int32_t> level_of;  // by category
@@ -142,43 +142,43 @@ void add_curriculum(const config::RunConfig& config, const data::PackReader& pac
   options.curriculum = std::move(table);
 }
 
-data::LoaderOptions options_of(const config::RunConfig& config, const data::PackReader& pack, data::ItemSubset items, bool tells) {
-  data::LoaderOptions options = data::loader_options(config);
+loader::LoaderOptions options_of(const config::RunConfig& config, const pack::PackReader& pack, loader::ItemSubset items, bool tells) {
+  loader::LoaderOptions options = loader::loader_options(config);
   options.items = std::move(items);
   if (config.data.use_curriculum) add_curriculum(config, pack, tells, options);
   return options;
 }
 
 /// The parts of a pack that train and that are held out.
-std::pair<data::ItemSubset, data::ItemSubset> split(const config::RunConfig& config, const data::PackReader& pack) {
+std::pair<loader::ItemSubset, loader::ItemSubset> split(const config::RunConfig& config, const pack::PackReader& pack) {
   if (has_eval_source(config) || config.data.val_size <= 0.0) return {};
-  return data::split_items(pack.num_items(), config.data.val_size, static_cast<std::uint64_t>(config.training.seed));
+  return loader::split_items(pack.num_items(), config.data.val_size, static_cast<std::uint64_t>(config.training.seed));
 }
 
 }  // namespace
 
-std::unique_ptr<data::EvalLoader> EvalSet::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
-  return std::make_unique<data::EvalLoader>(pack, items, config.training.per_device_eval_batch_size, comm.rank(), comm.size());
+std::unique_ptr<loader::EvalLoader> EvalSet::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
+  return std::make_unique<loader::EvalLoader>(pack, items, config.training.per_device_eval_batch_size, comm.rank(), comm.size());
 }
 
-std::unique_ptr<data::Loader> TrainingData::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
-  return std::make_unique<data::Loader>(pack, options_of(config, *pack, items, comm.rank() == 0), comm.rank(), comm.size());
+std::unique_ptr<loader::Loader> TrainingData::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
+  return std::make_unique<loader::Loader>(pack, options_of(config, *pack, items, comm.rank() == 0), comm.rank(), comm.size());
 }
 
 std::optional<PlannedData> planned_data(const config::RunConfig& config, int ranks) {
   fs::path path = config.data.pack;
   if (path.empty() && !config.training.output_dir.empty()) path = own_pack(config, CorpusPart::train);
   if (path.empty() || (config.data.pack.empty() && !fs::exists(path))) return std::nullopt;
-  PlannedData d{data::PackReader::open(path), nullptr};
+  PlannedData d{pack::PackReader::open(path), nullptr};
   const auto items = learnable(*d.pack, split(config, *d.pack).first, /*tells=*/true);
-  d.schedule = std::make_unique<data::StepSchedule>(d.pack->item_tokens(), d.pack->item_labels(), options_of(config, *d.pack, items, true), ranks);
+  d.schedule = std::make_unique<loader::StepSchedule>(d.pack->item_tokens(), d.pack->item_labels(), options_of(config, *d.pack, items, true), ranks);
   return d;
 }
 
 TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
-                                MissingPacks missing, const data::BeforePacking& before) {
+                                MissingPacks missing, const pack::BeforePacking& before) {
   TrainingData d;
-  if (config.data.use_curriculum) data::parse_curriculum(config.data.curriculum);  // its mistakes, before packing
+  if (config.data.use_curriculum) loader::parse_curriculum(config.data.curriculum);  // its mistakes, before packing
   d.pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train, missing, before);
   if (has_eval_source(config)) d.eval = EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval, missing), nullptr};
   if (!d.pack || (d.eval && !d.eval->pack)) return d;
@@ -194,7 +194,7 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
 
 EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, MissingPacks missing) {
   std::optional<OutputDir> hold;  // while a pack is made there: a run may be at work
-  const auto before = [&](const data::PackAttributes&) {
+  const auto before = [&](const pack::PackAttributes&) {
     if (missing == MissingPacks::make) hold.emplace(config.training.output_dir, comm, "qft eval");
   };
   const bool own = has_eval_source(config);

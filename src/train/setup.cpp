@@ -5,7 +5,7 @@
 #include "qft/config/start.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"
-#include "qft/data/pack_inputs.h"
+#include "qft/pack/inputs.h"
 #include "qft/train/batch_job.h"
 #include "qft/train/resume.h"
 #include "qft/train/snapshot.h"
@@ -75,19 +75,19 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, MissingPacks m
   Setup s;
   comm::agreed(comm, [&] { s.model = model::ModelConfig::load(config.model.model_name_or_path); });
   if (const auto point = find_resume_point(config, comm)) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
-  s.data = open_training_data(config, s.model, comm, missing, [&](const data::PackAttributes& wanted) {
-    if (s.saved) data::require_same_pack(s.saved->state().at("data"), wanted);
+  s.data = open_training_data(config, s.model, comm, missing, [&](const pack::PackAttributes& wanted) {
+    if (s.saved) pack::require_same_pack(s.saved->state().at("data"), wanted);
   });
   if (!s.data.pack || (s.data.eval && !s.data.eval->pack)) return s;
   s.loader = s.data.loader(config, comm);
   if (s.saved) s.loader->resume(s.saved->state().at("data"));
-  const data::BatchBounds most = s.loader->bounds();
+  const loader::BatchBounds most = s.loader->bounds();
   require_room(config, s, comm);
   s.batches = {most.tokens, most.labels, most.sequences, most.slots};
   return s;
 }
 
-bool saves_at(const config::TrainingArgs& t, const data::Loader& loader, std::int64_t step) {
+bool saves_at(const config::TrainingArgs& t, const loader::Loader& loader, std::int64_t step) {
   const bool last = step == loader.total_steps(), epoch_ends = step % loader.steps_per_epoch() == 0;
   const std::int64_t interval = config::TrainingArgs::interval(t.save_steps, loader.total_steps());
   return (t.save_strategy == "steps" && due(step, interval)) || (t.save_strategy == "epoch" && epoch_ends) ||

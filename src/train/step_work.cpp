@@ -4,7 +4,7 @@
 
 namespace qft::train {
 
-double step_work(const model::ModelSpec& spec, const data::StepBatch& batch) {
+double step_work(const model::ModelSpec& spec, const loader::StepBatch& batch) {
   const model::ModelConfig& c = spec.config;
   double a_token = 0.0;
   for (const auto& unit : spec.units)
@@ -16,7 +16,7 @@ double step_work(const model::ModelSpec& spec, const data::StepBatch& batch) {
       a_pair[sublayer.window] += sublayer.forward.pair_operations / 2;  // a multiplication and a sum are one
   const auto a_label = static_cast<double>(c.vocab_size * c.hidden_size);
   double work = 0.0;
-  for (const data::MicroBatch& micro : batch.micro_batches) {
+  for (const loader::MicroBatch& micro : batch.micro_batches) {
     work += a_token * static_cast<double>(micro.tokens.size()) + a_label * static_cast<double>(micro.label_positions.size());
     for (std::size_t s = 1; s < micro.cu_seqlens.size(); ++s) {
       const std::int64_t length = micro.cu_seqlens[s] - micro.cu_seqlens[s - 1];

@@ -32,7 +32,7 @@ double clip_scale(double norm, double max_norm) {
 }
 
 /// Where this rank's micro-batches stand in the global batch, if that matters.
-parallel::MicroRange micro_range(const config::RunConfig& config, const data::StepBatch& batch) {
+parallel::MicroRange micro_range(const config::RunConfig& config, const loader::StepBatch& batch) {
   if (!config.training.deterministic) return {};
   return {batch.first_micro_batch, static_cast<std::int64_t>(batch.micro_batches.size()), batch.global_micro_batches};
 }
@@ -113,7 +113,7 @@ int Trainer::run() {
               "written again (overwrite_output_dir: true trains anew, a larger max_steps or num_train_epochs trains on)", progression_.step);
   while (progression_.step < loader_->total_steps() && !gives_up()) {
     const double started = steady_seconds(), waited = activity::waited_seconds();
-    const data::StepBatch batch = loader_->next();
+    const loader::StepBatch batch = loader_->next();
     window_.phases.data += steady_seconds() - started;
     const parallel::StepResult result = step(batch);
     if (result.abandoned) {
@@ -135,7 +135,7 @@ int Trainer::run() {
   return kExitOk;
 }
 
-parallel::StepResult Trainer::step(const data::StepBatch& batch) {
+parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
   std::vector<model::MicroInput> inputs;
   for (const auto& micro : batch.micro_batches) inputs.push_back(eval::to_input(micro, instance_->transformer().device()));
   const auto list =
@@ -163,7 +163,7 @@ parallel::StepResult Trainer::step(const data::StepBatch& batch) {
   return result;
 }
 
-void Trainer::after_step(const data::StepBatch& batch, const parallel::StepResult& result) {
+void Trainer::after_step(const loader::StepBatch& batch, const parallel::StepResult& result) {
   const auto& t = config_.training;
   ++progression_.step;
   progression_.total_tokens += batch.global_tokens;

@@ -32,7 +32,7 @@ void Trainer::print_banner() const {
   print(banner, config_, *instance_, session_);
 }
 
-void Trainer::write_log(const data::StepBatch& batch, const parallel::StepResult& result) {
+void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResult& result) {
   const auto memory = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).peak);
   const auto times = instance_->executor().take_times();
   const double at = steady_seconds();

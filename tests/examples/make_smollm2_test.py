@@ -26,7 +26,7 @@ def check(condition: bool, what: str) -> None:
 
 def texts(shared: Path) -> list:
     lines = ["<|im_start|>user\nhi<|im_end|>\n", "  12  345\t6", "naïve café — 你好, мир! 🙂", "\u0001\r\n\r\n x\u00a0y"]
-    for path in sorted([*(shared / "data").glob("*.json*"), *(ROOT / "tests/data/golden").glob("*.json*")]):
+    for path in sorted([*(shared / "data").glob("*.json*"), *(ROOT / "tests/encode/golden").glob("*.json*")]):
         lines += path.read_text(encoding="utf-8").splitlines()
     return lines
 

@@ -1,6 +1,6 @@
 // A pack file: any bytes are verified, read, or refused.
 #include "qft/core/error.h"
-#include "qft/data/pack_reader.h"
+#include "qft/pack/reader.h"
 
 #include "fuzz/scratch_file.h"
 
@@ -8,8 +8,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const qft::test::ScratchFolder folder;
   const auto path = folder.write("p.h5", data, size);
   try {
-    const auto pack = qft::data::PackReader::open(path);
-    qft::data::FlatItem item;
+    const auto pack = qft::pack::PackReader::open(path);
+    qft::pack::FlatItem item;
     for (std::int64_t i = 0; i < pack->num_items(); ++i) {
       try {
         pack->read(i, item);

@@ -1,17 +1,17 @@
 // The records of a data file, in every format: found, parsed, converted and encoded. The first byte chooses
 // the format and the layout of the file.
-#include "qft/data/encoder.h"
-#include "qft/data/record_source.h"
+#include "qft/encode/encoder.h"
+#include "qft/encode/record_source.h"
 
 #include <iterator>
 #include <memory>
 
-#include "data/encode_fixture.h"
-#include "data/record_converter.h"
+#include "encode/fixture.h"
+#include "qft/encode/record_converter.h"
 
 namespace {
 
-using namespace qft::data;  // NOLINT: a test
+using namespace qft::encode;  // NOLINT: a test
 
 struct Format {
   DatasetSpec spec;

@@ -13,11 +13,11 @@ TEST(Workload, IsWhatTheLoaderDeals) {
     tokens.push_back(10 + i);
     labels.push_back(i % 7 + 1);
   }
-  data::LoaderOptions options;
+  loader::LoaderOptions options;
   options.micro_batch_size = 2;
   options.gradient_accumulation_steps = 3;
   options.num_epochs = 1;
-  const data::StepSchedule schedule(tokens, labels, options, 2);
+  const loader::StepSchedule schedule(tokens, labels, options, 2);
   const Workload all = workload_of(schedule, tokens, labels, 100);
   ASSERT_EQ(static_cast<std::int64_t>(all.steps.size()), schedule.total_steps());
   std::int64_t sum = 0;
@@ -35,10 +35,10 @@ TEST(Workload, IsWhatTheLoaderDeals) {
 
 TEST(Workload, OfPairsHasTwoSequencesAnItem) {
   const std::vector<std::int32_t> tokens = {10, 21, 8}, labels = {4, 5, 2};
-  data::LoaderOptions options;
+  loader::LoaderOptions options;
   options.micro_batch_size = 3;
   options.num_epochs = 1;
-  const data::StepSchedule schedule(tokens, labels, options, 1);
+  const loader::StepSchedule schedule(tokens, labels, options, 1);
   const Workload all = workload_of(schedule, tokens, labels, 1, 2);
   const MicroShape& micro = all.steps.at(0).micros.at(0);
   EXPECT_EQ(micro.tokens, 39);

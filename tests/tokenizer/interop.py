@@ -209,7 +209,7 @@ def real_ones(files, shared, seed, complete):
         count, share = (100_000, 1) if complete else (12_000, 8)
         yield name, file.parent, strings.generate(random.Random(seed), added, count, share)
         yield f"{name}, long words", file.parent, strings.long_words()
-        folders = {"shared": shared / "data", "goldens": ROOT / "tests/data/golden"}
+        folders = {"shared": shared / "data", "goldens": ROOT / "tests/encode/golden"}
         if complete:  # those change more often
             folders["examples"] = ROOT / "examples/data"
         for what, folder in folders.items():

@@ -13,10 +13,10 @@ model::ModelSpec spec(std::vector<std::int64_t> windows = {}) {
   return model::ModelSpec::build(config, model::Finetuning::full, {});
 }
 
-data::StepBatch batch(std::initializer_list<std::int32_t> ends, std::size_t labels) {
-  data::StepBatch b;
+loader::StepBatch batch(std::initializer_list<std::int32_t> ends, std::size_t labels) {
+  loader::StepBatch b;
   b.micro_batches.resize(1);
-  data::MicroBatch& micro = b.micro_batches[0];
+  loader::MicroBatch& micro = b.micro_batches[0];
   micro.cu_seqlens = {0};
   micro.cu_seqlens.insert(micro.cu_seqlens.end(), ends);
   micro.tokens.resize(static_cast<std::size_t>(micro.cu_seqlens.back()));

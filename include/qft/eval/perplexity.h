@@ -10,7 +10,7 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
-#include "qft/data/loader.h"
+#include "qft/loader/loader.h"
 #include "qft/parallel/instance.h"
 
 namespace qft::eval {
@@ -31,11 +31,11 @@ struct PerplexityResult {
 /// of the items, and all get the result of the whole. `progress` gets the slots done.
 /// `logprobs_file`: where not empty, rank 0 writes one JSON line a sequence in source order:
 /// {"ids": [...], "positions": [...], "logprobs": [...]}, positions indexing ids, natural logarithms.
-PerplexityResult evaluate(const config::RunConfig& config, parallel::Instance& instance, data::EvalLoader& loader, comm::Communicator& comm,
+PerplexityResult evaluate(const config::RunConfig& config, parallel::Instance& instance, loader::EvalLoader& loader, comm::Communicator& comm,
                           const std::filesystem::path& logprobs_file = {},
                           const std::function<void(std::int64_t)>& progress = {});
 
 /// The micro-batch as tensors on the instance's device.
-model::MicroInput to_input(const data::MicroBatch& batch, c10::Device device);
+model::MicroInput to_input(const loader::MicroBatch& batch, c10::Device device);
 
 }  // namespace qft::eval

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "qft/config/run_config.h"
-#include "qft/data/loader_schedule.h"
-#include "qft/data/pack_reader.h"
+#include "qft/loader/schedule.h"
+#include "qft/pack/reader.h"
 #include "qft/plan/work.h"
 
 namespace qft::plan {
@@ -30,11 +30,11 @@ inline constexpr std::int64_t kSampledSteps = 8;
 
 /// From the lengths of a pack's items (tokens[i], labels[i]) as the loader deals them: up to `sample` steps, evenly spaced.
 /// `item_sequences`: of an item, taken to be equally long.
-Workload workload_of(const data::StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
+Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
                      std::int64_t sample = kSampledSteps, std::int64_t item_sequences = 1);
 
 /// Of a pack that the schedule was made from.
-Workload workload_of(const data::StepSchedule& schedule, const data::PackReader& pack);
+Workload workload_of(const loader::StepSchedule& schedule, const pack::PackReader& pack);
 
 /// Where there is no pack yet: every sequence as long as cutoff_len, every token a label, and so many sequences in an item. An upper bound.
 Workload full_rows(const config::RunConfig& config, int ranks, int item_sequences = 1);

@@ -6,27 +6,27 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
-#include "qft/data/loader.h"
-#include "qft/data/pack_reader.h"
-#include "qft/data/preprocess.h"
+#include "qft/loader/loader.h"
 #include "qft/model/config.h"
+#include "qft/pack/preprocess.h"
+#include "qft/pack/reader.h"
 
 namespace qft::train {
 
 /// What evaluation runs over: all of a pack, or the validation part of the training pack.
 struct EvalSet {
-  std::shared_ptr<const data::PackReader> pack;
-  data::ItemSubset items;
+  std::shared_ptr<const pack::PackReader> pack;
+  loader::ItemSubset items;
 
-  std::unique_ptr<data::EvalLoader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
+  std::unique_ptr<loader::EvalLoader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
 };
 
 struct TrainingData {
-  std::shared_ptr<const data::PackReader> pack;
-  data::ItemSubset items;  ///< null: all
+  std::shared_ptr<const pack::PackReader> pack;
+  loader::ItemSubset items;  ///< null: all
   std::optional<EvalSet> eval;
 
-  std::unique_ptr<data::Loader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
+  std::unique_ptr<loader::Loader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
 };
 
 /// What becomes of a pack that is not given, or not made of these inputs.
@@ -34,15 +34,15 @@ enum class MissingPacks { make, leave };
 
 /// Opens (or first makes) the packs that training needs and checks them against tokenizer, template, cutoff_len and the
 /// model's vocabulary. With MissingPacks::leave nothing is written: where a pack would be made its datasets are looked at
-/// (data::look_at_datasets), and `pack` (or eval's) is null. `before` is called where the training pack is not made of these inputs.
+/// (pack::look_at_datasets), and `pack` (or eval's) is null. `before` is called where the training pack is not made of these inputs.
 /// Collective.
 TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
-                                MissingPacks missing = MissingPacks::make, const data::BeforePacking& before = {});
+                                MissingPacks missing = MissingPacks::make, const pack::BeforePacking& before = {});
 
 /// The steps that training will take.
 struct PlannedData {
-  std::shared_ptr<const data::PackReader> pack;
-  std::unique_ptr<data::StepSchedule> schedule;
+  std::shared_ptr<const pack::PackReader> pack;
+  std::unique_ptr<loader::StepSchedule> schedule;
 };
 
 /// Of the pack that is given, or that an earlier run made of the same data; nothing where there is none yet. Needs no

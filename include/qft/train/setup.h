@@ -19,7 +19,7 @@ struct Setup {
   std::optional<checkpoint::SharedCheckpoint> saved;  ///< to go on from
   bool same_settings = false;                         ///< as there
   TrainingData data;
-  std::unique_ptr<data::Loader> loader;  ///< where `saved` says; null where packs were left out
+  std::unique_ptr<loader::Loader> loader;  ///< where `saved` says; null where packs were left out
   parallel::Batches batches;             ///< what the loader will deal
 };
 
@@ -34,7 +34,7 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, MissingPacks m
 inline bool due(std::int64_t step, std::int64_t interval) { return interval > 0 && step % interval == 0; }
 
 /// Whether the run saves a checkpoint of this step.
-bool saves_at(const config::TrainingArgs& training, const data::Loader& loader, std::int64_t step);
+bool saves_at(const config::TrainingArgs& training, const loader::Loader& loader, std::int64_t step);
 
 /// Everything that `qft train` refuses before its first step, found without writing anything or loading the model: set_up(),
 /// files and memory (Instance::preview()), and the checkpoint's tensors; without training, what evaluation needs. Returns what

@@ -1,13 +1,13 @@
 // How much there is to compute in a step: what ranks with unequal samples are compared by.
 #pragma once
 
-#include "qft/data/loader.h"
+#include "qft/loader/loader.h"
 #include "qft/model/spec.h"
 
 namespace qft::train {
 
 /// Multiplications of a forward pass over the micro-batches: of every token with the layers' matrices, of every label with the
 /// head, and of attention with the tokens before, which in long sequences is most of it.
-double step_work(const model::ModelSpec& spec, const data::StepBatch& batch);
+double step_work(const model::ModelSpec& spec, const loader::StepBatch& batch);
 
 }  // namespace qft::train

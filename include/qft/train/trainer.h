@@ -36,10 +36,10 @@ class Trainer {
  private:
   bool was_finished();
   void print_banner() const;
-  parallel::StepResult step(const data::StepBatch& batch);
+  parallel::StepResult step(const loader::StepBatch& batch);
   void warn_skipped(const std::string& objection, double scale) const;
-  void after_step(const data::StepBatch& batch, const parallel::StepResult& result);
-  void write_log(const data::StepBatch& batch, const parallel::StepResult& result);
+  void after_step(const loader::StepBatch& batch, const parallel::StepResult& result);
+  void write_log(const loader::StepBatch& batch, const parallel::StepResult& result);
   void evaluate(double epoch);
   void save(double epoch, double loss);
   void note(const std::optional<Saved>& saved);
@@ -62,7 +62,7 @@ class Trainer {
   OutputDir output_;  ///< before all that writes there
   std::unique_ptr<parallel::Instance> instance_;
   TrainingData data_;
-  std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<loader::Loader> loader_;
   optim::Schedule schedule_;
   optim::LossScaler scaler_;
   Progression progression_;

@@ -1,0 +1,32 @@
+// What every source format becomes before it is encoded: a conversation with an answer to learn.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace qft::encode {
+
+enum class Role : std::uint8_t { user, assistant, observation, function };
+
+struct Message {
+  Role role = Role::user;
+  std::string text;
+};
+
+/// A record as a conversation. Users and observations stand at even places, answers and calls at odd ones.
+struct Conversation {
+  std::vector<Message> prompt;  // ends with a user's or observation's turn
+  std::vector<Message>
+      responses;  // 1: the answer; 2: chosen, rejected, or the answer and that to another question
+  std::string answer_fault;       // why an answer is missing, where something else stands in its place
+  std::optional<bool> desirable;  // whether the answer is liked; unset where the data has no such tag
+  std::string system;             // empty: the template's own
+  std::string tools;              // JSON list of tool descriptions; empty: none
+  std::string category;           // empty: the dataset's name
+  std::vector<std::pair<std::string, std::string>> tags;
+};
+
+}  // namespace qft::encode

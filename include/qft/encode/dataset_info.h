@@ -1,0 +1,59 @@
+// dataset_info.json: what each named dataset is, with LLaMA-Factory's keys and defaults.
+#pragma once
+
+#include "qft/encode/split.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace qft::encode {
+
+/// turns: messages that hold a question and its answer each, under tags.user and tags.assistant.
+enum class Formatting { alpaca, sharegpt, openai, turns };
+
+/// Names of a record's columns; "" where the dataset has none. An entry with `columns` has just the ones it
+/// names.
+struct ColumnNames {
+  std::string prompt = "instruction", query = "input", response = "output", history;
+  std::string messages = "conversations";
+  std::string system, tools, chosen, rejected, kto_tag;
+  std::string category;           // qft's own: what curricula sort by
+  std::vector<std::string> tags;  // qft's own: carried into the pack as they are
+};
+
+/// The words inside a message; "" where the dataset has none. An entry with `tags` has just the ones it
+/// names.
+struct MessageTags {
+  std::string role = "from", content = "value";
+  std::string user = "human", assistant = "gpt", observation = "observation", function = "function_call";
+  std::string system = "system";
+};
+
+struct DatasetSpec {
+  std::string name;
+  Formatting formatting = Formatting::alpaca;
+  bool ranking = false;
+  Split split;
+  std::optional<std::int64_t> num_samples;  // drawn by the seed; above the dataset's size some are repeated
+  ColumnNames columns;
+  MessageTags tags;
+  std::string described_in =
+      "the defaults";  // who names the columns, for messages: "data/dataset_info.json: alpaca"
+  std::string tags_from = "the defaults";    // likewise the tags
+  std::vector<std::filesystem::path> files;  // of one type, in order
+
+  /// Every column that the entry names, in the order above.
+  std::vector<std::string> named_columns() const;
+};
+
+/// The entries of `names` in `dataset_dir`/dataset_info.json, else the files or folders of these names, whose format is told from
+/// their first records; "name#500" is `name` with num_samples 500. Throws ConfigError naming file, dataset and key for what is missing, unknown, unsupported (a hub, a
+/// script, images) or outside the folder.
+std::vector<DatasetSpec> load_dataset_info(const std::filesystem::path& dataset_dir,
+                                           std::span<const std::string> names);
+
+}  // namespace qft::encode

@@ -1,0 +1,63 @@
+// What the encoder makes and the pack file holds: items of token sequences with label spans.
+#pragma once
+
+#include "qft/encode/drop_reason.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace qft::encode {
+
+/// Positions [begin, end) in `ids` whose token is a label: position p is predicted from hidden state p - 1.
+/// A label at position 0 of a sequence is never predicted.
+struct Span {
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+  friend bool operator==(const Span&, const Span&) = default;
+};
+
+/// Tokens of one causal sequence. The spans are ascending, disjoint, not empty, inside [0, ids.size()), and
+/// adjacent spans are merged.
+struct EncodedSequence {
+  std::vector<std::int32_t> ids;
+  std::vector<Span> label_spans;
+
+  /// Labels that can be predicted: those at positions >= 1.
+  std::int64_t num_labels() const {
+    std::int64_t n = 0;
+    for (const Span& s : label_spans) n += s.end - (s.begin > 0 ? s.begin : 1);
+    return n;
+  }
+};
+
+/// One training sample: a single sequence, or a preference pair (chosen, rejected).
+struct EncodedItem {
+  std::vector<EncodedSequence> sequences;
+  std::string category;                                   // the record's category, else the dataset's name
+  std::vector<std::pair<std::string, std::string>> tags;  // further columns carried along, in column order
+  std::int32_t dataset = 0;                               // index into the run's list of datasets
+  std::int64_t source_index = 0;                          // record number within that dataset, from 0
+};
+
+struct RecordText;
+
+/// The tag of items of stage kto, "true" or "false": whether the answer is liked. Their sequences are the
+/// answer and, for the estimate of the KL divergence, the answer to another question after the same prompt.
+inline constexpr std::string_view kFeedbackTag = "kto_tag";
+
+/// Takes items in source order, one chunk at a time.
+class ItemSink {
+ public:
+  virtual ~ItemSink() = default;
+  virtual void add(EncodedItem&& item) = 0;
+  /// For those who want to know: each record before it is converted.
+  virtual void begin(const RecordText&) {}
+  /// A record of `dataset` that makes no item; `what`: "file:line: what is wrong".
+  virtual void leave_out(std::int32_t /*dataset*/, DropReason, const std::string& /*what*/) {}
+};
+
+}  // namespace qft::encode

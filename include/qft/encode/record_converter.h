@@ -1,0 +1,56 @@
+// One record of a source format as a Conversation, by the rules of LLaMA-Factory's data formats.
+#pragma once
+
+#include "qft/encode/conversation.h"
+#include "qft/encode/dataset_info.h"
+#include "qft/encode/drop_reason.h"
+#include "qft/encode/record_source.h"
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <simdjson.h>
+
+namespace qft::encode {
+
+/// The column with the category where dataset_info.json names none.
+inline constexpr std::string_view kDifficulty = "difficulty";
+
+/// Belongs to one thread. The spec must outlive it.
+class RecordConverter {
+ public:
+  RecordConverter(const DatasetSpec& spec, bool is_text) : spec_(spec), is_text_(is_text) {}
+
+  /// Throws Error, without the place, for a record that is no JSON object or holds a value of the wrong type.
+  std::variant<Conversation, Drop> convert(const RecordText& record);
+  /// The record's columns in order; "text" for a line of text. Throws Error as convert() does.
+  std::vector<std::string> columns(const RecordText& record);
+  /// The keys of its messages, of each in turn; none where the record has no list of objects there.
+  std::vector<std::string> message_keys(const RecordText& record);
+  /// A record's JSON object, valid until the next call. Throws Error as convert() does.
+  simdjson::dom::object parse(std::string_view text);
+
+ private:
+  using Object = simdjson::dom::object;
+  struct Parsed {
+    std::vector<Message> messages;
+    std::string system;
+    std::optional<Drop> fault;  // why the record makes no item
+  };
+  void convert_alpaca(const Object& record, Conversation& conversation) const;
+  std::optional<Drop> convert_messages(const Object& record, Conversation& conversation) const;
+  Parsed parse_sharegpt(const Object& record) const;
+  Parsed parse_openai(const Object& record) const;
+  Parsed parse_turns(const Object& record) const;
+  void read_feedback(const Object& record, Conversation& conversation) const;
+  void add_origin(const Object& record, Conversation& conversation) const;
+
+  const DatasetSpec& spec_;
+  bool is_text_;
+  simdjson::dom::parser parser_;
+  std::string quoted_;  // a record whose numbers JSON does not have
+};
+
+}  // namespace qft::encode

@@ -1,0 +1,133 @@
+// The records of a dataset's files as pieces of text, found without parsing them and read in constant memory.
+#pragma once
+
+#include "qft/core/hash.h"
+#include "qft/io/file.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace qft::encode {
+
+/// A record where it stands: a JSON object, or a line of a .txt file. Views are valid as long as the source.
+struct RecordText {
+  std::string_view text;
+  const std::filesystem::path* file = nullptr;
+  std::int64_t line = 0;    // of its first character, from 1
+  std::int64_t number = 0;  // in a JSON array, from 1; 0 where every record has a line of its own
+  std::int64_t byte = 0;    // of its first character in the file, from 1
+
+  /// "data/alpaca.jsonl:17", in an array "data/alpaca.json:1: record 17, byte 5123"
+  std::string where() const;
+};
+
+/// How a file's records follow each other.
+enum class RecordLayout {
+  json_lines,  // one value a line; blank lines count for nothing
+  json_array,  // the elements of one array, however they are spread over lines
+  text_lines,  // every line, the empty ones too
+};
+
+/// By the file's name, and the first character of its bytes (behind a byte order mark).
+RecordLayout layout_of(const std::filesystem::path& file, std::string_view bytes);
+
+/// Throws Error where a file whose bytes are these holds no text: a Git LFS pointer, UTF-16, a compressed
+/// file.
+void require_text(std::string_view bytes, const std::filesystem::path& file);
+
+/// Walks over the bytes of one file from the start of some record on.
+class RecordScanner {
+ public:
+  RecordScanner(std::string_view bytes, RecordLayout layout, const std::filesystem::path& file);
+
+  /// Goes on at an offset() that came from a scanner of the same file, `records` after its beginning.
+  void seek(std::size_t offset, std::int64_t line, std::int64_t records);
+  /// The next record; false at the end. Throws Error with file and line where a JSON array is not one.
+  bool next(RecordText& record);
+  std::size_t offset() const { return offset_; }
+  std::int64_t line() const { return line_; }
+
+ private:
+  bool next_line(RecordText& record);
+  bool next_element(RecordText& record);
+  void skip_space();
+  std::size_t end_of_object(std::size_t begin) const;
+  std::size_t end_of_string(std::size_t begin) const;
+  [[noreturn]] void fail_here(std::string_view what) const;
+
+  std::string_view bytes_;
+  RecordLayout layout_;
+  const std::filesystem::path& file_;
+  std::size_t offset_ = 0;
+  std::int64_t line_ = 1;
+  std::int64_t records_ = 0;  // before offset_
+  bool closed_ = false;  // the array's end was read
+};
+
+/// The records of one dataset, numbered over its files. Immutable and thread-safe.
+class RecordSource {
+ public:
+  /// Maps the files, reads them once, and notes where every few hundredth record starts. Throws Error where a
+  /// file cannot be read, a JSON array is broken, or there is no record at all.
+  static std::shared_ptr<const RecordSource> open(const std::vector<std::filesystem::path>& files);
+
+  std::int64_t size() const { return size_; }
+  /// XXH3-128 over the contents of all files, in order.
+  const std::string& hash() const { return hash_; }
+  /// Of all files.
+  std::int64_t bytes() const;
+  /// True for .txt: a record is text, not JSON.
+  bool is_text() const { return files_.front().layout == RecordLayout::text_lines; }
+  /// The files that have bytes, in order, and how many.
+  std::vector<std::pair<std::filesystem::path, std::int64_t>> files() const;
+
+ private:
+  friend class RecordCursor;
+  struct Mark {
+    std::size_t offset;
+    std::int64_t line;
+  };
+  struct SourceFile {
+    std::filesystem::path path;
+    io::Mapping mapping;
+    RecordLayout layout = RecordLayout::json_lines;
+    std::int64_t first = 0, records = 0;
+    std::vector<Mark> marks;  // start of record first + i * kStride
+
+    std::string_view bytes() const;
+    /// Lets the system take back the memory of bytes [begin, end).
+    void release(std::size_t begin, std::size_t end) const;
+  };
+  void index(SourceFile& file, Hasher& hasher);
+  static constexpr std::int64_t kStride = 256;
+
+  std::vector<SourceFile> files_;
+  std::int64_t size_ = 0;
+  std::string hash_;
+};
+
+/// Reads records by number, fast where the numbers rise. Belongs to one thread; the source must outlive it.
+class RecordCursor {
+ public:
+  explicit RecordCursor(const RecordSource& source) : source_(source) {}
+  RecordCursor(const RecordCursor&) = delete;
+  RecordCursor& operator=(const RecordCursor&) = delete;
+  ~RecordCursor();
+
+  /// Record `index` in [0, size()).
+  RecordText at(std::int64_t index);
+
+ private:
+  const RecordSource& source_;
+  std::unique_ptr<RecordScanner> scanner_;
+  const RecordSource::SourceFile* file_ = nullptr;
+  std::int64_t next_ = 0;     // the record that the scanner would give
+  std::size_t released_ = 0;  // the file's bytes before this are given back, from where the scanner started
+};
+
+}  // namespace qft::encode

@@ -1,0 +1,45 @@
+// A part of a dataset by position, in the notation of Hugging Face datasets: "train[:10%]", "train[100:-100]".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace qft::encode {
+
+struct RecordRange {
+  std::int64_t from = 0, to = 0;  // half open, 0 <= from <= to <= records
+  std::int64_t size() const { return to > from ? to - from : 0; }
+  bool operator==(const RecordRange&) const = default;
+};
+
+/// The parts that a `split` names, joined by "+". Bounds are records or percents, from the end where negative;
+/// percents round to the nearest record (half to even), or with "(pct1_dropremainder)" count whole hundredths,
+/// as datasets.ReadInstruction has it.
+class Split {
+ public:
+  /// Everything.
+  Split() = default;
+  /// Throws ConfigError, beginning with `where`, for what is not in that notation; files have no split but train.
+  Split(const std::string& text, const std::string& where);
+
+  /// The parts of so many records, in order. Throws ConfigError where they hold no record.
+  std::vector<RecordRange> ranges(std::int64_t records) const;
+
+  /// As it was written; "train" for everything.
+  const std::string& text() const { return text_; }
+
+ private:
+  struct Part {
+    std::optional<std::int64_t> from, to;
+    bool percent = false, whole_hundredths = false;
+    RecordRange range(std::int64_t records) const;
+  };
+  static Part parse_part(const std::string& text, const std::string& where);
+
+  std::string text_ = "train", where_;
+  std::vector<Part> parts_{Part{}};
+};
+
+}  // namespace qft::encode

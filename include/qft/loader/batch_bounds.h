@@ -1,0 +1,22 @@
+// The largest micro-batches of a run, known from the lengths of its items before it starts.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "qft/loader/schedule.h"
+
+namespace qft::loader {
+
+struct BatchBounds {
+  std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of a micro-batch, at most
+  std::int64_t slots = 0;                              ///< micro-batches of a rank in a step, at most
+};
+
+/// tokens[i], labels[i] as the schedule was made from. All steps are planned where they hold up to two million units;
+/// of a longer run as many steps, evenly spaced, the longest item, and as many sequences as a micro-batch can hold.
+/// `item_sequences`: of an item.
+BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
+                         std::int64_t item_sequences = 1);
+
+}  // namespace qft::loader

@@ -1,0 +1,40 @@
+// A pack as text: its summary, and its items as JSON lines.
+#pragma once
+
+#include "qft/pack/reader.h"
+#include "qft/tokenizer/tokenizer.h"
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::pack {
+
+/// What the attributes and the sizes say: format, contract, counts, a histogram of the items' lengths (by
+/// powers of two), categories with their items and tokens, sources.
+nlohmann::ordered_json summarize(const PackReader& pack);
+
+/// The summary for people, with lengths and padding-free row use.
+std::string format_summary(const PackReader& pack);
+
+/// How the learned parts of a text are set off: green on a terminal, or in [[ and ]].
+enum class LearnedMarks { colour, brackets };
+
+/// The first `count` items as text. Control characters other than line ends and tabs are shown as their
+/// Unicode pictures: the text of a data set must not steer a terminal. Throws Error naming a damaged item.
+std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count,
+                         LearnedMarks marks);
+
+/// The same for programs: item, dataset, record, category, and per sequence its pieces as {"text",
+/// "learned"}.
+nlohmann::ordered_json items_as_text(const PackReader& pack, const tokenizer::Tokenizer& tokenizer,
+                                     std::int64_t count);
+
+/// Writes items [first, first + count) as lines: {"ids":[...],"label_spans":[[begin,end],...]}, pairs as
+/// {"chosen":{...},"rejected":{...}}, those of stage kto with "kl":{...},"kto_tag":true|false behind their
+/// own. Throws Error naming a damaged item.
+void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t count, std::ostream& out);
+
+}  // namespace qft::pack

@@ -1,0 +1,340 @@
+#include "qft/encode/dataset_info.h"
+
+#include "qft/comm/session.h"
+#include "qft/config/nearest.h"
+#include "qft/core/error.h"
+#include "qft/core/hub.h"
+#include "qft/core/json.h"
+#include "qft/core/log.h"
+#include "qft/io/file.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+
+#include "dataset_path.h"
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+namespace qft::encode {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// An entry and where it stands, for messages.
+struct Entry {
+  const json& value;
+  std::string where;  // "data/dataset_info.json: alpaca"
+};
+
+constexpr std::pair<std::string_view, std::string ColumnNames::*> kColumns[] = {
+    {"prompt", &ColumnNames::prompt},     {"query", &ColumnNames::query},
+    {"response", &ColumnNames::response}, {"history", &ColumnNames::history},
+    {"messages", &ColumnNames::messages}, {"system", &ColumnNames::system},
+    {"tools", &ColumnNames::tools},       {"chosen", &ColumnNames::chosen},
+    {"rejected", &ColumnNames::rejected}, {"kto_tag", &ColumnNames::kto_tag},
+    {"category", &ColumnNames::category},
+};
+constexpr std::pair<std::string_view, std::string MessageTags::*> kTags[] = {
+    {"role_tag", &MessageTags::role},
+    {"content_tag", &MessageTags::content},
+    {"user_tag", &MessageTags::user},
+    {"assistant_tag", &MessageTags::assistant},
+    {"observation_tag", &MessageTags::observation},
+    {"function_tag", &MessageTags::function},
+    {"system_tag", &MessageTags::system},
+};
+constexpr std::array kFormattings{std::pair{std::string_view("alpaca"), Formatting::alpaca},
+                                  std::pair{std::string_view("sharegpt"), Formatting::sharegpt},
+                                  std::pair{std::string_view("openai"), Formatting::openai}};
+constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
+    {"hf_hub_url", "is on the Hugging Face hub"}, {"ms_hub_url", "is on ModelScope"},
+    {"om_hub_url", "is on the Modelers hub"},     {"script_url", "is made by a Python script"},
+    {"cloud_file_name", "is in cloud storage"},
+};
+constexpr std::string_view kEntryKeys[] = {"file_name", "file_sha1", "formatting", "ranking", "num_samples", "columns",
+                                           "tags",      "split",     "subset",     "folder"};
+constexpr std::string_view kMedia[] = {"images", "videos", "audios"};
+constexpr std::string_view kFileTypes[] = {".json", ".jsonl", ".txt"};
+
+std::string text_or_none(const Entry& entry, std::string_view key, const json& value) {
+  if (value.is_null()) return {};
+  if (!value.is_string()) fail_config("{}: {}: expected a text, got {}", entry.where, key, value.dump());
+  return value.get<std::string>();
+}
+
+template <class Table>
+std::vector<std::string_view> names_in(const Table& table) {
+  std::vector<std::string_view> names;
+  for (const auto& row : table) names.push_back(row.first);
+  return names;
+}
+
+// A column or tag under a name that nobody reads would leave the samples without it.
+[[noreturn]] void fail_unknown(const Entry& entry, const char* section, const std::string& key, std::vector<std::string_view> known) {
+  fail_config("{}: {}: {}: unknown key{}", entry.where, section, key,
+              config::suggestion(key, known, fmt::format("the keys are {}", fmt::join(known, ", "))));
+}
+
+// Other keys of an entry may be somebody's remarks: LLaMA-Factory ignores them. Rank 0 speaks for all.
+void warn_unknown(const Entry& entry, const std::string& key) {
+  if (comm::Session::exists() && comm::Session::current().rank() != 0) return;
+  log::warn("{}: {}: unknown key, ignored{}", entry.where, key, config::suggestion(key, kEntryKeys, "qft reads nothing of that name"));
+}
+
+void read_columns(const Entry& entry, ColumnNames& columns) {
+  const json& object = entry.value["columns"];
+  if (!object.is_object()) fail_config("{}: columns: expected an object", entry.where);
+  columns = {};
+  for (const auto& [key, member] : kColumns) (columns.*member).clear();
+  for (const auto& [key, value] : object.items()) {
+    const auto known = std::find_if(std::begin(kColumns), std::end(kColumns),
+                                    [&name = key](auto& c) { return c.first == name; });
+    if (known != std::end(kColumns)) {
+      columns.*known->second = text_or_none(entry, "columns: " + key, value);
+    } else if (key == "tags") {
+      if (!value.is_array()) fail_config("{}: columns: tags: expected a list of columns", entry.where);
+      for (const json& name : value) columns.tags.push_back(text_or_none(entry, "columns: tags", name));
+    } else if (std::find(std::begin(kMedia), std::end(kMedia), key) != std::end(kMedia)) {
+      if (!value.is_null())
+        fail_config("{}: columns: {}: qft trains on text alone; take the column out to train on the texts",
+                    entry.where, key);
+    } else {
+      auto names = names_in(kColumns);
+      names.push_back("tags");
+      names.insert(names.end(), std::begin(kMedia), std::end(kMedia));
+      fail_unknown(entry, "columns", key, names);
+    }
+  }
+}
+
+void read_tags(const Entry& entry, MessageTags& tags) {
+  const json& object = entry.value["tags"];
+  if (!object.is_object()) fail_config("{}: tags: expected an object", entry.where);
+  for (const auto& [key, member] : kTags) (tags.*member).clear();
+  for (const auto& [key, value] : object.items()) {
+    const auto known =
+        std::find_if(std::begin(kTags), std::end(kTags), [&name = key](auto& t) { return t.first == name; });
+    if (known == std::end(kTags))
+      fail_unknown(entry, "tags", key, names_in(kTags));
+    else
+      tags.*known->second = text_or_none(entry, "tags: " + key, value);
+  }
+}
+
+// Joins to the folder and refuses relative names that climb out of it.
+fs::path resolve(const Entry& entry, const fs::path& dataset_dir, const std::string& name) {
+  if (name.empty()) fail_config("{}: file_name is empty", entry.where);
+  const fs::path path = name;
+  if (path.is_absolute()) return path.lexically_normal();
+  const fs::path inside = path.lexically_normal();
+  if (!inside.empty() && *inside.begin() == "..")
+    fail_config("{}: file_name '{}' leads out of {}: write an absolute path if that is meant", entry.where,
+                name, dataset_dir.string());
+  return dataset_dir / inside;
+}
+
+void add_files(const Entry& entry, const fs::path& path, std::vector<fs::path>& files) {
+  if (fs::is_directory(path)) {
+    std::vector<fs::path> found;
+    for (const fs::directory_entry& file : fs::directory_iterator(path))
+      if (file.is_regular_file()) found.push_back(file.path());
+    std::sort(found.begin(), found.end());
+    if (found.empty()) fail_config("{}: the folder {} has no files", entry.where, path.string());
+    files.insert(files.end(), found.begin(), found.end());
+  } else if (fs::exists(path)) {
+    files.push_back(path);
+  } else {
+    fail_config("{}: there is no {}", entry.where, path.string());
+  }
+}
+
+void check_types(const Entry& entry, const std::vector<fs::path>& files) {
+  const auto kind = [](const fs::path& file) { return file.extension() == ".txt"; };
+  for (const fs::path& file : files) {
+    if (std::find(std::begin(kFileTypes), std::end(kFileTypes), file.extension()) == std::end(kFileTypes))
+      refuse_type(entry.where, file);
+    if (kind(file) != kind(files.front()))
+      fail_config("{}: {} and {} are of different types", entry.where, files.front().string(), file.string());
+  }
+}
+
+std::vector<fs::path> read_files(const Entry& entry, const fs::path& dataset_dir) {
+  for (const auto& [key, reason] : kRefused)
+    if (entry.value.contains(key))
+      fail_config(
+          "{}: {}: the dataset {}, and qft reads files only. Download it once as JSON lines and name it by "
+          "file_name",
+          entry.where, key, reason);
+  if (!entry.value.contains("file_name")) fail_config("{}: has no file_name", entry.where);
+  std::vector<fs::path> files;
+  const json& names = entry.value["file_name"];
+  for (const json& name : names.is_array() ? names : json::array({names}))
+    add_files(entry, resolve(entry, dataset_dir, text_or_none(entry, "file_name", name)), files);
+  if (files.empty()) fail_config("{}: file_name: the list is empty", entry.where);
+  check_types(entry, files);
+  return files;
+}
+
+bool flag(const Entry& entry, std::string_view key) {
+  const json& value = entry.value[std::string(key)];
+  if (!value.is_boolean())
+    fail_config("{}: {}: expected true or false, got {}", entry.where, key, value.dump());
+  return value.get<bool>();
+}
+
+void read_option(const Entry& entry, const std::string& key, const json& value, DatasetSpec& spec) {
+  if (key == "formatting") {
+    const std::string word = text_or_none(entry, key, value);
+    const auto known = std::find_if(kFormattings.begin(), kFormattings.end(),
+                                    [&](const auto& f) { return f.first == word; });
+    if (known == kFormattings.end())
+      fail_config("{}: formatting '{}': there are alpaca, sharegpt and openai", entry.where, word);
+    spec.formatting = known->second;
+  } else if (key == "ranking") {
+    spec.ranking = flag(entry, key);
+  } else if (key == "num_samples") {
+    if (!value.is_number_integer() || value.get<std::int64_t>() < 1)
+      fail_config("{}: num_samples: expected a whole number from 1 on, got {}", entry.where, value.dump());
+    spec.num_samples = value.get<std::int64_t>();
+  } else if (key == "columns") {
+    read_columns(entry, spec.columns);
+  } else if (key == "tags") {
+    read_tags(entry, spec.tags);
+  } else if (key == "split") {
+    if (!value.is_null()) spec.split = Split(text_or_none(entry, key, value), entry.where);
+  } else if (std::find(std::begin(kEntryKeys), std::end(kEntryKeys), key) == std::end(kEntryKeys)) {
+    warn_unknown(entry, key);
+  }
+}
+
+// Who names the columns or the tags.
+std::string section_of(const Entry& entry, const char* section) {
+  return entry.value.contains(section) ? fmt::format("{} in {}", section, entry.where)
+                                       : fmt::format("the defaults: {} has no {}", entry.where, section);
+}
+
+void check(const Entry& entry, const DatasetSpec& spec) {
+  if (spec.ranking && (spec.columns.chosen.empty() || spec.columns.rejected.empty()))
+    fail_config("{}: ranking: columns: chosen and rejected are needed", entry.where);
+  if (spec.formatting == Formatting::alpaca) return;
+  if (spec.columns.messages.empty())
+    fail_config("{}: columns: messages is needed: the column of the conversation", entry.where);
+  if (spec.tags.role.empty() || spec.tags.content.empty())
+    fail_config("{}: tags: role_tag and content_tag are needed: the keys inside a message", entry.where);
+}
+
+// Without the file an empty one, which is enough for datasets that are paths.
+json read_info(const fs::path& file) {
+  if (!fs::is_regular_file(file)) return json::object();
+  try {
+    json info = parse_json(io::read_text_file(file), file.string());
+    require(info.is_object(),
+            "{}: expected an object of datasets, got {}: write {{\"NAME\": {{\"file_name\": \"FILE.json\"}}, "
+            "...}}",
+            file.string(), info.is_array() ? "a list" : info.dump().substr(0, 40));
+    return info;
+  } catch (const Error& e) {
+    throw ConfigError(e.what());
+  }
+}
+
+std::string list_names(const json& info) {
+  std::string names;
+  for (const auto& [name, entry] : info.items()) {
+    if (names.size() > 400) return names + ", ...";
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return names;
+}
+
+// "name#500" as the name and the number.
+std::pair<std::string, std::string> split_sample(const std::string& name) {
+  const std::size_t mark = name.rfind('#');
+  if (mark == name.npos) return {name, {}};
+  const std::string sample = name.substr(mark + 1);
+  if (sample.empty() || sample.size() > 15 || sample.find_first_not_of("0123456789") != sample.npos ||
+      sample.find_first_not_of('0') == sample.npos)
+    fail_config("dataset: '{}': after # stands how many records are drawn, a whole number from 1 on", name);
+  return {name.substr(0, mark), sample};
+}
+
+[[noreturn]] void fail_unknown(const std::string& name, const fs::path& info_file, const json& info) {
+  if (const std::size_t colon = name.rfind(':'); colon != name.npos && fs::exists(name.substr(0, colon)))
+    fail_config("dataset: '{}': '{}' names a part of a dataset on a hub: name its file in {} instead", name, name.substr(colon),
+                name.substr(0, colon));
+  std::string text = fs::is_regular_file(info_file)
+                         ? fmt::format("{} has no '{}'; it has {}", info_file.string(), name, list_names(info))
+                         : fmt::format("'{}': there is no {}", name, info_file.string());
+  text += ", and there is no such file or folder either";
+  if (name.find(' ') != name.npos) text += ": separate datasets by commas";
+  if (is_named_as_on_a_hub(name)) text += ". " + how_to_fetch("dataset", name.substr(0, name.find(':')));
+  fail_config("dataset: {}", text);
+}
+
+}  // namespace
+
+std::vector<std::string> DatasetSpec::named_columns() const {
+  const bool is_alpaca = formatting == Formatting::alpaca;
+  std::vector<std::string> names;
+  for (const auto& [key, member] : kColumns) {
+    const bool of_alpaca = key == "prompt" || key == "query" || key == "response" || key == "history";
+    if (is_alpaca ? key == "messages" : of_alpaca) continue;
+    const bool of_pairs = key == "chosen" || key == "rejected";
+    if (of_pairs && !ranking) continue;
+    if (key == "response" && ranking) continue;
+    if (key == "query" && columns.query == ColumnNames().query)
+      continue;  // alpaca files often leave "input" out
+    if (formatting == Formatting::openai && (key == "system" || key == "tools")) continue;  // may be missing
+    if (!(columns.*member).empty()) names.push_back(columns.*member);
+  }
+  names.insert(names.end(), columns.tags.begin(), columns.tags.end());
+  return names;
+}
+
+std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::span<const std::string> names) {
+  const std::string dir = dataset_dir.string();
+  if (dir == "ONLINE" || dir.starts_with("REMOTE:"))
+    fail_config("dataset_dir: {}: qft reads files only, none from a hub: download them and give their folder",
+                dir);
+  const fs::path file = dataset_dir / "dataset_info.json";
+  if (names.empty() && !fs::is_regular_file(file)) fail_config("there is no {}", file.string());
+  const json info = read_info(file);
+  std::vector<DatasetSpec> specs;
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    if (!seen.insert(name).second) fail_config("dataset: '{}' is named twice", name);
+    // A path may have a # in its name.
+    if (auto file_or_folder = info.contains(name) ? std::nullopt : dataset_at(name)) {
+      specs.push_back(std::move(*file_or_folder));
+      continue;
+    }
+    const auto [entry_name, sample] =
+        info.contains(name) ? std::pair{name, std::string()} : split_sample(name);
+    if (!info.contains(entry_name)) {
+      auto spec = dataset_at(entry_name);
+      if (!spec) fail_unknown(entry_name, file, info);
+      spec->num_samples = std::stoll(sample);
+      specs.push_back(std::move(*spec));
+      continue;
+    }
+    const Entry entry{info[entry_name], file.string() + ": " + entry_name};
+    if (!entry.value.is_object())
+      fail_config("{}: expected an object, got {}: write {{\"file_name\": \"FILE.json\"}}", entry.where,
+                  entry.value.is_array() ? "a list" : entry.value.dump().substr(0, 40));
+    DatasetSpec spec;
+    spec.name = entry_name;
+    spec.files = read_files(entry, dataset_dir);
+    spec.described_in = section_of(entry, "columns");
+    spec.tags_from = section_of(entry, "tags");
+    for (const auto& [key, value] : entry.value.items()) read_option(entry, key, value, spec);
+    if (!sample.empty()) spec.num_samples = std::stoll(sample);
+    check(entry, spec);
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+}  // namespace qft::encode

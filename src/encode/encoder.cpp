@@ -1,0 +1,170 @@
+#include "qft/encode/encoder.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+
+namespace qft::encode {
+namespace {
+
+void append(EncodedSequence& sequence, const std::vector<std::int32_t>& ids, std::int64_t count, bool learn) {
+  if (count == 0) return;
+  const auto begin = static_cast<std::int32_t>(sequence.ids.size());
+  sequence.ids.insert(sequence.ids.end(), ids.begin(), ids.begin() + count);
+  if (!learn) return;
+  const auto end = static_cast<std::int32_t>(sequence.ids.size());
+  if (!sequence.label_spans.empty() && sequence.label_spans.back().end == begin)
+    sequence.label_spans.back().end = end;
+  else
+    sequence.label_spans.push_back({begin, end});
+}
+
+std::int64_t length(const std::vector<std::int32_t>& ids) {
+  return static_cast<std::int64_t>(ids.size());
+}
+
+}  // namespace
+
+std::pair<std::int64_t, std::int64_t> fit_turn(std::int64_t source, std::int64_t target,
+                                               std::int64_t budget) {
+  std::int64_t most = budget;
+  if (target * 2 >= budget) {
+    if (source * 2 < budget)
+      most = budget - source;
+    else
+      most = static_cast<std::int64_t>(static_cast<double>(budget) *
+                                       (static_cast<double>(target) / static_cast<double>(source + target)));
+  }
+  target = std::min(most, target);
+  return {std::min(std::max<std::int64_t>(budget - target, 0), source), target};
+}
+
+Encoder::Encoder(ChatTemplate chat_template, const EncoderOptions& options)
+    : template_(std::move(chat_template)), options_(options) {
+  const TemplateSpec& spec = template_.spec();
+  if (options_.train_on_prompt && spec.efficient_eos)
+    fail_config(
+        "train_on_prompt does not work with template '{}', whose turns have no end token of their own",
+        spec.name);
+  if (spec.efficient_eos && !template_.eos_id())
+    fail_config(
+        "template '{}' ends conversations with the tokenizer's end token, but the tokenizer names none",
+        spec.name);
+  if (options_.kind == SampleKind::document) document_end_ = template_.document_end();
+  if (options_.add_bos_token && !template_.tokenizer().bos_id())
+    fail_config("tokenizer_config.json says add_bos_token, but names no bos_token");
+}
+
+std::variant<Encoded, DropReason> Encoder::encode(const Conversation& conversation) const {
+  if (conversation.prompt.size() % 2 != 1) return DropReason::turns;
+  if (options_.kind != SampleKind::document) {
+    const std::size_t answers = options_.kind == SampleKind::conversation ? 1 : 2;
+    if (conversation.responses.size() != answers) {
+      if (!conversation.answer_fault.empty()) throw Error(conversation.answer_fault);
+      return DropReason::no_answer;
+    }
+    if (options_.kind == SampleKind::feedback && !conversation.desirable) return DropReason::no_answer;
+  }
+  const auto encode_kind = [&]() -> Encoded {
+    switch (options_.kind) {
+      case SampleKind::document:
+        return encode_document(conversation);
+      case SampleKind::pair:
+        return encode_pair(conversation);
+      case SampleKind::feedback:
+        return encode_feedback(conversation);
+      case SampleKind::conversation:
+        break;
+    }
+    return encode_conversation(conversation);
+  };
+  Encoded encoded = encode_kind();
+  for (const EncodedSequence& sequence : encoded.sequences)
+    if (sequence.ids.empty()) return DropReason::no_tokens;
+  return encoded;
+}
+
+void Encoder::append_document(const Conversation& conversation, std::vector<std::int32_t>& ids) const {
+  template_.tokenizer().encode(conversation.prompt.front().text + document_end_, ids);
+}
+
+std::optional<std::int32_t> Encoder::block_start() const {
+  return options_.add_bos_token ? template_.tokenizer().bos_id() : std::nullopt;
+}
+
+Encoded Encoder::encode_document(const Conversation& conversation) const {
+  Encoded encoded;
+  EncodedSequence& sequence = encoded.sequences.emplace_back();
+  if (const auto bos = block_start()) sequence.ids.push_back(*bos);
+  append_document(conversation, sequence.ids);
+  encoded.truncated = length(sequence.ids) > options_.cutoff_len;
+  if (encoded.truncated) sequence.ids.resize(static_cast<std::size_t>(options_.cutoff_len));
+  sequence.label_spans.push_back({0, static_cast<std::int32_t>(sequence.ids.size())});
+  return encoded;
+}
+
+Encoded Encoder::encode_conversation(const Conversation& conversation) const {
+  const bool last_only = options_.mask_history;
+  const std::vector<Turn> turns =
+      template_.encode_turns(conversation, last_only && !template_.keeps_thoughts());
+  const std::size_t n = turns.size();
+  const bool efficient_eos = template_.spec().efficient_eos;
+
+  // The turns share the budget in order of importance: with mask_history the last comes first.
+  std::vector<std::pair<std::int64_t, std::int64_t>> kept(n, {0, 0});
+  std::int64_t total = efficient_eos ? 1 : 0;
+  Encoded encoded;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t t = last_only ? n - 1 - i : i;
+    if (total < options_.cutoff_len)
+      kept[t] = fit_turn(length(turns[t].source), length(turns[t].target), options_.cutoff_len - total);
+    total += kept[t].first + kept[t].second;
+    encoded.truncated |= kept[t].first + kept[t].second < length(turns[t].source) + length(turns[t].target);
+  }
+
+  EncodedSequence& sequence = encoded.sequences.emplace_back();
+  sequence.ids.reserve(static_cast<std::size_t>(total));
+  for (std::size_t t = 0; t < n; ++t) {
+    append(sequence, turns[t].source, kept[t].first, options_.train_on_prompt);
+    append(sequence, turns[t].target, kept[t].second, !last_only || t + 1 == n);
+  }
+  // LLaMA-Factory also learns this token in place of the first token of each later question. A span labels a
+  // token with itself, so here the end of the conversation alone teaches it.
+  if (efficient_eos) append(sequence, {*template_.eos_id()}, 1, true);
+  return encoded;
+}
+
+Encoded Encoder::encode_pair(const Conversation& conversation) const {
+  Turn answers[2] = {template_.encode_answer(conversation, conversation.responses[0]),
+                     template_.encode_answer(conversation, conversation.responses[1])};
+  if (template_.spec().efficient_eos)
+    for (Turn& answer : answers) answer.target.push_back(*template_.eos_id());
+  // Both have the question as it reads before the chosen answer.
+  const std::vector<std::int32_t>& question = answers[0].source;
+  const auto [source, target] = fit_turn(
+      length(question), std::max(length(answers[0].target), length(answers[1].target)), options_.cutoff_len);
+  Encoded encoded;
+  for (const Turn& answer : answers) {
+    EncodedSequence& sequence = encoded.sequences.emplace_back();
+    append(sequence, question, source, false);
+    append(sequence, answer.target, std::min(target, length(answer.target)), true);
+    encoded.truncated |= length(sequence.ids) < length(question) + length(answer.target);
+  }
+  return encoded;
+}
+
+Encoded Encoder::encode_feedback(const Conversation& conversation) const {
+  Encoded encoded;
+  for (const Message& response : conversation.responses) {
+    Turn answer = template_.encode_answer(conversation, response);
+    if (template_.spec().efficient_eos) answer.target.push_back(*template_.eos_id());
+    const auto [source, target] = fit_turn(length(answer.source), length(answer.target), options_.cutoff_len);
+    EncodedSequence& sequence = encoded.sequences.emplace_back();
+    append(sequence, answer.source, source, false);
+    append(sequence, answer.target, target, true);
+    encoded.truncated |= length(sequence.ids) < length(answer.source) + length(answer.target);
+  }
+  return encoded;
+}
+
+}  // namespace qft::encode

@@ -1,0 +1,96 @@
+#include "qft/encode/record_order.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace qft::encode {
+namespace {
+
+void check_probabilities(const MixOptions& mix, std::size_t datasets) {
+  const std::vector<double>& p = mix.probabilities;
+  if (p.size() != datasets) fail_config("interleave_probs has {} values for {} datasets", p.size(), datasets);
+  const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+  if (std::abs(sum - 1.0) > 1e-6) fail_config("interleave_probs sum to {}, not to 1", sum);
+  if (mix.strategy != "interleave_under" && *std::min_element(p.begin(), p.end()) <= 0)
+    fail_config("interleave_probs: with {} each dataset needs a probability above 0, or it is never used up",
+                mix.strategy);
+}
+
+}  // namespace
+
+std::int64_t RecordOrder::Draw::at(std::int64_t i) const {
+  std::int64_t record = records.empty() ? i : records[static_cast<std::size_t>(i)];
+  for (const RecordRange& part : parts) {
+    if (record < part.size()) return part.from + record;
+    record -= part.size();
+  }
+  return record;
+}
+
+RecordOrder::Draw RecordOrder::draw(const DatasetExtent& extent, numpy::LegacyRandom& random) {
+  Draw result;
+  result.parts = extent.parts;
+  result.size = extent.num_samples.value_or(extent.records);
+  if (extent.num_samples) {
+    result.records = random.permutation(extent.records);
+    const std::int64_t more = result.size - extent.records;
+    const std::vector<std::int64_t> again = random.choice(extent.records, std::max(more, INT64_C(0)));
+    result.records.resize(static_cast<std::size_t>(std::min(result.size, extent.records)));
+    result.records.insert(result.records.end(), again.begin(), again.end());
+  }
+  result.size = std::min(result.size, extent.max_samples.value_or(result.size));
+  return result;
+}
+
+RecordOrder::RecordOrder(const std::vector<DatasetExtent>& datasets, const MixOptions& mix) {
+  numpy::LegacyRandom random(static_cast<std::uint32_t>(mix.seed));
+  for (const DatasetExtent& dataset : datasets) draws_.push_back(draw(dataset, random));
+  is_interleaved_ = mix.strategy != "concat" && datasets.size() > 1;
+  if (is_interleaved_) {
+    interleave(mix);
+    size_ = static_cast<std::int64_t>(interleaved_.size());
+  } else {
+    for (const Draw& d : draws_) size_ += d.size;
+  }
+}
+
+void RecordOrder::interleave(const MixOptions& mix) {
+  const std::size_t n = draws_.size();
+  const bool in_turns = mix.probabilities.empty();
+  const bool under = mix.strategy == "interleave_under", once = mix.strategy == "interleave_once";
+  if (!in_turns) check_probabilities(mix, n);
+  std::vector<std::int64_t> next(n, 0);
+  std::vector<bool> used_up(n, false);
+  std::size_t num_used_up = 0;
+  numpy::Generator generator(mix.seed);
+  for (std::uint64_t i = 0;; ++i) {
+    // Taking turns, a round that was begun is finished.
+    if ((!in_turns || i % n == 0) && num_used_up >= (under ? 1 : n)) return;
+    std::size_t d = static_cast<std::size_t>(i % n);
+    if (!in_turns) d = generator.choice(mix.probabilities);
+    if (once && used_up[d]) continue;
+    interleaved_.push_back({static_cast<std::int32_t>(d), next[d]});
+    if (++next[d] == draws_[d].size) {
+      next[d] = 0;
+      num_used_up += !used_up[d];
+      used_up[d] = true;
+    }
+  }
+}
+
+RecordRef RecordOrder::at(std::int64_t position) const {
+  QFT_ASSERT(position >= 0 && position < size_, "position {} of {}", position, size_);
+  RecordRef ref{0, position};
+  if (is_interleaved_)
+    ref = interleaved_[static_cast<std::size_t>(position)];
+  else
+    for (; ref.record >= draws_[static_cast<std::size_t>(ref.dataset)].size; ++ref.dataset)
+      ref.record -= draws_[static_cast<std::size_t>(ref.dataset)].size;
+  ref.record = draws_[static_cast<std::size_t>(ref.dataset)].at(ref.record);
+  return ref;
+}
+
+}  // namespace qft::encode

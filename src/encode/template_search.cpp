@@ -1,0 +1,71 @@
+// Where templates are looked for: a file given by path, folders of files, the ones in the binary.
+#include "qft/core/error.h"
+#include "qft/encode/template_spec.h"
+#include "qft/io/file.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "embedded_templates.h"
+
+namespace qft::encode {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_path(const std::string& name) {
+  return name.find('/') != name.npos || name.ends_with(".yaml") || name.ends_with(".yml");
+}
+
+// $QFT_TEMPLATES, and share/qft/configs/templates beside the folder of the running program.
+std::vector<fs::path> folders() {
+  std::vector<fs::path> result;
+  if (const char* dir = std::getenv("QFT_TEMPLATES"); dir && *dir) result.emplace_back(dir);
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (!error) result.push_back(program.parent_path().parent_path() / "share/qft/configs/templates");
+  return result;
+}
+
+TemplateSpec read_template(const fs::path& file) {
+  return parse_template(io::read_text_file(file), file.string());
+}
+
+}  // namespace
+
+std::string list_templates() {
+  std::string trained, packed;
+  for (const std::string& name : template_names()) {
+    std::string& list = find_template(name).pack_only.empty() ? trained : packed;
+    list += (list.empty() ? "" : ", ") + name;
+  }
+  return packed.empty() ? trained : fmt::format("{}, and for packs only {}", trained, packed);
+}
+
+std::vector<std::string> template_names() {
+  std::set<std::string> names;
+  for (const EmbeddedTemplate& t : embedded_templates()) names.emplace(t.name);
+  for (const fs::path& folder : folders()) {
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
+      if (entry.path().extension() == ".yaml") names.insert(entry.path().stem().string());
+  }
+  return {names.begin(), names.end()};
+}
+
+TemplateSpec find_template(const std::string& name) {
+  if (is_path(name)) {
+    if (!fs::is_regular_file(name)) fail_config("template: {} is no file", name);
+    return read_template(name);
+  }
+  for (const fs::path& folder : folders()) {
+    const fs::path file = folder / (name + ".yaml");
+    if (!name.empty() && fs::is_regular_file(file)) return read_template(file);
+  }
+  for (const EmbeddedTemplate& t : embedded_templates())
+    if (t.name == name) return parse_template(t.yaml, fmt::format("built-in template {}", name));
+  fail_config("template: there is no '{}'; there are {}; a path to a .yaml file works too", name, list_templates());
+}
+
+}  // namespace qft::encode

@@ -1,0 +1,236 @@
+#include "tool_format.h"
+
+#include "qft/core/error.h"
+
+#include <array>
+
+namespace qft::encode {
+namespace {
+
+// The texts that the models were trained with: Qwen's chat template, Meta's Llama 3.1 prompt format, and
+// LLaMA-Factory's default for models without a format of their own.
+constexpr std::string_view kQwenPrompt =
+    "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>{tools}\n</tools>\n\n"
+    "For each function call, return a json object with function name and arguments within "
+    "<tool_call></tool_call> XML tags:\n<tool_call>\n"
+    "{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>";
+
+// Meta's template has this date where none is given; the day of packing would make packs differ.
+constexpr std::string_view kLlama3Prompt =
+    "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
+    "You have access to the following functions. To call a function, please respond with JSON for a function "
+    "call. "
+    "Respond in the format {\"name\": function name, \"parameters\": dictionary of argument name and its "
+    "value}. "
+    "Do not use variables.\n\n{tools}";
+
+constexpr std::string_view kMistralPrompt = "[AVAILABLE_TOOLS] [{tools}][/AVAILABLE_TOOLS]";
+
+constexpr std::string_view kQwen35Prompt =
+    "\n\n# Tools\n\nYou have access to the following functions:\n\n<tools>{tools}\n</tools>\n\n"
+    "If you choose to call a function ONLY reply in the following format with NO suffix:\n\n"
+    "<tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n</parameter>\n"
+    "<parameter=example_parameter_2>\nThis is the value for the second parameter\nthat can span\n"
+    "multiple lines\n</parameter>\n</function>\n</tool_call>\n\n<IMPORTANT>\nReminder:\n"
+    "- Function calls MUST follow the specified format: an inner <function=...></function> block must be "
+    "nested within <tool_call></tool_call> XML tags\n"
+    "- Required parameters MUST be specified\n"
+    "- You may provide optional reasoning for your function call in natural language BEFORE the function "
+    "call, but NOT after\n"
+    "- If there is no function call available, answer the question like normal with your current knowledge "
+    "and do not tell the user about function calls\n</IMPORTANT>";
+
+constexpr std::string_view kDefaultPrompt =
+    "You have access to the following tools:\n{tools}Use the following format if using a tool:\n```\n"
+    "Action: tool name (one of [{names}])\n"
+    "Action Input: the input to the tool, in a JSON format representing the kwargs "
+    "(e.g. ```{\"input\": \"hello world\", \"num_beams\": 5}```)\n```\n";
+
+const Json& member(const Json& object, const char* key) {
+  if (!object.is_object() || !object.contains(key)) fail("a tool's description has no '{}'", key);
+  return object[key];
+}
+
+// Text as it is, other values as JSON.
+std::string text_or_json(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : dump_python_json(value);
+}
+
+std::string text_or_empty(const Json& object, const char* key) {
+  return object.is_object() && object.contains(key) ? text_or_json(object[key]) : std::string();
+}
+
+bool is_wrapped(const Json& tool) {
+  return tool.is_object() && tool.contains("type") && tool["type"] == "function" && tool.contains("function");
+}
+
+Json wrapped(const Json& tool) {
+  if (tool.is_object() && tool.contains("type") && tool["type"] == "function") return tool;
+  Json outer = Json::object();
+  outer["type"] = "function";
+  outer["function"] = tool;
+  return outer;
+}
+
+std::string describe_qwen(const Json& tool) {
+  return fmt::format("\n{}", dump_python_json(wrapped(tool)));
+}
+
+std::string describe_llama3(const Json& tool) {
+  return dump_python_json(wrapped(tool), 4) + "\n\n";
+}
+
+std::string describe_mistral(const Json& tool) {
+  return dump_python_json(wrapped(tool));
+}
+
+std::string describe_qwen35(const Json& tool) {
+  return fmt::format("\n{}", dump_python_json(is_wrapped(tool) ? tool["function"] : tool));
+}
+
+std::string join(const Json& texts) {
+  std::string joined;
+  for (const Json& text : texts) joined += (joined.empty() ? "" : ", ") + text_or_json(text);
+  return joined;
+}
+
+std::string describe_parameter(const std::string& name, const Json& parameter, const Json& required) {
+  std::string line = fmt::format("  - {} ({}", name, text_or_empty(parameter, "type"));
+  for (const Json& needed : required)
+    if (needed == name) {
+      line += ", required";
+      break;
+    }
+  line += "): " + text_or_empty(parameter, "description");
+  if (parameter.is_object() && parameter.contains("enum") && !parameter["enum"].empty())
+    line += fmt::format(", should be one of [{}]", join(parameter["enum"]));
+  if (parameter.is_object() && parameter.contains("items") && !parameter["items"].empty())
+    line += fmt::format(", where each item should be {}", text_or_empty(parameter["items"], "type"));
+  return line + "\n";
+}
+
+std::string describe_default(const Json& outer) {
+  const Json& tool = is_wrapped(outer) ? outer["function"] : outer;
+  const Json& parameters = member(tool, "parameters");
+  const Json required = parameters.contains("required") ? parameters["required"] : Json::array();
+  std::string text = fmt::format("> Tool Name: {}\nTool Description: {}\nTool Args:\n",
+                                 text_or_json(member(tool, "name")), text_or_empty(tool, "description"));
+  for (const auto& [name, parameter] : member(parameters, "properties").items())
+    text += describe_parameter(name, parameter, required);
+  return text + "\n";
+}
+
+std::string write_qwen(const std::vector<FunctionCall>& calls) {
+  std::string text;
+  for (const FunctionCall& call : calls) {
+    Json object = Json::object();
+    object["name"] = call.name;
+    object["arguments"] = call.arguments;
+    text +=
+        fmt::format("{}<tool_call>\n{}\n</tool_call>", text.empty() ? "" : "\n", dump_python_json(object));
+  }
+  return text;
+}
+
+std::string write_mistral(const std::vector<FunctionCall>& calls) {
+  Json list = Json::array();
+  for (const FunctionCall& call : calls) {
+    Json object = Json::object();
+    object["name"] = call.name;
+    object["arguments"] = call.arguments;
+    list.push_back(std::move(object));
+  }
+  return dump_python_json(list);
+}
+
+std::string write_qwen35(const std::vector<FunctionCall>& calls) {
+  std::string text;
+  for (const FunctionCall& call : calls) {
+    if (!call.arguments.is_object())
+      fail("a function call's arguments must be an object in this tool format, got {}",
+           dump_python_json(call.arguments));
+    text += fmt::format("{}<tool_call>\n<function={}>", text.empty() ? "" : "\n", text_or_json(call.name));
+    for (const auto& [key, value] : call.arguments.items())
+      text += fmt::format("\n<parameter={}>\n{}\n</parameter>", key, text_or_json(value));
+    text += "\n</function>\n</tool_call>";
+  }
+  return text;
+}
+
+std::string write_llama3(const std::vector<FunctionCall>& calls) {
+  Json list = Json::array();
+  for (const FunctionCall& call : calls) {
+    Json object = Json::object();
+    object["name"] = call.name;
+    object["parameters"] = call.arguments;
+    list.push_back(std::move(object));
+  }
+  return dump_python_json(list.size() == 1 ? list[0] : list);
+}
+
+std::string write_default(const std::vector<FunctionCall>& calls) {
+  std::string text;
+  for (const FunctionCall& call : calls)
+    text += fmt::format("{}Action: {}\nAction Input: {}", text.empty() ? "" : "\n", text_or_json(call.name),
+                        dump_python_json(call.arguments));
+  return text;
+}
+
+constexpr std::array<ToolFormat, 5> kFormats{{
+    {"default", kDefaultPrompt, "", describe_default, write_default},
+    {"llama3", kLlama3Prompt, "", describe_llama3, write_llama3},
+    {"mistral", kMistralPrompt, ", ", describe_mistral, write_mistral},
+    {"qwen", kQwenPrompt, "", describe_qwen, write_qwen},
+    {"qwen3_5", kQwen35Prompt, "", describe_qwen35, write_qwen35},
+}};
+
+void replace(std::string& text, std::string_view mark, std::string_view value) {
+  if (const std::size_t at = text.find(mark); at != text.npos) text.replace(at, mark.size(), value);
+}
+
+}  // namespace
+
+std::string ToolFormat::describe_tools(std::string_view tools_json) const {
+  const Json tools = parse_python_json(tools_json, "tools");
+  if (!tools.is_array()) fail("tools: expected a JSON list of tool descriptions");
+  if (tools.empty()) return {};
+  std::string texts, names;
+  for (const Json& tool : tools) {
+    texts += (texts.empty() ? std::string_view() : separator);
+    texts += describe(tool);
+    const Json& inner = is_wrapped(tool) ? tool["function"] : tool;
+    names += (names.empty() ? "" : ", ") + text_or_empty(inner, "name");
+  }
+  std::string text(prompt);
+  replace(text, "{names}", names);  // before {tools}, whose text may hold anything
+  replace(text, "{tools}", texts);
+  return text;
+}
+
+std::string ToolFormat::description() const {
+  return fmt::format("{}\n{}", name, prompt);
+}
+
+const ToolFormat& find_tool_format(std::string_view name) {
+  std::string known;
+  for (const ToolFormat& format : kFormats) {
+    if (format.name == name) return format;
+    known += (known.empty() ? "" : ", ") + std::string(format.name);
+  }
+  fail_config("tool_format: there is no '{}'; there are {}", name, known);
+}
+
+std::vector<FunctionCall> parse_calls(std::string_view json) {
+  Json calls = parse_python_json(json, "a function call");
+  if (!calls.is_array()) calls = Json::array({std::move(calls)});
+  std::vector<FunctionCall> result;
+  for (Json& call : calls) {
+    if (!call.is_object() || !call.contains("name") || !call.contains("arguments"))
+      fail("a function call needs a name and arguments, got {}", dump_python_json(call));
+    result.push_back({std::move(call["name"]), std::move(call["arguments"])});
+  }
+  return result;
+}
+
+}  // namespace qft::encode

@@ -1,0 +1,42 @@
+#include "qft/loader/batch_bounds.h"
+
+#include <algorithm>
+
+namespace qft::loader {
+
+BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
+                         std::int64_t item_sequences) {
+  constexpr std::int64_t kUnits = 2'000'000;
+  const std::int64_t total = schedule.total_steps();
+  const std::int64_t count = std::min(total, std::max<std::int64_t>(1, kUnits / std::max<std::int64_t>(1, schedule.global_batch_size())));
+  BatchBounds most;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const StepPlan plan = schedule.plan(i * total / count);
+    most.slots = std::max(most.slots, plan.slots);
+    for (const auto& items : plan.micro_batches) {
+      std::int64_t t = 0, l = 0;
+      for (const std::int64_t item : items) {
+        t += tokens[static_cast<std::size_t>(item)];
+        l += labels[static_cast<std::size_t>(item)];
+      }
+      most.tokens = std::max(most.tokens, t);
+      most.labels = std::max(most.labels, l);
+      most.sequences = std::max(most.sequences, static_cast<std::int64_t>(items.size()) * item_sequences);
+    }
+  }
+  if (count == total) return most;
+  const auto& options = schedule.options();
+  most.sequences = std::min(options.micro_batch_size, schedule.global_batch_size()) * schedule.most_items_of_a_unit() * item_sequences;
+  const auto consider = [&](std::int64_t item) {
+    most.tokens = std::max<std::int64_t>(most.tokens, tokens[static_cast<std::size_t>(item)]);
+    most.labels = std::max<std::int64_t>(most.labels, labels[static_cast<std::size_t>(item)]);
+  };
+  if (const auto& chosen = options.items; chosen) {
+    for (const std::int64_t item : *chosen) consider(item);
+  } else {
+    for (std::size_t i = 0; i < tokens.size(); ++i) consider(static_cast<std::int64_t>(i));
+  }
+  return most;
+}
+
+}  // namespace qft::loader

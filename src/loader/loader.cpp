@@ -1,0 +1,228 @@
+#include "qft/loader/loader.h"
+
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/pack/inputs.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace qft::loader {
+
+using nlohmann::json;
+
+namespace {
+
+void append_item(MicroBatch& batch, const pack::FlatItem& item, std::int64_t first_sample) {
+  std::int64_t begin = 0, span = 0;
+  for (std::size_t s = 0; s < item.sequence_ends.size(); ++s) {
+    const auto base = static_cast<std::int32_t>(batch.tokens.size());
+    batch.tokens.insert(batch.tokens.end(), item.ids.begin() + begin,
+                        item.ids.begin() + item.sequence_ends[s]);
+    for (; span < item.span_ends[s]; ++span) {
+      const encode::Span& labels = item.spans[static_cast<std::size_t>(span)];
+      for (std::int32_t p = std::max(labels.begin, 1); p < labels.end; ++p)
+        batch.label_positions.push_back(base + p);
+    }
+    batch.cu_seqlens.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+    batch.samples.push_back(first_sample + static_cast<std::int64_t>(s));
+    begin = item.sequence_ends[s];
+  }
+  batch.item_offsets.push_back(static_cast<std::int32_t>(batch.samples.size()));
+}
+
+/// Reads items into one micro-batch; holds them against the length table that the batch was planned with.
+MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::int64_t> items) {
+  MicroBatch batch;
+  std::int64_t tokens = 0, labels = 0;
+  for (const std::int64_t item : items) {
+    tokens += pack.item_tokens()[static_cast<std::size_t>(item)];
+    labels += pack.item_labels()[static_cast<std::size_t>(item)];
+  }
+  require(tokens <= std::numeric_limits<std::int32_t>::max(),
+          "a micro-batch of {} tokens: lower the batch size", tokens);
+  batch.tokens.reserve(static_cast<std::size_t>(tokens));
+  batch.label_positions.reserve(static_cast<std::size_t>(labels));
+  batch.cu_seqlens.push_back(0);
+  batch.item_offsets.push_back(0);
+  pack::FlatItem flat;
+  for (const std::int64_t item : items) {
+    const std::size_t tokens_before = batch.tokens.size(), labels_before = batch.label_positions.size();
+    pack.read(item, flat);
+    append_item(batch, flat, item * pack.attributes().sequences_per_item);
+    const auto i = static_cast<std::size_t>(item);
+    const auto got_tokens = static_cast<std::int64_t>(batch.tokens.size() - tokens_before);
+    const auto got_labels = static_cast<std::int64_t>(batch.label_positions.size() - labels_before);
+    require(got_tokens == pack.item_tokens()[i] && got_labels == pack.item_labels()[i],
+            "'{}', item {}: {} tokens and {} labels, its length table says {} and {}: the file is damaged, "
+            "copy or pack "
+            "it again",
+            pack.path().string(), item, got_tokens, got_labels, pack.item_tokens()[i], pack.item_labels()[i]);
+  }
+  return batch;
+}
+
+void check_rank(int rank, int world_size) {
+  QFT_ASSERT(rank >= 0 && rank < world_size, "rank {} of {}", rank, world_size);
+}
+
+}  // namespace
+
+Loader::Loader(std::shared_ptr<const pack::PackReader> pack, LoaderOptions options, int rank, int world_size)
+    : pack_(std::move(pack)),
+      schedule_(pack_->item_tokens(), pack_->item_labels(), options, world_size),
+      rank_(rank),
+      prefetch_steps_(static_cast<std::size_t>(std::max<std::int64_t>(options.prefetch_steps, 1))) {
+  check_rank(rank, world_size);
+}
+
+Loader::~Loader() = default;
+
+BatchBounds Loader::bounds() const {
+  return batch_bounds(schedule_, pack_->item_tokens(), pack_->item_labels(), pack_->attributes().sequences_per_item);
+}
+
+StepBatch Loader::read_step(std::int64_t step) const {
+  StepPlan plan = schedule_.plan(step);
+  StepBatch batch;
+  batch.step = step;
+  batch.epoch = plan.epoch;
+  batch.global_label_tokens = plan.label_tokens;
+  batch.global_tokens = plan.tokens;
+  batch.global_samples = plan.samples;
+  batch.max_micro_batches = plan.slots;
+  batch.first_micro_batch = plan.micro_batches_before(rank_, schedule_.world_size());
+  batch.global_micro_batches = plan.micro_batches_before(schedule_.world_size(), schedule_.world_size());
+  for (std::int64_t slot = 0; slot < plan.slots; ++slot) {
+    const auto& items = plan.micro_batches[static_cast<std::size_t>(slot * schedule_.world_size() + rank_)];
+    if (!items.empty()) batch.micro_batches.push_back(read_micro_batch(*pack_, items));
+  }
+  return batch;
+}
+
+StepBatch Loader::next() {
+  require(next_step_ < total_steps(), "the run has {} steps: there is no batch for step {}", total_steps(),
+          next_step_);
+  if (!prefetcher_) {
+    prefetcher_ = std::make_unique<Prefetcher<StepBatch>>(
+        [this, step = next_step_]() mutable -> std::optional<StepBatch> {
+          if (step >= total_steps()) return std::nullopt;
+          return read_step(step++);
+        },
+        prefetch_steps_);
+  }
+  StepBatch batch = prefetcher_->next().value();
+  if (const CurriculumPlan* plan = schedule_.curriculum(); plan && rank_ == 0) {
+    const std::size_t stage = plan->stage_of(next_step_);
+    if (next_step_ + 1 == plan->steps_of(stage).second) log::info("{}", plan->describe(stage));
+  }
+  ++next_step_;
+  return batch;
+}
+
+void Loader::seek(std::int64_t step) {
+  require(step >= 0 && step <= total_steps(), "cannot go to step {} of a run of {} steps", step,
+          total_steps());
+  prefetcher_.reset();
+  next_step_ = step;
+}
+
+/// What the order of samples depends on.
+json Loader::identity() const {
+  const LoaderOptions& o = schedule_.options();
+  json identity{{"pack", pack_->fingerprint()},
+                {"items", schedule_.items_hash()},
+                {"seed", o.seed},
+                {"shuffle", o.shuffle},
+                {"global_batch_size", schedule_.global_batch_size()},
+                {"units_per_epoch", schedule_.units_per_epoch()},
+                {"row_tokens", o.packing ? o.row_tokens : 0}};
+  if (!o.curriculum) return identity;
+  // The shares follow the training's progress: another length is another order.
+  identity["total_steps"] = schedule_.total_steps();
+  identity["curriculum"] = {{"seed", o.curriculum_seed}, {"levels", o.curriculum->levels}};
+  for (const CurriculumStage& stage : o.curriculum->stages)
+    identity["curriculum"]["stages"].push_back({{"until", stage.until}, {"shares", stage.shares}});
+  return identity;
+}
+
+json Loader::position() const {
+  json position = identity();
+  position["step"] = next_step_;
+  position["made_of"] = pack::described_inputs(pack_->attributes());
+  return position;
+}
+
+void Loader::resume(const json& position) {
+  pack::require_same_pack(position, pack_->attributes());
+  const json expected = identity();
+  for (const auto& [key, mine] : expected.items()) {
+    const json saved = position.value(key, json());
+    if (saved != mine)
+      fail_config(
+          "cannot resume: the checkpoint's data order has {} {}, this run has {}: use the same data, seed "
+          "and "
+          "batch sizes, or start a new run",
+          key, saved.dump(), mine.dump());
+  }
+  const json step = position.value("step", json());
+  if (!step.is_number_integer()) fail_config("cannot resume: the checkpoint's data position has no step");
+  const auto done = step.get<std::int64_t>();
+  if (done > total_steps())
+    fail_config("cannot resume: the checkpoint is at step {}, but this run has {} steps: raise max_steps or num_train_epochs, or resume "
+                "from an earlier checkpoint", done, total_steps());
+  seek(done);
+}
+
+EvalLoader::EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset items,
+                       std::int64_t micro_batch_size, int rank, int world_size, std::int64_t max_items)
+    : pack_(std::move(pack)),
+      items_(std::move(items)),
+      micro_batch_size_(micro_batch_size),
+      rank_(rank),
+      world_size_(world_size) {
+  check_rank(rank, world_size);
+  if (micro_batch_size < 1)
+    fail_config("per_device_eval_batch_size is {}: set it to 1 or more", micro_batch_size);
+  num_items_ = items_ ? static_cast<std::int64_t>(items_->size()) : pack_->num_items();
+  if (max_items > 0) num_items_ = std::min(num_items_, max_items);
+  const std::int64_t per_slot = micro_batch_size * world_size;
+  slots_ = (num_items_ + per_slot - 1) / per_slot;
+  for (std::int64_t i = 0; i < num_items_; ++i) {
+    tokens_ += pack_->item_tokens()[static_cast<std::size_t>(item_at(i))];
+    label_tokens_ += pack_->item_labels()[static_cast<std::size_t>(item_at(i))];
+  }
+}
+
+EvalLoader::~EvalLoader() = default;
+
+std::int64_t EvalLoader::item_at(std::int64_t index) const {
+  return items_ ? items_->at(static_cast<std::size_t>(index)) : index;
+}
+
+MicroBatch EvalLoader::read_slot(std::int64_t slot) const {
+  const std::int64_t begin = std::min((slot * world_size_ + rank_) * micro_batch_size_, num_items_);
+  const std::int64_t end = std::min(begin + micro_batch_size_, num_items_);
+  std::vector<std::int64_t> items;
+  for (std::int64_t i = begin; i < end; ++i) items.push_back(item_at(i));
+  return read_micro_batch(*pack_, items);
+}
+
+std::optional<MicroBatch> EvalLoader::next() {
+  if (!prefetcher_) {
+    prefetcher_ = std::make_unique<Prefetcher<MicroBatch>>(
+        [this, slot = std::int64_t{0}]() mutable -> std::optional<MicroBatch> {
+          if (slot >= slots_) return std::nullopt;
+          return read_slot(slot++);
+        },
+        2);
+  }
+  return prefetcher_->next();
+}
+
+void EvalLoader::rewind() {
+  prefetcher_.reset();
+}
+
+}  // namespace qft::loader

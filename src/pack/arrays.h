@@ -1,0 +1,47 @@
+// The pack's datasets as a table: writer, reader and verification go through it.
+#pragma once
+
+#include "qft/io/hdf5.h"
+#include "qft/pack/format.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+namespace qft::pack {
+
+struct PackArrayInfo {
+  const char* name;
+  io::h5::Type type;
+  std::uint64_t columns;
+  std::optional<PackArray>
+      offsets_into;              // the array whose rows it delimits: one entry more than there are runs
+  std::optional<PackArray> per;  // the offsets whose runs it has a row (or an offset) for
+};
+
+inline constexpr std::array<PackArrayInfo, kPackArrays> kPackArrayInfo = {{
+    {"tokens", io::h5::Type::i32, 1, {}, {}},
+    {"sequence_offsets", io::h5::Type::i64, 1, PackArray::tokens, {}},
+    {"item_offsets", io::h5::Type::i64, 1, PackArray::sequence_offsets, {}},
+    {"label_span_offsets", io::h5::Type::i64, 1, PackArray::label_spans, PackArray::sequence_offsets},
+    {"label_spans", io::h5::Type::i32, 2, {}, {}},
+    {"item_tokens", io::h5::Type::i32, 1, {}, PackArray::item_offsets},
+    {"item_labels", io::h5::Type::i32, 1, {}, PackArray::item_offsets},
+    {"category", io::h5::Type::i32, 1, {}, PackArray::item_offsets},
+    {"dataset", io::h5::Type::i32, 1, {}, PackArray::item_offsets},
+    {"source_index", io::h5::Type::i64, 1, {}, PackArray::item_offsets},
+    {"tag_offsets", io::h5::Type::i64, 1, PackArray::tags, PackArray::item_offsets},
+    {"tags", io::h5::Type::u8, 1, {}, {}},
+    {"item_crc32c", io::h5::Type::u32, 2, {}, PackArray::item_offsets},
+}};
+
+inline constexpr const char* kFrameCrc = "frame_crc32c";
+
+constexpr std::size_t index_of(PackArray array) {
+  return static_cast<std::size_t>(array);
+}
+constexpr const PackArrayInfo& info_of(PackArray array) {
+  return kPackArrayInfo[index_of(array)];
+}
+
+}  // namespace qft::pack

@@ -1,0 +1,113 @@
+#include "assembly.h"
+
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+#include "qft/core/workers.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "layout.h"
+
+namespace qft::pack {
+
+using nlohmann::json;
+
+namespace {
+
+/// Turns a part's own counting into the pack's.
+void globalise(PackPart& part, const Sizes& first,
+               const std::unordered_map<std::string, std::int32_t>& categories) {
+  PackPart::for_each_array(part, [&](PackArray array, auto& values) {
+    const PackArrayInfo& info = info_of(array);
+    if (!info.offsets_into) return;
+    const auto base =
+        first[index_of(*info.offsets_into)] / static_cast<std::int64_t>(info_of(*info.offsets_into).columns);
+    for (auto& value : values) value += static_cast<std::remove_reference_t<decltype(value)>>(base);
+  });
+  std::vector<std::int32_t> numbers;
+  for (const std::string& name : part.summary.category_names) numbers.push_back(categories.at(name));
+  for (std::int32_t& category : part.category) category = numbers.at(static_cast<std::size_t>(category));
+}
+
+}  // namespace
+
+void complete_attributes(PackAttributes& attributes, const std::vector<PartSummary>& parts) {
+  std::unordered_set<std::string> seen;
+  attributes.sequences_per_item = 0;
+  attributes.max_item_tokens = 0;
+  attributes.category_names.clear();
+  for (PackSource& source : attributes.sources)
+    source.records = source.items = source.dropped = source.truncated = 0;
+  std::int64_t records = 0;
+  std::vector<encode::Drops> drops(attributes.sources.size());
+  for (const PartSummary& part : parts) {
+    for (std::size_t s = 0; s < attributes.sources.size(); ++s) {
+      drops[s] += part.drops.at(s);
+      PackSource& sum = attributes.sources[s];
+      sum.records += part.sources.at(s).records;
+      sum.items += part.sources[s].items;
+      sum.dropped += part.sources[s].dropped;
+      sum.truncated += part.sources[s].truncated;
+      records += part.sources[s].records;
+    }
+    for (const std::string& name : part.category_names)
+      if (seen.insert(name).second) attributes.category_names.push_back(name);
+    attributes.max_item_tokens = std::max(attributes.max_item_tokens, part.max_item_tokens);
+    if (part.sequences_per_item == 0) continue;
+    require(
+        attributes.sequences_per_item == 0 || attributes.sequences_per_item == part.sequences_per_item,
+        "items of {} and of {} sequences cannot share a pack: pack single samples and preference pairs apart",
+        attributes.sequences_per_item, part.sequences_per_item);
+    attributes.sequences_per_item = part.sequences_per_item;
+  }
+  for (std::size_t s = 0; s < drops.size(); ++s)
+    encode::require_usable(attributes.sources[s].name, attributes.sources[s].records, drops[s]);
+  require(attributes.sequences_per_item > 0,
+          "no item is left of {} records: check the datasets' columns, the template and cutoff_len", records);
+}
+
+void assemble_pack(comm::Communicator& comm, const std::filesystem::path& path,
+                   const PackAttributes& attributes, const std::vector<PartSummary>& parts, int workers,
+                   const std::function<PackPart(std::size_t)>& load) {
+  const std::vector<Sizes> first = first_elements(parts);
+  std::unordered_map<std::string, std::int32_t> categories;
+  for (const std::string& name : attributes.category_names)
+    categories.emplace(name, static_cast<std::int32_t>(categories.size()));
+
+  const std::string layout =
+      comm::on_root(comm, [&] { return json(lay_out(path, attributes, first.back())).dump(); });
+  const auto offsets = json::parse(layout).get<Offsets>();
+  const Ownership ownership(offsets, first, comm.size() * workers);
+  comm::agreed(comm, [&] {
+    OutputFile file(path, 0);
+    run_workers(workers, [&](int worker) {
+      const int owner = comm.rank() * workers + worker;
+      const auto write = [&](Stretch stretch, const void* data) {
+        for (const Stretch& piece : ownership.pieces(owner, stretch))
+          file.write(piece.begin, static_cast<const char*>(data) + (piece.begin - stretch.begin),
+                     piece.end - piece.begin);
+      };
+      const std::int64_t zero = 0;
+      for (std::size_t a = 0; a < kPackArrays; ++a)
+        if (kPackArrayInfo[a].offsets_into) write({offsets[a], offsets[a] + sizeof zero}, &zero);
+      for (std::size_t c = 0; c < parts.size(); ++c) {
+        const auto mine = [&](const PackArrayInfo& info) {
+          const auto array = static_cast<PackArray>(&info - kPackArrayInfo.data());
+          return !ownership.pieces(owner, stretch_of(array, offsets, first[c], parts[c])).empty();
+        };
+        if (std::none_of(kPackArrayInfo.begin(), kPackArrayInfo.end(), mine)) continue;
+        PackPart part = load(c);
+        globalise(part, first[c], categories);
+        PackPart::for_each_array(part, [&](PackArray array, auto& values) {
+          write(stretch_of(array, offsets, first[c], parts[c]), values.data());
+        });
+      }
+    });
+    file.finish();
+  });
+}
+
+}  // namespace qft::pack

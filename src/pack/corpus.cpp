@@ -1,0 +1,382 @@
+#include "qft/pack/corpus.h"
+
+#include "qft/core/error.h"
+#include "qft/core/json.h"
+#include "qft/core/log.h"
+#include "qft/pack/options.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "qft/encode/dataset_keys.h"
+#include "qft/encode/record_converter.h"
+
+namespace qft::pack {
+namespace {
+
+constexpr std::size_t kWarnings = 5;  // broken records that are logged one by one
+constexpr double kChunkBytes = 1 << 20, kManyChunks = 4096;
+
+const std::vector<std::string>& dataset_names(const config::RunConfig& config, CorpusPart part) {
+  const auto& names = part == CorpusPart::train ? config.data.dataset : config.data.eval_dataset;
+  if (names.empty()) fail_config("{} is not given", part == CorpusPart::train ? "dataset" : "eval_dataset");
+  return names;
+}
+
+encode::SampleKind kind_of(const std::string& stage) {
+  if (stage == "pt") return encode::SampleKind::document;
+  if (stage == "kto") return encode::SampleKind::feedback;
+  return stage == "sft" ? encode::SampleKind::conversation : encode::SampleKind::pair;
+}
+
+void check_stage(const std::vector<encode::DatasetSpec>& specs, const std::string& stage) {
+  const bool pairs = kind_of(stage) == encode::SampleKind::pair, feedback = kind_of(stage) == encode::SampleKind::feedback;
+  for (const encode::DatasetSpec& spec : specs) {
+    if (feedback && spec.columns.kto_tag.empty())
+      fail_config("dataset '{}' has no kto_tag under columns in dataset_info.json: stage kto needs one",
+                  spec.name);
+    if (stage == "sft" && spec.formatting == encode::Formatting::alpaca && spec.columns.response.empty())
+      fail_config("dataset '{}' has texts without a column of answers: stage sft learns answers, stage pt learns texts", spec.name);
+    if (stage == "sft" && !spec.columns.kto_tag.empty())
+      fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage sft drop the tag",
+                  spec.name);
+    if (spec.ranking != pairs)
+      fail_config("dataset '{}' {} preference pairs (ranking in dataset_info.json), and stage {} learns {}",
+                  spec.name, spec.ranking ? "holds" : "holds no", stage,
+                  pairs ? "such pairs" : "single samples");
+  }
+}
+
+// add_bos_token of tokenizer_config.json: documents start with the tokenizer's first token.
+bool adds_bos_token(const std::filesystem::path& tokenizer_dir) {
+  const std::filesystem::path file = tokenizer_dir / "tokenizer_config.json";
+  if (!std::filesystem::is_regular_file(file)) return false;
+  const nlohmann::json json = io::read_json(file);
+  return json.is_object() && json.value("add_bos_token", nlohmann::json()) == true;
+}
+
+nlohmann::json describe(const encode::DatasetSpec& spec) {
+  const encode::ColumnNames& c = spec.columns;
+  const encode::MessageTags& t = spec.tags;
+  return {{"name", spec.name},
+          {"formatting", static_cast<int>(spec.formatting)},
+          {"ranking", spec.ranking},
+          {"split", spec.split.text()},
+          {"num_samples", spec.num_samples ? nlohmann::json(*spec.num_samples) : nlohmann::json()},
+          {"columns",
+           {c.prompt, c.query, c.response, c.history, c.messages, c.system, c.tools, c.chosen, c.rejected,
+            c.kto_tag, c.category, c.tags}},
+          {"tags", {t.role, t.content, t.user, t.assistant, t.observation, t.function, t.system}}};
+}
+
+}  // namespace
+
+std::int64_t RecordCounts::all_dropped() const {
+  return std::accumulate(dropped.begin(), dropped.end(), INT64_C(0));
+}
+
+RecordCounts& RecordCounts::operator+=(const RecordCounts& other) {
+  records += other.records;
+  truncated += other.truncated;
+  bytes += other.bytes;
+  for (std::size_t i = 0; i < dropped.size(); ++i) dropped[i] += other.dropped[i];
+  return *this;
+}
+
+bool joins_documents(const config::RunConfig& config) {
+  return config.finetuning.stage == "pt" && (config.data.packing.value_or(true) || config.data.neat_packing);
+}
+
+std::int64_t document_block_tokens(const config::RunConfig& config) {
+  const bool asked_for = config.data.neat_packing || config.given.contains("packing");
+  const std::int64_t tokens = config.data.cutoff_len - (asked_for ? 1 : 0);
+  if (tokens < 1) fail_config("cutoff_len {} is too short for packing", config.data.cutoff_len);
+  return tokens;
+}
+
+std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, CorpusPart part) {
+  std::shared_ptr<Corpus> corpus(new Corpus);
+  const config::DataArgs& data = config.data;
+  corpus->stage_ = config.finetuning.stage;
+  corpus->specs_ = encode::load_dataset_info(data.dataset_dir, dataset_names(config, part));
+  check_stage(corpus->specs_, corpus->stage_);
+
+  encode::EncoderOptions options;
+  options.kind = kind_of(corpus->stage_);
+  options.cutoff_len = data.cutoff_len;
+  options.train_on_prompt = data.train_on_prompt && options.kind == encode::SampleKind::conversation;
+  options.mask_history = data.mask_history && options.kind == encode::SampleKind::conversation;
+  options.add_bos_token = options.kind == encode::SampleKind::document && adds_bos_token(config.tokenizer_path());
+  corpus->encoder_ = std::make_unique<encode::Encoder>(encode::ChatTemplate::for_packing(config), options);
+
+  if (joins_documents(config)) corpus->block_tokens_ = document_block_tokens(config);
+  corpus->skip_broken_ = data.on_error == "skip";
+  corpus->max_skipped_ = static_cast<std::size_t>(data.on_error_limit);
+  corpus->open_sources(config);
+  const bool by_records = corpus->block_tokens_ > 0 || options.kind == encode::SampleKind::feedback ||
+                          config.is_given("preprocessing_batch_size");
+  corpus->chunk_records_ = by_records ? data.preprocessing_batch_size : corpus->default_chunk_records();
+  corpus->record_options(config);
+  config::RunConfig named = config;  // a template that was told from the model counts as given
+  if (named.data.template_name.empty() && corpus->stage_ != "pt") named.data.template_name = corpus->encoder_->chat_template().spec().name;
+  corpus->template_options_ = template_options(named);
+  return corpus;
+}
+
+void Corpus::open_sources(const config::RunConfig& config) {
+  std::vector<encode::DatasetExtent> extents;
+  for (std::size_t d = 0; d < specs_.size(); ++d) {
+    sources_.push_back(encode::RecordSource::open(specs_[d].files));
+    encode::require_keys(specs_[d], *sources_[d]);
+    encode::DatasetExtent& extent = extents.emplace_back();
+    extent.parts = specs_[d].split.ranges(sources_[d]->size());
+    for (const encode::RecordRange& part : extent.parts) extent.records += part.size();
+    extent.num_samples = specs_[d].num_samples;
+    extent.max_samples = config.data.max_samples;
+  }
+  encode::MixOptions mix{config.data.mix_strategy, config.data.interleave_probs,
+                 static_cast<std::uint64_t>(config.training.seed)};
+  order_ = std::make_unique<encode::RecordOrder>(extents, mix);
+}
+
+// As many records as make a chunk of a megabyte on average, more in a very large corpus.
+std::int64_t Corpus::default_chunk_records() const {
+  double records = 0, bytes = 0;
+  for (const auto& source : sources_) {
+    records += static_cast<double>(source->size());
+    bytes += static_cast<double>(source->bytes());
+  }
+  const double all = bytes / records * static_cast<double>(order_->size());
+  const double chunk = std::clamp(all / kManyChunks, kChunkBytes, 16 * kChunkBytes);
+  return std::max<std::int64_t>(static_cast<std::int64_t>(chunk * records / bytes), 1);
+}
+
+void Corpus::record_options(const config::RunConfig& config) {
+  const config::DataArgs& data = config.data;
+  const encode::EncoderOptions& encoder = encoder_->options();
+  options_ = {{"train_on_prompt", encoder.train_on_prompt},
+              {"mask_history", encoder.mask_history},
+              {"add_bos_token", encoder.add_bos_token},
+              {"block_tokens", block_tokens_},
+              {"on_error", data.on_error},
+              {"mix_strategy", data.mix_strategy},
+              {"interleave_probs", data.interleave_probs}};
+  if (block_tokens_ > 0 || stage_ == "kto") options_["chunk_records"] = chunk_records_;
+  if (data.max_samples) options_["max_samples"] = *data.max_samples;
+  bool draws = !data.interleave_probs.empty();
+  for (const encode::DatasetSpec& spec : specs_) {
+    options_["datasets"].push_back(describe(spec));
+    draws |= spec.num_samples.has_value();
+  }
+  if (draws) options_["seed"] = config.training.seed;
+}
+
+std::size_t Corpus::num_chunks() const {
+  return static_cast<std::size_t>((order_->size() + chunk_records_ - 1) / chunk_records_);
+}
+
+PackAttributes Corpus::attributes() const {
+  PackAttributes attributes;
+  const encode::ChatTemplate& chat = encoder_->chat_template();
+  attributes.tokenizer_hash = chat.tokenizer().hash();
+  attributes.template_hash = chat.hash();
+  attributes.template_name = chat.spec().name;
+  attributes.stage = stage_;
+  attributes.vocab_size = chat.tokenizer().vocab_size();
+  attributes.cutoff_len = encoder_->options().cutoff_len;
+  attributes.options = options_;
+  attributes.template_options = template_options_;
+  for (std::size_t d = 0; d < specs_.size(); ++d) {
+    PackSource& source = attributes.sources.emplace_back();
+    source.name = specs_[d].name;
+    source.hash = sources_[d]->hash();
+    for (const auto& [path, bytes] : sources_[d]->files())
+      source.files.push_back({as_utf8(path.filename().string()), bytes});
+  }
+  return attributes;
+}
+
+// Encodes one chunk: a cursor and a converter for each dataset that it meets.
+class Corpus::ChunkReader {
+ public:
+  ChunkReader(const Corpus& corpus, encode::ItemSink& sink)
+      : corpus_(corpus), sink_(sink), open_(corpus.specs_.size()), counts_(corpus.specs_.size()) {}
+
+  void read(const encode::RecordRef& ref) {
+    RecordCounts& counts = counts_[static_cast<std::size_t>(ref.dataset)];
+    OpenDataset& dataset = open(ref.dataset);
+    const encode::RecordText record = dataset.cursor.at(ref.record);
+    ++counts.records;
+    counts.bytes += static_cast<std::int64_t>(record.text.size());
+    sink_.begin(record);
+    guarded(
+        ref.dataset, [&] { return record.where(); }, counts,
+        [&] { take(ref, record, dataset.converter.convert(record)); });
+  }
+
+  std::vector<RecordCounts> finish() {
+    encode_feedback();
+    cut_blocks();
+    return std::move(counts_);
+  }
+
+ private:
+  // Runs `body` for one record; a broken one is an error, or skipped and noted.
+  template <class Where, class Body>
+  void guarded(std::int32_t dataset, const Where& where, RecordCounts& counts, Body&& body) {
+    try {
+      body();
+    } catch (const ConfigError&) {
+      throw;  // not the record's fault
+    } catch (const Error& error) {
+      if (!corpus_.skip_broken_)
+        fail("{}: {} (on_error: skip leaves such records out)", where(), error.what());
+      ++counts.dropped[static_cast<std::size_t>(encode::DropReason::unreadable)];
+      const std::string what = fmt::format("{}: {}", where(), error.what());
+      sink_.leave_out(dataset, encode::DropReason::unreadable, what);
+      corpus_.note_skipped(what);
+    }
+  }
+
+  // Stage kto: each answer goes with the answer before it in the chunk, the first with the last.
+  void encode_feedback() {
+    if (feedback_.empty()) return;
+    encode::Message other = feedback_.back().conversation.responses.front();
+    for (Feedback& f : feedback_) {
+      RecordCounts& counts = counts_[static_cast<std::size_t>(f.ref.dataset)];
+      encode::Message answer = f.conversation.responses.front();
+      f.conversation.responses.push_back(std::exchange(other, std::move(answer)));
+      guarded(
+          f.ref.dataset, [&] { return f.where; }, counts,
+          [&] {
+            f.conversation.tags.emplace_back(encode::kFeedbackTag, *f.conversation.desirable ? "true" : "false");
+            encode(
+                f.ref, [&] { return f.where; }, std::move(f.conversation), counts);
+          });
+    }
+  }
+
+  void cut_blocks() {
+    const std::int64_t block = corpus_.block_tokens_;
+    if (block == 0) return;
+    const auto ids_end = static_cast<std::int64_t>(joined_.size());
+    std::size_t document = 0;
+    for (std::int64_t begin = 0; begin + block <= ids_end; begin += block) {
+      while (document + 1 < documents_.size() && documents_[document + 1].first <= begin) ++document;
+      encode::EncodedSequence sequence;
+      sequence.ids.assign(joined_.begin() + begin, joined_.begin() + begin + block);
+      if (const auto start = corpus_.encoder_->block_start()) sequence.ids.front() = *start;
+      sequence.label_spans = {{0, static_cast<std::int32_t>(block)}};
+      sink_.add(item_of(documents_[document].second, {std::move(sequence)}, {}));
+    }
+  }
+
+  struct Feedback {
+    encode::RecordRef ref;
+    std::string where;
+    encode::Conversation conversation;
+  };
+  struct OpenDataset {
+    OpenDataset(const encode::RecordSource& source, const encode::DatasetSpec& spec)
+        : cursor(source), converter(spec, source.is_text()) {}
+    encode::RecordCursor cursor;
+    encode::RecordConverter converter;
+  };
+
+  OpenDataset& open(std::int32_t dataset) {
+    const auto d = static_cast<std::size_t>(dataset);
+    if (!open_[d]) open_[d] = std::make_unique<OpenDataset>(*corpus_.sources_[d], corpus_.specs_[d]);
+    return *open_[d];
+  }
+
+  void take(const encode::RecordRef& ref, const encode::RecordText& record, std::variant<encode::Conversation, encode::Drop> converted) {
+    RecordCounts& counts = counts_[static_cast<std::size_t>(ref.dataset)];
+    const auto where = [&] { return record.where(); };
+    if (const auto* reason = std::get_if<encode::Drop>(&converted)) return drop(ref, *reason, where, counts);
+    auto& conversation = std::get<encode::Conversation>(converted);
+    if (corpus_.block_tokens_ > 0) {
+      const auto begin = static_cast<std::int64_t>(joined_.size());
+      corpus_.encoder_->append_document(conversation, joined_);
+      documents_.emplace_back(begin, ref);
+    } else if (corpus_.encoder_->options().kind == encode::SampleKind::feedback) {
+      if (!conversation.answer_fault.empty()) throw Error(conversation.answer_fault);
+      if (!conversation.desirable || conversation.responses.size() != 1)
+        return drop(ref,
+                    {encode::DropReason::no_answer, fmt::format("'{}' is not true or false, or there is no answer",
+                                                        spec_of(ref).columns.kto_tag)},
+                    where, counts);
+      feedback_.push_back({ref, where(), std::move(conversation)});
+    } else {
+      encode(ref, where, std::move(conversation), counts);
+    }
+  }
+
+  template <class Where>
+  void encode(const encode::RecordRef& ref, const Where& where, encode::Conversation conversation, RecordCounts& counts) {
+    auto encoded = corpus_.encoder_->encode(conversation);
+    if (const auto* reason = std::get_if<encode::DropReason>(&encoded))
+      return drop(ref, explain(*reason, spec_of(ref)), where, counts);
+    auto& sample = std::get<encode::Encoded>(encoded);
+    counts.truncated += sample.truncated;
+    sink_.add(item_of(ref, std::move(sample.sequences), std::move(conversation)));
+  }
+
+  encode::EncodedItem item_of(const encode::RecordRef& ref, std::vector<encode::EncodedSequence> sequences,
+                      encode::Conversation conversation) {
+    encode::EncodedItem item;
+    item.sequences = std::move(sequences);
+    item.category = conversation.category.empty() ? spec_of(ref).name : std::move(conversation.category);
+    item.tags = std::move(conversation.tags);
+    item.dataset = ref.dataset;
+    item.source_index = ref.record;
+    return item;
+  }
+
+  template <class Where>
+  void drop(const encode::RecordRef& ref, const encode::Drop& why, const Where& where, RecordCounts& counts) {
+    ++counts.dropped[static_cast<std::size_t>(why.reason)];
+    sink_.leave_out(ref.dataset, why.reason,
+                    why.detail.empty() ? where() : fmt::format("{}: {}", where(), why.detail));
+  }
+
+  // What the encoder found, with the columns' names.
+  static encode::Drop explain(encode::DropReason reason, const encode::DatasetSpec& spec) {
+    const encode::ColumnNames& c = spec.columns;
+    if (reason != encode::DropReason::no_answer) return {reason};
+    if (spec.ranking) return {reason, fmt::format("'{}' or '{}' is missing or null", c.chosen, c.rejected)};
+    return spec.formatting == encode::Formatting::alpaca
+               ? encode::Drop{reason, fmt::format("'{}' is missing or null", c.response)}
+               : encode::Drop{reason};
+  }
+  const encode::DatasetSpec& spec_of(const encode::RecordRef& ref) const {
+    return corpus_.specs_[static_cast<std::size_t>(ref.dataset)];
+  }
+
+  const Corpus& corpus_;
+  encode::ItemSink& sink_;
+  std::vector<std::unique_ptr<OpenDataset>> open_;
+  std::vector<RecordCounts> counts_;
+  std::vector<Feedback> feedback_;                             // stage kto: all of the chunk
+  std::vector<std::int32_t> joined_;                           // documents end to end
+  std::vector<std::pair<std::int64_t, encode::RecordRef>> documents_;  // where each begins in joined_
+};
+
+void Corpus::note_skipped(const std::string& what) const {
+  const std::size_t count = ++skipped_;
+  if (count <= kWarnings) log::warn("{}: skipped", what);
+  if (count > max_skipped_)
+    throw ConfigError(fmt::format(
+        "more than on_error_limit {} records are broken, the last is {}: repair the data, or raise the limit",
+        max_skipped_, what));
+}
+
+std::vector<RecordCounts> Corpus::encode_chunk(std::size_t chunk, encode::ItemSink& sink) const {
+  QFT_ASSERT(chunk < num_chunks(), "chunk {} of {}", chunk, num_chunks());
+  const std::int64_t first = static_cast<std::int64_t>(chunk) * chunk_records_;
+  const std::int64_t last = std::min(first + chunk_records_, order_->size());
+  ChunkReader reader(*this, sink);
+  for (std::int64_t i = first; i < last; ++i) reader.read(order_->at(i));
+  return reader.finish();
+}
+
+}  // namespace qft::pack

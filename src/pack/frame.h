@@ -1,0 +1,19 @@
+// The bytes of a pack around its datasets.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "qft/io/file.h"
+
+namespace qft::pack {
+
+/// Bytes [begin, end) of the file.
+struct Stretch {
+  std::uint64_t begin = 0, end = 0;
+};
+
+/// CRC32C of the file's bytes outside `datasets`, in any order, which lie in the file and do not overlap.
+std::uint32_t frame_crc(const io::File& file, std::vector<Stretch> datasets);
+
+}  // namespace qft::pack

@@ -1,0 +1,183 @@
+#include "qft/pack/print.h"
+
+#include "qft/core/error.h"
+#include "qft/core/units.h"
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <numeric>
+#include <vector>
+
+#include "item_text.h"
+
+namespace qft::pack {
+namespace {
+
+constexpr std::size_t kShownCategories = 20;
+
+void append(std::string& out, const encode::EncodedSequence& sequence) {
+  auto to = std::back_inserter(out);
+  out += "{\"ids\":[";
+  for (std::size_t i = 0; i < sequence.ids.size(); ++i)
+    fmt::format_to(to, "{}{}", i ? "," : "", sequence.ids[i]);
+  out += "],\"label_spans\":[";
+  for (std::size_t i = 0; i < sequence.label_spans.size(); ++i)
+    fmt::format_to(to, "{}[{},{}]", i ? "," : "", sequence.label_spans[i].begin, sequence.label_spans[i].end);
+  out += "]}";
+}
+
+// Quantiles of the items' lengths: shortest, middle, 90 %, longest.
+std::vector<std::int32_t> length_quantiles(std::span<const std::int32_t> lengths) {
+  std::vector<std::int32_t> sorted(lengths.begin(), lengths.end());
+  if (sorted.empty()) return {0, 0, 0, 0};
+  std::sort(sorted.begin(), sorted.end());
+  const std::size_t last = sorted.size() - 1;
+  return {sorted.front(), sorted[last / 2], sorted[last * 9 / 10], sorted.back()};
+}
+
+struct Bucket {
+  std::int64_t from, below, items = 0, tokens = 0;
+};
+
+// Items by length, the lengths in powers of two; no empty buckets at the ends.
+std::vector<Bucket> length_histogram(std::span<const std::int32_t> lengths) {
+  std::vector<Bucket> buckets;
+  for (const std::int32_t length : lengths) {
+    const auto bucket = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(length)) - 1);
+    while (buckets.size() <= bucket)
+      buckets.push_back({std::int64_t{1} << buckets.size(), std::int64_t{2} << buckets.size()});
+    ++buckets[bucket].items;
+    buckets[bucket].tokens += length;
+  }
+  const auto first =
+      std::find_if(buckets.begin(), buckets.end(), [](const Bucket& b) { return b.items > 0; });
+  buckets.erase(buckets.begin(), first);
+  return buckets;
+}
+
+struct CategoryCount {
+  std::string name;
+  std::int64_t items = 0, tokens = 0;
+};
+
+std::vector<CategoryCount> count_categories(const PackReader& pack) {
+  std::vector<CategoryCount> counts;
+  for (const std::string& name : pack.attributes().category_names) counts.push_back({name});
+  const std::vector<std::int32_t> categories = pack.item_categories();
+  for (std::size_t i = 0; i < categories.size(); ++i) {
+    CategoryCount& count = counts[static_cast<std::size_t>(categories[i])];
+    ++count.items;
+    count.tokens += pack.item_tokens()[i];
+  }
+  return counts;
+}
+
+std::string bar(std::int64_t part, std::int64_t most) {
+  constexpr std::int64_t kWidth = 40;
+  return std::string(static_cast<std::size_t>((part * kWidth + most - 1) / most), '#');
+}
+
+std::string_view feedback_of(const encode::EncodedItem& item) {
+  for (const auto& [name, value] : item.tags)
+    if (name == encode::kFeedbackTag) return value;
+  fail("an item of stage kto without the tag {}", encode::kFeedbackTag);
+}
+
+}  // namespace
+
+nlohmann::ordered_json summarize(const PackReader& pack) {
+  const PackAttributes& a = pack.attributes();
+  const auto labels = pack.item_labels();
+  nlohmann::ordered_json sources = nlohmann::ordered_json::array();
+  for (const PackSource& s : a.sources)
+    sources.push_back({{"name", s.name},
+                       {"hash", s.hash},
+                       {"records", s.records},
+                       {"items", s.items},
+                       {"dropped", s.dropped},
+                       {"truncated", s.truncated}});
+  nlohmann::ordered_json histogram = nlohmann::ordered_json::array(), categories = histogram;
+  for (const Bucket& b : length_histogram(pack.item_tokens()))
+    histogram.push_back({{"from", b.from}, {"below", b.below}, {"items", b.items}, {"tokens", b.tokens}});
+  for (const CategoryCount& c : count_categories(pack))
+    categories.push_back({{"name", c.name}, {"items", c.items}, {"tokens", c.tokens}});
+  return {{"path", pack.path().string()},
+          {"fingerprint", pack.fingerprint()},
+          {"stage", a.stage},
+          {"template", a.template_name},
+          {"template_hash", a.template_hash},
+          {"tokenizer_hash", a.tokenizer_hash},
+          {"vocab_size", a.vocab_size},
+          {"cutoff_len", a.cutoff_len},
+          {"items", pack.num_items()},
+          {"sequences", pack.num_sequences()},
+          {"tokens", pack.num_tokens()},
+          {"label_tokens", std::accumulate(labels.begin(), labels.end(), INT64_C(0))},
+          {"item_tokens_min_median_p90_max", length_quantiles(pack.item_tokens())},
+          {"length_histogram", std::move(histogram)},
+          {"categories", std::move(categories)},
+          {"sources", std::move(sources)},
+          {"options", a.options}};
+}
+
+std::string format_summary(const PackReader& pack) {
+  const nlohmann::ordered_json s = summarize(pack);
+  const auto bytes = static_cast<double>(std::filesystem::file_size(pack.path()));
+  const auto lengths = s["item_tokens_min_median_p90_max"].get<std::vector<std::int64_t>>();
+  std::string text = fmt::format(
+      "{}: {} items, {} sequences, {} tokens ({} to learn), {}\n"
+      "  stage {}, template {}, cutoff_len {}, vocabulary {}\n"
+      "  item lengths: shortest {}, median {}, 90 % up to {}, longest {}\n"
+      "  tokenizer {}, template {}\n  fingerprint {}\n",
+      pack.path().string(), pack.num_items(), pack.num_sequences(), pack.num_tokens(),
+      s["label_tokens"].get<std::int64_t>(), format_bytes(bytes), pack.attributes().stage,
+      pack.attributes().template_name, pack.attributes().cutoff_len, pack.attributes().vocab_size, lengths[0],
+      lengths[1], lengths[2], lengths[3], pack.attributes().tokenizer_hash, pack.attributes().template_hash,
+      pack.fingerprint());
+  for (const PackSource& source : pack.attributes().sources)
+    text += fmt::format("  dataset {}: {} records, {} items, {} left out, {} cut, files {}\n", source.name,
+                        source.records, source.items, source.dropped, source.truncated, source.hash);
+  text += "  items by length in tokens:\n";
+  const std::vector<Bucket> buckets = length_histogram(pack.item_tokens());
+  std::int64_t most = 1;
+  for (const Bucket& b : buckets) most = std::max(most, b.items);
+  for (const Bucket& b : buckets)
+    text += fmt::format("  {:>8} to {:>7} {:>10} {}\n", b.from, b.below - 1, b.items, bar(b.items, most));
+  text += "  categories:\n";
+  const std::vector<CategoryCount> categories = count_categories(pack);
+  for (std::size_t c = 0; c < std::min(categories.size(), kShownCategories); ++c)
+    text += fmt::format("  {:>10} items {:>12} tokens  {}\n", categories[c].items, categories[c].tokens,
+                        printable(categories[c].name));
+  if (categories.size() > kShownCategories)
+    text += fmt::format("  ... and {} more (--json lists them)\n", categories.size() - kShownCategories);
+  return text;
+}
+
+void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t count, std::ostream& out) {
+  const std::int64_t last = std::min(pack.num_items(), first + count);
+  std::string line;
+  for (std::int64_t i = first; i < last && out; ++i) {
+    const encode::EncodedItem item = pack.item(i);
+    line.clear();
+    if (pack.attributes().stage == "kto") {
+      append(line, item.sequences.front());
+      line.pop_back();
+      line += ",\"kl\":";
+      append(line, item.sequences.back());
+      line += fmt::format(",\"{}\":{}}}", encode::kFeedbackTag, feedback_of(item));
+    } else if (item.sequences.size() == 2) {
+      line += "{\"chosen\":";
+      append(line, item.sequences[0]);
+      line += ",\"rejected\":";
+      append(line, item.sequences[1]);
+      line += '}';
+    } else {
+      append(line, item.sequences.front());
+    }
+    line += '\n';
+    out << line;
+  }
+}
+
+}  // namespace qft::pack

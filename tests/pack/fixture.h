@@ -1,0 +1,113 @@
+// Made-up items and packs for tests: every item follows from its number.
+#pragma once
+
+#include "qft/comm/communicator.h"
+#include "qft/pack/builder.h"
+#include "qft/pack/reader.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <string>
+#include <sys/resource.h>
+#include <vector>
+
+#include "io/temp_dir.h"
+
+namespace qft::test {
+
+inline constexpr std::int32_t kVocab = 5000;
+
+/// Lengths like those of Alpaca with a Qwen tokenizer: log-normal, median 100.
+inline std::vector<std::int32_t> alpaca_like_lengths(std::size_t count, std::int32_t most,
+                                                     std::uint64_t seed = 1) {
+  std::mt19937_64 random(seed);
+  std::lognormal_distribution<double> length(4.6, 0.6);
+  std::vector<std::int32_t> lengths(count);
+  for (auto& l : lengths) l = std::clamp(static_cast<std::int32_t>(length(random)), 5, most);
+  return lengths;
+}
+
+/// Item `number`: 3 to 42 tokens a sequence, one or two spans (now and then from position 0), three
+/// categories.
+inline encode::EncodedItem make_item(std::int64_t number, int sequences = 1) {
+  std::mt19937_64 random(static_cast<std::uint64_t>(number) + 17);
+  encode::EncodedItem item;
+  for (int s = 0; s < sequences; ++s) {
+    encode::EncodedSequence& sequence = item.sequences.emplace_back();
+    const auto length = static_cast<std::int32_t>(3 + random() % 40);
+    for (std::int32_t t = 0; t < length; ++t)
+      sequence.ids.push_back(static_cast<std::int32_t>(random() % kVocab));
+    const auto begin = static_cast<std::int32_t>(random() % 2);
+    if (length > 8 && random() % 2 == 0) sequence.label_spans.push_back({begin, begin + 2});
+    sequence.label_spans.push_back({length - 2, length});
+  }
+  const char* const names[] = {"easy", "hard", "中"};
+  item.category = names[number % 3];
+  if (number % 4 == 0) item.tags = {{"source", "set " + std::to_string(number)}, {"b", "\"quoted\"\n"}};
+  item.dataset = number % 5 == 0 ? 1 : 0;
+  item.source_index = number * 10;
+  return item;
+}
+
+inline pack::PackAttributes make_attributes() {
+  pack::PackAttributes a;
+  a.tokenizer_hash = "tok";
+  a.template_hash = "tpl";
+  a.template_name = "qwen";
+  a.stage = "sft";
+  a.vocab_size = kVocab;
+  a.cutoff_len = 2048;
+  a.options = {{"train_on_prompt", false}, {"mask_history", true}};
+  a.sources.resize(2);
+  a.sources[0] = {"first", "h0"};
+  a.sources[1] = {"second", "h1"};
+  a.sources[0].files = {{"first.json", 12345}};
+  return a;
+}
+
+/// The error of `action` while no file may grow beyond `bytes`: what a full disk looks like to one process.
+inline std::string error_with_file_limit(rlim_t bytes, const std::function<void()>& action) {
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit limit{bytes, before.rlim_max};
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);  // then a write beyond the limit fails with an error
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  const std::string error = error_of(action);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  return error;
+}
+
+/// encode_chunk for items [0, count) in equal chunks.
+struct Encoder {
+  std::int64_t count = 0;
+  int sequences = 1;
+  std::int64_t chunk_items = 7;
+  std::size_t chunks() const { return static_cast<std::size_t>((count + chunk_items - 1) / chunk_items); }
+  void operator()(std::size_t chunk, pack::PackSink& sink) const {
+    const std::int64_t begin = static_cast<std::int64_t>(chunk) * chunk_items,
+                       end = std::min(begin + chunk_items, count);
+    for (std::int64_t i = begin; i < end; ++i) {
+      auto item = make_item(i, sequences);
+      sink.count(item.dataset, 1, 0, i % 6 == 0);
+      sink.add(std::move(item));
+    }
+    sink.count(0, 2, 2, 0);
+    sink.count_bytes(100 * (end - begin));
+  }
+};
+
+inline std::shared_ptr<const pack::PackReader> build_pack(const std::filesystem::path& path,
+                                                          std::int64_t count, int sequences = 1,
+                                                          std::int64_t chunk_items = 7) {
+  const auto comm = comm::make_self_communicator();
+  const Encoder encoder{count, sequences, chunk_items};
+  pack::PackBuilder(*comm, path, make_attributes()).build(encoder.chunks(), encoder);
+  return pack::PackReader::open(path);
+}
+
+}  // namespace qft::test
