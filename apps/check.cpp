@@ -1,5 +1,5 @@
-#include "qft/comm/preflight.h"
 #include "qft/device/device.h"
+#include "qft/job/preflight.h"
 #include "qft/train/setup.h"
 
 #include <cstdio>
@@ -25,9 +25,9 @@ config::CommandSpec spec() {
 }
 
 // The keys whose files every rank needs.
-std::vector<comm::NeededPath> needed_paths(const config::RunConfig& c) {
-  using Use = comm::NeededPath::Use;
-  std::vector<comm::NeededPath> paths;
+std::vector<job::NeededPath> needed_paths(const config::RunConfig& c) {
+  using Use = job::NeededPath::Use;
+  std::vector<job::NeededPath> paths;
   const auto add = [&](const char* key, const std::string& path, Use use) {
     if (!path.empty()) paths.push_back({key, path, use});
   };
@@ -54,7 +54,7 @@ bool is_for_training(const config::RunConfig& c) {
 }
 
 int run(comm::Session& session, const config::CommandLine& line) {
-  comm::PreflightOptions options;
+  job::PreflightOptions options;
   std::optional<Prepared> prepared;
   if (line.run_file.empty() && line.overrides.empty()) {
     options.device = device::select_device("auto", session.local_rank(), session.local_size());
@@ -65,10 +65,10 @@ int run(comm::Session& session, const config::CommandLine& line) {
   }
   const bool trains = prepared && is_for_training(prepared->config);
   if (trains) prepared->config.validate(config::Purpose::train);
-  auto report = comm::run_preflight(session, options);
+  auto report = job::run_preflight(session, options);
   const bool root = session.rank() == 0, passed = report.passed();
   if (root && !line.json) std::fputs(to_text(report).c_str(), stdout), std::fflush(stdout);
-  const auto found = [&](comm::Finding::Level level, const std::string& text) {
+  const auto found = [&](job::Finding::Level level, const std::string& text) {
     report.findings.push_back({level, "run", text, {}});
     if (root && !line.json) std::fputs(to_text(report.findings.back()).c_str(), stdout);
   };
@@ -78,9 +78,9 @@ int run(comm::Session& session, const config::CommandLine& line) {
   if (passed && trains) {
     try {
       take_pack_options(session, prepared->config, config::Purpose::train);
-      for (const std::string& text : train::check_run(prepared->config, session.world(), prepared->device)) found(comm::Finding::Level::fine, text);
+      for (const std::string& text : train::check_run(prepared->config, session.world(), prepared->device)) found(job::Finding::Level::fine, text);
     } catch (const Error& e) {  // alike on all ranks; its exit code is that of training
-      found(comm::Finding::Level::problem, e.what());
+      found(job::Finding::Level::problem, e.what());
       conclude();
       throw;
     }

@@ -1,10 +1,10 @@
 // `qft SUBCOMMAND RUN.yaml [key=value ...]`: finds the subcommand and hands over.
-#include "qft/comm/run_main.h"
 #include "qft/config/help.h"
 #include "qft/core/error.h"
 #include "qft/core/program.h"
 #include "qft/core/version.h"
 #include "qft/device/memory.h"
+#include "qft/job/run_main.h"
 #include "qft/model/architectures.h"
 #include "qft/train/stop_signal.h"
 
@@ -95,5 +95,5 @@ int main(int argc, char** argv) {
       const std::vector<std::string> args(argv + 1, argv + argc);
       return run_program([&] { return run_alone(*s, args); });
     }
-  return comm::run_main(argc, argv, dispatch);
+  return job::run_main(argc, argv, dispatch);
 }

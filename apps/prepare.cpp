@@ -1,9 +1,9 @@
 #include "qft/comm/exchange.h"
-#include "qft/comm/watchdog.h"
 #include "qft/config/start.h"
 #include "qft/core/log.h"
 #include "qft/device/device.h"
 #include "qft/device/threads.h"
+#include "qft/job/watchdog.h"
 #include "qft/pack/options.h"
 
 #include <cstdlib>
@@ -24,9 +24,9 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
   p.config = config::start(line, purpose, session.rank(), session.size());
   if (purpose == config::Purpose::train || purpose == config::Purpose::eval)
     take_pack_options(session, p.config, purpose);
-  comm::WatchdogOptions watch{std::chrono::seconds(p.config.training.ddp_timeout)};
+  job::WatchdogOptions watch{std::chrono::seconds(p.config.training.ddp_timeout)};
   watch.stop_stragglers = p.config.training.straggler_action == "stop";
-  comm::Watchdog::current().set(watch);
+  job::Watchdog::current().set(watch);
   p.config.check_world(session.size());
   const char* asked = std::getenv("NPROC_PER_NODE");
   if (asked != nullptr && std::string_view(asked) != "1" && session.size() == 1)

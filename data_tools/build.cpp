@@ -1,7 +1,7 @@
 // qft-pack RUN.yaml --output PACK: encodes the datasets of a run file.
-#include "qft/comm/watchdog.h"
 #include "qft/config/start.h"
 #include "qft/core/error.h"
+#include "qft/job/watchdog.h"
 #include "qft/pack/preprocess.h"
 
 #include <iostream>
@@ -44,7 +44,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
     fail_config("qft-pack: '{}' is neither a run file (.yaml) nor one of {}", line.words.front(),
                 command_names());
   const config::RunConfig config = config::start(line, config::Purpose::pack, session.rank(), session.size());
-  comm::Watchdog::current().set({std::chrono::seconds(config.training.ddp_timeout)});
+  job::Watchdog::current().set({std::chrono::seconds(config.training.ddp_timeout)});
   const std::string output = output_of(line, "qft-pack");
   const auto part = line.options.count("eval") ? pack::CorpusPart::eval : pack::CorpusPart::train;
   const pack::PackReport report =

@@ -1,8 +1,8 @@
 // qft-pack: datasets into a pack file, in parallel under mpirun; and what can be done with packs.
-#include "qft/comm/run_main.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/program.h"
+#include "qft/job/run_main.h"
 
 #include <algorithm>
 #include <string>
@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> given(argv + std::min(1, argc), argv + argc);
   const pack_tool::Command& command = pack_tool::find_command(given);
   if (command.run) return pack_tool::run_alone(command, given);
-  return comm::run_main(argc, argv,
+  return job::run_main(argc, argv,
                         [&](comm::Session& session, std::span<const std::string> arguments) -> int {
                           const std::vector<std::string> mine(arguments.begin(), arguments.end());
                           if (session.rank() != 0 && pack_tool::asks_for_text(mine)) return kExitOk;

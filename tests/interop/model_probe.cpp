@@ -10,10 +10,10 @@
 #include <c10/core/InferenceMode.h>
 #include <nlohmann/json.hpp>
 
-#include "qft/comm/run_main.h"
 #include "qft/core/error.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
+#include "qft/job/run_main.h"
 #include "qft/parallel/instance.h"
 
 namespace {
@@ -107,4 +107,4 @@ int run(comm::Session& session, std::span<const std::string> args) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return comm::run_main(argc, argv, run); }
+int main(int argc, char** argv) { return job::run_main(argc, argv, run); }

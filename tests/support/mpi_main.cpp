@@ -2,8 +2,8 @@
 // rank, and gives all ranks the same exit code: 0, 1, or 77 where all was skipped on all ranks. A rank that failed
 // while others are stuck in a collective ends the job.
 #include "qft/comm/exchange.h"
-#include "qft/comm/run_main.h"
-#include "qft/comm/watchdog.h"
+#include "qft/job/run_main.h"
+#include "qft/job/watchdog.h"
 
 #include <chrono>
 #include <cstdio>
@@ -59,9 +59,9 @@ class RankListener : public testing::EmptyTestEventListener {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  const auto opened = qft::comm::open_watched_session(argc, argv);
+  const auto opened = qft::job::open_watched_session(argc, argv);
   qft::comm::Session& session = *opened;
-  qft::comm::Watchdog::current().set({});
+  qft::job::Watchdog::current().set({});
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
   if (session.rank() != 0) delete listeners.Release(listeners.default_result_printer());
   auto listener = std::make_unique<RankListener>(session.rank(), session.size());

@@ -9,7 +9,7 @@
 
 #include "qft/comm/session.h"
 
-namespace qft::comm {
+namespace qft::job {
 namespace {
 
 constexpr double kSilenceWhenStuck = 4.0;  // seconds
@@ -56,21 +56,21 @@ std::vector<const Watched*> apart(const std::vector<const Watched*>& waiting) {
   return others;
 }
 
-std::string describe(const CollectiveNote& n) { return describe(n.kind, n.dtype, n.count, n.op, n.peer); }
+std::string describe(const comm::CollectiveNote& n) { return describe(n.kind, n.dtype, n.count, n.op, n.peer); }
 
 /// The same number on the same communicator, but another operation: in words, empty if all agree. Groups of ranks may
 /// have communicators of one name, so that only 'world' is compared while the job goes on.
 std::string mismatch(std::span<const Watched> ranks, bool world_only) {
   std::map<std::pair<std::string, std::uint64_t>, std::map<std::string, std::vector<int>>> calls;
   for (const Watched& r : ranks)
-    for (const CollectiveNote& n : r.beat.recent)
+    for (const comm::CollectiveNote& n : r.beat.recent)
       if (n.number > 0 && (!world_only || std::string(n.communicator.data()) == "world"))
         calls[{n.communicator.data(), n.number}][describe(n)].push_back(r.beat.rank);
   for (const auto& [place, kinds] : calls) {
     if (kinds.size() < 2) continue;
     std::vector<std::string> parts;
     for (const auto& [call, members] : kinds)
-      parts.push_back(fmt::format("{} on rank{} {}", call, members.size() > 1 ? "s" : "", format_ranks(members)));
+      parts.push_back(fmt::format("{} on rank{} {}", call, members.size() > 1 ? "s" : "", comm::format_ranks(members)));
     return fmt::format("the ranks call different collectives as number {} on '{}': {}", place.second, place.first,
                        fmt::join(parts, ", "));
   }
@@ -175,4 +175,4 @@ std::string StragglerWatch::observe(std::span<const Watched> ranks) {
   return text;
 }
 
-}  // namespace qft::comm
+}  // namespace qft::job

@@ -10,7 +10,7 @@
 #include "preflight_parts.h"
 #include <fmt/format.h>
 
-namespace qft::comm {
+namespace qft::job {
 
 namespace {
 
@@ -49,20 +49,20 @@ std::string state_of(const NeededPath& needed) {
 }
 
 // True where the other ranks see what rank 0 writes next to `path`.
-std::vector<int> who_sees_rank_zeros_file(Session& session, const fs::path& path) {
-  const auto name = on_root(session.world(), [&] {
+std::vector<int> who_sees_rank_zeros_file(comm::Session& session, const fs::path& path) {
+  const auto name = comm::on_root(session.world(), [&] {
     const auto file = existing_folder(path) / fmt::format(".qft-check-{}", getpid());
     std::ofstream(file) << "seen?";
     return file.string();
   });
   const auto here = existing_folder(path) / fs::path(name).filename();
   std::error_code error;
-  const auto sees = all_gather_value(session.world(), fs::exists(here, error) ? 1 : 0);
+  const auto sees = comm::all_gather_value(session.world(), fs::exists(here, error) ? 1 : 0);
   if (session.rank() == 0) fs::remove(name, error);
   return sees;
 }
 
-void check_sharing(Session& session, const NeededPath& needed, std::vector<Finding>& findings) {
+void check_sharing(comm::Session& session, const NeededPath& needed, std::vector<Finding>& findings) {
   const auto sees = who_sees_rank_zeros_file(session, needed.path);
   const auto blind = std::count(sees.begin(), sees.end(), 0);
   const auto text = blind == 0
@@ -77,9 +77,9 @@ void check_sharing(Session& session, const NeededPath& needed, std::vector<Findi
 
 }  // namespace
 
-void check_paths(Session& session, const std::vector<NeededPath>& paths, std::vector<Finding>& findings) {
+void check_paths(comm::Session& session, const std::vector<NeededPath>& paths, std::vector<Finding>& findings) {
   for (const auto& needed : paths) {
-    auto states = all_gather_strings(session.world(), state_of(needed));
+    auto states = comm::all_gather_strings(session.world(), state_of(needed));
     auto kinds = states;
     std::sort(kinds.begin(), kinds.end());
     kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
@@ -89,7 +89,7 @@ void check_paths(Session& session, const std::vector<NeededPath>& paths, std::ve
       const auto ranks = ranks_where(states, kind);
       const auto where = ranks.size() == states.size()
                              ? std::string("on all ranks")
-                             : fmt::format("on rank{} {}", ranks.size() > 1 ? "s" : "", format_ranks(ranks));
+                             : fmt::format("on rank{} {}", ranks.size() > 1 ? "s" : "", comm::format_ranks(ranks));
       findings.push_back(
           {Finding::Level::problem, needed.key, fmt::format("{} {} {}", needed.path.string(), kind, where),
            needed.use == NeededPath::Use::read
@@ -106,4 +106,4 @@ void check_paths(Session& session, const std::vector<NeededPath>& paths, std::ve
   }
 }
 
-}  // namespace qft::comm
+}  // namespace qft::job

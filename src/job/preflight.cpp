@@ -1,4 +1,4 @@
-#include "qft/comm/preflight.h"
+#include "qft/job/preflight.h"
 
 #include "qft/comm/bandwidth.h"
 #include "qft/comm/device_communicator.h"
@@ -17,7 +17,7 @@
 #include "preflight_parts.h"
 #include <fmt/format.h>
 
-namespace qft::comm {
+namespace qft::job {
 
 namespace {
 
@@ -32,7 +32,7 @@ constexpr double kBrokenGigabytes = 0.001;
 // Ends the process if a stage takes too long: a broken network shows as a collective that never returns.
 class StageLimit {
  public:
-  StageLimit(const Session& session, std::string stage, double seconds)
+  StageLimit(const comm::Session& session, std::string stage, double seconds)
       : thread_([this, &session, stage = std::move(stage), seconds] {
           std::unique_lock lock(mutex_);
           if (over_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return done_; })) return;
@@ -63,10 +63,10 @@ class StageLimit {
   std::thread thread_;
 };
 
-void check_values(Communicator& comm, c10::Device device, std::vector<Finding>& findings) {
+void check_values(comm::Communicator& comm, c10::Device device, std::vector<Finding>& findings) {
   std::string own;
-  for (const auto& text : verify_collectives(comm, device)) own += (own.empty() ? "" : "; ") + text;
-  const auto texts = all_gather_strings(comm, own);
+  for (const auto& text : comm::verify_collectives(comm, device)) own += (own.empty() ? "" : "; ") + text;
+  const auto texts = comm::all_gather_strings(comm, own);
   const auto topic = fmt::format("collectives ({})", comm.backend());
   bool fine = true;
   for (std::size_t r = 0; r < texts.size(); ++r) {
@@ -80,7 +80,7 @@ void check_values(Communicator& comm, c10::Device device, std::vector<Finding>& 
   if (fine) findings.push_back({Level::fine, topic, "values are right on all ranks", ""});
 }
 
-void judge_speed(const std::vector<BandwidthRow>& rows, std::string_view backend,
+void judge_speed(const std::vector<comm::BandwidthRow>& rows, std::string_view backend,
                  std::vector<Finding>& findings) {
   const double latency = rows.front().microseconds;
   const double rate = rows.back().bus_gb_s;
@@ -98,7 +98,7 @@ void judge_speed(const std::vector<BandwidthRow>& rows, std::string_view backend
             : ""});
 }
 
-void check_communicator(Session& session, Communicator& comm, const PreflightOptions& options,
+void check_communicator(comm::Session& session, comm::Communicator& comm, const PreflightOptions& options,
                         c10::Device device, PreflightReport& report) {
   {
     const StageLimit limit(session, fmt::format("collectives over {}", comm.backend()),
@@ -106,14 +106,14 @@ void check_communicator(Session& session, Communicator& comm, const PreflightOpt
     check_values(comm, device, report.findings);
   }
   if (comm.size() == 1) return;
-  std::vector<BandwidthRow> rows;
-  for (const auto bytes : bandwidth_sizes(options.largest_message)) {
+  std::vector<comm::BandwidthRow> rows;
+  for (const auto bytes : comm::bandwidth_sizes(options.largest_message)) {
     const StageLimit limit(session, fmt::format("all_reduce of {} bytes over {}", bytes, comm.backend()),
                            options.stage_limit_seconds);
-    rows.push_back(measure(comm, device, OpKind::all_reduce, bytes, 0.05));
+    rows.push_back(comm::measure(comm, device, comm::OpKind::all_reduce, bytes, 0.05));
   }
   judge_speed(rows, comm.backend(), report.findings);
-  report.tables += fmt::format("\n{}", format_table(OpKind::all_reduce, rows));
+  report.tables += fmt::format("\n{}", comm::format_table(comm::OpKind::all_reduce, rows));
   auto& table = report.details["all_reduce"][std::string(comm.backend())] = nlohmann::json::array();
   for (const auto& row : rows) table.push_back(to_json(row));
 }
@@ -125,13 +125,13 @@ bool PreflightReport::passed() const {
                       [](const Finding& f) { return f.level == Level::problem; });
 }
 
-PreflightReport run_preflight(Session& session, const PreflightOptions& options) {
+PreflightReport run_preflight(comm::Session& session, const PreflightOptions& options) {
   PreflightReport report;
   {
     const StageLimit limit(session, "comparing the ranks", options.stage_limit_seconds);
     std::vector<nlohmann::json> facts;
     for (const auto& text :
-         all_gather_strings(session.world(), gather_facts(session, options.device).dump())) {
+         comm::all_gather_strings(session.world(), gather_facts(session, options.device).dump())) {
       facts.push_back(nlohmann::json::parse(text));
     }
     compare_facts(facts, report.findings);
@@ -144,7 +144,7 @@ PreflightReport run_preflight(Session& session, const PreflightOptions& options)
   }
   check_communicator(session, session.world(), options, c10::kCPU, report);
   if (options.device.is_cuda()) {
-    const auto comm = make_device_communicator(session.world(), options.device, "device");
+    const auto comm = comm::make_device_communicator(session.world(), options.device, "device");
     check_communicator(session, *comm, options, options.device, report);
   }
   return report;
@@ -173,4 +173,4 @@ nlohmann::json to_json(const PreflightReport& report) {
   return json;
 }
 
-}  // namespace qft::comm
+}  // namespace qft::job

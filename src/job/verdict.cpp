@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-namespace qft::comm {
+namespace qft::job {
 
 namespace {
 
@@ -37,7 +37,7 @@ void print_errors(const std::vector<std::pair<int, Outcome>>& failures, int size
     std::sort(ranks.begin(), ranks.end());
     const bool everywhere = ranks.size() == static_cast<std::size_t>(size);
     const auto where =
-        everywhere ? "" : fmt::format(" on rank{} {}", ranks.size() > 1 ? "s" : "", format_ranks(ranks));
+        everywhere ? "" : fmt::format(" on rank{} {}", ranks.size() > 1 ? "s" : "", comm::format_ranks(ranks));
     const auto line = fmt::format("error{}: {}\n", where, text);
     std::fputs(line.c_str(), stderr);
   }
@@ -101,7 +101,7 @@ int settle(const Outcome& outcome, MPI_Comm control, std::chrono::milliseconds g
   int size = 1;
   MPI_Comm_rank(control, &rank);
   MPI_Comm_size(control, &size);
-  if (operations_abandoned()) end_job({{rank, outcome}}, size, control);
+  if (comm::operations_abandoned()) end_job({{rank, outcome}}, size, control);
   if (rank == 0) return collect(outcome, control, size, grace);
 
   const auto report = fmt::format("{} {}", outcome.exit_code, outcome.error);
@@ -121,4 +121,4 @@ int settle(const Outcome& outcome, MPI_Comm control, std::chrono::milliseconds g
   return code;
 }
 
-}  // namespace qft::comm
+}  // namespace qft::job

@@ -6,7 +6,7 @@
 
 #include <mpi.h>
 
-namespace qft::comm {
+namespace qft::job {
 
 /// What became of one rank.
 struct Outcome {
@@ -22,4 +22,4 @@ inline constexpr std::chrono::milliseconds kGrace{3000};
 /// MPI_Abort.
 int settle(const Outcome& outcome, MPI_Comm control, std::chrono::milliseconds grace = kGrace);
 
-}  // namespace qft::comm
+}  // namespace qft::job

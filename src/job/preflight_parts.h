@@ -1,17 +1,17 @@
 // The parts of the preflight check: each looks at one thing and appends findings, the same on all ranks.
 #pragma once
 
-#include "qft/comm/preflight.h"
+#include "qft/job/preflight.h"
 
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
-namespace qft::comm {
+namespace qft::job {
 
 /// What one rank knows about its process and node.
-nlohmann::json gather_facts(const Session& session, c10::Device device);
+nlohmann::json gather_facts(const comm::Session& session, c10::Device device);
 
 /// Compares the ranks' facts (by rank).
 void compare_facts(const std::vector<nlohmann::json>& facts, std::vector<Finding>& findings);
@@ -20,6 +20,6 @@ void compare_facts(const std::vector<nlohmann::json>& facts, std::vector<Finding
 std::string format_ranks_table(const std::vector<nlohmann::json>& facts);
 
 /// Looks at every path on every rank. Collective.
-void check_paths(Session& session, const std::vector<NeededPath>& paths, std::vector<Finding>& findings);
+void check_paths(comm::Session& session, const std::vector<NeededPath>& paths, std::vector<Finding>& findings);
 
-}  // namespace qft::comm
+}  // namespace qft::job

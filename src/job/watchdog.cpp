@@ -1,4 +1,4 @@
-#include "qft/comm/watchdog.h"
+#include "qft/job/watchdog.h"
 
 #include <csignal>
 #include <cstdio>
@@ -12,7 +12,7 @@
 #include "qft/core/log.h"
 #include "watchdog_impl.h"
 
-namespace qft::comm {
+namespace qft::job {
 namespace {
 
 using Clock = WatchClock;
@@ -35,7 +35,7 @@ void end_process(const std::string& report) {
   std::_Exit(kExitFailed);
 }
 
-Watchdog::Impl::Impl(Communicator& world, std::string host, const WatchdogOptions& options)
+Watchdog::Impl::Impl(comm::Communicator& world, std::string host, const WatchdogOptions& options)
     : timeout_(options.timeout),
       interval_(options.interval),
       stop_stragglers_(options.stop_stragglers),
@@ -86,14 +86,14 @@ Message Watchdog::Impl::own_message(bool finished) const {
   Message message;
   message.job = job_;
   const activity::State state = activity::state();
-  const LastCollective last = last_collective();
+  const comm::LastCollective last = comm::last_collective();
   Heartbeat& b = message.beat;
   copy_text(b.host, host_);
   copy_text(b.phase, state.phase);
   copy_text(b.communicator, last.communicator);
   copy_text(b.call, last.call);
   b.number = last.number;
-  b.recent = recent_collectives();
+  b.recent = comm::recent_collectives();
   b.ticks = state.ticks;
   b.step = state.step;
   b.busy_seconds = state.busy_seconds;
@@ -196,7 +196,7 @@ std::chrono::milliseconds Watchdog::Impl::patience_with_root() const {
   return timeout_.load() + kRankZeroFirst + kTurn * (std::min(rank_, kSpeakers) - 1);
 }
 
-Watchdog::Watchdog(Communicator& world, std::string host, const WatchdogOptions& options)
+Watchdog::Watchdog(comm::Communicator& world, std::string host, const WatchdogOptions& options)
     : impl_(std::make_unique<Impl>(world, std::move(host), options)) {
   the_watchdog = this;
 }
@@ -211,4 +211,4 @@ Watchdog& Watchdog::current() {
 
 void Watchdog::set(const WatchdogOptions& options) { impl_->set(options); }
 
-}  // namespace qft::comm
+}  // namespace qft::job

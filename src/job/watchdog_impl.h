@@ -12,9 +12,9 @@
 
 #include "datagrams.h"
 #include "diagnosis.h"
-#include "qft/comm/watchdog.h"
+#include "qft/job/watchdog.h"
 
-namespace qft::comm {
+namespace qft::job {
 
 using WatchClock = std::chrono::steady_clock;
 
@@ -36,7 +36,7 @@ void copy_text(std::array<char, N>& to, const std::string& from) {
 
 class Watchdog::Impl {
  public:
-  Impl(Communicator& world, std::string host, const WatchdogOptions& options);
+  Impl(comm::Communicator& world, std::string host, const WatchdogOptions& options);
   ~Impl();
   void set(const WatchdogOptions& options);
 
@@ -48,8 +48,8 @@ class Watchdog::Impl {
     WatchClock::time_point last_heard, last_moved;
   };
   bool is_root() const { return rank_ == 0; }
-  void gather_ranks(Communicator& world);
-  void find_root(Communicator& world);
+  void gather_ranks(comm::Communicator& world);
+  void find_root(comm::Communicator& world);
   void say_hello();
   std::chrono::milliseconds patience_with_root() const;
   bool all_heard() const;
@@ -79,4 +79,4 @@ class Watchdog::Impl {
   std::thread thread_;
 };
 
-}  // namespace qft::comm
+}  // namespace qft::job

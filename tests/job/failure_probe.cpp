@@ -1,10 +1,10 @@
 // Fails in the way its argument names; failure_test starts it under mpirun and looks at what becomes of the
 // job.
 #include "qft/comm/exchange.h"
-#include "qft/comm/run_main.h"
-#include "qft/comm/watchdog.h"
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
+#include "qft/job/run_main.h"
+#include "qft/job/watchdog.h"
 
 #include <chrono>
 #include <csignal>
@@ -16,7 +16,7 @@
 
 int main(int argc, char** argv) {
   using namespace qft;
-  return comm::run_main(argc, argv, [](comm::Session& session, std::span<const std::string> arguments) {
+  return job::run_main(argc, argv, [](comm::Session& session, std::span<const std::string> arguments) {
     const std::string way = arguments.empty() ? "" : arguments[0];
     auto& world = session.world();
     const bool last = session.rank() == session.size() - 1;
@@ -52,19 +52,19 @@ int main(int argc, char** argv) {
       world.barrier();
     }
     if (way == "two collectives") {  // of another kind on the last rank
-      comm::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      job::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       std::vector<float> data(100);
       world.barrier();
       last ? world.broadcast(data.data(), data.size(), DType::f32, session.rank()) : world.barrier();
       world.barrier();
     }
     if (way == "skips one") {
-      comm::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      job::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       for (int i = 0; i < 10; ++i)
         if (!last || i != 5) world.barrier();
     }
     if (way == "last computes for ever" || way == "last is stopped" || way == "first is stopped") {
-      comm::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      job::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       const activity::Phase phase("train");
       if (way == "first is stopped" && session.rank() == 0) std::raise(SIGSTOP);
       if (way == "last is stopped" && last) std::raise(SIGSTOP);
@@ -73,11 +73,11 @@ int main(int argc, char** argv) {
     }
     if (way == "last does not come" || way == "first does not come") {
       const bool comes = way[0] == 'l' ? !last : session.rank() != 0;
-      if (comes) const comm::Watchdog watchdog(world, session.hostname(), {std::chrono::seconds(2)});
+      if (comes) const job::Watchdog watchdog(world, session.hostname(), {std::chrono::seconds(2)});
       std::this_thread::sleep_for(std::chrono::seconds(60));
     }
     if (way == "long work") {  // on the first rank, longer than the timeout, with signs of progress
-      comm::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
+      job::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       for (int i = 0; i < 50 && session.rank() == 0; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         activity::tick();
@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
       world.barrier();
     }
     if (way == "last is slow" || way == "last is slow: stop") {
-      comm::Watchdog::current().set({std::chrono::seconds(20), std::chrono::milliseconds(50), way.ends_with("stop")});
+      job::Watchdog::current().set({std::chrono::seconds(20), std::chrono::milliseconds(50), way.ends_with("stop")});
       for (int step = 1; step <= 30; ++step) {
         std::this_thread::sleep_for(std::chrono::milliseconds(last ? 150 : 4));
         activity::step_done(step, last ? 0.150 : 0.004, 1.0);

@@ -1,4 +1,4 @@
-#include "qft/comm/preflight.h"
+#include "qft/job/preflight.h"
 
 #include "qft/comm/bandwidth.h"
 #include "qft/comm/exchange.h"
@@ -9,11 +9,11 @@
 #include <fstream>
 #include <string>
 
-#include "comm/preflight_parts.h"
+#include "job/preflight_parts.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace qft::comm {
+namespace qft::job {
 namespace {
 
 namespace fs = std::filesystem;
@@ -25,31 +25,31 @@ const Finding* find(const std::vector<Finding>& findings, const std::string& top
 }
 
 std::vector<nlohmann::json> two_ranks() {
-  const auto own = gather_facts(Session::current(), c10::kCPU);
+  const auto own = gather_facts(comm::Session::current(), c10::kCPU);
   auto other = own;
   other["rank"] = 1;
   return {own, other};
 }
 
 TEST(Preflight, PassesOnThisMachine) {
-  const auto report = run_preflight(Session::current(), {.paths = {}, .largest_message = 1 << 16});
+  const auto report = run_preflight(comm::Session::current(), {.paths = {}, .largest_message = 1 << 16});
   for (const auto& f : report.findings) {
     EXPECT_NE(f.level, Finding::Level::problem) << f.topic << ": " << f.text;
   }
   const auto* values = find(report.findings, std::string("collectives (") +
-                                                 std::string(Session::current().world().backend()) + ")");
+                                                 std::string(comm::Session::current().world().backend()) + ")");
   ASSERT_NE(values, nullptr);
   EXPECT_EQ(values->text, "values are right on all ranks");
   const auto json = to_json(report);
   EXPECT_TRUE(json.at("passed").get<bool>());
-  EXPECT_EQ(json.at("ranks").size(), static_cast<std::size_t>(Session::current().size()));
+  EXPECT_EQ(json.at("ranks").size(), static_cast<std::size_t>(comm::Session::current().size()));
   EXPECT_TRUE(report.passed());
 }
 
 TEST(Preflight, NamesMissingFilesTheirKeyAndRanks) {
-  auto& session = Session::current();
+  auto& session = comm::Session::current();
   const auto here = fs::temp_directory_path() /
-                    ("qft-preflight-" + broadcast_string(session.world(), std::to_string(getpid())));
+                    ("qft-preflight-" + comm::broadcast_string(session.world(), std::to_string(getpid())));
   if (session.rank() == 0) fs::create_directories(here / "model");
   session.world().barrier();
   PreflightOptions options;
@@ -104,10 +104,10 @@ TEST(Preflight, OtherVariablesThreadsAndMemoryAreSeen) {
 }
 
 TEST(Bandwidth, RowsAreConsistent) {
-  auto& world = Session::current().world();
-  for (const auto kind : {OpKind::all_reduce, OpKind::all_gather, OpKind::reduce_scatter, OpKind::broadcast,
-                          OpKind::all_to_all}) {
-    const auto row = measure(world, c10::kCPU, kind, 5000, 0.001);
+  auto& world = comm::Session::current().world();
+  for (const auto kind : {comm::OpKind::all_reduce, comm::OpKind::all_gather, comm::OpKind::reduce_scatter, comm::OpKind::broadcast,
+                          comm::OpKind::all_to_all}) {
+    const auto row = comm::measure(world, c10::kCPU, kind, 5000, 0.001);
     const auto each = sizeof(float) * static_cast<std::size_t>(world.size());
     EXPECT_EQ(row.bytes, 5000 / each * each);
     EXPECT_GT(row.microseconds, 0);
@@ -118,16 +118,16 @@ TEST(Bandwidth, RowsAreConsistent) {
 }
 
 TEST(Bandwidth, FactorsSizesAndWords) {
-  EXPECT_DOUBLE_EQ(bus_factor(OpKind::all_reduce, 4), 1.5);
-  EXPECT_DOUBLE_EQ(bus_factor(OpKind::all_gather, 4), 0.75);
-  EXPECT_EQ(bandwidth_sizes(100), (std::vector<std::size_t>{8, 64, 100}));
-  EXPECT_EQ(parse_collective("reduce_scatter"), OpKind::reduce_scatter);
-  EXPECT_THROW(parse_collective("send"), ConfigError);
+  EXPECT_DOUBLE_EQ(comm::bus_factor(comm::OpKind::all_reduce, 4), 1.5);
+  EXPECT_DOUBLE_EQ(comm::bus_factor(comm::OpKind::all_gather, 4), 0.75);
+  EXPECT_EQ(comm::bandwidth_sizes(100), (std::vector<std::size_t>{8, 64, 100}));
+  EXPECT_EQ(comm::parse_collective("reduce_scatter"), comm::OpKind::reduce_scatter);
+  EXPECT_THROW(comm::parse_collective("send"), ConfigError);
 }
 
 TEST(Bandwidth, VerificationPasses) {
-  EXPECT_TRUE(verify_collectives(Session::current().world(), c10::kCPU).empty());
+  EXPECT_TRUE(comm::verify_collectives(comm::Session::current().world(), c10::kCPU).empty());
 }
 
 }  // namespace
-}  // namespace qft::comm
+}  // namespace qft::job

@@ -10,7 +10,7 @@
 
 #include <netinet/in.h>
 
-namespace qft::comm {
+namespace qft::job {
 
 /// IPv4. Sending never blocks and may lose a message; a failure to send is as good as a loss.
 class DatagramSocket {
@@ -35,4 +35,4 @@ class DatagramSocket {
 std::vector<std::string> own_addresses();
 sockaddr_in socket_address(const std::string& address, std::uint16_t port);
 
-}  // namespace qft::comm
+}  // namespace qft::job

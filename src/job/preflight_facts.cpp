@@ -17,7 +17,7 @@
 #include "preflight_parts.h"
 #include <fmt/format.h>
 
-namespace qft::comm {
+namespace qft::job {
 
 namespace {
 
@@ -60,7 +60,7 @@ std::string describe(const std::map<std::string, std::vector<int>>& groups) {
   std::string text;
   for (const auto& [value, ranks] : groups) {
     text += fmt::format("{}{} on rank{} {}", text.empty() ? "" : "; ", value, ranks.size() > 1 ? "s" : "",
-                        format_ranks(ranks));
+                        comm::format_ranks(ranks));
   }
   return text;
 }
@@ -112,7 +112,7 @@ void check_threads(const std::vector<Json>& facts, std::vector<Finding>& finding
   }
   for (const auto& [text, ranks] : advice) {
     findings.push_back({Finding::Level::note, "binding",
-                        fmt::format("rank{} {}", ranks.size() > 1 ? "s" : "", format_ranks(ranks)), text});
+                        fmt::format("rank{} {}", ranks.size() > 1 ? "s" : "", comm::format_ranks(ranks)), text});
   }
 }
 
@@ -132,7 +132,7 @@ void check_memory(const std::vector<Json>& facts, std::vector<Finding>& findings
   } else {
     findings.push_back({Finding::Level::problem, "memory",
                         fmt::format("{}; too little on rank{} {}", text, short_of.size() > 1 ? "s" : "",
-                                    format_ranks(short_of)),
+                                    comm::format_ranks(short_of)),
                         "ask for more memory per node (sbatch --mem), start fewer ranks per node, or look "
                         "for left-over processes"});
   }
@@ -140,7 +140,7 @@ void check_memory(const std::vector<Json>& facts, std::vector<Finding>& findings
 
 }  // namespace
 
-Json gather_facts(const Session& session, c10::Device device) {
+Json gather_facts(const comm::Session& session, c10::Device device) {
   const auto share = device::cpu_share();
   const auto threads = device::plan_threads(share, session.core_sharers(), session.local_size());
   Json libraries = Json::object();
@@ -160,7 +160,7 @@ Json gather_facts(const Session& session, c10::Device device) {
           {"threads_advice", threads.advice},
           {"memory_available", device::host_memory_available()},
           {"qft", std::string(version())},
-          {"mpi", Session::library_version()},
+          {"mpi", comm::Session::library_version()},
           {"torch", device::library_version()},
           {"cpu", device::describe(c10::kCPU)},
           {"device", device.is_cuda() ? device::describe(device) : "cpu"},
@@ -201,4 +201,4 @@ std::string format_ranks_table(const std::vector<Json>& facts) {
   return text;
 }
 
-}  // namespace qft::comm
+}  // namespace qft::job

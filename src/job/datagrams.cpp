@@ -14,7 +14,7 @@
 
 #include "qft/core/error.h"
 
-namespace qft::comm {
+namespace qft::job {
 
 DatagramSocket::DatagramSocket() : fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
   require(fd_ >= 0, "no UDP socket for the watchdog: {}", std::strerror(errno));
@@ -79,4 +79,4 @@ sockaddr_in socket_address(const std::string& address, std::uint16_t port) {
   return result;
 }
 
-}  // namespace qft::comm
+}  // namespace qft::job

@@ -7,7 +7,7 @@
 #include "qft/core/log.h"
 #include "watchdog_impl.h"
 
-namespace qft::comm {
+namespace qft::job {
 namespace {
 
 using Clock = WatchClock;
@@ -28,7 +28,7 @@ constexpr auto kHelloEvery = std::chrono::milliseconds(20);
 std::string absence(const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
   return fmt::format("error: watchdog: rank{} {} did not come to the start of the job within {:.0f} s (stopped, or the node or its "
                      "network is gone); the job ends\n",
-                     ranks.size() > 1 ? "s" : "", format_ranks(ranks), std::chrono::duration<double>(timeout).count());
+                     ranks.size() > 1 ? "s" : "", comm::format_ranks(ranks), std::chrono::duration<double>(timeout).count());
 }
 
 /// `reached`: of each rank, 0 where it is lost.
@@ -38,14 +38,14 @@ void warn_of_lost(const std::vector<std::int32_t>& reached, const Card& card) {
     if (reached[r] == 0) lost.push_back(static_cast<int>(r));
   if (!lost.empty())
     log::warn("rank{} {} get{} no answer from rank 0 by UDP at {}port {}: nobody watches {}; allow UDP between the nodes",
-              lost.size() > 1 ? "s" : "", format_ranks(lost), lost.size() > 1 ? "" : "s", card.addresses.data(), card.port,
+              lost.size() > 1 ? "s" : "", comm::format_ranks(lost), lost.size() > 1 ? "" : "s", card.addresses.data(), card.port,
               lost.size() > 1 ? "them" : "it");
 }
 
 }  // namespace
 
 // Not by collectives: in those a rank that does not come would have no name.
-void Watchdog::Impl::gather_ranks(Communicator& world) {
+void Watchdog::Impl::gather_ranks(comm::Communicator& world) {
   job_ = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
   Card card{job_, {}, socket_.port()};
   std::string addresses;
@@ -53,7 +53,7 @@ void Watchdog::Impl::gather_ranks(Communicator& world) {
     if (addresses.size() + address.size() + 1 < card.addresses.size()) addresses += address + " ";
   copy_text(card.addresses, addresses);
   std::vector<std::int32_t> reached(peers_.size(), 1);
-  std::vector<Work> sends, answers;
+  std::vector<comm::Work> sends, answers;
   for (int r = 1; r < size_; ++r) {
     sends.push_back(world.start_send(&card, sizeof card, DType::u8, r, kCardTag));
     answers.push_back(world.start_recv(&reached[static_cast<std::size_t>(r)], 1, DType::i32, r, kReachedTag));
@@ -71,13 +71,13 @@ void Watchdog::Impl::gather_ranks(Communicator& world) {
     }
     receive_until(Clock::now() + std::chrono::milliseconds(1));
   }
-  for (Work& send : sends) send.wait();
+  for (comm::Work& send : sends) send.wait();
   warn_of_lost(reached, card);
 }
 
-void Watchdog::Impl::find_root(Communicator& world) {
+void Watchdog::Impl::find_root(comm::Communicator& world) {
   Card card;
-  Work arrival = world.start_recv(&card, sizeof card, DType::u8, 0, kCardTag);
+  comm::Work arrival = world.start_recv(&card, sizeof card, DType::u8, 0, kCardTag);
   for (const auto deadline = Clock::now() + patience_with_root(); !arrival.test();) {
     if (Clock::now() > deadline) end_process(absence({0}, timeout_));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -103,4 +103,4 @@ bool Watchdog::Impl::all_heard() const {
   return std::all_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.heard; });
 }
 
-}  // namespace qft::comm
+}  // namespace qft::job

@@ -1,5 +1,5 @@
 // What the watchdog makes of heartbeats.
-#include "comm/diagnosis.h"
+#include "job/diagnosis.h"
 
 #include <cstring>
 #include <string>
@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qft::comm {
+namespace qft::job {
 namespace {
 
 Watched rank(int number, bool waiting, const std::string& call, std::uint64_t count, double idle = 100, double silent = 1) {
@@ -57,11 +57,11 @@ TEST(Diagnosis, TheMinorityIsNotWhereTheOthersAre) {
 TEST(Diagnosis, TheFirstCollectiveThatDiffersIsNamed) {
   std::vector<Watched> ranks = {rank(0, true, "barrier()", 7, 0), rank(1, false, "barrier()", 8, 0)};
   for (auto& r : ranks) {
-    r.beat.recent[0] = {.number = 6, .communicator = {'w', 'o', 'r', 'l', 'd'}, .kind = OpKind::barrier, .dtype = DType::u8};
-    r.beat.recent[1] = {.number = 7, .communicator = {'w', 'o', 'r', 'l', 'd'}, .kind = OpKind::barrier, .dtype = DType::u8};
+    r.beat.recent[0] = {.number = 6, .communicator = {'w', 'o', 'r', 'l', 'd'}, .kind = comm::OpKind::barrier, .dtype = DType::u8};
+    r.beat.recent[1] = {.number = 7, .communicator = {'w', 'o', 'r', 'l', 'd'}, .kind = comm::OpKind::barrier, .dtype = DType::u8};
   }
   EXPECT_FALSE(diagnose_mismatch(ranks));
-  ranks[1].beat.recent[1].kind = OpKind::all_gather;
+  ranks[1].beat.recent[1].kind = comm::OpKind::all_gather;
   ranks[1].beat.recent[1].count = 5;
   const std::string differ = "error: watchdog: the ranks call different collectives as number 7 on 'world': "
                              "all_gather(U8, 5) on rank 1, barrier() on rank 0; the job ends";
@@ -163,4 +163,4 @@ TEST(StragglerWatch, NamesARankOnceInAWhile) {
 }
 
 }  // namespace
-}  // namespace qft::comm
+}  // namespace qft::job

@@ -8,7 +8,7 @@
 
 #include "qft/comm/communicator.h"
 
-namespace qft::comm {
+namespace qft::job {
 
 struct WatchdogOptions {
   /// How long a rank may show no sign of life, and how long all ranks together may get nothing done.
@@ -31,7 +31,7 @@ class Watchdog {
  public:
   /// Collective over `world`, whose rank here runs on `host`. A rank that does not come to it within the timeout ends the
   /// job too. Ranks that cannot reach rank 0 by UDP are named in a warning and not watched.
-  Watchdog(Communicator& world, std::string host, const WatchdogOptions& options);
+  Watchdog(comm::Communicator& world, std::string host, const WatchdogOptions& options);
   /// Tells the others that this rank has finished; not collective.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -48,4 +48,4 @@ class Watchdog {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace qft::comm
+}  // namespace qft::job

@@ -1,7 +1,7 @@
-#include "qft/comm/run_main.h"
+#include "qft/job/run_main.h"
 
-#include "qft/comm/watchdog.h"
 #include "qft/core/error.h"
+#include "qft/job/watchdog.h"
 
 #include <chrono>
 #include <cstdio>
@@ -15,7 +15,7 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
-namespace qft::comm {
+namespace qft::job {
 
 namespace {
 
@@ -52,14 +52,14 @@ void finalize_at_most(std::chrono::seconds limit, int exit_code) {
 
 }  // namespace
 
-std::unique_ptr<Session> open_watched_session(int& argc, char**& argv) {
-  return std::make_unique<Session>(argc, argv, [](Communicator& world, const std::string& host) {
+std::unique_ptr<comm::Session> open_watched_session(int& argc, char**& argv) {
+  return std::make_unique<comm::Session>(argc, argv, [](comm::Communicator& world, const std::string& host) {
     return std::make_shared<Watchdog>(world, host, WatchdogOptions{.timeout = kStartTimeout});
   });
 }
 
-int run_main(int argc, char** argv, const std::function<int(Session&, std::span<const std::string>)>& body) {
-  std::unique_ptr<Session> session;
+int run_main(int argc, char** argv, const std::function<int(comm::Session&, std::span<const std::string>)>& body) {
+  std::unique_ptr<comm::Session> session;
   const auto opened = attempt([&] {
     session = open_watched_session(argc, argv);
     return 0;
@@ -80,4 +80,4 @@ int run_main(int argc, char** argv, const std::function<int(Session&, std::span<
   return code;
 }
 
-}  // namespace qft::comm
+}  // namespace qft::job

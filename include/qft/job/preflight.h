@@ -10,7 +10,7 @@
 #include <c10/core/Device.h>
 #include <nlohmann/json.hpp>
 
-namespace qft::comm {
+namespace qft::job {
 
 /// One thing that was looked at.
 struct Finding {
@@ -45,7 +45,7 @@ struct PreflightReport {
 };
 
 /// Collective over the session's world. Throws only where communication itself fails.
-PreflightReport run_preflight(Session& session, const PreflightOptions& options);
+PreflightReport run_preflight(comm::Session& session, const PreflightOptions& options);
 
 /// Tables and findings; whether it passed is said by the caller, who may have more to look at.
 std::string to_text(const PreflightReport& report);
@@ -53,4 +53,4 @@ std::string to_text(const PreflightReport& report);
 std::string to_text(const Finding& finding);
 nlohmann::json to_json(const PreflightReport& report);
 
-}  // namespace qft::comm
+}  // namespace qft::job

@@ -10,7 +10,7 @@
 
 #include "qft/comm/collective_note.h"
 
-namespace qft::comm {
+namespace qft::job {
 
 /// What a rank says of itself, as sent over the wire between programs of one build.
 struct Heartbeat {
@@ -18,7 +18,7 @@ struct Heartbeat {
   std::array<char, 16> phase{};
   std::array<char, 40> communicator{};  ///< of the last collective
   std::array<char, 96> call{};          ///< "all_reduce(sum, F32, 1024)"
-  RecentCollectives recent{};
+  comm::RecentCollectives recent{};
   std::uint64_t number = 0;             ///< of that call on that communicator, from 1
   std::uint64_t ticks = 0;
   std::int64_t step = -1;
@@ -72,4 +72,4 @@ class StragglerWatch {
   std::vector<Rank> ranks_;
 };
 
-}  // namespace qft::comm
+}  // namespace qft::job
