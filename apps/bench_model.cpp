@@ -6,8 +6,8 @@
 
 #include "bench.h"
 #include "qft/comm/exchange.h"
+#include "qft/engine/instance.h"
 #include "qft/io/storage.h"
-#include "qft/parallel/instance.h"
 #include "qft/plan/measure.h"
 #include "qft/plan/workload.h"
 #include "qft/train/data_setup.h"
@@ -53,9 +53,9 @@ int measure(What what, comm::Session& session, const config::CommandLine& line) 
   if (what == What::machine && line.options.count("output") == 0) fail_config("qft bench machine: --output FILE.yaml is missing");
   const auto [config, device] = prepare(session, line, config::Purpose::plan);
   std::optional<plan::MeasureOptions> options;
-  parallel::Recipe recipe;
+  plan::Recipe recipe;
   comm::agreed(session.world(), [&, &config = config] {
-    recipe = parallel::recipe_of(config);
+    recipe = engine::recipe_of(config);
     options = options_of(line, config, recipe.objective.item_sequences, session.size());
   });
   plan::Measurement here(session, std::move(recipe), device, *options);

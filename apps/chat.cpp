@@ -33,7 +33,7 @@ std::size_t common_prefix(const std::vector<std::int32_t>& fed, const std::vecto
 /// A conversation, and what of it the cache holds.
 class Conversation {
  public:
-  Conversation(const config::RunConfig& config, const encode::ChatTemplate& chat, parallel::Instance& instance)
+  Conversation(const config::RunConfig& config, const encode::ChatTemplate& chat, engine::Instance& instance)
       : config_(config),
         chat_(chat),
         positions_(instance.spec().config.max_position_embeddings),

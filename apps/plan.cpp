@@ -1,8 +1,8 @@
 #include "qft/plan/plan.h"
 
 #include "qft/config/start.h"
+#include "qft/engine/instance.h"
 #include "qft/pack/options.h"
-#include "qft/parallel/instance.h"
 #include "qft/train/data_setup.h"
 
 #include <cstdio>
@@ -41,7 +41,7 @@ int run(const config::CommandLine& line) {
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   std::optional<plan::Machine> machine;
   if (line.options.count("machine") > 0) machine = plan::Machine::load(line.options["machine"].as<std::string>());
-  parallel::Recipe recipe = parallel::recipe_of(config);
+  plan::Recipe recipe = engine::recipe_of(config);
   plan::Workload work = workload(config, ranks, recipe.objective.item_sequences);
   const auto result = plan::make_plan(config, std::move(recipe), ranks, machine, std::move(work), plan::process_here(config));
   const std::string text = line.json ? plan::to_json(result).dump(2) + "\n" : plan::to_text(result);

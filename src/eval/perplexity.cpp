@@ -12,7 +12,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"
-#include "qft/parallel/objectives.h"
+#include "qft/engine/objectives.h"
 #include "qft/parallel/step_result.h"
 
 namespace qft::eval {
@@ -50,7 +50,7 @@ std::string PerplexityResult::scores() const {
   return text;
 }
 
-PerplexityResult evaluate(const config::RunConfig& config, parallel::Instance& instance, loader::EvalLoader& loader, comm::Communicator& comm,
+PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, loader::EvalLoader& loader, comm::Communicator& comm,
                           const std::filesystem::path& logprobs_file, const std::function<void(std::int64_t)>& progress) {
   const auto start = std::chrono::steady_clock::now();
   const bool write = !logprobs_file.empty();
@@ -60,7 +60,7 @@ PerplexityResult evaluate(const config::RunConfig& config, parallel::Instance& i
     out.open(logprobs_file);
     require(out.good(), "cannot write predict_logprobs '{}'", logprobs_file.string());
   });
-  const parallel::ObjectiveRow& row = parallel::objective_of(config);
+  const engine::ObjectiveRow& row = engine::objective_of(config);
   const auto objective = row.make(config, {static_cast<double>(loader.global_label_tokens()), static_cast<double>(loader.num_items())});
   const std::size_t width = 1 + 2 * objective->metrics().size();
   // Each micro-batch has a place of its own, so that sums are the same on any number of ranks.

@@ -83,7 +83,7 @@ std::map<std::string, double> PredictResult::values() const {
           {"predict_tokens_per_second", rounded(static_cast<double>(new_tokens) / seconds, 1e3)}};
 }
 
-PredictResult predict(parallel::Instance& instance, const pack::PackReader& pack, const loader::ItemSubset& items,
+PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, const loader::ItemSubset& items,
                       const config::RunConfig& config, comm::Communicator& comm, const std::filesystem::path& file) {
   const auto start = std::chrono::steady_clock::now();
   std::optional<encode::ChatTemplate> chat;

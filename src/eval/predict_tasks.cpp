@@ -99,7 +99,7 @@ void warn_of_short_answers(const std::vector<PredictTask>& tasks, const model::M
               model.max_position_embeddings);
 }
 
-DecoderRoom room_for(const std::vector<PredictTask>& tasks, parallel::Instance& instance, const config::RunConfig& config,
+DecoderRoom room_for(const std::vector<PredictTask>& tasks, engine::Instance& instance, const config::RunConfig& config,
                      comm::Communicator& comm) {
   DecoderRoom room;
   for (const PredictTask& t : tasks)

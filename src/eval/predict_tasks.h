@@ -7,10 +7,10 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
+#include "qft/engine/instance.h"
 #include "qft/loader/schedule.h"
 #include "qft/model/config.h"
 #include "qft/pack/reader.h"
-#include "qft/parallel/instance.h"
 
 namespace qft::eval {
 
@@ -35,7 +35,7 @@ struct DecoderRoom {
   std::size_t slots = 1;
 };
 /// Throws the same Error on all ranks where a rank has no room for the model's weights or one sequence. Collective.
-DecoderRoom room_for(const std::vector<PredictTask>& tasks, parallel::Instance& instance, const config::RunConfig& config,
+DecoderRoom room_for(const std::vector<PredictTask>& tasks, engine::Instance& instance, const config::RunConfig& config,
                      comm::Communicator& comm);
 
 }  // namespace qft::eval

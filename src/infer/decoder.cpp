@@ -11,7 +11,7 @@
 
 namespace qft::infer {
 
-Decoder::Decoder(parallel::Instance& instance, std::int64_t capacity, std::size_t slots)
+Decoder::Decoder(engine::Instance& instance, std::int64_t capacity, std::size_t slots)
     : Decoder(instance.transformer(), instance.weights(), capacity, slots) {}
 
 Decoder::Decoder(model::Transformer& transformer, parallel::WeightReader& weights, std::int64_t capacity, std::size_t slots)

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "qft/core/error.h"
-#include "qft/parallel/group_size.h"
+#include "qft/parallel/activation_bytes.h"
 
 namespace qft::parallel {
 

@@ -10,7 +10,7 @@
 #include "qft/parallel/weight_store.h"
 
 #include "owned_params.h"
-#include "split_buffer.h"
+#include "qft/parallel/split_buffer.h"
 
 namespace qft::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "split_buffer.h"
+#include "qft/parallel/split_buffer.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>

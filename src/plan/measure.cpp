@@ -45,7 +45,7 @@ double total_operations(const std::vector<Sample>& samples) {
 
 class Measurement::Impl {
  public:
-  Impl(comm::Session& session, parallel::Recipe recipe, c10::Device device, const MeasureOptions& options)
+  Impl(comm::Session& session, Recipe recipe, c10::Device device, const MeasureOptions& options)
       : session_(session),
         device_(device),
         before_(device::memory_use(device).current),
@@ -280,7 +280,7 @@ class Measurement::Impl {
   MicroShape shape_;
 };
 
-Measurement::Measurement(comm::Session& session, parallel::Recipe recipe, c10::Device device, const MeasureOptions& options)
+Measurement::Measurement(comm::Session& session, Recipe recipe, c10::Device device, const MeasureOptions& options)
     : impl_(std::make_unique<Impl>(session, std::move(recipe), device, options)) {}
 Measurement::~Measurement() = default;
 

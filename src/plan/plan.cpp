@@ -6,14 +6,12 @@
 #include "qft/core/error.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
-#include "qft/parallel/feasibility.h"
+#include "qft/plan/feasibility.h"
 
 namespace qft::plan {
 namespace {
 
-using parallel::Arrangement;
 using parallel::Strategy;
-using parallel::MemoryPolicy;
 
 class Planner {
  public:
@@ -68,7 +66,7 @@ class Planner {
             .tokens = largest.tokens,
             .group = group,
             .window = config_.parallel.prefetch_bytes,
-            .partial_sums = config_.training.deterministic ? parallel::partial_sums(slots_) : 0,
+            .partial_sums = config_.training.deterministic ? partial_sums(slots_) : 0,
             .labels = largest.labels,
             .head_rows = policy.head_rows,
             .graphs = graphs_,
@@ -93,18 +91,18 @@ class Planner {
   /// Bytes that the process leaves to the model; 0: unknown.
   std::int64_t left() const { return plan_.available == 0 ? 0 : std::max<std::int64_t>(1, plan_.available - process()); }
 
-  parallel::Way fastest_that_fits(const Strategy& strategy, std::int64_t group) const {
-    return parallel::fastest_that_fits(config_, left(), [&](const MemoryPolicy& policy) { return arrangement(strategy, group, policy); });
+  Way fastest_that_fits(const Strategy& strategy, std::int64_t group) const {
+    return plan::fastest_that_fits(config_, left(), [&](const MemoryPolicy& policy) { return arrangement(strategy, group, policy); });
   }
 
   std::int64_t largest(const Strategy& strategy) const {
     if (plan_.available == 0) return slots_;
-    const parallel::Way one = fastest_that_fits(strategy, 1);
-    return parallel::largest_group(arrangement(strategy, 1, one.policy), one.footprint, left(), slots_);
+    const Way one = fastest_that_fits(strategy, 1);
+    return largest_group(arrangement(strategy, 1, one.policy), one.footprint, left(), slots_);
   }
 
   void add(const Strategy& strategy, std::int64_t group) {
-    const parallel::Way way = fastest_that_fits(strategy, group);
+    const Way way = fastest_that_fits(strategy, group);
     const Arrangement a = arrangement(strategy, group, way.policy);
     Row row;
     row.policy = way.policy;
@@ -148,7 +146,7 @@ Process process_here(const config::RunConfig& config) {
   return {true, device::memory_use(c10::kCPU).current + device::kernel_cache_bytes(1)};
 }
 
-Plan make_plan(const config::RunConfig& config, parallel::Recipe recipe, int ranks, const std::optional<Machine>& machine, Workload workload,
+Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const std::optional<Machine>& machine, Workload workload,
                const Process& here) {
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   config.check_world(ranks);

@@ -2,8 +2,8 @@
 
 #include <deque>
 
-#include "qft/parallel/presence.h"
 #include "qft/parallel/weight_store.h"
+#include "qft/plan/presence.h"
 
 #include "wire.h"
 
@@ -12,7 +12,6 @@ namespace {
 
 using parallel::Action;
 using parallel::ActionKind;
-using parallel::Arrangement;
 
 double size_of(at::ScalarType type) { return static_cast<double>(c10::elementSize(type)); }
 
@@ -27,11 +26,11 @@ class Player {
         shard_(link_of(machine, a.shard_ranks, 1)),
         replicas_(link_of(machine, a.replicas, a.shard_ranks)),
         host_({machine.host_device_gb_s * 1e9, 0}),
-        units_(parallel::gathered_bytes(a)),
+        units_(gathered_bytes(a)),
         presence_(units_),
         arrival_(a.spec.units.size(), 0.0),
         buckets_(parallel::gradient_buckets(a.spec, a.precision.grad)) {
-    window_ = a.window > 0 ? a.window : parallel::default_window(a.spec, units_);
+    window_ = a.window > 0 ? a.window : default_window(a.spec, units_);
   }
 
   double now() const { return now_; }
@@ -121,7 +120,7 @@ class Player {
       if (--open_units_[bucket] == 0) reduce_bucket(static_cast<int>(bucket));
       return;
     }
-    const double padded = static_cast<double>(parallel::padded_numel(unit(index).trainable_numel, a_.shard_ranks));
+    const double padded = static_cast<double>(padded_numel(unit(index).trainable_numel, a_.shard_ranks));
     double done = now_;
     if (a_.shard_ranks > 1) {
       const double travels = received(padded * wide_item(), a_.shard_ranks);
@@ -160,7 +159,7 @@ class Player {
     if (a_.strategy.weights || a_.shard_ranks == 1 || a_.offload.weights) return;
     for (std::size_t u = 0; u < arrival_.size(); ++u)
       if (const auto n = a_.spec.units[u].trainable_numel; n > 0)
-        arrival_[u] = all_gather(now_, static_cast<double>(parallel::padded_numel(n, a_.shard_ranks)) * size_of(a_.precision.compute));
+        arrival_[u] = all_gather(now_, static_cast<double>(padded_numel(n, a_.shard_ranks)) * size_of(a_.precision.compute));
   }
 
   /// The rule reads and writes gradient, master and its state, and writes the weight; the norm reads the gradient once more.
@@ -174,7 +173,7 @@ class Player {
   const Machine& machine_;
   Wire shard_, replicas_, host_;
   std::vector<parallel::GatheredBytes> units_;
-  parallel::Presence presence_;
+  Presence presence_;
   std::vector<double> arrival_;  ///< by unit: when what is on its way will be here
   std::vector<int> buckets_, open_units_;
   std::deque<double> reductions_;

@@ -33,8 +33,8 @@ std::string nodes_words(const std::vector<std::string>& hosts, int nodes) {
 }
 
 /// What one rank was predicted to take, and of what.
-std::string memory_words(const parallel::MemoryForecast& memory) {
-  std::string parts = fmt::format("{}; before the model {}", parallel::describe(memory.plan), format_bytes(static_cast<double>(memory.before)));
+std::string memory_words(const engine::MemoryForecast& memory) {
+  std::string parts = fmt::format("{}; before the model {}", plan::describe(memory.plan), format_bytes(static_cast<double>(memory.before)));
   if (memory.kernels > 0) parts += fmt::format(", compiled kernels {}", format_bytes(static_cast<double>(memory.kernels)));
   if (memory.staged > 0) parts += fmt::format(", copies for checkpoints {}", format_bytes(static_cast<double>(memory.staged)));
   return fmt::format("{} of the {} that it may take ({})", format_bytes(static_cast<double>(memory.total())),
@@ -43,7 +43,7 @@ std::string memory_words(const parallel::MemoryForecast& memory) {
 
 }  // namespace
 
-void print(const Banner& b, const config::RunConfig& config, parallel::Instance& instance, const comm::Session& session) {
+void print(const Banner& b, const config::RunConfig& config, engine::Instance& instance, const comm::Session& session) {
   const auto& spec = instance.spec();
   const auto& c = spec.config;
   const std::int64_t trainable = spec.num_params(true), all = spec.num_params(false);

@@ -8,8 +8,8 @@
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/encode/chat_template.h"
+#include "qft/engine/objectives.h"
 #include "qft/pack/preprocess.h"
-#include "qft/parallel/objectives.h"
 #include "qft/tokenizer/tokenizer.h"
 #include "qft/train/output_dir.h"
 
@@ -40,7 +40,7 @@ bool have_pack(const config::RunConfig& config, const model::ModelConfig& model,
 /// Throws ConfigError where the pack, which may have set the stage, holds items that are not trained on. One of stage kto is no pair.
 void require_items_of(const pack::PackReader& pack, const config::RunConfig& config) {
   const auto& have = pack.attributes();
-  if (have.sequences_per_item == parallel::objective_of(config).item_sequences && have.stage != "kto") return;
+  if (have.sequences_per_item == engine::objective_of(config).item_sequences && have.stage != "kto") return;
   fail_config("'{}' was packed for stage {}, {} sequences an item, but stages pt and sft train on single samples and dpo on preference "
               "pairs: give a pack of such a stage, or none",
               pack.path().string(), have.stage, have.sequences_per_item);

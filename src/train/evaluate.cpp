@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-eval::PerplexityResult likelihood_of(parallel::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
+eval::PerplexityResult likelihood_of(engine::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
   const auto loader = set.loader(config, comm);
   Progress bar("eval", loader->slots(), comm.rank() == 0);
   return eval::evaluate(config, instance, *loader, comm, config.eval.predict_logprobs, [&](std::int64_t done) { bar.update(done); });
@@ -29,7 +29,7 @@ double rounded(double value, double scale) { return std::round(value * scale) / 
 
 }  // namespace
 
-eval::PredictResult predict(parallel::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
+eval::PredictResult predict(engine::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
   const activity::Phase phase("predict");
   const std::filesystem::path dir = config.training.output_dir;
   const auto result = eval::predict(instance, *set.pack, set.items, config, comm, dir / eval::kPredictionsFile);
@@ -47,7 +47,7 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
   });
   const auto instance = load_for_inference(config, comm, device);
   const auto set = open_eval_data(config, instance->spec().config, comm);
-  Evaluation result{parallel::adapter_dir(config).string(), type_of(*instance), {}, {}};
+  Evaluation result{engine::adapter_dir(config).string(), type_of(*instance), {}, {}};
   if (wanted.likelihood) {
     result.likelihood = likelihood_of(*instance, set, config, comm);
     comm::agreed(comm, [&] {

@@ -47,17 +47,17 @@ std::string key_for(const fs::path& dir) {
   return fmt::format("{}={}", holds_adapter(dir) ? "adapter_name_or_path" : "model_name_or_path", dir.string());
 }
 
-std::unique_ptr<parallel::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
-  auto instance = parallel::Instance::load(config, comm, device, parallel::Use::inference);
+std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
+  auto instance = engine::Instance::load(config, comm, device, engine::Use::inference);
   if (comm.rank() != 0) return instance;
   const std::string& base = config.model.model_name_or_path;
-  log::info("model '{}', {}; computed in {} ({})", base, adapter_words(parallel::adapter_dir(config), instance->spec().lora),
+  log::info("model '{}', {}; computed in {} ({})", base, adapter_words(engine::adapter_dir(config), instance->spec().lora),
             type_of(*instance), instance->precision_reason());
   if (const fs::path unused = unused_result(config); !unused.empty())
     log::warn("what runs is '{}' as it is, not what was trained in '{}': {} takes that", base, unused.string(), key_for(unused));
   return instance;
 }
 
-std::string type_of(const parallel::Instance& instance) { return std::string(torch_name(model::dtype_of(instance.precision().compute))); }
+std::string type_of(const engine::Instance& instance) { return std::string(torch_name(model::dtype_of(instance.precision().compute))); }
 
 }  // namespace qft::train

@@ -40,7 +40,7 @@ void copy_existing(io::Storage& storage, const fs::path& from, const fs::path& t
 /// Host copies of adapter factors, by name.
 using Factors = std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>>;
 
-at::ScalarType adapter_type(const parallel::Instance& instance) {
+at::ScalarType adapter_type(const engine::Instance& instance) {
   const at::ScalarType master = instance.precision().master;
   return master == at::kDouble ? at::kFloat : master;  // PEFT expects no fp64
 }
@@ -53,7 +53,7 @@ void for_each_factor(const model::ModelSpec& spec, const std::function<void(int,
 }
 
 /// All factors on rank 0, none elsewhere. Collective.
-Factors gather_adapter(parallel::Instance& instance, comm::Communicator& comm) {
+Factors gather_adapter(engine::Instance& instance, comm::Communicator& comm) {
   Factors factors;
   at::Tensor room;
   take_memory(comm, "gathering the adapter", [&] {
@@ -85,7 +85,7 @@ std::vector<FileRecord> write_adapter(const Factors& factors, const std::string&
 }
 
 /// Every base tensor in the order of the units, as files have it.
-std::vector<io::TensorSpec> base_tensors(const parallel::Instance& instance) {
+std::vector<io::TensorSpec> base_tensors(const engine::Instance& instance) {
   const DType dtype = model::dtype_of(instance.precision().compute);
   std::vector<io::TensorSpec> specs;
   for (const auto& unit : instance.spec().units)
@@ -105,7 +105,7 @@ std::vector<FileRecord> records_of(const io::ModelWriter& writer, const fs::path
 
 /// A unit at a time is whole on every rank: `visit` gets each base tensor in order, on the device, valid during the call. What
 /// it throws on this rank is thrown when all have been gathered: the others count on this rank. Collective.
-void for_each_base_tensor(parallel::Instance& instance, comm::Communicator& comm, const std::function<void(const at::Tensor&)>& visit) {
+void for_each_base_tensor(engine::Instance& instance, comm::Communicator& comm, const std::function<void(const at::Tensor&)>& visit) {
   std::exception_ptr failure;
   for (int u = 0; u < instance.spec().num_units(); ++u) {
     take_memory(comm, "gathering the model", [&] { instance.weights().make_room(u); });
@@ -134,7 +134,7 @@ std::vector<FileRecord> write_base_model(const std::vector<io::TensorSpec>& spec
   return records_of(writer, dir);
 }
 
-WriteModel stage_base_model(parallel::Instance& instance, const Writers& who) {
+WriteModel stage_base_model(engine::Instance& instance, const Writers& who) {
   const auto specs = base_tensors(instance);
   std::vector<at::Tensor> values;
   take_memory(who.comm, "the copy of the model's weights", [&] {
@@ -153,7 +153,7 @@ WriteModel stage_base_model(parallel::Instance& instance, const Writers& who) {
   };
 }
 
-std::vector<FileRecord> save_base_model(parallel::Instance& instance, const Writers& who, io::Storage& storage,
+std::vector<FileRecord> save_base_model(engine::Instance& instance, const Writers& who, io::Storage& storage,
                                         const fs::path& dir) {
   std::unique_ptr<io::ModelWriter> writer;
   for_each_base_tensor(instance, who.comm, [&](const at::Tensor& weights) {
@@ -192,7 +192,7 @@ void require_conversion(const config::RunConfig& config, const io::ModelFiles& f
 
 }  // namespace
 
-std::vector<FileRecord> save_model(const config::RunConfig& config, parallel::Instance& instance, io::Storage& storage,
+std::vector<FileRecord> save_model(const config::RunConfig& config, engine::Instance& instance, io::Storage& storage,
                                    const fs::path& dir, const Writers& who) {
   if (instance.spec().lora.enabled()) return stage_model(config, instance, who)(storage, dir);
   std::vector<FileRecord> written = save_base_model(instance, who, storage, dir);
@@ -200,7 +200,7 @@ std::vector<FileRecord> save_model(const config::RunConfig& config, parallel::In
   return written;
 }
 
-WriteModel stage_model(const config::RunConfig& config, parallel::Instance& instance, const Writers& who) {
+WriteModel stage_model(const config::RunConfig& config, engine::Instance& instance, const Writers& who) {
   const bool lora = instance.spec().lora.enabled(), first = who.rank() == 0;
   WriteModel weights;
   if (!lora) {
@@ -220,7 +220,7 @@ WriteModel stage_model(const config::RunConfig& config, parallel::Instance& inst
 }
 
 void export_model(const config::RunConfig& config, io::Storage& storage) {
-  const fs::path base = config.model.model_name_or_path, adapter = parallel::adapter_dir(config);
+  const fs::path base = config.model.model_name_or_path, adapter = engine::adapter_dir(config);
   const std::optional<DType> dtype = dtype_from_torch(config.model.infer_dtype);
   if (adapter.empty()) require_conversion(config, io::ModelFiles::open(base), dtype);
   const auto& exporting = config.exporting;

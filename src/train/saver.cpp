@@ -7,7 +7,7 @@
 
 namespace qft::train {
 
-Saver::Saver(const config::RunConfig& config, parallel::Instance& instance, comm::Communicator& comm)
+Saver::Saver(const config::RunConfig& config, engine::Instance& instance, comm::Communicator& comm)
     : config_(config), instance_(instance), comm_(comm.host().split(0, comm.rank(), "save")) {}
 
 std::optional<Saved> Saver::start(const SnapshotInfo& info, const RunLog* log) {

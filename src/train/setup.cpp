@@ -36,16 +36,16 @@ std::string data_words(const Setup& setup) {
   return fmt::format("data fits: {} samples, global batch {}, {} steps", samples, setup.loader->global_batch_size(), setup.loader->total_steps());
 }
 
-std::string model_words(const config::RunConfig& config, const parallel::Outlook& outlook) {
+std::string model_words(const config::RunConfig& config, const engine::Outlook& outlook) {
   const auto& spec = outlook.spec;
   return fmt::format("model '{}' is whole: {}, {} parameters, {} trainable", config.model.model_name_or_path, spec.config.architecture,
                      format_count(static_cast<double>(spec.num_params(false))), format_count(static_cast<double>(spec.num_params(true))));
 }
 
-std::string memory_words(const parallel::Outlook& outlook) {
+std::string memory_words(const engine::Outlook& outlook) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
   return fmt::format("{} fits: {} predicted of the {} that a rank may take ({})", outlook.layout, bytes(outlook.memory.total()),
-                     bytes(outlook.memory.available), parallel::describe(outlook.memory.plan));
+                     bytes(outlook.memory.available), plan::describe(outlook.memory.plan));
 }
 
 /// Another program's checkpoint-<step> is not replaced: better an error now than when that step is saved.
@@ -64,7 +64,7 @@ void require_room(const config::RunConfig& config, const Setup& setup, comm::Com
 
 /// do_eval and do_predict without do_train.
 std::vector<std::string> check_evaluation(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
-  const auto outlook = parallel::Instance::preview(config, comm, device, parallel::Use::inference);
+  const auto outlook = engine::Instance::preview(config, comm, device, engine::Use::inference);
   open_eval_data(config, outlook.spec.config, comm, MissingPacks::leave);
   return {model_words(config, outlook), memory_words(outlook), "nothing is trained: do_eval and do_predict stand for themselves"};
 }
@@ -98,7 +98,7 @@ std::vector<std::string> check_run(config::RunConfig config, comm::Communicator&
   job_end(comm);
   if (!config::trains(config)) return check_evaluation(config, comm, device);
   const Setup setup = set_up(config, comm, MissingPacks::leave);
-  const auto outlook = parallel::Instance::preview(config, comm, device, parallel::Use::training, setup.batches);
+  const auto outlook = engine::Instance::preview(config, comm, device, engine::Use::training, setup.batches);
   if (setup.saved) require_same_tensors(*setup.saved, optim::rule_of(config.training.optim), outlook.spec);
   return {model_words(config, outlook), data_words(setup), memory_words(outlook), start_words(config, setup)};
 }

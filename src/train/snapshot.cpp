@@ -33,7 +33,7 @@ HeldState held_state(const std::string& name, const model::ParamSpec& p, const m
            static_cast<std::uint64_t>(shard.end())}, shard.values, p.first_holder};
 }
 
-std::vector<HeldState> held_states(parallel::Instance& instance) {
+std::vector<HeldState> held_states(engine::Instance& instance) {
   std::vector<HeldState> list;
   const optim::RuleSpec& rule = instance.optimizer()->rule();
   for (int u = 0; u < instance.spec().num_units(); ++u)
@@ -70,7 +70,7 @@ Progression progression_from_json(const nlohmann::json& json) {
   return p;
 }
 
-SnapshotSave::SnapshotSave(const config::RunConfig& config, parallel::Instance& instance, comm::Communicator& comm,
+SnapshotSave::SnapshotSave(const config::RunConfig& config, engine::Instance& instance, comm::Communicator& comm,
                            const SnapshotInfo& info, const RunLog* log, bool staged)
     : writer_(comm, io::posix_storage(),
               {config.training.output_dir, info.progression.step, config.training.save_total_limit,
@@ -107,7 +107,7 @@ SnapshotSave::~SnapshotSave() {
 }
 
 // Each rank writes what it owns; ranks that own the same write equal shares of it.
-void SnapshotSave::stage_state(parallel::Instance& instance, bool copy) {
+void SnapshotSave::stage_state(engine::Instance& instance, bool copy) {
   const comm::Communicator& owners = instance.layout().replicate();
   for (HeldState& held : held_states(instance)) {
     const std::int64_t length = held.values.numel();
@@ -155,7 +155,7 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim
                   "or start a new run", saved.dir().string(), tensor.name);
 }
 
-void load_snapshot(const checkpoint::SharedCheckpoint& saved, parallel::Instance& instance) {
+void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& instance) {
   require_same_tensors(saved, instance.optimizer()->rule(), instance.spec());
   const auto states = held_states(instance);
   std::vector<checkpoint::HostSlice> targets;

@@ -12,7 +12,7 @@
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
 #include "qft/eval/perplexity.h"
-#include "qft/parallel/objectives.h"
+#include "qft/engine/objectives.h"
 #include "qft/train/banner.h"
 #include "qft/train/evaluate.h"
 #include "qft/train/batch_job.h"
@@ -68,7 +68,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
     note_stop(config_.training.output_dir, *from, comm_);
   };
   stop_before_training(comm_, leave);
-  instance_ = parallel::Instance::load(config_, comm_, device, parallel::Use::training, setup.batches);
+  instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches);
   const auto& t = config_.training;
   schedule_ = {optim::parse_schedule(t.lr_scheduler_type), t.learning_rate, t.warmup(loader_->total_steps()),
                loader_->total_steps(), t.warmup_type == "log"};
@@ -140,7 +140,7 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
   for (const auto& micro : batch.micro_batches) inputs.push_back(eval::to_input(micro, instance_->transformer().device()));
   const auto list =
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);
-  const auto objective = parallel::objective_of(config_).make(
+  const auto objective = engine::objective_of(config_).make(
       config_, {static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples)});
   const auto result = instance_->executor().train(list, inputs, *objective, static_cast<std::uint64_t>(progression_.step),
                                                   [this](bool step_done) { return asked_to_stop(step_done); }, scaler_.scale(), micro_range(config_, batch));

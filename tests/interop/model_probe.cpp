@@ -11,10 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include "qft/core/error.h"
+#include "qft/engine/instance.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
 #include "qft/job/run_main.h"
-#include "qft/parallel/instance.h"
 
 namespace {
 
@@ -35,7 +35,7 @@ struct Sequences {
   model::MicroInput build() const { return model::MicroInput::build(tokens, cu_seqlens, labels, samples, at::kCPU); }
 };
 
-at::Tensor all_logits(parallel::Instance& instance, const model::MicroInput& in) {
+at::Tensor all_logits(engine::Instance& instance, const model::MicroInput& in) {
   const c10::InferenceMode guard;
   auto& t = instance.transformer();
   const auto& spec = instance.spec();
@@ -74,7 +74,7 @@ int run(comm::Session& session, std::span<const std::string> args) {
   require(args.size() >= 3, "usage: model_probe RUN.yaml INPUT.json OUTPUT.safetensors [key=value ...]");
   const auto config = config::load_run_config(args[0], args.subspan(3));
   const auto input = nlohmann::json::parse(io::read_text_file(args[1]));
-  auto instance = parallel::Instance::load(config, session.world(), at::kCPU, parallel::Use::training);
+  auto instance = engine::Instance::load(config, session.world(), at::kCPU, engine::Use::training);
   const int per_micro = input.value("micro_batch", 1);
   Sequences all;
   std::vector<Sequences> micros;

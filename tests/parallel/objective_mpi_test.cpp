@@ -9,7 +9,7 @@
 
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
-#include "qft/parallel/simpo.h"
+#include "qft/engine/simpo.h"
 #include "tiny_run.h"
 
 namespace qft::parallel::testing {
@@ -103,7 +103,7 @@ TEST(SequenceLevel, InMicroBatchOrderTheBitsOfOneRank) {
   }
 }
 
-std::unique_ptr<Objective> simpo(const BatchTotals& totals) { return std::make_unique<SimpoLoss>(2.0, 1.0, 0.1, totals); }
+std::unique_ptr<Objective> simpo(const BatchTotals& totals) { return std::make_unique<engine::SimpoLoss>(2.0, 1.0, 0.1, totals); }
 
 /// Pairs train alike on one rank and on all of them, whatever is sharded.
 TEST(Simpo, TwentyStepsUnderZero3AreThoseOfOneRank) {

@@ -4,8 +4,8 @@
 #include <ATen/ops/mm.h>
 
 #include "qft/comm/session.h"
-#include "qft/parallel/memory_plan.h"
-#include "qft/parallel/traffic.h"
+#include "qft/plan/memory_plan.h"
+#include "qft/plan/traffic.h"
 #include "tiny_run.h"
 
 namespace qft::parallel::testing {
@@ -21,7 +21,7 @@ std::pair<int, int> micros_and_slots() {
   return {(bins - rank + size - 1) / size, (bins + size - 1) / size};
 }
 
-Traffic counted(const comm::Communicator& comm) {
+plan::Traffic counted(const comm::Communicator& comm) {
   const auto bytes = [&](comm::OpKind kind) { return comm.counters().bytes[static_cast<std::size_t>(kind)]; };
   return {bytes(comm::OpKind::all_gather), bytes(comm::OpKind::reduce_scatter)};
 }
@@ -39,9 +39,9 @@ TEST(Traffic, IsWhatTheActionListSaysToTheByte) {
             run.step(0, 1);
             shard.reset_counters();
             run.step(1, 1);
-            const Traffic got = counted(shard);
+            const plan::Traffic got = counted(shard);
             const auto [micros, slots] = micros_and_slots();
-            const Traffic want = step_traffic(run.list(micros, slots), run.spec(), run.layout().strategy(),
+            const plan::Traffic want = plan::step_traffic(run.list(micros, slots), run.spec(), run.layout().strategy(),
                                               optim::Precision::bf16(), shard.size());
             SCOPED_TRACE(fmt::format("{} {} {} group {} window {}", strategy, lora ? "LoRA" : "full", tied ? "tied" : "untied",
                                      group, window));
@@ -103,7 +103,7 @@ TEST(Memory, IsWhatThePlanSays) {
           TinyRun run(c, world());
           for (int s = 0; s < 2; ++s) run.step(s, 1);
           const auto& layout = run.layout();
-          const auto plan = plan_memory({.spec = run.spec(), .precision = precision, .rule = run.optimizer().rule(),
+          const auto plan = plan::plan_memory({.spec = run.spec(), .precision = precision, .rule = run.optimizer().rule(),
                                          .strategy = layout.strategy(), .offload = offload,
                                          .shard_ranks = layout.shard().size(), .replicas = layout.replicate().size(),
                                          .tokens = 64, .group = 2, .window = c.window});

@@ -9,8 +9,8 @@
 #include <ATen/ops/from_blob.h>
 
 #include "qft/core/hash.h"
+#include "qft/engine/instance.h"
 #include "qft/ops/philox.h"
-#include "qft/parallel/instance.h"
 
 namespace qft::parallel::testing {
 
@@ -102,7 +102,7 @@ class TinyRun {
   TinyRun(const Case& c, comm::Communicator& comm)
       : case_(c),
         comm_(comm),
-        instance_(Instance::build({.spec = make_spec(c),
+        instance_(engine::Instance::build({.spec = make_spec(c),
                                    .precision = c.precision,
                                    .strategy = strategy_of(c.strategy),
                                    .hsdp_group_size = c.hsdp_group,
@@ -115,7 +115,7 @@ class TinyRun {
                                    .hyper = {.weight_decay = 0.01},
                                    .executor = {.recompute = c.recompute, .offload_inputs = c.offload.activations,
                                                 .lora_dropout = c.lora ? c.dropout : 0.0, .seed = 99, .memory_advice = {}, .graphs = c.graphs}},
-                                  comm, at::kCPU, Use::training)) {
+                                  comm, at::kCPU, engine::Use::training)) {
     for (int u = 0; u < spec().num_units(); ++u)
       for (const auto& p : spec().units[static_cast<std::size_t>(u)].params) {
         const bool norm = p.shape.size() == 1 && p.name.find("norm") != std::string::npos;
@@ -186,7 +186,7 @@ class TinyRun {
 
   Case case_;
   comm::Communicator& comm_;
-  std::unique_ptr<Instance> instance_;
+  std::unique_ptr<engine::Instance> instance_;
 };
 
 }  // namespace qft::parallel::testing

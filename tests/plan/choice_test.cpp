@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "qft/core/error.h"
-#include "qft/parallel/instance.h"
+#include "qft/engine/instance.h"
 #include "qft/plan/plan.h"
 #include "io/temp_dir.h"
 
@@ -25,7 +25,7 @@ Row ddp(const TempDir& dir, double max_memory, std::optional<bool> gradient_chec
   config.parallel.max_memory = max_memory;
   config.training.gradient_checkpointing = gradient_checkpointing;
   config.resolve();
-  const Plan plan = make_plan(config, parallel::recipe_of(config), 2, std::nullopt, full_rows(config, 2));
+  const Plan plan = make_plan(config, engine::recipe_of(config), 2, std::nullopt, full_rows(config, 2));
   for (const Row& row : plan.rows)
     if (row.strategy.name == "ddp") return row;
   ADD_FAILURE() << "no row of ddp";
@@ -67,9 +67,9 @@ TEST(CudaGraphs, ArePlannedWithWhatTheyPadAndHold) {
   config.training.bf16 = true;
   config.training.per_device_train_batch_size = 1;
   config.resolve();
-  const Plan without = make_plan(config, parallel::recipe_of(config), 2, std::nullopt, full_rows(config, 2));
+  const Plan without = make_plan(config, engine::recipe_of(config), 2, std::nullopt, full_rows(config, 2));
   config.training.cuda_graphs = true;
-  const Plan with = make_plan(config, parallel::recipe_of(config), 2, std::nullopt, full_rows(config, 2));
+  const Plan with = make_plan(config, engine::recipe_of(config), 2, std::nullopt, full_rows(config, 2));
   ASSERT_EQ(with.rows.size(), 2U) << "ddp and zero1";
   EXPECT_EQ(with.rows[1].strategy.name, "zero1");
   EXPECT_GT(without.rows.size(), 2U);
@@ -89,7 +89,7 @@ TEST(Hsdp, AskedForWithoutGroupsIsAnError) {
     config.parallel.strategy = "hsdp";
     config.parallel.hsdp_group_size = group;
     config.resolve();
-    return make_plan(config, parallel::recipe_of(config), 4, std::nullopt, full_rows(config, 4));
+    return make_plan(config, engine::recipe_of(config), 4, std::nullopt, full_rows(config, 4));
   };
   EXPECT_THROW(plan(0), ConfigError);  // no machine says how many ranks a node has
   EXPECT_THROW(plan(3), ConfigError);

@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include "qft/parallel/traffic.h"
 #include "qft/plan/simulation.h"
+#include "qft/plan/traffic.h"
 
 namespace qft::plan {
 namespace {
 
-using parallel::Arrangement;
 
 model::ModelSpec tiny(bool lora, std::int64_t window = 0) {
   std::string text = R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":128,"num_hidden_layers":6,)"
@@ -115,11 +114,11 @@ TEST(Simulation, ReceivesWhatTheActionListMoves) {
         for (const std::int64_t group : {1, 2, 5}) {
           const auto spec = tiny(lora);
           const Arrangement a = arrangement(spec, strategy, ranks, group, 0);
-          const auto units = parallel::gathered_bytes(a);
+          const auto units = gathered_bytes(a);
           const auto list = parallel::with_gathers(
               parallel::training_schedule(spec, {5, 5, static_cast<int>(group), a.strategy.reduce_every_group(), a.strategy.keep_weights}), units,
-              parallel::default_window(spec, units));
-          const auto traffic = parallel::step_traffic(list, spec, a.strategy, a.precision, ranks);
+              default_window(spec, units));
+          const auto traffic = step_traffic(list, spec, a.strategy, a.precision, ranks);
           const StepTime t = simulate(a, machine(1), rows(5, 32));
           EXPECT_NEAR(t.gather_bytes, static_cast<double>(traffic.all_gather), 0.5) << strategy << ranks << group;
           EXPECT_NEAR(t.reduce_bytes, static_cast<double>(traffic.reduce_scatter), 0.5) << strategy << ranks << group;

@@ -10,8 +10,8 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
+#include "qft/engine/instance.h"
 #include "qft/loader/loader.h"
-#include "qft/parallel/instance.h"
 
 namespace qft::eval {
 
@@ -31,7 +31,7 @@ struct PerplexityResult {
 /// of the items, and all get the result of the whole. `progress` gets the slots done.
 /// `logprobs_file`: where not empty, rank 0 writes one JSON line a sequence in source order:
 /// {"ids": [...], "positions": [...], "logprobs": [...]}, positions indexing ids, natural logarithms.
-PerplexityResult evaluate(const config::RunConfig& config, parallel::Instance& instance, loader::EvalLoader& loader, comm::Communicator& comm,
+PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, loader::EvalLoader& loader, comm::Communicator& comm,
                           const std::filesystem::path& logprobs_file = {},
                           const std::function<void(std::int64_t)>& progress = {});
 

@@ -10,10 +10,10 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
+#include "qft/engine/instance.h"
 #include "qft/eval/text_metrics.h"
 #include "qft/loader/schedule.h"
 #include "qft/pack/reader.h"
-#include "qft/parallel/instance.h"
 
 namespace qft::eval {
 
@@ -35,7 +35,7 @@ struct PredictResult {
 /// special tokens, "predict": , "label": both without them if skip_special_tokens}. Sampling is by the item's number, and
 /// means are taken in the order of the pack: neither depends on batch size or ranks. Collective; all get the result.
 /// Throws ConfigError naming the item where its prompt is too long for the model, and Error where memory is short.
-PredictResult predict(parallel::Instance& instance, const pack::PackReader& pack, const loader::ItemSubset& items,
+PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, const loader::ItemSubset& items,
                       const config::RunConfig& config, comm::Communicator& comm, const std::filesystem::path& file);
 
 /// The rank that gets each item, so that the sums of the ranks' costs differ little: the largest first, each to the rank

@@ -7,9 +7,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "qft/engine/instance.h"
 #include "qft/model/arena.h"
 #include "qft/model/sequence_state.h"
-#include "qft/parallel/instance.h"
 
 namespace qft::infer {
 
@@ -22,7 +22,7 @@ namespace qft::infer {
 class Decoder {
  public:
   /// `capacity`: tokens of prompt and answer together, of each of `slots` sequences.
-  Decoder(parallel::Instance& instance, std::int64_t capacity, std::size_t slots = 1);
+  Decoder(engine::Instance& instance, std::int64_t capacity, std::size_t slots = 1);
   /// The same over a model's parts, which must outlive the decoder.
   Decoder(model::Transformer& transformer, parallel::WeightReader& weights, std::int64_t capacity, std::size_t slots);
   ~Decoder();

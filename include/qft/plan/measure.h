@@ -9,8 +9,8 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "qft/comm/session.h"
-#include "qft/parallel/memory_plan.h"
 #include "qft/plan/machine.h"
+#include "qft/plan/memory_plan.h"
 
 namespace qft::plan {
 
@@ -33,7 +33,7 @@ struct MeasureOptions {
 class Measurement {
  public:
   /// Collective over all ranks of the session, as every call. `recipe`: shapes, LoRA and element types.
-  Measurement(comm::Session& session, parallel::Recipe recipe, c10::Device device, const MeasureOptions& options);
+  Measurement(comm::Session& session, Recipe recipe, c10::Device device, const MeasureOptions& options);
   ~Measurement();
   Measurement(const Measurement&) = delete;
   Measurement& operator=(const Measurement&) = delete;

@@ -9,8 +9,8 @@
 
 #include "qft/config/run_config.h"
 #include "qft/model/spec.h"
-#include "qft/parallel/memory_plan.h"
 #include "qft/plan/machine.h"
+#include "qft/plan/memory_plan.h"
 #include "qft/plan/simulation.h"
 #include "qft/plan/workload.h"
 
@@ -21,9 +21,9 @@ struct Row {
   std::int64_t group = 1;          ///< micro-batches that pass a block under one gather
   std::int64_t slots = 1;          ///< micro-batches of a rank in a step
   int shard_ranks = 1, replicas = 1;
-  parallel::MemoryPolicy policy;
+  MemoryPolicy policy;
   bool asked = false;              ///< it is what the run file asks for
-  parallel::MemoryPlan memory;     ///< of one rank
+  MemoryPlan memory;     ///< of one rank
   std::int64_t staged = 0;         ///< copies for checkpoints, on the CPU
   std::int64_t process = 0;        ///< what a process takes besides, compiled products with it
   std::int64_t needed = 0;         ///< all of it
@@ -41,7 +41,7 @@ struct Process {
 Process process_here(const config::RunConfig& config);
 
 struct Plan {
-  parallel::Recipe recipe;
+  Recipe recipe;
   int ranks = 1;
   std::optional<Machine> machine;
   Process process;
@@ -53,7 +53,7 @@ struct Plan {
 /// A row for each strategy, at g = 1, at what breadth_first_micro_batches says, and at the largest g that fits. `config` is a
 /// run file's, and `recipe` what it trains. `here`: what a rank is where there is no machine. Throws ConfigError
 /// where file and ranks do not go together.
-Plan make_plan(const config::RunConfig& config, parallel::Recipe recipe, int ranks, const std::optional<Machine>& machine, Workload workload,
+Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const std::optional<Machine>& machine, Workload workload,
                const Process& here = {});
 
 /// Tables for people: memory, traffic, time, and what of the machine is measured and what assumed.

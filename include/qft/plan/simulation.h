@@ -1,8 +1,8 @@
 // The time of a step: the action list that the executor runs, played on two resources, the rank's compute and its links.
 #pragma once
 
-#include "qft/parallel/memory_plan.h"
 #include "qft/plan/machine.h"
+#include "qft/plan/memory_plan.h"
 #include "qft/plan/workload.h"
 
 namespace qft::plan {
@@ -29,6 +29,6 @@ struct StepTime {
 ///    bucket is full (replicated); the step waits for all;
 ///  - while a link is busy, compute goes on at 1 - compute_s_per_gb x bandwidth of its speed.
 /// The first step warms up and is not counted where there are others. `a.tokens` is not used.
-StepTime simulate(const parallel::Arrangement& a, const Machine& machine, const Workload& workload);
+StepTime simulate(const Arrangement& a, const Machine& machine, const Workload& workload);
 
 }  // namespace qft::plan

@@ -7,7 +7,7 @@
 
 #include "qft/comm/session.h"
 #include "qft/config/run_config.h"
-#include "qft/parallel/instance.h"
+#include "qft/engine/instance.h"
 
 namespace qft::train {
 
@@ -18,6 +18,6 @@ struct Banner {
 };
 
 /// Logs it. Rank 0 only.
-void print(const Banner& banner, const config::RunConfig& config, parallel::Instance& instance, const comm::Session& session);
+void print(const Banner& banner, const config::RunConfig& config, engine::Instance& instance, const comm::Session& session);
 
 }  // namespace qft::train

@@ -11,7 +11,7 @@
 #include "qft/eval/perplexity.h"
 #include "qft/eval/predict.h"
 #include "qft/train/data_setup.h"
-#include "qft/parallel/instance.h"
+#include "qft/engine/instance.h"
 
 namespace qft::train {
 
@@ -33,7 +33,7 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
 
 /// eval::predict() of `set`, which writes generated_predictions.jsonl; rank 0 writes predict_results.json and all_results.json
 /// beside it, in output_dir. Collective; throws as eval::predict() does.
-eval::PredictResult predict(parallel::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm);
+eval::PredictResult predict(engine::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm);
 
 /// By HF's names: eval_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, and perplexity (in stage pt
 /// eval_perplexity too, as LLaMA-Factory has it); of other objectives their metrics ("eval_rewards/chosen") instead.

@@ -7,7 +7,7 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
-#include "qft/parallel/instance.h"
+#include "qft/engine/instance.h"
 
 namespace qft::train {
 
@@ -18,9 +18,9 @@ std::filesystem::path unused_result(const config::RunConfig& config);
 std::string key_for(const std::filesystem::path& dir);
 
 /// Instance::load() for inference. Rank 0 logs model, adapter and element type, and warns of an unused_result(). Collective.
-std::unique_ptr<parallel::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm, c10::Device device);
+std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm, c10::Device device);
 
 /// "bfloat16": what it computes in.
-std::string type_of(const parallel::Instance& instance);
+std::string type_of(const engine::Instance& instance);
 
 }  // namespace qft::train

@@ -9,8 +9,8 @@
 
 #include "qft/checkpoint/manifest.h"
 #include "qft/config/run_config.h"
+#include "qft/engine/instance.h"
 #include "qft/io/storage.h"
-#include "qft/parallel/instance.h"
 
 namespace qft::train {
 
@@ -24,13 +24,13 @@ struct Writers {
 /// adapter_model.safetensors and adapter_config.json (LoRA), or model shards, index and config.json (full), with the
 /// tokenizer's files, into an existing directory. Collective; a failure on one rank is thrown there once all weights
 /// have been gathered, a unit at a time, but too little memory to gather on all. Returns what this rank has written.
-std::vector<checkpoint::FileRecord> save_model(const config::RunConfig& config, parallel::Instance& instance,
+std::vector<checkpoint::FileRecord> save_model(const config::RunConfig& config, engine::Instance& instance,
                                                io::Storage& storage, const std::filesystem::path& dir, const Writers& who);
 
 /// The same in two parts: copies to host memory what this rank will write (collective), and returns what writes it: from
 /// any thread, into an existing directory, not collective. The weights may change in between; `config` must outlive it.
 using WriteModel = std::function<std::vector<checkpoint::FileRecord>(io::Storage&, const std::filesystem::path&)>;
-WriteModel stage_model(const config::RunConfig& config, parallel::Instance& instance, const Writers& who);
+WriteModel stage_model(const config::RunConfig& config, engine::Instance& instance, const Writers& who);
 
 /// `qft export`: model::export_model() of the run's model, adapter, export_dir and infer_dtype. Throws ConfigError where there is
 /// neither an adapter to merge nor another element type to write.

@@ -21,7 +21,7 @@ class Saver {
  public:
   /// Collective: makes a communicator of its own, so that agreement on a save cannot meet collectives of a step. The
   /// arguments must outlive the saver.
-  Saver(const config::RunConfig& config, parallel::Instance& instance, comm::Communicator& comm);
+  Saver(const config::RunConfig& config, engine::Instance& instance, comm::Communicator& comm);
 
   /// Collective. Begins a save; with async_save the weights may change when this returns. One that is under way is waited
   /// for and committed first, and returned.
@@ -38,7 +38,7 @@ class Saver {
   Saved commit(double stalled_since);
 
   const config::RunConfig& config_;
-  parallel::Instance& instance_;
+  engine::Instance& instance_;
   std::unique_ptr<comm::Communicator> comm_;
   std::unique_ptr<SnapshotSave> save_;
   double started_ = 0.0;      ///< of the save under way, on the steady clock

@@ -9,7 +9,7 @@
 #include "qft/checkpoint/restore.h"
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
-#include "qft/parallel/instance.h"
+#include "qft/engine/instance.h"
 #include "qft/train/data_setup.h"
 
 namespace qft::train {
@@ -20,7 +20,7 @@ struct Setup {
   bool same_settings = false;                         ///< as there
   TrainingData data;
   std::unique_ptr<loader::Loader> loader;  ///< where `saved` says; null where packs were left out
-  parallel::Batches batches;             ///< what the loader will deal
+  plan::Batches batches;             ///< what the loader will deal
 };
 
 /// Reads the model's configuration, finds the checkpoint to go on from, opens the data; refuses another program's directory where a

@@ -15,7 +15,7 @@
 #include "qft/checkpoint/writer.h"
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
-#include "qft/parallel/instance.h"
+#include "qft/engine/instance.h"
 #include "qft/train/best_model.h"
 #include "qft/train/run_log.h"
 #include "qft/train/save_model.h"
@@ -57,7 +57,7 @@ class SnapshotSave {
   /// Collective. With `staged`, what this rank writes is copied to host memory and written by a thread: the weights may
   /// change as soon as this returns. Without, this returns when it is written. `log` is rank 0's, else null. Configuration,
   /// instance and communicator must outlive the save.
-  SnapshotSave(const config::RunConfig& config, parallel::Instance& instance, comm::Communicator& comm,
+  SnapshotSave(const config::RunConfig& config, engine::Instance& instance, comm::Communicator& comm,
                const SnapshotInfo& info, const RunLog* log, bool staged);
   /// Waits for the thread. Without commit() nothing is left behind.
   ~SnapshotSave();
@@ -71,7 +71,7 @@ class SnapshotSave {
   std::filesystem::path commit();
 
  private:
-  void stage_state(parallel::Instance& instance, bool copy);
+  void stage_state(engine::Instance& instance, bool copy);
   void write_files();
 
   checkpoint::CheckpointWriter writer_;
@@ -90,6 +90,6 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim
 
 /// Restores weights, optimizer state and step count. Collective; throws the same Error on all ranks where the checkpoint's tensors
 /// are not those that the run trains.
-void load_snapshot(const checkpoint::SharedCheckpoint& saved, parallel::Instance& instance);
+void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& instance);
 
 }  // namespace qft::train

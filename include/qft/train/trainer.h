@@ -11,10 +11,10 @@
 #include "qft/comm/session.h"
 #include "qft/config/run_config.h"
 #include "qft/core/progress.h"
+#include "qft/engine/instance.h"
 #include "qft/eval/perplexity.h"
 #include "qft/optim/loss_scaler.h"
 #include "qft/optim/schedule.h"
-#include "qft/parallel/instance.h"
 #include "qft/train/data_setup.h"
 #include "qft/train/output_dir.h"
 #include "qft/train/run_log.h"
@@ -60,7 +60,7 @@ class Trainer {
   comm::Session& session_;
   comm::Communicator& comm_;
   OutputDir output_;  ///< before all that writes there
-  std::unique_ptr<parallel::Instance> instance_;
+  std::unique_ptr<engine::Instance> instance_;
   TrainingData data_;
   std::unique_ptr<loader::Loader> loader_;
   optim::Schedule schedule_;

@@ -1,27 +1,27 @@
-#include "qft/parallel/objectives.h"
+#include "qft/engine/objectives.h"
 
 #include <algorithm>
 #include <iterator>
 
 #include "qft/core/error.h"
-#include "qft/parallel/simpo.h"
+#include "qft/engine/simpo.h"
 
-namespace qft::parallel {
+namespace qft::engine {
 namespace {
 
-using Made = std::unique_ptr<Objective>;
+using Made = std::unique_ptr<parallel::Objective>;
 using config::RunConfig;
 
-Made token_mean(const RunConfig&, const BatchTotals& totals) { return std::make_unique<TokenMeanLoss>(totals); }
+Made token_mean(const RunConfig&, const parallel::BatchTotals& totals) { return std::make_unique<parallel::TokenMeanLoss>(totals); }
 
-Made simpo(const RunConfig& config, const BatchTotals& totals) {
+Made simpo(const RunConfig& config, const parallel::BatchTotals& totals) {
   const auto& f = config.finetuning;
   return std::make_unique<SimpoLoss>(f.pref_beta, f.simpo_gamma, f.pref_ftx, totals);
 }
 
 constexpr ObjectiveRow kObjectives[] = {
-    {{ObjectiveKind::row_local, 1}, "cross_entropy", token_mean},
-    {{ObjectiveKind::sequence_level, 2}, "simpo", simpo},
+    {{parallel::ObjectiveKind::row_local, 1}, "cross_entropy", token_mean},
+    {{parallel::ObjectiveKind::sequence_level, 2}, "simpo", simpo},
 };
 
 }  // namespace
@@ -34,4 +34,4 @@ const ObjectiveRow& objective_of(const RunConfig& config) {
   return *row;
 }
 
-}  // namespace qft::parallel
+}  // namespace qft::engine

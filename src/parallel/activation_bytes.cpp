@@ -1,4 +1,4 @@
-#include "qft/parallel/group_size.h"
+#include "qft/parallel/activation_bytes.h"
 
 #include <algorithm>
 

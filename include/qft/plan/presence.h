@@ -6,27 +6,27 @@
 
 #include "qft/parallel/action.h"
 
-namespace qft::parallel {
+namespace qft::plan {
 
 class Presence {
  public:
   /// `units`: bytes of each unit, by the reader's own reckoning (all of a gathered unit, or what travels of it). Must
   /// outlive this.
-  explicit Presence(const std::vector<GatheredBytes>& units) : units_(units), states_(units.size()) {}
+  explicit Presence(const std::vector<parallel::GatheredBytes>& units) : units_(units), states_(units.size()) {}
 
   /// Bytes that the action brings: of a gather or acquire, what is not here yet.
-  std::int64_t run(const Action& action);
+  std::int64_t run(const parallel::Action& action);
   /// Bytes that are here now.
   std::int64_t here() const { return here_; }
 
  private:
   struct State {
     int held = 0;
-    GatheredBytes here;
+    parallel::GatheredBytes here;
   };
-  const std::vector<GatheredBytes>& units_;
+  const std::vector<parallel::GatheredBytes>& units_;
   std::vector<State> states_;
   std::int64_t here_ = 0;
 };
 
-}  // namespace qft::parallel
+}  // namespace qft::plan

@@ -1,12 +1,12 @@
-#include "qft/parallel/feasibility.h"
+#include "qft/plan/feasibility.h"
 
 #include <algorithm>
 
 #include "qft/device/memory.h"
 #include "qft/ops/matmul_choice.h"
-#include "qft/parallel/group_size.h"
+#include "qft/parallel/activation_bytes.h"
 
-namespace qft::parallel {
+namespace qft::plan {
 namespace {
 
 /// Of `group` micro-batches in flight, beyond those of one, which a process has anyway.
@@ -48,10 +48,10 @@ Way fastest_that_fits(const config::RunConfig& config, std::int64_t available,
 }
 
 std::int64_t largest_group(const Arrangement& one, const Footprint& footprint, std::int64_t available, std::int64_t micro_batches) {
-  const std::int64_t each = activation_bytes(one.spec, one.precision.compute, one.tokens, one.recompute, one.offload.activations);
+  const std::int64_t each = parallel::activation_bytes(one.spec, one.precision.compute, one.tokens, one.recompute, one.offload.activations);
   const std::int64_t more = std::max<std::int64_t>(1, each + kernel_bytes(one, 2));
   const std::int64_t group = (available / 5 * 4 - (footprint.needed - each)) / more;
   return std::clamp<std::int64_t>(group, 1, std::max<std::int64_t>(1, micro_batches));
 }
 
-}  // namespace qft::parallel
+}  // namespace qft::plan

@@ -1,4 +1,4 @@
-#include "qft/parallel/instance.h"
+#include "qft/engine/instance.h"
 
 #include <algorithm>
 #include <chrono>
@@ -13,12 +13,12 @@
 #include "qft/model/adapter_config.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
-#include "qft/parallel/feasibility.h"
-#include "qft/parallel/objectives.h"
+#include "qft/plan/feasibility.h"
+#include "qft/engine/objectives.h"
 
-#include "arrange.h"
+#include "qft/plan/arrange.h"
 
-namespace qft::parallel {
+namespace qft::engine {
 namespace {
 
 std::string join(const std::vector<std::string>& words) {
@@ -97,7 +97,7 @@ model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
 }
 
 /// Whether layers run as graphs; throws where they cannot.
-bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision, const Strategy& strategy,
+bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision, const parallel::Strategy& strategy,
                c10::Device device) {
   if (!config.training.cuda_graphs || !device.is_cuda()) return false;
   if (!strategy.stays_put())
@@ -150,11 +150,11 @@ struct Blueprint {
   model::ModelSpec spec;
   std::optional<io::ModelFiles> files;
   InferencePrecision types;  ///< in training without a reason
-  ExecutionPlan plan;
+  plan::ExecutionPlan plan;
   MemoryForecast memory;
 };
 
-Blueprint blueprint_of(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const Batches& batches) {
+Blueprint blueprint_of(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const plan::Batches& batches) {
   Blueprint b;
   // A directory that one rank does not see must end all of them, and with that rank's reason.
   comm::agreed(comm, [&] {
@@ -166,22 +166,22 @@ Blueprint blueprint_of(const config::RunConfig& config, comm::Communicator& comm
   });
   device::release_unused();  // of what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
-  b.plan = decide(config, b.spec, b.types.precision, objective_of(config), comm, device, use == Use::training, batches);
-  const ExecutionPlan& d = b.plan;
-  const std::int64_t kernels = device.is_cpu() ? device::keep_kernels_for(kernel_sets(b.spec, b.types.precision, d.group)) : 0;
+  b.plan = plan::decide(config, b.spec, b.types.precision, objective_of(config), comm, device, use == Use::training, batches);
+  const plan::ExecutionPlan& d = b.plan;
+  const std::int64_t kernels = device.is_cpu() ? device::keep_kernels_for(plan::kernel_sets(b.spec, b.types.precision, d.group)) : 0;
   b.memory = {d.footprint.memory, before, kernels, device.is_cpu() ? d.footprint.staged : 0, d.available, d.reason};
   return b;
 }
 
 }  // namespace
 
-Outlook Instance::preview(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const Batches& batches) {
+Outlook Instance::preview(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const plan::Batches& batches) {
   Blueprint b = blueprint_of(config, comm, device, use, batches);
-  const Layout layout(comm, device, b.plan.strategy, config.parallel.hsdp_group_size, b.plan.offload);
+  const parallel::Layout layout(comm, device, b.plan.strategy, config.parallel.hsdp_group_size, b.plan.offload);
   return {std::move(b.spec), b.types.precision, std::move(b.memory), layout.describe()};
 }
 
-Recipe recipe_of(const config::RunConfig& config) {
+plan::Recipe recipe_of(const config::RunConfig& config) {
   return {spec_of(config, Use::training), training_precision(config), objective_of(config)};
 }
 
@@ -192,13 +192,13 @@ std::unique_ptr<Instance> Instance::build(Design design, comm::Communicator& com
   const bool training = use == Use::training;
   m.transformer_ = std::make_unique<model::Transformer>(d.spec, d.precision.compute, device);
   m.transformer_->hold_logits(d.head_rows);
-  m.layout_ = std::make_unique<Layout>(comm, device, d.strategy, d.hsdp_group_size, d.offload);
-  const Layout& layout = *m.layout_;
+  m.layout_ = std::make_unique<parallel::Layout>(comm, device, d.strategy, d.hsdp_group_size, d.offload);
+  const parallel::Layout& layout = *m.layout_;
   for (model::UnitSpec& unit : m.design_.spec.units)
-    for (model::ParamSpec& p : unit.params) p.first_holder = is_first_holder(p, layout.mesh());
+    for (model::ParamSpec& p : unit.params) p.first_holder = parallel::is_first_holder(p, layout.mesh());
   m.store_ = layout.strategy().sharded()
-                 ? make_sharded_store(d.spec, d.precision, device, layout.strategy(), layout.offload(), layout.shard(), layout.replicate(), training)
-                 : make_replicated_store(d.spec, d.precision, device, layout.replicate(), training, d.add_up, d.bucket_bytes);
+                 ? parallel::make_sharded_store(d.spec, d.precision, device, layout.strategy(), layout.offload(), layout.shard(), layout.replicate(), training)
+                 : parallel::make_replicated_store(d.spec, d.precision, device, layout.replicate(), training, d.add_up, d.bucket_bytes);
   m.optimizer_index_.assign(d.spec.units.size(), -1);
   if (training) {
     int next = 0;
@@ -206,7 +206,7 @@ std::unique_ptr<Instance> Instance::build(Design design, comm::Communicator& com
       if (d.spec.units[u].trainable_numel > 0) m.optimizer_index_[u] = next++;
     m.optimizer_ = std::make_unique<optim::Optimizer>(*d.rule, m.store_->owned(), d.hyper, d.precision);
   }
-  m.executor_ = std::make_unique<Executor>(*m.transformer_, *m.store_, comm, d.executor);
+  m.executor_ = std::make_unique<parallel::Executor>(*m.transformer_, *m.store_, comm, d.executor);
   return self;
 }
 
@@ -214,7 +214,7 @@ namespace {
 
 Design design_of(const config::RunConfig& config, Blueprint& blueprint, const comm::Communicator& comm, c10::Device device, bool training) {
   const auto& t = config.training;
-  const ExecutionPlan& plan = blueprint.plan;
+  const plan::ExecutionPlan& plan = blueprint.plan;
   const optim::Precision& precision = blueprint.types.precision;
   const bool graphs = training && graphs_of(config, blueprint.spec, precision, plan.strategy, device);
   const double dropout = training ? blueprint.spec.lora.dropout : 0.0;
@@ -226,11 +226,11 @@ Design design_of(const config::RunConfig& config, Blueprint& blueprint, const co
           .group = plan.group,
           .window = plan.window,
           .head_rows = plan.policy.head_rows,
-          .add_up = t.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come,
+          .add_up = t.deterministic ? parallel::AddUp::in_micro_batch_order : parallel::AddUp::as_they_come,
           .rule = &optim::rule_of(t.optim),
           .hyper = {t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay},
           .executor = {plan.policy.recompute, plan.offload.activations, dropout, static_cast<std::uint64_t>(t.seed),
-                       memory_advice(config, plan, comm.size()), t.debug_sync, graphs}};
+                       plan::memory_advice(config, plan, comm.size()), t.debug_sync, graphs}};
 }
 
 /// The base model's, and the adapter's or LoRA's initial ones. Returns the bytes read.
@@ -248,11 +248,11 @@ std::int64_t load_weights(const config::RunConfig& config, const io::ModelFiles&
 }  // namespace
 
 std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
-                                         Use use, const Batches& batches) {
+                                         Use use, const plan::Batches& batches) {
   const auto start = std::chrono::steady_clock::now();
   Blueprint blueprint = blueprint_of(config, comm, device, use, batches);
   auto self = build(design_of(config, blueprint, comm, device, use == Use::training), comm, device, use);
-  const Offload& offload = self->layout().offload();
+  const parallel::Offload& offload = self->layout().offload();
   if (config.training.debug_sync && device.is_cuda() && (offload.optimizer || offload.weights))
     fail_config("debug_sync: what runs here is {}, and offloading waits for copies to host memory: name a strategy without it, or "
                 "leave the key out",
@@ -265,17 +265,17 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   return self;
 }
 
-ActionList Instance::training_list(int micro_batches, int slots, double seconds) const {
-  const Strategy& s = layout_->strategy();
+parallel::ActionList Instance::training_list(int micro_batches, int slots, double seconds) const {
+  const parallel::Strategy& s = layout_->strategy();
   const int group = static_cast<int>(std::clamp<std::int64_t>(design_.group, 1, std::max(1, slots)));
-  const int votes = groups_per_vote(seconds, (slots + group - 1) / group);
-  const bool reduce_every_group = s.reduce_every_group() || design_.add_up == AddUp::in_micro_batch_order;
-  return with_gathers(training_schedule(spec(), {micro_batches, slots, group, reduce_every_group, s.keep_weights, votes}),
+  const int votes = parallel::groups_per_vote(seconds, (slots + group - 1) / group);
+  const bool reduce_every_group = s.reduce_every_group() || design_.add_up == parallel::AddUp::in_micro_batch_order;
+  return parallel::with_gathers(parallel::training_schedule(spec(), {micro_batches, slots, group, reduce_every_group, s.keep_weights, votes}),
                       store_->gathered_bytes(), design_.window);
 }
 
-ActionList Instance::evaluation_list(int micro_batches, int slots) const {
-  return with_gathers(evaluation_schedule(spec(), {micro_batches, slots, std::max(1, slots)}), store_->gathered_bytes(), design_.window);
+parallel::ActionList Instance::evaluation_list(int micro_batches, int slots) const {
+  return parallel::with_gathers(parallel::evaluation_schedule(spec(), {micro_batches, slots, std::max(1, slots)}), store_->gathered_bytes(), design_.window);
 }
 
 void Instance::update(double learning_rate, double grad_scale) {
@@ -323,4 +323,4 @@ at::Tensor Instance::whole_master(int unit, const at::Tensor& room) const {
   return room.narrow(0, 0, spec().units[static_cast<std::size_t>(unit)].trainable_numel);
 }
 
-}  // namespace qft::parallel
+}  // namespace qft::engine

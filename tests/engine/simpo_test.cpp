@@ -11,9 +11,9 @@
 #include <ATen/ops/stack.h>
 
 #include "qft/core/error.h"
-#include "qft/parallel/simpo.h"
+#include "qft/engine/simpo.h"
 
-namespace qft::parallel {
+namespace qft::engine {
 namespace {
 
 constexpr double kBeta = 2.5, kGamma = 0.7, kFtx = 0.3, kPairs = 7.0;  // of the global batch, of which the micro-batch has three
@@ -52,7 +52,7 @@ TEST(Simpo, LossGradientAndMetricsAreTheFormulas) {
   (judge.loss.sum() / kPairs).backward();
 
   const SimpoLoss simpo(kBeta, kGamma, kFtx, {12.0, kPairs});
-  EXPECT_EQ(simpo.kind(), ObjectiveKind::sequence_level);
+  EXPECT_EQ(simpo.kind(), parallel::ObjectiveKind::sequence_level);
   const at::Tensor values = logprobs.detach(), grad = at::empty_like(values);
   const at::Tensor sums = simpo.observe(in, values, grad);
   EXPECT_LE((grad - logprobs.grad()).abs().max().item<double>(), 1e-14);
@@ -89,4 +89,4 @@ TEST(Simpo, RefusesItemsThatAreNoPairs) {
 }
 
 }  // namespace
-}  // namespace qft::parallel
+}  // namespace qft::engine

@@ -1,4 +1,4 @@
-#include "qft/parallel/memory_plan.h"
+#include "qft/plan/memory_plan.h"
 
 #include <algorithm>
 #include <array>
@@ -15,14 +15,14 @@
 #include "qft/ops/head.h"
 #include "qft/ops/matmul_choice.h"
 #include "qft/ops/token_sums.h"
-#include "qft/parallel/group_size.h"
+#include "qft/parallel/activation_bytes.h"
 #include "qft/parallel/layer_graphs.h"
 #include "qft/parallel/weight_store.h"
 
-#include "qft/parallel/presence.h"
-#include "split_buffer.h"
+#include "qft/parallel/split_buffer.h"
+#include "qft/plan/presence.h"
 
-namespace qft::parallel {
+namespace qft::plan {
 namespace {
 
 /// While the largest unit is on its way the layers before it are computed.
@@ -31,14 +31,14 @@ constexpr std::int64_t kLayersAhead = 4;
 std::int64_t size_of(at::ScalarType type) { return static_cast<std::int64_t>(c10::elementSize(type)); }
 
 /// Elements of a buffer: of a slice where it divides over the shard group, and of all of it.
-std::int64_t slice(const Arrangement& a, std::int64_t n) { return n == 0 ? 0 : Division::share(n, a.shard_ranks); }
+std::int64_t slice(const Arrangement& a, std::int64_t n) { return n == 0 ? 0 : parallel::Division::share(n, a.shard_ranks); }
 std::int64_t padded(const Arrangement& a, std::int64_t n) { return a.strategy.sharded() ? padded_numel(n, a.shard_ranks) : n; }
 
 /// Gathered weights at most, by what the list brings and lets go.
-std::int64_t gathered_peak(const ActionList& list, const std::vector<GatheredBytes>& units) {
+std::int64_t gathered_peak(const parallel::ActionList& list, const std::vector<parallel::GatheredBytes>& units) {
   Presence presence(units);
   std::int64_t peak = 0;
-  for (const Action& action : list) {
+  for (const parallel::Action& action : list) {
     presence.run(action);
     peak = std::max(peak, presence.here());
   }
@@ -46,20 +46,20 @@ std::int64_t gathered_peak(const ActionList& list, const std::vector<GatheredByt
 }
 
 /// Gradients of units from their first use to the end of their reduction, at most.
-std::int64_t transient_gradients(const Arrangement& a, const ActionList& list) {
-  const std::int64_t item = size_of(a.precision.grad), wide_item = size_of(wide(a.precision.grad));
+std::int64_t transient_gradients(const Arrangement& a, const parallel::ActionList& list) {
+  const std::int64_t item = size_of(a.precision.grad), wide_item = size_of(parallel::wide(a.precision.grad));
   std::map<int, std::int64_t> open;
   std::deque<std::int64_t> reducing;
-  Gauge gauge;
+  parallel::Gauge gauge;
   const auto use = [&](int unit) {
     const std::int64_t bytes = padded(a, a.spec.units[static_cast<std::size_t>(unit)].trainable_numel) * item;
     if (bytes > 0 && open.emplace(unit, bytes).second) gauge.add(bytes);
   };
-  for (const Action& action : list) {
-    const bool head = action.kind == ActionKind::forward && action.target == a.spec.head_unit() && a.objective == ObjectiveKind::row_local;
-    if (head || action.kind == ActionKind::backward)
+  for (const parallel::Action& action : list) {
+    const bool head = action.kind == parallel::ActionKind::forward && action.target == a.spec.head_unit() && a.objective == parallel::ObjectiveKind::row_local;
+    if (head || action.kind == parallel::ActionKind::backward)
       for (const int unit : a.spec.units_of_block(action.target)) use(unit);
-    if (action.kind != ActionKind::reduce) continue;
+    if (action.kind != parallel::ActionKind::reduce) continue;
     use(action.target);
     std::int64_t bytes = open[action.target];
     if (wide_item != item) {
@@ -68,7 +68,7 @@ std::int64_t transient_gradients(const Arrangement& a, const ActionList& list) {
     }
     open.erase(action.target);
     reducing.push_back(bytes);
-    if (reducing.size() > kReductionsInFlight) {
+    if (reducing.size() > parallel::kReductionsInFlight) {
       gauge.add(-reducing.front());
       reducing.pop_front();
     }
@@ -77,8 +77,8 @@ std::int64_t transient_gradients(const Arrangement& a, const ActionList& list) {
 }
 
 /// Kept over the step, and on the way; `host` gets what of it is offloaded.
-std::int64_t gradient_bytes(const Arrangement& a, const ActionList& list, std::int64_t& host) {
-  const std::int64_t item = size_of(a.precision.grad), wide_item = size_of(wide(a.precision.grad));
+std::int64_t gradient_bytes(const Arrangement& a, const parallel::ActionList& list, std::int64_t& host) {
+  const std::int64_t item = size_of(a.precision.grad), wide_item = size_of(parallel::wide(a.precision.grad));
   std::int64_t sums = 0, whole = 0;
   for (const auto& unit : a.spec.units) {
     sums += slice(a, unit.trainable_numel) * (wide_item + (item == wide_item ? 0 : item));
@@ -127,7 +127,7 @@ constexpr std::int64_t kGraphBytes = 64 << 10;
 /// What layers that run as graphs take besides: an estimate.
 std::int64_t graph_bytes(const Arrangement& a) {
   if (!a.graphs) return 0;
-  const std::int64_t graphs = 2 * a.spec.config.num_layers * a.group * static_cast<std::int64_t>(LayerGraphs::kBuckets);
+  const std::int64_t graphs = 2 * a.spec.config.num_layers * a.group * static_cast<std::int64_t>(parallel::LayerGraphs::kBuckets);
   // What attention takes and gives back stays once in the graphs' own memory, once on the stream of the first calls.
   return 2 * operation_bytes(a) + graphs * kGraphBytes;
 }
@@ -136,7 +136,7 @@ std::int64_t labels_of(const Arrangement& a) { return a.labels > 0 ? std::min(a.
 
 /// The gradients of log-probabilities that wait for the head's backward.
 std::int64_t grad_logprobs_bytes(const Arrangement& a) {
-  if (a.objective == ObjectiveKind::row_local) return 0;
+  if (a.objective == parallel::ObjectiveKind::row_local) return 0;
   return labels_of(a) * size_of(a.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
 }
 
@@ -160,7 +160,7 @@ std::int64_t buffer_bytes(const Arrangement& a) {
   bytes += a.training ? std::max(copied(a.tokens, widest.output), copied(std::min(labels, rows), c.vocab_size))
                       : copied(a.tokens, widest.input);
   bytes += graph_bytes(a);
-  if (!a.training || a.recompute) bytes += recomputed_layer_bytes(a.spec, a.precision.compute, a.tokens);
+  if (!a.training || a.recompute) bytes += parallel::recomputed_layer_bytes(a.spec, a.precision.compute, a.tokens);
   return bytes;
 }
 
@@ -192,19 +192,19 @@ std::vector<MemoryPolicy> policies_of(const config::RunConfig& config) {
 
 std::int64_t partial_sums(std::int64_t micro_batches) { return 2 * std::bit_width(static_cast<std::uint64_t>(micro_batches)) - 1; }
 
-std::int64_t padded_numel(std::int64_t n, int ranks) { return n == 0 ? 0 : Division::share(n, ranks) * ranks; }
+std::int64_t padded_numel(std::int64_t n, int ranks) { return n == 0 ? 0 : parallel::Division::share(n, ranks) * ranks; }
 
-std::vector<GatheredBytes> gathered_bytes(const Arrangement& a) {
+std::vector<parallel::GatheredBytes> gathered_bytes(const Arrangement& a) {
   const std::int64_t item = size_of(a.precision.compute);
   const bool comes = a.offload.weights || (a.strategy.weights && a.shard_ranks > 1);
-  std::vector<GatheredBytes> all;
+  std::vector<parallel::GatheredBytes> all;
   for (const auto& unit : a.spec.units)
-    all.push_back(comes ? GatheredBytes{padded(a, unit.frozen_numel) * item, padded(a, unit.trainable_numel) * item}
-                        : GatheredBytes{});
+    all.push_back(comes ? parallel::GatheredBytes{padded(a, unit.frozen_numel) * item, padded(a, unit.trainable_numel) * item}
+                        : parallel::GatheredBytes{});
   return all;
 }
 
-std::int64_t default_window(const model::ModelSpec& spec, const std::vector<GatheredBytes>& units) {
+std::int64_t default_window(const model::ModelSpec& spec, const std::vector<parallel::GatheredBytes>& units) {
   std::int64_t unit = 0, layer = 0;
   for (std::size_t u = 0; u < units.size(); ++u) {
     unit = std::max(unit, units[u].total());
@@ -236,9 +236,9 @@ MemoryPlan plan_memory(const Arrangement& a) {
   const std::int64_t window = a.window > 0 ? a.window : default_window(a.spec, units);
   // A second group shows what the turn from one to the next holds.
   const int group = static_cast<int>(a.group), slots = 2 * group;
-  const ScheduleOptions options{slots, slots, group, a.strategy.reduce_every_group(), a.strategy.keep_weights};
-  const ActionList list =
-      with_gathers(a.training ? training_schedule(a.spec, options) : evaluation_schedule(a.spec, options), units, window);
+  const parallel::ScheduleOptions options{slots, slots, group, a.strategy.reduce_every_group(), a.strategy.keep_weights};
+  const parallel::ActionList list =
+      parallel::with_gathers(a.training ? parallel::training_schedule(a.spec, options) : parallel::evaluation_schedule(a.spec, options), units, window);
   p.gathered = gathered_peak(list, units);
   std::int64_t kept = 0, masters = 0;
   for (const auto& unit : a.spec.units) {
@@ -251,13 +251,13 @@ MemoryPlan plan_memory(const Arrangement& a) {
     const std::int64_t each = a.rule.state_bytes(a.precision) + (copy ? size_of(a.precision.master) : 0);
     (a.offload.optimizer ? p.host : p.optimizer) += masters * each;
     p.gradients = gradient_bytes(a, list, p.host);
-    const std::int64_t micro = activation_bytes(a.spec, a.precision.compute, a.tokens, a.recompute, a.offload.activations);
+    const std::int64_t micro = parallel::activation_bytes(a.spec, a.precision.compute, a.tokens, a.recompute, a.offload.activations);
     p.activations = a.group * (micro + grad_logprobs_bytes(a));
   } else {
-    p.activations = 2 * boundary_bytes(a.spec, a.precision.compute, a.tokens);
+    p.activations = 2 * parallel::boundary_bytes(a.spec, a.precision.compute, a.tokens);
   }
   p.buffers = buffer_bytes(a);
   return p;
 }
 
-}  // namespace qft::parallel
+}  // namespace qft::plan

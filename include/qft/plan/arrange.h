@@ -5,14 +5,14 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
-#include "qft/parallel/feasibility.h"
+#include "qft/plan/feasibility.h"
 
-namespace qft::parallel {
+namespace qft::plan {
 
 /// How a run is to be executed on each rank.
 struct ExecutionPlan {
-  Strategy strategy;            ///< its row of the table
-  Offload offload;
+  parallel::Strategy strategy;            ///< its row of the table
+  parallel::Offload offload;
   std::int64_t group = 1;       ///< micro-batches in flight at most
   std::int64_t window = 0;      ///< bytes gathered ahead
   MemoryPolicy policy;
@@ -28,6 +28,6 @@ std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& 
 /// Before anything is allocated. Collective over `comm`: alike on every rank. Throws ConfigError with the numbers where
 /// not even weights, gradients and optimizer fit.
 ExecutionPlan decide(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-                     const ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training, const Batches& batches);
+                     const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training, const Batches& batches);
 
-}  // namespace qft::parallel
+}  // namespace qft::plan

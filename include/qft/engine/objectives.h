@@ -7,14 +7,14 @@
 #include "qft/config/run_config.h"
 #include "qft/parallel/objective.h"
 
-namespace qft::parallel {
+namespace qft::engine {
 
-struct ObjectiveRow : ObjectiveTraits {
+struct ObjectiveRow : parallel::ObjectiveTraits {
   std::string_view name;  ///< of stages pt and sft cross_entropy, else a value of pref_loss
-  std::unique_ptr<Objective> (*make)(const config::RunConfig& config, const BatchTotals& totals);
+  std::unique_ptr<parallel::Objective> (*make)(const config::RunConfig& config, const parallel::BatchTotals& totals);
 };
 
 /// The row that a configuration asks for.
 const ObjectiveRow& objective_of(const config::RunConfig& config);
 
-}  // namespace qft::parallel
+}  // namespace qft::engine

@@ -3,14 +3,14 @@
 
 #include "qft/parallel/objective.h"
 
-namespace qft::parallel {
+namespace qft::engine {
 
 /// An item is a pair of sequences, the chosen one first. With m the mean log-probability of a sequence's labels:
 ///   loss = mean over the pairs of -log sigmoid(beta (m(chosen) - m(rejected)) - gamma) - ftx m(chosen)
 /// Metrics by TRL's names; a sequence's reward is beta m.
-class SimpoLoss final : public SequenceObjective {
+class SimpoLoss final : public parallel::SequenceObjective {
  public:
-  SimpoLoss(double beta, double gamma, double ftx, const BatchTotals& totals) : beta_(beta), gamma_(gamma), ftx_(ftx), pairs_(totals.items) {}
+  SimpoLoss(double beta, double gamma, double ftx, const parallel::BatchTotals& totals) : beta_(beta), gamma_(gamma), ftx_(ftx), pairs_(totals.items) {}
   double denominator() const override { return pairs_; }
   std::span<const std::string_view> metrics() const override;
 
@@ -22,4 +22,4 @@ class SimpoLoss final : public SequenceObjective {
   double beta_, gamma_, ftx_, pairs_;
 };
 
-}  // namespace qft::parallel
+}  // namespace qft::engine

@@ -13,7 +13,7 @@
 #include "qft/parallel/objective.h"
 #include "qft/parallel/strategy.h"
 
-namespace qft::parallel {
+namespace qft::plan {
 
 /// Bytes of one rank, at the moment of the step when each is largest.
 struct MemoryPlan {
@@ -43,7 +43,7 @@ struct Batches {
 struct Recipe {
   model::ModelSpec spec;
   optim::Precision precision;
-  ObjectiveTraits objective;
+  parallel::ObjectiveTraits objective;
 };
 
 /// How a model is to run on a rank.
@@ -51,8 +51,8 @@ struct Arrangement {
   const model::ModelSpec& spec;
   optim::Precision precision;
   const optim::RuleSpec& rule;  ///< of the optimizer
-  Strategy strategy;            ///< with_offload() already
-  Offload offload;
+  parallel::Strategy strategy;            ///< with_offload() already
+  parallel::Offload offload;
   int shard_ranks = 1;          ///< that share a copy
   int replicas = 1;             ///< that hold the same slices
   bool training = true;
@@ -67,7 +67,7 @@ struct Arrangement {
   bool graphs = false;          ///< layers run as graphs; `tokens` are a bucket's
   std::int64_t sequences = 0;   ///< of a micro-batch; 0: not known, one
   bool on_cpu = true;           ///< where products and attention have scratch of their own
-  ObjectiveKind objective = ObjectiveKind::row_local;
+  parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
 };
 
 /// What time may be spent on to save memory.
@@ -86,10 +86,10 @@ std::int64_t partial_sums(std::int64_t micro_batches);
 std::int64_t padded_numel(std::int64_t n, int ranks);
 
 /// Per unit what a gather brings.
-std::vector<GatheredBytes> gathered_bytes(const Arrangement& a);
+std::vector<parallel::GatheredBytes> gathered_bytes(const Arrangement& a);
 
 /// The largest unit and four layers: these are computed while it comes, as a tied embedding does at the turn-around.
-std::int64_t default_window(const model::ModelSpec& spec, const std::vector<GatheredBytes>& units);
+std::int64_t default_window(const model::ModelSpec& spec, const std::vector<parallel::GatheredBytes>& units);
 
 MemoryPlan plan_memory(const Arrangement& a);
 
@@ -97,4 +97,4 @@ MemoryPlan plan_memory(const Arrangement& a);
 /// the tensors of the model or the adapter that it writes.
 std::int64_t staged_bytes(const Arrangement& a, bool model_only);
 
-}  // namespace qft::parallel
+}  // namespace qft::plan

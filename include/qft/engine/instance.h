@@ -16,10 +16,10 @@
 #include "qft/optim/precision.h"
 #include "qft/parallel/executor.h"
 #include "qft/parallel/layout.h"
-#include "qft/parallel/memory_plan.h"
 #include "qft/parallel/weight_store.h"
+#include "qft/plan/memory_plan.h"
 
-namespace qft::parallel {
+namespace qft::engine {
 
 struct LoadReport {
   double seconds = 0.0;
@@ -28,7 +28,7 @@ struct LoadReport {
 
 /// What a rank was predicted to need of its device's memory (of the host's on the CPU), in bytes.
 struct MemoryForecast {
-  MemoryPlan plan;
+  plan::MemoryPlan plan;
   std::int64_t before = 0;     ///< what the process used before it held any of the model
   std::int64_t kernels = 0;    ///< compiled kernels that LibTorch will keep (CPU)
   std::int64_t staged = 0;     ///< copies for checkpoints, where they are device memory
@@ -52,17 +52,17 @@ enum class Use { training, inference };
 struct Design {
   model::ModelSpec spec;
   optim::Precision precision;
-  Strategy strategy = strategy_of("ddp");
+  parallel::Strategy strategy = parallel::strategy_of("ddp");
   std::int64_t hsdp_group_size = 0;  ///< as in the configuration
-  Offload offload = {};
+  parallel::Offload offload = {};
   std::int64_t group = 1;      ///< micro-batches that pass a block under one acquire
   std::int64_t window = 0;     ///< bytes of weights gathered ahead
   std::int64_t head_rows = 0;  ///< rows of logits held at a time; 0: ops::head_chunk_rows()
-  AddUp add_up = AddUp::as_they_come;
-  std::int64_t bucket_bytes = kBucketBytes;
+  parallel::AddUp add_up = parallel::AddUp::as_they_come;
+  std::int64_t bucket_bytes = parallel::kBucketBytes;
   const optim::RuleSpec* rule = &optim::rule_of("adamw");
   optim::Hyper hyper = {};
-  ExecutorOptions executor = {};
+  parallel::ExecutorOptions executor = {};
 };
 
 class Instance {
@@ -71,7 +71,7 @@ class Instance {
   /// outlive the instance. `batches`: what the loader will deal; where it says nothing memory is reckoned with full rows.
   /// Throws Error / ConfigError for anything that does not fit.
   static std::unique_ptr<Instance> load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
-                                        Use use, const Batches& batches = {});
+                                        Use use, const plan::Batches& batches = {});
 
   /// What load() makes before it reads weights, which are not set here: write them through param(), then publish(). Collective over
   /// `comm`, which must outlive the instance.
@@ -79,16 +79,16 @@ class Instance {
 
   /// All that load() checks before it allocates: the model's and the adapter's files as their headers show them, the element
   /// types, and that a strategy fits into memory. Collective; throws as load() does.
-  static Outlook preview(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const Batches& batches = {});
+  static Outlook preview(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const plan::Batches& batches = {});
 
   const model::ModelSpec& spec() const { return design_.spec; }
   const optim::Precision& precision() const { return design_.precision; }
   /// What it follows from, for inference.
   const std::string& precision_reason() const { return precision_reason_; }
   model::Transformer& transformer() { return *transformer_; }
-  WeightReader& weights() { return *store_; }
-  const Layout& layout() const { return *layout_; }
-  Executor& executor() { return *executor_; }
+  parallel::WeightReader& weights() { return *store_; }
+  const parallel::Layout& layout() const { return *layout_; }
+  parallel::Executor& executor() { return *executor_; }
   /// nullptr for inference.
   optim::Optimizer* optimizer() { return optimizer_.get(); }
   const LoadReport& load_report() const { return report_; }
@@ -100,9 +100,9 @@ class Instance {
   bool recompute() const { return design_.executor.recompute; }
   /// The action list of a training step: `micro_batches` of this rank, `slots` of the rank that has most, `seconds` that it
   /// is expected to take, alike on every rank (0: no vote but the one at its end).
-  ActionList training_list(int micro_batches, int slots, double seconds = 0.0) const;
+  parallel::ActionList training_list(int micro_batches, int slots, double seconds = 0.0) const;
   /// Of a forward pass over as many micro-batches.
-  ActionList evaluation_list(int micro_batches, int slots) const;
+  parallel::ActionList evaluation_list(int micro_batches, int slots) const;
   /// One update of the optimizer with gradients multiplied by `grad_scale`. Collective.
   void update(double learning_rate, double grad_scale);
 
@@ -127,10 +127,10 @@ class Instance {
   Design design_;
   std::string precision_reason_;
   std::unique_ptr<model::Transformer> transformer_;
-  std::unique_ptr<Layout> layout_;
-  std::unique_ptr<WeightStore> store_;
+  std::unique_ptr<parallel::Layout> layout_;
+  std::unique_ptr<parallel::WeightStore> store_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<parallel::Executor> executor_;
   std::vector<int> optimizer_index_;  ///< per unit: which buffer of the optimizer, -1 for none
   LoadReport report_;
   MemoryForecast memory_;
@@ -154,9 +154,9 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 model::ModelSpec spec_of(const config::RunConfig& config, Use use);
 
 /// What a configuration trains. Reads of the model config.json only.
-Recipe recipe_of(const config::RunConfig& config);
+plan::Recipe recipe_of(const config::RunConfig& config);
 
 /// The one adapter directory (adapter_name_or_path, and in it adapter_folder if given), or empty.
 std::filesystem::path adapter_dir(const config::RunConfig& config);
 
-}  // namespace qft::parallel
+}  // namespace qft::engine

@@ -5,9 +5,9 @@
 #include <functional>
 
 #include "qft/config/run_config.h"
-#include "qft/parallel/memory_plan.h"
+#include "qft/plan/memory_plan.h"
 
-namespace qft::parallel {
+namespace qft::plan {
 
 /// How many micro-batches' compiled CPU products a group of micro-batches in flight needs at once (device::kernel_cache_bytes):
 /// each number of tokens has its own, but where the same ones serve all.
@@ -40,4 +40,4 @@ Way fastest_that_fits(const config::RunConfig& config, std::int64_t available,
 /// `micro_batches`. `one`: with one in flight, which takes `footprint`.
 std::int64_t largest_group(const Arrangement& one, const Footprint& footprint, std::int64_t available, std::int64_t micro_batches);
 
-}  // namespace qft::parallel
+}  // namespace qft::plan

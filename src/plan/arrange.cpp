@@ -1,4 +1,4 @@
-#include "arrange.h"
+#include "qft/plan/arrange.h"
 
 #include <algorithm>
 #include <limits>
@@ -12,16 +12,16 @@
 #include "qft/core/units.h"
 #include "qft/parallel/bucket.h"
 #include "qft/device/memory.h"
-#include "qft/parallel/feasibility.h"
+#include "qft/plan/feasibility.h"
 #include "qft/parallel/layout.h"
 
-namespace qft::parallel {
+namespace qft::plan {
 namespace {
 
 std::string bytes_text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
 /// What is asked for, where it means something: host memory is the CPU's own.
-Offload offload_of(const config::RunConfig& config, c10::Device device) {
+parallel::Offload offload_of(const config::RunConfig& config, c10::Device device) {
   if (device.is_cpu()) return {};
   const auto& p = config.parallel;
   return {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
@@ -30,7 +30,7 @@ Offload offload_of(const config::RunConfig& config, c10::Device device) {
 class Arranger {
  public:
   Arranger(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-           const ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training, const Batches& batches)
+           const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training, const Batches& batches)
       : config_(config), spec_(spec), precision_(precision), objective_(objective), comm_(comm), device_(device), training_(training), batches_(batches) {
     const int sharers = comm::Session::exists() ? comm::Session::current().local_size() : 1;
     available_ = comm::all_reduce_value(comm, std::min(device::memory_left(device, sharers), allowed()), comm::ReduceOp::min);
@@ -41,7 +41,7 @@ class Arranger {
 
   ExecutionPlan run() {
     const bool automatic = config_.parallel.strategy == "auto";
-    ExecutionPlan d = automatic ? choose() : evaluated(strategy_of(config_.parallel.strategy), offload_of(config_, device_));
+    ExecutionPlan d = automatic ? choose() : evaluated(parallel::strategy_of(config_.parallel.strategy), offload_of(config_, device_));
     if (!automatic && least(d.footprint.memory) > available_) refuse(d);
     choose_group(d);
     return d;
@@ -59,19 +59,19 @@ class Arranger {
     return static_cast<std::int64_t>(limit) - before;
   }
 
-  Arrangement arrangement(const Strategy& strategy, const Offload& offload, std::int64_t group, const MemoryPolicy& policy) const {
-    const auto degrees = degrees_of(comm_, strategy, config_.parallel.hsdp_group_size);
+  Arrangement arrangement(const parallel::Strategy& strategy, const parallel::Offload& offload, std::int64_t group, const MemoryPolicy& policy) const {
+    const auto degrees = parallel::degrees_of(comm_, strategy, config_.parallel.hsdp_group_size);
     return {.spec = spec_,
             .precision = precision_,
             .rule = optim::rule_of(config_.training.optim),
-            .strategy = with_offload(strategy, offload),
+            .strategy = parallel::with_offload(strategy, offload),
             .offload = offload,
             .shard_ranks = degrees.shard,
             .replicas = degrees.replicate,
             .training = training_,
             .recompute = policy.recompute,
             .lora_dropout = spec_.lora.dropout > 0.0,
-            .tokens = graphs() ? bucket_tokens(tokens()) : tokens(),
+            .tokens = graphs() ? parallel::bucket_tokens(tokens()) : tokens(),
             .group = group,
             .window = config_.parallel.prefetch_bytes,
             .partial_sums = partial_sums(),
@@ -80,7 +80,7 @@ class Arranger {
             .graphs = graphs(),
             .sequences = batches_.sequences,
             .on_cpu = device_.is_cpu(),
-            .objective = training_ ? objective_.kind : ObjectiveKind::row_local};
+            .objective = training_ ? objective_.kind : parallel::ObjectiveKind::row_local};
   }
 
   bool graphs() const { return training_ && config_.training.cuda_graphs && device_.is_cuda(); }
@@ -96,7 +96,7 @@ class Arranger {
   }
   std::int64_t partial_sums() const {
     if (!training_ || !config_.training.deterministic) return 0;
-    return parallel::partial_sums(micro_batches());
+    return plan::partial_sums(micro_batches());
   }
 
   /// Of the longest item that there may be.
@@ -113,7 +113,7 @@ class Arranger {
     return limit > 0 ? std::min(full_tokens(), std::max(limit, item_tokens())) : full_tokens();
   }
 
-  ExecutionPlan evaluated(const Strategy& strategy, const Offload& offload) const {
+  ExecutionPlan evaluated(const parallel::Strategy& strategy, const parallel::Offload& offload) const {
     std::int64_t group = std::max<std::int64_t>(1, config_.training.breadth_first_micro_batches);
     if (batches_.slots > 0) group = std::min(group, batches_.slots);
     const auto arrange = [&](const MemoryPolicy& policy) { return arrangement(strategy, offload, group, policy); };
@@ -126,14 +126,14 @@ class Arranger {
   /// From what costs least time to what takes least memory. One rank has nobody to share with.
   std::vector<ExecutionPlan> candidates() const {
     std::vector<ExecutionPlan> all;
-    const Offload asked = offload_of(config_, device_);
-    all.push_back(evaluated(strategy_of("ddp"), asked));
+    const parallel::Offload asked = offload_of(config_, device_);
+    all.push_back(evaluated(parallel::strategy_of("ddp"), asked));
     if (comm_.size() > 1 && !config_.training.deterministic)
       for (const char* name : {"zero1", "zero2", "zero3"})
-        if (const Strategy& s = strategy_of(name); s.stays_put() || !graphs()) all.push_back(evaluated(s, asked));
+        if (const parallel::Strategy& s = parallel::strategy_of(name); s.stays_put() || !graphs()) all.push_back(evaluated(s, asked));
     if (device_.is_cpu() || config_.training.deterministic || graphs()) return all;
-    const Strategy last = all.back().strategy;
-    Offload more = asked;
+    const parallel::Strategy last = all.back().strategy;
+    parallel::Offload more = asked;
     more.optimizer = true;
     all.push_back(evaluated(last, more));
     more.weights = true;
@@ -201,7 +201,7 @@ class Arranger {
   const config::RunConfig& config_;
   const model::ModelSpec& spec_;
   const optim::Precision& precision_;
-  const ObjectiveTraits& objective_;
+  const parallel::ObjectiveTraits& objective_;
   comm::Communicator& comm_;
   c10::Device device_;
   bool training_;
@@ -228,8 +228,8 @@ std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& 
 }
 
 ExecutionPlan decide(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-                     const ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training, const Batches& batches) {
+                     const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training, const Batches& batches) {
   return Arranger(config, spec, precision, objective, comm, device, training, batches).run();
 }
 
-}  // namespace qft::parallel
+}  // namespace qft::plan

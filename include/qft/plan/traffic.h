@@ -8,7 +8,7 @@
 #include "qft/parallel/action.h"
 #include "qft/parallel/strategy.h"
 
-namespace qft::parallel {
+namespace qft::plan {
 
 /// Bytes that each rank receives, as comm::Counters counts them.
 struct Traffic {
@@ -19,7 +19,7 @@ struct Traffic {
 /// Of one step with a sharded strategy that follows another one with the same list, in a shard group of `ranks`: the
 /// slices of the others for each gather of a unit that is not here, for each reduction of its gradients and, where
 /// weights are replicated, for their update.
-Traffic step_traffic(const ActionList& list, const model::ModelSpec& spec, const Strategy& strategy,
+Traffic step_traffic(const parallel::ActionList& list, const model::ModelSpec& spec, const parallel::Strategy& strategy,
                      const optim::Precision& precision, int ranks);
 
-}  // namespace qft::parallel
+}  // namespace qft::plan

@@ -1,4 +1,4 @@
-#include "qft/parallel/simpo.h"
+#include "qft/engine/simpo.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -9,7 +9,7 @@
 
 #include "qft/core/error.h"
 
-namespace qft::parallel {
+namespace qft::engine {
 namespace {
 
 constexpr std::string_view kMetrics[] = {"rewards/chosen",  "rewards/rejected", "rewards/accuracies",
@@ -39,4 +39,4 @@ at::Tensor SimpoLoss::observe_sequences(const model::MicroInput& in, const at::T
   return at::cat({loss.view({1}), at::stack({sums, pairs}, 1).view({-1})});
 }
 
-}  // namespace qft::parallel
+}  // namespace qft::engine

@@ -1,0 +1,37 @@
+#include "qft/plan/traffic.h"
+
+#include <c10/core/ScalarType.h>
+
+#include "qft/parallel/split_buffer.h"
+#include "qft/plan/presence.h"
+
+namespace qft::plan {
+namespace {
+
+/// The slices of the other ranks.
+std::int64_t others(std::int64_t n, int ranks, at::ScalarType type) {
+  return parallel::Division::share(n, ranks) * (ranks - 1) * static_cast<std::int64_t>(c10::elementSize(type));
+}
+
+}  // namespace
+
+Traffic step_traffic(const parallel::ActionList& list, const model::ModelSpec& spec, const parallel::Strategy& strategy,
+                     const optim::Precision& precision, int ranks) {
+  const at::ScalarType sums = parallel::wide(precision.grad);
+  std::vector<parallel::GatheredBytes> weights;
+  for (const auto& unit : spec.units)
+    weights.push_back({others(unit.frozen_numel, ranks, precision.compute), others(unit.trainable_numel, ranks, precision.compute)});
+  std::int64_t gathered = 0, reduced = 0;
+  Presence presence(weights);
+  for (const parallel::Action& action : list) presence.run(action);  // the step before leaves frozen weights on their way
+  for (const parallel::Action& action : list) {
+    if (strategy.weights) gathered += presence.run(action);
+    if (action.kind == parallel::ActionKind::reduce)
+      reduced += others(spec.units[static_cast<std::size_t>(action.target)].trainable_numel, ranks, sums);
+  }
+  if (!strategy.weights)
+    for (const parallel::GatheredBytes& unit : weights) gathered += unit.trainable;
+  return {static_cast<std::uint64_t>(gathered), static_cast<std::uint64_t>(reduced)};
+}
+
+}  // namespace qft::plan
