@@ -6,18 +6,18 @@
 
 #include "bench.h"
 #include "qft/comm/exchange.h"
+#include "qft/engine/data_setup.h"
 #include "qft/engine/instance.h"
 #include "qft/io/storage.h"
 #include "qft/plan/measure.h"
 #include "qft/plan/workload.h"
-#include "qft/train/data_setup.h"
 
 namespace qft::apps {
 namespace {
 
 /// The largest micro-batch of the run's data; the options win.
 plan::MeasureOptions options_of(const config::CommandLine& line, const config::RunConfig& config, int item_sequences, int ranks) {
-  const auto data = train::planned_data(config, ranks);
+  const auto data = engine::planned_data(config, ranks);
   const plan::Workload work = data ? plan::workload_of(*data->schedule, *data->pack) : plan::full_rows(config, ranks, item_sequences);
   plan::MeasureOptions o;
   o.tokens = work.largest.tokens;

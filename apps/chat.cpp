@@ -1,7 +1,7 @@
 #include "qft/core/log.h"
 #include "qft/encode/chat_template.h"
 #include "qft/infer/generator.h"
-#include "qft/train/load_model.h"
+#include "qft/infer/load_model.h"
 
 #include <algorithm>
 #include <iostream>
@@ -104,7 +104,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   if (session.size() > 1) fail_config("qft chat runs as one process, not {}: leave mpirun out", session.size());
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = encode::ChatTemplate::from_config(config, tokenizer);
-  auto instance = train::load_for_inference(config, session.world(), device);
+  auto instance = infer::load_for_inference(config, session.world(), device);
   Conversation conversation(config, chat, *instance);
   std::cout << "> " << std::flush;
   for (std::string text; std::getline(std::cin, text); std::cout << "> " << std::flush) {

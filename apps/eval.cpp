@@ -1,4 +1,4 @@
-#include "qft/train/evaluate.h"
+#include "qft/eval/evaluate.h"
 
 #include "subcommand.h"
 #include <nlohmann/json.hpp>
@@ -16,13 +16,13 @@ config::CommandSpec spec() {
   return s;
 }
 
-nlohmann::ordered_json to_json(const train::Evaluation& e, const config::RunConfig& config) {
+nlohmann::ordered_json to_json(const eval::Evaluation& e, const config::RunConfig& config) {
   nlohmann::ordered_json json = {
       {"model_name_or_path", config.model.model_name_or_path},
       {"adapter_name_or_path",
        e.adapter.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(e.adapter)},
       {"dtype", e.dtype}};
-  for (const auto& [key, value] : train::eval_values(*e.likelihood, config)) json[key] = value;
+  for (const auto& [key, value] : eval::eval_values(*e.likelihood, config)) json[key] = value;
   json["label_tokens"] = e.likelihood->label_tokens;
   json["tokens"] = e.likelihood->tokens;
   json["items"] = e.likelihood->items;
@@ -48,7 +48,7 @@ void print(const eval::PredictResult& r, const std::filesystem::path& dir) {
 
 int run(comm::Session& session, const config::CommandLine& line) {
   const auto [config, device] = prepare(session, line, config::Purpose::eval);
-  const auto result = train::evaluate(config, session.world(), device,
+  const auto result = eval::evaluate(config, session.world(), device,
                                       {.likelihood = true, .answers = config.eval.predict_with_generate});
   if (session.rank() != 0) return kExitOk;
   if (line.json) {

@@ -1,7 +1,7 @@
 #include "qft/core/log.h"
 #include "qft/encode/chat_template.h"
 #include "qft/infer/generator.h"
-#include "qft/train/load_model.h"
+#include "qft/infer/load_model.h"
 
 #include <iostream>
 #include <iterator>
@@ -48,7 +48,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const auto positions = model::ModelConfig::load(config.model.model_name_or_path).max_position_embeddings;
   const auto limit =
       infer::answer_limit(config.generate, positions, static_cast<std::int64_t>(prompt.size()));
-  auto instance = train::load_for_inference(config, session.world(), device);
+  auto instance = infer::load_for_inference(config, session.world(), device);
   infer::Decoder decoder(*instance, static_cast<std::int64_t>(prompt.size()) + limit.tokens);
   infer::Sampler sampler(infer::sampler_options(config));
   const auto g = infer::generate(decoder, sampler, *tokenizer, prompt, chat.stop_token_ids(), limit.tokens,

@@ -5,8 +5,8 @@
 #include "qft/core/version.h"
 #include "qft/device/memory.h"
 #include "qft/job/run_main.h"
+#include "qft/job/stop_signal.h"
 #include "qft/model/architectures.h"
-#include "qft/train/stop_signal.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -87,7 +87,7 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
 
 int main(int argc, char** argv) {
   // What has no checkpoint to commit ends as the signal says.
-  if (argc > 1 && std::string_view(argv[1]) == apps::kTrain.name) train::catch_stop_signals();
+  if (argc > 1 && std::string_view(argv[1]) == apps::kTrain.name) job::catch_stop_signals();
   device::tune_allocator();
   device::bound_kernel_caches();
   for (const auto* s : kSubcommands)

@@ -1,9 +1,9 @@
 #include "qft/plan/plan.h"
 
 #include "qft/config/start.h"
+#include "qft/engine/data_setup.h"
 #include "qft/engine/instance.h"
 #include "qft/pack/options.h"
-#include "qft/train/data_setup.h"
 
 #include <cstdio>
 
@@ -28,7 +28,7 @@ config::CommandSpec spec() {
 }
 
 plan::Workload workload(const config::RunConfig& config, int ranks, int item_sequences) {
-  const auto lengths = train::planned_data(config, ranks);
+  const auto lengths = engine::planned_data(config, ranks);
   if (!lengths) return plan::full_rows(config, ranks, item_sequences);
   return plan::workload_of(*lengths->schedule, *lengths->pack);
 }

@@ -1,6 +1,6 @@
 #include "qft/config/start.h"
 #include "qft/core/log.h"
-#include "qft/train/evaluate.h"
+#include "qft/eval/evaluate.h"
 #include "qft/train/trainer.h"
 
 #include "subcommand.h"
@@ -19,12 +19,12 @@ config::CommandSpec spec() {
 
 /// do_eval and do_predict without do_train.
 void evaluate_only(const config::RunConfig& config, comm::Session& session, c10::Device device,
-                   const train::Wanted& wanted) {
-  const auto result = train::evaluate(config, session.world(), device, wanted);
+                   const eval::Wanted& wanted) {
+  const auto result = eval::evaluate(config, session.world(), device, wanted);
   if (session.rank() != 0) return;
   if (const auto& r = result.likelihood)
     log::info("{}  ({} samples, {:.1f} s)", r->scores(), r->items, r->seconds);
-  if (result.answers) log::info("{}", train::describe(*result.answers, config.training.output_dir));
+  if (result.answers) log::info("{}", eval::describe(*result.answers, config.training.output_dir));
   log::info("done: nothing was trained; results in '{}'", config.training.output_dir);
 }
 

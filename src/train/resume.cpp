@@ -6,14 +6,14 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/engine/data_setup.h"
 #include "qft/eval/predict.h"
 #include "qft/io/dir_lock.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
+#include "qft/job/batch_job.h"
+#include "qft/job/output_dir.h"
 #include "qft/optim/rule.h"
-#include "qft/train/batch_job.h"
-#include "qft/train/data_setup.h"
-#include "qft/train/output_dir.h"
 #include "qft/train/run_log.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ using nlohmann::json;
 
 /// What a run that ended before its first checkpoint leaves, or an evaluation: a run may start there.
 bool is_leftover(const std::string& name) {
-  return name == kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.starts_with(io::kLockFile) || name == kStopFile ||
+  return name == job::kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.starts_with(io::kLockFile) || name == kStopFile ||
          name.starts_with(".nfs") ||  // what NFS calls a file that was removed while it is open
          name.ends_with("_results.json") || name == eval::kPredictionsFile;
 }
@@ -55,7 +55,7 @@ bool was_stopped_at(const fs::path& dir) {
   }
 }
 
-JobRun job_of(const json& state) {
+job::JobRun job_of(const json& state) {
   const json restarts = state.value("job_restarts", json(0));
   return {state.value("job", ""), restarts.is_number_integer() ? std::optional(restarts.get<std::int64_t>()) : std::nullopt};
 }
@@ -64,7 +64,7 @@ JobRun job_of(const json& state) {
 bool is_to_go_on(const fs::path& dir, comm::Communicator& comm) {
   bool goes_on = false;
   comm::agreed(comm, [&] {
-    if (comm.rank() == 0) goes_on = was_stopped_at(dir) || was_requeued(job_of(checkpoint::Manifest::read(dir).state), this_job());
+    if (comm.rank() == 0) goes_on = was_stopped_at(dir) || job::was_requeued(job_of(checkpoint::Manifest::read(dir).state), job::this_job());
   });
   return comm::broadcast_value<std::int32_t>(comm, goes_on ? 1 : 0) != 0;
 }

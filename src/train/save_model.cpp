@@ -11,11 +11,11 @@
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/infer/load_model.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/export.h"
-#include "qft/train/load_model.h"
 
 #include "save_memory.h"
 
@@ -180,14 +180,14 @@ void copy_companions(const config::RunConfig& config, bool lora, io::Storage& st
 void require_conversion(const config::RunConfig& config, const io::ModelFiles& files, std::optional<DType> dtype) {
   for (const std::string& name : files.names())
     if (dtype && files.at(name).entry->dtype != *dtype) return;
-  const fs::path trained = unused_result(config);
+  const fs::path trained = infer::unused_result(config);
   const bool whole = !trained.empty() && !fs::exists(trained / model::kAdapterConfigFile);
   fail_config("there is nothing to merge: no adapter_name_or_path is given, and '{}' would be written as it is. {}; infer_dtype writes it in "
               "another element type",
               files.dir().string(),
               trained.empty() ? std::string("Give the adapter that training left in its output_dir")
               : whole         ? fmt::format("What was trained in '{}' is a whole model, which needs no export", trained.string())
-                              : fmt::format("Give {}, which was trained from this file", key_for(trained)));
+                              : fmt::format("Give {}, which was trained from this file", infer::key_for(trained)));
 }
 
 }  // namespace

@@ -5,11 +5,11 @@
 #include "qft/config/start.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"
+#include "qft/job/batch_job.h"
+#include "qft/job/stop_signal.h"
 #include "qft/pack/inputs.h"
-#include "qft/train/batch_job.h"
 #include "qft/train/resume.h"
 #include "qft/train/snapshot.h"
-#include "qft/train/stop_signal.h"
 
 namespace qft::train {
 namespace {
@@ -65,17 +65,17 @@ void require_room(const config::RunConfig& config, const Setup& setup, comm::Com
 /// do_eval and do_predict without do_train.
 std::vector<std::string> check_evaluation(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
   const auto outlook = engine::Instance::preview(config, comm, device, engine::Use::inference);
-  open_eval_data(config, outlook.spec.config, comm, MissingPacks::leave);
+  engine::open_eval_data(config, outlook.spec.config, comm, engine::MissingPacks::leave);
   return {model_words(config, outlook), memory_words(outlook), "nothing is trained: do_eval and do_predict stand for themselves"};
 }
 
 }  // namespace
 
-Setup set_up(config::RunConfig& config, comm::Communicator& comm, MissingPacks missing) {
+Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::MissingPacks missing) {
   Setup s;
   comm::agreed(comm, [&] { s.model = model::ModelConfig::load(config.model.model_name_or_path); });
   if (const auto point = find_resume_point(config, comm)) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
-  s.data = open_training_data(config, s.model, comm, missing, [&](const pack::PackAttributes& wanted) {
+  s.data = engine::open_training_data(config, s.model, comm, missing, [&](const pack::PackAttributes& wanted) {
     if (s.saved) pack::require_same_pack(s.saved->state().at("data"), wanted);
   });
   if (!s.data.pack || (s.data.eval && !s.data.eval->pack)) return s;
@@ -95,9 +95,9 @@ bool saves_at(const config::TrainingArgs& t, const loader::Loader& loader, std::
 }
 
 std::vector<std::string> check_run(config::RunConfig config, comm::Communicator& comm, c10::Device device) {
-  job_end(comm);
+  job::job_end(comm);
   if (!config::trains(config)) return check_evaluation(config, comm, device);
-  const Setup setup = set_up(config, comm, MissingPacks::leave);
+  const Setup setup = set_up(config, comm, engine::MissingPacks::leave);
   const auto outlook = engine::Instance::preview(config, comm, device, engine::Use::training, setup.batches);
   if (setup.saved) require_same_tensors(*setup.saved, optim::rule_of(config.training.optim), outlook.spec);
   return {model_words(config, outlook), data_words(setup), memory_words(outlook), start_words(config, setup)};

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "qft/core/error.h"
-#include "qft/train/batch_job.h"
+#include "qft/job/batch_job.h"
 
 #include "save_memory.h"
 
@@ -86,7 +86,7 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, engine::Instance& in
               {"optimizer_steps", instance.optimizer()->steps()},
               {"stopped", info.stopped},
               {"config", config::to_json(config)}}) {
-  if (comm.rank() == 0) state_["job"] = this_job().job, state_["job_restarts"] = this_job().restarts ? nlohmann::json(*this_job().restarts) : nlohmann::json();
+  if (comm.rank() == 0) state_["job"] = job::this_job().job, state_["job_restarts"] = job::this_job().restarts ? nlohmann::json(*job::this_job().restarts) : nlohmann::json();
   const auto& t = config.training;
   const Writers who{comm, comm.size()};
   if (comm.rank() == 0)

@@ -14,13 +14,13 @@
 #include "qft/eval/perplexity.h"
 #include "qft/engine/objectives.h"
 #include "qft/train/banner.h"
-#include "qft/train/evaluate.h"
-#include "qft/train/batch_job.h"
+#include "qft/eval/evaluate.h"
+#include "qft/job/batch_job.h"
 #include "qft/train/resume.h"
 #include "qft/train/save_model.h"
 #include "qft/train/setup.h"
 #include "qft/train/step_work.h"
-#include "qft/train/stop_signal.h"
+#include "qft/job/stop_signal.h"
 
 namespace qft::train {
 namespace {
@@ -51,9 +51,9 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
       session_(session),
       comm_(session.world()),
       output_(config_.training.output_dir, comm_),
-      limit_(config_.training.max_hours, job_end(comm_), unix_seconds()) {
+      limit_(config_.training.max_hours, job::job_end(comm_), unix_seconds()) {
   const activity::Phase phase("load");
-  Setup setup = set_up(config_, comm_, MissingPacks::make);
+  Setup setup = set_up(config_, comm_, engine::MissingPacks::make);
   same_settings_ = setup.same_settings;
   const auto from = setup.saved ? std::optional(setup.saved->dir()) : std::nullopt;
   run_ = begin_run(config_, from, comm_);
@@ -67,7 +67,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
     require_output();
     note_stop(config_.training.output_dir, *from, comm_);
   };
-  stop_before_training(comm_, leave);
+  job::stop_before_training(comm_, leave);
   instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches);
   const auto& t = config_.training;
   schedule_ = {optim::parse_schedule(t.lr_scheduler_type), t.learning_rate, t.warmup(loader_->total_steps()),
@@ -87,7 +87,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   if (is_root()) log_ = std::make_unique<RunLog>(t.output_dir, progression_.step);
   saver_ = std::make_unique<Saver>(config_, *instance_, comm_);
   last_saved_ = progression_.step;
-  stop_before_training(comm_, leave);
+  job::stop_before_training(comm_, leave);
 }
 
 std::int64_t Trainer::interval(double steps) const { return config::TrainingArgs::interval(steps, loader_->total_steps()); }
@@ -247,12 +247,12 @@ void Trainer::note(const std::optional<Saved>& saved) {
 /// A time limit abandons no first step of a process: a job that is submitted again and again gets somewhere.
 bool Trainer::asked_to_stop(bool step_done) const {
   const bool limits = step_done || std::isfinite(step_seconds_);
-  return stop_requested() != 0 || (limits && limit_.reached(unix_seconds())) || !activity::end_reason().empty();
+  return job::stop_requested() != 0 || (limits && limit_.reached(unix_seconds())) || !activity::end_reason().empty();
 }
 
 /// Ends the run with a checkpoint of the last step done, whose epoch and loss are given.
 int Trainer::stop(double epoch, double loss) {
-  if (progression_.step == 0) throw Stopped(kNothingTrained);
+  if (progression_.step == 0) throw job::Stopped(job::kNothingTrained);
   stopping_ = true;
   save(epoch, loss);
   note(saver_->finish());
@@ -310,8 +310,8 @@ void Trainer::finish(double epoch) {
 }
 
 void Trainer::predict() {
-  const auto result = train::predict(*instance_, *data_.eval, config_, comm_);
-  log::info("{}", describe(result, config_.training.output_dir));
+  const auto result = eval::predict(*instance_, *data_.eval, config_, comm_);
+  log::info("{}", eval::describe(result, config_.training.output_dir));
 }
 
 }  // namespace qft::train

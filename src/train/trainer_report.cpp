@@ -8,12 +8,12 @@
 #include "qft/core/log.h"
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
+#include "qft/eval/evaluate.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/io/storage.h"
 #include "qft/model/adapter_config.h"
 #include "qft/train/banner.h"
-#include "qft/train/evaluate.h"
 #include "qft/train/trainer.h"
 
 namespace qft::train {
@@ -134,11 +134,11 @@ void Trainer::write_results(double epoch) {
   results["train_steps_per_second"] = steps / seconds;
   results["train_samples_per_second"] = steps * static_cast<double>(loader_->global_batch_size()) / seconds;
   results["train_tokens_per_second"] = static_cast<double>(progression_.total_tokens) / seconds;
-  train::write_results(t.output_dir, "train", results);
+  eval::write_results(t.output_dir, "train", results);
   if (eval_) {
-    auto values = eval_values(*eval_, config_);
+    auto values = eval::eval_values(*eval_, config_);
     values["epoch"] = epoch;
-    train::write_results(t.output_dir, "eval", values);
+    eval::write_results(t.output_dir, "eval", values);
   }
   log_->write_plots();
   const auto state = log_->trainer_state({progression_.step, loader_->total_steps(), epoch, t.num_train_epochs,

@@ -9,8 +9,8 @@
 #include "qft/checkpoint/restore.h"
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
+#include "qft/engine/data_setup.h"
 #include "qft/engine/instance.h"
-#include "qft/train/data_setup.h"
 
 namespace qft::train {
 
@@ -18,7 +18,7 @@ struct Setup {
   model::ModelConfig model;
   std::optional<checkpoint::SharedCheckpoint> saved;  ///< to go on from
   bool same_settings = false;                         ///< as there
-  TrainingData data;
+  engine::TrainingData data;
   std::unique_ptr<loader::Loader> loader;  ///< where `saved` says; null where packs were left out
   plan::Batches batches;             ///< what the loader will deal
 };
@@ -28,7 +28,7 @@ struct Setup {
 /// (adopt()). With MissingPacks::make it makes the packs, in an output_dir that the
 /// caller holds (OutputDir); with MissingPacks::leave it writes nothing. Collective;
 /// throws what makes a run impossible.
-Setup set_up(config::RunConfig& config, comm::Communicator& comm, MissingPacks missing);
+Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::MissingPacks missing);
 
 /// True where `step` is a multiple of the interval; never for 0.
 inline bool due(std::int64_t step, std::int64_t interval) { return interval > 0 && step % interval == 0; }

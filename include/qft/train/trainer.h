@@ -11,16 +11,16 @@
 #include "qft/comm/session.h"
 #include "qft/config/run_config.h"
 #include "qft/core/progress.h"
+#include "qft/engine/data_setup.h"
 #include "qft/engine/instance.h"
 #include "qft/eval/perplexity.h"
+#include "qft/job/output_dir.h"
+#include "qft/job/time_limit.h"
 #include "qft/optim/loss_scaler.h"
 #include "qft/optim/schedule.h"
-#include "qft/train/data_setup.h"
-#include "qft/train/output_dir.h"
 #include "qft/train/run_log.h"
 #include "qft/train/saver.h"
 #include "qft/train/snapshot.h"
-#include "qft/train/time_limit.h"
 
 namespace qft::train {
 
@@ -59,9 +59,9 @@ class Trainer {
   config::RunConfig config_;
   comm::Session& session_;
   comm::Communicator& comm_;
-  OutputDir output_;  ///< before all that writes there
+  job::OutputDir output_;  ///< before all that writes there
   std::unique_ptr<engine::Instance> instance_;
-  TrainingData data_;
+  engine::TrainingData data_;
   std::unique_ptr<loader::Loader> loader_;
   optim::Schedule schedule_;
   optim::LossScaler scaler_;
@@ -79,7 +79,7 @@ class Trainer {
     double started = 0.0;
     PhaseSeconds phases;
   } window_;
-  TimeLimit limit_;
+  job::TimeLimit limit_;
   double start_ = 0.0;  ///< of this process' part of the run, on the steady clock
   double step_seconds_ = std::numeric_limits<double>::infinity();  ///< of the last step; the first may take long
   double last_learning_rate_ = 0.0;

@@ -11,7 +11,7 @@
 #include "qft/comm/communicator.h"
 #include "qft/core/command.h"
 
-namespace qft::train {
+namespace qft::job {
 
 /// When the batch system ends the job.
 struct JobEnd {
@@ -44,4 +44,4 @@ JobEnd find_job_end(double now, const Ask& ask);
 /// The same for all ranks: rank 0 asks, for ten seconds at most a program, and logs the note. Collective.
 std::optional<double> job_end(comm::Communicator& comm);
 
-}  // namespace qft::train
+}  // namespace qft::job

@@ -1,4 +1,4 @@
-#include "qft/train/stop_signal.h"
+#include "qft/job/stop_signal.h"
 
 #include <cerrno>
 #include <csignal>
@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-namespace qft::train {
+namespace qft::job {
 namespace {
 
 constexpr std::string_view kInterrupted =
@@ -60,4 +60,4 @@ void stop_before_training(comm::Communicator& comm, const std::function<void()>&
   throw Stopped(kNothingTrained);
 }
 
-}  // namespace qft::train
+}  // namespace qft::job

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-namespace qft::train {
+namespace qft::job {
 
 /// Seconds are Unix time.
 class TimeLimit {
@@ -25,4 +25,4 @@ class TimeLimit {
   double slowest_step_ = 0.0, slowest_save_ = 0.0;
 };
 
-}  // namespace qft::train
+}  // namespace qft::job

@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "io/temp_dir.h"
+#include "qft/eval/evaluate.h"
 #include "qft/io/file.h"
-#include "qft/train/evaluate.h"
 
-namespace qft::train {
+namespace qft::eval {
 namespace {
 
 TEST(Results, OfAllSplitsAreMerged) {
@@ -20,4 +20,4 @@ TEST(Results, OfAllSplitsAreMerged) {
 }
 
 }  // namespace
-}  // namespace qft::train
+}  // namespace qft::eval

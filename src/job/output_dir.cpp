@@ -1,10 +1,10 @@
-#include "qft/train/output_dir.h"
+#include "qft/job/output_dir.h"
 
 #include "qft/comm/exchange.h"
 #include "qft/io/file.h"
-#include "qft/train/batch_job.h"
+#include "qft/job/batch_job.h"
 
-namespace qft::train {
+namespace qft::job {
 namespace fs = std::filesystem;
 
 OutputDir::Made::~Made() {
@@ -23,4 +23,4 @@ OutputDir::OutputDir(const fs::path& dir, comm::Communicator& comm, const char* 
   });
 }
 
-}  // namespace qft::train
+}  // namespace qft::job

@@ -1,4 +1,4 @@
-#include "qft/train/evaluate.h"
+#include "qft/eval/evaluate.h"
 
 #include <cmath>
 
@@ -10,16 +10,16 @@
 #include "qft/core/json.h"
 #include "qft/core/progress.h"
 #include "qft/core/units.h"
+#include "qft/infer/load_model.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
-#include "qft/train/load_model.h"
 
-namespace qft::train {
+namespace qft::eval {
 namespace {
 
 namespace fs = std::filesystem;
 
-eval::PerplexityResult likelihood_of(engine::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
+PerplexityResult likelihood_of(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
   const auto loader = set.loader(config, comm);
   Progress bar("eval", loader->slots(), comm.rank() == 0);
   return eval::evaluate(config, instance, *loader, comm, config.eval.predict_logprobs, [&](std::int64_t done) { bar.update(done); });
@@ -29,10 +29,10 @@ double rounded(double value, double scale) { return std::round(value * scale) / 
 
 }  // namespace
 
-eval::PredictResult predict(engine::Instance& instance, const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
+PredictResult predict(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
   const activity::Phase phase("predict");
   const std::filesystem::path dir = config.training.output_dir;
-  const auto result = eval::predict(instance, *set.pack, set.items, config, comm, dir / eval::kPredictionsFile);
+  const auto result = eval::predict(instance, *set.pack, set.items, config, comm, dir / kPredictionsFile);
   comm::agreed(comm, [&] {
     if (comm.rank() == 0) write_results(dir, "predict", result.values());
   });
@@ -45,9 +45,9 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
   comm::agreed(comm, [&] {
     if (writes) io::probe_writable(dir);
   });
-  const auto instance = load_for_inference(config, comm, device);
-  const auto set = open_eval_data(config, instance->spec().config, comm);
-  Evaluation result{engine::adapter_dir(config).string(), type_of(*instance), {}, {}};
+  const auto instance = infer::load_for_inference(config, comm, device);
+  const auto set = engine::open_eval_data(config, instance->spec().config, comm);
+  Evaluation result{engine::adapter_dir(config).string(), infer::type_of(*instance), {}, {}};
   if (wanted.likelihood) {
     result.likelihood = likelihood_of(*instance, set, config, comm);
     comm::agreed(comm, [&] {
@@ -58,7 +58,7 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
   return result;
 }
 
-std::map<std::string, double> eval_values(const eval::PerplexityResult& r, const config::RunConfig& config) {
+std::map<std::string, double> eval_values(const PerplexityResult& r, const config::RunConfig& config) {
   std::map<std::string, double> values = {{"eval_loss", r.loss},
                                           {"eval_runtime", rounded(r.seconds, 1e4)},
                                           {"eval_samples_per_second", rounded(static_cast<double>(r.items) / r.seconds, 1e3)},
@@ -87,10 +87,10 @@ void write_results(const fs::path& dir, const std::string& split, const std::map
   io::atomic_write_file(storage, path, all.dump(4) + "\n");
 }
 
-std::string describe(const eval::PredictResult& r, const fs::path& dir) {
+std::string describe(const PredictResult& r, const fs::path& dir) {
   return fmt::format("answers to {} samples in {}: BLEU-4 {:.2f}, ROUGE-1 {:.2f}, ROUGE-2 {:.2f}, ROUGE-L {:.2f}; '{}'", r.items,
                      format_duration(r.seconds), r.mean.bleu_4, r.mean.rouge_1, r.mean.rouge_2, r.mean.rouge_l,
-                     (dir / eval::kPredictionsFile).string());
+                     (dir / kPredictionsFile).string());
 }
 
-}  // namespace qft::train
+}  // namespace qft::eval

@@ -9,7 +9,7 @@
 #include "qft/config/run_config.h"
 #include "qft/engine/instance.h"
 
-namespace qft::train {
+namespace qft::infer {
 
 /// What training left in output_dir (the folder itself, or its newest checkpoint) where neither adapter_name_or_path nor
 /// model_name_or_path names it; empty where there is none, or where adapter_name_or_path is given (null: the base is meant).
@@ -23,4 +23,4 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
 /// "bfloat16": what it computes in.
 std::string type_of(const engine::Instance& instance);
 
-}  // namespace qft::train
+}  // namespace qft::infer

@@ -1,8 +1,8 @@
-#include "qft/train/time_limit.h"
+#include "qft/job/time_limit.h"
 
 #include <algorithm>
 
-namespace qft::train {
+namespace qft::job {
 namespace {
 
 constexpr double kLeastMargin = 60.0;
@@ -22,4 +22,4 @@ bool TimeLimit::reached(double now) const {
   return (stop_at_ && now >= *stop_at_) || (job_end_ && now >= *job_end_ - margin());
 }
 
-}  // namespace qft::train
+}  // namespace qft::job

@@ -11,7 +11,7 @@
 #include "qft/pack/preprocess.h"
 #include "qft/pack/reader.h"
 
-namespace qft::train {
+namespace qft::engine {
 
 /// What evaluation runs over: all of a pack, or the validation part of the training pack.
 struct EvalSet {
@@ -54,4 +54,4 @@ std::optional<PlannedData> planned_data(const config::RunConfig& config, int ran
 EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
                        MissingPacks missing = MissingPacks::make);
 
-}  // namespace qft::train
+}  // namespace qft::engine

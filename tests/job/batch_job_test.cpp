@@ -1,4 +1,4 @@
-#include "qft/train/batch_job.h"
+#include "qft/job/batch_job.h"
 
 #include <cstdlib>
 #include <map>
@@ -7,7 +7,7 @@
 
 #include "qft/core/error.h"
 
-namespace qft::train {
+namespace qft::job {
 namespace {
 
 constexpr double kNow = 1.7e9;
@@ -141,4 +141,4 @@ TEST_F(BatchJob, OfPbsIsAskedHowOftenItRan) {
 }
 
 }  // namespace
-}  // namespace qft::train
+}  // namespace qft::job

@@ -1,4 +1,4 @@
-#include "qft/train/data_setup.h"
+#include "qft/engine/data_setup.h"
 
 #include <algorithm>
 
@@ -9,11 +9,11 @@
 #include "qft/core/log.h"
 #include "qft/encode/chat_template.h"
 #include "qft/engine/objectives.h"
+#include "qft/job/output_dir.h"
 #include "qft/pack/preprocess.h"
 #include "qft/tokenizer/tokenizer.h"
-#include "qft/train/output_dir.h"
 
-namespace qft::train {
+namespace qft::engine {
 namespace {
 
 namespace fs = std::filesystem;
@@ -21,7 +21,7 @@ using pack::CorpusPart;
 
 /// Where a pack that nobody gave lies: beside the results, found again by the next run.
 fs::path own_pack(const config::RunConfig& config, CorpusPart part) {
-  return fs::path(config.training.output_dir) / kPackFolder / (part == CorpusPart::train ? "train.h5" : "eval.h5");
+  return fs::path(config.training.output_dir) / job::kPackFolder / (part == CorpusPart::train ? "train.h5" : "eval.h5");
 }
 
 /// True where the pack of the datasets of `part` lies at `path`, made of just these inputs.
@@ -40,7 +40,7 @@ bool have_pack(const config::RunConfig& config, const model::ModelConfig& model,
 /// Throws ConfigError where the pack, which may have set the stage, holds items that are not trained on. One of stage kto is no pair.
 void require_items_of(const pack::PackReader& pack, const config::RunConfig& config) {
   const auto& have = pack.attributes();
-  if (have.sequences_per_item == engine::objective_of(config).item_sequences && have.stage != "kto") return;
+  if (have.sequences_per_item == objective_of(config).item_sequences && have.stage != "kto") return;
   fail_config("'{}' was packed for stage {}, {} sequences an item, but stages pt and sft train on single samples and dpo on preference "
               "pairs: give a pack of such a stage, or none",
               pack.path().string(), have.stage, have.sequences_per_item);
@@ -193,7 +193,7 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
 }
 
 EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, MissingPacks missing) {
-  std::optional<OutputDir> hold;  // while a pack is made there: a run may be at work
+  std::optional<job::OutputDir> hold;  // while a pack is made there: a run may be at work
   const auto before = [&](const pack::PackAttributes&) {
     if (missing == MissingPacks::make) hold.emplace(config.training.output_dir, comm, "qft eval");
   };
@@ -205,4 +205,4 @@ EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig
   return set;
 }
 
-}  // namespace qft::train
+}  // namespace qft::engine

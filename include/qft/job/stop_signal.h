@@ -6,7 +6,7 @@
 #include "qft/comm/communicator.h"
 #include "qft/core/error.h"
 
-namespace qft::train {
+namespace qft::job {
 
 /// Catches SIGUSR1, SIGTERM and SIGINT for the process; a second SIGINT ends it. Call before MPI starts, so that no signal is
 /// lost.
@@ -24,4 +24,4 @@ inline constexpr const char* kNothingTrained = "stopped on request before the fi
 /// Throws Stopped on all ranks if any of them is asked to stop, after `leave`. Collective.
 void stop_before_training(comm::Communicator& comm, const std::function<void()>& leave = {});
 
-}  // namespace qft::train
+}  // namespace qft::job

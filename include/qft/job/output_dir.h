@@ -8,7 +8,7 @@
 #include "qft/comm/communicator.h"
 #include "qft/io/dir_lock.h"
 
-namespace qft::train {
+namespace qft::job {
 
 /// The folder of output_dir that holds packs made by training itself.
 inline constexpr const char* kPackFolder = "packs";
@@ -33,4 +33,4 @@ class OutputDir {
   std::optional<io::DirLock> lock_;
 };
 
-}  // namespace qft::train
+}  // namespace qft::job

@@ -1,4 +1,4 @@
-#include "qft/train/load_model.h"
+#include "qft/infer/load_model.h"
 
 #include <fmt/ranges.h>
 
@@ -9,7 +9,7 @@
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 
-namespace qft::train {
+namespace qft::infer {
 namespace {
 
 namespace fs = std::filesystem;
@@ -60,4 +60,4 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
 
 std::string type_of(const engine::Instance& instance) { return std::string(torch_name(model::dtype_of(instance.precision().compute))); }
 
-}  // namespace qft::train
+}  // namespace qft::infer

@@ -1,4 +1,4 @@
-#include "qft/train/batch_job.h"
+#include "qft/job/batch_job.h"
 
 #include <algorithm>
 #include <cctype>
@@ -13,7 +13,7 @@
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 
-namespace qft::train {
+namespace qft::job {
 namespace {
 
 constexpr std::chrono::seconds kPatience{10};
@@ -156,4 +156,4 @@ std::optional<double> job_end(comm::Communicator& comm) {
   return std::isnan(at) ? std::nullopt : std::optional(at);
 }
 
-}  // namespace qft::train
+}  // namespace qft::job

@@ -1,8 +1,8 @@
-#include "qft/train/time_limit.h"
+#include "qft/job/time_limit.h"
 
 #include <gtest/gtest.h>
 
-namespace qft::train {
+namespace qft::job {
 namespace {
 
 TEST(TimeLimit, WithoutALimitNothingIsReached) { EXPECT_FALSE(TimeLimit(0, std::nullopt, 1e9).reached(1e12)); }
@@ -26,4 +26,4 @@ TEST(TimeLimit, AJobStopsAMinuteBeforeItsEndAndEarlierWhereStepsAreSlow) {
 }
 
 }  // namespace
-}  // namespace qft::train
+}  // namespace qft::job
