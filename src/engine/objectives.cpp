@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "qft/core/error.h"
-#include "qft/engine/simpo.h"
+#include "simpo.h"
 
 namespace qft::engine {
 namespace {

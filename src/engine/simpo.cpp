@@ -1,4 +1,4 @@
-#include "qft/engine/simpo.h"
+#include "simpo.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>

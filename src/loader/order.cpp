@@ -1,4 +1,4 @@
-#include "qft/loader/order.h"
+#include "order.h"
 
 #include "qft/core/error.h"
 

@@ -1,7 +1,7 @@
 #include "qft/loader/row_packing.h"
 
+#include "order.h"
 #include "qft/core/error.h"
-#include "qft/loader/order.h"
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,10 @@
 #include "qft/loader/schedule.h"
 
+#include "order.h"
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 #include "qft/core/numpy_random.h"
-#include "qft/loader/order.h"
 
 #include <algorithm>
 #include <bit>

@@ -8,10 +8,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "layer_inputs.h"
 #include "qft/model/arena.h"
 #include "qft/model/transformer.h"
 #include "qft/parallel/layer_graphs.h"
-#include "qft/parallel/layer_inputs.h"
 
 namespace qft::parallel {
 

@@ -1,4 +1,4 @@
-#include "qft/parallel/layer_inputs.h"
+#include "layer_inputs.h"
 
 #include <ATen/ops/empty.h>
 

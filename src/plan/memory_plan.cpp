@@ -19,8 +19,8 @@
 #include "qft/parallel/layer_graphs.h"
 #include "qft/parallel/weight_store.h"
 
+#include "presence.h"
 #include "qft/parallel/split_buffer.h"
-#include "qft/plan/presence.h"
 
 namespace qft::plan {
 namespace {

@@ -1,4 +1,4 @@
-#include "qft/plan/presence.h"
+#include "presence.h"
 
 namespace qft::plan {
 

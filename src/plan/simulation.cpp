@@ -2,8 +2,8 @@
 
 #include <deque>
 
+#include "presence.h"
 #include "qft/parallel/weight_store.h"
-#include "qft/plan/presence.h"
 
 #include "wire.h"
 

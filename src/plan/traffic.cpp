@@ -1,9 +1,9 @@
-#include "qft/plan/traffic.h"
+#include "traffic.h"
 
 #include <c10/core/ScalarType.h>
 
+#include "presence.h"
 #include "qft/parallel/split_buffer.h"
-#include "qft/plan/presence.h"
 
 namespace qft::plan {
 namespace {

@@ -1,4 +1,4 @@
-#include "qft/train/banner.h"
+#include "banner.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "qft/train/resume.h"
+#include "resume.h"
 
 #include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/checkpoint.h"

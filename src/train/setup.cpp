@@ -8,8 +8,8 @@
 #include "qft/job/batch_job.h"
 #include "qft/job/stop_signal.h"
 #include "qft/pack/inputs.h"
-#include "qft/train/resume.h"
 #include "qft/train/snapshot.h"
+#include "resume.h"
 
 namespace qft::train {
 namespace {

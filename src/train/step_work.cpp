@@ -1,4 +1,4 @@
-#include "qft/train/step_work.h"
+#include "step_work.h"
 
 #include <map>
 

@@ -13,13 +13,13 @@
 #include "qft/device/memory.h"
 #include "qft/eval/perplexity.h"
 #include "qft/engine/objectives.h"
-#include "qft/train/banner.h"
+#include "banner.h"
 #include "qft/eval/evaluate.h"
 #include "qft/job/batch_job.h"
-#include "qft/train/resume.h"
+#include "resume.h"
 #include "qft/train/save_model.h"
 #include "qft/train/setup.h"
-#include "qft/train/step_work.h"
+#include "step_work.h"
 #include "qft/job/stop_signal.h"
 
 namespace qft::train {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "banner.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/clock.h"
 #include "qft/core/error.h"
@@ -13,7 +14,6 @@
 #include "qft/io/model_files.h"
 #include "qft/io/storage.h"
 #include "qft/model/adapter_config.h"
-#include "qft/train/banner.h"
 #include "qft/train/trainer.h"
 
 namespace qft::train {

@@ -10,8 +10,8 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
 
+#include "engine/simpo.h"
 #include "qft/core/error.h"
-#include "qft/engine/simpo.h"
 
 namespace qft::engine {
 namespace {

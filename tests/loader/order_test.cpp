@@ -1,4 +1,4 @@
-#include "qft/loader/order.h"
+#include "loader/order.h"
 
 #include <cmath>
 #include <map>

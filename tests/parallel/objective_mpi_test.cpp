@@ -7,9 +7,9 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
 
+#include "engine/simpo.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
-#include "qft/engine/simpo.h"
 #include "tiny_run.h"
 
 namespace qft::parallel::testing {

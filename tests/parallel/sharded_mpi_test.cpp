@@ -3,9 +3,9 @@
 
 #include <ATen/ops/mm.h>
 
+#include "plan/traffic.h"
 #include "qft/comm/session.h"
 #include "qft/plan/memory_plan.h"
-#include "qft/plan/traffic.h"
 #include "tiny_run.h"
 
 namespace qft::parallel::testing {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "plan/traffic.h"
 #include "qft/plan/simulation.h"
-#include "qft/plan/traffic.h"
 
 namespace qft::plan {
 namespace {

@@ -1,4 +1,4 @@
-#include "qft/train/resume.h"
+#include "train/resume.h"
 
 #include <gtest/gtest.h>
 

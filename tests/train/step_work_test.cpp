@@ -1,4 +1,4 @@
-#include "qft/train/step_work.h"
+#include "train/step_work.h"
 
 #include <gtest/gtest.h>
 
