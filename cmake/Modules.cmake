@@ -1,7 +1,7 @@
 # qft_module(NAME [DEPS modules...] [LIBS targets...] [TORCH])
 # One static library a module: sources src/NAME/*.cpp, headers include/qft/NAME/*.h, tests tests/NAME/*_test.cpp.
-# DEPS is the module's row of the layering table; the layering test holds the #includes against it. TORCH: it sees
-# LibTorch's headers. x_cuda.cpp and x_nccl.cpp, which alone see those of CUDA, have a stand-in x_stub.cpp for CPU builds.
+# DEPS is the module's row of the layering table: what its files include, no more and no less, as the layering test sees to.
+# TORCH: it sees LibTorch's headers. x_cuda.cpp and x_nccl.cpp, which alone see those of CUDA, have a stand-in x_stub.cpp for CPU builds.
 set_property(GLOBAL PROPERTY QFT_MODULE_TABLE "")
 
 set(QFT_CUDA_INCLUDES "")
@@ -22,6 +22,12 @@ function(qft_precompile name)
   endif()
 endfunction()
 
+# qft_layering_row("module NAME" | "program FOLDER" DEPS...)
+function(qft_layering_row name)
+  string(JOIN " " row ${ARGN})  # one list element a row
+  set_property(GLOBAL APPEND PROPERTY QFT_MODULE_TABLE "${name}: ${row}")
+endfunction()
+
 function(qft_module name)
   cmake_parse_arguments(M "TORCH" "" "DEPS;LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${name}/*.cpp")
@@ -35,8 +41,7 @@ function(qft_module name)
     list(FILTER cuda_sources EXCLUDE REGEX "\\.cu$")  # nvcc knows its own headers
     set_source_files_properties(${cuda_sources} PROPERTIES COMPILE_OPTIONS "${QFT_CUDA_INCLUDES}")
   endif()
-  string(JOIN " " row ${M_DEPS})  # one list element a module
-  set_property(GLOBAL APPEND PROPERTY QFT_MODULE_TABLE "${name}: ${row}")
+  qft_layering_row("module ${name}" ${M_DEPS})
   if(NOT sources)
     add_library(qft_${name} INTERFACE)
     set(kind INTERFACE)
@@ -57,6 +62,21 @@ function(qft_module name)
     target_link_libraries(qft_${name} ${kind} qft::${dep})
   endforeach()
   target_link_libraries(qft_${name} ${kind} ${M_LIBS})
+endfunction()
+
+# qft_program(NAME SOURCES files... DEPS modules... [FOLDER folder] [LIBS targets...] [TORCH])
+# A thin program. DEPS is the row of the layering table for the files of FOLDER (by default the folder of the call). LIBS are linked
+# before the modules.
+function(qft_program name)
+  cmake_parse_arguments(P "TORCH" "FOLDER" "SOURCES;DEPS;LIBS" ${ARGN})
+  file(RELATIVE_PATH folder "${CMAKE_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}/${P_FOLDER}")
+  qft_layering_row("program ${folder}" ${P_DEPS})
+  add_executable(${name} ${P_SOURCES})
+  list(TRANSFORM P_DEPS PREPEND qft::)
+  target_link_libraries(${name} PRIVATE ${P_LIBS} ${P_DEPS} Boost::program_options qft_warnings)
+  if(P_TORCH AND QFT_PCH)
+    target_precompile_headers(${name} REUSE_FROM qft_pch)
+  endif()
 endfunction()
 
 function(qft_write_module_table file)
