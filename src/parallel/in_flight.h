@@ -11,7 +11,7 @@
 #include "layer_inputs.h"
 #include "qft/model/arena.h"
 #include "qft/model/transformer.h"
-#include "qft/parallel/layer_graphs.h"
+#include "qft/parallel/layer_call.h"
 
 namespace qft::parallel {
 

@@ -47,11 +47,6 @@ Bucket bucket_of(const model::MicroInput& in) {
   return Bucket::of(in.num_tokens(), in.sequences.num_sequences());
 }
 
-void LayerCall::run(model::Transformer& transformer, const model::MicroInput& in, const model::DropoutPass& dropout) const {
-  if (y.defined()) transformer.layer_forward(layer, *weights, in, dropout, y, saved);
-  if (g.defined()) transformer.layer_backward(layer, *weights, in, dropout, saved, g, needs_input_grad);
-}
-
 LayerGraphs::LayerGraphs(model::Transformer& transformer) : transformer_(transformer), pool_(transformer.device()) {}
 LayerGraphs::~LayerGraphs() = default;
 

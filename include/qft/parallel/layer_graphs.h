@@ -9,23 +9,10 @@
 #include <vector>
 
 #include "qft/device/graph.h"
-#include "qft/model/transformer.h"
 #include "qft/parallel/bucket.h"
+#include "qft/parallel/layer_call.h"
 
 namespace qft::parallel {
-
-/// What a layer does in one action, and the memory in which it does it.
-struct LayerCall {
-  int layer = 0;
-  model::UnitBuffers flat;                             ///< of which `weights` are views
-  std::shared_ptr<const model::LayerWeights> weights;
-  model::LayerSaved saved;
-  at::Tensor y;  ///< [T, hidden], where it runs forward
-  at::Tensor g;  ///< [T, hidden], where it runs backward (after that): y's gradient, and then x's
-  bool needs_input_grad = true;
-
-  void run(model::Transformer& transformer, const model::MicroInput& in, const model::DropoutPass& dropout) const;
-};
 
 /// The bucket of a micro-batch.
 Bucket bucket_of(const model::MicroInput& in);
