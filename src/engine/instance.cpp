@@ -265,6 +265,10 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   return self;
 }
 
+model::MicroInput Instance::input(const loader::MicroBatch& batch) const {
+  return model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples, transformer_->device(), batch.item_offsets);
+}
+
 parallel::ActionList Instance::training_list(int micro_batches, int slots, double seconds) const {
   const parallel::Strategy& s = layout_->strategy();
   const int group = static_cast<int>(std::clamp<std::int64_t>(design_.group, 1, std::max(1, slots)));

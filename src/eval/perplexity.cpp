@@ -39,10 +39,6 @@ std::string describe(const loader::MicroBatch& batch, const at::Tensor& logprobs
 
 }  // namespace
 
-model::MicroInput to_input(const loader::MicroBatch& batch, c10::Device device) {
-  return model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples, device, batch.item_offsets);
-}
-
 std::string PerplexityResult::scores() const {
   std::string text = fmt::format("eval_loss {:.4f}", loss);
   if (perplexity) text += fmt::format("  perplexity {:.3f}", *perplexity);
@@ -65,7 +61,6 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
   const std::size_t width = 1 + 2 * objective->metrics().size();
   // Each micro-batch has a place of its own, so that sums are the same on any number of ranks.
   std::vector<double> sums(width * static_cast<std::size_t>(loader.slots() * comm.size()));
-  const auto device = instance.transformer().device();
   const auto work = instance.evaluation_list(1, 1);
   const auto idle = instance.evaluation_list(0, 1);
   loader.rewind();
@@ -73,7 +68,7 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
     const loader::MicroBatch batch = loader.next().value();
     const bool has_work = !batch.tokens.empty();
     std::vector<model::MicroInput> inputs;
-    if (has_work) inputs.push_back(to_input(batch, device));
+    if (has_work) inputs.push_back(instance.input(batch));
     at::Tensor kept;  // log-probabilities, where they are written
     instance.executor().evaluate(has_work ? work : idle, inputs, [&](const at::Tensor& logprobs) {
       const at::Tensor mine = objective->observe(inputs.front(), logprobs, {}).cpu();

@@ -137,7 +137,7 @@ int Trainer::run() {
 
 parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
   std::vector<model::MicroInput> inputs;
-  for (const auto& micro : batch.micro_batches) inputs.push_back(eval::to_input(micro, instance_->transformer().device()));
+  for (const auto& micro : batch.micro_batches) inputs.push_back(instance_->input(micro));
   const auto list =
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);
   const auto objective = engine::objective_of(config_).make(

@@ -10,6 +10,7 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
+#include "qft/loader/loader.h"
 #include "qft/model/load.h"
 #include "qft/model/transformer.h"
 #include "qft/optim/optimizer.h"
@@ -93,6 +94,9 @@ class Instance {
   optim::Optimizer* optimizer() { return optimizer_.get(); }
   const LoadReport& load_report() const { return report_; }
   const MemoryForecast& memory() const { return memory_; }
+
+  /// The micro-batch as tensors on the instance's device.
+  model::MicroInput input(const loader::MicroBatch& batch) const;
 
   /// Micro-batches that pass a block under one acquire, at most.
   std::int64_t group() const { return design_.group; }

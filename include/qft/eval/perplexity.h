@@ -35,7 +35,4 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
                           const std::filesystem::path& logprobs_file = {},
                           const std::function<void(std::int64_t)>& progress = {});
 
-/// The micro-batch as tensors on the instance's device.
-model::MicroInput to_input(const loader::MicroBatch& batch, c10::Device device);
-
 }  // namespace qft::eval
