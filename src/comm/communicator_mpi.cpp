@@ -1,4 +1,4 @@
-#include "communicator_mpi.h"
+#include "mpi_support.h"
 
 #include "qft/core/error.h"
 
@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "mpi_support.h"
 #include "progress.h"
 #include "reduce_kernels.h"
 #include "ring.h"

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -80,5 +81,8 @@ class RequestWork final : public MpiWork {
   std::string_view what_;
   std::function<void()> finish_;
 };
+
+/// A duplicate of `comm`, freed with the result; one rank gives the self backend. Collective over `comm`.
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, std::string name);
 
 }  // namespace qft::comm

@@ -13,7 +13,6 @@
 #include <unistd.h>
 #include <vector>
 
-#include "communicator_mpi.h"
 #include "mpi_support.h"
 #include "progress.h"
 #include <fmt/format.h>

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "template_guess.h"
 #include "tool_format.h"
 
 namespace qft::encode {
