@@ -7,7 +7,7 @@
 #include "bench.h"
 #include "qft/comm/exchange.h"
 #include "qft/engine/data_setup.h"
-#include "qft/engine/instance.h"
+#include "qft/engine/recipe.h"
 #include "qft/io/storage.h"
 #include "qft/plan/measure.h"
 #include "qft/plan/workload.h"

@@ -2,7 +2,7 @@
 
 #include "qft/config/start.h"
 #include "qft/engine/data_setup.h"
-#include "qft/engine/instance.h"
+#include "qft/engine/recipe.h"
 #include "qft/pack/options.h"
 
 #include <cstdio>

@@ -8,92 +8,21 @@
 #include <ATen/ops/empty.h>
 
 #include "qft/comm/exchange.h"
-#include "qft/core/convert.h"
 #include "qft/core/error.h"
-#include "qft/model/adapter_config.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
-#include "qft/plan/feasibility.h"
 #include "qft/engine/objectives.h"
-
 #include "qft/plan/arrange.h"
+#include "qft/plan/feasibility.h"
 
 namespace qft::engine {
 namespace {
-
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& w : words) text += (text.empty() ? "" : ",") + w;
-  return text;
-}
-
-at::ScalarType file_type(const io::ModelFiles& files) {
-  const auto names = files.names();
-  require(!names.empty(), "'{}' holds no tensors", files.dir().string());
-  return model::scalar_type_of(files.at(names.front()).entry->dtype);
-}
 
 /// What there is of a parameter's box in a part of its unit's buffer.
 model::Shard shard_of(const model::ParamSpec& p, const model::Shard& flat) {
   const std::int64_t first = std::max(p.offset, flat.begin), last = std::min(p.offset + p.numel, flat.end());
   if (first >= last) return {flat.values.narrow(0, 0, 0), 0};
   return {flat.values.narrow(0, first - flat.begin, last - first), first - p.offset};
-}
-
-}  // namespace
-
-std::filesystem::path adapter_dir(const config::RunConfig& config) {
-  const auto& names = config.model.adapter_name_or_path;
-  if (names.empty()) return {};
-  if (names.size() > 1)
-    fail_config("adapter_name_or_path names {} adapters: only one is implemented; merge the others first (qft export)",
-                names.size());
-  const std::filesystem::path dir = names.front();
-  return config.model.adapter_folder.empty() ? dir : dir / config.model.adapter_folder;
-}
-
-namespace {
-
-/// An adapter that is trained on stays what it is: another wish is an error rather than ignored.
-void require_as_asked(const config::RunConfig& config, const model::LoraConfig& adapter, const std::filesystem::path& dir) {
-  const auto& f = config.finetuning;
-  const auto same = [&](const char* key, bool equal, const auto& asked, const auto& theirs) {
-    if (!config.is_given(key) || equal) return;
-    fail_config("{}: {} is {}, but the adapter '{}', which training goes on with, has {}: remove the key to train that adapter on, or merge "
-                "it first (qft export) and train a new one on the merged model",
-                config.given.find(key)->second, key, asked, dir.string(), theirs);
-  };
-  model::LoraConfig wish;
-  wish.set_targets(join(f.lora_target));
-  same("lora_rank", f.lora_rank == adapter.rank, f.lora_rank, adapter.rank);
-  same("lora_alpha", static_cast<double>(f.lora_alpha) == adapter.alpha, f.lora_alpha, adapter.alpha);
-  same("use_rslora", f.use_rslora == adapter.rslora, f.use_rslora, adapter.rslora);
-  same("lora_target", wish.targets == adapter.targets, join(f.lora_target), join(adapter.targets));
-}
-
-/// Sequences of one item are compared without dropout, as TRL and LLaMA-Factory do.
-double dropout_of(const config::RunConfig& config) {
-  return objective_of(config).item_sequences > 1 ? 0.0 : config.finetuning.lora_dropout;
-}
-
-/// Rank 0 for full fine-tuning.
-model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
-  const auto adapter = adapter_dir(config);
-  if (!adapter.empty()) {
-    model::LoraConfig lora = model::read_adapter_config(adapter);
-    if (use == Use::inference) return lora;
-    require_as_asked(config, lora, adapter);
-    lora.dropout = dropout_of(config);
-    return lora;
-  }
-  model::LoraConfig lora;
-  if (use == Use::inference || config.finetuning.finetuning_type != "lora") return lora;
-  lora.rank = config.finetuning.lora_rank;
-  lora.alpha = static_cast<double>(config.finetuning.lora_alpha);
-  lora.dropout = dropout_of(config);
-  lora.rslora = config.finetuning.use_rslora;
-  lora.set_targets(join(config.finetuning.lora_target));
-  return lora;
 }
 
 /// Whether layers run as graphs; throws where they cannot.
@@ -111,39 +40,6 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
                     c10::toString(precision.compute), spec.config.head_dim, device::describe(device));
   return true;
 }
-
-}  // namespace
-
-InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files) {
-  const auto throughout = [](at::ScalarType type) { return optim::Precision{type, type, type, type}; };
-  const auto& t = config.training;
-  if (const auto named = dtype_from_torch(config.model.infer_dtype)) return {throughout(model::scalar_type_of(*named)), "infer_dtype"};
-  for (const auto& [key, asks] : {std::pair{"compute_dtype", t.compute_dtype != "auto"}, {"bf16", t.bf16}, {"pure_bf16", t.pure_bf16}, {"fp16", t.fp16}})
-    if (asks) return {training_precision(config), key};
-  const at::ScalarType type = file_type(files);
-  if (type == at::kHalf) return {optim::Precision::fp32(), "the model's files, in float16"};
-  if (type == at::kBFloat16 && config.is_given("bf16")) return {optim::Precision::fp32(), "bf16: false"};
-  return {throughout(type), "the model's files"};
-}
-
-model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
-  const model::LoraConfig lora = lora_of(config, use);
-  return model::ModelSpec::build(model::ModelConfig::load(config.model.model_name_or_path),
-                                 lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
-}
-
-optim::Precision training_precision(const config::RunConfig& config) {
-  switch (config.compute_dtype()) {
-    case DType::f64: return optim::Precision::fp64();
-    case DType::f32: return optim::Precision::fp32();
-    case DType::f16: return optim::Precision::fp16();
-    case DType::bf16: return config.fp32_masters() ? optim::Precision::bf16() : optim::Precision::pure_bf16();
-    default: break;
-  }
-  fail_config("compute dtype {} is not implemented: use bf16, fp16, pure_bf16 or fp32", safetensors_name(config.compute_dtype()));
-}
-
-namespace {
 
 /// What is known before anything is allocated.
 struct Blueprint {
@@ -179,10 +75,6 @@ Outlook Instance::preview(const config::RunConfig& config, comm::Communicator& c
   Blueprint b = blueprint_of(config, comm, device, use, batches);
   const parallel::Layout layout(comm, device, b.plan.strategy, config.parallel.hsdp_group_size, b.plan.offload);
   return {std::move(b.spec), b.types.precision, std::move(b.memory), layout.describe()};
-}
-
-plan::Recipe recipe_of(const config::RunConfig& config) {
-  return {spec_of(config, Use::training), training_precision(config), objective_of(config)};
 }
 
 std::unique_ptr<Instance> Instance::build(Design design, comm::Communicator& comm, c10::Device device, Use use) {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "qft/core/error.h"
-#include "qft/engine/instance.h"
+#include "qft/engine/recipe.h"
 #include "qft/plan/plan.h"
 #include "io/temp_dir.h"
 

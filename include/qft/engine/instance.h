@@ -1,15 +1,15 @@
 // A model as this rank holds it: specification, weights in their store, blocks, executor and, for training, the
-// optimizer. How a configuration becomes this is stated in one place, instance.cpp.
+// optimizer. What a configuration asks for is in recipe.h, how it becomes this in instance.cpp.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
+#include "qft/engine/recipe.h"
 #include "qft/loader/loader.h"
 #include "qft/model/load.h"
 #include "qft/model/transformer.h"
@@ -45,9 +45,6 @@ struct Outlook {
   MemoryForecast memory;
   std::string layout;  ///< "zero3", with what is offloaded
 };
-
-/// What the instance is for. Inference holds no gradients and no optimizer.
-enum class Use { training, inference };
 
 /// What an instance is made of: all that follows from a configuration and the machine.
 struct Design {
@@ -139,28 +136,5 @@ class Instance {
   LoadReport report_;
   MemoryForecast memory_;
 };
-
-/// The element types that training has by a configuration.
-optim::Precision training_precision(const config::RunConfig& config);
-
-/// The element types of inference, and what they follow from: "infer_dtype", "bf16", "the model's files", ...
-struct InferencePrecision {
-  optim::Precision precision;
-  std::string reason;
-};
-
-/// infer_dtype where it is given; else what training computes in, where a key asks for a type (compute_dtype, or bf16, fp16 or
-/// pure_bf16 as true); else the type of the model's files, but fp32 for fp16 files, and for bf16 files under `bf16: false`.
-InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files);
-
-/// The units and tensors of a configuration's model, by its config.json, with LoRA as configured or as the adapter in
-/// adapter_name_or_path has it. Throws as the readers of those files do.
-model::ModelSpec spec_of(const config::RunConfig& config, Use use);
-
-/// What a configuration trains. Reads of the model config.json only.
-plan::Recipe recipe_of(const config::RunConfig& config);
-
-/// The one adapter directory (adapter_name_or_path, and in it adapter_folder if given), or empty.
-std::filesystem::path adapter_dir(const config::RunConfig& config);
 
 }  // namespace qft::engine

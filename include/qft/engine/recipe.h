@@ -1,0 +1,41 @@
+// What a configuration asks to be computed: the model with its adapter, the element types, the objective.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "qft/config/run_config.h"
+#include "qft/io/model_files.h"
+#include "qft/model/spec.h"
+#include "qft/optim/precision.h"
+#include "qft/plan/memory_plan.h"
+
+namespace qft::engine {
+
+/// What a model is loaded for. Inference holds no gradients and no optimizer.
+enum class Use { training, inference };
+
+/// The element types that training has by a configuration.
+optim::Precision training_precision(const config::RunConfig& config);
+
+/// The element types of inference, and what they follow from: "infer_dtype", "bf16", "the model's files", ...
+struct InferencePrecision {
+  optim::Precision precision;
+  std::string reason;
+};
+
+/// infer_dtype where it is given; else what training computes in, where a key asks for a type (compute_dtype, or bf16, fp16 or
+/// pure_bf16 as true); else the type of the model's files, but fp32 for fp16 files, and for bf16 files under `bf16: false`.
+InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files);
+
+/// The units and tensors of a configuration's model, by its config.json, with LoRA as configured or as the adapter in
+/// adapter_name_or_path has it. Throws as the readers of those files do.
+model::ModelSpec spec_of(const config::RunConfig& config, Use use);
+
+/// What a configuration trains. Reads of the model config.json only.
+plan::Recipe recipe_of(const config::RunConfig& config);
+
+/// The one adapter directory (adapter_name_or_path, and in it adapter_folder if given), or empty.
+std::filesystem::path adapter_dir(const config::RunConfig& config);
+
+}  // namespace qft::engine
