@@ -11,8 +11,20 @@
 namespace qft {
 namespace {
 
-constexpr std::pair<DType, std::string_view> kTorchNames[] = {
-    {DType::f64, "float64"}, {DType::f32, "float32"}, {DType::f16, "float16"}, {DType::bf16, "bfloat16"}};
+struct FloatingName {
+  DType type;
+  std::string_view torch, brief;
+};
+constexpr FloatingName kNames[] = {{DType::f64, "float64", "fp64"},
+                                   {DType::f32, "float32", "fp32"},
+                                   {DType::f16, "float16", "fp16"},
+                                   {DType::bf16, "bfloat16", "bf16"}};
+
+const FloatingName& name_of(DType dtype) {
+  for (const FloatingName& name : kNames)
+    if (name.type == dtype) return name;
+  fail("element type {} is not a floating-point type", safetensors_name(dtype));
+}
 
 /// The bits of a bfloat16: the upper half of a float.
 struct Bf16 {
@@ -88,7 +100,7 @@ void with_floating(DType dtype, F f) {
     case DType::bf16:
       return f(Bf16());
     default:
-      fail("element type {} is not floating", safetensors_name(dtype));
+      fail("element type {} is not a floating-point type", safetensors_name(dtype));
   }
 }
 
@@ -113,15 +125,13 @@ void with_any(DType dtype, F f) {
 
 }  // namespace
 
-std::string_view torch_name(DType dtype) {
-  for (const auto& [type, name] : kTorchNames)
-    if (type == dtype) return name;
-  fail("element type {} is no floating type", safetensors_name(dtype));
-}
+std::string_view torch_name(DType dtype) { return name_of(dtype).torch; }
+
+std::string_view short_name(DType dtype) { return name_of(dtype).brief; }
 
 std::optional<DType> dtype_from_torch(std::string_view word) {
-  for (const auto& [type, name] : kTorchNames)
-    if (name == word) return type;
+  for (const FloatingName& name : kNames)
+    if (name.torch == word) return name.type;
   return std::nullopt;
 }
 

@@ -6,18 +6,20 @@
 #include <ATen/Parallel.h>
 #include <fmt/ranges.h>
 
+#include "qft/core/convert.h"
 #include "qft/core/log.h"
 #include "qft/core/units.h"
 #include "qft/core/version.h"
 #include "qft/device/device.h"
 #include "qft/device/threads.h"
+#include "qft/model/load.h"
 
 namespace qft::train {
 namespace {
 
 std::string precision_words(const optim::Precision& p) {
-  return fmt::format("{} compute, {} masters, {} gradients", c10::toString(p.compute), c10::toString(p.master),
-                     c10::toString(p.grad));
+  const auto name = [](at::ScalarType type) { return short_name(model::dtype_of(type)); };
+  return fmt::format("{} compute, {} masters, {} gradients", name(p.compute), name(p.master), name(p.grad));
 }
 
 /// "1 node: cn01", "2 nodes: cn01, cn02", in the order of the ranks.

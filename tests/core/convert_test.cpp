@@ -23,6 +23,14 @@ std::uint16_t bf16_bits(float value) {
   return bits;
 }
 
+TEST(Convert, FloatingTypesHaveThePytorchNameAndAShortOne) {
+  EXPECT_EQ(torch_name(DType::bf16), "bfloat16");
+  EXPECT_EQ(short_name(DType::bf16), "bf16");
+  EXPECT_EQ(short_name(DType::f32), "fp32");
+  EXPECT_EQ(dtype_from_torch("float16"), DType::f16);
+  EXPECT_THROW(short_name(DType::i32), Error);
+}
+
 TEST(Convert, EverySixteenBitPatternSurvivesAsAFloat) {
   for (const DType dtype : {DType::f16, DType::bf16})
     for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {

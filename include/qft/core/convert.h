@@ -14,6 +14,8 @@ bool is_floating(DType dtype);
 
 /// "float64", "float32", "float16" or "bfloat16", as PyTorch and run files name them; throws Error for other types.
 std::string_view torch_name(DType dtype);
+/// "fp64", "fp32", "fp16" or "bf16", as logs and messages name them; throws Error for other types.
+std::string_view short_name(DType dtype);
 /// Inverse of torch_name(); nothing for another word ("auto").
 std::optional<DType> dtype_from_torch(std::string_view name);
 
