@@ -70,8 +70,8 @@ class Conversation {
     }
     if (static_cast<std::int64_t>(prompt.size()) >= capacity && capacity < positions_)
       fail(
-          "with its template the message has {} tokens, but a conversation holds {} (four times "
-          "max_new_tokens, which is {}): raise that",
+          "with its template the message has {} tokens, but a conversation holds {} (four times max_new_tokens, which is {}): raise "
+          "max_new_tokens",
           prompt.size(), capacity, limit_);
     const auto limit =
         infer::answer_limit(config_.generate, capacity, static_cast<std::int64_t>(prompt.size()));
@@ -82,7 +82,7 @@ class Conversation {
                                    [](std::string_view piece) { std::cout << piece << std::flush; });
     std::cout << "\n";
     if (limit.shortened && !g.stopped)
-      log::warn("the answer ends where {} tokens are full: an empty line starts a new conversation",
+      log::warn("the answer was cut off: the conversation has reached its limit of {} tokens; an empty line starts a new one",
                 capacity);
     messages_.push_back({encode::Role::assistant, g.text});
     fed_ = std::move(prompt);

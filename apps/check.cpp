@@ -14,10 +14,9 @@ config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft check";
   s.summary =
-      "looks at what would break or slow a job: versions, files, binding, memory, collectives; and, without "
-      "writing anything, at all that "
-      "qft train would refuse before its first step: data, template, LoRA targets, packs, the checkpoint to "
-      "go on from, memory";
+      "checks what would break or slow down a job: versions, files, core binding, memory, collectives; with a run file also, without "
+      "writing anything, all that qft train checks before its first step: data, template, LoRA targets, packs, the checkpoint to resume "
+      "from, memory";
   s.run_file = config::CommandSpec::RunFile::optional;
   s.purpose = config::Purpose::check;
   s.machine_readable = true;

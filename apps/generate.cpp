@@ -66,7 +66,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   }
   std::cout << std::endl;
   if (limit.shortened && !g.stopped)
-    log::warn("the answer ends at the model's {} positions (max_position_embeddings)", positions);
+    log::warn("the answer was cut off at the model's {} positions (max_position_embeddings)", positions);
   return kExitOk;
 }
 

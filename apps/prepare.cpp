@@ -30,7 +30,7 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
   p.config.check_world(session.size());
   const char* asked = std::getenv("NPROC_PER_NODE");
   if (asked != nullptr && std::string_view(asked) != "1" && session.size() == 1)
-    log::warn("one rank runs, though NPROC_PER_NODE is {}: other tools start ranks by it, here mpirun -np {} does", asked, asked);
+    log::warn("only one rank runs although NPROC_PER_NODE is {}: qft does not read that variable; start it with mpirun -np {}", asked, asked);
   const auto threads = device::plan_threads(device::cpu_share(), session.core_sharers(), session.local_size());
   device::use_threads(threads.threads);
   if (!threads.advice.empty() && session.rank() == 0) log::warn("{}", threads.advice);

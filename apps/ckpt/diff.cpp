@@ -14,11 +14,9 @@ namespace po = boost::program_options;
 
 config::CommandSpec spec() {
   config::CommandSpec spec = make_spec("diff",
-                                       "Compares two checkpoints, adapters or models by the names of their "
-                                       "tensors, whatever ranks and strategies wrote "
-                                       "them. Exit code, as of diff(1): 0 equal (same tensors, model and "
-                                       "place in the run; settings and layout are "
-                                       "shown, but count only with --strict), 1 different, 2 not compared.",
+                                       "Compares two checkpoints, adapters or models by the names of their tensors, whatever ranks and "
+                                       "strategies wrote them. Exit code, as with diff(1): 0 equal (same tensors, model and place in the "
+                                       "run; settings and layout are shown, but count only with --strict), 1 different, 2 not compared.",
                                        "A B", 2);
   spec.options.add_options()("strict", "settings, ranks, strategy and version must agree as well")(
       "rows", po::value<std::size_t>()->default_value(20),

@@ -20,11 +20,9 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec spec =
       make_spec("gc",
-                "Removes from an output_dir what saves and removals left unfinished "
-                "and, with --keep, checkpoints other than the newest N that verify; those "
-                "of branches that were given up go first, the run's best one stays. Damaged "
-                "checkpoints, other programs' and all other names are not touched. A run that "
-                "uses the directory is an error.",
+                "Cleans up an output_dir: removes unfinished saves and removals and, with --keep N, all checkpoints but the newest N that "
+                "verify. Checkpoints of abandoned branches go first, the run's best one stays. Damaged checkpoints and everything that "
+                "other programs wrote are not touched. Refuses a directory that a run is using.",
                 "OUTPUT_DIR", 1);
   spec.options.add_options()("keep", po::value<std::int64_t>(), "verified checkpoints to keep; absent: all")(
       "min-age", po::value<std::int64_t>()->default_value(15),

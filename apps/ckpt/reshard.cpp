@@ -13,11 +13,9 @@ namespace po = boost::program_options;
 
 config::CommandSpec spec() {
   config::CommandSpec spec = make_spec("reshard",
-                                       "Writes a checkpoint anew as another number of ranks would have "
-                                       "written it; 1: all training state in one file. "
-                                       "Resuming needs no such step, since any number of ranks reads any "
-                                       "checkpoint: it is for moving and archiving, and "
-                                       "for one large read a rank.",
+                                       "Rewrites a checkpoint as another number of ranks would have written it; 1: all training state in "
+                                       "one file. Resuming does not need this, since any number of ranks reads any checkpoint: it is for "
+                                       "moving and archiving, and gives each rank one large read.",
                                        "CHECKPOINT", 1);
   spec.options.add_options()("ranks,n", po::value<int>(), "how many files hold the state")(
       "output,o", po::value<std::string>(), "the directory to write, such as elsewhere/checkpoint-100");

@@ -13,9 +13,8 @@ namespace {
 config::CommandSpec spec() {
   return make_spec(
       "verify",
-      "Reads everything and holds it against manifest, checksums and the rules of the formats; in each "
-      "checkpoint of an output_dir. Exit code 1 where something is wrong. Tensors with NaN or infinite values are "
-      "warnings: they are as they were written.",
+      "Reads everything and checks it against the manifest, the checksums and the file formats; given an output_dir, every checkpoint in "
+      "it. Exit code 1 if something is wrong. NaN and infinite values are warnings only: the files hold what was written.",
       "DIR...", 1);
 }
 

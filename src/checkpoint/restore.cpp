@@ -101,7 +101,7 @@ void require_verified(comm::Communicator& comm, const fs::path& dir) {
   const VerifyReport report = verify_together(host, dir);
   comm::agreed(host, [&] {
     if (host.rank() == 0 && !report.ok())
-      fail("checkpoint '{}' is damaged and is not used: {}{}; go on from another one", dir.string(), report.errors.front(),
+      fail("checkpoint '{}' is damaged and is not used: {}{}; resume from another one", dir.string(), report.errors.front(),
            report.errors.size() > 1 ? fmt::format(" (and {} more)", report.errors.size() - 1) : "");
   });
 }

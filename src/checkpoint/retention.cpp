@@ -101,7 +101,7 @@ void set_aside(io::Storage& storage, const fs::path& dir) {
   const std::string stem = kAbandoned + dir.filename().string() + "-";
   fs::path aside = dir.parent_path() / (stem + (there.run.id.empty() ? random_hex(kOwnerDigits) : there.run.id.substr(0, kOwnerDigits)));
   while (storage.exists(aside)) aside = dir.parent_path() / (stem + random_hex(kOwnerDigits));
-  log::warn("'{}' is of another branch, or damaged: it is called '{}' from here on", dir.string(), aside.filename().string());
+  log::warn("'{}' belongs to another branch, or is damaged: renamed to '{}'", dir.string(), aside.filename().string());
   storage.rename(dir, aside);
   storage.sync_directory(dir.parent_path());
 }

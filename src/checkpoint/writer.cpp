@@ -109,7 +109,7 @@ void CheckpointWriter::remove_left(const std::vector<std::string>& left) {
       if (comm_.rank() == 0) remove_unfinished(storage_, options_.output_dir, left);
     });
   } catch (const Error& e) {
-    if (comm_.rank() == 0) log::warn("what an earlier save left stays until the next one: {}", e.what());
+    if (comm_.rank() == 0) log::warn("cannot remove what an earlier save left unfinished (the next save tries again): {}", e.what());
   }
 }
 

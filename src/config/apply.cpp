@@ -22,8 +22,7 @@ bool is_environment(std::string_view name) {
 [[noreturn]] void fail_unknown(const Setting& setting, const std::vector<BoundField>& fields) {
   if (is_environment(setting.key))
     fail_config(
-        "{}: no key: variables of the environment stand before the command; how many ranks run is said by "
-        "mpirun -np N or srun",
+        "{}: not a key: set environment variables before the command; mpirun -np N or srun sets the number of ranks",
         setting.where);
   std::vector<std::string_view> names;
   for (const BoundField& bound : fields) names.push_back(bound.field.name);

@@ -96,8 +96,7 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
       line.words.push_back(argument);
     } else if (configurable && starts_other_tools(argument)) {
       fail_config(
-          "{}: '{}' is part of another tool's command: keep what follows it, the keys; ranks are started by "
-          "mpirun -np N or srun",
+          "{}: '{}' is part of another tool's command: remove it and keep the keys that follow; mpirun -np N or srun starts the ranks",
           spec.name, argument);
     } else {
       fail_config("{}: unexpected argument '{}'{}\n{}", spec.name, argument,

@@ -57,7 +57,7 @@ void DataArgs::visit(const FieldVisitor& field) {
   field(
       Field("on_error", "a record that cannot be read: stop, or skip it and report").one_of({"stop", "skip"}),
       &on_error);
-  field(Field("on_error_limit", "most records that on_error: skip leaves out before it stops").at_least(0),
+  field(Field("on_error_limit", "on_error: skip stops the run after more than this many broken records").at_least(0),
         &on_error_limit);
 }
 

@@ -3,7 +3,7 @@
 namespace qft::config {
 
 void FinetuningArgs::visit(const FieldVisitor& field) {
-  field(Field("stage", "what is learned: raw text, instructions, preference pairs (dpo, rm) or single opinions (kto)")
+  field(Field("stage", "what is learned: raw text, instructions, preference pairs (dpo, rm) or answers marked good or bad (kto)")
             .one_of({"pt", "sft", "dpo", "rm", "kto"})
             .advise("other methods, such as ppo, are not implemented"),
         &stage);
@@ -12,7 +12,7 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
             .advise("other methods, such as oft, are not implemented: lora is the nearest"),
         &finetuning_type);
   field(Field("lora_rank", "rank of the LoRA matrices").at_least(1), &lora_rank);
-  field(Field("lora_alpha", "scale of the LoRA term, over lora_rank")
+  field(Field("lora_alpha", "LoRA is scaled by lora_alpha / lora_rank")
             .at_least(0)
             .shown_default("lora_rank * 2"),
         &lora_alpha);

@@ -113,7 +113,7 @@ void match_sharding(RunConfig& config, const Leaves& leaves, const Leaf& whole) 
   }
   match_strategy(config, strategy, *named);
   if (hybrid && (named->value.text == "5" || named->value.text.size() > std::string_view("hybrid_shard").size())) {
-    config.notes.push_back(fmt::format("{}: weights are let go after forward, as under HYBRID_SHARD: the same results in less memory",
+    config.notes.push_back(fmt::format("{}: weights are resharded after forward, as under HYBRID_SHARD: the same results in less memory",
                                        named->where));
   }
 }
@@ -132,7 +132,7 @@ void match_fsdp(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
       config.training.gradient_checkpointing.reset();
       config.given.erase("gradient_checkpointing");
       config.notes.push_back(fmt::format(
-          "{}: layers are recomputed, as gradient_checkpointing: false leaves it to FSDP", recompute->where));
+          "{}: activations are recomputed: gradient_checkpointing: false leaves that to FSDP's activation_checkpointing, which is true", recompute->where));
     }
     match_key(config, "gradient_checkpointing", plain("true"), *recompute);
   }

@@ -27,8 +27,8 @@ constexpr std::string_view kSimpo = "pref_loss: simpo is, which needs no referen
 
 // The one list of what is left to do: a feature that lands takes its row away.
 const NotYet kNotYet[] = {
-    {"stage", "rm", kTrainAndEval, "pairs for reward models can be packed but not trained: stages pt, sft and dpo run"},
-    {"stage", "kto", kTrainAndEval, "single opinions can be packed but not trained yet: stages pt, sft and dpo run"},
+    {"stage", "rm", kTrainAndEval, "reward-model pairs can be packed but not trained: stages pt, sft and dpo run"},
+    {"stage", "kto", kTrainAndEval, "kto data can be packed but not trained yet: stages pt, sft and dpo run"},
     {"pref_loss", "sigmoid", kWherePairsCount, kSimpo, "dpo"},
     {"pref_loss", "hinge", kWherePairsCount, kSimpo, "dpo"},
     {"pref_loss", "ipo", kWherePairsCount, kSimpo, "dpo"},

@@ -27,7 +27,7 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("per_device_train_batch_size", "samples in a micro-batch of one rank").at_least(1),
         &a.per_device_train_batch_size);
   field(Field("max_tokens_per_micro_batch",
-              "tokens above which a micro-batch is made smaller, and more of them; 0: no limit")
+              "most tokens in a micro-batch: larger ones are split into more and smaller ones; 0: no limit")
             .at_least(0),
         &a.max_tokens_per_micro_batch);
   field(Field("per_device_eval_batch_size", "samples in an evaluation batch of one rank; with predict_with_generate: sequences in flight").at_least(1),
@@ -38,12 +38,12 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
             .at_least(1)
             .shown_default("per_device_train_batch_size * gradient_accumulation_steps * ranks"),
         &a.global_batch_size);
-  field(Field("breadth_first_micro_batches", "micro-batches that pass a block while its weights are gathered")
+  field(Field("breadth_first_micro_batches", "micro-batches that pass a block under one gather of its weights")
             .at_least(1)
             .zero_word("auto"),
         &a.breadth_first_micro_batches);
   field(Field("num_train_epochs", "passes over the training set").above(0), &a.num_train_epochs);
-  field(Field("max_steps", "optimizer steps; from 1 on it decides instead of num_train_epochs").at_least(-1),
+  field(Field("max_steps", "optimizer steps; 1 or more overrides num_train_epochs").at_least(-1),
         &a.max_steps);
   field(Field("max_hours", "stop with a checkpoint (exit code 75) after this time; 0: no limit").at_least(0),
         &a.max_hours);
@@ -53,14 +53,13 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
             .at_least(1),
         &a.ddp_timeout);
   field(Field("straggler_action",
-              "what a rank three times as slow as the others leads to: a warning, or the end of the run "
-              "after a checkpoint")
+              "when a rank is three times as slow as the others: warn, or save a checkpoint and end the run")
             .one_of({"warn", "stop"}),
         &a.straggler_action);
-  field(Field("loss_spike_factor", "leave out the update of a step whose loss exceeds this multiple of the usual loss; 0: none")
+  field(Field("loss_spike_factor", "skip the update of a step whose loss exceeds this multiple of the usual loss; 0: off")
             .at_least(0),
         &a.loss_spike_factor);
-  field(Field("max_skipped_updates", "updates left out in a row (NaN, Inf, loss spikes) that end the run; 0: no limit").at_least(0),
+  field(Field("max_skipped_updates", "skipped updates in a row (NaN, Inf, loss spikes) that end the run; 0: no limit").at_least(0),
         &a.max_skipped_updates);
   field(Field("async_save", "write checkpoints from a copy in host memory while training goes on"), &a.async_save);
 }
@@ -81,18 +80,18 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
             .at_least(0)
             .zero_word("null"),
         &a.max_grad_norm);
-  field(Field("lr_scheduler_type", "course of the learning rate")
+  field(Field("lr_scheduler_type", "learning-rate schedule")
             .one_of({"linear", "cosine", "constant", "constant_with_warmup"})
             .advise("other schedules are not implemented: cosine is the usual choice"),
         &a.lr_scheduler_type);
-  field(Field("warmup_ratio", "fraction of the steps over which the learning rate rises").in(0, 1),
+  field(Field("warmup_ratio", "warm-up, as a fraction of all steps").in(0, 1),
         &a.warmup_ratio);
   field(Field("warmup_steps",
-              "steps over which the learning rate rises; above 0 it decides instead of warmup_ratio")
+              "warm-up steps; above 0 it overrides warmup_ratio")
             .at_least(0)
             .steps(),
         &a.warmup_steps);
-  field(Field("warmup_type", "how it rises: by equal steps, or fast at first (DeepSpeed's log)").one_of({"linear", "log"}), &a.warmup_type);
+  field(Field("warmup_type", "shape of the warm-up: linear, or log, which is fast at first (DeepSpeed's)").one_of({"linear", "log"}), &a.warmup_type);
 }
 
 void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
@@ -104,7 +103,7 @@ void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("fp16_loss_scale_window", "steps without overflow after which the loss scale doubles").at_least(1),
         &a.fp16_loss_scale_window);
   field(Field("fp16_hysteresis", "overflows until the loss scale is halved").at_least(1), &a.fp16_hysteresis);
-  field(Field("fp16_consecutive_hysteresis", "a step without overflow starts counting them anew"),
+  field(Field("fp16_consecutive_hysteresis", "a step without overflow resets that count"),
         &a.fp16_consecutive_hysteresis);
   field(Field("fp16_min_loss_scale", "the dynamic loss scale stays above this").above(0), &a.fp16_min_loss_scale);
   field(Field("pure_bf16", "bf16 throughout, without masters: half the memory, less exact"), &a.pure_bf16);
@@ -117,11 +116,12 @@ void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
             .shown_default("not disable_gradient_checkpointing"),
         &a.gradient_checkpointing);
   field(Field("use_cpu", "compute on the CPU even where there is a GPU"), &a.use_cpu);
-  field(Field("deterministic", "the same bits from run to run, and under ddp on any number of ranks, at some cost in speed"),
+  field(Field("deterministic", "bit-identical results from run to run, and under ddp on any number of ranks, at some cost in speed"),
         &a.deterministic);
-  field(Field("debug_sync", "an error where a step after the first makes the host wait for its GPU: for qft's own development"),
+  field(Field("debug_sync", "fail where a step after the first makes the host wait for its GPU: for developers of qft"),
         &a.debug_sync);
-  field(Field("cuda_graphs", "run layers as CUDA graphs, micro-batches padded to few shapes: for models so small that queueing kernels takes longest"),
+  field(Field("cuda_graphs", "run layers as CUDA graphs, with micro-batches padded to a few shapes: for models so small that kernel "
+                             "launches dominate"),
         &a.cuda_graphs);
   field(Field("seed", "seed of initial weights, dropout and sampling").at_least(0), &a.seed);
   field(Field("data_seed", "seed of the sample order").at_least(0).shown_default("seed"), &a.data_seed);
@@ -140,7 +140,7 @@ void visit_events(TrainingArgs& a, const FieldVisitor& field) {
   field(
       Field("save_total_limit", "checkpoints kept; older ones are removed").at_least(1).shown_default("all"),
       &a.save_total_limit);
-  field(Field("save_only_model", "leave out the optimizer's state: smaller, but cannot be resumed"),
+  field(Field("save_only_model", "save without optimizer state: smaller, but cannot be resumed"),
         &a.save_only_model);
   field(Field("eval_strategy", "when the evaluation set is evaluated").one_of({"no", "steps", "epoch"}),
         &a.eval_strategy);
@@ -149,7 +149,7 @@ void visit_events(TrainingArgs& a, const FieldVisitor& field) {
             .steps()
             .shown_default("logging_steps"),
         &a.eval_steps);
-  field(Field("load_best_model_at_end", "finish with the checkpoint of the best evaluation"),
+  field(Field("load_best_model_at_end", "end with the weights of the best checkpoint"),
         &a.load_best_model_at_end);
   field(Field("metric_for_best_model", "metric that decides which one is best")
             .one_of({"loss", "eval_loss"})

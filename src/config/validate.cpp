@@ -129,8 +129,8 @@ void check_deterministic(const RunConfig& c) {
   if (!c.training.deterministic) return;
   if (c.parallel.strategy != "auto" && c.parallel.strategy != "ddp") {
     fail_config(
-        "{} adds up gradients in an order that no number of ranks changes, which is implemented for ddp, but {} is {}: take "
-        "ddp, or leave the key out (on the same ranks a run repeats itself to the bit on CPUs under every strategy)",
+        "{} sums gradients in the same order on any number of ranks, which is implemented for ddp only, but {} is {}: use ddp, or remove "
+        "the key (on the same number of ranks CPU runs are bit-identical under every strategy)",
         at_key(c, "deterministic"), at_key(c, "strategy"), c.parallel.strategy);
   }
   const auto exclude_with = [&](bool asked, std::string_view key, std::string_view why) {
@@ -145,17 +145,17 @@ void check_deterministic(const RunConfig& c) {
 void check_cuda_graphs(const RunConfig& c) {
   if (!c.training.cuda_graphs) return;
   if (const auto& s = c.parallel.strategy; s != "auto" && s != "ddp" && s != "zero1") {
-    fail_config("{} replays work on weights and gradients that stay where they are, but {} is {}, where they come and go: take ddp or zero1, "
-                "or leave cuda_graphs out",
+    fail_config("{} needs weights and gradients at fixed addresses, but {} is {}, which shards them: use ddp or zero1, or remove cuda_graphs",
                 at_key(c, "cuda_graphs"), at_key(c, "strategy"), s);
   }
   if (c.finetuning.finetuning_type == "lora" && c.finetuning.lora_dropout > 0) {
-    fail_config("{} replays work as it was recorded, but {} is {}, which takes another mask each step: set it to 0, or leave cuda_graphs out",
+    fail_config("{} replays recorded work, but {} is {}, which needs a new mask in every step: set it to 0, or remove cuda_graphs",
                 at_key(c, "cuda_graphs"), at_key(c, "lora_dropout"), c.finetuning.lora_dropout);
   }
   for (const auto& [key, place] : {std::pair{"offload_optimizer", c.parallel.offload_optimizer}, {"offload_param", c.parallel.offload_param},
                                    {"offload_activations", c.parallel.offload_activations}})
-    exclude(c, place != "none", "cuda_graphs", key, "what is offloaded comes back to another place; graphs are for small models, which fit");
+    exclude(c, place != "none", "cuda_graphs", key, "offloaded tensors come back at other addresses; graphs are for small models, which "
+                                                    "fit without offloading");
 }
 
 void check_evaluation(const RunConfig& c) {

@@ -81,10 +81,10 @@ std::string why_stuck(std::span<const Watched> ranks, double idle) {
   if (const std::string differ = mismatch(ranks, /*world_only=*/false); !differ.empty()) return differ;
   std::vector<const Watched*> waiting, elsewhere;
   for (const Watched& r : ranks) (r.beat.waiting && !r.beat.finished ? waiting : elsewhere).push_back(&r);
-  if (waiting.empty()) return fmt::format("no rank has got anything done for {:.0f} s", idle);
+  if (waiting.empty()) return fmt::format("no rank has made progress for {:.0f} s", idle);
   const Heartbeat& first = waiting.front()->beat;
   if (!elsewhere.empty())
-    return fmt::format("{} did not come to {} on '{}', in which {} other{} wait{} for {:.0f} s", names_of(elsewhere),
+    return fmt::format("{} did not reach {} on '{}', in which {} other{} wait{} for {:.0f} s", names_of(elsewhere),
                        first.call.data(), first.communicator.data(), waiting.size(), waiting.size() > 1 ? "s" : "",
                        waiting.size() > 1 ? "" : "s", idle);
   const auto culprits = apart(waiting);

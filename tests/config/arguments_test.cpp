@@ -77,10 +77,10 @@ TEST(TypedKeys, ExplainMistakes) {
 
 TEST(TypedKeys, KnowTheCommandsOfOtherTools) {
   EXPECT_CONTAINS(error_of([] { parse({"torchrun", "--nproc_per_node", "8", "train.py", "--model", "m"}); }),
-                  "'torchrun' is part of another tool's command: keep what follows it, the keys; ranks are started by mpirun");
+                  "'torchrun' is part of another tool's command: remove it and keep the keys that follow; mpirun");
   EXPECT_CONTAINS(error_of([] { parse({"CUDA_VISIBLE_DEVICES=0,1", "swift", "sft", "--model", "m"}); }), "'swift' is part of another tool's command");
   EXPECT_CONTAINS(error_of([] { parse({"NPROC_PER_NODE=8", "--model", "m"}).load(Purpose::train); }),
-                  "command line: NPROC_PER_NODE=8: no key: variables of the environment stand before the command");
+                  "command line: NPROC_PER_NODE=8: not a key: set environment variables before the command");
 }
 
 }  // namespace

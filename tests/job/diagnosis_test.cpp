@@ -78,7 +78,7 @@ TEST(Diagnosis, FinishedRanksAreMissedByThoseThatWait) {
   auto left = rank(1, false, "barrier()", 6);
   left.beat.finished = true;
   left.silent_seconds = 500;
-  EXPECT_NE(reason({rank(0, true, "barrier()", 7), left}).find("rank 1 on n0 did not come to barrier() on 'world'"),
+  EXPECT_NE(reason({rank(0, true, "barrier()", 7), left}).find("rank 1 on n0 did not reach barrier() on 'world'"),
             std::string::npos);
   EXPECT_EQ(reason({left, left}), "");
 }

@@ -130,13 +130,13 @@ TEST(Watchdog, NamesARankInAnotherCollective) {
 
 TEST(Watchdog, NamesARankThatSkipsACollective) {
   const auto ending = run("skips one", 3);
-  expect_watched(ending, "did not come to barrier() on 'world'");
+  expect_watched(ending, "did not reach barrier() on 'world'");
   EXPECT_NE(ending.output.find("watchdog: rank 2 on "), std::string::npos) << ending.output;
 }
 
 TEST(Watchdog, NamesARankThatDoesNotComeToACollective) {
   const auto ending = run("last computes for ever", 3);
-  expect_watched(ending, "did not come to barrier() on 'world', in which 2 others wait");
+  expect_watched(ending, "did not reach barrier() on 'world', in which 2 others wait");
   EXPECT_NE(ending.output.find("rank 2 on "), std::string::npos) << ending.output;
   EXPECT_NE(ending.output.find("phase train"), std::string::npos) << ending.output;
 }

@@ -157,7 +157,7 @@ def check_check(case):
     os.environ["NPROC_PER_NODE"] = "8"
     out, log = case.run("qft check", "max_steps=5")
     del os.environ["NPROC_PER_NODE"]
-    case.says("a variable that starts ranks elsewhere is answered", log, "one rank runs, though NPROC_PER_NODE is 8", "mpirun -np 8")
+    case.says("a variable that starts ranks elsewhere is answered", log, "only one rank runs although NPROC_PER_NODE is 8", "mpirun -np 8")
     case.says("a run that would go on says so", out, "goes on from", "checkpoint-2', step 2", "5 steps")
     refused = [("dataset=letters", 2, ["letters"]), ("template=klingon", 2, ["klingon"]), ("lora_target=query", 2, ["query", "q_proj"]),
                ("cutoff_len=1", 2, ["cutoff_len 128 -> 1"]), ("max_steps=1", 2, ["step 2", "1 steps"]), ("lora_alpha=77", 2, ["lora_alpha is 77"]),
