@@ -30,13 +30,14 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
                c10::Device device) {
   if (!config.training.cuda_graphs || !device.is_cuda()) return false;
   if (!strategy.stays_put())
-    fail_config("cuda_graphs is true, but what runs is {}, whose weights or gradients come and go: take ddp or zero1, or leave the key out",
+    fail_config("cuda_graphs needs weights and gradients at fixed addresses, but strategy {} runs, which shards them: use ddp or zero1, "
+                "or remove cuda_graphs",
                 strategy.name);
   for (const model::Layer& layer : spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
       if (!model::make_sublayer(spec.config, sublayer)->can_be_captured(device, precision.compute))
-        fail_config("cuda_graphs is true, but in {} with heads of {} LibTorch has no flash attention on {}, and other kernels copy sequence "
-                    "by sequence, which a graph cannot for lengths that change: set bf16: true, or leave cuda_graphs out",
+        fail_config("cuda_graphs needs flash attention, which LibTorch does not have for {} and heads of {} on {} (its other kernels copy "
+                    "each sequence, and a graph cannot follow changing lengths): set bf16: true, or remove cuda_graphs",
                     c10::toString(precision.compute), spec.config.head_dim, device::describe(device));
   return true;
 }
@@ -146,8 +147,8 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   auto self = build(design_of(config, blueprint, comm, device, use == Use::training), comm, device, use);
   const parallel::Offload& offload = self->layout().offload();
   if (config.training.debug_sync && device.is_cuda() && (offload.optimizer || offload.weights))
-    fail_config("debug_sync: what runs here is {}, and offloading waits for copies to host memory: name a strategy without it, or "
-                "leave the key out",
+    fail_config("debug_sync does not go with offloading, which waits for copies to host memory, but {} runs: choose a strategy without "
+                "offloading, or remove debug_sync",
                 self->layout().describe());
   self->precision_reason_ = std::move(blueprint.types.reason);
   self->memory_ = std::move(blueprint.memory);

@@ -29,8 +29,8 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
   const auto& f = config.finetuning;
   const auto same = [&](const char* key, bool equal, const auto& asked, const auto& theirs) {
     if (!config.is_given(key) || equal) return;
-    fail_config("{}: {} is {}, but the adapter '{}', which training goes on with, has {}: remove the key to train that adapter on, or merge "
-                "it first (qft export) and train a new one on the merged model",
+    fail_config("{}: {} is {}, but the adapter '{}' that training starts from has {}: remove the key to continue with that adapter, or "
+                "merge it first (qft export) and train a new one on the merged model",
                 config.given.find(key)->second, key, asked, dir.string(), theirs);
   };
   model::LoraConfig wish;

@@ -64,8 +64,9 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Co
       units_(std::make_unique<HeldUnits>(transformer.spec(), store)),
       in_flight_(std::make_unique<InFlight>(transformer, ActivationPolicy{options.recompute, options.offload_inputs})),
       graphs_(options.graphs ? std::make_unique<LayerGraphs>(transformer) : nullptr) {
-  QFT_ASSERT(!options.graphs || (options.lora_dropout == 0.0 && !options.offload_inputs), "graphs have no masks of their own step, and no copies");
-  QFT_ASSERT(options.recompute || !options.offload_inputs, "inputs of layers are offloaded where layers are computed again");
+  QFT_ASSERT(!options.graphs || (options.lora_dropout == 0.0 && !options.offload_inputs), "graphs support neither LoRA dropout nor "
+                                                                                          "offloaded activations");
+  QFT_ASSERT(options.recompute || !options.offload_inputs, "offloading layer inputs needs recomputation");
 }
 
 Executor::~Executor() = default;
@@ -173,7 +174,7 @@ void Executor::vote(Pass& pass) {
 
 void Executor::step(Pass& pass) {
   const Stopwatch watch(times_.reduce);
-  without_waits([] { return std::string("what ends the reductions"); }, [&] { store_.finish_reductions(); });
+  without_waits([] { return std::string("the end of the gradient reductions"); }, [&] { store_.finish_reductions(); });
   warm_ = true;
   const StepShare share{std::move(pass.sums), store_.local_grad_square_sum(), pass.loss_scale, steady_seconds() - pass.started,
                         pass.asked_to_stop && pass.asked_to_stop(/*step_done=*/true)};

@@ -103,11 +103,11 @@ LayerGraphs::Addresses LayerGraphs::addresses_of(const LayerCall& call) const {
 void LayerGraphs::start_over(Recorded& recorded, const LayerCall& call, const Addresses& addresses, const model::MicroInput& in) {
   if (recorded.graph) {
     ++counts_.moved;
-    log::debug("cuda_graphs: what layer {} uses has moved: it is captured anew", call.layer);
+    log::debug("cuda_graphs: layer {} is captured again, because memory that it uses has moved", call.layer);
   }
   if (counts_.costs_more_than_it_saves() && !std::exchange(warned_, true))
-    log::warn("cuda_graphs: {} graphs were given up because what they use had moved, {} because micro-batches came in more than {} shapes; {} "
-              "were replayed: that costs more than it saves, leave the key out or set packing: true",
+    log::warn("cuda_graphs: {} graphs were discarded because memory that they use had moved, {} because micro-batches have more than {} "
+              "shapes; {} replays: capturing costs more than it saves, so remove the key or set packing: true",
               counts_.moved, counts_.forgotten, kBuckets, counts_.replayed);
   recorded = {};
   recorded.workspace = transformer_.workspace().places_used_by([&] { pool_.warm_up([&] { call.run(transformer_, in, {}); }); });

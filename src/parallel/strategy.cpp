@@ -33,7 +33,7 @@ const Strategy& strategy_of(std::string_view name) {
   if (row != std::end(kStrategies)) return *row;
   std::string known;
   for (const Strategy& s : kStrategies) known += (known.empty() ? "" : ", ") + std::string(s.name);
-  fail_config("strategy '{}' is none of {}", name, known);
+  fail_config("strategy '{}' is not known: use one of {}", name, known);
 }
 
 }  // namespace qft::parallel

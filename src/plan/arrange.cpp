@@ -158,14 +158,14 @@ class Arranger {
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!all[i].fits) continue;
       ExecutionPlan d = all[i];
-      d.reason = i == 0 ? fmt::format("nothing is faster than {}", name_of(d))
-                        : fmt::format("of the {} that the process leaves to the model, too much would be {}", bytes_text(available_), list(all, i));
+      d.reason = i == 0 ? fmt::format("{} fits, and no strategy is faster", name_of(d))
+                        : fmt::format("the model has {} available, too little for {}", bytes_text(available_), list(all, i));
       return d;
     }
     ExecutionPlan smallest = *std::ranges::min_element(all, {}, [](const ExecutionPlan& p) { return p.footprint.needed; });
     if (least(smallest.footprint.memory) > available_)
       fail_config("no strategy fits into the {} that a rank has: {}. {}", bytes_text(available_), list(all, all.size()), advice());
-    smallest.reason = fmt::format("{} takes least, though the {} that the process leaves to the model may not be enough; {}", name_of(smallest),
+    smallest.reason = fmt::format("{} needs the least memory, but the {} available to the model may not be enough; {}", name_of(smallest),
                                bytes_text(available_), list(all, all.size()));
     return smallest;
   }
@@ -175,7 +175,7 @@ class Arranger {
     const bool tight = device_.is_cpu() && !limit.source.empty();
     return fmt::format("Start more ranks (now {}), or lower per_device_train_batch_size ({}) or cutoff_len ({}){}{}", comm_.size(),
                        config_.training.per_device_train_batch_size, config_.data.cutoff_len,
-                       graphs() ? ", or leave cuda_graphs out, which allows ddp and zero1 only" : "",
+                       graphs() ? ", or remove cuda_graphs, which allows ddp and zero1 only" : "",
                        tight ? fmt::format(". The job may take {} of a node's memory ({}): ask for more", bytes_text(limit.bytes), limit.source) : "");
   }
 

@@ -83,12 +83,13 @@ std::string time_table(const Plan& plan) {
 /// Buffers on the CPU are planned for this process's threads.
 std::string threads_text(const Plan& plan) {
   if (!plan.process.on_cpu) return {};
-  return fmt::format("  buffers as with {} compute threads a rank, as here: set OMP_NUM_THREADS to what the run's ranks will have\n", at::get_num_threads());
+  return fmt::format("  buffers are planned for {} compute threads a rank, as in this process: set OMP_NUM_THREADS to what the run's "
+                     "ranks will have\n", at::get_num_threads());
 }
 
 std::string machine_text(const Plan& plan) {
   if (!plan.machine)
-    return fmt::format("no machine: bytes only, of ranks on {}; --machine FILE names others, and adds times and what fits\n{}",
+    return fmt::format("no machine description: bytes only, for ranks on {}; --machine FILE adds times and what fits\n{}",
                        plan.process.on_cpu ? "the CPU, as here" : "GPUs", threads_text(plan));
   const Machine& m = *plan.machine;
   std::string assumed;
@@ -96,7 +97,7 @@ std::string machine_text(const Plan& plan) {
   std::string text = fmt::format("machine: {}\n", m.name);
   if (!m.source.empty()) text += fmt::format("  numbers: {}\n", m.source);
   if (!assumed.empty()) text += fmt::format("  assumed, not measured: {}\n", assumed);
-  return text + fmt::format("  a rank has {}; a row fits that takes at most nine tenths of it\n{}", bytes(plan.available), threads_text(plan));
+  return text + fmt::format("  a rank has {}; a row fits if it needs at most nine tenths of that\n{}", bytes(plan.available), threads_text(plan));
 }
 
 nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {

@@ -65,11 +65,11 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
   for (const auto& [key, place] : {std::pair{"offload_optimizer", p.offload_optimizer}, {"offload_param", p.offload_param},
                                    {"offload_activations", p.offload_activations}})
     if (place != "none" && instance.transformer().device().is_cpu())
-      log::info("note: {} is {}: moot here, where the device's memory is the host's", key, place);
+      log::info("note: {} is {}, which has no effect on a CPU: its memory is host memory", key, place);
   if (config.training.debug_sync && instance.transformer().device().is_cpu())
-    log::info("note: debug_sync is true: moot here, where work is done when a call returns");
+    log::info("note: debug_sync is true, which has no effect on a CPU: work is done when a call returns");
   if (config.training.cuda_graphs && instance.transformer().device().is_cpu())
-    log::info("note: cuda_graphs is true: moot here, where no kernels are queued");
+    log::info("note: cuda_graphs is true, which has no effect on a CPU: no kernels are queued");
   if (instance.group() > 1) log::info("breadth-first: up to {} micro-batches pass a block together", instance.group());
   log::info("{} samples, global batch {} (micro-batch {} x {} ranks), {} steps", b.samples, b.global_batch_size,
             b.micro_batch_size, session.size(), b.total_steps);

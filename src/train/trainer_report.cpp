@@ -146,7 +146,7 @@ void Trainer::write_results(double epoch) {
   io::atomic_write_file(io::posix_storage(), std::filesystem::path(t.output_dir) / "trainer_state.json", state);
   if (const auto* graphs = instance_->executor().graphs()) {
     const auto& n = graphs->counts();
-    log::info("cuda_graphs, calls of layers: {} by graphs, {} kernel by kernel; {} graphs captured, of them given up: {} where something "
+    log::info("cuda_graphs: {} layer calls replayed, {} run kernel by kernel; {} graphs captured, of these discarded: {} because memory "
               "moved, {} for newer shapes",
               n.replayed, n.by_kernels, n.captured, n.moved, n.forgotten);
   }

@@ -27,7 +27,7 @@ std::string judge_step(GuardState& state, const GuardPolicy& policy, std::int64_
       spike ? fmt::format("loss {:.4f} is more than {} times the usual {:.4f}", loss, policy.loss_spike_factor, state.usual_loss)
             : fmt::format("loss {} and gradient norm {} are not both finite", loss, grad_norm);
   if (policy.max_skipped_updates > 0 && state.skipped_in_row >= policy.max_skipped_updates)
-    fail("step {}: {}; {} updates in a row were left out (max_skipped_updates): go on from an earlier checkpoint with a lower "
+    fail("step {}: {}; {} updates in a row were skipped (max_skipped_updates): resume from an earlier checkpoint with a lower "
          "learning_rate, or look at the data of these steps", step, why, state.skipped_in_row);
   return why;
 }

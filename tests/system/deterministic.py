@@ -44,7 +44,7 @@ def main():
             without = {**settings, "deterministic": False, "debug_sync": True, "output_dir": str(tmp / "without")}
             # One rank adds its micro-batches as they come; two may happen to add them like the tree of sums.
             told = mpirun(1, [qft, "train", write(tmp / "run.yaml", without)]).stderr
-            report.holds("    ... debug_sync is checked on a GPU, or said to be moot", "NVIDIA" in told or "debug_sync is true: moot" in told, told)
+            report.holds("    ... debug_sync is checked on a GPU, or said to have no effect", "NVIDIA" in told or "debug_sync is true, which has no effect" in told, told)
             differs = [e.get("grad_norm") for e in log_of(tmp / "without")] != [e.get("grad_norm") for e in log_of(tmp / "one")]
             report.holds("    ... without the key bits differ (or this shows nothing)", differs)
             if changes.get("finetuning_type") != "full":

@@ -10,7 +10,7 @@ namespace qft::train {
 
 /// Where a run stands; part of a checkpoint.
 struct GuardState {
-  std::int64_t skipped = 0;         ///< updates left out so far
+  std::int64_t skipped = 0;         ///< updates skipped so far
   std::int64_t skipped_in_row = 0;  ///< of these, the last ones without a good step in between
   std::int64_t good_steps = 0;
   double usual_loss = 0.0;  ///< moving mean over the good steps
@@ -24,9 +24,9 @@ struct GuardPolicy {
 /// Good steps before a loss can be a spike.
 inline constexpr std::int64_t kGuardWarmup = 10;
 
-/// Takes one step into account. Empty: update. Otherwise the update is to be left out, and this says why. Loss and norm are
-/// the reduced ones, the same bits on all ranks, so that all decide alike. Throws Error where too many in a row are left
-/// out.
+/// Takes one step into account. Returns an empty text if the update may happen, else why it must be skipped. Loss and norm are
+/// the reduced ones, the same bits on all ranks, so that all ranks decide alike. Throws Error where too many updates in a row
+/// were skipped.
 std::string judge_step(GuardState& state, const GuardPolicy& policy, std::int64_t step, double loss, double grad_norm,
                        bool finite);
 
