@@ -87,7 +87,7 @@ loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset it
   if (static_cast<std::int64_t>(kept->size()) == all) return items;
   if (kept->empty()) fail_config("'{}': no sample has anything to learn: is cutoff_len too short?", pack.path().string());
   if (tells)
-    log::warn("'{}': {} of {} samples have nothing to learn (an empty answer, or cut off by cutoff_len): left out",
+    log::warn("'{}': {} of {} samples have nothing to learn (an empty answer, or cut off by cutoff_len): skipped",
               pack.path().string(), all - static_cast<std::int64_t>(kept->size()), all);
   return kept;
 }
@@ -100,8 +100,8 @@ void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items,
   for (std::size_t i = 0; i < (items ? items->size() : tokens.size()); ++i)
     longer += tokens[items ? static_cast<std::size_t>((*items)[i]) : i] > model.max_position_embeddings;
   if (longer > 0 && comm.rank() == 0)
-    log::warn("'{}': {} samples have more tokens than the model has positions ({}, max_position_embeddings in its config.json): what lies "
-              "beyond is noise to it; set cutoff_len to that, or take a model with a longer context",
+    log::warn("'{}': {} samples have more tokens than the model has positions ({}, max_position_embeddings in its config.json): the model "
+              "was not trained for positions beyond that; lower cutoff_len to it, or use a model with a longer context",
               pack.path().string(), longer, model.max_position_embeddings);
 }
 

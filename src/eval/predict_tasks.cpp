@@ -95,7 +95,7 @@ void warn_of_short_answers(const std::vector<PredictTask>& tasks, const model::M
   const auto mine = static_cast<std::int64_t>(std::ranges::count_if(tasks, &PredictTask::shortened));
   const std::int64_t all = comm::all_reduce_value(comm, mine);
   if (all > 0 && comm.rank() == 0)
-    log::warn("{} answers have less room than max_new_tokens or max_length ask for: they end at the model's {} positions", all,
+    log::warn("{} answers have less room than max_new_tokens or max_length asks for: they are cut off at the model's {} positions", all,
               model.max_position_embeddings);
 }
 

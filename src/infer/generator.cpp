@@ -18,8 +18,8 @@ SamplerOptions sampler_options(const config::RunConfig& config) {
 AnswerLimit answer_limit(const config::GenerateArgs& args, std::int64_t positions, std::int64_t prompt_tokens) {
   const std::int64_t room = positions - prompt_tokens;
   if (room < 1)
-    fail_config("the prompt has {} tokens, but the model has {} positions (max_position_embeddings in its config.json), and knows "
-                "nothing of what lies beyond: shorten it, or take a model with a longer context",
+    fail_config("the prompt has {} tokens, but the model has {} positions (max_position_embeddings in its config.json): shorten the "
+                "prompt, or use a model with a longer context",
                 prompt_tokens, positions);
   if (args.max_new_tokens > 0) return {std::min(args.max_new_tokens, room), args.max_new_tokens > room};
   if (args.max_length <= prompt_tokens)

@@ -54,7 +54,7 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
   log::info("model '{}', {}; computed in {} ({})", base, adapter_words(engine::adapter_dir(config), instance->spec().lora),
             type_of(*instance), instance->precision_reason());
   if (const fs::path unused = unused_result(config); !unused.empty())
-    log::warn("what runs is '{}' as it is, not what was trained in '{}': {} takes that", base, unused.string(), key_for(unused));
+    log::warn("the model '{}' runs as it is, not what was trained in '{}': to use that, set {}", base, unused.string(), key_for(unused));
   return instance;
 }
 

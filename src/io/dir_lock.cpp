@@ -100,11 +100,11 @@ void DirLock::acquire() {
     if (verdict == Verdict::alive) refuse(holder);
     if (verdict == Verdict::dead) {
       if (take_over(*text)) {
-        log::warn("'{}' was held by {}, which is gone: this run goes on there", dir_.string(), describe(holder));
+        log::warn("'{}' was in use by {}, which is gone: this run takes it over", dir_.string(), describe(holder));
         return;
       }
     } else if (!seen.told && holder.machine != self_.machine) {
-      log::warn("'{}' is held by {}: waiting {:.0f} s for a sign of life from it", dir_.string(), describe(holder), kDeadSeconds);
+      log::warn("'{}' is in use by {}: waiting {:.0f} s for a sign of life from it", dir_.string(), describe(holder), kDeadSeconds);
       seen.told = true;
     }
     context_.sleep(kPollSeconds);
@@ -214,7 +214,7 @@ void DirLock::beat() {
   try {
     write();
   } catch (const Error& e) {
-    log::warn("{}: another run may take this one for dead", e.what());
+    log::warn("{}: another run may believe that this one is dead", e.what());
   }
   const bool before = lost_.empty();
   look();
@@ -247,8 +247,8 @@ void DirLock::look() {
 void DirLock::require_held() {
   const std::lock_guard guard(mutex_);
   look();
-  require(lost_.empty(), "'{}' was taken over by {}, after this run gave no sign of life for {:.0f} s: this one ends and writes nothing "
-          "more", dir_.string(), lost_, kDeadSeconds);
+  require(lost_.empty(), "'{}' was taken over by {} after this run had shown no sign of life for {:.0f} s: this run ends and writes "
+                         "nothing more", dir_.string(), lost_, kDeadSeconds);
 }
 
 }  // namespace qft::io

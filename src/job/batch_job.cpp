@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{10};
 constexpr std::string_view kAdvice =
-    "training does not stop before it by itself: set max_hours, or have SIGUSR1 sent some minutes before, as the job scripts do";
+    "training cannot stop in time by itself: set max_hours, or have SIGUSR1 sent some minutes before the end, as the job scripts do";
 
 std::string environment(const char* variable) {
   const char* text = std::getenv(variable);

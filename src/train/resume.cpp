@@ -50,7 +50,7 @@ bool was_stopped_at(const fs::path& dir) {
     const json stop = io::read_json(note);
     return stop.is_object() && stop.value("manifest", json()) == manifest.checksum;
   } catch (const Error& e) {
-    log::warn("whether the last run was to go on is not known: {}", e.what());
+    log::warn("cannot tell whether the last run is to be resumed: {}", e.what());
     return true;  // better than a fresh start, which removes what is there
   }
 }
@@ -89,7 +89,7 @@ void require_same_rule(const config::RunConfig& config, const json& before, cons
   const std::string theirs = before.value("optim", ours);
   const auto& names = optim::rule_of(ours).optim;
   if (std::find(names.begin(), names.end(), theirs) == names.end())
-    fail_config("{} is {}, but '{}' was trained with {}, whose state another optimizer cannot go on with: set it back, or start a new run in "
+    fail_config("{} is {}, but '{}' was trained with {}, whose state another optimizer cannot use: set it back, or start a new run in "
                 "another output_dir with {}: {}", where(config, "optim"), ours, dir.string(), theirs,
                 config.finetuning.finetuning_type == "lora" ? "adapter_name_or_path" : "model_name_or_path", dir.string());
 }
@@ -130,7 +130,7 @@ fs::path branch_from(const fs::path& named, const config::RunConfig& config, com
   const auto latest = checkpoint::find_latest_verified(comm, t.output_dir, named);
   if (latest && (!t.overwrite_output_dir || is_to_go_on(*latest, comm))) {
     if (comm.rank() == 0)
-      log::info("'{}' is of the branch that began at '{}', and goes on (another output_dir starts from there once more)",
+      log::info("'{}' belongs to the branch that began at '{}' and is resumed (to start from there again use another output_dir)",
                 latest->string(), named.string());
     return *latest;
   }
@@ -154,7 +154,7 @@ std::string find_measured(const fs::path& dir, const BestModel::Measured& measur
     try {
       if (was_measured(entry, measured)) return entry.dir.filename().string();
     } catch (const std::exception& e) {
-      log::warn("'{}' is not looked at for the best checkpoint: what it was measured at cannot be read ({})", entry.dir.string(), e.what());
+      log::warn("'{}' cannot become the best checkpoint: its evaluation cannot be read ({})", entry.dir.string(), e.what());
     }
   }
   return {};
@@ -175,8 +175,8 @@ std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm:
     if (latest && (asked || !t.overwrite_output_dir)) return latest;
     if (latest && is_to_go_on(*latest, comm)) {
       if (comm.rank() == 0)
-        log::warn("'{}' is of a run that was to go on: overwrite_output_dir has no effect (resume_from_checkpoint: false starts "
-                  "afresh)", latest->string());
+        log::warn("'{}' belongs to a run that was interrupted: it is resumed, and overwrite_output_dir has no effect "
+                  "(resume_from_checkpoint: false starts afresh)", latest->string());
       return latest;
     }
     if (asked)
@@ -235,8 +235,7 @@ void check_best(BestModel& best, const fs::path& output_dir, comm::Communicator&
   });
   name = comm::broadcast_string(comm, name);
   if (name.empty() && comm.rank() == 0)
-    log::warn("the best checkpoint so far cannot be the result: '{}' holds none of step {} that measured {:.4f}; the best evaluation from "
-              "here on counts", output_dir.string(), best.at_checkpoint.step, best.at_checkpoint.metric);
+    log::warn("the best checkpoint so far is gone: '{}' has none of step {} with {:.4f}; the best evaluation from here on counts", output_dir.string(), best.at_checkpoint.step, best.at_checkpoint.metric);
   if (name.empty())
     best = {};
   else
@@ -263,7 +262,7 @@ void note_stop(const fs::path& output_dir, const fs::path& dir, comm::Communicat
     try {
       io::atomic_write_file(io::posix_storage(), output_dir / kStopFile, note.dump(2) + "\n");
     } catch (const Error& e) {
-      log::warn("'{}' cannot note that the run stopped there ({}): leave out overwrite_output_dir to go on", dir.string(), e.what());
+      log::warn("cannot note in '{}' that the run stopped there ({}): to resume it, remove overwrite_output_dir", dir.string(), e.what());
     }
   });
 }

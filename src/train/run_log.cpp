@@ -52,7 +52,7 @@ LogEntry read_entry(const nlohmann::json& json, const std::filesystem::path& pat
   try {
     return from_json(json);
   } catch (const nlohmann::json::exception& e) {
-    fail("'{}' holds a line that is no log line of a run ({}): {}; move the file away to go on without it", path.string(),
+    fail("'{}' holds a line that is not a log line of a run ({}): {}; move the file away to continue without it", path.string(),
          e.what(), line.substr(0, 100));
   }
 }

@@ -26,7 +26,7 @@ std::string start_words(const config::RunConfig& config, const Setup& setup) {
   const std::int64_t step = steps_done(setup);
   if (setup.loader && step >= setup.loader->total_steps())
     return fmt::format("nothing is left to train: '{}' has all {} steps", setup.saved->dir().string(), step);
-  return fmt::format("training goes on from '{}', step {}", setup.saved->dir().string(), step);
+  return fmt::format("training resumes from '{}', step {}", setup.saved->dir().string(), step);
 }
 
 std::string data_words(const Setup& setup) {
@@ -44,7 +44,7 @@ std::string model_words(const config::RunConfig& config, const engine::Outlook& 
 
 std::string memory_words(const engine::Outlook& outlook) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
-  return fmt::format("{} fits: {} predicted of the {} that a rank may take ({})", outlook.layout, bytes(outlook.memory.total()),
+  return fmt::format("{} fits: {} predicted, {} available to a rank ({})", outlook.layout, bytes(outlook.memory.total()),
                      bytes(outlook.memory.available), plan::describe(outlook.memory.plan));
 }
 
@@ -66,7 +66,7 @@ void require_room(const config::RunConfig& config, const Setup& setup, comm::Com
 std::vector<std::string> check_evaluation(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
   const auto outlook = engine::Instance::preview(config, comm, device, engine::Use::inference);
   engine::open_eval_data(config, outlook.spec.config, comm, engine::MissingPacks::leave);
-  return {model_words(config, outlook), memory_words(outlook), "nothing is trained: do_eval and do_predict stand for themselves"};
+  return {model_words(config, outlook), memory_words(outlook), "nothing is trained: do_eval or do_predict alone was requested"};
 }
 
 }  // namespace

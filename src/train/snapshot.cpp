@@ -142,7 +142,7 @@ fs::path SnapshotSave::commit() {
 void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim::RuleSpec& rule, const model::ModelSpec& spec) {
   const auto& theirs = saved.manifest().tensors;
   if (theirs.empty())
-    fail_config("'{}' holds weights but no optimizer state (save_only_model): to train on from its adapter give it as "
+    fail_config("'{}' holds weights but no optimizer state (save_only_model): to continue from its adapter give it as "
                 "adapter_name_or_path", saved.dir().string());
   std::set<std::string> ours;
   for (const auto& unit : spec.units)

@@ -109,8 +109,8 @@ int Trainer::run() {
     return kExitOk;
   }
   if (progression_.step == loader_->total_steps() && !same_settings_ && is_root())
-    log::warn("nothing is left to train: all {} steps were done before the settings changed, which had no effect on them; the results are "
-              "written again (overwrite_output_dir: true trains anew, a larger max_steps or num_train_epochs trains on)", progression_.step);
+    log::warn("nothing is left to train: all {} steps were done before the settings changed; the results are written again "
+              "(overwrite_output_dir: true trains from the start, a larger max_steps or num_train_epochs trains further)", progression_.step);
   while (progression_.step < loader_->total_steps() && !gives_up()) {
     const double started = steady_seconds(), waited = activity::waited_seconds();
     const loader::StepBatch batch = loader_->next();
@@ -259,11 +259,11 @@ int Trainer::stop(double epoch, double loss) {
   require_output();
   note_stop(config_.training.output_dir, last_checkpoint_, comm_);
   if (const std::string reason = comm::broadcast_string(comm_, activity::end_reason()); !reason.empty())
-    fail("{}: the run ends at step {} of {}; exclude that host and submit the job again to go on from '{}'", reason,
+    fail("{}: the run ends at step {} of {}; exclude that host and submit the job again to resume from '{}'", reason,
          progression_.step, loader_->total_steps(), config_.training.output_dir);
   if (is_root()) {
     log_->write_plots();
-    log::warn("stopped {} at step {} of {}: submit the job again to go on from '{}'",
+    log::warn("stopped {} at step {} of {}: submit the job again to resume from '{}'",
               limit_.reached(unix_seconds()) ? "before the time limit" : "on request", progression_.step, loader_->total_steps(),
               config_.training.output_dir);
   }
@@ -274,7 +274,7 @@ void Trainer::restore_best() {
   const BestModel& best = progression_.best;
   if (!config_.training.load_best_model_at_end) return;
   if (best.checkpoint.empty() && is_root())
-    log::warn("no checkpoint was evaluated at its own step: the last weights are the result, not the best ones");
+    log::warn("no checkpoint was evaluated at its own step: the result is the last weights, not the best ones");
   if (best.checkpoint.empty() || best.at_checkpoint.step == progression_.step) return;
   const auto dir = std::filesystem::path(config_.training.output_dir) / best.checkpoint;
   load_snapshot(checkpoint::SharedCheckpoint(comm_, dir), *instance_);

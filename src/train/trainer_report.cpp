@@ -98,7 +98,7 @@ void Trainer::report_memory() {
   const parallel::ExecutorMemory own = instance_->executor().memory();
   part("activations", plan.activations, own.activations);
   part("buffers", plan.buffers, own.buffers);
-  log::debug("of it on rank 0, held / predicted: {}", parts);
+  log::debug("on rank 0, held / predicted: {}", parts);
 }
 
 bool Trainer::was_finished() {
@@ -118,7 +118,8 @@ bool Trainer::was_finished() {
   }
   if (comm::broadcast_value(comm_, there) == 0) return false;
   if (is_root())
-    log::info("nothing left to train: '{}' holds the results of all {} steps, which stay as they are (overwrite_output_dir: true trains anew)",
+    log::info("nothing left to train: '{}' holds the results of all {} steps, which stay as they are (overwrite_output_dir: true trains "
+              "from the start)",
               config_.training.output_dir, progression_.step);
   return true;
 }

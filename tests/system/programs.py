@@ -104,7 +104,7 @@ def check_adapters(case):
     case.says("the adapter is named", log, f"adapter '{case.out}' (rank 4")
     case.check("without a warning", "warning" not in log)
     base, log = case.run("qft eval", f"output_dir={case.out}", "--json")
-    case.says("the base instead of what was trained is warned of", log, "no adapter", f"adapter_name_or_path={case.out} takes that")
+    case.says("the base instead of what was trained is warned of", log, "no adapter", f"to use that, set adapter_name_or_path={case.out}")
     case.check("and is the base", json.loads(base)["adapter_name_or_path"] is None and json.loads(base)["eval_loss"] != trained["eval_loss"])
     _, log = case.run("qft eval", "adapter_name_or_path=null")
     case.check("asked for by name it is no reason for a warning", "warning" not in log)
@@ -158,7 +158,7 @@ def check_check(case):
     out, log = case.run("qft check", "max_steps=5")
     del os.environ["NPROC_PER_NODE"]
     case.says("a variable that starts ranks elsewhere is answered", log, "only one rank runs although NPROC_PER_NODE is 8", "mpirun -np 8")
-    case.says("a run that would go on says so", out, "goes on from", "checkpoint-2', step 2", "5 steps")
+    case.says("a run that would go on says so", out, "resumes from", "checkpoint-2', step 2", "5 steps")
     refused = [("dataset=letters", 2, ["letters"]), ("template=klingon", 2, ["klingon"]), ("lora_target=query", 2, ["query", "q_proj"]),
                ("cutoff_len=1", 2, ["cutoff_len 128 -> 1"]), ("max_steps=1", 2, ["step 2", "1 steps"]), ("lora_alpha=77", 2, ["lora_alpha is 77"]),
                ("pack=/no/such/pack.h5", 1, ["pack.h5"]), ("max_memory=0.001", 2, ["max_memory"]),

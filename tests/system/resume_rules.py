@@ -113,7 +113,7 @@ def main():
         branch = copy("branch")
         named = {"resume_from_checkpoint": str(branch / "checkpoint-2"), "learning_rate": 0.02}
         expect("a branch", train(branch, **named, max_hours=1e-9), 75, "checkpoint-2' at step 2")
-        expect("... submitted again", train(branch, **named), 0, "is of the branch that began at", "at step 3")
+        expect("... submitted again", train(branch, **named), 0, "belongs to the branch that began at", "at step 3")
         report.equal("... what it left is set aside", abs(len(list(branch.glob("abandoned-checkpoint-4-*"))) - 1), 0)
         expect("... and once more", train(branch, **named), 0, "at step 4")
         expect("... without its name", train(branch, learning_rate=0.02, max_steps=6), 0, "at step 4")
@@ -142,7 +142,7 @@ def main():
         watched = {"val_size": 4, "eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "greater_is_better": True}
         expect("best", train(best, **watched), 0, "the best checkpoint is the result")
         shutil.rmtree(best / "checkpoint-2")
-        expect("the best one is gone", train(best, **watched, max_steps=6), 0, "cannot be the result")
+        expect("the best one is gone", train(best, **watched, max_steps=6), 0, "the best checkpoint so far is gone")
     report.finish()
 
 
