@@ -17,13 +17,11 @@ constexpr ForeignRow kLlamaFactory[] = {
     renamed("deepspeed", "deepspeed", kZeroNames),
     renamed("fsdp", "fsdp", "fsdp2=full_shard auto_wrap"),
     either("max_length", "cutoff_len", "max_length",
-           "to LLaMA-Factory it is the tokens of prompt and answer in generation, to ms-swift and TRL the "
-           "longest training "
-           "sample: write cutoff_len for the sample, max_new_tokens for the answer"),
+           "in LLaMA-Factory it limits prompt and answer in generation, in ms-swift and TRL a training sample: write cutoff_len for the "
+           "sample, max_new_tokens for the answer"),
     either(
         "system", "default_system", "system",
-        "to qft generate and chat it is their system message, to ms-swift that of the training data: write "
-        "default_system for the data"),
+        "in qft generate and chat it is their system message, in ms-swift that of the training data: write default_system for the data"),
 
     // Model loading.
     {kMoot, "trust_remote_code", "no Python is run: architectures are built in", "false"},
@@ -58,7 +56,7 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "split_special_tokens", "special tokens are always one token each: remove it", kOff},
     {kRefused, "moe_aux_loss_coef", "the router's auxiliary loss is not implemented: remove it",
      "null|0|0.0"},
-    {kRefused, "use_kt", "KTransformers is not part of qft: remove it", kOff},
+    {kRefused, "use_kt", "qft does not use KTransformers: remove it", kOff},
     {kMoot,
      "kt_config kt_cpu_activation kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path "
      "kt_use_lora_experts kt_lora_expert_num kt_lora_expert_intermediate_size",
@@ -112,17 +110,17 @@ constexpr ForeignRow kLlamaFactory[] = {
 
     // Methods and optimizers.
     {kMoot, "pref_bco_weight dpo_label_smoothing ref_model ref_model_adapters ref_model_quantization_bit",
-     "it is used by values of pref_loss that qft refuses", ""},
+     "it belongs to values of pref_loss that qft does not have", ""},
     {kRefused, "ld_alpha", "the part of an answer beyond the other's length counts like the rest: remove it", "null"},
     {kMoot,
      "kto_chosen_weight kto_rejected_weight ppo_buffer_size ppo_epochs ppo_score_norm ppo_target "
      "ppo_whiten_rewards "
      "reward_model reward_model_adapters reward_model_quantization_bit reward_model_type",
-     "it is used by stages that qft refuses", ""},
+     "it belongs to stages that qft does not have", ""},
     {kMoot, "module_dropout oft_rank oft_block_size oft_target", "it is used by finetuning_type oft only",
      ""},
     {kRefused, "use_galore use_apollo use_badam use_adam_mini use_muon adafactor",
-     "AdamW and Lion are the optimizers of this build: remove it", kOff},
+     "qft has AdamW and Lion: remove it", kOff},
     {kMoot,
      "galore_target galore_rank galore_update_interval galore_scale galore_proj_type galore_layerwise "
      "apollo_target "
@@ -131,13 +129,13 @@ constexpr ForeignRow kLlamaFactory[] = {
      "apollo_scale_front badam_mode badam_start_block badam_switch_mode badam_switch_interval "
      "badam_update_ratio "
      "badam_mask_mode badam_verbose",
-     "it is used by an optimizer that qft refuses", ""},
+     "it belongs to an optimizer that qft does not have", ""},
     {kRefused, "optim_args optim_target_modules",
      "AdamW takes weight_decay, adam_beta1, adam_beta2, adam_epsilon", "null"},
     {kRefused, "lr_scheduler_kwargs", "the implemented schedules take none: remove it", "null"},
     {kRefused, "use_llama_pro", "block expansion is not implemented: remove it", kOff},
     {kRefused, "use_dft_loss use_asft_loss use_eaft_loss", "the loss is cross-entropy: remove it", kOff},
-    {kMoot, "asft_alpha eaft_alpha", "it is used by losses that qft refuses", ""},
+    {kMoot, "asft_alpha eaft_alpha", "it belongs to losses that qft does not have", ""},
     {kRefused, "label_smoothing_factor neftune_noise_alpha", "it is not implemented: remove it",
      "null|0|0.0"},
     {kRefused, "use_mca use_megatron_bridge use_hyper_parallel", "qft runs by itself: remove it", kOff},

@@ -129,13 +129,11 @@ constexpr ForeignRow kOther[] = {
     // Running.
     renamed("micro_batch_size per_device_batch_size", "per_device_train_batch_size"),
     either("batch_size", "per_device_train_batch_size", "global_batch_size",
-           "to some tools it is the samples of one rank at a time, to others those of a step on all ranks: "
-           "write "
-           "per_device_train_batch_size or global_batch_size"),
+           "in some tools it is the micro-batch of a rank, in others the global batch: write per_device_train_batch_size or "
+           "global_batch_size"),
     either("train_batch_size", "per_device_train_batch_size", "global_batch_size",
-           "to some tools it is the samples of one rank at a time, to DeepSpeed those of a step on all "
-           "ranks: write "
-           "per_device_train_batch_size or global_batch_size"),
+           "in some tools it is the micro-batch of a rank, in DeepSpeed the global batch: write per_device_train_batch_size or "
+           "global_batch_size"),
     renamed("eval_batch_size", "per_device_eval_batch_size"),
     renamed("accumulate_grad_batches", "gradient_accumulation_steps"),
     renamed("num_epochs epochs", "num_train_epochs"),
@@ -171,7 +169,7 @@ constexpr ForeignRow kOther[] = {
     {kRefused, "gpu_memory_limit", "set max_memory (GB of a rank)", "null"},
     {kRefused, "val_check_interval check_val_every_n_epoch", "set eval_strategy and eval_steps", "null"},
     converted("optimizer", "null:; adamw_torch|adamw_torch_fused|adamw_hf|adamw|lion_32bit|lion: optim=*",
-              "AdamW and Lion are the optimizers of this build"),
+              "qft has AdamW and Lion"),
     {kRefused, "optimizer_in_bwd", "gradients are clipped and summed before the update: remove it", kOff},
     {kMoot, "verbose compile device accelerator custom_sharded_layers ignore_bias_buffers",
      "it changes no result", "null|true|false|auto|cuda|gpu"},
@@ -189,7 +187,7 @@ constexpr ForeignRow kOther[] = {
     renamed("log_every_n_steps", "logging_steps"),
     renamed("output_path save_dir default_root_dir", "output_dir"),
     {kMoot, "safe_serialization max_shard_size",
-     "weights are saved as safetensors; export_size limits the files of qft export", ""},
+     "weights are saved as safetensors; export_size limits the size of qft export's files", ""},
     {kMoot, "save_adapter_weights_only export_hf_on_finish",
      "adapters and models are saved as Hugging Face and PEFT have them", ""},
     {kMoot, "eval_table_size eval_max_new_tokens print_loss", "evaluation during training reports the loss",

@@ -77,9 +77,8 @@ constexpr ForeignRow kSwift[] = {
     renamed("template_type", "template"),
     {kMoot, "model_author", "texts stay as they are: write the names into the data", "null"},
     either("model_name", "", "",
-           "to ms-swift it is the name that self-cognition data give the model, which qft expects in the "
-           "data, to others the model: "
-           "write model_name_or_path for that"),
+           "in ms-swift it is the name that self-cognition data give the model (qft expects it in the data), in other tools the model: "
+           "write model_name_or_path for the model"),
     {kRefused, "cached_dataset cached_val_dataset",
      "make a pack of the data by qft-pack, and name it by pack or eval_pack", "null"},
     {kRefused, "custom_dataset_info", "write its entries to dataset_info.json in dataset_dir", "null"},
@@ -134,7 +133,7 @@ constexpr ForeignRow kSwift[] = {
     {kMoot, "add_version add_output_dir_suffix create_checkpoint_symlink",
      "output_dir is taken as it is, and the newest checkpoint has the highest number", ""},
     {kMoot, "push_hub_strategy additional_saved_files",
-     "weights are saved as safetensors; export_size limits the files of qft export", ""},
+     "weights are saved as safetensors; export_size limits the size of qft export's files", ""},
     {kMoot, "ignore_args_error load_args",
      "every key is checked, and only this run file and command line are read", ""},
     {kRefused, "load_data_args load_args_from_ckpt_dir load_dataset_config",
@@ -152,7 +151,7 @@ constexpr ForeignRow kSwift[] = {
     // Answers and export.
     {kMoot, "write_batch_size reranker_use_activation eval_human", "it changes no answer", ""},
     {kMoot, "result_path result_dir save_result", "qft eval writes answers to output_dir", "null"},
-    {kRefused, "structured_outputs_regex", "answers are not forced into a form: remove it", "null"},
+    {kRefused, "structured_outputs_regex", "constrained decoding is not implemented: remove it", "null"},
     {kRefused, "to_cached_dataset", "qft-pack RUN.yaml --output FILE makes a pack of the data", kOff},
     {kRefused, "to_ollama to_mcore to_hf to_megatron to_peft_format mcore_model mcore_adapter mcore_adapters",
      "the export is a Hugging Face model: convert it with the other tool", "null|false"},
@@ -172,7 +171,7 @@ constexpr SwiftDefault kSwiftDefaults[] = {
     {"cutoff_len", "the model's own"},
     {"logging_steps", "5"},
     {"compute_dtype", "the type of the model's weights"},
-    {"truncation_strategy", "delete: longer samples are left out; here they are cut"},
+    {"truncation_strategy", "delete: longer samples are dropped; here they are cut"},
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ constexpr std::string_view kZeroNames =
 
 // Reasons of several rows.
 constexpr std::string_view kText = "models are text only";
-constexpr std::string_view kTuner = "it is used by a method that qft refuses";
+constexpr std::string_view kTuner = "it belongs to a method that qft does not have";
 constexpr std::string_view kEngine = "it belongs to another inference engine";
 constexpr std::string_view kMetrics = "metrics go to trainer_log.jsonl in output_dir";
 constexpr std::string_view kKernels = "qft has kernels of its own";

@@ -111,7 +111,7 @@ constexpr Optimizer kOptimizers[] = {{"AdamW", "adamw"}, {"Adam", "adamw"}, {"ad
 void match_optimizer(RunConfig& config, const Leaf& leaf) {
   const auto* row = std::find_if(std::begin(kOptimizers), std::end(kOptimizers), [&](const Optimizer& o) { return o.theirs == leaf.value.text; });
   if (row == std::end(kOptimizers))
-    fail_config("{}: {} is refused: AdamW and Lion are the optimizers of this build", leaf.where, describe(leaf.value));
+    fail_config("{}: {} is refused: qft has AdamW and Lion", leaf.where, describe(leaf.value));
   if (!config.training.optim.starts_with(row->ours)) match_key(config, "optim", plain(row->ours), leaf);
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 void note_winner(RunConfig& config, std::string_view winner, std::string_view loser) {
   config.notes.push_back(
-      fmt::format("{} decides; {} has no effect", at_key(config, winner), at_key(config, loser)));
+      fmt::format("{} overrides {}, which has no effect", at_key(config, winner), at_key(config, loser)));
 }
 
 // Without training: what the type of compute follows from, and that nothing is trained where that may

@@ -9,13 +9,12 @@ void ModelArgs::visit(const FieldVisitor& field) {
             .path()
             .shown_default("model_name_or_path"),
         &tokenizer_name_or_path);
-  field(Field("adapter_name_or_path", "LoRA adapters to load; training goes on with the last one").path(),
+  field(Field("adapter_name_or_path", "LoRA adapters to load; training continues the last one").path(),
         &adapter_name_or_path);
   field(Field("adapter_folder", "sub-folder of adapter_name_or_path that holds the adapter"),
         &adapter_folder);
   field(Field("infer_dtype",
-              "type of weights and compute without training (eval, generate, chat, predict) and of an "
-              "export; auto: the model's own")
+              "type of weights and compute in eval, generate, chat and predict, and of an export; auto: the model's own")
             .one_of({"auto", "float16", "bfloat16", "float32"}),
         &infer_dtype);
   field(

@@ -67,7 +67,7 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
 void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("optim", "optimizer: AdamW, by any of four names, or Lion")
             .one_of({"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "lion_32bit", "lion"})
-            .advise("AdamW and Lion are the optimizers of this build"),
+            .advise("qft has AdamW and Lion"),
         &a.optim);
   field(Field("learning_rate", "peak learning rate").at_least(0), &a.learning_rate);
   field(Field("weight_decay", "decoupled weight decay; none on norms and biases").at_least(0),

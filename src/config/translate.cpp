@@ -267,7 +267,7 @@ class Translator {
     if (!most || *most <= 0)
       fail_config("{}: expected a number of epochs above 0, got {}", bound->where, describe(bound->value));
     if (steps != nullptr && as_double(steps->value).value_or(0) > 0)
-      fail_config("{} ends the run where {} would not: keep one", bound->where, steps->where);
+      fail_config("{} and {} end the run at different steps: keep one", bound->where, steps->where);
     const bool given = epochs != nullptr && word_of(epochs->value) != "null";
     const double asked = given ? as_double(epochs->value).value_or(0) : TrainingArgs{}.num_train_epochs;
     if (!given && *most > asked)

@@ -91,7 +91,7 @@ std::pair<TemplateSpec, TemplateOptions> ChatTemplate::choose(const config::RunC
     if (name.empty())
       fail_config("template is not given, and the chat template of '{}' does not say which one it is: name one of {}", config.tokenizer_path(),
                   list_templates());
-    log::info("template {}: told from the chat template of '{}'", name, config.tokenizer_path());
+    log::info("template {}: recognised by the chat template of '{}'", name, config.tokenizer_path());
   }
   TemplateOptions options;
   if (!data.default_system.empty() || config.given.contains("default_system"))

@@ -252,7 +252,7 @@ std::vector<fs::path> files_in(const fs::path& folder) {
       continue;
     }
     if (entry->is_directory(unreadable) && (fs::directory_iterator(entry->path(), unreadable), unreadable))
-      log::warn("dataset: the folder {} is left out: {}", entry->path().string(), unreadable.message());
+      log::warn("dataset: the folder {} is skipped: {}", entry->path().string(), unreadable.message());
     if (!entry->is_regular_file(unreadable) || is_described(entry->path())) continue;
     const std::string type = entry->path().extension().string();
     if (type == ".jsonl") lines.push_back(entry->path());
@@ -311,7 +311,7 @@ std::optional<DatasetSpec> dataset_at(const std::string& name) {
   if (seen.records == 0 && !seen.fault.empty()) fail("{}", seen.fault);
   if (seen.records == 0) fail_config("{} holds no record", where);
   for (const auto& [word, place] : seen.placeholders)
-    fail_config("{}: a text has {}, which waits for a name: write it in, for instance by sed -i 's/{}/Bot/g'",
+    fail_config("{}: a text has the placeholder {}: replace it by a name, for instance with sed -i 's/{}/Bot/g'",
                 place, word, word);
   describe(seen, where, spec);
   log::info("dataset {}: {} file(s) from {}, as {}", name, spec.files.size(), spec.files.front().string(), read_columns(spec.columns, seen));

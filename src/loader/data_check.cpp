@@ -36,7 +36,7 @@ std::vector<Finding> kinds() {
            0,
            {}},
           {"no_answer", "records without the answer that the stage learns", true, 0, {}},
-          {"empty", "records of which no token is left", true, 0, {}},
+          {"empty", "records without any token", true, 0, {}},
           {"empty_output", "samples whose answer is empty or was cut off", true, 0, {}},
           {"encoding",
            "records with replacement (U+FFFD) or control characters: text that was decoded wrongly",

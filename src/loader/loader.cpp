@@ -122,7 +122,7 @@ StepBatch Loader::next() {
 }
 
 void Loader::seek(std::int64_t step) {
-  require(step >= 0 && step <= total_steps(), "cannot go to step {} of a run of {} steps", step,
+  require(step >= 0 && step <= total_steps(), "cannot seek to step {}: the run has {} steps", step,
           total_steps());
   prefetcher_.reset();
   next_step_ = step;

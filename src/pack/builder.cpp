@@ -57,7 +57,7 @@ std::optional<PackSummary> summary_of_current(const std::filesystem::path& path,
   summary.file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
   return summary;
 } catch (const Error& e) {
-  log::warn("{}: {}: it is made again", path.string(), e.what());
+  log::warn("{}: {}: it is packed again", path.string(), e.what());
   return std::nullopt;
 }
 
@@ -132,7 +132,7 @@ void PackBuilder::load_finished_parts(Parts& parts) {
         const PackPart part = read_part(part_path(c), part_key(c, parts.known.size()));
         note(parts, c, part);
       } catch (const Error& e) {
-        log::debug("a part of an earlier build is made again: {}", e.what());
+        log::debug("a part of an earlier build is encoded again: {}", e.what());
         std::filesystem::remove(part_path(c));
       }
     }

@@ -40,7 +40,7 @@ void PackReader::verify_counts(const std::vector<std::int64_t>& items_found) con
     require(items_found[s] == source.items, "'{}': {} items of '{}', its attributes say {}", path().string(),
             items_found[s], source.name, source.items);
     require(attributes_.stage == "pt" || source.records == source.items + source.dropped,
-            "'{}': '{}' has {} records, {} items and {} left out: these do not add up", path().string(),
+            "'{}': '{}' has {} records, {} items and {} dropped: these do not add up", path().string(),
             source.name, source.records, source.items, source.dropped);
     dropped += source.dropped;
     truncated += source.truncated;

@@ -230,7 +230,7 @@ class Corpus::ChunkReader {
       throw;  // not the record's fault
     } catch (const Error& error) {
       if (!corpus_.skip_broken_)
-        fail("{}: {} (on_error: skip leaves such records out)", where(), error.what());
+        fail("{}: {} (on_error: skip drops such records)", where(), error.what());
       ++counts.dropped[static_cast<std::size_t>(encode::DropReason::unreadable)];
       const std::string what = fmt::format("{}: {}", where(), error.what());
       sink_.leave_out(dataset, encode::DropReason::unreadable, what);

@@ -95,7 +95,7 @@ std::string changes(const json& before, const json& now) {
   const auto compare = [&](const std::string& key, const json& was, const json& is) {
     if (was == is || key == "sources" || key == "options" || key == "datasets") return;
     if (key == "tokenizer_hash")
-      found.push_back("the tokenizer is another");
+      found.push_back("the tokenizer differs");
     else if (key == "template_hash")
       found.push_back("the text of the template has changed");
     else

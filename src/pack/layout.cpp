@@ -149,7 +149,7 @@ OutputFile::~OutputFile() {
 
 void OutputFile::check(bool ok, const char* action) const {
   if (!ok)
-    fail("cannot {} '{}': {}: see to its disk, then start again: finished parts are kept", action,
+    fail("cannot {} '{}': {}: free or repair its disk, then start again: finished parts are kept", action,
          path_.string(), std::strerror(errno));
 }
 

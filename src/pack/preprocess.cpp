@@ -67,7 +67,7 @@ void log_result(const std::filesystem::path& path, const PackReport& report, con
   if (s.truncated > 0) log::info("{} records were cut to cutoff_len", s.truncated);
   if (s.dropped == 0) return;
   const std::string reasons = encode::describe(s.drops);
-  log::warn("{} of {} records were left out{}{}", s.dropped, s.records, reasons.empty() ? "" : ": ", reasons);
+  log::warn("{} of {} records were dropped{}{}", s.dropped, s.records, reasons.empty() ? "" : ": ", reasons);
 }
 
 // Writes <pack>.skipped, a line a record, or removes that of an earlier build.
@@ -105,7 +105,7 @@ bool is_current_pack(const std::filesystem::path& path, const PackAttributes& at
   }
 }
 
-/// Counts what is there to learn, and what is left out of each dataset.
+/// Counts what there is to learn, and what is dropped of each dataset.
 class LabelSink : public encode::ItemSink {
  public:
   explicit LabelSink(std::size_t datasets) : drops(datasets), records(datasets) {}

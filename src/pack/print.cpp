@@ -136,7 +136,7 @@ std::string format_summary(const PackReader& pack) {
       lengths[1], lengths[2], lengths[3], pack.attributes().tokenizer_hash, pack.attributes().template_hash,
       pack.fingerprint());
   for (const PackSource& source : pack.attributes().sources)
-    text += fmt::format("  dataset {}: {} records, {} items, {} left out, {} cut, files {}\n", source.name,
+    text += fmt::format("  dataset {}: {} records, {} items, {} dropped, {} cut, files {}\n", source.name,
                         source.records, source.items, source.dropped, source.truncated, source.hash);
   text += "  items by length in tokens:\n";
   const std::vector<Bucket> buckets = length_histogram(pack.item_tokens());

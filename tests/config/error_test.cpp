@@ -65,7 +65,7 @@ TEST(ConfigErrors, NameTheChoiceThatWasMeant) {
 TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
   EXPECT_CONTAINS(error_of_text("stage: ppo\n"), "such as ppo, are not implemented");
   EXPECT_CONTAINS(error_of_text("optim: adafactor\n"),
-                  "got 'adafactor': AdamW and Lion are the optimizers of this build");
+                  "got 'adafactor': qft has AdamW and Lion");
   EXPECT_CONTAINS(error_of_text("num_beams: 4\n"), "beam search is not implemented");
   EXPECT_CONTAINS(error_of_text("finetuning_type: oft\n"), "lora is the nearest");
   EXPECT_CONTAINS(error_of_text("\nquantization_bit: 4\n"), "run.yaml:2: quantization_bit: '4' is refused");
@@ -314,13 +314,13 @@ TEST(Purposes, NoteWhatCountsInThem) {
     const auto list = load_text(common + line + "\n", {}, purpose).notes;
     return fmt::format("{}", fmt::join(list, "\n"));
   };
-  EXPECT_CONTAINS(notes("", Purpose::train), "warmup_steps decides");
+  EXPECT_CONTAINS(notes("", Purpose::train), "warmup_steps overrides");
   EXPECT_CONTAINS(notes("", Purpose::train), "run.yaml:6: packing: samples of one row");
   EXPECT_EQ(notes("", Purpose::eval), "");
   EXPECT_CONTAINS(notes("infer_dtype: float32", Purpose::train), "run.yaml:7: infer_dtype has no effect in training");
   EXPECT_EQ(notes("infer_dtype: float32", Purpose::eval), "");
-  EXPECT_CONTAINS(notes("infer_dtype: float32\nbf16: true", Purpose::eval), "run.yaml:7: infer_dtype decides; ");
-  EXPECT_CONTAINS(notes("infer_dtype: float32\nbf16: true", Purpose::eval), "run.yaml:8: bf16 has no effect");
+  EXPECT_CONTAINS(notes("infer_dtype: float32\nbf16: true", Purpose::eval), "run.yaml:7: infer_dtype overrides ");
+  EXPECT_CONTAINS(notes("infer_dtype: float32\nbf16: true", Purpose::eval), "run.yaml:8: bf16, which has no effect");
   EXPECT_CONTAINS(notes("pissa_convert: true", Purpose::train), "pissa_convert has no effect here: it is used by pissa_init");
 }
 

@@ -132,7 +132,7 @@ TEST(OtherTools, FilesOfTorchtuneAreAnswered) {
   EXPECT_TRUE(c.finetuning.disable_shuffling);
   EXPECT_EQ(c.training.num_train_epochs, 2);
   EXPECT_CONTAINS(error_of_text(common + "checkpointer:\n  _component_: x\n", {}, Purpose::train), "write model_name_or_path: the folder of the model");
-  EXPECT_CONTAINS(error_of_text(common + "optimizer:\n  _component_: torch.optim.AdamW\n", {}, Purpose::train), "AdamW and Lion are the optimizers of this build");
+  EXPECT_CONTAINS(error_of_text(common + "optimizer:\n  _component_: torch.optim.AdamW\n", {}, Purpose::train), "qft has AdamW and Lion");
 }
 
 TEST(OtherTools, NumberOfGpusIsHeldAgainstTheRanks) {
@@ -180,7 +180,7 @@ TEST(OtherTools, MaxEpochsIsABoundBesideTheEpochs) {
   EXPECT_EQ(load_text("num_train_epochs:\nmax_epochs: 1\n").training.num_train_epochs, 1);
   EXPECT_CONTAINS(error_of_typed({"--max_epochs=9"}), "'max_epochs' has two meanings: to ms-swift it is a bound");
   EXPECT_CONTAINS(error_of_typed({"--max_epochs=9", "--num_train_epochs=null"}), "'max_epochs' has two meanings");
-  EXPECT_CONTAINS(error_of_typed({"--max_epochs=2", "--max_steps=100"}), "--max_epochs=2 ends the run where command line: --max_steps=100 would not");
+  EXPECT_CONTAINS(error_of_typed({"--max_epochs=2", "--max_steps=100"}), "--max_epochs=2 and command line: --max_steps=100 end the run at different steps");
   EXPECT_CONTAINS(error_of_typed({"--max_epochs=some"}), "expected a number of epochs above 0, got 'some'");
 }
 
@@ -209,7 +209,7 @@ TEST(OtherTools, DefaultsThatDifferAreSaid) {
   EXPECT_TRUE(has_note(c, "weight_decay (0.1)"));
   EXPECT_FALSE(has_note(c, "learning_rate (1e-4"));
   EXPECT_TRUE(has_note(c, "compute_dtype (the type of the model's weights)"));
-  EXPECT_TRUE(has_note(c, "truncation_strategy (delete: longer samples are left out; here they are cut)"));
+  EXPECT_TRUE(has_note(c, "truncation_strategy (delete: longer samples are dropped; here they are cut)"));
   const RunConfig named = load_typed({"--torch_dtype=bfloat16", "--truncation_strategy=right"});
   EXPECT_FALSE(has_note(named, "compute_dtype ("));
   EXPECT_FALSE(has_note(named, "truncation_strategy ("));
@@ -222,7 +222,7 @@ TEST(OtherTools, TwoMeaningsAreToldApartOrRefused) {
                   "run.yaml:4: max_length: 'max_length' has two meanings: ");
   EXPECT_CONTAINS(error_of_text(common + "system: Be kind.\n", {}, Purpose::train), "write default_system for the data");
   EXPECT_CONTAINS(error_of_text(common + "batch_size: 8\n", {}, Purpose::train), "has two meanings");
-  EXPECT_CONTAINS(error_of_text(common + "model_name: x\n", {}, Purpose::train), "write model_name_or_path for that");
+  EXPECT_CONTAINS(error_of_text(common + "model_name: x\n", {}, Purpose::train), "write model_name_or_path for the model");
   // Beside cutoff_len, max_length can only be that of generation; and so in qft generate.
   const RunConfig both = load_text(common + "max_length: 64\ncutoff_len: 32\n", {}, Purpose::train);
   EXPECT_EQ(both.generate.max_length, 64);

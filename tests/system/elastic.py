@@ -55,7 +55,7 @@ def go_from_place_to_place(report, build, tmp, stages, **settings):
     for stage, (ranks, strategy, more) in enumerate(stages[1:]):
         step = FIRST + 2 * stage
         name = f"{settings['optim']}, step {step}: to {strategy} on {ranks} ranks"
-        # Updates that are left out: what this layout read is what it writes.
+        # Updates that are skipped: what this layout read is what it writes.
         held = tmp / f"held{stage}"
         cut(before, held, step)
         train(ranks, held, strategy=strategy, loss_spike_factor=1e-9, max_skipped_updates=1000, save_total_limit=step + 1, **more)

@@ -25,7 +25,7 @@ class PackSink : public encode::ItemSink {
   PackSink(const PackAttributes& attributes, PackPart& part) : attributes_(attributes), part_(part) {}
   void add(encode::EncodedItem&& item) override;
   void leave_out(std::int32_t dataset, encode::DropReason reason, const std::string& what) override;
-  /// Records of `dataset` read, left out, and cut to cutoff_len, added to what was said before.
+  /// Records of `dataset` read, dropped, and cut to cutoff_len, added to what was said before.
   void count(std::int32_t dataset, std::int64_t records, std::int64_t dropped, std::int64_t truncated);
   /// Source bytes consumed, for progress.
   void count_bytes(std::int64_t bytes);
