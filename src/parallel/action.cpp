@@ -90,7 +90,7 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
   const int bottom = lowest_trainable_block(spec);
   Builder build(spec, options, bottom);
   // The head turns around: what it needs forward it needs backward at once.
-  const auto stays = [&](int block) { return block >= bottom && (block == top || options.keep_weights); };
+  const auto stays = [&](int block) { return block >= bottom && (block == top || !options.reshard_after_forward); };
   for (int group = 0; group < build.groups(); ++group) {
     const bool last_group = group + 1 == build.groups();
     if (options.groups_per_vote > 0 && group % options.groups_per_vote == 0) build.vote();

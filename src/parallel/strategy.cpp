@@ -8,13 +8,13 @@ namespace qft::parallel {
 namespace {
 
 constexpr Strategy kStrategies[] = {
-    // name           optimizer gradients weights keep   grouped
-    {"ddp",           false,    false,    false,  false, false},
-    {"zero1",         true,     false,    false,  false, false},
-    {"zero2",         true,     true,     false,  false, false},
-    {"shard_grad_op", true,     true,     true,   true,  false},
-    {"zero3",         true,     true,     true,   false, false},
-    {"hsdp",          true,     true,     true,   false, true},
+    // name           optimizer gradients weights reshard grouped
+    {"ddp",           false,    false,    false,  true,   false},
+    {"zero1",         true,     false,    false,  true,   false},
+    {"zero2",         true,     true,     false,  true,   false},
+    {"shard_grad_op", true,     true,     true,   false,  false},
+    {"zero3",         true,     true,     true,   true,   false},
+    {"hsdp",          true,     true,     true,   true,   true},
 };
 
 }  // namespace

@@ -46,7 +46,7 @@ class Player {
     const int slots = static_cast<int>(step.slots), own = static_cast<int>(step.micros.size());
     const int group = static_cast<int>(std::clamp<std::int64_t>(a_.group, 1, std::max(1, slots)));
     const auto list = parallel::with_gathers(
-        parallel::training_schedule(a_.spec, {own, slots, group, a_.strategy.reduce_every_group(), a_.strategy.keep_weights}), units_, window_);
+        parallel::training_schedule(a_.spec, {own, slots, group, a_.strategy.reduce_every_group(), a_.strategy.reshard_after_forward}), units_, window_);
     total_.tokens += static_cast<double>(step.tokens);
     for (const Action& action : list) perform(action);
   }

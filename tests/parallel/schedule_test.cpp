@@ -106,9 +106,9 @@ TEST(Schedule, HoldsWeightsAndOrderForEveryShape) {
         for (int slots = 1; slots <= 5; ++slots)
           for (int micros = 0; micros <= slots; ++micros)
             for (int group = 1; group <= slots; ++group)
-              for (const bool keep : {false, true}) {
+              for (const bool reshard : {false, true}) {
                 const auto spec = tiny(tied, lora);
-                const ScheduleOptions options{micros, slots, group, every, keep};
+                const ScheduleOptions options{micros, slots, group, every, reshard};
                 const auto list = training_schedule(spec, options);
                 EXPECT_EQ(list.back().kind, ActionKind::step);
                 check(spec, options, list);
@@ -131,7 +131,7 @@ TEST(Schedule, AnActionIsDescribedWithItsLane) {
 
 TEST(Schedule, VotesStandBetweenGroups) {
   const auto spec = tiny(false, true);
-  const auto list = training_schedule(spec, {5, 5, 1, true, false, 2});
+  const auto list = training_schedule(spec, {5, 5, 1, true, true, 2});
   int micros = 0;
   std::vector<int> before;  // micro-batches done before each vote
   for (const Action& a : list) {

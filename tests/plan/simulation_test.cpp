@@ -116,7 +116,7 @@ TEST(Simulation, ReceivesWhatTheActionListMoves) {
           const Arrangement a = arrangement(spec, strategy, ranks, group, 0);
           const auto units = gathered_bytes(a);
           const auto list = parallel::with_gathers(
-              parallel::training_schedule(spec, {5, 5, static_cast<int>(group), a.strategy.reduce_every_group(), a.strategy.keep_weights}), units,
+              parallel::training_schedule(spec, {5, 5, static_cast<int>(group), a.strategy.reduce_every_group(), a.strategy.reshard_after_forward}), units,
               default_window(spec, units));
           const auto traffic = step_traffic(list, spec, a.strategy, a.precision, ranks);
           const StepTime t = simulate(a, machine(1), rows(5, 32));

@@ -51,7 +51,7 @@ struct ScheduleOptions {
   int slots = 1;                   ///< micro-batches of the rank that has most: fixes the number of groups everywhere
   int group = 1;                   ///< micro-batches that pass a block per acquire; 1 = depth-first
   bool reduce_every_group = false; ///< true: gradients do not stay whole between groups (sharded); false: once a step
-  bool keep_weights = false;       ///< gathered weights stay from forward to backward
+  bool reshard_after_forward = true;  ///< gathered weights are released after forward and gathered again for backward
   int groups_per_vote = 0;         ///< a vote before every so many groups; 0: none but that of the step's end
 };
 

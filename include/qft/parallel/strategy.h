@@ -14,7 +14,7 @@ struct Strategy {
   bool optimizer = false;     ///< each rank updates its own slice of the trainable weights
   bool gradients = false;     ///< reduced gradients exist only as that slice, added up group after group
   bool weights = false;       ///< between uses a rank holds only its slice of the weights
-  bool keep_weights = false;  ///< what was gathered for the forward pass stays for the backward pass
+  bool reshard_after_forward = true;  ///< what forward gathered is released, and gathered again for backward
   bool grouped = false;       ///< slices within groups of ranks, the groups are replicas of each other
 
   /// Every group of micro-batches ends in a reduction: gradients do not stay whole between groups.
