@@ -20,7 +20,7 @@ namespace {
 
 std::string bytes_text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-/// What is asked for, where it means something: host memory is the CPU's own.
+/// What the configuration offloads. Nothing on a CPU: its memory is host memory.
 parallel::Offload offload_of(const config::RunConfig& config, c10::Device device) {
   if (device.is_cpu()) return {};
   const auto& p = config.parallel;
@@ -48,10 +48,10 @@ class Arranger {
   }
 
  private:
-  /// What is there whatever the order of the work.
+  /// The bytes that are needed in any order of micro-batches.
   static std::int64_t least(const MemoryPlan& p) { return p.weights + p.gradients + p.optimizer; }
 
-  /// What max_memory leaves for the model on this rank; below 0 where the process has more already.
+  /// What max_memory leaves for the model on this rank; below 0 where the process uses more already.
   std::int64_t allowed() const {
     const double limit = config_.parallel.max_memory * 1e9;
     if (limit <= 0) return std::numeric_limits<std::int64_t>::max();
@@ -85,7 +85,7 @@ class Arranger {
 
   bool graphs() const { return training_ && config_.training.cuda_graphs && device_.is_cuda(); }
 
-  /// Of a rank in a step; where the data is not known, all of them full.
+  /// Micro-batches of a rank in a step; where the data is not known, as many as full rows make.
   std::int64_t micro_batches() const {
     if (batches_.slots > 0) return batches_.slots;
     const auto& t = config_.training;
@@ -99,7 +99,7 @@ class Arranger {
     return plan::partial_sums(micro_batches());
   }
 
-  /// Of the longest item that there may be.
+  /// Tokens of the longest item that is possible.
   std::int64_t item_tokens() const { return config_.data.cutoff_len * objective_.item_sequences; }
 
   /// Tokens of a micro-batch whose rows are all full.
@@ -123,7 +123,7 @@ class Arranger {
     return plan;
   }
 
-  /// From what costs least time to what takes least memory. One rank has nobody to share with.
+  /// From the fastest to the one that needs least memory. A single rank cannot shard.
   std::vector<ExecutionPlan> candidates() const {
     std::vector<ExecutionPlan> all;
     const parallel::Offload asked = offload_of(config_, device_);
@@ -190,7 +190,7 @@ class Arranger {
 
   void choose_group(ExecutionPlan& d) const {
     if (!training_ || config_.training.breadth_first_micro_batches > 0) return;
-    // Weights that are here anyway make breadth-first order cost memory and save nothing.
+    // Where weights are never gathered, breadth-first order costs memory and saves nothing.
     if (d.footprint.memory.gathered == 0) return;
     const auto arrange = [&](std::int64_t group) { return arrangement(d.strategy, d.offload, group, d.policy); };
     const std::int64_t most = batches_.slots > 0 ? batches_.slots : std::numeric_limits<std::int64_t>::max();

@@ -25,16 +25,16 @@
 namespace qft::plan {
 namespace {
 
-/// While the largest unit is on its way the layers before it are computed.
+/// The layers that are computed while the largest unit is prefetched.
 constexpr std::int64_t kLayersAhead = 4;
 
 std::int64_t size_of(at::ScalarType type) { return static_cast<std::int64_t>(c10::elementSize(type)); }
 
-/// Elements of a buffer: of a slice where it divides over the shard group, and of all of it.
+/// Elements of a rank's slice of a buffer in the shard group; and of the whole buffer, with its padding.
 std::int64_t slice(const Arrangement& a, std::int64_t n) { return n == 0 ? 0 : parallel::Division::share(n, a.shard_ranks); }
 std::int64_t padded(const Arrangement& a, std::int64_t n) { return a.strategy.sharded() ? padded_numel(n, a.shard_ranks) : n; }
 
-/// Gathered weights at most, by what the list brings and lets go.
+/// The most gathered weights at any time: plays the list's gathers and releases.
 std::int64_t gathered_peak(const parallel::ActionList& list, const std::vector<parallel::GatheredBytes>& units) {
   Presence presence(units);
   std::int64_t peak = 0;
@@ -45,7 +45,7 @@ std::int64_t gathered_peak(const parallel::ActionList& list, const std::vector<p
   return peak;
 }
 
-/// Gradients of units from their first use to the end of their reduction, at most.
+/// The most bytes of gradients that are between first use and the end of their reduction.
 std::int64_t transient_gradients(const Arrangement& a, const parallel::ActionList& list) {
   const std::int64_t item = size_of(a.precision.grad), wide_item = size_of(parallel::wide(a.precision.grad));
   std::map<int, std::int64_t> open;
@@ -76,7 +76,7 @@ std::int64_t transient_gradients(const Arrangement& a, const parallel::ActionLis
   return gauge.peak();
 }
 
-/// Kept over the step, and on the way; `host` gets what of it is offloaded.
+/// Gradients kept over the step and in flight, in device memory; adds the offloaded ones to `host`.
 std::int64_t gradient_bytes(const Arrangement& a, const parallel::ActionList& list, std::int64_t& host) {
   const std::int64_t item = size_of(a.precision.grad), wide_item = size_of(parallel::wide(a.precision.grad));
   std::int64_t sums = 0, whole = 0;
@@ -90,7 +90,7 @@ std::int64_t gradient_bytes(const Arrangement& a, const parallel::ActionList& li
   return (a.offload.optimizer ? 0 : sums) + transient_gradients(a, list);
 }
 
-/// Scratch of the operations of a sub-layer, at most.
+/// The most scratch that the operations of any sub-layer need.
 std::int64_t operation_bytes(const Arrangement& a) {
   std::int64_t most = 0;
   for (const model::Layer& layer : a.spec.layers)
@@ -121,26 +121,26 @@ struct Widest {
   }
 };
 
-/// What the driver keeps of the graph of a layer: an assumption, not measured.
+/// Bytes that the driver keeps for a layer's graph: assumed, not measured.
 constexpr std::int64_t kGraphBytes = 64 << 10;
 
-/// What layers that run as graphs take besides: an estimate.
+/// Bytes that CUDA graphs need besides: an estimate.
 std::int64_t graph_bytes(const Arrangement& a) {
   if (!a.graphs) return 0;
   const std::int64_t graphs = 2 * a.spec.config.num_layers * a.group * static_cast<std::int64_t>(parallel::LayerGraphs::kBuckets);
-  // What attention takes and gives back stays once in the graphs' own memory, once on the stream of the first calls.
+  // Attention's temporary memory stays reserved twice: in the graphs' own pool, and on the stream of the first calls.
   return 2 * operation_bytes(a) + graphs * kGraphBytes;
 }
 
 std::int64_t labels_of(const Arrangement& a) { return a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens; }
 
-/// The gradients of log-probabilities that wait for the head's backward.
+/// The gradients of log-probabilities, kept until the head's backward.
 std::int64_t grad_logprobs_bytes(const Arrangement& a) {
   if (a.objective == parallel::ObjectiveKind::row_local) return 0;
   return labels_of(a) * size_of(a.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
 }
 
-/// What layers and head use besides the activations: Workspace, and the arena of a layer that is computed again.
+/// Bytes that layers and head use besides the activations: Workspace, and the arena of a layer that is recomputed.
 std::int64_t buffer_bytes(const Arrangement& a) {
   const auto& c = a.spec.config;
   const std::int64_t item = size_of(a.precision.compute);
@@ -234,7 +234,7 @@ MemoryPlan plan_memory(const Arrangement& a) {
   const std::int64_t item = size_of(a.precision.compute);
   const auto units = gathered_bytes(a);
   const std::int64_t window = a.window > 0 ? a.window : default_window(a.spec, units);
-  // A second group shows what the turn from one to the next holds.
+  // Two groups, because memory may peak where one follows the other.
   const int group = static_cast<int>(a.group), slots = 2 * group;
   const parallel::ScheduleOptions options{slots, slots, group, a.strategy.reduce_every_group(), a.strategy.keep_weights};
   const parallel::ActionList list =

@@ -10,11 +10,11 @@ namespace qft::plan {
 
 class Presence {
  public:
-  /// `units`: bytes of each unit, by the reader's own reckoning (all of a gathered unit, or what travels of it). Must
+  /// `units`: bytes of each unit, as the caller wants to count them (the whole gathered unit, or what is transferred). Must
   /// outlive this.
   explicit Presence(const std::vector<parallel::GatheredBytes>& units) : units_(units), states_(units.size()) {}
 
-  /// Bytes that the action brings: of a gather or acquire, what is not here yet.
+  /// Bytes that the action gathers: of a gather or acquire, what is not here yet.
   std::int64_t run(const parallel::Action& action);
   /// Bytes that are here now.
   std::int64_t here() const { return here_; }

@@ -16,9 +16,9 @@ struct Traffic {
   std::uint64_t reduce_scatter = 0;  ///< gradients, in the shard group
 };
 
-/// Of one step with a sharded strategy that follows another one with the same list, in a shard group of `ranks`: the
-/// slices of the others for each gather of a unit that is not here, for each reduction of its gradients and, where
-/// weights are replicated, for their update.
+/// Traffic of one step of a sharded strategy, after an earlier step with the same list, in a shard group of `ranks` ranks. Counts
+/// the other ranks' slices for each gather of a unit, for each reduction of its gradients and, where weights are whole on every
+/// rank, for their update.
 Traffic step_traffic(const parallel::ActionList& list, const model::ModelSpec& spec, const parallel::Strategy& strategy,
                      const optim::Precision& precision, int ranks);
 

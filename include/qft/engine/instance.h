@@ -38,7 +38,7 @@ struct MemoryForecast {
   std::int64_t total() const { return before + kernels + staged + plan.total(); }
 };
 
-/// What load() would make of a configuration, found without allocating any of it.
+/// What load() would make of a configuration; nothing is allocated to find out.
 struct Outlook {
   model::ModelSpec spec;
   optim::Precision precision;
@@ -46,7 +46,7 @@ struct Outlook {
   std::string layout;  ///< "zero3", with what is offloaded
 };
 
-/// What an instance is made of: all that follows from a configuration and the machine.
+/// What an instance is built from: all that follows from a configuration and the machine.
 struct Design {
   model::ModelSpec spec;
   optim::Precision precision;
@@ -54,7 +54,7 @@ struct Design {
   std::int64_t hsdp_group_size = 0;  ///< as in the configuration
   parallel::Offload offload = {};
   std::int64_t group = 1;      ///< micro-batches that pass a block under one acquire
-  std::int64_t window = 0;     ///< bytes of weights gathered ahead
+  std::int64_t window = 0;     ///< prefetch budget: bytes of weights gathered ahead
   std::int64_t head_rows = 0;  ///< rows of logits held at a time; 0: ops::head_chunk_rows()
   parallel::AddUp add_up = parallel::AddUp::as_they_come;
   std::int64_t bucket_bytes = parallel::kBucketBytes;
@@ -66,13 +66,13 @@ struct Design {
 class Instance {
  public:
   /// Reads the model directory and, with LoRA, the adapter (or initialises one). Collective over `comm`, which must
-  /// outlive the instance. `batches`: what the loader will deal; where it says nothing memory is reckoned with full rows.
+  /// outlive the instance. `batches`: the largest that the loader will deal; where unknown, memory is planned for full rows.
   /// Throws Error / ConfigError for anything that does not fit.
   static std::unique_ptr<Instance> load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
                                         Use use, const plan::Batches& batches = {});
 
-  /// What load() makes before it reads weights, which are not set here: write them through param(), then publish(). Collective over
-  /// `comm`, which must outlive the instance.
+  /// An instance with unset weights, as load() makes before it reads them: write them through param(), then publish(). Collective
+  /// over `comm`, which must outlive the instance.
   static std::unique_ptr<Instance> build(Design design, comm::Communicator& comm, c10::Device device, Use use);
 
   /// All that load() checks before it allocates: the model's and the adapter's files as their headers show them, the element
@@ -99,8 +99,8 @@ class Instance {
   std::int64_t group() const { return design_.group; }
   /// True where activations are computed again in backward.
   bool recompute() const { return design_.executor.recompute; }
-  /// The action list of a training step: `micro_batches` of this rank, `slots` of the rank that has most, `seconds` that it
-  /// is expected to take, alike on every rank (0: no vote but the one at its end).
+  /// The action list of a training step. `micro_batches`: of this rank; `slots`: of the rank that has most; `seconds`: how long
+  /// the step is expected to take, alike on every rank (0: no vote but the one at its end).
   parallel::ActionList training_list(int micro_batches, int slots, double seconds = 0.0) const;
   /// Of a forward pass over as many micro-batches.
   parallel::ActionList evaluation_list(int micro_batches, int slots) const;

@@ -11,14 +11,14 @@
 namespace qft::parallel {
 
 enum class ActionKind : std::uint8_t {
-  gather,         ///< unit: its weights set out for here
-  gather_frozen,  ///< unit: those of them that no step changes
-  acquire,        ///< unit: its weights are readable until the matching release; gathers what is not on its way
+  gather,         ///< unit: prefetch its weights
+  gather_frozen,  ///< unit: prefetch only its frozen weights, for the next step
+  acquire,        ///< unit: its weights are readable until the matching release; gathers what was not prefetched
   forward,        ///< block, micro
   backward,       ///< block, micro: adds to the gradients of the block's units
-  release,        ///< unit: after the last one gathered weights are gone
+  release,        ///< unit: the last release frees its gathered weights
   reduce,         ///< unit: its gradients are complete on this rank (for the group or the step): start their reduction
-  vote,           ///< the ranks tell each other who is asked to stop: where one is, the rest of the step is left out
+  vote,           ///< the ranks tell each other who is asked to stop: if one is, the rest of the step is dropped
   step            ///< the end: reductions are complete, and the ranks agree on norm, loss and metrics
 };
 
@@ -33,9 +33,9 @@ struct Action {
   int target = -1;  ///< block for forward and backward, unit for the others
   // Of forward and backward:
   int micro = -1;               ///< index of the micro-batch within the step
-  bool first = false;           ///< of its micro-batch, which is in flight from here on
-  bool last = false;            ///< of its micro-batch, which holds nothing after it
-  bool needs_gradient = false;  ///< forward: this block's backward follows; backward: that of the block below, too
+  bool first = false;           ///< the micro-batch's first action: it is in flight from here on
+  bool last = false;            ///< the micro-batch's last action: its memory is freed
+  bool needs_gradient = false;  ///< forward: this block's backward follows; backward: the block below needs the input's gradient
   Lane lane = Lane::policy;
   bool operator==(const Action&) const = default;
 };
@@ -73,10 +73,10 @@ struct GatheredBytes {
   std::int64_t total() const { return frozen + trainable; }
 };
 
-/// The list with its gathers made explicit and early: after each acquire and release, the units acquired next set out
-/// as long as those that wait take at most `window` bytes (one always may). A unit that is needed again within the
-/// window is not released in between. A training step ends by gathering what the next one starts with, frozen weights
-/// only. Alike on every rank.
+/// The list with prefetches: after each acquire and release it gathers the units that are acquired next, as long as prefetched
+/// units take at most `window` bytes, the prefetch budget (one unit always may). A unit that is needed again within the budget
+/// is not released in between. A training step ends by prefetching the frozen weights that the next one starts with.
+/// Alike on every rank.
 ActionList with_gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t window);
 
 }  // namespace qft::parallel

@@ -22,27 +22,27 @@ struct PhaseTimes {
   double forward = 0, backward = 0, gather = 0, reduce = 0;
 };
 
-/// Whether this rank is asked to stop; called where the ranks vote, as late as that allows: at the end of the step (`step_done`),
-/// or where that would be abandoned.
+/// Returns whether this rank is asked to stop. Called where the ranks vote: at the end of the step (`step_done`), or between
+/// groups, where a yes abandons the step.
 using AskedToStop = std::function<bool(bool step_done)>;
 
-/// Takes the log-probabilities [L] of a micro-batch's labels, which are valid during the call.
+/// Receives the log-probabilities [L] of a micro-batch's labels; they are valid during the call.
 using ObserveLogprobs = std::function<void(const at::Tensor& logprobs)>;
 
 /// Bytes that an executor holds: what MemoryPlan predicts under the same names.
 struct ExecutorMemory {
   std::int64_t activations = 0;  ///< of the micro-batches in flight
-  std::int64_t buffers = 0;      ///< scratch of the operations, and of a layer that is computed again
+  std::int64_t buffers = 0;      ///< scratch of the operations, and of a layer that is recomputed
 };
 
 struct ExecutorOptions {
-  bool recompute = false;         ///< keep only the layers' inputs, run forward again before backward
-  bool offload_inputs = false;    ///< with recompute: in host memory
+  bool recompute = false;         ///< keep only the layers' inputs and run forward again before backward
+  bool offload_inputs = false;    ///< with recompute: keep them in host memory
   double lora_dropout = 0.0;
   std::uint64_t seed = 0;
-  std::string memory_advice;      ///< settings to change where memory runs out
-  bool debug_sync = false;        ///< from the second training step on an error where the host waits for its device
-  bool graphs = false;            ///< training steps run layers as graphs: no lora_dropout, and weights and gradients that stay where they are
+  std::string memory_advice;      ///< settings to change if memory runs out
+  bool debug_sync = false;        ///< fail, from the second training step on, where the host waits for its device
+  bool graphs = false;            ///< training steps run layers as graphs; needs no lora_dropout, and Strategy::stays_put()
 };
 
 class HeldUnits;
@@ -55,18 +55,18 @@ class Executor {
   Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const ExecutorOptions& options);
   ~Executor();
 
-  /// A whole training step but the optimizer: gradients end up reduced in the store. Who is asked to stop is counted over
-  /// the ranks in the all-reduce that ends the step, and where the list votes before: a step that is abandoned there leaves
+  /// A whole training step without the optimizer: gradients end up reduced in the store. The ranks that are asked to stop are
+  /// counted in the all-reduce that ends the step, and where the list has a vote; a step that is abandoned at a vote leaves
   /// nothing behind. Collective.
-  /// `loss_scale` multiplies the gradients on their way and in the store; not what is returned. With
-  /// `range`, the place of `micros` in the global batch, loss and metrics too are added up in the order of the micro-batches.
+  /// `loss_scale` multiplies the gradients, also in the store, but not what is returned. With `range`, the place of `micros` in
+  /// the global batch, loss and metrics are summed in the order of the micro-batches too.
   StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,
                    std::uint64_t step, const AskedToStop& asked_to_stop = {}, double loss_scale = 1.0, const MicroRange& range = {});
   /// Forward passes; `observe` is called for one micro-batch after the other. Not collective by itself (the store may be).
   void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe);
 
-  /// Runs a part of a training step, named `what`. With debug_sync, after the first step, throws Error where it waits for
-  /// the device.
+  /// Runs a part of a training step, named `what`. With debug_sync, from the second step on, throws Error where that waits
+  /// for the device.
   void without_waits(const std::function<std::string()>& what, const std::function<void()>& part) const;
 
   PhaseTimes take_times();

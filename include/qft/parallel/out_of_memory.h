@@ -1,4 +1,4 @@
-// An allocation that failed, said so that it helps.
+// A failed allocation, explained: where, what is held, what helps.
 #pragma once
 
 #include <functional>

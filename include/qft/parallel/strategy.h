@@ -20,7 +20,7 @@ struct Strategy {
   /// Every group of micro-batches ends in a reduction: gradients do not stay whole between groups.
   bool reduce_every_group() const { return gradients; }
   bool sharded() const { return optimizer; }
-  /// Whole weights and gradients lie where they lay from the first step on: graphs may name their addresses.
+  /// Weights and gradients stay at the same addresses from the first step on, as CUDA graphs need.
   bool stays_put() const { return !gradients && !weights; }
 };
 
@@ -32,11 +32,11 @@ struct Offload {
   bool any() const { return optimizer || weights || activations; }
 };
 
-/// `strategy` as the stores run it with `offload`. Gradients of an offloaded optimizer go to their owner group after
-/// group, as under zero2; and where nothing is sharded each rank is a group of its own, so that there is an owner.
+/// `strategy` as the stores run it with `offload`. Gradients of an offloaded optimizer are reduced to their owner after every
+/// group, as under zero2; where nothing is sharded, each rank is a shard group of its own and owns everything.
 Strategy with_offload(Strategy strategy, const Offload& offload);
 
-/// All rows, from what keeps most whole to what splits most.
+/// All rows, from the least sharded to the most.
 std::span<const Strategy> strategies();
 
 /// The row of a strategy's name; throws ConfigError naming the known ones.

@@ -1,4 +1,4 @@
-// How a run is laid out on its ranks: what the configuration says, and where it says auto what memory allows.
+// How a run is executed on its ranks: what the configuration says, and where it says auto, what fits into memory.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct ExecutionPlan {
   parallel::Strategy strategy;            ///< its row of the table
   parallel::Offload offload;
   std::int64_t group = 1;       ///< micro-batches in flight at most
-  std::int64_t window = 0;      ///< bytes gathered ahead
+  std::int64_t window = 0;      ///< prefetch budget: bytes gathered ahead
   MemoryPolicy policy;
   Footprint footprint;          ///< predicted, of one rank
   bool fits = true;
@@ -22,7 +22,7 @@ struct ExecutionPlan {
   std::string reason;           ///< why, where the strategy was "auto"
 };
 
-/// The three settings that would lower the memory of this arrangement most.
+/// The three settings that would save most memory under this plan.
 std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& plan, int ranks);
 
 /// Before anything is allocated. Collective over `comm`: alike on every rank. Throws ConfigError with the numbers where

@@ -1,4 +1,4 @@
-// Whether a way of running fits into a rank's memory: one answer, for a run that chooses its strategy and for `qft plan`.
+// Whether a run fits into a rank's memory: one answer, for `strategy: auto` and for `qft plan`.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,31 @@ namespace qft::plan {
 /// each number of tokens has its own, but where the same ones serve all.
 std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group);
 
-/// What a rank takes at most besides its process.
+/// The most memory that a rank needs, in bytes, without what its process needs anyway.
 struct Footprint {
   MemoryPlan memory;
   std::int64_t staged = 0;   ///< copies of a checkpoint that is written while training goes on; in host memory
   std::int64_t kernels = 0;  ///< compiled products on the CPU, beyond those of one micro-batch
-  std::int64_t needed = 0;   ///< what of it is the device's memory; on the CPU all of it
+  std::int64_t needed = 0;   ///< the part of it in device memory; on the CPU all of it
 };
 Footprint footprint_of(const Arrangement& a, const config::RunConfig& config);
 
-/// `available`: bytes that the process leaves to the model. A tenth stays free for what is not predicted.
+/// `available`: bytes that the process leaves to the model. A tenth must stay free, because not everything is predicted.
 bool fits(const Footprint& footprint, std::int64_t available);
 
-/// A way of running, and what it takes.
+/// A memory policy, and the memory that a rank needs under it.
 struct Way {
   MemoryPolicy policy;
   Footprint footprint;
   bool fits = true;
 };
-/// Of the policies that the run file allows the fastest that fits, else the one that takes least. `arrange`: with a policy;
-/// `available` 0: unknown, all fit.
+/// The fastest of the policies that the run file allows that fits, else the one that needs least. `arrange`: the run under a
+/// policy. `available` 0: unknown, everything fits.
 Way fastest_that_fits(const config::RunConfig& config, std::int64_t available,
                       const std::function<Arrangement(const MemoryPolicy&)>& arrange);
 
-/// The largest group of micro-batches in flight for which `available` bytes suffice, a fifth of them free; at least 1, at most
-/// `micro_batches`. `one`: with one in flight, which takes `footprint`.
+/// The largest group of micro-batches in flight that fits into `available` bytes, a fifth of them free; at least 1, at most
+/// `micro_batches`. `one`: the run with one micro-batch in flight, which needs `footprint`.
 std::int64_t largest_group(const Arrangement& one, const Footprint& footprint, std::int64_t available, std::int64_t micro_batches);
 
 }  // namespace qft::plan

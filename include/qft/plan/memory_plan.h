@@ -18,25 +18,25 @@ namespace qft::plan {
 /// Bytes of one rank, at the moment of the step when each is largest.
 struct MemoryPlan {
   std::int64_t weights = 0;      ///< kept between uses
-  std::int64_t gathered = 0;     ///< of other ranks or from host memory, in use and on their way
-  std::int64_t gradients = 0;    ///< kept over the step, and on their way to their owners
+  std::int64_t gathered = 0;     ///< gathered from other ranks or host memory, in use or prefetched
+  std::int64_t gradients = 0;    ///< kept over the step, and in flight to their owners
   std::int64_t optimizer = 0;    ///< masters, and what the rule keeps beside them
   std::int64_t activations = 0;  ///< of all micro-batches in flight
-  std::int64_t buffers = 0;      ///< scratch of the operations, and of one layer that is computed again
+  std::int64_t buffers = 0;      ///< scratch of the operations, and of one layer that is recomputed
   std::int64_t host = 0;         ///< what is offloaded to host memory; not in total()
 
-  /// What is there from the start of the first step on: no estimate.
+  /// What is allocated before the first step: exact, not an estimate.
   std::int64_t state() const { return weights + optimizer; }
   std::int64_t total() const { return weights + gathered + gradients + optimizer + activations + buffers; }
 };
 
-/// "weights 1.2 GB, gathered 0.3 GB, ...": what is not zero, largest first.
+/// "weights 1.2 GB, gathered 0.3 GB, ...": the parts that are not zero, largest first.
 std::string describe(const MemoryPlan& plan);
 
-/// The largest micro-batches that there will be; 0: not known.
+/// The largest micro-batch of the run; 0: not known.
 struct Batches {
-  std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of one
-  std::int64_t slots = 0;                              ///< of a rank in a step
+  std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of a micro-batch, at most
+  std::int64_t slots = 0;                              ///< micro-batches of a rank in a step, at most
 };
 
 /// What a run trains.
@@ -46,22 +46,22 @@ struct Recipe {
   parallel::ObjectiveTraits objective;
 };
 
-/// How a model is to run on a rank.
+/// All that a rank's memory and time depend on: model, strategy, batches.
 struct Arrangement {
   const model::ModelSpec& spec;
   optim::Precision precision;
   const optim::RuleSpec& rule;  ///< of the optimizer
   parallel::Strategy strategy;            ///< with_offload() already
   parallel::Offload offload;
-  int shard_ranks = 1;          ///< that share a copy
-  int replicas = 1;             ///< that hold the same slices
+  int shard_ranks = 1;          ///< ranks that share one copy
+  int replicas = 1;             ///< ranks that hold the same slices
   bool training = true;
   bool recompute = true;
   bool lora_dropout = false;
   std::int64_t tokens = 0;      ///< of a micro-batch
   std::int64_t group = 1;       ///< micro-batches in flight
-  std::int64_t window = 0;      ///< bytes gathered ahead; 0: default_window()
-  std::int64_t partial_sums = 0;  ///< of gradients, kept in AddUp::in_micro_batch_order
+  std::int64_t window = 0;      ///< prefetch budget in bytes; 0: default_window()
+  std::int64_t partial_sums = 0;  ///< gradient sums kept at once in AddUp::in_micro_batch_order
   std::int64_t labels = 0;      ///< of a micro-batch; 0: each of its tokens
   std::int64_t head_rows = 0;   ///< of logits held at a time; 0: ops::head_chunk_rows()
   bool graphs = false;          ///< layers run as graphs; `tokens` are a bucket's
@@ -70,25 +70,26 @@ struct Arrangement {
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
 };
 
-/// What time may be spent on to save memory.
+/// What a run does to save memory at the cost of time.
 struct MemoryPolicy {
   bool recompute = true;
   std::int64_t head_rows = 0;  ///< as in Arrangement
 };
 
-/// What a run may do: what its keys say, or with max_memory several ways, the fastest first.
+/// The policies that a run may use, the fastest first: one, as its keys say, or several with max_memory.
 std::vector<MemoryPolicy> policies_of(const config::RunConfig& config);
 
-/// Of gradients, kept at most while those of so many micro-batches add up in a binary tree.
+/// The most partial gradient sums that are kept at once while so many micro-batches are summed in a binary tree.
 std::int64_t partial_sums(std::int64_t micro_batches);
 
 /// Elements of a buffer of `n` that divides evenly over `ranks`, padding included.
 std::int64_t padded_numel(std::int64_t n, int ranks);
 
-/// Per unit what a gather brings.
+/// The bytes that gathering each unit allocates.
 std::vector<parallel::GatheredBytes> gathered_bytes(const Arrangement& a);
 
-/// The largest unit and four layers: these are computed while it comes, as a tied embedding does at the turn-around.
+/// The largest unit and four layers: the layers are computed while the unit is gathered (a tied embedding, between forward and
+/// backward).
 std::int64_t default_window(const model::ModelSpec& spec, const std::vector<parallel::GatheredBytes>& units);
 
 MemoryPlan plan_memory(const Arrangement& a);
