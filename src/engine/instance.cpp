@@ -53,7 +53,7 @@ struct Blueprint {
 
 Blueprint blueprint_of(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const plan::Batches& batches) {
   Blueprint b;
-  // A directory that one rank does not see must end all of them, and with that rank's reason.
+  // If one rank does not see a directory, all ranks must end, with that rank's reason.
   comm::agreed(comm, [&] {
     b.spec = spec_of(config, use);
     b.files = io::ModelFiles::open(config.model.model_name_or_path);

@@ -24,7 +24,7 @@ at::ScalarType file_type(const io::ModelFiles& files) {
   return model::scalar_type_of(files.at(names.front()).entry->dtype);
 }
 
-/// An adapter that is trained on stays what it is: another wish is an error rather than ignored.
+/// Training continues an adapter as it is: keys that ask for another rank, scale or targets are an error.
 void require_as_asked(const config::RunConfig& config, const model::LoraConfig& adapter, const std::filesystem::path& dir) {
   const auto& f = config.finetuning;
   const auto same = [&](const char* key, bool equal, const auto& asked, const auto& theirs) {
@@ -41,7 +41,7 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
   same("lora_target", wish.targets == adapter.targets, join(f.lora_target), join(adapter.targets));
 }
 
-/// Sequences of one item are compared without dropout, as TRL and LLaMA-Factory do.
+/// No dropout where the sequences of an item are compared with each other, as in TRL and LLaMA-Factory.
 double dropout_of(const config::RunConfig& config) {
   return objective_of(config).item_sequences > 1 ? 0.0 : config.finetuning.lora_dropout;
 }

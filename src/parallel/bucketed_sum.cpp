@@ -13,7 +13,7 @@ namespace {
 struct Bucket {
   std::int64_t begin = 0, end = 0;
   int units = 0, pending = 0;
-  at::Tensor staging;  ///< fp32 copy in flight where gradients are narrower
+  at::Tensor staging;  ///< fp32 copy in flight, if gradients have a narrower type
   comm::Work work;
   bool in_flight = false;
 };

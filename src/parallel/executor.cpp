@@ -35,7 +35,7 @@ class Stopwatch {
   double start_ = steady_seconds();
 };
 
-/// Only where the ranks agree does the host wait for its device.
+/// The host waits for its device only where the ranks agree on the step.
 bool waits(const Action& action) { return action.kind == ActionKind::vote || action.kind == ActionKind::step; }
 
 }  // namespace
@@ -212,7 +212,7 @@ void Executor::run(const LayerCall& call, const MicroInFlight& micro, const Pass
   call.run(transformer_, micro.input(), pass.dropout);
 }
 
-/// Where the objective knows its gradient beforehand, logits are computed once and the head's backward comes with its forward.
+/// For a row-local objective the logits are computed once: the head's backward is done together with its forward.
 void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pass) {
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
   const bool both = pass.training() && pass.objective->kind() == ObjectiveKind::row_local;
@@ -238,7 +238,7 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
   scratch.release(mark);
 }
 
-/// The logits again, and their gradient, unless both came with the forward pass.
+/// Computes the logits again and their gradient, unless forward_head() has done both.
 void Executor::backward_head(const Action& action, MicroInFlight& micro, const Pass& pass) {
   if (pass.objective->kind() == ObjectiveKind::row_local) return;
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];

@@ -1,4 +1,4 @@
-// Where the gathers of an action list go: a simulation of what is held and what waits.
+// Puts prefetches into an action list, by simulating which units are held and which are prefetched.
 #include "qft/core/error.h"
 #include "qft/parallel/action.h"
 
@@ -36,16 +36,16 @@ class Gathers {
  private:
   struct State {
     int held = 0;
-    int announced = 0;  ///< acquires to come that count on the unit being here
-    bool kept = false;  ///< the last release was left out: so must the next acquire be
-    bool prepared = false;  ///< for the next step
+    int announced = 0;  ///< later acquires for which the unit was prefetched
+    bool kept = false;  ///< the last release was dropped: so must the next acquire be
+    bool prepared = false;  ///< prefetched for the next step
   };
   State& state(int unit) { return states_[static_cast<std::size_t>(unit)]; }
   std::int64_t bytes(int unit) const { return units_[static_cast<std::size_t>(unit)].total(); }
 
   void acquire(const Action& action, std::size_t index) {
     State& s = state(action.target);
-    if (index >= next_) {  // not announced: the window was full
+    if (index >= next_) {  // not prefetched: the budget was used up
       next_ = index + 1;
       if (s.held == 0) out_.push_back({ActionKind::gather, action.target});
     } else if (--s.announced == 0) {
@@ -86,7 +86,7 @@ class Gathers {
     if (trains_) announce_next_step();
   }
 
-  /// Frozen weights, which no step changes, in the order of their first use; those still in use wait for their release.
+  /// Prefetches frozen weights, which no step changes, in the order of their first use; those still in use wait for their release.
   void announce_next_step() {
     for (; next_step_ < list_.size(); ++next_step_) {
       const Action& ahead = list_[next_step_];
@@ -104,11 +104,11 @@ class Gathers {
   const ActionList& list_;
   const std::vector<GatheredBytes>& units_;
   std::int64_t window_;
-  bool trains_;  ///< such a list follows: its end is the next one's beginning
+  bool trains_;  ///< a list of the same kind follows: its first gathers can be prefetched at the end of this one
   std::vector<State> states_;
   std::size_t next_ = 0;       ///< the first action of the list that has not been looked at ahead
   std::size_t next_step_ = 0;  ///< the same in the list that follows
-  std::int64_t waiting_ = 0;  ///< bytes of the units announced
+  std::int64_t waiting_ = 0;  ///< bytes of the units that are prefetched and not acquired yet
   ActionList out_;
 };
 

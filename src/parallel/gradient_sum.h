@@ -1,4 +1,4 @@
-// How gradients that every rank keeps whole add up over micro-batches and ranks. Private to parallel.
+// Sums of gradients over micro-batches and ranks, where every rank keeps whole gradients. Private to parallel.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ struct GradientLayout {
   std::vector<std::int64_t> ends;      ///< per unit
   std::vector<std::size_t> bucket_of;  ///< per unit, rising from 0
   std::vector<Range> in_norm;          ///< what this rank counts of the norm, shared with the ranks that have the same sums
-  std::int64_t piece_bytes = 0;        ///< that travel as one, where nothing else says how many
+  std::int64_t piece_bytes = 0;        ///< bytes sent in one piece, where nothing else says how many
 };
 
 class GradientSum {
  public:
   virtual ~GradientSum() = default;
   virtual void start_step(const MicroRange& micros) = 0;
-  /// The i-th unit is complete, for the step or, if after_each_micro(), for a micro-batch or a slot without one.
+  /// The i-th unit is complete: for the step, or for a micro-batch (or a slot without one) where these are summed one by one.
   virtual void reduce(std::size_t i) = 0;
   virtual void poll() = 0;
   /// `grads` is the sum over all ranks. Collective.
@@ -41,7 +41,7 @@ class GradientSum {
 /// Buckets are all-reduced while the backward pass goes on.
 std::unique_ptr<GradientSum> make_bucketed_sum(GradientLayout layout, comm::Communicator& comm);
 
-/// In the tree of sum_tree.h, whatever the number of ranks: micro-batch after micro-batch, ranks at the end.
+/// Summed in the tree of sum_tree.h, the same on any number of ranks: micro-batch by micro-batch, and over ranks at the end.
 std::unique_ptr<GradientSum> make_tree_sum(GradientLayout layout, comm::Communicator& comm);
 
 }  // namespace qft::parallel

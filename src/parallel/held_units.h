@@ -13,7 +13,7 @@
 
 namespace qft::parallel {
 
-/// Weights alone, or with where their gradients are added, for backward.
+/// Weights alone, or with the buffers to which backward adds their gradients.
 enum class With : std::uint8_t { weights, gradients };
 
 class HeldUnits {
@@ -28,7 +28,7 @@ class HeldUnits {
   model::Weight final_norm(With with) const { return weight(spec_.head_unit(), model::kFinalNorm, with); }
   /// The output projection: the head's own, or the embedding's where they are tied.
   model::Weight head_table(With with) const;
-  /// A call of the block's layer, without the memory that is its micro-batch's.
+  /// A call of the block's layer; the memory of its micro-batch is not filled in.
   LayerCall layer(int block, With with);
 
  private:
@@ -38,7 +38,7 @@ class HeldUnits {
   const model::ModelSpec& spec_;
   WeightStore& store_;
   std::vector<const model::UnitBuffers*> held_;
-  /// A layer's views, made anew where its weights were gathered again or its gradients have moved.
+  /// A layer's views, rebuilt if its weights were gathered again or its gradients have moved.
   struct Bound {
     std::uint64_t generation = 0;
     const void* grads = nullptr;

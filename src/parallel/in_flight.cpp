@@ -24,7 +24,7 @@ void MicroInFlight::open(int micro, const model::MicroInput& in, bool training, 
   x_ = boundary();
 }
 
-/// At once what would come in pieces: an arena that grows moves, and leaves the heap with holes.
+/// Reserves all memory at once: an arena that grows piece by piece moves, and leaves holes in the heap.
 void MicroInFlight::reserve(std::int64_t tokens, bool training, model::Arena& scratch) {
   const auto& spec = transformer_.spec();
   const at::ScalarType type = transformer_.dtype();

@@ -15,13 +15,13 @@
 
 namespace qft::parallel {
 
-/// What a layer leaves for its backward pass.
+/// What a layer keeps for its backward pass.
 struct ActivationPolicy {
-  bool recompute = false;       ///< its input alone: the rest is computed again
-  bool offload_inputs = false;  ///< with recompute: that in host memory
+  bool recompute = false;       ///< only its input: the rest is recomputed
+  bool offload_inputs = false;  ///< with recompute: the input is kept in host memory
 };
 
-/// One micro-batch. Its arena is kept for the next one in the same place.
+/// One micro-batch in flight. Its arena is reused by the next one in the same place.
 class MicroInFlight {
  public:
   /// `transformer` must outlive it.
@@ -29,26 +29,26 @@ class MicroInFlight {
 
   /// Its number among those in flight.
   std::size_t place() const { return place_; }
-  /// Index of the micro-batch, -1: the place is free.
+  /// Index of the micro-batch; -1: the place is free.
   int micro() const { return micro_; }
 
-  /// Takes the place, and memory for the boundary and (in training) its gradient; `scratch` grows as a layer needs it. `in` must
-  /// live until close().
+  /// Takes the place, and allocates x() and, in training, g(); `scratch` grows to what a layer needs. `in` must live until
+  /// close().
   void open(int micro, const model::MicroInput& in, bool training, model::Arena& scratch);
   void close();
 
   const model::MicroInput& input() const { return *in_; }
-  /// [T, hidden]: the boundary above the last block that ran forward; its gradient, or that of a boundary below.
+  /// [T, hidden]: the output of the last block that ran forward; its gradient, or that of a lower block's output.
   const at::Tensor& x() const { return x_; }
   const at::Tensor& g() const { return g_; }
 
-  /// Memory [L] for the gradient of the labels' log-probabilities, until close(): taken at the first call.
+  /// Memory [L] for the gradient of the labels' log-probabilities, allocated at the first call, valid until close().
   const at::Tensor& grad_logprobs(std::int64_t labels);
 
-  /// Gives a layer's forward pass, which is to run at once, its memory: the layer's output becomes x(). What no backward pass
-  /// needs lies in `scratch`.
+  /// Fills in the memory of a layer's forward call, which must run at once: its output becomes x(). What no backward pass needs
+  /// lies in `scratch`.
   void forward(LayerCall& call, bool needs_gradient, model::Arena& scratch);
-  /// The same for its backward pass. `needs_gradient`: of its input.
+  /// The same for its backward call. `needs_gradient`: whether the input's gradient is needed.
   void backward(LayerCall& call, bool needs_gradient, model::Arena& scratch);
 
   std::int64_t bytes() const { return arena_.held(); }
@@ -71,21 +71,21 @@ class MicroInFlight {
   int micro_ = -1;
   const model::MicroInput* in_ = nullptr;
   at::Tensor x_, g_, grad_logprobs_;
-  at::Tensor spare_;  ///< the other of two boundaries, where no layer keeps its input
+  at::Tensor spare_;  ///< the second of two outputs in turn, where no layer keeps its input
 };
 
-/// All of them, and the scratch memory that they share.
+/// All micro-batches in flight, and the scratch memory that they share.
 class InFlight {
  public:
   InFlight(const model::Transformer& transformer, const ActivationPolicy& policy);
 
-  /// A place to open(); places are made as they are needed.
+  /// A free place, to be opened; new places are made as they are needed.
   MicroInFlight& free_place();
   /// Throws Error where the micro-batch is not in flight.
   MicroInFlight& at(int micro);
   model::Arena& scratch() { return scratch_; }
 
-  /// Of the micro-batches' own memory.
+  /// Bytes of all arenas, without the scratch memory.
   std::int64_t bytes() const;
 
  private:

@@ -15,13 +15,13 @@ namespace {
 
 const void* address(const at::Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
 
-/// Boundaries of sequences with the bucket's.
+/// The sequence boundaries of a micro-batch, padded to its bucket.
 std::vector<std::int32_t> padded_bounds(std::vector<std::int32_t> bounds, const Bucket& bucket) {
   bounds.resize(static_cast<std::size_t>(bucket.sequences) + 1, static_cast<std::int32_t>(bucket.tokens));
   return bounds;
 }
 
-/// Fills the rows from `count` on with those before. Any token would do, but what these come to is as finite as the rest.
+/// Fills the rows from `count` on with copies of earlier ones: any token would do, but these are sure to give finite numbers.
 void repeat_rows(const at::Tensor& tokens, std::int64_t count) {
   if (count == 0) tokens.zero_();
   for (std::int64_t filled = count; count > 0 && filled < tokens.numel();) {

@@ -1,4 +1,4 @@
-// The layers' inputs of one micro-batch in host memory, from forward to backward.
+// Offloaded activations: the layers' inputs of one micro-batch, in host memory from forward to backward.
 #pragma once
 
 #include <vector>
@@ -14,12 +14,11 @@ class LayerInputs {
  public:
   explicit LayerInputs(c10::Device device);
 
-  /// Copies `x` out. It may be overwritten by work of the current stream once keep() was called again, for another
-  /// tensor, and that work was queued after that.
+  /// Copies `x` to host memory. Work on the current stream may overwrite `x` if it is queued after the next call of keep().
   void keep(int layer, const at::Tensor& x);
-  /// The input of `layer` in one of two buffers of its size, ready for the current stream; the layers come downwards.
-  /// Unless it is the `last` one the input of the layer below sets out for the other buffer, whose contents must not be
-  /// needed any more.
+  /// The input of `layer` in one of two buffers of its size, ready for the current stream; call it from the top layer down.
+  /// Unless `last`, it prefetches the input of the layer below into the other buffer, whose contents must not be needed
+  /// any more.
   at::Tensor fetch(int layer, const at::Tensor& even, const at::Tensor& odd, bool last);
 
   /// Bytes of host memory.
@@ -32,7 +31,7 @@ class LayerInputs {
   device::Event copied_;
   std::vector<at::Tensor> kept_;  ///< per layer, of the shape that it has now
   std::vector<at::Tensor> memory_;
-  int coming_ = -1;               ///< the layer whose input has set out
+  int coming_ = -1;               ///< the layer whose input is being prefetched
 };
 
 }  // namespace qft::parallel

@@ -186,7 +186,7 @@ class Measurement::Impl {
     return static_cast<std::size_t>(unit.frozen_numel + unit.trainable_numel) * c10::elementSize(precision_.compute);
   }
 
-  /// All-gathers of layers' weights, as many in flight as the executor's window lets set out: one alone may leave a link idle.
+  /// All-gathers of layers' weights, as many in flight as the prefetch budget allows: a single one may not fill a link.
   class Gathers {
    public:
     Gathers(comm::Communicator& comm, c10::Device device, std::size_t bytes, std::size_t in_flight)
@@ -221,7 +221,7 @@ class Measurement::Impl {
     std::deque<comm::Work> works_;
   };
 
-  /// Layers that the default window holds.
+  /// Layers that fit into the default prefetch budget.
   std::size_t in_flight() const {
     std::int64_t largest = 0;
     for (const auto& unit : whole_.units) largest = std::max(largest, unit.frozen_numel + unit.trainable_numel);

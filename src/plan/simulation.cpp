@@ -89,7 +89,7 @@ class Player {
     now_ = std::max(now_, time);
   }
 
-  /// From the other ranks, and from host memory: the own slice where weights are sharded, else the whole.
+  /// Gathers a unit from the other ranks, and from host memory this rank's slice (the whole unit where weights are not sharded).
   void gather(const Action& action) {
     const auto bytes = static_cast<double>(presence_.run(action));
     if (bytes == 0.0) return;
@@ -174,7 +174,7 @@ class Player {
   Wire shard_, replicas_, host_;
   std::vector<parallel::GatheredBytes> units_;
   Presence presence_;
-  std::vector<double> arrival_;  ///< by unit: when what is on its way will be here
+  std::vector<double> arrival_;  ///< by unit: when its gather in flight is complete
   std::vector<int> buckets_, open_units_;
   std::deque<double> reductions_;
   const std::vector<MicroShape>* micros_ = nullptr;
@@ -187,7 +187,7 @@ class Player {
 
 StepTime simulate(const Arrangement& a, const Machine& machine, const Workload& workload) {
   Player player(a, machine);
-  player.play(workload.steps.front());  // after it frozen weights are on their way, as after every step
+  player.play(workload.steps.front());  // ends with frozen weights in flight, as every step does
   player.total() = {};
   const double start = player.now(), busy = player.wire_busy();
   const bool others = workload.steps.size() > 1;

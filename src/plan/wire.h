@@ -11,7 +11,7 @@ class Wire {
  public:
   explicit Wire(Link link) : link_(link) {}
 
-  /// When a transfer of so many bytes that sets out at `now` has come.
+  /// When a transfer of so many bytes that starts at `now` is complete.
   double start(double now, double bytes, int hops) {
     if (bytes <= 0.0) return now;
     const double takes = bytes / link_.bytes_per_second;

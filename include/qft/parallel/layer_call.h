@@ -7,14 +7,14 @@
 
 namespace qft::parallel {
 
-/// What a layer does in one action, and the memory in which it does it.
+/// One call of a layer, forward or backward, with all memory that it uses.
 struct LayerCall {
   int layer = 0;
   model::UnitBuffers flat;                             ///< of which `weights` are views
   std::shared_ptr<const model::LayerWeights> weights;
   model::LayerSaved saved;
-  at::Tensor y;  ///< [T, hidden], where it runs forward
-  at::Tensor g;  ///< [T, hidden], where it runs backward (after that): y's gradient, and then x's
+  at::Tensor y;  ///< [T, hidden]: defined for forward, which writes it
+  at::Tensor g;  ///< [T, hidden]: defined for backward, which replaces y's gradient by x's
   bool needs_input_grad = true;
 
   void run(model::Transformer& transformer, const model::MicroInput& in, const model::DropoutPass& dropout) const {

@@ -1,5 +1,5 @@
-// Layers as graphs: one launch in place of some thirty kernels each, where the host queues kernels no faster than the
-// device runs them.
+// Layers as CUDA graphs: one launch in place of some thirty kernels each, for models so small that launches take longer than
+// the kernels.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@ namespace qft::parallel {
 /// The bucket of a micro-batch.
 Bucket bucket_of(const model::MicroInput& in);
 
-/// Runs calls as graphs, without dropout, for micro-batches in numbered slots. A graph stands for what a layer does in
-/// one direction for one slot and bucket. The first call runs kernel by kernel, the second one is captured, later ones replay
-/// that, for as long as everything lies where it lay; where something has moved it starts over.
+/// Runs calls as graphs, without dropout, for micro-batches in numbered slots. There is a graph for each layer, direction,
+/// slot and bucket. The first call runs kernel by kernel, the second one is captured, later ones replay the graph as long as
+/// all memory has the same addresses; otherwise it starts over.
 class LayerGraphs {
  public:
-  /// Shapes of micro-batches that a slot keeps graphs of; above that those go which were not used for longest.
+  /// Shapes of micro-batches for which a slot keeps graphs; beyond that the least recently used go.
   static constexpr std::size_t kBuckets = 16;
 
-  /// Of calls, since the start.
+  /// Numbers of calls and graphs since the start.
   struct Counts {
-    std::int64_t by_kernels = 0, captured = 0, replayed = 0;  ///< captured ones are replayed at once, and count in both
-    std::int64_t moved = 0;      ///< graphs given up because something had moved
-    std::int64_t forgotten = 0;  ///< graphs given up because their shape was not used for long
-    /// Where so many are given up.
+    std::int64_t by_kernels = 0, captured = 0, replayed = 0;  ///< a captured call is replayed at once, and counts in both
+    std::int64_t moved = 0;      ///< graphs discarded because memory had moved
+    std::int64_t forgotten = 0;  ///< graphs discarded because their shape was not used for long
+    /// True if too many graphs are discarded.
     bool costs_more_than_it_saves() const { return moved + forgotten > 500 && replayed < 8 * (moved + forgotten); }
   };
 
@@ -38,9 +38,9 @@ class LayerGraphs {
   explicit LayerGraphs(model::Transformer& transformer);
   ~LayerGraphs();
 
-  /// The micro-batch that a slot is to run, padded to its bucket, in memory of the slot and the bucket; valid until the slot's
-  /// next one. Without identities, as there is no dropout. The rows added are a sequence of their own without labels, whose
-  /// gradients are exactly zero. Queues copies, does not wait for them.
+  /// Copies a micro-batch into a slot, padded to its bucket; the result is valid until the slot's next micro-batch. It has no row
+  /// identities, as there is no dropout. The added rows are a sequence of their own without labels: their gradients are exactly
+  /// zero. Queues copies, does not wait for them.
   const model::MicroInput& admit(std::size_t slot, const model::MicroInput& in);
 
   /// Runs `call` on the slot's micro-batch.
@@ -49,7 +49,7 @@ class LayerGraphs {
   const Counts& counts() const { return counts_; }
 
  private:
-  /// Of everything that a call uses, but for the workspace.
+  /// The addresses of all tensors that a call uses, except the workspace's.
   using Addresses = std::vector<const void*>;
   struct Recorded {
     Addresses addresses;  ///< empty until it has run with these

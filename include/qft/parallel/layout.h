@@ -1,4 +1,4 @@
-// How a model lies on the ranks: which ranks share the slices of one copy, and which hold the same slices.
+// How a model is laid out on the ranks: which ranks share one copy (shard group), and which hold the same slices (replicas).
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ bool is_first_holder(const model::ParamSpec& param, const comm::Mesh& mesh);
 class Layout {
  public:
   /// Collective over `world`, which must outlive the layout. `group`: ranks that share one copy under a grouped
-  /// strategy; 0: those of a node. Throws ConfigError where the ranks do not divide so.
+  /// strategy; 0: the ranks of a node. Throws ConfigError if the ranks cannot be divided into such groups.
   Layout(comm::Communicator& world, c10::Device device, const Strategy& strategy, std::int64_t group,
          const Offload& offload = {});
 
   /// As the store runs it: see with_offload().
   const Strategy& strategy() const { return strategy_; }
   const Offload& offload() const { return offload_; }
-  /// For buffers of the device: the ranks that share one copy of what is sharded (one rank where nothing is) ...
+  /// For buffers of the device: the ranks that share one copy (this rank alone where nothing is sharded) ...
   comm::Communicator& shard() const { return mesh_->group(comm::Axis::shard); }
   /// ... and those that hold the same slices as this rank (all ranks where nothing is sharded).
   comm::Communicator& replicate() const { return mesh_->group(comm::Axis::replicate); }

@@ -1,5 +1,4 @@
-// What the log-probabilities of label tokens are for. The head computes them; an objective says what they are worth and which
-// gradients follow.
+// Objectives: the head computes log-probabilities of the label tokens, an objective turns them into loss, gradients and metrics.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,8 @@
 namespace qft::parallel {
 
 enum class ObjectiveKind : std::uint8_t {
-  row_local,      ///< gradients of log-probabilities are known before them: logits are computed once, with their gradient
-  sequence_level  ///< they follow from all of a sequence, or of an item: the head's backward computes the logits again
+  row_local,      ///< gradients do not depend on the log-probabilities: logits are computed once, together with their gradient
+  sequence_level  ///< gradients depend on whole sequences or items: the head's backward computes the logits again
 };
 
 /// What a run's data and memory depend on in its objective.
@@ -23,25 +22,25 @@ struct ObjectiveTraits {
   int item_sequences = 1;  ///< of an item: 2 for pairs
 };
 
-/// Of a step, all ranks together.
+/// What a step counts, over all ranks.
 struct BatchTotals {
   double label_tokens = 0, items = 0;
 };
 
-/// Of one step. Its loss is a sum over micro-batches, for so are gradients.
+/// The objective of one step. Its loss is a sum over micro-batches, as gradients are.
 class Objective {
  public:
   virtual ~Objective() = default;
   virtual ObjectiveKind kind() const = 0;
-  /// Of the loss: over all ranks' micro-batches the first of their sums adds up, and is divided by this.
+  /// The loss is the sum of all micro-batches' first sums, over all ranks, divided by this.
   virtual double denominator() const = 0;
-  /// What is told beside the loss, each a mean over what it counts.
+  /// Names of the metrics that are reported beside the loss; each is a mean over what it counts.
   virtual std::span<const std::string_view> metrics() const { return {}; }
 
   /// row_local: d(loss) / d(log-probability) of the labels of `in` into grad [L].
   virtual void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const = 0;
-  /// What the log-probabilities [L] come to, which are valid during the call: on their device, fp64 [1 + 2 metrics()], the part of
-  /// the loss and for each metric a sum and a count. sequence_level: fills grad [L] too, where it is defined.
+  /// Sums of a micro-batch with these log-probabilities [L] (valid during the call): on their device, fp64 [1 + 2 metrics()], its
+  /// part of the loss and for each metric a sum and a count. sequence_level: fills grad [L] too, where it is defined.
   virtual at::Tensor observe(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& grad) const = 0;
 };
 

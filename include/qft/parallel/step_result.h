@@ -1,4 +1,4 @@
-// What a training step came to, and how its ranks agree on that.
+// The result of a training step, and how the ranks agree on it.
 #pragma once
 
 #include <map>
@@ -19,32 +19,32 @@ struct StepResult {
   double loss = 0.0;                      ///< of the global batch
   std::map<std::string, double> metrics = {};  ///< of the objective, by name; without those that had nothing to count
   double grad_norm = 0.0;                 ///< before clipping
-  bool finite = true;      ///< loss and norm: if not, the update must be skipped everywhere
+  bool finite = true;      ///< loss and norm are finite; if not, every rank must skip the update
   int votes = 0;           ///< ranks that are asked to stop
   bool abandoned = false;  ///< the ranks voted to stop before all gradients were there: nothing above but `votes` counts
   double seconds = 0.0;    ///< what the step took, mean over the ranks
 };
 
-/// The sum of the loss' parts, and the metrics.
+/// Loss and metrics, from the sums of all micro-batches.
 struct Score {
   double loss = 0.0;
   std::map<std::string, double> metrics = {};  ///< without those that had nothing to count
 };
 
-/// Of what Objective::observe() returned, one micro-batch after the other.
+/// The score of the sums that Objective::observe() returned, one micro-batch after the other.
 Score add_up(const Objective& objective, std::span<const double> sums);
 
 /// One rank's part of a step.
 struct StepShare {
   std::vector<at::Tensor> sums;  ///< of each micro-batch, as Objective::observe() returned them
   double grad_square_sum = 0.0;
-  double loss_scale = 1.0;       ///< in it
+  double loss_scale = 1.0;       ///< that the gradients were multiplied by
   double seconds = 0.0;
   bool asked_to_stop = false;
 };
 
-/// One all-reduce; whatever is not finite on a rank shows on all. With `range`, the place of the micro-batches in the global batch,
-/// their sums are added up in its order, alike to the bit on any number of ranks. Waits for the device. Collective.
+/// One all-reduce; a value that is not finite on one rank is not finite on all. With `range`, the place of the micro-batches in the
+/// global batch, their sums are added in that order: the same bits on any number of ranks. Waits for the device. Collective.
 StepResult agree(const StepShare& share, const Objective& objective, const MicroRange& range, comm::Communicator& comm);
 
 }  // namespace qft::parallel

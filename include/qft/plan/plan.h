@@ -22,22 +22,22 @@ struct Row {
   std::int64_t slots = 1;          ///< micro-batches of a rank in a step
   int shard_ranks = 1, replicas = 1;
   MemoryPolicy policy;
-  bool asked = false;              ///< it is what the run file asks for
+  bool asked = false;              ///< the row that the run file asks for
   MemoryPlan memory;     ///< of one rank
   std::int64_t staged = 0;         ///< copies for checkpoints, on the CPU
-  std::int64_t process = 0;        ///< what a process takes besides, compiled products with it
-  std::int64_t needed = 0;         ///< all of it
-  bool fits = true;                ///< in nine tenths of what a rank has; true where nothing is known of the machine
-  StepTime time;                   ///< without a machine only its bytes mean something
+  std::int64_t process = 0;        ///< what the process needs besides, compiled kernels included
+  std::int64_t needed = 0;         ///< the total
+  bool fits = true;                ///< into nine tenths of what a rank has; true where the machine is not known
+  StepTime time;                   ///< without a machine description only its bytes are meaningful
 };
 
-/// A rank as far as memory goes.
+/// The memory of a rank's process before it loads a model.
 struct Process {
   bool on_cpu = false;     ///< its device's memory is the host's
   std::int64_t bytes = 0;  ///< taken before it holds any of the model; compiled products of one micro-batch count
 };
-/// A process of this machine, for a plan without a description of another: on the CPU where there is no GPU here and the run
-/// file asks for nothing that only a GPU has. Measures this process.
+/// This machine's, for a plan without a machine description: on the CPU where there is no GPU here and the run file asks for
+/// nothing that only a GPU has. Measures this process.
 Process process_here(const config::RunConfig& config);
 
 struct Plan {

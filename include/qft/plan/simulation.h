@@ -1,4 +1,4 @@
-// The time of a step: the action list that the executor runs, played on two resources, the rank's compute and its links.
+// The time of a step: the action list that the executor runs, simulated on two resources, the rank's compute and its links.
 #pragma once
 
 #include "qft/plan/machine.h"
@@ -7,10 +7,10 @@
 
 namespace qft::plan {
 
-/// Of a step, a mean over the workload's; seconds, and bytes that a rank receives.
+/// Mean over the workload's steps: seconds, and bytes that a rank receives.
 struct StepTime {
   double step = 0;
-  double compute = 0;      ///< forward, backward and optimizer, had they the cores to themselves
+  double compute = 0;      ///< forward, backward and optimizer, if nothing else used the cores
   double wire = 0;         ///< the links are busy
   double gather_wait = 0;  ///< compute waits for weights
   double reduce_wait = 0;  ///< ... for gradients and the ranks' agreement
@@ -21,8 +21,8 @@ struct StepTime {
   double serial() const { return compute + wire; }
 };
 
-/// Plays the workload's steps one after another on one rank, that which has most to compute; the others are taken to be
-/// as far as it. Rules:
+/// Simulates the workload's steps one after another on the rank that has most to compute; the other ranks are assumed to be
+/// as far as it is. Rules:
 ///  - an action computes for seconds(work); its transfers start when the list says so, and go one after another over the
 ///    group's link, each bytes / bandwidth, done at the earliest after a latency for each hop of its ring;
 ///  - acquire waits for its unit; reduce lets at most kReductionsInFlight go on (sharded), or starts an all-reduce when a

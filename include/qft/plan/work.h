@@ -1,4 +1,4 @@
-// What the actions of a step compute, counted from the shapes: operations of the products and bytes that everything else moves.
+// The work of a step's actions, from the shapes: operations of the matrix products, and bytes that everything else moves.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +38,12 @@ struct Work {
   friend Work operator+(Work a, const Work& b) { return a += b; }
 };
 
-/// Seconds on a machine: no two kinds of work overlap on one device.
+/// Seconds on a machine; different kinds of work do not overlap on one device.
 double seconds(const Work& work, const Machine& machine, at::ScalarType type);
 
-/// Of one block ("forward", "backward" of the action list) and micro-batch. The head's gradient comes with its forward; where the
-/// objective is of whole sequences, with its backward, and the logits again.
-/// `recompute`: backward computes the layer again first. `input_grad`: gradients flow on to the block below.
+/// The work of one block and micro-batch ("forward", "backward" of the action list). For a row-local objective the head's
+/// gradient is computed in its forward; for one of whole sequences in its backward, with the logits again.
+/// `recompute`: backward first runs the layer forward again. `input_grad`: gradients flow on to the block below.
 Work forward_work(const model::ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type,
                   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local);
 Work backward_work(const model::ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, bool recompute, bool input_grad,
