@@ -75,7 +75,7 @@ std::shared_ptr<const pack::PackReader> open_pack(const config::RunConfig& confi
   return pack;
 }
 
-/// `items` (null: all) without those that have nothing to learn, which LLaMA-Factory keeps to no effect.
+/// `items` (null: all) without those that have nothing to learn; LLaMA-Factory keeps them, without effect.
 loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset items, bool tells) {
   const auto labels = pack.item_labels();
   const auto all = static_cast<std::int64_t>(items ? items->size() : labels.size());
@@ -92,7 +92,7 @@ loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset it
   return kept;
 }
 
-/// Of rotary embeddings a model knows nothing that lies beyond the positions of its training.
+/// A model was not trained for positions beyond max_position_embeddings.
 void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items, const model::ModelConfig& model,
                   const comm::Communicator& comm) {
   const auto tokens = pack.item_tokens();

@@ -74,7 +74,7 @@ std::string where(const config::RunConfig& config, const std::string& key) {
   return given == config.given.end() ? key : given->second + ": " + key;
 }
 
-/// Settings without which the checkpoint's tensors are another model.
+/// Settings that define the checkpoint's tensors: with other values they would be another model.
 std::vector<std::string> fixed_keys(const config::RunConfig& config) {
   std::vector<std::string> keys{"finetuning_type"};
   // An adapter that is trained on brings its own.
@@ -83,7 +83,7 @@ std::vector<std::string> fixed_keys(const config::RunConfig& config) {
   return keys;
 }
 
-/// The state that one rule keeps is of no use to another.
+/// An optimizer cannot use another one's state.
 void require_same_rule(const config::RunConfig& config, const json& before, const fs::path& dir) {
   const std::string& ours = config.training.optim;
   const std::string theirs = before.value("optim", ours);

@@ -1,4 +1,4 @@
-// Where a run goes on from, and whether it may.
+// Which checkpoint a run resumes from, and whether it may.
 #pragma once
 
 #include <filesystem>
@@ -16,9 +16,9 @@ namespace qft::train {
 /// say so itself.
 inline constexpr const char* kStopFile = "stopped.json";
 
-/// Notes in output_dir that the run ends at `checkpoint` to be submitted again, which may have been committed before the request to
-/// stop came; nothing where that lies elsewhere or says so itself. A note that cannot be written is a warning. Collective; rank 0 holds
-/// output_dir.
+/// Notes in output_dir that the run stopped at `checkpoint` and is to be submitted again. Not needed, and not written, where the
+/// checkpoint's manifest says so itself (it was saved after the request to stop) or it lies elsewhere. A note that cannot be written is
+/// a warning. Collective; rank 0 holds output_dir.
 void note_stop(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint, comm::Communicator& comm);
 
 /// The checkpoint to go on from, verified: resume_from_checkpoint as a path (once output_dir holds checkpoints of the branch that

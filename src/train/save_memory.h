@@ -8,8 +8,8 @@
 
 namespace qft::train {
 
-/// Runs `take`, which takes memory for `what` on this rank and is not collective. Where one rank has too little, all throw the
-/// same Error: in a collective that it never came to, the others would wait for it. Collective.
+/// Runs `take`, which allocates memory for `what` on this rank and is not collective. If one rank has too little, all throw the same
+/// Error: otherwise the others would wait for it in the next collective. Collective.
 void take_memory(comm::Communicator& comm, const std::string& what, const std::function<void()>& take);
 
 }  // namespace qft::train

@@ -103,8 +103,8 @@ std::vector<FileRecord> records_of(const io::ModelWriter& writer, const fs::path
   return written;
 }
 
-/// A unit at a time is whole on every rank: `visit` gets each base tensor in order, on the device, valid during the call. What
-/// it throws on this rank is thrown when all have been gathered: the others count on this rank. Collective.
+/// Gathers one unit after another on every rank: `visit` gets each base tensor in order, on the device, valid during the call. What
+/// it throws on this rank is rethrown after the last gather, because the other ranks need this one. Collective.
 void for_each_base_tensor(engine::Instance& instance, comm::Communicator& comm, const std::function<void(const at::Tensor&)>& visit) {
   std::exception_ptr failure;
   for (int u = 0; u < instance.spec().num_units(); ++u) {
@@ -176,7 +176,7 @@ void copy_companions(const config::RunConfig& config, bool lora, io::Storage& st
   copy_existing(storage, config.tokenizer_path(), dir, io::kTokenizerFiles, written);
 }
 
-/// Without an adapter an export writes the model as it is, which nobody asks for, unless the element type is to be another.
+/// Without an adapter an export would only copy the model: refused, unless it changes the element type.
 void require_conversion(const config::RunConfig& config, const io::ModelFiles& files, std::optional<DType> dtype) {
   for (const std::string& name : files.names())
     if (dtype && files.at(name).entry->dtype != *dtype) return;

@@ -48,7 +48,7 @@ std::string memory_words(const engine::Outlook& outlook) {
                      bytes(outlook.memory.available), plan::describe(outlook.memory.plan));
 }
 
-/// Another program's checkpoint-<step> is not replaced: better an error now than when that step is saved.
+/// Another program's checkpoint-<step> is never replaced: an error now is better than one when that step is saved.
 void require_room(const config::RunConfig& config, const Setup& setup, comm::Communicator& comm) {
   const std::int64_t done = steps_done(setup);
   comm::agreed(comm, [&] {

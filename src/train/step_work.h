@@ -1,4 +1,4 @@
-// How much there is to compute in a step: what ranks with unequal samples are compared by.
+// The amount of work in a step, by which the speed of ranks with unequal samples is compared.
 #pragma once
 
 #include "qft/loader/loader.h"

@@ -64,9 +64,9 @@ nlohmann::json broadcast_json(Communicator& comm, const nlohmann::json& value, i
 /// Every rank's text (any bytes, any length), by rank.
 std::vector<std::string> all_gather_strings(Communicator& comm, const std::string& text);
 
-/// A check that all ranks join: if `local_error` is empty everywhere it returns; else it throws on all ranks
-/// the same Error with each distinct message and the ranks it came from. `exit_code` of the lowest failing
-/// rank decides between Error and ConfigError.
+/// A check that all ranks join: returns if `local_error` is empty on every rank; otherwise throws on all ranks the
+/// same Error, with each distinct message and the ranks it came from. The lowest failing rank's `exit_code` says
+/// whether it is an Error or a ConfigError.
 void all_agree(Communicator& comm, const std::string& local_error, int exit_code = 1);
 
 /// Runs `body` on this rank and turns an exception on any rank into the same Error on all (through

@@ -1,4 +1,4 @@
-// What this process is at, for a watchdog on another thread: a phase, a step, and a count that moves while work gets done.
+// What this process is doing, for the watchdog's thread: a phase, a step, and a counter of progress.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,8 @@
 
 namespace qft::activity {
 
-/// Notes that some work got done. Long local work calls it every so often, at least once a minute; operations of
-/// communicators do by themselves. Any thread.
+/// Counts progress. Long local work must call it at least once a minute; communicators' operations do so themselves.
+/// Any thread.
 void tick() noexcept;
 
 /// Names what the main thread does until the end of the scope. Phases nest. `name` is a literal.
@@ -51,7 +51,7 @@ struct State {
 };
 State state() noexcept;
 
-/// Asks the main thread to end the run in good order, for the reason given; the first reason stays. Any thread.
+/// Asks the main thread to save a checkpoint and end the run, for the reason given; the first reason counts. Any thread.
 void request_end(const std::string& reason);
 /// Why the run should end; empty: it should not.
 std::string end_reason();

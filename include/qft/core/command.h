@@ -10,7 +10,7 @@ namespace qft {
 /// What a program said.
 struct Answer {
   std::string text;   ///< its standard output
-  std::string error;  ///< why that counts for nothing: not found, a status other than 0, too late; empty: it counts
+  std::string error;  ///< why `text` must not be used: not found, a status other than 0, too late; empty: it may
   bool ok() const { return error.empty(); }
 };
 

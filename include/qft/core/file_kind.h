@@ -1,4 +1,4 @@
-// What stands in a file instead of what its name promises.
+// Files that are not what their name says: Git LFS pointers, UTF-16, compressed files.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What an MPI launcher keeps from its ranks: which process it is, and where its own output goes.
+// What a rank cannot see of its MPI launcher without looking: which process it is, and where its output goes.
 #pragma once
 
 #include <optional>

@@ -10,7 +10,7 @@
 
 namespace qft::device {
 
-/// Recorded work. What it reads and writes lies where it lay when it was captured.
+/// Recorded work. All that it reads and writes must stay at the addresses that it had when it was captured.
 class Graph {
  public:
   virtual ~Graph() = default;

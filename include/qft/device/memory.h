@@ -1,4 +1,4 @@
-// Memory: what is used, at most was used, and buffers that a device can copy from at full speed.
+// Memory: what is used now and at peak, and buffers that a device can copy from at full speed.
 #pragma once
 
 #include <cstddef>
@@ -80,20 +80,19 @@ class DeviceBuffer {
 /// stream, so host memory must stay until that has run.
 void copy_bytes(void* to, const void* from, std::size_t bytes, c10::Device device);
 
-/// What LibTorch's compiled CPU products may keep after bound_kernel_caches(): 64 of about half a MB each (measured; the code
+/// What LibTorch's compiled CPU kernels may keep after bound_kernel_caches(): 64 of about half a MB each (measured; the code
 /// buffer of a oneDNN kernel alone has 256 KiB).
 inline constexpr std::int64_t kKernelCacheBytes = 32'000'000;
 
 /// Bytes of compiled CPU products that are kept for so many micro-batches in flight.
 std::int64_t kernel_cache_bytes(std::int64_t micro_batches);
 
-/// Keeps the caches of compiled CPU products small. Each number of tokens or labels makes new ones, a thousand of which
-/// would be kept, of half a MB each; a micro-batch uses fewer than these. Call first in main(); the user's settings win.
+/// Limits the caches of compiled CPU kernels. Each number of tokens or labels compiles new ones, half a MB each, and LibTorch
+/// would keep a thousand; a micro-batch uses fewer than this limit. Call first in main(); the user's settings win.
 void bound_kernel_caches();
 
-/// Makes the room that bound_kernel_caches() left fit for so many micro-batches in flight: their products take turns, and
-/// those that were let go would be compiled again for every layer. Call before LibTorch's first product. Returns the bytes
-/// that may be kept.
+/// Raises the limit of bound_kernel_caches() for so many micro-batches in flight: their kernels take turns, and evicted ones
+/// would be compiled again for every layer. Call before LibTorch's first product. Returns the bytes that may be kept.
 std::int64_t keep_kernels_for(std::int64_t micro_batches);
 
 /// Makes malloc keep large blocks instead of returning them to the kernel, so that a tensor as large as one

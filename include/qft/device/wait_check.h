@@ -1,4 +1,4 @@
-// A check that nothing makes the host wait for its device: it ought to queue work well ahead of it.
+// A check that nothing makes the host wait for its device, because the host should queue work well ahead of it.
 #pragma once
 
 #include <functional>

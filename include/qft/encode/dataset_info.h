@@ -43,7 +43,7 @@ struct DatasetSpec {
   MessageTags tags;
   std::string described_in =
       "the defaults";  // who names the columns, for messages: "data/dataset_info.json: alpaca"
-  std::string tags_from = "the defaults";    // likewise the tags
+  std::string tags_from = "the defaults";    // who names the tags
   std::vector<std::filesystem::path> files;  // of one type, in order
 
   /// Every column that the entry names, in the order above.

@@ -31,8 +31,8 @@ struct Encoded {
   bool truncated = false;
 };
 
-/// How many tokens of a turn's source and target fit into `budget`: the longer one gives way first, both in
-/// proportion where both are long. Never more than there are.
+/// How many tokens of a turn's source and target fit into `budget`: the longer one is cut first, both in proportion
+/// if both are long. Never more than there are.
 std::pair<std::int64_t, std::int64_t> fit_turn(std::int64_t source, std::int64_t target, std::int64_t budget);
 
 /// Immutable and thread-safe.

@@ -19,7 +19,7 @@ struct RecordRef {
 
 struct MixOptions {
   std::string strategy = "concat";    // or interleave_under, interleave_over, interleave_once
-  std::vector<double> probabilities;  // of each dataset where interleaved; empty: they take turns
+  std::vector<double> probabilities;  // of each dataset, for interleaving; empty: they take turns
   std::uint64_t seed = 42;
 };
 

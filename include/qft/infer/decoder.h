@@ -17,8 +17,8 @@ namespace qft::infer {
 /// sharded, nothing else is. The rows of all sequences go through the projections together, so that a weight is read from
 /// memory once for all of them.
 ///
-/// On the CPU in fp32 and bf16 a sequence has the same logits to the bit in whatever company it is decoded: a prompt is
-/// computed on its own, and so many sequences with one new token each go together as linear_forward computes alike.
+/// On the CPU in fp32 and bf16 a sequence has the same logits to the bit, whatever else is decoded with it: a prompt is computed
+/// on its own, and sequences with one new token each are batched only as far as linear_forward gives a row the same bits.
 class Decoder {
  public:
   /// `capacity`: tokens of prompt and answer together, of each of `slots` sequences.
@@ -40,7 +40,7 @@ class Decoder {
   at::Tensor forward(std::span<const std::int32_t> tokens);
 
   std::size_t slots() const { return sequences_.size(); }
-  /// What is kept of a slot's sequence.
+  /// The state of a slot's sequence.
   model::SequenceState& sequence(std::size_t slot = 0) { return sequences_.at(slot); }
 
  private:

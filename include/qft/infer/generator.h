@@ -28,7 +28,7 @@ SamplerOptions sampler_options(const config::RunConfig& config);
 /// Tokens that an answer may have.
 struct AnswerLimit {
   std::int64_t tokens = 0;
-  bool shortened = false;  ///< it is the model's positions that end it
+  bool shortened = false;  ///< cut to the model's positions
 };
 /// For a prompt of so many tokens: max_new_tokens; where that is 0, what max_length leaves; and no more than the model's
 /// `positions` leave. Throws ConfigError where that is nothing.
@@ -53,8 +53,8 @@ struct Answer {
   std::int32_t stop = -1;         ///< the token of stop_ids that ended it; -1: the limit did
 };
 
-/// Answers all requests, as many at a time as the decoder has slots: where one ends the next takes its place at once. Each
-/// answer is what generate() gives with a Sampler of the request's stream, as far as Decoder promises that company changes
+/// Answers all requests, as many at a time as the decoder has slots: when one ends, the next takes its slot at once. Each answer
+/// is the one that generate() gives with a Sampler of the request's stream, as far as Decoder promises that a batch changes
 /// nothing. `done` gets the number of a request and its answer, in the order in which they end.
 void generate_all(Decoder& decoder, const SamplerOptions& sampling, std::span<const Request> requests,
                   std::span<const std::int32_t> stop_ids, const std::function<void(std::size_t, const Answer&)>& done);

@@ -49,9 +49,9 @@ struct LockContext {
 /// This process, on this machine.
 LockContext this_process(std::string program, std::string job = {}, std::int64_t restarts = 0);
 
-/// The lock on a directory, from construction to destruction. Not collective: one process of a job holds it. A holder that
-/// is dead is followed: at once where it was a process of this machine that is gone, or this batch job before it was put
-/// back into the queue; else once its number has stood still for kDeadSeconds by this machine's clock.
+/// The lock on a directory, from construction to destruction. Not collective: one process of a job holds it. The lock of a dead
+/// holder is taken over: at once if it was a process of this machine that is gone, or this batch job before it was put back
+/// into the queue; else once its number has not changed for kDeadSeconds by this machine's clock.
 class DirLock {
  public:
   /// Takes the lock of `dir`, which exists. Throws Error naming the holder where that is alive. Waits, and says so, where only
@@ -62,8 +62,8 @@ class DirLock {
   DirLock(const DirLock&) = delete;
   DirLock& operator=(const DirLock&) = delete;
 
-  /// Throws Error naming the new holder where another process has taken the lock over: this one was silent for too long, and
-  /// must write no more. Looks at the file. Any thread.
+  /// Throws Error naming the new holder if another process has taken the lock over, because this one was silent for too long:
+  /// then this one must not write any more. Reads the file. Any thread.
   void require_held();
   /// Notes the run's id for those who are refused.
   void set_run(const std::string& id);

@@ -1,4 +1,4 @@
-// What the batch system says of the job that this process is part of.
+// What the batch system (SLURM, PBS) says about this process' job.
 #pragma once
 
 #include <cstdint>

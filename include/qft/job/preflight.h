@@ -1,4 +1,4 @@
-// `qft check`: what would break or slow a job, found in seconds, before it does.
+// `qft check`: finds in seconds what would break or slow down a job.
 #pragma once
 
 #include "qft/comm/session.h"

@@ -19,10 +19,10 @@ struct WatchdogOptions {
 
 /// A thread of its own in each rank sends heartbeats to rank 0, by UDP: outside MPI, which may be what is stuck. They
 /// say what the rank is at (activity::State) and its last collective. Rank 0 decides; the other ranks watch rank 0.
-/// Found within timeout + 5 s, and the end of the job (exit code 1) with a report of every rank on stderr:
+/// Each of these ends the job (exit code 1) within timeout + 5 s, with a report of every rank on stderr:
 ///  - a rank without a heartbeat: stopped, or its node is gone;
-///  - ranks that call different collectives: each with its own;
-///  - no progress on any rank: named are the ranks that do not come to a collective in which the others wait, or that
+///  - ranks that call different collectives: the report has each rank's;
+///  - no progress on any rank: the report names the ranks that do not reach a collective in which the others wait, or that
 ///    wait in another one.
 /// A rank that takes three times as long as the others for the same work, 20 steps in a row, is named in a warning on rank 0;
 /// with stop_stragglers activity::request_end() asks rank 0's main thread for an end.

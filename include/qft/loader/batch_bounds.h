@@ -13,9 +13,9 @@ struct BatchBounds {
   std::int64_t slots = 0;                              ///< micro-batches of a rank in a step, at most
 };
 
-/// tokens[i], labels[i] as the schedule was made from. All steps are planned where they hold up to two million units;
-/// of a longer run as many steps, evenly spaced, the longest item, and as many sequences as a micro-batch can hold.
-/// `item_sequences`: of an item.
+/// tokens[i], labels[i]: the lengths that the schedule was made from. Plans all steps of runs with up to two million units; of
+/// longer runs a sample of evenly spaced steps, with the longest item and as many sequences as a micro-batch can hold.
+/// `item_sequences`: sequences of an item.
 BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
                          std::int64_t item_sequences = 1);
 

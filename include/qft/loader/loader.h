@@ -27,7 +27,7 @@ struct MicroBatch {
   std::vector<std::int32_t> item_offsets;     // [I+1] of sequences: where each item's begin; first 0, last S
 };
 
-/// What this rank computes in one optimizer step.
+/// What this rank computes in an optimizer step.
 struct StepBatch {
   std::int64_t step = 0;                  // from 0
   double epoch = 0;                       // after this step, fractional, as the HF Trainer reports it
@@ -36,12 +36,12 @@ struct StepBatch {
   std::int64_t global_label_tokens = 0;
   std::int64_t global_tokens = 0;
   std::int64_t global_samples = 0;     // items
-  std::int64_t max_micro_batches = 0;  // slots that every rank must run so that collectives match
+  std::int64_t max_micro_batches = 0;  // of the rank that has most: every rank runs so many rounds, so that collectives match
   std::int64_t global_micro_batches = 0;
   std::int64_t first_micro_batch = 0;  // of this rank, where they are counted rank by rank
 };
 
-/// A run's batches for one rank. Not collective: all ranks plan the same steps from the same lengths.
+/// The batches of a run, for one rank. Not collective: all ranks plan the same steps from the same lengths.
 /// next(), seek() and resume() belong to one thread.
 class Loader {
  public:
@@ -59,7 +59,7 @@ class Loader {
   /// The batch of the next step; blocks until it is read. Throws Error naming pack and item where an item is
   /// damaged, or after the last step.
   StepBatch next();
-  /// Makes `step` (0 .. total_steps) the next one. Costs no reads of the steps before.
+  /// Makes `step` (0 .. total_steps) the next one, without reading the steps before.
   void seek(std::int64_t step);
 
   /// The next step and everything that fixes the order of samples, for the checkpoint.

@@ -14,7 +14,7 @@
 
 namespace qft::loader {
 
-/// Calls `produce` until it returns nothing or throws, and keeps at most `depth` results waiting.
+/// Calls `produce` until it returns nothing or throws; at most `depth` results are ready at a time.
 template <class T>
 class Prefetcher {
  public:

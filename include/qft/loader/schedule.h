@@ -28,7 +28,7 @@ using ItemSubset = std::shared_ptr<const std::vector<std::int64_t>>;
 /// empty.
 std::pair<ItemSubset, ItemSubset> split_items(std::int64_t num_items, double validation, std::uint64_t seed);
 
-/// A unit is what batch sizes count: an item, or with packing a row.
+/// Batch sizes count units: a unit is an item, or with packing a row.
 struct LoaderOptions {
   std::int64_t micro_batch_size = 1;             // units
   std::int64_t gradient_accumulation_steps = 1;  // sets the default global batch, and epochs' fractions
@@ -39,7 +39,7 @@ struct LoaderOptions {
   std::int32_t row_tokens = 0;  // with packing
   double num_epochs = 3.0;
   std::int64_t max_steps = 0;                   // > 0 overrides num_epochs
-  bool drop_last = false;                       // leave out what does not fill a micro-batch on all ranks
+  bool drop_last = false;                       // drop the last units that do not fill a micro-batch on all ranks
   std::int64_t max_tokens_per_micro_batch = 0;  // > 0: more and smaller micro-batches where one would exceed
                                                 // it (a unit that alone exceeds it stays alone)
   // The micro-batches are the same on any number of ranks, each of which gets consecutive ones; else they are

@@ -28,8 +28,8 @@ class Arena {
   Mark mark() const { return {current_, used_}; }
   /// Frees all tensors allocated after `mark`. Their storage is reused: no view of them may be read afterwards.
   void release(Mark mark);
-  /// Bytes of memory taken: on the host, where pages are taken when they are touched, what was in use at most; else all that
-  /// is reserved.
+  /// Bytes of memory in use: on the host, which allocates a page when it is first touched, the most that was ever used; elsewhere
+  /// all that is reserved.
   std::int64_t held() const;
 
  private:

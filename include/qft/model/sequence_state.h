@@ -10,7 +10,7 @@
 
 namespace qft::model {
 
-/// Bytes that one token takes in all layers.
+/// Bytes that a token needs in all layers together.
 std::int64_t state_bytes_per_token(const ModelSpec& spec, at::ScalarType dtype);
 
 class SequenceState {

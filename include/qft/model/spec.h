@@ -65,7 +65,7 @@ struct ParamSpec {
   Along along(comm::Axis axis) const { return gradient[static_cast<std::size_t>(axis)]; }
 };
 
-/// What is gathered, released and reduced as a whole: the embedding, a layer, or the head.
+/// What is gathered, released and reduced as one (FSDP's unit): the embedding, a layer, or the head.
 struct UnitSpec {
   enum class Kind : std::uint8_t { embedding, layer, head } kind = Kind::layer;
   int layer = -1;

@@ -58,7 +58,7 @@ class Transformer {
  public:
   Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device);
 
-  /// Rows of logits that the head holds at a time; 0, as at first: ops::head_chunk_rows().
+  /// Rows of logits that the head holds at a time; 0 (the default): ops::head_chunk_rows().
   void hold_logits(std::int64_t rows) { head_rows_ = rows; }
 
   /// Must cover the longest sequence before a forward; grows the rotary tables.
@@ -69,7 +69,7 @@ class Transformer {
   /// Adds to table.grad.
   void embedding_backward(const Weight& table, const MicroInput& in, const at::Tensor& gy);
 
-  /// What layer_forward fills for an input x [T, hidden]: x itself, all else uninitialised tensors of `arena`.
+  /// Memory for layer_forward's result with input x [T, hidden]: x itself, and uninitialised tensors of `arena` for the rest.
   LayerSaved room_for(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena) const;
   /// y = layer(saved.x()); fills the rest of `saved`, of room_for(). y [T, hidden] may lie anywhere but x.
   void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,

@@ -25,7 +25,7 @@ struct LoraPart {
 struct LinearWeights {
   at::Tensor weight;           ///< [N, K]: the modules' rows one after another
   at::Tensor bias;             ///< [N] or undefined
-  std::vector<LoraPart> lora;  ///< by ascending row0; modules without LoRA are left out
+  std::vector<LoraPart> lora;  ///< by ascending row0; only modules that have LoRA
 };
 
 /// Where gradients are added. Undefined: frozen, not computed. Each has the weight's dtype or a wider one.
@@ -49,8 +49,8 @@ struct LoraDropout {
 /// Columns of `saved`: the sum of the parts' ranks (0 without LoRA).
 std::int64_t lora_saved_columns(const LinearWeights& w);
 
-/// Rows of x up to which a product is bound by reading the weight and computed by a kernel of its own (CPU, fp32 and bf16):
-/// there a row of y has the same bits in whatever company its row of x comes.
+/// Up to so many rows of x, reading the weight dominates and a kernel of its own runs (CPU, fp32 and bf16): a row of y has the same
+/// bits, whatever other rows x has.
 inline constexpr std::int64_t kFewRows = 8;
 
 /// y = x W^T + bias + LoRA.
@@ -61,7 +61,7 @@ inline constexpr std::int64_t kFewRows = 8;
 void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
                     const at::Tensor& y, const at::Tensor& saved, Workspace& workspace);
 
-/// What becomes of gx.
+/// How gx is written.
 enum class GradMode { skip, write, accumulate };
 
 /// gx = (or +=) gy W + LoRA's; grads += .

@@ -33,11 +33,11 @@ class Workspace {
     friend class Workspace;
     std::map<const at::Tensor*, const void*> addresses_;  ///< of the workspace's buffers
   };
-  /// Runs `body`; the places of all that it asked for. Not to be nested.
+  /// Runs `body` and returns the places of all tensors that it asked for. Not to be nested.
   Places places_used_by(const std::function<void()>& body);
 
-  /// Bytes of memory taken: on the host, where pages are taken when they are touched, the largest requests; else all that is
-  /// reserved.
+  /// Bytes of memory in use: on the host, which allocates a page when it is first touched, the largest requests; elsewhere all
+  /// that is reserved.
   std::int64_t held() const;
   /// Gives everything back; tensors handed out stay alive for as long as somebody holds them.
   void clear();

@@ -64,8 +64,8 @@ class PackBuilder {
   PackBuilder(comm::Communicator& comm, std::filesystem::path path, PackAttributes attributes,
               int workers = 1);
 
-  /// The counts of the pack that is there, where it was made of the same inputs; a broken or other file is
-  /// none. Collective; all ranks get the same.
+  /// The counts of an existing pack, if it was made of the same inputs; nothing for a broken or another file.
+  /// Collective; all ranks get the same.
   std::optional<PackSummary> find_current();
 
   /// Called after every chunk, on the worker that did it, one call at a time.

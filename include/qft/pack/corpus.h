@@ -24,7 +24,7 @@ enum class CorpusPart { train, eval };  // the keys dataset and eval_dataset
 
 using DropCounts = std::array<std::int64_t, encode::kDropReasons>;
 
-/// What became of the records of one dataset in one chunk.
+/// What happened to the records of one dataset in one chunk.
 struct RecordCounts {
   std::int64_t records = 0, truncated = 0, bytes = 0;
   DropCounts dropped{};
@@ -79,8 +79,8 @@ class Corpus {
   mutable std::atomic<std::size_t> skipped_ = 0;  // records, so far
 };
 
-/// The tokens of a block in stage pt: cutoff_len, or one less where packing was asked for in so many words (a
-/// rule of LLaMA-Factory's that goldens show).
+/// The tokens of a block in stage pt: cutoff_len, or one less where the run file sets packing explicitly (a rule
+/// of LLaMA-Factory's that goldens show).
 std::int64_t document_block_tokens(const config::RunConfig& config);
 
 /// True where stage pt joins its documents.

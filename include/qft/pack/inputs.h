@@ -1,4 +1,4 @@
-// What a pack is made of, as JSON: to say what is not the same.
+// The inputs of a pack as JSON, so that a message can say which of them differ.
 #pragma once
 
 #include "qft/pack/format.h"

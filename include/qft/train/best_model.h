@@ -1,4 +1,4 @@
-// Which checkpoint is the best by a metric, and whether it is time to give up on a better one.
+// The best checkpoint by a metric, and early stopping.
 #pragma once
 
 #include <cstdint>

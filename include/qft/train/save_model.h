@@ -14,7 +14,7 @@
 
 namespace qft::train {
 
-/// Who writes: the ranks of `comm` below `writers` share a model's shards; rank 0 writes what is no weight of a model.
+/// Which ranks write: those of `comm` below `writers` share a model's shards; rank 0 writes everything else.
 struct Writers {
   comm::Communicator& comm;  ///< the instance's ranks
   int writers = 1;

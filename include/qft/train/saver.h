@@ -1,4 +1,4 @@
-// The checkpoints of a run: at most one is on its way while training goes on.
+// Saves a run's checkpoints: at most one is in flight while training continues.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// A run before its first step: all that is decided, and refused, before the model is loaded.
+// Setting up a run: all decisions and refusals before the model is loaded.
 #pragma once
 
 #include <memory>
