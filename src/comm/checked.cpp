@@ -1,4 +1,4 @@
-// Checked mode: what the ranks are about to do is compared before it is done.
+// Checked mode: the ranks compare each collective before they run it.
 #include "qft/comm/communicator.h"
 #include "qft/core/error.h"
 

@@ -39,7 +39,7 @@ bool same(const Value& a, const Value& b) {
   return a.text == b.text || (x && x == y) || (p && p == q);
 }
 
-// Of two settings of one name the later, in the place of the first.
+// Drops repeated settings: the last value counts, at the position of the first.
 std::vector<Setting> latest(const std::vector<Setting>& settings) {
   std::vector<Setting> kept;
   for (const Setting& setting : settings) {

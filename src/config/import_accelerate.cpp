@@ -92,7 +92,7 @@ bool flag_of(const Leaf& leaf) {
   return *flag;
 }
 
-// FSDP 2 says only whether weights are let go after forward; FSDP 1 has been given its strategies under that name too.
+// FSDP 2 says only whether weights are resharded after forward; transformers takes FSDP 1's strategies under that name too.
 std::string reshard_strategy(const Leaf& leaf) {
   const auto flag = as_bool(leaf.value);
   if (!flag) return sharding_strategy(leaf);
@@ -125,7 +125,7 @@ void match_fsdp(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
     match_key(config, "offload_param", plain("cpu"), *offload);
     match_key(config, "offload_optimizer", plain("cpu"), *offload);
   }
-  // Where FSDP does not recompute, transformers may all the same.
+  // Even if FSDP does not recompute, transformers may.
   if (const Leaf* recompute = find(leaves, "activation_checkpointing"); recompute != nullptr && flag_of(*recompute)) {
     // transformers refuses both at once: a false gradient_checkpointing leaves recomputation to FSDP.
     if (config.training.gradient_checkpointing == false) {

@@ -63,7 +63,7 @@ bool is_section(std::span<const ImportKey> table, std::string_view path) {
   return false;
 }
 
-// A section that is left out in so many words.
+// A section that is explicitly empty: null, {} or false.
 bool is_nothing(const Value& value) {
   return value.kind == Value::Kind::null || (value.kind == Value::Kind::map && value.entries.empty()) || as_bool(value) == false;
 }

@@ -20,7 +20,7 @@ void note_winner(RunConfig& config, std::string_view winner, std::string_view lo
       fmt::format("{} overrides {}, which has no effect", at_key(config, winner), at_key(config, loser)));
 }
 
-// Without training: what the type of compute follows from, and that nothing is trained where that may
+// Without training: notes which key sets the compute type, and that nothing is trained where that may be a
 // surprise.
 void note_inference(RunConfig& config, Purpose purpose) {
   const TrainingArgs& t = config.training;
@@ -36,7 +36,7 @@ void note_inference(RunConfig& config, Purpose purpose) {
     if (asks) note_winner(config, "infer_dtype", key);
 }
 
-// Where two keys of training speak of one thing: which of them counts.
+// Notes which key counts where two training keys set the same thing.
 void note_training(RunConfig& config) {
   const TrainingArgs& t = config.training;
   const auto wins = [&](std::string_view winner, std::string_view loser) {

@@ -11,7 +11,7 @@
 namespace qft::config {
 namespace {
 
-/// Seconds that ddp_timeout counts for at most: no healthy run goes as long without anything done.
+/// The largest ddp_timeout that has an effect, in seconds: no healthy run goes that long without progress.
 constexpr std::int64_t kMostDdpTimeout = 4 * 3600;
 
 }  // namespace

@@ -25,7 +25,7 @@ constexpr auto kTrainAndEval = {Purpose::train, Purpose::eval};
 constexpr auto kWherePairsCount = {Purpose::train, Purpose::eval, Purpose::plan};
 constexpr std::string_view kSimpo = "pref_loss: simpo is, which needs no reference model";
 
-// The one list of what is left to do: a feature that lands takes its row away.
+// The only list of missing features: implementing one removes its row.
 const NotYet kNotYet[] = {
     {"stage", "rm", kTrainAndEval, "reward-model pairs can be packed but not trained: stages pt, sft and dpo run"},
     {"stage", "kto", kTrainAndEval, "kto data can be packed but not trained yet: stages pt, sft and dpo run"},
@@ -44,7 +44,7 @@ const NotYet kNotYet[] = {
     {"compute_accuracy", "", kTrainAndEval, "evaluation reports loss and perplexity"},
     {"eval_on_each_dataset", "", kTrainAndEval,
      "evaluation reports one figure over all sets: run it for each set"},
-    // Of use with one of the above only, and so without effect rather than refused.
+    // Useful only with one of the above, and therefore without effect rather than refused.
     {"freeze_trainable_layers", "", {}, "it is used by finetuning_type freeze, which is not implemented"},
     {"freeze_trainable_modules", "", {}, "it is used by finetuning_type freeze, which is not implemented"},
     {"freeze_extra_modules", "", {}, "it is used by finetuning_type freeze, which is not implemented"},

@@ -36,8 +36,8 @@ std::int64_t proc_value(const char* path, std::string_view key) {
   return 0;
 }
 
-/// Of the job's limits and RAM the one that allows least; `processes` like this one take of those that nobody
-/// counts.
+/// What the job's limits leave of `available`; where nobody counts the use of a limit, `processes` processes like this one are
+/// assumed to share it.
 std::int64_t left_of_job(std::int64_t available, int processes) {
   const std::int64_t own = host_memory().current * processes;
   for (const JobLimit& limit : job_limits())

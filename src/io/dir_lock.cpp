@@ -129,8 +129,8 @@ void DirLock::refuse(const LockHolder& holder) const {
        "(if it is gone for certain, remove '{}')", dir_.string(), describe(holder), path_.string());
 }
 
-/// Exactly one process follows a holder: the one that makes the name which stands for that. A follower that dies there is
-/// itself followed.
+/// Exactly one process takes over from a holder: the one that creates the file name that stands for this. If that process dies
+/// meanwhile, another takes over from it.
 bool DirLock::take_over(const std::string& text) {
   const fs::path mark = mark_after(text);
   if (!make(mark)) return false;
@@ -164,7 +164,7 @@ bool DirLock::make(const fs::path& name) {
 
 fs::path DirLock::mark_after(const std::string& text) const { return dir_ / (kMarkPrefix + key_of(text)); }
 
-/// The text of the lock, or of whoever is about to follow its holder; nothing where there is no lock.
+/// The text of the lock file, or of the process that is taking it over; nothing where there is no lock.
 std::optional<std::string> DirLock::last_in_line() const {
   auto text = read_lock(path_);
   while (text) {
@@ -221,7 +221,7 @@ void DirLock::beat() {
   if (before && !lost_.empty()) activity::request_end("the lock of '" + dir_.string() + "' was taken over by " + lost_);
 }
 
-/// Is the lock still this process'? One that someone removed by hand is made again.
+/// Whether this process still holds the lock. A lock file that someone removed by hand is created again.
 void DirLock::look() {
   if (!lost_.empty()) return;
   const auto text = read_lock(path_);

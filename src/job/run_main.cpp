@@ -157,7 +157,7 @@ Outcome attempt(const std::function<int()>& body) {
   }
 }
 
-// MPI_Finalize waits for all ranks: after a failure it must not be what keeps the job alive.
+// MPI_Finalize waits for all ranks: after a failure it must not keep the job alive.
 void finalize_at_most(std::chrono::seconds limit, int exit_code) {
   std::thread([limit, exit_code] {
     std::this_thread::sleep_for(limit);

@@ -63,7 +63,7 @@ std::optional<PackSummary> summary_of_current(const std::filesystem::path& path,
 
 }  // namespace
 
-/// What all ranks know of the chunks; nothing for those still to encode.
+/// The finished chunks, known to all ranks; nothing for those still to encode.
 struct PackBuilder::Parts {
   std::vector<std::optional<PartSummary>> known;
   json news = json::array();  // what this rank found out since the last exchange: [chunk, summary]

@@ -1,4 +1,4 @@
-// What makes a pack unfit: made for something else, or damaged.
+// Checks that a pack was made for this run and is not damaged.
 #include "qft/core/error.h"
 #include "qft/io/hdf5.h"
 #include "qft/pack/reader.h"

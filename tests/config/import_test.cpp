@@ -272,7 +272,7 @@ TEST_F(Import, TakesAValueInPlaceOfASectionForAnError) {
   EXPECT_CONTAINS(deepspeed_error("{\"bf16\": true}"), "bf16: expected a mapping");
   EXPECT_CONTAINS(deepspeed_error("{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": \"cpu\"}}"), "expected a mapping of keys to values, got the text 'cpu'");
   EXPECT_EQ(deepspeed("{\"zero_optimization\": {\"stage\": 3, \"offload_param\": null}, \"optimizer\": null, \"scheduler\": {}, \"fp16\": false}").parallel.strategy,
-            "zero3") << "a section that is left out in so many words";
+            "zero3") << "a section that is explicitly empty";
 }
 
 TEST_F(Import, ReadsDeepSpeedSectionsOfAccelerate) {
