@@ -37,7 +37,7 @@ void print_usage() {
   std::printf("qft %s: distributed fine-tuning of Qwen-family models over MPI\n\nusage: [mpirun -np N] qft SUBCOMMAND ...\n\n",
               std::string(version()).c_str());
   for (const auto* s : kSubcommands) std::printf("  %-10s %s\n", s->name, s->spec().summary.c_str());
-  std::printf("\nqft SUBCOMMAND --help says more, with the keys that it reads.\n\nWhat is implemented:\n\n");
+  std::printf("\nqft SUBCOMMAND --help lists its options and keys.\n\nWhat is implemented:\n\n");
   std::printf("%s",
               fmt::format("  {:<18} {}\n", "model_type", fmt::join(model::architectures(), ", ")).c_str());
   for (const char* key :

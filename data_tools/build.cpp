@@ -20,7 +20,7 @@ config::CommandSpec spec() {
       "",
       "Encodes the datasets of a run file into a pack, on all cores, or under mpirun -np N on N ranks. "
       "Commands for packs: " +
-          command_names() + "; qft-pack COMMAND --help says more.",
+          command_names() + "; qft-pack COMMAND --help for details.",
       "[COMMAND PACK...]");
   spec.run_file = config::CommandSpec::RunFile::optional;
   spec.purpose = config::Purpose::pack;

@@ -19,7 +19,7 @@ const Command* const kCommands[] = {&kInspect, &kVerify, &kDiff, &kMerge, &kResh
 
 std::string usage() {
   std::string text =
-      "usage: qft-ckpt COMMAND [options] DIR...\n\ncommands (qft-ckpt COMMAND --help says more)\n";
+      "usage: qft-ckpt COMMAND [options] DIR...\n\ncommands (qft-ckpt COMMAND --help for details)\n";
   for (const Command* command : kCommands)
     text += fmt::format("  {:<9} {}\n", command->name, command->purpose);
   return text + "\nDIR is a checkpoint, an adapter or a model directory.\n";

@@ -18,7 +18,7 @@ struct Reading {
   std::string_view keys;    // and these,
   std::string_view except;  // but not these
   std::string_view
-      sample;  // a run file that is enough, from the root of the source tree; its keys are the required ones
+      sample;  // a minimal run file, from the root of the source tree; its keys are the required ones
 };
 
 constexpr std::string_view kTrainingGroups = "model method dataset train parallel eval generate";
@@ -153,7 +153,7 @@ std::string help_text(Purpose purpose) {
   }
   std::string out;
   if (reading != nullptr)
-    out = fmt::format("A run file that is enough:\n\n{}\nits keys\n{}\n", reading->sample, required);
+    out = fmt::format("A minimal run file:\n\n{}\nits keys\n{}\n", reading->sample, required);
   out += rest;
   if (!missing.empty())
     out += fmt::format("\nnot implemented: to change one of these is an error\n{}", missing);

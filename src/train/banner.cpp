@@ -38,8 +38,8 @@ std::string nodes_words(const std::vector<std::string>& hosts, int nodes) {
 std::string memory_words(const engine::MemoryForecast& memory) {
   std::string parts = fmt::format("{}; before the model {}", plan::describe(memory.plan), format_bytes(static_cast<double>(memory.before)));
   if (memory.kernels > 0) parts += fmt::format(", compiled kernels {}", format_bytes(static_cast<double>(memory.kernels)));
-  if (memory.staged > 0) parts += fmt::format(", copies for checkpoints {}", format_bytes(static_cast<double>(memory.staged)));
-  return fmt::format("{} of the {} that it may take ({})", format_bytes(static_cast<double>(memory.total())),
+  if (memory.staged > 0) parts += fmt::format(", checkpoint copies {}", format_bytes(static_cast<double>(memory.staged)));
+  return fmt::format("{} of {} available ({})", format_bytes(static_cast<double>(memory.total())),
                      format_bytes(static_cast<double>(memory.before + memory.available)), parts);
 }
 

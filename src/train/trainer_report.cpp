@@ -78,7 +78,7 @@ void Trainer::report_memory() {
   const auto& forecast = instance_->memory();
   const std::int64_t peak = *std::max_element(peaks.begin(), peaks.end());
   bar_->clear();
-  log::info("memory of a rank: at most {}, predicted {}", format_bytes(static_cast<double>(peak)),
+  log::info("memory of a rank, peak: {}, predicted {}", format_bytes(static_cast<double>(peak)),
             format_bytes(static_cast<double>(forecast.total())));
   memory_ = {{"memory_peak", static_cast<double>(peak)}, {"memory_predicted", static_cast<double>(forecast.total())}};
   const parallel::StoreMemory held = instance_->weights().memory();

@@ -9,7 +9,7 @@
 
 namespace qft::config {
 
-/// The keys that have an effect in the programs of `purpose` (`any`: all there are): first a run file that is enough and what
+/// The keys that have an effect in the programs of `purpose` (`any`: all there are): first a minimal run file and what
 /// its keys are, then group by group, each key with its default, its values and one line of help, then what is not implemented.
 std::string help_text(Purpose purpose);
 /// That run file; empty for `any`.
