@@ -109,8 +109,8 @@ constexpr ForeignRow kSwift[] = {
     {kRefused, "response_prefix stop_words", "the template says where answers begin and end: remove it",
      "null"},
     {kRefused, "template_backend", "templates are qft's own: remove it", "swift|null"},
-    {kRefused, "add_non_thinking_prefix", "enable_thinking says what becomes of thoughts", "true|null"},
-    {kMoot, "disable_ignore_empty_think template_mode", "enable_thinking says what becomes of thoughts", ""},
+    {kRefused, "add_non_thinking_prefix", "enable_thinking decides about thoughts", "true|null"},
+    {kMoot, "disable_ignore_empty_think template_mode", "enable_thinking decides about thoughts", ""},
     {kMoot,
      "norm_bbox rescale_image vit_gradient_checkpointing vit_use_gc vit_lr aligner_lr freeze_vit "
      "freeze_aligner",

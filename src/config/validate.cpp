@@ -138,7 +138,7 @@ void check_deterministic(const RunConfig& c) {
   };
   exclude_with(c.training.breadth_first_micro_batches > 1, "breadth_first_micro_batches",
                "the gradients of each micro-batch are kept apart, one micro-batch after another");
-  exclude_with(c.parallel.offload_optimizer != "none", "offload_optimizer", "gradients that go to host memory are added up on their way");
+  exclude_with(c.parallel.offload_optimizer != "none", "offload_optimizer", "gradients that go to host memory are summed while they are in flight");
   exclude_with(c.parallel.offload_param != "none", "offload_param", "offloaded weights have owners, as under zero3");
 }
 

@@ -1,4 +1,4 @@
-// A sequence on its way: prompt and answer so far, and when it is over.
+// A sequence that is being generated: prompt and answer so far, and when it is over.
 #pragma once
 
 #include <algorithm>

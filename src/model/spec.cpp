@@ -15,7 +15,7 @@
 namespace qft::model {
 namespace {
 
-/// A base tensor on its way to its place.
+/// A base tensor that has no place in a buffer yet.
 struct Tensor {
   std::string path;
   Shape shape;

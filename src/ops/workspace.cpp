@@ -19,7 +19,7 @@ at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::Scal
   at::Tensor& buffer = it->second.bytes;
   it->second.most = std::max(it->second.most, bytes);
   if (!buffer.defined() || buffer.numel() < bytes) {
-    buffer = at::Tensor();  // let go first: the old and the new one need not exist together
+    buffer = at::Tensor();  // freed first: the old and the new one need not exist together
     // On the host pages are taken when they are touched: room for a larger request costs nothing, and a buffer that grows
     // bit by bit would leave the heap with holes.
     const std::int64_t room = device_.is_cpu() ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes))) : bytes;

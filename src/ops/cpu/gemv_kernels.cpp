@@ -22,7 +22,7 @@ constexpr int kTokens = 2;
 
 /// Dot products of one weight row with `Tokens` rows of x. A row is read from end to end: several at once would be as many
 /// short streams, which the processor prefetches badly. Four independent sums hide the latency of the additions; as there
-/// are four whatever `Tokens` is, a row of x has the same result in any company.
+/// are four whatever `Tokens` is, a row of x has the same result, whatever other rows there are.
 template <int Tokens, class T>
 HWY_INLINE void dot_row(const Gemv<T>& a, std::int64_t n, std::int64_t token) {
   constexpr int kSums = 4;
