@@ -167,7 +167,7 @@ parallel::ActionList Instance::training_list(int micro_batches, int slots, doubl
   const int group = static_cast<int>(std::clamp<std::int64_t>(design_.group, 1, std::max(1, slots)));
   const int votes = parallel::groups_per_vote(seconds, (slots + group - 1) / group);
   const bool reduce_every_group = s.reduce_every_group() || design_.add_up == parallel::AddUp::in_micro_batch_order;
-  return parallel::with_gathers(parallel::training_schedule(spec(), {micro_batches, slots, group, reduce_every_group, s.keep_weights, votes}),
+  return parallel::with_gathers(parallel::training_schedule(spec(), {micro_batches, slots, group, reduce_every_group, s.reshard_after_forward, votes}),
                       store_->gathered_bytes(), design_.window);
 }
 

@@ -236,7 +236,7 @@ MemoryPlan plan_memory(const Arrangement& a) {
   const std::int64_t window = a.window > 0 ? a.window : default_window(a.spec, units);
   // Two groups, because memory may peak where one follows the other.
   const int group = static_cast<int>(a.group), slots = 2 * group;
-  const parallel::ScheduleOptions options{slots, slots, group, a.strategy.reduce_every_group(), a.strategy.keep_weights};
+  const parallel::ScheduleOptions options{slots, slots, group, a.strategy.reduce_every_group(), a.strategy.reshard_after_forward};
   const parallel::ActionList list =
       parallel::with_gathers(a.training ? parallel::training_schedule(a.spec, options) : parallel::evaluation_schedule(a.spec, options), units, window);
   p.gathered = gathered_peak(list, units);

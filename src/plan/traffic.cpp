@@ -23,7 +23,7 @@ Traffic step_traffic(const parallel::ActionList& list, const model::ModelSpec& s
     weights.push_back({others(unit.frozen_numel, ranks, precision.compute), others(unit.trainable_numel, ranks, precision.compute)});
   std::int64_t gathered = 0, reduced = 0;
   Presence presence(weights);
-  for (const parallel::Action& action : list) presence.run(action);  // the step before leaves frozen weights on their way
+  for (const parallel::Action& action : list) presence.run(action);  // the step before leaves frozen weights in flight
   for (const parallel::Action& action : list) {
     if (strategy.weights) gathered += presence.run(action);
     if (action.kind == parallel::ActionKind::reduce)

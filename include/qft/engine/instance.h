@@ -107,7 +107,7 @@ class Instance {
   /// One update of the optimizer with gradients multiplied by `grad_scale`. Collective.
   void update(double learning_rate, double grad_scale);
 
-  /// What this rank holds of the best copy there is of a parameter's box: the optimizer's master where there is one, else the
+  /// What this rank holds of the most precise copy of a parameter's box: the optimizer's master where there is one, else the
   /// weights. After writing through it call publish(). All ranks of layout().replicate() hold the same.
   model::Shard param(int unit, const model::ParamSpec& param) const;
   /// The same of what the optimizer's rule keeps of a trainable parameter: optimizer()->rule().state[which].

@@ -19,7 +19,7 @@ struct Setup {
   std::optional<checkpoint::SharedCheckpoint> saved;  ///< to go on from
   bool same_settings = false;                         ///< as there
   engine::TrainingData data;
-  std::unique_ptr<loader::Loader> loader;  ///< where `saved` says; null where packs were left out
+  std::unique_ptr<loader::Loader> loader;  ///< at the position of `saved`; null where no pack was made
   plan::Batches batches;             ///< what the loader will deal
 };
 
