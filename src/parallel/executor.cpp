@@ -16,7 +16,7 @@
 #include "qft/device/wait_check.h"
 #include "qft/parallel/out_of_memory.h"
 
-#include "held_units.h"
+#include "acquired_units.h"
 #include "in_flight.h"
 
 namespace qft::parallel {
@@ -55,13 +55,12 @@ struct Executor::Pass {
   bool training() const { return objective != nullptr; }
 };
 
-Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm,
-                   const ExecutorOptions& options)
+Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const ExecutorOptions& options)
     : transformer_(transformer),
       store_(store),
       comm_(comm),
       options_(options),
-      units_(std::make_unique<HeldUnits>(transformer.spec(), store)),
+      units_(std::make_unique<AcquiredUnits>(transformer.spec(), store)),
       in_flight_(std::make_unique<InFlight>(transformer, ActivationPolicy{options.recompute, options.offload_inputs})),
       graphs_(options.graphs ? std::make_unique<LayerGraphs>(transformer) : nullptr) {
   QFT_ASSERT(!options.graphs || (options.lora_dropout == 0.0 && !options.offload_inputs), "graphs support neither LoRA dropout nor "

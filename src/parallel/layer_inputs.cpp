@@ -4,7 +4,7 @@
 
 #include "qft/core/error.h"
 
-#include "qft/parallel/split_buffer.h"
+#include "qft/parallel/sharded_buffer.h"
 
 namespace qft::parallel {
 

@@ -10,7 +10,7 @@
 #include "qft/parallel/weight_store.h"
 
 #include "owned_params.h"
-#include "qft/parallel/split_buffer.h"
+#include "qft/parallel/sharded_buffer.h"
 
 namespace qft::parallel {
 namespace {
@@ -36,11 +36,11 @@ class ShardedStore final : public WeightStore {
     QFT_ASSERT(strategy.gradients || !offload.optimizer, "{} keeps gradients whole: their owner's part cannot be offloaded",
                strategy.name);
     const auto options = at::TensorOptions().dtype(precision.compute).device(device);
-    const Keeping keeping{!strategy.weights, offload.weights};
+    const Residency residency{!strategy.weights, offload.weights};
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const auto& unit = spec.units[u];
-      units_[u].frozen = SplitBuffer(unit.frozen_numel, options, shard, keeping, transfers_);
-      units_[u].trainable = SplitBuffer(unit.trainable_numel, options, shard, keeping, transfers_);
+      units_[u].frozen = ShardedBuffer(unit.frozen_numel, options, shard, residency, transfers_);
+      units_[u].trainable = ShardedBuffer(unit.trainable_numel, options, shard, residency, transfers_);
       if (training && unit.trainable_numel > 0) make_gradients(units_[u]);
     }
   }
@@ -60,7 +60,7 @@ class ShardedStore final : public WeightStore {
     Unit& u = at(unit);
     gather(unit, false);
     const at::Tensor frozen = u.frozen.whole(), trainable = u.trainable.whole();
-    if (u.held++ == 0) u.buffers = {frozen, trainable, {}, u.comes_and_goes() ? ++generation_ : 1};
+    if (u.held++ == 0) u.buffers = {frozen, trainable, {}, u.frees_whole() ? ++generation_ : 1};
     return u.buffers;
   }
 
@@ -69,8 +69,8 @@ class ShardedStore final : public WeightStore {
     QFT_ASSERT(u.held > 0, "{} is released more often than acquired", spec_.units[static_cast<std::size_t>(unit)].name);
     if (--u.held > 0) return;
     u.buffers = {};
-    u.frozen.let_go();
-    u.trainable.let_go();
+    u.frozen.free_whole();
+    u.trainable.free_whole();
   }
 
   void start_step(const MicroRange&) override {
@@ -128,8 +128,8 @@ class ShardedStore final : public WeightStore {
     for (Unit& u : units_) {
       u.held = 0;
       u.buffers = {};
-      u.frozen.let_go();
-      u.trainable.let_go();
+      u.frozen.free_whole();
+      u.trainable.free_whole();
     }
   }
 
@@ -148,7 +148,7 @@ class ShardedStore final : public WeightStore {
   std::vector<optim::FlatParams> owned() const override {
     std::vector<optim::FlatParams> all;
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      const SplitBuffer& weights = units_[u].trainable;
+      const ShardedBuffer& weights = units_[u].trainable;
       if (!weights.empty())
         all.push_back(owned_params(spec_.units[u], weights.slice(), units_[u].owned, weights.division().chunk * shard_.rank()));
     }
@@ -164,7 +164,7 @@ class ShardedStore final : public WeightStore {
   }
 
   model::Shard resident_shard(int unit, bool trainable) override {
-    SplitBuffer& b = trainable ? at(unit).trainable : at(unit).frozen;
+    ShardedBuffer& b = trainable ? at(unit).trainable : at(unit).frozen;
     if (b.empty()) return {};
     if (b.rest_is_whole()) return {b.rest().narrow(0, 0, b.division().n), 0};
     return {b.slice().narrow(0, 0, b.division().length()), b.division().begin()};
@@ -192,13 +192,13 @@ class ShardedStore final : public WeightStore {
 
  private:
   struct Unit {
-    SplitBuffer frozen, trainable;
+    ShardedBuffer frozen, trainable;
     int held = 0;
     model::UnitBuffers buffers;
     at::Tensor grads;  ///< [padded]: whole over the step, or from the first use in a group to its reduction
     at::Tensor sum;    ///< [chunk]: this rank's slice of the groups reduced so far, fp32 or wider; only with sharded gradients
     at::Tensor owned;  ///< [chunk]: what the optimizer reads: `sum`, or a copy in the gradients' type, or a view of `grads`
-    bool comes_and_goes() const { return frozen.comes_and_goes() || trainable.comes_and_goes(); }
+    bool frees_whole() const { return frozen.frees_whole() || trainable.frees_whole(); }
   };
   struct Reduction {
     Unit* unit;

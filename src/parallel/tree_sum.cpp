@@ -9,7 +9,7 @@
 #include "qft/optim/square_sum.h"
 
 #include "gradient_sum.h"
-#include "qft/parallel/split_buffer.h"
+#include "qft/parallel/sharded_buffer.h"
 #include "sum_tree.h"
 
 namespace qft::parallel {

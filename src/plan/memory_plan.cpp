@@ -19,8 +19,8 @@
 #include "qft/parallel/layer_graphs.h"
 #include "qft/parallel/weight_store.h"
 
-#include "presence.h"
-#include "qft/parallel/split_buffer.h"
+#include "gathered_set.h"
+#include "qft/parallel/sharded_buffer.h"
 
 namespace qft::plan {
 namespace {
@@ -36,11 +36,11 @@ std::int64_t padded(const Arrangement& a, std::int64_t n) { return a.strategy.sh
 
 /// The most gathered weights at any time: plays the list's gathers and releases.
 std::int64_t gathered_peak(const parallel::ActionList& list, const std::vector<parallel::GatheredBytes>& units) {
-  Presence presence(units);
+  GatheredSet gathered_set(units);
   std::int64_t peak = 0;
   for (const parallel::Action& action : list) {
-    presence.run(action);
-    peak = std::max(peak, presence.here());
+    gathered_set.run(action);
+    peak = std::max(peak, gathered_set.here());
   }
   return peak;
 }

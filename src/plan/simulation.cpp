@@ -2,7 +2,7 @@
 
 #include <deque>
 
-#include "presence.h"
+#include "gathered_set.h"
 #include "qft/parallel/weight_store.h"
 
 #include "wire.h"
@@ -27,7 +27,7 @@ class Player {
         replicas_(link_of(machine, a.replicas, a.shard_ranks)),
         host_({machine.host_device_gb_s * 1e9, 0}),
         units_(gathered_bytes(a)),
-        presence_(units_),
+        gathered_set_(units_),
         arrival_(a.spec.units.size(), 0.0),
         buckets_(parallel::gradient_buckets(a.spec, a.precision.grad)) {
     window_ = a.window > 0 ? a.window : default_window(a.spec, units_);
@@ -63,7 +63,9 @@ class Player {
         wait_until(arrival_[static_cast<std::size_t>(action.target)], total_.gather_wait);
         break;
       }
-      case ActionKind::release: presence_.run(action); break;
+      case ActionKind::release:
+        gathered_set_.run(action);
+        break;
       case ActionKind::forward: compute(forward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.objective)); break;
       case ActionKind::backward:
         compute(backward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.recompute, action.needs_gradient, a_.objective));
@@ -91,7 +93,7 @@ class Player {
 
   /// Gathers a unit from the other ranks, and from host memory this rank's slice (the whole unit where weights are not sharded).
   void gather(const Action& action) {
-    const auto bytes = static_cast<double>(presence_.run(action));
+    const auto bytes = static_cast<double>(gathered_set_.run(action));
     if (bytes == 0.0) return;
     double sets_out = now_;
     if (a_.offload.weights) sets_out = host_.start(now_, a_.strategy.weights ? bytes / a_.shard_ranks : bytes, 0);
@@ -173,7 +175,7 @@ class Player {
   const Machine& machine_;
   Wire shard_, replicas_, host_;
   std::vector<parallel::GatheredBytes> units_;
-  Presence presence_;
+  GatheredSet gathered_set_;
   std::vector<double> arrival_;  ///< by unit: when its gather in flight is complete
   std::vector<int> buckets_, open_units_;
   std::deque<double> reductions_;

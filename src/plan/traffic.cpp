@@ -2,8 +2,8 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "presence.h"
-#include "qft/parallel/split_buffer.h"
+#include "gathered_set.h"
+#include "qft/parallel/sharded_buffer.h"
 
 namespace qft::plan {
 namespace {
@@ -22,10 +22,10 @@ Traffic step_traffic(const parallel::ActionList& list, const model::ModelSpec& s
   for (const auto& unit : spec.units)
     weights.push_back({others(unit.frozen_numel, ranks, precision.compute), others(unit.trainable_numel, ranks, precision.compute)});
   std::int64_t gathered = 0, reduced = 0;
-  Presence presence(weights);
-  for (const parallel::Action& action : list) presence.run(action);  // the step before leaves frozen weights in flight
+  GatheredSet gathered_set(weights);
+  for (const parallel::Action& action : list) gathered_set.run(action);  // the step before leaves frozen weights in flight
   for (const parallel::Action& action : list) {
-    if (strategy.weights) gathered += presence.run(action);
+    if (strategy.weights) gathered += gathered_set.run(action);
     if (action.kind == parallel::ActionKind::reduce)
       reduced += others(spec.units[static_cast<std::size_t>(action.target)].trainable_numel, ranks, sums);
   }

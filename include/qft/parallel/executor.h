@@ -45,7 +45,7 @@ struct ExecutorOptions {
   bool graphs = false;            ///< training steps run layers as graphs; needs no lora_dropout, and Strategy::stays_put()
 };
 
-class HeldUnits;
+class AcquiredUnits;
 class InFlight;
 class MicroInFlight;
 
@@ -98,7 +98,7 @@ class Executor {
   WeightStore& store_;
   comm::Communicator& comm_;
   ExecutorOptions options_;
-  std::unique_ptr<HeldUnits> units_;
+  std::unique_ptr<AcquiredUnits> units_;
   std::unique_ptr<InFlight> in_flight_;
   std::unique_ptr<LayerGraphs> graphs_;
   PhaseTimes times_;

@@ -1,8 +1,8 @@
-#include "presence.h"
+#include "gathered_set.h"
 
 namespace qft::plan {
 
-std::int64_t Presence::run(const parallel::Action& action) {
+std::int64_t GatheredSet::run(const parallel::Action& action) {
   const bool brings = action.kind == parallel::ActionKind::gather || action.kind == parallel::ActionKind::gather_frozen ||
                       action.kind == parallel::ActionKind::acquire;
   if (!brings && action.kind != parallel::ActionKind::release) return 0;

@@ -1,13 +1,13 @@
-#include "held_units.h"
+#include "acquired_units.h"
 
 #include "qft/core/error.h"
 
 namespace qft::parallel {
 
-HeldUnits::HeldUnits(const model::ModelSpec& spec, WeightStore& store)
+AcquiredUnits::AcquiredUnits(const model::ModelSpec& spec, WeightStore& store)
     : spec_(spec), store_(store), held_(spec.units.size(), nullptr), bound_(spec.units.size()) {}
 
-model::UnitBuffers HeldUnits::buffers_of(int unit, With with) const {
+model::UnitBuffers AcquiredUnits::buffers_of(int unit, With with) const {
   const model::UnitBuffers* held = held_[static_cast<std::size_t>(unit)];
   QFT_ASSERT(held != nullptr && held->generation != 0, "unit {} is used while it is not acquired", unit);
   model::UnitBuffers buffers = *held;
@@ -15,15 +15,15 @@ model::UnitBuffers HeldUnits::buffers_of(int unit, With with) const {
   return buffers;
 }
 
-model::Weight HeldUnits::weight(int unit, std::string_view path, With with) const {
+model::Weight AcquiredUnits::weight(int unit, std::string_view path, With with) const {
   return model::bind_weight(spec_.units[static_cast<std::size_t>(unit)], path, buffers_of(unit, with));
 }
 
-model::Weight HeldUnits::head_table(With with) const {
+model::Weight AcquiredUnits::head_table(With with) const {
   return spec_.config.tie_word_embeddings ? embedding(with) : weight(spec_.head_unit(), model::kLmHead, with);
 }
 
-LayerCall HeldUnits::layer(int block, With with) {
+LayerCall AcquiredUnits::layer(int block, With with) {
   LayerCall call;
   call.layer = block - 1;
   call.flat = buffers_of(block, with);

@@ -78,17 +78,17 @@ struct Transfers {
 };
 
 /// What a buffer holds of others' slices, and where it stays between uses.
-struct Keeping {
+struct Residency {
   bool whole = false;      ///< every rank keeps all slices, else its own only
   bool offloaded = false;  ///< in host memory
 };
 
-class SplitBuffer {
+class ShardedBuffer {
  public:
-  SplitBuffer() = default;
+  ShardedBuffer() = default;
   /// Zeroed. `options`: type, and the device on which the whole is used. `comm` and `transfers` must outlive the buffer.
-  SplitBuffer(std::int64_t n, const at::TensorOptions& options, comm::Communicator& comm, const Keeping& keeping,
-              Transfers& transfers);
+  ShardedBuffer(std::int64_t n, const at::TensorOptions& options, comm::Communicator& comm, const Residency& residency,
+                Transfers& transfers);
 
   bool empty() const { return division_.n == 0; }
   const Division& division() const { return division_; }
@@ -96,9 +96,9 @@ class SplitBuffer {
   const at::Tensor& slice() const { return slice_; }
   /// What is kept between uses: [padded] if rest_is_whole(), else the slice.
   const at::Tensor& rest() const { return rest_; }
-  bool rest_is_whole() const { return keeping_.whole || division_.ranks == 1; }
+  bool rest_is_whole() const { return residency_.whole || division_.ranks == 1; }
   /// True where the whole comes and goes.
-  bool comes_and_goes() const { return !empty() && (keeping_.offloaded || !rest_is_whole()); }
+  bool frees_whole() const { return !empty() && (residency_.offloaded || !rest_is_whole()); }
   std::int64_t gathered_bytes() const;
 
   /// Takes the memory that gather() fills, unless it is here. Not collective.
@@ -110,7 +110,7 @@ class SplitBuffer {
   /// The owners have written their slices: copies of the whole are out of date.
   void changed();
   /// The memory of the whole is given back, if it comes and goes.
-  void let_go();
+  void free_whole();
   void poll() { gather_.test(); }
 
  private:
@@ -120,7 +120,7 @@ class SplitBuffer {
   Division division_;
   comm::Communicator* comm_ = nullptr;
   Transfers* transfers_ = nullptr;
-  Keeping keeping_;
+  Residency residency_;
   bool current_ = false;     ///< the whole is, or will be once it is complete, what the owners have
   bool rest_stale_ = false;  ///< of what is kept only the own slice is up to date
   at::Tensor rest_, slice_, whole_;

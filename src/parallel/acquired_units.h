@@ -16,10 +16,10 @@ namespace qft::parallel {
 /// Weights alone, or with the buffers to which backward adds their gradients.
 enum class With : std::uint8_t { weights, gradients };
 
-class HeldUnits {
+class AcquiredUnits {
  public:
   /// Both must outlive it.
-  HeldUnits(const model::ModelSpec& spec, WeightStore& store);
+  AcquiredUnits(const model::ModelSpec& spec, WeightStore& store);
 
   void acquire(int unit) { held_[static_cast<std::size_t>(unit)] = &store_.acquire(unit); }
 

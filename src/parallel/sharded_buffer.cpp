@@ -1,4 +1,4 @@
-#include "qft/parallel/split_buffer.h"
+#include "qft/parallel/sharded_buffer.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -39,34 +39,33 @@ at::Tensor BlockPool::take(std::int64_t n, const at::TensorOptions& options) {
   return at::from_blob(data, {n}, [blocks = blocks_, block, bytes](void*) { (*blocks)[bytes].push_back(block); }, options);
 }
 
-SplitBuffer::SplitBuffer(std::int64_t n, const at::TensorOptions& options, comm::Communicator& comm, const Keeping& keeping,
-                         Transfers& transfers)
-    : division_(n, comm), comm_(&comm), transfers_(&transfers), keeping_(keeping) {
+ShardedBuffer::ShardedBuffer(std::int64_t n, const at::TensorOptions& options, comm::Communicator& comm, const Residency& residency,
+                             Transfers& transfers)
+    : division_(n, comm), comm_(&comm), transfers_(&transfers), residency_(residency) {
   if (n == 0) return;
   // Zeros: alignment gaps and padding take part in sums and in the optimizer's arithmetic.
-  rest_ = at::zeros({rest_is_whole() ? division_.padded() : division_.chunk},
-                    keeping.offloaded ? host_options(options) : options);
+  rest_ = at::zeros({rest_is_whole() ? division_.padded() : division_.chunk}, residency.offloaded ? host_options(options) : options);
   slice_ = rest_is_whole() ? division_.slice_of(rest_) : rest_;
-  if (keeping.offloaded) copied_.emplace(transfers.copies.device());
-  if (comes_and_goes()) return;
+  if (residency.offloaded) copied_.emplace(transfers.copies.device());
+  if (frees_whole()) return;
   whole_ = rest_;
   current_ = true;
 }
 
-std::int64_t SplitBuffer::gathered_bytes() const {
-  return comes_and_goes() ? division_.padded() * static_cast<std::int64_t>(slice_.element_size()) : 0;
+std::int64_t ShardedBuffer::gathered_bytes() const {
+  return frees_whole() ? division_.padded() * static_cast<std::int64_t>(slice_.element_size()) : 0;
 }
 
-void SplitBuffer::make_room() {
+void ShardedBuffer::make_room() {
   if (empty() || whole_.defined()) return;
   whole_ = transfers_->pool.take(division_.padded(), slice_.options().device(transfers_->copies.device()).pinned_memory(false));
   transfers_->gathered.add(gathered_bytes());
 }
 
-void SplitBuffer::gather() {
+void ShardedBuffer::gather() {
   if (empty() || current_) return;
   make_room();
-  if (keeping_.offloaded) {
+  if (residency_.offloaded) {
     gather_from_host();
   } else {
     gather_ = comm_->start_all_gather(slice_.data_ptr(), whole_.data_ptr(), static_cast<std::size_t>(division_.chunk),
@@ -76,7 +75,7 @@ void SplitBuffer::gather() {
 }
 
 /// On a stream of its own, beside the computation.
-void SplitBuffer::gather_from_host() {
+void ShardedBuffer::gather_from_host() {
   const device::Stream& copies = transfers_->copies;
   device::Event free(copies.device());  // what used this memory before may still run
   free.record(device::Stream::current(copies.device()));
@@ -94,31 +93,31 @@ void SplitBuffer::gather_from_host() {
 }
 
 /// What is on its way has come, and what is kept is up to date with it.
-void SplitBuffer::settle() {
+void ShardedBuffer::settle() {
   gather_.wait();
   if (copied_) device::Stream::current(transfers_->copies.device()).wait(*copied_);
   if (!rest_stale_ || !current_) return;
-  if (keeping_.offloaded) rest_.copy_(whole_);
+  if (residency_.offloaded) rest_.copy_(whole_);
   rest_stale_ = false;
 }
 
-at::Tensor SplitBuffer::whole() {
+at::Tensor ShardedBuffer::whole() {
   if (empty()) return {};
   gather();
   settle();
   return whole_.narrow(0, 0, division_.n);
 }
 
-void SplitBuffer::changed() {
+void ShardedBuffer::changed() {
   if (empty() || division_.ranks == 1) return;
-  QFT_ASSERT(!comes_and_goes() || !whole_.defined(), "weights change while gathered copies of {} elements are here", division_.n);
+  QFT_ASSERT(!frees_whole() || !whole_.defined(), "weights change while gathered copies of {} elements are here", division_.n);
   settle();
   current_ = false;
   rest_stale_ = rest_is_whole();
 }
 
-void SplitBuffer::let_go() {
-  if (!comes_and_goes() || !whole_.defined()) return;
+void ShardedBuffer::free_whole() {
+  if (!frees_whole() || !whole_.defined()) return;
   settle();
   free_storage(whole_);
   transfers_->gathered.add(-gathered_bytes());

@@ -8,11 +8,11 @@
 
 namespace qft::plan {
 
-class Presence {
+class GatheredSet {
  public:
   /// `units`: bytes of each unit, as the caller wants to count them (the whole gathered unit, or what is transferred). Must
   /// outlive this.
-  explicit Presence(const std::vector<parallel::GatheredBytes>& units) : units_(units), states_(units.size()) {}
+  explicit GatheredSet(const std::vector<parallel::GatheredBytes>& units) : units_(units), states_(units.size()) {}
 
   /// Bytes that the action gathers: of a gather or acquire, what is not here yet.
   std::int64_t run(const parallel::Action& action);
