@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "layer_inputs.h"
+#include "offloaded_activations.h"
 #include "qft/model/arena.h"
 #include "qft/model/transformer.h"
 #include "qft/parallel/layer_call.h"
@@ -66,7 +66,7 @@ class MicroInFlight {
   const model::Transformer& transformer_;
   ActivationPolicy policy_;
   model::Arena arena_;
-  LayerInputs offloaded_;
+  OffloadedActivations offloaded_;
   std::vector<Kept> layers_;
   int micro_ = -1;
   const model::MicroInput* in_ = nullptr;

@@ -1,4 +1,4 @@
-#include "layer_inputs.h"
+#include "offloaded_activations.h"
 
 #include <ATen/ops/empty.h>
 
@@ -8,9 +8,9 @@
 
 namespace qft::parallel {
 
-LayerInputs::LayerInputs(c10::Device device) : copies_(device::Stream::make(device)), copied_(device) {}
+OffloadedActivations::OffloadedActivations(c10::Device device) : copies_(device::Stream::make(device)), copied_(device) {}
 
-void LayerInputs::keep(int layer, const at::Tensor& x) {
+void OffloadedActivations::keep(int layer, const at::Tensor& x) {
   const auto l = static_cast<std::size_t>(layer);
   if (memory_.size() <= l) {
     memory_.resize(l + 1);
@@ -29,7 +29,7 @@ void LayerInputs::keep(int layer, const at::Tensor& x) {
   copied_.record(copies_);
 }
 
-void LayerInputs::start_fetch(int layer, const at::Tensor& to) {
+void OffloadedActivations::start_fetch(int layer, const at::Tensor& to) {
   const auto l = static_cast<std::size_t>(layer);
   QFT_ASSERT(l < kept_.size() && kept_[l].defined() && kept_[l].sizes() == to.sizes(), "the input of layer {} was not kept", layer);
   device::Event free(copies_.device());
@@ -41,7 +41,7 @@ void LayerInputs::start_fetch(int layer, const at::Tensor& to) {
   coming_ = layer;
 }
 
-at::Tensor LayerInputs::fetch(int layer, const at::Tensor& even, const at::Tensor& odd, bool last) {
+at::Tensor OffloadedActivations::fetch(int layer, const at::Tensor& even, const at::Tensor& odd, bool last) {
   const auto buffer = [&](int l) -> const at::Tensor& { return l % 2 == 0 ? even : odd; };
   if (coming_ != layer) start_fetch(layer, buffer(layer));
   device::Stream::current(copies_.device()).wait(copied_);
@@ -50,7 +50,7 @@ at::Tensor LayerInputs::fetch(int layer, const at::Tensor& even, const at::Tenso
   return buffer(layer);
 }
 
-std::int64_t LayerInputs::bytes() const {
+std::int64_t OffloadedActivations::bytes() const {
   std::int64_t total = 0;
   for (const at::Tensor& t : memory_)
     if (t.defined()) total += static_cast<std::int64_t>(t.nbytes());

@@ -10,9 +10,9 @@
 namespace qft::parallel {
 
 /// Copies run on a stream of their own, beside the computation. Host memory (pinned for CUDA) is kept from step to step.
-class LayerInputs {
+class OffloadedActivations {
  public:
-  explicit LayerInputs(c10::Device device);
+  explicit OffloadedActivations(c10::Device device);
 
   /// Copies `x` to host memory. Work on the current stream may overwrite `x` if it is queued after the next call of keep().
   void keep(int layer, const at::Tensor& x);
