@@ -117,7 +117,7 @@ Design design_of(const config::RunConfig& config, Blueprint& blueprint, const co
           .hsdp_group_size = config.parallel.hsdp_group_size,
           .offload = plan.offload,
           .group = plan.group,
-          .window = plan.window,
+          .prefetch_budget = plan.prefetch_budget,
           .head_rows = plan.policy.head_rows,
           .add_up = t.deterministic ? parallel::AddUp::in_micro_batch_order : parallel::AddUp::as_they_come,
           .rule = &optim::rule_of(t.optim),
@@ -167,12 +167,14 @@ parallel::ActionList Instance::training_list(int micro_batches, int slots, doubl
   const int group = static_cast<int>(std::clamp<std::int64_t>(design_.group, 1, std::max(1, slots)));
   const int votes = parallel::groups_per_vote(seconds, (slots + group - 1) / group);
   const bool reduce_every_group = s.reduce_every_group() || design_.add_up == parallel::AddUp::in_micro_batch_order;
-  return parallel::with_gathers(parallel::training_schedule(spec(), {micro_batches, slots, group, reduce_every_group, s.reshard_after_forward, votes}),
-                      store_->gathered_bytes(), design_.window);
+  return parallel::with_gathers(
+      parallel::training_schedule(spec(), {micro_batches, slots, group, reduce_every_group, s.reshard_after_forward, votes}),
+      store_->gathered_bytes(), design_.prefetch_budget);
 }
 
 parallel::ActionList Instance::evaluation_list(int micro_batches, int slots) const {
-  return parallel::with_gathers(parallel::evaluation_schedule(spec(), {micro_batches, slots, std::max(1, slots)}), store_->gathered_bytes(), design_.window);
+  return parallel::with_gathers(parallel::evaluation_schedule(spec(), {micro_batches, slots, std::max(1, slots)}), store_->gathered_bytes(),
+                                design_.prefetch_budget);
 }
 
 void Instance::update(double learning_rate, double grad_scale) {

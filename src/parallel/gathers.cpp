@@ -7,10 +7,10 @@ namespace {
 
 class Gathers {
  public:
-  Gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t window)
+  Gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t prefetch_budget)
       : list_(list),
         units_(units),
-        window_(window),
+        prefetch_budget_(prefetch_budget),
         trains_(!list.empty() && list.back().kind == ActionKind::step),
         states_(units.size()) {}
 
@@ -69,7 +69,7 @@ class Gathers {
     }
   }
 
-  bool fits(std::int64_t more) const { return waiting_ == 0 || waiting_ + more <= window_; }
+  bool fits(std::int64_t more) const { return waiting_ == 0 || waiting_ + more <= prefetch_budget_; }
 
   void announce() {
     for (; next_ < list_.size(); ++next_) {
@@ -103,7 +103,7 @@ class Gathers {
 
   const ActionList& list_;
   const std::vector<GatheredBytes>& units_;
-  std::int64_t window_;
+  std::int64_t prefetch_budget_;
   bool trains_;  ///< a list of the same kind follows: its first gathers can be prefetched at the end of this one
   std::vector<State> states_;
   std::size_t next_ = 0;       ///< the first action of the list that has not been looked at ahead
@@ -114,8 +114,8 @@ class Gathers {
 
 }  // namespace
 
-ActionList with_gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t window) {
-  return Gathers(list, units, window).run();
+ActionList with_gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t prefetch_budget) {
+  return Gathers(list, units, prefetch_budget).run();
 }
 
 }  // namespace qft::parallel

@@ -73,7 +73,7 @@ class Arranger {
             .lora_dropout = spec_.lora.dropout > 0.0,
             .tokens = graphs() ? parallel::bucket_tokens(tokens()) : tokens(),
             .group = group,
-            .window = config_.parallel.prefetch_bytes,
+            .prefetch_budget = config_.parallel.prefetch_bytes,
             .partial_sums = partial_sums(),
             .labels = batches_.labels,
             .head_rows = policy.head_rows,
@@ -119,7 +119,7 @@ class Arranger {
     const auto arrange = [&](const MemoryPolicy& policy) { return arrangement(strategy, offload, group, policy); };
     const Way way = fastest_that_fits(config_, std::max<std::int64_t>(available_, 1), arrange);
     ExecutionPlan plan{strategy, offload, group, config_.parallel.prefetch_bytes, way.policy, way.footprint, way.fits, available_, {}};
-    if (plan.window == 0) plan.window = default_window(spec_, gathered_bytes(arrange(way.policy)));
+    if (plan.prefetch_budget == 0) plan.prefetch_budget = default_prefetch_budget(spec_, gathered_bytes(arrange(way.policy)));
     return plan;
   }
 

@@ -204,7 +204,7 @@ std::vector<parallel::GatheredBytes> gathered_bytes(const Arrangement& a) {
   return all;
 }
 
-std::int64_t default_window(const model::ModelSpec& spec, const std::vector<parallel::GatheredBytes>& units) {
+std::int64_t default_prefetch_budget(const model::ModelSpec& spec, const std::vector<parallel::GatheredBytes>& units) {
   std::int64_t unit = 0, layer = 0;
   for (std::size_t u = 0; u < units.size(); ++u) {
     unit = std::max(unit, units[u].total());
@@ -233,12 +233,12 @@ MemoryPlan plan_memory(const Arrangement& a) {
   MemoryPlan p;
   const std::int64_t item = size_of(a.precision.compute);
   const auto units = gathered_bytes(a);
-  const std::int64_t window = a.window > 0 ? a.window : default_window(a.spec, units);
+  const std::int64_t prefetch_budget = a.prefetch_budget > 0 ? a.prefetch_budget : default_prefetch_budget(a.spec, units);
   // Two groups, because memory may peak where one follows the other.
   const int group = static_cast<int>(a.group), slots = 2 * group;
   const parallel::ScheduleOptions options{slots, slots, group, a.strategy.reduce_every_group(), a.strategy.reshard_after_forward};
-  const parallel::ActionList list =
-      parallel::with_gathers(a.training ? parallel::training_schedule(a.spec, options) : parallel::evaluation_schedule(a.spec, options), units, window);
+  const parallel::ActionList list = parallel::with_gathers(
+      a.training ? parallel::training_schedule(a.spec, options) : parallel::evaluation_schedule(a.spec, options), units, prefetch_budget);
   p.gathered = gathered_peak(list, units);
   std::int64_t kept = 0, masters = 0;
   for (const auto& unit : a.spec.units) {

@@ -65,7 +65,7 @@ class Planner {
             .lora_dropout = plan_.recipe.spec.lora.dropout > 0.0,
             .tokens = largest.tokens,
             .group = group,
-            .window = config_.parallel.prefetch_bytes,
+            .prefetch_budget = config_.parallel.prefetch_bytes,
             .partial_sums = config_.training.deterministic ? partial_sums(slots_) : 0,
             .labels = largest.labels,
             .head_rows = policy.head_rows,

@@ -30,7 +30,7 @@ class Player {
         gathered_set_(units_),
         arrival_(a.spec.units.size(), 0.0),
         buckets_(parallel::gradient_buckets(a.spec, a.precision.grad)) {
-    window_ = a.window > 0 ? a.window : default_window(a.spec, units_);
+    prefetch_budget_ = a.prefetch_budget > 0 ? a.prefetch_budget : default_prefetch_budget(a.spec, units_);
   }
 
   double now() const { return now_; }
@@ -46,7 +46,8 @@ class Player {
     const int slots = static_cast<int>(step.slots), own = static_cast<int>(step.micros.size());
     const int group = static_cast<int>(std::clamp<std::int64_t>(a_.group, 1, std::max(1, slots)));
     const auto list = parallel::with_gathers(
-        parallel::training_schedule(a_.spec, {own, slots, group, a_.strategy.reduce_every_group(), a_.strategy.reshard_after_forward}), units_, window_);
+        parallel::training_schedule(a_.spec, {own, slots, group, a_.strategy.reduce_every_group(), a_.strategy.reshard_after_forward}),
+        units_, prefetch_budget_);
     total_.tokens += static_cast<double>(step.tokens);
     for (const Action& action : list) perform(action);
   }
@@ -180,7 +181,7 @@ class Player {
   std::vector<int> buckets_, open_units_;
   std::deque<double> reductions_;
   const std::vector<MicroShape>* micros_ = nullptr;
-  std::int64_t window_ = 0;
+  std::int64_t prefetch_budget_ = 0;
   double now_ = 0;
   StepTime total_;
 };

@@ -19,7 +19,7 @@ constexpr std::int64_t kWide = std::int64_t{1} << 40;
 constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "shard_grad_op", "zero3", "hsdp"};
 
 /// What may differ without changing a number: indices into the lists below, one a dimension.
-enum Dimension : std::uint8_t { strategy, offload, group, pack, recompute, window, model_type, lora, tied, dimensions };
+enum Dimension : std::uint8_t { strategy, offload, group, pack, recompute, budget, model_type, lora, tied, dimensions };
 using Choice = std::array<int, dimensions>;
 constexpr Choice kSizes = {6, 5, 3, 3, 2, 2, 3, 2, 2};
 constexpr Offload kOffloads[] = {{}, {.optimizer = true}, {.weights = true}, {.activations = true}, {true, true, true}};
@@ -73,12 +73,12 @@ std::vector<Choice> choices() {
   const char* wish = std::getenv("QFT_EQUIVALENCE");
   if (wish == nullptr || std::string_view(wish) != "full") return pairwise();
   Choice sizes = kSizes;
-  sizes[window] = sizes[model_type] = sizes[tied] = 1;
+  sizes[budget] = sizes[model_type] = sizes[tied] = 1;
   std::vector<Choice> all;
   for (const Choice& c : product(sizes))
     for (const int other : {0, 1}) {
       all.push_back(c);
-      all.back()[window] = all.back()[model_type] = all.back()[tied] = other;
+      all.back()[budget] = all.back()[model_type] = all.back()[tied] = other;
     }
   return all;
 }
@@ -98,7 +98,7 @@ Case case_of(const Choice& c) {
           .group = kGroups[c[group]],
           .strategy = kStrategies[c[strategy]],
           .hsdp_group = hsdp_group(),
-          .window = c[window] == 0 ? 1 : kWide,
+          .prefetch_budget = c[budget] == 0 ? 1 : kWide,
           .offload = kOffloads[c[offload]]};
 }
 
@@ -140,8 +140,8 @@ void expect_same(const Case& c, int pack, const Reference& expected, double tole
 
 std::string name_of(const Case& c, int pack) {
   const auto& o = c.offload;
-  return fmt::format("{} {} {} {} group {} pack {} window {}{} offload{}{}{}{}", c.strategy, c.model_type, c.tied ? "tied" : "untied",
-                     c.lora ? "LoRA" : "full", c.group, pack, c.window, c.recompute ? " recompute" : "",
+  return fmt::format("{} {} {} {} group {} pack {} budget {}{} offload{}{}{}{}", c.strategy, c.model_type, c.tied ? "tied" : "untied",
+                     c.lora ? "LoRA" : "full", c.group, pack, c.prefetch_budget, c.recompute ? " recompute" : "",
                      o.optimizer ? " optimizer" : "", o.weights ? " weights" : "", o.activations ? " activations" : "",
                      o.any() ? "" : " nothing");
 }
@@ -253,8 +253,8 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
   std::vector<Case> cases;
   for (const char* strategy : {"ddp", "zero1", "zero2", "shard_grad_op", "zero3"})
     for (const bool lora : {false, true})
-      for (const std::int64_t window : {std::int64_t{1}, std::int64_t{1} << 40})
-        cases.push_back({.lora = lora, .group = lora ? 2 : 1, .strategy = strategy, .window = window});
+      for (const std::int64_t prefetch_budget : {std::int64_t{1}, std::int64_t{1} << 40})
+        cases.push_back({.lora = lora, .group = lora ? 2 : 1, .strategy = strategy, .prefetch_budget = prefetch_budget});
   cases.push_back({.deterministic = true});
   cases.push_back({.strategy = "zero3", .offload = {.optimizer = true, .weights = true}});
   for (const Case& c : cases) {
@@ -269,7 +269,7 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
     EXPECT_EQ(votes, 2);
     EXPECT_EQ(stopped.reader().memory().gathered, 0);
     stopped.step(1, 1);
-    EXPECT_EQ(stopped.weights(), alone.weights()) << c.strategy << (c.lora ? " LoRA" : "") << " window " << c.window;
+    EXPECT_EQ(stopped.weights(), alone.weights()) << c.strategy << (c.lora ? " LoRA" : "") << " budget " << c.prefetch_budget;
   }
 }
 

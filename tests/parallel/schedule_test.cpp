@@ -189,10 +189,10 @@ TEST(Gathers, StayWithinTheWindowAndComeBeforeTheirUse) {
       std::int64_t largest = 0;
       for (const auto& u : units) largest = std::max(largest, u.total());
       const auto list = training_schedule(spec, {3, 3, 2, true});
-      for (const std::int64_t window : {std::int64_t{1}, largest, 2 * largest, 100 * largest}) {
-        const auto result = simulate(with_gathers(list, units, window), units);
+      for (const std::int64_t prefetch_budget : {std::int64_t{1}, largest, 2 * largest, 100 * largest}) {
+        const auto result = simulate(with_gathers(list, units, prefetch_budget), units);
         EXPECT_EQ(result.late, 0);
-        EXPECT_LE(result.waiting_peak, std::max(window, largest)) << window;
+        EXPECT_LE(result.waiting_peak, std::max(prefetch_budget, largest)) << prefetch_budget;
       }
     }
 }
@@ -203,7 +203,7 @@ TEST(Gathers, BreadthFirstGathersOncePerPass) {
   const auto bytes = [&](int group) {
     return simulate(with_gathers(training_schedule(spec, {8, 8, group, true}), units, 1), units).bytes;
   };
-  // Between groups nothing changes but the units that the window keeps at the turn-around from one group to the next.
+  // Between groups nothing changes but the units that the prefetch budget keeps at the turn-around from one group to the next.
   EXPECT_EQ(bytes(1), 8 * bytes(8));
 }
 

@@ -31,8 +31,13 @@ TEST(Traffic, IsWhatTheActionListSaysToTheByte) {
     for (const bool lora : {false, true})
       for (const bool tied : {false, true})
         for (const int group : {1, 2})
-          for (const std::int64_t window : {group == 1 ? std::int64_t{1} : std::int64_t{1} << 40}) {
-            TinyRun run({.tied = tied, .lora = lora, .recompute = true, .group = group, .strategy = strategy, .window = window,
+          for (const std::int64_t prefetch_budget : {group == 1 ? std::int64_t{1} : std::int64_t{1} << 40}) {
+            TinyRun run({.tied = tied,
+                         .lora = lora,
+                         .recompute = true,
+                         .group = group,
+                         .strategy = strategy,
+                         .prefetch_budget = prefetch_budget,
                          .precision = optim::Precision::bf16()},
                         world());
             auto& shard = run.layout().shard();
@@ -43,8 +48,8 @@ TEST(Traffic, IsWhatTheActionListSaysToTheByte) {
             const auto [micros, slots] = micros_and_slots();
             const plan::Traffic want = plan::step_traffic(run.list(micros, slots), run.spec(), run.layout().strategy(),
                                               optim::Precision::bf16(), shard.size());
-            SCOPED_TRACE(fmt::format("{} {} {} group {} window {}", strategy, lora ? "LoRA" : "full", tied ? "tied" : "untied",
-                                     group, window));
+            SCOPED_TRACE(fmt::format("{} {} {} group {} budget {}", strategy, lora ? "LoRA" : "full", tied ? "tied" : "untied", group,
+                                     prefetch_budget));
             EXPECT_EQ(got.all_gather, want.all_gather);
             EXPECT_EQ(got.reduce_scatter, want.reduce_scatter);
             if (shard.size() > 1) {
@@ -98,15 +103,28 @@ TEST(Memory, IsWhatThePlanSays) {
     for (const bool lora : {false, true})
       for (const Offload& offload : {Offload{}, Offload{true, true, false}})
         for (const auto& precision : {optim::Precision::bf16(), optim::Precision::pure_bf16()}) {
-          const Case c{.tied = lora, .lora = lora, .recompute = true, .group = 2, .strategy = strategy, .window = 20000,
-                       .offload = offload, .precision = precision, .optim = lora == offload.any() ? "lion" : "adamw"};
+          const Case c{.tied = lora,
+                       .lora = lora,
+                       .recompute = true,
+                       .group = 2,
+                       .strategy = strategy,
+                       .prefetch_budget = 20000,
+                       .offload = offload,
+                       .precision = precision,
+                       .optim = lora == offload.any() ? "lion" : "adamw"};
           TinyRun run(c, world());
           for (int s = 0; s < 2; ++s) run.step(s, 1);
           const auto& layout = run.layout();
-          const auto plan = plan::plan_memory({.spec = run.spec(), .precision = precision, .rule = run.optimizer().rule(),
-                                         .strategy = layout.strategy(), .offload = offload,
-                                         .shard_ranks = layout.shard().size(), .replicas = layout.replicate().size(),
-                                         .tokens = 64, .group = 2, .window = c.window});
+          const auto plan = plan::plan_memory({.spec = run.spec(),
+                                               .precision = precision,
+                                               .rule = run.optimizer().rule(),
+                                               .strategy = layout.strategy(),
+                                               .offload = offload,
+                                               .shard_ranks = layout.shard().size(),
+                                               .replicas = layout.replicate().size(),
+                                               .tokens = 64,
+                                               .group = 2,
+                                               .prefetch_budget = c.prefetch_budget});
           SCOPED_TRACE(fmt::format("{} {} {} {}", strategy, lora ? "LoRA" : "full", offload.any() ? "offloaded" : "",
                                    c10::toString(precision.grad)));
           const StoreMemory held = run.reader().memory();

@@ -22,7 +22,7 @@ struct Case {
   int group = 1;
   std::string strategy = "ddp";
   int hsdp_group = 1;
-  std::int64_t window = 1;
+  std::int64_t prefetch_budget = 1;
   Offload offload{};
   optim::Precision precision = optim::Precision::fp64();
   double loss_scale = 1.0;
@@ -103,19 +103,23 @@ class TinyRun {
       : case_(c),
         comm_(comm),
         instance_(engine::Instance::build({.spec = make_spec(c),
-                                   .precision = c.precision,
-                                   .strategy = strategy_of(c.strategy),
-                                   .hsdp_group_size = c.hsdp_group,
-                                   .offload = c.offload,
-                                   .group = c.group,
-                                   .window = c.window,
-                                   .add_up = c.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come,
-                                   .bucket_bytes = 2048,
-                                   .rule = &optim::rule_of(c.optim),
-                                   .hyper = {.weight_decay = 0.01},
-                                   .executor = {.recompute = c.recompute, .offload_inputs = c.offload.activations,
-                                                .lora_dropout = c.lora ? c.dropout : 0.0, .seed = 99, .memory_advice = {}, .graphs = c.graphs}},
-                                  comm, at::kCPU, engine::Use::training)) {
+                                           .precision = c.precision,
+                                           .strategy = strategy_of(c.strategy),
+                                           .hsdp_group_size = c.hsdp_group,
+                                           .offload = c.offload,
+                                           .group = c.group,
+                                           .prefetch_budget = c.prefetch_budget,
+                                           .add_up = c.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come,
+                                           .bucket_bytes = 2048,
+                                           .rule = &optim::rule_of(c.optim),
+                                           .hyper = {.weight_decay = 0.01},
+                                           .executor = {.recompute = c.recompute,
+                                                        .offload_inputs = c.offload.activations,
+                                                        .lora_dropout = c.lora ? c.dropout : 0.0,
+                                                        .seed = 99,
+                                                        .memory_advice = {},
+                                                        .graphs = c.graphs}},
+                                          comm, at::kCPU, engine::Use::training)) {
     for (int u = 0; u < spec().num_units(); ++u)
       for (const auto& p : spec().units[static_cast<std::size_t>(u)].params) {
         const bool norm = p.shape.size() == 1 && p.name.find("norm") != std::string::npos;

@@ -40,12 +40,23 @@ Machine machine(double gb_s, double tflops = 1.0) {
   return m;
 }
 
-/// Gathered one unit ahead, unless `window` says otherwise: of so few layers the default would keep most.
-Arrangement arrangement(const model::ModelSpec& spec, const char* strategy, int ranks, std::int64_t group, std::int64_t window = 1,
+/// Gathered one unit ahead, unless `prefetch_budget` says otherwise: of so few layers the default would keep most.
+Arrangement arrangement(const model::ModelSpec& spec, const char* strategy, int ranks, std::int64_t group, std::int64_t prefetch_budget = 1,
                         const char* optim = "adamw") {
   const auto& s = parallel::strategy_of(strategy);
-  return {spec, optim::Precision::bf16(), optim::rule_of(optim), s, {}, s.sharded() ? ranks : 1, s.sharded() ? 1 : ranks,
-          true, true, false, 32, group, window};
+  return {spec,
+          optim::Precision::bf16(),
+          optim::rule_of(optim),
+          s,
+          {},
+          s.sharded() ? ranks : 1,
+          s.sharded() ? 1 : ranks,
+          true,
+          true,
+          false,
+          32,
+          group,
+          prefetch_budget};
 }
 
 TEST(Work, CountsTheOperationsOfALayer) {
@@ -116,8 +127,9 @@ TEST(Simulation, ReceivesWhatTheActionListMoves) {
           const Arrangement a = arrangement(spec, strategy, ranks, group, 0);
           const auto units = gathered_bytes(a);
           const auto list = parallel::with_gathers(
-              parallel::training_schedule(spec, {5, 5, static_cast<int>(group), a.strategy.reduce_every_group(), a.strategy.reshard_after_forward}), units,
-              default_window(spec, units));
+              parallel::training_schedule(
+                  spec, {5, 5, static_cast<int>(group), a.strategy.reduce_every_group(), a.strategy.reshard_after_forward}),
+              units, default_prefetch_budget(spec, units));
           const auto traffic = step_traffic(list, spec, a.strategy, a.precision, ranks);
           const StepTime t = simulate(a, machine(1), rows(5, 32));
           EXPECT_NEAR(t.gather_bytes, static_cast<double>(traffic.all_gather), 0.5) << strategy << ranks << group;

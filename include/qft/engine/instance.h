@@ -54,7 +54,7 @@ struct Design {
   std::int64_t hsdp_group_size = 0;  ///< as in the configuration
   parallel::Offload offload = {};
   std::int64_t group = 1;      ///< micro-batches that pass a block under one acquire
-  std::int64_t window = 0;     ///< prefetch budget: bytes of weights gathered ahead
+  std::int64_t prefetch_budget = 0;  ///< bytes of weights gathered ahead
   std::int64_t head_rows = 0;  ///< rows of logits held at a time; 0: ops::head_chunk_rows()
   parallel::AddUp add_up = parallel::AddUp::as_they_come;
   std::int64_t bucket_bytes = parallel::kBucketBytes;

@@ -74,9 +74,9 @@ struct GatheredBytes {
 };
 
 /// The list with prefetches: after each acquire and release it gathers the units that are acquired next, as long as prefetched
-/// units take at most `window` bytes, the prefetch budget (one unit always may). A unit that is needed again within the budget
+/// units take at most `prefetch_budget` bytes (one unit always may). A unit that is needed again within the budget
 /// is not released in between. A training step ends by prefetching the frozen weights that the next one starts with.
 /// Alike on every rank.
-ActionList with_gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t window);
+ActionList with_gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t prefetch_budget);
 
 }  // namespace qft::parallel

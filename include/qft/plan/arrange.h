@@ -14,7 +14,7 @@ struct ExecutionPlan {
   parallel::Strategy strategy;            ///< its row of the table
   parallel::Offload offload;
   std::int64_t group = 1;       ///< micro-batches in flight at most
-  std::int64_t window = 0;      ///< prefetch budget: bytes gathered ahead
+  std::int64_t prefetch_budget = 0;  ///< bytes gathered ahead
   MemoryPolicy policy;
   Footprint footprint;          ///< predicted, of one rank
   bool fits = true;

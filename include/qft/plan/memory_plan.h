@@ -60,7 +60,7 @@ struct Arrangement {
   bool lora_dropout = false;
   std::int64_t tokens = 0;      ///< of a micro-batch
   std::int64_t group = 1;       ///< micro-batches in flight
-  std::int64_t window = 0;      ///< prefetch budget in bytes; 0: default_window()
+  std::int64_t prefetch_budget = 0;  ///< bytes gathered ahead; 0: default_prefetch_budget()
   std::int64_t partial_sums = 0;  ///< gradient sums kept at once in AddUp::in_micro_batch_order
   std::int64_t labels = 0;      ///< of a micro-batch; 0: each of its tokens
   std::int64_t head_rows = 0;   ///< of logits held at a time; 0: ops::head_chunk_rows()
@@ -90,7 +90,7 @@ std::vector<parallel::GatheredBytes> gathered_bytes(const Arrangement& a);
 
 /// The largest unit and four layers: the layers are computed while the unit is gathered (a tied embedding, between forward and
 /// backward).
-std::int64_t default_window(const model::ModelSpec& spec, const std::vector<parallel::GatheredBytes>& units);
+std::int64_t default_prefetch_budget(const model::ModelSpec& spec, const std::vector<parallel::GatheredBytes>& units);
 
 MemoryPlan plan_memory(const Arrangement& a);
 
