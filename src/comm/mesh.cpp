@@ -41,9 +41,9 @@ Degrees resolve(Degrees degrees, int world_size) {
   int* open = nullptr;
   std::string_view open_name;
   long known = 1;
-  const auto slots = fields(degrees);
+  const auto degree_of = fields(degrees);
   for (std::size_t a = 0; a < kAxes; ++a) {
-    const int degree = *slots[a];
+    const int degree = *degree_of[a];
     if (degree < 0)
       fail_config("parallel degree of {} is {}: it must be 1 or more, or 0 for what remains", kAxisNames[a],
                   degree);
@@ -54,7 +54,7 @@ Degrees resolve(Degrees degrees, int world_size) {
     if (open != nullptr)
       fail_config("parallel degrees {} and {} are both 0: only one can take what remains", open_name,
                   kAxisNames[a]);
-    open = slots[a];
+    open = degree_of[a];
     open_name = kAxisNames[a];
   }
   if (open != nullptr && world_size % known == 0) {

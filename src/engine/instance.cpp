@@ -162,19 +162,19 @@ model::MicroInput Instance::input(const loader::MicroBatch& batch) const {
   return model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples, transformer_->device(), batch.item_offsets);
 }
 
-parallel::ActionList Instance::training_list(int micro_batches, int slots, double seconds) const {
+parallel::ActionList Instance::training_list(int micro_batches, int max_micro_batches, double seconds) const {
   const parallel::Strategy& s = layout_->strategy();
-  const int group = static_cast<int>(std::clamp<std::int64_t>(design_.group, 1, std::max(1, slots)));
-  const int votes = parallel::groups_per_vote(seconds, (slots + group - 1) / group);
+  const int group = static_cast<int>(std::clamp<std::int64_t>(design_.group, 1, std::max(1, max_micro_batches)));
+  const int votes = parallel::groups_per_vote(seconds, (max_micro_batches + group - 1) / group);
   const bool reduce_every_group = s.reduce_every_group() || design_.add_up == parallel::AddUp::in_micro_batch_order;
   return parallel::with_gathers(
-      parallel::training_schedule(spec(), {micro_batches, slots, group, reduce_every_group, s.reshard_after_forward, votes}),
+      parallel::training_schedule(spec(), {micro_batches, max_micro_batches, group, reduce_every_group, s.reshard_after_forward, votes}),
       store_->gathered_bytes(), design_.prefetch_budget);
 }
 
-parallel::ActionList Instance::evaluation_list(int micro_batches, int slots) const {
-  return parallel::with_gathers(parallel::evaluation_schedule(spec(), {micro_batches, slots, std::max(1, slots)}), store_->gathered_bytes(),
-                                design_.prefetch_budget);
+parallel::ActionList Instance::evaluation_list(int micro_batches, int max_micro_batches) const {
+  return parallel::with_gathers(parallel::evaluation_schedule(spec(), {micro_batches, max_micro_batches, std::max(1, max_micro_batches)}),
+                                store_->gathered_bytes(), design_.prefetch_budget);
 }
 
 void Instance::update(double learning_rate, double grad_scale) {

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 PerplexityResult likelihood_of(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
   const auto loader = set.loader(config, comm);
-  Progress bar("eval", loader->slots(), comm.rank() == 0);
+  Progress bar("eval", loader->max_micro_batches(), comm.rank() == 0);
   return eval::evaluate(config, instance, *loader, comm, config.eval.predict_logprobs, [&](std::int64_t done) { bar.update(done); });
 }
 

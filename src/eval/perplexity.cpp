@@ -60,11 +60,11 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
   const auto objective = row.make(config, {static_cast<double>(loader.global_label_tokens()), static_cast<double>(loader.num_items())});
   const std::size_t width = 1 + 2 * objective->metrics().size();
   // Each micro-batch has a place of its own, so that sums are the same on any number of ranks.
-  std::vector<double> sums(width * static_cast<std::size_t>(loader.slots() * comm.size()));
+  std::vector<double> sums(width * static_cast<std::size_t>(loader.max_micro_batches() * comm.size()));
   const auto work = instance.evaluation_list(1, 1);
   const auto idle = instance.evaluation_list(0, 1);
   loader.rewind();
-  for (std::int64_t slot = 0; slot < loader.slots(); ++slot) {
+  for (std::int64_t round = 0; round < loader.max_micro_batches(); ++round) {
     const loader::MicroBatch batch = loader.next().value();
     const bool has_work = !batch.tokens.empty();
     std::vector<model::MicroInput> inputs;
@@ -72,15 +72,16 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
     at::Tensor kept;  // log-probabilities, where they are written
     instance.executor().evaluate(has_work ? work : idle, inputs, [&](const at::Tensor& logprobs) {
       const at::Tensor mine = objective->observe(inputs.front(), logprobs, {}).cpu();
-      std::copy_n(mine.const_data_ptr<double>(), width, sums.begin() + static_cast<std::ptrdiff_t>(width) * (slot * comm.size() + comm.rank()));
+      std::copy_n(mine.const_data_ptr<double>(), width,
+                  sums.begin() + static_cast<std::ptrdiff_t>(width) * (round * comm.size() + comm.rank()));
       if (write) kept = logprobs.to(at::kCPU, at::kFloat, false, true);
     });
     if (write) {
-      // Rank r's micro-batch of a slot precedes rank r + 1's in source order.
+      // Rank r's micro-batch of a round precedes rank r + 1's in source order.
       for (const auto& text : comm::all_gather_strings(comm, has_work ? describe(batch, kept) : ""))
         if (comm.rank() == 0) out << text;
     }
-    if (progress) progress(slot + 1);
+    if (progress) progress(round + 1);
   }
   if (write && comm.rank() == 0) {
     out.close();
@@ -95,7 +96,7 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
           .label_tokens = loader.global_label_tokens(),
           .tokens = loader.global_tokens(),
           .items = loader.num_items(),
-          .steps = loader.slots(),
+          .steps = loader.max_micro_batches(),
           .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
 }
 

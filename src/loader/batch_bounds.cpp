@@ -12,7 +12,7 @@ BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int3
   BatchBounds most;
   for (std::int64_t i = 0; i < count; ++i) {
     const StepPlan plan = schedule.plan(i * total / count);
-    most.slots = std::max(most.slots, plan.slots);
+    most.max_micro_batches = std::max(most.max_micro_batches, plan.max_micro_batches);
     for (const auto& items : plan.micro_batches) {
       std::int64_t t = 0, l = 0;
       for (const std::int64_t item : items) {

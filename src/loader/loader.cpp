@@ -91,11 +91,11 @@ StepBatch Loader::read_step(std::int64_t step) const {
   batch.global_label_tokens = plan.label_tokens;
   batch.global_tokens = plan.tokens;
   batch.global_samples = plan.samples;
-  batch.max_micro_batches = plan.slots;
+  batch.max_micro_batches = plan.max_micro_batches;
   batch.first_micro_batch = plan.micro_batches_before(rank_, schedule_.world_size());
   batch.global_micro_batches = plan.micro_batches_before(schedule_.world_size(), schedule_.world_size());
-  for (std::int64_t slot = 0; slot < plan.slots; ++slot) {
-    const auto& items = plan.micro_batches[static_cast<std::size_t>(slot * schedule_.world_size() + rank_)];
+  for (std::int64_t round = 0; round < plan.max_micro_batches; ++round) {
+    const auto& items = plan.micro_batches[static_cast<std::size_t>(round * schedule_.world_size() + rank_)];
     if (!items.empty()) batch.micro_batches.push_back(read_micro_batch(*pack_, items));
   }
   return batch;
@@ -187,8 +187,8 @@ EvalLoader::EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset 
     fail_config("per_device_eval_batch_size is {}: set it to 1 or more", micro_batch_size);
   num_items_ = items_ ? static_cast<std::int64_t>(items_->size()) : pack_->num_items();
   if (max_items > 0) num_items_ = std::min(num_items_, max_items);
-  const std::int64_t per_slot = micro_batch_size * world_size;
-  slots_ = (num_items_ + per_slot - 1) / per_slot;
+  const std::int64_t per_round = micro_batch_size * world_size;
+  max_micro_batches_ = (num_items_ + per_round - 1) / per_round;
   for (std::int64_t i = 0; i < num_items_; ++i) {
     tokens_ += pack_->item_tokens()[static_cast<std::size_t>(item_at(i))];
     label_tokens_ += pack_->item_labels()[static_cast<std::size_t>(item_at(i))];
@@ -201,8 +201,8 @@ std::int64_t EvalLoader::item_at(std::int64_t index) const {
   return items_ ? items_->at(static_cast<std::size_t>(index)) : index;
 }
 
-MicroBatch EvalLoader::read_slot(std::int64_t slot) const {
-  const std::int64_t begin = std::min((slot * world_size_ + rank_) * micro_batch_size_, num_items_);
+MicroBatch EvalLoader::read_round(std::int64_t round) const {
+  const std::int64_t begin = std::min((round * world_size_ + rank_) * micro_batch_size_, num_items_);
   const std::int64_t end = std::min(begin + micro_batch_size_, num_items_);
   std::vector<std::int64_t> items;
   for (std::int64_t i = begin; i < end; ++i) items.push_back(item_at(i));
@@ -212,9 +212,9 @@ MicroBatch EvalLoader::read_slot(std::int64_t slot) const {
 std::optional<MicroBatch> EvalLoader::next() {
   if (!prefetcher_) {
     prefetcher_ = std::make_unique<Prefetcher<MicroBatch>>(
-        [this, slot = std::int64_t{0}]() mutable -> std::optional<MicroBatch> {
-          if (slot >= slots_) return std::nullopt;
-          return read_slot(slot++);
+        [this, round = std::int64_t{0}]() mutable -> std::optional<MicroBatch> {
+          if (round >= max_micro_batches_) return std::nullopt;
+          return read_round(round++);
         },
         2);
   }

@@ -138,7 +138,7 @@ void RowPlan::group_by_length(std::span<const std::int32_t> lengths) {
     by_length_[next[static_cast<std::size_t>(lengths[i])]++] = static_cast<std::uint32_t>(i);
 }
 
-/// Slots in the order in which they look for a row. Long ones first, since they find no room among full rows;
+/// Indices into by_length_, in the order in which they look for a row. Long ones first, since they find no room among full rows;
 /// the order of the rest only decides how rows are mixed.
 std::vector<std::uint32_t> RowPlan::placement_order() const {
   const auto count = static_cast<std::uint32_t>(by_length_.size());
@@ -146,20 +146,18 @@ std::vector<std::uint32_t> RowPlan::placement_order() const {
   order.reserve(count);
   if (!shuffle_) {
     order.resize(count);
-    for (std::uint32_t slot = 0; slot < count; ++slot) order[by_length_[slot]] = slot;
+    for (std::uint32_t index = 0; index < count; ++index) order[by_length_[index]] = index;
     return order;
   }
   const std::uint32_t first_long = class_begin_[static_cast<std::size_t>(row_tokens_ / kLongShare) + 1];
-  for (std::uint32_t slot = count; slot-- > first_long;) order.push_back(slot);
+  for (std::uint32_t index = count; index-- > first_long;) order.push_back(index);
   const Order shuffled(first_long, seed_, 0, kPatternStream);
   for (std::uint32_t i = 0; i < first_long; ++i) order.push_back(static_cast<std::uint32_t>(shuffled(i)));
   return order;
 }
 
-std::int32_t RowPlan::length_of_slot(std::uint32_t slot) const {
-  return static_cast<std::int32_t>(std::upper_bound(class_begin_.begin(), class_begin_.end(), slot) -
-                                   class_begin_.begin()) -
-         1;
+std::int32_t RowPlan::length_at(std::uint32_t index) const {
+  return static_cast<std::int32_t>(std::upper_bound(class_begin_.begin(), class_begin_.end(), index) - class_begin_.begin()) - 1;
 }
 
 void RowPlan::place(std::span<const std::uint32_t> order) {
@@ -180,9 +178,8 @@ void RowPlan::place(std::span<const std::uint32_t> order) {
   for (const std::uint32_t row : row_of) ++row_offsets_[row + 1];
   for (std::size_t row = 0; row < open.rows(); ++row) row_offsets_[row + 1] += row_offsets_[row];
   std::vector<std::int64_t> next(row_offsets_.begin(), row_offsets_.end() - 1);
-  slots_.resize(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i)
-    slots_[static_cast<std::size_t>(next[row_of[i]]++)] = order[i];
+  row_indices_.resize(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) row_indices_[static_cast<std::size_t>(next[row_of[i]]++)] = order[i];
 }
 
 double RowPlan::efficiency() const {
@@ -199,16 +196,16 @@ void RowPlan::append_row(std::uint64_t epoch, std::int64_t position, std::vector
   QFT_ASSERT(position >= 0 && position < rows(), "row {} of {}", position, rows());
   const std::int64_t row = shuffle_ ? Order(rows(), seed_, epoch, kRowStream)(position) : position;
   for (std::int64_t i = row_offsets_[row]; i < row_offsets_[row + 1]; ++i) {
-    const std::uint32_t slot = slots_[static_cast<std::size_t>(i)];
+    const std::uint32_t index = row_indices_[static_cast<std::size_t>(i)];
     if (!shuffle_) {
-      items.push_back(by_length_[slot]);
+      items.push_back(by_length_[index]);
       continue;
     }
-    const std::int32_t length = length_of_slot(slot);
+    const std::int32_t length = length_at(index);
     const std::uint32_t begin = class_begin_[length];
     const Order same_length(class_begin_[length + 1] - begin, seed_, epoch,
                             kClassStream + static_cast<std::uint64_t>(length));
-    items.push_back(by_length_[begin + static_cast<std::size_t>(same_length(slot - begin))]);
+    items.push_back(by_length_[begin + static_cast<std::size_t>(same_length(index - begin))]);
   }
 }
 

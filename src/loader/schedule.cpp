@@ -102,14 +102,14 @@ std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> 
   std::stable_sort(longest_first.begin(), longest_first.end(), [&](std::int32_t a, std::int32_t b) {
     return unit_tokens[static_cast<std::size_t>(a)] > unit_tokens[static_cast<std::size_t>(b)];
   });
-  std::int64_t slots = ceil_div(count, capacity * world);
+  std::int64_t max_micro_batches = ceil_div(count, capacity * world);
   if (max_tokens > 0) {
     std::int64_t tokens = 0;
     for (const std::int64_t t : unit_tokens) tokens += std::min(t, max_tokens);
-    slots = std::max(slots, ceil_div(tokens, max_tokens * world));
+    max_micro_batches = std::max(max_micro_batches, ceil_div(tokens, max_tokens * world));
   }
-  for (;; ++slots) {
-    std::vector<std::vector<std::int32_t>> bins(static_cast<std::size_t>(slots * world));
+  for (;; ++max_micro_batches) {
+    std::vector<std::vector<std::int32_t>> bins(static_cast<std::size_t>(max_micro_batches * world));
     std::priority_queue<Bin, std::vector<Bin>, std::greater<>> open;
     for (std::size_t i = 0; i < bins.size(); ++i) open.push({0, static_cast<std::int32_t>(i)});
     bool fits = true;
@@ -122,14 +122,14 @@ std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> 
       units.push_back(unit);
       if (static_cast<std::int64_t>(units.size()) < capacity) open.push(bin);
     }
-    if (!fits) continue;  // with as many slots as units each is alone, which fits
+    if (!fits) continue;  // with as many rounds as units each is alone, which fits
     for (auto& units : bins) std::sort(units.begin(), units.end());
     return bins;
   }
 }
 
 std::vector<std::vector<std::int32_t>> deal_runs(std::vector<std::vector<std::int32_t>> micro_batches, int world) {
-  const std::size_t n = micro_batches.size(), ranks = static_cast<std::size_t>(world), slots = (n + ranks - 1) / ranks;
+  const std::size_t n = micro_batches.size(), ranks = static_cast<std::size_t>(world), max_micro_batches = (n + ranks - 1) / ranks;
   std::vector<std::vector<std::int32_t>> ordered;
   const int bits = n > 1 ? std::bit_width(n - 1) : 0;  // their indices with the bits reversed: 0 4 2 6 1 5 3 7
   for (std::size_t i = 0; i < std::size_t{1} << bits; ++i) {
@@ -137,7 +137,7 @@ std::vector<std::vector<std::int32_t>> deal_runs(std::vector<std::vector<std::in
     for (int b = 0; b < bits; ++b) reversed |= (i >> b & 1) << (bits - 1 - b);
     if (reversed < n) ordered.push_back(std::move(micro_batches[reversed]));
   }
-  std::vector<std::vector<std::int32_t>> dealt(slots * ranks);
+  std::vector<std::vector<std::int32_t>> dealt(max_micro_batches * ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
     const std::size_t first = n * r / ranks, last = n * (r + 1) / ranks;
     for (std::size_t i = first; i < last; ++i) dealt[(i - first) * ranks + r] = std::move(ordered[i]);
@@ -150,8 +150,8 @@ std::vector<std::vector<std::int32_t>> take_turns(std::vector<std::vector<std::i
   const std::size_t ranks = static_cast<std::size_t>(world), turn = static_cast<std::size_t>(step) % ranks;
   std::vector<std::vector<std::int32_t>> dealt(micro_batches.size());
   for (std::size_t b = 0; b < dealt.size(); ++b) {
-    const std::size_t slot = b / ranks, place = slot % 2 == 0 ? b % ranks : ranks - 1 - b % ranks;
-    dealt[slot * ranks + (place + turn) % ranks] = std::move(micro_batches[b]);
+    const std::size_t round = b / ranks, place = round % 2 == 0 ? b % ranks : ranks - 1 - b % ranks;
+    dealt[round * ranks + (place + turn) % ranks] = std::move(micro_batches[b]);
   }
   return dealt;
 }
@@ -327,7 +327,7 @@ StepPlan StepSchedule::plan(std::int64_t step) const {
   auto bins = deal_units(unit_tokens, options_.fixed_micro_batches ? 1 : world_size_, options_.micro_batch_size,
                          options_.max_tokens_per_micro_batch);
   bins = options_.fixed_micro_batches ? deal_runs(std::move(bins), world_size_) : take_turns(std::move(bins), world_size_, step);
-  plan.slots = static_cast<std::int64_t>(bins.size()) / world_size_;
+  plan.max_micro_batches = static_cast<std::int64_t>(bins.size()) / world_size_;
   plan.micro_batches.resize(bins.size());
   for (std::size_t b = 0; b < bins.size(); ++b)
     for (const std::int32_t unit : bins[b])

@@ -18,11 +18,11 @@ class Builder {
  public:
   /// `bottom`: gradients flow down to this block; num_units(): nowhere.
   Builder(const model::ModelSpec& spec, const ScheduleOptions& options, int bottom) : spec_(spec), options_(options), bottom_(bottom) {
-    QFT_ASSERT(options.group >= 1 && options.slots >= options.micro_batches && options.micro_batches >= 0,
-               "group {}, slots {}, micro-batches {}", options.group, options.slots, options.micro_batches);
+    QFT_ASSERT(options.group >= 1 && options.max_micro_batches >= options.micro_batches && options.micro_batches >= 0,
+               "group {}, at most {} micro-batches, here {}", options.group, options.max_micro_batches, options.micro_batches);
   }
 
-  int groups() const { return (options_.slots + options_.group - 1) / options_.group; }
+  int groups() const { return (options_.max_micro_batches + options_.group - 1) / options_.group; }
 
   void acquire(int block) {
     for (const int unit : spec_.units_of_block(block)) list_.push_back({ActionKind::acquire, unit});

@@ -27,7 +27,7 @@ class GradientSum {
  public:
   virtual ~GradientSum() = default;
   virtual void start_step(const MicroRange& micros) = 0;
-  /// The i-th unit is complete: for the step, or for a micro-batch (or a slot without one) where these are summed one by one.
+  /// The i-th unit is complete: for the step, or for a micro-batch (or a round without one) where these are summed one by one.
   virtual void reduce(std::size_t i) = 0;
   virtual void poll() = 0;
   /// `grads` is the sum over all ranks. Collective.

@@ -31,7 +31,7 @@ class TreeGradientSum final : public GradientSum {
   void reduce(std::size_t) override {
     if (++complete_ < layout_.ends.size()) return;
     complete_ = 0;
-    if (added_ == micros_.count) return;  // a slot for which this rank has no micro-batch
+    if (added_ == micros_.count) return;  // a round in which this rank has no micro-batch
     tree_.add({0, micros_.first + added_++}, layout_.grads);
     layout_.grads.zero_();
   }

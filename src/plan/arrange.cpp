@@ -87,7 +87,7 @@ class Arranger {
 
   /// Micro-batches of a rank in a step; where the data is not known, as many as full rows make.
   std::int64_t micro_batches() const {
-    if (batches_.slots > 0) return batches_.slots;
+    if (batches_.max_micro_batches > 0) return batches_.max_micro_batches;
     const auto& t = config_.training;
     const std::int64_t samples = t.per_device_train_batch_size * comm_.size();
     const std::int64_t accumulation =
@@ -115,7 +115,7 @@ class Arranger {
 
   ExecutionPlan evaluated(const parallel::Strategy& strategy, const parallel::Offload& offload) const {
     std::int64_t group = std::max<std::int64_t>(1, config_.training.breadth_first_micro_batches);
-    if (batches_.slots > 0) group = std::min(group, batches_.slots);
+    if (batches_.max_micro_batches > 0) group = std::min(group, batches_.max_micro_batches);
     const auto arrange = [&](const MemoryPolicy& policy) { return arrangement(strategy, offload, group, policy); };
     const Way way = fastest_that_fits(config_, std::max<std::int64_t>(available_, 1), arrange);
     ExecutionPlan plan{strategy, offload, group, config_.parallel.prefetch_bytes, way.policy, way.footprint, way.fits, available_, {}};
@@ -193,7 +193,7 @@ class Arranger {
     // Where weights are never gathered, breadth-first order costs memory and saves nothing.
     if (d.footprint.memory.gathered == 0) return;
     const auto arrange = [&](std::int64_t group) { return arrangement(d.strategy, d.offload, group, d.policy); };
-    const std::int64_t most = batches_.slots > 0 ? batches_.slots : std::numeric_limits<std::int64_t>::max();
+    const std::int64_t most = batches_.max_micro_batches > 0 ? batches_.max_micro_batches : std::numeric_limits<std::int64_t>::max();
     d.group = largest_group(arrange(1), d.footprint, available_, most);
     d.footprint = footprint_of(arrange(std::min(d.group, micro_batches())), config_);
   }

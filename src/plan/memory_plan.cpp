@@ -235,8 +235,9 @@ MemoryPlan plan_memory(const Arrangement& a) {
   const auto units = gathered_bytes(a);
   const std::int64_t prefetch_budget = a.prefetch_budget > 0 ? a.prefetch_budget : default_prefetch_budget(a.spec, units);
   // Two groups, because memory may peak where one follows the other.
-  const int group = static_cast<int>(a.group), slots = 2 * group;
-  const parallel::ScheduleOptions options{slots, slots, group, a.strategy.reduce_every_group(), a.strategy.reshard_after_forward};
+  const int group = static_cast<int>(a.group), max_micro_batches = 2 * group;
+  const parallel::ScheduleOptions options{max_micro_batches, max_micro_batches, group, a.strategy.reduce_every_group(),
+                                          a.strategy.reshard_after_forward};
   const parallel::ActionList list = parallel::with_gathers(
       a.training ? parallel::training_schedule(a.spec, options) : parallel::evaluation_schedule(a.spec, options), units, prefetch_budget);
   p.gathered = gathered_peak(list, units);

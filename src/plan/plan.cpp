@@ -16,7 +16,7 @@ using parallel::Strategy;
 class Planner {
  public:
   Planner(const config::RunConfig& config, Plan& plan) : config_(config), plan_(plan) {
-    for (const StepShape& step : plan.workload.steps) slots_ = std::max(slots_, step.slots);
+    for (const StepShape& step : plan.workload.steps) max_micro_batches_ = std::max(max_micro_batches_, step.max_micro_batches);
     const auto& p = config.parallel;
     const bool host_apart = !plan.process.on_cpu;
     graphs_ = host_apart && config.training.cuda_graphs;
@@ -66,7 +66,7 @@ class Planner {
             .tokens = largest.tokens,
             .group = group,
             .prefetch_budget = config_.parallel.prefetch_bytes,
-            .partial_sums = config_.training.deterministic ? partial_sums(slots_) : 0,
+            .partial_sums = config_.training.deterministic ? partial_sums(max_micro_batches_) : 0,
             .labels = largest.labels,
             .head_rows = policy.head_rows,
             .graphs = graphs_,
@@ -82,7 +82,7 @@ class Planner {
     std::vector<std::int64_t> groups = {1};
     const std::int64_t asked = config_.training.breadth_first_micro_batches;
     if (!strategy.reduce_every_group()) return groups;
-    groups.push_back(asked > 0 ? std::min(asked, slots_) : largest(strategy));
+    groups.push_back(asked > 0 ? std::min(asked, max_micro_batches_) : largest(strategy));
     std::sort(groups.begin(), groups.end());
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
     return groups;
@@ -96,9 +96,9 @@ class Planner {
   }
 
   std::int64_t largest(const Strategy& strategy) const {
-    if (plan_.available == 0) return slots_;
+    if (plan_.available == 0) return max_micro_batches_;
     const Way one = fastest_that_fits(strategy, 1);
-    return largest_group(arrangement(strategy, 1, one.policy), one.footprint, left(), slots_);
+    return largest_group(arrangement(strategy, 1, one.policy), one.footprint, left(), max_micro_batches_);
   }
 
   void add(const Strategy& strategy, std::int64_t group) {
@@ -108,7 +108,7 @@ class Planner {
     row.policy = way.policy;
     row.strategy = strategy;
     row.group = group;
-    row.slots = slots_;
+    row.max_micro_batches = max_micro_batches_;
     row.shard_ranks = a.shard_ranks;
     row.replicas = a.replicas;
     row.asked = config_.parallel.strategy == strategy.name;
@@ -133,7 +133,7 @@ class Planner {
   Plan& plan_;
   parallel::Offload offload_;
   bool graphs_ = false;
-  std::int64_t slots_ = 1;
+  std::int64_t max_micro_batches_ = 1;
 };
 
 }  // namespace

@@ -103,9 +103,13 @@ std::string machine_text(const Plan& plan) {
 nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
   const auto& m = row.memory;
   const StepTime& t = row.time;
-  nlohmann::ordered_json json = {
-      {"strategy", row.strategy.name}, {"g", row.group}, {"micro_batches", row.slots}, {"shard_ranks", row.shard_ranks},
-      {"replicas", row.replicas},      {"recompute", row.policy.recompute}, {"asked", row.asked}};
+  nlohmann::ordered_json json = {{"strategy", row.strategy.name},
+                                 {"g", row.group},
+                                 {"micro_batches", row.max_micro_batches},
+                                 {"shard_ranks", row.shard_ranks},
+                                 {"replicas", row.replicas},
+                                 {"recompute", row.policy.recompute},
+                                 {"asked", row.asked}};
   json["memory"] = {{"weights", m.weights}, {"gathered", m.gathered},       {"gradients", m.gradients}, {"optimizer", m.optimizer},
                     {"activations", m.activations}, {"buffers", m.buffers}, {"host", m.host},           {"staged", row.staged}, {"process", row.process}, {"total", row.needed}};
   json["bytes"] = {{"weights", std::llround(t.gather_bytes)}, {"gradients", std::llround(t.reduce_bytes)}};

@@ -43,10 +43,11 @@ class Player {
     open_units_.assign(static_cast<std::size_t>(buckets_.empty() ? 0 : *std::max_element(buckets_.begin(), buckets_.end()) + 1), 0);
     for (const int bucket : buckets_)
       if (bucket >= 0) ++open_units_[static_cast<std::size_t>(bucket)];
-    const int slots = static_cast<int>(step.slots), own = static_cast<int>(step.micros.size());
-    const int group = static_cast<int>(std::clamp<std::int64_t>(a_.group, 1, std::max(1, slots)));
+    const int max_micro_batches = static_cast<int>(step.max_micro_batches), own = static_cast<int>(step.micros.size());
+    const int group = static_cast<int>(std::clamp<std::int64_t>(a_.group, 1, std::max(1, max_micro_batches)));
     const auto list = parallel::with_gathers(
-        parallel::training_schedule(a_.spec, {own, slots, group, a_.strategy.reduce_every_group(), a_.strategy.reshard_after_forward}),
+        parallel::training_schedule(a_.spec,
+                                    {own, max_micro_batches, group, a_.strategy.reduce_every_group(), a_.strategy.reshard_after_forward}),
         units_, prefetch_budget_);
     total_.tokens += static_cast<double>(step.tokens);
     for (const Action& action : list) perform(action);

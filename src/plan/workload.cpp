@@ -31,12 +31,12 @@ double cost(const std::vector<MicroShape>& micros) {
 StepShape step_of(const loader::StepPlan& plan, int world, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
                   std::int64_t item_sequences) {
   StepShape step;
-  step.slots = plan.slots;
+  step.max_micro_batches = plan.max_micro_batches;
   step.tokens = plan.tokens;
   for (int rank = 0; rank < world; ++rank) {
     std::vector<MicroShape> micros;
-    for (std::int64_t slot = 0; slot < plan.slots; ++slot) {
-      const auto& items = plan.micro_batches[static_cast<std::size_t>(slot * world + rank)];
+    for (std::int64_t round = 0; round < plan.max_micro_batches; ++round) {
+      const auto& items = plan.micro_batches[static_cast<std::size_t>(round * world + rank)];
       if (items.empty()) continue;
       micros.push_back(shape_of(items, tokens, labels, item_sequences));
     }
@@ -80,8 +80,8 @@ Workload full_rows(const config::RunConfig& config, int ranks, int item_sequence
   MicroShape shape;
   for (std::int64_t i = 0; i < rows * item_sequences; ++i) shape.add_sequence(cutoff, cutoff);
   StepShape step;
-  step.slots = std::max<std::int64_t>(1, (units + rows * ranks - 1) / (rows * ranks));
-  step.micros.assign(static_cast<std::size_t>(step.slots), shape);
+  step.max_micro_batches = std::max<std::int64_t>(1, (units + rows * ranks - 1) / (rows * ranks));
+  step.micros.assign(static_cast<std::size_t>(step.max_micro_batches), shape);
   step.tokens = units * cutoff * item_sequences;
   Workload all;
   all.steps = {step};

@@ -83,7 +83,7 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
   if (s.saved) s.loader->resume(s.saved->state().at("data"));
   const loader::BatchBounds most = s.loader->bounds();
   require_room(config, s, comm);
-  s.batches = {most.tokens, most.labels, most.sequences, most.slots};
+  s.batches = {most.tokens, most.labels, most.sequences, most.max_micro_batches};
   return s;
 }
 

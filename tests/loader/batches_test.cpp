@@ -66,7 +66,7 @@ TEST(Loader, RanksTogetherReadEverySampleOnceAndCountAlike) {
           loaders.push_back(std::make_unique<Loader>(pack, small_options(packing), r, world));
         std::multiset<std::int64_t> seen;
         for (std::int64_t step = 0; step < loaders[0]->total_steps(); ++step) {
-          std::int64_t tokens = 0, labels = 0, most = 0, global_tokens = 0, global_labels = 0, slots = 0;
+          std::int64_t tokens = 0, labels = 0, most = 0, global_tokens = 0, global_labels = 0, max_micro_batches = 0;
           for (const auto& loader : loaders) {
             const StepBatch batch = loader->next();
             EXPECT_EQ(batch.step, step);
@@ -77,11 +77,11 @@ TEST(Loader, RanksTogetherReadEverySampleOnceAndCountAlike) {
               labels += static_cast<std::int64_t>(micro.label_positions.size());
             }
             most = std::max(most, static_cast<std::int64_t>(batch.micro_batches.size()));
-            slots = batch.max_micro_batches;
+            max_micro_batches = batch.max_micro_batches;
             global_tokens = batch.global_tokens;
             global_labels = batch.global_label_tokens;
           }
-          EXPECT_EQ(std::tuple(tokens, labels, most), std::tuple(global_tokens, global_labels, slots));
+          EXPECT_EQ(std::tuple(tokens, labels, most), std::tuple(global_tokens, global_labels, max_micro_batches));
         }
         for (std::int64_t sample = 0; sample < 53 * sequences; ++sample) EXPECT_EQ(seen.count(sample), 2u);
         EXPECT_THROW(loaders[0]->next(), Error);
@@ -179,7 +179,7 @@ TEST(EvalLoader, RanksTogetherReadEveryItemOnceInAsManySlots) {
         EvalLoader loader(pack, items, 4, r, world);
         expected_labels = loader.global_label_tokens();
         for (int pass = 0; pass < 2; ++pass) {
-          for (std::int64_t slot = 0; slot < loader.slots(); ++slot) {
+          for (std::int64_t round = 0; round < loader.max_micro_batches(); ++round) {
             const auto batch = loader.next();
             ASSERT_TRUE(batch.has_value());
             expect_faithful(*batch, 1);

@@ -29,7 +29,7 @@ TEST(BatchBounds, AreReachedAndNeverExceeded) {
     BatchBounds seen;
     for (std::int64_t step = 0; step < schedule.total_steps(); ++step) {
       const StepPlan plan = schedule.plan(step);
-      seen.slots = std::max(seen.slots, plan.slots);
+      seen.max_micro_batches = std::max(seen.max_micro_batches, plan.max_micro_batches);
       for (const auto& items : plan.micro_batches) {
         std::int64_t t = 0, l = 0;
         for (const auto item : items) t += tokens[static_cast<std::size_t>(item)], l += labels[static_cast<std::size_t>(item)];
@@ -41,8 +41,8 @@ TEST(BatchBounds, AreReachedAndNeverExceeded) {
     EXPECT_EQ(bounds.tokens, seen.tokens) << packing;
     EXPECT_EQ(bounds.labels, seen.labels) << packing;
     EXPECT_EQ(bounds.sequences, seen.sequences) << packing;
-    EXPECT_EQ(bounds.slots, seen.slots) << packing;
-    EXPECT_EQ(bounds.slots, 4);
+    EXPECT_EQ(bounds.max_micro_batches, seen.max_micro_batches) << packing;
+    EXPECT_EQ(bounds.max_micro_batches, 4);
     EXPECT_LE(bounds.tokens, packing ? 300 : 3 * 95);
   }
 }

@@ -52,7 +52,7 @@ TEST(StepSchedule, AStepHoldsTheSameSamplesForEveryNumberOfRanks) {
         EXPECT_EQ(a.epoch, b.epoch);
         EXPECT_EQ(std::tuple(a.tokens, a.label_tokens, a.samples),
                   std::tuple(b.tokens, b.label_tokens, b.samples));
-        EXPECT_EQ(static_cast<std::int64_t>(b.micro_batches.size()), b.slots * world);
+        EXPECT_EQ(static_cast<std::int64_t>(b.micro_batches.size()), b.max_micro_batches * world);
       }
     }
   }
@@ -63,8 +63,8 @@ std::vector<std::vector<std::int64_t>> in_order(const StepPlan& plan, int world)
   std::vector<std::vector<std::int64_t>> all;
   for (int rank = 0; rank < world; ++rank) {
     EXPECT_EQ(plan.micro_batches_before(rank, world), static_cast<std::int64_t>(all.size()));
-    for (std::int64_t slot = 0; slot < plan.slots; ++slot)
-      if (const auto& micro = plan.micro_batches[static_cast<std::size_t>(slot * world + rank)]; !micro.empty()) all.push_back(micro);
+    for (std::int64_t round = 0; round < plan.max_micro_batches; ++round)
+      if (const auto& micro = plan.micro_batches[static_cast<std::size_t>(round * world + rank)]; !micro.empty()) all.push_back(micro);
   }
   return all;
 }
@@ -85,7 +85,7 @@ TEST(StepSchedule, FixedMicroBatchesAreTheSameForEveryNumberOfRanksAndShareTheWo
         const StepPlan plan = schedule.plan(step);
         const auto micros = in_order(plan, world);
         EXPECT_EQ(micros, in_order(single.plan(step), 1));
-        EXPECT_EQ(plan.slots, (static_cast<std::int64_t>(micros.size()) + world - 1) / world);
+        EXPECT_EQ(plan.max_micro_batches, (static_cast<std::int64_t>(micros.size()) + world - 1) / world);
       }
     }
   }
@@ -269,7 +269,7 @@ TEST(StepSchedule, TheRunFileLimitsTheTokensOfAMicroBatch) {
   ASSERT_GT(*std::max_element(data.tokens.begin(), data.tokens.end()), 400);
   const StepPlan plan = data.schedule(loader_options(config), 2).plan(0);
   EXPECT_EQ(plan.samples, 16);
-  EXPECT_GT(plan.slots, 1);
+  EXPECT_GT(plan.max_micro_batches, 1);
   for (const auto& micro : plan.micro_batches) {
     std::int64_t tokens = 0;
     for (const std::int64_t item : micro) tokens += data.tokens[static_cast<std::size_t>(item)];

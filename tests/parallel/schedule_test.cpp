@@ -80,7 +80,7 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options, const A
     }
   }
   for (const auto& [unit, count] : held) EXPECT_EQ(count, 0) << "unit " << unit << " stays held";
-  const int groups = (options.slots + options.group - 1) / options.group;
+  const int groups = (options.max_micro_batches + options.group - 1) / options.group;
   bool flows = false;  // from the lowest block that trains upwards
   for (int b = 0; b < spec.num_units(); ++b) {
     const bool trains = spec.units[static_cast<std::size_t>(b)].trainable_numel > 0;
@@ -103,12 +103,12 @@ TEST(Schedule, HoldsWeightsAndOrderForEveryShape) {
   for (const bool tied : {false, true})
     for (const bool lora : {false, true})
       for (const bool every : {false, true})
-        for (int slots = 1; slots <= 5; ++slots)
-          for (int micros = 0; micros <= slots; ++micros)
-            for (int group = 1; group <= slots; ++group)
+        for (int max_micro_batches = 1; max_micro_batches <= 5; ++max_micro_batches)
+          for (int micros = 0; micros <= max_micro_batches; ++micros)
+            for (int group = 1; group <= max_micro_batches; ++group)
               for (const bool reshard : {false, true}) {
                 const auto spec = tiny(tied, lora);
-                const ScheduleOptions options{micros, slots, group, every, reshard};
+                const ScheduleOptions options{micros, max_micro_batches, group, every, reshard};
                 const auto list = training_schedule(spec, options);
                 EXPECT_EQ(list.back().kind, ActionKind::step);
                 check(spec, options, list);

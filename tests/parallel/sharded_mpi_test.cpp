@@ -16,7 +16,7 @@ constexpr const char* kSharded[] = {"zero1", "zero2", "shard_grad_op", "zero3"};
 comm::Communicator& world() { return comm::Session::current().world(); }
 
 /// Sequences of step `s` in micro-batches of one: what TinyRun::step(s, 1) deals to this rank.
-std::pair<int, int> micros_and_slots() {
+std::pair<int, int> micros_and_most() {
   const int bins = static_cast<int>(global_batch(0).size()), size = world().size(), rank = world().rank();
   return {(bins - rank + size - 1) / size, (bins + size - 1) / size};
 }
@@ -45,9 +45,9 @@ TEST(Traffic, IsWhatTheActionListSaysToTheByte) {
             shard.reset_counters();
             run.step(1, 1);
             const plan::Traffic got = counted(shard);
-            const auto [micros, slots] = micros_and_slots();
-            const plan::Traffic want = plan::step_traffic(run.list(micros, slots), run.spec(), run.layout().strategy(),
-                                              optim::Precision::bf16(), shard.size());
+            const auto [micros, max_micro_batches] = micros_and_most();
+            const plan::Traffic want = plan::step_traffic(run.list(micros, max_micro_batches), run.spec(), run.layout().strategy(),
+                                                          optim::Precision::bf16(), shard.size());
             SCOPED_TRACE(fmt::format("{} {} {} group {} budget {}", strategy, lora ? "LoRA" : "full", tied ? "tied" : "untied", group,
                                      prefetch_budget));
             EXPECT_EQ(got.all_gather, want.all_gather);
@@ -66,10 +66,10 @@ TEST(Traffic, BreadthFirstGathersAnNthOfDepthFirst) {
     run.step(1, 1);
     return counted(run.layout().shard()).all_gather;
   };
-  const auto slots = static_cast<std::uint64_t>(micros_and_slots().second);
+  const auto max_micro_batches = static_cast<std::uint64_t>(micros_and_most().second);
   const std::uint64_t once = gathered(9), each = gathered(1);
   // The exception: the tail of a step gathers ahead for the next one only, so each step counts the same.
-  EXPECT_EQ(each, slots * once);
+  EXPECT_EQ(each, max_micro_batches * once);
 }
 
 TEST(Memory, Zero3HoldsItsShareAndTheWindow) {

@@ -137,19 +137,20 @@ class TinyRun {
     const int items = static_cast<int>(batch.size()) / case_.item_sequences, bins = (items + pack - 1) / pack, ranks = comm_.size();
     const int first = bins * comm_.rank() / ranks, last = bins * (comm_.rank() + 1) / ranks;
     for (int b = first; b < last; ++b) micros.push_back(build(batch, b * pack, std::min(pack, items - b * pack)));
-    const int slots = (bins + ranks - 1) / ranks;
+    const int max_micro_batches = (bins + ranks - 1) / ranks;
     const MicroRange range = case_.deterministic ? MicroRange{first, last - first, bins} : MicroRange{};
     const BatchTotals totals{labels, static_cast<double>(items)};
     const auto objective = case_.objective ? case_.objective(totals) : std::make_unique<TokenMeanLoss>(totals);
-    const auto result =
-        executor().train(list(static_cast<int>(micros.size()), slots, asked_to_stop ? kLongStep : 0.0), micros, *objective,
-                         static_cast<std::uint64_t>(number), asked_to_stop, case_.loss_scale, range);
+    const auto result = executor().train(list(static_cast<int>(micros.size()), max_micro_batches, asked_to_stop ? kLongStep : 0.0), micros,
+                                         *objective, static_cast<std::uint64_t>(number), asked_to_stop, case_.loss_scale, range);
     if (!result.finite || result.abandoned) return result;
     instance_->update(case_.learning_rate, std::min(1.0, 1.0 / (result.grad_norm + 1e-6)) / case_.loss_scale);
     return result;
   }
 
-  ActionList list(int micros, int slots, double seconds = 0.0) const { return instance_->training_list(micros, slots, seconds); }
+  ActionList list(int micros, int max_micro_batches, double seconds = 0.0) const {
+    return instance_->training_list(micros, max_micro_batches, seconds);
+  }
 
   /// All trainable weights, one unit after another, fp64, without padding. Collective.
   std::vector<double> weights() const {

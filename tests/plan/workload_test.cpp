@@ -23,7 +23,7 @@ TEST(Workload, IsWhatTheLoaderDeals) {
   std::int64_t sum = 0;
   for (const StepShape& step : all.steps) {
     sum += step.tokens;
-    EXPECT_LE(static_cast<std::int64_t>(step.micros.size()), step.slots);
+    EXPECT_LE(static_cast<std::int64_t>(step.micros.size()), step.max_micro_batches);
     std::int64_t own = 0;
     for (const MicroShape& m : step.micros) own += m.tokens;
     EXPECT_GE(2 * own, step.tokens - 40);  // the rank that has most, dealt evenly
@@ -55,12 +55,12 @@ TEST(Workload, WithoutAPackHasFullRows) {
   config.training.gradient_accumulation_steps = 3;
   const Workload w = full_rows(config, 2);
   ASSERT_EQ(w.steps.size(), 1U);
-  EXPECT_EQ(w.steps[0].slots, 3);
+  EXPECT_EQ(w.steps[0].max_micro_batches, 3);
   EXPECT_EQ(w.largest.tokens, 400);
   EXPECT_EQ(w.largest.pairs(), 4 * 5050);
   EXPECT_EQ(w.steps[0].tokens, 2400);
   config.training.max_tokens_per_micro_batch = 200;  // two rows at a time, twice as often
-  EXPECT_EQ(full_rows(config, 2).steps[0].slots, 6);
+  EXPECT_EQ(full_rows(config, 2).steps[0].max_micro_batches, 6);
   EXPECT_EQ(full_rows(config, 2).largest.tokens, 200);
 }
 

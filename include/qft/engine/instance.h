@@ -99,11 +99,11 @@ class Instance {
   std::int64_t group() const { return design_.group; }
   /// True where activations are computed again in backward.
   bool recompute() const { return design_.executor.recompute; }
-  /// The action list of a training step. `micro_batches`: of this rank; `slots`: of the rank that has most; `seconds`: how long
+  /// The action list of a training step. `micro_batches`: of this rank; `max_micro_batches`: of the rank that has most; `seconds`: how long
   /// the step is expected to take, alike on every rank (0: no vote but the one at its end).
-  parallel::ActionList training_list(int micro_batches, int slots, double seconds = 0.0) const;
+  parallel::ActionList training_list(int micro_batches, int max_micro_batches, double seconds = 0.0) const;
   /// Of a forward pass over as many micro-batches.
-  parallel::ActionList evaluation_list(int micro_batches, int slots) const;
+  parallel::ActionList evaluation_list(int micro_batches, int max_micro_batches) const;
   /// One update of the optimizer with gradients multiplied by `grad_scale`. Collective.
   void update(double learning_rate, double grad_scale);
 

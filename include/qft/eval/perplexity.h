@@ -28,7 +28,7 @@ struct PerplexityResult {
 };
 
 /// One pass of `loader` from its start, scored by the objective that `config` trains. Collective: every rank holds its own part
-/// of the items, and all get the result of the whole. `progress` gets the slots done.
+/// of the items, and all get the result of the whole. `progress` gets the rounds done.
 /// `logprobs_file`: where not empty, rank 0 writes one JSON line a sequence in source order:
 /// {"ids": [...], "positions": [...], "logprobs": [...]}, positions indexing ids, natural logarithms.
 PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, loader::EvalLoader& loader, comm::Communicator& comm,

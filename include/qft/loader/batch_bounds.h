@@ -10,7 +10,7 @@ namespace qft::loader {
 
 struct BatchBounds {
   std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of a micro-batch, at most
-  std::int64_t slots = 0;                              ///< micro-batches of a rank in a step, at most
+  std::int64_t max_micro_batches = 0;                  ///< micro-batches of a rank in a step, at most
 };
 
 /// tokens[i], labels[i]: the lengths that the schedule was made from. Plans all steps of runs with up to two million units; of

@@ -90,23 +90,23 @@ class EvalLoader {
   ~EvalLoader();
 
   /// How many times every rank must call next() in a pass.
-  std::int64_t slots() const { return slots_; }
+  std::int64_t max_micro_batches() const { return max_micro_batches_; }
   std::int64_t num_items() const { return num_items_; }
   std::int64_t global_label_tokens() const { return label_tokens_; }
   std::int64_t global_tokens() const { return tokens_; }
-  /// The next micro-batch of this rank: without tokens where the last slot has none for it, nothing after
-  /// slots() calls.
+  /// The next micro-batch of this rank: without tokens where the last round has none for it, nothing after
+  /// max_micro_batches() calls.
   std::optional<MicroBatch> next();
   /// Starts the pass again.
   void rewind();
 
  private:
   std::int64_t item_at(std::int64_t index) const;
-  MicroBatch read_slot(std::int64_t slot) const;
+  MicroBatch read_round(std::int64_t round) const;
 
   std::shared_ptr<const pack::PackReader> pack_;
   ItemSubset items_;
-  std::int64_t micro_batch_size_, num_items_, slots_, label_tokens_ = 0, tokens_ = 0;
+  std::int64_t micro_batch_size_, num_items_, max_micro_batches_, label_tokens_ = 0, tokens_ = 0;
   int rank_, world_size_;
   std::unique_ptr<Prefetcher<MicroBatch>> prefetcher_;
 };

@@ -32,15 +32,15 @@ class RowPlan {
   void group_by_length(std::span<const std::int32_t> lengths);
   std::vector<std::uint32_t> placement_order() const;
   void place(std::span<const std::uint32_t> order);
-  std::int32_t length_of_slot(std::uint32_t slot) const;
+  std::int32_t length_at(std::uint32_t index) const;
 
   std::int32_t row_tokens_;
   std::uint64_t seed_;
   bool shuffle_;
   std::vector<std::uint32_t> by_length_;    // items, grouped by rising length, in their own order inside
   std::vector<std::uint32_t> class_begin_;  // [row_tokens + 2]: where each length's items begin in by_length_
-  std::vector<std::int64_t> row_offsets_;   // [rows + 1] into slots_
-  std::vector<std::uint32_t> slots_;        // row by row: a place in by_length_
+  std::vector<std::int64_t> row_offsets_;   // [rows + 1] into row_indices_
+  std::vector<std::uint32_t> row_indices_;  // row by row: indices into by_length_
   std::int64_t total_tokens_ = 0;
 };
 

@@ -64,15 +64,15 @@ struct StepPlan {
   std::int64_t step = 0;
   double epoch = 0;
   std::int64_t label_tokens = 0, tokens = 0, samples = 0;  // over all ranks
-  std::int64_t slots = 0;                                  // the most micro-batches of a rank
-  std::vector<std::vector<std::int64_t>> micro_batches;    // [slots * world]: items of slot s, rank r at
+  std::int64_t max_micro_batches = 0;                      // the most micro-batches of a rank
+  std::vector<std::vector<std::int64_t>> micro_batches;    // [max_micro_batches * world]: items of round s, rank r at
                                                            // s * world + r; may be empty
   /// How many there are of ranks [0, rank).
   std::int64_t micro_batches_before(int rank, int world) const;
 };
 
-/// Deals units out to `bins` = slots * world micro-batches of at most `capacity` units, the longest first to
-/// the least loaded; a bin's units come out rising. Slots are the fewest that hold all units, more where
+/// Deals units out to `bins` = rounds * world micro-batches of at most `capacity` units, the longest first to
+/// the least loaded; a bin's units come out rising. Rounds are the fewest that hold all units, more where
 /// `max_tokens` > 0 asks for it.
 std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> unit_tokens, int world,
                                                   std::int64_t capacity, std::int64_t max_tokens);
@@ -81,7 +81,7 @@ std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> 
 /// They come in an order in which any run holds heavy and light ones, if `micro_batches` begin with the heavy.
 std::vector<std::vector<std::int32_t>> deal_runs(std::vector<std::vector<std::int32_t>> micro_batches, int world);
 
-/// The same micro-batches for other ranks: those of a slot move on by a rank with each step, and every other slot is dealt
+/// The same micro-batches for other ranks: those of a round move on by a rank with each step, and every other round is dealt
 /// backwards, so that no rank always gets the longest samples. A function of `step` alone.
 std::vector<std::vector<std::int32_t>> take_turns(std::vector<std::vector<std::int32_t>> micro_batches, int world,
                                                   std::int64_t step);

@@ -48,7 +48,7 @@ std::string describe(const Action& action, const model::ModelSpec& spec);
 /// What a schedule depends on besides the model.
 struct ScheduleOptions {
   int micro_batches = 1;           ///< of this rank; may be 0
-  int slots = 1;                   ///< micro-batches of the rank that has most: fixes the number of groups everywhere
+  int max_micro_batches = 1;       ///< micro-batches of the rank that has most: fixes the number of groups everywhere
   int group = 1;                   ///< micro-batches that pass a block per acquire; 1 = depth-first
   bool reduce_every_group = false; ///< true: gradients do not stay whole between groups (sharded); false: once a step
   bool reshard_after_forward = true;  ///< gathered weights are released after forward and gathered again for backward

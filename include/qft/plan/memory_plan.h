@@ -36,7 +36,7 @@ std::string describe(const MemoryPlan& plan);
 /// The largest micro-batch of the run; 0: not known.
 struct Batches {
   std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of a micro-batch, at most
-  std::int64_t slots = 0;                              ///< micro-batches of a rank in a step, at most
+  std::int64_t max_micro_batches = 0;                  ///< micro-batches of a rank in a step, at most
 };
 
 /// What a run trains.

@@ -19,7 +19,7 @@ namespace qft::plan {
 struct Row {
   parallel::Strategy strategy;
   std::int64_t group = 1;          ///< micro-batches that pass a block under one gather
-  std::int64_t slots = 1;          ///< micro-batches of a rank in a step
+  std::int64_t max_micro_batches = 1;  ///< micro-batches of a rank in a step
   int shard_ranks = 1, replicas = 1;
   MemoryPolicy policy;
   bool asked = false;              ///< the row that the run file asks for

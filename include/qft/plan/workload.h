@@ -16,7 +16,7 @@ namespace qft::plan {
 /// One optimizer step of the rank that has most to compute.
 struct StepShape {
   std::vector<MicroShape> micros;
-  std::int64_t slots = 0;   ///< micro-batches in the step of the rank that has most
+  std::int64_t max_micro_batches = 0;  ///< micro-batches in the step of the rank that has most
   std::int64_t tokens = 0;  ///< of all ranks
 };
 
