@@ -36,24 +36,22 @@ std::vector<std::int32_t> length_quantiles(std::span<const std::int32_t> lengths
   return {sorted.front(), sorted[last / 2], sorted[last * 9 / 10], sorted.back()};
 }
 
-struct Bucket {
+struct LengthBin {
   std::int64_t from, below, items = 0, tokens = 0;
 };
 
-// Items by length, the lengths in powers of two; no empty buckets at the ends.
-std::vector<Bucket> length_histogram(std::span<const std::int32_t> lengths) {
-  std::vector<Bucket> buckets;
+// Items by length, the lengths in powers of two; no empty bins at the ends.
+std::vector<LengthBin> length_histogram(std::span<const std::int32_t> lengths) {
+  std::vector<LengthBin> bins;
   for (const std::int32_t length : lengths) {
-    const auto bucket = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(length)) - 1);
-    while (buckets.size() <= bucket)
-      buckets.push_back({std::int64_t{1} << buckets.size(), std::int64_t{2} << buckets.size()});
-    ++buckets[bucket].items;
-    buckets[bucket].tokens += length;
+    const auto bin = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(length)) - 1);
+    while (bins.size() <= bin) bins.push_back({std::int64_t{1} << bins.size(), std::int64_t{2} << bins.size()});
+    ++bins[bin].items;
+    bins[bin].tokens += length;
   }
-  const auto first =
-      std::find_if(buckets.begin(), buckets.end(), [](const Bucket& b) { return b.items > 0; });
-  buckets.erase(buckets.begin(), first);
-  return buckets;
+  const auto first = std::find_if(bins.begin(), bins.end(), [](const LengthBin& b) { return b.items > 0; });
+  bins.erase(bins.begin(), first);
+  return bins;
 }
 
 struct CategoryCount {
@@ -98,7 +96,7 @@ nlohmann::ordered_json summarize(const PackReader& pack) {
                        {"dropped", s.dropped},
                        {"truncated", s.truncated}});
   nlohmann::ordered_json histogram = nlohmann::ordered_json::array(), categories = histogram;
-  for (const Bucket& b : length_histogram(pack.item_tokens()))
+  for (const LengthBin& b : length_histogram(pack.item_tokens()))
     histogram.push_back({{"from", b.from}, {"below", b.below}, {"items", b.items}, {"tokens", b.tokens}});
   for (const CategoryCount& c : count_categories(pack))
     categories.push_back({{"name", c.name}, {"items", c.items}, {"tokens", c.tokens}});
@@ -139,11 +137,10 @@ std::string format_summary(const PackReader& pack) {
     text += fmt::format("  dataset {}: {} records, {} items, {} dropped, {} cut, files {}\n", source.name,
                         source.records, source.items, source.dropped, source.truncated, source.hash);
   text += "  items by length in tokens:\n";
-  const std::vector<Bucket> buckets = length_histogram(pack.item_tokens());
+  const std::vector<LengthBin> bins = length_histogram(pack.item_tokens());
   std::int64_t most = 1;
-  for (const Bucket& b : buckets) most = std::max(most, b.items);
-  for (const Bucket& b : buckets)
-    text += fmt::format("  {:>8} to {:>7} {:>10} {}\n", b.from, b.below - 1, b.items, bar(b.items, most));
+  for (const LengthBin& b : bins) most = std::max(most, b.items);
+  for (const LengthBin& b : bins) text += fmt::format("  {:>8} to {:>7} {:>10} {}\n", b.from, b.below - 1, b.items, bar(b.items, most));
   text += "  categories:\n";
   const std::vector<CategoryCount> categories = count_categories(pack);
   for (std::size_t c = 0; c < std::min(categories.size(), kShownCategories); ++c)

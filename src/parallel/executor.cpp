@@ -90,7 +90,7 @@ void Executor::evaluate(const ActionList& list, std::span<const model::MicroInpu
 void Executor::interpret(const ActionList& list, Pass& pass) {
   const c10::InferenceMode no_autograd;
   for (const auto& in : pass.micros)
-    transformer_.ensure_positions(graphs_ && pass.training() ? bucket_of(in).tokens : in.sequences.max_length);
+    transformer_.ensure_positions(graphs_ && pass.training() ? graph_shape_of(in).tokens : in.sequences.max_length);
   const Action* current = nullptr;
   const std::function<std::string()> where = [&] { return current == nullptr ? "the start of a step" : describe(*current, transformer_.spec()); };
   const std::function<void()> perform_current = [&] {

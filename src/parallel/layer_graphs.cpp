@@ -15,9 +15,9 @@ namespace {
 
 const void* address(const at::Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
 
-/// The sequence boundaries of a micro-batch, padded to its bucket.
-std::vector<std::int32_t> padded_bounds(std::vector<std::int32_t> bounds, const Bucket& bucket) {
-  bounds.resize(static_cast<std::size_t>(bucket.sequences) + 1, static_cast<std::int32_t>(bucket.tokens));
+/// The sequence boundaries of a micro-batch, padded to its graph shape.
+std::vector<std::int32_t> padded_bounds(std::vector<std::int32_t> bounds, const GraphShape& shape) {
+  bounds.resize(static_cast<std::size_t>(shape.sequences) + 1, static_cast<std::int32_t>(shape.tokens));
   return bounds;
 }
 
@@ -31,61 +31,61 @@ void repeat_rows(const at::Tensor& tokens, std::int64_t count) {
   }
 }
 
-model::MicroInput room_for(const Bucket& bucket, c10::Device device) {
+model::MicroInput room_for(const GraphShape& shape, c10::Device device) {
   const auto integers = at::TensorOptions().dtype(at::kInt).device(device);
   model::MicroInput in;
-  in.tokens = at::zeros({bucket.tokens}, integers);
-  in.positions = at::zeros({bucket.tokens}, integers);
-  in.sequences.max_length = static_cast<std::int32_t>(bucket.tokens);
-  if (!device.is_cpu()) in.sequences.device_cu_seqlens = at::zeros({bucket.sequences + 1}, integers);
+  in.tokens = at::zeros({shape.tokens}, integers);
+  in.positions = at::zeros({shape.tokens}, integers);
+  in.sequences.max_length = static_cast<std::int32_t>(shape.tokens);
+  if (!device.is_cpu()) in.sequences.device_cu_seqlens = at::zeros({shape.sequences + 1}, integers);
   return in;
 }
 
 }  // namespace
 
-Bucket bucket_of(const model::MicroInput& in) {
-  return Bucket::of(in.num_tokens(), in.sequences.num_sequences());
+GraphShape graph_shape_of(const model::MicroInput& in) {
+  return GraphShape::of(in.num_tokens(), in.sequences.num_sequences());
 }
 
 LayerGraphs::LayerGraphs(model::Transformer& transformer) : transformer_(transformer), pool_(transformer.device()) {}
 LayerGraphs::~LayerGraphs() = default;
 
-const model::MicroInput& LayerGraphs::admit(std::size_t slot, const model::MicroInput& in) {
-  const Bucket bucket = bucket_of(in);
-  if (slots_.size() <= slot) slots_.resize(slot + 1);
-  model::MicroInput& padded = shape_of(slots_[slot], bucket).input;
+const model::MicroInput& LayerGraphs::admit(std::size_t place, const model::MicroInput& in) {
+  const GraphShape shape = graph_shape_of(in);
+  if (places_.size() <= place) places_.resize(place + 1);
+  model::MicroInput& padded = graphs_for(places_[place], shape).input;
   const std::int64_t tokens = in.num_tokens();
   padded.tokens.narrow(0, 0, tokens).copy_(in.tokens, /*non_blocking=*/true);
   repeat_rows(padded.tokens, tokens);
   padded.positions.narrow(0, 0, tokens).copy_(in.positions, /*non_blocking=*/true);
-  at::Tensor added_positions = padded.positions.narrow(0, tokens, bucket.tokens - tokens);
+  at::Tensor added_positions = padded.positions.narrow(0, tokens, shape.tokens - tokens);
   at::arange_out(added_positions, added_positions.numel());
-  padded.sequences.cu_seqlens = padded_bounds(in.sequences.cu_seqlens, bucket);
+  padded.sequences.cu_seqlens = padded_bounds(in.sequences.cu_seqlens, shape);
   if (padded.sequences.device_cu_seqlens.defined())
     padded.sequences.device_cu_seqlens.copy_(device::upload(padded.sequences.cu_seqlens, transformer_.device()), /*non_blocking=*/true);
   padded.labels = in.labels;
   return padded;
 }
 
-LayerGraphs::Shape& LayerGraphs::shape_of(Slot& slot, const Bucket& bucket) {
-  auto found = slot.shapes.find(bucket);
-  if (found == slot.shapes.end()) {
-    if (slot.shapes.size() == kBuckets) forget_oldest(slot);
-    auto shape = std::make_unique<Shape>();
-    shape->input = room_for(bucket, transformer_.device());
-    shape->calls.resize(2 * static_cast<std::size_t>(transformer_.spec().config.num_layers));
-    found = slot.shapes.emplace(bucket, std::move(shape)).first;
+LayerGraphs::ShapeGraphs& LayerGraphs::graphs_for(Place& place, const GraphShape& shape) {
+  auto found = place.shapes.find(shape);
+  if (found == place.shapes.end()) {
+    if (place.shapes.size() == kShapes) forget_oldest(place);
+    auto graphs = std::make_unique<ShapeGraphs>();
+    graphs->input = room_for(shape, transformer_.device());
+    graphs->calls.resize(2 * static_cast<std::size_t>(transformer_.spec().config.num_layers));
+    found = place.shapes.emplace(shape, std::move(graphs)).first;
   }
-  slot.current = found->second.get();
-  slot.current->used = ++clock_;
-  return *slot.current;
+  place.current = found->second.get();
+  place.current->used = ++clock_;
+  return *place.current;
 }
 
-void LayerGraphs::forget_oldest(Slot& slot) {
-  const auto oldest = std::min_element(slot.shapes.begin(), slot.shapes.end(),
+void LayerGraphs::forget_oldest(Place& place) {
+  const auto oldest = std::min_element(place.shapes.begin(), place.shapes.end(),
                                        [](const auto& a, const auto& b) { return a.second->used < b.second->used; });
   counts_.forgotten += std::ranges::count_if(oldest->second->calls, [](const Recorded& r) { return r.graph != nullptr; });
-  slot.shapes.erase(oldest);
+  place.shapes.erase(oldest);
 }
 
 LayerGraphs::Addresses LayerGraphs::addresses_of(const LayerCall& call) const {
@@ -106,23 +106,23 @@ void LayerGraphs::start_over(Recorded& recorded, const LayerCall& call, const Ad
     log::debug("cuda_graphs: layer {} is captured again, because memory that it uses has moved", call.layer);
   }
   if (counts_.costs_more_than_it_saves() && !std::exchange(warned_, true))
-    log::warn("cuda_graphs: {} graphs were discarded because memory that they use had moved, {} because micro-batches have more than {} "
-              "shapes; {} replays: capturing costs more than it saves, so remove the key or set packing: true",
-              counts_.moved, counts_.forgotten, kBuckets, counts_.replayed);
+    log::warn(
+        "cuda_graphs: {} graphs were discarded because memory that they use had moved, {} because micro-batches have more than {} "
+        "shapes; {} replays: capturing costs more than it saves, so remove the key or set packing: true",
+        counts_.moved, counts_.forgotten, kShapes, counts_.replayed);
   recorded = {};
   recorded.workspace = transformer_.workspace().places_used_by([&] { pool_.warm_up([&] { call.run(transformer_, in, {}); }); });
   recorded.addresses = addresses;
   ++counts_.by_kernels;
 }
 
-void LayerGraphs::run(std::size_t slot, const LayerCall& call) {
-  Shape& shape = *slots_.at(slot).current;
-  Recorded& recorded = shape.calls.at(2 * static_cast<std::size_t>(call.layer) + (call.g.defined() ? 1 : 0));
+void LayerGraphs::run(std::size_t place, const LayerCall& call) {
+  ShapeGraphs& graphs = *places_.at(place).current;
+  Recorded& recorded = graphs.calls.at(2 * static_cast<std::size_t>(call.layer) + (call.g.defined() ? 1 : 0));
   const Addresses addresses = addresses_of(call);
-  if (recorded.addresses != addresses || !recorded.workspace.unmoved())
-    return start_over(recorded, call, addresses, shape.input);
+  if (recorded.addresses != addresses || !recorded.workspace.unmoved()) return start_over(recorded, call, addresses, graphs.input);
   if (!recorded.graph) {
-    recorded.graph = pool_.capture([this, call, &in = shape.input] { call.run(transformer_, in, {}); });
+    recorded.graph = pool_.capture([this, call, &in = graphs.input] { call.run(transformer_, in, {}); });
     ++counts_.captured;
   }
   recorded.graph->replay();

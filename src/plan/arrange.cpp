@@ -10,7 +10,7 @@
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"
-#include "qft/parallel/bucket.h"
+#include "qft/parallel/graph_shape.h"
 #include "qft/device/memory.h"
 #include "qft/plan/feasibility.h"
 #include "qft/parallel/layout.h"
@@ -71,7 +71,7 @@ class Arranger {
             .training = training_,
             .recompute = policy.recompute,
             .lora_dropout = spec_.lora.dropout > 0.0,
-            .tokens = graphs() ? parallel::bucket_tokens(tokens()) : tokens(),
+            .tokens = graphs() ? parallel::padded_tokens(tokens()) : tokens(),
             .group = group,
             .prefetch_budget = config_.parallel.prefetch_bytes,
             .partial_sums = partial_sums(),

@@ -127,7 +127,7 @@ constexpr std::int64_t kGraphBytes = 64 << 10;
 /// Bytes that CUDA graphs need besides: an estimate.
 std::int64_t graph_bytes(const Arrangement& a) {
   if (!a.graphs) return 0;
-  const std::int64_t graphs = 2 * a.spec.config.num_layers * a.group * static_cast<std::int64_t>(parallel::LayerGraphs::kBuckets);
+  const std::int64_t graphs = 2 * a.spec.config.num_layers * a.group * static_cast<std::int64_t>(parallel::LayerGraphs::kShapes);
   // Attention's temporary memory stays reserved twice: in the graphs' own pool, and on the stream of the first calls.
   return 2 * operation_bytes(a) + graphs * kGraphBytes;
 }

@@ -20,7 +20,7 @@ class Planner {
     const auto& p = config.parallel;
     const bool host_apart = !plan.process.on_cpu;
     graphs_ = host_apart && config.training.cuda_graphs;
-    if (graphs_) plan.workload = padded_to_buckets(std::move(plan.workload));
+    if (graphs_) plan.workload = padded_to_graph_shapes(std::move(plan.workload));
     if (host_apart) offload_ = {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
   }
 

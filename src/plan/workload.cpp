@@ -5,7 +5,7 @@
 #include "qft/core/error.h"
 #include "qft/loader/batch_bounds.h"
 #include "qft/core/units.h"
-#include "qft/parallel/bucket.h"
+#include "qft/parallel/graph_shape.h"
 
 namespace qft::plan {
 namespace {
@@ -90,9 +90,9 @@ Workload full_rows(const config::RunConfig& config, int ranks, int item_sequence
   return all;
 }
 
-Workload padded_to_buckets(Workload workload) {
+Workload padded_to_graph_shapes(Workload workload) {
   const auto pad = [](MicroShape& micro) {
-    if (const std::int64_t added = parallel::bucket_tokens(micro.tokens) - micro.tokens; added > 0) micro.add_sequence(added, 0);
+    if (const std::int64_t added = parallel::padded_tokens(micro.tokens) - micro.tokens; added > 0) micro.add_sequence(added, 0);
   };
   for (StepShape& step : workload.steps) std::ranges::for_each(step.micros, pad);
   pad(workload.largest);

@@ -15,26 +15,26 @@ namespace qft::parallel::testing {
 namespace {
 
 TEST(Buckets, AddAnEighthAtMost) {
-  EXPECT_EQ(bucket_tokens(1), 64);
-  EXPECT_EQ(bucket_tokens(64), 64);
-  EXPECT_EQ(bucket_tokens(513), 576);
-  EXPECT_EQ(bucket_tokens(1019), 1024);
-  EXPECT_EQ(bucket_tokens(1025), 1152);
+  EXPECT_EQ(padded_tokens(1), 64);
+  EXPECT_EQ(padded_tokens(64), 64);
+  EXPECT_EQ(padded_tokens(513), 576);
+  EXPECT_EQ(padded_tokens(1019), 1024);
+  EXPECT_EQ(padded_tokens(1025), 1152);
   std::int64_t before = 0;
   for (std::int64_t n = 1; n < 20000; ++n) {
-    const std::int64_t bucket = bucket_tokens(n);
-    ASSERT_GE(bucket, n);
-    ASSERT_GE(bucket, before);
-    ASSERT_EQ(bucket_tokens(bucket), bucket);
-    ASSERT_LE(bucket - n, std::max<std::int64_t>(63, n / 8)) << n;
-    before = bucket;
+    const std::int64_t shape = padded_tokens(n);
+    ASSERT_GE(shape, n);
+    ASSERT_GE(shape, before);
+    ASSERT_EQ(padded_tokens(shape), shape);
+    ASSERT_LE(shape - n, std::max<std::int64_t>(63, n / 8)) << n;
+    before = shape;
   }
 }
 
 TEST(Buckets, HoldThePaddingAsASequence) {
-  EXPECT_EQ(Bucket::of(1000, 1), (Bucket{1024, 2}));
-  EXPECT_EQ(Bucket::of(1024, 4), (Bucket{1024, 8}));
-  EXPECT_EQ(Bucket::of(1100, 100), (Bucket{1152, 128}));
+  EXPECT_EQ(GraphShape::of(1000, 1), (GraphShape{1024, 2}));
+  EXPECT_EQ(GraphShape::of(1024, 4), (GraphShape{1024, 8}));
+  EXPECT_EQ(GraphShape::of(1100, 100), (GraphShape{1152, 128}));
 }
 
 /// The first layer of a small model, run by itself.
@@ -58,7 +58,7 @@ class OneLayer {
     weights_ = std::make_shared<model::LayerWeights>(model::bind_layer(spec_, spec_.units[1], flat_));
   }
 
-  /// Forward over a sequence of so many tokens, in slot 0; all activations `gap` bytes further on.
+  /// Forward over a sequence of so many tokens, in place 0; all activations `gap` bytes further on.
   at::Tensor run(std::int64_t tokens, std::int64_t gap = 0) {
     const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens), 1), bounds = {0, static_cast<std::int32_t>(tokens)};
     const auto& in = graphs_.admit(0, model::MicroInput::build(ids, bounds, {}, {}, transformer_.device()));
@@ -171,18 +171,18 @@ TEST_P(LayerGraphsTest, OfScratchMemoryOnlyTheirOwnMatters) {
 
 TEST_P(LayerGraphsTest, KeepSoManyBucketsAndTheLastOnesUsed) {
   OneLayer layer(device());
-  const auto tokens = [](std::size_t bucket) { return 64 * static_cast<std::int64_t>(bucket + 1); };
-  layer.run(tokens(LayerGraphs::kBuckets));  // the arena does not grow from here on
-  for (std::size_t b = 0; b < LayerGraphs::kBuckets; ++b) layer.run(tokens(b));
+  const auto tokens = [](std::size_t shape) { return 64 * static_cast<std::int64_t>(shape + 1); };
+  layer.run(tokens(LayerGraphs::kShapes));  // the arena does not grow from here on
+  for (std::size_t b = 0; b < LayerGraphs::kShapes; ++b) layer.run(tokens(b));
   const auto before = layer.counts();
   layer.run(tokens(0));
   EXPECT_EQ(layer.counts().captured, before.captured + 1) << "still known";
-  layer.run(tokens(LayerGraphs::kBuckets));
+  layer.run(tokens(LayerGraphs::kShapes));
   EXPECT_EQ(layer.counts().by_kernels, before.by_kernels + 1) << "forgotten";
   layer.run(tokens(1));
   EXPECT_EQ(layer.counts().by_kernels, before.by_kernels + 2) << "forgotten for that one";
   EXPECT_EQ(layer.counts().forgotten, 0) << "none of those had a graph";
-  for (std::size_t b = 1; b <= LayerGraphs::kBuckets; ++b) layer.run(tokens(b));
+  for (std::size_t b = 1; b <= LayerGraphs::kShapes; ++b) layer.run(tokens(b));
   EXPECT_EQ(layer.counts().forgotten, 1) << "that of the first";
 }
 

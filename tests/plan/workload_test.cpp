@@ -68,13 +68,13 @@ TEST(Workload, PadsMicroBatchesToBuckets) {
   config::RunConfig config;
   config.data.cutoff_len = 1000;
   config.training.per_device_train_batch_size = 1;
-  const Workload plain = full_rows(config, 1), padded = padded_to_buckets(plain);
+  const Workload plain = full_rows(config, 1), padded = padded_to_graph_shapes(plain);
   EXPECT_EQ(padded.largest.tokens, 1024);
   EXPECT_EQ(padded.largest.labels, plain.largest.labels);
   EXPECT_EQ(padded.largest.pairs(), 500500 + 24 * 25 / 2);
   EXPECT_EQ(padded.steps[0].micros[0].tokens, 1024);
   EXPECT_EQ(padded.steps[0].tokens, plain.steps[0].tokens) << "padding is no throughput";
-  EXPECT_EQ(padded_to_buckets(padded).largest.pairs(), padded.largest.pairs());
+  EXPECT_EQ(padded_to_graph_shapes(padded).largest.pairs(), padded.largest.pairs());
 }
 
 }  // namespace

@@ -9,21 +9,21 @@
 #include <vector>
 
 #include "qft/device/graph.h"
-#include "qft/parallel/bucket.h"
+#include "qft/parallel/graph_shape.h"
 #include "qft/parallel/layer_call.h"
 
 namespace qft::parallel {
 
-/// The bucket of a micro-batch.
-Bucket bucket_of(const model::MicroInput& in);
+/// The padded shape of a micro-batch.
+GraphShape graph_shape_of(const model::MicroInput& in);
 
-/// Runs calls as graphs, without dropout, for micro-batches in numbered slots. There is a graph for each layer, direction,
-/// slot and bucket. The first call runs kernel by kernel, the second one is captured, later ones replay the graph as long as
+/// Runs calls as graphs, without dropout, for micro-batches in numbered places. There is a graph for each layer, direction,
+/// place and shape. The first call runs kernel by kernel, the second one is captured, later ones replay the graph as long as
 /// all memory has the same addresses; otherwise it starts over.
 class LayerGraphs {
  public:
-  /// Shapes of micro-batches for which a slot keeps graphs; beyond that the least recently used go.
-  static constexpr std::size_t kBuckets = 16;
+  /// Shapes of micro-batches for which a place keeps graphs; beyond that the least recently used go.
+  static constexpr std::size_t kShapes = 16;
 
   /// Numbers of calls and graphs since the start.
   struct Counts {
@@ -38,13 +38,13 @@ class LayerGraphs {
   explicit LayerGraphs(model::Transformer& transformer);
   ~LayerGraphs();
 
-  /// Copies a micro-batch into a slot, padded to its bucket; the result is valid until the slot's next micro-batch. It has no row
+  /// Copies a micro-batch into a place, padded to its graph shape; the result is valid until the place's next micro-batch. It has no row
   /// identities, as there is no dropout. The added rows are a sequence of their own without labels: their gradients are exactly
   /// zero. Queues copies, does not wait for them.
-  const model::MicroInput& admit(std::size_t slot, const model::MicroInput& in);
+  const model::MicroInput& admit(std::size_t place, const model::MicroInput& in);
 
-  /// Runs `call` on the slot's micro-batch.
-  void run(std::size_t slot, const LayerCall& call);
+  /// Runs `call` on the place's micro-batch.
+  void run(std::size_t place, const LayerCall& call);
 
   const Counts& counts() const { return counts_; }
 
@@ -56,24 +56,24 @@ class LayerGraphs {
     ops::Workspace::Places workspace;
     std::unique_ptr<device::Graph> graph;
   };
-  struct Shape {
+  struct ShapeGraphs {
     model::MicroInput input;
     std::vector<Recorded> calls;  ///< by layer, forward and backward
     std::uint64_t used = 0;
   };
-  struct Slot {
-    std::map<Bucket, std::unique_ptr<Shape>> shapes;
-    Shape* current = nullptr;
+  struct Place {
+    std::map<GraphShape, std::unique_ptr<ShapeGraphs>> shapes;
+    ShapeGraphs* current = nullptr;
   };
 
-  Shape& shape_of(Slot& slot, const Bucket& bucket);
-  void forget_oldest(Slot& slot);
+  ShapeGraphs& graphs_for(Place& place, const GraphShape& shape);
+  void forget_oldest(Place& place);
   Addresses addresses_of(const LayerCall& call) const;
   void start_over(Recorded& recorded, const LayerCall& call, const Addresses& addresses, const model::MicroInput& in);
 
   model::Transformer& transformer_;
   device::GraphPool pool_;
-  std::vector<Slot> slots_;
+  std::vector<Place> places_;
   Counts counts_;
   std::uint64_t clock_ = 0;
   bool warned_ = false;

@@ -64,7 +64,7 @@ struct Arrangement {
   std::int64_t partial_sums = 0;  ///< gradient sums kept at once in AddUp::in_micro_batch_order
   std::int64_t labels = 0;      ///< of a micro-batch; 0: each of its tokens
   std::int64_t head_rows = 0;   ///< of logits held at a time; 0: ops::head_chunk_rows()
-  bool graphs = false;          ///< layers run as graphs; `tokens` are a bucket's
+  bool graphs = false;          ///< layers run as graphs; `tokens` are padded
   std::int64_t sequences = 0;   ///< of a micro-batch; 0: not known, one
   bool on_cpu = true;           ///< where products and attention have scratch of their own
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;

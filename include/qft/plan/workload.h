@@ -39,7 +39,7 @@ Workload workload_of(const loader::StepSchedule& schedule, const pack::PackReade
 /// Where there is no pack yet: every sequence as long as cutoff_len, every token a label, and so many sequences in an item. An upper bound.
 Workload full_rows(const config::RunConfig& config, int ranks, int item_sequences = 1);
 
-/// The same with every micro-batch padded to its bucket (parallel/bucket.h).
-Workload padded_to_buckets(Workload workload);
+/// The same with every micro-batch padded to its graph shape (parallel/graph_shape.h).
+Workload padded_to_graph_shapes(Workload workload);
 
 }  // namespace qft::plan
