@@ -12,7 +12,7 @@
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/engine/objectives.h"
-#include "qft/plan/arrange.h"
+#include "qft/plan/execution_plan.h"
 #include "qft/plan/feasibility.h"
 
 namespace qft::engine {
@@ -43,16 +43,17 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
 }
 
 /// What is known before anything is allocated.
-struct Blueprint {
+struct LoadPlan {
   model::ModelSpec spec;
   std::optional<io::ModelFiles> files;
   InferencePrecision types;  ///< in training without a reason
   plan::ExecutionPlan plan;
-  MemoryForecast memory;
+  MemoryPrediction memory;
 };
 
-Blueprint blueprint_of(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const plan::Batches& batches) {
-  Blueprint b;
+LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use,
+                      const plan::Batches& batches) {
+  LoadPlan b;
   // If one rank does not see a directory, all ranks must end, with that rank's reason.
   comm::agreed(comm, [&] {
     b.spec = spec_of(config, use);
@@ -63,7 +64,7 @@ Blueprint blueprint_of(const config::RunConfig& config, comm::Communicator& comm
   });
   device::release_unused();  // of what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
-  b.plan = plan::decide(config, b.spec, b.types.precision, objective_of(config), comm, device, use == Use::training, batches);
+  b.plan = plan::plan_execution(config, b.spec, b.types.precision, objective_of(config), comm, device, use == Use::training, batches);
   const plan::ExecutionPlan& d = b.plan;
   const std::int64_t kernels = device.is_cpu() ? device::keep_kernels_for(plan::kernel_sets(b.spec, b.types.precision, d.group)) : 0;
   b.memory = {d.footprint.memory, before, kernels, device.is_cpu() ? d.footprint.staged : 0, d.available, d.reason};
@@ -72,22 +73,23 @@ Blueprint blueprint_of(const config::RunConfig& config, comm::Communicator& comm
 
 }  // namespace
 
-Outlook Instance::preview(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const plan::Batches& batches) {
-  Blueprint b = blueprint_of(config, comm, device, use, batches);
+InstancePreview Instance::preview(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use,
+                                  const plan::Batches& batches) {
+  LoadPlan b = load_plan_of(config, comm, device, use, batches);
   const parallel::Layout layout(comm, device, b.plan.strategy, config.parallel.hsdp_group_size, b.plan.offload);
   return {std::move(b.spec), b.types.precision, std::move(b.memory), layout.describe()};
 }
 
-std::unique_ptr<Instance> Instance::build(Design design, comm::Communicator& comm, c10::Device device, Use use) {
-  std::unique_ptr<Instance> self(new Instance(std::move(design)));
+std::unique_ptr<Instance> Instance::build(InstanceOptions options, comm::Communicator& comm, c10::Device device, Use use) {
+  std::unique_ptr<Instance> self(new Instance(std::move(options)));
   Instance& m = *self;
-  const Design& d = m.design_;
+  const InstanceOptions& d = m.options_;
   const bool training = use == Use::training;
   m.transformer_ = std::make_unique<model::Transformer>(d.spec, d.precision.compute, device);
   m.transformer_->hold_logits(d.head_rows);
   m.layout_ = std::make_unique<parallel::Layout>(comm, device, d.strategy, d.hsdp_group_size, d.offload);
   const parallel::Layout& layout = *m.layout_;
-  for (model::UnitSpec& unit : m.design_.spec.units)
+  for (model::UnitSpec& unit : m.options_.spec.units)
     for (model::ParamSpec& p : unit.params) p.first_holder = parallel::is_first_holder(p, layout.mesh());
   m.store_ = layout.strategy().sharded()
                  ? parallel::make_sharded_store(d.spec, d.precision, device, layout.strategy(), layout.offload(), layout.shard(), layout.replicate(), training)
@@ -105,13 +107,14 @@ std::unique_ptr<Instance> Instance::build(Design design, comm::Communicator& com
 
 namespace {
 
-Design design_of(const config::RunConfig& config, Blueprint& blueprint, const comm::Communicator& comm, c10::Device device, bool training) {
+InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan, const comm::Communicator& comm, c10::Device device,
+                           bool training) {
   const auto& t = config.training;
-  const plan::ExecutionPlan& plan = blueprint.plan;
-  const optim::Precision& precision = blueprint.types.precision;
-  const bool graphs = training && graphs_of(config, blueprint.spec, precision, plan.strategy, device);
-  const double dropout = training ? blueprint.spec.lora.dropout : 0.0;
-  return {.spec = std::move(blueprint.spec),
+  const plan::ExecutionPlan& plan = load_plan.plan;
+  const optim::Precision& precision = load_plan.types.precision;
+  const bool graphs = training && graphs_of(config, load_plan.spec, precision, plan.strategy, device);
+  const double dropout = training ? load_plan.spec.lora.dropout : 0.0;
+  return {.spec = std::move(load_plan.spec),
           .precision = precision,
           .strategy = plan.strategy,
           .hsdp_group_size = config.parallel.hsdp_group_size,
@@ -143,16 +146,16 @@ std::int64_t load_weights(const config::RunConfig& config, const io::ModelFiles&
 std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
                                          Use use, const plan::Batches& batches) {
   const auto start = std::chrono::steady_clock::now();
-  Blueprint blueprint = blueprint_of(config, comm, device, use, batches);
-  auto self = build(design_of(config, blueprint, comm, device, use == Use::training), comm, device, use);
+  LoadPlan load_plan = load_plan_of(config, comm, device, use, batches);
+  auto self = build(options_of(config, load_plan, comm, device, use == Use::training), comm, device, use);
   const parallel::Offload& offload = self->layout().offload();
   if (config.training.debug_sync && device.is_cuda() && (offload.optimizer || offload.weights))
     fail_config("debug_sync does not go with offloading, which waits for copies to host memory, but {} runs: choose a strategy without "
                 "offloading, or remove debug_sync",
                 self->layout().describe());
-  self->precision_reason_ = std::move(blueprint.types.reason);
-  self->memory_ = std::move(blueprint.memory);
-  comm::agreed(comm, [&] { self->report_.bytes_read = load_weights(config, *blueprint.files, *self); });
+  self->precision_reason_ = std::move(load_plan.types.reason);
+  self->memory_ = std::move(load_plan.memory);
+  comm::agreed(comm, [&] { self->report_.bytes_read = load_weights(config, *load_plan.files, *self); });
   self->publish();
   self->report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return self;
@@ -164,17 +167,17 @@ model::MicroInput Instance::input(const loader::MicroBatch& batch) const {
 
 parallel::ActionList Instance::training_list(int micro_batches, int max_micro_batches, double seconds) const {
   const parallel::Strategy& s = layout_->strategy();
-  const int group = static_cast<int>(std::clamp<std::int64_t>(design_.group, 1, std::max(1, max_micro_batches)));
+  const int group = static_cast<int>(std::clamp<std::int64_t>(options_.group, 1, std::max(1, max_micro_batches)));
   const int votes = parallel::groups_per_vote(seconds, (max_micro_batches + group - 1) / group);
-  const bool reduce_every_group = s.reduce_every_group() || design_.add_up == parallel::AddUp::in_micro_batch_order;
+  const bool reduce_every_group = s.reduce_every_group() || options_.add_up == parallel::AddUp::in_micro_batch_order;
   return parallel::with_gathers(
       parallel::training_schedule(spec(), {micro_batches, max_micro_batches, group, reduce_every_group, s.reshard_after_forward, votes}),
-      store_->gathered_bytes(), design_.prefetch_budget);
+      store_->gathered_bytes(), options_.prefetch_budget);
 }
 
 parallel::ActionList Instance::evaluation_list(int micro_batches, int max_micro_batches) const {
   return parallel::with_gathers(parallel::evaluation_schedule(spec(), {micro_batches, max_micro_batches, std::max(1, max_micro_batches)}),
-                                store_->gathered_bytes(), design_.prefetch_budget);
+                                store_->gathered_bytes(), options_.prefetch_budget);
 }
 
 void Instance::update(double learning_rate, double grad_scale) {

@@ -142,32 +142,31 @@ class LabelSink : public encode::ItemSink {
 
 }  // namespace
 
-PackOutlook look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm, const std::filesystem::path& path,
+PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm, const std::filesystem::path& path,
                              const BeforePacking& before) {
   const activity::Phase phase("pack");
-  PackOutlook outlook;
+  PackPreview preview;
   std::shared_ptr<const Corpus> corpus;
   comm::agreed(comm, [&] { corpus = Corpus::open(config, part); });
   const PackAttributes attributes = corpus->attributes();
   check_same_inputs(attributes, comm);
-  outlook.is_current = comm::broadcast_value<std::int32_t>(comm, comm.rank() == 0 && is_current_pack(path, attributes)) != 0;
-  if (before && !outlook.is_current) before(attributes);
-  outlook.records = corpus->num_records();
-  outlook.vocab_size = attributes.vocab_size;
-  outlook.chunks = corpus->num_chunks();
-  outlook.chunks_read = std::min(outlook.chunks, kChunksRead);
+  preview.is_current = comm::broadcast_value<std::int32_t>(comm, comm.rank() == 0 && is_current_pack(path, attributes)) != 0;
+  if (before && !preview.is_current) before(attributes);
+  preview.records = corpus->num_records();
+  preview.vocab_size = attributes.vocab_size;
+  preview.chunks = corpus->num_chunks();
+  preview.chunks_read = std::min(preview.chunks, kChunksRead);
   LabelSink sink(corpus->datasets().size());
   comm::agreed(comm, [&] {
-    for (std::size_t i = static_cast<std::size_t>(comm.rank()); i < outlook.chunks_read; i += static_cast<std::size_t>(comm.size())) {
-      sink.count(corpus->encode_chunk(i * outlook.chunks / outlook.chunks_read, sink));
+    for (std::size_t i = static_cast<std::size_t>(comm.rank()); i < preview.chunks_read; i += static_cast<std::size_t>(comm.size())) {
+      sink.count(corpus->encode_chunk(i * preview.chunks / preview.chunks_read, sink));
       activity::tick();
     }
   });
   sink.gather(comm);
   encode::Drops drops;
   for (std::size_t d = 0; d < sink.drops.size(); ++d) {
-    if (outlook.chunks_read == outlook.chunks)
-      encode::require_usable(corpus->datasets()[d].name, sink.records[d], sink.drops[d]);
+    if (preview.chunks_read == preview.chunks) encode::require_usable(corpus->datasets()[d].name, sink.records[d], sink.drops[d]);
     drops += sink.drops[d];
   }
   if (sink.labels == 0)
@@ -175,9 +174,8 @@ PackOutlook look_at_datasets(const config::RunConfig& config, CorpusPart part, c
         "no sample has anything to learn in the {} of {} chunks of records that were read: is cutoff_len {} "
         "too short, or are "
         "the answers empty?{}{}",
-        outlook.chunks_read, outlook.chunks, config.data.cutoff_len,
-        drops.total() == 0 ? "" : " Left out were ", encode::describe(drops));
-  return outlook;
+        preview.chunks_read, preview.chunks, config.data.cutoff_len, drops.total() == 0 ? "" : " Left out were ", encode::describe(drops));
+  return preview;
 }
 
 int default_workers(const config::RunConfig& config) {

@@ -10,7 +10,7 @@ namespace qft::plan {
 namespace {
 
 /// Of `group` micro-batches in flight, beyond those of one, which a process has anyway.
-std::int64_t kernel_bytes(const Arrangement& a, std::int64_t group) {
+std::int64_t kernel_bytes(const ExecutionConfig& a, std::int64_t group) {
   if (!a.on_cpu) return 0;
   return device::kernel_cache_bytes(kernel_sets(a.spec, a.precision, group)) - device::kernel_cache_bytes(1);
 }
@@ -24,7 +24,7 @@ std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& p
   return shared ? 1 : group;
 }
 
-Footprint footprint_of(const Arrangement& a, const config::RunConfig& config) {
+Footprint footprint_of(const ExecutionConfig& a, const config::RunConfig& config) {
   const auto& t = config.training;
   Footprint f;
   f.memory = plan_memory(a);
@@ -36,18 +36,18 @@ Footprint footprint_of(const Arrangement& a, const config::RunConfig& config) {
 
 bool fits(const Footprint& footprint, std::int64_t available) { return footprint.needed <= available / 10 * 9; }
 
-Way fastest_that_fits(const config::RunConfig& config, std::int64_t available,
-                      const std::function<Arrangement(const MemoryPolicy&)>& arrange) {
-  Way way;
+PolicyFit fastest_that_fits(const config::RunConfig& config, std::int64_t available,
+                            const std::function<ExecutionConfig(const MemoryPolicy&)>& config_with) {
+  PolicyFit fit;
   for (const MemoryPolicy& policy : policies_of(config)) {
-    way = {policy, footprint_of(arrange(policy), config)};
-    way.fits = available == 0 || fits(way.footprint, available);
-    if (way.fits) break;
+    fit = {policy, footprint_of(config_with(policy), config)};
+    fit.fits = available == 0 || fits(fit.footprint, available);
+    if (fit.fits) break;
   }
-  return way;
+  return fit;
 }
 
-std::int64_t largest_group(const Arrangement& one, const Footprint& footprint, std::int64_t available, std::int64_t micro_batches) {
+std::int64_t largest_group(const ExecutionConfig& one, const Footprint& footprint, std::int64_t available, std::int64_t micro_batches) {
   const std::int64_t each = parallel::activation_bytes(one.spec, one.precision.compute, one.tokens, one.recompute, one.offload.activations);
   const std::int64_t more = std::max<std::int64_t>(1, each + kernel_bytes(one, 2));
   const std::int64_t group = (available / 5 * 4 - (footprint.needed - each)) / more;

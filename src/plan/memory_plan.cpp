@@ -31,8 +31,12 @@ constexpr std::int64_t kLayersAhead = 4;
 std::int64_t size_of(at::ScalarType type) { return static_cast<std::int64_t>(c10::elementSize(type)); }
 
 /// Elements of a rank's slice of a buffer in the shard group; and of the whole buffer, with its padding.
-std::int64_t slice(const Arrangement& a, std::int64_t n) { return n == 0 ? 0 : parallel::Division::share(n, a.shard_ranks); }
-std::int64_t padded(const Arrangement& a, std::int64_t n) { return a.strategy.sharded() ? padded_numel(n, a.shard_ranks) : n; }
+std::int64_t slice(const ExecutionConfig& a, std::int64_t n) {
+  return n == 0 ? 0 : parallel::Division::share(n, a.shard_ranks);
+}
+std::int64_t padded(const ExecutionConfig& a, std::int64_t n) {
+  return a.strategy.sharded() ? padded_numel(n, a.shard_ranks) : n;
+}
 
 /// The most gathered weights at any time: plays the list's gathers and releases.
 std::int64_t gathered_peak(const parallel::ActionList& list, const std::vector<parallel::GatheredBytes>& units) {
@@ -46,7 +50,7 @@ std::int64_t gathered_peak(const parallel::ActionList& list, const std::vector<p
 }
 
 /// The most bytes of gradients that are between first use and the end of their reduction.
-std::int64_t transient_gradients(const Arrangement& a, const parallel::ActionList& list) {
+std::int64_t transient_gradients(const ExecutionConfig& a, const parallel::ActionList& list) {
   const std::int64_t item = size_of(a.precision.grad), wide_item = size_of(parallel::wide(a.precision.grad));
   std::map<int, std::int64_t> open;
   std::deque<std::int64_t> reducing;
@@ -77,7 +81,7 @@ std::int64_t transient_gradients(const Arrangement& a, const parallel::ActionLis
 }
 
 /// Gradients kept over the step and in flight, in device memory; adds the offloaded ones to `host`.
-std::int64_t gradient_bytes(const Arrangement& a, const parallel::ActionList& list, std::int64_t& host) {
+std::int64_t gradient_bytes(const ExecutionConfig& a, const parallel::ActionList& list, std::int64_t& host) {
   const std::int64_t item = size_of(a.precision.grad), wide_item = size_of(parallel::wide(a.precision.grad));
   std::int64_t sums = 0, whole = 0;
   for (const auto& unit : a.spec.units) {
@@ -91,7 +95,7 @@ std::int64_t gradient_bytes(const Arrangement& a, const parallel::ActionList& li
 }
 
 /// The most scratch that the operations of any sub-layer need.
-std::int64_t operation_bytes(const Arrangement& a) {
+std::int64_t operation_bytes(const ExecutionConfig& a) {
   std::int64_t most = 0;
   for (const model::Layer& layer : a.spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
@@ -104,7 +108,7 @@ std::int64_t operation_bytes(const Arrangement& a) {
 struct Widest {
   std::int64_t input = 0, output = 0, both = 0, lora_parts = 0, scratch = 0;
 
-  explicit Widest(const Arrangement& a) {
+  explicit Widest(const ExecutionConfig& a) {
     std::map<std::string_view, std::int64_t> named = {{"norm", a.spec.config.hidden_size}, {"branch", a.spec.config.hidden_size}};
     for (const model::Layer& layer : a.spec.layers)
       for (const model::SubLayerSpec& sublayer : layer) {
@@ -125,23 +129,25 @@ struct Widest {
 constexpr std::int64_t kGraphBytes = 64 << 10;
 
 /// Bytes that CUDA graphs need besides: an estimate.
-std::int64_t graph_bytes(const Arrangement& a) {
+std::int64_t graph_bytes(const ExecutionConfig& a) {
   if (!a.graphs) return 0;
   const std::int64_t graphs = 2 * a.spec.config.num_layers * a.group * static_cast<std::int64_t>(parallel::LayerGraphs::kShapes);
   // Attention's temporary memory stays reserved twice: in the graphs' own pool, and on the stream of the first calls.
   return 2 * operation_bytes(a) + graphs * kGraphBytes;
 }
 
-std::int64_t labels_of(const Arrangement& a) { return a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens; }
+std::int64_t labels_of(const ExecutionConfig& a) {
+  return a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens;
+}
 
 /// The gradients of log-probabilities, kept until the head's backward.
-std::int64_t grad_logprobs_bytes(const Arrangement& a) {
+std::int64_t grad_logprobs_bytes(const ExecutionConfig& a) {
   if (a.objective == parallel::ObjectiveKind::row_local) return 0;
   return labels_of(a) * size_of(a.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
 }
 
 /// Bytes that layers and head use besides the activations: Workspace, and the arena of a layer that is recomputed.
-std::int64_t buffer_bytes(const Arrangement& a) {
+std::int64_t buffer_bytes(const ExecutionConfig& a) {
   const auto& c = a.spec.config;
   const std::int64_t item = size_of(a.precision.compute);
   const Widest widest(a);
@@ -194,7 +200,7 @@ std::int64_t partial_sums(std::int64_t micro_batches) { return 2 * std::bit_widt
 
 std::int64_t padded_numel(std::int64_t n, int ranks) { return n == 0 ? 0 : parallel::Division::share(n, ranks) * ranks; }
 
-std::vector<parallel::GatheredBytes> gathered_bytes(const Arrangement& a) {
+std::vector<parallel::GatheredBytes> gathered_bytes(const ExecutionConfig& a) {
   const std::int64_t item = size_of(a.precision.compute);
   const bool comes = a.offload.weights || (a.strategy.weights && a.shard_ranks > 1);
   std::vector<parallel::GatheredBytes> all;
@@ -213,7 +219,7 @@ std::int64_t default_prefetch_budget(const model::ModelSpec& spec, const std::ve
   return unit + kLayersAhead * layer;
 }
 
-std::int64_t staged_bytes(const Arrangement& a, bool model_only) {
+std::int64_t staged_bytes(const ExecutionConfig& a, bool model_only) {
   const auto& p = a.precision;
   std::int64_t state = 0, trainable = 0;
   for (const auto& unit : a.spec.units) {
@@ -229,7 +235,7 @@ std::int64_t staged_bytes(const Arrangement& a, bool model_only) {
   return state + std::min(whole, std::max(whole / (a.shard_ranks * a.replicas), file));
 }
 
-MemoryPlan plan_memory(const Arrangement& a) {
+MemoryPlan plan_memory(const ExecutionConfig& a) {
   MemoryPlan p;
   const std::int64_t item = size_of(a.precision.compute);
   const auto units = gathered_bytes(a);

@@ -51,7 +51,7 @@ class Planner {
     return divides && size > 1 && size < plan_.ranks;
   }
 
-  Arrangement arrangement(const Strategy& strategy, std::int64_t group, const MemoryPolicy& policy) const {
+  ExecutionConfig execution_config(const Strategy& strategy, std::int64_t group, const MemoryPolicy& policy) const {
     const int shard = !strategy.sharded() ? 1 : strategy.grouped ? group_ranks() : plan_.ranks;
     const MicroShape& largest = plan_.workload.largest;
     return {.spec = plan_.recipe.spec,
@@ -91,32 +91,32 @@ class Planner {
   /// Bytes that the process leaves to the model; 0: unknown.
   std::int64_t left() const { return plan_.available == 0 ? 0 : std::max<std::int64_t>(1, plan_.available - process()); }
 
-  Way fastest_that_fits(const Strategy& strategy, std::int64_t group) const {
-    return plan::fastest_that_fits(config_, left(), [&](const MemoryPolicy& policy) { return arrangement(strategy, group, policy); });
+  PolicyFit fastest_that_fits(const Strategy& strategy, std::int64_t group) const {
+    return plan::fastest_that_fits(config_, left(), [&](const MemoryPolicy& policy) { return execution_config(strategy, group, policy); });
   }
 
   std::int64_t largest(const Strategy& strategy) const {
     if (plan_.available == 0) return max_micro_batches_;
-    const Way one = fastest_that_fits(strategy, 1);
-    return largest_group(arrangement(strategy, 1, one.policy), one.footprint, left(), max_micro_batches_);
+    const PolicyFit one = fastest_that_fits(strategy, 1);
+    return largest_group(execution_config(strategy, 1, one.policy), one.footprint, left(), max_micro_batches_);
   }
 
   void add(const Strategy& strategy, std::int64_t group) {
-    const Way way = fastest_that_fits(strategy, group);
-    const Arrangement a = arrangement(strategy, group, way.policy);
+    const PolicyFit fit = fastest_that_fits(strategy, group);
+    const ExecutionConfig a = execution_config(strategy, group, fit.policy);
     Row row;
-    row.policy = way.policy;
+    row.policy = fit.policy;
     row.strategy = strategy;
     row.group = group;
     row.max_micro_batches = max_micro_batches_;
     row.shard_ranks = a.shard_ranks;
     row.replicas = a.replicas;
     row.asked = config_.parallel.strategy == strategy.name;
-    row.memory = way.footprint.memory;
-    row.staged = on_cpu() ? way.footprint.staged : 0;
-    row.process = process() + way.footprint.kernels;
-    row.needed = process() + way.footprint.needed;
-    row.fits = way.fits;
+    row.memory = fit.footprint.memory;
+    row.staged = on_cpu() ? fit.footprint.staged : 0;
+    row.process = process() + fit.footprint.kernels;
+    row.needed = process() + fit.footprint.needed;
+    row.fits = fit.fits;
     // The bytes do not depend on a machine: any will do.
     row.time = simulate(a, plan_.machine.value_or(any_machine()), plan_.workload);
     plan_.rows.push_back(row);

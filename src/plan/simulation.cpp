@@ -20,7 +20,7 @@ double received(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 
 class Player {
  public:
-  Player(const Arrangement& a, const Machine& machine)
+  Player(const ExecutionConfig& a, const Machine& machine)
       : a_(a),
         machine_(machine),
         shard_(link_of(machine, a.shard_ranks, 1)),
@@ -173,7 +173,7 @@ class Player {
     compute(bytes / (machine_.memory_gb_s * 1e9));
   }
 
-  const Arrangement& a_;
+  const ExecutionConfig& a_;
   const Machine& machine_;
   Wire shard_, replicas_, host_;
   std::vector<parallel::GatheredBytes> units_;
@@ -189,7 +189,7 @@ class Player {
 
 }  // namespace
 
-StepTime simulate(const Arrangement& a, const Machine& machine, const Workload& workload) {
+StepTime simulate(const ExecutionConfig& a, const Machine& machine, const Workload& workload) {
   Player player(a, machine);
   player.play(workload.steps.front());  // ends with frozen weights in flight, as every step does
   player.total() = {};

@@ -35,7 +35,7 @@ std::string nodes_words(const std::vector<std::string>& hosts, int nodes) {
 }
 
 /// What one rank was predicted to take, and of what.
-std::string memory_words(const engine::MemoryForecast& memory) {
+std::string memory_words(const engine::MemoryPrediction& memory) {
   std::string parts = fmt::format("{}; the process before loading {}", plan::describe(memory.plan), format_bytes(static_cast<double>(memory.before)));
   if (memory.kernels > 0) parts += fmt::format(", compiled kernels {}", format_bytes(static_cast<double>(memory.kernels)));
   if (memory.staged > 0) parts += fmt::format(", checkpoint copies {}", format_bytes(static_cast<double>(memory.staged)));

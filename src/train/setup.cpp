@@ -36,16 +36,16 @@ std::string data_words(const Setup& setup) {
   return fmt::format("data fits: {} samples, global batch {}, {} steps", samples, setup.loader->global_batch_size(), setup.loader->total_steps());
 }
 
-std::string model_words(const config::RunConfig& config, const engine::Outlook& outlook) {
-  const auto& spec = outlook.spec;
+std::string model_words(const config::RunConfig& config, const engine::InstancePreview& preview) {
+  const auto& spec = preview.spec;
   return fmt::format("model '{}' is whole: {}, {} parameters, {} trainable", config.model.model_name_or_path, spec.config.architecture,
                      format_count(static_cast<double>(spec.num_params(false))), format_count(static_cast<double>(spec.num_params(true))));
 }
 
-std::string memory_words(const engine::Outlook& outlook) {
+std::string memory_words(const engine::InstancePreview& preview) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
-  return fmt::format("{} fits: {} predicted, {} available to a rank ({})", outlook.layout, bytes(outlook.memory.total()),
-                     bytes(outlook.memory.available), plan::describe(outlook.memory.plan));
+  return fmt::format("{} fits: {} predicted, {} available to a rank ({})", preview.layout, bytes(preview.memory.total()),
+                     bytes(preview.memory.available), plan::describe(preview.memory.plan));
 }
 
 /// Another program's checkpoint-<step> is never replaced: an error now is better than one when that step is saved.
@@ -64,9 +64,9 @@ void require_room(const config::RunConfig& config, const Setup& setup, comm::Com
 
 /// do_eval and do_predict without do_train.
 std::vector<std::string> check_evaluation(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
-  const auto outlook = engine::Instance::preview(config, comm, device, engine::Use::inference);
-  engine::open_eval_data(config, outlook.spec.config, comm, engine::MissingPacks::leave);
-  return {model_words(config, outlook), memory_words(outlook), "nothing is trained: do_eval or do_predict alone was requested"};
+  const auto preview = engine::Instance::preview(config, comm, device, engine::Use::inference);
+  engine::open_eval_data(config, preview.spec.config, comm, engine::MissingPacks::leave);
+  return {model_words(config, preview), memory_words(preview), "nothing is trained: do_eval or do_predict alone was requested"};
 }
 
 }  // namespace
@@ -98,9 +98,9 @@ std::vector<std::string> check_run(config::RunConfig config, comm::Communicator&
   job::job_end(comm);
   if (!config::trains(config)) return check_evaluation(config, comm, device);
   const Setup setup = set_up(config, comm, engine::MissingPacks::leave);
-  const auto outlook = engine::Instance::preview(config, comm, device, engine::Use::training, setup.batches);
-  if (setup.saved) require_same_tensors(*setup.saved, optim::rule_of(config.training.optim), outlook.spec);
-  return {model_words(config, outlook), data_words(setup), memory_words(outlook), start_words(config, setup)};
+  const auto preview = engine::Instance::preview(config, comm, device, engine::Use::training, setup.batches);
+  if (setup.saved) require_same_tensors(*setup.saved, optim::rule_of(config.training.optim), preview.spec);
+  return {model_words(config, preview), data_words(setup), memory_words(preview), start_words(config, setup)};
 }
 
 }  // namespace qft::train

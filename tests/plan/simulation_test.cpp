@@ -41,8 +41,8 @@ Machine machine(double gb_s, double tflops = 1.0) {
 }
 
 /// Gathered one unit ahead, unless `prefetch_budget` says otherwise: of so few layers the default would keep most.
-Arrangement arrangement(const model::ModelSpec& spec, const char* strategy, int ranks, std::int64_t group, std::int64_t prefetch_budget = 1,
-                        const char* optim = "adamw") {
+ExecutionConfig execution_config(const model::ModelSpec& spec, const char* strategy, int ranks, std::int64_t group,
+                                 std::int64_t prefetch_budget = 1, const char* optim = "adamw") {
   const auto& s = parallel::strategy_of(strategy);
   return {spec,
           optim::Precision::bf16(),
@@ -103,7 +103,7 @@ TEST(Simulation, OfOneRankIsItsCompute) {
   const auto spec = tiny(true);
   const Workload work = rows(3, 32);
   const Machine m = machine(1);
-  const StepTime t = simulate(arrangement(spec, "ddp", 1, 1), m, work);
+  const StepTime t = simulate(execution_config(spec, "ddp", 1, 1), m, work);
   double seconds_of_blocks = 0;
   for (int block = 0; block < spec.num_units(); ++block)
     for (const MicroShape& micro : work.steps[0].micros) {
@@ -113,7 +113,8 @@ TEST(Simulation, OfOneRankIsItsCompute) {
   const double update = static_cast<double>(spec.num_params(true)) * (3 * 4 + 2 * 4 + 4 * 4 + 2) / (m.memory_gb_s * 1e9);
   EXPECT_NEAR(t.step, seconds_of_blocks + update, 1e-3 * t.step);  // alignment gaps are updated too
   EXPECT_DOUBLE_EQ(t.step, t.compute);
-  const StepTime lion = simulate(arrangement(spec, "ddp", 1, 1, 1, "lion"), m, work);  // reads and writes one value less of each element
+  const StepTime lion =
+      simulate(execution_config(spec, "ddp", 1, 1, 1, "lion"), m, work);  // reads and writes one value less of each element
   EXPECT_NEAR(t.step - lion.step, static_cast<double>(spec.num_params(true)) * 2 * 4 / (m.memory_gb_s * 1e9), 0.01 * update);
   EXPECT_EQ(t.wire + t.gather_wait + t.reduce_wait, 0);
 }
@@ -124,7 +125,7 @@ TEST(Simulation, ReceivesWhatTheActionListMoves) {
       for (const int ranks : {2, 3})
         for (const std::int64_t group : {1, 2, 5}) {
           const auto spec = tiny(lora);
-          const Arrangement a = arrangement(spec, strategy, ranks, group, 0);
+          const ExecutionConfig a = execution_config(spec, strategy, ranks, group, 0);
           const auto units = gathered_bytes(a);
           const auto list = parallel::with_gathers(
               parallel::training_schedule(
@@ -140,7 +141,7 @@ TEST(Simulation, ReceivesWhatTheActionListMoves) {
 TEST(Simulation, OfASlowWireIsTheWire) {
   const auto spec = tiny(true);
   for (const std::int64_t group : {1, 4}) {
-    const StepTime t = simulate(arrangement(spec, "zero3", 2, group), machine(1e-3, 1e3), rows(4, 32));
+    const StepTime t = simulate(execution_config(spec, "zero3", 2, group), machine(1e-3, 1e3), rows(4, 32));
     const double carried = (t.gather_bytes + t.reduce_bytes) / 1e6;
     EXPECT_NEAR(t.wire, carried, 1e-9 * carried);
     EXPECT_NEAR(t.step, carried, 0.02 * carried) << group;  // the update, and the pause before the next step's first weights
@@ -149,7 +150,7 @@ TEST(Simulation, OfASlowWireIsTheWire) {
 
 TEST(Simulation, OfAFastWireIsTheCompute) {
   const auto spec = tiny(true);
-  const StepTime t = simulate(arrangement(spec, "zero3", 4, 1), machine(1e6), rows(4, 64));
+  const StepTime t = simulate(execution_config(spec, "zero3", 4, 1), machine(1e6), rows(4, 64));
   EXPECT_NEAR(t.step, t.compute, 1e-3 * t.compute);
 }
 
@@ -158,7 +159,7 @@ TEST(Simulation, LiesBetweenFullOverlapAndNone) {
   for (const char* strategy : {"ddp", "zero1", "zero2", "shard_grad_op", "zero3"})
     for (const double gb_s : {0.01, 0.1, 1.0, 10.0})
       for (const std::int64_t group : {1, 3, 8}) {
-        const StepTime t = simulate(arrangement(spec, strategy, 4, group), machine(gb_s), rows(8, 64));
+        const StepTime t = simulate(execution_config(spec, strategy, 4, group), machine(gb_s), rows(8, 64));
         EXPECT_GE(t.step, std::max(t.compute, t.wire) * 0.999) << strategy << gb_s << group;
         EXPECT_LE(t.step, t.serial() * 1.001) << strategy << gb_s << group;
         EXPECT_NEAR(t.step, t.compute + t.gather_wait + t.reduce_wait, 1e-9) << strategy << gb_s << group;
@@ -167,8 +168,8 @@ TEST(Simulation, LiesBetweenFullOverlapAndNone) {
 
 TEST(Simulation, BreadthFirstHidesTheWire) {
   const auto spec = tiny(true);
-  const StepTime first = simulate(arrangement(spec, "zero3", 2, 1), machine(0.2), rows(8, 64));
-  const StepTime all = simulate(arrangement(spec, "zero3", 2, 8), machine(0.2), rows(8, 64));
+  const StepTime first = simulate(execution_config(spec, "zero3", 2, 1), machine(0.2), rows(8, 64));
+  const StepTime all = simulate(execution_config(spec, "zero3", 2, 8), machine(0.2), rows(8, 64));
   EXPECT_GT(first.gather_bytes, 6 * all.gather_bytes);
   EXPECT_GT(first.step, 1.5 * all.step);
 }
@@ -176,9 +177,9 @@ TEST(Simulation, BreadthFirstHidesTheWire) {
 TEST(Simulation, TransfersTakeComputeWhereTheyShareCores) {
   const auto spec = tiny(true);
   Machine m = machine(0.5);
-  const StepTime before = simulate(arrangement(spec, "zero3", 2, 8), m, rows(8, 2048));
+  const StepTime before = simulate(execution_config(spec, "zero3", 2, 8), m, rows(8, 2048));
   m.compute_s_per_gb = 1.0;  // half of the cores while the wire is busy
-  const StepTime after = simulate(arrangement(spec, "zero3", 2, 8), m, rows(8, 2048));
+  const StepTime after = simulate(execution_config(spec, "zero3", 2, 8), m, rows(8, 2048));
   const double takes = (after.gather_bytes + after.reduce_bytes) * 1e-9;
   EXPECT_LE(after.step - before.step, takes);
   EXPECT_GE(after.step - before.step, 0.8 * takes);  // less where nothing computes anyway
@@ -189,7 +190,7 @@ TEST(Simulation, PaysALatencyForEachHop) {
   Machine m = machine(1e6, 1e6);
   m.network_latency_us = 1000;
   // The one bucket is all-reduced in 2 x 3 hops, the ranks' agreement takes two more.
-  EXPECT_NEAR(simulate(arrangement(spec, "ddp", 4, 1), m, rows(2, 32)).step, 8e-3, 1e-4);
+  EXPECT_NEAR(simulate(execution_config(spec, "ddp", 4, 1), m, rows(2, 32)).step, 8e-3, 1e-4);
 }
 
 }  // namespace

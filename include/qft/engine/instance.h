@@ -28,7 +28,7 @@ struct LoadReport {
 };
 
 /// What a rank was predicted to need of its device's memory (of the host's on the CPU), in bytes.
-struct MemoryForecast {
+struct MemoryPrediction {
   plan::MemoryPlan plan;
   std::int64_t before = 0;     ///< what the process used before it held any of the model
   std::int64_t kernels = 0;    ///< compiled kernels that LibTorch will keep (CPU)
@@ -39,15 +39,15 @@ struct MemoryForecast {
 };
 
 /// What load() would make of a configuration; nothing is allocated to find out.
-struct Outlook {
+struct InstancePreview {
   model::ModelSpec spec;
   optim::Precision precision;
-  MemoryForecast memory;
+  MemoryPrediction memory;
   std::string layout;  ///< "zero3", with what is offloaded
 };
 
 /// What an instance is built from: all that follows from a configuration and the machine.
-struct Design {
+struct InstanceOptions {
   model::ModelSpec spec;
   optim::Precision precision;
   parallel::Strategy strategy = parallel::strategy_of("ddp");
@@ -73,14 +73,15 @@ class Instance {
 
   /// An instance with unset weights, as load() makes before it reads them: write them through param(), then publish(). Collective
   /// over `comm`, which must outlive the instance.
-  static std::unique_ptr<Instance> build(Design design, comm::Communicator& comm, c10::Device device, Use use);
+  static std::unique_ptr<Instance> build(InstanceOptions options, comm::Communicator& comm, c10::Device device, Use use);
 
   /// All that load() checks before it allocates: the model's and the adapter's files as their headers show them, the element
   /// types, and that a strategy fits into memory. Collective; throws as load() does.
-  static Outlook preview(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use, const plan::Batches& batches = {});
+  static InstancePreview preview(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use,
+                                 const plan::Batches& batches = {});
 
-  const model::ModelSpec& spec() const { return design_.spec; }
-  const optim::Precision& precision() const { return design_.precision; }
+  const model::ModelSpec& spec() const { return options_.spec; }
+  const optim::Precision& precision() const { return options_.precision; }
   /// What it follows from, for inference.
   const std::string& precision_reason() const { return precision_reason_; }
   model::Transformer& transformer() { return *transformer_; }
@@ -90,15 +91,15 @@ class Instance {
   /// nullptr for inference.
   optim::Optimizer* optimizer() { return optimizer_.get(); }
   const LoadReport& load_report() const { return report_; }
-  const MemoryForecast& memory() const { return memory_; }
+  const MemoryPrediction& memory() const { return memory_; }
 
   /// The micro-batch as tensors on the instance's device.
   model::MicroInput input(const loader::MicroBatch& batch) const;
 
   /// Micro-batches that pass a block under one acquire, at most.
-  std::int64_t group() const { return design_.group; }
+  std::int64_t group() const { return options_.group; }
   /// True where activations are computed again in backward.
-  bool recompute() const { return design_.executor.recompute; }
+  bool recompute() const { return options_.executor.recompute; }
   /// The action list of a training step. `micro_batches`: of this rank; `max_micro_batches`: of the rank that has most; `seconds`: how long
   /// the step is expected to take, alike on every rank (0: no vote but the one at its end).
   parallel::ActionList training_list(int micro_batches, int max_micro_batches, double seconds = 0.0) const;
@@ -123,9 +124,9 @@ class Instance {
   at::Tensor whole_master(int unit, const at::Tensor& room) const;
 
  private:
-  explicit Instance(Design design) : design_(std::move(design)) {}
+  explicit Instance(InstanceOptions options) : options_(std::move(options)) {}
 
-  Design design_;
+  InstanceOptions options_;
   std::string precision_reason_;
   std::unique_ptr<model::Transformer> transformer_;
   std::unique_ptr<parallel::Layout> layout_;
@@ -134,7 +135,7 @@ class Instance {
   std::unique_ptr<parallel::Executor> executor_;
   std::vector<int> optimizer_index_;  ///< per unit: which buffer of the optimizer, -1 for none
   LoadReport report_;
-  MemoryForecast memory_;
+  MemoryPrediction memory_;
 };
 
 }  // namespace qft::engine

@@ -36,7 +36,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
                          const std::filesystem::path& path, int workers, const BeforePacking& before = {});
 
 /// What pack_datasets() would have to do.
-struct PackOutlook {
+struct PackPreview {
   bool is_current = false;  // the file is there already, made of the same inputs
   std::int64_t records = 0, vocab_size = 0;  // token ids that the pack will have
   std::size_t chunks = 0, chunks_read = 0;
@@ -44,7 +44,7 @@ struct PackOutlook {
 
 /// Opens the datasets as pack_datasets() does, and encodes chunks of their records, up to kChunksRead spread over the whole,
 /// without writing anything. Collective; throws the same Error on all ranks as packing these chunks would.
-PackOutlook look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm, const std::filesystem::path& path,
+PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm, const std::filesystem::path& path,
                              const BeforePacking& before = {});
 
 inline constexpr std::size_t kChunksRead = 64;  // about a megabyte each

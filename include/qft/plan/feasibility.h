@@ -20,24 +20,24 @@ struct Footprint {
   std::int64_t kernels = 0;  ///< compiled products on the CPU, beyond those of one micro-batch
   std::int64_t needed = 0;   ///< the part of it in device memory; on the CPU all of it
 };
-Footprint footprint_of(const Arrangement& a, const config::RunConfig& config);
+Footprint footprint_of(const ExecutionConfig& a, const config::RunConfig& config);
 
 /// `available`: bytes that the process leaves to the model. A tenth must stay free, because not everything is predicted.
 bool fits(const Footprint& footprint, std::int64_t available);
 
 /// A memory policy, and the memory that a rank needs under it.
-struct Way {
+struct PolicyFit {
   MemoryPolicy policy;
   Footprint footprint;
   bool fits = true;
 };
-/// The fastest of the policies that the run file allows that fits, else the one that needs least. `arrange`: the run under a
+/// The fastest of the policies that the run file allows that fits, else the one that needs least. `config_with`: the run under a
 /// policy. `available` 0: unknown, everything fits.
-Way fastest_that_fits(const config::RunConfig& config, std::int64_t available,
-                      const std::function<Arrangement(const MemoryPolicy&)>& arrange);
+PolicyFit fastest_that_fits(const config::RunConfig& config, std::int64_t available,
+                            const std::function<ExecutionConfig(const MemoryPolicy&)>& config_with);
 
 /// The largest group of micro-batches in flight that fits into `available` bytes, a fifth of them free; at least 1, at most
 /// `micro_batches`. `one`: the run with one micro-batch in flight, which needs `footprint`.
-std::int64_t largest_group(const Arrangement& one, const Footprint& footprint, std::int64_t available, std::int64_t micro_batches);
+std::int64_t largest_group(const ExecutionConfig& one, const Footprint& footprint, std::int64_t available, std::int64_t micro_batches);
 
 }  // namespace qft::plan

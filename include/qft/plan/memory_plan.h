@@ -47,7 +47,7 @@ struct Recipe {
 };
 
 /// All that a rank's memory and time depend on: model, strategy, batches.
-struct Arrangement {
+struct ExecutionConfig {
   const model::ModelSpec& spec;
   optim::Precision precision;
   const optim::RuleSpec& rule;  ///< of the optimizer
@@ -73,7 +73,7 @@ struct Arrangement {
 /// What a run does to save memory at the cost of time.
 struct MemoryPolicy {
   bool recompute = true;
-  std::int64_t head_rows = 0;  ///< as in Arrangement
+  std::int64_t head_rows = 0;  ///< as in ExecutionConfig
 };
 
 /// The policies that a run may use, the fastest first: one, as its keys say, or several with max_memory.
@@ -86,16 +86,16 @@ std::int64_t partial_sums(std::int64_t micro_batches);
 std::int64_t padded_numel(std::int64_t n, int ranks);
 
 /// The bytes that gathering each unit allocates.
-std::vector<parallel::GatheredBytes> gathered_bytes(const Arrangement& a);
+std::vector<parallel::GatheredBytes> gathered_bytes(const ExecutionConfig& a);
 
 /// The largest unit and four layers: the layers are computed while the unit is gathered (a tied embedding, between forward and
 /// backward).
 std::int64_t default_prefetch_budget(const model::ModelSpec& spec, const std::vector<parallel::GatheredBytes>& units);
 
-MemoryPlan plan_memory(const Arrangement& a);
+MemoryPlan plan_memory(const ExecutionConfig& a);
 
 /// Copies that a rank holds while a checkpoint is written beside training: its masters and optimizer state, unless `model_only`, and
 /// the tensors of the model or the adapter that it writes.
-std::int64_t staged_bytes(const Arrangement& a, bool model_only);
+std::int64_t staged_bytes(const ExecutionConfig& a, bool model_only);
 
 }  // namespace qft::plan

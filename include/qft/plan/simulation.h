@@ -29,6 +29,6 @@ struct StepTime {
 ///    bucket is full (replicated); the step waits for all;
 ///  - while a link is busy, compute goes on at 1 - compute_s_per_gb x bandwidth of its speed.
 /// The first step warms up and is not counted where there are others. `a.tokens` is not used.
-StepTime simulate(const Arrangement& a, const Machine& machine, const Workload& workload);
+StepTime simulate(const ExecutionConfig& a, const Machine& machine, const Workload& workload);
 
 }  // namespace qft::plan

@@ -1,4 +1,4 @@
-#include "qft/plan/arrange.h"
+#include "qft/plan/execution_plan.h"
 
 #include <algorithm>
 #include <limits>
@@ -27,11 +27,19 @@ parallel::Offload offload_of(const config::RunConfig& config, c10::Device device
   return {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
 }
 
-class Arranger {
+class ExecutionPlanner {
  public:
-  Arranger(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-           const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training, const Batches& batches)
-      : config_(config), spec_(spec), precision_(precision), objective_(objective), comm_(comm), device_(device), training_(training), batches_(batches) {
+  ExecutionPlanner(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
+                   const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training,
+                   const Batches& batches)
+      : config_(config),
+        spec_(spec),
+        precision_(precision),
+        objective_(objective),
+        comm_(comm),
+        device_(device),
+        training_(training),
+        batches_(batches) {
     const int sharers = comm::Session::exists() ? comm::Session::current().local_size() : 1;
     available_ = comm::all_reduce_value(comm, std::min(device::memory_left(device, sharers), allowed()), comm::ReduceOp::min);
     if (const double limit = config.parallel.max_memory * 1e9; limit > 0 && available_ <= 0)
@@ -59,7 +67,8 @@ class Arranger {
     return static_cast<std::int64_t>(limit) - before;
   }
 
-  Arrangement arrangement(const parallel::Strategy& strategy, const parallel::Offload& offload, std::int64_t group, const MemoryPolicy& policy) const {
+  ExecutionConfig execution_config(const parallel::Strategy& strategy, const parallel::Offload& offload, std::int64_t group,
+                                   const MemoryPolicy& policy) const {
     const auto degrees = parallel::degrees_of(comm_, strategy, config_.parallel.hsdp_group_size);
     return {.spec = spec_,
             .precision = precision_,
@@ -116,10 +125,10 @@ class Arranger {
   ExecutionPlan evaluated(const parallel::Strategy& strategy, const parallel::Offload& offload) const {
     std::int64_t group = std::max<std::int64_t>(1, config_.training.breadth_first_micro_batches);
     if (batches_.max_micro_batches > 0) group = std::min(group, batches_.max_micro_batches);
-    const auto arrange = [&](const MemoryPolicy& policy) { return arrangement(strategy, offload, group, policy); };
-    const Way way = fastest_that_fits(config_, std::max<std::int64_t>(available_, 1), arrange);
-    ExecutionPlan plan{strategy, offload, group, config_.parallel.prefetch_bytes, way.policy, way.footprint, way.fits, available_, {}};
-    if (plan.prefetch_budget == 0) plan.prefetch_budget = default_prefetch_budget(spec_, gathered_bytes(arrange(way.policy)));
+    const auto config_with = [&](const MemoryPolicy& policy) { return execution_config(strategy, offload, group, policy); };
+    const PolicyFit fit = fastest_that_fits(config_, std::max<std::int64_t>(available_, 1), config_with);
+    ExecutionPlan plan{strategy, offload, group, config_.parallel.prefetch_bytes, fit.policy, fit.footprint, fit.fits, available_, {}};
+    if (plan.prefetch_budget == 0) plan.prefetch_budget = default_prefetch_budget(spec_, gathered_bytes(config_with(fit.policy)));
     return plan;
   }
 
@@ -192,10 +201,10 @@ class Arranger {
     if (!training_ || config_.training.breadth_first_micro_batches > 0) return;
     // Where weights are never gathered, breadth-first order costs memory and saves nothing.
     if (d.footprint.memory.gathered == 0) return;
-    const auto arrange = [&](std::int64_t group) { return arrangement(d.strategy, d.offload, group, d.policy); };
+    const auto config_with = [&](std::int64_t group) { return execution_config(d.strategy, d.offload, group, d.policy); };
     const std::int64_t most = batches_.max_micro_batches > 0 ? batches_.max_micro_batches : std::numeric_limits<std::int64_t>::max();
-    d.group = largest_group(arrange(1), d.footprint, available_, most);
-    d.footprint = footprint_of(arrange(std::min(d.group, micro_batches())), config_);
+    d.group = largest_group(config_with(1), d.footprint, available_, most);
+    d.footprint = footprint_of(config_with(std::min(d.group, micro_batches())), config_);
   }
 
   const config::RunConfig& config_;
@@ -227,9 +236,10 @@ std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& 
   return fmt::format("{}", fmt::join(all, "; "));
 }
 
-ExecutionPlan decide(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-                     const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training, const Batches& batches) {
-  return Arranger(config, spec, precision, objective, comm, device, training, batches).run();
+ExecutionPlan plan_execution(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
+                             const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training,
+                             const Batches& batches) {
+  return ExecutionPlanner(config, spec, precision, objective, comm, device, training, batches).run();
 }
 
 }  // namespace qft::plan

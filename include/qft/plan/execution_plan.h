@@ -27,7 +27,8 @@ std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& 
 
 /// Before anything is allocated. Collective over `comm`: alike on every rank. Throws ConfigError with the numbers where
 /// not even weights, gradients and optimizer fit.
-ExecutionPlan decide(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-                     const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training, const Batches& batches);
+ExecutionPlan plan_execution(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
+                             const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training,
+                             const Batches& batches);
 
 }  // namespace qft::plan
