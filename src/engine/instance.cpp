@@ -91,9 +91,10 @@ std::unique_ptr<Instance> Instance::build(InstanceOptions options, comm::Communi
   const parallel::Layout& layout = *m.layout_;
   for (model::UnitSpec& unit : m.options_.spec.units)
     for (model::ParamSpec& p : unit.params) p.first_holder = parallel::is_first_holder(p, layout.mesh());
-  m.store_ = layout.strategy().sharded()
-                 ? parallel::make_sharded_store(d.spec, d.precision, device, layout.strategy(), layout.offload(), layout.shard(), layout.replicate(), training)
-                 : parallel::make_replicated_store(d.spec, d.precision, device, layout.replicate(), training, d.add_up, d.bucket_bytes);
+  m.store_ = layout.strategy().sharded() ? parallel::make_sharded_store(d.spec, d.precision, device, layout.strategy(), layout.offload(),
+                                                                        layout.shard(), layout.replicate(), training)
+                                         : parallel::make_replicated_store(d.spec, d.precision, device, layout.replicate(), training,
+                                                                           d.reduction_order, d.bucket_bytes);
   m.optimizer_index_.assign(d.spec.units.size(), -1);
   if (training) {
     int next = 0;
@@ -122,7 +123,7 @@ InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan,
           .group = plan.group,
           .prefetch_budget = plan.prefetch_budget,
           .head_rows = plan.policy.head_rows,
-          .add_up = t.deterministic ? parallel::AddUp::in_micro_batch_order : parallel::AddUp::as_they_come,
+          .reduction_order = t.deterministic ? parallel::ReductionOrder::by_micro_batch : parallel::ReductionOrder::as_ready,
           .rule = &optim::rule_of(t.optim),
           .hyper = {t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay},
           .executor = {plan.policy.recompute, plan.offload.activations, dropout, static_cast<std::uint64_t>(t.seed),
@@ -169,7 +170,7 @@ parallel::ActionList Instance::training_list(int micro_batches, int max_micro_ba
   const parallel::Strategy& s = layout_->strategy();
   const int group = static_cast<int>(std::clamp<std::int64_t>(options_.group, 1, std::max(1, max_micro_batches)));
   const int votes = parallel::groups_per_vote(seconds, (max_micro_batches + group - 1) / group);
-  const bool reduce_every_group = s.reduce_every_group() || options_.add_up == parallel::AddUp::in_micro_batch_order;
+  const bool reduce_every_group = s.reduce_every_group() || options_.reduction_order == parallel::ReductionOrder::by_micro_batch;
   return parallel::with_gathers(
       parallel::training_schedule(spec(), {micro_batches, max_micro_batches, group, reduce_every_group, s.reshard_after_forward, votes}),
       store_->gathered_bytes(), options_.prefetch_budget);

@@ -12,8 +12,8 @@ namespace {
 
 class ReplicatedStore final : public WeightStore {
  public:
-  ReplicatedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device,
-                  comm::Communicator& comm, bool training, AddUp add_up, std::int64_t bucket_bytes)
+  ReplicatedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device, comm::Communicator& comm,
+                  bool training, ReductionOrder reduction_order, std::int64_t bucket_bytes)
       : spec_(spec), units_(spec.units.size()), unit_grads_(spec.units.size()), order_(spec.units.size()) {
     const auto options = at::TensorOptions().dtype(precision.compute).device(device);
     for (std::size_t u = 0; u < units_.size(); ++u) {
@@ -25,7 +25,8 @@ class ReplicatedStore final : public WeightStore {
     }
     if (!training) return;
     GradientLayout layout = lay_out_gradients(options.dtype(precision.grad), bucket_bytes);
-    sum_ = add_up == AddUp::in_micro_batch_order ? make_tree_sum(std::move(layout), comm) : make_bucketed_sum(std::move(layout), comm);
+    sum_ = reduction_order == ReductionOrder::by_micro_batch ? make_tree_sum(std::move(layout), comm)
+                                                             : make_bucketed_sum(std::move(layout), comm);
   }
 
   void make_room(int) override {}
@@ -118,10 +119,10 @@ std::vector<int> gradient_buckets(const model::ModelSpec& spec, at::ScalarType g
   return bucket_of;
 }
 
-std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
-                                                   c10::Device device, comm::Communicator& comm, bool training, AddUp add_up,
+std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device,
+                                                   comm::Communicator& comm, bool training, ReductionOrder reduction_order,
                                                    std::int64_t bucket_bytes) {
-  return std::make_unique<ReplicatedStore>(spec, precision, device, comm, training, add_up, bucket_bytes);
+  return std::make_unique<ReplicatedStore>(spec, precision, device, comm, training, reduction_order, bucket_bytes);
 }
 
 }  // namespace qft::parallel

@@ -187,7 +187,7 @@ TEST(Norm, CountsWhatThisRankIsToCount) {
       if (p.first_holder) counted += static_cast<double>(p.numel);
     }
   const auto precision = optim::Precision::fp64();
-  for (const AddUp add_up : {AddUp::as_they_come, AddUp::in_micro_batch_order}) {
+  for (const ReductionOrder reduction_order : {ReductionOrder::as_ready, ReductionOrder::by_micro_batch}) {
     const auto store = make_replicated_store(spec, precision, at::kCPU, world(), true, add_up, 1 << 12);
     EXPECT_DOUBLE_EQ(square_sum(*store, spec, world()), counted);
   }

@@ -109,7 +109,7 @@ class TinyRun {
                                            .offload = c.offload,
                                            .group = c.group,
                                            .prefetch_budget = c.prefetch_budget,
-                                           .add_up = c.deterministic ? AddUp::in_micro_batch_order : AddUp::as_they_come,
+                                           .reduction_order = c.deterministic ? ReductionOrder::by_micro_batch : ReductionOrder::as_ready,
                                            .bucket_bytes = 2048,
                                            .rule = &optim::rule_of(c.optim),
                                            .hyper = {.weight_decay = 0.01},

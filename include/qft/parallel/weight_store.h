@@ -58,7 +58,7 @@ class WeightStore : public WeightReader {
   /// The unit's weights set out for here, unless they are here or on their way. Collective where weights are sharded.
   virtual void gather(int unit, bool frozen_only) = 0;
 
-  /// Clears the gradients before a step. `micros`: those of this rank; matters in AddUp::in_micro_batch_order.
+  /// Clears the gradients before a step. `micros`: those of this rank; matters in ReductionOrder::by_micro_batch.
   virtual void start_step(const MicroRange& micros) = 0;
   /// The unit's gradients [trainable_numel], gradient dtype, to be added to; until reduce(). Undefined where nothing
   /// trains.
@@ -94,17 +94,18 @@ inline constexpr std::int64_t kBucketBytes = 25 << 20;
 /// Per unit its bucket, -1 where nothing trains: filled last unit first, in the order of the backward pass.
 std::vector<int> gradient_buckets(const model::ModelSpec& spec, at::ScalarType grad, std::int64_t bucket_bytes = kBucketBytes);
 
-/// How gradients become one. as_they_come: while the backward pass goes on, in an order that depends on the ranks.
-/// in_micro_batch_order: each micro-batch ends with its reduce(), and the sum is that of a binary tree over all of them,
+/// How gradients become one. as_ready: while the backward pass goes on, in an order that depends on the ranks.
+/// by_micro_batch: each micro-batch ends with its reduce(), and the sum is that of a binary tree over all of them,
 /// whose bits do not depend on the number of ranks; up to 2 log2(micro-batches of a rank) partial sums are kept.
-enum class AddUp : std::uint8_t { as_they_come, in_micro_batch_order };
+enum class ReductionOrder : std::uint8_t { as_ready, by_micro_batch };
 
 /// Everything on every rank (plain data parallelism, or one rank). Gradients lie in one buffer, last unit first, so that
 /// buckets of `bucket_bytes` fill in the order of the backward pass and are all-reduced while it goes on.
 /// `comm` must outlive the store. Without `training` there are no gradients.
-std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
-                                                   c10::Device device, comm::Communicator& comm, bool training,
-                                                   AddUp add_up = AddUp::as_they_come, std::int64_t bucket_bytes = kBucketBytes);
+std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device,
+                                                   comm::Communicator& comm, bool training,
+                                                   ReductionOrder reduction_order = ReductionOrder::as_ready,
+                                                   std::int64_t bucket_bytes = kBucketBytes);
 
 /// Every other strategy: each rank of `shard` owns an equal flat range of every unit's buffers, the last ones padded;
 /// `strategy` says what exists of the rest. The ranks of `replicate` own the same ranges and add up their gradients

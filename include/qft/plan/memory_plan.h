@@ -61,7 +61,7 @@ struct ExecutionConfig {
   std::int64_t tokens = 0;      ///< of a micro-batch
   std::int64_t group = 1;       ///< micro-batches in flight
   std::int64_t prefetch_budget = 0;  ///< bytes gathered ahead; 0: default_prefetch_budget()
-  std::int64_t partial_sums = 0;  ///< gradient sums kept at once in AddUp::in_micro_batch_order
+  std::int64_t partial_sums = 0;     ///< gradient sums kept at once in ReductionOrder::by_micro_batch
   std::int64_t labels = 0;      ///< of a micro-batch; 0: each of its tokens
   std::int64_t head_rows = 0;   ///< of logits held at a time; 0: ops::head_chunk_rows()
   bool graphs = false;          ///< layers run as graphs; `tokens` are padded
