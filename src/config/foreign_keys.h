@@ -17,7 +17,7 @@ struct ForeignKey {
     combined,   // counts together with other keys: translate.cpp says how
     either,     // means one thing in one tool and another in the next: `key` in ms-swift, `words` otherwise
     ranks,      // a number that the ranks must confirm
-    moot,       // without effect here, noted once
+    no_effect,  // without effect here, noted once
     refused,    // the result would differ from what was asked
   };
   /// llama_factory: its own keys and those of transformers' TrainingArguments. swift: keys that only ms-swift
@@ -27,10 +27,8 @@ struct ForeignKey {
   Class kind;
   Tool tool;
   std::string_view name;
-  std::string_view
-      reason;  // moot, refused: why, and what to do instead; converted, either: what an error adds
-  std::string_view
-      harmless;  // moot, refused: values that ask for nothing (the foreign default), as "null|false|1"
+  std::string_view reason;    // no_effect, refused: why, and what to do instead; converted, either: what an error adds
+  std::string_view harmless;  // no_effect, refused: values that ask for nothing (the foreign default), as "null|false|1"
   std::string_view key;
   /// renamed: other words for values, "all-linear=all|none=null". converted: "full: finetuning_type=full;
   /// lora|peft: ...", where * stands for any value, and key?=value counts where no one else sets the key.

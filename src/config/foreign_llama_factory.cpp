@@ -24,40 +24,40 @@ constexpr ForeignRow kLlamaFactory[] = {
         "in qft generate and chat it is their system message, in ms-swift that of the training data: write default_system for the data"),
 
     // Model loading.
-    {kMoot, "trust_remote_code", "no Python is run: architectures are built in", "false"},
-    {kMoot, "use_fast_tokenizer", "the tokenizer is native", "true"},
-    {kMoot, "low_cpu_mem_usage", "weights are always read straight into place", "true"},
-    {kMoot, "cache_dir model_revision hf_hub_token ms_hub_token om_hub_token", kNoDownload, "null|main"},
-    {kMoot, "use_cache use_kv_cache", "generation always keeps a KV cache", "true"},
-    {kMoot, "use_reentrant_gc gradient_checkpointing_kwargs activation_checkpointing_kwargs",
+    {kNoEffect, "trust_remote_code", "no Python is run: architectures are built in", "false"},
+    {kNoEffect, "use_fast_tokenizer", "the tokenizer is native", "true"},
+    {kNoEffect, "low_cpu_mem_usage", "weights are always read straight into place", "true"},
+    {kNoEffect, "cache_dir model_revision hf_hub_token ms_hub_token om_hub_token", kNoDownload, "null|main"},
+    {kNoEffect, "use_cache use_kv_cache", "generation always keeps a KV cache", "true"},
+    {kNoEffect, "use_reentrant_gc gradient_checkpointing_kwargs activation_checkpointing_kwargs",
      "recomputation has one form here, with the same results", "null|true"},
-    {kMoot, "upcast_layernorm upcast_lmhead_output",
+    {kNoEffect, "upcast_layernorm upcast_lmhead_output",
      "norms and log-probabilities are always computed in fp32", "false"},
-    {kMoot, "use_unsloth_gc enable_liger_kernel use_liger_kernel liger_kernel_config use_v1_kernels",
+    {kNoEffect, "use_unsloth_gc enable_liger_kernel use_liger_kernel liger_kernel_config use_v1_kernels",
      kKernels, kOff},
-    {kMoot, "infer_backend", "qft generates itself", "huggingface"},
-    {kMoot, "flash_attn", kAttention, "auto"},
-    {kMoot, "offload_folder print_param_status export_device", "it changes no result", "offload|false|cpu"},
-    {kMoot,
+    {kNoEffect, "infer_backend", "qft generates itself", "huggingface"},
+    {kNoEffect, "flash_attn", kAttention, "auto"},
+    {kNoEffect, "offload_folder print_param_status export_device", "it changes no result", "offload|false|cpu"},
+    {kNoEffect,
      "vllm_maxlen vllm_gpu_util vllm_enforce_eager vllm_max_lora_rank vllm_config sglang_maxlen "
      "sglang_mem_fraction "
      "sglang_tp_size sglang_config sglang_lora_backend",
      kEngine, ""},
     {kRefused, "rope_scaling", "set rope_scaling in the model's config.json instead", "null"},
     {kRefused, "quantization_bit", kQuantized, "null"},
-    {kMoot, "quantization_method quantization_type double_quantization quantization_device_map",
+    {kNoEffect, "quantization_method quantization_type double_quantization quantization_device_map",
      "it has a meaning with quantization_bit only", ""},
     {kRefused, "use_unsloth", "qft does not run unsloth: remove it", kOff},
     {kRefused, "shift_attn mixture_of_depths", "it changes the model and is not implemented: remove it",
      kOff},
     {kRefused, "train_from_scratch", "qft fine-tunes: give the folder of a model with weights", kOff},
     {kRefused, "resize_vocab add_tokens add_special_tokens new_special_tokens_config", kVocabulary, kOff},
-    {kMoot, "init_special_tokens", "it has a meaning with new tokens only", "noise_init"},
+    {kNoEffect, "init_special_tokens", "it has a meaning with new tokens only", "noise_init"},
     {kRefused, "split_special_tokens", "special tokens are always one token each: remove it", kOff},
     {kRefused, "moe_aux_loss_coef", "the router's auxiliary loss is not implemented: remove it",
      "null|0|0.0"},
     {kRefused, "use_kt", "qft does not use KTransformers: remove it", kOff},
-    {kMoot,
+    {kNoEffect,
      "kt_config kt_cpu_activation kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path "
      "kt_use_lora_experts kt_lora_expert_num kt_lora_expert_intermediate_size",
      "it has a meaning with use_kt only", ""},
@@ -73,11 +73,11 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "cp_mode cp_size", "context parallelism is not implemented: remove it", "null|1"},
     {kRefused, "batching_strategy", "max_tokens_per_micro_batch limits what a micro-batch holds",
      "null|normal|padding_free"},
-    {kMoot, "kernel_config init_config sample_backend",
+    {kNoEffect, "kernel_config init_config sample_backend",
      "qft has kernels of its own, and reads weights straight into place", ""},
 
     // Images, video and sound.
-    {kMoot,
+    {kNoEffect,
      "media_dir image_max_pixels image_min_pixels image_do_pan_and_scan crop_to_patches video_max_pixels "
      "video_min_pixels video_fps video_maxlen use_audio_in_video audio_sampling_rate freeze_vision_tower "
      "freeze_multi_modal_projector",
@@ -85,20 +85,20 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "freeze_language_model", "models are text only: nothing would be left to train", kOff},
 
     // Running.
-    {kMoot, "plot_loss", "the loss is always drawn (training_loss.svg)", "true|false"},
+    {kNoEffect, "plot_loss", "the loss is always drawn (training_loss.svg)", "true|false"},
 
     // Data.
-    {kMoot, "overwrite_cache", "a pack is known by the hashes of all it depends on", "false"},
-    {kMoot, "tokenized_path", "packs are kept in output_dir; pack and eval_pack name others", "null"},
-    {kMoot, "streaming buffer_size", "the pack is read as it is needed", "false"},
-    {kMoot, "data_shared_file_system", "qft finds out itself", "false"},
-    {kMoot,
+    {kNoEffect, "overwrite_cache", "a pack is known by the hashes of all it depends on", "false"},
+    {kNoEffect, "tokenized_path", "packs are kept in output_dir; pack and eval_pack name others", "null"},
+    {kNoEffect, "streaming buffer_size", "the pack is read as it is needed", "false"},
+    {kNoEffect, "data_shared_file_system", "qft finds out itself", "false"},
+    {kNoEffect,
      "dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers dataloader_prefetch_factor "
      "dataloader_multiprocessing_context dataloader_in_order accelerator_config split_batches "
      "dispatch_batches",
      "one prefetch thread per rank reads the pack", "null"},
-    {kMoot, "group_by_length length_column_name", "rows have no padding that it could save", "false|length"},
-    {kMoot, "remove_unused_columns label_names", "only the template decides what is read", "null|true"},
+    {kNoEffect, "group_by_length length_column_name", "rows have no padding that it could save", "false|length"},
+    {kNoEffect, "remove_unused_columns label_names", "only the template decides what is read", "null|true"},
     {kRefused, "train_sampling_strategy", "samples are shuffled: use disable_shuffling for source order",
      "random|group_by_length"},
     {kRefused, "ignore_pad_token_for_loss", "there is no padding that could enter the loss: remove it",
@@ -109,19 +109,19 @@ constexpr ForeignRow kLlamaFactory[] = {
      "null|1"},
 
     // Methods and optimizers.
-    {kMoot, "pref_bco_weight dpo_label_smoothing ref_model ref_model_adapters ref_model_quantization_bit",
+    {kNoEffect, "pref_bco_weight dpo_label_smoothing ref_model ref_model_adapters ref_model_quantization_bit",
      "it belongs to values of pref_loss that qft does not have", ""},
     {kRefused, "ld_alpha", "the part of an answer beyond the other's length counts like the rest: remove it", "null"},
-    {kMoot,
+    {kNoEffect,
      "kto_chosen_weight kto_rejected_weight ppo_buffer_size ppo_epochs ppo_score_norm ppo_target "
      "ppo_whiten_rewards "
      "reward_model reward_model_adapters reward_model_quantization_bit reward_model_type",
      "it belongs to stages that qft does not have", ""},
-    {kMoot, "module_dropout oft_rank oft_block_size oft_target", "it is used by finetuning_type oft only",
+    {kNoEffect, "module_dropout oft_rank oft_block_size oft_target", "it is used by finetuning_type oft only",
      ""},
     {kRefused, "use_galore use_apollo use_badam use_adam_mini use_muon adafactor",
      "qft has AdamW and Lion: remove it", kOff},
-    {kMoot,
+    {kNoEffect,
      "galore_target galore_rank galore_update_interval galore_scale galore_proj_type galore_layerwise "
      "apollo_target "
      "apollo_rank apollo_update_interval apollo_scale apollo_proj apollo_proj_type apollo_scale_type "
@@ -135,18 +135,18 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "lr_scheduler_kwargs", "the implemented schedules take none: remove it", "null"},
     {kRefused, "use_llama_pro", "block expansion is not implemented: remove it", kOff},
     {kRefused, "use_dft_loss use_asft_loss use_eaft_loss", "the loss is cross-entropy: remove it", kOff},
-    {kMoot, "asft_alpha eaft_alpha", "it belongs to losses that qft does not have", ""},
+    {kNoEffect, "asft_alpha eaft_alpha", "it belongs to losses that qft does not have", ""},
     {kRefused, "label_smoothing_factor neftune_noise_alpha", "it is not implemented: remove it",
      "null|0|0.0"},
     {kRefused, "use_mca use_megatron_bridge use_hyper_parallel", "qft runs by itself: remove it", kOff},
-    {kMoot, "hyper_parallel_args hyper_parallel_cp_size", "it is used by use_hyper_parallel only", ""},
+    {kNoEffect, "hyper_parallel_args hyper_parallel_cp_size", "it is used by use_hyper_parallel only", ""},
     {kRefused, "fp8", "fp8 training is not implemented: use bf16", kOff},
-    {kMoot, "fp8_backend fp8_enable_fsdp_float8_all_gather", "it has a meaning with fp8 only", ""},
-    {kMoot, "average_tokens_across_devices", "the loss is the mean over the label tokens of the global batch",
+    {kNoEffect, "fp8_backend fp8_enable_fsdp_float8_all_gather", "it has a meaning with fp8 only", ""},
+    {kNoEffect, "average_tokens_across_devices", "the loss is the mean over the label tokens of the global batch",
      "true"},
-    {kMoot, "fp16_opt_level half_precision_backend fp16_backend fp16_full_eval bf16_full_eval",
+    {kNoEffect, "fp16_opt_level half_precision_backend fp16_backend fp16_full_eval bf16_full_eval",
      "training and evaluation use compute_dtype", "O1|auto|false"},
-    {kMoot,
+    {kNoEffect,
      "torch_compile torch_compile_backend torch_compile_mode jit_mode_eval use_ipex torch_empty_cache_steps",
      "it changes no result", kOff},
     {kRefused, "auto_find_batch_size", "the batch size stays as asked: qft plan tells what fits", kOff},
@@ -154,13 +154,13 @@ constexpr ForeignRow kLlamaFactory[] = {
      "null|0|1"},
 
     // Logging, evaluation and checkpoints.
-    {kMoot, "report_to", kMetrics, "none|null"},
-    {kMoot,
+    {kNoEffect, "report_to", kMetrics, "none|null"},
+    {kNoEffect,
      "run_name project trackio_space_id trackio_bucket_id trackio_static_space_id logging_dir use_swanlab "
      "swanlab_project swanlab_workspace swanlab_run_name swanlab_mode swanlab_api_key swanlab_logdir "
      "swanlab_lark_webhook_url swanlab_lark_secret",
      kMetrics, kOff},
-    {kMoot,
+    {kNoEffect,
      "log_level_replica log_on_each_node disable_tqdm logging_nan_inf_filter debug skip_memory_metrics "
      "include_num_input_tokens_seen include_tokens_per_second include_effective_tokens_per_second "
      "enable_torch_profiler profiler_output_dir profiler_wait_steps profiler_warmup_steps "
@@ -168,41 +168,41 @@ constexpr ForeignRow kLlamaFactory[] = {
      "profiler_repeat profiler_record_shapes profiler_profile_memory profiler_with_stack profile_modules",
      "the log always has throughput, token counts, memory and the seconds of each phase", kOff},
     {kRefused, "logging_strategy", "log lines are written every logging_steps: set these", "steps"},
-    {kMoot,
+    {kNoEffect,
      "eval_accumulation_steps eval_do_concat_batches eval_use_gather_object batch_eval_metrics "
      "prediction_loss_only "
      "include_for_metrics include_inputs_for_metrics use_legacy_prediction_loop past_index",
      "evaluation sums over the ranks as it goes", "null|false"},
     {kRefused, "eval_delay eval_on_start", "evaluations follow eval_strategy and eval_steps alone: remove it",
      "null|false|0|0.0"},
-    {kMoot, "generation_max_length", "max_new_tokens and max_length decide", "null"},
-    {kMoot, "length_penalty", "it has a meaning in beam search only", "1|1.0"},
+    {kNoEffect, "generation_max_length", "max_new_tokens and max_length decide", "null"},
+    {kNoEffect, "length_penalty", "it has a meaning in beam search only", "1|1.0"},
     {kRefused, "generation_config", "set temperature, top_p, top_k and the like in the run file", "null"},
     {kRefused, "sortish_sampler", "the sample order follows data_seed: remove it", kOff},
     {kRefused, "save_safetensors", "weights are always saved as safetensors: remove it", "true"},
-    {kMoot, "save_on_each_node enable_jit_checkpoint restore_callback_states_from_checkpoint",
+    {kNoEffect, "save_on_each_node enable_jit_checkpoint restore_callback_states_from_checkpoint",
      "checkpoints take care of that themselves", "false"},
     {kRefused, "ignore_data_skip",
      "a resumed run takes the next samples, not the first ones again: remove it", kOff},
     {kRefused, "push_to_hub export_hub_model_id", "qft does not upload: do it with the hub's own tool", kOff},
-    {kMoot,
+    {kNoEffect,
      "hub_model_id hub_strategy hub_token hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
      "push_to_hub_organization push_to_hub_token",
      "qft does not upload", ""},
     {kRefused, "export_quantization_bit", "the export is not quantized: remove it", "null"},
-    {kMoot, "export_quantization_dataset export_quantization_nsamples export_quantization_maxlen",
+    {kNoEffect, "export_quantization_dataset export_quantization_nsamples export_quantization_maxlen",
      "it has a meaning with export_quantization_bit only", ""},
     {kRefused, "export_legacy_format", "the export is safetensors: remove it", kOff},
 
     // Launching and distribution.
-    {kMoot,
+    {kNoEffect,
      "local_rank ddp_backend ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers "
      "ddp_static_graph "
      "sharded_ddp xpu_backend mp_parameters tpu_num_cores tpu_metrics_debug use_mps_device dispatch_backend",
      "ranks come from mpirun and gradients are reduced by qft", "null|false|-1"},
-    {kMoot, "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap", "blocks are the model's layers",
+    {kNoEffect, "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap", "blocks are the model's layers",
      "null|0"},
-    {kMoot,
+    {kNoEffect,
      "master_addr master_port ray_num_workers ray_init_kwargs ray_scope ray_run_name ray_storage_path "
      "resources_per_worker placement_strategy",
      kRanks, ""},

@@ -19,7 +19,7 @@ struct ForeignRow {
   std::string_view words = {};
 };
 
-constexpr auto kMoot = ForeignKey::Class::moot;
+constexpr auto kNoEffect = ForeignKey::Class::no_effect;
 constexpr auto kRefused = ForeignKey::Class::refused;
 
 constexpr ForeignRow renamed(std::string_view names, std::string_view key, std::string_view words = {}) {

@@ -31,14 +31,14 @@ constexpr ImportKey kKeys[] = {
     {Role::refused, "compute_environment", "qft runs where mpirun starts it", "LOCAL_MACHINE"},
     {Role::refused, "megatron_lm_config.* parallelism_config.*", "it is not implemented: remove the section", "0|1"},
     {Role::refused, "tpu_use_cluster tpu_use_sudo", "there are no TPUs here", "false"},
-    {Role::moot,
+    {Role::no_effect,
      "machine_rank num_machines main_process_ip main_process_port rdzv_backend same_network gpu_ids "
      "mpirun_config.* "
      "main_training_function enable_cpu_affinity command_file commands tpu_name tpu_zone tpu_vm tpu_env",
      kLaunch},
-    {Role::moot, "debug downcast_bf16 dynamo_backend dynamo_config.* fp8_config.* ipex_config.*",
+    {Role::no_effect, "debug downcast_bf16 dynamo_backend dynamo_config.* fp8_config.* ipex_config.*",
      "it concerns accelerate's own machinery"},
-    {Role::moot, "deepspeed_config.*", "it concerns DeepSpeed's own machinery"},
+    {Role::no_effect, "deepspeed_config.*", "it concerns DeepSpeed's own machinery"},
 };
 
 // Keys of fsdp_config, in accelerate's spelling ("fsdp_..."), in transformers' without the prefix.
@@ -47,7 +47,7 @@ constexpr ImportKey kFsdpKeys[] = {
      "sharding_strategy offload_params reshard_after_forward activation_checkpointing activation_cpu_offload",
      ""},
     {Role::refused, "version", "there are FSDP 1 and 2", "1|2"},
-    {Role::moot,
+    {Role::no_effect,
      "auto_wrap_policy transformer_layer_cls_to_wrap min_num_params backward_prefetch "
      "backward_prefetch_policy "
      "forward_prefetch cpu_ram_efficient_loading sync_module_states use_orig_params limit_all_gathers "

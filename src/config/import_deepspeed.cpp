@@ -63,25 +63,25 @@ constexpr ImportKey kKeys[] = {
      "it is not implemented: remove the section", "false"},
     {Role::refused, "zero_optimization.offload_optimizer.ratio", "offloading a part is not implemented",
      "1|1.0"},
-    {Role::moot, "zero_optimization.*", "qft has communication and memory management of its own"},
+    {Role::no_effect, "zero_optimization.*", "qft has communication and memory management of its own"},
     {Role::refused, "fp16.fp16_master_weights_and_grads", "masters are kept and gradients reduced in fp32", "false"},
-    {Role::moot, "fp16.*", "weights and compute are fp16, masters and gradients fp32"},
-    {Role::moot, "bf16.* bfloat16.*", "masters are kept and gradients reduced in fp32"},
-    {Role::moot, "optimizer.params.torch_adam optimizer.legacy_fusion", "qft has an optimizer of its own"},
-    {Role::moot, "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer gradient_predivide_factor",
+    {Role::no_effect, "fp16.*", "weights and compute are fp16, masters and gradients fp32"},
+    {Role::no_effect, "bf16.* bfloat16.*", "masters are kept and gradients reduced in fp32"},
+    {Role::no_effect, "optimizer.params.torch_adam optimizer.legacy_fusion", "qft has an optimizer of its own"},
+    {Role::no_effect, "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer gradient_predivide_factor",
      "it concerns DeepSpeed's own machinery"},
-    {Role::moot,
+    {Role::no_effect,
      "steps_per_print wall_clock_breakdown dump_state memory_breakdown comms_config.* comms_logger.* "
      "monitor_config.* tensorboard.* wandb.* csv_monitor.* comet.* flops_profiler.*",
      "the log and trainer_log.jsonl have it"},
-    {Role::moot,
+    {Role::no_effect,
      "aio.* activation_checkpointing.* checkpoint.* compile.* tensor_parallel.* data_types.* amp.* "
      "torch_autocast.* "
      "data_efficiency.* curriculum_learning.* elasticity.* progressive_layer_drop.* eigenvalue.* pipeline.* "
      "disable_allgather use_data_before_expert_parallelism hybrid_engine.* autotuning.* nebula.* "
      "seq_parallel_communication_data_type graph_harvesting",
      "it concerns DeepSpeed's own machinery"},
-    {Role::moot, "_comment", "it is a comment"},
+    {Role::no_effect, "_comment", "it is a comment"},
 };
 
 // The configurations that have a name instead of a file.

@@ -135,7 +135,7 @@ std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Va
   std::vector<Leaf> leaves;
   list_leaves(document, "", leaves);
   std::map<std::string, Leaf, std::less<>> collected;
-  std::map<std::string_view, std::string> moot;  // reason -> paths
+  std::map<std::string_view, std::string> no_effect;  // reason -> paths
   for (Leaf& leaf : leaves) {
     leaf.source = inlined ? std::string(file) : fmt::format("{}:{}", file, leaf.value.line);
     leaf.where =
@@ -151,13 +151,13 @@ std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Va
     if (row->role == Role::batch && is_set) claim(config, WorldClaim::Kind::global_batch, leaf);
     if (row->role == Role::ranks && is_set) claim(config, WorldClaim::Kind::ranks, leaf);
     if (row->role == Role::collect && is_set) collected[leaf.path] = leaf;
-    if (row->role == Role::moot && is_set)
-      moot[row->with] += (moot[row->with].empty() ? "" : ", ") + leaf.path;
+    if (row->role == Role::no_effect && is_set)
+      no_effect[row->with] += (no_effect[row->with].empty() ? "" : ", ") + leaf.path;
     if (row->role == Role::refused && is_set && !is_harmless(row->harmless, leaf.value)) {
       fail_config("{}: {} is refused: {}", leaf.where, describe(leaf.value), row->with);
     }
   }
-  for (const auto& [reason, paths] : moot) {
+  for (const auto& [reason, paths] : no_effect) {
     config.notes.push_back(fmt::format("{}: no effect here: {}: {}", file, paths, reason));
   }
   return collected;

@@ -17,13 +17,13 @@ namespace qft::config {
 /// dots; "name.*" stands for all that is below name and has no row of its own.
 struct ImportKey {
   enum class Role {
-    matches,  // says the same as the run file's key `with`: must agree with it, or sets it where that is not
-              // given
-    collect,  // interpreted by the importer once all keys are read
-    batch,    // samples in a global batch: known when the ranks are
-    ranks,    // number of ranks
-    moot,     // without effect here; `with` says why
-    refused,  // refused unless harmless; `with` says why
+    matches,    // says the same as the run file's key `with`: must agree with it, or sets it where that is not
+                // given
+    collect,    // interpreted by the importer once all keys are read
+    batch,      // samples in a global batch: known when the ranks are
+    ranks,      // number of ranks
+    no_effect,  // without effect here; `with` says why
+    refused,    // refused unless harmless; `with` says why
   };
   Role role;
   std::string_view paths;

@@ -108,7 +108,7 @@ class Translator {
         return claim(setting);
       case Class::combined:
         return;
-      case Class::moot:
+      case Class::no_effect:
         if (is_harmless(key.harmless, setting.value)) return;
         out_.notes.push_back(fmt::format("{} has no effect here: {}", setting.where, key.reason));
         return;

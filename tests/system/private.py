@@ -82,7 +82,7 @@ def main():
 
             told = mpirun(2, [script, qft, "train", run_file]).stderr
             if "save_on_each_node" in changes:
-                report.holds(f"{name}: save_on_each_node is said to be moot", "save_on_each_node" in told, told)
+                report.holds(f"{name}: save_on_each_node is said to have no effect", "save_on_each_node" in told, told)
             same_as_shared("private directories")
             whole = tmp / "whole"
             (disks / "0").rename(whole)
