@@ -74,7 +74,7 @@ void ShardedBuffer::gather() {
   current_ = true;
 }
 
-/// On a stream of its own, beside the computation.
+/// Copies on a stream of its own, in parallel to the computation.
 void ShardedBuffer::gather_from_host() {
   const device::Stream& copies = transfers_->copies;
   device::Event free(copies.device());  // what used this memory before may still run
@@ -92,7 +92,7 @@ void ShardedBuffer::gather_from_host() {
   copied_->record(copies);
 }
 
-/// What is on its way has come, and what is kept is up to date with it.
+/// Waits for the gather in flight, and brings the kept buffer up to date with it.
 void ShardedBuffer::settle() {
   gather_.wait();
   if (copied_) device::Stream::current(transfers_->copies.device()).wait(*copied_);

@@ -104,7 +104,7 @@ class ShardedStore final : public WeightStore {
                                          model::dtype_of(r.wide.scalar_type()));
     if (offload_.optimizer) copy_to_host(r);
     reductions_.push_back(std::move(r));
-    // Bounds the gradients on their way; alike on every rank, for it depends on the calls only.
+    // Bounds the gradients in flight; the same on every rank, because it depends on the calls only.
     while (strategy_.gradients && reductions_.size() > kReductionsInFlight) complete_oldest();
   }
 
@@ -158,7 +158,7 @@ class ShardedStore final : public WeightStore {
   void publish() override {
     for (Unit& u : units_) {
       u.trainable.changed();
-      // Copies are brought up to date at once, and waited for where they are used.
+      // Starts gathering the updated weights at once; their next use waits for them.
       if (!strategy_.weights && !offload_.weights) u.trainable.gather();
     }
   }
@@ -223,7 +223,7 @@ class ShardedStore final : public WeightStore {
     u.owned = grad_type_ == wide(grad_type_) ? u.sum : at::zeros({d.chunk}, options);
   }
 
-  /// Behind the reduction, on a stream of its own.
+  /// Copies the slice to host memory after the reduction, on a stream of its own.
   void copy_to_host(Reduction& r) {
     const device::Stream& copies = transfers_.copies;
     r.copied.record(device::Stream::current(copies.device()));

@@ -1,4 +1,4 @@
-// Whose the checkpoints of an output directory are, and in which order they count. A run that starts afresh, or from a
+// Which run wrote the checkpoints of an output directory, and in which order they count. A run that starts afresh, or from a
 // checkpoint that the user named, gets a new id and is a branch; one that is started again goes on under its id. The branch
 // that began last is the live one; its line is its own checkpoints and those that it came from. What others wrote is neither
 // used nor removed.
@@ -15,7 +15,7 @@
 
 namespace qft::checkpoint {
 
-/// What vouches for a directory called checkpoint-<step>.
+/// Who wrote a directory called checkpoint-<step>, and whether it is intact.
 enum class Origin {
   ours,     ///< a sound manifest, and its files there with the sizes that it says
   damaged,  ///< a manifest of qft that is not sound, or whose files are not
@@ -31,7 +31,7 @@ struct Entry {
   RunRecord run;            ///< of one that is ours, as the rest
   std::string checksum;
   bool has_state = false;   ///< a run can go on from it
-  bool aside = false;       ///< it has lost its name to a newer checkpoint of its step
+  bool aside = false;       ///< renamed, because a newer checkpoint of this step took its name
   bool in_line = false;     ///< of the live branch, or what that came from
 };
 

@@ -1,4 +1,4 @@
-// A checkpoint written anew, as another number of ranks would have written it.
+// Rewrites a checkpoint as another number of ranks would have written it.
 #pragma once
 
 #include "qft/checkpoint/manifest.h"

@@ -1,4 +1,4 @@
-// Is a checkpoint, an adapter or a model directory what it should be?
+// Checks whether a checkpoint, an adapter or a model directory is intact.
 #pragma once
 
 #include <cstdint>

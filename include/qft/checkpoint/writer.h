@@ -29,7 +29,7 @@ struct SaveOptions {
   std::optional<std::int64_t> save_total_limit = {};
   /// Name or path of a checkpoint that retention never removes; empty: none.
   std::filesystem::path best_checkpoint = {};
-  /// Whose checkpoint it is, for the manifest.
+  /// The run that writes it, for the manifest.
   RunRecord run = {};
   /// Rank 0's hold on output_dir, which must not have been lost when the save begins and ends; null: none is needed.
   io::DirLock* lock = nullptr;

@@ -23,7 +23,7 @@ std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& e
 
 /// Throws as load_base_weights() for what the files' headers show: a missing, an unknown or another tensor. Reads no data.
 void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files);
-/// The same of an adapter.
+/// The same check of an adapter's files.
 void require_adapter(const ModelSpec& spec, const std::filesystem::path& dir);
 
 /// Fills every base parameter (Role::base) from a model directory. Returns the bytes read. Throws Error naming the tensor, both shapes and the
@@ -37,7 +37,7 @@ void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& acc
 /// Fills every LoRA factor from DIR/adapter_model.safetensors.
 void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const ParamAccess& access);
 
-/// qft's element type of a tensor's; throws Error for one that no file holds.
+/// The DType of a tensor's scalar type; throws Error for one that no file can hold.
 DType dtype_of(at::ScalarType type);
 at::ScalarType scalar_type_of(DType dtype);
 

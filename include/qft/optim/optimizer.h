@@ -1,4 +1,4 @@
-// A rule at work on the flat buffers that a rank owns: masters, the rule's state, and the copies that compute.
+// An optimizer on the flat buffers that a rank owns: masters, the rule's state, and the compute copies.
 #pragma once
 
 #include <cstdint>

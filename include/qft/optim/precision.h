@@ -11,7 +11,7 @@ struct Precision {
   at::ScalarType compute = at::kFloat;  ///< weights and activations
   at::ScalarType master = at::kFloat;   ///< what the optimizer updates; equal to compute: there is no second copy
   at::ScalarType grad = at::kFloat;     ///< accumulation of gradients (always reduced in fp32 or wider)
-  at::ScalarType state = at::kFloat;    ///< what the optimizer's rule keeps of each element
+  at::ScalarType state = at::kFloat;    ///< the optimizer's state
 
   bool has_master_copy() const { return master != compute; }
 

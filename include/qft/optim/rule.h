@@ -1,4 +1,4 @@
-// Optimizer rules: what a step does to each element, and what is kept of it between steps. A rule is a file of its own and a row
+// Optimizer rules: the update of each element, and the state that is kept for it. A rule is a file of its own and a row
 // of the table in src/optim/rules.cpp, which snapshots, resuming, memory plans and the simulation of a step read.
 #pragma once
 
@@ -51,7 +51,7 @@ class Rule {
 struct RuleSpec {
   std::string_view name;                ///< as its authors call it
   std::vector<std::string_view> optim;  ///< values of the key `optim` that mean it
-  std::vector<std::string_view> state;  ///< what is kept of each element, by its name in checkpoints; Precision::state, zero at first
+  std::vector<std::string_view> state;  ///< the state of each element, by its name in checkpoints; Precision::state, zero at first
   std::unique_ptr<Rule> (*make)(const Hyper& hyper);
 
   /// Bytes of the state of one element; its master is not among it.

@@ -1,4 +1,4 @@
-// What the norm of the gradients is made of.
+// The squared norm of gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>

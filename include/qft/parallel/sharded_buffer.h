@@ -15,7 +15,7 @@
 
 namespace qft::parallel {
 
-/// Bytes now and at most so far.
+/// Bytes now, and their peak.
 class Gauge {
  public:
   void add(std::int64_t bytes) { peak_ = std::max(peak_, now_ += bytes); }
@@ -58,11 +58,11 @@ inline at::TensorOptions host_options(const at::TensorOptions& on_device) {
 /// Frees a tensor's memory now, whatever views of it there are: they see a storage of size 0 from then on.
 void free_storage(at::Tensor& tensor);
 
-/// Memory that comes and goes in the same few sizes. The heap would lend a freed block to something small and need a new
-/// one next time; CUDA's allocator is such a pool itself.
+/// A pool of memory that is taken and freed again and again in few sizes. The heap would use a freed block for something small and need a
+/// new one next time; CUDA's allocator is such a pool itself.
 class BlockPool {
  public:
-  /// Uninitialised [n]; its memory is back here once its storage is freed.
+  /// Uninitialised [n]; its memory returns to the pool when its storage is freed.
   at::Tensor take(std::int64_t n, const at::TensorOptions& options);
 
  private:
@@ -73,11 +73,11 @@ class BlockPool {
 /// What the buffers of one store have in common.
 struct Transfers {
   device::Stream copies;  ///< between host and device
-  Gauge gathered;         ///< bytes that came from elsewhere
+  Gauge gathered;         ///< gathered bytes
   BlockPool pool;
 };
 
-/// What a buffer holds of others' slices, and where it stays between uses.
+/// What a buffer keeps between uses, and where.
 struct Residency {
   bool whole = false;      ///< every rank keeps all slices, else its own only
   bool offloaded = false;  ///< in host memory
@@ -97,19 +97,19 @@ class ShardedBuffer {
   /// What is kept between uses: [padded] if rest_is_whole(), else the slice.
   const at::Tensor& rest() const { return rest_; }
   bool rest_is_whole() const { return residency_.whole || division_.ranks == 1; }
-  /// True where the whole comes and goes.
+  /// True where the whole buffer exists only while it is used.
   bool frees_whole() const { return !empty() && (residency_.offloaded || !rest_is_whole()); }
   std::int64_t gathered_bytes() const;
 
-  /// Takes the memory that gather() fills, unless it is here. Not collective.
+  /// Allocates the memory that gather() fills, unless that is done. Not collective.
   void make_room();
-  /// The whole sets out for here unless it is here, up to date, or on its way. Collective.
+  /// Starts gathering the whole buffer, unless it is up to date or in flight. Collective.
   void gather();
   /// [n], once complete. Collective where gather() was not called.
   at::Tensor whole();
   /// The owners have written their slices: copies of the whole are out of date.
   void changed();
-  /// The memory of the whole is given back, if it comes and goes.
+  /// Frees the whole buffer, if frees_whole().
   void free_whole();
   void poll() { gather_.test(); }
 
@@ -121,8 +121,8 @@ class ShardedBuffer {
   comm::Communicator* comm_ = nullptr;
   Transfers* transfers_ = nullptr;
   Residency residency_;
-  bool current_ = false;     ///< the whole is, or will be once it is complete, what the owners have
-  bool rest_stale_ = false;  ///< of what is kept only the own slice is up to date
+  bool current_ = false;     ///< the whole buffer is up to date, or will be when its gather is complete
+  bool rest_stale_ = false;  ///< of the kept buffer only this rank's slice is up to date
   at::Tensor rest_, slice_, whole_;
   comm::Work gather_;
   std::optional<device::Event> copied_;

@@ -20,11 +20,11 @@ namespace qft::parallel {
 
 /// Bytes on this rank.
 struct StoreMemory {
-  std::int64_t weights = 0;         ///< at rest on the device
-  std::int64_t gathered = 0;        ///< of other ranks' weights, now
-  std::int64_t gathered_peak = 0;   ///< the same, at most so far
+  std::int64_t weights = 0;         ///< on the device, kept between uses
+  std::int64_t gathered = 0;        ///< gathered weights, now
+  std::int64_t gathered_peak = 0;   ///< the same, at its peak
   std::int64_t grads = 0;           ///< kept over the step on the device
-  std::int64_t grads_peak = 0;      ///< with those of blocks on their way to their owners, at most so far
+  std::int64_t grads_peak = 0;      ///< with gradients in flight to their owners, at the peak
   std::int64_t host = 0;            ///< offloaded weights and gradients
 };
 
@@ -33,34 +33,34 @@ struct MicroRange {
   std::int64_t first = 0, count = 0, total = 0;
 };
 
-/// What those need who only read weights (decoding, saving). Calls come from one thread, alike on every rank.
+/// For those who only read weights (decoding, saving). Calls come from one thread, in the same order on every rank.
 class WeightReader {
  public:
   virtual ~WeightReader() = default;
 
-  /// Takes the memory that gathering the whole unit fills, if it comes and goes. Not collective: where one rank has too
-  /// little the others can be told before they gather.
+  /// Allocates the memory into which the unit will be gathered, if it needs any. Not collective: if one rank has too
+  /// little, it can tell the others before they gather.
   virtual void make_room(int unit) = 0;
   /// The unit's weights, whole and readable until the matching release(). May be nested. Gathers what is missing: collective
   /// where weights are sharded.
   virtual const model::UnitBuffers& acquire(int unit) = 0;
-  /// After the last one, gathered weights are gone: their storage is empty, so that a stale view fails.
+  /// The last release frees gathered weights: their storage is emptied, so that a stale view fails.
   virtual void release(int unit) = 0;
 
-  /// Per unit what a gather brings here.
+  /// The bytes that gathering each unit allocates.
   virtual std::vector<GatheredBytes> gathered_bytes() const = 0;
   virtual StoreMemory memory() const = 0;
 };
 
-/// What the executor needs besides. All calls come from its thread, in action-list order, alike on every rank.
+/// What the executor needs in addition. All calls come from its thread, in action-list order, the same on every rank.
 class WeightStore : public WeightReader {
  public:
-  /// The unit's weights set out for here, unless they are here or on their way. Collective where weights are sharded.
+  /// Prefetches the unit's weights, unless they are gathered or in flight. Collective where weights are sharded.
   virtual void gather(int unit, bool frozen_only) = 0;
 
   /// Clears the gradients before a step. `micros`: those of this rank; matters in ReductionOrder::by_micro_batch.
   virtual void start_step(const MicroRange& micros) = 0;
-  /// The unit's gradients [trainable_numel], gradient dtype, to be added to; until reduce(). Undefined where nothing
+  /// Where the unit's gradients [trainable_numel] are accumulated, in gradient dtype, until reduce(). Undefined where nothing
   /// trains.
   virtual at::Tensor grads(int unit) = 0;
   /// The unit's gradients are complete on this rank: starts adding them up over the ranks, in fp32 or wider. Collective.
@@ -69,8 +69,8 @@ class WeightStore : public WeightReader {
   virtual void poll() = 0;
   /// Waits for every reduction of the step. Collective.
   virtual void finish_reductions() = 0;
-  /// Instead of the rest of the step and finish_reductions(), between two groups: waits for what is in flight and holds
-  /// nothing any more. The gradients are worth nothing until the next start_step(). Collective.
+  /// Ends a step early, between two groups, instead of finish_reductions(): waits for what is in flight and releases
+  /// everything. The gradients are invalid until the next start_step(). Collective.
   virtual void abandon_step() = 0;
 
   /// Sum of squares of the reduced gradients, this rank's part: the parts of all ranks add up to the whole, with each parameter
@@ -78,14 +78,14 @@ class WeightStore : public WeightReader {
   virtual double local_grad_square_sum() const = 0;
   /// What this rank's optimizer updates, one entry a unit with trainable parameters.
   virtual std::vector<optim::FlatParams> owned() const = 0;
-  /// What owned() names has changed: brings it to the ranks that hold copies. Collective.
+  /// The optimizer has changed what owned() names: copies it to the ranks that hold it too. Collective.
   virtual void publish() = 0;
 
   /// What this rank holds of a unit's frozen or trainable buffer between uses: the whole where it is replicated.
   virtual model::Shard resident_shard(int unit, bool trainable) = 0;
 };
 
-/// Unit gradients on their way to their owners at most: more would pile up where the wire is slower than the compute.
+/// The most unit gradients in flight to their owners: more would pile up where the wire is slower than the compute.
 inline constexpr std::size_t kReductionsInFlight = 2;
 
 /// Gradients of the replicated store are all-reduced in buckets of about so many bytes.
@@ -94,7 +94,7 @@ inline constexpr std::int64_t kBucketBytes = 25 << 20;
 /// Per unit its bucket, -1 where nothing trains: filled last unit first, in the order of the backward pass.
 std::vector<int> gradient_buckets(const model::ModelSpec& spec, at::ScalarType grad, std::int64_t bucket_bytes = kBucketBytes);
 
-/// How gradients become one. as_ready: while the backward pass goes on, in an order that depends on the ranks.
+/// How gradients are summed. as_ready: while the backward pass goes on, in an order that depends on the ranks.
 /// by_micro_batch: each micro-batch ends with its reduce(), and the sum is that of a binary tree over all of them,
 /// whose bits do not depend on the number of ranks; up to 2 log2(micro-batches of a rank) partial sums are kept.
 enum class ReductionOrder : std::uint8_t { as_ready, by_micro_batch };

@@ -23,7 +23,7 @@
 
 namespace qft::train {
 
-/// Counters of a run that go on after a resume.
+/// Counters of a run that continue after a resume.
 struct Progression {
   std::int64_t step = 0;  ///< optimizer steps done (skipped ones included)
   GuardState guard;
@@ -50,7 +50,7 @@ struct SnapshotInfo {
   io::DirLock* lock = nullptr;
 };
 
-/// One checkpoint-<step> on its way: model or adapter, masters and optimizer state (each rank its share of every tensor), trainer
+/// One checkpoint-<step> in flight: model or adapter, masters and optimizer state (each rank its share of every tensor), trainer
 /// state. A failure to write is kept, and thrown by commit() on all ranks; older checkpoints stay as they are.
 class SnapshotSave {
  public:
@@ -84,8 +84,8 @@ class SnapshotSave {
   std::thread thread_;
 };
 
-/// Throws ConfigError where the checkpoint holds tensors that a run of `spec` by `rule` does not have, or none at all: what is left
-/// behind would be lost in silence.
+/// Throws ConfigError where the checkpoint holds tensors that a run of `spec` by `rule` does not have, or none at all: they would
+/// be lost silently.
 void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim::RuleSpec& rule, const model::ModelSpec& spec);
 
 /// Restores weights, optimizer state and step count. Collective; throws the same Error on all ranks where the checkpoint's tensors
