@@ -21,23 +21,24 @@ config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft bench";
   s.summary =
-      "measures this machine: allreduce times a collective over a range of sizes; with a run file, gemm and attention time the model's "
-      "operations, step times a layer and the head and compares them with the sum of their operations, machine writes the machine "
+      "measures this machine: allreduce times a collective over a range of sizes; with a run file, gemm and attention time the "
+      "model's "
+      "operations, step times a layer and the head and compares them with the sum of their operations, machine writes the "
+      "machine "
       "description that qft plan reads";
   s.run_file = config::CommandSpec::RunFile::optional;
   s.purpose = config::Purpose::plan;
   s.words = names();
   s.least_words = 1;
   s.machine_readable = true;
-  s.options.add_options()("device", po::value<std::string>()->default_value("auto"),
-                          "auto, cpu, cuda or cuda:N")(
+  s.options.add_options()("device", po::value<std::string>()->default_value("auto"), "auto, cpu, cuda or cuda:N")(
       "collective", po::value<std::string>()->default_value("all_reduce"),
       "all_reduce, all_gather, reduce_scatter, broadcast or all_to_all")(
       "max-bytes", po::value<std::int64_t>()->default_value(std::int64_t{64} << 20), "largest buffer")(
       "seconds", po::value<double>()->default_value(0.2), "time spent on each size")(
       "tokens", po::value<std::int64_t>(), "tokens of the micro-batch; absent: the run's largest")(
-      "sequence", po::value<std::int64_t>(), "tokens of each sequence in it")(
-      "output", po::value<std::string>(), "machine: the file to write");
+      "sequence", po::value<std::int64_t>(), "tokens of each sequence in it")("output", po::value<std::string>(),
+                                                                              "machine: the file to write");
   return s;
 }
 

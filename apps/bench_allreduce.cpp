@@ -18,8 +18,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const auto seconds = line.options["seconds"].as<double>();
   if (largest < 8) fail_config("--max-bytes {}: at least 8", largest);
   if (!(seconds > 0)) fail_config("--seconds {}: more than 0", seconds);
-  const auto device = device::select_device(line.options["device"].as<std::string>(), session.local_rank(),
-                                            session.local_size());
+  const auto device = device::select_device(line.options["device"].as<std::string>(), session.local_rank(), session.local_size());
   const auto comm = comm::make_device_communicator(session.world(), device, "bench");
   std::vector<comm::BandwidthRow> rows;
   for (const auto bytes : comm::bandwidth_sizes(static_cast<std::size_t>(largest))) {
@@ -29,14 +28,12 @@ int run(comm::Session& session, const config::CommandLine& line) {
   if (line.json) {
     nlohmann::json table = nlohmann::json::array();
     for (const auto& row : rows) table.push_back(to_json(row));
-    const nlohmann::json result = {{"collective", name_of(kind)},   {"ranks", session.size()},
-                                   {"nodes", session.node_count()}, {"backend", comm->backend()},
-                                   {"device", device.str()},        {"rows", table}};
+    const nlohmann::json result = {{"collective", name_of(kind)}, {"ranks", session.size()}, {"nodes", session.node_count()},
+                                   {"backend", comm->backend()},  {"device", device.str()},  {"rows", table}};
     std::printf("%s\n", result.dump(2).c_str());
   } else {
-    std::printf("ranks %d, nodes %d, %s, %s\n%s", session.size(), session.node_count(),
-                std::string(comm->backend()).c_str(), device.str().c_str(),
-                comm::format_table(kind, rows).c_str());
+    std::printf("ranks %d, nodes %d, %s, %s\n%s", session.size(), session.node_count(), std::string(comm->backend()).c_str(),
+                device.str().c_str(), comm::format_table(kind, rows).c_str());
   }
   return kExitOk;
 }

@@ -1,10 +1,4 @@
 // qft bench gemm | attention | step | machine: the model's own operations on this machine.
-#include <cstdio>
-
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
-#include "bench.h"
 #include "qft/comm/exchange.h"
 #include "qft/engine/data_setup.h"
 #include "qft/engine/recipe.h"
@@ -12,17 +6,25 @@
 #include "qft/plan/measure.h"
 #include "qft/plan/workload.h"
 
+#include <cstdio>
+
+#include "bench.h"
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 namespace qft::apps {
 namespace {
 
 /// The largest micro-batch of the run's data; the options win.
 plan::MeasureOptions options_of(const config::CommandLine& line, const config::RunConfig& config, int item_sequences, int ranks) {
   const auto data = engine::planned_data(config, ranks);
-  const plan::Workload work = data ? plan::workload_of(*data->schedule, *data->pack) : plan::full_rows(config, ranks, item_sequences);
+  const plan::Workload work =
+      data ? plan::workload_of(*data->schedule, *data->pack) : plan::full_rows(config, ranks, item_sequences);
   plan::MeasureOptions o;
   o.tokens = work.largest.tokens;
   o.labels = work.largest.labels;
-  o.sequence = data ? std::max<std::int64_t>(1, data->pack->num_tokens() / std::max<std::int64_t>(1, data->pack->num_sequences())) : config.data.cutoff_len;
+  o.sequence = data ? std::max<std::int64_t>(1, data->pack->num_tokens() / std::max<std::int64_t>(1, data->pack->num_sequences()))
+                    : config.data.cutoff_len;
   const auto given = [&](const char* name, std::int64_t& value) {
     if (line.options.count(name) == 0) return;
     value = line.options[name].as<std::int64_t>();
@@ -35,14 +37,19 @@ plan::MeasureOptions options_of(const config::CommandLine& line, const config::R
   return o;
 }
 
-void print(comm::Session& session, const config::CommandLine& line, const plan::MeasureOptions& o, const std::vector<plan::Sample>& samples) {
+void print(comm::Session& session, const config::CommandLine& line, const plan::MeasureOptions& o,
+           const std::vector<plan::Sample>& samples) {
   if (session.rank() != 0) return;
   if (line.json) {
-    const nlohmann::json json = {{"ranks", session.size()}, {"tokens", o.tokens}, {"sequence", o.sequence}, {"labels", o.labels}, {"rows", to_json(samples)}};
+    const nlohmann::json json = {{"ranks", session.size()},
+                                 {"tokens", o.tokens},
+                                 {"sequence", o.sequence},
+                                 {"labels", o.labels},
+                                 {"rows", to_json(samples)}};
     fmt::print("{}\n", json.dump(2));
   } else {
-    fmt::print("{} ranks, {} tokens in sequences of {}, {} labels; a layer, on the slowest rank\n{}", session.size(), o.tokens, o.sequence, o.labels,
-               to_text(samples));
+    fmt::print("{} ranks, {} tokens in sequences of {}, {} labels; a layer, on the slowest rank\n{}", session.size(), o.tokens,
+               o.sequence, o.labels, to_text(samples));
   }
 }
 
@@ -68,14 +75,23 @@ int measure(What what, comm::Session& session, const config::CommandLine& line) 
   comm::agreed(session.world(), [&] {
     if (session.rank() == 0) io::atomic_write_file(io::posix_storage(), path, machine.to_yaml());
   });
-  if (session.rank() == 0) fmt::print("{}", line.json ? fmt::format("{}\n", nlohmann::json{{"file", path}}.dump()) : machine.to_yaml());
+  if (session.rank() == 0)
+    fmt::print("{}", line.json ? fmt::format("{}\n", nlohmann::json{{"file", path}}.dump()) : machine.to_yaml());
   return kExitOk;
 }
 
-int run_gemm(comm::Session& s, const config::CommandLine& line) { return measure(What::gemm, s, line); }
-int run_attention(comm::Session& s, const config::CommandLine& line) { return measure(What::attention, s, line); }
-int run_step(comm::Session& s, const config::CommandLine& line) { return measure(What::step, s, line); }
-int run_machine(comm::Session& s, const config::CommandLine& line) { return measure(What::machine, s, line); }
+int run_gemm(comm::Session& s, const config::CommandLine& line) {
+  return measure(What::gemm, s, line);
+}
+int run_attention(comm::Session& s, const config::CommandLine& line) {
+  return measure(What::attention, s, line);
+}
+int run_step(comm::Session& s, const config::CommandLine& line) {
+  return measure(What::step, s, line);
+}
+int run_machine(comm::Session& s, const config::CommandLine& line) {
+  return measure(What::machine, s, line);
+}
 
 }  // namespace
 

@@ -70,16 +70,16 @@ class Conversation {
     }
     if (static_cast<std::int64_t>(prompt.size()) >= capacity && capacity < positions_)
       fail(
-          "with its template the message has {} tokens, but a conversation holds {} (four times max_new_tokens, which is {}): raise "
+          "with its template the message has {} tokens, but a conversation holds {} (four times max_new_tokens, which is {}): "
+          "raise "
           "max_new_tokens",
           prompt.size(), capacity, limit_);
-    const auto limit =
-        infer::answer_limit(config_.generate, capacity, static_cast<std::int64_t>(prompt.size()));
+    const auto limit = infer::answer_limit(config_.generate, capacity, static_cast<std::int64_t>(prompt.size()));
     const auto kept = std::min(common_prefix(fed_, prompt), prompt.size() - 1);
     decoder_.sequence().truncate(static_cast<std::int64_t>(kept));
-    const auto g = infer::generate(decoder_, sampler_, chat_.tokenizer(), prompt, chat_.stop_token_ids(),
-                                   limit.tokens, config_.generate.skip_special_tokens,
-                                   [](std::string_view piece) { std::cout << piece << std::flush; });
+    const auto g =
+        infer::generate(decoder_, sampler_, chat_.tokenizer(), prompt, chat_.stop_token_ids(), limit.tokens,
+                        config_.generate.skip_special_tokens, [](std::string_view piece) { std::cout << piece << std::flush; });
     std::cout << "\n";
     if (limit.shortened && !g.stopped)
       log::warn("the answer was cut off: the conversation has reached its limit of {} tokens; an empty line starts a new one",

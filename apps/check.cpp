@@ -14,8 +14,10 @@ config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft check";
   s.summary =
-      "checks what would break or slow down a job: versions, files, core binding, memory, collectives; with a run file also, without "
-      "writing anything, all that qft train checks before its first step: data, template, LoRA targets, packs, the checkpoint to resume "
+      "checks what would break or slow down a job: versions, files, core binding, memory, collectives; with a run file also, "
+      "without "
+      "writing anything, all that qft train checks before its first step: data, template, LoRA targets, packs, the checkpoint to "
+      "resume "
       "from, memory";
   s.run_file = config::CommandSpec::RunFile::optional;
   s.purpose = config::Purpose::check;
@@ -33,8 +35,7 @@ std::vector<job::NeededPath> needed_paths(const config::RunConfig& c) {
   add("model_name_or_path", c.model.model_name_or_path, Use::read);
   add("tokenizer_name_or_path", c.model.tokenizer_name_or_path, Use::read);
   for (const std::string& name : c.data.dataset) {
-    const std::string file =
-        name.substr(0, name.rfind('#'));  // a file or folder, else an entry of dataset_info.json
+    const std::string file = name.substr(0, name.rfind('#'));  // a file or folder, else an entry of dataset_info.json
     const bool is_path = std::filesystem::exists(file);
     add(is_path ? "dataset" : "dataset_dir", is_path ? file : c.data.dataset_dir, Use::read);
   }
@@ -47,8 +48,7 @@ std::vector<job::NeededPath> needed_paths(const config::RunConfig& c) {
 /// A file that says what to train on, or what to do with it: what `qft train` would do is looked at. Others
 /// name files only.
 bool is_for_training(const config::RunConfig& c) {
-  const bool data = !c.data.dataset.empty() || !c.data.pack.empty() || !c.data.eval_dataset.empty() ||
-                    !c.data.eval_pack.empty();
+  const bool data = !c.data.dataset.empty() || !c.data.pack.empty() || !c.data.eval_dataset.empty() || !c.data.eval_pack.empty();
   return data || c.training.do_train || !c.training.output_dir.empty();
 }
 
@@ -72,12 +72,14 @@ int run(comm::Session& session, const config::CommandLine& line) {
     if (root && !line.json) std::fputs(to_text(report.findings.back()).c_str(), stdout);
   };
   const auto conclude = [&] {
-    if (root) std::printf("%s\n", line.json ? to_json(report).dump(2).c_str() : report.passed() ? "check passed" : "check failed");
+    if (root)
+      std::printf("%s\n", line.json ? to_json(report).dump(2).c_str() : report.passed() ? "check passed" : "check failed");
   };
   if (passed && trains) {
     try {
       take_pack_options(session, prepared->config, config::Purpose::train);
-      for (const std::string& text : train::check_run(prepared->config, session.world(), prepared->device)) found(job::Finding::Level::fine, text);
+      for (const std::string& text : train::check_run(prepared->config, session.world(), prepared->device))
+        found(job::Finding::Level::fine, text);
     } catch (const Error& e) {  // alike on all ranks; its exit code is that of training
       found(job::Finding::Level::problem, e.what());
       conclude();

@@ -19,8 +19,7 @@ config::CommandSpec spec() {
 nlohmann::ordered_json to_json(const eval::Evaluation& e, const config::RunConfig& config) {
   nlohmann::ordered_json json = {
       {"model_name_or_path", config.model.model_name_or_path},
-      {"adapter_name_or_path",
-       e.adapter.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(e.adapter)},
+      {"adapter_name_or_path", e.adapter.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(e.adapter)},
       {"dtype", e.dtype}};
   for (const auto& [key, value] : eval::eval_values(*e.likelihood, config)) json[key] = value;
   json["label_tokens"] = e.likelihood->label_tokens;
@@ -40,16 +39,17 @@ void print(const eval::PerplexityResult& r) {
 }
 
 void print(const eval::PredictResult& r, const std::filesystem::path& dir) {
-  fmt::print("BLEU-4      {:.4f}\nROUGE-1     {:.4f}\nROUGE-2     {:.4f}\nROUGE-L     {:.4f}\n"
-             "answers {}, new tokens {}, {:.1f} s, {:.1f} tok/s; '{}'\n",
-             r.mean.bleu_4, r.mean.rouge_1, r.mean.rouge_2, r.mean.rouge_l, r.items, r.new_tokens, r.seconds,
-             static_cast<double>(r.new_tokens) / r.seconds, (dir / eval::kPredictionsFile).string());
+  fmt::print(
+      "BLEU-4      {:.4f}\nROUGE-1     {:.4f}\nROUGE-2     {:.4f}\nROUGE-L     {:.4f}\n"
+      "answers {}, new tokens {}, {:.1f} s, {:.1f} tok/s; '{}'\n",
+      r.mean.bleu_4, r.mean.rouge_1, r.mean.rouge_2, r.mean.rouge_l, r.items, r.new_tokens, r.seconds,
+      static_cast<double>(r.new_tokens) / r.seconds, (dir / eval::kPredictionsFile).string());
 }
 
 int run(comm::Session& session, const config::CommandLine& line) {
   const auto [config, device] = prepare(session, line, config::Purpose::eval);
-  const auto result = eval::evaluate(config, session.world(), device,
-                                      {.likelihood = true, .answers = config.eval.predict_with_generate});
+  const auto result =
+      eval::evaluate(config, session.world(), device, {.likelihood = true, .answers = config.eval.predict_with_generate});
   if (session.rank() != 0) return kExitOk;
   if (line.json) {
     fmt::print("{}\n", to_json(result, config).dump());

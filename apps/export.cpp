@@ -1,5 +1,6 @@
 #include "qft/comm/exchange.h"
 #include "qft/train/save_model.h"
+
 #include "subcommand.h"
 
 namespace qft::apps {

@@ -22,26 +22,24 @@ namespace {
 
 using namespace qft;  // NOLINT: a program
 
-const apps::Subcommand* const kSubcommands[] = {&apps::kTrain, &apps::kEval, &apps::kGenerate, &apps::kChat, &apps::kExport, &apps::kPlan, &apps::kCheck, &apps::kBench};
+const apps::Subcommand* const kSubcommands[] = {&apps::kTrain,  &apps::kEval, &apps::kGenerate, &apps::kChat,
+                                                &apps::kExport, &apps::kPlan, &apps::kCheck,    &apps::kBench};
 
 /// What subcommands of LLaMA-Factory, ms-swift and TRL are called here.
 struct Elsewhere {
   std::string_view name, here;
 };
-constexpr Elsewhere kElsewhere[] = {{"sft", "train"},           {"finetune", "train"},
-                                    {"pt", "train --stage pt"}, {"infer", "chat, or eval for data"},
-                                    {"predict", "eval"},        {"merge", "export"},
-                                    {"merge-lora", "export"}};
+constexpr Elsewhere kElsewhere[] = {
+    {"sft", "train"},    {"finetune", "train"}, {"pt", "train --stage pt"}, {"infer", "chat, or eval for data"},
+    {"predict", "eval"}, {"merge", "export"},   {"merge-lora", "export"}};
 
 void print_usage() {
   std::printf("qft %s: distributed fine-tuning of Qwen-family models over MPI\n\nusage: [mpirun -np N] qft SUBCOMMAND ...\n\n",
               std::string(version()).c_str());
   for (const auto* s : kSubcommands) std::printf("  %-10s %s\n", s->name, s->spec().summary.c_str());
   std::printf("\nqft SUBCOMMAND --help lists its options and keys.\n\nWhat is implemented:\n\n");
-  std::printf("%s",
-              fmt::format("  {:<18} {}\n", "model_type", fmt::join(model::architectures(), ", ")).c_str());
-  for (const char* key :
-       {"stage", "pref_loss", "finetuning_type", "strategy", "optim", "lr_scheduler_type", "compute_dtype"})
+  std::printf("%s", fmt::format("  {:<18} {}\n", "model_type", fmt::join(model::architectures(), ", ")).c_str());
+  for (const char* key : {"stage", "pref_loss", "finetuning_type", "strategy", "optim", "lr_scheduler_type", "compute_dtype"})
     std::printf("%s", fmt::format("  {:<18} {}\n", key, fmt::join(config::implemented(key), ", ")).c_str());
 }
 

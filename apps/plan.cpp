@@ -18,8 +18,9 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft plan";
-  s.summary = "predicts memory, traffic and step time of each strategy, with and without breadth-first micro-batches; of the model it "
-              "reads config.json only";
+  s.summary =
+      "predicts memory, traffic and step time of each strategy, with and without breadth-first micro-batches; of the model it "
+      "reads config.json only";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::plan;
   s.machine_readable = true;

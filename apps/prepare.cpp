@@ -22,15 +22,15 @@ void take_pack_options(comm::Session& session, config::RunConfig& config, config
 Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose) {
   Prepared p;
   p.config = config::start(line, purpose, session.rank(), session.size());
-  if (purpose == config::Purpose::train || purpose == config::Purpose::eval)
-    take_pack_options(session, p.config, purpose);
+  if (purpose == config::Purpose::train || purpose == config::Purpose::eval) take_pack_options(session, p.config, purpose);
   job::WatchdogOptions watch{std::chrono::seconds(p.config.training.ddp_timeout)};
   watch.stop_stragglers = p.config.training.straggler_action == "stop";
   job::Watchdog::current().set(watch);
   p.config.check_world(session.size());
   const char* asked = std::getenv("NPROC_PER_NODE");
   if (asked != nullptr && std::string_view(asked) != "1" && session.size() == 1)
-    log::warn("only one rank runs although NPROC_PER_NODE is {}: qft does not read that variable; start it with mpirun -np {}", asked, asked);
+    log::warn("only one rank runs although NPROC_PER_NODE is {}: qft does not read that variable; start it with mpirun -np {}",
+              asked, asked);
   const auto threads = device::plan_threads(device::cpu_share(), session.core_sharers(), session.local_size());
   device::use_threads(threads.threads);
   if (!threads.advice.empty() && session.rank() == 0) log::warn("{}", threads.advice);

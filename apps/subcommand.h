@@ -1,11 +1,11 @@
 // What every subcommand of `qft` is: a description of its command line, and a function.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include "qft/comm/session.h"
 #include "qft/config/command_line.h"
 #include "qft/core/error.h"
+
+#include <c10/core/Device.h>
 
 namespace qft::apps {
 

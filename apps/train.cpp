@@ -18,12 +18,10 @@ config::CommandSpec spec() {
 }
 
 /// do_eval and do_predict without do_train.
-void evaluate_only(const config::RunConfig& config, comm::Session& session, c10::Device device,
-                   const eval::Wanted& wanted) {
+void evaluate_only(const config::RunConfig& config, comm::Session& session, c10::Device device, const eval::Wanted& wanted) {
   const auto result = eval::evaluate(config, session.world(), device, wanted);
   if (session.rank() != 0) return;
-  if (const auto& r = result.likelihood)
-    log::info("{}  ({} samples, {:.1f} s)", r->scores(), r->items, r->seconds);
+  if (const auto& r = result.likelihood) log::info("{}  ({} samples, {:.1f} s)", r->scores(), r->items, r->seconds);
   if (result.answers) log::info("{}", eval::describe(*result.answers, config.training.output_dir));
   log::info("done: nothing was trained; results in '{}'", config.training.output_dir);
 }
@@ -32,8 +30,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   auto prepared = prepare(session, line, config::Purpose::train);
   const auto& t = prepared.config.training;
   if (!config::trains(prepared.config)) {
-    evaluate_only(prepared.config, session, prepared.device,
-                  {.likelihood = t.do_eval, .answers = t.do_predict});
+    evaluate_only(prepared.config, session, prepared.device, {.likelihood = t.do_eval, .answers = t.do_predict});
     return kExitOk;
   }
   train::Trainer trainer(std::move(prepared.config), session, prepared.device);

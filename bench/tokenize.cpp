@@ -64,16 +64,14 @@ void measure(const char* dir, const char* path, int passes) {
       seconds[half] += now() - begin;
     }
   }
-  fmt::print("{{\"load\": {:.4f}, \"bytes\": [{}], \"seconds\": [{:.6f}], \"tokens\": {}, \"crc\": {}}}\n",
-             load, fmt::join(bytes, ", "), fmt::join(seconds, ", "), ids.size(),
-             qft::crc32c(ids.data(), ids.size() * sizeof ids[0]));
+  fmt::print("{{\"load\": {:.4f}, \"bytes\": [{}], \"seconds\": [{:.6f}], \"tokens\": {}, \"crc\": {}}}\n", load,
+             fmt::join(bytes, ", "), fmt::join(seconds, ", "), ids.size(), qft::crc32c(ids.data(), ids.size() * sizeof ids[0]));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3)
-    return fmt::print(stderr, "usage: bench_tokenize TOKENIZER_DIR TEXTS [passes]\n"), qft::kExitUsage;
+  if (argc < 3) return fmt::print(stderr, "usage: bench_tokenize TOKENIZER_DIR TEXTS [passes]\n"), qft::kExitUsage;
   try {
     measure(argv[1], argv[2], argc > 3 ? std::atoi(argv[3]) : 1);
   } catch (const qft::Error& error) {

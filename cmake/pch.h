@@ -1,10 +1,4 @@
 #pragma once
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/TensorIndexing.h>
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -17,3 +11,9 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorIndexing.h>
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>

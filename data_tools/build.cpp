@@ -16,39 +16,35 @@ namespace {
 namespace po = boost::program_options;
 
 config::CommandSpec spec() {
-  config::CommandSpec spec = make_spec(
-      "",
-      "Encodes the datasets of a run file into a pack, on all cores, or under mpirun -np N on N ranks. "
-      "Commands for packs: " +
-          command_names() + "; qft-pack COMMAND --help for details.",
-      "[COMMAND PACK...]");
+  config::CommandSpec spec =
+      make_spec("",
+                "Encodes the datasets of a run file into a pack, on all cores, or under mpirun -np N on N ranks. "
+                "Commands for packs: " +
+                    command_names() + "; qft-pack COMMAND --help for details.",
+                "[COMMAND PACK...]");
   spec.run_file = config::CommandSpec::RunFile::optional;
   spec.purpose = config::Purpose::pack;
-  spec.options.add_options()("output,o", po::value<std::string>(), "the pack to write")(
-      "eval", "pack eval_dataset instead of dataset")(
-      "workers", po::value<int>(),
-      "threads that encode in each rank [preprocessing_num_workers; at most one a core]");
+  spec.options.add_options()("output,o", po::value<std::string>(), "the pack to write")("eval",
+                                                                                        "pack eval_dataset instead of dataset")(
+      "workers", po::value<int>(), "threads that encode in each rank [preprocessing_num_workers; at most one a core]");
   return spec;
 }
 
 int workers_of(const config::CommandLine& line, const config::RunConfig& config) {
   if (!line.options.count("workers")) return pack::default_workers(config);
   const int workers = line.options["workers"].as<int>();
-  if (workers < 1 || workers > pack::kMaxWorkers)
-    fail_config("--workers is {}: set it to 1 .. {}", workers, pack::kMaxWorkers);
+  if (workers < 1 || workers > pack::kMaxWorkers) fail_config("--workers is {}: set it to 1 .. {}", workers, pack::kMaxWorkers);
   return workers;
 }
 
 int run(comm::Session& session, const config::CommandLine& line) {
   if (!line.words.empty())
-    fail_config("qft-pack: '{}' is neither a run file (.yaml) nor one of {}", line.words.front(),
-                command_names());
+    fail_config("qft-pack: '{}' is neither a run file (.yaml) nor one of {}", line.words.front(), command_names());
   const config::RunConfig config = config::start(line, config::Purpose::pack, session.rank(), session.size());
   job::Watchdog::current().set({std::chrono::seconds(config.training.ddp_timeout)});
   const std::string output = output_of(line, "qft-pack");
   const auto part = line.options.count("eval") ? pack::CorpusPart::eval : pack::CorpusPart::train;
-  const pack::PackReport report =
-      pack::pack_datasets(config, part, session.world(), output, workers_of(line, config));
+  const pack::PackReport report = pack::pack_datasets(config, part, session.world(), output, workers_of(line, config));
   if (session.rank() != 0) return kExitOk;
   const pack::PackSummary& s = report.summary;
   if (line.json)

@@ -22,8 +22,8 @@ config::CommandSpec spec() {
                 "");
   spec.run_file = config::CommandSpec::RunFile::required;
   spec.purpose = config::Purpose::pack;
-  spec.options.add_options()("eval", "check eval_dataset instead of dataset")(
-      "ranks", po::value<int>()->default_value(1), "ranks that will train, for the number of steps");
+  spec.options.add_options()("eval", "check eval_dataset instead of dataset")("ranks", po::value<int>()->default_value(1),
+                                                                              "ranks that will train, for the number of steps");
   return spec;
 }
 

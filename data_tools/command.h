@@ -15,8 +15,7 @@ struct Command {
 };
 
 /// A spec with what all commands share.
-config::CommandSpec make_spec(const std::string& command, const std::string& summary,
-                              const std::string& words);
+config::CommandSpec make_spec(const std::string& command, const std::string& summary, const std::string& words);
 /// --output, which must have been given.
 std::string output_of(const config::CommandLine& line, const char* command);
 

@@ -17,16 +17,15 @@ namespace {
 namespace po = boost::program_options;
 
 config::CommandSpec spec() {
-  config::CommandSpec spec = make_spec(
-      "inspect",
-      "Prints what a pack was made of and for, its counts, lengths and categories; and, where a run file or "
-      "tokenizer_name_or_path=DIR names the tokenizer, the first items as text with the learned parts "
-      "marked.",
-      "PACK...");
+  config::CommandSpec spec =
+      make_spec("inspect",
+                "Prints what a pack was made of and for, its counts, lengths and categories; and, where a run file or "
+                "tokenizer_name_or_path=DIR names the tokenizer, the first items as text with the learned parts "
+                "marked.",
+                "PACK...");
   spec.run_file = config::CommandSpec::RunFile::optional;
   spec.purpose = config::Purpose::pack;
-  spec.options.add_options()("items", po::value<std::int64_t>()->default_value(3),
-                             "how many items are shown as text");
+  spec.options.add_options()("items", po::value<std::int64_t>()->default_value(3), "how many items are shown as text");
   return spec;
 }
 
@@ -44,8 +43,7 @@ int run(const config::CommandLine& line) {
   // A .json or .yaml alone was taken for the run file.
   const std::vector<std::string> paths =
       line.words.empty() && !line.run_file.empty() ? std::vector{line.run_file.string()} : line.words;
-  if (paths.empty())
-    fail_config("qft-pack inspect: the pack is missing: qft-pack inspect PACK.h5 [RUN.yaml]");
+  if (paths.empty()) fail_config("qft-pack inspect: the pack is missing: qft-pack inspect PACK.h5 [RUN.yaml]");
   for (const std::string& path : paths) {
     const auto pack = pack::PackReader::open(path);
     if (tokenizer && tokenizer->hash() != pack->attributes().tokenizer_hash)

@@ -14,15 +14,14 @@ namespace {
 namespace po = boost::program_options;
 
 config::CommandSpec export_spec() {
-  config::CommandSpec spec = make_spec(
-      "export", "Prints every item as a JSON line of ids and label spans, in source order.", "PACK...");
+  config::CommandSpec spec =
+      make_spec("export", "Prints every item as a JSON line of ids and label spans, in source order.", "PACK...");
   spec.least_words = 1;
   return spec;
 }
 
 config::CommandSpec head_spec() {
-  config::CommandSpec spec =
-      make_spec("head", "Prints the first items as JSON lines, as export does.", "PACK...");
+  config::CommandSpec spec = make_spec("head", "Prints the first items as JSON lines, as export does.", "PACK...");
   spec.least_words = 1;
   spec.options.add_options()("items", po::value<std::int64_t>()->default_value(3), "how many");
   return spec;
@@ -30,8 +29,7 @@ config::CommandSpec head_spec() {
 
 int print_items(const config::CommandLine& line, std::int64_t count) {
   std::ios::sync_with_stdio(false);
-  for (const std::string& path : line.words)
-    pack::write_json_lines(*pack::PackReader::open(path), 0, count, std::cout);
+  for (const std::string& path : line.words) pack::write_json_lines(*pack::PackReader::open(path), 0, count, std::cout);
   std::cout.flush();
   require(std::cout.good(), "cannot write the items to stdout");
   return kExitOk;

@@ -1,7 +1,8 @@
 // qft-pack merge PACK... --output PACK: one pack of the items of several.
+#include "qft/pack/merge.h"
+
 #include "qft/core/error.h"
 #include "qft/core/log.h"
-#include "qft/pack/merge.h"
 
 #include <iostream>
 
@@ -15,11 +16,11 @@ namespace {
 namespace po = boost::program_options;
 
 config::CommandSpec spec() {
-  config::CommandSpec spec = make_spec(
-      "merge",
-      "Writes one pack of the items of several, in their order. Tokenizer, template and options must be the "
-      "same. mpirun -np N does it on N ranks.",
-      "PACK...");
+  config::CommandSpec spec =
+      make_spec("merge",
+                "Writes one pack of the items of several, in their order. Tokenizer, template and options must be the "
+                "same. mpirun -np N does it on N ranks.",
+                "PACK...");
   spec.least_words = 2;
   spec.options.add_options()("output,o", po::value<std::string>(), "the pack to write");
   return spec;
@@ -28,8 +29,7 @@ config::CommandSpec spec() {
 int run(comm::Session& session, const config::CommandLine& line) {
   log::init({line.log_level.value_or(log::Severity::info), session.rank(), session.size()});
   const std::string output = output_of(line, "qft-pack merge");
-  const pack::PackReport report =
-      pack::merge_packs(session.world(), {line.words.begin(), line.words.end()}, output);
+  const pack::PackReport report = pack::merge_packs(session.world(), {line.words.begin(), line.words.end()}, output);
   if (session.rank() != 0) return kExitOk;
   if (line.json)
     std::cout << nlohmann::ordered_json{{"path", output},

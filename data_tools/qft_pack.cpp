@@ -18,8 +18,7 @@ const Command* const kCommands[] = {&kCheck, &kInspect, &kVerify, &kExport, &kHe
 
 /// The command is the first argument that is no option; without one a pack is built.
 const Command& find_command(const std::vector<std::string>& arguments) {
-  const auto word = std::find_if(arguments.begin(), arguments.end(),
-                                 [](const std::string& a) { return !a.starts_with('-'); });
+  const auto word = std::find_if(arguments.begin(), arguments.end(), [](const std::string& a) { return !a.starts_with('-'); });
   for (const Command* command : kCommands)
     if (word != arguments.end() && *word == command->name) return *command;
   return kBuild;
@@ -53,8 +52,7 @@ std::string command_names() {
   return names;
 }
 
-config::CommandSpec make_spec(const std::string& command, const std::string& summary,
-                              const std::string& words) {
+config::CommandSpec make_spec(const std::string& command, const std::string& summary, const std::string& words) {
   config::CommandSpec spec;
   spec.name = "qft-pack" + (command.empty() ? "" : " " + command);
   spec.summary = summary;
@@ -77,11 +75,10 @@ int main(int argc, char** argv) {
   const std::vector<std::string> given(argv + std::min(1, argc), argv + argc);
   const pack_tool::Command& command = pack_tool::find_command(given);
   if (command.run) return pack_tool::run_alone(command, given);
-  return job::run_main(argc, argv,
-                        [&](comm::Session& session, std::span<const std::string> arguments) -> int {
-                          const std::vector<std::string> mine(arguments.begin(), arguments.end());
-                          if (session.rank() != 0 && pack_tool::asks_for_text(mine)) return kExitOk;
-                          const auto line = pack_tool::parse(command, mine);
-                          return line ? command.run_on_ranks(session, *line) : static_cast<int>(kExitOk);
-                        });
+  return job::run_main(argc, argv, [&](comm::Session& session, std::span<const std::string> arguments) -> int {
+    const std::vector<std::string> mine(arguments.begin(), arguments.end());
+    if (session.rank() != 0 && pack_tool::asks_for_text(mine)) return kExitOk;
+    const auto line = pack_tool::parse(command, mine);
+    return line ? command.run_on_ranks(session, *line) : static_cast<int>(kExitOk);
+  });
 }

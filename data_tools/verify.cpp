@@ -11,8 +11,8 @@ namespace qft::pack_tool {
 namespace {
 
 config::CommandSpec spec() {
-  config::CommandSpec spec = make_spec(
-      "verify", "Reads packs whole and checks every checksum and every rule of the format.", "PACK...");
+  config::CommandSpec spec =
+      make_spec("verify", "Reads packs whole and checks every checksum and every rule of the format.", "PACK...");
   spec.least_words = 1;
   return spec;
 }

@@ -19,12 +19,11 @@ struct Command {
 };
 
 /// A spec with what all commands share.
-config::CommandSpec make_spec(const std::string& command, const std::string& summary,
-                              const std::string& words, std::size_t least_words);
+config::CommandSpec make_spec(const std::string& command, const std::string& summary, const std::string& words,
+                              std::size_t least_words);
 
 /// --output, which must have been given: `what` says in the message what it names.
-std::filesystem::path output_of(const config::CommandLine& line, const std::string& command,
-                                const std::string& what);
+std::filesystem::path output_of(const config::CommandLine& line, const std::string& command, const std::string& what);
 
 /// An output_dir stands for its checkpoints, any other directory for itself.
 std::vector<std::filesystem::path> checkpoints_of(const std::vector<std::string>& words);

@@ -13,14 +13,14 @@ namespace {
 namespace po = boost::program_options;
 
 config::CommandSpec spec() {
-  config::CommandSpec spec = make_spec("diff",
-                                       "Compares two checkpoints, adapters or models by the names of their tensors, whatever ranks and "
-                                       "strategies wrote them. Exit code, as with diff(1): 0 equal (same tensors, model and place in the "
-                                       "run; settings and layout are shown, but count only with --strict), 1 different, 2 not compared.",
-                                       "A B", 2);
+  config::CommandSpec spec =
+      make_spec("diff",
+                "Compares two checkpoints, adapters or models by the names of their tensors, whatever ranks and "
+                "strategies wrote them. Exit code, as with diff(1): 0 equal (same tensors, model and place in the "
+                "run; settings and layout are shown, but count only with --strict), 1 different, 2 not compared.",
+                "A B", 2);
   spec.options.add_options()("strict", "settings, ranks, strategy and version must agree as well")(
-      "rows", po::value<std::size_t>()->default_value(20),
-      "how many of the tensors that differ are shown; 0: all");
+      "rows", po::value<std::size_t>()->default_value(20), "how many of the tensors that differ are shown; 0: all");
   return spec;
 }
 
@@ -33,15 +33,13 @@ checkpoint::Difference compare(const std::string& a, const std::string& b) {
 }
 
 int run(const config::CommandLine& line) {
-  if (line.words.size() != 2)
-    fail_config("qft-ckpt diff: compares two directories, {} given", line.words.size());
+  if (line.words.size() != 2) fail_config("qft-ckpt diff: compares two directories, {} given", line.words.size());
   const checkpoint::Difference difference = compare(line.words[0], line.words[1]);
   const auto rows = line.options["rows"].as<std::size_t>();
   if (line.json)
     std::cout << checkpoint::to_json(difference).dump(2) << "\n";
   else
-    std::cout << checkpoint::format_difference(difference,
-                                               rows == 0 ? std::numeric_limits<std::size_t>::max() : rows);
+    std::cout << checkpoint::format_difference(difference, rows == 0 ? std::numeric_limits<std::size_t>::max() : rows);
   return (line.options.count("strict") ? difference.identical() : difference.equal()) ? kExitOk : kExitFailed;
 }
 

@@ -18,12 +18,12 @@ namespace {
 namespace po = boost::program_options;
 
 config::CommandSpec spec() {
-  config::CommandSpec spec =
-      make_spec("gc",
-                "Cleans up an output_dir: removes unfinished saves and removals and, with --keep N, all checkpoints but the newest N that "
-                "verify. Checkpoints of abandoned branches go first, the run's best one stays. Damaged checkpoints and everything that "
-                "other programs wrote are not touched. Refuses a directory that a run is using.",
-                "OUTPUT_DIR", 1);
+  config::CommandSpec spec = make_spec(
+      "gc",
+      "Cleans up an output_dir: removes unfinished saves and removals and, with --keep N, all checkpoints but the newest N that "
+      "verify. Checkpoints of abandoned branches go first, the run's best one stays. Damaged checkpoints and everything that "
+      "other programs wrote are not touched. Refuses a directory that a run is using.",
+      "OUTPUT_DIR", 1);
   spec.options.add_options()("keep", po::value<std::int64_t>(), "verified checkpoints to keep; absent: all")(
       "min-age", po::value<std::int64_t>()->default_value(15),
       "minutes without a change before something unfinished is taken for abandoned")(
@@ -35,8 +35,7 @@ checkpoint::GcOptions options_of(const config::CommandLine& line) {
   checkpoint::GcOptions options;
   if (line.options.count("keep")) options.keep = line.options["keep"].as<std::int64_t>();
   const auto minutes = line.options["min-age"].as<std::int64_t>();
-  if (minutes < 0 || minutes > 1'000'000)
-    fail_config("qft-ckpt gc: --min-age {} is no number of minutes", minutes);
+  if (minutes < 0 || minutes > 1'000'000) fail_config("qft-ckpt gc: --min-age {} is no number of minutes", minutes);
   options.least_age = std::chrono::minutes(minutes);
   return options;
 }
@@ -55,19 +54,15 @@ int run(const config::CommandLine& line) {
   for (const checkpoint::GcEntry& entry : plan) {
     if (entry.remove) bytes += entry.bytes;
     if (line.json)
-      list.push_back({{"path", entry.path.string()},
-                      {"remove", entry.remove},
-                      {"reason", entry.reason},
-                      {"bytes", entry.bytes}});
+      list.push_back({{"path", entry.path.string()}, {"remove", entry.remove}, {"reason", entry.reason}, {"bytes", entry.bytes}});
     else
-      std::cout << fmt::format("{:<6} {}  ({}; {})\n", entry.remove ? "remove" : "keep", entry.path.string(),
-                               entry.reason, format_bytes(static_cast<double>(entry.bytes)));
+      std::cout << fmt::format("{:<6} {}  ({}; {})\n", entry.remove ? "remove" : "keep", entry.path.string(), entry.reason,
+                               format_bytes(static_cast<double>(entry.bytes)));
   }
   std::cout.flush();
   if (!dry) checkpoint::run_gc(io::posix_storage(), plan);
   if (line.json)
-    std::cout << nlohmann::ordered_json{{"dry_run", dry}, {"bytes", bytes}, {"entries", list}}.dump(2)
-              << "\n";
+    std::cout << nlohmann::ordered_json{{"dry_run", dry}, {"bytes", bytes}, {"entries", list}}.dump(2) << "\n";
   else
     std::cout << fmt::format("{} {}\n", format_bytes(static_cast<double>(bytes)),
                              dry ? "would be freed: nothing was removed (--dry-run)" : "freed");

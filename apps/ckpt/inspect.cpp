@@ -9,11 +9,10 @@ namespace qft::ckpt_tool {
 namespace {
 
 config::CommandSpec spec() {
-  return make_spec(
-      "inspect",
-      "Prints step, loss, place in the data, adapter, tensors and files of checkpoints, adapters and "
-      "models; of each checkpoint in an output_dir.",
-      "DIR...", 1);
+  return make_spec("inspect",
+                   "Prints step, loss, place in the data, adapter, tensors and files of checkpoints, adapters and "
+                   "models; of each checkpoint in an output_dir.",
+                   "DIR...", 1);
 }
 
 int run(const config::CommandLine& line) {

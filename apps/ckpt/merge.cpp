@@ -21,13 +21,11 @@ config::CommandSpec spec() {
                                        "in Hugging Face layout: the same bytes as "
                                        "qft export. Rows of one tensor are in memory at a time.",
                                        "ADAPTER", 1);
-  spec.options.add_options()(
-      "base", po::value<std::string>(),
-      "the base model's directory; absent: base_model_name_or_path of adapter_config.json")(
-      "tokenizer", po::value<std::string>(),
-      "where the tokenizer's files are taken from; absent: the base model")(
-      "output,o", po::value<std::string>(), "the directory to write")(
-      "shard-size", po::value<double>()->default_value(5), "largest shard, in GB (10^9 bytes)");
+  spec.options.add_options()("base", po::value<std::string>(),
+                             "the base model's directory; absent: base_model_name_or_path of adapter_config.json")(
+      "tokenizer", po::value<std::string>(), "where the tokenizer's files are taken from; absent: the base model")(
+      "output,o", po::value<std::string>(), "the directory to write")("shard-size", po::value<double>()->default_value(5),
+                                                                      "largest shard, in GB (10^9 bytes)");
   return spec;
 }
 
@@ -57,12 +55,10 @@ model::ExportRequest request_of(const config::CommandLine& line) {
   request.adapter = adapter;
   request.target = output_of(line, "merge", "the directory to write the merged model to");
   request.base = base_of(line, adapter);
-  request.tokenizer =
-      line.options.count("tokenizer") ? fs::path(line.options["tokenizer"].as<std::string>()) : request.base;
+  request.tokenizer = line.options.count("tokenizer") ? fs::path(line.options["tokenizer"].as<std::string>()) : request.base;
   io::require_directory(request.tokenizer, "tokenizer");
   const double gigabytes = line.options["shard-size"].as<double>();
-  if (!(gigabytes > 0 && gigabytes < 1e6))
-    fail_config("qft-ckpt merge: --shard-size {} is no size in GB", gigabytes);
+  if (!(gigabytes > 0 && gigabytes < 1e6)) fail_config("qft-ckpt merge: --shard-size {} is no size in GB", gigabytes);
   request.max_shard_bytes = static_cast<std::uint64_t>(gigabytes * 1e9);
   return request;
 }
@@ -80,8 +76,7 @@ int run(const config::CommandLine& line) {
               << "\n";
   else
     std::cout << request.target.string() << ": " << report.tensors << " tensors, " << report.merged
-              << " of them merged with the adapter, " << format_bytes(static_cast<double>(report.bytes))
-              << "\n";
+              << " of them merged with the adapter, " << format_bytes(static_cast<double>(report.bytes)) << "\n";
   return kExitOk;
 }
 

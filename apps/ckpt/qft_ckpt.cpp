@@ -18,10 +18,8 @@ namespace {
 const Command* const kCommands[] = {&kInspect, &kVerify, &kDiff, &kMerge, &kReshard, &kGc};
 
 std::string usage() {
-  std::string text =
-      "usage: qft-ckpt COMMAND [options] DIR...\n\ncommands (qft-ckpt COMMAND --help for details)\n";
-  for (const Command* command : kCommands)
-    text += fmt::format("  {:<9} {}\n", command->name, command->purpose);
+  std::string text = "usage: qft-ckpt COMMAND [options] DIR...\n\ncommands (qft-ckpt COMMAND --help for details)\n";
+  for (const Command* command : kCommands) text += fmt::format("  {:<9} {}\n", command->name, command->purpose);
   return text + "\nDIR is a checkpoint, an adapter or a model directory.\n";
 }
 
@@ -29,12 +27,9 @@ int run(std::vector<const char*> arguments) {
   if (arguments.empty()) fail_config("a command is missing\n{}", usage());
   for (const Command* command : kCommands) {
     const auto word = std::find(arguments.begin(), arguments.end(), std::string_view(command->name));
-    if (word == arguments.end() ||
-        std::any_of(arguments.begin(), word, [](const char* a) { return *a != '-'; }))
-      continue;
+    if (word == arguments.end() || std::any_of(arguments.begin(), word, [](const char* a) { return *a != '-'; })) continue;
     arguments.erase(word);
-    const auto line =
-        config::parse_command_line(command->spec(), static_cast<int>(arguments.size()), arguments.data(), 0);
+    const auto line = config::parse_command_line(command->spec(), static_cast<int>(arguments.size()), arguments.data(), 0);
     return line ? command->run(*line) : static_cast<int>(kExitOk);
   }
   const std::string_view word = arguments.front();
@@ -51,8 +46,8 @@ int run(std::vector<const char*> arguments) {
 
 }  // namespace
 
-config::CommandSpec make_spec(const std::string& command, const std::string& summary,
-                              const std::string& words, std::size_t least_words) {
+config::CommandSpec make_spec(const std::string& command, const std::string& summary, const std::string& words,
+                              std::size_t least_words) {
   config::CommandSpec spec;
   spec.name = "qft-ckpt " + command;
   spec.summary = summary;
@@ -62,8 +57,7 @@ config::CommandSpec make_spec(const std::string& command, const std::string& sum
   return spec;
 }
 
-std::filesystem::path output_of(const config::CommandLine& line, const std::string& command,
-                                const std::string& what) {
+std::filesystem::path output_of(const config::CommandLine& line, const std::string& command, const std::string& what) {
   if (!line.options.count("output")) fail_config("qft-ckpt {}: --output is missing: {}", command, what);
   return line.options["output"].as<std::string>();
 }

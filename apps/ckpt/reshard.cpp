@@ -12,19 +12,19 @@ namespace {
 namespace po = boost::program_options;
 
 config::CommandSpec spec() {
-  config::CommandSpec spec = make_spec("reshard",
-                                       "Rewrites a checkpoint as another number of ranks would have written it; 1: all training state in "
-                                       "one file. Resuming does not need this, since any number of ranks reads any checkpoint: it is for "
-                                       "moving and archiving, and gives each rank one large read.",
-                                       "CHECKPOINT", 1);
+  config::CommandSpec spec =
+      make_spec("reshard",
+                "Rewrites a checkpoint as another number of ranks would have written it; 1: all training state in "
+                "one file. Resuming does not need this, since any number of ranks reads any checkpoint: it is for "
+                "moving and archiving, and gives each rank one large read.",
+                "CHECKPOINT", 1);
   spec.options.add_options()("ranks,n", po::value<int>(), "how many files hold the state")(
       "output,o", po::value<std::string>(), "the directory to write, such as elsewhere/checkpoint-100");
   return spec;
 }
 
 int run(const config::CommandLine& line) {
-  if (line.words.size() != 1)
-    fail_config("qft-ckpt reshard: takes one checkpoint, {} given", line.words.size());
+  if (line.words.size() != 1) fail_config("qft-ckpt reshard: takes one checkpoint, {} given", line.words.size());
   if (!line.options.count("ranks"))
     fail_config("qft-ckpt reshard: --ranks is missing: how many files shall hold the training state?");
   const auto output = output_of(line, "reshard", "the directory to write, such as elsewhere/checkpoint-100");

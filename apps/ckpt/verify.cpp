@@ -13,7 +13,8 @@ namespace {
 config::CommandSpec spec() {
   return make_spec(
       "verify",
-      "Reads everything and checks it against the manifest, the checksums and the file formats; given an output_dir, every checkpoint in "
+      "Reads everything and checks it against the manifest, the checksums and the file formats; given an output_dir, every "
+      "checkpoint in "
       "it. Exit code 1 if something is wrong. NaN and infinite values are warnings only: the files hold what was written.",
       "DIR...", 1);
 }

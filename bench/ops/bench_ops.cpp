@@ -48,8 +48,7 @@ double now() {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) * 1e-6;
   }
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 /// Least time of repeated calls, in ms.
@@ -79,8 +78,7 @@ class Bench {
   Bench(std::int64_t tokens, at::ScalarType dtype) : tokens_(tokens), dtype_(dtype) {
     positions_ = at::arange(tokens, at::kInt);
     std::vector<double> frequencies;
-    for (std::int64_t i = 0; i < kHeadDim; i += 2)
-      frequencies.push_back(std::pow(1e5, -double(i) / kHeadDim));
+    for (std::int64_t i = 0; i < kHeadDim; i += 2) frequencies.push_back(std::pow(1e5, -double(i) / kHeadDim));
     table_ = RopeTable::build(frequencies, tokens, dtype, at::kCPU);
   }
 
@@ -99,7 +97,8 @@ class Bench {
   void roofline() {
     constexpr int kLayers = 30;
     double layer_ms = 0, layer_flops = 0;
-    for (const auto& [inputs, outputs] : {std::pair{kHidden, kQkv}, {kHeads * kHeadDim, kHidden}, {kHidden, 2 * kWidth}, {kWidth, kHidden}}) {
+    for (const auto& [inputs, outputs] :
+         {std::pair{kHidden, kQkv}, {kHeads * kHeadDim, kHidden}, {kHidden, 2 * kWidth}, {kWidth, kHidden}}) {
       layer_ms += product_ms(tokens_, inputs, outputs);
       layer_flops += 2.0 * double(tokens_) * double(inputs) * double(outputs);
     }
@@ -148,22 +147,15 @@ class Bench {
         [&] { generic::rope(qk, positions_, table_, RopeDirection::forward); });
     const at::Tensor gate_up = random({tokens_, 2 * kWidth}), act = random({tokens_, kWidth});
     const at::Tensor grad = random({tokens_, 2 * kWidth}), again = random({tokens_, kWidth});
-    report(
-        "swiglu forward", [&] { swiglu_forward(gate_up, act); },
-        [&] { generic::swiglu_forward(gate_up, act); });
+    report("swiglu forward", [&] { swiglu_forward(gate_up, act); }, [&] { generic::swiglu_forward(gate_up, act); });
     report(
         "swiglu backward + act", [&] { swiglu_backward(gate_up, act, grad, again); },
         [&] { generic::swiglu_backward(gate_up, act, grad, again); });
     const RowIdentity rows{at::zeros({tokens_}, at::kLong), positions_};
     const at::Tensor x = random({tokens_, kHidden}), y = random({tokens_, kHidden});
     report(
-        "dropout",
-        [&] {
-          dropout_forward(x, {1, 2, 3, 4}, rows, 0.1, y);
-        },
-        [&] {
-          y.copy_(generic::dropped(x, {1, 2, 3, 4}, rows, 0.1));
-        });
+        "dropout", [&] { dropout_forward(x, {1, 2, 3, 4}, rows, 0.1, y); },
+        [&] { y.copy_(generic::dropped(x, {1, 2, 3, 4}, rows, 0.1)); });
   }
 
   void attention() {
@@ -172,8 +164,7 @@ class Bench {
     const at::Tensor qkv = random({tokens_, kQkv}), gqkv = random({tokens_, kQkv});
     const at::Tensor out = random({tokens_, kHeads * kHeadDim}), gout = random(out.sizes());
     const at::Tensor lse = floats({kHeads, tokens_});
-    const QkvViews in = split_qkv(qkv, kHeads, kKvHeads, kHeadDim),
-                   grads = split_qkv(gqkv, kHeads, kKvHeads, kHeadDim);
+    const QkvViews in = split_qkv(qkv, kHeads, kKvHeads, kHeadDim), grads = split_qkv(gqkv, kHeads, kKvHeads, kHeadDim);
     const auto both = [&](const std::string& name, const AttentionOptions& options) {
       const auto forward = [&](AttentionKernel kernel) {
         return [&, kernel] { attention_forward(in, packed, options, out, lse, workspace_, kernel); };
@@ -202,8 +193,7 @@ class Bench {
       grads.lora.push_back({floats({kRank, inputs}), floats({rows, kRank})});
       row0 += rows;
     }
-    const at::Tensor x = random({tokens_, inputs}), y = random({tokens_, total}),
-                     gx = random({tokens_, inputs});
+    const at::Tensor x = random({tokens_, inputs}), y = random({tokens_, total}), gx = random({tokens_, inputs});
     const at::Tensor saved = random({tokens_, parts * kRank});
     // Against the base matmul alone: what LoRA adds.
     report((std::string(name) + " fwd").c_str(), [&] { linear_forward(x, w, {}, y, saved, workspace_); },
@@ -218,27 +208,18 @@ class Bench {
 
   void head() {
     // Scaled so that probabilities are like those of a model.
-    const at::Tensor x = random({tokens_, kHidden}), w = random({kVocab, kHidden}).mul_(0.1),
-                     gx = random({tokens_, kHidden});
+    const at::Tensor x = random({tokens_, kHidden}), w = random({kVocab, kHidden}).mul_(0.1), gx = random({tokens_, kHidden});
     const HeadLabels labels{positions_, positions_};
     const at::Tensor logprobs = floats({tokens_}), grad = floats({tokens_}).fill_(-0.01);
     at::Tensor logits = random({std::min(tokens_, head_chunk_rows(kVocab)), kVocab});
-    report(
-        "head forward + backward",
-        [&] { head_forward_backward(x, w, labels, grad, logprobs, gx, {}, workspace_); }, nullptr);
+    report("head forward + backward", [&] { head_forward_backward(x, w, labels, grad, logprobs, gx, {}, workspace_); }, nullptr);
     const at::Tensor gw = floats(w.sizes());
-    report(
-        "  with weight gradient",
-        [&] { head_forward_backward(x, w, labels, grad, logprobs, gx, gw, workspace_); }, nullptr);
+    report("  with weight gradient", [&] { head_forward_backward(x, w, labels, grad, logprobs, gx, gw, workspace_); }, nullptr);
     const std::int64_t n = logits.size(0);
-    report(
-        "  its matmul, one chunk", [&] { at::mm_out(logits, x.narrow(0, 0, n), w.t()); }, nullptr);
+    report("  its matmul, one chunk", [&] { at::mm_out(logits, x.narrow(0, 0, n), w.t()); }, nullptr);
     report(
         "  generic softmax, one chunk",
-        [&] {
-          generic::cross_entropy_rows(logits, positions_.narrow(0, 0, n), grad.narrow(0, 0, n),
-                                      logprobs.narrow(0, 0, n));
-        },
+        [&] { generic::cross_entropy_rows(logits, positions_.narrow(0, 0, n), grad.narrow(0, 0, n), logprobs.narrow(0, 0, n)); },
         nullptr);
   }
 
@@ -267,7 +248,7 @@ int main(int argc, char** argv) {
   if (tokens <= 0 || tokens > (1 << 20)) return std::fprintf(stderr, "tokens must be in [1, 2^20]\n"), 2;
   Bench bench(tokens, bf16 ? at::kBFloat16 : at::kFloat);
   if (argc > 4) return std::string(argv[4]) == "roofline" ? bench.roofline(), 0 : 2;
-  std::printf("%lld tokens, %s, %d threads\n%-28s %9s %9s %8s\n", static_cast<long long>(tokens),
-              bf16 ? "bfloat16" : "float", at::get_num_threads(), "operation", "ms", "plain ms", "ratio");
+  std::printf("%lld tokens, %s, %d threads\n%-28s %9s %9s %8s\n", static_cast<long long>(tokens), bf16 ? "bfloat16" : "float",
+              at::get_num_threads(), "operation", "ms", "plain ms", "ratio");
   bench.run();
 }

@@ -44,8 +44,8 @@ const Entry* live_of(const std::vector<Entry>& entries) {
 }
 
 const Entry* find_run(const std::vector<Entry>& entries, const std::string& id) {
-  const auto found = std::find_if(entries.begin(), entries.end(),
-                                  [&](const Entry& e) { return e.origin == Origin::ours && e.run.id == id; });
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.origin == Origin::ours && e.run.id == id; });
   return found == entries.end() ? nullptr : &*found;
 }
 
@@ -148,7 +148,8 @@ std::vector<fs::path> resume_order(const fs::path& output_dir, const std::option
     if (from && !(e.origin == Origin::ours && any_ancestor(entries, e.run, began))) continue;
     usable.push_back(&e);
   }
-  std::stable_partition(usable.begin(), usable.end(), [](const Entry* e) { return e->has_state || e->origin == Origin::damaged; });
+  std::stable_partition(usable.begin(), usable.end(),
+                        [](const Entry* e) { return e->has_state || e->origin == Origin::damaged; });
   std::vector<fs::path> order;
   for (const Entry* e : usable) order.push_back(e->dir);
   return order;

@@ -40,16 +40,14 @@ const TensorRecord& Checkpoint::require_tensor(std::string_view name) const {
 const io::SafetensorsFile& Checkpoint::file(const std::string& name) const {
   const std::lock_guard guard(files_->mutex);
   auto it = files_->open.find(name);
-  if (it == files_->open.end())
-    it = files_->open.emplace(name, io::SafetensorsFile::open(member_of(dir_, name))).first;
+  if (it == files_->open.end()) it = files_->open.emplace(name, io::SafetensorsFile::open(member_of(dir_, name))).first;
   return it->second;
 }
 
-void Checkpoint::read_tensor_range(std::string_view name, std::uint64_t begin, std::uint64_t end,
-                                   void* dst) const {
+void Checkpoint::read_tensor_range(std::string_view name, std::uint64_t begin, std::uint64_t end, void* dst) const {
   const TensorRecord& tensor = require_tensor(name);
-  require(begin <= end && end <= tensor.elements(), "elements [{}, {}) of tensor '{}' asked for, '{}' has {}",
-          begin, end, name, dir_.string(), tensor.elements());
+  require(begin <= end && end <= tensor.elements(), "elements [{}, {}) of tensor '{}' asked for, '{}' has {}", begin, end, name,
+          dir_.string(), tensor.elements());
   copy(tensor, {Box::whole(tensor.shape), begin, end}, dst);
 }
 
@@ -69,7 +67,8 @@ void Checkpoint::copy(const TensorRecord& tensor, const BoxRange& wanted, void* 
       }
       copied += run.count;
     });
-  QFT_ASSERT(copied == wanted.end - wanted.begin, "{} of {} elements of '{}' were read", copied, wanted.end - wanted.begin, tensor.name);
+  QFT_ASSERT(copied == wanted.end - wanted.begin, "{} of {} elements of '{}' were read", copied, wanted.end - wanted.begin,
+             tensor.name);
 }
 
 void Checkpoint::read(const HostSlice& target) const {
@@ -108,8 +107,7 @@ std::vector<Candidate> list_checkpoints(const fs::path& output_dir) {
     if (step && fs::is_directory(it->path())) found.push_back({*step, it->path()});
   }
   require(!code, "cannot list directory '{}': {}", output_dir.string(), code.message());
-  std::sort(found.begin(), found.end(),
-            [](const Candidate& a, const Candidate& b) { return a.step < b.step; });
+  std::sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) { return a.step < b.step; });
   return found;
 }
 
@@ -121,8 +119,7 @@ void require_checkpoint(const fs::path& dir) {
   const std::vector<Candidate> inside = list_checkpoints(dir);
   if (inside.empty())
     fail_config("'{}' has no {}: it is not a checkpoint of qft, or an unfinished one", dir.string(), kManifestFile);
-  fail_config("'{}' is no checkpoint, but holds some: give one of them, such as '{}'", dir.string(),
-              inside.back().dir.string());
+  fail_config("'{}' is no checkpoint, but holds some: give one of them, such as '{}'", dir.string(), inside.back().dir.string());
 }
 
 void log_skipped(const fs::path& dir, const VerifyReport& report) {

@@ -37,9 +37,7 @@ struct Sums {
     constexpr double kInfinite = std::numeric_limits<double>::infinity();
     out.changed = changed;
     out.max_abs = broken ? kInfinite : max_abs;
-    out.relative = changed == 0               ? 0
-                   : broken || reference == 0 ? kInfinite
-                                              : std::sqrt(difference / reference);
+    out.relative = changed == 0 ? 0 : broken || reference == 0 ? kInfinite : std::sqrt(difference / reference);
   }
 };
 

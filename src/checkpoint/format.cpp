@@ -50,8 +50,7 @@ const Line kLines[] = {
     {"step", "step", plain},
     {"epoch", "epoch", plain},
     {"loss", "loss", plain},
-    {"world_size", "written by",
-     [](const ordered_json& v) { return plain(v) + (v == 1 ? " rank" : " ranks"); }},
+    {"world_size", "written by", [](const ordered_json& v) { return plain(v) + (v == 1 ? " rank" : " ranks"); }},
     {"strategy", "strategy", plain},
     {"global_batch_size", "global batch", plain},
     {"base_model", "base model", plain},
@@ -72,22 +71,19 @@ const Line kLines[] = {
 std::string format_summary(const ordered_json& summary) {
   std::string text = summary.at("path").get<std::string>() + "\n";
   for (const Line& line : kLines)
-    if (summary.contains(line.key))
-      text += fmt::format("  {:<13} {}\n", line.label, line.format(summary[line.key]));
-  if (!summary.at("manifest").get<bool>())
-    text += "  manifest      none: written by another program, or unfinished\n";
+    if (summary.contains(line.key)) text += fmt::format("  {:<13} {}\n", line.label, line.format(summary[line.key]));
+  if (!summary.at("manifest").get<bool>()) text += "  manifest      none: written by another program, or unfinished\n";
   text += "  files\n";
   for (const ordered_json& file : summary.at("files"))
-    text += fmt::format("    {:>10}  {}\n", format_bytes(file.at("bytes").get<double>()),
-                        file.at("name").get<std::string>());
+    text += fmt::format("    {:>10}  {}\n", format_bytes(file.at("bytes").get<double>()), file.at("name").get<std::string>());
   return text;
 }
 
 ordered_json to_json(const std::filesystem::path& dir, const VerifyReport& report) {
   ordered_json not_finite = ordered_json::array();
   for (const auto& t : report.not_finite) not_finite.push_back({{"tensor", t.tensor}, {"nan", t.nan}, {"infinite", t.infinite}});
-  return {{"path", dir.string()},    {"ok", report.ok()},            {"manifest", report.has_manifest},
-          {"files", report.files},   {"bytes", report.bytes},        {"tensors", report.tensors},
+  return {{"path", dir.string()},    {"ok", report.ok()},           {"manifest", report.has_manifest},
+          {"files", report.files},   {"bytes", report.bytes},       {"tensors", report.tensors},
           {"errors", report.errors}, {"warnings", report.warnings}, {"not_finite", not_finite}};
 }
 
@@ -95,8 +91,7 @@ std::string format_report(const std::filesystem::path& dir, const VerifyReport& 
   std::string text;
   for (const std::string& error : report.errors) text += "error: " + error + "\n";
   for (const std::string& warning : report.warnings) text += "note: " + warning + "\n";
-  return text + fmt::format("{}: {} ({} files, {}, {} tensors)\n", dir.string(),
-                            report.ok() ? "ok" : "damaged", report.files,
+  return text + fmt::format("{}: {} ({} files, {}, {} tensors)\n", dir.string(), report.ok() ? "ok" : "damaged", report.files,
                             format_bytes(static_cast<double>(report.bytes)), report.tensors);
 }
 

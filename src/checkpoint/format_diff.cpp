@@ -57,15 +57,13 @@ std::string value_text(const json& value) {
 void add_values(std::string& text, const char* title, const std::vector<ValueDifference>& values) {
   if (values.empty()) return;
   text += fmt::format("{}\n", title);
-  for (const ValueDifference& v : values)
-    text += fmt::format("  {:<34} {}  ->  {}\n", v.key, value_text(v.a), value_text(v.b));
+  for (const ValueDifference& v : values) text += fmt::format("  {:<34} {}  ->  {}\n", v.key, value_text(v.a), value_text(v.b));
 }
 
 void add_names(std::string& text, const char* side, const std::vector<std::string>& names) {
   if (names.empty()) return;
   const auto shown = static_cast<std::ptrdiff_t>(std::min(names.size(), kNames));
-  text += fmt::format("only in {}: {} tensors: {}{}\n", side, names.size(),
-                      fmt::join(names.begin(), names.begin() + shown, ", "),
+  text += fmt::format("only in {}: {} tensors: {}{}\n", side, names.size(), fmt::join(names.begin(), names.begin() + shown, ", "),
                       names.size() > kNames ? ", ..." : "");
 }
 
@@ -75,14 +73,11 @@ void add_rows(std::string& text, const std::vector<const TensorDifference*>& cha
   for (std::size_t i = 0; i < std::min(rows, changed.size()); ++i) {
     const TensorDifference& t = *changed[i];
     if (t.shape[0] != t.shape[1])
-      text += fmt::format("  {:>10} {:>10} {:>9}  {}: {} -> {}\n", "-", "-", "-", t.name, shape_text(t, 0),
-                          shape_text(t, 1));
+      text += fmt::format("  {:>10} {:>10} {:>9}  {}: {} -> {}\n", "-", "-", "-", t.name, shape_text(t, 0), shape_text(t, 1));
     else
-      text += fmt::format(
-          "  {:>10.3g} {:>10.3g} {:>8.1f}%  {}{}\n", t.relative, t.max_abs,
-          100.0 * static_cast<double>(t.changed) /
-              static_cast<double>(std::max<std::uint64_t>(t.elements, 1)),
-          t.name, t.same_layout() ? "" : fmt::format(": {} -> {}", shape_text(t, 0), shape_text(t, 1)));
+      text += fmt::format("  {:>10.3g} {:>10.3g} {:>8.1f}%  {}{}\n", t.relative, t.max_abs,
+                          100.0 * static_cast<double>(t.changed) / static_cast<double>(std::max<std::uint64_t>(t.elements, 1)),
+                          t.name, t.same_layout() ? "" : fmt::format(": {} -> {}", shape_text(t, 0), shape_text(t, 1)));
   }
   if (changed.size() > rows) text += fmt::format("  ... and {} more\n", changed.size() - rows);
 }
@@ -90,8 +85,7 @@ void add_rows(std::string& text, const std::vector<const TensorDifference*>& cha
 }  // namespace
 
 ordered_json to_json(const Difference& d) {
-  ordered_json out = {
-      {"equal", d.equal()}, {"identical", d.identical()}, {"a", d.a.string()}, {"b", d.b.string()}};
+  ordered_json out = {{"equal", d.equal()}, {"identical", d.identical()}, {"a", d.a.string()}, {"b", d.b.string()}};
   out["tensors"] = ordered_json::array();
   for (const TensorDifference& t : d.tensors) out["tensors"].push_back(to_json(t));
   out["only_a"] = d.only_a;
@@ -109,8 +103,7 @@ std::string format_difference(const Difference& d, std::size_t rows) {
     if (!t.equal()) changed.push_back(&t);
   // Other shapes first: they are the loudest difference and have no number.
   std::stable_sort(changed.begin(), changed.end(), [](const TensorDifference* x, const TensorDifference* y) {
-    return std::pair(x->shape[0] != x->shape[1], x->relative) >
-           std::pair(y->shape[0] != y->shape[1], y->relative);
+    return std::pair(x->shape[0] != x->shape[1], x->relative) > std::pair(y->shape[0] != y->shape[1], y->relative);
   });
   std::string text = fmt::format("A  {}\nB  {}\n", d.a.string(), d.b.string());
   text += fmt::format("tensors in both: {}, of which {} differ\n", d.tensors.size(), changed.size());

@@ -34,20 +34,17 @@ Extent measure(const fs::path& path) {
     if (code || fs::is_symlink(status)) return;
     if (fs::is_regular_file(status)) extent.bytes += fs::file_size(p, code);
     const auto changed = fs::last_write_time(p, code);
-    if (!code)
-      extent.age = std::min(extent.age, std::chrono::duration_cast<std::chrono::seconds>(now - changed));
+    if (!code) extent.age = std::min(extent.age, std::chrono::duration_cast<std::chrono::seconds>(now - changed));
   };
   look(path);
   std::error_code code;
   if (is_plain_directory(path))
-    for (fs::recursive_directory_iterator it(path, code), end; !code && it != end; it.increment(code))
-      look(it->path());
+    for (fs::recursive_directory_iterator it(path, code), end; !code && it != end; it.increment(code)) look(it->path());
   return extent;
 }
 
 std::string duration_text(std::chrono::seconds age) {
-  return age < std::chrono::minutes(2) ? fmt::format("{} s", age.count())
-                                       : fmt::format("{} min", age.count() / 60);
+  return age < std::chrono::minutes(2) ? fmt::format("{} s", age.count()) : fmt::format("{} min", age.count() / 60);
 }
 
 // The checkpoints that the trainer states of this directory and of the live branch call the best, by name.
@@ -116,8 +113,7 @@ const char* unfinished_reason(const std::string& name) {
 
 std::vector<GcEntry> plan_gc(const fs::path& output_dir, const GcOptions& options) {
   io::require_directory(output_dir, "output_dir");
-  if (options.keep && *options.keep < 1)
-    fail_config("{} checkpoints cannot be kept: give 1 or more", *options.keep);
+  if (options.keep && *options.keep < 1) fail_config("{} checkpoints cannot be kept: give 1 or more", *options.keep);
   std::vector<GcEntry> plan;
   plan_checkpoints(output_dir, options, plan);
   for (const std::string& name : io::posix_storage().list(output_dir)) {
@@ -126,11 +122,10 @@ std::vector<GcEntry> plan_gc(const fs::path& output_dir, const GcOptions& option
     if (reason == nullptr || fs::is_symlink(fs::symlink_status(path))) continue;
     const Extent extent = measure(path);
     const bool old = extent.age >= options.least_age;
-    plan.push_back({path, old,
-                    old ? reason
-                        : fmt::format("{}, but changed {} ago: a run may be writing it", reason,
-                                      duration_text(extent.age)),
-                    extent.bytes});
+    plan.push_back(
+        {path, old,
+         old ? reason : fmt::format("{}, but changed {} ago: a run may be writing it", reason, duration_text(extent.age)),
+         extent.bytes});
   }
   return plan;
 }

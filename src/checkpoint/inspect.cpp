@@ -54,8 +54,7 @@ void add_manifest(ordered_json& summary, const fs::path& dir) {
   summary["step"] = manifest.step;
   summary["world_size"] = manifest.world_size;
   summary["qft_version"] = manifest.qft_version;
-  for (const char* key : {"epoch", "loss", "strategy", "global_batch_size"})
-    copy_key(summary, key, manifest.state, key);
+  for (const char* key : {"epoch", "loss", "strategy", "global_batch_size"}) copy_key(summary, key, manifest.state, key);
   copy_key(summary, "base_model", manifest.state, "model_name_or_path");
   if (!manifest.run.id.empty()) summary["run"] = manifest.run.id;
   if (const auto& parent = manifest.run.parent) summary["parent"] = fmt::format("'{}', step {}", parent->path, parent->step);
@@ -84,8 +83,7 @@ void add_adapter(ordered_json& summary, const json& adapter) {
   copy_key(out, "rank", adapter, "r");
   copy_key(out, "alpha", adapter, "lora_alpha");
   copy_key(out, "targets", adapter, "target_modules");
-  if (out.contains("targets") && out["targets"].is_array())
-    std::sort(out["targets"].begin(), out["targets"].end());
+  if (out.contains("targets") && out["targets"].is_array()) std::sort(out["targets"].begin(), out["targets"].end());
   if (adapter.value("use_dora", json(false)) == true) out["dora"] = true;
   summary["adapter"] = out;
   copy_key(summary, "base_model", adapter, "base_model_name_or_path");
@@ -110,8 +108,7 @@ void add_files(ordered_json& summary, const fs::path& dir) {
   summary["files"] = std::move(list);
   if (files.empty()) return;
   const auto age = fs::file_time_type::clock::now() - newest;
-  summary["age_seconds"] =
-      std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(age).count());
+  summary["age_seconds"] = std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(age).count());
 }
 
 bool has_safetensors(const fs::path& dir) {
@@ -136,9 +133,8 @@ ordered_json summarize(const fs::path& dir) {
   io::require_directory(dir, "checkpoint");
   const json adapter = read_json(dir / "adapter_config.json"), config = read_json(dir / "config.json");
   const bool manifest = fs::exists(dir / kManifestFile);
-  require(manifest || has_safetensors(dir),
-          "'{}' is no checkpoint, adapter or model: it has neither {} nor safetensors files", dir.string(),
-          kManifestFile);
+  require(manifest || has_safetensors(dir), "'{}' is no checkpoint, adapter or model: it has neither {} nor safetensors files",
+          dir.string(), kManifestFile);
   ordered_json summary;
   summary["path"] = dir.string();
   summary["kind"] = manifest              ? "qft checkpoint"

@@ -9,9 +9,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "records.h"
+#include <fmt/ranges.h>
 
 namespace qft::checkpoint {
 namespace {
@@ -19,8 +18,7 @@ namespace {
 using nlohmann::json;
 
 Manifest from_json(json document, std::string_view text) {
-  require(document.is_object() && document.value("format", json()) == kManifestFormat,
-          "it is not a checkpoint's manifest");
+  require(document.is_object() && document.value("format", json()) == kManifestFormat, "it is not a checkpoint's manifest");
   const int version = integer_of<int>(document.at("version"));
   require(version >= kOldestManifestVersion && version <= kManifestVersion,
           "it has version {}, this qft reads versions {} to {}: use the qft that wrote it", version, kOldestManifestVersion,
@@ -55,8 +53,10 @@ void check_box(const TensorRecord& tensor, const BoxRecord& record, const Manife
   std::string last;
   for (const RangeRecord& r : record.ranges) {
     require(manifest.find_file(r.file) != nullptr, "{} lies in '{}', which is not listed", what, r.file);
-    require(r.begin <= r.end && r.end <= total, "{} has {} elements, but '{}' holds [{}, {})", what, total, r.file, r.begin, r.end);
-    require(r.begin >= next, "elements [{}, {}) of {} are in both '{}' and '{}'", r.begin, std::min(next, r.end), what, last, r.file);
+    require(r.begin <= r.end && r.end <= total, "{} has {} elements, but '{}' holds [{}, {})", what, total, r.file, r.begin,
+            r.end);
+    require(r.begin >= next, "elements [{}, {}) of {} are in both '{}' and '{}'", r.begin, std::min(next, r.end), what, last,
+            r.file);
     require(r.begin == next, "elements [{}, {}) of {} are in no file", next, r.begin, what);
     next = r.end;
     last = r.file;
@@ -94,8 +94,7 @@ auto find_by_name(const Records& records, std::string_view name) -> decltype(rec
 template <class Records>
 void check_names(const Records& records, const char* what) {
   for (std::size_t i = 0; i + 1 < records.size(); ++i)
-    require(records[i].name < records[i + 1].name, "{} '{}' is listed twice or out of order", what,
-            records[i + 1].name);
+    require(records[i].name < records[i + 1].name, "{} '{}' is listed twice or out of order", what, records[i + 1].name);
 }
 
 }  // namespace
@@ -103,13 +102,13 @@ void check_names(const Records& records, const char* what) {
 std::uint64_t TensorRecord::elements() const {
   std::uint64_t n = 1;
   for (const std::int64_t d : shape)
-    require(d >= 0 && !__builtin_mul_overflow(n, static_cast<std::uint64_t>(d), &n),
-            "tensor '{}' has an impossible shape", name);
+    require(d >= 0 && !__builtin_mul_overflow(n, static_cast<std::uint64_t>(d), &n), "tensor '{}' has an impossible shape", name);
   return n;
 }
 
 void TensorRecord::add(const Box& box, RangeRecord range) {
-  auto b = std::lower_bound(boxes.begin(), boxes.end(), box, [](const BoxRecord& record, const Box& wanted) { return record.box < wanted; });
+  auto b = std::lower_bound(boxes.begin(), boxes.end(), box,
+                            [](const BoxRecord& record, const Box& wanted) { return record.box < wanted; });
   if (b == boxes.end() || b->box != box) b = boxes.insert(b, {box, {}});
   const auto r = std::upper_bound(b->ranges.begin(), b->ranges.end(), range, [](const RangeRecord& x, const RangeRecord& y) {
     return std::pair(x.begin, x.end) < std::pair(y.begin, y.end);
@@ -145,8 +144,8 @@ Manifest Manifest::parse(std::string_view text) {
 
 Manifest Manifest::read(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / kManifestFile;
-  require(std::filesystem::exists(path),
-          "'{}' has no {}: it is not a checkpoint of qft, or an unfinished one", dir.string(), kManifestFile);
+  require(std::filesystem::exists(path), "'{}' has no {}: it is not a checkpoint of qft, or an unfinished one", dir.string(),
+          kManifestFile);
   const std::string text = io::read_text_file(member_of(dir, kManifestFile), std::uint64_t{1} << 31);
   try {
     return parse(text);

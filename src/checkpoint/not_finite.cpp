@@ -35,8 +35,9 @@ void find_not_finite(const std::filesystem::path& dir, VerifyReport& report) {
     if (!is_floating(tensor.dtype)) continue;
     VerifyReport::NotFinite found = count(source, name);
     if (found.nan == 0 && found.infinite == 0) continue;
-    report.warnings.push_back(fmt::format("'{}': tensor '{}' has {} NaN and {} infinite values of {}: resume from an earlier checkpoint",
-                                          dir.string(), name, found.nan, found.infinite, tensor.elements));
+    report.warnings.push_back(
+        fmt::format("'{}': tensor '{}' has {} NaN and {} infinite values of {}: resume from an earlier checkpoint", dir.string(),
+                    name, found.nan, found.infinite, tensor.elements));
     report.not_finite.push_back(std::move(found));
   }
 }

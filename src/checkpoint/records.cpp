@@ -6,12 +6,13 @@ using nlohmann::json;
 
 json to_json(const std::vector<FileRecord>& files) {
   json result = json::array();
-  for (const FileRecord& f : files)
-    result.push_back({{"name", f.name}, {"bytes", f.bytes}, {"checksum", f.checksum}});
+  for (const FileRecord& f : files) result.push_back({{"name", f.name}, {"bytes", f.bytes}, {"checksum", f.checksum}});
   return result;
 }
 
-json to_json(const Box& box) { return {{"start", box.start}, {"extent", box.extent}}; }
+json to_json(const Box& box) {
+  return {{"start", box.start}, {"extent", box.extent}};
+}
 
 Box box_from_json(const json& j) {
   Box box;
@@ -26,15 +27,16 @@ namespace {
 
 json to_json(const std::vector<RangeRecord>& ranges) {
   json result = json::array();
-  for (const RangeRecord& r : ranges) result.push_back({{"begin", r.begin}, {"end", r.end}, {"file", r.file}, {"entry", r.entry}});
+  for (const RangeRecord& r : ranges)
+    result.push_back({{"begin", r.begin}, {"end", r.end}, {"file", r.file}, {"entry", r.entry}});
   return result;
 }
 
 std::vector<RangeRecord> ranges_from_json(const json& list) {
   std::vector<RangeRecord> ranges;
   for (const json& r : list)
-    ranges.push_back({integer_of<std::uint64_t>(r.at("begin")), integer_of<std::uint64_t>(r.at("end")), r.at("file").get<std::string>(),
-                      r.at("entry").get<std::string>()});
+    ranges.push_back({integer_of<std::uint64_t>(r.at("begin")), integer_of<std::uint64_t>(r.at("end")),
+                      r.at("file").get<std::string>(), r.at("entry").get<std::string>()});
   return ranges;
 }
 
@@ -44,7 +46,8 @@ std::vector<RangeRecord> ranges_from_json(const json& list) {
 json to_json(const std::vector<TensorRecord>& tensors) {
   json result = json::array();
   for (const TensorRecord& t : tensors) {
-    json& tensor = result.emplace_back(json{{"name", t.name}, {"dtype", std::string(safetensors_name(t.dtype))}, {"shape", t.shape}});
+    json& tensor =
+        result.emplace_back(json{{"name", t.name}, {"dtype", std::string(safetensors_name(t.dtype))}, {"shape", t.shape}});
     if (t.boxes.empty() || (t.boxes.size() == 1 && t.boxes.front().box == Box::whole(t.shape))) {
       tensor["ranges"] = t.boxes.empty() ? json::array() : to_json(t.boxes.front().ranges);
       continue;
@@ -68,8 +71,8 @@ RunRecord run_from_json(const json& j) {
   RunRecord run{j.at("id").get<std::string>(), integer_of<std::int64_t>(j.at("number")), {}};
   if (j.contains("parent")) {
     const json& p = j.at("parent");
-    run.parent = {p.at("run").get<std::string>(), integer_of<std::int64_t>(p.at("step")),
-                  p.at("checksum").get<std::string>(), p.at("path").get<std::string>()};
+    run.parent = {p.at("run").get<std::string>(), integer_of<std::int64_t>(p.at("step")), p.at("checksum").get<std::string>(),
+                  p.at("path").get<std::string>()};
   }
   return run;
 }
@@ -77,8 +80,8 @@ RunRecord run_from_json(const json& j) {
 std::vector<FileRecord> files_from_json(const json& list) {
   std::vector<FileRecord> files;
   for (const json& f : list)
-    files.push_back({f.at("name").get<std::string>(), integer_of<std::uint64_t>(f.at("bytes")),
-                     f.at("checksum").get<std::string>()});
+    files.push_back(
+        {f.at("name").get<std::string>(), integer_of<std::uint64_t>(f.at("bytes")), f.at("checksum").get<std::string>()});
   return files;
 }
 
@@ -94,8 +97,8 @@ std::vector<TensorRecord> tensors_from_json(const json& list, int version) {
       if (!ranges.empty()) tensor.boxes.push_back({Box::whole(tensor.shape), std::move(ranges)});
       continue;
     }
-    require(version >= 2 && !j.contains("ranges"), "tensor '{}' has boxes in a manifest of version {}{}: it is damaged", tensor.name, version,
-            j.contains("ranges") ? ", and ranges too" : "");
+    require(version >= 2 && !j.contains("ranges"), "tensor '{}' has boxes in a manifest of version {}{}: it is damaged",
+            tensor.name, version, j.contains("ranges") ? ", and ranges too" : "");
     for (const json& box : j.at("boxes")) tensor.boxes.push_back({box_from_json(box), ranges_from_json(box.at("ranges"))});
   }
   return tensors;

@@ -30,15 +30,13 @@ std::vector<TensorSlice> slices_of(const Manifest& manifest, int rank, int ranks
   return slices;
 }
 
-FileRecord write_slices(io::Storage& storage, const Checkpoint& source, const fs::path& dir,
-                        const std::string& name, const std::vector<TensorSlice>& slices,
-                        std::vector<TensorRecord>& tensors) {
+FileRecord write_slices(io::Storage& storage, const Checkpoint& source, const fs::path& dir, const std::string& name,
+                        const std::vector<TensorSlice>& slices, std::vector<TensorRecord>& tensors) {
   std::vector<io::TensorSpec> specs;
   for (std::size_t i = 0; i < slices.size(); ++i) {
     SliceRecord record = record_slice(slices[i], name);
-    const auto tensor =
-        std::lower_bound(tensors.begin(), tensors.end(), slices[i].name,
-                         [](const TensorRecord& t, const std::string& n) { return t.name < n; });
+    const auto tensor = std::lower_bound(tensors.begin(), tensors.end(), slices[i].name,
+                                         [](const TensorRecord& t, const std::string& n) { return t.name < n; });
     tensor->add(slices[i].box, record.tensor.boxes.front().ranges.front());
     specs.push_back(std::move(record.entry));
   }
@@ -78,13 +76,10 @@ Manifest reshard(io::Storage& storage, const fs::path& from, const fs::path& to,
   if (const auto step = step_of(to.filename().string()); step && *step != source.manifest().step)
     fail_config("output '{}' is the name of step {}, but '{}' is of step {}: name it {}", to.string(), *step, from.string(),
                 source.manifest().step, directory_name(source.manifest().step));
-  require(
-      !source.manifest().tensors.empty(),
-      "'{}' holds no training state (save_only_model): it has no shards, and any number of ranks reads it",
-      from.string());
+  require(!source.manifest().tensors.empty(),
+          "'{}' holds no training state (save_only_model): it has no shards, and any number of ranks reads it", from.string());
   const VerifyReport report = verify(from);
-  require(report.ok(), "'{}' is damaged and is not resharded: {}", from.string(),
-          report.ok() ? "" : report.errors.front());
+  require(report.ok(), "'{}' is damaged and is not resharded: {}", from.string(), report.ok() ? "" : report.errors.front());
   Manifest manifest = source.manifest();
   manifest.world_size = ranks;
   manifest.files.clear();
@@ -93,8 +88,8 @@ Manifest reshard(io::Storage& storage, const fs::path& from, const fs::path& to,
   for (int rank = 0; rank < ranks; ++rank) {
     const std::vector<TensorSlice> slices = slices_of(manifest, rank, ranks);
     if (slices.empty()) continue;
-    manifest.files.push_back(write_slices(
-        storage, source, commit.temp(), slice_file_name(kStateStem, rank, ranks), slices, manifest.tensors));
+    manifest.files.push_back(
+        write_slices(storage, source, commit.temp(), slice_file_name(kStateStem, rank, ranks), slices, manifest.tensors));
   }
   copy_others(storage, source, commit.temp(), manifest);
   std::sort(manifest.files.begin(), manifest.files.end(),

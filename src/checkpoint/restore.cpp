@@ -62,12 +62,10 @@ VerifyReport verify_together(comm::Communicator& comm, const fs::path& dir) {
   }
   VerifyReport report;
   using nlohmann::json;
-  for (const std::string& text :
-       comm::all_gather_strings(comm, errors.dump(-1, ' ', false, json::error_handler_t::replace)))
+  for (const std::string& text : comm::all_gather_strings(comm, errors.dump(-1, ' ', false, json::error_handler_t::replace)))
     for (const json& error : json::parse(text)) {
       const auto line = error.get<std::string>();
-      if (std::find(report.errors.begin(), report.errors.end(), line) == report.errors.end())
-        report.errors.push_back(line);
+      if (std::find(report.errors.begin(), report.errors.end(), line) == report.errors.end()) report.errors.push_back(line);
     }
   return report;
 }
@@ -106,8 +104,7 @@ void require_verified(comm::Communicator& comm, const fs::path& dir) {
   });
 }
 
-SharedCheckpoint::SharedCheckpoint(comm::Communicator& comm, fs::path dir)
-    : comm_(comm.host()), dir_(std::move(dir)) {
+SharedCheckpoint::SharedCheckpoint(comm::Communicator& comm, fs::path dir) : comm_(comm.host()), dir_(std::move(dir)) {
   const std::string text = comm::on_root(comm_, [&] {
     Manifest::read(dir_);
     return read_manifest(dir_);
@@ -151,15 +148,14 @@ std::string SharedCheckpoint::serve(int rank) const {
     target.dtype = static_cast<DType>(request.at("dtype").get<int>());
     target.shape = request.at("shape").get<Shape>();
     target.box = box_from_json(request.at("box"));
-    for_each_message(request.at("begin"), request.at("end"), target.dtype,
-                     [&](std::uint64_t begin, std::uint64_t end) {
-                       target.begin = begin;
-                       target.end = end;
-                       buffer.resize(target.bytes());
-                       target.data = buffer.data();
-                       if (error.empty()) error = message_of([&] { local_->read(target); });
-                       comm_.send(buffer.data(), buffer.size(), DType::u8, rank);
-                     });
+    for_each_message(request.at("begin"), request.at("end"), target.dtype, [&](std::uint64_t begin, std::uint64_t end) {
+      target.begin = begin;
+      target.end = end;
+      buffer.resize(target.bytes());
+      target.data = buffer.data();
+      if (error.empty()) error = message_of([&] { local_->read(target); });
+      comm_.send(buffer.data(), buffer.size(), DType::u8, rank);
+    });
   }
   return error;
 }

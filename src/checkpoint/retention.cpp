@@ -19,8 +19,7 @@ const std::string kAbandoned = "abandoned-";
 /// Removes a last part of the form <separator><8 hex digits>; false where there is none.
 bool cut_id(std::string_view& name, char separator) {
   const auto at = name.rfind(separator);
-  if (at == name.npos || name.size() - at != 1 + kOwnerDigits ||
-      name.find_first_not_of("0123456789abcdef", at + 1) != name.npos)
+  if (at == name.npos || name.size() - at != 1 + kOwnerDigits || name.find_first_not_of("0123456789abcdef", at + 1) != name.npos)
     return false;
   name = name.substr(0, at);
   return true;
@@ -28,8 +27,8 @@ bool cut_id(std::string_view& name, char separator) {
 
 }  // namespace
 
-void prune_checkpoints(io::Storage& storage, const fs::path& output_dir, std::int64_t limit,
-                       const fs::path& newest, const fs::path& best) {
+void prune_checkpoints(io::Storage& storage, const fs::path& output_dir, std::int64_t limit, const fs::path& newest,
+                       const fs::path& best) {
   try {
     std::vector<Entry> entries = survey(output_dir);
     std::erase_if(entries, [](const Entry& e) { return e.origin != Origin::ours; });
@@ -72,7 +71,8 @@ std::vector<std::string> list_unfinished(io::Storage& storage, const fs::path& o
 }
 
 std::string owner_of(std::string_view unfinished) {
-  return classify(std::string(unfinished)) == Unfinished::save ? std::string(unfinished.substr(unfinished.size() - kOwnerDigits)) : "";
+  return classify(std::string(unfinished)) == Unfinished::save ? std::string(unfinished.substr(unfinished.size() - kOwnerDigits))
+                                                               : "";
 }
 
 void remove_unfinished(io::Storage& storage, const fs::path& output_dir, const std::vector<std::string>& names) {
@@ -96,10 +96,11 @@ void set_aside(io::Storage& storage, const fs::path& dir) {
   if (!storage.exists(dir)) return;
   const Entry there = look_at(dir);
   if (there.origin == Origin::link || there.origin == Origin::foreign)
-    fail("'{}' exists and is not a checkpoint of qft ({}): it is not replaced; move it away, or choose another output_dir", dir.string(),
-         there.reason);
+    fail("'{}' exists and is not a checkpoint of qft ({}): it is not replaced; move it away, or choose another output_dir",
+         dir.string(), there.reason);
   const std::string stem = kAbandoned + dir.filename().string() + "-";
-  fs::path aside = dir.parent_path() / (stem + (there.run.id.empty() ? random_hex(kOwnerDigits) : there.run.id.substr(0, kOwnerDigits)));
+  fs::path aside =
+      dir.parent_path() / (stem + (there.run.id.empty() ? random_hex(kOwnerDigits) : there.run.id.substr(0, kOwnerDigits)));
   while (storage.exists(aside)) aside = dir.parent_path() / (stem + random_hex(kOwnerDigits));
   log::warn("'{}' belongs to another branch, or is damaged: renamed to '{}'", dir.string(), aside.filename().string());
   storage.rename(dir, aside);

@@ -1,8 +1,8 @@
 #include "slices.h"
 
-#include <fmt/ranges.h>
-
 #include "qft/core/error.h"
+
+#include <fmt/ranges.h>
 
 namespace qft::checkpoint {
 
@@ -27,14 +27,15 @@ void require_inside(const TensorSlice& slice) {
     fail("tensor '{}' has shape [{}], box {} given", slice.name, fmt::join(slice.shape, ", "), slice.box.describe());
   const std::uint64_t total = slice.box.elements();
   if (slice.begin > slice.end || slice.end > total)
-    fail("tensor '{}' has {} elements in the box {}, slice [{}, {}) given", slice.name, total, slice.box.describe(), slice.begin, slice.end);
+    fail("tensor '{}' has {} elements in the box {}, slice [{}, {}) given", slice.name, total, slice.box.describe(), slice.begin,
+         slice.end);
 }
 
 const io::TensorEntry& require_entry(const io::SafetensorsFile& file, const TensorRecord& tensor, const RangeRecord& range) {
   const io::TensorEntry& entry = file.at(range.entry);
   if (entry.dtype != tensor.dtype || entry.elements() != range.end - range.begin)
-    fail("'{}': entry '{}' has {} elements of {}, the manifest says {} of {}", file.path().string(), range.entry, entry.elements(),
-         safetensors_name(entry.dtype), range.end - range.begin, safetensors_name(tensor.dtype));
+    fail("'{}': entry '{}' has {} elements of {}, the manifest says {} of {}", file.path().string(), range.entry,
+         entry.elements(), safetensors_name(entry.dtype), range.end - range.begin, safetensors_name(tensor.dtype));
   return entry;
 }
 

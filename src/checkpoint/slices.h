@@ -16,7 +16,8 @@ void require_inside(const TensorSlice& slice);
 /// The entry of the file that holds the range; throws Error unless it is as the manifest says.
 const io::TensorEntry& require_entry(const io::SafetensorsFile& file, const TensorRecord& tensor, const RangeRecord& range);
 
-/// The same slice twice: as the manifest records it, and as the file `file` holds it (a whole box keeps its shape, a part is flat).
+/// The same slice twice: as the manifest records it, and as the file `file` holds it (a whole box keeps its shape, a part is
+/// flat).
 struct SliceRecord {
   TensorRecord tensor;  // with this one range
   io::TensorSpec entry;

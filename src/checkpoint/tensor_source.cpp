@@ -21,13 +21,11 @@ std::vector<fs::path> weight_files(const fs::path& dir, const Manifest* manifest
       for (const BoxRecord& b : tensor.boxes)
         for (const RangeRecord& range : b.ranges) state_files.insert(range.file);
     for (const FileRecord& file : manifest->files)
-      if (file.name.ends_with(".safetensors") && !state_files.count(file.name))
-        files.push_back(member_of(dir, file.name));
+      if (file.name.ends_with(".safetensors") && !state_files.count(file.name)) files.push_back(member_of(dir, file.name));
     return files;
   }
   for (const auto& item : fs::directory_iterator(dir))
-    if (item.path().extension() == ".safetensors")
-      files.push_back(member_of(dir, item.path().filename().string()));
+    if (item.path().extension() == ".safetensors") files.push_back(member_of(dir, item.path().filename().string()));
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -47,15 +45,14 @@ TensorSource TensorSource::open(const fs::path& dir) {
     source.files_.push_back(std::make_unique<io::SafetensorsFile>(io::SafetensorsFile::open(path)));
     const io::SafetensorsFile& file = *source.files_.back();
     for (const io::TensorEntry& entry : file.entries()) {
-      const auto [at, fresh] = source.tensors_.try_emplace(
-          entry.name, Tensor{entry.dtype, entry.shape, entry.elements(), &file, &entry});
+      const auto [at, fresh] =
+          source.tensors_.try_emplace(entry.name, Tensor{entry.dtype, entry.shape, entry.elements(), &file, &entry});
       require(fresh, "tensor '{}' is in '{}' and in '{}': which one counts is not known", entry.name,
-              at->second.file != nullptr ? at->second.file->path().string() : (dir / kManifestFile).string(),
-              path.string());
+              at->second.file != nullptr ? at->second.file->path().string() : (dir / kManifestFile).string(), path.string());
     }
   }
-  require(!source.tensors_.empty(), "'{}' holds no tensors: it has neither {} nor safetensors files",
-          dir.string(), kManifestFile);
+  require(!source.tensors_.empty(), "'{}' holds no tensors: it has neither {} nor safetensors files", dir.string(),
+          kManifestFile);
   return source;
 }
 

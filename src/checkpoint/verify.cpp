@@ -14,9 +14,8 @@
 #include <numeric>
 #include <set>
 
-#include <nlohmann/json.hpp>
-
 #include "slices.h"
+#include <nlohmann/json.hpp>
 
 namespace qft::checkpoint {
 namespace {
@@ -34,20 +33,19 @@ void guarded(VerifyReport& report, const std::function<void()>& check) {
 
 void check_file(const fs::path& dir, const FileRecord& record, bool checksum) {
   const io::File file = io::File::open_read(member_of(dir, record.name));
-  require(file.size() == record.bytes, "'{}' has {} bytes, the manifest says {}", file.path().string(),
-          file.size(), record.bytes);
+  require(file.size() == record.bytes, "'{}' has {} bytes, the manifest says {}", file.path().string(), file.size(),
+          record.bytes);
   if (!checksum) return;
   const std::string actual = hash_file(file.path());
-  require(actual == record.checksum, "'{}' has checksum {}, the manifest says {}: it is damaged",
-          file.path().string(), actual, record.checksum);
+  require(actual == record.checksum, "'{}' has checksum {}, the manifest says {}: it is damaged", file.path().string(), actual,
+          record.checksum);
 }
 
 // Deals the files out by size, largest first, to the part that has least: true for those of `part`.
 std::vector<bool> share_of(const std::vector<FileRecord>& files, int part, int parts) {
   std::vector<std::size_t> order(files.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return files[a].bytes > files[b].bytes; });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return files[a].bytes > files[b].bytes; });
   std::vector<std::uint64_t> load(static_cast<std::size_t>(parts), 0);
   std::vector<bool> mine(files.size(), false);
   for (const std::size_t i : order) {
@@ -60,7 +58,8 @@ std::vector<bool> share_of(const std::vector<FileRecord>& files, int part, int p
 
 using OpenFiles = std::map<std::string, std::optional<io::SafetensorsFile>>;
 
-void check_range(const fs::path& dir, const TensorRecord& tensor, const RangeRecord& range, OpenFiles& files, VerifyReport& report) {
+void check_range(const fs::path& dir, const TensorRecord& tensor, const RangeRecord& range, OpenFiles& files,
+                 VerifyReport& report) {
   const auto [at, added] = files.try_emplace(range.file);
   std::optional<io::SafetensorsFile>& file = at->second;
   if (added) guarded(report, [&] { file = io::SafetensorsFile::open(member_of(dir, range.file)); });
@@ -107,15 +106,13 @@ VerifyReport verify_plain(const fs::path& dir) {
       report.tensors += file.entries().size();
       const auto format = file.metadata().find("format");
       require(format == file.metadata().end() || format->second != kShardFormat,
-              "'{}' is part of a checkpoint of qft, but there is no {}: the checkpoint was never finished",
-              path.string(), kManifestFile);
+              "'{}' is part of a checkpoint of qft, but there is no {}: the checkpoint was never finished", path.string(),
+              kManifestFile);
     });
   if (fs::exists(dir / io::kIndexFile)) guarded(report, [&] { io::ModelFiles::open(dir); });
   if (weights.empty())
-    report.errors.push_back(
-        fmt::format("'{}' has neither {} nor safetensors files", dir.string(), kManifestFile));
-  report.warnings.push_back(
-      fmt::format("'{}' has no {}: structure checked, contents cannot be", dir.string(), kManifestFile));
+    report.errors.push_back(fmt::format("'{}' has neither {} nor safetensors files", dir.string(), kManifestFile));
+  report.warnings.push_back(fmt::format("'{}' has no {}: structure checked, contents cannot be", dir.string(), kManifestFile));
   return report;
 }
 

@@ -83,19 +83,19 @@ void CheckpointWriter::find_shared() {
       return;
     }
     storage_.create_directory(options_.output_dir);
-    staging_ = std::make_unique<io::CommitDir>(
-        storage_, fs::path(target_.string() + "-" + std::to_string(comm_.rank())), owner_);
+    staging_ = std::make_unique<io::CommitDir>(storage_, fs::path(target_.string() + "-" + std::to_string(comm_.rank())), owner_);
     dir_ = staging_->temp();
   });
 }
 
-// A save that was cut off has the same owner on all disks, for each of its ranks. Ranks that share a disk take turns; rank 0's part
-// goes last: it is what the others go by. What cannot be removed stays for the next save.
+// A save that was cut off has the same owner on all disks, for each of its ranks. Ranks that share a disk take turns; rank 0's
+// part goes last: it is what the others go by. What cannot be removed stays for the next save.
 void CheckpointWriter::remove_left(const std::vector<std::string>& left) {
   std::vector<std::string> owners;
   for (const std::string& name : left)
     if (const std::string owner = owner_of(name); !owner.empty()) owners.push_back(owner);
-  const auto gone = nlohmann::json::parse(comm::broadcast_string(comm_, nlohmann::json(owners).dump())).get<std::vector<std::string>>();
+  const auto gone =
+      nlohmann::json::parse(comm::broadcast_string(comm_, nlohmann::json(owners).dump())).get<std::vector<std::string>>();
   const auto is_gone = [&](const std::string& name) { return std::ranges::find(gone, owner_of(name)) != gone.end(); };
   try {
     for (int turn = 1; turn < comm_.size() && !gone.empty(); ++turn)
@@ -109,7 +109,8 @@ void CheckpointWriter::remove_left(const std::vector<std::string>& left) {
       if (comm_.rank() == 0) remove_unfinished(storage_, options_.output_dir, left);
     });
   } catch (const Error& e) {
-    if (comm_.rank() == 0) log::warn("cannot remove what an earlier save left unfinished (the next save tries again): {}", e.what());
+    if (comm_.rank() == 0)
+      log::warn("cannot remove what an earlier save left unfinished (the next save tries again): {}", e.what());
   }
 }
 
@@ -142,16 +143,14 @@ void CheckpointWriter::write_slices(std::span<const HostSlice> slices, const std
   });
 }
 
-void CheckpointWriter::add_file(const std::string& name,
-                                const std::function<void(io::Storage&, const fs::path&)>& write) {
+void CheckpointWriter::add_file(const std::string& name, const std::function<void(io::Storage&, const fs::path&)>& write) {
   guarded([&] {
     write(storage_, dir_ / name);
     files_.push_back(record_of(dir_ / name));
   });
 }
 
-void CheckpointWriter::add_files(
-    const std::function<std::vector<FileRecord>(io::Storage&, const fs::path&)>& write) {
+void CheckpointWriter::add_files(const std::function<std::vector<FileRecord>(io::Storage&, const fs::path&)>& write) {
   attempt([&] {
     for (FileRecord& record : write(storage_, dir_)) files_.push_back(std::move(record));
   });
@@ -160,7 +159,8 @@ void CheckpointWriter::add_files(
 // Files that lie on disks which rank 0 does not see travel to it. A failure on either side does not stop the
 // exchange, which both count in bytes; it is reported when it is over.
 void CheckpointWriter::collect_staged(const std::vector<nlohmann::json>& parts) {
-  const bool any = std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.at("staged").template get<bool>(); });
+  const bool any =
+      std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.at("staged").template get<bool>(); });
   std::vector<char> buffer;
   if (any) comm::agreed(comm_, [&] { buffer.resize(kMessageBytes); });  // in the exchange nobody may drop out
   for (int rank = 1; rank < comm_.size(); ++rank) {
@@ -192,8 +192,7 @@ void CheckpointWriter::collect_staged(const std::vector<nlohmann::json>& parts) 
   comm::all_agree(comm_, error_);
 }
 
-Manifest CheckpointWriter::assemble(const std::vector<nlohmann::json>& parts,
-                                    const nlohmann::json& state) const {
+Manifest CheckpointWriter::assemble(const std::vector<nlohmann::json>& parts, const nlohmann::json& state) const {
   Manifest manifest;
   manifest.step = options_.step;
   manifest.world_size = comm_.size();
@@ -206,10 +205,9 @@ Manifest CheckpointWriter::assemble(const std::vector<nlohmann::json>& parts,
     for (TensorRecord& t : tensors_from_json(part.at("tensors"))) {
       const auto [it, fresh] = tensors.try_emplace(t.name, t);
       if (fresh) continue;
-      require(it->second.dtype == t.dtype && it->second.shape == t.shape,
-              "ranks disagree about tensor '{}': {} [{}] and {} [{}]", t.name,
-              safetensors_name(it->second.dtype), fmt::join(it->second.shape, ", "),
-              safetensors_name(t.dtype), fmt::join(t.shape, ", "));
+      require(it->second.dtype == t.dtype && it->second.shape == t.shape, "ranks disagree about tensor '{}': {} [{}] and {} [{}]",
+              t.name, safetensors_name(it->second.dtype), fmt::join(it->second.shape, ", "), safetensors_name(t.dtype),
+              fmt::join(t.shape, ", "));
       for (BoxRecord& b : t.boxes)
         for (RangeRecord& r : b.ranges) it->second.add(b.box, std::move(r));
     }
@@ -220,21 +218,17 @@ Manifest CheckpointWriter::assemble(const std::vector<nlohmann::json>& parts,
   manifest.check();
   for (const FileRecord& f : manifest.files) {
     const fs::path path = dir_ / f.name;
-    require(fs::exists(path) && fs::file_size(path) == f.bytes,
-            "rank 0 does not find the {} bytes of '{}' that were written", f.bytes, path.string());
+    require(fs::exists(path) && fs::file_size(path) == f.bytes, "rank 0 does not find the {} bytes of '{}' that were written",
+            f.bytes, path.string());
   }
   return manifest;
 }
 
 fs::path CheckpointWriter::commit(const nlohmann::json& state) {
-  comm::all_agree(comm_, error_.empty()
-                             ? ""
-                             : fmt::format("checkpoint '{}' is not written: {}", target_.string(), error_));
-  const nlohmann::json mine = {
-      {"files", to_json(files_)}, {"tensors", to_json(tensors_)}, {"staged", staging_ != nullptr}};
+  comm::all_agree(comm_, error_.empty() ? "" : fmt::format("checkpoint '{}' is not written: {}", target_.string(), error_));
+  const nlohmann::json mine = {{"files", to_json(files_)}, {"tensors", to_json(tensors_)}, {"staged", staging_ != nullptr}};
   std::vector<nlohmann::json> parts;
-  for (const std::string& text : comm::all_gather_strings(comm_, mine.dump()))
-    parts.push_back(nlohmann::json::parse(text));
+  for (const std::string& text : comm::all_gather_strings(comm_, mine.dump())) parts.push_back(nlohmann::json::parse(text));
   collect_staged(parts);
   comm::agreed(comm_, [&] {
     if (comm_.rank() != 0) return;
@@ -243,8 +237,7 @@ fs::path CheckpointWriter::commit(const nlohmann::json& state) {
     set_aside(storage_, target_);
     commit_->commit();
     if (options_.save_total_limit.value_or(0) > 0)
-      prune_checkpoints(storage_, options_.output_dir, *options_.save_total_limit, target_,
-                        options_.best_checkpoint);
+      prune_checkpoints(storage_, options_.output_dir, *options_.save_total_limit, target_, options_.best_checkpoint);
   });
   staging_.reset();
   return target_;

@@ -19,8 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::array kMeasured = {OpKind::all_reduce, OpKind::all_gather, OpKind::reduce_scatter,
-                                  OpKind::broadcast, OpKind::all_to_all};
+constexpr std::array kMeasured = {OpKind::all_reduce, OpKind::all_gather, OpKind::reduce_scatter, OpKind::broadcast,
+                                  OpKind::all_to_all};
 
 // One call of `kind` on buffers of ranks * count floats, over for the host when it returns.
 std::function<void()> call_of(Communicator& comm, OpKind kind, void* a, void* b, std::size_t count) {
@@ -88,11 +88,9 @@ BandwidthRow measure(Communicator& comm, c10::Device device, OpKind kind, std::s
   const double first = seconds_of(call, 2) / 2;  // also brings connections up and pages in
   const double slowest = all_reduce_value(comm, first, ReduceOp::max);
   const double wished = seconds / std::max(slowest, 1e-7);
-  const auto repetitions =
-      broadcast_value(comm, std::clamp<std::int64_t>(static_cast<std::int64_t>(wished), 2, 10000));
+  const auto repetitions = broadcast_value(comm, std::clamp<std::int64_t>(static_cast<std::int64_t>(wished), 2, 10000));
   comm.barrier();
-  const double time =
-      all_reduce_value(comm, seconds_of(call, repetitions) / static_cast<double>(repetitions), ReduceOp::max);
+  const double time = all_reduce_value(comm, seconds_of(call, repetitions) / static_cast<double>(repetitions), ReduceOp::max);
   BandwidthRow row;
   row.bytes = total;
   row.microseconds = time * 1e6;
@@ -109,11 +107,10 @@ std::vector<std::size_t> bandwidth_sizes(std::size_t largest) {
 }
 
 std::string format_table(OpKind kind, const std::vector<BandwidthRow>& rows) {
-  auto text = fmt::format("{:>12}  {:>12}  {:>14}  {:>12}   {}\n", "bytes", "us", "algorithm GB/s",
-                          "bus GB/s", name_of(kind));
+  auto text = fmt::format("{:>12}  {:>12}  {:>14}  {:>12}   {}\n", "bytes", "us", "algorithm GB/s", "bus GB/s", name_of(kind));
   for (const auto& row : rows) {
-    text += fmt::format("{:>12}  {:>12.1f}  {:>14.3f}  {:>12.3f}\n", row.bytes, row.microseconds,
-                        row.algorithm_gb_s, row.bus_gb_s);
+    text +=
+        fmt::format("{:>12}  {:>12.1f}  {:>14.3f}  {:>12.3f}\n", row.bytes, row.microseconds, row.algorithm_gb_s, row.bus_gb_s);
   }
   return text;
 }

@@ -22,7 +22,7 @@ struct Communicator::Call {
 };
 
 /// Notes the operation as the process's last; `number` collectives were started on this communicator.
-void note_collective(const std::string& communicator, std::uint64_t number, OpKind kind, DType dtype,
-                     std::size_t count, ReduceOp op, int peer);
+void note_collective(const std::string& communicator, std::uint64_t number, OpKind kind, DType dtype, std::size_t count,
+                     ReduceOp op, int peer);
 
 }  // namespace qft::comm

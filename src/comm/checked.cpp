@@ -44,8 +44,8 @@ void Communicator::compare_over_ranks(const Call& call) {
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
     const bool slices = describe(all[r]) == describe(all[0]);
-    fail("collective {} on '{}' differs between ranks: rank 0 calls {}, rank {} calls {}{}", sequence_, name_,
-         describe(all[0]), r, describe(all[r]), slices ? " with other counts per rank" : "");
+    fail("collective {} on '{}' differs between ranks: rank 0 calls {}, rank {} calls {}{}", sequence_, name_, describe(all[0]),
+         r, describe(all[r]), slices ? " with other counts per rank" : "");
   }
 }
 
@@ -61,8 +61,8 @@ void Communicator::compare_slices(Counts send_counts, Counts recv_counts) {
     for (std::size_t to = 0; to < ranks; ++to) {
       const auto sent = all[from * 2 * ranks + to];
       const auto expected = all[to * 2 * ranks + ranks + from];
-      require(sent == expected, "all_to_all on '{}': rank {} sends {} elements to rank {}, which expects {}",
-              name_, from, sent, to, expected);
+      require(sent == expected, "all_to_all on '{}': rank {} sends {} elements to rank {}, which expects {}", name_, from, sent,
+              to, expected);
     }
   }
 }

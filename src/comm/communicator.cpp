@@ -61,8 +61,7 @@ void Communicator::barrier() {
 
 Work Communicator::broadcast(void* data, std::size_t count, DType dtype, int root, Mode mode) {
   require_buffer(data, count, "data", OpKind::broadcast);
-  QFT_ASSERT(root >= 0 && root < size_, "broadcast: root {} is not a rank of '{}' (size {})", root, name_,
-             size_);
+  QFT_ASSERT(root >= 0 && root < size_, "broadcast: root {} is not a rank of '{}' (size {})", root, name_, size_);
   begin({.kind = OpKind::broadcast,
          .dtype = dtype,
          .count = count,
@@ -100,18 +99,15 @@ Work Communicator::start_all_reduce(void* data, std::size_t count, DType dtype, 
 void Communicator::reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) {
   start_reduce_scatter(send, recv, count, dtype, op).wait();
 }
-Work Communicator::start_reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype,
-                                        ReduceOp op) {
+Work Communicator::start_reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) {
   const std::vector<std::size_t> counts(static_cast<std::size_t>(size_), count);
   return start_reduce_scatter_v(send, recv, counts, dtype, op);
 }
 void Communicator::reduce_scatter_v(const void* send, void* recv, Counts counts, DType dtype, ReduceOp op) {
   start_reduce_scatter_v(send, recv, counts, dtype, op).wait();
 }
-Work Communicator::start_reduce_scatter_v(const void* send, void* recv, Counts counts, DType dtype,
-                                          ReduceOp op) {
-  QFT_ASSERT(counts.size() == static_cast<std::size_t>(size_), "reduce_scatter: {} counts for {} ranks",
-             counts.size(), size_);
+Work Communicator::start_reduce_scatter_v(const void* send, void* recv, Counts counts, DType dtype, ReduceOp op) {
+  QFT_ASSERT(counts.size() == static_cast<std::size_t>(size_), "reduce_scatter: {} counts for {} ranks", counts.size(), size_);
   const auto total = sum(counts);
   const auto own = counts[static_cast<std::size_t>(rank_)];
   require_buffer(send, total, "send", OpKind::reduce_scatter);
@@ -127,17 +123,13 @@ Work Communicator::start_reduce_scatter_v(const void* send, void* recv, Counts c
 }
 
 Work Communicator::all_gather(const void* send, void* recv, Counts counts, DType dtype, Mode mode) {
-  QFT_ASSERT(counts.size() == static_cast<std::size_t>(size_), "all_gather: {} counts for {} ranks",
-             counts.size(), size_);
+  QFT_ASSERT(counts.size() == static_cast<std::size_t>(size_), "all_gather: {} counts for {} ranks", counts.size(), size_);
   const auto total = sum(counts);
   const auto own = counts[static_cast<std::size_t>(rank_)];
   require_buffer(send, own, "send", OpKind::all_gather);
   require_buffer(recv, total, "receive", OpKind::all_gather);
-  begin({.kind = OpKind::all_gather,
-         .dtype = dtype,
-         .count = total,
-         .received = (total - own) * size_of(dtype),
-         .counts = counts});
+  begin(
+      {.kind = OpKind::all_gather, .dtype = dtype, .count = total, .received = (total - own) * size_of(dtype), .counts = counts});
   return do_all_gather(send, recv, counts, dtype, mode);
 }
 void Communicator::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
@@ -161,26 +153,20 @@ void Communicator::all_to_all(const void* send, void* recv, std::size_t count, D
   const std::vector<std::size_t> counts(static_cast<std::size_t>(size_), count);
   all_to_all_v(send, counts, recv, counts, dtype);
 }
-void Communicator::all_to_all_v(const void* send, Counts send_counts, void* recv, Counts recv_counts,
-                                DType dtype) {
+void Communicator::all_to_all_v(const void* send, Counts send_counts, void* recv, Counts recv_counts, DType dtype) {
   start_all_to_all_v(send, send_counts, recv, recv_counts, dtype).wait();
 }
-Work Communicator::start_all_to_all_v(const void* send, Counts send_counts, void* recv, Counts recv_counts,
-                                      DType dtype) {
+Work Communicator::start_all_to_all_v(const void* send, Counts send_counts, void* recv, Counts recv_counts, DType dtype) {
   const auto ranks = static_cast<std::size_t>(size_);
-  QFT_ASSERT(send_counts.size() == ranks && recv_counts.size() == ranks,
-             "all_to_all: {} send and {} receive counts for {} ranks", send_counts.size(), recv_counts.size(),
-             size_);
+  QFT_ASSERT(send_counts.size() == ranks && recv_counts.size() == ranks, "all_to_all: {} send and {} receive counts for {} ranks",
+             send_counts.size(), recv_counts.size(), size_);
   const auto total = sum(recv_counts);
   const auto own = static_cast<std::size_t>(rank_);
-  QFT_ASSERT(send_counts[own] == recv_counts[own], "all_to_all: {} elements to and {} from this rank itself",
-             send_counts[own], recv_counts[own]);
+  QFT_ASSERT(send_counts[own] == recv_counts[own], "all_to_all: {} elements to and {} from this rank itself", send_counts[own],
+             recv_counts[own]);
   require_buffer(send, sum(send_counts), "send", OpKind::all_to_all);
   require_buffer(recv, total, "receive", OpKind::all_to_all);
-  begin({.kind = OpKind::all_to_all,
-         .dtype = dtype,
-         .count = total,
-         .received = (total - recv_counts[own]) * size_of(dtype)});
+  begin({.kind = OpKind::all_to_all, .dtype = dtype, .count = total, .received = (total - recv_counts[own]) * size_of(dtype)});
   if (checked_ && size_ > 1) compare_slices(send_counts, recv_counts);
   return do_all_to_all(send, send_counts, recv, recv_counts, dtype);
 }
@@ -190,8 +176,7 @@ void Communicator::send(const void* data, std::size_t count, DType dtype, int pe
 }
 Work Communicator::start_send(const void* data, std::size_t count, DType dtype, int peer, int tag) {
   require_buffer(data, count, "send", OpKind::send);
-  QFT_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "send: {} is not another rank of '{}' (size {})",
-             peer, name_, size_);
+  QFT_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "send: {} is not another rank of '{}' (size {})", peer, name_, size_);
   QFT_ASSERT(tag >= 0 && tag <= 32767, "send: tag {} is not in 0..32767", tag);
   begin({.kind = OpKind::send, .dtype = dtype, .count = count, .peer = peer});
   return do_send(data, count, dtype, peer, tag);
@@ -201,14 +186,9 @@ void Communicator::recv(void* data, std::size_t count, DType dtype, int peer, in
 }
 Work Communicator::start_recv(void* data, std::size_t count, DType dtype, int peer, int tag) {
   require_buffer(data, count, "receive", OpKind::recv);
-  QFT_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "recv: {} is not another rank of '{}' (size {})",
-             peer, name_, size_);
+  QFT_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "recv: {} is not another rank of '{}' (size {})", peer, name_, size_);
   QFT_ASSERT(tag >= 0 && tag <= 32767, "recv: tag {} is not in 0..32767", tag);
-  begin({.kind = OpKind::recv,
-         .dtype = dtype,
-         .count = count,
-         .peer = peer,
-         .received = count * size_of(dtype)});
+  begin({.kind = OpKind::recv, .dtype = dtype, .count = count, .peer = peer, .received = count * size_of(dtype)});
   return do_recv(data, count, dtype, peer, tag);
 }
 

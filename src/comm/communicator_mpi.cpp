@@ -1,5 +1,3 @@
-#include "mpi_support.h"
-
 #include "qft/core/error.h"
 
 #include <cstring>
@@ -9,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "mpi_support.h"
 #include "progress.h"
 #include "reduce_kernels.h"
 #include "ring.h"
@@ -57,8 +56,7 @@ class MpiCommunicator final : public Communicator {
   Work do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, Mode mode) override;
   Work do_reduce_scatter(const void* send, void* recv, Counts counts, DType dtype, ReduceOp op) override;
   Work do_all_gather(const void* send, void* recv, Counts counts, DType dtype, Mode mode) override;
-  Work do_all_to_all(const void* send, Counts send_counts, void* recv, Counts recv_counts,
-                     DType dtype) override;
+  Work do_all_to_all(const void* send, Counts send_counts, void* recv, Counts recv_counts, DType dtype) override;
 
   Work do_send(const void* data, std::size_t count, DType dtype, int peer, int tag) override {
     std::vector<MPI_Request> requests;
@@ -110,16 +108,14 @@ Work MpiCommunicator::do_broadcast(void* data, std::size_t count, DType dtype, i
   for (std::size_t done = 0; done < bytes; done += kMaxMessageBytes) {
     const auto piece = static_cast<int>(std::min(kMaxMessageBytes, bytes - done));
     requests.push_back(MPI_REQUEST_NULL);
-    mpi_check(MPI_Ibcast(static_cast<char*>(data) + done, piece, MPI_BYTE, root, comm_, &requests.back()),
-              "MPI_Ibcast");
+    mpi_check(MPI_Ibcast(static_cast<char*>(data) + done, piece, MPI_BYTE, root, comm_, &requests.back()), "MPI_Ibcast");
   }
   return launch(std::make_shared<RequestWork>(std::move(requests), "MPI_Ibcast"));
 }
 
 Work MpiCommunicator::do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, Mode mode) {
   if (count * size_of(dtype) <= kSmallBytes) return small_all_reduce(data, count, dtype, op, mode);
-  RingPlan plan{
-      .dtype = dtype, .op = op, .send = data, .recv = data, .reduces = true, .gathers = true, .slices = {}};
+  RingPlan plan{.dtype = dtype, .op = op, .send = data, .recv = data, .reduces = true, .gathers = true, .slices = {}};
   std::size_t offset = 0;
   for (const auto part : even_counts(count, size())) {
     plan.slices.push_back({offset, offset, part});
@@ -144,16 +140,13 @@ Work MpiCommunicator::small_all_reduce(void* data, std::size_t count, DType dtyp
     return {};
   }
   MPI_Request request = MPI_REQUEST_NULL;
-  mpi_check(MPI_Iallreduce(MPI_IN_PLACE, buffer, n, mpi_type(wide), mpi_op(op), comm_, &request),
-            "MPI_Iallreduce");
+  mpi_check(MPI_Iallreduce(MPI_IN_PLACE, buffer, n, mpi_type(wide), mpi_op(op), comm_, &request), "MPI_Iallreduce");
   std::function<void()> finish;
   if (widened) finish = [copy, data, count, dtype] { narrow(data, copy->data(), count, dtype); };
-  return launch(
-      std::make_shared<RequestWork>(std::vector<MPI_Request>{request}, "MPI_Iallreduce", std::move(finish)));
+  return launch(std::make_shared<RequestWork>(std::vector<MPI_Request>{request}, "MPI_Iallreduce", std::move(finish)));
 }
 
-Work MpiCommunicator::do_reduce_scatter(const void* send, void* recv, Counts counts, DType dtype,
-                                        ReduceOp op) {
+Work MpiCommunicator::do_reduce_scatter(const void* send, void* recv, Counts counts, DType dtype, ReduceOp op) {
   RingPlan plan{.dtype = dtype, .op = op, .send = send, .recv = recv, .reduces = true, .slices = {}};
   std::size_t offset = 0;
   for (const auto part : counts) {
@@ -172,8 +165,8 @@ Work MpiCommunicator::do_all_gather(const void* send, void* recv, Counts counts,
     std::partial_sum(lengths.begin(), lengths.end() - 1, offsets.begin() + 1);
     const auto* slice = static_cast<char*>(recv) + static_cast<std::size_t>(offsets[own]) * size_of(dtype);
     const auto type = mpi_type(dtype);
-    mpi_check(MPI_Allgatherv(send == slice ? MPI_IN_PLACE : send, lengths[own], type, recv, lengths.data(),
-                             offsets.data(), type, comm_),
+    mpi_check(MPI_Allgatherv(send == slice ? MPI_IN_PLACE : send, lengths[own], type, recv, lengths.data(), offsets.data(), type,
+                             comm_),
               "MPI_Allgatherv");
     return {};
   }
@@ -186,8 +179,7 @@ Work MpiCommunicator::do_all_gather(const void* send, void* recv, Counts counts,
   return run_ring(std::move(plan));
 }
 
-Work MpiCommunicator::do_all_to_all(const void* send, Counts send_counts, void* recv, Counts recv_counts,
-                                    DType dtype) {
+Work MpiCommunicator::do_all_to_all(const void* send, Counts send_counts, void* recv, Counts recv_counts, DType dtype) {
   const auto width = size_of(dtype);
   const auto* source = static_cast<const char*>(send);
   auto* target = static_cast<char*>(recv);

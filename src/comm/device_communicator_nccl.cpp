@@ -155,8 +155,7 @@ bool all_equal(std::span<const std::size_t> counts) {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::unique_ptr<Communicator> host, c10::Device device, const ncclUniqueId& id,
-                   std::string name)
+  NcclCommunicator(std::unique_ptr<Communicator> host, c10::Device device, const ncclUniqueId& id, std::string name)
       : Communicator(std::move(name), host->rank(), host->size()),
         host_(std::move(host)),
         device_(device),
@@ -217,15 +216,13 @@ class NcclCommunicator final : public Communicator {
       auto result = ncclSuccess;
       for (int r = 0; r < size() && result == ncclSuccess; ++r) {
         const auto bytes = counts[static_cast<std::size_t>(r)] * width;
-        if (bytes > 0)
-          result = ncclBroadcast(r == rank() ? send : slice, slice, bytes, ncclUint8, r, comm, stream);
+        if (bytes > 0) result = ncclBroadcast(r == rank() ? send : slice, slice, bytes, ncclUint8, r, comm, stream);
         slice += bytes;
       }
       return result;
     });
   }
-  Work do_all_to_all(const void* send, Counts send_counts, void* recv, Counts recv_counts,
-                     DType dtype) override {
+  Work do_all_to_all(const void* send, Counts send_counts, void* recv, Counts recv_counts, DType dtype) override {
     return enqueue("all_to_all", [&](ncclComm_t comm, cudaStream_t stream) {
       const auto width = size_of(dtype);
       const auto* source = static_cast<const char*>(send);
@@ -288,8 +285,7 @@ ncclUniqueId shared_id(Communicator& host) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_device_communicator(Communicator& host, c10::Device device,
-                                                       std::string name) {
+std::unique_ptr<Communicator> make_device_communicator(Communicator& host, c10::Device device, std::string name) {
   if (device.is_cuda() && host.size() == 1) return make_self_communicator(std::move(name), true);
   auto own_host = host.split(0, host.rank(), name);
   if (device.is_cpu()) return own_host;

@@ -20,8 +20,7 @@ std::string broadcast_string(Communicator& comm, std::string text, int root) {
 }
 
 nlohmann::json broadcast_json(Communicator& comm, const nlohmann::json& value, int root) {
-  return nlohmann::json::parse(
-      broadcast_string(comm, comm.rank() == root ? value.dump() : std::string(), root));
+  return nlohmann::json::parse(broadcast_string(comm, comm.rank() == root ? value.dump() : std::string(), root));
 }
 
 std::vector<std::string> all_gather_strings(Communicator& comm, const std::string& text) {
@@ -48,8 +47,7 @@ void all_agree(Communicator& comm, const std::string& local_error, int exit_code
   for (int r = 0; r < comm.size(); ++r) {
     const auto& text = texts[static_cast<std::size_t>(r)];
     if (text.empty()) continue;
-    const auto known =
-        std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
+    const auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
     if (known == groups.end()) {
       groups.push_back({text, {r}});
     } else {
@@ -60,9 +58,7 @@ void all_agree(Communicator& comm, const std::string& local_error, int exit_code
   for (const auto& [text, ranks] : groups) {
     if (!message.empty()) message += "\n";
     const bool everywhere = ranks.size() == static_cast<std::size_t>(comm.size());
-    message += everywhere
-                   ? text
-                   : fmt::format("on rank{} {}: {}", ranks.size() > 1 ? "s" : "", format_ranks(ranks), text);
+    message += everywhere ? text : fmt::format("on rank{} {}: {}", ranks.size() > 1 ? "s" : "", format_ranks(ranks), text);
   }
   if (code == kExitUsage) throw ConfigError(message);
   throw Error(message);

@@ -10,8 +10,7 @@ namespace qft::comm {
 
 namespace {
 
-constexpr std::array<std::string_view, kAxes> kAxisNames = {"replicate", "pipeline", "shard", "context",
-                                                            "tensor"};
+constexpr std::array<std::string_view, kAxes> kAxisNames = {"replicate", "pipeline", "shard", "context", "tensor"};
 
 std::array<int*, kAxes> fields(Degrees& d) {
   return {&d.replicate, &d.pipeline, &d.shard, &d.context, &d.tensor};
@@ -45,15 +44,13 @@ Degrees resolve(Degrees degrees, int world_size) {
   for (std::size_t a = 0; a < kAxes; ++a) {
     const int degree = *degree_of[a];
     if (degree < 0)
-      fail_config("parallel degree of {} is {}: it must be 1 or more, or 0 for what remains", kAxisNames[a],
-                  degree);
+      fail_config("parallel degree of {} is {}: it must be 1 or more, or 0 for what remains", kAxisNames[a], degree);
     if (degree > 0) {
       known *= degree;
       continue;
     }
     if (open != nullptr)
-      fail_config("parallel degrees {} and {} are both 0: only one can take what remains", open_name,
-                  kAxisNames[a]);
+      fail_config("parallel degrees {} and {} are both 0: only one can take what remains", open_name, kAxisNames[a]);
     open = degree_of[a];
     open_name = kAxisNames[a];
   }
@@ -62,12 +59,12 @@ Degrees resolve(Degrees degrees, int world_size) {
     return degrees;
   }
   if (open != nullptr) {
-    fail_config("{} ranks do not divide by {} ({}): start a multiple of {} ranks or change the degrees",
-                world_size, known, product(asked), known);
+    fail_config("{} ranks do not divide by {} ({}): start a multiple of {} ranks or change the degrees", world_size, known,
+                product(asked), known);
   }
   if (known != world_size) {
-    fail_config("parallel degrees {} need {} ranks, but {} run: start {} ranks or change the degrees",
-                product(asked), known, world_size, known);
+    fail_config("parallel degrees {} need {} ranks, but {} run: start {} ranks or change the degrees", product(asked), known,
+                world_size, known);
   }
   return degrees;
 }
@@ -106,8 +103,7 @@ int Mesh::coordinate(Axis axis) const {
 }
 
 std::string Mesh::describe() const {
-  return fmt::format("{} {} = {}", world_.size(), world_.size() == 1 ? "rank" : "ranks",
-                     product(values(degrees_)));
+  return fmt::format("{} {} = {}", world_.size(), world_.size() == 1 ? "rank" : "ranks", product(values(degrees_)));
 }
 
 }  // namespace qft::comm

@@ -69,32 +69,26 @@ MPI_Op mpi_op(ReduceOp op) {
   fail("no MPI operation for reduction {}", static_cast<int>(op));
 }
 
-void post_send(const void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm,
-               std::vector<MPI_Request>& requests) {
+void post_send(const void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm, std::vector<MPI_Request>& requests) {
   for (std::size_t done = 0; done < bytes; done += kMaxMessageBytes) {
     const auto piece = static_cast<int>(std::min(kMaxMessageBytes, bytes - done));
     requests.push_back(MPI_REQUEST_NULL);
-    mpi_check(
-        MPI_Isend(static_cast<const char*>(data) + done, piece, MPI_BYTE, peer, tag, comm, &requests.back()),
-        "MPI_Isend");
+    mpi_check(MPI_Isend(static_cast<const char*>(data) + done, piece, MPI_BYTE, peer, tag, comm, &requests.back()), "MPI_Isend");
   }
 }
 
-void post_recv(void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm,
-               std::vector<MPI_Request>& requests) {
+void post_recv(void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm, std::vector<MPI_Request>& requests) {
   for (std::size_t done = 0; done < bytes; done += kMaxMessageBytes) {
     const auto piece = static_cast<int>(std::min(kMaxMessageBytes, bytes - done));
     requests.push_back(MPI_REQUEST_NULL);
-    mpi_check(MPI_Irecv(static_cast<char*>(data) + done, piece, MPI_BYTE, peer, tag, comm, &requests.back()),
-              "MPI_Irecv");
+    mpi_check(MPI_Irecv(static_cast<char*>(data) + done, piece, MPI_BYTE, peer, tag, comm, &requests.back()), "MPI_Irecv");
   }
 }
 
 bool test_all(std::vector<MPI_Request>& requests, std::string_view what) {
   if (requests.empty()) return true;
   int done = 0;
-  mpi_check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
-            what);
+  mpi_check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE), what);
   if (done == 0) return false;
   requests.clear();
   completed.fetch_add(1, std::memory_order_relaxed);

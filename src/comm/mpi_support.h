@@ -30,10 +30,8 @@ MPI_Op mpi_op(ReduceOp op);
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 28;
 
 /// Posts a message of any length in pieces; appends the requests.
-void post_send(const void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm,
-               std::vector<MPI_Request>& requests);
-void post_recv(void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm,
-               std::vector<MPI_Request>& requests);
+void post_send(const void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm, std::vector<MPI_Request>& requests);
+void post_recv(void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm, std::vector<MPI_Request>& requests);
 
 /// True once all requests are complete; then they are gone.
 bool test_all(std::vector<MPI_Request>& requests, std::string_view what);

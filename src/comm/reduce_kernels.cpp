@@ -16,12 +16,10 @@ template <class Wide, class Narrow>
 void combine_as(Wide* accumulated, const Narrow* own, std::size_t count, ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
-      for (std::size_t i = 0; i < count; ++i)
-        accumulated[i] = static_cast<Wide>(accumulated[i] + static_cast<Wide>(own[i]));
+      for (std::size_t i = 0; i < count; ++i) accumulated[i] = static_cast<Wide>(accumulated[i] + static_cast<Wide>(own[i]));
       return;
     case ReduceOp::prod:
-      for (std::size_t i = 0; i < count; ++i)
-        accumulated[i] = static_cast<Wide>(accumulated[i] * static_cast<Wide>(own[i]));
+      for (std::size_t i = 0; i < count; ++i) accumulated[i] = static_cast<Wide>(accumulated[i] * static_cast<Wide>(own[i]));
       return;
     case ReduceOp::max:
       for (std::size_t i = 0; i < count; ++i) {

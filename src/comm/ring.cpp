@@ -20,8 +20,7 @@ constexpr std::size_t kWindow = 16;
 // Partial sums: the one that arrives and the one that leaves. Reused from lane to lane, to keep their pages.
 struct Scratch {
   explicit Scratch(std::size_t bytes)
-      : incoming(std::make_unique_for_overwrite<char[]>(bytes)),
-        outgoing(std::make_unique_for_overwrite<char[]>(bytes)) {}
+      : incoming(std::make_unique_for_overwrite<char[]>(bytes)), outgoing(std::make_unique_for_overwrite<char[]>(bytes)) {}
   std::unique_ptr<char[]> incoming;
   std::unique_ptr<char[]> outgoing;
 };
@@ -110,8 +109,7 @@ class Lane {
 
   void begin_gather() {
     const auto& mine = slice(plan_.rank);
-    if (mine.count > 0 && result(mine) != own(mine))
-      std::memcpy(result(mine), own(mine), mine.count * width_);
+    if (mine.count > 0 && result(mine) != own(mine)) std::memcpy(result(mine), own(mine), mine.count * width_);
     post_gather_step();
   }
 
@@ -190,8 +188,7 @@ class RingWork final : public MpiWork {
       slice.target += skip;
       slice.count = std::min(slice.count - skip, length);
     }
-    const auto tag =
-        static_cast<int>((static_cast<std::size_t>(first_tag_) + next_) % static_cast<std::size_t>(tags_));
+    const auto tag = static_cast<int>((static_cast<std::size_t>(first_tag_) + next_) % static_cast<std::size_t>(tags_));
     lanes_.push_back(std::make_unique<Lane>(plan_, std::move(slices), tag, take_scratch()));
     lanes_.back()->start();
     ++next_;

@@ -37,8 +37,7 @@ int number_from_environment(const char* name) {
 
 // srun without PMIx starts n processes that each think they are alone: they would all write the same output.
 void require_one_job(int world_size) {
-  const bool under_mpirun =
-      std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr;
+  const bool under_mpirun = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr;
   const int tasks = number_from_environment("SLURM_STEP_NUM_TASKS");
   if (world_size > 1 || under_mpirun || tasks <= 1) return;
   fail(
@@ -51,8 +50,7 @@ void require_one_job(int world_size) {
 // One rank without a launcher needs neither the daemon that Open MPI forks for it nor a search for networks:
 // 0.3 s less. The user's own settings win; other MPIs ignore these.
 void start_alone_quickly() {
-  for (const char* launched :
-       {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE"}) {
+  for (const char* launched : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE"}) {
     if (std::getenv(launched) != nullptr) return;
   }
   setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
@@ -86,16 +84,15 @@ Session::Session(int& argc, char**& argv, const Guard& guard) {
   if (provided == MPI_THREAD_MULTIPLE) {
     if (size_ > 1) start_progress_thread();
   } else if (rank_ == 0) {
-    log::warn("this MPI grants thread level {} of {} (MULTIPLE): transfers will not overlap with computation",
-              provided, static_cast<int>(MPI_THREAD_MULTIPLE));
+    log::warn("this MPI grants thread level {} of {} (MULTIPLE): transfers will not overlap with computation", provided,
+              static_cast<int>(MPI_THREAD_MULTIPLE));
   }
   the_session = this;
 }
 
 void Session::find_neighbours() {
   MPI_Comm node = MPI_COMM_NULL;
-  mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
-            "MPI_Comm_split_type");
+  mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
   node_group_ = make_mpi_communicator(node, "node");
   MPI_Comm_free(&node);
   local_rank_ = node_group_->rank();
@@ -118,8 +115,7 @@ void Session::find_neighbours() {
   core_sharers_ = 0;
   for (const auto& other : all_gather_strings(*node_group_, mine)) {
     bool shared = false;
-    for (std::size_t i = 0; i < std::min(mine.size(), other.size()); ++i)
-      shared |= mine[i] == '1' && other[i] == '1';
+    for (std::size_t i = 0; i < std::min(mine.size(), other.size()); ++i) shared |= mine[i] == '1' && other[i] == '1';
     if (shared) ++core_sharers_;
   }
   core_sharers_ = std::max(core_sharers_, 1);

@@ -1,4 +1,5 @@
 #include "qft/comm/communicator.h"
+#include "qft/core/activity.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +7,6 @@
 #include <mutex>
 
 #include "call.h"
-#include "qft/core/activity.h"
 #include <fmt/format.h>
 
 namespace qft::comm {
@@ -29,8 +29,8 @@ Note last_note;
 RecentCollectives recent;
 std::size_t next_recent = 0;
 
-constexpr std::array<std::string_view, kOpKinds> kKindNames = {
-    "barrier", "broadcast", "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "send", "recv"};
+constexpr std::array<std::string_view, kOpKinds> kKindNames = {"barrier",    "broadcast",  "all_reduce", "reduce_scatter",
+                                                               "all_gather", "all_to_all", "send",       "recv"};
 constexpr std::array<std::string_view, 4> kReduceNames = {"sum", "prod", "max", "min"};
 
 }  // namespace
@@ -61,8 +61,8 @@ std::string describe(OpKind kind, DType dtype, std::size_t count, ReduceOp op, i
   }
 }
 
-void note_collective(const std::string& communicator, std::uint64_t number, OpKind kind, DType dtype,
-                     std::size_t count, ReduceOp op, int peer) {
+void note_collective(const std::string& communicator, std::uint64_t number, OpKind kind, DType dtype, std::size_t count,
+                     ReduceOp op, int peer) {
   activity::tick();
   const std::lock_guard lock(note_mutex);
   last_note.number = number;
@@ -77,8 +77,7 @@ void note_collective(const std::string& communicator, std::uint64_t number, OpKi
   if (kind == OpKind::send || kind == OpKind::recv) return;
   CollectiveNote& entry = recent[next_recent++ % recent.size()];
   entry = {number, kind == OpKind::all_to_all ? 0 : count, {}, peer, kind, dtype, op};
-  std::memcpy(entry.communicator.data(), communicator.data(),
-              std::min(communicator.size(), entry.communicator.size() - 1));
+  std::memcpy(entry.communicator.data(), communicator.data(), std::min(communicator.size(), entry.communicator.size() - 1));
 }
 
 RecentCollectives recent_collectives() {

@@ -44,8 +44,8 @@ class Trial {
     device::Stream::current(device_).synchronize();
     for (std::size_t i = 0; i < result; ++i) {
       if (host[i] == expected(i)) continue;
-      wrong_.push_back(fmt::format("{} gives {} instead of {} at element {} of {}", name_of(kind), host[i],
-                                   expected(i), i, result));
+      wrong_.push_back(
+          fmt::format("{} gives {} instead of {} at element {} of {}", name_of(kind), host[i], expected(i), i, result));
       return;
     }
   }
@@ -63,15 +63,10 @@ class Trial {
     };
     run(
         OpKind::all_reduce, kCount, kCount,
-        [&](void* in, void* out) {
-          return comm_.start_all_reduce(copied(in, out, kCount), kCount, DType::f32);
-        },
-        sum);
+        [&](void* in, void* out) { return comm_.start_all_reduce(copied(in, out, kCount), kCount, DType::f32); }, sum);
     run(
         OpKind::broadcast, kCount, kCount,
-        [&](void* in, void* out) {
-          return comm_.start_broadcast(copied(in, out, kCount), kCount, DType::f32, comm_.size() - 1);
-        },
+        [&](void* in, void* out) { return comm_.start_broadcast(copied(in, out, kCount), kCount, DType::f32, comm_.size() - 1); },
         [&](std::size_t i) { return value_of(ranks_ - 1, i); });
     run(
         OpKind::all_gather, kCount, total,

@@ -1,9 +1,9 @@
 #include "qft/comm/work.h"
 
+#include "qft/core/activity.h"
+
 #include <exception>
 #include <utility>
-
-#include "qft/core/activity.h"
 
 namespace qft::comm {
 

@@ -21,9 +21,8 @@ bool is_environment(std::string_view name) {
 
 [[noreturn]] void fail_unknown(const Setting& setting, const std::vector<BoundField>& fields) {
   if (is_environment(setting.key))
-    fail_config(
-        "{}: not a key: set environment variables before the command; mpirun -np N or srun sets the number of ranks",
-        setting.where);
+    fail_config("{}: not a key: set environment variables before the command; mpirun -np N or srun sets the number of ranks",
+                setting.where);
   std::vector<std::string_view> names;
   for (const BoundField& bound : fields) names.push_back(bound.field.name);
   for (const ForeignKey& key : foreign_keys()) names.push_back(key.name);
@@ -43,8 +42,7 @@ bool same(const Value& a, const Value& b) {
 std::vector<Setting> latest(const std::vector<Setting>& settings) {
   std::vector<Setting> kept;
   for (const Setting& setting : settings) {
-    const auto earlier =
-        std::find_if(kept.begin(), kept.end(), [&](const Setting& s) { return s.key == setting.key; });
+    const auto earlier = std::find_if(kept.begin(), kept.end(), [&](const Setting& s) { return s.key == setting.key; });
     if (earlier == kept.end()) {
       kept.push_back(setting);
     } else {
@@ -58,16 +56,15 @@ std::vector<Setting> latest(const std::vector<Setting>& settings) {
 std::vector<Setting> effective(std::vector<Setting> settings) {
   std::vector<Setting> kept;
   for (Setting& setting : settings) {
-    const auto earlier =
-        std::find_if(kept.begin(), kept.end(), [&](const Setting& s) { return s.key == setting.key; });
+    const auto earlier = std::find_if(kept.begin(), kept.end(), [&](const Setting& s) { return s.key == setting.key; });
     if (earlier == kept.end()) {
       kept.push_back(std::move(setting));
       continue;
     }
     const bool two_names = earlier->name() != setting.name() && earlier->from_file() == setting.from_file();
     if (two_names && !same(earlier->value, setting.value)) {
-      fail_config("{} is {}, but {} is {}, and both mean {}: keep one", setting.where,
-                  describe(setting.value), earlier->where, describe(earlier->value), setting.key);
+      fail_config("{} is {}, but {} is {}, and both mean {}: keep one", setting.where, describe(setting.value), earlier->where,
+                  describe(earlier->value), setting.key);
     }
     *earlier = std::move(setting);
   }
@@ -112,8 +109,7 @@ Setting override_setting(const std::string& text) {
   return {std::move(key), std::move(value), "command line", where};
 }
 
-bool apply_settings(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose,
-                    bool expand_paths) {
+bool apply_settings(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose, bool expand_paths) {
   RunConfig fresh;
   const std::vector<BoundField> fields = bound_fields(config), initial = bound_fields(fresh);
   std::vector<std::string_view> own;
@@ -123,11 +119,9 @@ bool apply_settings(RunConfig& config, const std::vector<Setting>& settings, Pur
   config.world_claims.insert(config.world_claims.end(), translation.claims.begin(), translation.claims.end());
   std::vector<Setting> all = effective(std::move(translation.settings));
   for (Setting& fallback : translation.fallbacks) {
-    const bool set =
-        std::any_of(all.begin(), all.end(), [&](const Setting& s) { return s.key == fallback.key; });
+    const bool set = std::any_of(all.begin(), all.end(), [&](const Setting& s) { return s.key == fallback.key; });
     if (set) continue;
-    config.notes.push_back(
-        fmt::format("{} is not given: {}, by {}", fallback.key, describe(fallback.value), fallback.where));
+    config.notes.push_back(fmt::format("{} is not given: {}, by {}", fallback.key, describe(fallback.value), fallback.where));
     all.push_back(std::move(fallback));
   }
   for (const Setting& setting : all) {

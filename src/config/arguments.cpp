@@ -32,10 +32,9 @@ const std::vector<BoundField>& own_fields() {
 /// nullopt for a name that no one knows.
 std::optional<Takes> takes(std::string_view name) {
   if (const BoundField* own = find_field(own_fields(), name)) {
-    if (std::holds_alternative<bool*>(own->ref) || std::holds_alternative<std::optional<bool>*>(own->ref))
-      return Takes::flag;
-    const bool list = std::holds_alternative<std::vector<std::string>*>(own->ref) ||
-                      std::holds_alternative<std::vector<double>*>(own->ref);
+    if (std::holds_alternative<bool*>(own->ref) || std::holds_alternative<std::optional<bool>*>(own->ref)) return Takes::flag;
+    const bool list =
+        std::holds_alternative<std::vector<std::string>*>(own->ref) || std::holds_alternative<std::vector<double>*>(own->ref);
     return list ? Takes::many : Takes::one;
   }
   const ForeignKey* foreign = find_foreign(name);
@@ -74,8 +73,7 @@ bool is_setting(std::string_view argument) {
 
 class Sorter {
  public:
-  Sorter(const std::vector<std::string>& arguments, const po::options_description& options,
-         std::string_view program)
+  Sorter(const std::vector<std::string>& arguments, const po::options_description& options, std::string_view program)
       : arguments_(arguments), options_(options), program_(program) {}
 
   Arguments run() && {
@@ -85,8 +83,7 @@ class Sorter {
         take_program_option(*option);
       } else if (argument.starts_with("--") && argument.size() > 2) {
         take_key();
-      } else if (argument.size() > 1 && argument[0] == '-' &&
-                 std::isalpha(static_cast<unsigned char>(argument[1]))) {
+      } else if (argument.size() > 1 && argument[0] == '-' && std::isalpha(static_cast<unsigned char>(argument[1]))) {
         out_.program.push_back(argument);  // Boost says that it does not know it
         ++at_;
       } else {
@@ -111,10 +108,8 @@ class Sorter {
   void take_program_option(const po::option_description& option) {
     const std::string& argument = arguments_[at_++];
     out_.program.push_back(argument);
-    const bool joined =
-        argument.starts_with("--") ? argument.find('=') != std::string::npos : argument.size() > 2;
-    if (option.semantic()->min_tokens() > 0 && !joined && at_ < arguments_.size())
-      out_.program.push_back(arguments_[at_++]);
+    const bool joined = argument.starts_with("--") ? argument.find('=') != std::string::npos : argument.size() > 2;
+    if (option.semantic()->min_tokens() > 0 && !joined && at_ < arguments_.size()) out_.program.push_back(arguments_[at_++]);
   }
 
   [[noreturn]] void fail_unknown(const std::string& argument, const std::string& name) const {
@@ -128,19 +123,15 @@ class Sorter {
   }
 
   bool ends_values() const {
-    return at_ >= arguments_.size() || arguments_[at_].starts_with("--") ||
-           own_option(arguments_[at_]) != nullptr;
+    return at_ >= arguments_.size() || arguments_[at_].starts_with("--") || own_option(arguments_[at_]) != nullptr;
   }
 
-  void put(std::string_view name, std::string_view value) {
-    out_.rest.push_back(fmt::format("--{}={}", name, value));
-  }
+  void put(std::string_view name, std::string_view value) { out_.rest.push_back(fmt::format("--{}={}", name, value)); }
 
   void take_key() {
     const std::string& argument = arguments_[at_++];
     const std::size_t sign = argument.find('=');
-    const std::string name =
-        key_name(std::string_view(argument).substr(2, sign == argument.npos ? sign : sign - 2));
+    const std::string name = key_name(std::string_view(argument).substr(2, sign == argument.npos ? sign : sign - 2));
     const auto kind = takes(name);
     if (sign != argument.npos) {
       if (!kind) fail_unknown(argument.substr(0, sign), name);
@@ -148,8 +139,7 @@ class Sorter {
       const auto flag = kind == Takes::flag ? flag_word(value) : std::nullopt;
       return put(name, flag ? (*flag ? "true" : "false") : value);
     }
-    if (!kind && name.starts_with("no_") && takes(name.substr(3)) == Takes::flag)
-      return put(name.substr(3), "false");
+    if (!kind && name.starts_with("no_") && takes(name.substr(3)) == Takes::flag) return put(name.substr(3), "false");
     if (!kind) fail_unknown(argument, name);
     if (*kind == Takes::flag) return take_flag(name);
     if (*kind == Takes::many) return take_values(argument, name);
@@ -165,8 +155,8 @@ class Sorter {
 
   // All that follows up to the next option, key=value or run file; the first value may look like these.
   void take_values(const std::string& argument, const std::string& name) {
-    const bool own = find_field(own_fields(), name) != nullptr ||
-                     (find_foreign(name) != nullptr && !find_foreign(name)->key.empty());
+    const bool own =
+        find_field(own_fields(), name) != nullptr || (find_foreign(name) != nullptr && !find_foreign(name)->key.empty());
     std::vector<std::string> values;
     while (!ends_values()) {
       const std::string& next = arguments_[at_];

@@ -62,8 +62,7 @@ po::variables_map parse(const CommandSpec& spec, const std::vector<std::string>&
   const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
   po::variables_map values;
   try {
-    po::store(po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
-              values);
+    po::store(po::command_line_parser(arguments).options(all).positional(positional).style(style).run(), values);
     if (values.count("help") == 0 && values.count("version") == 0) po::notify(values);
   } catch (const po::unknown_option& error) {
     fail_config("{}: unknown option '{}'; see {} --help", spec.name, error.get_option_name(), spec.name);
@@ -75,9 +74,8 @@ po::variables_map parse(const CommandSpec& spec, const std::vector<std::string>&
 
 // A word of the commands that start other tools, which people paste with the rest.
 bool starts_other_tools(std::string_view word) {
-  for (const char* name :
-       {"swift", "sft", "pt", "infer", "megatron", "llamafactory-cli", "train", "trl", "axolotl", "tune",
-        "run", "torchrun", "deepspeed", "accelerate", "launch", "python", "python3", "mpirun", "srun"})
+  for (const char* name : {"swift", "sft", "pt", "infer", "megatron", "llamafactory-cli", "train", "trl", "axolotl", "tune",
+                           "run", "torchrun", "deepspeed", "accelerate", "launch", "python", "python3", "mpirun", "srun"})
     if (word == name) return true;
   return word.ends_with(".py") || word.ends_with(".sh");
 }
@@ -96,7 +94,8 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
       line.words.push_back(argument);
     } else if (configurable && starts_other_tools(argument)) {
       fail_config(
-          "{}: '{}' is part of another tool's command: remove it and keep the keys that follow; mpirun -np N or srun starts the ranks",
+          "{}: '{}' is part of another tool's command: remove it and keep the keys that follow; mpirun -np N or srun starts the "
+          "ranks",
           spec.name, argument);
     } else {
       fail_config("{}: unexpected argument '{}'{}\n{}", spec.name, argument,
@@ -108,8 +107,7 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
     }
   }
   if (spec.run_file == RunFile::required && line.run_file.empty() && line.overrides.empty()) {
-    fail_config("{}: the run file (.yaml, .yml or .json) is missing, or its keys as --key value\n{}",
-                spec.name, usage(spec));
+    fail_config("{}: the run file (.yaml, .yml or .json) is missing, or its keys as --key value\n{}", spec.name, usage(spec));
   }
   if (line.words.size() < spec.least_words) {
     fail_config("{}: expected at least {} of {}\n{}", spec.name, spec.least_words, spec.words, usage(spec));
@@ -136,8 +134,7 @@ RunConfig start(const CommandLine& line, Purpose purpose, int rank, int ranks) {
   return config;
 }
 
-std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv,
-                                              int first) {
+std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv, int first) {
   std::vector<std::string> arguments(argv + std::min(first, argc), argv + argc);
   std::vector<std::string> rest;
   if (spec.run_file != RunFile::none) {

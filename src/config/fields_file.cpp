@@ -48,7 +48,8 @@ std::string write_fields(const Visit& visit, const std::set<std::string, std::le
   std::string text;
   for (const Known& known : known_fields(visit)) {
     const nlohmann::json value = field_value(known.field, known.ref);
-    const bool empty = value.is_null() || (value.is_string() && value.get<std::string>().empty()) || (value.is_array() && value.empty());
+    const bool empty =
+        value.is_null() || (value.is_string() && value.get<std::string>().empty()) || (value.is_array() && value.empty());
     if (empty || leave_out.count(known.field.name) > 0) continue;
     text += fmt::format("# {}\n{}: {}\n", known.field.help, known.field.name, yaml_text(value));
   }

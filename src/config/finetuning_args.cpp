@@ -12,34 +12,22 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
             .advise("other methods, such as oft, are not implemented: lora is the nearest"),
         &finetuning_type);
   field(Field("lora_rank", "rank of the LoRA matrices").at_least(1), &lora_rank);
-  field(Field("lora_alpha", "LoRA is scaled by lora_alpha / lora_rank")
-            .at_least(0)
-            .shown_default("lora_rank * 2"),
-        &lora_alpha);
+  field(Field("lora_alpha", "LoRA is scaled by lora_alpha / lora_rank").at_least(0).shown_default("lora_rank * 2"), &lora_alpha);
   field(Field("lora_dropout", "dropout before the LoRA matrices").in_half_open(0, 1), &lora_dropout);
-  field(Field("lora_target", "linear layers that get LoRA matrices; all: every one except the head"),
-        &lora_target);
-  field(Field("additional_target", "modules trained in full and saved beside the LoRA matrices"),
-        &additional_target);
+  field(Field("lora_target", "linear layers that get LoRA matrices; all: every one except the head"), &lora_target);
+  field(Field("additional_target", "modules trained in full and saved beside the LoRA matrices"), &additional_target);
   field(Field("use_rslora", "scale by lora_alpha over the square root of lora_rank"), &use_rslora);
   field(Field("use_dora", "DoRA: also train the magnitude of each weight column"), &use_dora);
-  field(Field("loraplus_lr_ratio", "LoRA+: learning rate of the B matrices over that of A").above(0),
-        &loraplus_lr_ratio);
-  field(Field("loraplus_lr_embedding", "LoRA+: learning rate of LoRA on embeddings").above(0),
-        &loraplus_lr_embedding);
+  field(Field("loraplus_lr_ratio", "LoRA+: learning rate of the B matrices over that of A").above(0), &loraplus_lr_ratio);
+  field(Field("loraplus_lr_embedding", "LoRA+: learning rate of LoRA on embeddings").above(0), &loraplus_lr_embedding);
   field(Field("pissa_init", "PiSSA: start from the principal singular vectors"), &pissa_init);
-  field(Field("pissa_iter", "PiSSA: iterations of the fast SVD; -1: the exact one").at_least(-1),
-        &pissa_iter);
+  field(Field("pissa_iter", "PiSSA: iterations of the fast SVD; -1: the exact one").at_least(-1), &pissa_iter);
   field(Field("pissa_convert", "PiSSA: save as a plain LoRA adapter"), &pissa_convert);
   field(Field("create_new_adapter", "merge the loaded adapters and train a new one"), &create_new_adapter);
-  field(Field("freeze_trainable_layers", "freeze: train the last n layers, the first n if negative"),
-        &freeze_trainable_layers);
-  field(Field("freeze_trainable_modules", "freeze: modules trained in these layers"),
-        &freeze_trainable_modules);
-  field(Field("freeze_extra_modules", "freeze: modules outside the layers that are trained too"),
-        &freeze_extra_modules);
-  field(Field("pref_loss", "stage dpo: the loss of a pair")
-            .one_of({"sigmoid", "hinge", "ipo", "kto_pair", "orpo", "simpo"}),
+  field(Field("freeze_trainable_layers", "freeze: train the last n layers, the first n if negative"), &freeze_trainable_layers);
+  field(Field("freeze_trainable_modules", "freeze: modules trained in these layers"), &freeze_trainable_modules);
+  field(Field("freeze_extra_modules", "freeze: modules outside the layers that are trained too"), &freeze_extra_modules);
+  field(Field("pref_loss", "stage dpo: the loss of a pair").one_of({"sigmoid", "hinge", "ipo", "kto_pair", "orpo", "simpo"}),
         &pref_loss);
   field(Field("pref_beta", "stage dpo: reward of a unit of log-probability").above(0), &pref_beta);
   field(Field("pref_ftx", "stage dpo: weight of the chosen answer's own loss, added to the pair's").at_least(0), &pref_ftx);

@@ -14,14 +14,12 @@ namespace {
 std::vector<ForeignKey> split_rows() {
   using Tool = ForeignKey::Tool;
   std::vector<ForeignKey> keys;
-  for (const auto& [tool, rows] : {std::pair{Tool::llama_factory, llama_factory_rows()},
-                                   {Tool::swift, swift_rows()},
-                                   {Tool::other, other_rows()}}) {
+  for (const auto& [tool, rows] :
+       {std::pair{Tool::llama_factory, llama_factory_rows()}, {Tool::swift, swift_rows()}, {Tool::other, other_rows()}}) {
     for (const ForeignRow& row : rows) {
       for (std::size_t begin = 0; begin < row.names.size();) {
         const std::size_t end = std::min(row.names.find(' ', begin), row.names.size());
-        keys.push_back({row.kind, tool, row.names.substr(begin, end - begin), row.reason, row.harmless,
-                        row.key, row.words});
+        keys.push_back({row.kind, tool, row.names.substr(begin, end - begin), row.reason, row.harmless, row.key, row.words});
         begin = end + 1;
       }
     }
@@ -34,8 +32,7 @@ using Index = std::unordered_map<std::string_view, const ForeignKey*>;
 Index make_index() {
   Index index;
   for (const ForeignKey& key : foreign_keys()) {
-    QFT_ASSERT(index.emplace(key.name, &key).second, "the table of foreign keys has two rows for '{}'",
-               key.name);
+    QFT_ASSERT(index.emplace(key.name, &key).second, "the table of foreign keys has two rows for '{}'", key.name);
   }
   return index;
 }

@@ -17,11 +17,12 @@ constexpr ForeignRow kLlamaFactory[] = {
     renamed("deepspeed", "deepspeed", kZeroNames),
     renamed("fsdp", "fsdp", "fsdp2=full_shard auto_wrap"),
     either("max_length", "cutoff_len", "max_length",
-           "in LLaMA-Factory it limits prompt and answer in generation, in ms-swift and TRL a training sample: write cutoff_len for the "
+           "in LLaMA-Factory it limits prompt and answer in generation, in ms-swift and TRL a training sample: write cutoff_len "
+           "for the "
            "sample, max_new_tokens for the answer"),
-    either(
-        "system", "default_system", "system",
-        "in qft generate and chat it is their system message, in ms-swift that of the training data: write default_system for the data"),
+    either("system", "default_system", "system",
+           "in qft generate and chat it is their system message, in ms-swift that of the training data: write default_system for "
+           "the data"),
 
     // Model loading.
     {kNoEffect, "trust_remote_code", "no Python is run: architectures are built in", "false"},
@@ -31,10 +32,8 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kNoEffect, "use_cache use_kv_cache", "generation always keeps a KV cache", "true"},
     {kNoEffect, "use_reentrant_gc gradient_checkpointing_kwargs activation_checkpointing_kwargs",
      "recomputation has one form here, with the same results", "null|true"},
-    {kNoEffect, "upcast_layernorm upcast_lmhead_output",
-     "norms and log-probabilities are always computed in fp32", "false"},
-    {kNoEffect, "use_unsloth_gc enable_liger_kernel use_liger_kernel liger_kernel_config use_v1_kernels",
-     kKernels, kOff},
+    {kNoEffect, "upcast_layernorm upcast_lmhead_output", "norms and log-probabilities are always computed in fp32", "false"},
+    {kNoEffect, "use_unsloth_gc enable_liger_kernel use_liger_kernel liger_kernel_config use_v1_kernels", kKernels, kOff},
     {kNoEffect, "infer_backend", "qft generates itself", "huggingface"},
     {kNoEffect, "flash_attn", kAttention, "auto"},
     {kNoEffect, "offload_folder print_param_status export_device", "it changes no result", "offload|false|cpu"},
@@ -48,14 +47,12 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kNoEffect, "quantization_method quantization_type double_quantization quantization_device_map",
      "it has a meaning with quantization_bit only", ""},
     {kRefused, "use_unsloth", "qft does not run unsloth: remove it", kOff},
-    {kRefused, "shift_attn mixture_of_depths", "it changes the model and is not implemented: remove it",
-     kOff},
+    {kRefused, "shift_attn mixture_of_depths", "it changes the model and is not implemented: remove it", kOff},
     {kRefused, "train_from_scratch", "qft fine-tunes: give the folder of a model with weights", kOff},
     {kRefused, "resize_vocab add_tokens add_special_tokens new_special_tokens_config", kVocabulary, kOff},
     {kNoEffect, "init_special_tokens", "it has a meaning with new tokens only", "noise_init"},
     {kRefused, "split_special_tokens", "special tokens are always one token each: remove it", kOff},
-    {kRefused, "moe_aux_loss_coef", "the router's auxiliary loss is not implemented: remove it",
-     "null|0|0.0"},
+    {kRefused, "moe_aux_loss_coef", "the router's auxiliary loss is not implemented: remove it", "null|0|0.0"},
     {kRefused, "use_kt", "qft does not use KTransformers: remove it", kOff},
     {kNoEffect,
      "kt_config kt_cpu_activation kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path "
@@ -64,17 +61,15 @@ constexpr ForeignRow kLlamaFactory[] = {
 
     // Sections of LLaMA-Factory's version 1.
     {kRefused, "model_class", "qft trains language models: remove it", "llm|null"},
-    {kRefused, "peft_config",
-     "write finetuning_type, lora_rank, lora_alpha, lora_dropout and lora_target in the run file", "null"},
+    {kRefused, "peft_config", "write finetuning_type, lora_rank, lora_alpha, lora_dropout and lora_target in the run file",
+     "null"},
     {kRefused, "dist_config", "write strategy, deepspeed or fsdp in the run file", "null"},
     {kRefused, "quant_config", kQuantized, "null"},
-    {kRefused, "optim_config",
-     "AdamW takes learning_rate, weight_decay, adam_beta1, adam_beta2, adam_epsilon", "null"},
+    {kRefused, "optim_config", "AdamW takes learning_rate, weight_decay, adam_beta1, adam_beta2, adam_epsilon", "null"},
     {kRefused, "cp_mode cp_size", "context parallelism is not implemented: remove it", "null|1"},
-    {kRefused, "batching_strategy", "max_tokens_per_micro_batch limits what a micro-batch holds",
-     "null|normal|padding_free"},
-    {kNoEffect, "kernel_config init_config sample_backend",
-     "qft has kernels of its own, and reads weights straight into place", ""},
+    {kRefused, "batching_strategy", "max_tokens_per_micro_batch limits what a micro-batch holds", "null|normal|padding_free"},
+    {kNoEffect, "kernel_config init_config sample_backend", "qft has kernels of its own, and reads weights straight into place",
+     ""},
 
     // Images, video and sound.
     {kNoEffect,
@@ -101,12 +96,9 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kNoEffect, "remove_unused_columns label_names", "only the template decides what is read", "null|true"},
     {kRefused, "train_sampling_strategy", "samples are shuffled: use disable_shuffling for source order",
      "random|group_by_length"},
-    {kRefused, "ignore_pad_token_for_loss", "there is no padding that could enter the loss: remove it",
-     "true"},
-    {kRefused, "dataloader_drop_last",
-     "the last batch of an epoch is trained on: lower max_steps to end before it", kOff},
-    {kRefused, "num_beams eval_num_beams generation_num_beams", "beam search is not implemented: remove it",
-     "null|1"},
+    {kRefused, "ignore_pad_token_for_loss", "there is no padding that could enter the loss: remove it", "true"},
+    {kRefused, "dataloader_drop_last", "the last batch of an epoch is trained on: lower max_steps to end before it", kOff},
+    {kRefused, "num_beams eval_num_beams generation_num_beams", "beam search is not implemented: remove it", "null|1"},
 
     // Methods and optimizers.
     {kNoEffect, "pref_bco_weight dpo_label_smoothing ref_model ref_model_adapters ref_model_quantization_bit",
@@ -117,10 +109,8 @@ constexpr ForeignRow kLlamaFactory[] = {
      "ppo_whiten_rewards "
      "reward_model reward_model_adapters reward_model_quantization_bit reward_model_type",
      "it belongs to stages that qft does not have", ""},
-    {kNoEffect, "module_dropout oft_rank oft_block_size oft_target", "it is used by finetuning_type oft only",
-     ""},
-    {kRefused, "use_galore use_apollo use_badam use_adam_mini use_muon adafactor",
-     "qft has AdamW and Lion: remove it", kOff},
+    {kNoEffect, "module_dropout oft_rank oft_block_size oft_target", "it is used by finetuning_type oft only", ""},
+    {kRefused, "use_galore use_apollo use_badam use_adam_mini use_muon adafactor", "qft has AdamW and Lion: remove it", kOff},
     {kNoEffect,
      "galore_target galore_rank galore_update_interval galore_scale galore_proj_type galore_layerwise "
      "apollo_target "
@@ -130,28 +120,23 @@ constexpr ForeignRow kLlamaFactory[] = {
      "badam_update_ratio "
      "badam_mask_mode badam_verbose",
      "it belongs to an optimizer that qft does not have", ""},
-    {kRefused, "optim_args optim_target_modules",
-     "AdamW takes weight_decay, adam_beta1, adam_beta2, adam_epsilon", "null"},
+    {kRefused, "optim_args optim_target_modules", "AdamW takes weight_decay, adam_beta1, adam_beta2, adam_epsilon", "null"},
     {kRefused, "lr_scheduler_kwargs", "the implemented schedules take none: remove it", "null"},
     {kRefused, "use_llama_pro", "block expansion is not implemented: remove it", kOff},
     {kRefused, "use_dft_loss use_asft_loss use_eaft_loss", "the loss is cross-entropy: remove it", kOff},
     {kNoEffect, "asft_alpha eaft_alpha", "it belongs to losses that qft does not have", ""},
-    {kRefused, "label_smoothing_factor neftune_noise_alpha", "it is not implemented: remove it",
-     "null|0|0.0"},
+    {kRefused, "label_smoothing_factor neftune_noise_alpha", "it is not implemented: remove it", "null|0|0.0"},
     {kRefused, "use_mca use_megatron_bridge use_hyper_parallel", "qft runs by itself: remove it", kOff},
     {kNoEffect, "hyper_parallel_args hyper_parallel_cp_size", "it is used by use_hyper_parallel only", ""},
     {kRefused, "fp8", "fp8 training is not implemented: use bf16", kOff},
     {kNoEffect, "fp8_backend fp8_enable_fsdp_float8_all_gather", "it has a meaning with fp8 only", ""},
-    {kNoEffect, "average_tokens_across_devices", "the loss is the mean over the label tokens of the global batch",
-     "true"},
+    {kNoEffect, "average_tokens_across_devices", "the loss is the mean over the label tokens of the global batch", "true"},
     {kNoEffect, "fp16_opt_level half_precision_backend fp16_backend fp16_full_eval bf16_full_eval",
      "training and evaluation use compute_dtype", "O1|auto|false"},
-    {kNoEffect,
-     "torch_compile torch_compile_backend torch_compile_mode jit_mode_eval use_ipex torch_empty_cache_steps",
+    {kNoEffect, "torch_compile torch_compile_backend torch_compile_mode jit_mode_eval use_ipex torch_empty_cache_steps",
      "it changes no result", kOff},
     {kRefused, "auto_find_batch_size", "the batch size stays as asked: qft plan tells what fits", kOff},
-    {kRefused, "parallelism_config tp_size", "tensor and context parallelism are not implemented: remove it",
-     "null|0|1"},
+    {kRefused, "parallelism_config tp_size", "tensor and context parallelism are not implemented: remove it", "null|0|1"},
 
     // Logging, evaluation and checkpoints.
     {kNoEffect, "report_to", kMetrics, "none|null"},
@@ -182,8 +167,7 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "save_safetensors", "weights are always saved as safetensors: remove it", "true"},
     {kNoEffect, "save_on_each_node enable_jit_checkpoint restore_callback_states_from_checkpoint",
      "checkpoints take care of that themselves", "false"},
-    {kRefused, "ignore_data_skip",
-     "a resumed run takes the next samples, not the first ones again: remove it", kOff},
+    {kRefused, "ignore_data_skip", "a resumed run takes the next samples, not the first ones again: remove it", kOff},
     {kRefused, "push_to_hub export_hub_model_id", "qft does not upload: do it with the hub's own tool", kOff},
     {kNoEffect,
      "hub_model_id hub_strategy hub_token hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
@@ -200,8 +184,7 @@ constexpr ForeignRow kLlamaFactory[] = {
      "ddp_static_graph "
      "sharded_ddp xpu_backend mp_parameters tpu_num_cores tpu_metrics_debug use_mps_device dispatch_backend",
      "ranks come from mpirun and gradients are reduced by qft", "null|false|-1"},
-    {kNoEffect, "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap", "blocks are the model's layers",
-     "null|0"},
+    {kNoEffect, "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap", "blocks are the model's layers", "null|0"},
     {kNoEffect,
      "master_addr master_port ray_num_workers ray_init_kwargs ray_scope ray_run_name ray_storage_path "
      "resources_per_worker placement_strategy",

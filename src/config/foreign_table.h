@@ -32,8 +32,7 @@ constexpr ForeignRow converted(std::string_view names, std::string_view rules, s
 
 constexpr ForeignRow either(std::string_view name, std::string_view swift, std::string_view otherwise,
                             std::string_view meanings) {
-  return {
-      .kind = ForeignKey::Class::either, .names = name, .reason = meanings, .key = swift, .words = otherwise};
+  return {.kind = ForeignKey::Class::either, .names = name, .reason = meanings, .key = swift, .words = otherwise};
 }
 
 constexpr std::string_view kOff = "null|false|no";
@@ -49,10 +48,8 @@ constexpr std::string_view kEngine = "it belongs to another inference engine";
 constexpr std::string_view kMetrics = "metrics go to trainer_log.jsonl in output_dir";
 constexpr std::string_view kKernels = "qft has kernels of its own";
 constexpr std::string_view kNoDownload = "nothing is downloaded: model_name_or_path is a folder";
-constexpr std::string_view kAttention =
-    "attention takes the fastest kernel that fits; results differ in rounding only";
-constexpr std::string_view kQuantized =
-    "quantized base weights are not implemented: remove it to train on bf16 weights";
+constexpr std::string_view kAttention = "attention takes the fastest kernel that fits; results differ in rounding only";
+constexpr std::string_view kQuantized = "quantized base weights are not implemented: remove it to train on bf16 weights";
 constexpr std::string_view kVocabulary =
     "qft does not change the vocabulary: add the tokens to the model and its tokenizer first";
 constexpr std::string_view kRanks = "mpirun or srun starts the ranks: no rendezvous is needed";

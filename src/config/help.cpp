@@ -17,14 +17,12 @@ struct Reading {
   std::string_view groups;  // all of whose keys they read,
   std::string_view keys;    // and these,
   std::string_view except;  // but not these
-  std::string_view
-      sample;  // a minimal run file, from the root of the source tree; its keys are the required ones
+  std::string_view sample;  // a minimal run file, from the root of the source tree; its keys are the required ones
 };
 
 constexpr std::string_view kTrainingGroups = "model method dataset train parallel eval generate";
 constexpr std::string_view kNotInTraining = "infer_dtype predict_logprobs prompt system";
-constexpr std::string_view kComputing =
-    "bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level ddp_timeout";
+constexpr std::string_view kComputing = "bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level ddp_timeout";
 constexpr std::string_view kTrainingSample =
     "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
     "template: smollm2\n"
@@ -39,7 +37,8 @@ const Reading kReadings[] = {
      "cutoff_len: 512\n"},
     {Purpose::check, kTrainingGroups, "", kNotInTraining, kTrainingSample},
     {Purpose::eval, "dataset parallel eval generate",
-     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype stage pref_loss pref_beta pref_ftx "
+     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype stage pref_loss pref_beta "
+     "pref_ftx "
      "simpo_gamma output_dir overwrite_output_dir "
      "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level "
      "ddp_timeout deepspeed fsdp "
@@ -59,8 +58,7 @@ const Reading kReadings[] = {
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"},
     {Purpose::export_model, "export",
-     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype log_level",
-     "",
+     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype log_level", "",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "adapter_name_or_path: demo_output/tuned\n"
      "export_dir: exported\n"},
@@ -127,8 +125,7 @@ std::vector<std::string_view> implemented(std::string_view key) {
   QFT_ASSERT(bound != nullptr, "'{}' is no key", key);
   std::vector<std::string_view> words = bound->field.choices;
   const auto missing = not_implemented(key, Purpose::train);
-  std::erase_if(words,
-                [&](std::string_view word) { return std::ranges::find(missing, word) != missing.end(); });
+  std::erase_if(words, [&](std::string_view word) { return std::ranges::find(missing, word) != missing.end(); });
   return words;
 }
 
@@ -152,11 +149,9 @@ std::string help_text(Purpose purpose) {
     }
   }
   std::string out;
-  if (reading != nullptr)
-    out = fmt::format("A minimal run file:\n\n{}\nits keys\n{}\n", reading->sample, required);
+  if (reading != nullptr) out = fmt::format("A minimal run file:\n\n{}\nits keys\n{}\n", reading->sample, required);
   out += rest;
-  if (!missing.empty())
-    out += fmt::format("\nnot implemented: to change one of these is an error\n{}", missing);
+  if (!missing.empty()) out += fmt::format("\nnot implemented: to change one of these is an error\n{}", missing);
   return out;
 }
 

@@ -20,8 +20,7 @@ constexpr ImportKey kKeys[] = {
     {Role::ranks, "num_processes", ""},
     {Role::collect, "distributed_type mixed_precision", ""},
     {Role::matches, "use_cpu", "use_cpu"},
-    {Role::matches, "gradient_accumulation_steps deepspeed_config.gradient_accumulation_steps",
-     "gradient_accumulation_steps"},
+    {Role::matches, "gradient_accumulation_steps deepspeed_config.gradient_accumulation_steps", "gradient_accumulation_steps"},
     {Role::matches, "gradient_clipping deepspeed_config.gradient_clipping", "max_grad_norm"},
     {Role::collect,
      "deepspeed_config.deepspeed_config_file deepspeed_config.zero_stage "
@@ -43,9 +42,7 @@ constexpr ImportKey kKeys[] = {
 
 // Keys of fsdp_config, in accelerate's spelling ("fsdp_..."), in transformers' without the prefix.
 constexpr ImportKey kFsdpKeys[] = {
-    {Role::collect,
-     "sharding_strategy offload_params reshard_after_forward activation_checkpointing activation_cpu_offload",
-     ""},
+    {Role::collect, "sharding_strategy offload_params reshard_after_forward activation_checkpointing activation_cpu_offload", ""},
     {Role::refused, "version", "there are FSDP 1 and 2", "1|2"},
     {Role::no_effect,
      "auto_wrap_policy transformer_layer_cls_to_wrap min_num_params backward_prefetch "
@@ -53,8 +50,7 @@ constexpr ImportKey kFsdpKeys[] = {
      "forward_prefetch cpu_ram_efficient_loading sync_module_states use_orig_params limit_all_gathers "
      "state_dict_type ignored_modules",
      "blocks are the model's layers and their transfers are planned by qft"},
-    {Role::refused, "xla xla_fsdp_settings xla_fsdp_grad_ckpt xla_fsdp_v2", "there are no TPUs here",
-     "false"},
+    {Role::refused, "xla xla_fsdp_settings xla_fsdp_grad_ckpt xla_fsdp_v2", "there are no TPUs here", "false"},
 };
 
 using Leaves = std::map<std::string, Leaf, std::less<>>;
@@ -81,9 +77,8 @@ std::string sharding_strategy(const Leaf& leaf) {
   if (word == "2" || word == "shard_grad_op") return "shard_grad_op";
   if (word == "3" || word == "no_shard") return "ddp";
   if (word == "4" || word == "hybrid_shard" || word == "5" || word == "hybrid_shard_zero2") return "hsdp";
-  fail_config(
-      "{}: expected one of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2, got {}",
-      leaf.where, describe(leaf.value));
+  fail_config("{}: expected one of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2, got {}", leaf.where,
+              describe(leaf.value));
 }
 
 bool flag_of(const Leaf& leaf) {
@@ -103,7 +98,8 @@ void match_sharding(RunConfig& config, const Leaves& leaves, const Leaf& whole) 
   const Leaf* named = find(leaves, "sharding_strategy");
   const Leaf* reshard = find(leaves, "reshard_after_forward");
   if (named == nullptr) {
-    return match_strategy(config, reshard != nullptr ? reshard_strategy(*reshard) : "zero3", reshard != nullptr ? *reshard : whole);
+    return match_strategy(config, reshard != nullptr ? reshard_strategy(*reshard) : "zero3",
+                          reshard != nullptr ? *reshard : whole);
   }
   const std::string strategy = sharding_strategy(*named);
   const bool hybrid = strategy == "hsdp";
@@ -113,8 +109,8 @@ void match_sharding(RunConfig& config, const Leaves& leaves, const Leaf& whole) 
   }
   match_strategy(config, strategy, *named);
   if (hybrid && (named->value.text == "5" || named->value.text.size() > std::string_view("hybrid_shard").size())) {
-    config.notes.push_back(fmt::format("{}: weights are resharded after forward, as under HYBRID_SHARD: the same results in less memory",
-                                       named->where));
+    config.notes.push_back(fmt::format(
+        "{}: weights are resharded after forward, as under HYBRID_SHARD: the same results in less memory", named->where));
   }
 }
 
@@ -131,8 +127,10 @@ void match_fsdp(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
     if (config.training.gradient_checkpointing == false) {
       config.training.gradient_checkpointing.reset();
       config.given.erase("gradient_checkpointing");
-      config.notes.push_back(fmt::format(
-          "{}: activations are recomputed: gradient_checkpointing: false leaves that to FSDP's activation_checkpointing, which is true", recompute->where));
+      config.notes.push_back(
+          fmt::format("{}: activations are recomputed: gradient_checkpointing: false leaves that to FSDP's "
+                      "activation_checkpointing, which is true",
+                      recompute->where));
     }
     match_key(config, "gradient_checkpointing", plain("true"), *recompute);
   }
@@ -226,25 +224,21 @@ void import_accelerate(RunConfig& config, const std::string& file) {
   } else if (word == "DEEPSPEED") {
     match_deepspeed(config, leaves);
   } else {
-    fail_config("{}: expected one of NO, MULTI_GPU, MULTI_CPU, FSDP, DEEPSPEED, got {}", type->where,
-                describe(type->value));
+    fail_config("{}: expected one of NO, MULTI_GPU, MULTI_CPU, FSDP, DEEPSPEED, got {}", type->where, describe(type->value));
   }
 }
 
 void import_fsdp(RunConfig& config) {
   const std::string where = at_key(config, "fsdp");
-  if (const auto& named = config.training.fsdp;
-      named.is_string() && named.get<std::string>().ends_with(".json")) {
+  if (const auto& named = config.training.fsdp; named.is_string() && named.get<std::string>().ends_with(".json")) {
     read_fsdp_file(config, expand_path(named.get<std::string>(), where));
   }
   const nlohmann::json& options = config.training.fsdp;
   std::string text = options.is_string() ? options.get<std::string>() : "";
   if (options.is_array()) {
-    for (const auto& item : options)
-      text += item.is_string() ? item.get<std::string>() + " " : item.dump() + " ";
+    for (const auto& item : options) text += item.is_string() ? item.get<std::string>() + " " : item.dump() + " ";
   }
-  if (text.ends_with(".yaml") || text.ends_with(".yml"))
-    return import_accelerate(config, expand_path(text, where));
+  if (text.ends_with(".yaml") || text.ends_with(".yml")) return import_accelerate(config, expand_path(text, where));
 
   Leaves leaves;
   const nlohmann::json& more = config.training.fsdp_config;
@@ -266,8 +260,7 @@ void import_fsdp(RunConfig& config) {
     leaves.insert_or_assign(leaf.path, leaf);
   }
   if (!text.empty() || options == true) return match_fsdp(config, leaves, whole);
-  fail_config("{}: expected words such as full_shard, or an accelerate YAML file, got {}", where,
-              options.dump());
+  fail_config("{}: expected words such as full_shard, or an accelerate YAML file, got {}", where, options.dump());
 }
 
 }  // namespace qft::config

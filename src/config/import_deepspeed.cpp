@@ -41,8 +41,7 @@ constexpr ImportKey kKeys[] = {
     {Role::matches, "scheduler.params.warmup_num_steps", "warmup_steps"},
     {Role::collect, "scheduler.type scheduler.params.warmup_type scheduler.params.total_num_steps", ""},
     {Role::refused, "scheduler.params.warmup_min_lr", "the learning rate rises from 0", "0|0.0"},
-    {Role::refused, "scheduler.*",
-     "set lr_scheduler_type and warmup_steps in the run file and remove the section"},
+    {Role::refused, "scheduler.*", "set lr_scheduler_type and warmup_steps in the run file and remove the section"},
     {Role::refused, "zero_optimization.cpu_offload zero_optimization.cpu_offload_params",
      "use offload_optimizer and offload_param instead", "false"},
     {Role::refused,
@@ -51,18 +50,15 @@ constexpr ImportKey kKeys[] = {
      "quantized communication changes the result and is not implemented", "false"},
     {Role::refused, "zero_optimization.zero_hpz_partition_size zero_optimization.mics_shard_size",
      "a second level of sharding is not implemented", "-1|0|1"},
-    {Role::refused, "tensor_parallel.autotp_size sequence_parallel_size",
-     "tensor and sequence parallelism are not implemented", "0|1"},
-    {Role::refused, "communication_data_type data_types.grad_accum_dtype",
-     "gradients are reduced and summed in fp32", "fp32"},
-    {Role::refused, "prescale_gradients sparse_gradients amp.enabled torch_autocast.enabled",
-     "it is not implemented", "false"},
+    {Role::refused, "tensor_parallel.autotp_size sequence_parallel_size", "tensor and sequence parallelism are not implemented",
+     "0|1"},
+    {Role::refused, "communication_data_type data_types.grad_accum_dtype", "gradients are reduced and summed in fp32", "fp32"},
+    {Role::refused, "prescale_gradients sparse_gradients amp.enabled torch_autocast.enabled", "it is not implemented", "false"},
     {Role::refused,
      "curriculum_learning.enabled data_efficiency.enabled elasticity.enabled progressive_layer_drop.enabled "
      "compression_training.* sparse_attention.* eigenvalue.enabled",
      "it is not implemented: remove the section", "false"},
-    {Role::refused, "zero_optimization.offload_optimizer.ratio", "offloading a part is not implemented",
-     "1|1.0"},
+    {Role::refused, "zero_optimization.offload_optimizer.ratio", "offloading a part is not implemented", "1|1.0"},
     {Role::no_effect, "zero_optimization.*", "qft has communication and memory management of its own"},
     {Role::refused, "fp16.fp16_master_weights_and_grads", "masters are kept and gradients reduced in fp32", "false"},
     {Role::no_effect, "fp16.*", "weights and compute are fp16, masters and gradients fp32"},
@@ -91,9 +87,8 @@ struct Named {
   bool offload_optimizer;
   bool offload_param;
 };
-constexpr Named kNamed[] = {{"zero0", 0, false, false},        {"zero1", 1, false, false},
-                            {"zero2", 2, false, false},        {"zero3", 3, false, false},
-                            {"zero2_offload", 2, true, false}, {"zero3_offload", 3, true, true}};
+constexpr Named kNamed[] = {{"zero0", 0, false, false}, {"zero1", 1, false, false},        {"zero2", 2, false, false},
+                            {"zero3", 3, false, false}, {"zero2_offload", 2, true, false}, {"zero3_offload", 3, true, true}};
 
 nlohmann::json document_of(const Named& named) {
   nlohmann::json zero = {{"stage", named.stage}};
@@ -106,12 +101,13 @@ nlohmann::json document_of(const Named& named) {
 struct Optimizer {
   std::string_view theirs, ours;
 };
-constexpr Optimizer kOptimizers[] = {{"AdamW", "adamw"}, {"Adam", "adamw"}, {"adamw", "adamw"}, {"adam", "adamw"}, {"Lion", "lion"}, {"lion", "lion"}};
+constexpr Optimizer kOptimizers[] = {{"AdamW", "adamw"}, {"Adam", "adamw"}, {"adamw", "adamw"},
+                                     {"adam", "adamw"},  {"Lion", "lion"},  {"lion", "lion"}};
 
 void match_optimizer(RunConfig& config, const Leaf& leaf) {
-  const auto* row = std::find_if(std::begin(kOptimizers), std::end(kOptimizers), [&](const Optimizer& o) { return o.theirs == leaf.value.text; });
-  if (row == std::end(kOptimizers))
-    fail_config("{}: {} is refused: qft has AdamW and Lion", leaf.where, describe(leaf.value));
+  const auto* row = std::find_if(std::begin(kOptimizers), std::end(kOptimizers),
+                                 [&](const Optimizer& o) { return o.theirs == leaf.value.text; });
+  if (row == std::end(kOptimizers)) fail_config("{}: {} is refused: qft has AdamW and Lion", leaf.where, describe(leaf.value));
   if (!config.training.optim.starts_with(row->ours)) match_key(config, "optim", plain(row->ours), leaf);
 }
 
@@ -133,7 +129,8 @@ constexpr Scheduler kSchedulers[] = {{"WarmupLR", "constant_with_warmup"}, {"War
 
 // What DeepSpeed takes for what its schedulers are not told; "auto" is the run file's.
 void require_params(const Leaf& type, const Value& document) {
-  constexpr std::pair<std::string_view, std::string_view> kDefaults[] = {{"warmup_num_steps", "1000"}, {"warmup_max_lr", "0.001"}};
+  constexpr std::pair<std::string_view, std::string_view> kDefaults[] = {{"warmup_num_steps", "1000"},
+                                                                         {"warmup_max_lr", "0.001"}};
   const auto below = [](const Value& value, std::string_view key) {
     for (const auto& [name, entry] : value.entries)
       if (name == key) return entry;
@@ -142,8 +139,8 @@ void require_params(const Leaf& type, const Value& document) {
   const Value params = below(below(document, "scheduler"), "params");
   for (const auto& [key, otherwise] : kDefaults) {
     if (below(params, key).kind == Value::Kind::null) {
-      fail_config("{}: params has no {}, for which DeepSpeed takes {}: write that, or \"auto\" for what the run file says", type.where, key,
-                  otherwise);
+      fail_config("{}: params has no {}, for which DeepSpeed takes {}: write that, or \"auto\" for what the run file says",
+                  type.where, key, otherwise);
     }
   }
 }
@@ -154,8 +151,9 @@ void match_scheduler(RunConfig& config, const Leaves& leaves, const Value& docum
   const auto* row = std::find_if(std::begin(kSchedulers), std::end(kSchedulers),
                                  [&](const Scheduler& s) { return s.theirs == type->second.value.text; });
   if (row == std::end(kSchedulers)) {
-    fail_config("{}: expected one of WarmupLR, WarmupDecayLR, got {}: set lr_scheduler_type in the run file and remove the section",
-                type->second.where, describe(type->second.value));
+    fail_config(
+        "{}: expected one of WarmupLR, WarmupDecayLR, got {}: set lr_scheduler_type in the run file and remove the section",
+        type->second.where, describe(type->second.value));
   }
   require_params(type->second, document);
   const auto warmup = leaves.find("scheduler.params.warmup_type");
@@ -171,7 +169,8 @@ void match_scheduler(RunConfig& config, const Leaves& leaves, const Value& docum
                   total->second.where, describe(total->second.value), config.training.max_steps);
     }
   }
-  config.notes.push_back(fmt::format("{}: warm-up is that of transformers: DeepSpeed's own begins one step later", type->second.where));
+  config.notes.push_back(
+      fmt::format("{}: warm-up is that of transformers: DeepSpeed's own begins one step later", type->second.where));
 }
 
 }  // namespace
@@ -191,18 +190,15 @@ void import_deepspeed(RunConfig& config, const Value& document, std::string_view
     if (path == "optimizer.type") match_optimizer(config, leaf);
     if (path == "optimizer.params.betas") match_betas(config, leaf);
     if (path == "zero_optimization.stage") match_zero_stage(config, leaf);
-    if (path == "zero_optimization.offload_optimizer.device")
-      match_key(config, "offload_optimizer", leaf.value, leaf);
+    if (path == "zero_optimization.offload_optimizer.device") match_key(config, "offload_optimizer", leaf.value, leaf);
     if (path == "activation_checkpointing.cpu_checkpointing" && as_bool(leaf.value).value_or(false))
       match_key(config, "offload_activations", plain("cpu"), leaf);
-    if (path == "zero_optimization.offload_param.device")
-      match_key(config, "offload_param", leaf.value, leaf);
+    if (path == "zero_optimization.offload_param.device") match_key(config, "offload_param", leaf.value, leaf);
   }
 }
 
 void import_deepspeed_named(RunConfig& config, const nlohmann::json& name, std::string_view where) {
-  if (!name.is_string())
-    fail_config("{}: expected a file or a name such as zero2, got {}", where, name.dump());
+  if (!name.is_string()) fail_config("{}: expected a file or a name such as zero2, got {}", where, name.dump());
   const std::string text = name;
   std::vector<std::string_view> names;
   for (const Named& named : kNamed) {
@@ -213,8 +209,8 @@ void import_deepspeed_named(RunConfig& config, const nlohmann::json& name, std::
   }
   const std::filesystem::path path = expand_path(text, where);
   if (!std::filesystem::exists(path)) {
-    fail_config("{}: there is no file '{}', and it is none of {}{}", where, path.string(),
-                fmt::join(names, ", "), suggestion(text, names, "paths count from the working directory"));
+    fail_config("{}: there is no file '{}', and it is none of {}{}", where, path.string(), fmt::join(names, ", "),
+                suggestion(text, names, "paths count from the working directory"));
   }
   import_deepspeed(config, parse_file(path), path.string(), false);
 }

@@ -85,8 +85,7 @@ void claim(RunConfig& config, WorldClaim::Kind kind, const Leaf& leaf) {
   for (const ImportKey& row : table) {
     for (const std::string_view pattern : split(row.paths)) names.push_back(pattern);
   }
-  fail_config("{}: unknown key{}", leaf.where,
-              suggestion(leaf.path, names, "remove it if the run does not depend on it"));
+  fail_config("{}: unknown key{}", leaf.where, suggestion(leaf.path, names, "remove it if the run does not depend on it"));
 }
 
 }  // namespace
@@ -107,11 +106,10 @@ void match_key(RunConfig& config, std::string_view key, const Value& value, cons
     config.given[std::string(key)] = leaf.source;
     return;
   }
-  const auto own_value = field_value(own->field, own->ref),
-             their_value = field_value(own->field, theirs[index].ref);
+  const auto own_value = field_value(own->field, own->ref), their_value = field_value(own->field, theirs[index].ref);
   if (own_value != their_value) {
-    fail_config("{} asks for {} {}, but {} is {}: make them agree or remove one", leaf.where, key,
-                their_value.dump(), at_key(config, key), own_value.dump());
+    fail_config("{} asks for {} {}, but {} is {}: make them agree or remove one", leaf.where, key, their_value.dump(),
+                at_key(config, key), own_value.dump());
   }
 }
 
@@ -126,9 +124,8 @@ void match_strategy(RunConfig& config, const std::string& strategy, const Leaf& 
               at_key(config, "strategy"), own);
 }
 
-std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Value& document,
-                                                     std::string_view file, bool inlined,
-                                                     std::span<const ImportKey> table) {
+std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Value& document, std::string_view file,
+                                                     bool inlined, std::span<const ImportKey> table) {
   if (document.kind != Value::Kind::map) {
     fail_config("{}: expected a mapping of keys to values, got {}", file, describe(document));
   }
@@ -138,8 +135,7 @@ std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Va
   std::map<std::string_view, std::string> no_effect;  // reason -> paths
   for (Leaf& leaf : leaves) {
     leaf.source = inlined ? std::string(file) : fmt::format("{}:{}", file, leaf.value.line);
-    leaf.where =
-        inlined ? fmt::format("{}.{}", file, leaf.path) : fmt::format("{}: {}", leaf.source, leaf.path);
+    leaf.where = inlined ? fmt::format("{}.{}", file, leaf.path) : fmt::format("{}: {}", leaf.source, leaf.path);
     if (is_section(table, leaf.path)) {
       if (is_nothing(leaf.value)) continue;
       fail_config("{}: expected a mapping of keys to values, got {}", leaf.where, describe(leaf.value));
@@ -151,8 +147,7 @@ std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Va
     if (row->role == Role::batch && is_set) claim(config, WorldClaim::Kind::global_batch, leaf);
     if (row->role == Role::ranks && is_set) claim(config, WorldClaim::Kind::ranks, leaf);
     if (row->role == Role::collect && is_set) collected[leaf.path] = leaf;
-    if (row->role == Role::no_effect && is_set)
-      no_effect[row->with] += (no_effect[row->with].empty() ? "" : ", ") + leaf.path;
+    if (row->role == Role::no_effect && is_set) no_effect[row->with] += (no_effect[row->with].empty() ? "" : ", ") + leaf.path;
     if (row->role == Role::refused && is_set && !is_harmless(row->harmless, leaf.value)) {
       fail_config("{}: {} is refused: {}", leaf.where, describe(leaf.value), row->with);
     }
@@ -167,8 +162,8 @@ void import_launchers(RunConfig& config) {
   const auto& training = config.training;
   const bool fsdp = !training.fsdp.is_null() && training.fsdp != false && training.fsdp != "";
   if (!training.deepspeed.is_null() && (fsdp || !training.accelerate_config.empty())) {
-    fail_config("{} and {} are both given: keep the one that the run is to follow",
-                at_key(config, "deepspeed"), at_key(config, fsdp ? "fsdp" : "accelerate_config"));
+    fail_config("{} and {} are both given: keep the one that the run is to follow", at_key(config, "deepspeed"),
+                at_key(config, fsdp ? "fsdp" : "accelerate_config"));
   }
   if (fsdp && !training.accelerate_config.empty()) {
     fail_config("{} and {} are both given: keep the one that the run is to follow", at_key(config, "fsdp"),

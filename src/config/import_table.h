@@ -42,9 +42,8 @@ struct Leaf {
 /// Reads `document` by `table` into `config` and returns the collected leaves by path. `file` names the
 /// document; `inlined`: it stands inside the run file, so that its line numbers mean nothing. Throws
 /// ConfigError for unknown and refused keys and for contradictions with the run file.
-std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Value& document,
-                                                     std::string_view file, bool inlined,
-                                                     std::span<const ImportKey> table);
+std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Value& document, std::string_view file,
+                                                     bool inlined, std::span<const ImportKey> table);
 
 /// Makes the run file's `key` equal to `value`, or throws ConfigError with both values where it says
 /// otherwise.

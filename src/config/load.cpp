@@ -16,8 +16,7 @@ namespace qft::config {
 namespace {
 
 void note_winner(RunConfig& config, std::string_view winner, std::string_view loser) {
-  config.notes.push_back(
-      fmt::format("{} overrides {}, which has no effect", at_key(config, winner), at_key(config, loser)));
+  config.notes.push_back(fmt::format("{} overrides {}, which has no effect", at_key(config, winner), at_key(config, loser)));
 }
 
 // Without training: notes which key sets the compute type, and that nothing is trained where that may be a
@@ -29,37 +28,32 @@ void note_inference(RunConfig& config, Purpose purpose) {
                                        at_key(config, t.do_predict ? "do_predict" : "do_eval")));
   }
   if (config.model.infer_dtype == "auto" || purpose == Purpose::export_model) return;
-  for (const auto& [key, asks] : {std::pair{"bf16", t.bf16},
-                                  {"fp16", t.fp16},
-                                  {"pure_bf16", t.pure_bf16},
-                                  {"compute_dtype", t.compute_dtype != "auto"}})
+  for (const auto& [key, asks] :
+       {std::pair{"bf16", t.bf16}, {"fp16", t.fp16}, {"pure_bf16", t.pure_bf16}, {"compute_dtype", t.compute_dtype != "auto"}})
     if (asks) note_winner(config, "infer_dtype", key);
 }
 
 // Notes which key counts where two training keys set the same thing.
 void note_training(RunConfig& config) {
   const TrainingArgs& t = config.training;
-  const auto wins = [&](std::string_view winner, std::string_view loser) {
-    note_winner(config, winner, loser);
-  };
+  const auto wins = [&](std::string_view winner, std::string_view loser) { note_winner(config, winner, loser); };
   if (config.model.infer_dtype != "auto") {
-    config.notes.push_back(
-        fmt::format("{} has no effect in training: bf16, fp16, pure_bf16 and compute_dtype decide",
-                    at_key(config, "infer_dtype")));
+    config.notes.push_back(fmt::format("{} has no effect in training: bf16, fp16, pure_bf16 and compute_dtype decide",
+                                       at_key(config, "infer_dtype")));
   }
   if (t.warmup_steps >= 1 && t.warmup_ratio > 0) {
-    config.notes.push_back(
-        fmt::format("{} decides, as with transformers 4; {}, which transformers 5 would take, has no effect",
-                    at_key(config, "warmup_steps"), at_key(config, "warmup_ratio")));
+    config.notes.push_back(fmt::format("{} decides, as with transformers 4; {}, which transformers 5 would take, has no effect",
+                                       at_key(config, "warmup_steps"), at_key(config, "warmup_ratio")));
   }
   const bool pairs = config.finetuning.stage == "dpo";
   const bool pack_decides = !config.is_given("stage") && !config.data.pack.empty();
   for (const char* key : {"pref_loss", "pref_beta", "pref_ftx", "simpo_gamma"})
     if (!pairs && !pack_decides && config.is_given(key))
-      config.notes.push_back(fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "stage"), config.finetuning.stage));
+      config.notes.push_back(
+          fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "stage"), config.finetuning.stage));
   if (pairs && config.finetuning.lora_dropout > 0) {
-    config.notes.push_back(fmt::format("{} has no effect: as in LLaMA-Factory stage dpo trains without dropout",
-                                       at_key(config, "lora_dropout")));
+    config.notes.push_back(
+        fmt::format("{} has no effect: as in LLaMA-Factory stage dpo trains without dropout", at_key(config, "lora_dropout")));
   }
   if (t.max_steps > 0 && config.is_given("num_train_epochs")) wins("max_steps", "num_train_epochs");
   if (t.global_batch_size && config.is_given("gradient_accumulation_steps")) {
@@ -76,8 +70,8 @@ void note_training(RunConfig& config) {
 
 void note_packing(RunConfig& config) {
   if (config.data.packing == true && !config.data.neat_packing && config.finetuning.stage == "sft") {
-    config.notes.push_back(fmt::format("{}: samples of one row do not see each other, as with neat_packing",
-                                       at_key(config, "packing")));
+    config.notes.push_back(
+        fmt::format("{}: samples of one row do not see each other, as with neat_packing", at_key(config, "packing")));
   }
 }
 
@@ -113,9 +107,8 @@ void note_swift_defaults(RunConfig& config, const std::vector<Setting>& settings
     defaults += fmt::format("{}{} ({})", defaults.empty() ? "" : ", ", row.key, row.value);
   }
   if (defaults.empty()) return;
-  config.notes.push_back(fmt::format(
-      "keys are ms-swift's, but defaults are LLaMA-Factory's; not given, and by ms-swift's default: {}",
-      defaults));
+  config.notes.push_back(
+      fmt::format("keys are ms-swift's, but defaults are LLaMA-Factory's; not given, and by ms-swift's default: {}", defaults));
 }
 
 // Scripts of other tools train all weights where nothing asks for LoRA.
@@ -127,49 +120,44 @@ void note_tuner(RunConfig& config, const std::vector<Setting>& settings) {
     const ForeignKey* foreign = find_foreign(s.key);
     return foreign != nullptr && foreign->tool == ForeignKey::Tool::other && !foreign->key.empty();
   });
-  if (of_scripts == settings.end() || std::any_of(config.given.begin(), config.given.end(), speaks_of_lora))
-    return;
-  config.notes.push_back(
-      fmt::format("finetuning_type is not given: {}, where tools with the key {} train all weights (full)",
-                  config.finetuning.finetuning_type, of_scripts->key));
+  if (of_scripts == settings.end() || std::any_of(config.given.begin(), config.given.end(), speaks_of_lora)) return;
+  config.notes.push_back(fmt::format("finetuning_type is not given: {}, where tools with the key {} train all weights (full)",
+                                     config.finetuning.finetuning_type, of_scripts->key));
 }
 
 // Where results go in a run in ms-swift's words.
 void set_swift_folders(RunConfig& config, Purpose purpose) {
   std::string& output = config.training.output_dir;
   if (purpose == Purpose::train && output.empty() && !config.model.model_name_or_path.empty()) {
-    const auto model =
-        (std::filesystem::path(config.model.model_name_or_path) / ".").parent_path().filename();
+    const auto model = (std::filesystem::path(config.model.model_name_or_path) / ".").parent_path().filename();
     output = (std::filesystem::path("output") / model).string();
     config.notes.push_back(fmt::format("output_dir is not given: {}, as in ms-swift", output));
   }
   std::string& exported = config.exporting.export_dir;
   if (purpose != Purpose::export_model || !exported.empty()) return;
   if (output.empty() && config.model.adapter_name_or_path.empty()) return;
-  exported =
-      output.empty() ? config.model.adapter_name_or_path.back() + "-merged" : std::exchange(output, "");
+  exported = output.empty() ? config.model.adapter_name_or_path.back() + "-merged" : std::exchange(output, "");
   config.notes.push_back(fmt::format("export_dir is not given: {}, as in ms-swift", exported));
 }
 
 // An adapter alone names its base in adapter_config.json.
 void take_base_of_adapter(RunConfig& config) {
   if (!config.model.model_name_or_path.empty() || config.model.adapter_name_or_path.empty()) return;
-  const auto file = std::filesystem::path(config.model.adapter_name_or_path.front()) /
-                    config.model.adapter_folder / "adapter_config.json";
+  const auto file =
+      std::filesystem::path(config.model.adapter_name_or_path.front()) / config.model.adapter_folder / "adapter_config.json";
   std::error_code code;
   if (!std::filesystem::is_regular_file(file, code)) return;
   const nlohmann::json adapter = as_json(parse_file(file));
   const auto base = adapter.find("base_model_name_or_path");
   if (base == adapter.end() || !base->is_string()) return;
   config.model.model_name_or_path = base->get<std::string>();
-  config.notes.push_back(fmt::format("model_name_or_path is not given: {}, by {}",
-                                     config.model.model_name_or_path, file.string()));
+  config.notes.push_back(
+      fmt::format("model_name_or_path is not given: {}, by {}", config.model.model_name_or_path, file.string()));
 }
 
 }  // namespace
 
-RunConfig load_run_config(const std::filesystem::path& file, std::span<const std::string> overrides,
-                          Purpose purpose) {
+RunConfig load_run_config(const std::filesystem::path& file, std::span<const std::string> overrides, Purpose purpose) {
   RunConfig config;
   config.source = file;
   std::vector<Setting> settings;

@@ -42,8 +42,7 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   return best;
 }
 
-std::string suggestion(std::string_view word, std::span<const std::string_view> names,
-                       std::string_view otherwise) {
+std::string suggestion(std::string_view word, std::span<const std::string_view> names, std::string_view otherwise) {
   const std::string_view name = nearest(word, names);
   return name.empty() ? fmt::format(": {}", otherwise) : fmt::format(": did you mean '{}'?", name);
 }

@@ -42,8 +42,7 @@ class CountingIterator {
 
 class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
-  JsonEvents(std::string_view where, std::string_view text, const int* line)
-      : builder_(where), text_(text), line_(line) {}
+  JsonEvents(std::string_view where, std::string_view text, const int* line) : builder_(where), text_(text), line_(line) {}
 
   bool null() override { return builder_.null(*line_), true; }
   bool boolean(bool flag) override { return plain(flag ? "true" : "false"); }
@@ -57,11 +56,9 @@ class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return builder_.end(), true; }
   bool start_array(std::size_t) override { return builder_.begin(Value::Kind::list, *line_), true; }
   bool end_array() override { return builder_.end(), true; }
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::json::exception& reason) override {
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& reason) override {
     const JsonFault fault = find_json_fault(text_, position == 0 ? 0 : position - 1, reason.what());
-    builder_.reject(static_cast<int>(fault.line),
-                    fmt::format("not valid JSON (column {}): {}", fault.column, fault.what));
+    builder_.reject(static_cast<int>(fault.line), fmt::format("not valid JSON (column {}): {}", fault.column, fault.what));
   }
 
   Value take() { return builder_.take(); }

@@ -33,8 +33,7 @@ class YamlEvents : public YAML::EventHandler {
     builder_.null(line_of(mark));
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { refuse_anchor(mark); }
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                const std::string& text) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& text) override {
     check(mark, tag, anchor);
     const bool quoted = tag == "!";  // yaml-cpp's tag of a scalar in quotes; a plain one has "?"
     if (!quoted && is_null_word(text)) return builder_.null(line_of(mark));
@@ -47,8 +46,7 @@ class YamlEvents : public YAML::EventHandler {
     builder_.begin(Value::Kind::list, line_of(mark));
   }
   void OnSequenceEnd() override { builder_.end(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                  YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
     check(mark, tag, anchor);
     builder_.begin(Value::Kind::map, line_of(mark));
   }
@@ -58,18 +56,15 @@ class YamlEvents : public YAML::EventHandler {
     // yaml-cpp takes the rest of the file for the text.
     const int line = line_of(last_scalar_), column = last_scalar_.column + 1;
     if (!is_quote_closed(text_, line, column))
-      builder_.reject(
-          line,
-          fmt::format("not valid YAML (column {}): the text that a quote opens here has no closing quote",
-                      column));
+      builder_.reject(line,
+                      fmt::format("not valid YAML (column {}): the text that a quote opens here has no closing quote", column));
     return builder_.take();
   }
   int first_line() const { return first_line_; }
 
  private:
   [[noreturn]] void refuse_anchor(const YAML::Mark& mark) const {
-    builder_.reject(line_of(mark),
-                    "YAML anchors and aliases (& and *) are not supported: write the value out");
+    builder_.reject(line_of(mark), "YAML anchors and aliases (& and *) are not supported: write the value out");
   }
   void check(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) const {
     if (anchor != 0) refuse_anchor(mark);
@@ -100,8 +95,7 @@ Value parse_yaml(const std::string& text, std::string_view where) {
             "{}:{}: not valid YAML: the line is indented less than the first: begin all keys in the same "
             "column",
             where, next.first_line());
-      fail_config("{}:{}: more than one YAML document ('---') in the file: keep one", where,
-                  next.first_line());
+      fail_config("{}:{}: more than one YAML document ('---') in the file: keep one", where, next.first_line());
     }
     return value;
   } catch (const YAML::Exception& error) {

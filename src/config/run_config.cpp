@@ -61,8 +61,7 @@ void RunConfig::resolve() {
 
 bool trains(const RunConfig& c) {
   if (c.is_given("do_train")) return c.training.do_train;
-  return !(c.is_given("do_eval") && c.training.do_eval) &&
-         !(c.is_given("do_predict") && c.training.do_predict);
+  return !(c.is_given("do_eval") && c.training.do_eval) && !(c.is_given("do_predict") && c.training.do_predict);
 }
 
 DType RunConfig::compute_dtype() const {
@@ -92,9 +91,7 @@ std::vector<BoundField> bound_fields(RunConfig& config) {
   std::vector<BoundField> fields;
   std::string_view group;
   config.visit([&](std::string_view title) { group = title; },
-               [&](const Field& field, FieldRef ref) {
-                 fields.push_back({field, ref, group});
-               });
+               [&](const Field& field, FieldRef ref) { fields.push_back({field, ref, group}); });
   return fields;
 }
 

@@ -39,11 +39,9 @@ const NotYet kNotYet[] = {
     {"loraplus_lr_ratio", "", kTrain, "both LoRA matrices have one learning rate: remove it"},
     {"pissa_init", "", kTrain, "LoRA starts from PEFT's default: remove it"},
     {"additional_target", "", kTrain, "only LoRA matrices are trained: remove it"},
-    {"create_new_adapter", "", kTrain,
-     "merge the old adapter with qft export, then train on the merged model"},
+    {"create_new_adapter", "", kTrain, "merge the old adapter with qft export, then train on the merged model"},
     {"compute_accuracy", "", kTrainAndEval, "evaluation reports loss and perplexity"},
-    {"eval_on_each_dataset", "", kTrainAndEval,
-     "evaluation reports one figure over all sets: run it for each set"},
+    {"eval_on_each_dataset", "", kTrainAndEval, "evaluation reports one figure over all sets: run it for each set"},
     // Useful only with one of the above, and therefore without effect rather than refused.
     {"freeze_trainable_layers", "", {}, "it is used by finetuning_type freeze, which is not implemented"},
     {"freeze_trainable_modules", "", {}, "it is used by finetuning_type freeze, which is not implemented"},
@@ -88,8 +86,7 @@ void require_runnable(const RunConfig& config, Purpose purpose) {
     const nlohmann::json value = field_value(field->field, field->ref);
     const nlohmann::json initially = field_value(field->field, initial[field - fields.data()].ref);
     if (row.value.empty() ? value != initially : value == row.value) {
-      fail_config("{} is {}, which is not implemented yet: {}", at_key(config, row.key), value.dump(),
-                  row.advice);
+      fail_config("{} is {}, which is not implemented yet: {}", at_key(config, row.key), value.dump(), row.advice);
     }
   }
 }

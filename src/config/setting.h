@@ -10,8 +10,8 @@ namespace qft::config {
 struct Setting {
   std::string key;
   Value value;
-  std::string source;  // "run.yaml:12" or "command line"
-  std::string where;   // "run.yaml:12: lora_rank" or "command line: lora_rank=x": the head of error messages
+  std::string source;      // "run.yaml:12" or "command line"
+  std::string where;       // "run.yaml:12: lora_rank" or "command line: lora_rank=x": the head of error messages
   std::string typed = {};  // the name before it was translated; empty: `key`
 
   bool from_file() const { return value.line > 0; }

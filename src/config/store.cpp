@@ -64,8 +64,8 @@ class Store {
   [[noreturn]] void reject(const Value& value) const {
     const std::string_view meant = value.kind == Value::Kind::scalar ? mistyped(value.text) : "";
     const std::string advice = meant.empty() ? std::string(field_.advice) : fmt::format("did you mean '{}'?", meant);
-    fail_config("{}: expected {}, got {}{}{}", where_, expected(field_, ref_), describe(value),
-                advice.empty() ? "" : ": ", advice);
+    fail_config("{}: expected {}, got {}{}{}", where_, expected(field_, ref_), describe(value), advice.empty() ? "" : ": ",
+                advice);
   }
   // The choice of three letters or more that is near, with the same first letter: orpo is no mistyped dpo, ppo no pt.
   std::string_view mistyped(std::string_view word) const {
@@ -74,9 +74,7 @@ class Store {
       if (!word.empty() && choice.size() > 2 && choice.front() == word.front()) alike.push_back(choice);
     return nearest(word, alike);
   }
-  bool is_zero_word() const {
-    return !field_.zero.empty() && value_.kind == Value::Kind::scalar && value_.text == field_.zero;
-  }
+  bool is_zero_word() const { return !field_.zero.empty() && value_.kind == Value::Kind::scalar && value_.text == field_.zero; }
   void check_range(double number) const {
     const bool low = field_.min_excluded ? number > field_.min : number >= field_.min;
     const bool high = field_.max_excluded ? number < field_.max : number <= field_.max;
@@ -179,8 +177,7 @@ std::string expected(const Field& field, FieldRef ref) {
   return text;
 }
 
-void store(const Field& field, FieldRef ref, FieldRef initial, const Value& value, std::string_view where,
-           bool expand) {
+void store(const Field& field, FieldRef ref, FieldRef initial, const Value& value, std::string_view where, bool expand) {
   std::visit(
       [&](auto* member) {
         using Member = std::remove_pointer_t<decltype(member)>;

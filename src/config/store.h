@@ -12,8 +12,7 @@ namespace qft::config {
 /// Stores `value` through `ref`. Null unsets a nullable member and resets another one to `initial`, which
 /// refers to the same key of a fresh RunConfig. Throws ConfigError "where: expected ..., got ...": `where`
 /// names source and key. `expand`: whether ~ and $VARS in paths expand.
-void store(const Field& field, FieldRef ref, FieldRef initial, const Value& value, std::string_view where,
-           bool expand = true);
+void store(const Field& field, FieldRef ref, FieldRef initial, const Value& value, std::string_view where, bool expand = true);
 
 /// A list or mapping inside a text (from the command line, or as JSON in quotes) as what it is; other values
 /// as they are.

@@ -9,28 +9,26 @@ namespace {
 // The loop: what is done, how long, with which batches.
 void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("output_dir", "folder of checkpoints, logs and results").path(), &a.output_dir);
-  field(Field("overwrite_output_dir", "start afresh where output_dir holds checkpoints"),
-        &a.overwrite_output_dir);
+  field(Field("overwrite_output_dir", "start afresh where output_dir holds checkpoints"), &a.overwrite_output_dir);
   field(Field("do_train", "train").shown_default("true, unless do_eval or do_predict is given"), &a.do_train);
-  field(Field("do_eval", "evaluate at the end; without do_train evaluate only")
-            .shown_default("eval_strategy is not no"),
+  field(Field("do_eval", "evaluate at the end; without do_train evaluate only").shown_default("eval_strategy is not no"),
         &a.do_eval);
   field(Field("do_predict",
               "generate answers to the evaluation set (with predict_with_generate) at the end; without "
               "do_train predict only"),
         &a.do_predict);
-  field(Field("resume_from_checkpoint",
-              "path of a checkpoint, true (the newest one must exist) or false (start afresh)")
+  field(Field("resume_from_checkpoint", "path of a checkpoint, true (the newest one must exist) or false (start afresh)")
             .path()
             .shown_default("the newest one in output_dir, if any"),
         &a.resume_from_checkpoint);
-  field(Field("per_device_train_batch_size", "samples in a micro-batch of one rank").at_least(1),
-        &a.per_device_train_batch_size);
+  field(Field("per_device_train_batch_size", "samples in a micro-batch of one rank").at_least(1), &a.per_device_train_batch_size);
   field(Field("max_tokens_per_micro_batch",
               "most tokens in a micro-batch: larger ones are split into more and smaller ones; 0: no limit")
             .at_least(0),
         &a.max_tokens_per_micro_batch);
-  field(Field("per_device_eval_batch_size", "samples in an evaluation batch of one rank; with predict_with_generate: sequences in flight").at_least(1),
+  field(Field("per_device_eval_batch_size",
+              "samples in an evaluation batch of one rank; with predict_with_generate: sequences in flight")
+            .at_least(1),
         &a.per_device_eval_batch_size);
   field(Field("gradient_accumulation_steps", "micro-batches of a rank in one optimizer step").at_least(1),
         &a.gradient_accumulation_steps);
@@ -43,24 +41,22 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
             .zero_word("auto"),
         &a.breadth_first_micro_batches);
   field(Field("num_train_epochs", "passes over the training set").above(0), &a.num_train_epochs);
-  field(Field("max_steps", "optimizer steps; 1 or more overrides num_train_epochs").at_least(-1),
-        &a.max_steps);
-  field(Field("max_hours", "stop with a checkpoint (exit code 75) after this time; 0: no limit").at_least(0),
-        &a.max_hours);
+  field(Field("max_steps", "optimizer steps; 1 or more overrides num_train_epochs").at_least(-1), &a.max_steps);
+  field(Field("max_hours", "stop with a checkpoint (exit code 75) after this time; 0: no limit").at_least(0), &a.max_hours);
   field(Field("ddp_timeout",
               "seconds without a sign of life from a rank, or without progress on any, that end the job; "
               "14400 at most")
             .at_least(1),
         &a.ddp_timeout);
-  field(Field("straggler_action",
-              "when a rank is three times as slow as the others: warn, or save a checkpoint and end the run")
+  field(Field("straggler_action", "when a rank is three times as slow as the others: warn, or save a checkpoint and end the run")
             .one_of({"warn", "stop"}),
         &a.straggler_action);
   field(Field("loss_spike_factor", "skip the update of a step whose loss exceeds this multiple of the usual loss; 0: off")
             .at_least(0),
         &a.loss_spike_factor);
-  field(Field("max_skipped_updates", "skipped updates in a row (NaN, Inf, loss spikes) that end the run; 0: no limit").at_least(0),
-        &a.max_skipped_updates);
+  field(
+      Field("max_skipped_updates", "skipped updates in a row (NaN, Inf, loss spikes) that end the run; 0: no limit").at_least(0),
+      &a.max_skipped_updates);
   field(Field("async_save", "write checkpoints from a copy in host memory while training goes on"), &a.async_save);
 }
 
@@ -70,91 +66,77 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
             .advise("qft has AdamW and Lion"),
         &a.optim);
   field(Field("learning_rate", "peak learning rate").at_least(0), &a.learning_rate);
-  field(Field("weight_decay", "decoupled weight decay; none on norms and biases").at_least(0),
-        &a.weight_decay);
-  field(Field("adam_beta1", "AdamW: decay of the first moment; Lion: share of the momentum in a step's direction").in_half_open(0, 1),
+  field(Field("weight_decay", "decoupled weight decay; none on norms and biases").at_least(0), &a.weight_decay);
+  field(Field("adam_beta1", "AdamW: decay of the first moment; Lion: share of the momentum in a step's direction")
+            .in_half_open(0, 1),
         &a.adam_beta1);
   field(Field("adam_beta2", "AdamW: decay of the second moment; Lion: of the momentum").in_half_open(0, 1), &a.adam_beta2);
   field(Field("adam_epsilon", "AdamW: term added to the denominator").above(0), &a.adam_epsilon);
-  field(Field("max_grad_norm", "gradients are clipped to this norm; null or 0: no clipping")
-            .at_least(0)
-            .zero_word("null"),
+  field(Field("max_grad_norm", "gradients are clipped to this norm; null or 0: no clipping").at_least(0).zero_word("null"),
         &a.max_grad_norm);
   field(Field("lr_scheduler_type", "learning-rate schedule")
             .one_of({"linear", "cosine", "constant", "constant_with_warmup"})
             .advise("other schedules are not implemented: cosine is the usual choice"),
         &a.lr_scheduler_type);
-  field(Field("warmup_ratio", "warm-up, as a fraction of all steps").in(0, 1),
-        &a.warmup_ratio);
-  field(Field("warmup_steps",
-              "warm-up steps; above 0 it overrides warmup_ratio")
-            .at_least(0)
-            .steps(),
-        &a.warmup_steps);
-  field(Field("warmup_type", "shape of the warm-up: linear, or log, which is fast at first (DeepSpeed's)").one_of({"linear", "log"}), &a.warmup_type);
+  field(Field("warmup_ratio", "warm-up, as a fraction of all steps").in(0, 1), &a.warmup_ratio);
+  field(Field("warmup_steps", "warm-up steps; above 0 it overrides warmup_ratio").at_least(0).steps(), &a.warmup_steps);
+  field(Field("warmup_type", "shape of the warm-up: linear, or log, which is fast at first (DeepSpeed's)")
+            .one_of({"linear", "log"}),
+        &a.warmup_type);
 }
 
 void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("bf16", "bf16 weights and compute, fp32 masters of trained weights"), &a.bf16);
-  field(Field("fp16", "fp16 weights and compute with loss scaling, fp32 masters of trained weights"),
-        &a.fp16);
+  field(Field("fp16", "fp16 weights and compute with loss scaling, fp32 masters of trained weights"), &a.fp16);
   field(Field("fp16_loss_scale", "loss scale of fp16 that never changes").at_least(0).zero_word("dynamic"), &a.fp16_loss_scale);
   field(Field("fp16_initial_scale_power", "the first dynamic loss scale is 2 to this").in(0, 126), &a.fp16_initial_scale_power);
   field(Field("fp16_loss_scale_window", "steps without overflow after which the loss scale doubles").at_least(1),
         &a.fp16_loss_scale_window);
   field(Field("fp16_hysteresis", "overflows until the loss scale is halved").at_least(1), &a.fp16_hysteresis);
-  field(Field("fp16_consecutive_hysteresis", "a step without overflow resets that count"),
-        &a.fp16_consecutive_hysteresis);
+  field(Field("fp16_consecutive_hysteresis", "a step without overflow resets that count"), &a.fp16_consecutive_hysteresis);
   field(Field("fp16_min_loss_scale", "the dynamic loss scale stays above this").above(0), &a.fp16_min_loss_scale);
   field(Field("pure_bf16", "bf16 throughout, without masters: half the memory, less exact"), &a.pure_bf16);
   field(Field("tf32", "TF32 in fp32 matrix products on the GPU"), &a.tf32);
-  field(Field("compute_dtype",
-              "type of weights and compute; auto: what bf16, fp16 and pure_bf16 say, else float32")
+  field(Field("compute_dtype", "type of weights and compute; auto: what bf16, fp16 and pure_bf16 say, else float32")
             .one_of({"auto", "float64", "float32", "bfloat16", "float16"}),
         &a.compute_dtype);
-  field(Field("gradient_checkpointing", "recompute activations in backward")
-            .shown_default("not disable_gradient_checkpointing"),
+  field(Field("gradient_checkpointing", "recompute activations in backward").shown_default("not disable_gradient_checkpointing"),
         &a.gradient_checkpointing);
   field(Field("use_cpu", "compute on the CPU even where there is a GPU"), &a.use_cpu);
-  field(Field("deterministic", "bit-identical results from run to run, and under ddp on any number of ranks, at some cost in speed"),
+  field(Field("deterministic",
+              "bit-identical results from run to run, and under ddp on any number of ranks, at some cost in speed"),
         &a.deterministic);
   field(Field("debug_sync", "fail where a step after the first makes the host wait for its GPU: for developers of qft"),
         &a.debug_sync);
-  field(Field("cuda_graphs", "run layers as CUDA graphs, with micro-batches padded to a few shapes: for models so small that kernel "
-                             "launches dominate"),
+  field(Field("cuda_graphs",
+              "run layers as CUDA graphs, with micro-batches padded to a few shapes: for models so small that kernel "
+              "launches dominate"),
         &a.cuda_graphs);
   field(Field("seed", "seed of initial weights, dropout and sampling").at_least(0), &a.seed);
   field(Field("data_seed", "seed of the sample order").at_least(0).shown_default("seed"), &a.data_seed);
 }
 
 void visit_events(TrainingArgs& a, const FieldVisitor& field) {
-  field(Field("logging_steps", "steps between log lines; below 1: a fraction of all steps").above(0).steps(),
-        &a.logging_steps);
+  field(Field("logging_steps", "steps between log lines; below 1: a fraction of all steps").above(0).steps(), &a.logging_steps);
   field(Field("logging_first_step", "log the first step too"), &a.logging_first_step);
   field(Field("save_strategy", "when checkpoints are written")
             .one_of({"no", "steps", "epoch"})
             .advise("where the best checkpoint is meant, use load_best_model_at_end"),
         &a.save_strategy);
-  field(Field("save_steps", "steps between checkpoints; below 1: a fraction of all steps").above(0).steps(),
-        &a.save_steps);
-  field(
-      Field("save_total_limit", "checkpoints kept; older ones are removed").at_least(1).shown_default("all"),
-      &a.save_total_limit);
-  field(Field("save_only_model", "save without optimizer state: smaller, but cannot be resumed"),
-        &a.save_only_model);
-  field(Field("eval_strategy", "when the evaluation set is evaluated").one_of({"no", "steps", "epoch"}),
-        &a.eval_strategy);
+  field(Field("save_steps", "steps between checkpoints; below 1: a fraction of all steps").above(0).steps(), &a.save_steps);
+  field(Field("save_total_limit", "checkpoints kept; older ones are removed").at_least(1).shown_default("all"),
+        &a.save_total_limit);
+  field(Field("save_only_model", "save without optimizer state: smaller, but cannot be resumed"), &a.save_only_model);
+  field(Field("eval_strategy", "when the evaluation set is evaluated").one_of({"no", "steps", "epoch"}), &a.eval_strategy);
   field(Field("eval_steps", "steps between evaluations; below 1: a fraction of all steps")
             .at_least(0)
             .steps()
             .shown_default("logging_steps"),
         &a.eval_steps);
-  field(Field("load_best_model_at_end", "end with the weights of the best checkpoint"),
-        &a.load_best_model_at_end);
-  field(Field("metric_for_best_model", "metric that decides which one is best")
-            .one_of({"loss", "eval_loss"})
-            .shown_default("loss"),
-        &a.metric_for_best_model);
+  field(Field("load_best_model_at_end", "end with the weights of the best checkpoint"), &a.load_best_model_at_end);
+  field(
+      Field("metric_for_best_model", "metric that decides which one is best").one_of({"loss", "eval_loss"}).shown_default("loss"),
+      &a.metric_for_best_model);
   field(Field("greater_is_better", "direction of that metric").shown_default("false for losses, else true"),
         &a.greater_is_better);
 }
@@ -163,14 +145,10 @@ void visit_launch(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("log_level", "least severity that is logged")
             .one_of({"trace", "debug", "info", "warning", "error", "critical", "passive"}),
         &a.log_level);
-  field(Field("deepspeed",
-              "DeepSpeed configuration: a JSON file, zero0 ... zero3, zero2_offload or zero3_offload"),
+  field(Field("deepspeed", "DeepSpeed configuration: a JSON file, zero0 ... zero3, zero2_offload or zero3_offload"),
         &a.deepspeed);
-  field(
-      Field(
-          "fsdp",
-          "FSDP options (full_shard, shard_grad_op, hybrid_shard, no_shard, offload) or an accelerate YAML"),
-      &a.fsdp);
+  field(Field("fsdp", "FSDP options (full_shard, shard_grad_op, hybrid_shard, no_shard, offload) or an accelerate YAML"),
+        &a.fsdp);
   field(Field("fsdp_config", "more FSDP options: a mapping or a JSON file"), &a.fsdp_config);
   field(Field("accelerate_config", "accelerate configuration: a YAML file").path(), &a.accelerate_config);
 }

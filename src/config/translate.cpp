@@ -13,8 +13,7 @@ using Class = ForeignKey::Class;
 
 // The word that the tables have for a scalar.
 std::string word_of(const Value& value) {
-  if (value.kind == Value::Kind::null || (value.kind == Value::Kind::scalar && value.text.empty()))
-    return "null";
+  if (value.kind == Value::Kind::null || (value.kind == Value::Kind::scalar && value.text.empty())) return "null";
   if (const auto flag = as_bool(value)) return *flag ? "true" : "false";
   return value.kind == Value::Kind::scalar ? value.text : "";
 }
@@ -55,8 +54,7 @@ class Translator {
       : settings_(settings), purpose_(purpose), own_(own) {
     for (const Setting& setting : settings) {
       const ForeignKey* foreign = find_foreign(setting.key);
-      out_.swift |=
-          foreign != nullptr && foreign->tool == ForeignKey::Tool::swift && foreign->kind != Class::either;
+      out_.swift |= foreign != nullptr && foreign->tool == ForeignKey::Tool::swift && foreign->kind != Class::either;
     }
   }
 
@@ -90,10 +88,8 @@ class Translator {
   }
 
   static Setting as(const Setting& setting, std::string_view key, Value value) {
-    if (setting.key == key)
-      return {setting.key, std::move(value), setting.source, setting.where, setting.typed};
-    return {std::string(key), std::move(value), fmt::format("{} ({})", setting.source, setting.key),
-            setting.where, setting.key};
+    if (setting.key == key) return {setting.key, std::move(value), setting.source, setting.where, setting.typed};
+    return {std::string(key), std::move(value), fmt::format("{} ({})", setting.source, setting.key), setting.where, setting.key};
   }
 
   void take(const Setting& setting, const ForeignKey& key) {
@@ -123,14 +119,12 @@ class Translator {
     for (const std::string_view rule : split(key.words, "; ")) {
       const std::size_t colon = rule.find(':');
       const auto words = split(rule.substr(0, colon), "|");
-      const bool fits =
-          std::any_of(words.begin(), words.end(), [&](auto w) { return w == "*" || w == word; });
+      const bool fits = std::any_of(words.begin(), words.end(), [&](auto w) { return w == "*" || w == word; });
       if (!fits) continue;
       for (std::string_view assignment : split(rule.substr(colon + 1), " ")) {
         const std::size_t sign = assignment.find('=');
         const bool fallback = assignment[sign - 1] == '?';
-        const std::string_view name = assignment.substr(0, sign - fallback),
-                               text = assignment.substr(sign + 1);
+        const std::string_view name = assignment.substr(0, sign - fallback), text = assignment.substr(sign + 1);
         Setting made = as(setting, name, text == "*" ? setting.value : scalar(text, setting.value.line));
         (fallback ? out_.fallbacks : out_.settings).push_back(std::move(made));
       }
@@ -143,14 +137,13 @@ class Translator {
   // by itself.
   void choose(const Setting& setting, const ForeignKey& key) {
     if (word_of(setting.value) == "null") return;
-    const bool generates =
-        purpose_ == Purpose::any || purpose_ == Purpose::generate || purpose_ == Purpose::export_model;
+    const bool generates = purpose_ == Purpose::any || purpose_ == Purpose::generate || purpose_ == Purpose::export_model;
     if (!key.words.empty() && (has(key.key) || (generates && is_own(key.name)))) {
       return out_.settings.push_back(as(setting, key.words, setting.value));
     }
     if (out_.swift && key.key.empty()) {
-      out_.notes.push_back(fmt::format(
-          "{} has no effect here: texts stay as they are: write the names into the data", setting.where));
+      out_.notes.push_back(
+          fmt::format("{} has no effect here: texts stay as they are: write the names into the data", setting.where));
       return;
     }
     if (out_.swift) return out_.settings.push_back(as(setting, key.key, setting.value));
@@ -169,8 +162,7 @@ class Translator {
   // eval_strategy says otherwise; with eval_strategy no ms-swift holds nothing out.
   void evaluate_as_swift() {
     const auto find = [&](std::string_view key) {
-      return std::find_if(out_.settings.rbegin(), out_.settings.rend(),
-                          [&](const Setting& s) { return s.key == key; });
+      return std::find_if(out_.settings.rbegin(), out_.settings.rend(), [&](const Setting& s) { return s.key == key; });
     };
     const auto none = out_.settings.rend();
     const auto by_swift = [&](auto at) {
@@ -185,20 +177,18 @@ class Translator {
       const auto& when = saves == none ? scalar("steps", data->value.line) : saves->value;
       out_.fallbacks.push_back({"eval_strategy", when, data->source, data->where, data->typed});
       const auto steps = find("save_steps");
-      if (steps != none)
-        out_.fallbacks.push_back({"eval_steps", steps->value, steps->source, steps->where, steps->key});
-    } else if (data->key == "val_size" &&
-               (word_of(strategy->value) == "false" || word_of(strategy->value) == "no")) {
-      out_.notes.push_back(fmt::format("{} has no effect: {} evaluates nothing, so nothing is held out",
-                                       data->where, strategy->where));
+      if (steps != none) out_.fallbacks.push_back({"eval_steps", steps->value, steps->source, steps->where, steps->key});
+    } else if (data->key == "val_size" && (word_of(strategy->value) == "false" || word_of(strategy->value) == "no")) {
+      out_.notes.push_back(
+          fmt::format("{} has no effect: {} evaluates nothing, so nothing is held out", data->where, strategy->where));
       out_.settings.erase(std::next(data).base());
     }
   }
 
   // ms-swift's split_dataset_ratio is 0 where there is a val_dataset.
   void hold_out_as_swift() {
-    const auto data = std::find_if(out_.settings.rbegin(), out_.settings.rend(),
-                                   [](const Setting& s) { return s.key == "eval_dataset"; });
+    const auto data =
+        std::find_if(out_.settings.rbegin(), out_.settings.rend(), [](const Setting& s) { return s.key == "eval_dataset"; });
     if (data == out_.settings.rend() || word_of(data->value) == "null" ||
         (data->value.kind == Value::Kind::list && data->value.items.empty()))
       return;
@@ -215,8 +205,7 @@ class Translator {
 
   // The setting of this name as it was given; nullptr for none, or null.
   const Setting* typed(std::string_view name) const {
-    const auto found =
-        std::find_if(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == name; });
+    const auto found = std::find_if(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == name; });
     return found == settings_.end() || word_of(found->value) == "null" ? nullptr : &*found;
   }
 
@@ -238,10 +227,10 @@ class Translator {
     if (!is_on(before) && !shuffled) {
       out_.settings.push_back(as(*before, "disable_shuffling", scalar("true", before->value.line)));
     } else if (!is_on(before)) {
-      out_.notes.push_back(fmt::format(
-          "{}: each epoch has a new order all the same, as in ms-swift; with train_dataloader_shuffle: false "
-          "too it is that of the data",
-          before->where));
+      out_.notes.push_back(
+          fmt::format("{}: each epoch has a new order all the same, as in ms-swift; with train_dataloader_shuffle: false "
+                      "too it is that of the data",
+                      before->where));
     } else if (!is_on(each_epoch) && !streamed) {
       fail_config(
           "{}: in ms-swift all epochs then have one order, shuffled once, which is not implemented: with "
@@ -257,15 +246,14 @@ class Translator {
     const Setting* bound = typed("max_epochs");
     if (bound == nullptr) return;
     const auto at = [&](std::string_view key) {
-      const auto found = std::find_if(out_.settings.rbegin(), out_.settings.rend(),
-                                      [&](const Setting& s) { return s.key == key; });
+      const auto found =
+          std::find_if(out_.settings.rbegin(), out_.settings.rend(), [&](const Setting& s) { return s.key == key; });
       return found == out_.settings.rend() ? nullptr : &*found;
     };
     const Setting* steps = at("max_steps");
     Setting* epochs = at("num_train_epochs");
     const auto most = as_double(bound->value);
-    if (!most || *most <= 0)
-      fail_config("{}: expected a number of epochs above 0, got {}", bound->where, describe(bound->value));
+    if (!most || *most <= 0) fail_config("{}: expected a number of epochs above 0, got {}", bound->where, describe(bound->value));
     if (steps != nullptr && as_double(steps->value).value_or(0) > 0)
       fail_config("{} and {} end the run at different steps: keep one", bound->where, steps->where);
     const bool given = epochs != nullptr && word_of(epochs->value) != "null";
@@ -277,9 +265,8 @@ class Translator {
           "to Lightning the number of epochs: write num_train_epochs",
           bound->where, asked);
     if (*most >= asked) return;
-    out_.notes.push_back(fmt::format(
-        "{}: the run has {} epochs instead of {}, and the learning rate's schedule ends with them",
-        bound->where, *most, asked));
+    out_.notes.push_back(fmt::format("{}: the run has {} epochs instead of {}, and the learning rate's schedule ends with them",
+                                     bound->where, *most, asked));
     Setting bounded = as(*bound, "num_train_epochs", bound->value);
     if (epochs == nullptr) {
       out_.settings.push_back(std::move(bounded));
@@ -303,8 +290,7 @@ class Translator {
 
 }  // namespace
 
-Translation translate(const std::vector<Setting>& settings, Purpose purpose,
-                      const std::vector<std::string_view>& own) {
+Translation translate(const std::vector<Setting>& settings, Purpose purpose, const std::vector<std::string_view>& own) {
   return Translator(settings, purpose, own).run();
 }
 

@@ -21,7 +21,6 @@ struct Translation {
 
 /// Throws ConfigError for refused keys, and for those with two meanings where nothing tells which is meant.
 /// `own` names our keys.
-Translation translate(const std::vector<Setting>& settings, Purpose purpose,
-                      const std::vector<std::string_view>& own);
+Translation translate(const std::vector<Setting>& settings, Purpose purpose, const std::vector<std::string_view>& own);
 
 }  // namespace qft::config

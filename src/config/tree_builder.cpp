@@ -8,7 +8,7 @@ namespace qft::config {
 namespace {
 constexpr std::size_t kDeepest = 64;
 constexpr std::size_t kMostKeys = 10000;  // of one mapping: each is compared with all
-}
+}  // namespace
 
 void TreeBuilder::reject(int line, std::string_view message) const {
   fail_config("{}:{}: {}", where_, line, message);

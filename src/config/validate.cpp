@@ -27,14 +27,12 @@ void check_mixing(const RunConfig& c) {
   const DataArgs& d = c.data;
   if (d.interleave_probs.empty()) return;
   if (d.mix_strategy == "concat") {
-    fail_config("{} needs an interleaved {}, which is concat", at_key(c, "interleave_probs"),
-                at_key(c, "mix_strategy"));
+    fail_config("{} needs an interleaved {}, which is concat", at_key(c, "interleave_probs"), at_key(c, "mix_strategy"));
   }
-  for (const auto& [key, names] :
-       {std::pair{"dataset", d.dataset}, std::pair{"eval_dataset", d.eval_dataset}}) {
+  for (const auto& [key, names] : {std::pair{"dataset", d.dataset}, std::pair{"eval_dataset", d.eval_dataset}}) {
     if (!names.empty() && names.size() != d.interleave_probs.size()) {
-      fail_config("{} has {} values, but {} has {} names: give one probability each",
-                  at_key(c, "interleave_probs"), d.interleave_probs.size(), at_key(c, key), names.size());
+      fail_config("{} has {} values, but {} has {} names: give one probability each", at_key(c, "interleave_probs"),
+                  d.interleave_probs.size(), at_key(c, key), names.size());
     }
   }
 }
@@ -42,18 +40,15 @@ void check_mixing(const RunConfig& c) {
 void check_data(const RunConfig& c) {
   const DataArgs& d = c.data;
   if (d.val_size > 1 && d.val_size != std::floor(d.val_size)) {
-    fail_config("{}: expected a whole number of samples or a fraction below 1, got {}", at_key(c, "val_size"),
-                d.val_size);
+    fail_config("{}: expected a whole number of samples or a fraction below 1, got {}", at_key(c, "val_size"), d.val_size);
   }
   exclude(c, d.val_size > 0 && !d.eval_dataset.empty(), "val_size", "eval_dataset",
           "evaluate on a part of the training set or on a set of its own");
   exclude(c, d.val_size > 0 && !d.eval_pack.empty(), "val_size", "eval_pack",
           "evaluate on a part of the training set or on a set of its own");
-  exclude(c, !d.eval_dataset.empty() && !d.eval_pack.empty(), "eval_dataset", "eval_pack",
-          "keep one of them");
+  exclude(c, !d.eval_dataset.empty() && !d.eval_pack.empty(), "eval_dataset", "eval_pack", "keep one of them");
   if (d.val_size > 0 && d.dataset.empty() && d.pack.empty()) {
-    fail_config("{} is {}, but there is no dataset or pack to take it from", at_key(c, "val_size"),
-                d.val_size);
+    fail_config("{} is {}, but there is no dataset or pack to take it from", at_key(c, "val_size"), d.val_size);
   }
   exclude(c, d.mask_history && d.train_on_prompt, "mask_history", "train_on_prompt",
           "one leaves out earlier turns, the other trains on them");
@@ -62,8 +57,7 @@ void check_data(const RunConfig& c) {
   }
   for (const std::string_view remote : {"REMOTE:", "ONLINE"}) {
     if (d.dataset_dir.starts_with(remote)) {
-      fail_config("{} is '{}': nothing is downloaded, give a local folder", at_key(c, "dataset_dir"),
-                  d.dataset_dir);
+      fail_config("{} is '{}': nothing is downloaded, give a local folder", at_key(c, "dataset_dir"), d.dataset_dir);
     }
   }
   check_mixing(c);
@@ -73,16 +67,16 @@ void check_schedule(const RunConfig& c) {
   const TrainingArgs& t = c.training;
   // transformers 4 refuses the fraction, transformers 5 forgets it.
   if (t.warmup_steps > 0 && t.warmup_steps < 1 && t.warmup_ratio > 0 && t.warmup_ratio != t.warmup_steps)
-    fail_config("{} is {} and {} is {}, both fractions of all steps: remove one", at_key(c, "warmup_steps"),
-                t.warmup_steps, at_key(c, "warmup_ratio"), t.warmup_ratio);
+    fail_config("{} is {} and {} is {}, both fractions of all steps: remove one", at_key(c, "warmup_steps"), t.warmup_steps,
+                at_key(c, "warmup_ratio"), t.warmup_ratio);
 }
 
 void check_method(const RunConfig& c) {
   const FinetuningArgs& f = c.finetuning;
   const auto lora_only = [&](bool asked, std::string_view key) {
     if (asked && f.finetuning_type != "lora") {
-      fail_config("{} goes with finetuning_type lora only, but {} is {}", at_key(c, key),
-                  at_key(c, "finetuning_type"), f.finetuning_type);
+      fail_config("{} goes with finetuning_type lora only, but {} is {}", at_key(c, key), at_key(c, "finetuning_type"),
+                  f.finetuning_type);
     }
   };
   lora_only(f.use_rslora, "use_rslora");
@@ -96,8 +90,10 @@ void check_method(const RunConfig& c) {
   };
   sft_only(c.data.neat_packing, "neat_packing");
   if (c.data.packing == true && f.stage == "dpo")
-    fail_config("{} lays samples into rows of cutoff_len, but {} is dpo, whose pairs may be longer: remove packing (there is no padding "
-                "without it either)", at_key(c, "packing"), at_key(c, "stage"));
+    fail_config(
+        "{} lays samples into rows of cutoff_len, but {} is dpo, whose pairs may be longer: remove packing (there is no padding "
+        "without it either)",
+        at_key(c, "packing"), at_key(c, "stage"));
   sft_only(c.data.train_on_prompt, "train_on_prompt");
   sft_only(c.data.mask_history, "mask_history");
   sft_only(c.eval.predict_with_generate, "predict_with_generate");
@@ -114,14 +110,14 @@ void check_precision(const RunConfig& c) {
   if (t.compute_dtype == "auto") return;
   exclude(c, t.bf16 && t.compute_dtype != "bfloat16", "bf16", "compute_dtype", "they name different types");
   exclude(c, t.fp16 && t.compute_dtype != "float16", "fp16", "compute_dtype", "they name different types");
-  exclude(c, t.pure_bf16 && t.compute_dtype != "bfloat16", "pure_bf16", "compute_dtype",
-          "they name different types");
+  exclude(c, t.pure_bf16 && t.compute_dtype != "bfloat16", "pure_bf16", "compute_dtype", "they name different types");
 }
 
 void check_offload(const RunConfig& c) {
   if (c.parallel.offload_activations != "none" && !c.recompute()) {
-    fail_config("{} moves the inputs of layers that are recomputed in backward, but gradient_checkpointing is off: drop one of them",
-                at_key(c, "offload_activations"));
+    fail_config(
+        "{} moves the inputs of layers that are recomputed in backward, but gradient_checkpointing is off: drop one of them",
+        at_key(c, "offload_activations"));
   }
 }
 
@@ -129,7 +125,8 @@ void check_deterministic(const RunConfig& c) {
   if (!c.training.deterministic) return;
   if (c.parallel.strategy != "auto" && c.parallel.strategy != "ddp") {
     fail_config(
-        "{} sums gradients in the same order on any number of ranks, which is implemented for ddp only, but {} is {}: use ddp, or remove "
+        "{} sums gradients in the same order on any number of ranks, which is implemented for ddp only, but {} is {}: use ddp, "
+        "or remove "
         "the key (on the same number of ranks CPU runs are bit-identical under every strategy)",
         at_key(c, "deterministic"), at_key(c, "strategy"), c.parallel.strategy);
   }
@@ -138,24 +135,30 @@ void check_deterministic(const RunConfig& c) {
   };
   exclude_with(c.training.breadth_first_micro_batches > 1, "breadth_first_micro_batches",
                "the gradients of each micro-batch are kept apart, one micro-batch after another");
-  exclude_with(c.parallel.offload_optimizer != "none", "offload_optimizer", "gradients that go to host memory are summed while they are in flight");
+  exclude_with(c.parallel.offload_optimizer != "none", "offload_optimizer",
+               "gradients that go to host memory are summed while they are in flight");
   exclude_with(c.parallel.offload_param != "none", "offload_param", "offloaded weights have owners, as under zero3");
 }
 
 void check_cuda_graphs(const RunConfig& c) {
   if (!c.training.cuda_graphs) return;
   if (const auto& s = c.parallel.strategy; s != "auto" && s != "ddp" && s != "zero1") {
-    fail_config("{} needs weights and gradients at fixed addresses, but {} is {}, which shards them: use ddp or zero1, or remove cuda_graphs",
-                at_key(c, "cuda_graphs"), at_key(c, "strategy"), s);
+    fail_config(
+        "{} needs weights and gradients at fixed addresses, but {} is {}, which shards them: use ddp or zero1, or remove "
+        "cuda_graphs",
+        at_key(c, "cuda_graphs"), at_key(c, "strategy"), s);
   }
   if (c.finetuning.finetuning_type == "lora" && c.finetuning.lora_dropout > 0) {
-    fail_config("{} replays recorded work, but {} is {}, which needs a new mask in every step: set it to 0, or remove cuda_graphs",
-                at_key(c, "cuda_graphs"), at_key(c, "lora_dropout"), c.finetuning.lora_dropout);
+    fail_config(
+        "{} replays recorded work, but {} is {}, which needs a new mask in every step: set it to 0, or remove cuda_graphs",
+        at_key(c, "cuda_graphs"), at_key(c, "lora_dropout"), c.finetuning.lora_dropout);
   }
-  for (const auto& [key, place] : {std::pair{"offload_optimizer", c.parallel.offload_optimizer}, {"offload_param", c.parallel.offload_param},
+  for (const auto& [key, place] : {std::pair{"offload_optimizer", c.parallel.offload_optimizer},
+                                   {"offload_param", c.parallel.offload_param},
                                    {"offload_activations", c.parallel.offload_activations}})
-    exclude(c, place != "none", "cuda_graphs", key, "offloaded tensors come back at other addresses; graphs are for small models, which "
-                                                    "fit without offloading");
+    exclude(c, place != "none", "cuda_graphs", key,
+            "offloaded tensors come back at other addresses; graphs are for small models, which "
+            "fit without offloading");
 }
 
 void check_evaluation(const RunConfig& c) {
@@ -186,21 +189,20 @@ void check_evaluation(const RunConfig& c) {
   }
   if (t.eval_strategy == "no" || t.eval_strategy != t.save_strategy) {
     fail_config("{} needs evaluations and checkpoints at the same steps, but {} is {} and {} is {}",
-                at_key(c, "load_best_model_at_end"), at_key(c, "eval_strategy"), t.eval_strategy,
-                at_key(c, "save_strategy"), t.save_strategy);
+                at_key(c, "load_best_model_at_end"), at_key(c, "eval_strategy"), t.eval_strategy, at_key(c, "save_strategy"),
+                t.save_strategy);
   }
   const double every = t.save_steps / t.eval_steps;
   if (t.save_strategy == "steps" && std::abs(every - std::round(every)) > 1e-9) {
     fail_config("{} needs each checkpoint to be evaluated, but {} {} is no multiple of {} {}",
-                at_key(c, "load_best_model_at_end"), at_key(c, "save_steps"), t.save_steps,
-                at_key(c, "eval_steps"), t.eval_steps);
+                at_key(c, "load_best_model_at_end"), at_key(c, "save_steps"), t.save_steps, at_key(c, "eval_steps"),
+                t.eval_steps);
   }
 }
 
 void need(const RunConfig& c, bool present, std::string_view keys, std::string_view program) {
   if (!present) {
-    fail_config("{}: {} needs {}", c.source.empty() ? std::string("configuration") : c.source.string(),
-                program, keys);
+    fail_config("{}: {} needs {}", c.source.empty() ? std::string("configuration") : c.source.string(), program, keys);
   }
 }
 
@@ -210,8 +212,7 @@ void check_prediction(const RunConfig& c) {
     fail_config(
         "{} is true, but evaluations {}report the loss: add do_predict: true to generate answers{}, or "
         "remove it and run qft eval",
-        at_key(c, "predict_with_generate"), trains(c) ? "during training " : "",
-        trains(c) ? " after training" : "");
+        at_key(c, "predict_with_generate"), trains(c) ? "during training " : "", trains(c) ? " after training" : "");
   }
   if (c.training.do_predict && c.finetuning.stage != "sft") {
     fail_config("{} goes with stage sft only, but {} is {}", at_key(c, "do_predict"), at_key(c, "stage"), c.finetuning.stage);
@@ -228,8 +229,7 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       return;
     case Purpose::pack:
       need(c, !c.tokenizer_path().empty(), "model_name_or_path or tokenizer_name_or_path", "qft-pack");
-      return need(c, !c.data.dataset.empty() || !c.data.eval_dataset.empty(), "dataset or eval_dataset",
-                  "qft-pack");
+      return need(c, !c.data.dataset.empty() || !c.data.eval_dataset.empty(), "dataset or eval_dataset", "qft-pack");
     case Purpose::train:
       need(c, model, "model_name_or_path", "qft train");
       need(c, !trains(c) || train_data, "dataset or pack", "qft train");
@@ -243,8 +243,7 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       return check_prediction(c);
     case Purpose::eval:
       need(c, model, "model_name_or_path", "qft eval");
-      need(c, !c.eval.predict_with_generate || !c.training.output_dir.empty(), "output_dir",
-           "predict_with_generate");
+      need(c, !c.eval.predict_with_generate || !c.training.output_dir.empty(), "output_dir", "predict_with_generate");
       return need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
     case Purpose::generate:
       return need(c, model, "model_name_or_path", "qft generate (or chat)");
@@ -273,20 +272,20 @@ void RunConfig::validate(Purpose purpose) const {
 }
 
 void RunConfig::check_world(int world_size) const {
-  const std::int64_t batch = training.global_batch_size.value_or(
-      training.per_device_train_batch_size * training.gradient_accumulation_steps * world_size);
+  const std::int64_t batch = training.global_batch_size.value_or(training.per_device_train_batch_size *
+                                                                 training.gradient_accumulation_steps * world_size);
   for (const WorldClaim& claim : world_claims) {
     if (claim.kind == WorldClaim::Kind::ranks && claim.value != world_size) {
-      fail_config("{} is {}, but {} rank(s) run: start with mpirun -np {} or correct the file", claim.where,
-                  claim.value, world_size, claim.value);
+      fail_config("{} is {}, but {} rank(s) run: start with mpirun -np {} or correct the file", claim.where, claim.value,
+                  world_size, claim.value);
     }
     if (claim.kind == WorldClaim::Kind::global_batch && claim.value != batch) {
       fail_config(
           "{} is {}, but {} samples make a step (per_device_train_batch_size {} * "
           "gradient_accumulation_steps "
           "{} * {} ranks, or global_batch_size): make them agree",
-          claim.where, claim.value, batch, training.per_device_train_batch_size,
-          training.gradient_accumulation_steps, world_size);
+          claim.where, claim.value, batch, training.per_device_train_batch_size, training.gradient_accumulation_steps,
+          world_size);
     }
   }
 }

@@ -132,7 +132,8 @@ std::string describe(const Value& value) {
   }
   std::size_t end = std::min(value.text.size(), kMaxDescribed);
   while (end < value.text.size() && end > 0 && (value.text[end] & 0xC0) == 0x80) --end;  // inside a UTF-8 character
-  return fmt::format("{}'{}{}'", value.quoted ? "the text " : "", value.text.substr(0, end), end < value.text.size() ? " ..." : "");
+  return fmt::format("{}'{}{}'", value.quoted ? "the text " : "", value.text.substr(0, end),
+                     end < value.text.size() ? " ..." : "");
 }
 
 }  // namespace qft::config

@@ -42,8 +42,7 @@ Value parse_file(const std::filesystem::path& path);
 /// A scalar's meaning under YAML 1.1; nullopt where it has another type.
 std::optional<bool> as_bool(const Value& value);
 std::optional<std::int64_t> as_int(const Value& value);
-std::optional<double> as_double(
-    const Value& value);  // finite; quoted numbers too, as float("1e-4") in Python
+std::optional<double> as_double(const Value& value);  // finite; quoted numbers too, as float("1e-4") in Python
 
 /// The value as JSON, with plain scalars typed by the rules above.
 nlohmann::json as_json(const Value& value);

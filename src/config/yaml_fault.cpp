@@ -15,16 +15,12 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"end of map flow not found", "a mapping that '{' opens has no '}'"},
     {"end of map not found",
      "the line does not go on from those before: is its indentation right, or a quote missing or too many?"},
-    {"end of sequence not found",
-     "the line does not go on from those before: is its indentation right, or a '-' missing?"},
+    {"end of sequence not found", "the line does not go on from those before: is its indentation right, or a '-' missing?"},
     {"illegal EOF in scalar", "a text in quotes has no closing quote"},
-    {"illegal block entry",
-     "a list item ('- ...') stands where none may: begin the list on a line of its own"},
+    {"illegal block entry", "a list item ('- ...') stands where none may: begin the list on a line of its own"},
     {"illegal map key", "a key stands where none may: is the line before complete?"},
-    {"the referenced anchor is not defined",
-     "a value that begins with '*' is a reference to YAML: put it in quotes"},
-    {"unknown escape character",
-     "'\\' begins no such escape in double quotes: write '\\\\', or use single quotes"},
+    {"the referenced anchor is not defined", "a value that begins with '*' is a reference to YAML: put it in quotes"},
+    {"unknown escape character", "'\\' begins no such escape in double quotes: write '\\\\', or use single quotes"},
 };
 
 // Without its end; "" for none.
@@ -79,13 +75,10 @@ YamlFault unexpected_colon(std::string_view text, int line, int column) {
   if (before > 0 && previous.find(':') == previous.npos)
     return {before, 1, fmt::format("'{}' has no colon: write key: value", shown(previous))};
   if (before > 0 && begin > indentation(previous))
-    return {
-        line, static_cast<int>(begin) + 1,
-        fmt::format(
-            "'{}' is indented deeper than the line before, which has a value: begin both in the same column",
-            shown(here))};
-  return {line, column,
-          fmt::format("'{}' does not go on from the line before: is a quote missing there?", shown(here))};
+    return {line, static_cast<int>(begin) + 1,
+            fmt::format("'{}' is indented deeper than the line before, which has a value: begin both in the same column",
+                        shown(here))};
+  return {line, column, fmt::format("'{}' does not go on from the line before: is a quote missing there?", shown(here))};
 }
 
 }  // namespace
@@ -94,18 +87,13 @@ YamlFault find_yaml_fault(std::string_view text, int line, int column, std::stri
   for (const int at : {line, line_before(text, line)}) {
     const std::string_view tabbed = at > 0 ? line_at(text, at) : std::string_view();
     if (has_tab(tabbed))
-      return {at, 1,
-              fmt::format("'{}' is indented by a tab: use spaces",
-                          shown(tabbed.substr(tabbed.find_first_not_of(" \t"))))};
+      return {at, 1, fmt::format("'{}' is indented by a tab: use spaces", shown(tabbed.substr(tabbed.find_first_not_of(" \t"))))};
   }
   if (reason == "illegal map value") return unexpected_colon(text, line, column);
   const std::string_view here = line_at(text, line);
   if (reason == "unknown token" && static_cast<std::size_t>(column) <= here.size())
-    return {line, column,
-            fmt::format("no value begins with '{}': put it in quotes",
-                        here[static_cast<std::size_t>(column) - 1])};
-  const auto known = std::find_if(std::begin(kReasons), std::end(kReasons),
-                                  [&](const auto& row) { return row.first == reason; });
+    return {line, column, fmt::format("no value begins with '{}': put it in quotes", here[static_cast<std::size_t>(column) - 1])};
+  const auto known = std::find_if(std::begin(kReasons), std::end(kReasons), [&](const auto& row) { return row.first == reason; });
   const std::string what(known == std::end(kReasons) ? reason : known->second);
   return {line, column, here.empty() ? what : fmt::format("{}, at '{}'", what, shown(here))};
 }

@@ -24,9 +24,13 @@ std::string g_reason;
 
 }  // namespace
 
-void tick() noexcept { g_ticks.fetch_add(1, std::memory_order_relaxed); }
+void tick() noexcept {
+  g_ticks.fetch_add(1, std::memory_order_relaxed);
+}
 
-Phase::Phase(const char* name) noexcept : outer_(g_phase.exchange(name)) { tick(); }
+Phase::Phase(const char* name) noexcept : outer_(g_phase.exchange(name)) {
+  tick();
+}
 Phase::~Phase() {
   g_phase = outer_;
   tick();
@@ -39,7 +43,9 @@ Waiting::~Waiting() {
   g_waiting = false;
   tick();
 }
-double waited_seconds() noexcept { return g_waited; }
+double waited_seconds() noexcept {
+  return g_waited;
+}
 
 void step_done(std::int64_t step, double busy_seconds, double work) noexcept {
   {

@@ -1,15 +1,17 @@
 #include "qft/core/box.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 
 #include <fmt/ranges.h>
 
-#include "qft/core/error.h"
-
 namespace qft {
 namespace {
 
-std::int64_t end_of(const Box& box, std::size_t d) { return box.start[d] + box.extent[d]; }
+std::int64_t end_of(const Box& box, std::size_t d) {
+  return box.start[d] + box.extent[d];
+}
 
 /// What two boxes have in common, as rows: elements of a row follow each other in both boxes, rows do not.
 class CommonRows {
@@ -69,12 +71,15 @@ std::uint64_t first_row(const CommonRows& rows, std::uint64_t begin_a, std::uint
 
 }  // namespace
 
-Box Box::whole(const Shape& shape) { return {Shape(shape.size(), 0), shape}; }
+Box Box::whole(const Shape& shape) {
+  return {Shape(shape.size(), 0), shape};
+}
 
 std::uint64_t Box::elements() const {
   std::uint64_t n = 1;
   for (const std::int64_t d : extent)
-    if (d < 0 || __builtin_mul_overflow(n, static_cast<std::uint64_t>(d), &n)) fail("[{}] is an impossible shape", fmt::join(extent, ", "));
+    if (d < 0 || __builtin_mul_overflow(n, static_cast<std::uint64_t>(d), &n))
+      fail("[{}] is an impossible shape", fmt::join(extent, ", "));
   return n;
 }
 
@@ -85,7 +90,9 @@ bool Box::inside(const Shape& shape) const {
   return true;
 }
 
-std::string Box::describe() const { return fmt::format("[{}] from [{}] on", fmt::join(extent, ", "), fmt::join(start, ", ")); }
+std::string Box::describe() const {
+  return fmt::format("[{}] from [{}] on", fmt::join(extent, ", "), fmt::join(start, ", "));
+}
 
 bool disjoint(const Box& a, const Box& b) {
   for (std::size_t d = 0; d < a.start.size(); ++d)

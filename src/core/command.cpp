@@ -1,19 +1,18 @@
 #include "qft/core/command.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "qft/core/error.h"
 
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fcntl.h>
 #include <optional>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <thread>
-
-#include "qft/core/error.h"
+#include <unistd.h>
 
 namespace qft {
 namespace {

@@ -57,8 +57,7 @@ struct Half {
       rest = 0x7C00;
     } else if (size < std::bit_cast<std::uint32_t>(0x1p-14F)) {
       // Beside 1/2 a float's last place is that of the subnormal halves: the addition rounds.
-      rest = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5F) -
-             std::bit_cast<std::uint32_t>(0.5F);
+      rest = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
     } else {
       rest = (size + 0xFFF + (size >> 13 & 1) - 0x38000000) >> 13;
     }
@@ -66,11 +65,8 @@ struct Half {
   }
   explicit operator float() const {
     const std::uint32_t sign = (bits & 0x8000U) << 16, exponent = bits >> 10 & 0x1F, fraction = bits & 0x3FF;
-    if (exponent == 0)
-      return std::bit_cast<float>(sign |
-                                  std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * 0x1p-24F));
-    return std::bit_cast<float>(sign | (exponent == 31 ? 0x7F800000 : (exponent + 112) << 23) |
-                                fraction << 13);
+    if (exponent == 0) return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * 0x1p-24F));
+    return std::bit_cast<float>(sign | (exponent == 31 ? 0x7F800000 : (exponent + 112) << 23) | fraction << 13);
   }
   explicit operator double() const { return static_cast<float>(*this); }
 };
@@ -125,9 +121,13 @@ void with_any(DType dtype, F f) {
 
 }  // namespace
 
-std::string_view torch_name(DType dtype) { return name_of(dtype).torch; }
+std::string_view torch_name(DType dtype) {
+  return name_of(dtype).torch;
+}
 
-std::string_view short_name(DType dtype) { return name_of(dtype).brief; }
+std::string_view short_name(DType dtype) {
+  return name_of(dtype).brief;
+}
 
 std::optional<DType> dtype_from_torch(std::string_view word) {
   for (const FloatingName& name : kNames)

@@ -1,8 +1,8 @@
 #include "qft/core/dtype.h"
 
-#include <array>
-
 #include "qft/core/error.h"
+
+#include <array>
 
 namespace qft {
 namespace {
@@ -23,13 +23,19 @@ constexpr std::array<Row, 10> kTable{{{DType::f64, 8, "F64"},
                                       {DType::u8, 1, "U8"},
                                       {DType::boolean, 1, "BOOL"}}};
 
-const Row& row(DType dtype) { return kTable[static_cast<std::size_t>(dtype)]; }
+const Row& row(DType dtype) {
+  return kTable[static_cast<std::size_t>(dtype)];
+}
 
 }  // namespace
 
-std::size_t size_of(DType dtype) { return row(dtype).bytes; }
+std::size_t size_of(DType dtype) {
+  return row(dtype).bytes;
+}
 
-std::string_view safetensors_name(DType dtype) { return row(dtype).name; }
+std::string_view safetensors_name(DType dtype) {
+  return row(dtype).name;
+}
 
 DType dtype_from_safetensors(std::string_view name) {
   for (const Row& r : kTable)

@@ -1,5 +1,8 @@
 #include "qft/core/hash.h"
 
+#include "qft/core/activity.h"
+#include "qft/core/error.h"
+
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -7,9 +10,6 @@
 #include <vector>
 
 #include <xxhash.h>
-
-#include "qft/core/activity.h"
-#include "qft/core/error.h"
 
 namespace qft {
 namespace {
@@ -31,8 +31,7 @@ std::uint32_t crc_portable(const unsigned char* p, std::size_t n, std::uint32_t 
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) std::uint32_t crc_sse42(const unsigned char* p, std::size_t n,
-                                                         std::uint32_t crc) {
+__attribute__((target("sse4.2"))) std::uint32_t crc_sse42(const unsigned char* p, std::size_t n, std::uint32_t crc) {
   std::uint64_t wide = crc;
   for (; n >= 8; n -= 8, p += 8) {
     std::uint64_t word;
@@ -67,7 +66,9 @@ Hasher::~Hasher() = default;
 Hasher::Hasher(Hasher&&) noexcept = default;
 Hasher& Hasher::operator=(Hasher&&) noexcept = default;
 
-void Hasher::update(const void* data, std::size_t bytes) { XXH3_128bits_update(state_->xxh, data, bytes); }
+void Hasher::update(const void* data, std::size_t bytes) {
+  XXH3_128bits_update(state_->xxh, data, bytes);
+}
 
 std::string Hasher::hex() const {
   const XXH128_hash_t hash = XXH3_128bits_digest(state_->xxh);

@@ -13,12 +13,11 @@ constexpr std::pair<std::string_view, std::string_view> kWords[] = {
     {"None", "null"}, {"True", "true"}, {"False", "false"}, {"undefined", "null"}};
 
 // Where nlohmann's parser is, and what it expects there.
-constexpr std::pair<std::string_view, std::string_view> kExpected[] = {
-    {"parsing object key ", "a key in double quotes"},
-    {"parsing object separator ", "':'"},
-    {"parsing object ", "',' or '}'"},
-    {"parsing array ", "',' or ']'"},
-    {"parsing value ", "a value"}};
+constexpr std::pair<std::string_view, std::string_view> kExpected[] = {{"parsing object key ", "a key in double quotes"},
+                                                                       {"parsing object separator ", "':'"},
+                                                                       {"parsing object ", "',' or '}'"},
+                                                                       {"parsing array ", "',' or ']'"},
+                                                                       {"parsing value ", "a value"}};
 
 constexpr std::size_t kShown = 40;  // bytes of the text
 
@@ -69,11 +68,9 @@ Fault lone_surrogate(std::string_view text, std::size_t at) {
   for (std::size_t p = std::min(at, text.size()); p-- > 0;) {
     const std::string_view code = text.substr(p, 6);
     if (code.size() < 6 || !code.starts_with("\\u") || (code[2] | 0x20) != 'd' || code[3] < '8') continue;
-    return {p,
-            fmt::format(
-                "{} is one half of a surrogate pair and no character: write both halves (as \\ud83d\\ude00) "
-                "or the character itself",
-                code)};
+    return {p, fmt::format("{} is one half of a surrogate pair and no character: write both halves (as \\ud83d\\ude00) "
+                           "or the character itself",
+                           code)};
   }
   return {at, "one half of a surrogate pair is no character: write both halves or the character itself"};
 }
@@ -91,8 +88,7 @@ Fault broken_bytes(std::string_view text, std::size_t at, std::string_view reaso
   if (says("after backslash"))
     return {at, fmt::format("'\\{}' is no escape: write \\\\ for a backslash", token_at(text, at).front())};
   if (says("expected end of input"))
-    return {at, c == ',' ? "a comma after the record: remove it, or put all records into [ ]"
-                         : "more text after the end"};
+    return {at, c == ',' ? "a comma after the record: remove it, or put all records into [ ]" : "more text after the end"};
   return {at, ""};
 }
 
@@ -106,8 +102,7 @@ Fault misplaced(std::string_view text, std::size_t last, std::string_view reason
   for (const auto& [word, own] : kWords)
     if (found == word) return {at, fmt::format("{} is no JSON: write {}", word, own)};
   for (const auto& [words, expected] : kExpected) {
-    if (reason.find(words) == reason.npos || !(is_literal || reason.find("unexpected") != reason.npos))
-      continue;
+    if (reason.find(words) == reason.npos || !(is_literal || reason.find("unexpected") != reason.npos)) continue;
     const bool separator = expected.starts_with("','"), is_word = is_part_of_word(text[at]);
     const bool begins_value = is_word || std::string_view("\"{[").find(text[at]) != std::string_view::npos;
     const std::string_view hint = separator && begins_value          ? ": is a comma or a quote missing?"
@@ -144,10 +139,9 @@ JsonFault find_json_fault(std::string_view text, std::size_t at, std::string_vie
   const std::string_view before = text.substr(0, fault.at);
   const std::size_t line_begin = before.rfind('\n') == before.npos ? 0 : before.rfind('\n') + 1;
   const auto is_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
-  return {
-      fault.at, 1 + std::count(before.begin(), before.end(), '\n'),
-      1 + std::count_if(before.begin() + static_cast<std::ptrdiff_t>(line_begin), before.end(), is_character),
-      std::move(fault.what)};
+  return {fault.at, 1 + std::count(before.begin(), before.end(), '\n'),
+          1 + std::count_if(before.begin() + static_cast<std::ptrdiff_t>(line_begin), before.end(), is_character),
+          std::move(fault.what)};
 }
 
 }  // namespace qft

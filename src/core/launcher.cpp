@@ -15,7 +15,8 @@ namespace qft {
 namespace {
 
 // As the kernel shortens them, to 15 characters.
-constexpr std::array<std::string_view, 9> kLaunchers = {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "prte", "mpiexec.hydra", "hydra_pmi_proxy"};
+constexpr std::array<std::string_view, 9> kLaunchers = {"mpirun", "mpiexec", "orterun",       "orted",          "prterun",
+                                                        "prted",  "prte",    "mpiexec.hydra", "hydra_pmi_proxy"};
 
 struct Process {
   std::string name;

@@ -1,5 +1,7 @@
 #include "qft/core/log.h"
 
+#include "qft/core/error.h"
+
 #include <atomic>
 #include <iostream>
 
@@ -14,8 +16,6 @@
 #include <boost/log/utility/setup/common_attributes.hpp>
 #include <boost/smart_ptr/make_shared.hpp>
 #include <boost/smart_ptr/shared_ptr.hpp>
-
-#include "qft/core/error.h"
 
 namespace qft::log {
 namespace {
@@ -40,8 +40,7 @@ void format_record(const bl::record_view& record, bl::formatting_ostream& out) {
   const auto severity = record["Severity"].extract<Severity>();
   if (time) {
     const auto t = time->time_of_day();
-    out << fmt::format("{:02d}:{:02d}:{:02d}.{:03d} ", t.hours(), t.minutes(), t.seconds(),
-                       t.total_milliseconds() % 1000);
+    out << fmt::format("{:02d}:{:02d}:{:02d}.{:03d} ", t.hours(), t.minutes(), t.seconds(), t.total_milliseconds() % 1000);
   }
   if (severity) out << fmt::format("{:<7} ", kNames[static_cast<int>(*severity)]);
   if (g_world.load() > 1) out << fmt::format("[{}/{}] ", g_rank.load(), g_world.load());
@@ -78,7 +77,9 @@ Severity parse_severity(std::string_view word) {
   fail_config("log level '{}' is unknown: use trace, debug, info, warning or error", word);
 }
 
-bool enabled(Severity severity) { return severity >= g_threshold.load(std::memory_order_relaxed); }
+bool enabled(Severity severity) {
+  return severity >= g_threshold.load(std::memory_order_relaxed);
+}
 
 void write(Severity severity, std::string_view message) {
   install_sink();

@@ -26,15 +26,14 @@ bool lies_in_blobs_of(const fs::path& file, const fs::path& dir) {
 }  // namespace
 
 bool is_plain_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." &&
-         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
 }
 
 fs::path member_of(const fs::path& dir, std::string_view name) {
   // As JSON, which shows a NUL where it would end the message.
   if (!is_plain_name(name))
-    fail("'{}' is to hold a file called {}: only plain names of files in the same directory are allowed",
-         dir.string(), nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+    fail("'{}' is to hold a file called {}: only plain names of files in the same directory are allowed", dir.string(),
+         nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
   fs::path path = dir / name;
   std::error_code code;
   const fs::file_status status = fs::status(path, code);

@@ -10,8 +10,7 @@ namespace {
 class SeedSequence {
  public:
   explicit SeedSequence(std::uint64_t seed) {
-    const std::array<std::uint32_t, 4> entropy{static_cast<std::uint32_t>(seed),
-                                               static_cast<std::uint32_t>(seed >> 32), 0, 0};
+    const std::array<std::uint32_t, 4> entropy{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32), 0, 0};
     std::uint32_t constant = 0x43b0d7e5;
     const auto hash = [&constant](std::uint32_t value) {
       value ^= constant;
@@ -75,8 +74,7 @@ std::vector<std::int64_t> LegacyRandom::permutation(std::int64_t n) {
 std::vector<std::int64_t> LegacyRandom::choice(std::int64_t n, std::int64_t count) {
   std::vector<std::int64_t> values(static_cast<std::size_t>(count), 0);
   if (n > 1)
-    for (std::int64_t& value : values)
-      value = static_cast<std::int64_t>(below(static_cast<std::uint64_t>(n)));
+    for (std::int64_t& value : values) value = static_cast<std::int64_t>(below(static_cast<std::uint64_t>(n)));
   return values;
 }
 

@@ -1,5 +1,9 @@
 #include "qft/core/progress.h"
 
+#include "qft/core/launcher.h"
+#include "qft/core/log.h"
+#include "qft/core/units.h"
+
 #include <algorithm>
 #include <cmath>
 #include <fcntl.h>
@@ -7,10 +11,6 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
-
-#include "qft/core/launcher.h"
-#include "qft/core/log.h"
-#include "qft/core/units.h"
 
 namespace qft {
 namespace {

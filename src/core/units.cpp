@@ -25,10 +25,16 @@ std::string format_duration(double seconds) {
   return fmt::format("{:02d}:{:02d}", s / 60, s % 60);
 }
 
-std::string format_bytes(double bytes) { return scaled(bytes, {" B", " kB", " MB", " GB", " TB", " PB"}); }
+std::string format_bytes(double bytes) {
+  return scaled(bytes, {" B", " kB", " MB", " GB", " TB", " PB"});
+}
 
-std::string format_count(double count) { return scaled(count, {"", " K", " M", " B", " T", " P"}); }
+std::string format_count(double count) {
+  return scaled(count, {"", " K", " M", " B", " T", " P"});
+}
 
-double plain_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
+double plain_nan(double value) {
+  return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
+}
 
 }  // namespace qft

@@ -2,6 +2,8 @@
 
 namespace qft {
 
-std::string_view version() { return QFT_VERSION; }
+std::string_view version() {
+  return QFT_VERSION;
+}
 
 }  // namespace qft

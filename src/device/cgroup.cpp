@@ -32,8 +32,7 @@ bool lists(const std::string& text, std::string_view word) {
 std::string unescape(const std::string& text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool escaped =
-        text[i] == '\\' && i + 3 < text.size() && text.find_first_not_of("01234567", i + 1) > i + 3;
+    const bool escaped = text[i] == '\\' && i + 3 < text.size() && text.find_first_not_of("01234567", i + 1) > i + 3;
     plain += escaped ? static_cast<char>(std::stoi(text.substr(i + 1, 3), nullptr, 8)) : text[i];
     if (escaped) i += 3;
   }
@@ -66,17 +65,14 @@ std::vector<Cgroup> cgroups(std::string_view controller, const fs::path& root) {
   std::vector<Cgroup> found;
   const auto mounts = cgroup_mounts(root);
   std::ifstream file(root / "proc/self/cgroup");
-  for (std::string line;
-       std::getline(file, line);) {  // "4:memory:/slurm/job_7", of version 2 "0::/system.slice"
+  for (std::string line; std::getline(file, line);) {  // "4:memory:/slurm/job_7", of version 2 "0::/system.slice"
     const auto first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1),
-                      path = line.substr(second + 1);
+    const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
     const bool unified = controllers.empty();
     if (!unified && !lists(controllers, controller)) continue;
     for (const Mount& mount : mounts) {
-      if (unified ? mount.type != "cgroup2" : mount.type != "cgroup" || !lists(mount.options, controller))
-        continue;
+      if (unified ? mount.type != "cgroup2" : mount.type != "cgroup" || !lists(mount.options, controller)) continue;
       const fs::path top = root / fs::path(mount.point).relative_path();
       // A container may see its own group at the mount point, and a path from outside.
       const fs::path inside = below(path, mount.root).value_or(".");

@@ -1,5 +1,5 @@
-#include "qft/device/device.h"
 #include "qft/core/units.h"
+#include "qft/device/device.h"
 
 #include <cuda_runtime_api.h>
 
@@ -38,8 +38,7 @@ std::string describe(int index) {
   cudaDeviceProp properties{};
   C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
   return fmt::format("{}, {}, compute capability {}.{}", properties.name,
-                     format_bytes(static_cast<double>(properties.totalGlobalMem)), properties.major,
-                     properties.minor);
+                     format_bytes(static_cast<double>(properties.totalGlobalMem)), properties.major, properties.minor);
 }
 
 std::string library_version() {
@@ -84,8 +83,7 @@ void refuse_waits(bool refuse) {
 }
 
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  C10_CUDA_CHECK(
-      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c10::cuda::getCurrentCUDAStream().stream()));
+  C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c10::cuda::getCurrentCUDAStream().stream()));
 }
 
 }  // namespace cuda

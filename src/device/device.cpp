@@ -43,13 +43,11 @@ int cuda_device_count() {
 
 c10::Device select_device(std::string_view wish, int local_rank, int local_size) {
   if (wish == "cpu") return c10::kCPU;
-  if (wish == "auto")
-    return cuda_device_count() > 0 ? cuda_of_rank(local_rank, local_size) : c10::Device(c10::kCPU);
+  if (wish == "auto") return cuda_device_count() > 0 ? cuda_of_rank(local_rank, local_size) : c10::Device(c10::kCPU);
   if (wish != "cuda" && !wish.starts_with("cuda:")) {
     fail_config("device '{}' is not known: use auto, cpu, cuda or cuda:N", wish);
   }
-  if (!built_with_cuda())
-    fail_config("device '{}' is asked for, but this build has no CUDA: build with -DQFT_CUDA=ON", wish);
+  if (!built_with_cuda()) fail_config("device '{}' is asked for, but this build has no CUDA: build with -DQFT_CUDA=ON", wish);
   const int devices = cuda_device_count();
   if (devices == 0)
     fail_config(
@@ -78,8 +76,7 @@ std::string describe(c10::Device device) {
 }
 
 std::string library_version() {
-  return fmt::format("LibTorch {}, {}", TORCH_VERSION,
-                     built_with_cuda() ? cuda::library_version() : "no CUDA");
+  return fmt::format("LibTorch {}, {}", TORCH_VERSION, built_with_cuda() ? cuda::library_version() : "no CUDA");
 }
 
 }  // namespace qft::device

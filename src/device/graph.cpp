@@ -18,7 +18,9 @@ class HostGraph final : public Graph {
 
 }  // namespace
 
-std::unique_ptr<Graph> host_graph(std::function<void()> work) { return std::make_unique<HostGraph>(std::move(work)); }
+std::unique_ptr<Graph> host_graph(std::function<void()> work) {
+  return std::make_unique<HostGraph>(std::move(work));
+}
 
 void GraphPool::warm_up(const std::function<void()>& work) const {
   const Stream current = Stream::current(device_);

@@ -1,12 +1,11 @@
 // Graphs by LibTorch's at::cuda::CUDAGraph, whose private memory its allocator keeps apart.
 #include <utility>
 
+#include "graph_host.h"
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>
-
-#include "graph_host.h"
 
 namespace qft::device {
 namespace {

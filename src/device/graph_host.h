@@ -1,10 +1,10 @@
 // A graph on the CPU: a function that is called again. Private to device.
 #pragma once
 
+#include "qft/device/graph.h"
+
 #include <functional>
 #include <memory>
-
-#include "qft/device/graph.h"
 
 namespace qft::device {
 

@@ -10,6 +10,8 @@ struct GraphPool::Memory {};
 GraphPool::GraphPool(c10::Device device) : device_(device), stream_(Stream::make(device)) {}
 GraphPool::~GraphPool() = default;
 
-std::unique_ptr<Graph> GraphPool::capture(std::function<void()> work) const { return host_graph(std::move(work)); }
+std::unique_ptr<Graph> GraphPool::capture(std::function<void()> work) const {
+  return host_graph(std::move(work));
+}
 
 }  // namespace qft::device

@@ -40,8 +40,7 @@ std::int64_t proc_value(const char* path, std::string_view key) {
 /// assumed to share it.
 std::int64_t left_of_job(std::int64_t available, int processes) {
   const std::int64_t own = host_memory().current * processes;
-  for (const JobLimit& limit : job_limits())
-    available = std::min(available, limit.bytes - limit.used.value_or(own));
+  for (const JobLimit& limit : job_limits()) available = std::min(available, limit.bytes - limit.used.value_or(own));
   return std::max<std::int64_t>(available, 0);
 }
 
@@ -87,7 +86,9 @@ MemoryUse memory_use(c10::Device device) {
   return device.is_cuda() ? cuda::memory_use(device.index()) : host_memory();
 }
 
-void release_unused() { malloc_trim(0); }
+void release_unused() {
+  malloc_trim(0);
+}
 
 void reset_peak(c10::Device device) {
   if (device.is_cuda()) {
@@ -103,8 +104,7 @@ PinnedBuffer::PinnedBuffer(std::size_t bytes, c10::Device device) : bytes_(bytes
     data_ = cuda::allocate_pinned(bytes);
   } else {
     constexpr std::size_t kHugePage = std::size_t{2} << 20;
-    const std::size_t alignment =
-        bytes >= kHugePage ? kHugePage : static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t alignment = bytes >= kHugePage ? kHugePage : static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     if (posix_memalign(&data_, alignment, bytes) != 0) data_ = nullptr;
     if (data_ != nullptr && bytes >= kHugePage) madvise(data_, bytes, MADV_HUGEPAGE);
   }
@@ -134,8 +134,7 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   return *this;
 }
 
-DeviceBuffer::DeviceBuffer(std::size_t bytes, c10::Device device)
-    : data_(c10::GetAllocator(device.type())->allocate(bytes)) {}
+DeviceBuffer::DeviceBuffer(std::size_t bytes, c10::Device device) : data_(c10::GetAllocator(device.type())->allocate(bytes)) {}
 
 void copy_bytes(void* to, const void* from, std::size_t bytes, c10::Device device) {
   if (bytes == 0) return;
@@ -190,13 +189,11 @@ std::int64_t keep_kernels_for(std::int64_t micro_batches) {
 }
 
 bool tune_allocator() {
-  for (const char* name :
-       {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"}) {
+  for (const char* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"}) {
     if (std::getenv(name) != nullptr) return false;
   }
   // mallopt takes an int: 1 GiB, so that any activation comes from the heap, and the heap is never trimmed.
-  return mallopt(M_MMAP_THRESHOLD, 1 << 30) == 1 &&
-         mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max()) == 1;
+  return mallopt(M_MMAP_THRESHOLD, 1 << 30) == 1 && mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max()) == 1;
 }
 
 }  // namespace qft::device

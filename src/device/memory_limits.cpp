@@ -34,18 +34,16 @@ std::int64_t sum_of(const fs::path& path, std::initializer_list<std::string_view
 
 /// What the group has without file pages, which the kernel gives up when memory is short.
 std::int64_t used_of(const Cgroup& group) {
-  const auto used =
-      number_in(group.dir / (group.unified ? "memory.current" : "memory.usage_in_bytes")).value_or(0);
+  const auto used = number_in(group.dir / (group.unified ? "memory.current" : "memory.usage_in_bytes")).value_or(0);
   const fs::path stat = group.dir / "memory.stat";
-  const auto files = group.unified ? sum_of(stat, {"inactive_file", "active_file"})
-                                   : sum_of(stat, {"total_inactive_file", "total_active_file"});
+  const auto files =
+      group.unified ? sum_of(stat, {"inactive_file", "active_file"}) : sum_of(stat, {"total_inactive_file", "total_active_file"});
   return std::max<std::int64_t>(0, used - files);
 }
 
 void add_cgroup(const Cgroup& group, std::vector<JobLimit>& limits) {
   for (const char* name : {"memory.max", "memory.high", "memory.limit_in_bytes"})
-    if (const auto bytes = number_in(group.dir / name))
-      limits.push_back({*bytes, used_of(group), (group.dir / name).string()});
+    if (const auto bytes = number_in(group.dir / name)) limits.push_back({*bytes, used_of(group), (group.dir / name).string()});
 }
 
 /// Of SLURM's variables, which hold whole numbers; none where it is not set or 0, which means all there is.
@@ -65,9 +63,8 @@ struct SlurmSize {
   const char* size;
   const char* each;  ///< null: of the node
 };
-constexpr SlurmSize kSlurm[] = {{"SLURM_MEM_PER_NODE", nullptr},
-                                {"SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"},
-                                {"SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"}};
+constexpr SlurmSize kSlurm[] = {
+    {"SLURM_MEM_PER_NODE", nullptr}, {"SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"}, {"SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"}};
 
 }  // namespace
 
@@ -78,8 +75,8 @@ std::vector<JobLimit> job_limits(const fs::path& root) {
     const auto megabytes = variable(size);
     const auto count = each == nullptr ? std::optional<std::int64_t>(1) : variable(each);
     if (megabytes && count)
-      limits.push_back({*megabytes * *count * kMegabyte, std::nullopt,
-                        each == nullptr ? size : fmt::format("{} x {}", size, each)});
+      limits.push_back(
+          {*megabytes * *count * kMegabyte, std::nullopt, each == nullptr ? size : fmt::format("{} x {}", size, each)});
   }
   return limits;
 }

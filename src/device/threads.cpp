@@ -112,13 +112,11 @@ ThreadPlan plan_threads(const CpuShare& share, int sharers, int local_size) {
                 : sharers > 1 ? fmt::format("{} / {} ranks", source, sharers)
                               : source;
   if (sharers > cores) {
-    plan.advice =
-        fmt::format("{} ranks share {}: start fewer ranks per node", sharers, plural(cores, "core"));
+    plan.advice = fmt::format("{} ranks share {}: start fewer ranks per node", sharers, plural(cores, "core"));
   } else if (wished > fair) {
-    plan.advice = fmt::format("{} threads in each of {} on {}: set OMP_NUM_THREADS={} or leave it unset",
-                              wished, plural(sharers, "rank"), plural(cores, "core"), fair);
-  } else if (sharers == 1 && local_size * static_cast<int>(share.cpus.size()) * 2 <= share.job_cpus &&
-             share.quota == 0) {
+    plan.advice = fmt::format("{} threads in each of {} on {}: set OMP_NUM_THREADS={} or leave it unset", wished,
+                              plural(sharers, "rank"), plural(cores, "core"), fair);
+  } else if (sharers == 1 && local_size * static_cast<int>(share.cpus.size()) * 2 <= share.job_cpus && share.quota == 0) {
     plan.advice = fmt::format(
         "{} bound to {} each leave{} half or more of the job's {} CPUs on the node idle: mpirun "
         "--map-by socket:PE=N --bind-to core, or --bind-to none",

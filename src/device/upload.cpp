@@ -18,7 +18,11 @@ at::Tensor upload_values(std::span<const T> values, c10::Device device) {
 
 }  // namespace
 
-at::Tensor upload(std::span<const std::int32_t> values, c10::Device device) { return upload_values(values, device); }
-at::Tensor upload(std::span<const std::int64_t> values, c10::Device device) { return upload_values(values, device); }
+at::Tensor upload(std::span<const std::int32_t> values, c10::Device device) {
+  return upload_values(values, device);
+}
+at::Tensor upload(std::span<const std::int64_t> values, c10::Device device) {
+  return upload_values(values, device);
+}
 
 }  // namespace qft::device

@@ -26,8 +26,7 @@ struct Range {
 };
 
 // The first `open` ... `close` at or after `from`.
-std::optional<Range> find_block(std::string_view text, std::string_view open, std::string_view close,
-                                std::size_t from = 0) {
+std::optional<Range> find_block(std::string_view text, std::string_view open, std::string_view close, std::size_t from = 0) {
   const std::size_t begin = text.find(open, from);
   if (begin == text.npos) return std::nullopt;
   const std::size_t inner_end = text.find(close, begin + open.size());
@@ -36,8 +35,7 @@ std::optional<Range> find_block(std::string_view text, std::string_view open, st
 }
 
 std::string remove_all(std::string text, const std::string& part) {
-  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at))
-    text.erase(at, part.size());
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at)) text.erase(at, part.size());
   return text;
 }
 
@@ -89,21 +87,19 @@ std::pair<TemplateSpec, TemplateOptions> ChatTemplate::choose(const config::RunC
   if (name.empty()) {
     name = guess_template(config.tokenizer_path());
     if (name.empty())
-      fail_config("template is not given, and the chat template of '{}' does not say which one it is: name one of {}", config.tokenizer_path(),
-                  list_templates());
+      fail_config("template is not given, and the chat template of '{}' does not say which one it is: name one of {}",
+                  config.tokenizer_path(), list_templates());
     log::info("template {}: recognised by the chat template of '{}'", name, config.tokenizer_path());
   }
   TemplateOptions options;
-  if (!data.default_system.empty() || config.given.contains("default_system"))
-    options.default_system = data.default_system;
+  if (!data.default_system.empty() || config.given.contains("default_system")) options.default_system = data.default_system;
   options.tool_format = data.tool_format;
   options.enable_thinking = data.enable_thinking;
   options.preserve_thinking = data.preserve_thinking;
   return {find_template(name), options};
 }
 
-ChatTemplate ChatTemplate::from_config(const config::RunConfig& config,
-                                       std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
+ChatTemplate ChatTemplate::from_config(const config::RunConfig& config, std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
   auto [spec, options] = choose(config);
   return ChatTemplate(std::move(spec), std::move(tokenizer), options);
 }
@@ -132,20 +128,18 @@ void ChatTemplate::check_special_tokens() const {
           "template '{}' ({}) does not fit the tokenizer: '{}' is not one of its added tokens. Choose the "
           "template of this model family, or a tokenizer that has the token",
           spec_.name, spec_.origin, token);
-    log::warn("template '{}' ({}): '{}' is no token of the tokenizer: it is encoded as plain text",
-              spec_.name, spec_.origin, token);
+    log::warn("template '{}' ({}): '{}' is no token of the tokenizer: it is encoded as plain text", spec_.name, spec_.origin,
+              token);
   }
 }
 
-void ChatTemplate::append(const TurnFormat& format, std::string_view content,
-                          std::vector<std::int32_t>& ids) const {
+void ChatTemplate::append(const TurnFormat& format, std::string_view content, std::vector<std::int32_t>& ids) const {
   for (const TurnPiece& piece : format) {
     if (piece.kind == TurnPiece::Kind::bos) {
       if (tokenizer_->bos_id()) ids.push_back(*tokenizer_->bos_id());
     } else if (piece.kind == TurnPiece::Kind::eos) {
       if (!eos_id_)
-        fail_config("template '{}' ends turns with the tokenizer's end token, but the tokenizer names none",
-                    spec_.name);
+        fail_config("template '{}' ends turns with the tokenizer's end token, but the tokenizer names none", spec_.name);
       ids.push_back(*eos_id_);
     } else {
       std::string text;
@@ -218,8 +212,7 @@ std::string ChatTemplate::without_thoughts(std::string_view text) const {
 }
 
 bool ChatTemplate::lacks_thought(std::string_view text) const {
-  return text.find(strip(spec_.thought_open)) == text.npos &&
-         text.find(strip(spec_.thought_close)) == text.npos;
+  return text.find(strip(spec_.thought_open)) == text.npos && text.find(strip(spec_.thought_close)) == text.npos;
 }
 
 void ChatTemplate::add_empty_thought(const Message& answer, std::vector<std::int32_t>& source,
@@ -240,8 +233,7 @@ std::vector<Turn> ChatTemplate::encode_turns(const Conversation& conversation, b
       if (remove_all_thoughts || (last_thought_only && i + 1 < messages.size()))
         messages[i].text = without_thoughts(messages[i].text);
   }
-  std::vector<std::vector<std::int32_t>> encoded =
-      encode({messages, conversation.system, conversation.tools});
+  std::vector<std::vector<std::int32_t>> encoded = encode({messages, conversation.system, conversation.tools});
   std::vector<Turn> turns;
   for (std::size_t i = 0; i < encoded.size(); i += 2) {
     Turn turn{std::move(encoded[i]), std::move(encoded[i + 1])};
@@ -256,13 +248,10 @@ Turn ChatTemplate::encode_answer(const Conversation& conversation, const Message
   std::vector<Message> messages = join(conversation.prompt, response);
   if (spec_.reasoning) {
     if (!options_.preserve_thinking)
-      for (std::size_t i = 1; i + 2 < messages.size(); i += 2)
-        messages[i].text = without_thoughts(messages[i].text);
-    if (options_.enable_thinking == std::optional<bool>(false))
-      messages.back().text = without_thoughts(messages.back().text);
+      for (std::size_t i = 1; i + 2 < messages.size(); i += 2) messages[i].text = without_thoughts(messages[i].text);
+    if (options_.enable_thinking == std::optional<bool>(false)) messages.back().text = without_thoughts(messages.back().text);
   }
-  std::vector<std::vector<std::int32_t>> encoded =
-      encode({messages, conversation.system, conversation.tools});
+  std::vector<std::vector<std::int32_t>> encoded = encode({messages, conversation.system, conversation.tools});
   Turn turn;
   turn.target = std::move(encoded.back());
   encoded.pop_back();
@@ -271,15 +260,12 @@ Turn ChatTemplate::encode_answer(const Conversation& conversation, const Message
   return turn;
 }
 
-std::vector<std::int32_t> ChatTemplate::render_prompt(std::span<const Message> messages,
-                                                      std::string_view system, std::string_view tools) const {
-  require(messages.size() % 2 == 1, "a prompt of {} messages: it must end with the user's turn",
-          messages.size());
+std::vector<std::int32_t> ChatTemplate::render_prompt(std::span<const Message> messages, std::string_view system,
+                                                      std::string_view tools) const {
+  require(messages.size() % 2 == 1, "a prompt of {} messages: it must end with the user's turn", messages.size());
   for (std::size_t i = 0; i < messages.size(); ++i)
-    require(
-        is_answer(messages[i].role) == (i % 2 == 1),
-        "message {} of the prompt is out of turn: users and observations alternate with answers and calls",
-        i + 1);
+    require(is_answer(messages[i].role) == (i % 2 == 1),
+            "message {} of the prompt is out of turn: users and observations alternate with answers and calls", i + 1);
   Conversation conversation;
   conversation.prompt.assign(messages.begin(), messages.end());
   conversation.system = system;
@@ -298,15 +284,14 @@ std::vector<std::int32_t> ChatTemplate::stop_token_ids() const {
 
 std::string ChatTemplate::document_end() const {
   if (!spec_.document_end.empty()) return spec_.document_end;
-  if (!eos_id_)
-    fail_config("stage pt ends each document with the tokenizer's end token, but the tokenizer names none");
+  if (!eos_id_) fail_config("stage pt ends each document with the tokenizer's end token, but the tokenizer names none");
   return tokenizer_->id_to_token(*eos_id_);
 }
 
 std::string ChatTemplate::hash() const {
   const int thinking = options_.enable_thinking ? *options_.enable_thinking : 2;
-  return hash_hex(fmt::format("{} {} {}", spec_.hash(), spec_.reasoning ? thinking : 0,
-                              spec_.reasoning && options_.preserve_thinking));
+  return hash_hex(
+      fmt::format("{} {} {}", spec_.hash(), spec_.reasoning ? thinking : 0, spec_.reasoning && options_.preserve_thinking));
 }
 
 }  // namespace qft::encode

@@ -30,12 +30,10 @@ struct Entry {
 };
 
 constexpr std::pair<std::string_view, std::string ColumnNames::*> kColumns[] = {
-    {"prompt", &ColumnNames::prompt},     {"query", &ColumnNames::query},
-    {"response", &ColumnNames::response}, {"history", &ColumnNames::history},
-    {"messages", &ColumnNames::messages}, {"system", &ColumnNames::system},
-    {"tools", &ColumnNames::tools},       {"chosen", &ColumnNames::chosen},
-    {"rejected", &ColumnNames::rejected}, {"kto_tag", &ColumnNames::kto_tag},
-    {"category", &ColumnNames::category},
+    {"prompt", &ColumnNames::prompt},   {"query", &ColumnNames::query},       {"response", &ColumnNames::response},
+    {"history", &ColumnNames::history}, {"messages", &ColumnNames::messages}, {"system", &ColumnNames::system},
+    {"tools", &ColumnNames::tools},     {"chosen", &ColumnNames::chosen},     {"rejected", &ColumnNames::rejected},
+    {"kto_tag", &ColumnNames::kto_tag}, {"category", &ColumnNames::category},
 };
 constexpr std::pair<std::string_view, std::string MessageTags::*> kTags[] = {
     {"role_tag", &MessageTags::role},
@@ -54,8 +52,8 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"om_hub_url", "is on the Modelers hub"},     {"script_url", "is made by a Python script"},
     {"cloud_file_name", "is in cloud storage"},
 };
-constexpr std::string_view kEntryKeys[] = {"file_name", "file_sha1", "formatting", "ranking", "num_samples", "columns",
-                                           "tags",      "split",     "subset",     "folder"};
+constexpr std::string_view kEntryKeys[] = {"file_name", "file_sha1", "formatting", "ranking", "num_samples",
+                                           "columns",   "tags",      "split",      "subset",  "folder"};
 constexpr std::string_view kMedia[] = {"images", "videos", "audios"};
 constexpr std::string_view kFileTypes[] = {".json", ".jsonl", ".txt"};
 
@@ -73,7 +71,8 @@ std::vector<std::string_view> names_in(const Table& table) {
 }
 
 // A column or tag under a name that nobody reads would leave the samples without it.
-[[noreturn]] void fail_unknown(const Entry& entry, const char* section, const std::string& key, std::vector<std::string_view> known) {
+[[noreturn]] void fail_unknown(const Entry& entry, const char* section, const std::string& key,
+                               std::vector<std::string_view> known) {
   fail_config("{}: {}: {}: unknown key{}", entry.where, section, key,
               config::suggestion(key, known, fmt::format("the keys are {}", fmt::join(known, ", "))));
 }
@@ -81,7 +80,8 @@ std::vector<std::string_view> names_in(const Table& table) {
 // Other keys of an entry may be somebody's remarks: LLaMA-Factory ignores them. Rank 0 speaks for all.
 void warn_unknown(const Entry& entry, const std::string& key) {
   if (comm::Session::exists() && comm::Session::current().rank() != 0) return;
-  log::warn("{}: {}: unknown key, ignored{}", entry.where, key, config::suggestion(key, kEntryKeys, "qft reads nothing of that name"));
+  log::warn("{}: {}: unknown key, ignored{}", entry.where, key,
+            config::suggestion(key, kEntryKeys, "qft reads nothing of that name"));
 }
 
 void read_columns(const Entry& entry, ColumnNames& columns) {
@@ -90,8 +90,7 @@ void read_columns(const Entry& entry, ColumnNames& columns) {
   columns = {};
   for (const auto& [key, member] : kColumns) (columns.*member).clear();
   for (const auto& [key, value] : object.items()) {
-    const auto known = std::find_if(std::begin(kColumns), std::end(kColumns),
-                                    [&name = key](auto& c) { return c.first == name; });
+    const auto known = std::find_if(std::begin(kColumns), std::end(kColumns), [&name = key](auto& c) { return c.first == name; });
     if (known != std::end(kColumns)) {
       columns.*known->second = text_or_none(entry, "columns: " + key, value);
     } else if (key == "tags") {
@@ -99,8 +98,7 @@ void read_columns(const Entry& entry, ColumnNames& columns) {
       for (const json& name : value) columns.tags.push_back(text_or_none(entry, "columns: tags", name));
     } else if (std::find(std::begin(kMedia), std::end(kMedia), key) != std::end(kMedia)) {
       if (!value.is_null())
-        fail_config("{}: columns: {}: qft trains on text alone; take the column out to train on the texts",
-                    entry.where, key);
+        fail_config("{}: columns: {}: qft trains on text alone; take the column out to train on the texts", entry.where, key);
     } else {
       auto names = names_in(kColumns);
       names.push_back("tags");
@@ -115,8 +113,7 @@ void read_tags(const Entry& entry, MessageTags& tags) {
   if (!object.is_object()) fail_config("{}: tags: expected an object", entry.where);
   for (const auto& [key, member] : kTags) (tags.*member).clear();
   for (const auto& [key, value] : object.items()) {
-    const auto known =
-        std::find_if(std::begin(kTags), std::end(kTags), [&name = key](auto& t) { return t.first == name; });
+    const auto known = std::find_if(std::begin(kTags), std::end(kTags), [&name = key](auto& t) { return t.first == name; });
     if (known == std::end(kTags))
       fail_unknown(entry, "tags", key, names_in(kTags));
     else
@@ -131,8 +128,8 @@ fs::path resolve(const Entry& entry, const fs::path& dataset_dir, const std::str
   if (path.is_absolute()) return path.lexically_normal();
   const fs::path inside = path.lexically_normal();
   if (!inside.empty() && *inside.begin() == "..")
-    fail_config("{}: file_name '{}' leads out of {}: write an absolute path if that is meant", entry.where,
-                name, dataset_dir.string());
+    fail_config("{}: file_name '{}' leads out of {}: write an absolute path if that is meant", entry.where, name,
+                dataset_dir.string());
   return dataset_dir / inside;
 }
 
@@ -180,18 +177,15 @@ std::vector<fs::path> read_files(const Entry& entry, const fs::path& dataset_dir
 
 bool flag(const Entry& entry, std::string_view key) {
   const json& value = entry.value[std::string(key)];
-  if (!value.is_boolean())
-    fail_config("{}: {}: expected true or false, got {}", entry.where, key, value.dump());
+  if (!value.is_boolean()) fail_config("{}: {}: expected true or false, got {}", entry.where, key, value.dump());
   return value.get<bool>();
 }
 
 void read_option(const Entry& entry, const std::string& key, const json& value, DatasetSpec& spec) {
   if (key == "formatting") {
     const std::string word = text_or_none(entry, key, value);
-    const auto known = std::find_if(kFormattings.begin(), kFormattings.end(),
-                                    [&](const auto& f) { return f.first == word; });
-    if (known == kFormattings.end())
-      fail_config("{}: formatting '{}': there are alpaca, sharegpt and openai", entry.where, word);
+    const auto known = std::find_if(kFormattings.begin(), kFormattings.end(), [&](const auto& f) { return f.first == word; });
+    if (known == kFormattings.end()) fail_config("{}: formatting '{}': there are alpaca, sharegpt and openai", entry.where, word);
     spec.formatting = known->second;
   } else if (key == "ranking") {
     spec.ranking = flag(entry, key);
@@ -220,8 +214,7 @@ void check(const Entry& entry, const DatasetSpec& spec) {
   if (spec.ranking && (spec.columns.chosen.empty() || spec.columns.rejected.empty()))
     fail_config("{}: ranking: columns: chosen and rejected are needed", entry.where);
   if (spec.formatting == Formatting::alpaca) return;
-  if (spec.columns.messages.empty())
-    fail_config("{}: columns: messages is needed: the column of the conversation", entry.where);
+  if (spec.columns.messages.empty()) fail_config("{}: columns: messages is needed: the column of the conversation", entry.where);
   if (spec.tags.role.empty() || spec.tags.content.empty())
     fail_config("{}: tags: role_tag and content_tag are needed: the keys inside a message", entry.where);
 }
@@ -285,8 +278,7 @@ std::vector<std::string> DatasetSpec::named_columns() const {
     const bool of_pairs = key == "chosen" || key == "rejected";
     if (of_pairs && !ranking) continue;
     if (key == "response" && ranking) continue;
-    if (key == "query" && columns.query == ColumnNames().query)
-      continue;  // alpaca files often leave "input" out
+    if (key == "query" && columns.query == ColumnNames().query) continue;  // alpaca files often leave "input" out
     if (formatting == Formatting::openai && (key == "system" || key == "tools")) continue;  // may be missing
     if (!(columns.*member).empty()) names.push_back(columns.*member);
   }
@@ -297,8 +289,7 @@ std::vector<std::string> DatasetSpec::named_columns() const {
 std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::span<const std::string> names) {
   const std::string dir = dataset_dir.string();
   if (dir == "ONLINE" || dir.starts_with("REMOTE:"))
-    fail_config("dataset_dir: {}: qft reads files only, none from a hub: download them and give their folder",
-                dir);
+    fail_config("dataset_dir: {}: qft reads files only, none from a hub: download them and give their folder", dir);
   const fs::path file = dataset_dir / "dataset_info.json";
   if (names.empty() && !fs::is_regular_file(file)) fail_config("there is no {}", file.string());
   const json info = read_info(file);
@@ -311,8 +302,7 @@ std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::spa
       specs.push_back(std::move(*file_or_folder));
       continue;
     }
-    const auto [entry_name, sample] =
-        info.contains(name) ? std::pair{name, std::string()} : split_sample(name);
+    const auto [entry_name, sample] = info.contains(name) ? std::pair{name, std::string()} : split_sample(name);
     if (!info.contains(entry_name)) {
       auto spec = dataset_at(entry_name);
       if (!spec) fail_unknown(entry_name, file, info);

@@ -1,13 +1,13 @@
 #include "qft/encode/dataset_keys.h"
 
 #include "qft/core/error.h"
+#include "qft/encode/record_converter.h"
 
 #include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "qft/encode/record_converter.h"
 #include <fmt/ranges.h>
 
 namespace qft::encode {
@@ -73,8 +73,8 @@ void require_keys(const DatasetSpec& spec, const RecordSource& source) {
         "dataset '{}': no message in {} has the key '{}' ({}, by {}); messages have {}: name the right ones "
         "under tags in "
         "dataset_info.json",
-        spec.name, files_of(spec), keys.first_missing(),
-        keys.first_missing() == spec.tags.role ? "role_tag" : "content_tag", spec.tags_from, keys.seen());
+        spec.name, files_of(spec), keys.first_missing(), keys.first_missing() == spec.tags.role ? "role_tag" : "content_tag",
+        spec.tags_from, keys.seen());
 }
 
 }  // namespace qft::encode

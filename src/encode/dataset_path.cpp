@@ -3,6 +3,7 @@
 #include "qft/core/error.h"
 #include "qft/core/file_kind.h"
 #include "qft/core/log.h"
+#include "qft/encode/record_converter.h"
 #include "qft/encode/record_source.h"
 #include "qft/io/file.h"
 
@@ -14,7 +15,6 @@
 #include <string_view>
 #include <utility>
 
-#include "qft/encode/record_converter.h"
 #include <fmt/ranges.h>
 #include <simdjson.h>
 
@@ -29,7 +29,9 @@ constexpr std::size_t kFiles = 64;
 
 using Words = std::initializer_list<std::string_view>;
 
-bool is_one_of(std::string_view word, Words words) { return std::find(words.begin(), words.end(), word) != words.end(); }
+bool is_one_of(std::string_view word, Words words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
 
 /// Names, and the record where each stands first ("data/a.jsonl:3").
 using Names = std::map<std::string, std::string, std::less<>>;
@@ -73,8 +75,7 @@ void look_at_messages(const dom::element& value, const std::string& where, Seen&
       if (is_empty(field.value)) continue;
       seen.keys.emplace(field.key, where);
       std::string_view role;
-      if (is_one_of(field.key, {"role", "from"}) && field.value.get(role) == simdjson::SUCCESS)
-        seen.roles.emplace(role, where);
+      if (is_one_of(field.key, {"role", "from"}) && field.value.get(role) == simdjson::SUCCESS) seen.roles.emplace(role, where);
     }
   }
 }
@@ -152,9 +153,8 @@ void describe_messages(const Seen& seen, DatasetSpec& spec) {
       fail_config("{}: a message has '{}': answers are learned alike; take it out, or use mask_history",
                   seen.keys.find(key)->second, key);
   if (seen.keys.contains("tool_calls"))
-    fail_config(
-        "{}: a message has 'tool_calls': describe the file in dataset_info.json with formatting: openai",
-        seen.keys.at("tool_calls"));
+    fail_config("{}: a message has 'tool_calls': describe the file in dataset_info.json with formatting: openai",
+                seen.keys.at("tool_calls"));
   MessageTags& tags = spec.tags;
   tags.role = seen.keys.contains("role") ? "role" : "from";
   tags.content = seen.keys.contains("content") ? "content" : "value";
@@ -181,9 +181,8 @@ void describe_messages(const Seen& seen, DatasetSpec& spec) {
 
 void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
   if (const std::string media = seen.first(kMedia); !media.empty())
-    fail_config(
-        "{}: has the column '{}': qft trains on text alone; take the column out to train on the texts",
-        seen.columns.at(media), media);
+    fail_config("{}: has the column '{}': qft trains on text alone; take the column out to train on the texts",
+                seen.columns.at(media), media);
   ColumnNames& c = spec.columns;
   c = {};
   c.prompt = c.query = c.response = c.messages = "";
@@ -244,7 +243,8 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   std::vector<fs::path> lines, json, text, train, unmarked;
   std::string foreign;
   std::error_code code, unreadable;
-  if (fs::directory_iterator(folder, code); code) fail_config("dataset: cannot read the folder {}: {}", folder.string(), code.message());
+  if (fs::directory_iterator(folder, code); code)
+    fail_config("dataset: cannot read the folder {}: {}", folder.string(), code.message());
   fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, code);
   for (; !code && entry != fs::recursive_directory_iterator(); entry.increment(code)) {
     if (entry->path().filename().string().starts_with('.')) {
@@ -268,7 +268,9 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   std::sort(found.begin(), found.end());
   for (const fs::path& file : found) {
     const auto words = name_words(file, folder);
-    const auto has = [&](Words marks) { return std::any_of(marks.begin(), marks.end(), [&](auto m) { return words.contains(m); }); };
+    const auto has = [&](Words marks) {
+      return std::any_of(marks.begin(), marks.end(), [&](auto m) { return words.contains(m); });
+    };
     if (has({"train", "training"})) {
       train.push_back(file);
     } else if (!has({"test", "testing", "valid", "validation", "val", "dev", "eval", "evaluation"})) {
@@ -284,8 +286,7 @@ std::vector<fs::path> files_in(const fs::path& folder) {
 void refuse_type(const std::string& where, const fs::path& file) {
   const std::string pointer = describe_pointer(io::File::open_read(file).lead(), file);
   if (!pointer.empty()) fail_config("{}: {}", where, pointer);
-  fail_config("{}: {} is no .json, .jsonl or .txt file: convert it to JSON lines first", where,
-              file.string());
+  fail_config("{}: {} is no .json, .jsonl or .txt file: convert it to JSON lines first", where, file.string());
 }
 
 std::optional<DatasetSpec> dataset_at(const std::string& name) {
@@ -311,10 +312,11 @@ std::optional<DatasetSpec> dataset_at(const std::string& name) {
   if (seen.records == 0 && !seen.fault.empty()) fail("{}", seen.fault);
   if (seen.records == 0) fail_config("{} holds no record", where);
   for (const auto& [word, place] : seen.placeholders)
-    fail_config("{}: a text has the placeholder {}: replace it by a name, for instance with sed -i 's/{}/Bot/g'",
-                place, word, word);
+    fail_config("{}: a text has the placeholder {}: replace it by a name, for instance with sed -i 's/{}/Bot/g'", place, word,
+                word);
   describe(seen, where, spec);
-  log::info("dataset {}: {} file(s) from {}, as {}", name, spec.files.size(), spec.files.front().string(), read_columns(spec.columns, seen));
+  log::info("dataset {}: {} file(s) from {}, as {}", name, spec.files.size(), spec.files.front().string(),
+            read_columns(spec.columns, seen));
   return spec;
 }
 

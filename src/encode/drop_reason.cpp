@@ -37,8 +37,7 @@ void require_usable(const std::string& dataset, std::int64_t records, const Drop
 std::string describe(const Drops& drops) {
   std::array<std::size_t, kDropReasons> order;
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](auto a, auto b) { return drops.counts[a] > drops.counts[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return drops.counts[a] > drops.counts[b]; });
   std::string text;
   for (const std::size_t r : order)
     if (drops.counts[r] > 0)

@@ -25,8 +25,7 @@ std::int64_t length(const std::vector<std::int32_t>& ids) {
 
 }  // namespace
 
-std::pair<std::int64_t, std::int64_t> fit_turn(std::int64_t source, std::int64_t target,
-                                               std::int64_t budget) {
+std::pair<std::int64_t, std::int64_t> fit_turn(std::int64_t source, std::int64_t target, std::int64_t budget) {
   std::int64_t most = budget;
   if (target * 2 >= budget) {
     if (source * 2 < budget)
@@ -43,13 +42,9 @@ Encoder::Encoder(ChatTemplate chat_template, const EncoderOptions& options)
     : template_(std::move(chat_template)), options_(options) {
   const TemplateSpec& spec = template_.spec();
   if (options_.train_on_prompt && spec.efficient_eos)
-    fail_config(
-        "train_on_prompt does not work with template '{}', whose turns have no end token of their own",
-        spec.name);
+    fail_config("train_on_prompt does not work with template '{}', whose turns have no end token of their own", spec.name);
   if (spec.efficient_eos && !template_.eos_id())
-    fail_config(
-        "template '{}' ends conversations with the tokenizer's end token, but the tokenizer names none",
-        spec.name);
+    fail_config("template '{}' ends conversations with the tokenizer's end token, but the tokenizer names none", spec.name);
   if (options_.kind == SampleKind::document) document_end_ = template_.document_end();
   if (options_.add_bos_token && !template_.tokenizer().bos_id())
     fail_config("tokenizer_config.json says add_bos_token, but names no bos_token");
@@ -105,8 +100,7 @@ Encoded Encoder::encode_document(const Conversation& conversation) const {
 
 Encoded Encoder::encode_conversation(const Conversation& conversation) const {
   const bool last_only = options_.mask_history;
-  const std::vector<Turn> turns =
-      template_.encode_turns(conversation, last_only && !template_.keeps_thoughts());
+  const std::vector<Turn> turns = template_.encode_turns(conversation, last_only && !template_.keeps_thoughts());
   const std::size_t n = turns.size();
   const bool efficient_eos = template_.spec().efficient_eos;
 
@@ -141,8 +135,8 @@ Encoded Encoder::encode_pair(const Conversation& conversation) const {
     for (Turn& answer : answers) answer.target.push_back(*template_.eos_id());
   // Both have the question as it reads before the chosen answer.
   const std::vector<std::int32_t>& question = answers[0].source;
-  const auto [source, target] = fit_turn(
-      length(question), std::max(length(answers[0].target), length(answers[1].target)), options_.cutoff_len);
+  const auto [source, target] =
+      fit_turn(length(question), std::max(length(answers[0].target), length(answers[1].target)), options_.cutoff_len);
   Encoded encoded;
   for (const Turn& answer : answers) {
     EncodedSequence& sequence = encoded.sequences.emplace_back();

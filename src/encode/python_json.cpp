@@ -258,8 +258,7 @@ std::string python_float(double value) {
   // The shortest digits that round-trip, then Python's choice of notation: scientific below 1e-4 and from
   // 1e16 on.
   std::array<char, 32> buffer;
-  const char* end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific).ptr;
+  const char* end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific).ptr;
   const std::string_view text(buffer.data(), static_cast<std::size_t>(end - buffer.data()));
   const std::size_t e = text.find('e');
   int exponent = 0;

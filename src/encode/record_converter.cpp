@@ -37,9 +37,9 @@ std::optional<Role> role_of(std::string_view word, const MessageTags& tags) {
 // system's.
 std::optional<Drop> out_of_turn(Role role, std::size_t before, std::size_t number) {
   if (is_answer(role) == (before % 2 == 1)) return std::nullopt;
-  return Drop{DropReason::turns, fmt::format("message {} is {}, where {} is expected", number,
-                                             is_answer(role) ? "an answer" : "a question",
-                                             before % 2 == 1 ? "an answer" : "a question")};
+  return Drop{DropReason::turns,
+              fmt::format("message {} is {}, where {} is expected", number, is_answer(role) ? "an answer" : "a question",
+                          before % 2 == 1 ? "an answer" : "a question")};
 }
 
 // The roles that the tags name, and who says so.
@@ -52,27 +52,23 @@ std::string known_roles(const DatasetSpec& spec) {
 }
 
 // What is wrong with the role of message `number`.
-Drop unknown_role(const dom::object& message, std::size_t number, const std::string& role,
-                  const DatasetSpec& spec) {
+Drop unknown_role(const dom::object& message, std::size_t number, const std::string& role, const DatasetSpec& spec) {
   if (role.empty())
-    return {DropReason::role, fmt::format("message {} has no '{}' (role_tag, by {}); its keys are {}", number,
-                                          spec.tags.role, spec.tags_from, keys_of(message))};
+    return {DropReason::role, fmt::format("message {} has no '{}' (role_tag, by {}); its keys are {}", number, spec.tags.role,
+                                          spec.tags_from, keys_of(message))};
   if (role == spec.tags.system)
-    return {DropReason::turns,
-            fmt::format("message {} has the role '{}', which only the first may have", number, role)};
+    return {DropReason::turns, fmt::format("message {} has the role '{}', which only the first may have", number, role)};
   return {DropReason::role,
-          fmt::format(
-              "message {} has the role '{}'; the roles are {}: name it in dataset_info.json under tags, as "
-              "user_tag, assistant_tag, observation_tag, function_tag or system_tag",
-              number, role, known_roles(spec))};
+          fmt::format("message {} has the role '{}'; the roles are {}: name it in dataset_info.json under tags, as "
+                      "user_tag, assistant_tag, observation_tag, function_tag or system_tag",
+                      number, role, known_roles(spec))};
 }
 
-std::string content_of(const dom::object& message, std::size_t number, const std::string& key,
-                       const DatasetSpec& spec) {
+std::string content_of(const dom::object& message, std::size_t number, const std::string& key, const DatasetSpec& spec) {
   dom::element value;
   if (message.at_key(key).get(value) != simdjson::SUCCESS)
-    fail("message {} has no '{}', where its text is expected (by {}); its keys are {}", number, key,
-         spec.tags_from, keys_of(message));
+    fail("message {} has no '{}', where its text is expected (by {}); its keys are {}", number, key, spec.tags_from,
+         keys_of(message));
   return text_of(value, fmt::format("message {}: {}", number, key));
 }
 
@@ -82,8 +78,7 @@ struct NumberedMessage {
 };
 
 // The messages of a record, with a leading system message taken off into `system`.
-std::vector<NumberedMessage> message_objects(const dom::object& record, const DatasetSpec& spec,
-                                             std::string& system) {
+std::vector<NumberedMessage> message_objects(const dom::object& record, const DatasetSpec& spec, std::string& system) {
   std::vector<NumberedMessage> messages;
   for (const dom::element message : list_of(record, spec.columns.messages))
     messages.push_back({messages.size() + 1, object_of(message, spec.columns.messages)});
@@ -190,8 +185,7 @@ RecordConverter::Parsed RecordConverter::parse_sharegpt(const Object& record) co
   for (const auto& [number, message] : message_objects(record, spec_, parsed.system)) {
     const std::string word = text_or_empty(message, spec_.tags.role);
     const std::optional<Role> role = role_of(word, spec_.tags);
-    parsed.fault = role ? out_of_turn(*role, parsed.messages.size(), number)
-                        : unknown_role(message, number, word, spec_);
+    parsed.fault = role ? out_of_turn(*role, parsed.messages.size(), number) : unknown_role(message, number, word, spec_);
     if (parsed.fault) break;
     parsed.messages.push_back({*role, content_of(message, number, spec_.tags.content, spec_)});
   }
@@ -216,8 +210,7 @@ RecordConverter::Parsed RecordConverter::parse_openai(const Object& record) cons
     }
     std::string calls = is_answer(*role) ? calls_of(message) : std::string();
     if (!calls.empty()) role = Role::function;
-    std::string content =
-        calls.empty() ? content_of(message, number, spec_.tags.content, spec_) : std::move(calls);
+    std::string content = calls.empty() ? content_of(message, number, spec_.tags.content, spec_) : std::move(calls);
     if (*role == Role::observation) {
       if (has_results) results.append(kResultSeparator);
       results += content;
@@ -244,10 +237,9 @@ RecordConverter::Parsed RecordConverter::parse_turns(const Object& record) const
   return parsed;
 }
 
-std::optional<Drop> RecordConverter::convert_messages(const Object& record,
-                                                      Conversation& conversation) const {
+std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conversation& conversation) const {
   const bool is_openai = spec_.formatting == Formatting::openai;
-  Parsed parsed = is_openai                                   ? parse_openai(record)
+  Parsed parsed = is_openai                               ? parse_openai(record)
                   : spec_.formatting == Formatting::turns ? parse_turns(record)
                                                           : parse_sharegpt(record);
   conversation.tools = text_or_json(record, spec_.columns.tools);
@@ -258,8 +250,8 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record,
     return Drop{DropReason::turns, fmt::format("'{}' has no question and answer", spec_.columns.messages)};
   // A pair's conversation ends with the question, any other with the answer.
   if (parsed.messages.size() % 2 != (spec_.ranking ? 1 : 0))
-    return Drop{DropReason::turns, spec_.ranking ? "the conversation before the pair ends with an answer"
-                                                 : "it ends with a question"};
+    return Drop{DropReason::turns,
+                spec_.ranking ? "the conversation before the pair ends with an answer" : "it ends with a question"};
   if (!spec_.ranking) {
     conversation.responses.push_back(std::move(parsed.messages.back()));
     parsed.messages.pop_back();

@@ -15,8 +15,7 @@ void check_probabilities(const MixOptions& mix, std::size_t datasets) {
   const double sum = std::accumulate(p.begin(), p.end(), 0.0);
   if (std::abs(sum - 1.0) > 1e-6) fail_config("interleave_probs sum to {}, not to 1", sum);
   if (mix.strategy != "interleave_under" && *std::min_element(p.begin(), p.end()) <= 0)
-    fail_config("interleave_probs: with {} each dataset needs a probability above 0, or it never ends",
-                mix.strategy);
+    fail_config("interleave_probs: with {} each dataset needs a probability above 0, or it never ends", mix.strategy);
 }
 
 }  // namespace

@@ -62,8 +62,7 @@ bool RecordScanner::next_line(RecordText& record) {
     record = {bytes_.substr(offset_, end - offset_), &file_, line_, 0, static_cast<std::int64_t>(offset_) + 1};
     offset_ = after;
     ++line_;
-    if (layout_ == RecordLayout::text_lines || !std::all_of(record.text.begin(), record.text.end(), is_space))
-      return true;
+    if (layout_ == RecordLayout::text_lines || !std::all_of(record.text.begin(), record.text.end(), is_space)) return true;
   }
   return false;
 }
@@ -196,8 +195,7 @@ std::int64_t RecordSource::bytes() const {
 
 std::vector<std::pair<std::filesystem::path, std::int64_t>> RecordSource::files() const {
   std::vector<std::pair<std::filesystem::path, std::int64_t>> files;
-  for (const SourceFile& file : files_)
-    files.emplace_back(file.path, static_cast<std::int64_t>(file.bytes().size()));
+  for (const SourceFile& file : files_) files.emplace_back(file.path, static_cast<std::int64_t>(file.bytes().size()));
   return files;
 }
 

@@ -16,9 +16,8 @@ std::string describe(const dom::element& value) {
     case dom::element_type::OBJECT:
       return "an object";
     case dom::element_type::STRING:
-      return value.get(text) == simdjson::SUCCESS && is_quoted_number(text)
-                 ? fmt::format("the number {}", text.substr(1))
-                 : "a text";
+      return value.get(text) == simdjson::SUCCESS && is_quoted_number(text) ? fmt::format("the number {}", text.substr(1))
+                                                                            : "a text";
     case dom::element_type::BOOL:
     case dom::element_type::NULL_VALUE:
       return simdjson::minify(value);
@@ -39,8 +38,7 @@ std::string no_text(const dom::element& value, std::string_view what) {
 
 std::optional<dom::element> find(const dom::object& object, const std::string& key) {
   dom::element value;
-  if (key.empty() || object.at_key(key).get(value) != simdjson::SUCCESS || value.is_null())
-    return std::nullopt;
+  if (key.empty() || object.at_key(key).get(value) != simdjson::SUCCESS || value.is_null()) return std::nullopt;
   return value;
 }
 

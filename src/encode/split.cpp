@@ -14,8 +14,7 @@ constexpr std::size_t kLongest = 1000;  // std::regex takes stack for every char
 // What datasets does with a bound in percents; std::nearbyint rounds half to even, as Python does.
 std::int64_t from_percent(std::int64_t percent, std::int64_t records, bool whole_hundredths) {
   if (whole_hundredths) return percent * (records / 100);
-  return static_cast<std::int64_t>(
-      std::nearbyint(static_cast<double>(percent) * static_cast<double>(records) / 100.0));
+  return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(percent) * static_cast<double>(records) / 100.0));
 }
 
 // Digits with Python's underscores between them.
@@ -36,16 +35,14 @@ Split::Part Split::parse_part(const std::string& text, const std::string& where)
   std::smatch match;
   if (!std::regex_match(text, match, form))
     fail_config("{}: split: '{}' is not of the form train[10%:90%] or train[:5000] (parts joined by +)", where, text);
-  if (match[1] != "train")
-    fail_config("{}: split: there is no '{}' in a file; all its records are train", where, match[1].str());
+  if (match[1] != "train") fail_config("{}: split: there is no '{}' in a file; all its records are train", where, match[1].str());
   Part part;
   if (match[2].matched) part.from = to_number(match[2]);
   if (match[4].matched) part.to = to_number(match[4]);
   part.percent = match[3].matched || match[5].matched;
   part.whole_hundredths = match[6] == "pct1_dropremainder";
   for (const auto& bound : {part.from, part.to})
-    if (part.percent && bound && std::abs(*bound) > 100)
-      fail_config("{}: split: '{}': {}% is beyond 100%", where, text, *bound);
+    if (part.percent && bound && std::abs(*bound) > 100) fail_config("{}: split: '{}': {}% is beyond 100%", where, text, *bound);
   return part;
 }
 

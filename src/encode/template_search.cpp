@@ -64,7 +64,8 @@ std::string chat_template_of(const fs::path& dir) {
   if (text.is_string()) return text.get<std::string>();
   if (!text.is_array()) return {};
   for (const auto& entry : text)
-    if (entry.is_object() && entry.value("name", nlohmann::json()) == "default" && entry.value("template", nlohmann::json()).is_string())
+    if (entry.is_object() && entry.value("name", nlohmann::json()) == "default" &&
+        entry.value("template", nlohmann::json()).is_string())
       return entry["template"].get<std::string>();
   return {};
 }

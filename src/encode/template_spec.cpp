@@ -42,11 +42,9 @@ std::vector<std::string> texts_of(const YAML::Node& node, const Where& where) {
 
 TurnFormat turn_of(const YAML::Node& node, const Where& where) {
   TurnFormat format;
-  for (const std::string& text :
-       node.IsSequence() ? texts_of(node, where) : std::vector{text_of(node, where)}) {
+  for (const std::string& text : node.IsSequence() ? texts_of(node, where) : std::vector{text_of(node, where)}) {
     TurnFormat pieces = parse_turn(text, where);
-    format.insert(format.end(), std::make_move_iterator(pieces.begin()),
-                  std::make_move_iterator(pieces.end()));
+    format.insert(format.end(), std::make_move_iterator(pieces.begin()), std::make_move_iterator(pieces.end()));
   }
   return format;
 }
@@ -63,13 +61,13 @@ using Reader = std::function<void(TemplateSpec&, const YAML::Node&, const Where&
 
 // The keys of a template file: what is not here is an error.
 const std::map<std::string_view, Reader>& readers() {
-  auto turn = [](TurnFormat TemplateSpec::*member) {
+  auto turn = [](TurnFormat TemplateSpec::* member) {
     return [member](TemplateSpec& t, const YAML::Node& n, const Where& w) { t.*member = turn_of(n, w); };
   };
-  auto text = [](std::string TemplateSpec::*member) {
+  auto text = [](std::string TemplateSpec::* member) {
     return [member](TemplateSpec& t, const YAML::Node& n, const Where& w) { t.*member = text_of(n, w); };
   };
-  auto flag = [](bool TemplateSpec::*member) {
+  auto flag = [](bool TemplateSpec::* member) {
     return [member](TemplateSpec& t, const YAML::Node& n, const Where& w) { t.*member = bool_of(n, w); };
   };
   static const std::map<std::string_view, Reader> table{
@@ -82,12 +80,11 @@ const std::map<std::string_view, Reader>& readers() {
       {"observation", turn(&TemplateSpec::observation)},
       {"tool_format", text(&TemplateSpec::tool_format)},
       {"default_system", text(&TemplateSpec::default_system)},
-      {"stop_words",
-       [](TemplateSpec& t, const YAML::Node& n, const Where& w) { t.stop_words = texts_of(n, w); }},
-      {"thought_words", [](TemplateSpec& t, const YAML::Node& n,
-                           const Where& w) { words_of(n, w, t.thought_open, t.thought_close); }},
-      {"tool_call_words", [](TemplateSpec& t, const YAML::Node& n,
-                             const Where& w) { words_of(n, w, t.call_open, t.call_close); }},
+      {"stop_words", [](TemplateSpec& t, const YAML::Node& n, const Where& w) { t.stop_words = texts_of(n, w); }},
+      {"thought_words",
+       [](TemplateSpec& t, const YAML::Node& n, const Where& w) { words_of(n, w, t.thought_open, t.thought_close); }},
+      {"tool_call_words",
+       [](TemplateSpec& t, const YAML::Node& n, const Where& w) { words_of(n, w, t.call_open, t.call_close); }},
       {"pack_only", text(&TemplateSpec::pack_only)},
       {"document_end", text(&TemplateSpec::document_end)},
       {"reasoning", flag(&TemplateSpec::reasoning)},
@@ -123,21 +120,17 @@ void check(const TemplateSpec& spec) {
                                                                   {"observation", &spec.observation}};
   for (const auto& [key, format] : turns)
     if (!has_content(*format)) fail_config("{}: {} has no {{{{content}}}}", spec.origin, key);
-  if (has_content(spec.prefix))
-    fail_config("{}: prefix comes before any message: no {{{{content}}}}", spec.origin);
+  if (has_content(spec.prefix)) fail_config("{}: prefix comes before any message: no {{{{content}}}}", spec.origin);
   if (spec.replace_eos && spec.stop_words.empty())
-    fail_config("{}: replace_eos takes the first of stop_words as the end token, but there are none",
-                spec.origin);
+    fail_config("{}: replace_eos takes the first of stop_words as the end token, but there are none", spec.origin);
   if (spec.system_in_user && (spec.system.size() != 1 || spec.system[0].kind != TurnPiece::Kind::text))
-    fail_config("{}: with system_in_user, system is one text without {{{{bos_token}}}} and {{{{eos_token}}}}",
-                spec.origin);
+    fail_config("{}: with system_in_user, system is one text without {{{{bos_token}}}} and {{{{eos_token}}}}", spec.origin);
   find_tool_format(spec.tool_format);
 }
 
 nlohmann::json to_json(const TurnFormat& format) {
   nlohmann::json pieces = nlohmann::json::array();
-  for (const TurnPiece& p : format)
-    pieces.push_back({static_cast<int>(p.kind), p.before, p.has_content, p.after});
+  for (const TurnPiece& p : format) pieces.push_back({static_cast<int>(p.kind), p.before, p.has_content, p.after});
   return pieces;
 }
 

@@ -114,8 +114,8 @@ std::string describe_default(const Json& outer) {
   const Json& tool = is_wrapped(outer) ? outer["function"] : outer;
   const Json& parameters = member(tool, "parameters");
   const Json required = parameters.contains("required") ? parameters["required"] : Json::array();
-  std::string text = fmt::format("> Tool Name: {}\nTool Description: {}\nTool Args:\n",
-                                 text_or_json(member(tool, "name")), text_or_empty(tool, "description"));
+  std::string text = fmt::format("> Tool Name: {}\nTool Description: {}\nTool Args:\n", text_or_json(member(tool, "name")),
+                                 text_or_empty(tool, "description"));
   for (const auto& [name, parameter] : member(parameters, "properties").items())
     text += describe_parameter(name, parameter, required);
   return text + "\n";
@@ -127,8 +127,7 @@ std::string write_qwen(const std::vector<FunctionCall>& calls) {
     Json object = Json::object();
     object["name"] = call.name;
     object["arguments"] = call.arguments;
-    text +=
-        fmt::format("{}<tool_call>\n{}\n</tool_call>", text.empty() ? "" : "\n", dump_python_json(object));
+    text += fmt::format("{}<tool_call>\n{}\n</tool_call>", text.empty() ? "" : "\n", dump_python_json(object));
   }
   return text;
 }
@@ -148,8 +147,7 @@ std::string write_qwen35(const std::vector<FunctionCall>& calls) {
   std::string text;
   for (const FunctionCall& call : calls) {
     if (!call.arguments.is_object())
-      fail("a function call's arguments must be an object in this tool format, got {}",
-           dump_python_json(call.arguments));
+      fail("a function call's arguments must be an object in this tool format, got {}", dump_python_json(call.arguments));
     text += fmt::format("{}<tool_call>\n<function={}>", text.empty() ? "" : "\n", text_or_json(call.name));
     for (const auto& [key, value] : call.arguments.items())
       text += fmt::format("\n<parameter={}>\n{}\n</parameter>", key, text_or_json(value));

@@ -1,9 +1,5 @@
 #include "qft/engine/data_setup.h"
 
-#include <algorithm>
-
-#include <fmt/ranges.h>
-
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
@@ -12,6 +8,10 @@
 #include "qft/job/output_dir.h"
 #include "qft/pack/preprocess.h"
 #include "qft/tokenizer/tokenizer.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
 
 namespace qft::engine {
 namespace {
@@ -25,30 +25,34 @@ fs::path own_pack(const config::RunConfig& config, CorpusPart part) {
 }
 
 /// True where the pack of the datasets of `part` lies at `path`, made of just these inputs.
-bool have_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, CorpusPart part, const fs::path& path,
-               const pack::BeforePacking& before) {
+bool have_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, CorpusPart part,
+               const fs::path& path, const pack::BeforePacking& before) {
   const auto outlook = pack::look_at_datasets(config, part, comm, path, before);
   if (outlook.vocab_size > model.vocab_size)
-    fail_config("tokenizer '{}' and template have {} token ids, model '{}' has {}: use the model's own tokenizer", config.tokenizer_path(),
-                outlook.vocab_size, config.model.model_name_or_path, model.vocab_size);
+    fail_config("tokenizer '{}' and template have {} token ids, model '{}' has {}: use the model's own tokenizer",
+                config.tokenizer_path(), outlook.vocab_size, config.model.model_name_or_path, model.vocab_size);
   const auto& names = part == CorpusPart::train ? config.data.dataset : config.data.eval_dataset;
-  log::info("{}: {} records; {} of {} chunks of them read and encoded{}", fmt::join(names, ", "), outlook.records, outlook.chunks_read,
-            outlook.chunks, outlook.is_current ? fmt::format("; packed already: '{}'", path.string()) : "; to be packed at the start");
+  log::info("{}: {} records; {} of {} chunks of them read and encoded{}", fmt::join(names, ", "), outlook.records,
+            outlook.chunks_read, outlook.chunks,
+            outlook.is_current ? fmt::format("; packed already: '{}'", path.string()) : "; to be packed at the start");
   return outlook.is_current;
 }
 
-/// Throws ConfigError where the pack, which may have set the stage, holds items that are not trained on. One of stage kto is no pair.
+/// Throws ConfigError where the pack, which may have set the stage, holds items that are not trained on. One of stage kto is no
+/// pair.
 void require_items_of(const pack::PackReader& pack, const config::RunConfig& config) {
   const auto& have = pack.attributes();
   if (have.sequences_per_item == objective_of(config).item_sequences && have.stage != "kto") return;
-  fail_config("'{}' was packed for stage {}, {} sequences an item, but stages pt and sft train on single samples and dpo on preference "
-              "pairs: give a pack of such a stage, or none",
-              pack.path().string(), have.stage, have.sequences_per_item);
+  fail_config(
+      "'{}' was packed for stage {}, {} sequences an item, but stages pt and sft train on single samples and dpo on preference "
+      "pairs: give a pack of such a stage, or none",
+      pack.path().string(), have.stage, have.sequences_per_item);
 }
 
 /// Opens the pack `given`, or that of the datasets of `part`, which it makes or leaves out (null); checks that it fits.
-std::shared_ptr<const pack::PackReader> open_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
-                                                  const std::string& given, CorpusPart part, MissingPacks missing = MissingPacks::make,
+std::shared_ptr<const pack::PackReader> open_pack(const config::RunConfig& config, const model::ModelConfig& model,
+                                                  comm::Communicator& comm, const std::string& given, CorpusPart part,
+                                                  MissingPacks missing = MissingPacks::make,
                                                   const pack::BeforePacking& before = {}) {
   fs::path path = given;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
@@ -100,9 +104,11 @@ void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items,
   for (std::size_t i = 0; i < (items ? items->size() : tokens.size()); ++i)
     longer += tokens[items ? static_cast<std::size_t>((*items)[i]) : i] > model.max_position_embeddings;
   if (longer > 0 && comm.rank() == 0)
-    log::warn("'{}': {} samples have more tokens than the model has positions ({}, max_position_embeddings in its config.json): the model "
-              "was not trained for positions beyond that; lower cutoff_len to it, or use a model with a longer context",
-              pack.path().string(), longer, model.max_position_embeddings);
+    log::warn(
+        "'{}': {} samples have more tokens than the model has positions ({}, max_position_embeddings in its config.json): the "
+        "model "
+        "was not trained for positions beyond that; lower cutoff_len to it, or use a model with a longer context",
+        pack.path().string(), longer, model.max_position_embeddings);
 }
 
 EvalSet learnable(EvalSet set, const comm::Communicator& comm) {
@@ -129,20 +135,23 @@ void add_curriculum(const config::RunConfig& config, const pack::PackReader& pac
   const auto without = std::count(levels.begin(), levels.end(), -1);
   if (without == static_cast<std::ptrdiff_t>(levels.size())) {
     if (tells)
-      log::warn("use_curriculum: no sample has one of the levels {} (column `difficulty`, or `category` in "
-                "dataset_info.json): the samples are taken in the usual order",
-                level_names);
+      log::warn(
+          "use_curriculum: no sample has one of the levels {} (column `difficulty`, or `category` in "
+          "dataset_info.json): the samples are taken in the usual order",
+          level_names);
     return;
   }
   if (without > 0 && tells)
     log::warn("use_curriculum: {} of {} samples have none of the levels {} and are never taken", without, levels.size(),
               level_names);
-  options.curriculum_seed = static_cast<std::uint64_t>(config.data.curriculum_seed.value_or(static_cast<std::int64_t>(options.seed)));
+  options.curriculum_seed =
+      static_cast<std::uint64_t>(config.data.curriculum_seed.value_or(static_cast<std::int64_t>(options.seed)));
   options.item_levels = std::move(levels);
   options.curriculum = std::move(table);
 }
 
-loader::LoaderOptions options_of(const config::RunConfig& config, const pack::PackReader& pack, loader::ItemSubset items, bool tells) {
+loader::LoaderOptions options_of(const config::RunConfig& config, const pack::PackReader& pack, loader::ItemSubset items,
+                                 bool tells) {
   loader::LoaderOptions options = loader::loader_options(config);
   options.items = std::move(items);
   if (config.data.use_curriculum) add_curriculum(config, pack, tells, options);
@@ -171,7 +180,8 @@ std::optional<PlannedData> planned_data(const config::RunConfig& config, int ran
   if (path.empty() || (config.data.pack.empty() && !fs::exists(path))) return std::nullopt;
   PlannedData d{pack::PackReader::open(path), nullptr};
   const auto items = learnable(*d.pack, split(config, *d.pack).first, /*tells=*/true);
-  d.schedule = std::make_unique<loader::StepSchedule>(d.pack->item_tokens(), d.pack->item_labels(), options_of(config, *d.pack, items, true), ranks);
+  d.schedule = std::make_unique<loader::StepSchedule>(d.pack->item_tokens(), d.pack->item_labels(),
+                                                      options_of(config, *d.pack, items, true), ranks);
   return d;
 }
 
@@ -180,7 +190,8 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
   TrainingData d;
   if (config.data.use_curriculum) loader::parse_curriculum(config.data.curriculum);  // its mistakes, before packing
   d.pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train, missing, before);
-  if (has_eval_source(config)) d.eval = EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval, missing), nullptr};
+  if (has_eval_source(config))
+    d.eval = EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval, missing), nullptr};
   if (!d.pack || (d.eval && !d.eval->pack)) return d;
   if (auto [train, eval] = split(config, *d.pack); eval) {
     d.items = std::move(train);
@@ -192,15 +203,18 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
   return d;
 }
 
-EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, MissingPacks missing) {
+EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
+                       MissingPacks missing) {
   std::optional<job::OutputDir> hold;  // while a pack is made there: a run may be at work
   const auto before = [&](const pack::PackAttributes&) {
     if (missing == MissingPacks::make) hold.emplace(config.training.output_dir, comm, "qft eval");
   };
   const bool own = has_eval_source(config);
-  const auto pack = open_pack(config, model, comm, own ? config.data.eval_pack : config.data.pack, own ? CorpusPart::eval : CorpusPart::train, missing, before);
+  const auto pack = open_pack(config, model, comm, own ? config.data.eval_pack : config.data.pack,
+                              own ? CorpusPart::eval : CorpusPart::train, missing, before);
   if (!pack) return {};
-  const EvalSet set = learnable(EvalSet{pack, split(config, *pack).second}, comm);  // nothing is split where there is a set of its own
+  const EvalSet set =
+      learnable(EvalSet{pack, split(config, *pack).second}, comm);  // nothing is split where there is a set of its own
   warn_of_long(*set.pack, set.items, model, comm);
   return set;
 }

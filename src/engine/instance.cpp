@@ -1,12 +1,5 @@
 #include "qft/engine/instance.h"
 
-#include <algorithm>
-#include <chrono>
-#include <optional>
-#include <utility>
-
-#include <ATen/ops/empty.h>
-
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/device/device.h"
@@ -14,6 +7,13 @@
 #include "qft/engine/objectives.h"
 #include "qft/plan/execution_plan.h"
 #include "qft/plan/feasibility.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include <ATen/ops/empty.h>
 
 namespace qft::engine {
 namespace {
@@ -26,19 +26,22 @@ model::Shard shard_of(const model::ParamSpec& p, const model::Shard& flat) {
 }
 
 /// Whether layers run as graphs; throws where they cannot.
-bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision, const parallel::Strategy& strategy,
-               c10::Device device) {
+bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
+               const parallel::Strategy& strategy, c10::Device device) {
   if (!config.training.cuda_graphs || !device.is_cuda()) return false;
   if (!strategy.stays_put())
-    fail_config("cuda_graphs needs weights and gradients at fixed addresses, but strategy {} runs, which shards them: use ddp or zero1, "
-                "or remove cuda_graphs",
-                strategy.name);
+    fail_config(
+        "cuda_graphs needs weights and gradients at fixed addresses, but strategy {} runs, which shards them: use ddp or zero1, "
+        "or remove cuda_graphs",
+        strategy.name);
   for (const model::Layer& layer : spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
       if (!model::make_sublayer(spec.config, sublayer)->can_be_captured(device, precision.compute))
-        fail_config("cuda_graphs needs flash attention, which LibTorch does not have for {} and heads of {} on {} (its other kernels copy "
-                    "each sequence, and a graph cannot follow changing lengths): set bf16: true, or remove cuda_graphs",
-                    c10::toString(precision.compute), spec.config.head_dim, device::describe(device));
+        fail_config(
+            "cuda_graphs needs flash attention, which LibTorch does not have for {} and heads of {} on {} (its other kernels "
+            "copy "
+            "each sequence, and a graph cannot follow changing lengths): set bf16: true, or remove cuda_graphs",
+            c10::toString(precision.compute), spec.config.head_dim, device::describe(device));
   return true;
 }
 
@@ -64,9 +67,11 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   });
   device::release_unused();  // of what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
-  b.plan = plan::plan_execution(config, b.spec, b.types.precision, objective_of(config), comm, device, use == Use::training, batches);
+  b.plan =
+      plan::plan_execution(config, b.spec, b.types.precision, objective_of(config), comm, device, use == Use::training, batches);
   const plan::ExecutionPlan& d = b.plan;
-  const std::int64_t kernels = device.is_cpu() ? device::keep_kernels_for(plan::kernel_sets(b.spec, b.types.precision, d.group)) : 0;
+  const std::int64_t kernels =
+      device.is_cpu() ? device::keep_kernels_for(plan::kernel_sets(b.spec, b.types.precision, d.group)) : 0;
   b.memory = {d.footprint.memory, before, kernels, device.is_cpu() ? d.footprint.staged : 0, d.available, d.reason};
   return b;
 }
@@ -91,10 +96,11 @@ std::unique_ptr<Instance> Instance::build(InstanceOptions options, comm::Communi
   const parallel::Layout& layout = *m.layout_;
   for (model::UnitSpec& unit : m.options_.spec.units)
     for (model::ParamSpec& p : unit.params) p.first_holder = parallel::is_first_holder(p, layout.mesh());
-  m.store_ = layout.strategy().sharded() ? parallel::make_sharded_store(d.spec, d.precision, device, layout.strategy(), layout.offload(),
-                                                                        layout.shard(), layout.replicate(), training)
-                                         : parallel::make_replicated_store(d.spec, d.precision, device, layout.replicate(), training,
-                                                                           d.reduction_order, d.bucket_bytes);
+  m.store_ = layout.strategy().sharded()
+                 ? parallel::make_sharded_store(d.spec, d.precision, device, layout.strategy(), layout.offload(), layout.shard(),
+                                                layout.replicate(), training)
+                 : parallel::make_replicated_store(d.spec, d.precision, device, layout.replicate(), training, d.reduction_order,
+                                                   d.bucket_bytes);
   m.optimizer_index_.assign(d.spec.units.size(), -1);
   if (training) {
     int next = 0;
@@ -108,8 +114,8 @@ std::unique_ptr<Instance> Instance::build(InstanceOptions options, comm::Communi
 
 namespace {
 
-InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan, const comm::Communicator& comm, c10::Device device,
-                           bool training) {
+InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan, const comm::Communicator& comm,
+                           c10::Device device, bool training) {
   const auto& t = config.training;
   const plan::ExecutionPlan& plan = load_plan.plan;
   const optim::Precision& precision = load_plan.types.precision;
@@ -144,16 +150,17 @@ std::int64_t load_weights(const config::RunConfig& config, const io::ModelFiles&
 
 }  // namespace
 
-std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
-                                         Use use, const plan::Batches& batches) {
+std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use,
+                                         const plan::Batches& batches) {
   const auto start = std::chrono::steady_clock::now();
   LoadPlan load_plan = load_plan_of(config, comm, device, use, batches);
   auto self = build(options_of(config, load_plan, comm, device, use == Use::training), comm, device, use);
   const parallel::Offload& offload = self->layout().offload();
   if (config.training.debug_sync && device.is_cuda() && (offload.optimizer || offload.weights))
-    fail_config("debug_sync does not go with offloading, which waits for copies to host memory, but {} runs: choose a strategy without "
-                "offloading, or remove debug_sync",
-                self->layout().describe());
+    fail_config(
+        "debug_sync does not go with offloading, which waits for copies to host memory, but {} runs: choose a strategy without "
+        "offloading, or remove debug_sync",
+        self->layout().describe());
   self->precision_reason_ = std::move(load_plan.types.reason);
   self->memory_ = std::move(load_plan.memory);
   comm::agreed(comm, [&] { self->report_.bytes_read = load_weights(config, *load_plan.files, *self); });
@@ -163,7 +170,8 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
 }
 
 model::MicroInput Instance::input(const loader::MicroBatch& batch) const {
-  return model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples, transformer_->device(), batch.item_offsets);
+  return model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples, transformer_->device(),
+                                  batch.item_offsets);
 }
 
 parallel::ActionList Instance::training_list(int micro_batches, int max_micro_batches, double seconds) const {
@@ -171,21 +179,23 @@ parallel::ActionList Instance::training_list(int micro_batches, int max_micro_ba
   const int group = static_cast<int>(std::clamp<std::int64_t>(options_.group, 1, std::max(1, max_micro_batches)));
   const int votes = parallel::groups_per_vote(seconds, (max_micro_batches + group - 1) / group);
   const bool reduce_every_group = s.reduce_every_group() || options_.reduction_order == parallel::ReductionOrder::by_micro_batch;
-  return parallel::with_gathers(
-      parallel::training_schedule(spec(), {micro_batches, max_micro_batches, group, reduce_every_group, s.reshard_after_forward, votes}),
-      store_->gathered_bytes(), options_.prefetch_budget);
-}
-
-parallel::ActionList Instance::evaluation_list(int micro_batches, int max_micro_batches) const {
-  return parallel::with_gathers(parallel::evaluation_schedule(spec(), {micro_batches, max_micro_batches, std::max(1, max_micro_batches)}),
+  return parallel::with_gathers(parallel::training_schedule(spec(), {micro_batches, max_micro_batches, group, reduce_every_group,
+                                                                     s.reshard_after_forward, votes}),
                                 store_->gathered_bytes(), options_.prefetch_budget);
 }
 
+parallel::ActionList Instance::evaluation_list(int micro_batches, int max_micro_batches) const {
+  return parallel::with_gathers(
+      parallel::evaluation_schedule(spec(), {micro_batches, max_micro_batches, std::max(1, max_micro_batches)}),
+      store_->gathered_bytes(), options_.prefetch_budget);
+}
+
 void Instance::update(double learning_rate, double grad_scale) {
-  executor_->without_waits([] { return std::string("the optimizer"); }, [&] {
-    optimizer_->step(learning_rate, grad_scale);
-    store_->publish();
-  });
+  executor_->without_waits([] { return std::string("the optimizer"); },
+                           [&] {
+                             optimizer_->step(learning_rate, grad_scale);
+                             store_->publish();
+                           });
 }
 
 model::Shard Instance::param(int unit, const model::ParamSpec& param) const {

@@ -1,9 +1,10 @@
 #include "qft/engine/objectives.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 #include <iterator>
 
-#include "qft/core/error.h"
 #include "simpo.h"
 
 namespace qft::engine {
@@ -12,7 +13,9 @@ namespace {
 using Made = std::unique_ptr<parallel::Objective>;
 using config::RunConfig;
 
-Made token_mean(const RunConfig&, const parallel::BatchTotals& totals) { return std::make_unique<parallel::TokenMeanLoss>(totals); }
+Made token_mean(const RunConfig&, const parallel::BatchTotals& totals) {
+  return std::make_unique<parallel::TokenMeanLoss>(totals);
+}
 
 Made simpo(const RunConfig& config, const parallel::BatchTotals& totals) {
   const auto& f = config.finetuning;

@@ -1,13 +1,13 @@
 #include "qft/engine/recipe.h"
 
-#include <utility>
-#include <vector>
-
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/engine/objectives.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/load.h"
+
+#include <utility>
+#include <vector>
 
 namespace qft::engine {
 namespace {
@@ -29,9 +29,10 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
   const auto& f = config.finetuning;
   const auto same = [&](const char* key, bool equal, const auto& asked, const auto& theirs) {
     if (!config.is_given(key) || equal) return;
-    fail_config("{}: {} is {}, but the adapter '{}' that training starts from has {}: remove the key to continue with that adapter, or "
-                "merge it first (qft export) and train a new one on the merged model",
-                config.given.find(key)->second, key, asked, dir.string(), theirs);
+    fail_config(
+        "{}: {} is {}, but the adapter '{}' that training starts from has {}: remove the key to continue with that adapter, or "
+        "merge it first (qft export) and train a new one on the merged model",
+        config.given.find(key)->second, key, asked, dir.string(), theirs);
   };
   model::LoraConfig wish;
   wish.set_targets(join(f.lora_target));
@@ -81,8 +82,10 @@ std::filesystem::path adapter_dir(const config::RunConfig& config) {
 InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files) {
   const auto throughout = [](at::ScalarType type) { return optim::Precision{type, type, type, type}; };
   const auto& t = config.training;
-  if (const auto named = dtype_from_torch(config.model.infer_dtype)) return {throughout(model::scalar_type_of(*named)), "infer_dtype"};
-  for (const auto& [key, asks] : {std::pair{"compute_dtype", t.compute_dtype != "auto"}, {"bf16", t.bf16}, {"pure_bf16", t.pure_bf16}, {"fp16", t.fp16}})
+  if (const auto named = dtype_from_torch(config.model.infer_dtype))
+    return {throughout(model::scalar_type_of(*named)), "infer_dtype"};
+  for (const auto& [key, asks] :
+       {std::pair{"compute_dtype", t.compute_dtype != "auto"}, {"bf16", t.bf16}, {"pure_bf16", t.pure_bf16}, {"fp16", t.fp16}})
     if (asks) return {training_precision(config), key};
   const at::ScalarType type = file_type(files);
   if (type == at::kHalf) return {optim::Precision::fp32(), "the model's files, in float16"};
@@ -98,11 +101,16 @@ model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
 
 optim::Precision training_precision(const config::RunConfig& config) {
   switch (config.compute_dtype()) {
-    case DType::f64: return optim::Precision::fp64();
-    case DType::f32: return optim::Precision::fp32();
-    case DType::f16: return optim::Precision::fp16();
-    case DType::bf16: return config.fp32_masters() ? optim::Precision::bf16() : optim::Precision::pure_bf16();
-    default: break;
+    case DType::f64:
+      return optim::Precision::fp64();
+    case DType::f32:
+      return optim::Precision::fp32();
+    case DType::f16:
+      return optim::Precision::fp16();
+    case DType::bf16:
+      return config.fp32_masters() ? optim::Precision::bf16() : optim::Precision::pure_bf16();
+    default:
+      break;
   }
   fail_config("compute dtype {} is not implemented: use bf16, fp16, pure_bf16 or fp32", safetensors_name(config.compute_dtype()));
 }

@@ -1,13 +1,13 @@
 #include "simpo.h"
 
+#include "qft/core/error.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/stack.h>
-
-#include "qft/core/error.h"
 
 namespace qft::engine {
 namespace {
@@ -17,7 +17,9 @@ constexpr std::string_view kMetrics[] = {"rewards/chosen",  "rewards/rejected", 
 
 }  // namespace
 
-std::span<const std::string_view> SimpoLoss::metrics() const { return kMetrics; }
+std::span<const std::string_view> SimpoLoss::metrics() const {
+  return kMetrics;
+}
 
 at::Tensor SimpoLoss::observe_sequences(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& counts,
                                         const at::Tensor& grad) const {

@@ -10,7 +10,8 @@ namespace qft::engine {
 /// Metrics by TRL's names; a sequence's reward is beta m.
 class SimpoLoss final : public parallel::SequenceObjective {
  public:
-  SimpoLoss(double beta, double gamma, double ftx, const parallel::BatchTotals& totals) : beta_(beta), gamma_(gamma), ftx_(ftx), pairs_(totals.items) {}
+  SimpoLoss(double beta, double gamma, double ftx, const parallel::BatchTotals& totals)
+      : beta_(beta), gamma_(gamma), ftx_(ftx), pairs_(totals.items) {}
   double denominator() const override { return pairs_; }
   std::span<const std::string_view> metrics() const override;
 

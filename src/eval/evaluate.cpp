@@ -1,9 +1,5 @@
 #include "qft/eval/evaluate.h"
 
-#include <cmath>
-
-#include <nlohmann/json.hpp>
-
 #include "qft/comm/exchange.h"
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
@@ -14,22 +10,31 @@
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
 
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
 namespace qft::eval {
 namespace {
 
 namespace fs = std::filesystem;
 
-PerplexityResult likelihood_of(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
+PerplexityResult likelihood_of(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
+                               comm::Communicator& comm) {
   const auto loader = set.loader(config, comm);
   Progress bar("eval", loader->max_micro_batches(), comm.rank() == 0);
-  return eval::evaluate(config, instance, *loader, comm, config.eval.predict_logprobs, [&](std::int64_t done) { bar.update(done); });
+  return eval::evaluate(config, instance, *loader, comm, config.eval.predict_logprobs,
+                        [&](std::int64_t done) { bar.update(done); });
 }
 
-double rounded(double value, double scale) { return std::round(value * scale) / scale; }
+double rounded(double value, double scale) {
+  return std::round(value * scale) / scale;
+}
 
 }  // namespace
 
-PredictResult predict(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
+PredictResult predict(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
+                      comm::Communicator& comm) {
   const activity::Phase phase("predict");
   const std::filesystem::path dir = config.training.output_dir;
   const auto result = eval::predict(instance, *set.pack, set.items, config, comm, dir / kPredictionsFile);

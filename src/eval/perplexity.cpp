@@ -1,5 +1,11 @@
 #include "qft/eval/perplexity.h"
 
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+#include "qft/core/units.h"
+#include "qft/engine/objectives.h"
+#include "qft/parallel/step_result.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -8,12 +14,6 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
-
-#include "qft/comm/exchange.h"
-#include "qft/core/error.h"
-#include "qft/core/units.h"
-#include "qft/engine/objectives.h"
-#include "qft/parallel/step_result.h"
 
 namespace qft::eval {
 namespace {
@@ -46,8 +46,9 @@ std::string PerplexityResult::scores() const {
   return text;
 }
 
-PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, loader::EvalLoader& loader, comm::Communicator& comm,
-                          const std::filesystem::path& logprobs_file, const std::function<void(std::int64_t)>& progress) {
+PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, loader::EvalLoader& loader,
+                          comm::Communicator& comm, const std::filesystem::path& logprobs_file,
+                          const std::function<void(std::int64_t)>& progress) {
   const auto start = std::chrono::steady_clock::now();
   const bool write = !logprobs_file.empty();
   std::ofstream out;
@@ -57,7 +58,8 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
     require(out.good(), "cannot write predict_logprobs '{}'", logprobs_file.string());
   });
   const engine::ObjectiveRow& row = engine::objective_of(config);
-  const auto objective = row.make(config, {static_cast<double>(loader.global_label_tokens()), static_cast<double>(loader.num_items())});
+  const auto objective =
+      row.make(config, {static_cast<double>(loader.global_label_tokens()), static_cast<double>(loader.num_items())});
   const std::size_t width = 1 + 2 * objective->metrics().size();
   // Each micro-batch has a place of its own, so that sums are the same on any number of ranks.
   std::vector<double> sums(width * static_cast<std::size_t>(loader.max_micro_batches() * comm.size()));

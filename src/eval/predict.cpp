@@ -1,20 +1,20 @@
 #include "qft/eval/predict.h"
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cmath>
-#include <optional>
-
-#include <nlohmann/json.hpp>
-
-#include "predict_tasks.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/progress.h"
 #include "qft/encode/chat_template.h"
 #include "qft/infer/generator.h"
 #include "qft/io/storage.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "predict_tasks.h"
+#include <nlohmann/json.hpp>
 
 namespace qft::eval {
 namespace {
@@ -69,7 +69,9 @@ std::vector<Line> gather(const std::vector<Line>& mine, comm::Communicator& comm
   return all;
 }
 
-double rounded(double value, double decimals) { return std::round(value * decimals) / decimals; }
+double rounded(double value, double decimals) {
+  return std::round(value * decimals) / decimals;
+}
 
 }  // namespace
 

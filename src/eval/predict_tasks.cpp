@@ -1,8 +1,5 @@
 #include "predict_tasks.h"
 
-#include <algorithm>
-#include <numeric>
-
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
@@ -11,6 +8,9 @@
 #include "qft/device/memory.h"
 #include "qft/eval/predict.h"
 #include "qft/infer/generator.h"
+
+#include <algorithm>
+#include <numeric>
 
 namespace qft::eval {
 namespace {
@@ -34,17 +34,19 @@ PredictTask read_task(const pack::PackReader& pack, std::int64_t item, const con
   pack.read(item, flat);
   const encode::Span label = flat.spans.back();
   if (label.begin == 0)
-    fail_config("{} has no prompt: its first token is a label already; predict_with_generate needs a set packed without "
-                "train_on_prompt, for stage sft",
-                name_of(pack, item));
+    fail_config(
+        "{} has no prompt: its first token is a label already; predict_with_generate needs a set packed without "
+        "train_on_prompt, for stage sft",
+        name_of(pack, item));
   PredictTask task;
   task.item = item;
   task.prompt.assign(flat.ids.begin(), flat.ids.begin() + label.begin);
   task.label.assign(flat.ids.begin() + label.begin, flat.ids.begin() + label.end);
   if (label.begin >= model.max_position_embeddings)
-    fail_config("{}: its prompt has {} tokens, but the model has {} positions (max_position_embeddings): lower cutoff_len "
-                "(now {}) below that, or leave the record out",
-                name_of(pack, item), label.begin, model.max_position_embeddings, config.data.cutoff_len);
+    fail_config(
+        "{}: its prompt has {} tokens, but the model has {} positions (max_position_embeddings): lower cutoff_len "
+        "(now {}) below that, or leave the record out",
+        name_of(pack, item), label.begin, model.max_position_embeddings, config.data.cutoff_len);
   const auto limit = infer::answer_limit(config.generate, model.max_position_embeddings, label.begin);
   task.max_new_tokens = limit.tokens;
   task.shortened = limit.shortened;
@@ -95,8 +97,9 @@ void warn_of_short_answers(const std::vector<PredictTask>& tasks, const model::M
   const auto mine = static_cast<std::int64_t>(std::ranges::count_if(tasks, &PredictTask::shortened));
   const std::int64_t all = comm::all_reduce_value(comm, mine);
   if (all > 0 && comm.rank() == 0)
-    log::warn("{} answers have less room than max_new_tokens or max_length asks for: they are cut off at the model's {} positions", all,
-              model.max_position_embeddings);
+    log::warn(
+        "{} answers have less room than max_new_tokens or max_length asks for: they are cut off at the model's {} positions", all,
+        model.max_position_embeddings);
 }
 
 DecoderRoom room_for(const std::vector<PredictTask>& tasks, engine::Instance& instance, const config::RunConfig& config,
@@ -111,14 +114,18 @@ DecoderRoom room_for(const std::vector<PredictTask>& tasks, engine::Instance& in
     std::int64_t weights = 0;
     for (const auto& unit : instance.weights().gathered_bytes()) weights += unit.total();
     if (weights > 0 && static_cast<double>(weights) > left)
-      fail("generation needs the whole model on each rank, {} more than it holds, but {} of memory are left: take fewer ranks a "
-           "node or a device with more memory; the loss alone (predict_with_generate: false) needs a layer at a time",
-           format_bytes(static_cast<double>(weights)), format_bytes(left));
-    const auto cache = static_cast<double>(room.capacity * model::state_bytes_per_token(instance.spec(), instance.transformer().dtype()));
+      fail(
+          "generation needs the whole model on each rank, {} more than it holds, but {} of memory are left: take fewer ranks a "
+          "node or a device with more memory; the loss alone (predict_with_generate: false) needs a layer at a time",
+          format_bytes(static_cast<double>(weights)), format_bytes(left));
+    const auto cache =
+        static_cast<double>(room.capacity * model::state_bytes_per_token(instance.spec(), instance.transformer().dtype()));
     const double fit = (left - static_cast<double>(weights)) / cache;
     if (fit < 1.0)
-      fail("the keys and values of one sequence of {} tokens take {}, but {} of memory are left: lower max_new_tokens or cutoff_len",
-           room.capacity, format_bytes(cache), format_bytes(left - static_cast<double>(weights)));
+      fail(
+          "the keys and values of one sequence of {} tokens take {}, but {} of memory are left: lower max_new_tokens or "
+          "cutoff_len",
+          room.capacity, format_bytes(cache), format_bytes(left - static_cast<double>(weights)));
     const auto asked = std::min(static_cast<double>(config.training.per_device_eval_batch_size),
                                 std::max(1.0, static_cast<double>(tasks.size())));
     room.slots = static_cast<std::size_t>(std::min(asked, fit));

@@ -1,16 +1,16 @@
 // What a rank has to answer, and how many answers it can work on at a time.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/engine/instance.h"
 #include "qft/loader/schedule.h"
 #include "qft/model/config.h"
 #include "qft/pack/reader.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 namespace qft::eval {
 

@@ -8,9 +8,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include <fmt/format.h>
-
 #include "words.h"
+#include <fmt/format.h>
 
 namespace qft::eval {
 namespace {
@@ -69,7 +68,9 @@ bool all_space(const std::vector<std::u32string>& words) {
 }
 
 /// As Python's round(100 x, 4): the nearest decimal of the binary number.
-double percent(double share) { return std::strtod(fmt::format("{:.4f}", share * 100).c_str(), nullptr); }
+double percent(double share) {
+  return std::strtod(fmt::format("{:.4f}", share * 100).c_str(), nullptr);
+}
 
 }  // namespace
 

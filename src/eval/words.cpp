@@ -1,20 +1,28 @@
 #include "words.h"
 
+#include "qft/eval/text_metrics.h"
+
 #include <algorithm>
 #include <array>
-
-#include "qft/eval/text_metrics.h"
 
 namespace qft::eval {
 namespace {
 
 using View = std::u32string_view;
 
-bool is_alphanumeric(char32_t c) { return (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z') || (c >= U'0' && c <= U'9'); }
-bool is_digit(char32_t c) { return c >= U'0' && c <= U'9'; }
-bool is_han(char32_t c) { return c >= 0x4E00 && c <= 0x9FD5; }
+bool is_alphanumeric(char32_t c) {
+  return (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z') || (c >= U'0' && c <= U'9');
+}
+bool is_digit(char32_t c) {
+  return c >= U'0' && c <= U'9';
+}
+bool is_han(char32_t c) {
+  return c >= 0x4E00 && c <= 0x9FD5;
+}
 /// What jieba takes together before it looks for words.
-bool in_block(char32_t c) { return is_han(c) || is_alphanumeric(c) || View(U"+#&._%-").find(c) != View::npos; }
+bool in_block(char32_t c) {
+  return is_han(c) || is_alphanumeric(c) || View(U"+#&._%-").find(c) != View::npos;
+}
 
 /// The words without a Han character in jieba's dictionary.
 constexpr std::array<View, 5> kMixedWords = {U"AT&T", U"C++", U"c++", U"C#", U"c#"};
@@ -72,8 +80,12 @@ void cut_block(View text, std::vector<std::u32string>& words) {
   cut_plain(text.substr(begin), words);
 }
 
-bool is_closing_quote(char32_t c) { return c == U'\u201D' || c == U'\u2019'; }
-bool ends_sentence(char32_t c) { return c == U'。' || c == U'！' || c == U'？' || c == U'?'; }
+bool is_closing_quote(char32_t c) {
+  return c == U'\u201D' || c == U'\u2019';
+}
+bool ends_sentence(char32_t c) {
+  return c == U'。' || c == U'！' || c == U'？' || c == U'?';
+}
 
 /// Puts a line break after each match of `length(rest)` characters that `follows(next)` comes after, as a regular expression
 /// of the two would: the character after a match is used up by it.
@@ -104,7 +116,8 @@ std::u32string with_sentence_breaks(std::u32string text) {
   text = break_lines(text, repeated(U'.', 6), no_quote);
   text = break_lines(text, repeated(U'…', 2), no_quote);
   text = break_lines(
-      text, [](View rest) -> std::size_t { return rest.size() > 1 && ends_sentence(rest[0]) && is_closing_quote(rest[1]) ? 2 : 0; },
+      text,
+      [](View rest) -> std::size_t { return rest.size() > 1 && ends_sentence(rest[0]) && is_closing_quote(rest[1]) ? 2 : 0; },
       [](char32_t c) { return c != U'，' && !ends_sentence(c); });
   while (!text.empty() && is_space(text.back())) text.pop_back();
   return text;

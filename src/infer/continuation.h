@@ -1,12 +1,12 @@
 // A sequence that is being generated: prompt and answer so far, and when it is over.
 #pragma once
 
+#include "qft/infer/sampler.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
-
-#include "qft/infer/sampler.h"
 
 namespace qft::infer {
 

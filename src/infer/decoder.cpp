@@ -1,13 +1,13 @@
 #include "qft/infer/decoder.h"
 
+#include "qft/core/error.h"
+#include "qft/device/upload.h"
+#include "qft/ops/embedding.h"
+
 #include <utility>
 
 #include <ATen/ops/index_select.h>
 #include <c10/core/InferenceMode.h>
-
-#include "qft/core/error.h"
-#include "qft/device/upload.h"
-#include "qft/ops/embedding.h"
 
 namespace qft::infer {
 
@@ -75,7 +75,9 @@ void Decoder::forward_group(std::span<const Input> inputs, const at::Tensor& log
     last.push_back(static_cast<std::int32_t>(ids.size()) - 1);
   }
   const auto count = static_cast<std::int64_t>(ids.size());
-  const auto boundary = [&](const char* name) { return t.workspace().get(name, {count, t.spec().config.hidden_size}, t.dtype()); };
+  const auto boundary = [&](const char* name) {
+    return t.workspace().get(name, {count, t.spec().config.hidden_size}, t.dtype());
+  };
   at::Tensor x = boundary("decode.x"), y = boundary("decode.y");
   ops::embedding_forward(device::upload(ids, t.device()), embedding_.value, x);
   const at::Tensor at = device::upload(positions, t.device());

@@ -1,13 +1,12 @@
-#include <algorithm>
-#include <memory>
-
-#include <ATen/Parallel.h>
-
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/infer/generator.h"
 
+#include <algorithm>
+#include <memory>
+
 #include "continuation.h"
+#include <ATen/Parallel.h>
 
 namespace qft::infer {
 namespace {
@@ -59,7 +58,8 @@ void generate_all(Decoder& decoder, const SamplerOptions& sampling, std::span<co
     for (std::size_t s = 0; s < slots.size() && next < requests.size(); ++s) {
       if (slots[s]) continue;
       const Request& request = requests[next];
-      QFT_ASSERT(!request.prompt.empty() && request.max_new_tokens > 0, "request {} has no prompt, or no room for an answer", next);
+      QFT_ASSERT(!request.prompt.empty() && request.max_new_tokens > 0, "request {} has no prompt, or no room for an answer",
+                 next);
       SamplerOptions options = sampling;
       options.stream = request.stream;
       decoder.sequence(s).truncate(0);

@@ -1,9 +1,9 @@
 #include "qft/infer/generator.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 #include <chrono>
-
-#include "qft/core/error.h"
 
 #include "continuation.h"
 
@@ -12,15 +12,21 @@ namespace qft::infer {
 SamplerOptions sampler_options(const config::RunConfig& config) {
   const auto& g = config.generate;
   // At temperature 0 the most probable token has all of the probability.
-  return {!g.do_sample || g.temperature == 0.0, g.temperature, g.top_k, g.top_p, g.repetition_penalty, static_cast<std::uint64_t>(config.training.seed)};
+  return {!g.do_sample || g.temperature == 0.0,
+          g.temperature,
+          g.top_k,
+          g.top_p,
+          g.repetition_penalty,
+          static_cast<std::uint64_t>(config.training.seed)};
 }
 
 AnswerLimit answer_limit(const config::GenerateArgs& args, std::int64_t positions, std::int64_t prompt_tokens) {
   const std::int64_t room = positions - prompt_tokens;
   if (room < 1)
-    fail_config("the prompt has {} tokens, but the model has {} positions (max_position_embeddings in its config.json): shorten the "
-                "prompt, or use a model with a longer context",
-                prompt_tokens, positions);
+    fail_config(
+        "the prompt has {} tokens, but the model has {} positions (max_position_embeddings in its config.json): shorten the "
+        "prompt, or use a model with a longer context",
+        prompt_tokens, positions);
   if (args.max_new_tokens > 0) return {std::min(args.max_new_tokens, room), args.max_new_tokens > room};
   if (args.max_length <= prompt_tokens)
     fail_config("max_length {} leaves no room for an answer to a prompt of {} tokens: raise it, or set max_new_tokens",
@@ -29,9 +35,8 @@ AnswerLimit answer_limit(const config::GenerateArgs& args, std::int64_t position
 }
 
 Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokenizer& tokenizer,
-                    std::span<const std::int32_t> prompt, std::span<const std::int32_t> stop_ids,
-                    std::int64_t max_new_tokens, bool skip_special_tokens,
-                    const std::function<void(std::string_view)>& on_text) {
+                    std::span<const std::int32_t> prompt, std::span<const std::int32_t> stop_ids, std::int64_t max_new_tokens,
+                    bool skip_special_tokens, const std::function<void(std::string_view)>& on_text) {
   using Clock = std::chrono::steady_clock;
   const auto seconds = [](Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); };
   const auto cached = static_cast<std::size_t>(decoder.sequence().length());

@@ -1,7 +1,5 @@
 #include "qft/infer/load_model.h"
 
-#include <fmt/ranges.h>
-
 #include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/core/convert.h"
@@ -9,12 +7,16 @@
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 
+#include <fmt/ranges.h>
+
 namespace qft::infer {
 namespace {
 
 namespace fs = std::filesystem;
 
-bool holds_adapter(const fs::path& dir) { return fs::exists(dir / model::kAdapterConfigFile); }
+bool holds_adapter(const fs::path& dir) {
+  return fs::exists(dir / model::kAdapterConfigFile);
+}
 bool holds_result(const fs::path& dir) {
   return holds_adapter(dir) || fs::exists(dir / io::kSingleFile) || fs::exists(dir / io::kIndexFile);
 }
@@ -29,7 +31,8 @@ bool is_inside(const fs::path& path, const fs::path& dir) {
 /// "adapter 'out' (rank 8, alpha 16, on q_proj, v_proj)"
 std::string adapter_words(const fs::path& adapter, const model::LoraConfig& lora) {
   if (adapter.empty()) return "no adapter";
-  return fmt::format("adapter '{}' (rank {}, alpha {}, on {})", adapter.string(), lora.rank, lora.alpha, fmt::join(lora.targets, ", "));
+  return fmt::format("adapter '{}' (rank {}, alpha {}, on {})", adapter.string(), lora.rank, lora.alpha,
+                     fmt::join(lora.targets, ", "));
 }
 
 }  // namespace
@@ -47,17 +50,21 @@ std::string key_for(const fs::path& dir) {
   return fmt::format("{}={}", holds_adapter(dir) ? "adapter_name_or_path" : "model_name_or_path", dir.string());
 }
 
-std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
+std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm,
+                                                     c10::Device device) {
   auto instance = engine::Instance::load(config, comm, device, engine::Use::inference);
   if (comm.rank() != 0) return instance;
   const std::string& base = config.model.model_name_or_path;
   log::info("model '{}', {}; computed in {} ({})", base, adapter_words(engine::adapter_dir(config), instance->spec().lora),
             type_of(*instance), instance->precision_reason());
   if (const fs::path unused = unused_result(config); !unused.empty())
-    log::warn("the model '{}' runs as it is, not what was trained in '{}': to use that, set {}", base, unused.string(), key_for(unused));
+    log::warn("the model '{}' runs as it is, not what was trained in '{}': to use that, set {}", base, unused.string(),
+              key_for(unused));
   return instance;
 }
 
-std::string type_of(const engine::Instance& instance) { return std::string(torch_name(model::dtype_of(instance.precision().compute))); }
+std::string type_of(const engine::Instance& instance) {
+  return std::string(torch_name(model::dtype_of(instance.precision().compute)));
+}
 
 }  // namespace qft::infer

@@ -1,12 +1,12 @@
 #include "qft/infer/sampler.h"
 
+#include "qft/core/error.h"
+#include "qft/ops/philox.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <unordered_set>
-
-#include "qft/core/error.h"
-#include "qft/ops/philox.h"
 
 namespace qft::infer {
 
@@ -32,7 +32,8 @@ void Sampler::penalise(std::span<float> logits, std::span<const std::int32_t> co
 
 Candidates Sampler::candidates(std::span<float> logits, std::span<const std::int32_t> context) const {
   penalise(logits, context);
-  const std::size_t limit = options_.top_k > 0 ? std::min(logits.size(), static_cast<std::size_t>(options_.top_k)) : logits.size();
+  const std::size_t limit =
+      options_.top_k > 0 ? std::min(logits.size(), static_cast<std::size_t>(options_.top_k)) : logits.size();
   Candidates c;
   c.ids.resize(logits.size());
   std::iota(c.ids.begin(), c.ids.end(), 0);
@@ -62,7 +63,7 @@ double Sampler::uniform() {
   const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
   const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
   const auto words = ops::philox({low(draws_), high(draws_), low(options_.stream), high(options_.stream)},
-                                        {low(options_.seed), high(options_.seed)});
+                                 {low(options_.seed), high(options_.seed)});
   ++draws_;
   return (static_cast<double>(words[0]) * 4294967296.0 + static_cast<double>(words[1])) / 18446744073709551616.0;
 }

@@ -34,7 +34,7 @@ std::string key_of(const std::string& text) {
 
 /// link() made the name although it reports otherwise: NFS may answer a repeated request.
 bool has_two_names(const fs::path& path) {
-  struct stat info {};
+  struct stat info{};
   return ::stat(path.c_str(), &info) == 0 && info.st_nlink == 2;
 }
 
@@ -62,8 +62,9 @@ DirLock::DirLock(fs::path dir, LockContext context)
   }
   // Open under the name that stays: NFS would keep the other one, as .nfs..., as long as it is open.
   if (const int fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW); fd >= 0) {
-    struct stat mine {}, there {};
-    const bool same = ::fstat(fd_, &mine) == 0 && ::fstat(fd, &there) == 0 && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+    struct stat mine{}, there{};
+    const bool same =
+        ::fstat(fd_, &mine) == 0 && ::fstat(fd, &there) == 0 && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
     ::close(same ? std::exchange(fd_, fd) : fd);
   }
   ::unlink(own_.c_str());
@@ -104,7 +105,8 @@ void DirLock::acquire() {
         return;
       }
     } else if (!seen.told && holder.machine != self_.machine) {
-      log::warn("'{}' is in use by {}: waiting {:.0f} s for a sign of life from it", dir_.string(), describe(holder), kDeadSeconds);
+      log::warn("'{}' is in use by {}: waiting {:.0f} s for a sign of life from it", dir_.string(), describe(holder),
+                kDeadSeconds);
       seen.told = true;
     }
     context_.sleep(kPollSeconds);
@@ -119,14 +121,17 @@ DirLock::Verdict DirLock::judge(const LockHolder& holder, const std::string& tex
     if (!context_.alive(holder.pid, holder.pid_started)) return Verdict::dead;
     return now - seen.since < kGraceSeconds ? Verdict::unknown : Verdict::alive;
   }
-  if (!holder.job.empty() && holder.job == self_.job && holder.restarts >= 0 && holder.restarts < self_.restarts) return Verdict::dead;
+  if (!holder.job.empty() && holder.job == self_.job && holder.restarts >= 0 && holder.restarts < self_.restarts)
+    return Verdict::dead;
   if (text != seen.text) return Verdict::alive;
   return now - seen.since < kDeadSeconds ? Verdict::unknown : Verdict::dead;
 }
 
 void DirLock::refuse(const LockHolder& holder) const {
-  fail("'{}' is in use by {}: two runs would destroy each other's files; wait for that one, stop it, or choose another output_dir "
-       "(if it is gone for certain, remove '{}')", dir_.string(), describe(holder), path_.string());
+  fail(
+      "'{}' is in use by {}: two runs would destroy each other's files; wait for that one, stop it, or choose another output_dir "
+      "(if it is gone for certain, remove '{}')",
+      dir_.string(), describe(holder), path_.string());
 }
 
 /// Exactly one process takes over from a holder: the one that creates the file name that stands for this. If that process dies
@@ -162,7 +167,9 @@ bool DirLock::make(const fs::path& name) {
   return true;
 }
 
-fs::path DirLock::mark_after(const std::string& text) const { return dir_ / (kMarkPrefix + key_of(text)); }
+fs::path DirLock::mark_after(const std::string& text) const {
+  return dir_ / (kMarkPrefix + key_of(text));
+}
 
 /// The text of the lock file, or of the process that is taking it over; nothing where there is no lock.
 std::optional<std::string> DirLock::last_in_line() const {
@@ -247,8 +254,10 @@ void DirLock::look() {
 void DirLock::require_held() {
   const std::lock_guard guard(mutex_);
   look();
-  require(lost_.empty(), "'{}' was taken over by {} after this run had shown no sign of life for {:.0f} s: this run ends and writes "
-                         "nothing more", dir_.string(), lost_, kDeadSeconds);
+  require(lost_.empty(),
+          "'{}' was taken over by {} after this run had shown no sign of life for {:.0f} s: this run ends and writes "
+          "nothing more",
+          dir_.string(), lost_, kDeadSeconds);
 }
 
 }  // namespace qft::io

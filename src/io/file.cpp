@@ -22,7 +22,7 @@ File File::open_read(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
   require(fd >= 0, "cannot open '{}': {}", path.string(), std::strerror(errno));
   File file(path, fd, 0);
-  struct stat info {};
+  struct stat info{};
   require(::fstat(fd, &info) == 0, "cannot stat '{}': {}", path.string(), std::strerror(errno));
   require(S_ISREG(info.st_mode), "'{}' is {}, not a file", path.string(),
           S_ISDIR(info.st_mode) ? "a directory" : "a special file");
@@ -30,8 +30,7 @@ File File::open_read(const std::filesystem::path& path) {
   return file;
 }
 
-File::File(File&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+File::File(File&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
 
 File& File::operator=(File&& other) noexcept {
   std::swap(path_, other.path_);
@@ -47,8 +46,7 @@ File::~File() {
 void File::pread(std::uint64_t offset, void* dst, std::uint64_t bytes) const {
   std::uint64_t got = 0;
   while (got < bytes) {
-    const ssize_t n =
-        ::pread(fd_, static_cast<char*>(dst) + got, bytes - got, static_cast<off_t>(offset + got));
+    const ssize_t n = ::pread(fd_, static_cast<char*>(dst) + got, bytes - got, static_cast<off_t>(offset + got));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
       fail("cannot read '{}': wanted {} bytes at offset {}, got {} ({})", path_.string(), bytes, offset, got,
@@ -65,15 +63,14 @@ std::string File::lead() const {
 }
 
 Mapping::Mapping(const File& file, std::uint64_t offset, std::uint64_t bytes) : size_(bytes) {
-  require(offset <= file.size() && bytes <= file.size() - offset,
-          "cannot map {} bytes at offset {} of '{}': it has {}", bytes, offset, file.path().string(),
-          file.size());
+  require(offset <= file.size() && bytes <= file.size() - offset, "cannot map {} bytes at offset {} of '{}': it has {}", bytes,
+          offset, file.path().string(), file.size());
   if (bytes == 0) return;
   const std::uint64_t shift = offset % static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   mapped_ = bytes + shift;
   void* base = ::mmap(nullptr, mapped_, PROT_READ, MAP_SHARED, file.fd(), static_cast<off_t>(offset - shift));
-  require(base != MAP_FAILED, "cannot map {} bytes at offset {} of '{}': {}", bytes, offset,
-          file.path().string(), std::strerror(errno));
+  require(base != MAP_FAILED, "cannot map {} bytes at offset {} of '{}': {}", bytes, offset, file.path().string(),
+          std::strerror(errno));
   base_ = base;
   data_ = static_cast<const std::byte*>(base) + shift;
 }
@@ -110,8 +107,8 @@ void Mapping::release(std::uint64_t offset, std::uint64_t bytes) const {
 
 std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit) {
   const File file = File::open_read(path);
-  require(file.size() <= limit, "'{}' has {} bytes, more than the {} that a file of its kind may have",
-          path.string(), file.size(), limit);
+  require(file.size() <= limit, "'{}' has {} bytes, more than the {} that a file of its kind may have", path.string(),
+          file.size(), limit);
   std::string text(file.size(), '\0');
   file.pread(0, text.data(), text.size());
   const std::string fault = describe_no_text(text, path);

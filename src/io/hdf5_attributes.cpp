@@ -19,22 +19,20 @@ OpenAttribute open_attribute(const Object& object, const std::string& name, bool
   OpenAttribute a;
   a.label = object.label() + "@" + name;
   require(object.has_attribute(name), "'{}' has no attribute '{}'", object.label(), name);
-  a.attribute =
-      own(H5Aopen(object.id(), name.c_str(), H5P_DEFAULT), close_attribute, "cannot open attribute", a.label);
+  a.attribute = own(H5Aopen(object.id(), name.c_str(), H5P_DEFAULT), close_attribute, "cannot open attribute", a.label);
   a.space = own(H5Aget_space(a.attribute.get()), close_space, "cannot read attribute", a.label);
   a.type = own(H5Aget_type(a.attribute.get()), close_type, "cannot read attribute", a.label);
   const hssize_t n = check(H5Sget_simple_extent_npoints(a.space.get()), "cannot read attribute", a.label);
   a.elements = static_cast<hsize_t>(n);
   require(!scalar || a.elements == 1, "attribute '{}' has {} elements instead of 1", a.label, a.elements);
   const hsize_t size = H5Tget_size(a.type.get());
-  require(size > 0 && a.elements <= kMaxAttributeBytes / size,
-          "attribute '{}' claims {} elements of {} bytes", a.label, a.elements, size);
+  require(size > 0 && a.elements <= kMaxAttributeBytes / size, "attribute '{}' claims {} elements of {} bytes", a.label,
+          a.elements, size);
   return a;
 }
 
 template <class T>
-T get_number(const Object& object, const std::string& name, H5T_class_t wanted, hid_t memory,
-             const char* what) {
+T get_number(const Object& object, const std::string& name, H5T_class_t wanted, hid_t memory, const char* what) {
   const Lock lock;
   const OpenAttribute a = open_attribute(object, name, true);
   const H5T_class_t kind = H5Tget_class(a.type.get());
@@ -48,9 +46,8 @@ void set_number(Object& object, const std::string& name, hid_t in_file, hid_t in
   const Lock lock;
   const std::string label = object.label() + "@" + name;
   const Handle space = own(H5Screate(H5S_SCALAR), close_space, "cannot make attribute", label);
-  const Handle attribute =
-      own(H5Acreate2(object.id(), name.c_str(), in_file, space.get(), H5P_DEFAULT, H5P_DEFAULT),
-          close_attribute, "cannot make attribute", label);
+  const Handle attribute = own(H5Acreate2(object.id(), name.c_str(), in_file, space.get(), H5P_DEFAULT, H5P_DEFAULT),
+                               close_attribute, "cannot make attribute", label);
   check(H5Awrite(attribute.get(), in_memory, value), "cannot write attribute", label);
 }
 
@@ -98,8 +95,7 @@ std::vector<std::string> Object::attribute_names() const {
   const Lock lock;
   std::vector<std::string> names;
   hsize_t position = 0;
-  check(H5Aiterate2(id(), H5_INDEX_NAME, H5_ITER_INC, &position, &collect_name, &names),
-        "cannot list attributes of", label_);
+  check(H5Aiterate2(id(), H5_INDEX_NAME, H5_ITER_INC, &position, &collect_name, &names), "cannot list attributes of", label_);
   return names;
 }
 
@@ -155,11 +151,9 @@ void Object::write_strings(const std::string& name, std::span<const std::string_
                            : n > 0 ? H5Screate_simple(1, &n, nullptr)
                                    : H5Screate(H5S_NULL),
                            close_space, "cannot make attribute", label);
-  const Handle attribute =
-      own(H5Acreate2(id(), name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), close_attribute,
-          "cannot make attribute", label);
-  if (scalar || n > 0)
-    check(H5Awrite(attribute.get(), type.get(), buffer.data()), "cannot write attribute", label);
+  const Handle attribute = own(H5Acreate2(id(), name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), close_attribute,
+                               "cannot make attribute", label);
+  if (scalar || n > 0) check(H5Awrite(attribute.get(), type.get(), buffer.data()), "cannot write attribute", label);
 }
 
 std::vector<std::string> Object::read_strings(const std::string& name, bool scalar) const {

@@ -8,8 +8,7 @@ Type find_type(hid_t type, const std::string& label) {
     const auto candidate = static_cast<Type>(i);
     if (check(H5Tequal(type, file_type(candidate)), "cannot read the type of", label) > 0) return candidate;
   }
-  fail("dataset '{}' has an element type that qft does not read (it reads little-endian integers and floats)",
-       label);
+  fail("dataset '{}' has an element type that qft does not read (it reads little-endian integers and floats)", label);
 }
 
 std::uint64_t product(const std::vector<std::uint64_t>& shape, Type type, const std::string& label) {
@@ -22,8 +21,7 @@ std::uint64_t product(const std::vector<std::uint64_t>& shape, Type type, const 
 }  // namespace
 
 // `file_bytes`: the size of the file, or 2^64 - 1 while it is being written and not yet extended.
-Dataset::Dataset(Handle handle, std::string label, std::uint64_t file_bytes)
-    : Object(std::move(handle), std::move(label)) {
+Dataset::Dataset(Handle handle, std::string label, std::uint64_t file_bytes) : Object(std::move(handle), std::move(label)) {
   const Handle type = own(H5Dget_type(id()), close_type, "cannot read the type of", label_);
   type_ = find_type(type.get(), label_);
   const Handle space = own(H5Dget_space(id()), close_space, "cannot read the shape of", label_);
@@ -34,53 +32,44 @@ Dataset::Dataset(Handle handle, std::string label, std::uint64_t file_bytes)
   shape_.assign(dims, dims + rank);
   elements_ = product(shape_, type_, label_);
 
-  const Handle properties =
-      own(H5Dget_create_plist(id()), close_properties, "cannot read the layout of", label_);
+  const Handle properties = own(H5Dget_create_plist(id()), close_properties, "cannot read the layout of", label_);
   const H5D_layout_t layout = H5Pget_layout(properties.get());
   require(layout == H5D_CONTIGUOUS && H5Pget_external_count(properties.get()) == 0,
-          "dataset '{}' is not one contiguous piece of its file: repack it with h5repack -l CONTI -f NONE",
-          label_);
+          "dataset '{}' is not one contiguous piece of its file: repack it with h5repack -l CONTI -f NONE", label_);
   if (elements_ == 0) return;
   const haddr_t address = H5Dget_offset(id());
   if (address == HADDR_UNDEF) fail("dataset '{}' was never written: {}", label_, take_error_stack());
   offset_ = address;
   require(offset_ <= file_bytes && bytes() <= file_bytes - offset_,
-          "dataset '{}' needs bytes [{}, {}), the file has {}: it is damaged or truncated", label_, offset_,
-          offset_ + bytes(), file_bytes);
+          "dataset '{}' needs bytes [{}, {}), the file has {}: it is damaged or truncated", label_, offset_, offset_ + bytes(),
+          file_bytes);
 }
 
-void Dataset::transfer(std::uint64_t first, std::uint64_t count, Type type, void* in, const void* out,
-                       bool collective) const {
+void Dataset::transfer(std::uint64_t first, std::uint64_t count, Type type, void* in, const void* out, bool collective) const {
   require(type == type_, "dataset '{}' holds {}, not {}", label_, name_of(type_), name_of(type));
-  require(first <= elements_ && count <= elements_ - first,
-          "elements [{}, {}) of dataset '{}' asked for, it has {}", first, first + count, label_, elements_);
+  require(first <= elements_ && count <= elements_ - first, "elements [{}, {}) of dataset '{}' asked for, it has {}", first,
+          first + count, label_, elements_);
   if (count == 0 && !collective) return;
   const std::uint64_t row = shape_.size() == 2 ? shape_[1] : 1;
-  require(row <= 1 || (first % row == 0 && count % row == 0),
-          "dataset '{}' is read and written in whole rows of {}", label_, row);
+  require(row <= 1 || (first % row == 0 && count % row == 0), "dataset '{}' is read and written in whole rows of {}", label_,
+          row);
   const Lock lock;
   const Handle space = own(H5Dget_space(id()), close_space, "cannot select in", label_);
   const hsize_t memory_count = count;
-  const Handle memory =
-      own(H5Screate_simple(1, &memory_count, nullptr), close_space, "cannot select in", label_);
+  const Handle memory = own(H5Screate_simple(1, &memory_count, nullptr), close_space, "cannot select in", label_);
   if (count == 0) {
     check(H5Sselect_none(space.get()), "cannot select in", label_);
     check(H5Sselect_none(memory.get()), "cannot select in", label_);
   } else {
     const hsize_t start[2] = {first / row, 0}, extent[2] = {count / row, row};
-    check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start, nullptr, extent, nullptr),
-          "cannot select in", label_);
+    check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start, nullptr, extent, nullptr), "cannot select in", label_);
   }
-  const Handle properties =
-      own(H5Pcreate(H5P_DATASET_XFER), close_properties, "cannot set up a transfer of", label_);
-  if (collective)
-    check(H5Pset_dxpl_mpio(properties.get(), H5FD_MPIO_COLLECTIVE), "cannot set up a transfer of", label_);
+  const Handle properties = own(H5Pcreate(H5P_DATASET_XFER), close_properties, "cannot set up a transfer of", label_);
+  if (collective) check(H5Pset_dxpl_mpio(properties.get(), H5FD_MPIO_COLLECTIVE), "cannot set up a transfer of", label_);
   if (in != nullptr)
-    check(H5Dread(id(), memory_type(type_), memory.get(), space.get(), properties.get(), in), "cannot read",
-          label_);
+    check(H5Dread(id(), memory_type(type_), memory.get(), space.get(), properties.get(), in), "cannot read", label_);
   else if (out != nullptr || collective)
-    check(H5Dwrite(id(), memory_type(type_), memory.get(), space.get(), properties.get(), out),
-          "cannot write", label_);
+    check(H5Dwrite(id(), memory_type(type_), memory.get(), space.get(), properties.get(), out), "cannot write", label_);
 }
 
 }  // namespace qft::io::h5

@@ -98,10 +98,7 @@ herr_t collect_link(hid_t, const char* name, const H5L_info_t*, void* out) {
 }  // namespace
 
 File::File(Handle file, Handle root, fs::path path, std::uint64_t readable_bytes)
-    : Object(std::move(root), path.string()),
-      file_(std::move(file)),
-      path_(std::move(path)),
-      readable_bytes_(readable_bytes) {}
+    : Object(std::move(root), path.string()), file_(std::move(file)), path_(std::move(path)), readable_bytes_(readable_bytes) {}
 
 File File::make(const fs::path& path, MPI_Comm comm, bool create) {
   create ? probe_create(path, comm) : probe_open(path, comm);
@@ -111,11 +108,9 @@ File File::make(const fs::path& path, MPI_Comm comm, bool create) {
   Handle file;
   if (create) {
     const Handle creation = untimed(H5P_FILE_CREATE, label);
-    file = own(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), close_file,
-               "cannot create", label);
+    file = own(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), close_file, "cannot create", label);
   } else {
-    file = own(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), close_file, "cannot open the HDF5 file",
-               label);
+    file = own(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), close_file, "cannot open the HDF5 file", label);
   }
   Handle root = own(H5Gopen2(file.get(), "/", H5P_DEFAULT), close_group, "cannot open the root of", label);
   return File(std::move(file), std::move(root), path, create ? kUnknownSize : fs::file_size(path));
@@ -137,8 +132,7 @@ File File::open(const fs::path& path, MPI_Comm comm) {
 Dataset File::create_dataset(const std::string& name, Type type, const std::vector<std::uint64_t>& shape) {
   const Lock lock;
   const std::string label = label_ + ":" + name;
-  require(shape.size() == 1 || shape.size() == 2, "dataset '{}' needs 1 or 2 dimensions, got {}", label,
-          shape.size());
+  require(shape.size() == 1 || shape.size() == 2, "dataset '{}' needs 1 or 2 dimensions, got {}", label, shape.size());
   // Groups made on the way by HDF5 itself would carry the time.
   for (std::size_t slash = name.find('/', 1); slash != std::string::npos; slash = name.find('/', slash + 1)) {
     const std::string group = name.substr(0, slash);
@@ -148,15 +142,15 @@ Dataset File::create_dataset(const std::string& name, Type type, const std::vect
         "cannot make the group of", label);
   }
   const std::vector<hsize_t> dims(shape.begin(), shape.end());
-  const Handle space = own(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), close_space,
-                           "cannot shape dataset", label);
+  const Handle space =
+      own(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), close_space, "cannot shape dataset", label);
   const Handle properties = untimed(H5P_DATASET_CREATE, label);
   check(H5Pset_layout(properties.get(), H5D_CONTIGUOUS), "cannot set up dataset", label);
   check(H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_EARLY), "cannot set up dataset", label);
   check(H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER), "cannot set up dataset", label);
-  Handle dataset = own(H5Dcreate2(file_.get(), name.c_str(), file_type(type), space.get(), H5P_DEFAULT,
-                                  properties.get(), H5P_DEFAULT),
-                       close_dataset, "cannot make dataset", label);
+  Handle dataset =
+      own(H5Dcreate2(file_.get(), name.c_str(), file_type(type), space.get(), H5P_DEFAULT, properties.get(), H5P_DEFAULT),
+          close_dataset, "cannot make dataset", label);
   return Dataset(std::move(dataset), label, kUnknownSize);
 }
 
@@ -164,8 +158,7 @@ Dataset File::dataset(const std::string& name) const {
   const Lock lock;
   const std::string label = label_ + ":" + name;
   require(contains(name), "'{}' has no dataset '{}'", label_, name);
-  Handle dataset =
-      own(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), close_dataset, "cannot open dataset", label);
+  Handle dataset = own(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), close_dataset, "cannot open dataset", label);
   return Dataset(std::move(dataset), label, readable_bytes_);
 }
 
@@ -174,21 +167,17 @@ bool File::contains(const std::string& name) const {
   require(file_.valid(), "'{}' is closed", label_);
   // Each step of the path must exist before the next one may be asked for.
   for (std::size_t slash = name.find('/', 1); slash != std::string::npos; slash = name.find('/', slash + 1))
-    if (check(H5Lexists(file_.get(), name.substr(0, slash).c_str(), H5P_DEFAULT), "cannot look into",
-              label_) == 0)
-      return false;
+    if (check(H5Lexists(file_.get(), name.substr(0, slash).c_str(), H5P_DEFAULT), "cannot look into", label_) == 0) return false;
   return check(H5Lexists(file_.get(), name.c_str(), H5P_DEFAULT), "cannot look into", label_) > 0;
 }
 
 std::vector<std::string> File::list(const std::string& group) const {
   const Lock lock;
   const std::string label = label_ + ":" + group;
-  const Handle handle =
-      own(H5Gopen2(file_.get(), group.c_str(), H5P_DEFAULT), close_group, "cannot open group", label);
+  const Handle handle = own(H5Gopen2(file_.get(), group.c_str(), H5P_DEFAULT), close_group, "cannot open group", label);
   std::vector<std::string> names;
   hsize_t position = 0;
-  check(H5Literate(handle.get(), H5_INDEX_NAME, H5_ITER_INC, &position, &collect_link, &names), "cannot list",
-        label);
+  check(H5Literate(handle.get(), H5_INDEX_NAME, H5_ITER_INC, &position, &collect_link, &names), "cannot list", label);
   return names;
 }
 

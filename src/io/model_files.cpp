@@ -46,8 +46,7 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     require(file.is_string(), "'{}': the file of tensor '{}' is no text", path.string(), tensor);
     const std::string name = file.get<std::string>();
-    require(is_plain_name(name),
-            "'{}' puts tensor '{}' into {}: only plain file names of the same directory are allowed",
+    require(is_plain_name(name), "'{}' puts tensor '{}' into {}: only plain file names of the same directory are allowed",
             path.string(), tensor, file.dump());
     result.emplace(tensor, name);
   }
@@ -91,21 +90,20 @@ ModelFiles ModelFiles::open(const fs::path& dir) {
     return model;
   }
   const fs::path index_path = dir / kIndexFile;
-  require(fs::exists(index_path), "model '{}' has neither {} nor {}: {}", dir.string(), kSingleFile,
-          kIndexFile, describe_other_weights(dir));
+  require(fs::exists(index_path), "model '{}' has neither {} nor {}: {}", dir.string(), kSingleFile, kIndexFile,
+          describe_other_weights(dir));
   const auto weight_map = read_weight_map(member_of(dir, kIndexFile));
   std::set<std::string> shards;
   for (const auto& [tensor, file] : weight_map) shards.insert(file);
   for (const std::string& file : shards) {
-    require(fs::exists(dir / file), "'{}' names the shard '{}', which is missing: is the download complete?",
-            index_path.string(), file);
+    require(fs::exists(dir / file), "'{}' names the shard '{}', which is missing: is the download complete?", index_path.string(),
+            file);
     model.add_file(member_of(dir, file));
   }
   for (const auto& [tensor, file] : weight_map) {
     const TensorLocation* location = model.find(tensor);
     require(location != nullptr && location->file->path().filename() == file,
-            "'{}' says that tensor '{}' is in '{}', which does not have it", index_path.string(), tensor,
-            file);
+            "'{}' says that tensor '{}' is in '{}', which does not have it", index_path.string(), tensor, file);
   }
   return model;
 }
@@ -115,8 +113,7 @@ void ModelFiles::add_file(const fs::path& path) {
   const SafetensorsFile& file = *files_.back();
   for (const TensorEntry& entry : file.entries()) {
     const auto [it, added] = index_.emplace(entry.name, TensorLocation{&file, &entry});
-    require(added, "tensor '{}' is in both '{}' and '{}'", entry.name, it->second.file->path().string(),
-            path.string());
+    require(added, "tensor '{}' is in both '{}' and '{}'", entry.name, it->second.file->path().string(), path.string());
     total_bytes_ += entry.bytes();
   }
 }

@@ -10,8 +10,7 @@ namespace qft::io {
 
 namespace fs = std::filesystem;
 
-std::vector<ModelShard> plan_shards(std::vector<TensorSpec> tensors, std::uint64_t max_shard_bytes, int writer,
-                                    int writers) {
+std::vector<ModelShard> plan_shards(std::vector<TensorSpec> tensors, std::uint64_t max_shard_bytes, int writer, int writers) {
   std::vector<ModelShard> shards(1);
   for (TensorSpec& tensor : tensors) {
     if (!shards.back().tensors.empty() && shards.back().data_bytes + tensor.bytes() > max_shard_bytes) shards.emplace_back();
@@ -19,19 +18,17 @@ std::vector<ModelShard> plan_shards(std::vector<TensorSpec> tensors, std::uint64
     shards.back().tensors.push_back(std::move(tensor));
   }
   for (std::size_t k = 0; k < shards.size(); ++k) {
-    shards[k].file = shards.size() == 1 ? kSingleFile
-                                        : fmt::format("model-{:05}-of-{:05}.safetensors", k + 1, shards.size());
+    shards[k].file = shards.size() == 1 ? kSingleFile : fmt::format("model-{:05}-of-{:05}.safetensors", k + 1, shards.size());
     shards[k].mine = k % static_cast<std::size_t>(writers) == static_cast<std::size_t>(writer);
   }
   return shards;
 }
 
-ModelWriter::ModelWriter(Storage& storage, fs::path dir, std::vector<TensorSpec> tensors,
-                         std::uint64_t max_shard_bytes, Metadata metadata, int writer, int writers)
+ModelWriter::ModelWriter(Storage& storage, fs::path dir, std::vector<TensorSpec> tensors, std::uint64_t max_shard_bytes,
+                         Metadata metadata, int writer, int writers)
     : storage_(storage), dir_(std::move(dir)), metadata_(std::move(metadata)) {
   std::set<std::string_view> names;
-  for (const TensorSpec& tensor : tensors)
-    require(names.insert(tensor.name).second, "tensor '{}' is given twice", tensor.name);
+  for (const TensorSpec& tensor : tensors) require(names.insert(tensor.name).second, "tensor '{}' is given twice", tensor.name);
   shards_ = plan_shards(std::move(tensors), max_shard_bytes, writer, writers);
   begin_shard();
 }
@@ -41,8 +38,7 @@ ModelWriter::~ModelWriter() = default;
 void ModelWriter::begin_shard() {
   const ModelShard& shard = shards_[current_];
   writer_.reset();
-  if (shard.mine)
-    writer_ = std::make_unique<SafetensorsWriter>(storage_, dir_ / shard.file, shard.tensors, metadata_);
+  if (shard.mine) writer_ = std::make_unique<SafetensorsWriter>(storage_, dir_ / shard.file, shard.tensors, metadata_);
   written_in_shard_ = 0;
 }
 
@@ -92,8 +88,7 @@ void ModelWriter::write_index() const {
     total_size += shard.data_bytes;
     for (const TensorSpec& tensor : shard.tensors) weight_map[tensor.name] = shard.file;
   }
-  const nlohmann::ordered_json index = {{"metadata", {{"total_size", total_size}}},
-                                        {"weight_map", weight_map}};
+  const nlohmann::ordered_json index = {{"metadata", {{"total_size", total_size}}}, {"weight_map", weight_map}};
   atomic_write_file(storage_, dir_ / kIndexFile, index.dump(2) + "\n");
 }
 

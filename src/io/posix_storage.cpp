@@ -6,9 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <string>
-
 #include <fcntl.h>
+#include <string>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -40,8 +39,8 @@ class PosixFile : public WritableFile {
       const ssize_t n = ::write(fd_, p + done, bytes - done);
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0)
-        fail("cannot write '{}': {} of {} bytes at offset {} written ({})", path_.string(), done, bytes,
-             written_, n < 0 ? reason(errno) : "the system took nothing");
+        fail("cannot write '{}': {} of {} bytes at offset {} written ({})", path_.string(), done, bytes, written_,
+             n < 0 ? reason(errno) : "the system took nothing");
       done += static_cast<std::uint64_t>(n);
       written_ += static_cast<std::uint64_t>(n);
       activity::tick();
@@ -49,15 +48,13 @@ class PosixFile : public WritableFile {
   }
 
   void sync() override {
-    require(::fsync(fd_) == 0, "cannot sync '{}' ({} bytes) to disk: {}", path_.string(), written_,
-            reason(errno));
+    require(::fsync(fd_) == 0, "cannot sync '{}' ({} bytes) to disk: {}", path_.string(), written_, reason(errno));
   }
 
   void close() override {
     const int fd = fd_;
     fd_ = -1;
-    require(::close(fd) == 0, "cannot finish '{}' ({} bytes): {}", path_.string(), written_,
-            reason(errno));
+    require(::close(fd) == 0, "cannot finish '{}' ({} bytes): {}", path_.string(), written_, reason(errno));
   }
 
  private:
@@ -68,9 +65,7 @@ class PosixFile : public WritableFile {
 
 class PosixStorage : public Storage {
  public:
-  std::unique_ptr<WritableFile> create(const fs::path& path) override {
-    return std::make_unique<PosixFile>(path);
-  }
+  std::unique_ptr<WritableFile> create(const fs::path& path) override { return std::make_unique<PosixFile>(path); }
 
   void create_directory(const fs::path& dir) override {
     std::error_code code;
@@ -79,8 +74,8 @@ class PosixStorage : public Storage {
   }
 
   void rename(const fs::path& from, const fs::path& to) override {
-    require(::rename(from.c_str(), to.c_str()) == 0, "cannot rename '{}' to '{}': {}", from.string(),
-            to.string(), std::strerror(errno));
+    require(::rename(from.c_str(), to.c_str()) == 0, "cannot rename '{}' to '{}': {}", from.string(), to.string(),
+            std::strerror(errno));
   }
 
   void remove(const fs::path& path) override {
@@ -108,8 +103,7 @@ class PosixStorage : public Storage {
     ::close(fd);
     // Some network file systems have no fsync of a directory and say EINVAL: they make names durable on their
     // own.
-    require(result == 0 || reason == EINVAL, "cannot sync directory '{}' to disk: {}", dir.string(),
-            std::strerror(reason));
+    require(result == 0 || reason == EINVAL, "cannot sync directory '{}' to disk: {}", dir.string(), std::strerror(reason));
   }
 
  private:

@@ -31,11 +31,9 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
     const std::string pointer = describe_pointer(result.file_.lead(), path);
     require(pointer.empty(), "{}", pointer);
   }
-  require(header_bytes <= kMaxHeaderBytes,
-          "'{}' is not a safetensors file: its header would have {} bytes, more than {}", path.string(),
-          header_bytes, kMaxHeaderBytes);
-  require(header_bytes <= size - 8,
-          "'{}' is truncated: its header has {} bytes, the file only {}: copy it again", path.string(),
+  require(header_bytes <= kMaxHeaderBytes, "'{}' is not a safetensors file: its header would have {} bytes, more than {}",
+          path.string(), header_bytes, kMaxHeaderBytes);
+  require(header_bytes <= size - 8, "'{}' is truncated: its header has {} bytes, the file only {}: copy it again", path.string(),
           header_bytes, size);
   std::string json(header_bytes, '\0');
   result.file_.pread(8, json.data(), header_bytes);
@@ -66,12 +64,10 @@ const TensorEntry& SafetensorsFile::at(std::string_view name) const {
   return *entry;
 }
 
-void SafetensorsFile::read(const TensorEntry& entry, std::uint64_t first_byte, std::uint64_t bytes,
-                           void* dst) const {
+void SafetensorsFile::read(const TensorEntry& entry, std::uint64_t first_byte, std::uint64_t bytes, void* dst) const {
   const std::uint64_t total = entry.bytes();
-  require(first_byte <= total && bytes <= total - first_byte,
-          "'{}': bytes [{}, {}) of tensor '{}' asked for, it has {}", path().string(), first_byte,
-          first_byte + bytes, entry.name, total);
+  require(first_byte <= total && bytes <= total - first_byte, "'{}': bytes [{}, {}) of tensor '{}' asked for, it has {}",
+          path().string(), first_byte, first_byte + bytes, entry.name, total);
   file_.pread(entry.file_offset + first_byte, dst, bytes);
 }
 
@@ -79,8 +75,8 @@ Mapping SafetensorsFile::map(const TensorEntry& entry) const {
   return Mapping(file_, entry.file_offset, entry.bytes());
 }
 
-SafetensorsWriter::SafetensorsWriter(Storage& storage, const std::filesystem::path& path,
-                                     std::vector<TensorSpec> tensors, const Metadata& metadata)
+SafetensorsWriter::SafetensorsWriter(Storage& storage, const std::filesystem::path& path, std::vector<TensorSpec> tensors,
+                                     const Metadata& metadata)
     : path_(path) {
   std::string json;
   try {
@@ -100,16 +96,15 @@ SafetensorsWriter::SafetensorsWriter(Storage& storage, const std::filesystem::pa
 }
 
 void SafetensorsWriter::append(const void* data, std::uint64_t bytes) {
-  require(bytes <= data_bytes_ - written_, "'{}': {} more bytes given where its tensors lack {}",
-          path_.string(), bytes, data_bytes_ - written_);
+  require(bytes <= data_bytes_ - written_, "'{}': {} more bytes given where its tensors lack {}", path_.string(), bytes,
+          data_bytes_ - written_);
   hasher_.update(data, bytes);
   file_->append(data, bytes);
   written_ += bytes;
 }
 
 void SafetensorsWriter::finish() {
-  require(written_ == data_bytes_, "'{}': {} bytes of tensors given, {} announced", path_.string(), written_,
-          data_bytes_);
+  require(written_ == data_bytes_, "'{}': {} bytes of tensors given, {} announced", path_.string(), written_, data_bytes_);
   file_->sync();
   file_->close();
 }
@@ -119,11 +114,9 @@ void sort_like_reference(std::vector<TensorSpec>& tensors) {
   static constexpr DType kOrder[] = {DType::i64, DType::f64, DType::f32, DType::i32, DType::bf16,
                                      DType::f16, DType::i16, DType::i8,  DType::u8,  DType::boolean};
   const auto key = [](const TensorSpec& tensor) {
-    return std::pair(std::find(std::begin(kOrder), std::end(kOrder), tensor.dtype),
-                     std::string_view(tensor.name));
+    return std::pair(std::find(std::begin(kOrder), std::end(kOrder), tensor.dtype), std::string_view(tensor.name));
   };
-  std::stable_sort(tensors.begin(), tensors.end(),
-                   [&](const TensorSpec& a, const TensorSpec& b) { return key(a) < key(b); });
+  std::stable_sort(tensors.begin(), tensors.end(), [&](const TensorSpec& a, const TensorSpec& b) { return key(a) < key(b); });
 }
 
 }  // namespace qft::io

@@ -50,9 +50,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
 
   bool start_array(std::size_t) override {
-    require(
-        depth_ == 2 && !in_array_ && name_ != kMetadataKey && (field_ == "shape" || field_ == "data_offsets"),
-        "the header has an array where '{}' may have none", name_);
+    require(depth_ == 2 && !in_array_ && name_ != kMetadataKey && (field_ == "shape" || field_ == "data_offsets"),
+            "the header has an array where '{}' may have none", name_);
     in_array_ = true;
     numbers_.clear();
     return true;
@@ -62,8 +61,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     in_array_ = false;
     if (field_ == "shape") {
       for (const std::uint64_t n : numbers_) {
-        require(n <= std::uint64_t(std::numeric_limits<std::int64_t>::max()),
-                "tensor '{}' has a dimension of {}", name_, n);
+        require(n <= std::uint64_t(std::numeric_limits<std::int64_t>::max()), "tensor '{}' has a dimension of {}", name_, n);
         entry_.shape.push_back(static_cast<std::int64_t>(n));
       }
     } else {
@@ -148,26 +146,24 @@ Header parse_header(std::string_view json, std::uint64_t data_bytes) {
     const TensorEntry& entry = header.entries[i];
     const std::uint64_t bytes = checked_bytes(entry);
     require(entry.file_offset <= ends[i] && ends[i] - entry.file_offset == bytes,
-            "tensor '{}' has data_offsets [{}, {}] where its shape needs {} bytes", entry.name,
-            entry.file_offset, ends[i], bytes);
+            "tensor '{}' has data_offsets [{}, {}] where its shape needs {} bytes", entry.name, entry.file_offset, ends[i],
+            bytes);
   }
   // Empty tensors share an offset with their neighbour: by end, then, so that they come first.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::pair(header.entries[a].file_offset, ends[a]) <
-           std::pair(header.entries[b].file_offset, ends[b]);
+    return std::pair(header.entries[a].file_offset, ends[a]) < std::pair(header.entries[b].file_offset, ends[b]);
   });
   std::vector<TensorEntry> sorted;
   sorted.reserve(order.size());
   std::uint64_t next = 0;
   for (const std::size_t i : order) {
     TensorEntry& entry = header.entries[i];
-    require(entry.file_offset == next, "tensor '{}' starts at data byte {}, but the one before ends at {}",
-            entry.name, entry.file_offset, next);
+    require(entry.file_offset == next, "tensor '{}' starts at data byte {}, but the one before ends at {}", entry.name,
+            entry.file_offset, next);
     next = ends[i];
     sorted.push_back(std::move(entry));
   }
-  require(next <= data_bytes,
-          "the file is truncated: its tensors need {} bytes of data, it has {}: copy it again", next,
+  require(next <= data_bytes, "the file is truncated: its tensors need {} bytes of data, it has {}: copy it again", next,
           data_bytes);
   require(next == data_bytes, "the file has {} bytes of data, but its tensors only {}", data_bytes, next);
   header.entries = std::move(sorted);
@@ -180,17 +176,14 @@ std::string format_header(const std::vector<TensorSpec>& tensors, const Metadata
   std::uint64_t begin = 0;
   std::unordered_set<std::string> names;
   for (const TensorSpec& tensor : tensors) {
-    require(!tensor.name.empty() && tensor.name != kMetadataKey, "a tensor cannot be called '{}'",
-            tensor.name);
+    require(!tensor.name.empty() && tensor.name != kMetadataKey, "a tensor cannot be called '{}'", tensor.name);
     require(names.insert(tensor.name).second, "tensor '{}' is given twice", tensor.name);
-    for (const std::int64_t n : tensor.shape)
-      require(n >= 0, "tensor '{}' has a dimension of {}", tensor.name, n);
+    for (const std::int64_t n : tensor.shape) require(n >= 0, "tensor '{}' has a dimension of {}", tensor.name, n);
     const std::uint64_t end = begin + tensor.bytes();
     // Appended directly: operator[] of an ordered_json looks through all earlier keys.
     json.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(
-        tensor.name, nlohmann::ordered_json{{"dtype", safetensors_name(tensor.dtype)},
-                                            {"shape", tensor.shape},
-                                            {"data_offsets", {begin, end}}});
+        tensor.name, nlohmann::ordered_json{
+                         {"dtype", safetensors_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}});
     begin = end;
   }
   std::string text;
@@ -200,8 +193,8 @@ std::string format_header(const std::vector<TensorSpec>& tensors, const Metadata
     fail("a tensor's name is not UTF-8: {}", e.what());
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  require(text.size() <= kMaxHeaderBytes, "the header of {} tensors has {} bytes, more than {}",
-          tensors.size(), text.size(), kMaxHeaderBytes);
+  require(text.size() <= kMaxHeaderBytes, "the header of {} tensors has {} bytes, more than {}", tensors.size(), text.size(),
+          kMaxHeaderBytes);
   return text;
 }
 

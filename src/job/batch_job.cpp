@@ -1,5 +1,10 @@
 #include "qft/job/batch_job.h"
 
+#include "qft/comm/exchange.h"
+#include "qft/core/clock.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -8,17 +13,13 @@
 #include <ctime>
 #include <limits>
 
-#include "qft/comm/exchange.h"
-#include "qft/core/clock.h"
-#include "qft/core/error.h"
-#include "qft/core/log.h"
-
 namespace qft::job {
 namespace {
 
 constexpr std::chrono::seconds kPatience{10};
 constexpr std::string_view kAdvice =
-    "training cannot stop in time by itself: set max_hours, or have SIGUSR1 sent some minutes before the end, as the job scripts do";
+    "training cannot stop in time by itself: set max_hours, or have SIGUSR1 sent some minutes before the end, as the job scripts "
+    "do";
 
 std::string environment(const char* variable) {
   const char* text = std::getenv(variable);
@@ -28,7 +29,8 @@ std::string environment(const char* variable) {
 std::optional<double> number(std::string_view text) {
   double value = 0.0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || !std::isfinite(value) || value < 0) return std::nullopt;
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || !std::isfinite(value) || value < 0)
+    return std::nullopt;
   return value;
 }
 
@@ -84,7 +86,9 @@ std::string batch_job() {
 }
 
 /// As both batch systems name jobs; nothing else is asked for: it could be an option.
-bool is_number_of_job(const std::string& job) { return std::isdigit(static_cast<unsigned char>(job[0])) != 0; }
+bool is_number_of_job(const std::string& job) {
+  return std::isdigit(static_cast<unsigned char>(job[0])) != 0;
+}
 
 JobEnd slurm_end(const std::string& job, const Ask& ask) {
   // The format of times is the user's otherwise.
@@ -92,8 +96,9 @@ JobEnd slurm_end(const std::string& job, const Ask& ask) {
   const std::string end = answer.ok() ? value_of(answer.text, "EndTime") : "";
   if (const auto at = local_time(end, "%Y-%m-%dT%H:%M:%S")) return {at, ""};
   if (end.starts_with("Unknown")) return {std::nullopt, fmt::format("job {} of SLURM has no time limit", job)};
-  return {std::nullopt, fmt::format("the end of job {} of SLURM is unknown ({}): {}", job,
-                                    answer.ok() ? "scontrol show job tells no EndTime" : "scontrol show job: " + answer.error, kAdvice)};
+  return {std::nullopt,
+          fmt::format("the end of job {} of SLURM is unknown ({}): {}", job,
+                      answer.ok() ? "scontrol show job tells no EndTime" : "scontrol show job: " + answer.error, kAdvice)};
 }
 
 JobEnd pbs_end(const std::string& job, double now, const Ask& ask) {
@@ -107,7 +112,8 @@ JobEnd pbs_end(const std::string& job, double now, const Ask& ask) {
       if (const auto start = local_time(value_of(answer.text, key), "%a %b %d %H:%M:%S %Y")) return {*start + *limit, ""};
     if (const auto used = duration(value_of(answer.text, "resources_used.walltime"))) return {now - *used + *limit, ""};
   }
-  return {now + *limit, fmt::format("the start of job {} of PBS is unknown ({}): its {:.0f} s are counted from now", job, why, *limit)};
+  return {now + *limit,
+          fmt::format("the start of job {} of PBS is unknown ({}): its {:.0f} s are counted from now", job, why, *limit)};
 }
 
 }  // namespace
@@ -120,7 +126,8 @@ JobRun find_job_run(const Ask& ask) {
   run.restarts.reset();
   if (!is_number_of_job(run.job)) return run;
   const Answer answer = ask({"env", "LC_ALL=C", "qstat", "-f", run.job});
-  if (const auto runs = number(answer.ok() ? value_of(answer.text, "run_count") : "")) run.restarts = std::max<std::int64_t>(0, std::llround(*runs) - 1);
+  if (const auto runs = number(answer.ok() ? value_of(answer.text, "run_count") : ""))
+    run.restarts = std::max<std::int64_t>(0, std::llround(*runs) - 1);
   return run;
 }
 
@@ -140,7 +147,8 @@ JobEnd find_job_end(double now, const Ask& ask) {
   const std::string job = batch_job();
   if (job.empty()) return {};
   if (!is_number_of_job(job))
-    return {std::nullopt, fmt::format("the batch job is called '{}', which is no job's number: its end is unknown; {}", job, kAdvice)};
+    return {std::nullopt,
+            fmt::format("the batch job is called '{}', which is no job's number: its end is unknown; {}", job, kAdvice)};
   return environment("SLURM_JOB_ID").empty() ? pbs_end(job, now, ask) : slurm_end(job, ask);
 }
 

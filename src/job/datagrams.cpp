@@ -1,18 +1,17 @@
 #include "datagrams.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
+#include <arpa/inet.h>
 #include <array>
 #include <cerrno>
 #include <cstring>
-
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include "qft/core/error.h"
 
 namespace qft::job {
 
@@ -32,7 +31,9 @@ DatagramSocket::DatagramSocket() : fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEX
   port_ = ntohs(any.sin_port);
 }
 
-DatagramSocket::~DatagramSocket() { ::close(fd_); }
+DatagramSocket::~DatagramSocket() {
+  ::close(fd_);
+}
 
 void DatagramSocket::send(const sockaddr_in& to, const void* data, std::size_t bytes) const {
   static_cast<void>(::sendto(fd_, data, bytes, MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&to), sizeof to));

@@ -4,11 +4,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <netinet/in.h>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <netinet/in.h>
 
 namespace qft::job {
 

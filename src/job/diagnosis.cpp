@@ -1,13 +1,13 @@
 #include "diagnosis.h"
 
+#include "qft/comm/session.h"
+
 #include <algorithm>
 #include <map>
 #include <tuple>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include "qft/comm/session.h"
 
 namespace qft::job {
 namespace {
@@ -16,9 +16,13 @@ constexpr double kSilenceWhenStuck = 4.0;  // seconds
 
 using Place = std::tuple<std::string, std::uint64_t, std::string>;  // communicator, number, call
 
-Place place_of(const Heartbeat& b) { return {b.communicator.data(), b.number, b.call.data()}; }
+Place place_of(const Heartbeat& b) {
+  return {b.communicator.data(), b.number, b.call.data()};
+}
 
-std::string name_of(const Heartbeat& b) { return fmt::format("rank {} on {}", b.rank, b.host.data()); }
+std::string name_of(const Heartbeat& b) {
+  return fmt::format("rank {} on {}", b.rank, b.host.data());
+}
 
 std::string names_of(const std::vector<const Watched*>& ranks) {
   std::vector<std::string> names;
@@ -32,8 +36,8 @@ std::string describe(const Watched& r) {
   if (b.step >= 0) text += fmt::format(", {} steps done", b.step);
   if (b.finished) return text + ", finished";
   text += b.number == 0 ? ", no collective yet"
-                        : fmt::format(", {} {} (number {} on '{}')", b.waiting ? "waits in" : "last collective",
-                                      b.call.data(), b.number, b.communicator.data());
+                        : fmt::format(", {} {} (number {} on '{}')", b.waiting ? "waits in" : "last collective", b.call.data(),
+                                      b.number, b.communicator.data());
   return text + fmt::format("; idle {:.0f} s, last heartbeat {:.0f} s ago", r.idle_seconds, r.silent_seconds);
 }
 
@@ -56,7 +60,9 @@ std::vector<const Watched*> apart(const std::vector<const Watched*>& waiting) {
   return others;
 }
 
-std::string describe(const comm::CollectiveNote& n) { return describe(n.kind, n.dtype, n.count, n.op, n.peer); }
+std::string describe(const comm::CollectiveNote& n) {
+  return describe(n.kind, n.dtype, n.count, n.op, n.peer);
+}
 
 /// The same number on the same communicator, but another operation: in words, empty if all agree. Groups of ranks may
 /// have communicators of one name, so that only 'world' is compared while the job goes on.
@@ -168,9 +174,10 @@ std::string StragglerWatch::observe(std::span<const Watched> ranks) {
     rank = {b.step, b.busy_seconds, b.work, all[i].slow(), rank.named_at};
     if (!again || (rank.named_at >= 0 && b.step < rank.named_at + kQuietSteps)) continue;
     rank.named_at = b.step;
-    text += fmt::format("{}{} is {:.1f} times as slow as the others: its part of a step takes {:.3f} s, at their pace {:.3f} s (median, "
-                        "for the same work, {} steps)", text.empty() ? "" : "; ", name_of(b), all[i].seconds / all[i].usual, all[i].seconds,
-                        all[i].usual, all[i].steps);
+    text += fmt::format(
+        "{}{} is {:.1f} times as slow as the others: its part of a step takes {:.3f} s, at their pace {:.3f} s (median, "
+        "for the same work, {} steps)",
+        text.empty() ? "" : "; ", name_of(b), all[i].seconds / all[i].usual, all[i].seconds, all[i].usual, all[i].steps);
   }
   return text;
 }

@@ -1,14 +1,14 @@
 // What heartbeats say about a job: a pure function of them.
 #pragma once
 
+#include "qft/comm/collective_note.h"
+
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
-
-#include "qft/comm/collective_note.h"
 
 namespace qft::job {
 
@@ -19,7 +19,7 @@ struct Heartbeat {
   std::array<char, 40> communicator{};  ///< of the last collective
   std::array<char, 96> call{};          ///< "all_reduce(sum, F32, 1024)"
   comm::RecentCollectives recent{};
-  std::uint64_t number = 0;             ///< of that call on that communicator, from 1
+  std::uint64_t number = 0;  ///< of that call on that communicator, from 1
   std::uint64_t ticks = 0;
   std::int64_t step = -1;
   double busy_seconds = 0.0, work = 0.0;

@@ -16,7 +16,8 @@ OutputDir::Made::~Made() {
 OutputDir::OutputDir(const fs::path& dir, comm::Communicator& comm, const char* program) {
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
-    for (fs::path path = fs::absolute(dir).lexically_normal(); !fs::exists(path) && path.has_relative_path(); path = path.parent_path())
+    for (fs::path path = fs::absolute(dir).lexically_normal(); !fs::exists(path) && path.has_relative_path();
+         path = path.parent_path())
       if (path.has_filename()) made_.dirs.push_back(path);
     io::probe_writable(dir);
     lock_.emplace(dir, io::this_process(program, this_job().job, this_job().restarts.value_or(-1)));

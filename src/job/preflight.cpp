@@ -72,37 +72,33 @@ void check_values(comm::Communicator& comm, c10::Device device, std::vector<Find
   for (std::size_t r = 0; r < texts.size(); ++r) {
     if (texts[r].empty()) continue;
     fine = false;
-    findings.push_back(
-        {Level::problem, topic, fmt::format("rank {}: {}", r, texts[r]),
-         "the communication library or the network changes data: try another transport (mpirun --mca pml ob1 "
-         "--mca btl tcp,self; NCCL_P2P_DISABLE=1)"});
+    findings.push_back({Level::problem, topic, fmt::format("rank {}: {}", r, texts[r]),
+                        "the communication library or the network changes data: try another transport (mpirun --mca pml ob1 "
+                        "--mca btl tcp,self; NCCL_P2P_DISABLE=1)"});
   }
   if (fine) findings.push_back({Level::fine, topic, "values are right on all ranks", ""});
 }
 
-void judge_speed(const std::vector<comm::BandwidthRow>& rows, std::string_view backend,
-                 std::vector<Finding>& findings) {
+void judge_speed(const std::vector<comm::BandwidthRow>& rows, std::string_view backend, std::vector<Finding>& findings) {
   const double latency = rows.front().microseconds;
   const double rate = rows.back().bus_gb_s;
   const bool broken = latency > kBrokenMicroseconds || rate < kBrokenGigabytes;
   const bool slow = latency > kSlowMicroseconds || rate < kSlowGigabytes;
-  findings.push_back(
-      {broken ? Level::problem
-       : slow ? Level::note
-              : Level::fine,
-       fmt::format("speed ({})", backend),
-       fmt::format("all_reduce: {:.1f} us for 8 bytes, bus bandwidth {:.3f} GB/s", latency, rate),
-       slow ? "check which network MPI uses (mpirun --mca btl_base_verbose 30; UCX_NET_DEVICES), and that "
-              "ranks do "
-              "not share cores"
-            : ""});
+  findings.push_back({broken ? Level::problem
+                      : slow ? Level::note
+                             : Level::fine,
+                      fmt::format("speed ({})", backend),
+                      fmt::format("all_reduce: {:.1f} us for 8 bytes, bus bandwidth {:.3f} GB/s", latency, rate),
+                      slow ? "check which network MPI uses (mpirun --mca btl_base_verbose 30; UCX_NET_DEVICES), and that "
+                             "ranks do "
+                             "not share cores"
+                           : ""});
 }
 
-void check_communicator(comm::Session& session, comm::Communicator& comm, const PreflightOptions& options,
-                        c10::Device device, PreflightReport& report) {
+void check_communicator(comm::Session& session, comm::Communicator& comm, const PreflightOptions& options, c10::Device device,
+                        PreflightReport& report) {
   {
-    const StageLimit limit(session, fmt::format("collectives over {}", comm.backend()),
-                           options.stage_limit_seconds);
+    const StageLimit limit(session, fmt::format("collectives over {}", comm.backend()), options.stage_limit_seconds);
     check_values(comm, device, report.findings);
   }
   if (comm.size() == 1) return;
@@ -121,8 +117,7 @@ void check_communicator(comm::Session& session, comm::Communicator& comm, const 
 }  // namespace
 
 bool PreflightReport::passed() const {
-  return std::none_of(findings.begin(), findings.end(),
-                      [](const Finding& f) { return f.level == Level::problem; });
+  return std::none_of(findings.begin(), findings.end(), [](const Finding& f) { return f.level == Level::problem; });
 }
 
 PreflightReport run_preflight(comm::Session& session, const PreflightOptions& options) {
@@ -130,8 +125,7 @@ PreflightReport run_preflight(comm::Session& session, const PreflightOptions& op
   {
     const StageLimit limit(session, "comparing the ranks", options.stage_limit_seconds);
     std::vector<nlohmann::json> facts;
-    for (const auto& text :
-         comm::all_gather_strings(session.world(), gather_facts(session, options.device).dump())) {
+    for (const auto& text : comm::all_gather_strings(session.world(), gather_facts(session, options.device).dump())) {
       facts.push_back(nlohmann::json::parse(text));
     }
     compare_facts(facts, report.findings);

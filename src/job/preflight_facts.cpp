@@ -1,5 +1,5 @@
-#include "qft/core/version.h"
 #include "qft/core/units.h"
+#include "qft/core/version.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/device/threads.h"
@@ -26,12 +26,10 @@ using Json = nlohmann::json;
 constexpr std::int64_t kLeastMemory = std::int64_t{1} << 30;
 
 // Libraries whose copies must match over the ranks, and variables that change what a rank does.
-constexpr std::array<std::string_view, 5> kLibraries = {"libtorch_cpu.so", "libmpi.so", "libhdf5",
-                                                        "libnccl.so", "libc10.so"};
-constexpr std::array<const char*, 7> kVariables = {
-    "OMP_NUM_THREADS",    "CUDA_VISIBLE_DEVICES", "QFT_CHECK_COLLECTIVES",
-    "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE",      "MALLOC_MMAP_THRESHOLD_",
-    "LD_PRELOAD"};
+constexpr std::array<std::string_view, 5> kLibraries = {"libtorch_cpu.so", "libmpi.so", "libhdf5", "libnccl.so", "libc10.so"};
+constexpr std::array<const char*, 7> kVariables = {"OMP_NUM_THREADS",    "CUDA_VISIBLE_DEVICES", "QFT_CHECK_COLLECTIVES",
+                                                   "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE",      "MALLOC_MMAP_THRESHOLD_",
+                                                   "LD_PRELOAD"};
 
 int note_library(dl_phdr_info* info, std::size_t, void* result) {
   const std::filesystem::path path = info->dlpi_name;
@@ -59,8 +57,8 @@ std::map<std::string, std::vector<int>> group(const std::vector<Json>& facts, F&
 std::string describe(const std::map<std::string, std::vector<int>>& groups) {
   std::string text;
   for (const auto& [value, ranks] : groups) {
-    text += fmt::format("{}{} on rank{} {}", text.empty() ? "" : "; ", value, ranks.size() > 1 ? "s" : "",
-                        comm::format_ranks(ranks));
+    text +=
+        fmt::format("{}{} on rank{} {}", text.empty() ? "" : "; ", value, ranks.size() > 1 ? "s" : "", comm::format_ranks(ranks));
   }
   return text;
 }
@@ -73,11 +71,9 @@ struct Compared {
 };
 constexpr Compared kCompared[] = {
     {"qft", "qft version", Finding::Level::problem, "run the same installation on every node"},
-    {"mpi", "MPI library", Finding::Level::problem,
-     "load the same MPI module on every node and use its own mpirun"},
+    {"mpi", "MPI library", Finding::Level::problem, "load the same MPI module on every node and use its own mpirun"},
     {"torch", "LibTorch", Finding::Level::problem, "run the same installation on every node"},
-    {"cpu", "CPU model", Finding::Level::note,
-     "mixed nodes run at the pace of the slowest; results may differ in the last bits"},
+    {"cpu", "CPU model", Finding::Level::note, "mixed nodes run at the pace of the slowest; results may differ in the last bits"},
     {"device", "device", Finding::Level::note, "mixed devices run at the pace of the slowest"},
     {"threads", "compute threads", Finding::Level::note,
      "ranks with fewer threads hold up the others: spread ranks evenly over nodes"},
@@ -92,16 +88,15 @@ void compare_table(const std::vector<Json>& facts, std::vector<Finding>& finding
   }
 }
 
-void compare_nested(const std::vector<Json>& facts, const char* section, std::string_view name,
-                    const char* advice, std::vector<Finding>& findings) {
+void compare_nested(const std::vector<Json>& facts, const char* section, std::string_view name, const char* advice,
+                    std::vector<Finding>& findings) {
   static const Json kAbsent;
   const auto groups = group(facts, [&](const Json& f) -> const Json& {
     const auto& all = f.at(section);
     const auto found = all.find(std::string(name));
     return found == all.end() ? kAbsent : *found;
   });
-  if (groups.size() > 1)
-    findings.push_back({Finding::Level::note, std::string(name), describe(groups), advice});
+  if (groups.size() > 1) findings.push_back({Finding::Level::note, std::string(name), describe(groups), advice});
 }
 
 void check_threads(const std::vector<Json>& facts, std::vector<Finding>& findings) {
@@ -120,21 +115,19 @@ void check_memory(const std::vector<Json>& facts, std::vector<Finding>& findings
   std::vector<int> short_of;
   std::int64_t least = 0;
   for (std::size_t r = 0; r < facts.size(); ++r) {
-    const auto share =
-        facts[r].at("memory_available").get<std::int64_t>() / facts[r].at("local_size").get<std::int64_t>();
+    const auto share = facts[r].at("memory_available").get<std::int64_t>() / facts[r].at("local_size").get<std::int64_t>();
     least = r == 0 ? share : std::min(least, share);
     if (share < kLeastMemory) short_of.push_back(static_cast<int>(r));
   }
-  const auto text = fmt::format("at least {} of host memory available per rank",
-                                format_bytes(static_cast<double>(least)));
+  const auto text = fmt::format("at least {} of host memory available per rank", format_bytes(static_cast<double>(least)));
   if (short_of.empty()) {
     findings.push_back({Finding::Level::fine, "memory", text, ""});
   } else {
-    findings.push_back({Finding::Level::problem, "memory",
-                        fmt::format("{}; too little on rank{} {}", text, short_of.size() > 1 ? "s" : "",
-                                    comm::format_ranks(short_of)),
-                        "ask for more memory per node (sbatch --mem), start fewer ranks per node, or look "
-                        "for left-over processes"});
+    findings.push_back(
+        {Finding::Level::problem, "memory",
+         fmt::format("{}; too little on rank{} {}", text, short_of.size() > 1 ? "s" : "", comm::format_ranks(short_of)),
+         "ask for more memory per node (sbatch --mem), start fewer ranks per node, or look "
+         "for left-over processes"});
   }
 }
 
@@ -172,14 +165,11 @@ Json gather_facts(const comm::Session& session, c10::Device device) {
 void compare_facts(const std::vector<Json>& facts, std::vector<Finding>& findings) {
   compare_table(facts, findings);
   for (const auto name : kLibraries) {
-    compare_nested(
-        facts, "libraries", name,
-        "nodes load different files: fine if they are copies, else check LD_LIBRARY_PATH on each node",
-        findings);
+    compare_nested(facts, "libraries", name,
+                   "nodes load different files: fine if they are copies, else check LD_LIBRARY_PATH on each node", findings);
   }
   for (const char* name : kVariables) {
-    compare_nested(facts, "variables", name, "export it alike on all nodes (mpirun -x NAME, sbatch --export)",
-                   findings);
+    compare_nested(facts, "variables", name, "export it alike on all nodes (mpirun -x NAME, sbatch --export)", findings);
   }
   check_threads(facts, findings);
   check_memory(facts, findings);
@@ -187,15 +177,14 @@ void compare_facts(const std::vector<Json>& facts, std::vector<Finding>& finding
 
 std::string format_ranks_table(const std::vector<Json>& facts) {
   constexpr std::size_t kMostRows = 64;
-  auto text = fmt::format("{:>5}  {:<20} {:>4}  {:<16} {:>7}  {:>10}  {}\n", "rank", "host", "node", "cpus",
-                          "threads", "memory", "device");
+  auto text = fmt::format("{:>5}  {:<20} {:>4}  {:<16} {:>7}  {:>10}  {}\n", "rank", "host", "node", "cpus", "threads", "memory",
+                          "device");
   for (std::size_t r = 0; r < std::min(facts.size(), kMostRows); ++r) {
     const auto& f = facts[r];
-    text +=
-        fmt::format("{:>5}  {:<20} {:>4}  {:<16} {:>7}  {:>10}  {}\n", r, f.at("host").get<std::string>(),
-                    f.at("node").get<int>(), f.at("cpus").get<std::string>(), f.at("threads").get<int>(),
-                    format_bytes(static_cast<double>(f.at("memory_available").get<std::int64_t>())),
-                    f.at("device_name").get<std::string>());
+    text += fmt::format("{:>5}  {:<20} {:>4}  {:<16} {:>7}  {:>10}  {}\n", r, f.at("host").get<std::string>(),
+                        f.at("node").get<int>(), f.at("cpus").get<std::string>(), f.at("threads").get<int>(),
+                        format_bytes(static_cast<double>(f.at("memory_available").get<std::int64_t>())),
+                        f.at("device_name").get<std::string>());
   }
   if (facts.size() > kMostRows) text += fmt::format("... and {} ranks more\n", facts.size() - kMostRows);
   return text;

@@ -65,10 +65,9 @@ std::vector<int> who_sees_rank_zeros_file(comm::Session& session, const fs::path
 void check_sharing(comm::Session& session, const NeededPath& needed, std::vector<Finding>& findings) {
   const auto sees = who_sees_rank_zeros_file(session, needed.path);
   const auto blind = std::count(sees.begin(), sees.end(), 0);
-  const auto text = blind == 0
-                        ? fmt::format("{} is shared by all ranks", needed.path.string())
-                        : fmt::format("{} is private to each node: {} of {} ranks do not see rank 0's files",
-                                      needed.path.string(), blind, sees.size());
+  const auto text = blind == 0 ? fmt::format("{} is shared by all ranks", needed.path.string())
+                               : fmt::format("{} is private to each node: {} of {} ranks do not see rank 0's files",
+                                             needed.path.string(), blind, sees.size());
   const auto advice = blind == 0 ? ""
                                  : "checkpoints are written per node; to resume on other nodes copy them, or "
                                    "use a shared file system";
@@ -90,18 +89,17 @@ void check_paths(comm::Session& session, const std::vector<NeededPath>& paths, s
       const auto where = ranks.size() == states.size()
                              ? std::string("on all ranks")
                              : fmt::format("on rank{} {}", ranks.size() > 1 ? "s" : "", comm::format_ranks(ranks));
-      findings.push_back(
-          {Finding::Level::problem, needed.key, fmt::format("{} {} {}", needed.path.string(), kind, where),
-           needed.use == NeededPath::Use::read
-               ? "put it on a shared file system or copy it to every node, and check the key in the run file"
-               : "choose a folder that every node can write"});
+      findings.push_back({Finding::Level::problem, needed.key, fmt::format("{} {} {}", needed.path.string(), kind, where),
+                          needed.use == NeededPath::Use::read
+                              ? "put it on a shared file system or copy it to every node, and check the key in the run file"
+                              : "choose a folder that every node can write"});
     }
     if (!fine) continue;
     if (needed.use == NeededPath::Use::write) {
       check_sharing(session, needed, findings);
     } else {
-      findings.push_back({Finding::Level::fine, needed.key,
-                          fmt::format("{} is readable on all ranks", needed.path.string()), ""});
+      findings.push_back(
+          {Finding::Level::fine, needed.key, fmt::format("{} is readable on all ranks", needed.path.string()), ""});
     }
   }
 }

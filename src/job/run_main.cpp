@@ -42,16 +42,14 @@ constexpr std::chrono::milliseconds kRankZeroFirst{1000};
 void print_errors(const std::vector<std::pair<int, Outcome>>& failures, int size) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (const auto& [rank, outcome] : failures) {
-    auto known = std::find_if(groups.begin(), groups.end(),
-                              [&error = outcome.error](const auto& g) { return g.first == error; });
+    auto known = std::find_if(groups.begin(), groups.end(), [&error = outcome.error](const auto& g) { return g.first == error; });
     if (known == groups.end()) known = groups.insert(groups.end(), {outcome.error, {}});
     known->second.push_back(rank);
   }
   for (auto& [text, ranks] : groups) {
     std::sort(ranks.begin(), ranks.end());
     const bool everywhere = ranks.size() == static_cast<std::size_t>(size);
-    const auto where =
-        everywhere ? "" : fmt::format(" on rank{} {}", ranks.size() > 1 ? "s" : "", comm::format_ranks(ranks));
+    const auto where = everywhere ? "" : fmt::format(" on rank{} {}", ranks.size() > 1 ? "s" : "", comm::format_ranks(ranks));
     const auto line = fmt::format("error{}: {}\n", where, text);
     std::fputs(line.c_str(), stderr);
   }
@@ -60,8 +58,8 @@ void print_errors(const std::vector<std::pair<int, Outcome>>& failures, int size
 
 [[noreturn]] void end_job(const std::vector<std::pair<int, Outcome>>& failures, int size, MPI_Comm control) {
   print_errors(failures, size);
-  const auto worst = std::min_element(failures.begin(), failures.end(),
-                                      [](const auto& a, const auto& b) { return a.first < b.first; });
+  const auto worst =
+      std::min_element(failures.begin(), failures.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   MPI_Abort(control, worst->second.exit_code);
   std::_Exit(worst->second.exit_code);
 }
@@ -148,8 +146,7 @@ Outcome attempt(const std::function<int()>& body) {
   } catch (const Error& e) {
     return {e.exit_code(), *e.what() != '\0' ? e.what() : "an error without a message"};
   } catch (const std::bad_alloc&) {
-    return {kExitFailed,
-            "out of host memory: lower per_device_train_batch_size or cutoff_len, or use more ranks"};
+    return {kExitFailed, "out of host memory: lower per_device_train_batch_size or cutoff_len, or use more ranks"};
   } catch (const std::exception& e) {
     return {kExitFailed, without_backtrace(e.what())};
   } catch (...) {

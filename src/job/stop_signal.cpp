@@ -4,7 +4,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <string_view>
-
 #include <unistd.h>
 
 namespace qft::job {
@@ -50,7 +49,9 @@ void catch_stop_signals() {
   if (interrupt.sa_handler != SIG_IGN) sigaction(SIGINT, &action, nullptr);  // nohup and scripts may have it ignored
 }
 
-int stop_requested() { return g_signal; }
+int stop_requested() {
+  return g_signal;
+}
 
 void stop_before_training(comm::Communicator& comm, const std::function<void()>& leave) {
   std::int32_t asked = stop_requested() != 0 ? 1 : 0;

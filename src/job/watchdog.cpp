@@ -1,15 +1,15 @@
 #include "qft/job/watchdog.h"
 
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-
-#include <sys/prctl.h>
-#include <unistd.h>
-
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <sys/prctl.h>
+#include <unistd.h>
+
 #include "watchdog_impl.h"
 
 namespace qft::job {
@@ -25,7 +25,9 @@ constexpr auto kGap = std::chrono::seconds(1);            // a watcher that was 
 
 Watchdog* the_watchdog = nullptr;
 
-double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
+double seconds_since(Clock::time_point then) {
+  return std::chrono::duration<double>(Clock::now() - then).count();
+}
 
 }  // namespace
 
@@ -78,8 +80,7 @@ void Watchdog::Impl::run() {
 }
 
 void Watchdog::Impl::require_parent() const {
-  if (launcher_ != 0 && getppid() != launcher_)
-    end_process(is_root() ? "error: watchdog: mpirun is gone; the job ends\n" : "");
+  if (launcher_ != 0 && getppid() != launcher_) end_process(is_root() ? "error: watchdog: mpirun is gone; the job ends\n" : "");
 }
 
 Message Watchdog::Impl::own_message(bool finished) const {
@@ -166,8 +167,10 @@ void Watchdog::Impl::judge() {
   const std::string slow = stragglers_.observe(ranks);
   if (slow.empty()) return;
   if (stop_stragglers_) return activity::request_end(slow);
-  log::warn("{}: all ranks wait for it; see what else runs there, its clock rates, memory and disk (straggler_action: stop ends such a "
-            "run with a checkpoint)", slow);
+  log::warn(
+      "{}: all ranks wait for it; see what else runs there, its clock rates, memory and disk (straggler_action: stop ends such a "
+      "run with a checkpoint)",
+      slow);
 }
 
 void Watchdog::Impl::end_everywhere(const std::string& report) {
@@ -209,6 +212,8 @@ Watchdog& Watchdog::current() {
   return *the_watchdog;
 }
 
-void Watchdog::set(const WatchdogOptions& options) { impl_->set(options); }
+void Watchdog::set(const WatchdogOptions& options) {
+  impl_->set(options);
+}
 
 }  // namespace qft::job

@@ -1,6 +1,8 @@
 // What a watchdog holds: watchdog.cpp has its thread, watchdog_start.cpp how the ranks come together.
 #pragma once
 
+#include "qft/job/watchdog.h"
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -12,7 +14,6 @@
 
 #include "datagrams.h"
 #include "diagnosis.h"
-#include "qft/job/watchdog.h"
 
 namespace qft::job {
 

@@ -1,11 +1,11 @@
+#include "qft/comm/session.h"
+#include "qft/core/log.h"
+
 #include <random>
 #include <sstream>
 
-#include <fmt/format.h>
-
-#include "qft/comm/session.h"
-#include "qft/core/log.h"
 #include "watchdog_impl.h"
+#include <fmt/format.h>
 
 namespace qft::job {
 namespace {
@@ -26,9 +26,10 @@ constexpr auto kHelloPatience = std::chrono::seconds(5);  // to reach rank 0 at 
 constexpr auto kHelloEvery = std::chrono::milliseconds(20);
 
 std::string absence(const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
-  return fmt::format("error: watchdog: rank{} {} did not come to the start of the job within {:.0f} s (stopped, or the node or its "
-                     "network is gone); the job ends\n",
-                     ranks.size() > 1 ? "s" : "", comm::format_ranks(ranks), std::chrono::duration<double>(timeout).count());
+  return fmt::format(
+      "error: watchdog: rank{} {} did not come to the start of the job within {:.0f} s (stopped, or the node or its "
+      "network is gone); the job ends\n",
+      ranks.size() > 1 ? "s" : "", comm::format_ranks(ranks), std::chrono::duration<double>(timeout).count());
 }
 
 /// `reached`: of each rank, 0 where it is lost.

@@ -8,7 +8,8 @@ BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int3
                          std::int64_t item_sequences) {
   constexpr std::int64_t kUnits = 2'000'000;
   const std::int64_t total = schedule.total_steps();
-  const std::int64_t count = std::min(total, std::max<std::int64_t>(1, kUnits / std::max<std::int64_t>(1, schedule.global_batch_size())));
+  const std::int64_t count =
+      std::min(total, std::max<std::int64_t>(1, kUnits / std::max<std::int64_t>(1, schedule.global_batch_size())));
   BatchBounds most;
   for (std::int64_t i = 0; i < count; ++i) {
     const StepPlan plan = schedule.plan(i * total / count);
@@ -26,7 +27,8 @@ BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int3
   }
   if (count == total) return most;
   const auto& options = schedule.options();
-  most.sequences = std::min(options.micro_batch_size, schedule.global_batch_size()) * schedule.most_items_of_a_unit() * item_sequences;
+  most.sequences =
+      std::min(options.micro_batch_size, schedule.global_batch_size()) * schedule.most_items_of_a_unit() * item_sequences;
   const auto consider = [&](std::int64_t item) {
     most.tokens = std::max<std::int64_t>(most.tokens, tokens[static_cast<std::size_t>(item)]);
     most.labels = std::max<std::int64_t>(most.labels, labels[static_cast<std::size_t>(item)]);

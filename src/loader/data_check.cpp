@@ -15,34 +15,16 @@ namespace {
 constexpr std::size_t kExamples = 5;
 constexpr std::int64_t kShortAnswer = 12;  // labels; a longer answer has more in it than marks
 
-enum Kind : std::size_t {
-  unreadable,
-  role,
-  turns,
-  no_answer,
-  nothing_left,
-  empty_answer,
-  encoding,
-  duplicate,
-  too_long
-};
+enum Kind : std::size_t { unreadable, role, turns, no_answer, nothing_left, empty_answer, encoding, duplicate, too_long };
 
 std::vector<Finding> kinds() {
   return {{"unreadable", "records that cannot be read", true, 0, {}},
           {"unknown_role", "conversations with a role that the tags do not name", true, 0, {}},
-          {"roles_out_of_order",
-           "conversations whose roles do not alternate, or that end with a question",
-           true,
-           0,
-           {}},
+          {"roles_out_of_order", "conversations whose roles do not alternate, or that end with a question", true, 0, {}},
           {"no_answer", "records without the answer that the stage learns", true, 0, {}},
           {"empty", "records without any token", true, 0, {}},
           {"empty_output", "samples whose answer is empty or was cut off", true, 0, {}},
-          {"encoding",
-           "records with replacement (U+FFFD) or control characters: text that was decoded wrongly",
-           true,
-           0,
-           {}},
+          {"encoding", "records with replacement (U+FFFD) or control characters: text that was decoded wrongly", true, 0, {}},
           {"duplicate", "samples that are the same as an earlier one", false, 0, {}},
           {"over_long", "samples cut to cutoff_len", false, 0, {}}};
 }
@@ -55,14 +37,12 @@ bool is_hex(std::string_view text, std::string_view digits) {
 // Characters that say that a text went through a wrong decoding, as bytes or as JSON escapes.
 bool has_encoding_trouble(std::string_view text) {
   if (text.find("\xEF\xBF\xBD") != text.npos) return true;
-  for (std::size_t at = text.find("\\u"); at != text.npos && at + 6 <= text.size();
-       at = text.find("\\u", at + 2)) {
+  for (std::size_t at = text.find("\\u"); at != text.npos && at + 6 <= text.size(); at = text.find("\\u", at + 2)) {
     const std::size_t before = text.substr(0, at).find_last_not_of('\\');
     if ((at - (before == text.npos ? 0 : before + 1)) % 2 == 1) continue;  // an escaped backslash
     const std::string_view code = text.substr(at + 2, 4);
     if (is_hex(code, "fffd")) return true;
-    if (code.starts_with("000") && code != "0009" && !is_hex(code, "000a") && !is_hex(code, "000d"))
-      return true;
+    if (code.starts_with("000") && code != "0009" && !is_hex(code, "000a") && !is_hex(code, "000d")) return true;
     if (code.starts_with("001")) return true;
   }
   return std::any_of(text.begin(), text.end(), [](char c) {
@@ -82,7 +62,7 @@ class CheckSink : public encode::ItemSink {
 
   void leave_out(std::int32_t, encode::DropReason reason, const std::string& what) override {
     constexpr Kind kKinds[encode::kDropReasons] = {role, turns, no_answer, nothing_left,
-                                           unreadable};  // in the order of DropReason
+                                                   unreadable};  // in the order of DropReason
     note(kKinds[static_cast<std::size_t>(reason)], what);
   }
 
@@ -97,8 +77,8 @@ class CheckSink : public encode::ItemSink {
       labels += sequence.num_labels();
       is_empty |= lacks_answer(sequence);
     }
-    const std::string place = fmt::format(
-        "{}, record {}", corpus_.datasets()[static_cast<std::size_t>(item.dataset)].name, item.source_index);
+    const std::string place =
+        fmt::format("{}, record {}", corpus_.datasets()[static_cast<std::size_t>(item.dataset)].name, item.source_index);
     if (is_empty) note(empty_answer, place);
     if (const auto [first, fresh] = seen_.emplace(hasher.hex(), place); !fresh)
       note(duplicate, fmt::format("{}: as {}", place, first->second));
@@ -107,8 +87,7 @@ class CheckSink : public encode::ItemSink {
   }
 
   void note(Kind kind, std::string what) {
-    if (findings_[kind].count++ < static_cast<std::int64_t>(kExamples))
-      findings_[kind].examples.push_back(std::move(what));
+    if (findings_[kind].count++ < static_cast<std::int64_t>(kExamples)) findings_[kind].examples.push_back(std::move(what));
   }
 
   std::vector<std::int32_t> lengths, label_counts;
@@ -155,11 +134,9 @@ void add_steps(const CheckSink& sink, const config::RunConfig& config, int ranks
   if (learnable->empty()) return;
   if (config.data.val_size > 0) {
     const ItemSubset kept =
-        split_items(report.samples, config.data.val_size, static_cast<std::uint64_t>(config.training.seed))
-            .first;
+        split_items(report.samples, config.data.val_size, static_cast<std::uint64_t>(config.training.seed)).first;
     auto both = std::make_shared<std::vector<std::int64_t>>();
-    std::set_intersection(kept->begin(), kept->end(), learnable->begin(), learnable->end(),
-                          std::back_inserter(*both));
+    std::set_intersection(kept->begin(), kept->end(), learnable->begin(), learnable->end(), std::back_inserter(*both));
     learnable = std::move(both);
   }
   options.items = std::move(learnable);
@@ -190,8 +167,8 @@ DataReport check_data(config::RunConfig config, pack::CorpusPart part, int ranks
 }
 
 bool DataReport::has_faults() const {
-  return samples == 0 || std::any_of(findings.begin(), findings.end(),
-                                     [](const Finding& f) { return f.is_fault && f.count > 0; });
+  return samples == 0 ||
+         std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.is_fault && f.count > 0; });
 }
 
 nlohmann::ordered_json DataReport::to_json() const {
@@ -216,8 +193,7 @@ std::string DataReport::to_text() const {
       "tokens of a sample: shortest {}, median {}, 90 % up to {}, longest {} (cutoff_len {})\n",
       records, samples, tokens, label_tokens, shortest, median, p90, longest, cutoff_len);
   if (total_steps > 0)
-    text += fmt::format("steps: {} an epoch, {} in all, global batch {}\n", steps_per_epoch, total_steps,
-                        global_batch_size);
+    text += fmt::format("steps: {} an epoch, {} in all, global batch {}\n", steps_per_epoch, total_steps, global_batch_size);
   for (const Finding& f : findings) {
     if (f.count == 0) continue;
     text += fmt::format("{}: {} {}\n", f.is_fault ? "fault" : "note", f.count, f.meaning);

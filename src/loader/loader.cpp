@@ -18,12 +18,10 @@ void append_item(MicroBatch& batch, const pack::FlatItem& item, std::int64_t fir
   std::int64_t begin = 0, span = 0;
   for (std::size_t s = 0; s < item.sequence_ends.size(); ++s) {
     const auto base = static_cast<std::int32_t>(batch.tokens.size());
-    batch.tokens.insert(batch.tokens.end(), item.ids.begin() + begin,
-                        item.ids.begin() + item.sequence_ends[s]);
+    batch.tokens.insert(batch.tokens.end(), item.ids.begin() + begin, item.ids.begin() + item.sequence_ends[s]);
     for (; span < item.span_ends[s]; ++span) {
       const encode::Span& labels = item.spans[static_cast<std::size_t>(span)];
-      for (std::int32_t p = std::max(labels.begin, 1); p < labels.end; ++p)
-        batch.label_positions.push_back(base + p);
+      for (std::int32_t p = std::max(labels.begin, 1); p < labels.end; ++p) batch.label_positions.push_back(base + p);
     }
     batch.cu_seqlens.push_back(static_cast<std::int32_t>(batch.tokens.size()));
     batch.samples.push_back(first_sample + static_cast<std::int64_t>(s));
@@ -40,8 +38,7 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
     tokens += pack.item_tokens()[static_cast<std::size_t>(item)];
     labels += pack.item_labels()[static_cast<std::size_t>(item)];
   }
-  require(tokens <= std::numeric_limits<std::int32_t>::max(),
-          "a micro-batch of {} tokens: lower the batch size", tokens);
+  require(tokens <= std::numeric_limits<std::int32_t>::max(), "a micro-batch of {} tokens: lower the batch size", tokens);
   batch.tokens.reserve(static_cast<std::size_t>(tokens));
   batch.label_positions.reserve(static_cast<std::size_t>(labels));
   batch.cu_seqlens.push_back(0);
@@ -102,8 +99,7 @@ StepBatch Loader::read_step(std::int64_t step) const {
 }
 
 StepBatch Loader::next() {
-  require(next_step_ < total_steps(), "the run has {} steps: there is no batch for step {}", total_steps(),
-          next_step_);
+  require(next_step_ < total_steps(), "the run has {} steps: there is no batch for step {}", total_steps(), next_step_);
   if (!prefetcher_) {
     prefetcher_ = std::make_unique<Prefetcher<StepBatch>>(
         [this, step = next_step_]() mutable -> std::optional<StepBatch> {
@@ -122,8 +118,7 @@ StepBatch Loader::next() {
 }
 
 void Loader::seek(std::int64_t step) {
-  require(step >= 0 && step <= total_steps(), "cannot seek to step {}: the run has {} steps", step,
-          total_steps());
+  require(step >= 0 && step <= total_steps(), "cannot seek to step {}: the run has {} steps", step, total_steps());
   prefetcher_.reset();
   next_step_ = step;
 }
@@ -170,21 +165,22 @@ void Loader::resume(const json& position) {
   if (!step.is_number_integer()) fail_config("cannot resume: the checkpoint's data position has no step");
   const auto done = step.get<std::int64_t>();
   if (done > total_steps())
-    fail_config("cannot resume: the checkpoint is at step {}, but this run has {} steps: raise max_steps or num_train_epochs, or resume "
-                "from an earlier checkpoint", done, total_steps());
+    fail_config(
+        "cannot resume: the checkpoint is at step {}, but this run has {} steps: raise max_steps or num_train_epochs, or resume "
+        "from an earlier checkpoint",
+        done, total_steps());
   seek(done);
 }
 
-EvalLoader::EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset items,
-                       std::int64_t micro_batch_size, int rank, int world_size, std::int64_t max_items)
+EvalLoader::EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset items, std::int64_t micro_batch_size, int rank,
+                       int world_size, std::int64_t max_items)
     : pack_(std::move(pack)),
       items_(std::move(items)),
       micro_batch_size_(micro_batch_size),
       rank_(rank),
       world_size_(world_size) {
   check_rank(rank, world_size);
-  if (micro_batch_size < 1)
-    fail_config("per_device_eval_batch_size is {}: set it to 1 or more", micro_batch_size);
+  if (micro_batch_size < 1) fail_config("per_device_eval_batch_size is {}: set it to 1 or more", micro_batch_size);
   num_items_ = items_ ? static_cast<std::int64_t>(items_->size()) : pack_->num_items();
   if (max_items > 0) num_items_ = std::min(num_items_, max_items);
   const std::int64_t per_round = micro_batch_size * world_size;

@@ -26,9 +26,8 @@ constexpr int kMinBits = 8;
 
 Order::Order(std::int64_t size, std::uint64_t seed, std::uint64_t epoch, std::uint64_t stream) : size_(size) {
   QFT_ASSERT(size >= 0, "size is {}", size);
-  const int bits = std::max(
-      kMinBits,
-      static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(size, 1) - 1))));
+  const int bits =
+      std::max(kMinBits, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(size, 1) - 1))));
   right_bits_ = bits - bits / 2;
   right_mask_ = (std::uint64_t{1} << right_bits_) - 1;
   left_mask_ = (std::uint64_t{1} << (bits / 2)) - 1;

@@ -1,12 +1,13 @@
 #include "qft/loader/row_packing.h"
 
-#include "order.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <limits>
+
+#include "order.h"
 
 namespace qft::loader {
 
@@ -54,8 +55,7 @@ class SortedBits {
       value = word + 1;
     }
     if (level == levels_.size()) return kNone;
-    while (level-- > 0)
-      value = value * 64 + static_cast<std::size_t>(std::countr_zero(levels_[level][value]));
+    while (level-- > 0) value = value * 64 + static_cast<std::size_t>(std::countr_zero(levels_[level][value]));
     return static_cast<std::uint32_t>(value);
   }
 
@@ -106,14 +106,11 @@ class OpenRows {
 
 }  // namespace
 
-RowPlan::RowPlan(std::span<const std::int32_t> lengths, std::int32_t row_tokens, std::uint64_t seed,
-                 bool shuffle)
+RowPlan::RowPlan(std::span<const std::int32_t> lengths, std::int32_t row_tokens, std::uint64_t seed, bool shuffle)
     : row_tokens_(row_tokens), seed_(seed), shuffle_(shuffle) {
   if (row_tokens <= 0 || row_tokens >= (1 << 24))
-    fail_config("cannot pack into rows of {} tokens: set cutoff_len between 1 and {}", row_tokens,
-                (1 << 24) - 1);
-  if (lengths.size() >= kNone)
-    fail_config("cannot pack {} items into rows: at most {} are supported", lengths.size(), kNone - 1);
+    fail_config("cannot pack into rows of {} tokens: set cutoff_len between 1 and {}", row_tokens, (1 << 24) - 1);
+  if (lengths.size() >= kNone) fail_config("cannot pack {} items into rows: at most {} are supported", lengths.size(), kNone - 1);
   group_by_length(lengths);
   place(placement_order());
 }
@@ -203,8 +200,7 @@ void RowPlan::append_row(std::uint64_t epoch, std::int64_t position, std::vector
     }
     const std::int32_t length = length_at(index);
     const std::uint32_t begin = class_begin_[length];
-    const Order same_length(class_begin_[length + 1] - begin, seed_, epoch,
-                            kClassStream + static_cast<std::uint64_t>(length));
+    const Order same_length(class_begin_[length + 1] - begin, seed_, epoch, kClassStream + static_cast<std::uint64_t>(length));
     items.push_back(by_length_[begin + static_cast<std::size_t>(same_length(index - begin))]);
   }
 }

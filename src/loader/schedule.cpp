@@ -1,6 +1,5 @@
 #include "qft/loader/schedule.h"
 
-#include "order.h"
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
@@ -12,6 +11,7 @@
 #include <numeric>
 #include <queue>
 
+#include "order.h"
 
 namespace qft::loader {
 
@@ -26,12 +26,10 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 
 void check_options(const LoaderOptions& o, int world_size) {
   if (world_size < 1) fail("a loader for {} ranks", world_size);
-  if (o.micro_batch_size < 1)
-    fail_config("per_device_train_batch_size is {}: set it to 1 or more", o.micro_batch_size);
+  if (o.micro_batch_size < 1) fail_config("per_device_train_batch_size is {}: set it to 1 or more", o.micro_batch_size);
   if (o.gradient_accumulation_steps < 1)
     fail_config("gradient_accumulation_steps is {}: set it to 1 or more", o.gradient_accumulation_steps);
-  if (o.global_batch_size < 0)
-    fail_config("global_batch_size is {}: set it to 1 or more", o.global_batch_size);
+  if (o.global_batch_size < 0) fail_config("global_batch_size is {}: set it to 1 or more", o.global_batch_size);
   if (o.max_tokens_per_micro_batch < 0)
     fail_config("max_tokens_per_micro_batch is {}: set it to 1 or more", o.max_tokens_per_micro_batch);
   if (o.max_steps <= 0 && !(o.num_epochs > 0 && std::isfinite(o.num_epochs)))
@@ -48,9 +46,7 @@ std::vector<std::int32_t> pick(std::span<const std::int32_t> values, const std::
 struct Bin {
   std::int64_t tokens = 0;
   std::int32_t index = 0;
-  friend bool operator>(const Bin& a, const Bin& b) {
-    return a.tokens != b.tokens ? a.tokens > b.tokens : a.index > b.index;
-  }
+  friend bool operator>(const Bin& a, const Bin& b) { return a.tokens != b.tokens ? a.tokens > b.tokens : a.index > b.index; }
 };
 
 }  // namespace
@@ -74,28 +70,23 @@ LoaderOptions loader_options(const config::RunConfig& config) {
 }
 
 std::pair<ItemSubset, ItemSubset> split_items(std::int64_t num_items, double validation, std::uint64_t seed) {
-  if (!(validation > 0) || !std::isfinite(validation))
-    fail_config("val_size is {}: set it above 0", validation);
-  const auto held_out = static_cast<std::int64_t>(
-      validation < 1 ? std::ceil(validation * static_cast<double>(num_items)) : validation);
+  if (!(validation > 0) || !std::isfinite(validation)) fail_config("val_size is {}: set it above 0", validation);
+  const auto held_out =
+      static_cast<std::int64_t>(validation < 1 ? std::ceil(validation * static_cast<double>(num_items)) : validation);
   if (held_out >= num_items)
-    fail_config("val_size {} takes {} of {} items and leaves none to train on: lower it", validation,
-                held_out, num_items);
+    fail_config("val_size {} takes {} of {} items and leaves none to train on: lower it", validation, held_out, num_items);
   const std::vector<std::int64_t> order = numpy::Generator(seed).permutation(num_items);
   std::vector<bool> validates(static_cast<std::size_t>(num_items));
-  for (std::int64_t i = 0; i < held_out; ++i)
-    validates[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])] = true;
-  auto train = std::make_shared<std::vector<std::int64_t>>(),
-       valid = std::make_shared<std::vector<std::int64_t>>();
+  for (std::int64_t i = 0; i < held_out; ++i) validates[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])] = true;
+  auto train = std::make_shared<std::vector<std::int64_t>>(), valid = std::make_shared<std::vector<std::int64_t>>();
   train->reserve(static_cast<std::size_t>(num_items - held_out));
   valid->reserve(static_cast<std::size_t>(held_out));
-  for (std::int64_t i = 0; i < num_items; ++i)
-    (validates[static_cast<std::size_t>(i)] ? valid : train)->push_back(i);
+  for (std::int64_t i = 0; i < num_items; ++i) (validates[static_cast<std::size_t>(i)] ? valid : train)->push_back(i);
   return {std::move(train), std::move(valid)};
 }
 
-std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> unit_tokens, int world,
-                                                  std::int64_t capacity, std::int64_t max_tokens) {
+std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> unit_tokens, int world, std::int64_t capacity,
+                                                  std::int64_t max_tokens) {
   const auto count = static_cast<std::int64_t>(unit_tokens.size());
   std::vector<std::int32_t> longest_first(unit_tokens.size());
   std::iota(longest_first.begin(), longest_first.end(), 0);
@@ -129,7 +120,8 @@ std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> 
 }
 
 std::vector<std::vector<std::int32_t>> deal_runs(std::vector<std::vector<std::int32_t>> micro_batches, int world) {
-  const std::size_t n = micro_batches.size(), ranks = static_cast<std::size_t>(world), max_micro_batches = (n + ranks - 1) / ranks;
+  const std::size_t n = micro_batches.size(), ranks = static_cast<std::size_t>(world),
+                    max_micro_batches = (n + ranks - 1) / ranks;
   std::vector<std::vector<std::int32_t>> ordered;
   const int bits = n > 1 ? std::bit_width(n - 1) : 0;  // their indices with the bits reversed: 0 4 2 6 1 5 3 7
   for (std::size_t i = 0; i < std::size_t{1} << bits; ++i) {
@@ -170,8 +162,7 @@ StepSchedule::StepSchedule(std::span<const std::int32_t> tokens, std::span<const
   QFT_ASSERT(tokens.size() == labels.size(), "{} and {} items", tokens.size(), labels.size());
   if (options.items)
     for (const std::int64_t item : *options.items)
-      QFT_ASSERT(item >= 0 && item < static_cast<std::int64_t>(tokens.size()), "item {} of {}", item,
-                 tokens.size());
+      QFT_ASSERT(item >= 0 && item < static_cast<std::int64_t>(tokens.size()), "item {} of {}", item, tokens.size());
   if (options.curriculum) {
     make_pools();
   } else if (options.packing && options.items) {
@@ -194,8 +185,8 @@ StepSchedule::StepSchedule(std::span<const std::int32_t> tokens, std::span<const
 }
 
 void StepSchedule::make_pools() {
-  QFT_ASSERT(options_.item_levels.size() == tokens_.size(), "{} levels for {} items",
-             options_.item_levels.size(), tokens_.size());
+  QFT_ASSERT(options_.item_levels.size() == tokens_.size(), "{} levels for {} items", options_.item_levels.size(),
+             tokens_.size());
   pools_.resize(options_.curriculum->levels.size());
   const auto add = [&](std::int64_t item) {
     const std::int32_t level = options_.item_levels[static_cast<std::size_t>(item)];
@@ -208,27 +199,23 @@ void StepSchedule::make_pools() {
   if (!options_.packing) return;
   for (Pool& pool : pools_)
     if (!pool.items.empty())
-      pool.rows.emplace(pick(tokens_, pool.items), options_.row_tokens, options_.curriculum_seed,
-                        options_.shuffle);
+      pool.rows.emplace(pick(tokens_, pool.items), options_.row_tokens, options_.curriculum_seed, options_.shuffle);
 }
 
 void StepSchedule::count_steps() {
   const LoaderOptions& options = options_;
-  global_batch_ = options.global_batch_size > 0
-                      ? options.global_batch_size
-                      : options.micro_batch_size * world_size_ * options.gradient_accumulation_steps;
-  units_together_ = global_batch_ % options.gradient_accumulation_steps == 0
-                        ? global_batch_ / options.gradient_accumulation_steps
-                        : global_batch_;
+  global_batch_ = options.global_batch_size > 0 ? options.global_batch_size
+                                                : options.micro_batch_size * world_size_ * options.gradient_accumulation_steps;
+  units_together_ = global_batch_ % options.gradient_accumulation_steps == 0 ? global_batch_ / options.gradient_accumulation_steps
+                                                                             : global_batch_;
   used_units_ = options.drop_last ? units_ - units_ % units_together_ : units_;
   if (used_units_ == 0)
-    fail_config("there are no training samples for a step: {} {} with drop_last {} and a global batch of {}",
-                units_, options.packing ? "rows" : "items", options.drop_last, global_batch_);
+    fail_config("there are no training samples for a step: {} {} with drop_last {} and a global batch of {}", units_,
+                options.packing ? "rows" : "items", options.drop_last, global_batch_);
   steps_per_epoch_ = ceil_div(used_units_, global_batch_);
-  total_steps_ =
-      options.max_steps > 0
-          ? options.max_steps
-          : static_cast<std::int64_t>(std::ceil(options.num_epochs * static_cast<double>(steps_per_epoch_)));
+  total_steps_ = options.max_steps > 0
+                     ? options.max_steps
+                     : static_cast<std::int64_t>(std::ceil(options.num_epochs * static_cast<double>(steps_per_epoch_)));
 }
 
 std::int64_t StepSchedule::most_items_of_a_unit() const {
@@ -245,8 +232,7 @@ std::string StepSchedule::items_hash() const {
   return hasher.hex();
 }
 
-void StepSchedule::append_unit(std::uint64_t epoch, std::int64_t position,
-                               std::vector<std::int64_t>& items) const {
+void StepSchedule::append_unit(std::uint64_t epoch, std::int64_t position, std::vector<std::int64_t>& items) const {
   const std::size_t first = items.size();
   if (rows_) {
     rows_->append_row(epoch, position, items);
@@ -254,14 +240,13 @@ void StepSchedule::append_unit(std::uint64_t epoch, std::int64_t position,
     items.push_back(options_.shuffle ? Order(units_, options_.seed, epoch, kItemStream)(position) : position);
   }
   if (!options_.items) return;
-  for (std::size_t i = first; i < items.size(); ++i)
-    items[i] = (*options_.items)[static_cast<std::size_t>(items[i])];
+  for (std::size_t i = first; i < items.size(); ++i) items[i] = (*options_.items)[static_cast<std::size_t>(items[i])];
 }
 
 /// The HF Trainer counts data-loader batches done in this epoch over those in it.
 double StepSchedule::epoch_after(std::int64_t epoch, std::int64_t units_done) const {
-  return static_cast<double>(epoch) + static_cast<double>(ceil_div(units_done, units_together_)) /
-                                          static_cast<double>(ceil_div(used_units_, units_together_));
+  return static_cast<double>(epoch) +
+         static_cast<double>(ceil_div(units_done, units_together_)) / static_cast<double>(ceil_div(used_units_, units_together_));
 }
 
 void StepSchedule::append_from(std::size_t level, std::int64_t draw, std::vector<std::int64_t>& items) const {
@@ -275,8 +260,7 @@ void StepSchedule::append_from(std::size_t level, std::int64_t draw, std::vector
     items.push_back(Order(pool.units(), options_.curriculum_seed, pass, kLevelStream + level)(position));
   else
     items.push_back(position);
-  for (std::size_t i = first; i < items.size(); ++i)
-    items[i] = pool.items[static_cast<std::size_t>(items[i])];
+  for (std::size_t i = first; i < items.size(); ++i) items[i] = pool.items[static_cast<std::size_t>(items[i])];
 }
 
 struct StepSchedule::Units {
@@ -289,8 +273,8 @@ StepSchedule::Units StepSchedule::units_of(std::int64_t step) const {
   Units units;
   if (curriculum_) {
     for (std::size_t level = 0; level < pools_.size(); ++level)
-      for (std::int64_t draw = curriculum_->taken_before(step, level);
-           draw < curriculum_->taken_before(step + 1, level); ++draw, units.close())
+      for (std::int64_t draw = curriculum_->taken_before(step, level); draw < curriculum_->taken_before(step + 1, level);
+           ++draw, units.close())
         append_from(level, draw, units.items);
     return units;
   }
@@ -331,8 +315,7 @@ StepPlan StepSchedule::plan(std::int64_t step) const {
   plan.micro_batches.resize(bins.size());
   for (std::size_t b = 0; b < bins.size(); ++b)
     for (const std::int32_t unit : bins[b])
-      plan.micro_batches[b].insert(plan.micro_batches[b].end(),
-                                   items.begin() + static_cast<std::ptrdiff_t>(unit_begin[unit]),
+      plan.micro_batches[b].insert(plan.micro_batches[b].end(), items.begin() + static_cast<std::ptrdiff_t>(unit_begin[unit]),
                                    items.begin() + static_cast<std::ptrdiff_t>(unit_begin[unit + 1]));
   return plan;
 }

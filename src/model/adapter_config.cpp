@@ -18,10 +18,9 @@ constexpr std::int64_t kMaxRank = 65536;
 
 /// Keys of PEFT's LoraConfig that change the computation and are not implemented: all must be absent, null,
 /// false or empty.
-constexpr const char* kMustBeEmpty[] = {"use_dora",        "modules_to_save",   "rank_pattern",
-                                        "alpha_pattern",   "layer_replication", "layers_to_transform",
-                                        "lora_bias",       "fan_in_fan_out",    "use_qalora",
-                                        "exclude_modules", "target_parameters", "trainable_token_indices"};
+constexpr const char* kMustBeEmpty[] = {
+    "use_dora",  "modules_to_save", "rank_pattern", "alpha_pattern",   "layer_replication", "layers_to_transform",
+    "lora_bias", "fan_in_fan_out",  "use_qalora",   "exclude_modules", "target_parameters", "trainable_token_indices"};
 
 bool is_empty(const json& value) {
   return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
@@ -31,8 +30,7 @@ bool is_empty(const json& value) {
 void set_targets(LoraConfig& lora, const json& targets, const std::string& where) {
   std::string list;
   if (targets.is_string()) {
-    require(targets == "all-linear",
-            "{}: target_modules '{}': regular expressions are not implemented; list the modules", where,
+    require(targets == "all-linear", "{}: target_modules '{}': regular expressions are not implemented; list the modules", where,
             targets.get<std::string>());
     list = "all";
   } else {
@@ -70,8 +68,8 @@ LoraConfig read_adapter_config(const std::filesystem::path& dir) {
     const std::string bias = config.value("bias", "none");
     require(bias == "none", "{}: bias '{}' is not implemented (implemented: none)", where, bias);
     const json& rank = config.at("r");
-    require(rank.is_number_integer() && rank >= 1 && rank <= kMaxRank,
-            "{}: r is {}, expected an integer from 1 to {}", where, rank.dump(), kMaxRank);
+    require(rank.is_number_integer() && rank >= 1 && rank <= kMaxRank, "{}: r is {}, expected an integer from 1 to {}", where,
+            rank.dump(), kMaxRank);
     lora.rank = rank.get<std::int64_t>();
     lora.alpha = config.at("lora_alpha").get<double>();
     lora.dropout = config.value("lora_dropout", 0.0);
@@ -91,27 +89,26 @@ std::string read_base_model_name(const std::filesystem::path& dir) {
 
 std::string adapter_config_json(const LoraConfig& lora, const std::string& base_model_name_or_path) {
   const double alpha = lora.alpha;
-  const json config = {
-      {"alpha_pattern", json::object()},
-      {"auto_mapping", nullptr},
-      {"base_model_name_or_path", base_model_name_or_path},
-      {"bias", "none"},
-      {"fan_in_fan_out", false},
-      {"inference_mode", true},
-      {"init_lora_weights", true},
-      {"layers_pattern", nullptr},
-      {"layers_to_transform", nullptr},
-      {"lora_alpha", alpha == std::floor(alpha) ? json(static_cast<std::int64_t>(alpha)) : json(alpha)},
-      {"lora_dropout", lora.dropout},
-      {"modules_to_save", nullptr},
-      {"peft_type", "LORA"},
-      {"r", lora.rank},
-      {"rank_pattern", json::object()},
-      {"revision", nullptr},
-      {"target_modules", lora.targets},
-      {"task_type", "CAUSAL_LM"},
-      {"use_dora", false},
-      {"use_rslora", lora.rslora}};
+  const json config = {{"alpha_pattern", json::object()},
+                       {"auto_mapping", nullptr},
+                       {"base_model_name_or_path", base_model_name_or_path},
+                       {"bias", "none"},
+                       {"fan_in_fan_out", false},
+                       {"inference_mode", true},
+                       {"init_lora_weights", true},
+                       {"layers_pattern", nullptr},
+                       {"layers_to_transform", nullptr},
+                       {"lora_alpha", alpha == std::floor(alpha) ? json(static_cast<std::int64_t>(alpha)) : json(alpha)},
+                       {"lora_dropout", lora.dropout},
+                       {"modules_to_save", nullptr},
+                       {"peft_type", "LORA"},
+                       {"r", lora.rank},
+                       {"rank_pattern", json::object()},
+                       {"revision", nullptr},
+                       {"target_modules", lora.targets},
+                       {"task_type", "CAUSAL_LM"},
+                       {"use_dora", false},
+                       {"use_rslora", lora.rslora}};
   return config.dump(2) + "\n";
 }
 

@@ -1,16 +1,16 @@
 #include "qft/model/arena.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 #include <numeric>
 
 #include <ATen/ops/empty.h>
 
-#include "qft/core/error.h"
-
 namespace qft::model {
 namespace {
 
-constexpr std::int64_t kAlign = 256;           // bytes: a cache line and a CUDA transaction fit
+constexpr std::int64_t kAlign = 256;          // bytes: a cache line and a CUDA transaction fit
 constexpr std::int64_t kMinChunk = 16 << 20;  // bytes
 
 }  // namespace

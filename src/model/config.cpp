@@ -1,5 +1,12 @@
 #include "qft/model/config.h"
 
+#include "qft/core/error.h"
+#include "qft/core/hub.h"
+#include "qft/core/json.h"
+#include "qft/core/member.h"
+#include "qft/io/file.h"
+#include "qft/model/architectures.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,13 +14,6 @@
 #include <numbers>
 
 #include <nlohmann/json.hpp>
-
-#include "qft/core/error.h"
-#include "qft/core/hub.h"
-#include "qft/core/json.h"
-#include "qft/core/member.h"
-#include "qft/io/file.h"
-#include "qft/model/architectures.h"
 
 namespace qft::model {
 namespace {
@@ -124,8 +124,7 @@ RopeConfig read_rope(const Reader& config) {
   rope.theta = reader.number("rope_theta", rope.theta);
   const std::string type = reader.text("rope_type", reader.text("type", "default"));
   if (type == "default") return rope;
-  require(type == "llama3", "{}: rope scaling '{}' is not implemented (implemented: default, llama3)", config.where(),
-          type);
+  require(type == "llama3", "{}: rope scaling '{}' is not implemented (implemented: default, llama3)", config.where(), type);
   RopeConfig::Llama3 llama3;
   llama3.factor = reader.number("factor", llama3.factor);
   llama3.low_freq_factor = reader.number("low_freq_factor", llama3.low_freq_factor);
@@ -161,11 +160,11 @@ std::vector<std::int64_t> read_windows(const Reader& config, const Architecture&
             "{}: layer_types[{}] is {}, which is not implemented (implemented: full_attention, sliding_attention)",
             config.where(), i, (*types)[i].dump());
     require(!sliding || window > 0, "{}: layer_types[{}] is \"sliding_attention\", but {}", config.where(), i, no_window);
-    require(
-        sliding || window == 0 || arch.windows == Windows::some,
-        "{}: layer_types[{}] is \"full_attention\", but every layer of {} has the sliding_window of {}: remove layer_types, or set "
-        "sliding_window to null",
-        config.where(), i, arch.model_type, window);
+    require(sliding || window == 0 || arch.windows == Windows::some,
+            "{}: layer_types[{}] is \"full_attention\", but every layer of {} has the sliding_window of {}: remove layer_types, "
+            "or set "
+            "sliding_window to null",
+            config.where(), i, arch.model_type, window);
     windows[i] = sliding ? window : 0;
   }
   return windows;
@@ -187,13 +186,13 @@ void refuse_unimplemented(const Reader& reader) {
   const std::string act = reader.text("hidden_act", "silu");
   require(act == "silu", "{}: hidden_act '{}' is not implemented (implemented: silu)", reader.where(), act);
   require(reader.find("quantization_config") == nullptr,
-          "{}: quantization_config: quantised base models are not implemented; use the unquantised model",
-          reader.where());
+          "{}: quantization_config: quantised base models are not implemented; use the unquantised model", reader.where());
 }
 
 std::string read_text(const std::filesystem::path& dir, const char* name) {
   const auto path = member_of(dir, name);
-  if (is_named_as_on_a_hub(dir.string())) fail_config("there is no folder '{}'. {}", dir.string(), how_to_fetch("model", dir.string()));
+  if (is_named_as_on_a_hub(dir.string()))
+    fail_config("there is no folder '{}'. {}", dir.string(), how_to_fetch("model", dir.string()));
   if (!std::filesystem::exists(dir)) fail_config("there is no model folder '{}'", dir.string());
   if (!std::filesystem::exists(path))
     fail_config("cannot read '{}': is '{}' a model directory in Hugging Face layout?", path.string(), dir.string());
@@ -228,8 +227,7 @@ std::vector<double> ModelConfig::inverse_frequencies() const {
       if (wavelength > old_context / s.low_freq_factor) {
         f = static_cast<float>(f / s.factor);
       } else if (wavelength >= old_context / s.high_freq_factor) {
-        const double smooth =
-            (old_context / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+        const double smooth = (old_context / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
         f = static_cast<float>((1.0 - smooth) * f / s.factor + smooth * f);
       }
     }
@@ -266,15 +264,15 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   c.rope = read_rope(reader);
   c.eos_token_ids = read_token_ids(reader.find("eos_token_id"), where);
   c.raw = text;
-  require(c.num_layers <= kMaxLayers, "{}: 'num_hidden_layers' is {}, more than {}: is the file damaged?", where,
-          c.num_layers, kMaxLayers);
+  require(c.num_layers <= kMaxLayers, "{}: 'num_hidden_layers' is {}, more than {}: is the file damaged?", where, c.num_layers,
+          kMaxLayers);
   c.windows = read_windows(reader, arch, c.num_layers);
   require(c.vocab_size <= kMaxVocabulary, "{}: 'vocab_size' is {}, more than {}: is the file damaged?", where, c.vocab_size,
           kMaxVocabulary);
   require(c.num_heads * c.head_dim <= kMaxSize, "{}: {} heads of {} are more than {} columns: is the file damaged?", where,
           c.num_heads, c.head_dim, kMaxSize);
-  require(c.num_heads % c.num_kv_heads == 0,
-          "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where, c.num_heads, c.num_kv_heads);
+  require(c.num_heads % c.num_kv_heads == 0, "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where,
+          c.num_heads, c.num_kv_heads);
   require(c.head_dim % 2 == 0, "{}: head_dim {} is odd: rotary embeddings need an even one", where, c.head_dim);
   return c;
 }

@@ -8,6 +8,7 @@
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/spec.h"
+#include "qft/ops/cpu/kernels.h"
 
 #include <algorithm>
 #include <map>
@@ -15,10 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
-#include "qft/ops/cpu/kernels.h"
 #include "tensor_check.h"
+#include <nlohmann/json.hpp>
 
 namespace qft::model {
 namespace {
@@ -37,9 +36,7 @@ struct Factors {
 class Adapter {
  public:
   Adapter(const ModelSpec& spec, const fs::path& dir)
-      : file_(open_adapter(dir)),
-        rank_(spec.lora.rank),
-        scaling_(static_cast<float>(spec.lora.scaling())) {
+      : file_(open_adapter(dir)), rank_(spec.lora.rank), scaling_(static_cast<float>(spec.lora.scaling())) {
     std::size_t used = 0;
     for (const UnitSpec& unit : spec.units)
       for (const ParamSpec& param : unit.params) {
@@ -83,15 +80,13 @@ void merge_row(DType from_type, const char* from, DType to_type, char* to, const
   std::fill(sums.begin(), sums.end(), 0.0F);
   for (std::int64_t first = 0; first < columns; first += kColumns) {
     const std::int64_t n = std::min(kColumns, columns - first);
-    for (std::int64_t k = 0; k < rank; ++k)
-      kernels.add_to_float(sums.data() + first, a + k * columns + first, b[k], n);
+    for (std::int64_t k = 0; k < rank; ++k) kernels.add_to_float(sums.data() + first, a + k * columns + first, b[k], n);
   }
   const auto count = static_cast<std::size_t>(columns);
   if (from_type == DType::f64 && to_type == DType::f64) {
     std::vector<double> wide(count);
     std::memcpy(wide.data(), from, count * sizeof(double));
-    for (std::size_t i = 0; i < count; ++i)
-      wide[i] += static_cast<double>(scaling) * static_cast<double>(sums[i]);
+    for (std::size_t i = 0; i < count; ++i) wide[i] += static_cast<double>(scaling) * static_cast<double>(sums[i]);
     std::memcpy(to, wide.data(), count * sizeof(double));
     return;
   }
@@ -136,8 +131,9 @@ void write_merged(const io::TensorLocation& from, DType type, const ParamSpec& p
     for_row_parts(static_cast<std::int64_t>(n / row_bytes), [&](std::int64_t from_row, std::int64_t to_row) {
       std::vector<float> sums(static_cast<std::size_t>(columns)), values(static_cast<std::size_t>(columns));
       for (std::int64_t r = from_row; r < to_row; ++r)
-        merge_row(dtype, bytes + static_cast<std::uint64_t>(r) * row_bytes, type, to + static_cast<std::uint64_t>(r) * row_bytes_to,
-                  b.data() + (first + r) * rank, a.data(), rank, columns, adapter.scaling(), sums, values);
+        merge_row(dtype, bytes + static_cast<std::uint64_t>(r) * row_bytes, type,
+                  to + static_cast<std::uint64_t>(r) * row_bytes_to, b.data() + (first + r) * rank, a.data(), rank, columns,
+                  adapter.scaling(), sums, values);
     });
   });
 }
@@ -178,8 +174,8 @@ std::vector<io::TensorSpec> tensors_of(const ModelSpec& spec, const io::ModelFil
 ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
   io::require_free(request.target, "export directory");
   const LoraConfig lora = request.adapter.empty() ? LoraConfig{} : read_adapter_config(request.adapter);
-  const ModelSpec spec = ModelSpec::build(ModelConfig::load(request.base),
-                                          lora.enabled() ? Finetuning::lora : Finetuning::full, lora);
+  const ModelSpec spec =
+      ModelSpec::build(ModelConfig::load(request.base), lora.enabled() ? Finetuning::lora : Finetuning::full, lora);
   const io::ModelFiles files = io::ModelFiles::open(request.base);
   refuse_unexpected(spec, files);
   std::optional<Adapter> adapter;

@@ -1,8 +1,8 @@
 // A transformer layer: its sub-layers one after another, each x + sub(norm(x)).
-#include <ATen/ops/add.h>
-
 #include "qft/model/transformer.h"
 #include "qft/ops/norm.h"
+
+#include <ATen/ops/add.h>
 
 namespace qft::model {
 namespace {
@@ -52,8 +52,8 @@ void Transformer::layer_forward(int layer, const LayerWeights& w, const MicroInp
   });
 }
 
-void Transformer::layer_decode(int layer, const LayerWeights& w, const at::Tensor& positions, std::span<const SequenceTokens> sequences,
-                               const at::Tensor& y, const LayerSaved& saved) {
+void Transformer::layer_decode(int layer, const LayerWeights& w, const at::Tensor& positions,
+                               std::span<const SequenceTokens> sequences, const at::Tensor& y, const LayerSaved& saved) {
   const LayerPass pass = {positions, nullptr, {}, rope_, workspace_, dtype_};
   run_forward(layer, w, y, saved, [&](std::size_t i, const at::Tensor& normed, const at::Tensor& branch) {
     std::vector<NewTokens> tokens;

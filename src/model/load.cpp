@@ -1,14 +1,14 @@
 #include "qft/model/load.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
 
-#include <ATen/ops/empty.h>
-
-#include "qft/core/error.h"
 #include "tensor_check.h"
+#include <ATen/ops/empty.h>
 
 namespace qft::model {
 namespace {
@@ -54,7 +54,8 @@ std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& e
       file.read(entry, run.b * width, run.count * width, static_cast<char*>(to) + run.a * width);
       missing -= run.count;
     });
-    QFT_ASSERT(missing == 0, "'{}': {} elements from {} on are not in its box {}", param.name, count, begin, param.box.describe());
+    QFT_ASSERT(missing == 0, "'{}': {} elements from {} on are not in its box {}", param.name, count, begin,
+               param.box.describe());
   };
   if (dst.values.is_cpu() && dst.values.scalar_type() == type) {
     read(0, total, dst.values.data_ptr());

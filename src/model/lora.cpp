@@ -1,14 +1,14 @@
-#include <algorithm>
-#include <cmath>
-
-#include <ATen/ops/from_blob.h>
-
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/load.h"
 #include "qft/ops/philox.h"
+
+#include <algorithm>
+#include <cmath>
+
 #include "tensor_check.h"
+#include <ATen/ops/from_blob.h>
 
 namespace qft::model {
 namespace {

@@ -15,7 +15,8 @@ SequenceState::SequenceState(const ModelSpec& spec, std::int64_t capacity, at::S
     : capacity_(capacity) {
   for (const Layer& layer : spec.layers) {
     auto& states = states_.emplace_back();
-    for (const SubLayerSpec& sublayer : layer) states.push_back(make_sublayer(spec.config, sublayer)->make_state(capacity, dtype, device));
+    for (const SubLayerSpec& sublayer : layer)
+      states.push_back(make_sublayer(spec.config, sublayer)->make_state(capacity, dtype, device));
   }
 }
 

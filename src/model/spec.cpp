@@ -1,5 +1,7 @@
 #include "qft/model/spec.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -7,10 +9,8 @@
 #include <sstream>
 #include <utility>
 
-#include <fmt/ranges.h>
-
-#include "qft/core/error.h"
 #include "sublayers/descriptions.h"
+#include <fmt/ranges.h>
 
 namespace qft::model {
 namespace {
@@ -19,8 +19,8 @@ namespace {
 struct Tensor {
   std::string path;
   Shape shape;
-  bool starts_group = true;        ///< on an aligned offset; else it continues the one before
-  bool decays = false;             ///< as HF Trainer decides: not biases and norms
+  bool starts_group = true;         ///< on an aligned offset; else it continues the one before
+  bool decays = false;              ///< as HF Trainer decides: not biases and norms
   Along tensor_axis = Along::copy;  ///< its gradient along comm::Axis::tensor
   Along pipeline_axis = Along::own;
 };
@@ -35,7 +35,9 @@ GradientAxes gradient_axes(Along tensor_axis, Along pipeline_axis = Along::own) 
   return axes;
 }
 
-std::int64_t align(std::int64_t n) { return (n + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment; }
+std::int64_t align(std::int64_t n) {
+  return (n + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment;
+}
 
 /// Gives `param` its place in the unit and appends it.
 void place(UnitSpec& unit, ParamSpec param, bool starts_group) {
@@ -61,20 +63,27 @@ void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning
 
 void place_group(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const ParamGroup& group) {
   if (group.linears.empty())
-    return place_base(unit, prefix, finetuning, {.path = group.vector, .shape = {group.size}, .tensor_axis = group.per_head ? Along::sum : Along::copy});
+    return place_base(unit, prefix, finetuning,
+                      {.path = group.vector, .shape = {group.size}, .tensor_axis = group.per_head ? Along::sum : Along::copy});
   bool first = true;
   for (const LinearSpec& linear : group.linears)
-    place_base(unit, prefix, finetuning, {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true, Along::own});
+    place_base(unit, prefix, finetuning,
+               {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true, Along::own});
   first = true;
   for (const LinearSpec& linear : group.linears)
     if (linear.bias)
-      place_base(unit, prefix, finetuning, {.path = linear.path + ".bias", .shape = {linear.out}, .starts_group = std::exchange(first, false),
-                                            .tensor_axis = linear.split == Split::rows ? Along::own : Along::copy});
+      place_base(unit, prefix, finetuning,
+                 {.path = linear.path + ".bias",
+                  .shape = {linear.out},
+                  .starts_group = std::exchange(first, false),
+                  .tensor_axis = linear.split == Split::rows ? Along::own : Along::copy});
 }
 
 /// The factor on the split side of its linear is split with it. The other is whole on every rank, and has a term of the gradient:
 /// A that of this rank's outputs, B (before the ranks' outputs are added up) that of this rank's inputs.
-Along lora_along_tensor(Role role, Split split) { return (role == Role::lora_b) == (split == Split::rows) ? Along::own : Along::sum; }
+Along lora_along_tensor(Role role, Split split) {
+  return (role == Role::lora_b) == (split == Split::rows) ? Along::own : Along::sum;
+}
 
 /// The factors of a group lie A A A B B B.
 void place_lora(UnitSpec& unit, const LoraConfig& lora, const std::string& prefix, const ParamGroup& group) {
@@ -126,8 +135,13 @@ UnitSpec build_layer(const ModelSpec& spec, int index) {
 UnitSpec build_embedding(const ModelSpec& spec) {
   UnitSpec unit = unit_of(UnitSpec::Kind::embedding, -1, "embedding");
   // A tied table is used by the first stage of a pipeline and by the last.
-  place_base(unit, "", spec.finetuning, {kEmbedTokens, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, Along::own,
-                                         spec.config.tie_word_embeddings ? Along::sum : Along::own});
+  place_base(unit, "", spec.finetuning,
+             {kEmbedTokens,
+              {spec.config.vocab_size, spec.config.hidden_size},
+              true,
+              /*decays=*/true,
+              Along::own,
+              spec.config.tie_word_embeddings ? Along::sum : Along::own});
   return finished(std::move(unit));
 }
 
@@ -135,7 +149,8 @@ UnitSpec build_head(const ModelSpec& spec) {
   UnitSpec unit = unit_of(UnitSpec::Kind::head, -1, "head");
   place_base(unit, "", spec.finetuning, {.path = kFinalNorm, .shape = {spec.config.hidden_size}});
   if (!spec.config.tie_word_embeddings)
-    place_base(unit, "", spec.finetuning, {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, Along::own});
+    place_base(unit, "", spec.finetuning,
+               {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, Along::own});
   return finished(std::move(unit));
 }
 
@@ -145,7 +160,9 @@ double LoraConfig::scaling() const {
   return rslora ? alpha / std::sqrt(static_cast<double>(rank)) : alpha / static_cast<double>(rank);
 }
 
-bool LoraConfig::targets_module(std::string_view name) const { return std::ranges::find(targets, name) != targets.end(); }
+bool LoraConfig::targets_module(std::string_view name) const {
+  return std::ranges::find(targets, name) != targets.end();
+}
 
 void LoraConfig::set_targets(const std::string& list) {
   const auto& known = lora_modules();

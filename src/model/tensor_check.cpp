@@ -20,14 +20,12 @@ bool is_redundant(const std::string& name, const ModelConfig& config) {
 
 }  // namespace
 
-void require_shape(const io::SafetensorsFile& file, const io::TensorEntry& entry,
-                   const std::vector<std::int64_t>& shape) {
-  require(entry.shape == shape, "'{}': tensor '{}' has shape [{}], the model's config.json asks for [{}]",
-          file.path().string(), entry.name, fmt::join(entry.shape, ", "), fmt::join(shape, ", "));
-  require(
-      is_floating(entry.dtype),
-      "'{}': tensor '{}' has dtype {}: expected F32, BF16, F16 or F64 (quantised models are not implemented)",
-      file.path().string(), entry.name, safetensors_name(entry.dtype));
+void require_shape(const io::SafetensorsFile& file, const io::TensorEntry& entry, const std::vector<std::int64_t>& shape) {
+  require(entry.shape == shape, "'{}': tensor '{}' has shape [{}], the model's config.json asks for [{}]", file.path().string(),
+          entry.name, fmt::join(entry.shape, ", "), fmt::join(shape, ", "));
+  require(is_floating(entry.dtype),
+          "'{}': tensor '{}' has dtype {}: expected F32, BF16, F16 or F64 (quantised models are not implemented)",
+          file.path().string(), entry.name, safetensors_name(entry.dtype));
 }
 
 void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files) {
@@ -61,8 +59,8 @@ io::SafetensorsFile open_adapter(const std::filesystem::path& dir) {
 
 void require_all_used(const io::SafetensorsFile& file, std::size_t used) {
   require(used == file.entries().size(),
-          "'{}' holds {} tensors, the adapter's configuration asks for {}: was it made for another model?",
-          file.path().string(), file.entries().size(), used);
+          "'{}' holds {} tensors, the adapter's configuration asks for {}: was it made for another model?", file.path().string(),
+          file.entries().size(), used);
 }
 
 std::string base_weight_of(const ParamSpec& factor) {

@@ -12,8 +12,7 @@
 namespace qft::model {
 
 /// Throws Error unless the tensor has this shape and a floating element type.
-void require_shape(const io::SafetensorsFile& file, const io::TensorEntry& entry,
-                   const std::vector<std::int64_t>& shape);
+void require_shape(const io::SafetensorsFile& file, const io::TensorEntry& entry, const std::vector<std::int64_t>& shape);
 
 /// Throws Error naming tensors of the files that the architecture does not have (values that are derived, and
 /// the second name of a tied head, may be there).

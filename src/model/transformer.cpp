@@ -1,12 +1,12 @@
 #include "qft/model/transformer.h"
 
-#include <algorithm>
-
 #include "qft/core/error.h"
 #include "qft/device/upload.h"
 #include "qft/ops/embedding.h"
 #include "qft/ops/matmul_choice.h"
 #include "qft/ops/norm.h"
+
+#include <algorithm>
 
 namespace qft::model {
 MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<const std::int32_t> cu_seqlens,
@@ -33,7 +33,8 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
   in.labels = {device::upload(rows, device), device::upload(targets, device)};
   in.identity = {device::upload(ids, device), in.positions};
   for (const std::int32_t begin : cu_seqlens)
-    in.label_offsets.push_back(static_cast<std::int32_t>(std::ranges::lower_bound(label_positions, begin) - label_positions.begin()));
+    in.label_offsets.push_back(
+        static_cast<std::int32_t>(std::ranges::lower_bound(label_positions, begin) - label_positions.begin()));
   in.item_offsets.assign(item_offsets.begin(), item_offsets.end());
   if (item_offsets.empty())
     for (std::size_t s = 0; s < cu_seqlens.size(); ++s) in.item_offsets.push_back(static_cast<std::int32_t>(s));
@@ -77,9 +78,8 @@ void Transformer::head_forward(const Weight& norm, const Weight& table, const Mi
   ops::head_forward(y, table.value, in.labels, logprobs, workspace_, head_rows_);
 }
 
-void Transformer::head_forward_backward(const Weight& norm, const Weight& table, const MicroInput& in,
-                                        const at::Tensor& x, const at::Tensor& grad_logprobs,
-                                        const at::Tensor& logprobs, const at::Tensor& g) {
+void Transformer::head_forward_backward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
+                                        const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& g) {
   const at::Tensor y = scratch("norm", x.size(0), x.size(1));
   const at::Tensor rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
   ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd);

@@ -68,7 +68,9 @@ Projection bind_projection(const ModelSpec& spec, const UnitSpec& unit, const Pa
 
 }  // namespace
 
-bool Projection::needs_input() const { return grads.weight.defined() || !grads.lora.empty(); }
+bool Projection::needs_input() const {
+  return grads.weight.defined() || !grads.lora.empty();
+}
 
 LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat) {
   LayerWeights layer;

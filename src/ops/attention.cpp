@@ -25,14 +25,13 @@ PackedSequences PackedSequences::build(std::span<const std::int32_t> cu_seqlens,
   return packed;
 }
 
-at::Tensor heads_view(const at::Tensor& rows, std::int64_t first_head, std::int64_t heads,
-                      std::int64_t head_dim) {
+at::Tensor heads_view(const at::Tensor& rows, std::int64_t first_head, std::int64_t heads, std::int64_t head_dim) {
   return rows.narrow(1, first_head * head_dim, heads * head_dim).unflatten(1, {heads, head_dim});
 }
 
 QkvViews split_qkv(const at::Tensor& qkv, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
-  QFT_ASSERT(qkv.size(1) == (heads + 2 * kv_heads) * head_dim,
-             "rows of {} do not hold {} + 2 x {} heads of {}", qkv.size(1), heads, kv_heads, head_dim);
+  QFT_ASSERT(qkv.size(1) == (heads + 2 * kv_heads) * head_dim, "rows of {} do not hold {} + 2 x {} heads of {}", qkv.size(1),
+             heads, kv_heads, head_dim);
   return {heads_view(qkv, 0, heads, head_dim), heads_view(qkv, heads, kv_heads, head_dim),
           heads_view(qkv, heads + kv_heads, kv_heads, head_dim)};
 }
@@ -45,17 +44,14 @@ AttentionKernel default_attention_kernel(const at::Tensor& q) {
 
 namespace {
 
-void check(const QkvViews& in, const PackedSequences& sequences, const at::Tensor& out,
-           const at::Tensor& lse) {
+void check(const QkvViews& in, const PackedSequences& sequences, const at::Tensor& out, const at::Tensor& lse) {
   for (const at::Tensor* t : {&in.q, &in.k, &in.v})
     QFT_ASSERT(t->dim() == 3 && t->stride(2) == 1 && t->stride(1) == t->size(2) && t->size(0) == in.q.size(0),
                "attention takes [T, heads, head_dim] with heads side by side");
-  QFT_ASSERT(in.k.size(1) == in.v.size(1) && in.q.size(1) % in.k.size(1) == 0,
-             "{} query heads on {} key heads", in.q.size(1), in.k.size(1));
-  QFT_ASSERT(sequences.num_tokens() == in.q.size(0), "sequences of {} tokens over {} rows",
-             sequences.num_tokens(), in.q.size(0));
-  QFT_ASSERT(out.is_contiguous() && out.numel() == in.q.numel(),
-             "out must be contiguous [T, heads * head_dim]");
+  QFT_ASSERT(in.k.size(1) == in.v.size(1) && in.q.size(1) % in.k.size(1) == 0, "{} query heads on {} key heads", in.q.size(1),
+             in.k.size(1));
+  QFT_ASSERT(sequences.num_tokens() == in.q.size(0), "sequences of {} tokens over {} rows", sequences.num_tokens(), in.q.size(0));
+  QFT_ASSERT(out.is_contiguous() && out.numel() == in.q.numel(), "out must be contiguous [T, heads * head_dim]");
   QFT_ASSERT(lse.is_contiguous() && lse.size(0) == in.q.size(1) && lse.size(1) == in.q.size(0),
              "lse must be contiguous [heads, T]");
 }
@@ -64,8 +60,8 @@ void check(const QkvViews& in, const PackedSequences& sequences, const at::Tenso
 AttentionKernel chosen(AttentionKernel kernel, const at::Tensor& q) {
   if (kernel == AttentionKernel::automatic) return default_attention_kernel(q);
   require(kernel != AttentionKernel::blocked || (q.is_cpu() && blocked::available(q.scalar_type())),
-          "the blocked attention kernel does not do {} on {} here: use 'automatic'",
-          c10::toString(q.scalar_type()), q.device().str());
+          "the blocked attention kernel does not do {} on {} here: use 'automatic'", c10::toString(q.scalar_type()),
+          q.device().str());
   return kernel;
 }
 
@@ -79,7 +75,8 @@ AttentionOptions effective(AttentionOptions options, const PackedSequences& sequ
 
 at::Tensor hidden_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, c10::Device device) {
   const auto positions = at::TensorOptions().dtype(at::kInt).device(device);
-  const at::Tensor key = at::arange(keys, positions).unsqueeze(0), query = at::arange(keys - queries, keys, positions).unsqueeze(1);
+  const at::Tensor key = at::arange(keys, positions).unsqueeze(0),
+                   query = at::arange(keys - queries, keys, positions).unsqueeze(1);
   const at::Tensor later = key.gt(query);
   return window > 0 && window < keys ? later.logical_or_(key.le(query - window)) : later;
 }

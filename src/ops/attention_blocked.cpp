@@ -30,9 +30,8 @@ ForwardBuffers<E> forward_buffers(const Problem<E>& p, Workspace& workspace) {
   b.queries = scratch<E>(workspace, "op.attention_query_tiles", threads * kTile * p.padded_dim);
   b.scores = scratch<float>(workspace, "op.attention_scores", threads * kTile * kKeyBlock);
   // In fp32 the probabilities take the place of the scores.
-  b.probabilities =
-      scratch<E>(workspace, sizeof(E) == sizeof(float) ? "op.attention_scores" : "op.attention_probs",
-                 threads * kTile * kKeyBlock);
+  b.probabilities = scratch<E>(workspace, sizeof(E) == sizeof(float) ? "op.attention_scores" : "op.attention_probs",
+                               threads * kTile * kKeyBlock);
   b.out = scratch<float>(workspace, "op.attention_out", threads * kTile * p.head_dim);
   b.statistics = scratch<float>(workspace, "op.attention_statistics", threads * 2 * kTile);
   return b;
@@ -52,20 +51,17 @@ void pack_keys_and_values(const Problem<E>& p, const ForwardBuffers<E>& b, const
   const auto count = static_cast<std::int64_t>(blocks.size());
   for_tasks(count * p.kv_heads, [&](std::int64_t task, std::int64_t) {
     const auto& [s, k] = blocks[static_cast<std::size_t>(task % count)];
-    const std::int64_t head = task / count, rows = std::min(kKeyBlock, s->length - k),
-                       width = padded(rows, kTile);
+    const std::int64_t head = task / count, rows = std::min(kKeyBlock, s->length - k), width = padded(rows, kTile);
     const std::int64_t at = head * p.padded_tokens + s->padded_first + k;
-    kernels.pack_transposed(slice<T>(in.k, head, s->first + k, rows), p.padded_dim, width,
-                            b.keys + at * p.padded_dim);
+    kernels.pack_transposed(slice<T>(in.k, head, s->first + k, rows), p.padded_dim, width, b.keys + at * p.padded_dim);
     kernels.pack(slice<T>(in.v, head, s->first + k, rows), width, b.values + at * p.head_dim);
   });
 }
 
 /// One tile of queries of one head against the keys it sees, a block of them at a time, from the first tile on that it sees.
 template <class T, class E>
-void attend(const Problem<E>& p, const ForwardBuffers<E>& b, const QkvViews& in, const Sequence& s,
-            std::int64_t q0, std::int64_t head, float scale, const at::Tensor& out, const at::Tensor& lse,
-            std::int64_t thread) {
+void attend(const Problem<E>& p, const ForwardBuffers<E>& b, const QkvViews& in, const Sequence& s, std::int64_t q0,
+            std::int64_t head, float scale, const at::Tensor& out, const at::Tensor& lse, std::int64_t thread) {
   const auto packing = cpu::packing_kernels<T, E>();
   const auto softmax = cpu::softmax_kernels<T, E>();
   const std::int64_t rows = std::min(kTile, s.length - q0), dim = p.head_dim;
@@ -97,8 +93,8 @@ void attend(const Problem<E>& p, const ForwardBuffers<E>& b, const QkvViews& in,
     product(kTile, tile.columns, p.padded_dim, queries, p.padded_dim,
             b.keys + (kv_offset + start) * p.padded_dim + inside * kInterleaved<E>, width, tile.scores, kKeyBlock, false);
     softmax.step(tile);
-    product(kTile, dim, tile.columns, tile.probabilities, kKeyBlock, b.values + (kv_offset + k0) * dim, dim,
-            tile.out, dim, !tile.first);
+    product(kTile, dim, tile.columns, tile.probabilities, kKeyBlock, b.values + (kv_offset + k0) * dim, dim, tile.out, dim,
+            !tile.first);
   }
   const std::int64_t token = s.first + q0, columns = p.heads * dim;
   softmax.finish(tile, rows, static_cast<T*>(out.data_ptr()) + token * columns + head * dim, columns,
@@ -130,8 +126,8 @@ void request_forward(const Shape& shape, at::ScalarType dtype, Workspace& worksp
   with_elements(dtype, faster_blocks(dtype), [&]<class T, class E>() { forward_buffers(Problem<E>(shape), workspace); });
 }
 
-void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
-                       const at::Tensor& lse, Workspace& workspace, Blocks blocks) {
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
+                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace, Blocks blocks) {
   with_elements(in.q.scalar_type(), blocks,
                 [&]<class T, class E>() { forward<T, E>(in, sequences, options, out, lse, workspace); });
 }

@@ -14,8 +14,8 @@
 
 namespace qft::ops::blocked {
 
-void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
-                       const at::Tensor& lse, Workspace& workspace, Blocks blocks);
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
+                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace, Blocks blocks);
 void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
                         const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
                         Workspace& workspace, Blocks blocks);
@@ -47,7 +47,7 @@ struct Problem {
   std::vector<Sequence> sequences;  ///< longest first, none empty
   std::int64_t padded_tokens = 0;
   std::int64_t window = kWholeSequence;  ///< how many tokens a token sees, itself included
-  std::int64_t fewest_sequences = 1;  ///< that share the threads: the fewer they are, the more a pass splits each
+  std::int64_t fewest_sequences = 1;     ///< that share the threads: the fewer they are, the more a pass splits each
 
   /// With as much padding as there can be, each sequence one token longer than whole tiles; and with as much splitting.
   explicit Problem(const Shape& s)

@@ -65,8 +65,7 @@ struct BackwardBuffers {
     gprobabilities = scratch<float>(workspace, "op.attention_gprobs", tile);
     probabilities = scratch<E>(workspace, "op.attention_probs", tile);
     gscores = scratch<E>(workspace, "op.attention_gscores", tile);
-    gscores_packed =
-        sizeof(E) == sizeof(float) ? gscores : scratch<E>(workspace, "op.attention_gscores_p", tile);
+    gscores_packed = sizeof(E) == sizeof(float) ? gscores : scratch<E>(workspace, "op.attention_gscores_p", tile);
   }
 
   /// The buffers of one thread.
@@ -92,8 +91,8 @@ struct Arguments {
 
 /// Copies of one block of queries and of the gradients of their outputs.
 template <class T, class E>
-void prepare_block(const Problem<E>& p, const BackwardBuffers<E>& b, const Arguments& a, const Sequence& s,
-                   std::int64_t q0, std::int64_t head) {
+void prepare_block(const Problem<E>& p, const BackwardBuffers<E>& b, const Arguments& a, const Sequence& s, std::int64_t q0,
+                   std::int64_t head) {
   const auto kernels = cpu::packing_kernels<T, E>();
   const std::int64_t rows = std::min(kQueryBlock, s.length - q0), width = padded(rows, kTile);
   const std::int64_t at = head * p.padded_tokens + s.padded_first + q0, token = s.first + q0;
@@ -110,13 +109,13 @@ void prepare_block(const Problem<E>& p, const BackwardBuffers<E>& b, const Argum
 
 /// One tile of keys (first key k0) against the queries [q0, q0 + rows) of one head.
 template <class E>
-void block_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Sequence& s, std::int64_t k0,
-                     std::int64_t q0, std::int64_t rows, std::int64_t head, std::int64_t split, float scale) {
+void block_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Sequence& s, std::int64_t k0, std::int64_t q0,
+                     std::int64_t rows, std::int64_t head, std::int64_t split, float scale) {
   const std::int64_t dim = p.head_dim, at = head * p.padded_tokens + s.padded_first + q0;
-  product(rows, kTile, p.padded_dim, b.queries + at * p.padded_dim, p.padded_dim, b.keys_transposed, kTile,
-          b.scores, kTile, false);
-  product(rows, kTile, p.padded_dim, b.gout + at * p.padded_dim, p.padded_dim, b.values_transposed, kTile,
-          b.gprobabilities, kTile, false);
+  product(rows, kTile, p.padded_dim, b.queries + at * p.padded_dim, p.padded_dim, b.keys_transposed, kTile, b.scores, kTile,
+          false);
+  product(rows, kTile, p.padded_dim, b.gout + at * p.padded_dim, p.padded_dim, b.values_transposed, kTile, b.gprobabilities,
+          kTile, false);
   cpu::softmax_kernels<E, E>().gradient({b.scores, b.gprobabilities, rows, q0 == k0, q0 - k0 + 1 - p.window, b.lse + at,
                                          b.delta + at, scale, b.probabilities, b.gscores, b.gscores_packed});
   // The transposed copies are laid out by blocks of queries; q0 may lie inside one.
@@ -124,14 +123,14 @@ void block_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Seq
   const std::int64_t width = std::min(kQueryBlock, s.padded_length - start), t = (at - inside) * dim + inside;
   product(dim, kTile, rows, b.gout_transposed + t, width, b.probabilities, kTile, b.gvalues, kTile, true);
   product(dim, kTile, rows, b.queries_transposed + t, width, b.gscores_packed, kTile, b.gkeys, kTile, true);
-  product(rows, dim, kTile, b.gscores, kTile, b.keys, dim,
-          b.gqueries + (split * p.heads * p.padded_tokens + at) * dim, dim, true);
+  product(rows, dim, kTile, b.gscores, kTile, b.keys, dim, b.gqueries + (split * p.heads * p.padded_tokens + at) * dim, dim,
+          true);
 }
 
 /// Every splits-th tile of keys of one kv head, from tile `split` on.
 template <class T, class E>
-void key_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Arguments& a, const Sequence& s,
-                   std::int64_t kv_head, std::int64_t split) {
+void key_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Arguments& a, const Sequence& s, std::int64_t kv_head,
+                   std::int64_t split) {
   const auto kernels = cpu::packing_kernels<T, E>();
   const std::int64_t dim = p.head_dim, first_head = kv_head * p.group;
   for (std::int64_t head = first_head; head < first_head + p.group; ++head) {
@@ -140,8 +139,7 @@ void key_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Argum
   }
   for (std::int64_t k0 = split * kTile; k0 < s.length; k0 += b.splits * kTile) {
     const std::int64_t count = std::min(kTile, s.length - k0), token = s.first + k0;
-    const auto keys = slice<T>(a.in.k, kv_head, token, count),
-               values = slice<T>(a.in.v, kv_head, token, count);
+    const auto keys = slice<T>(a.in.k, kv_head, token, count), values = slice<T>(a.in.v, kv_head, token, count);
     kernels.pack_transposed(keys, p.padded_dim, kTile, b.keys_transposed);
     kernels.pack_transposed(values, p.padded_dim, kTile, b.values_transposed);
     kernels.pack(keys, kTile, b.keys);
@@ -178,19 +176,17 @@ void backward(const Arguments& a, const PackedSequences& packed, const Attention
     prepare_block<T>(p, b, a, *s, q0, task / count);
   });
   const std::int64_t per_sequence = p.kv_heads * b.splits;
-  for_tasks(static_cast<std::int64_t>(p.sequences.size()) * per_sequence, [&](std::int64_t task,
-                                                                              std::int64_t thread) {
+  for_tasks(static_cast<std::int64_t>(p.sequences.size()) * per_sequence, [&](std::int64_t task, std::int64_t thread) {
     const std::int64_t rest = task % per_sequence;
-    key_gradients<T>(p, b.of_thread(p, thread), a, p.sequences[static_cast<std::size_t>(task / per_sequence)],
-                  rest / b.splits, rest % b.splits);
+    key_gradients<T>(p, b.of_thread(p, thread), a, p.sequences[static_cast<std::size_t>(task / per_sequence)], rest / b.splits,
+                     rest % b.splits);
   });
   const auto kernels = cpu::packing_kernels<T, E>();
   const std::int64_t part_stride = p.heads * p.padded_tokens * p.head_dim;
   for_tasks(count * p.heads, [&](std::int64_t task, std::int64_t) {
     const auto& [s, q0] = blocks[static_cast<std::size_t>(task % count)];
     const std::int64_t head = task / count, at = head * p.padded_tokens + s->padded_first + q0;
-    kernels.store_sum(b.gqueries + at * p.head_dim, b.splits, part_stride,
-                      std::min(kQueryBlock, s->length - q0), p.head_dim,
+    kernels.store_sum(b.gqueries + at * p.head_dim, b.splits, part_stride, std::min(kQueryBlock, s->length - q0), p.head_dim,
                       place<T>(a.grads.q, head, s->first + q0), a.grads.q.stride(0));
   });
 }
@@ -206,7 +202,8 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         Workspace& workspace, Blocks blocks) {
   const at::Tensor gout_heads = gout.view(in.q.sizes()), out_heads = out.view(in.q.sizes());
   const Arguments arguments{gout_heads, out_heads, lse, in, grads, static_cast<float>(options.scale)};
-  with_elements(in.q.scalar_type(), blocks, [&]<class T, class E>() { backward<T, E>(arguments, sequences, options, workspace); });
+  with_elements(in.q.scalar_type(), blocks,
+                [&]<class T, class E>() { backward<T, E>(arguments, sequences, options, workspace); });
 }
 
 }  // namespace qft::ops::blocked

@@ -19,7 +19,8 @@ std::int64_t first_key(const CachedSequence& s, const AttentionOptions& options)
 
 /// Heads [begin, end) of all sequences' heads, one sequence after another.
 template <class T>
-void attend_heads(const std::vector<cpu::DecodeAttention<T>>& sequences, std::int64_t heads, std::int64_t begin, std::int64_t end) {
+void attend_heads(const std::vector<cpu::DecodeAttention<T>>& sequences, std::int64_t heads, std::int64_t begin,
+                  std::int64_t end) {
   const auto kernels = cpu::decode_kernels<T>();
   while (begin < end) {
     const std::int64_t s = begin / heads, last = std::min(end, (s + 1) * heads);

@@ -61,8 +61,8 @@ void efficient_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         const PackedSequences& seq, const AttentionOptions& options, const QkvViews& grads) {
   const std::int64_t group = in.q.size(1) / in.k.size(1);
   const std::int64_t padded_length = (seq.max_length + kLsePadding - 1) / kLsePadding * kLsePadding;
-  const at::Tensor padded = at::full({seq.num_sequences(), in.q.size(1), padded_length},
-                                     std::numeric_limits<double>::infinity(), lse.options());
+  const at::Tensor padded =
+      at::full({seq.num_sequences(), in.q.size(1), padded_length}, std::numeric_limits<double>::infinity(), lse.options());
   for (std::int64_t s = 0; s < seq.num_sequences(); ++s) {
     const std::int64_t first = seq.cu_seqlens[s], n = seq.cu_seqlens[s + 1] - first;
     padded[s].narrow(1, 0, n).copy_(lse.narrow(1, first, n));
@@ -82,13 +82,13 @@ void efficient_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
 
 bool cuda_attention_is_flash(const QkvViews& in) {
   const auto batch = [](const at::Tensor& t) { return t.unsqueeze(0).transpose(1, 2); };
-  const auto choice = static_cast<at::SDPBackend>(at::_fused_sdp_choice(
-      batch(in.q), batch(in.k), batch(in.v), std::nullopt, 0.0, true, std::nullopt, true));
+  const auto choice = static_cast<at::SDPBackend>(
+      at::_fused_sdp_choice(batch(in.q), batch(in.k), batch(in.v), std::nullopt, 0.0, true, std::nullopt, true));
   return choice == at::SDPBackend::flash_attention || choice == at::SDPBackend::cudnn_attention;
 }
 
-void cuda_attention_forward(const QkvViews& in, const PackedSequences& seq, const AttentionOptions& options, const at::Tensor& out,
-                            const at::Tensor& lse) {
+void cuda_attention_forward(const QkvViews& in, const PackedSequences& seq, const AttentionOptions& options,
+                            const at::Tensor& out, const at::Tensor& lse) {
   if (!cuda_attention_is_flash(in)) return efficient_forward(in, seq, options, out, lse);
   const FlashWindow window(options);
   const auto result = at::_flash_attention_forward(in.q, in.k, in.v, seq.device_cu_seqlens, seq.device_cu_seqlens, seq.max_length,
@@ -101,8 +101,7 @@ void cuda_attention_backward(const at::Tensor& gout, const QkvViews& in, const a
                              const PackedSequences& seq, const AttentionOptions& options, const QkvViews& grads) {
   if (!cuda_attention_is_flash(in)) return efficient_backward(gout, in, out, lse, seq, options, grads);
   const FlashWindow window(options);
-  const at::Tensor no_seed = at::zeros({2}, lse.options().dtype(at::kUInt64)),
-                   unused = at::zeros({}, lse.options());
+  const at::Tensor no_seed = at::zeros({2}, lse.options().dtype(at::kUInt64)), unused = at::zeros({}, lse.options());
   const auto [gq, gk, gv] = at::_flash_attention_backward(
       gout.view(in.q.sizes()), in.q, in.k, in.v, out.view(in.q.sizes()), lse, seq.device_cu_seqlens, seq.device_cu_seqlens,
       seq.max_length, seq.max_length, 0.0, true, no_seed, unused, options.scale, window.left, window.right);

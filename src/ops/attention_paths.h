@@ -9,15 +9,15 @@ namespace qft::ops {
 at::Tensor hidden_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, c10::Device device);
 
 namespace reference {
-void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
-                       const at::Tensor& lse);
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
+                       const at::Tensor& out, const at::Tensor& lse);
 void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
                         const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads);
 }  // namespace reference
 
 namespace sdpa {
-void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
-                       const at::Tensor& lse);
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
+                       const at::Tensor& out, const at::Tensor& lse);
 void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
                         const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads);
 /// Whether LibTorch would run flash (or cuDNN, which needs no less) attention on this chip, dtype and head size. If not, the

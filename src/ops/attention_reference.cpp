@@ -43,14 +43,13 @@ at::Tensor scores(const at::Tensor& q, const at::Tensor& k, const AttentionOptio
 
 }  // namespace
 
-void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
-                       const at::Tensor& lse) {
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
+                       const at::Tensor& out, const at::Tensor& lse) {
   const Heads h = heads_of(in);
   for (std::int64_t s = 0; s < sequences.num_sequences(); ++s) {
     const std::int64_t first = sequences.cu_seqlens[s], n = sequences.cu_seqlens[s + 1] - first;
     if (n == 0) continue;
-    const at::Tensor q = by_head(in.q, first, n, h), k = by_head(in.k, first, n, h),
-                     v = by_head(in.v, first, n, h);
+    const at::Tensor q = by_head(in.q, first, n, h), k = by_head(in.k, first, n, h), v = by_head(in.v, first, n, h);
     const at::Tensor z = scores(q, k, options);
     const at::Tensor l = at::logsumexp(z, -1);
     lse.narrow(1, first, n).copy_(l.reshape({-1, n}));
@@ -64,8 +63,7 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
   for (std::int64_t s = 0; s < sequences.num_sequences(); ++s) {
     const std::int64_t first = sequences.cu_seqlens[s], n = sequences.cu_seqlens[s + 1] - first;
     if (n == 0) continue;
-    const at::Tensor q = by_head(in.q, first, n, h), k = by_head(in.k, first, n, h),
-                     v = by_head(in.v, first, n, h);
+    const at::Tensor q = by_head(in.q, first, n, h), k = by_head(in.k, first, n, h), v = by_head(in.v, first, n, h);
     const at::Tensor go = by_head(gout, first, n, h), o = by_head(out, first, n, h);
     const at::Tensor l = lse.narrow(1, first, n).reshape({h.kv_heads, h.group, n, 1});
     const at::Tensor p = (scores(q, k, options) - l).exp_();

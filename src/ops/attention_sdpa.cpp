@@ -12,8 +12,7 @@ namespace qft::ops::sdpa {
 namespace {
 
 /// Rows of one sequence as [kv_heads, group, n, head_dim].
-at::Tensor by_head(const at::Tensor& rows, std::int64_t first, std::int64_t n, std::int64_t kv_heads,
-                   std::int64_t group) {
+at::Tensor by_head(const at::Tensor& rows, std::int64_t first, std::int64_t n, std::int64_t kv_heads, std::int64_t group) {
   const std::int64_t heads_held = rows.size(1) / kv_heads;
   const at::Tensor view = rows.narrow(0, first, n).unflatten(1, {kv_heads, heads_held}).permute({1, 2, 0, 3});
   return view.expand({kv_heads, group, n, rows.size(2)});
@@ -32,8 +31,8 @@ at::Tensor as_heads(const at::Tensor& rows, const at::Tensor& like) {
 
 }  // namespace
 
-void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
-                       const at::Tensor& lse) {
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
+                       const at::Tensor& out, const at::Tensor& lse) {
   const std::int64_t kv_heads = in.k.size(1), group = in.q.size(1) / kv_heads;
   const at::Tensor out_heads = as_heads(out, in.q);
   for (std::int64_t s = 0; s < sequences.num_sequences(); ++s) {
@@ -59,7 +58,8 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
     const auto mask = mask_of(n, options, in.q);
     const at::Tensor l = lse.narrow(1, first, n).reshape({kv_heads, group, n}).contiguous();
     const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        heads(gout_heads), heads(in.q), heads(in.k), heads(in.v), heads(out_heads), l, 0.0, !mask.has_value(), mask, options.scale);
+        heads(gout_heads), heads(in.q), heads(in.k), heads(in.v), heads(out_heads), l, 0.0, !mask.has_value(), mask,
+        options.scale);
     heads(grads.q).copy_(gq);
     grads.k.narrow(0, first, n).copy_(gk.sum(1).permute({1, 0, 2}));
     grads.v.narrow(0, first, n).copy_(gv.sum(1).permute({1, 0, 2}));

@@ -5,10 +5,9 @@
 #include <exception>
 #include <vector>
 
+#include "instruction_sets.h"
 #include <ATen/cpu/Utils.h>
 #include <c10/util/BFloat16.h>
-
-#include "instruction_sets.h"
 
 namespace qft::ops::blocked {
 namespace {

@@ -4,6 +4,7 @@
 // keep them few.
 #pragma once
 
+#include "qft/ops/cpu/kernels.h"
 #include "qft/ops/workspace.h"
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include <cstdint>
 
 #include "cpu/flush_denormals.h"
-#include "qft/ops/cpu/kernels.h"
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/CPUBlas.h>
@@ -72,12 +72,12 @@ inline bool has_rows(const at::Tensor& t) {
 }
 
 /// c [m, n] = (or +=) a [m, k] b [k, n]; b is packed, its leading dimension counts columns.
-inline void product(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
-                    const float* b, std::int64_t ldb, float* c, std::int64_t ldc, bool add) {
+inline void product(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
+                    std::int64_t ldb, float* c, std::int64_t ldc, bool add) {
   at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, add, a, b, c, false);
 }
-inline void product(std::int64_t m, std::int64_t n, std::int64_t k, const cpu::Bf16* a, std::int64_t lda,
-                    const cpu::Bf16* b, std::int64_t ldb, float* c, std::int64_t ldc, bool add) {
+inline void product(std::int64_t m, std::int64_t n, std::int64_t k, const cpu::Bf16* a, std::int64_t lda, const cpu::Bf16* b,
+                    std::int64_t ldb, float* c, std::int64_t ldc, bool add) {
   at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, add, reinterpret_cast<const at::BFloat16*>(a),
                               reinterpret_cast<const at::BFloat16*>(b), c, true);
 }
@@ -96,8 +96,7 @@ void for_tasks(std::int64_t count, const F& f) {
 
 template <class T>
 T* scratch(Workspace& workspace, const char* name, std::int64_t elements) {
-  return static_cast<T*>(
-      workspace.get(name, {elements * static_cast<std::int64_t>(sizeof(T))}, at::kByte).data_ptr());
+  return static_cast<T*>(workspace.get(name, {elements * static_cast<std::int64_t>(sizeof(T))}, at::kByte).data_ptr());
 }
 
 }  // namespace qft::ops::blocked

@@ -12,9 +12,8 @@
 namespace qft::ops {
 
 PhiloxKey DropoutKey::philox_key() const {
-  const PhiloxCounter words =
-      philox({static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32), layer, site},
-             {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  const PhiloxCounter words = philox({static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32), layer, site},
+                                     {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   return {words[0], words[1]};
 }
 
@@ -23,9 +22,8 @@ namespace {
 void check(const DropoutBackward& t, const RowIdentity& rows, double p) {
   require(p >= 0 && p < 1, "dropout probability {} is not in [0, 1)", p);
   const at::Tensor& any = t.any();
-  QFT_ASSERT(
-      rows.positions.defined() && rows.positions.numel() == any.size(0) && rows.sample_ids.numel() == any.size(0),
-      "dropout over {} rows needs the identity of each", any.size(0));
+  QFT_ASSERT(rows.positions.defined() && rows.positions.numel() == any.size(0) && rows.sample_ids.numel() == any.size(0),
+             "dropout over {} rows needs the identity of each", any.size(0));
   for (const at::Tensor* each : {&t.x, &t.out, &t.g, &t.gx})
     QFT_ASSERT(!each->defined() || (each->is_contiguous() && each->sizes() == any.sizes()),
                "dropout takes contiguous tensors of one shape");
@@ -49,8 +47,7 @@ at::Tensor low(const at::Tensor& product) {
 /// Random half words [T, kCounterFeatures * blocks] as int64.
 at::Tensor philox_halves(const RowIdentity& rows, std::int64_t blocks, PhiloxKey key) {
   const at::Tensor ids = rows.sample_ids.unsqueeze(1);
-  at::Tensor c0 = at::arange(blocks, ids.options()).unsqueeze(0),
-             c1 = rows.positions.to(at::kLong).unsqueeze(1);
+  at::Tensor c0 = at::arange(blocks, ids.options()).unsqueeze(0), c1 = rows.positions.to(at::kLong).unsqueeze(1);
   at::Tensor c2 = low(ids), c3 = high(ids);
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const at::Tensor p0 = c0 * static_cast<std::int64_t>(kPhiloxMultiplier0);
@@ -86,8 +83,7 @@ bool dropout_by_kernel(const DropoutBackward& t, const DropoutKey& key, const Ro
   const bool done = cpu::with_kernel_type(any, [&]<class T>() {
     const Dropout<T> args = dropout_args<T>(t, key, rows, p);
     const auto kernels = cpu::dropout_kernels<T>();
-    cpu::for_rows(any.size(0), any.size(1),
-                  [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
+    cpu::for_rows(any.size(0), any.size(1), [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
   });
   return done || cuda::dropout(t, key, rows, p);
 }
@@ -101,8 +97,7 @@ void run(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& row
 
 }  // namespace
 
-void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p,
-                     const at::Tensor& out) {
+void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p, const at::Tensor& out) {
   run({x, out, {}, {}}, key, rows, p);
 }
 

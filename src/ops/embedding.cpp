@@ -20,8 +20,7 @@ void add_rows(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& 
   const std::int64_t width = gy.size(1), count = gy.size(0);
   at::parallel_for(0, width, kColumnsPerThread, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = 0; t < count; ++t)
-      add(data<To>(gweight) + ids[t] * width + begin, const_data<From>(gy) + t * width + begin,
-          end - begin);
+      add(data<To>(gweight) + ids[t] * width + begin, const_data<From>(gy) + t * width + begin, end - begin);
   });
 }
 
@@ -30,8 +29,8 @@ void add_rows(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& 
 void embedding_forward(const at::Tensor& tokens, const at::Tensor& weight, const at::Tensor& y) {
   if (tokens.is_cpu()) {
     const auto* first = tokens.const_data_ptr<std::int32_t>();
-    const auto bad = std::find_if(first, first + tokens.numel(),
-                                  [&](std::int32_t token) { return token < 0 || token >= weight.size(0); });
+    const auto bad =
+        std::find_if(first, first + tokens.numel(), [&](std::int32_t token) { return token < 0 || token >= weight.size(0); });
     require(bad == first + tokens.numel(),
             "token {} is outside the embedding's {} rows: the data was packed with another tokenizer than "
             "the model's",
@@ -43,18 +42,16 @@ void embedding_forward(const at::Tensor& tokens, const at::Tensor& weight, const
 
 void embedding_backward(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight) {
   const bool same = gweight.scalar_type() == gy.scalar_type();
-  const bool done =
-      (same || gweight.scalar_type() == at::kFloat) && cpu::with_kernel_type(gy, [&]<class T>() {
-        const auto kernels = cpu::activation_kernels<T>();
-        if (same)
-          add_rows<T, T>(tokens, gy, gweight, kernels.add);
-        else
-          add_rows<float, T>(tokens, gy, gweight, [&](float* to, const T* from, std::int64_t n) {
-            kernels.add_to_float(to, from, 1.0F, n);
-          });
-      });
-  if (!done && !cuda::embedding_backward(tokens, gy, gweight))
-    gweight.index_add_(0, tokens, gy.to(gweight.scalar_type()));
+  const bool done = (same || gweight.scalar_type() == at::kFloat) && cpu::with_kernel_type(gy, [&]<class T>() {
+                      const auto kernels = cpu::activation_kernels<T>();
+                      if (same)
+                        add_rows<T, T>(tokens, gy, gweight, kernels.add);
+                      else
+                        add_rows<float, T>(tokens, gy, gweight, [&](float* to, const T* from, std::int64_t n) {
+                          kernels.add_to_float(to, from, 1.0F, n);
+                        });
+                    });
+  if (!done && !cuda::embedding_backward(tokens, gy, gweight)) gweight.index_add_(0, tokens, gy.to(gweight.scalar_type()));
 }
 
 }  // namespace qft::ops

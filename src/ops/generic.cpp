@@ -14,17 +14,15 @@ at::Tensor accumulated(const at::Tensor& x) {
 
 }  // namespace
 
-void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
-                      const at::Tensor& rstd) {
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
   const at::Tensor xf = accumulated(x);
   const at::Tensor r = at::rsqrt(xf.square().mean(-1, true) + eps);
   rstd.copy_(r.squeeze(-1));
   y.copy_(weight * (xf * r).to(x.scalar_type()));
 }
 
-void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight,
-                       const at::Tensor& rstd, const at::Tensor& residual_grad, const at::Tensor& gx,
-                       const at::Tensor& gweight) {
+void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight) {
   const at::Tensor xf = accumulated(x), gf = accumulated(gy), r = rstd.unsqueeze(-1);
   const at::Tensor xhat = xf * r;
   if (gweight.defined()) {
@@ -55,11 +53,9 @@ void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act) {
   act.copy_(gate * at::sigmoid(gate) * up);
 }
 
-void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up,
-                     const at::Tensor& act) {
+void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act) {
   const std::int64_t width = gact.size(1);
-  const at::Tensor gate = accumulated(gate_up.narrow(1, 0, width)),
-                   up = accumulated(gate_up.narrow(1, width, width));
+  const at::Tensor gate = accumulated(gate_up.narrow(1, 0, width)), up = accumulated(gate_up.narrow(1, width, width));
   const at::Tensor s = at::sigmoid(gate), silu = gate * s;
   const at::Tensor gup = gact * silu, ggate = gact * up * (s * (1 + gate * (1 - s)));
   if (act.defined()) act.copy_(silu * up);

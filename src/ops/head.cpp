@@ -21,8 +21,7 @@ constexpr std::int64_t kMinChunkRows = 256, kMaxChunkRows = 512, kRowMultiple = 
 constexpr std::int64_t kChunkElements = std::int64_t{1} << 24;
 
 void check(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels) {
-  QFT_ASSERT(labels.targets.size(0) == labels.size(), "{} rows for {} targets", labels.size(),
-             labels.targets.size(0));
+  QFT_ASSERT(labels.targets.size(0) == labels.size(), "{} rows for {} targets", labels.size(), labels.targets.size(0));
   if (!x.is_cpu()) return;
   const auto* rows = labels.rows.const_data_ptr<std::int32_t>();
   const auto* targets = labels.targets.const_data_ptr<std::int32_t>();
@@ -52,9 +51,9 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
 }
 
 /// One pass in chunks of labels. Undefined logprobs, grad_logprobs, gx or gweight are not computed.
-void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
-         const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
-         const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows) {
+void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
+         const at::Tensor& logprobs, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace,
+         std::int64_t chunk_rows) {
   check(x, weight, labels);
   if (gx.defined()) gx.zero_();
   const std::int64_t step = chunk_rows > 0 ? chunk_rows : head_chunk_rows(weight.size(0)), width = x.size(1);
@@ -81,14 +80,13 @@ std::int64_t head_chunk_rows(std::int64_t vocab_size) {
   return std::clamp(rows / kRowMultiple * kRowMultiple, kMinChunkRows, kMaxChunkRows);
 }
 
-void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
-                  const at::Tensor& logprobs, Workspace& workspace, std::int64_t chunk_rows) {
+void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& logprobs,
+                  Workspace& workspace, std::int64_t chunk_rows) {
   run(x, weight, labels, {}, logprobs, {}, {}, workspace, chunk_rows);
 }
 
-void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
-                   const at::Tensor& grad_logprobs, const at::Tensor& gx, const at::Tensor& gweight,
-                   Workspace& workspace) {
+void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
+                   const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace) {
   run(x, weight, labels, grad_logprobs, {}, gx, gweight, workspace, 0);
 }
 

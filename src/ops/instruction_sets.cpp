@@ -36,6 +36,8 @@ const bool kHeld = hold();
 
 }  // namespace
 
-bool instruction_sets_are_held() { return kHeld; }
+bool instruction_sets_are_held() {
+  return kHeld;
+}
 
 }  // namespace qft::ops

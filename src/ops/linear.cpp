@@ -15,8 +15,8 @@ namespace {
 
 /// y = scale * x weight^T + bias, or with `add` y += x weight^T, by the kernel for few rows; false where
 /// there is none.
-bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-               Workspace& workspace, double scale = 1.0, bool add = false) {
+bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Workspace& workspace,
+               double scale = 1.0, bool add = false) {
   if (x.size(0) > kFewRows || weight.stride(1) != 1 || y.stride(1) != 1) return false;
   return cpu::with_kernel_type(x, [&]<class T>() {
     const at::Tensor wide = workspace.get("op.gemv_x", x.sizes(), at::kFloat);
@@ -32,8 +32,7 @@ bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weigh
                             static_cast<float>(scale),
                             add};
     const auto kernels = cpu::gemv_kernels<T>();
-    cpu::for_rows(weight.size(0), x.size(1),
-                  [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
+    cpu::for_rows(weight.size(0), x.size(1), [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
   });
 }
 
@@ -62,8 +61,7 @@ DropoutKey key_of(const LoraPart& part, const LoraDropout& dropout) {
 }
 
 /// dropout(x) for one part; x itself without dropout.
-at::Tensor dropped_input(const at::Tensor& x, const LoraPart& part, const LoraDropout& dropout,
-                         Workspace& workspace) {
+at::Tensor dropped_input(const at::Tensor& x, const LoraPart& part, const LoraDropout& dropout, Workspace& workspace) {
   if (dropout.p == 0.0) return x;
   const at::Tensor out = workspace.get("op.lora_dropped", x.sizes(), x.scalar_type());
   dropout_forward(x, key_of(part, dropout), dropout.rows, dropout.p, out);
@@ -71,8 +69,7 @@ at::Tensor dropped_input(const at::Tensor& x, const LoraPart& part, const LoraDr
 }
 
 bool same_scaling(const LinearWeights& w) {
-  return std::ranges::all_of(w.lora,
-                             [&](const LoraPart& part) { return part.scaling == w.lora.front().scaling; });
+  return std::ranges::all_of(w.lora, [&](const LoraPart& part) { return part.scaling == w.lora.front().scaling; });
 }
 
 /// The columns of `saved`, or of its gradient, that belong to each part: f(part, columns).
@@ -87,8 +84,8 @@ void for_parts(const LinearWeights& w, const at::Tensor& saved, const F& f) {
 }
 
 /// saved = scaling * dropout(x) A^T of all parts.
-void project_down(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
-                  const at::Tensor& saved, Workspace& workspace) {
+void project_down(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& saved,
+                  Workspace& workspace) {
   if (dropout.p == 0.0 && same_scaling(w)) {
     if (const at::Tensor a = fused_a(w.lora); a.defined()) {
       const double scaling = w.lora.front().scaling;
@@ -107,8 +104,8 @@ at::Tensor project_up_backward(const at::Tensor& gy, const LinearWeights& w, Wor
   // ATen's skinny products run up to ten times faster with the few rows first.
   const bool few_first = !blocked::serves(gy);
   const std::int64_t tokens = gy.size(0), columns = lora_saved_columns(w);
-  const at::Tensor held = workspace.get(
-      "op.lora_gsaved", {few_first ? columns : tokens, few_first ? tokens : columns}, gy.scalar_type());
+  const at::Tensor held =
+      workspace.get("op.lora_gsaved", {few_first ? columns : tokens, few_first ? tokens : columns}, gy.scalar_type());
   const at::Tensor gsaved = few_first ? held.t() : held;
   for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& place) {
     const LoraPart& part = w.lora[i];
@@ -124,9 +121,8 @@ at::Tensor project_up_backward(const at::Tensor& gy, const LinearWeights& w, Wor
 /// What LoRA adds to x W^T.
 std::vector<blocked::NarrowTerm> output_terms(const LinearWeights& w, const at::Tensor& saved) {
   std::vector<blocked::NarrowTerm> terms;
-  for_parts(w, saved, [&](std::size_t i, const at::Tensor& columns) {
-    terms.push_back({columns, w.lora[i].b.t(), w.lora[i].row0});
-  });
+  for_parts(w, saved,
+            [&](std::size_t i, const at::Tensor& columns) { terms.push_back({columns, w.lora[i].b.t(), w.lora[i].row0}); });
   return terms;
 }
 
@@ -134,15 +130,13 @@ std::vector<blocked::NarrowTerm> output_terms(const LinearWeights& w, const at::
 std::vector<blocked::NarrowTerm> input_grad_terms(const LinearWeights& w, const at::Tensor& gsaved) {
   if (const at::Tensor a = fused_a(w.lora); a.defined()) return {{gsaved, a}};
   std::vector<blocked::NarrowTerm> terms;
-  for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {
-    terms.push_back({columns, w.lora[i].a});
-  });
+  for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) { terms.push_back({columns, w.lora[i].a}); });
   return terms;
 }
 
 /// gx = (or +=) gy W, and what LoRA without dropout adds.
-void input_grad(const at::Tensor& gy, const LinearWeights& w, const LoraDropout& dropout,
-                const at::Tensor& gsaved, const at::Tensor& gx, GradMode mode, Workspace& workspace) {
+void input_grad(const at::Tensor& gy, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& gsaved,
+                const at::Tensor& gx, GradMode mode, Workspace& workspace) {
   std::vector<blocked::NarrowTerm> terms;
   if (!w.lora.empty() && dropout.p == 0.0) terms = input_grad_terms(w, gsaved);
   if (mode == GradMode::accumulate || !blocked::multiply({gx, gy, w.weight, {}, 1.0, terms}, workspace)) {
@@ -154,8 +148,8 @@ void input_grad(const at::Tensor& gy, const LinearWeights& w, const LoraDropout&
 
 /// gb += gy^T saved of each part, and without dropout ga += gsaved^T x.
 void lora_grads(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
-                const at::Tensor& saved, const at::Tensor& gsaved,
-                const std::vector<LinearGrads::Lora>& grads, Workspace& workspace) {
+                const at::Tensor& saved, const at::Tensor& gsaved, const std::vector<LinearGrads::Lora>& grads,
+                Workspace& workspace) {
   std::vector<TokenSum> sums;
   for_parts(w, saved, [&](std::size_t i, const at::Tensor& columns) {
     const LoraPart& part = w.lora[i];
@@ -210,8 +204,8 @@ std::int64_t lora_saved_columns(const LinearWeights& w) {
   return sum;
 }
 
-void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
-                    const at::Tensor& y, const at::Tensor& saved, Workspace& workspace) {
+void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& y,
+                    const at::Tensor& saved, Workspace& workspace) {
   if (!w.lora.empty()) project_down(x, w, dropout, saved, workspace);
   const auto terms = output_terms(w, saved);
   if (x.size(0) > kFewRows && blocked::multiply({y, x, w.weight.t(), w.bias, 1.0, terms}, workspace)) return;
@@ -222,18 +216,17 @@ void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropo
   }
 }
 
-void linear_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w,
-                     const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx, GradMode mode,
-                     const LinearGrads& grads, Workspace& workspace) {
-  QFT_ASSERT(grads.lora.empty() || grads.lora.size() == w.lora.size(), "{} LoRA gradients for {} parts",
-             grads.lora.size(), w.lora.size());
+void linear_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
+                     const at::Tensor& saved, const at::Tensor& gx, GradMode mode, const LinearGrads& grads,
+                     Workspace& workspace) {
+  QFT_ASSERT(grads.lora.empty() || grads.lora.size() == w.lora.size(), "{} LoRA gradients for {} parts", grads.lora.size(),
+             w.lora.size());
   const at::Tensor gsaved = w.lora.empty() ? at::Tensor() : project_up_backward(gy, w, workspace);
   if (mode != GradMode::skip) input_grad(gy, w, dropout, gsaved, gx, mode, workspace);
   if (grads.weight.defined()) add_token_sums(std::array{TokenSum{grads.weight, gy, x}}, workspace);
   if (grads.bias.defined()) grads.bias.add_(gy.sum(0, false, grads.bias.scalar_type()));
   if (!grads.lora.empty()) lora_grads(gy, x, w, dropout, saved, gsaved, grads.lora, workspace);
-  if (dropout.p > 0.0)
-    dropout_grads(x, w, dropout, gsaved, mode == GradMode::skip ? at::Tensor() : gx, grads.lora, workspace);
+  if (dropout.p > 0.0) dropout_grads(x, w, dropout, gsaved, mode == GradMode::skip ? at::Tensor() : gx, grads.lora, workspace);
 }
 
 }  // namespace qft::ops

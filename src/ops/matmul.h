@@ -7,8 +7,7 @@
 namespace qft::ops {
 
 /// out [m, n] = scale * a [m, k] b [k, n], all of one dtype; out is neither a nor b.
-inline void mm_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Workspace& workspace,
-                    double scale = 1.0) {
+inline void mm_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Workspace& workspace, double scale = 1.0) {
   if (blocked::multiply({out, a, b, {}, scale, {}}, workspace)) return;
   at::Tensor result = out;
   at::mm_out(result, a, b);

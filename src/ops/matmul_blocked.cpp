@@ -38,8 +38,8 @@ struct Left {
         columns(a.size(1)),
         whole_rows(a.size(0) / kRowUnit * kRowUnit) {
     if (whole_rows == a.size(0)) return;
-    cpu::packing_kernels<Bf16, E>().copy({data + whole_rows * stride, stride, a.size(0) - whole_rows, columns},
-                                         kRowUnit, columns, copy);
+    cpu::packing_kernels<Bf16, E>().copy({data + whole_rows * stride, stride, a.size(0) - whole_rows, columns}, kRowUnit, columns,
+                                         copy);
   }
 };
 
@@ -67,8 +67,7 @@ struct Right {
   const Bf16* data;
   std::int64_t row_stride, column_stride;
 
-  explicit Right(const at::Tensor& b)
-      : data(const_data<Bf16>(b)), row_stride(b.stride(0)), column_stride(b.stride(1)) {}
+  explicit Right(const at::Tensor& b) : data(const_data<Bf16>(b)), row_stride(b.stride(0)), column_stride(b.stride(1)) {}
 
   /// Rows [k0, k0 + k), columns [n0, n0 + n).
   void pack(std::int64_t k0, std::int64_t k, std::int64_t n0, std::int64_t n, E* out) const {
@@ -100,9 +99,9 @@ class Multiplication {
     }
     const std::int64_t threads = at::get_num_threads();
     panels_ = (n_ + kPanel - 1) / kPanel;
-    const std::int64_t groups = std::clamp<std::int64_t>((kTasksPerThread * threads + panels_ - 1) / panels_,
-                                                         (m_ + kMostRows - 1) / kMostRows,
-                                                         std::max<std::int64_t>(1, m_ / kFewestRows));
+    const std::int64_t groups =
+        std::clamp<std::int64_t>((kTasksPerThread * threads + panels_ - 1) / panels_, (m_ + kMostRows - 1) / kMostRows,
+                                 std::max<std::int64_t>(1, m_ / kFewestRows));
     group_rows_ = padded((m_ + groups - 1) / groups, kFewestRows);
     packed_ = scratch<E>(workspace, "op.matmul_packed", threads * kInner * kPanel);
     sums_ = scratch<float>(workspace, "op.matmul_sums", threads * group_rows_ * kPanel);
@@ -112,11 +111,10 @@ class Multiplication {
   }
 
   void run() {
-    for_tasks(panels_ * ((m_ + group_rows_ - 1) / group_rows_),
-              [this](std::int64_t task, std::int64_t thread) {
-                compute(task / panels_ * group_rows_, task % panels_ * kPanel,
-                        packed_ + thread * kInner * kPanel, sums_ + thread * group_rows_ * kPanel);
-              });
+    for_tasks(panels_ * ((m_ + group_rows_ - 1) / group_rows_), [this](std::int64_t task, std::int64_t thread) {
+      compute(task / panels_ * group_rows_, task % panels_ * kPanel, packed_ + thread * kInner * kPanel,
+              sums_ + thread * group_rows_ * kPanel);
+    });
   }
 
  private:
@@ -134,8 +132,7 @@ class Multiplication {
       add_rows(a_, row0, rows, k0, k, packed, columns, sums, k0 > 0);
     }
     for (const Term<E>& term : terms_) {
-      const std::int64_t first = std::max(column0, term.column0),
-                         end = std::min(column0 + columns, term.column0 + term.columns);
+      const std::int64_t first = std::max(column0, term.column0), end = std::min(column0 + columns, term.column0 + term.columns);
       if (first >= end) continue;
       term.b.pack(0, term.a.columns, first - term.column0, end - first, packed);
       add_rows(term.a, row0, rows, 0, term.a.columns, packed, end - first, sums + (first - column0), true);
@@ -150,8 +147,8 @@ class Multiplication {
   }
 
   /// sums = (or +=) rows [row0, row0 + rows) of columns [k0, k0 + k) of a, times the packed panel.
-  static void add_rows(const Left<E>& a, std::int64_t row0, std::int64_t rows, std::int64_t k0, std::int64_t k,
-                       const E* packed, std::int64_t columns, float* sums, bool add) {
+  static void add_rows(const Left<E>& a, std::int64_t row0, std::int64_t rows, std::int64_t k0, std::int64_t k, const E* packed,
+                       std::int64_t columns, float* sums, bool add) {
     for (std::int64_t done = 0; done < rows;) {
       const std::int64_t row = row0 + done;
       float* to = sums + done * kPanel;
@@ -180,15 +177,12 @@ class Multiplication {
 
 /// Packed, two successive rows of b lie together: none may be left over.
 bool factors(const at::Tensor& a, const at::Tensor& b) {
-  return is_bf16(a) && is_bf16(b) && has_rows(a) && (b.stride(1) == 1 || b.stride(0) == 1) && a.size(1) > 0 &&
-         a.size(1) % 2 == 0;
+  return is_bf16(a) && is_bf16(b) && has_rows(a) && (b.stride(1) == 1 || b.stride(0) == 1) && a.size(1) > 0 && a.size(1) % 2 == 0;
 }
 
 bool can_multiply(const Product& p) {
-  return serves(p.out) && p.out.numel() > 0 && has_rows(p.out) && factors(p.a, p.b) &&
-         (!p.bias.defined() || is_bf16(p.bias)) && std::ranges::all_of(p.terms, [&](const NarrowTerm& t) {
-           return factors(t.a, t.b) && t.a.size(1) <= kInner;
-         });
+  return serves(p.out) && p.out.numel() > 0 && has_rows(p.out) && factors(p.a, p.b) && (!p.bias.defined() || is_bf16(p.bias)) &&
+         std::ranges::all_of(p.terms, [&](const NarrowTerm& t) { return factors(t.a, t.b) && t.a.size(1) <= kInner; });
 }
 
 /// Rows of a product that are computed at a time, so that no more than kMostWidened elements are.

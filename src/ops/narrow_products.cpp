@@ -41,19 +41,13 @@ bool serves(const TokenSum& s) {
 }
 
 void multiply(const blocked::Product& p, Workspace& workspace) {
-  const cpu::NarrowDots args{const_data<Bf16>(p.a),
-                             p.a.stride(0),
-                             p.a.size(1),
-                             transposed_factors(p.b, workspace),
-                             p.b.size(1),
-                             static_cast<float>(p.scale),
-                             data<Bf16>(p.out),
-                             p.out.stride(0)};
+  const cpu::NarrowDots args{
+      const_data<Bf16>(p.a),       p.a.stride(0),     p.a.size(1),    transposed_factors(p.b, workspace), p.b.size(1),
+      static_cast<float>(p.scale), data<Bf16>(p.out), p.out.stride(0)};
   const std::int64_t m = p.a.size(0);
   const auto kernels = cpu::narrow_kernels();
-  blocked::for_tasks((m + kRows - 1) / kRows, [&](std::int64_t task, std::int64_t) {
-    kernels.dots(args, task * kRows, std::min(m, (task + 1) * kRows));
-  });
+  blocked::for_tasks((m + kRows - 1) / kRows,
+                     [&](std::int64_t task, std::int64_t) { kernels.dots(args, task * kRows, std::min(m, (task + 1) * kRows)); });
 }
 
 void add_token_sums(std::span<const TokenSum> sums, Workspace& workspace) {
@@ -69,8 +63,10 @@ void add_token_sums(std::span<const TokenSum> sums, Workspace& workspace) {
   std::vector<cpu::NarrowSums> all;
   for (const TokenSum& s : sums) {
     const std::int64_t tokens = s.a.size(0), m = s.a.size(1);
-    cpu::packing_kernels<Bf16, float>().copy({const_data<Bf16>(s.a), s.a.stride(0), tokens, m}, tokens, padded(m, kNarrowUnit), factors);
-    all.push_back({const_data<Bf16>(s.b), s.b.stride(0), tokens, factors, m, s.out.data_ptr<float>(), s.out.stride(0), s.out.stride(1)});
+    cpu::packing_kernels<Bf16, float>().copy({const_data<Bf16>(s.a), s.a.stride(0), tokens, m}, tokens, padded(m, kNarrowUnit),
+                                             factors);
+    all.push_back(
+        {const_data<Bf16>(s.b), s.b.stride(0), tokens, factors, m, s.out.data_ptr<float>(), s.out.stride(0), s.out.stride(1)});
     factors += factors_of(s);
   }
   const auto kernels = cpu::narrow_kernels();

@@ -18,8 +18,7 @@ void forward_cpu(const RmsNormForward<T>& args, std::int64_t rows) {
 template <class T>
 void backward_cpu(const RmsNormBackward<T>& args, std::int64_t rows, const at::Tensor& gweight, Workspace& workspace) {
   at::Tensor partial;  // a row of sums per thread, added up in the threads' order
-  if (gweight.defined())
-    partial = workspace.get("op.norm_gweight", {at::get_num_threads(), args.width}, at::kFloat).zero_();
+  if (gweight.defined()) partial = workspace.get("op.norm_gweight", {at::get_num_threads(), args.width}, at::kFloat).zero_();
   const auto kernels = cpu::norm_kernels<T>();
   cpu::for_rows(rows, args.width, [&](std::int64_t begin, std::int64_t end) {
     float* sums = partial.defined() ? partial.data_ptr<float>() + at::get_thread_num() * args.width : nullptr;
@@ -31,24 +30,21 @@ void backward_cpu(const RmsNormBackward<T>& args, std::int64_t rows, const at::T
 void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd) {
   QFT_ASSERT((x.dim() == 2 || x.dim() == 3) && x.stride(-1) == 1 && weight.numel() == x.size(-1),
              "norm over {} features with a weight of {}", x.size(-1), weight.numel());
-  QFT_ASSERT(rstd.is_contiguous() && rstd.numel() == x.numel() / x.size(-1), "rstd of {} values for {} rows",
-             rstd.numel(), x.numel() / x.size(-1));
+  QFT_ASSERT(rstd.is_contiguous() && rstd.numel() == x.numel() / x.size(-1), "rstd of {} values for {} rows", rstd.numel(),
+             x.numel() / x.size(-1));
 }
 
 }  // namespace
 
-void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
-                      const at::Tensor& rstd) {
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
   check(x, weight, rstd);
-  const bool done = cpu::with_kernel_type(x, [&]<class T>() {
-    forward_cpu(norm_forward_args<T>(x, weight, eps, y, rstd), rstd.numel());
-  });
+  const bool done =
+      cpu::with_kernel_type(x, [&]<class T>() { forward_cpu(norm_forward_args<T>(x, weight, eps, y, rstd), rstd.numel()); });
   if (!done && !cuda::rms_norm_forward(x, weight, eps, y, rstd)) generic::rms_norm_forward(x, weight, eps, y, rstd);
 }
 
-void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight,
-                       const at::Tensor& rstd, const at::Tensor& residual_grad, const at::Tensor& gx,
-                       const at::Tensor& gweight, Workspace& workspace) {
+void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace) {
   check(x, weight, rstd);
   const bool done = cpu::with_kernel_type(x, [&]<class T>() {
     backward_cpu(norm_backward_args<T>(gy, x, weight, rstd, residual_grad, gx), rstd.numel(), gweight, workspace);

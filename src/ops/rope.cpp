@@ -5,22 +5,21 @@
 
 #include <algorithm>
 
+#include "cpu/tensors.h"
+#include "cuda/kernels.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sin.h>
 
-#include "cpu/tensors.h"
-#include "cuda/kernels.h"
-
 namespace qft::ops {
 
-RopeTable RopeTable::build(std::span<const double> inverse_frequencies, std::int64_t max_positions,
-                           at::ScalarType data_dtype, c10::Device device, double attention_scaling) {
+RopeTable RopeTable::build(std::span<const double> inverse_frequencies, std::int64_t max_positions, at::ScalarType data_dtype,
+                           c10::Device device, double attention_scaling) {
   require(!inverse_frequencies.empty() && max_positions > 0,
-          "a rotary table needs frequencies and positions: {} frequencies, {} positions",
-          inverse_frequencies.size(), max_positions);
+          "a rotary table needs frequencies and positions: {} frequencies, {} positions", inverse_frequencies.size(),
+          max_positions);
   at::Tensor frequencies = at::empty({static_cast<std::int64_t>(inverse_frequencies.size())}, at::kFloat);
   std::copy(inverse_frequencies.begin(), inverse_frequencies.end(), frequencies.data_ptr<float>());
   const at::Tensor angles = at::arange(max_positions, at::kFloat).unsqueeze(1) * frequencies.unsqueeze(0);
@@ -39,8 +38,8 @@ void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& tab
     const auto* p = positions.const_data_ptr<std::int32_t>();
     const auto [low, high] = std::minmax_element(p, p + positions.numel());
     require(*low >= 0 && *high < table.max_positions(),
-            "position {} is outside the rotary table's {} positions: a sequence is longer than cutoff_len",
-            *high, table.max_positions());
+            "position {} is outside the rotary table's {} positions: a sequence is longer than cutoff_len", *high,
+            table.max_positions());
   }
   const bool done = cpu::with_kernel_type(x, [&]<class T>() {
     const Rope<T> args = rope_args<T>(x, positions, table, direction);

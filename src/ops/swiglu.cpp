@@ -9,8 +9,7 @@
 namespace qft::ops {
 
 void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act) {
-  QFT_ASSERT(gate_up.size(1) == 2 * act.size(1), "gate_up has {} columns, act {}", gate_up.size(1),
-             act.size(1));
+  QFT_ASSERT(gate_up.size(1) == 2 * act.size(1), "gate_up has {} columns, act {}", gate_up.size(1), act.size(1));
   const bool done = cpu::with_kernel_type(act, [&]<class T>() {
     const auto kernels = cpu::activation_kernels<T>();
     const SwigluForward<T> args = swiglu_forward_args<T>(gate_up, act);
@@ -20,10 +19,8 @@ void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act) {
   if (!done && !cuda::swiglu_forward(gate_up, act)) generic::swiglu_forward(gate_up, act);
 }
 
-void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up,
-                     const at::Tensor& act) {
-  QFT_ASSERT(gate_up.size(1) == 2 * gact.size(1), "gate_up has {} columns, gact {}", gate_up.size(1),
-             gact.size(1));
+void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act) {
+  QFT_ASSERT(gate_up.size(1) == 2 * gact.size(1), "gate_up has {} columns, gact {}", gate_up.size(1), gact.size(1));
   const bool done = cpu::with_kernel_type(gact, [&]<class T>() {
     const auto kernels = cpu::activation_kernels<T>();
     const SwigluBackward<T> args = swiglu_backward_args<T>(gate_up, gact, ggate_up, act);

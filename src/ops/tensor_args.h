@@ -2,11 +2,11 @@
 #pragma once
 
 #include "qft/ops/dropout.h"
+#include "qft/ops/kernel_args.h"
 #include "qft/ops/rope.h"
 
 #include <cstdint>
 
-#include "qft/ops/kernel_args.h"
 #include <ATen/core/Tensor.h>
 
 namespace qft::ops {
@@ -24,8 +24,7 @@ const T* const_data(const at::Tensor& t) {
 template <class T>
 HeadRows<T> head_rows(const at::Tensor& t) {
   if (!t.defined()) return {};
-  return {static_cast<T*>(const_cast<void*>(t.const_data_ptr())), t.stride(0),
-          t.dim() == 3 ? t.stride(1) : 0};
+  return {static_cast<T*>(const_cast<void*>(t.const_data_ptr())), t.stride(0), t.dim() == 3 ? t.stride(1) : 0};
 }
 inline std::int64_t heads_of(const at::Tensor& x) {
   return x.dim() == 3 ? x.size(1) : 1;
@@ -38,10 +37,16 @@ RmsNormForward<T> norm_forward_args(const at::Tensor& x, const at::Tensor& weigh
 }
 
 template <class T>
-RmsNormBackward<T> norm_backward_args(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight,
-                                      const at::Tensor& rstd, const at::Tensor& residual_grad, const at::Tensor& gx) {
-  return {head_rows<const T>(gy), head_rows<const T>(x),        head_rows<const T>(residual_grad), head_rows<T>(gx),
-          const_data<T>(weight),  rstd.const_data_ptr<float>(), heads_of(x),                       x.size(-1)};
+RmsNormBackward<T> norm_backward_args(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                                      const at::Tensor& residual_grad, const at::Tensor& gx) {
+  return {head_rows<const T>(gy),
+          head_rows<const T>(x),
+          head_rows<const T>(residual_grad),
+          head_rows<T>(gx),
+          const_data<T>(weight),
+          rstd.const_data_ptr<float>(),
+          heads_of(x),
+          x.size(-1)};
 }
 
 template <class T>

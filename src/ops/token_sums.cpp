@@ -14,15 +14,14 @@ constexpr std::int64_t kChunkElements = std::int64_t{1} << 21;
 
 /// out += part, contiguous and of different dtypes: what ATen does slowly on the CPU.
 void add_part(const at::Tensor& out, const at::Tensor& part) {
-  const bool done =
-      out.scalar_type() == at::kFloat && out.is_contiguous() && cpu::with_kernel_type(part, [&]<class T>() {
-        const auto kernels = cpu::activation_kernels<T>();
-        const std::int64_t width = part.size(1);
-        cpu::for_rows(part.size(0), width, [&](std::int64_t begin, std::int64_t end) {
-          kernels.add_to_float(data<float>(out) + begin * width, const_data<T>(part) + begin * width, 1.0F,
-                               (end - begin) * width);
-        });
-      });
+  const bool done = out.scalar_type() == at::kFloat && out.is_contiguous() && cpu::with_kernel_type(part, [&]<class T>() {
+                      const auto kernels = cpu::activation_kernels<T>();
+                      const std::int64_t width = part.size(1);
+                      cpu::for_rows(part.size(0), width, [&](std::int64_t begin, std::int64_t end) {
+                        kernels.add_to_float(data<float>(out) + begin * width, const_data<T>(part) + begin * width, 1.0F,
+                                             (end - begin) * width);
+                      });
+                    });
   if (!done) out.add_(part);
 }
 

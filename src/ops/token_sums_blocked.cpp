@@ -42,7 +42,7 @@ struct Sum {
 template <class E>
 struct Scratch {
   E* transposed;  ///< [blocks of a chunk][kRows][kTokens]
-  float* sums;       ///< [kRows][kPanel]
+  float* sums;    ///< [kRows][kPanel]
 };
 
 /// Tokens [first, first + count) of a call.
@@ -84,15 +84,16 @@ template <class E>
 void pack(const Sum<E>& s, const Chunk& chunk, std::int64_t panel, std::int64_t block) {
   const at::Tensor& b = s.given->b;
   const std::int64_t columns = std::min(kPanel, s.n - panel * kPanel);
-  cpu::packing_kernels<Bf16, E>().pack(
-      {const_data<Bf16>(b) + (chunk.first + block * kTokens) * b.stride(0) + panel * kPanel, b.stride(0), chunk.tokens(block), columns},
-      chunk.padded_tokens(block), s.packed + panel * kPanel * chunk.padded_count() + block * kTokens * columns);
+  cpu::packing_kernels<Bf16, E>().pack({const_data<Bf16>(b) + (chunk.first + block * kTokens) * b.stride(0) + panel * kPanel,
+                                        b.stride(0), chunk.tokens(block), columns},
+                                       chunk.padded_tokens(block),
+                                       s.packed + panel * kPanel * chunk.padded_count() + block * kTokens * columns);
 }
 
 /// Adds a block of tokens to sums [rows][columns], rows `stride` apart.
 template <class E>
-void add_block(std::int64_t rows, std::int64_t columns, std::int64_t tokens, const E* transposed, const E* packed,
-               float* sums, std::int64_t stride, bool add) {
+void add_block(std::int64_t rows, std::int64_t columns, std::int64_t tokens, const E* transposed, const E* packed, float* sums,
+               std::int64_t stride, bool add) {
   for (std::int64_t r = 0; r < rows;) {
     const std::int64_t left = rows - r, height = left < kRowUnit ? left : row_block(left);
     product(height, columns, tokens, transposed + r * kTokens, kTokens, packed, columns, sums + r * stride, stride, add);
@@ -143,8 +144,8 @@ void run(std::span<const TokenSum> given, Workspace& workspace) {
   std::vector<Sum<E>> sums;
   std::int64_t packed_elements = 0;
   for (const TokenSum& g : given) {
-    QFT_ASSERT(g.a.size(0) == tokens && g.b.size(0) == tokens, "sums over {}, {} and {} tokens in one call", tokens,
-               g.a.size(0), g.b.size(0));
+    QFT_ASSERT(g.a.size(0) == tokens && g.b.size(0) == tokens, "sums over {}, {} and {} tokens in one call", tokens, g.a.size(0),
+               g.b.size(0));
     packed_elements += sums.emplace_back(g, threads).panels * kPanel * held;
   }
   auto* packed = scratch<E>(workspace, "op.sum_packed", packed_elements);
@@ -169,8 +170,7 @@ void run(std::span<const TokenSum> given, Workspace& workspace) {
 }
 
 bool can_add(const TokenSum& s) {
-  return serves(s.a) && is_bf16(s.b) && has_rows(s.a) && has_rows(s.b) &&
-         (s.out.scalar_type() == at::kFloat || is_bf16(s.out));
+  return serves(s.a) && is_bf16(s.b) && has_rows(s.a) && has_rows(s.b) && (s.out.scalar_type() == at::kFloat || is_bf16(s.out));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "qft/ops/workspace.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 #include <bit>
 
@@ -7,13 +9,10 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
 
-#include "qft/core/error.h"
-
 namespace qft::ops {
 
 at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::ScalarType dtype) {
-  const std::int64_t bytes =
-      c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
+  const std::int64_t bytes = c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
   auto it = buffers_.find(name);
   if (it == buffers_.end()) it = buffers_.emplace(std::string(name), Buffer{}).first;
   at::Tensor& buffer = it->second.bytes;
@@ -22,7 +21,8 @@ at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::Scal
     buffer = at::Tensor();  // freed first: the old and the new one need not exist together
     // On the host pages are taken when they are touched: room for a larger request costs nothing, and a buffer that grows
     // bit by bit would leave the heap with holes.
-    const std::int64_t room = device_.is_cpu() ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes))) : bytes;
+    const std::int64_t room =
+        device_.is_cpu() ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes))) : bytes;
     buffer = at::empty({std::max<std::int64_t>(room, 64)}, at::TensorOptions(at::kByte).device(device_));
   }
   if (watched_ != nullptr) watched_->addresses_[&buffer] = buffer.const_data_ptr();
@@ -44,9 +44,8 @@ Workspace::Places Workspace::places_used_by(const std::function<void()>& body) {
 }
 
 bool Workspace::Places::unmoved() const {
-  return std::ranges::all_of(addresses_, [](const auto& place) {
-    return place.first->defined() && place.first->const_data_ptr() == place.second;
-  });
+  return std::ranges::all_of(
+      addresses_, [](const auto& place) { return place.first->defined() && place.first->const_data_ptr() == place.second; });
 }
 
 void Workspace::clear() {

@@ -1,10 +1,9 @@
-// AdamW (Loshchilov & Hutter 2019) with the update of torch.optim.AdamW: on a CUDA device by a kernel of our own, elsewhere and in
-// fp64 by ATen's fused one.
-#include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/full.h>
-
+// AdamW (Loshchilov & Hutter 2019) with the update of torch.optim.AdamW: on a CUDA device by a kernel of our own, elsewhere and
+// in fp64 by ATen's fused one.
 #include "cuda/kernels.h"
 #include "rules.h"
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/full.h>
 
 namespace qft::optim {
 namespace {
@@ -20,7 +19,8 @@ class AdamW : public Rule {
     }
     // Scaled here, not by the kernel's own argument: that one is fp32 and would round fp64 gradients.
     if (u.grad_scale != 1.0) u.grads.mul_(u.grad_scale);
-    const at::Tensor step = at::full({}, static_cast<double>(u.step), at::TensorOptions().dtype(at::kFloat).device(u.grads.device()));
+    const at::Tensor step =
+        at::full({}, static_cast<double>(u.step), at::TensorOptions().dtype(at::kFloat).device(u.grads.device()));
     at::_fused_adamw_({u.master}, {u.grads}, {u.state[0]}, {u.state[1]}, {}, {step}, u.learning_rate, hyper_.beta1, hyper_.beta2,
                       u.weight_decay, hyper_.eps, /*amsgrad=*/false, /*maximize=*/false);
     return false;
@@ -32,6 +32,8 @@ class AdamW : public Rule {
 
 }  // namespace
 
-std::unique_ptr<Rule> make_adamw(const Hyper& hyper) { return std::make_unique<AdamW>(hyper); }
+std::unique_ptr<Rule> make_adamw(const Hyper& hyper) {
+  return std::make_unique<AdamW>(hyper);
+}
 
 }  // namespace qft::optim

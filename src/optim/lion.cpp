@@ -2,11 +2,10 @@
 // elsewhere and in fp64 by ATen.
 #include <algorithm>
 
-#include <ATen/OpMathType.h>
-#include <ATen/TensorOperators.h>
-
 #include "cuda/kernels.h"
 #include "rules.h"
+#include <ATen/OpMathType.h>
+#include <ATen/TensorOperators.h>
 
 namespace qft::optim {
 namespace {
@@ -23,7 +22,8 @@ class Lion : public Rule {
       cuda::lion(u, hyper_);
       return true;
     }
-    for (std::int64_t begin = 0; begin < u.master.numel(); begin += kPiece) step(u, begin, std::min(kPiece, u.master.numel() - begin));
+    for (std::int64_t begin = 0; begin < u.master.numel(); begin += kPiece)
+      step(u, begin, std::min(kPiece, u.master.numel() - begin));
     return false;
   }
 
@@ -45,6 +45,8 @@ class Lion : public Rule {
 
 }  // namespace
 
-std::unique_ptr<Rule> make_lion(const Hyper& hyper) { return std::make_unique<Lion>(hyper); }
+std::unique_ptr<Rule> make_lion(const Hyper& hyper) {
+  return std::make_unique<Lion>(hyper);
+}
 
 }  // namespace qft::optim

@@ -1,11 +1,11 @@
 #include "qft/optim/loss_scaler.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include <nlohmann/json.hpp>
-
-#include "qft/core/error.h"
 
 namespace qft::optim {
 namespace {

@@ -1,22 +1,22 @@
 #include "qft/optim/optimizer.h"
 
+#include "qft/core/error.h"
+
 #include <utility>
 
 #include <ATen/ops/zeros_like.h>
-
-#include "qft/core/error.h"
 
 namespace qft::optim {
 
 Optimizer::Optimizer(const RuleSpec& rule, std::vector<FlatParams> params, const Hyper& hyper, const Precision& precision)
     : spec_(rule), rule_(rule.make(hyper)), weight_decay_(hyper.weight_decay), params_(std::move(params)) {
   for (const FlatParams& p : params_) {
-    QFT_ASSERT(p.weights.numel() == p.grads.numel(), "{}: {} weights, {} gradients", p.name, p.weights.numel(),
-               p.grads.numel());
+    QFT_ASSERT(p.weights.numel() == p.grads.numel(), "{}: {} weights, {} gradients", p.name, p.weights.numel(), p.grads.numel());
     Buffer b;
     b.has_copy = precision.has_master_copy() || p.weights.device() != p.grads.device();
     b.master = b.has_copy ? p.weights.to(p.grads.device(), precision.master) : p.weights;
-    for (std::size_t s = 0; s < rule.state.size(); ++s) b.state.push_back(at::zeros_like(b.master, b.master.options().dtype(precision.state)));
+    for (std::size_t s = 0; s < rule.state.size(); ++s)
+      b.state.push_back(at::zeros_like(b.master, b.master.options().dtype(precision.state)));
     buffers_.push_back(std::move(b));
   }
 }

@@ -1,10 +1,10 @@
 #include "rules.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 
 #include <fmt/ranges.h>
-
-#include "qft/core/error.h"
 
 namespace qft::optim {
 

@@ -1,9 +1,9 @@
 // The rules there are, each in a file of its own. Private to optim.
 #pragma once
 
-#include <memory>
-
 #include "qft/optim/rule.h"
+
+#include <memory>
 
 namespace qft::optim {
 

@@ -1,12 +1,12 @@
 #include "qft/optim/schedule.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
 #include <utility>
-
-#include "qft/core/error.h"
 
 namespace qft::optim {
 namespace {
@@ -20,7 +20,8 @@ constexpr std::array<std::pair<const char*, ScheduleKind>, 4> kNames{{
 
 /// The part of the peak that update number `step` of the warm-up has.
 double warmed_up(const Schedule& s, std::int64_t step) {
-  if (s.log_warmup) return std::log(static_cast<double>(step + 1)) / std::log(static_cast<double>(std::max<std::int64_t>(2, s.warmup_steps)));
+  if (s.log_warmup)
+    return std::log(static_cast<double>(step + 1)) / std::log(static_cast<double>(std::max<std::int64_t>(2, s.warmup_steps)));
   return static_cast<double>(step) / static_cast<double>(s.warmup_steps);
 }
 

@@ -5,13 +5,12 @@
 #include <numeric>
 #include <vector>
 
+#include "cuda/kernels.h"
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
-
-#include "cuda/kernels.h"
 
 namespace qft::optim {
 namespace {
@@ -46,7 +45,8 @@ at::Tensor square_parts(const at::Tensor& given) {
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, values.scalar_type(), "square_sum", [&] {
     const auto* first = values.const_data_ptr<scalar_t>();
     at::parallel_for(0, pieces, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t p = begin; p < end; ++p) sums[p] = square_sum_of(first + p * kPiece, std::min(kPiece, count - p * kPiece));
+      for (std::int64_t p = begin; p < end; ++p)
+        sums[p] = square_sum_of(first + p * kPiece, std::min(kPiece, count - p * kPiece));
     });
   });
   return parts;

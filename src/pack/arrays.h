@@ -14,9 +14,8 @@ struct PackArrayInfo {
   const char* name;
   io::h5::Type type;
   std::uint64_t columns;
-  std::optional<PackArray>
-      offsets_into;              // the array whose rows it delimits: one entry more than there are runs
-  std::optional<PackArray> per;  // the offsets whose runs it has a row (or an offset) for
+  std::optional<PackArray> offsets_into;  // the array whose rows it delimits: one entry more than there are runs
+  std::optional<PackArray> per;           // the offsets whose runs it has a row (or an offset) for
 };
 
 inline constexpr std::array<PackArrayInfo, kPackArrays> kPackArrayInfo = {{

@@ -18,13 +18,11 @@ using nlohmann::json;
 namespace {
 
 /// Turns a part's own counting into the pack's.
-void globalise(PackPart& part, const Sizes& first,
-               const std::unordered_map<std::string, std::int32_t>& categories) {
+void globalise(PackPart& part, const Sizes& first, const std::unordered_map<std::string, std::int32_t>& categories) {
   PackPart::for_each_array(part, [&](PackArray array, auto& values) {
     const PackArrayInfo& info = info_of(array);
     if (!info.offsets_into) return;
-    const auto base =
-        first[index_of(*info.offsets_into)] / static_cast<std::int64_t>(info_of(*info.offsets_into).columns);
+    const auto base = first[index_of(*info.offsets_into)] / static_cast<std::int64_t>(info_of(*info.offsets_into).columns);
     for (auto& value : values) value += static_cast<std::remove_reference_t<decltype(value)>>(base);
   });
   std::vector<std::int32_t> numbers;
@@ -39,8 +37,7 @@ void complete_attributes(PackAttributes& attributes, const std::vector<PartSumma
   attributes.sequences_per_item = 0;
   attributes.max_item_tokens = 0;
   attributes.category_names.clear();
-  for (PackSource& source : attributes.sources)
-    source.records = source.items = source.dropped = source.truncated = 0;
+  for (PackSource& source : attributes.sources) source.records = source.items = source.dropped = source.truncated = 0;
   std::int64_t records = 0;
   std::vector<encode::Drops> drops(attributes.sources.size());
   for (const PartSummary& part : parts) {
@@ -57,10 +54,9 @@ void complete_attributes(PackAttributes& attributes, const std::vector<PartSumma
       if (seen.insert(name).second) attributes.category_names.push_back(name);
     attributes.max_item_tokens = std::max(attributes.max_item_tokens, part.max_item_tokens);
     if (part.sequences_per_item == 0) continue;
-    require(
-        attributes.sequences_per_item == 0 || attributes.sequences_per_item == part.sequences_per_item,
-        "items of {} and of {} sequences cannot share a pack: pack single samples and preference pairs apart",
-        attributes.sequences_per_item, part.sequences_per_item);
+    require(attributes.sequences_per_item == 0 || attributes.sequences_per_item == part.sequences_per_item,
+            "items of {} and of {} sequences cannot share a pack: pack single samples and preference pairs apart",
+            attributes.sequences_per_item, part.sequences_per_item);
     attributes.sequences_per_item = part.sequences_per_item;
   }
   for (std::size_t s = 0; s < drops.size(); ++s)
@@ -69,16 +65,14 @@ void complete_attributes(PackAttributes& attributes, const std::vector<PartSumma
           "no item is left of {} records: check the datasets' columns, the template and cutoff_len", records);
 }
 
-void assemble_pack(comm::Communicator& comm, const std::filesystem::path& path,
-                   const PackAttributes& attributes, const std::vector<PartSummary>& parts, int workers,
-                   const std::function<PackPart(std::size_t)>& load) {
+void assemble_pack(comm::Communicator& comm, const std::filesystem::path& path, const PackAttributes& attributes,
+                   const std::vector<PartSummary>& parts, int workers, const std::function<PackPart(std::size_t)>& load) {
   const std::vector<Sizes> first = first_elements(parts);
   std::unordered_map<std::string, std::int32_t> categories;
   for (const std::string& name : attributes.category_names)
     categories.emplace(name, static_cast<std::int32_t>(categories.size()));
 
-  const std::string layout =
-      comm::on_root(comm, [&] { return json(lay_out(path, attributes, first.back())).dump(); });
+  const std::string layout = comm::on_root(comm, [&] { return json(lay_out(path, attributes, first.back())).dump(); });
   const auto offsets = json::parse(layout).get<Offsets>();
   const Ownership ownership(offsets, first, comm.size() * workers);
   comm::agreed(comm, [&] {
@@ -87,8 +81,7 @@ void assemble_pack(comm::Communicator& comm, const std::filesystem::path& path,
       const int owner = comm.rank() * workers + worker;
       const auto write = [&](Stretch stretch, const void* data) {
         for (const Stretch& piece : ownership.pieces(owner, stretch))
-          file.write(piece.begin, static_cast<const char*>(data) + (piece.begin - stretch.begin),
-                     piece.end - piece.begin);
+          file.write(piece.begin, static_cast<const char*>(data) + (piece.begin - stretch.begin), piece.end - piece.begin);
       };
       const std::int64_t zero = 0;
       for (std::size_t a = 0; a < kPackArrays; ++a)
@@ -101,9 +94,8 @@ void assemble_pack(comm::Communicator& comm, const std::filesystem::path& path,
         if (std::none_of(kPackArrayInfo.begin(), kPackArrayInfo.end(), mine)) continue;
         PackPart part = load(c);
         globalise(part, first[c], categories);
-        PackPart::for_each_array(part, [&](PackArray array, auto& values) {
-          write(stretch_of(array, offsets, first[c], parts[c]), values.data());
-        });
+        PackPart::for_each_array(
+            part, [&](PackArray array, auto& values) { write(stretch_of(array, offsets, first[c], parts[c]), values.data()); });
       }
     });
     file.finish();

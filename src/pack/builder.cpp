@@ -39,8 +39,7 @@ bool create_exclusively(const std::filesystem::path& path) {
 }
 
 /// The counts of the pack at `path`, if it is one with this fingerprint.
-std::optional<PackSummary> summary_of_current(const std::filesystem::path& path,
-                                              const std::string& fingerprint) try {
+std::optional<PackSummary> summary_of_current(const std::filesystem::path& path, const std::string& fingerprint) try {
   const auto pack = PackReader::open(path);
   if (pack->fingerprint() != fingerprint) return std::nullopt;
   PackSummary summary;
@@ -72,8 +71,7 @@ struct PackBuilder::Parts {
 
   void exchange(comm::Communicator& comm) {
     for (const std::string& text : comm::all_gather_strings(comm, news.dump()))
-      for (const json& item : json::parse(text))
-        known[item.at(0).get<std::size_t>()] = PartSummary::from_json(item.at(1));
+      for (const json& item : json::parse(text)) known[item.at(0).get<std::size_t>()] = PartSummary::from_json(item.at(1));
     news = json::array();
   }
   std::vector<std::size_t> unknown() const {
@@ -84,8 +82,7 @@ struct PackBuilder::Parts {
   }
 };
 
-PackBuilder::PackBuilder(comm::Communicator& comm, std::filesystem::path path, PackAttributes attributes,
-                         int workers)
+PackBuilder::PackBuilder(comm::Communicator& comm, std::filesystem::path path, PackAttributes attributes, int workers)
     : comm_(comm), path_(std::move(path)), attributes_(std::move(attributes)), workers_(workers) {
   QFT_ASSERT(workers >= 1, "{} workers", workers);
   require(path_.has_filename(), "'{}' names no file for the pack", path_.string());
@@ -104,21 +101,18 @@ std::string PackBuilder::part_key(std::size_t chunk, std::size_t num_chunks) con
 /// Leaves only parts in the folder, and proves that all ranks see it.
 void PackBuilder::prepare_folder() {
   const std::string token = comm::on_root(comm_, [&] {
-    require(!std::filesystem::is_directory(path_), "cannot write the pack: '{}' is a directory",
-            path_.string());
+    require(!std::filesystem::is_directory(path_), "cannot write the pack: '{}' is a directory", path_.string());
     io::probe_writable(folder_);
     io::Storage& storage = io::posix_storage();
     for (const std::string& name : storage.list(folder_))
       if (!name.starts_with("part-")) io::remove_tree(storage, folder_ / name);
-    std::string name =
-        fmt::format("seen-by-all-{}-{}", ::getpid(), hash_hex(fmt::format("{}", ::time(nullptr))));
+    std::string name = fmt::format("seen-by-all-{}-{}", ::getpid(), hash_hex(fmt::format("{}", ::time(nullptr))));
     create_exclusively(folder_ / name);
     return name;
   });
   comm::agreed(comm_, [&] {
     require(std::filesystem::exists(folder_ / token),
-            "this rank does not see '{}', which rank 0 made: put the pack into a folder that all nodes share",
-            folder_.string());
+            "this rank does not see '{}', which rank 0 made: put the pack into a folder that all nodes share", folder_.string());
   });
 }
 
@@ -166,8 +160,7 @@ void PackBuilder::encode_one(Parts& parts, std::size_t chunk, const EncodeChunk&
 void PackBuilder::encode_remaining(Parts& parts, const EncodeChunk& encode_chunk) {
   const std::vector<std::size_t> open = parts.unknown();
   const bool shared = comm_.size() > 1;
-  const std::size_t begin =
-      open.size() * static_cast<std::size_t>(comm_.rank()) / static_cast<std::size_t>(comm_.size());
+  const std::size_t begin = open.size() * static_cast<std::size_t>(comm_.rank()) / static_cast<std::size_t>(comm_.size());
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> failed = false;
   comm::agreed(comm_, [&] {
@@ -194,8 +187,7 @@ std::optional<PackSummary> PackBuilder::find_current() {
   const std::string fingerprint = attributes_.fingerprint();
   comm::agreed(comm_, [&] {
     std::error_code error;
-    if (comm_.rank() == 0 && std::filesystem::is_regular_file(path_, error))
-      summary = summary_of_current(path_, fingerprint);
+    if (comm_.rank() == 0 && std::filesystem::is_regular_file(path_, error)) summary = summary_of_current(path_, fingerprint);
     // A build that was killed after its commit has left its parts; whoever may only read here leaves them too.
     if (summary) std::filesystem::remove_all(folder_, error);
   });
@@ -211,8 +203,7 @@ PackSummary PackBuilder::build(std::size_t num_chunks, const EncodeChunk& encode
   parts.known.resize(num_chunks);
   load_finished_parts(parts);
   if (parts.reused > 0 && comm_.rank() == 0)
-    log::info("{} of {} chunks are there from an earlier build of '{}'", parts.reused, num_chunks,
-              path_.string());
+    log::info("{} of {} chunks are there from an earlier build of '{}'", parts.reused, num_chunks, path_.string());
   encode_remaining(parts, encode_chunk);
 
   std::vector<PartSummary> summaries;
@@ -223,9 +214,8 @@ PackSummary PackBuilder::build(std::size_t num_chunks, const EncodeChunk& encode
   complete_attributes(attributes_, summaries);
   const std::filesystem::path assembled = folder_ / kAssembled;
   try {
-    assemble_pack(comm_, assembled, attributes_, summaries, workers_, [&](std::size_t chunk) {
-      return read_part(part_path(chunk), part_key(chunk, num_chunks));
-    });
+    assemble_pack(comm_, assembled, attributes_, summaries, workers_,
+                  [&](std::size_t chunk) { return read_part(part_path(chunk), part_key(chunk, num_chunks)); });
   } catch (...) {
     std::error_code ignored;
     if (comm_.rank() == 0) std::filesystem::remove(assembled, ignored);

@@ -28,8 +28,8 @@ void PackReader::check_against(const PackExpectation& expected) const {
         "repack with qft-pack",
         pack, attributes_.vocab_size, expected.vocab_size);
   if (attributes_.cutoff_len != expected.cutoff_len)
-    fail_config("cutoff_len {} differs from {} in pack '{}': set cutoff_len to {}, or repack with qft-pack",
-                expected.cutoff_len, attributes_.cutoff_len, pack, attributes_.cutoff_len);
+    fail_config("cutoff_len {} differs from {} in pack '{}': set cutoff_len to {}, or repack with qft-pack", expected.cutoff_len,
+                attributes_.cutoff_len, pack, attributes_.cutoff_len);
 }
 
 /// The attributes against the items found of each source, and against each other.
@@ -37,18 +37,18 @@ void PackReader::verify_counts(const std::vector<std::int64_t>& items_found) con
   std::int64_t dropped = 0, truncated = 0;
   for (std::size_t s = 0; s < items_found.size(); ++s) {
     const PackSource& source = attributes_.sources[s];
-    require(items_found[s] == source.items, "'{}': {} items of '{}', its attributes say {}", path().string(),
-            items_found[s], source.name, source.items);
+    require(items_found[s] == source.items, "'{}': {} items of '{}', its attributes say {}", path().string(), items_found[s],
+            source.name, source.items);
     require(attributes_.stage == "pt" || source.records == source.items + source.dropped,
-            "'{}': '{}' has {} records, {} items and {} dropped: these do not add up", path().string(),
-            source.name, source.records, source.items, source.dropped);
+            "'{}': '{}' has {} records, {} items and {} dropped: these do not add up", path().string(), source.name,
+            source.records, source.items, source.dropped);
     dropped += source.dropped;
     truncated += source.truncated;
   }
   const io::h5::File file = io::h5::File::open(path());
   for (const auto& [name, sum] : {std::pair("dropped", dropped), std::pair("truncated", truncated)})
-    require(file.get_int(name) == sum, "'{}': attribute '{}' is {}, that of the sources {}", path().string(),
-            name, file.get_int(name), sum);
+    require(file.get_int(name) == sum, "'{}': attribute '{}' is {}, that of the sources {}", path().string(), name,
+            file.get_int(name), sum);
 }
 
 void PackReader::verify(const std::function<void(std::int64_t)>& progress) const {
@@ -62,13 +62,12 @@ void PackReader::verify(const std::function<void(std::int64_t)>& progress) const
       require(!sequence.ids.empty(), "{}: an empty sequence", where(i));
       const auto length = static_cast<std::int32_t>(sequence.ids.size());
       for (const std::int32_t id : sequence.ids)
-        require(id >= 0 && id < attributes_.vocab_size, "{}: token id {} outside the vocabulary of {}",
-                where(i), id, attributes_.vocab_size);
+        require(id >= 0 && id < attributes_.vocab_size, "{}: token id {} outside the vocabulary of {}", where(i), id,
+                attributes_.vocab_size);
       std::int32_t last = 0;
       for (const encode::Span& span : sequence.label_spans) {
         require(span.begin >= last && span.begin < span.end && span.end <= length,
-                "{}: label span [{}, {}) after {} in a sequence of {} tokens", where(i), span.begin, span.end,
-                last, length);
+                "{}: label span [{}, {}) after {} in a sequence of {} tokens", where(i), span.begin, span.end, last, length);
         last = span.end;
       }
       num_tokens += length;
@@ -76,18 +75,17 @@ void PackReader::verify(const std::function<void(std::int64_t)>& progress) const
     }
     const auto at = static_cast<std::size_t>(i);
     require(tokens[at] == num_tokens && labels[at] == num_labels,
-            "{}: it has {} tokens and {} labels, its length table says {} and {}", where(i), num_tokens,
-            num_labels, tokens[at], labels[at]);
-    require(encoded.dataset >= 0 && static_cast<std::size_t>(encoded.dataset) < per_source.size(),
-            "{}: dataset {} of {}", where(i), encoded.dataset, per_source.size());
+            "{}: it has {} tokens and {} labels, its length table says {} and {}", where(i), num_tokens, num_labels, tokens[at],
+            labels[at]);
+    require(encoded.dataset >= 0 && static_cast<std::size_t>(encoded.dataset) < per_source.size(), "{}: dataset {} of {}",
+            where(i), encoded.dataset, per_source.size());
     ++per_source[static_cast<std::size_t>(encoded.dataset)];
     longest = std::max(longest, num_tokens);
     if (progress) progress(i + 1);
   }
   verify_counts(per_source);
-  require(longest == attributes_.max_item_tokens,
-          "'{}': the longest item has {} tokens, max_item_tokens says {}", path().string(), longest,
-          attributes_.max_item_tokens);
+  require(longest == attributes_.max_item_tokens, "'{}': the longest item has {} tokens, max_item_tokens says {}",
+          path().string(), longest, attributes_.max_item_tokens);
   verify_frame();
 }
 
@@ -98,9 +96,11 @@ void PackReader::verify_frame() const {
   std::vector<Stretch> datasets = {{crc.offset(), crc.offset() + crc.bytes()}};
   for (std::size_t i = 0; i < kPackArrays; ++i)
     datasets.push_back({extents_[i].offset, extents_[i].offset + extents_[i].elements * io::h5::size_of(kPackArrayInfo[i].type)});
-  require(crc.type() == io::h5::Type::u32 && crc.elements() == 1, "'{}': dataset '{}' is not one u32: the file is damaged", path().string(), kFrameCrc);
+  require(crc.type() == io::h5::Type::u32 && crc.elements() == 1, "'{}': dataset '{}' is not one u32: the file is damaged",
+          path().string(), kFrameCrc);
   const std::uint32_t stored = crc.read_all<std::uint32_t>()[0], found = frame_crc(file_, datasets);
-  require(stored == found, "'{}': CRC32C {:08x} stored of what surrounds its datasets, {:08x} found: the file is damaged, copy or pack it again",
+  require(stored == found,
+          "'{}': CRC32C {:08x} stored of what surrounds its datasets, {:08x} found: the file is damaged, copy or pack it again",
           path().string(), stored, found);
 }
 

@@ -3,13 +3,12 @@
 #include "qft/core/error.h"
 #include "qft/core/json.h"
 #include "qft/core/log.h"
+#include "qft/encode/dataset_keys.h"
+#include "qft/encode/record_converter.h"
 #include "qft/pack/options.h"
 
 #include <algorithm>
 #include <numeric>
-
-#include "qft/encode/dataset_keys.h"
-#include "qft/encode/record_converter.h"
 
 namespace qft::pack {
 namespace {
@@ -33,17 +32,15 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const std::strin
   const bool pairs = kind_of(stage) == encode::SampleKind::pair, feedback = kind_of(stage) == encode::SampleKind::feedback;
   for (const encode::DatasetSpec& spec : specs) {
     if (feedback && spec.columns.kto_tag.empty())
-      fail_config("dataset '{}' has no kto_tag under columns in dataset_info.json: stage kto needs one",
-                  spec.name);
+      fail_config("dataset '{}' has no kto_tag under columns in dataset_info.json: stage kto needs one", spec.name);
     if (stage == "sft" && spec.formatting == encode::Formatting::alpaca && spec.columns.response.empty())
-      fail_config("dataset '{}' has texts without a column of answers: stage sft learns answers, stage pt learns texts", spec.name);
-    if (stage == "sft" && !spec.columns.kto_tag.empty())
-      fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage sft drop the tag",
+      fail_config("dataset '{}' has texts without a column of answers: stage sft learns answers, stage pt learns texts",
                   spec.name);
+    if (stage == "sft" && !spec.columns.kto_tag.empty())
+      fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage sft drop the tag", spec.name);
     if (spec.ranking != pairs)
-      fail_config("dataset '{}' {} preference pairs (ranking in dataset_info.json), and stage {} learns {}",
-                  spec.name, spec.ranking ? "holds" : "holds no", stage,
-                  pairs ? "such pairs" : "single samples");
+      fail_config("dataset '{}' {} preference pairs (ranking in dataset_info.json), and stage {} learns {}", spec.name,
+                  spec.ranking ? "holds" : "holds no", stage, pairs ? "such pairs" : "single samples");
   }
 }
 
@@ -64,8 +61,8 @@ nlohmann::json describe(const encode::DatasetSpec& spec) {
           {"split", spec.split.text()},
           {"num_samples", spec.num_samples ? nlohmann::json(*spec.num_samples) : nlohmann::json()},
           {"columns",
-           {c.prompt, c.query, c.response, c.history, c.messages, c.system, c.tools, c.chosen, c.rejected,
-            c.kto_tag, c.category, c.tags}},
+           {c.prompt, c.query, c.response, c.history, c.messages, c.system, c.tools, c.chosen, c.rejected, c.kto_tag, c.category,
+            c.tags}},
           {"tags", {t.role, t.content, t.user, t.assistant, t.observation, t.function, t.system}}};
 }
 
@@ -113,12 +110,13 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   corpus->skip_broken_ = data.on_error == "skip";
   corpus->max_skipped_ = static_cast<std::size_t>(data.on_error_limit);
   corpus->open_sources(config);
-  const bool by_records = corpus->block_tokens_ > 0 || options.kind == encode::SampleKind::feedback ||
-                          config.is_given("preprocessing_batch_size");
+  const bool by_records =
+      corpus->block_tokens_ > 0 || options.kind == encode::SampleKind::feedback || config.is_given("preprocessing_batch_size");
   corpus->chunk_records_ = by_records ? data.preprocessing_batch_size : corpus->default_chunk_records();
   corpus->record_options(config);
   config::RunConfig named = config;  // a template that was told from the model counts as given
-  if (named.data.template_name.empty() && corpus->stage_ != "pt") named.data.template_name = corpus->encoder_->chat_template().spec().name;
+  if (named.data.template_name.empty() && corpus->stage_ != "pt")
+    named.data.template_name = corpus->encoder_->chat_template().spec().name;
   corpus->template_options_ = template_options(named);
   return corpus;
 }
@@ -135,7 +133,7 @@ void Corpus::open_sources(const config::RunConfig& config) {
     extent.max_samples = config.data.max_samples;
   }
   encode::MixOptions mix{config.data.mix_strategy, config.data.interleave_probs,
-                 static_cast<std::uint64_t>(config.training.seed)};
+                         static_cast<std::uint64_t>(config.training.seed)};
   order_ = std::make_unique<encode::RecordOrder>(extents, mix);
 }
 
@@ -190,8 +188,7 @@ PackAttributes Corpus::attributes() const {
     PackSource& source = attributes.sources.emplace_back();
     source.name = specs_[d].name;
     source.hash = sources_[d]->hash();
-    for (const auto& [path, bytes] : sources_[d]->files())
-      source.files.push_back({as_utf8(path.filename().string()), bytes});
+    for (const auto& [path, bytes] : sources_[d]->files()) source.files.push_back({as_utf8(path.filename().string()), bytes});
   }
   return attributes;
 }
@@ -209,9 +206,7 @@ class Corpus::ChunkReader {
     ++counts.records;
     counts.bytes += static_cast<std::int64_t>(record.text.size());
     sink_.begin(record);
-    guarded(
-        ref.dataset, [&] { return record.where(); }, counts,
-        [&] { take(ref, record, dataset.converter.convert(record)); });
+    guarded(ref.dataset, [&] { return record.where(); }, counts, [&] { take(ref, record, dataset.converter.convert(record)); });
   }
 
   std::vector<RecordCounts> finish() {
@@ -229,8 +224,7 @@ class Corpus::ChunkReader {
     } catch (const ConfigError&) {
       throw;  // not the record's fault
     } catch (const Error& error) {
-      if (!corpus_.skip_broken_)
-        fail("{}: {} (on_error: skip drops such records)", where(), error.what());
+      if (!corpus_.skip_broken_) fail("{}: {} (on_error: skip drops such records)", where(), error.what());
       ++counts.dropped[static_cast<std::size_t>(encode::DropReason::unreadable)];
       const std::string what = fmt::format("{}: {}", where(), error.what());
       sink_.leave_out(dataset, encode::DropReason::unreadable, what);
@@ -250,8 +244,7 @@ class Corpus::ChunkReader {
           f.ref.dataset, [&] { return f.where; }, counts,
           [&] {
             f.conversation.tags.emplace_back(encode::kFeedbackTag, *f.conversation.desirable ? "true" : "false");
-            encode(
-                f.ref, [&] { return f.where; }, std::move(f.conversation), counts);
+            encode(f.ref, [&] { return f.where; }, std::move(f.conversation), counts);
           });
     }
   }
@@ -289,7 +282,8 @@ class Corpus::ChunkReader {
     return *open_[d];
   }
 
-  void take(const encode::RecordRef& ref, const encode::RecordText& record, std::variant<encode::Conversation, encode::Drop> converted) {
+  void take(const encode::RecordRef& ref, const encode::RecordText& record,
+            std::variant<encode::Conversation, encode::Drop> converted) {
     RecordCounts& counts = counts_[static_cast<std::size_t>(ref.dataset)];
     const auto where = [&] { return record.where(); };
     if (const auto* reason = std::get_if<encode::Drop>(&converted)) return drop(ref, *reason, where, counts);
@@ -302,8 +296,8 @@ class Corpus::ChunkReader {
       if (!conversation.answer_fault.empty()) throw Error(conversation.answer_fault);
       if (!conversation.desirable || conversation.responses.size() != 1)
         return drop(ref,
-                    {encode::DropReason::no_answer, fmt::format("'{}' is not true or false, or there is no answer",
-                                                        spec_of(ref).columns.kto_tag)},
+                    {encode::DropReason::no_answer,
+                     fmt::format("'{}' is not true or false, or there is no answer", spec_of(ref).columns.kto_tag)},
                     where, counts);
       feedback_.push_back({ref, where(), std::move(conversation)});
     } else {
@@ -322,7 +316,7 @@ class Corpus::ChunkReader {
   }
 
   encode::EncodedItem item_of(const encode::RecordRef& ref, std::vector<encode::EncodedSequence> sequences,
-                      encode::Conversation conversation) {
+                              encode::Conversation conversation) {
     encode::EncodedItem item;
     item.sequences = std::move(sequences);
     item.category = conversation.category.empty() ? spec_of(ref).name : std::move(conversation.category);
@@ -335,8 +329,7 @@ class Corpus::ChunkReader {
   template <class Where>
   void drop(const encode::RecordRef& ref, const encode::Drop& why, const Where& where, RecordCounts& counts) {
     ++counts.dropped[static_cast<std::size_t>(why.reason)];
-    sink_.leave_out(ref.dataset, why.reason,
-                    why.detail.empty() ? where() : fmt::format("{}: {}", where(), why.detail));
+    sink_.leave_out(ref.dataset, why.reason, why.detail.empty() ? where() : fmt::format("{}: {}", where(), why.detail));
   }
 
   // What the encoder found, with the columns' names.
@@ -356,8 +349,8 @@ class Corpus::ChunkReader {
   encode::ItemSink& sink_;
   std::vector<std::unique_ptr<OpenDataset>> open_;
   std::vector<RecordCounts> counts_;
-  std::vector<Feedback> feedback_;                             // stage kto: all of the chunk
-  std::vector<std::int32_t> joined_;                           // documents end to end
+  std::vector<Feedback> feedback_;                                     // stage kto: all of the chunk
+  std::vector<std::int32_t> joined_;                                   // documents end to end
   std::vector<std::pair<std::int64_t, encode::RecordRef>> documents_;  // where each begins in joined_
 };
 
@@ -365,9 +358,9 @@ void Corpus::note_skipped(const std::string& what) const {
   const std::size_t count = ++skipped_;
   if (count <= kWarnings) log::warn("{}: skipped", what);
   if (count > max_skipped_)
-    throw ConfigError(fmt::format(
-        "more than on_error_limit {} records are broken, the last is {}: repair the data, or raise the limit",
-        max_skipped_, what));
+    throw ConfigError(
+        fmt::format("more than on_error_limit {} records are broken, the last is {}: repair the data, or raise the limit",
+                    max_skipped_, what));
 }
 
 std::vector<RecordCounts> Corpus::encode_chunk(std::size_t chunk, encode::ItemSink& sink) const {

@@ -12,8 +12,7 @@ std::uint32_t FlatItem::crc() const {
   return crc32c(spans.data(), spans.size() * sizeof(spans[0]), crc);
 }
 
-std::uint32_t origin_crc(std::string_view category, std::int32_t dataset, std::int64_t source_index,
-                         std::string_view tags) {
+std::uint32_t origin_crc(std::string_view category, std::int32_t dataset, std::int64_t source_index, std::string_view tags) {
   std::uint32_t crc = crc32c(category.data(), category.size());
   crc = crc32c(&dataset, sizeof dataset, crc);
   crc = crc32c(&source_index, sizeof source_index, crc);

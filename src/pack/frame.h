@@ -1,10 +1,10 @@
 // The bytes of a pack around its datasets.
 #pragma once
 
+#include "qft/io/file.h"
+
 #include <cstdint>
 #include <vector>
-
-#include "qft/io/file.h"
 
 namespace qft::pack {
 

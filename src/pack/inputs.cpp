@@ -42,16 +42,15 @@ std::string changed_files(const json& was, const json& is) {
     if (const auto old = find(before, file.name); old == before.end())
       changes.push_back(fmt::format("{} is new", file.name));
     else if (old->bytes != file.bytes)
-      changes.push_back(fmt::format("{} has changed (was {} bytes, now {})", file.name, grouped(old->bytes),
-                                    grouped(file.bytes)));
+      changes.push_back(
+          fmt::format("{} has changed (was {} bytes, now {})", file.name, grouped(old->bytes), grouped(file.bytes)));
   }
   for (const PackFile& file : before)
     if (find(now, file.name) == now.end()) changes.push_back(fmt::format("{} is no longer there", file.name));
   if (changes.empty() && now.size() == 1)
     return fmt::format("{} has changed ({} bytes, as before)", names.front(), grouped(now.front().bytes));
   if (changes.empty())
-    return fmt::format("of {} one or more have changed, or their order: the sizes are as before",
-                       fmt::join(names, ", "));
+    return fmt::format("of {} one or more have changed, or their order: the sizes are as before", fmt::join(names, ", "));
   return fmt::format("{}", fmt::join(changes, ", "));
 }
 
@@ -84,8 +83,7 @@ void compare_entries(const json& before, const json& now, std::vector<std::strin
                            : fmt::format("{} {} -> {}", key, was.value(key, json()).dump(), value.dump()));
     for (const auto& [key, value] : was.items())
       if (!entry.contains(key)) keys.push_back(fmt::format("{} {} -> null", key, value.dump()));
-    changes.push_back(fmt::format("dataset '{}' is described otherwise in dataset_info.json: {}", name,
-                                  fmt::join(keys, ", ")));
+    changes.push_back(fmt::format("dataset '{}' is described otherwise in dataset_info.json: {}", name, fmt::join(keys, ", ")));
   }
 }
 
@@ -119,25 +117,17 @@ std::string changes(const json& before, const json& now) {
 }  // namespace
 
 json pack_inputs(const PackAttributes& a) {
-  json inputs = {{"format", kPackFormatName},
-                 {"format_version", kPackFormatVersion},
-                 {"tokenizer_hash", a.tokenizer_hash},
-                 {"template_hash", a.template_hash},
-                 {"template", a.template_name},
-                 {"stage", a.stage},
-                 {"vocab_size", a.vocab_size},
-                 {"cutoff_len", a.cutoff_len},
-                 {"options", a.options},
+  json inputs = {{"format", kPackFormatName},        {"format_version", kPackFormatVersion}, {"tokenizer_hash", a.tokenizer_hash},
+                 {"template_hash", a.template_hash}, {"template", a.template_name},          {"stage", a.stage},
+                 {"vocab_size", a.vocab_size},       {"cutoff_len", a.cutoff_len},           {"options", a.options},
                  {"sources", json::array()}};
-  for (const PackSource& source : a.sources)
-    inputs["sources"].push_back({{"name", source.name}, {"hash", source.hash}});
+  for (const PackSource& source : a.sources) inputs["sources"].push_back({{"name", source.name}, {"hash", source.hash}});
   return inputs;
 }
 
 json described_inputs(const PackAttributes& a) {
   json inputs = pack_inputs(a);
-  for (std::size_t s = 0; s < a.sources.size(); ++s)
-    inputs["sources"][s]["files"] = files_as_json(a.sources[s]);
+  for (std::size_t s = 0; s < a.sources.size(); ++s) inputs["sources"][s]["files"] = files_as_json(a.sources[s]);
   return inputs;
 }
 
@@ -160,9 +150,8 @@ std::string PackAttributes::fingerprint() const {
 void require_same_pack(const json& position, const PackAttributes& attributes) {
   const json before = position.value("pack", json());
   if (before == attributes.fingerprint()) return;
-  const std::string changed = position.contains("made_of")
-                                  ? changes(position["made_of"], described_inputs(attributes))
-                                  : "it does not record what that was";
+  const std::string changed = position.contains("made_of") ? changes(position["made_of"], described_inputs(attributes))
+                                                           : "it does not record what that was";
   fail_config(
       "cannot resume: the data is not that of the checkpoint: {}; set it back, or start a new run in another "
       "output_dir",

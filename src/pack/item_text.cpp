@@ -18,10 +18,10 @@ std::vector<Piece> pieces_of(const encode::EncodedSequence& sequence, const toke
   std::vector<Piece> pieces;
   const auto add = [&](std::int32_t begin, std::int32_t end, bool learned) {
     if (begin < end)
-      pieces.push_back({tokenizer.decode(std::span(sequence.ids)
-                                             .subspan(static_cast<std::size_t>(begin),
-                                                      static_cast<std::size_t>(end - begin))),
-                        learned});
+      pieces.push_back(
+          {tokenizer.decode(
+               std::span(sequence.ids).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin))),
+           learned});
   };
   std::int32_t at = 0;
   for (const encode::Span& span : sequence.label_spans) {
@@ -54,17 +54,15 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count,
-                         LearnedMarks marks) {
+std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count, LearnedMarks marks) {
   const bool colour = marks == LearnedMarks::colour;
   const char *const begin = colour ? "\x1b[32m" : "[[", *const end = colour ? "\x1b[0m" : "]]";
   std::string text;
   for (std::int64_t i = 0; i < std::min(count, pack.num_items()); ++i) {
     const encode::EncodedItem item = pack.item(i);
-    text += fmt::format(
-        "\nitem {}: record {} of {}, category {}, {} tokens, {} to learn\n", i, item.source_index,
-        pack.attributes().sources[static_cast<std::size_t>(item.dataset)].name, printable(item.category),
-        pack.item_tokens()[static_cast<std::size_t>(i)], pack.item_labels()[static_cast<std::size_t>(i)]);
+    text += fmt::format("\nitem {}: record {} of {}, category {}, {} tokens, {} to learn\n", i, item.source_index,
+                        pack.attributes().sources[static_cast<std::size_t>(item.dataset)].name, printable(item.category),
+                        pack.item_tokens()[static_cast<std::size_t>(i)], pack.item_labels()[static_cast<std::size_t>(i)]);
     for (std::size_t s = 0; s < item.sequences.size(); ++s) {
       if (item.sequences.size() > 1) text += sequence_name(s, item.sequences.size()) + ":\n";
       for (const Piece& piece : pieces_of(item.sequences[s], tokenizer))
@@ -75,8 +73,7 @@ std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tok
   return text;
 }
 
-nlohmann::ordered_json items_as_text(const PackReader& pack, const tokenizer::Tokenizer& tokenizer,
-                                     std::int64_t count) {
+nlohmann::ordered_json items_as_text(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count) {
   nlohmann::ordered_json items = nlohmann::ordered_json::array();
   for (std::int64_t i = 0; i < std::min(count, pack.num_items()); ++i) {
     const encode::EncodedItem item = pack.item(i);

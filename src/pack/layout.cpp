@@ -89,8 +89,7 @@ std::vector<Sizes> first_elements(const std::vector<PartSummary>& parts) {
 
 Offsets lay_out(const std::filesystem::path& path, const PackAttributes& attributes, const Sizes& elements) {
   const std::int64_t bytes = bytes_of(elements);
-  OutputFile(path, O_CREAT | O_TRUNC)
-      .reserve(bytes, false);  // a full disk fails here, before HDF5 takes part
+  OutputFile(path, O_CREAT | O_TRUNC).reserve(bytes, false);  // a full disk fails here, before HDF5 takes part
   io::h5::File file = io::h5::File::create(path);
   write_attributes(file, attributes);
   create_arrays(file, elements);
@@ -149,8 +148,8 @@ OutputFile::~OutputFile() {
 
 void OutputFile::check(bool ok, const char* action) const {
   if (!ok)
-    fail("cannot {} '{}': {}: free or repair its disk, then start again: finished parts are kept", action,
-         path_.string(), std::strerror(errno));
+    fail("cannot {} '{}': {}: free or repair its disk, then start again: finished parts are kept", action, path_.string(),
+         std::strerror(errno));
 }
 
 void OutputFile::reserve(std::int64_t bytes, bool keep_size) {
@@ -162,8 +161,7 @@ void OutputFile::reserve(std::int64_t bytes, bool keep_size) {
 void OutputFile::write(std::uint64_t offset, const void* data, std::uint64_t bytes) {
   const char* from = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t n =
-        ::pwrite(fd_, from, std::min<std::uint64_t>(bytes, 1u << 30), static_cast<off_t>(offset));
+    const ssize_t n = ::pwrite(fd_, from, std::min<std::uint64_t>(bytes, 1u << 30), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     check(n > 0, "write");
     from += n;

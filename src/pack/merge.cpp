@@ -19,8 +19,8 @@ using Packs = std::vector<std::shared_ptr<const PackReader>>;
 constexpr std::int64_t kChunkTokens = 1 << 22;
 
 /// Options that say which records were taken, not what became of a record.
-constexpr std::string_view kSelection[] = {
-    "datasets", "mix_strategy", "interleave_probs", "max_samples", "seed", "on_error", "merged"};
+constexpr std::string_view kSelection[] = {"datasets", "mix_strategy", "interleave_probs", "max_samples", "seed",
+                                           "on_error", "merged"};
 
 json shaping_options(const PackAttributes& attributes) {
   json options = attributes.options;
@@ -47,8 +47,8 @@ void require_same_contract(const PackReader& first, const PackReader& other) {
   for (const auto& [key, unused] : keys.items()) {
     const json mine = left.value(key, json()), theirs = right.value(key, json());
     if (mine != theirs)
-      fail_config("cannot merge: {} is {} in '{}' and {} in '{}': pack both alike", key, mine.dump(),
-                  first.path().string(), theirs.dump(), other.path().string());
+      fail_config("cannot merge: {} is {} in '{}' and {} in '{}': pack both alike", key, mine.dump(), first.path().string(),
+                  theirs.dump(), other.path().string());
   }
 }
 
@@ -59,8 +59,7 @@ PackAttributes merged_attributes(const Packs& packs) {
   for (const auto& pack : packs) {
     const PackAttributes& a = pack->attributes();
     merged.options["merged"].push_back(pack->fingerprint());
-    for (const json& dataset : a.options.value("datasets", json::array()))
-      merged.options["datasets"].push_back(dataset);
+    for (const json& dataset : a.options.value("datasets", json::array())) merged.options["datasets"].push_back(dataset);
     merged.sources.insert(merged.sources.end(), a.sources.begin(), a.sources.end());
   }
   return merged;
@@ -126,8 +125,7 @@ PackReport merge_packs(comm::Communicator& comm, const std::vector<std::filesyst
     return report;
   }
   const std::vector<Chunk> chunks = make_chunks(packs);
-  report.summary = builder.build(chunks.size(),
-                                 [&](std::size_t chunk, PackSink& sink) { copy_chunk(chunks[chunk], sink); });
+  report.summary = builder.build(chunks.size(), [&](std::size_t chunk, PackSink& sink) { copy_chunk(chunks[chunk], sink); });
   return report;
 }
 

@@ -24,7 +24,9 @@ enum class Part : std::uint8_t {
   selection,  // which records were taken: compared for training only
 };
 
-bool same(const json& ours, const json& theirs) { return ours == theirs; }
+bool same(const json& ours, const json& theirs) {
+  return ours == theirs;
+}
 
 /// A key of the run file, and its value in a run and in a pack.
 struct Option {
@@ -40,9 +42,13 @@ bool is_reasoning(const RunConfig& c) {
   return !c.data.template_name.empty() && encode::find_template(c.data.template_name).reasoning;
 }
 
-json recorded(const PackAttributes& a, const char* key) { return a.options.value(key, json(kUnknown)); }
+json recorded(const PackAttributes& a, const char* key) {
+  return a.options.value(key, json(kUnknown));
+}
 
-json as_given(const PackAttributes& a, const char* key) { return a.template_options.value(key, json(kUnknown)); }
+json as_given(const PackAttributes& a, const char* key) {
+  return a.template_options.value(key, json(kUnknown));
+}
 
 // The tokens of a block of joined documents; false where they are kept apart.
 json blocks(std::int64_t tokens) {
@@ -85,16 +91,15 @@ json unless_own(const RunConfig& c, const std::string& value, const Change& chan
 const std::vector<Option>& options() {
   static const std::vector<Option> table{
       {"stage", Part::shape, [](const RunConfig& c) { return json(c.finetuning.stage); },
-       [](const PackAttributes& a) { return json(a.stage); },
-       [](RunConfig& c, const json& v) { c.finetuning.stage = v; }},
-      {"template", Part::shape,
-       [](const RunConfig& c) { return json(encode::find_template(c.data.template_name).name); },
+       [](const PackAttributes& a) { return json(a.stage); }, [](RunConfig& c, const json& v) { c.finetuning.stage = v; }},
+      {"template", Part::shape, [](const RunConfig& c) { return json(encode::find_template(c.data.template_name).name); },
        [](const PackAttributes& a) { return json(a.template_name); },
        [](RunConfig& c, const json& v) { c.data.template_name = v; }},
       {"default_system", Part::text,
        [](const RunConfig& c) {
          if (!c.is_given("default_system") && c.data.default_system.empty()) return json();
-         return unless_own(c, c.data.default_system, [](encode::TemplateSpec& spec, const std::string& text) { spec.default_system = text; });
+         return unless_own(c, c.data.default_system,
+                           [](encode::TemplateSpec& spec, const std::string& text) { spec.default_system = text; });
        },
        [](const PackAttributes& a) { return as_given(a, "default_system"); },
        [](RunConfig& c, const json& v) {
@@ -103,7 +108,9 @@ const std::vector<Option>& options() {
          c.given["default_system"] = "the pack";  // an empty one counts only where it is given
        }},
       {"tool_format", Part::text,
-       [](const RunConfig& c) { return c.data.tool_format.empty() ? json() : unless_own(c, c.data.tool_format, encode::set_tool_format); },
+       [](const RunConfig& c) {
+         return c.data.tool_format.empty() ? json() : unless_own(c, c.data.tool_format, encode::set_tool_format);
+       },
        [](const PackAttributes& a) { return as_given(a, "tool_format"); },
        [](RunConfig& c, const json& v) { c.data.tool_format = v.is_null() ? "" : v.get<std::string>(); }},
       {"enable_thinking", Part::text,
@@ -120,8 +127,7 @@ const std::vector<Option>& options() {
        [](const PackAttributes& a) { return as_given(a, "preserve_thinking"); },
        [](RunConfig& c, const json& v) { c.data.preserve_thinking = v == true; }},
       {"cutoff_len", Part::shape, [](const RunConfig& c) { return json(c.data.cutoff_len); },
-       [](const PackAttributes& a) { return json(a.cutoff_len); },
-       [](RunConfig& c, const json& v) { c.data.cutoff_len = v; }},
+       [](const PackAttributes& a) { return json(a.cutoff_len); }, [](RunConfig& c, const json& v) { c.data.cutoff_len = v; }},
       {"train_on_prompt", Part::shape, [](const RunConfig& c) { return json(c.data.train_on_prompt); },
        [](const PackAttributes& a) { return recorded(a, "train_on_prompt"); },
        [](RunConfig& c, const json& v) { c.data.train_on_prompt = v; }},
@@ -134,12 +140,10 @@ const std::vector<Option>& options() {
          return a.stage == "pt" ? blocks(a.options.value("block_tokens", INT64_C(0))) : json(kUnknown);
        },
        set_packing},
-      {"preprocessing_batch_size", Part::selection,
-       [](const RunConfig& c) { return json(c.data.preprocessing_batch_size); },
+      {"preprocessing_batch_size", Part::selection, [](const RunConfig& c) { return json(c.data.preprocessing_batch_size); },
        [](const PackAttributes& a) { return recorded(a, "chunk_records"); }},
       {"dataset", Part::selection, [](const RunConfig& c) { return json(c.data.dataset); }, datasets_of, nullptr, same_datasets},
-      {"max_samples", Part::selection,
-       [](const RunConfig& c) { return c.data.max_samples ? json(*c.data.max_samples) : json(); },
+      {"max_samples", Part::selection, [](const RunConfig& c) { return c.data.max_samples ? json(*c.data.max_samples) : json(); },
        [](const PackAttributes& a) { return a.options.value("max_samples", json()); }},
       {"mix_strategy", Part::selection, [](const RunConfig& c) { return json(c.data.mix_strategy); },
        [](const PackAttributes& a) { return recorded(a, "mix_strategy"); }},
@@ -176,16 +180,18 @@ void take(RunConfig& config, const PackAttributes& pack, const std::filesystem::
     const json ours = no_template ? json() : option.of_run(config);
     if (option.agree(ours, theirs)) continue;
     if (given) {
-      append(faults, "; ", fmt::format("{} is {}, {} in the pack", place_of(config, option.key), shown(option, ours), shown(option, theirs)));
+      append(faults, "; ",
+             fmt::format("{} is {}, {} in the pack", place_of(config, option.key), shown(option, ours), shown(option, theirs)));
     } else {
       option.set(config, theirs);
       append(taken, ", ", fmt::format("{} {}", option.key, shown(option, theirs)));
     }
   }
   if (!faults.empty())
-    fail_config("pack '{}' was made with other options: {}. Leave a key out to take the pack's value, or pack again with "
-                "qft-pack and this run file",
-                path.string(), faults);
+    fail_config(
+        "pack '{}' was made with other options: {}. Leave a key out to take the pack's value, or pack again with "
+        "qft-pack and this run file",
+        path.string(), faults);
   if (!taken.empty()) config.notes.push_back(fmt::format("taken from pack '{}': {}", path.string(), taken));
 }
 

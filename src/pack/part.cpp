@@ -38,8 +38,7 @@ PartSummary PartSummary::from_json(const json& j) {
   PartSummary summary;
   j.at("elements").get_to(summary.elements);
   j.at("category_names").get_to(summary.category_names);
-  for (const json& s : j.at("sources"))
-    summary.sources.push_back({"", "", s.at(0), s.at(1), s.at(2), s.at(3)});
+  for (const json& s : j.at("sources")) summary.sources.push_back({"", "", s.at(0), s.at(1), s.at(2), s.at(3)});
   for (const json& d : j.at("drops")) summary.drops.push_back({d.at(0), d.at(1)});
   j.at("skipped").get_to(summary.skipped);
   j.at("sequences_per_item").get_to(summary.sequences_per_item);
@@ -66,8 +65,7 @@ void write_part(const std::filesystem::path& path, const std::string& key, PackP
   const std::string header = json{{"key", key}, {"summary", part.summary.to_json()}}.dump();
   const std::uint64_t header_bytes = header.size();
   io::Storage& storage = io::posix_storage();
-  const std::filesystem::path temp =
-      path.parent_path() / (std::string(io::kTempPrefix) + path.filename().string());
+  const std::filesystem::path temp = path.parent_path() / (std::string(io::kTempPrefix) + path.filename().string());
   try {
     const auto file = storage.create(temp);
     Hasher hasher;
@@ -78,8 +76,7 @@ void write_part(const std::filesystem::path& path, const std::string& key, PackP
     append(kMagic.data(), kMagic.size());
     append(&header_bytes, sizeof header_bytes);
     append(header.data(), header.size());
-    PackPart::for_each_array(
-        part, [&](PackArray, auto& values) { append(values.data(), values.size() * sizeof(values[0])); });
+    PackPart::for_each_array(part, [&](PackArray, auto& values) { append(values.data(), values.size() * sizeof(values[0])); });
     file->append(hasher.hex().data(), kChecksumBytes);
     file->close();  // not synced: a part that a dying machine cuts short fails its checksum and is made again
     storage.rename(temp, path);
@@ -107,8 +104,7 @@ PackPart read_part(const std::filesystem::path& path, const std::string& key) {
   std::string text(header_bytes, '\0');
   read(text.data(), text.size());
   const json header = json::parse(text, nullptr, false);
-  require(header.is_object() && header.value("key", "") == key, "'{}' is a part of another pack",
-          path.string());
+  require(header.is_object() && header.value("key", "") == key, "'{}' is a part of another pack", path.string());
 
   PackPart part;
   try {
@@ -127,8 +123,7 @@ PackPart read_part(const std::filesystem::path& path, const std::string& key) {
   });
   std::string checksum(kChecksumBytes, '\0');
   file.pread(offset, checksum.data(), checksum.size());
-  require(checksum == hasher.hex(), "'{}' is damaged: checksum {} stored, {} found", path.string(), checksum,
-          hasher.hex());
+  require(checksum == hasher.hex(), "'{}' is damaged: checksum {} stored, {} found", path.string(), checksum, hasher.hex());
   return part;
 }
 

@@ -20,7 +20,7 @@ struct PartSummary {
   std::array<std::int64_t, kPackArrays> elements{};  // offset arrays without their leading 0
   std::vector<std::string> category_names;           // in order of first appearance in the chunk
   std::vector<PackSource> sources;                   // counts only
-  std::vector<encode::Drops> drops;                          // of each source
+  std::vector<encode::Drops> drops;                  // of each source
   std::vector<std::string> skipped;                  // "file:line: why"
   std::int64_t sequences_per_item = 0;               // 0: no items
   std::int64_t max_item_tokens = 0, labels = 0, source_bytes = 0;

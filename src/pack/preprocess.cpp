@@ -32,7 +32,8 @@ class BuildProgress {
   // `done` is of this rank; the others are about as far.
   void update(const PackProgress& done) {
     activity::tick();
-    bar_.update(std::min(static_cast<std::int64_t>(done.chunks) * ranks_, chunks_), speed_of(done.source_bytes * ranks_, done.tokens * ranks_));
+    bar_.update(std::min(static_cast<std::int64_t>(done.chunks) * ranks_, chunks_),
+                speed_of(done.source_bytes * ranks_, done.tokens * ranks_));
   }
   void clear() { bar_.clear(); }
   // "81.2 MB/s, 20.3 M tokens/s" since the beginning.
@@ -52,18 +53,17 @@ class BuildProgress {
 void check_same_inputs(const PackAttributes& attributes, comm::Communicator& comm) {
   const std::string mine = attributes.fingerprint(), first = comm::broadcast_string(comm, mine);
   comm::agreed(comm, [&] {
-    require(
-        mine == first,
-        "this rank's inputs have the fingerprint {}, rank 0's {}: the files or the tokenizer differ between "
-        "the nodes; copy them again",
-        mine, first);
+    require(mine == first,
+            "this rank's inputs have the fingerprint {}, rank 0's {}: the files or the tokenizer differ between "
+            "the nodes; copy them again",
+            mine, first);
   });
 }
 
 void log_result(const std::filesystem::path& path, const PackReport& report, const std::string& speed) {
   const PackSummary& s = report.summary;
-  log::info("packed {} records into {} items, {} tokens ({} to learn), {}: {} ({})", s.records, s.items,
-            s.tokens, s.labels, format_bytes(static_cast<double>(s.file_bytes)), path.string(), speed);
+  log::info("packed {} records into {} items, {} tokens ({} to learn), {}: {} ({})", s.records, s.items, s.tokens, s.labels,
+            format_bytes(static_cast<double>(s.file_bytes)), path.string(), speed);
   if (s.truncated > 0) log::info("{} records were cut to cutoff_len", s.truncated);
   if (s.dropped == 0) return;
   const std::string reasons = encode::describe(s.drops);
@@ -123,8 +123,7 @@ class LabelSink : public encode::ItemSink {
     json mine = {{"labels", labels}, {"records", records}, {"drops", json::array()}};
     for (const encode::Drops& d : drops) mine["drops"].push_back({d.counts, d.first});
     LabelSink all(drops.size());
-    for (const std::string& text :
-         comm::all_gather_strings(comm, mine.dump(-1, ' ', false, json::error_handler_t::replace))) {
+    for (const std::string& text : comm::all_gather_strings(comm, mine.dump(-1, ' ', false, json::error_handler_t::replace))) {
       const json theirs = json::parse(text);
       all.labels += theirs["labels"].get<std::int64_t>();
       for (std::size_t d = 0; d < drops.size(); ++d) {
@@ -136,14 +135,14 @@ class LabelSink : public encode::ItemSink {
   }
 
   std::int64_t labels = 0;
-  std::vector<encode::Drops> drops;           // of each dataset
+  std::vector<encode::Drops> drops;   // of each dataset
   std::vector<std::int64_t> records;  // likewise, read
 };
 
 }  // namespace
 
-PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm, const std::filesystem::path& path,
-                             const BeforePacking& before) {
+PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
+                             const std::filesystem::path& path, const BeforePacking& before) {
   const activity::Phase phase("pack");
   PackPreview preview;
   std::shared_ptr<const Corpus> corpus;
@@ -158,7 +157,8 @@ PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, c
   preview.chunks_read = std::min(preview.chunks, kChunksRead);
   LabelSink sink(corpus->datasets().size());
   comm::agreed(comm, [&] {
-    for (std::size_t i = static_cast<std::size_t>(comm.rank()); i < preview.chunks_read; i += static_cast<std::size_t>(comm.size())) {
+    for (std::size_t i = static_cast<std::size_t>(comm.rank()); i < preview.chunks_read;
+         i += static_cast<std::size_t>(comm.size())) {
       sink.count(corpus->encode_chunk(i * preview.chunks / preview.chunks_read, sink));
       activity::tick();
     }
@@ -174,7 +174,8 @@ PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, c
         "no sample has anything to learn in the {} of {} chunks of records that were read: is cutoff_len {} "
         "too short, or are "
         "the answers empty?{}{}",
-        preview.chunks_read, preview.chunks, config.data.cutoff_len, drops.total() == 0 ? "" : " Left out were ", encode::describe(drops));
+        preview.chunks_read, preview.chunks, config.data.cutoff_len, drops.total() == 0 ? "" : " Left out were ",
+        encode::describe(drops));
   return preview;
 }
 
@@ -197,8 +198,8 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
   if (const auto current = builder.find_current()) {
     report = {true, *current};
     if (comm.rank() == 0)
-      log::info("{} is up to date ({} items): nothing that it was made of has changed, nothing is done",
-                path.string(), current->items);
+      log::info("{} is up to date ({} items): nothing that it was made of has changed, nothing is done", path.string(),
+                current->items);
     return report;
   }
 
@@ -211,8 +212,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
     const std::vector<RecordCounts> counts = corpus->encode_chunk(chunk, sink);
     const std::lock_guard lock(mutex);
     for (std::size_t d = 0; d < counts.size(); ++d) {
-      sink.count(static_cast<std::int32_t>(d), counts[d].records, counts[d].all_dropped(),
-                 counts[d].truncated);
+      sink.count(static_cast<std::int32_t>(d), counts[d].records, counts[d].all_dropped(), counts[d].truncated);
       sink.count_bytes(counts[d].bytes);
       source_bytes += counts[d].bytes;
     }

@@ -19,8 +19,7 @@ constexpr std::size_t kShownCategories = 20;
 void append(std::string& out, const encode::EncodedSequence& sequence) {
   auto to = std::back_inserter(out);
   out += "{\"ids\":[";
-  for (std::size_t i = 0; i < sequence.ids.size(); ++i)
-    fmt::format_to(to, "{}{}", i ? "," : "", sequence.ids[i]);
+  for (std::size_t i = 0; i < sequence.ids.size(); ++i) fmt::format_to(to, "{}{}", i ? "," : "", sequence.ids[i]);
   out += "],\"label_spans\":[";
   for (std::size_t i = 0; i < sequence.label_spans.size(); ++i)
     fmt::format_to(to, "{}[{},{}]", i ? "," : "", sequence.label_spans[i].begin, sequence.label_spans[i].end);
@@ -128,19 +127,19 @@ std::string format_summary(const PackReader& pack) {
       "  stage {}, template {}, cutoff_len {}, vocabulary {}\n"
       "  item lengths: shortest {}, median {}, 90 % up to {}, longest {}\n"
       "  tokenizer {}, template {}\n  fingerprint {}\n",
-      pack.path().string(), pack.num_items(), pack.num_sequences(), pack.num_tokens(),
-      s["label_tokens"].get<std::int64_t>(), format_bytes(bytes), pack.attributes().stage,
-      pack.attributes().template_name, pack.attributes().cutoff_len, pack.attributes().vocab_size, lengths[0],
-      lengths[1], lengths[2], lengths[3], pack.attributes().tokenizer_hash, pack.attributes().template_hash,
-      pack.fingerprint());
+      pack.path().string(), pack.num_items(), pack.num_sequences(), pack.num_tokens(), s["label_tokens"].get<std::int64_t>(),
+      format_bytes(bytes), pack.attributes().stage, pack.attributes().template_name, pack.attributes().cutoff_len,
+      pack.attributes().vocab_size, lengths[0], lengths[1], lengths[2], lengths[3], pack.attributes().tokenizer_hash,
+      pack.attributes().template_hash, pack.fingerprint());
   for (const PackSource& source : pack.attributes().sources)
-    text += fmt::format("  dataset {}: {} records, {} items, {} dropped, {} cut, files {}\n", source.name,
-                        source.records, source.items, source.dropped, source.truncated, source.hash);
+    text += fmt::format("  dataset {}: {} records, {} items, {} dropped, {} cut, files {}\n", source.name, source.records,
+                        source.items, source.dropped, source.truncated, source.hash);
   text += "  items by length in tokens:\n";
   const std::vector<LengthBin> bins = length_histogram(pack.item_tokens());
   std::int64_t most = 1;
   for (const LengthBin& b : bins) most = std::max(most, b.items);
-  for (const LengthBin& b : bins) text += fmt::format("  {:>8} to {:>7} {:>10} {}\n", b.from, b.below - 1, b.items, bar(b.items, most));
+  for (const LengthBin& b : bins)
+    text += fmt::format("  {:>8} to {:>7} {:>10} {}\n", b.from, b.below - 1, b.items, bar(b.items, most));
   text += "  categories:\n";
   const std::vector<CategoryCount> categories = count_categories(pack);
   for (std::size_t c = 0; c < std::min(categories.size(), kShownCategories); ++c)

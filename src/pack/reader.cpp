@@ -26,8 +26,8 @@ json parse_attribute(const io::h5::File& file, const std::string& name) {
 std::vector<PackSource> parse_sources(const json& list) {
   std::vector<PackSource> sources;
   for (const json& s : list)
-    sources.push_back({s.at("name"), s.at("hash"), s.at("records"), s.at("items"), s.at("dropped"),
-                       s.at("truncated"), files_from_json(s)});
+    sources.push_back(
+        {s.at("name"), s.at("hash"), s.at("records"), s.at("items"), s.at("dropped"), s.at("truncated"), files_from_json(s)});
   return sources;
 }
 
@@ -47,8 +47,7 @@ PackAttributes read_attributes(const io::h5::File& file) try {
   a.max_item_tokens = file.get_int("max_item_tokens");
   return a;
 } catch (const json::exception& e) {
-  fail("'{}' is not a whole pack: an attribute has an unexpected shape ({}): repack", file.path().string(),
-       e.what());
+  fail("'{}' is not a whole pack: an attribute has an unexpected shape ({}): repack", file.path().string(), e.what());
 }
 
 // What `path` is where it is no pack, and what to do; "" for what HDF5 may open.
@@ -62,17 +61,14 @@ std::string describe_no_pack(const std::filesystem::path& path) {
       if (entry.path().extension() == ".h5") packs.push_back(entry.path().string());
     std::sort(packs.begin(), packs.end());
     return packs.empty() ? fmt::format("'{}' is a directory and has no pack (.h5) in it", name)
-                         : fmt::format("'{}' is a directory: name one of the packs in it: {}", name,
-                                       fmt::join(packs, ", "));
+                         : fmt::format("'{}' is a directory: name one of the packs in it: {}", name, fmt::join(packs, ", "));
   }
   if (!fs::is_regular_file(path, code)) return {};
   const std::string lead = io::File::open_read(path).lead();
   if (lead.starts_with("\x89HDF")) return {};
   if (std::string pointer = describe_pointer(lead, path); !pointer.empty()) return pointer;
   if (type == ".yaml" || type == ".yml")
-    return fmt::format(
-        "'{}' is a run file, no pack: make its pack with qft-pack {} --output PACK.h5, and name that", name,
-        name);
+    return fmt::format("'{}' is a run file, no pack: make its pack with qft-pack {} --output PACK.h5, and name that", name, name);
   if (type == ".json" || type == ".jsonl" || type == ".txt")
     return fmt::format(
         "'{}' is a data file, no pack: pack it with qft-pack RUN.yaml --dataset {} --output PACK.h5, and "
@@ -99,9 +95,8 @@ void PackReader::read_header() {
   if (!file.has_attribute("format") || file.get_string("format") != kPackFormatName)
     fail("'{}' is an HDF5 file but not a pack: make one with qft-pack", path().string());
   const std::int64_t version = file.get_int("format_version");
-  require(version == kPackFormatVersion,
-          "'{}' has pack format {}, this program reads {}: repack with its qft-pack", path().string(),
-          version, kPackFormatVersion);
+  require(version == kPackFormatVersion, "'{}' has pack format {}, this program reads {}: repack with its qft-pack",
+          path().string(), version, kPackFormatVersion);
   attributes_ = read_attributes(file);
   fingerprint_ = file.get_string("fingerprint");
   require(fingerprint_ == attributes_.fingerprint(),
@@ -110,13 +105,12 @@ void PackReader::read_header() {
           path().string(), fingerprint_, attributes_.fingerprint());
   for (std::size_t i = 0; i < kPackArrays; ++i) {
     const PackArrayInfo& info = kPackArrayInfo[i];
-    require(file.contains(info.name), "'{}' lacks the dataset '{}': it is not a whole pack, repack",
-            path().string(), info.name);
+    require(file.contains(info.name), "'{}' lacks the dataset '{}': it is not a whole pack, repack", path().string(), info.name);
     const io::h5::Dataset dataset = file.dataset(info.name);
-    const bool shaped = info.columns == 1 ? dataset.shape().size() == 1
-                                          : dataset.shape().size() == 2 && dataset.shape()[1] == info.columns;
-    require(dataset.type() == info.type && shaped, "'{}': dataset '{}' is not {} with {} column(s)",
-            path().string(), info.name, io::h5::name_of(info.type), info.columns);
+    const bool shaped =
+        info.columns == 1 ? dataset.shape().size() == 1 : dataset.shape().size() == 2 && dataset.shape()[1] == info.columns;
+    require(dataset.type() == info.type && shaped, "'{}': dataset '{}' is not {} with {} column(s)", path().string(), info.name,
+            io::h5::name_of(info.type), info.columns);
     extents_[i] = {dataset.offset(), dataset.elements()};
   }
 }
@@ -126,26 +120,24 @@ void PackReader::check_shapes() const {
     const PackArrayInfo& info = kPackArrayInfo[i];
     const Extent& e = extents_[i];
     const std::uint64_t bytes = e.elements * io::h5::size_of(info.type);
-    require(e.offset + bytes <= file_.size(),
-            "'{}' is truncated: '{}' ends at byte {} of {}: copy or pack it again", path().string(),
-            info.name, e.offset + bytes, file_.size());
+    require(e.offset + bytes <= file_.size(), "'{}' is truncated: '{}' ends at byte {} of {}: copy or pack it again",
+            path().string(), info.name, e.offset + bytes, file_.size());
     const std::uint64_t rows = e.elements / info.columns;
     if (info.per) {
       const std::uint64_t expected = extent(*info.per).elements - 1 + (info.offsets_into ? 1 : 0);
-      require(rows == expected, "'{}': '{}' has {} rows where '{}' asks for {}", path().string(), info.name,
-              rows, info_of(*info.per).name, expected);
+      require(rows == expected, "'{}': '{}' has {} rows where '{}' asks for {}", path().string(), info.name, rows,
+              info_of(*info.per).name, expected);
     }
     if (!info.offsets_into) continue;
     require(e.elements >= 2, "'{}': '{}' is empty", path().string(), info.name);
     const PackArrayInfo& target = info_of(*info.offsets_into);
-    const std::uint64_t runs =
-        extent(*info.offsets_into).elements / target.columns - (target.offsets_into ? 1 : 0);
+    const std::uint64_t runs = extent(*info.offsets_into).elements / target.columns - (target.offsets_into ? 1 : 0);
     std::int64_t first = 0, last = 0;
     file_.pread(e.offset, &first, sizeof first);
     file_.pread(e.offset + bytes - sizeof last, &last, sizeof last);
     require(first == 0 && last == static_cast<std::int64_t>(runs),
-            "'{}': '{}' runs from {} to {}, and '{}' has {} rows: the file is damaged", path().string(),
-            info.name, first, last, target.name, runs);
+            "'{}': '{}' runs from {} to {}, and '{}' has {} rows: the file is damaged", path().string(), info.name, first, last,
+            target.name, runs);
   }
 }
 
@@ -166,19 +158,16 @@ std::string PackReader::where(std::int64_t index) const {
 template <class T>
 void PackReader::read_range(PackArray array, std::int64_t first, std::span<T> values) const {
   if (!values.empty())
-    file_.pread(extent(array).offset + static_cast<std::uint64_t>(first) * sizeof(T), values.data(),
-                values.size_bytes());
+    file_.pread(extent(array).offset + static_cast<std::uint64_t>(first) * sizeof(T), values.data(), values.size_bytes());
 }
 
 /// offsets[first .. first + count], checked to rise within the array they point into.
-void PackReader::read_offsets(PackArray array, std::int64_t first, std::span<std::int64_t> offsets,
-                              std::int64_t item) const {
+void PackReader::read_offsets(PackArray array, std::int64_t first, std::span<std::int64_t> offsets, std::int64_t item) const {
   read_range<std::int64_t>(array, first, offsets);
   const PackArrayInfo& target = info_of(*info_of(array).offsets_into);
   const auto end = static_cast<std::int64_t>(extent(*info_of(array).offsets_into).elements / target.columns);
   require(offsets.front() >= 0 && offsets.back() <= end && std::is_sorted(offsets.begin(), offsets.end()),
-          "{}: its entries of '{}' are out of order: the file is damaged, pack it again", where(item),
-          info_of(array).name);
+          "{}: its entries of '{}' are out of order: the file is damaged, pack it again", where(item), info_of(array).name);
 }
 
 void PackReader::read(std::int64_t index, FlatItem& item) const {
@@ -187,8 +176,8 @@ void PackReader::read(std::int64_t index, FlatItem& item) const {
   read_offsets(PackArray::item_offsets, index, range, index);
   const auto sequences = static_cast<std::size_t>(range[1] - range[0]);
   require(sequences >= 1 && static_cast<std::int64_t>(sequences) == attributes_.sequences_per_item,
-          "{}: it has {} sequences instead of {}: the file is damaged, pack it again", where(index),
-          sequences, attributes_.sequences_per_item);
+          "{}: it has {} sequences instead of {}: the file is damaged, pack it again", where(index), sequences,
+          attributes_.sequences_per_item);
 
   std::vector<std::int64_t> offsets(sequences + 1);
   const auto make_relative = [&](std::vector<std::int64_t>& ends) {
@@ -198,8 +187,8 @@ void PackReader::read(std::int64_t index, FlatItem& item) const {
   read_offsets(PackArray::sequence_offsets, range[0], offsets, index);
   make_relative(item.sequence_ends);
   require(item.sequence_ends.back() <= attributes_.max_item_tokens,
-          "{}: it has {} tokens, the pack's longest item {}: the file is damaged, pack it again",
-          where(index), item.sequence_ends.back(), attributes_.max_item_tokens);
+          "{}: it has {} tokens, the pack's longest item {}: the file is damaged, pack it again", where(index),
+          item.sequence_ends.back(), attributes_.max_item_tokens);
   item.ids.resize(static_cast<std::size_t>(item.sequence_ends.back()));
   read_range<std::int32_t>(PackArray::tokens, offsets[0], item.ids);
 
@@ -212,9 +201,8 @@ void PackReader::read(std::int64_t index, FlatItem& item) const {
 
   std::uint32_t stored = 0;
   read_range<std::uint32_t>(PackArray::item_crc32c, 2 * index, {&stored, 1});
-  require(stored == item.crc(),
-          "{}: CRC32C {:08x} stored, {:08x} found: the file is damaged, copy or pack it again", where(index),
-          stored, item.crc());
+  require(stored == item.crc(), "{}: CRC32C {:08x} stored, {:08x} found: the file is damaged, copy or pack it again",
+          where(index), stored, item.crc());
 }
 
 encode::EncodedItem PackReader::item(std::int64_t index) const {
@@ -232,8 +220,7 @@ encode::EncodedItem PackReader::item(std::int64_t index) const {
   std::int32_t category = 0;
   read_range<std::int32_t>(PackArray::category, index, {&category, 1});
   require(category >= 0 && static_cast<std::size_t>(category) < attributes_.category_names.size(),
-          "{}: category {} of {}: the file is damaged, pack it again", where(index), category,
-          attributes_.category_names.size());
+          "{}: category {} of {}: the file is damaged, pack it again", where(index), category, attributes_.category_names.size());
   item.category = attributes_.category_names[static_cast<std::size_t>(category)];
   read_range<std::int32_t>(PackArray::dataset, index, {&item.dataset, 1});
   read_range<std::int64_t>(PackArray::source_index, index, {&item.source_index, 1});
@@ -274,8 +261,8 @@ std::vector<std::int32_t> PackReader::item_categories() const {
   read_range<std::int32_t>(PackArray::category, 0, categories);
   for (std::size_t i = 0; i < categories.size(); ++i)
     require(categories[i] >= 0 && static_cast<std::size_t>(categories[i]) < attributes_.category_names.size(),
-            "{}: category {} of {}: the file is damaged, copy or pack it again",
-            where(static_cast<std::int64_t>(i)), categories[i], attributes_.category_names.size());
+            "{}: category {} of {}: the file is damaged, copy or pack it again", where(static_cast<std::int64_t>(i)),
+            categories[i], attributes_.category_names.size());
   return categories;
 }
 

@@ -12,21 +12,18 @@ namespace qft::pack {
 void PackSink::check_sequence(const encode::EncodedSequence& sequence) const {
   require(!sequence.ids.empty(), "an item with an empty sequence");
   for (const std::int32_t id : sequence.ids)
-    require(id >= 0 && id < attributes_.vocab_size, "token id {} outside the vocabulary of {}", id,
-            attributes_.vocab_size);
+    require(id >= 0 && id < attributes_.vocab_size, "token id {} outside the vocabulary of {}", id, attributes_.vocab_size);
   std::int32_t last = 0;
   for (const encode::Span& span : sequence.label_spans) {
-    require(span.begin >= last && span.begin < span.end &&
-                span.end <= static_cast<std::int32_t>(sequence.ids.size()),
-            "label span [{}, {}) after {} in a sequence of {} tokens", span.begin, span.end, last,
-            sequence.ids.size());
+    require(span.begin >= last && span.begin < span.end && span.end <= static_cast<std::int32_t>(sequence.ids.size()),
+            "label span [{}, {}) after {} in a sequence of {} tokens", span.begin, span.end, last, sequence.ids.size());
     last = span.end;
   }
 }
 
 void PackSink::check_dataset(std::int32_t dataset) const {
-  require(dataset >= 0 && static_cast<std::size_t>(dataset) < attributes_.sources.size(), "dataset {} of {}",
-          dataset, attributes_.sources.size());
+  require(dataset >= 0 && static_cast<std::size_t>(dataset) < attributes_.sources.size(), "dataset {} of {}", dataset,
+          attributes_.sources.size());
 }
 
 void PackSink::add(encode::EncodedItem&& item) try {
@@ -34,8 +31,8 @@ void PackSink::add(encode::EncodedItem&& item) try {
   PartSummary& summary = part_.summary;
   const auto sequences = static_cast<std::int64_t>(item.sequences.size());
   require(sequences >= 1, "an item without sequences");
-  require(summary.sequences_per_item == 0 || summary.sequences_per_item == sequences,
-          "an item of {} sequences among items of {}", sequences, summary.sequences_per_item);
+  require(summary.sequences_per_item == 0 || summary.sequences_per_item == sequences, "an item of {} sequences among items of {}",
+          sequences, summary.sequences_per_item);
 
   std::size_t size = 0;
   for (const encode::EncodedSequence& sequence : item.sequences) {
@@ -62,8 +59,7 @@ void PackSink::add(encode::EncodedItem&& item) try {
   }
   const auto tokens = static_cast<std::int64_t>(flat.ids.size());
   part_.tokens.insert(part_.tokens.end(), flat.ids.begin(), flat.ids.end());
-  for (const encode::Span& span : flat.spans)
-    part_.label_spans.insert(part_.label_spans.end(), {span.begin, span.end});
+  for (const encode::Span& span : flat.spans) part_.label_spans.insert(part_.label_spans.end(), {span.begin, span.end});
   part_.item_offsets.push_back(static_cast<std::int64_t>(part_.sequence_offsets.size()));
   part_.item_tokens.push_back(static_cast<std::int32_t>(tokens));
   part_.item_labels.push_back(static_cast<std::int32_t>(labels));
@@ -96,8 +92,7 @@ void PackSink::leave_out(std::int32_t dataset, encode::DropReason reason, const 
   if (is_listed) part_.summary.skipped.push_back(text);
 }
 
-void PackSink::count(std::int32_t dataset, std::int64_t records, std::int64_t dropped,
-                     std::int64_t truncated) {
+void PackSink::count(std::int32_t dataset, std::int64_t records, std::int64_t dropped, std::int64_t truncated) {
   check_dataset(dataset);
   PackSource& source = part_.summary.sources[static_cast<std::size_t>(dataset)];
   source.records += records;

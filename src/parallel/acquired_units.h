@@ -1,15 +1,15 @@
 // The units that are acquired, as the views that blocks compute with.
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <memory>
-#include <vector>
-
 #include "qft/model/spec.h"
 #include "qft/model/weights.h"
 #include "qft/parallel/layer_call.h"
 #include "qft/parallel/weight_store.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace qft::parallel {
 

@@ -1,9 +1,9 @@
 #include "qft/parallel/action.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 #include <cmath>
-
-#include "qft/core/error.h"
 
 namespace qft::parallel {
 namespace {
@@ -17,7 +17,8 @@ int lowest_trainable_block(const model::ModelSpec& spec) {
 class Builder {
  public:
   /// `bottom`: gradients flow down to this block; num_units(): nowhere.
-  Builder(const model::ModelSpec& spec, const ScheduleOptions& options, int bottom) : spec_(spec), options_(options), bottom_(bottom) {
+  Builder(const model::ModelSpec& spec, const ScheduleOptions& options, int bottom)
+      : spec_(spec), options_(options), bottom_(bottom) {
     QFT_ASSERT(options.group >= 1 && options.max_micro_batches >= options.micro_batches && options.micro_batches >= 0,
                "group {}, at most {} micro-batches, here {}", options.group, options.max_micro_batches, options.micro_batches);
   }
@@ -50,8 +51,7 @@ class Builder {
                        .needs_gradient = block > bottom_});
   }
   void reduce(int block) {
-    if (spec_.units[static_cast<std::size_t>(block)].trainable_numel > 0)
-      list_.push_back({ActionKind::reduce, block});
+    if (spec_.units[static_cast<std::size_t>(block)].trainable_numel > 0) list_.push_back({ActionKind::reduce, block});
   }
   void vote() { list_.push_back({ActionKind::vote}); }
   void step() { list_.push_back({ActionKind::step}); }
@@ -70,8 +70,8 @@ class Builder {
 }  // namespace
 
 std::string describe(const Action& action, const model::ModelSpec& spec) {
-  static constexpr const char* kNames[] = {"gather",   "gather_frozen", "acquire", "forward",
-                                           "backward", "release",       "reduce",  "vote",   "step"};
+  static constexpr const char* kNames[] = {"gather",  "gather_frozen", "acquire", "forward", "backward",
+                                           "release", "reduce",        "vote",    "step"};
   const char* name = kNames[static_cast<std::size_t>(action.kind)];
   if (action.target < 0) return name;
   const std::string& unit = spec.units.at(static_cast<std::size_t>(action.target)).name;

@@ -26,7 +26,7 @@ std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer
 std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute,
                               bool offloaded) {
   const std::int64_t boundary = boundary_bytes(spec, compute, tokens);  // a layer's output: the next one's input
-  std::int64_t bytes = 2 * boundary;  // the embedding's output, and the gradient that goes down
+  std::int64_t bytes = 2 * boundary;                                    // the embedding's output, and the gradient that goes down
   for (const model::Layer& layer : spec.layers) bytes += boundary + (recompute ? 0 : saved_bytes(spec, layer, compute, tokens));
   return recompute && offloaded ? 3 * boundary : bytes;
 }

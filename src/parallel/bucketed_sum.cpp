@@ -1,8 +1,8 @@
-#include <algorithm>
-
 #include "qft/core/error.h"
 #include "qft/model/load.h"
 #include "qft/optim/square_sum.h"
+
+#include <algorithm>
 
 #include "gradient_sum.h"
 
@@ -21,7 +21,10 @@ struct Bucket {
 class BucketedGradientSum final : public GradientSum {
  public:
   BucketedGradientSum(GradientLayout layout, comm::Communicator& comm)
-      : grads_(std::move(layout.grads)), comm_(comm), bucket_of_(std::move(layout.bucket_of)), in_norm_(std::move(layout.in_norm)) {
+      : grads_(std::move(layout.grads)),
+        comm_(comm),
+        bucket_of_(std::move(layout.bucket_of)),
+        in_norm_(std::move(layout.in_norm)) {
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < bucket_of_.size(); ++i) {
       if (bucket_of_[i] == buckets_.size()) buckets_.emplace_back().begin = begin;
@@ -44,8 +47,8 @@ class BucketedGradientSum final : public GradientSum {
       data = bucket.staging = data.to(at::kFloat);
       staged_peak_ = std::max(staged_peak_, staged_ += static_cast<std::int64_t>(data.nbytes()));
     }
-    bucket.work = comm_.start_all_reduce(data.data_ptr(), static_cast<std::size_t>(data.numel()),
-                                         model::dtype_of(data.scalar_type()));
+    bucket.work =
+        comm_.start_all_reduce(data.data_ptr(), static_cast<std::size_t>(data.numel()), model::dtype_of(data.scalar_type()));
     bucket.in_flight = true;
   }
 

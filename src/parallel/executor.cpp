@@ -1,12 +1,5 @@
 #include "qft/parallel/executor.h"
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <utility>
-
-#include <c10/core/InferenceMode.h>
-
 #include "qft/core/activity.h"
 #include "qft/core/clock.h"
 #include "qft/core/error.h"
@@ -16,8 +9,14 @@
 #include "qft/device/wait_check.h"
 #include "qft/parallel/out_of_memory.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
 #include "acquired_units.h"
 #include "in_flight.h"
+#include <c10/core/InferenceMode.h>
 
 namespace qft::parallel {
 namespace {
@@ -36,7 +35,9 @@ class Stopwatch {
 };
 
 /// The host waits for its device only where the ranks agree on the step.
-bool waits(const Action& action) { return action.kind == ActionKind::vote || action.kind == ActionKind::step; }
+bool waits(const Action& action) {
+  return action.kind == ActionKind::vote || action.kind == ActionKind::step;
+}
 
 }  // namespace
 
@@ -49,7 +50,7 @@ struct Executor::Pass {
   AskedToStop asked_to_stop = {};
   double loss_scale = 1.0;
   MicroRange range = {};
-  std::vector<at::Tensor> sums = {};         ///< by micro-batch, of the objective
+  std::vector<at::Tensor> sums = {};  ///< by micro-batch, of the objective
   double started = steady_seconds();
   StepResult result = {};
   bool training() const { return objective != nullptr; }
@@ -63,18 +64,18 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Co
       units_(std::make_unique<AcquiredUnits>(transformer.spec(), store)),
       in_flight_(std::make_unique<InFlight>(transformer, ActivationPolicy{options.recompute, options.offload_inputs})),
       graphs_(options.graphs ? std::make_unique<LayerGraphs>(transformer) : nullptr) {
-  QFT_ASSERT(!options.graphs || (options.lora_dropout == 0.0 && !options.offload_inputs), "graphs support neither LoRA dropout nor "
-                                                                                          "offloaded activations");
+  QFT_ASSERT(!options.graphs || (options.lora_dropout == 0.0 && !options.offload_inputs),
+             "graphs support neither LoRA dropout nor "
+             "offloaded activations");
   QFT_ASSERT(options.recompute || !options.offload_inputs, "offloading layer inputs needs recomputation");
 }
 
 Executor::~Executor() = default;
 
 StepResult Executor::train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,
-                           std::uint64_t step, const AskedToStop& asked_to_stop, double loss_scale,
-                           const MicroRange& range) {
-  QFT_ASSERT(range.total == 0 || range.count == static_cast<std::int64_t>(micros.size()), "{} micro-batches, not {}", micros.size(),
-             range.count);
+                           std::uint64_t step, const AskedToStop& asked_to_stop, double loss_scale, const MicroRange& range) {
+  QFT_ASSERT(range.total == 0 || range.count == static_cast<std::int64_t>(micros.size()), "{} micro-batches, not {}",
+             micros.size(), range.count);
   Pass pass{micros, &objective, nullptr, {options_.lora_dropout, options_.seed, step}, asked_to_stop, loss_scale, range};
   pass.sums.resize(micros.size());
   store_.start_step(range);
@@ -92,7 +93,9 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
   for (const auto& in : pass.micros)
     transformer_.ensure_positions(graphs_ && pass.training() ? graph_shape_of(in).tokens : in.sequences.max_length);
   const Action* current = nullptr;
-  const std::function<std::string()> where = [&] { return current == nullptr ? "the start of a step" : describe(*current, transformer_.spec()); };
+  const std::function<std::string()> where = [&] {
+    return current == nullptr ? "the start of a step" : describe(*current, transformer_.spec());
+  };
   const std::function<void()> perform_current = [&] {
     perform(*current, pass);
     store_.poll();  // MPI makes no progress of its own
@@ -109,17 +112,27 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
 }
 
 void Executor::perform(const Action& action, Pass& pass) {
-  if (action.lane != Lane::policy) fail("{}: only the policy can run, other lanes are not implemented", describe(action, transformer_.spec()));
+  if (action.lane != Lane::policy)
+    fail("{}: only the policy can run, other lanes are not implemented", describe(action, transformer_.spec()));
   switch (action.kind) {
-    case ActionKind::gather: return store_.gather(action.target, /*frozen_only=*/false);
-    case ActionKind::gather_frozen: return store_.gather(action.target, /*frozen_only=*/true);
-    case ActionKind::acquire: return acquire(action.target);
-    case ActionKind::forward: return forward(action, pass);
-    case ActionKind::backward: return backward(action, pass);
-    case ActionKind::release: return store_.release(action.target);
-    case ActionKind::reduce: return reduce(action.target);
-    case ActionKind::vote: return vote(pass);
-    case ActionKind::step: return step(pass);
+    case ActionKind::gather:
+      return store_.gather(action.target, /*frozen_only=*/false);
+    case ActionKind::gather_frozen:
+      return store_.gather(action.target, /*frozen_only=*/true);
+    case ActionKind::acquire:
+      return acquire(action.target);
+    case ActionKind::forward:
+      return forward(action, pass);
+    case ActionKind::backward:
+      return backward(action, pass);
+    case ActionKind::release:
+      return store_.release(action.target);
+    case ActionKind::reduce:
+      return reduce(action.target);
+    case ActionKind::vote:
+      return vote(pass);
+    case ActionKind::step:
+      return step(pass);
   }
 }
 
@@ -243,8 +256,8 @@ void Executor::backward_head(const Action& action, MicroInFlight& micro, const P
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
   const at::Tensor& grad = micro.grad_logprobs(in.labels.size());
   if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
-  transformer_.head_forward_backward(units_->final_norm(With::gradients), units_->head_table(With::gradients), in, micro.x(), grad, {},
-                                     micro.g());
+  transformer_.head_forward_backward(units_->final_norm(With::gradients), units_->head_table(With::gradients), in, micro.x(),
+                                     grad, {}, micro.g());
 }
 
 void Executor::without_waits(const std::function<std::string()>& what, const std::function<void()>& part) const {
@@ -255,11 +268,14 @@ std::string Executor::memory_held() const {
   const StoreMemory m = store_.memory();
   const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
   const ExecutorMemory own = memory();
-  return fmt::format("weights {}, gathered {}, gradients {}, activations {}, buffers {}; {} in all", text(m.weights), text(m.gathered),
-                     text(m.grads), text(own.activations), text(own.buffers), text(device::memory_use(transformer_.device()).current));
+  return fmt::format("weights {}, gathered {}, gradients {}, activations {}, buffers {}; {} in all", text(m.weights),
+                     text(m.gathered), text(m.grads), text(own.activations), text(own.buffers),
+                     text(device::memory_use(transformer_.device()).current));
 }
 
-PhaseTimes Executor::take_times() { return std::exchange(times_, {}); }
+PhaseTimes Executor::take_times() {
+  return std::exchange(times_, {});
+}
 
 ExecutorMemory Executor::memory() const {
   return {in_flight_->bytes(), in_flight_->scratch().held() + transformer_.workspace().held()};

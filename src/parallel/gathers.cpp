@@ -36,8 +36,8 @@ class Gathers {
  private:
   struct State {
     int held = 0;
-    int announced = 0;  ///< later acquires for which the unit was prefetched
-    bool kept = false;  ///< the last release was dropped: so must the next acquire be
+    int announced = 0;      ///< later acquires for which the unit was prefetched
+    bool kept = false;      ///< the last release was dropped: so must the next acquire be
     bool prepared = false;  ///< prefetched for the next step
   };
   State& state(int unit) { return states_[static_cast<std::size_t>(unit)]; }
@@ -86,7 +86,8 @@ class Gathers {
     if (trains_) announce_next_step();
   }
 
-  /// Prefetches frozen weights, which no step changes, in the order of their first use; those still in use wait for their release.
+  /// Prefetches frozen weights, which no step changes, in the order of their first use; those still in use wait for their
+  /// release.
   void announce_next_step() {
     for (; next_step_ < list_.size(); ++next_step_) {
       const Action& ahead = list_[next_step_];
@@ -108,7 +109,7 @@ class Gathers {
   std::vector<State> states_;
   std::size_t next_ = 0;       ///< the first action of the list that has not been looked at ahead
   std::size_t next_step_ = 0;  ///< the same in the list that follows
-  std::int64_t waiting_ = 0;  ///< bytes of the units that are prefetched and not acquired yet
+  std::int64_t waiting_ = 0;   ///< bytes of the units that are prefetched and not acquired yet
   ActionList out_;
 };
 

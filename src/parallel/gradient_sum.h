@@ -1,16 +1,15 @@
 // Sums of gradients over micro-batches and ranks, where every rank keeps whole gradients. Private to parallel.
 #pragma once
 
+#include "qft/comm/communicator.h"
+#include "qft/parallel/weight_store.h"
+
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-
-#include "qft/comm/communicator.h"
-#include "qft/parallel/weight_store.h"
-
 #include "owned_params.h"
+#include <ATen/core/Tensor.h>
 
 namespace qft::parallel {
 

@@ -1,10 +1,10 @@
 #include "in_flight.h"
 
-#include <algorithm>
-#include <bit>
-
 #include "qft/core/error.h"
 #include "qft/parallel/activation_bytes.h"
+
+#include <algorithm>
+#include <bit>
 
 namespace qft::parallel {
 

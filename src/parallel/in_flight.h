@@ -1,17 +1,17 @@
 // Micro-batches in flight: what each holds between its first action and its last.
 #pragma once
 
+#include "qft/model/arena.h"
+#include "qft/model/transformer.h"
+#include "qft/parallel/layer_call.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-
 #include "offloaded_activations.h"
-#include "qft/model/arena.h"
-#include "qft/model/transformer.h"
-#include "qft/parallel/layer_call.h"
+#include <ATen/core/Tensor.h>
 
 namespace qft::parallel {
 
@@ -55,7 +55,9 @@ class MicroInFlight {
 
  private:
   void reserve(std::int64_t tokens, bool training, model::Arena& scratch);
-  at::Tensor boundary() { return arena_.alloc({in_->num_tokens(), transformer_.spec().config.hidden_size}, transformer_.dtype()); }
+  at::Tensor boundary() {
+    return arena_.alloc({in_->num_tokens(), transformer_.spec().config.hidden_size}, transformer_.dtype());
+  }
 
   struct Kept {
     at::Tensor x;  ///< the layer's input, where it stays on the device

@@ -1,19 +1,21 @@
 #include "qft/parallel/layer_graphs.h"
 
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/device/upload.h"
+
 #include <algorithm>
 #include <utility>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 
-#include "qft/core/error.h"
-#include "qft/core/log.h"
-#include "qft/device/upload.h"
-
 namespace qft::parallel {
 namespace {
 
-const void* address(const at::Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
+const void* address(const at::Tensor& t) {
+  return t.defined() ? t.const_data_ptr() : nullptr;
+}
 
 /// The sequence boundaries of a micro-batch, padded to its graph shape.
 std::vector<std::int32_t> padded_bounds(std::vector<std::int32_t> bounds, const GraphShape& shape) {
@@ -62,7 +64,8 @@ const model::MicroInput& LayerGraphs::admit(std::size_t place, const model::Micr
   at::arange_out(added_positions, added_positions.numel());
   padded.sequences.cu_seqlens = padded_bounds(in.sequences.cu_seqlens, shape);
   if (padded.sequences.device_cu_seqlens.defined())
-    padded.sequences.device_cu_seqlens.copy_(device::upload(padded.sequences.cu_seqlens, transformer_.device()), /*non_blocking=*/true);
+    padded.sequences.device_cu_seqlens.copy_(device::upload(padded.sequences.cu_seqlens, transformer_.device()),
+                                             /*non_blocking=*/true);
   padded.labels = in.labels;
   return padded;
 }
@@ -90,7 +93,7 @@ void LayerGraphs::forget_oldest(Place& place) {
 
 LayerGraphs::Addresses LayerGraphs::addresses_of(const LayerCall& call) const {
   const auto& rope = transformer_.rope();
-  Addresses all = {address(call.y),      address(call.g),  address(call.flat.frozen), address(call.flat.trainable),
+  Addresses all = {address(call.y),         address(call.g),   address(call.flat.frozen), address(call.flat.trainable),
                    address(call.flat.grad), address(rope.cos), address(rope.sin)};
   for (const model::SubLayerSaved& s : call.saved.sublayers) {
     all.insert(all.end(), {address(s.x), address(s.rstd)});
@@ -107,7 +110,8 @@ void LayerGraphs::start_over(Recorded& recorded, const LayerCall& call, const Ad
   }
   if (counts_.costs_more_than_it_saves() && !std::exchange(warned_, true))
     log::warn(
-        "cuda_graphs: {} graphs were discarded because memory that they use had moved, {} because micro-batches have more than {} "
+        "cuda_graphs: {} graphs were discarded because memory that they use had moved, {} because micro-batches have more than "
+        "{} "
         "shapes; {} replays: capturing costs more than it saves, so remove the key or set packing: true",
         counts_.moved, counts_.forgotten, kShapes, counts_.replayed);
   recorded = {};
@@ -120,7 +124,8 @@ void LayerGraphs::run(std::size_t place, const LayerCall& call) {
   ShapeGraphs& graphs = *places_.at(place).current;
   Recorded& recorded = graphs.calls.at(2 * static_cast<std::size_t>(call.layer) + (call.g.defined() ? 1 : 0));
   const Addresses addresses = addresses_of(call);
-  if (recorded.addresses != addresses || !recorded.workspace.unmoved()) return start_over(recorded, call, addresses, graphs.input);
+  if (recorded.addresses != addresses || !recorded.workspace.unmoved())
+    return start_over(recorded, call, addresses, graphs.input);
   if (!recorded.graph) {
     recorded.graph = pool_.capture([this, call, &in = graphs.input] { call.run(transformer_, in, {}); });
     ++counts_.captured;

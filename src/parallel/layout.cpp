@@ -1,11 +1,11 @@
 #include "qft/parallel/layout.h"
 
-#include <algorithm>
-
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
+
+#include <algorithm>
 
 namespace qft::parallel {
 namespace {
@@ -17,13 +17,16 @@ int ranks_of_a_node(comm::Communicator& world) {
   const auto nodes = comm::all_gather_value(world.host(), session.node());
   const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
   if (*least != *most)
-    fail_config("hsdp shards inside each node, but there are nodes with {} and with {} ranks: start as many on each, or set "
-                "hsdp_group_size", *least, *most);
+    fail_config(
+        "hsdp shards inside each node, but there are nodes with {} and with {} ranks: start as many on each, or set "
+        "hsdp_group_size",
+        *least, *most);
   for (std::size_t r = 0; r < nodes.size(); ++r)
     if (nodes[r] != nodes[r - r % static_cast<std::size_t>(*least)])
-      fail_config("hsdp shards inside each node, but rank {} is on another node than rank {}: let neighbouring ranks share "
-                  "nodes (mpirun --map-by slot, srun --distribution=block), or set hsdp_group_size",
-                  r, r - r % static_cast<std::size_t>(*least));
+      fail_config(
+          "hsdp shards inside each node, but rank {} is on another node than rank {}: let neighbouring ranks share "
+          "nodes (mpirun --map-by slot, srun --distribution=block), or set hsdp_group_size",
+          r, r - r % static_cast<std::size_t>(*least));
   return *least;
 }
 
@@ -34,8 +37,8 @@ comm::Degrees degrees_of(comm::Communicator& world, const Strategy& strategy, st
   if (!strategy.grouped) return {.replicate = 1, .shard = world.size()};
   const int size = group > 0 ? static_cast<int>(std::min<std::int64_t>(group, 1 << 30)) : ranks_of_a_node(world);
   if (world.size() % size != 0)
-    fail_config("hsdp_group_size {} does not divide the {} ranks: start a multiple of {} ranks, or change it", size,
-                world.size(), size);
+    fail_config("hsdp_group_size {} does not divide the {} ranks: start a multiple of {} ranks, or change it", size, world.size(),
+                size);
   return {.replicate = world.size() / size, .shard = size};
 }
 

@@ -1,12 +1,12 @@
 #include "qft/parallel/objective.h"
 
+#include "qft/core/error.h"
+#include "qft/device/upload.h"
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/segment_reduce.h>
 #include <ATen/ops/sum.h>
-
-#include "qft/core/error.h"
-#include "qft/device/upload.h"
 
 namespace qft::parallel {
 namespace {
@@ -33,7 +33,9 @@ at::Tensor SequenceObjective::observe(const model::MicroInput& in, const at::Ten
   return result;
 }
 
-void TokenMeanLoss::known_gradient(const model::MicroInput&, const at::Tensor& grad) const { grad.fill_(-1.0 / denominator_); }
+void TokenMeanLoss::known_gradient(const model::MicroInput&, const at::Tensor& grad) const {
+  grad.fill_(-1.0 / denominator_);
+}
 
 at::Tensor TokenMeanLoss::observe(const model::MicroInput&, const at::Tensor& logprobs, const at::Tensor&) const {
   return at::sum(logprobs, at::kDouble).neg_().view({1});

@@ -1,10 +1,9 @@
 #include "offloaded_activations.h"
 
-#include <ATen/ops/empty.h>
-
 #include "qft/core/error.h"
-
 #include "qft/parallel/sharded_buffer.h"
+
+#include <ATen/ops/empty.h>
 
 namespace qft::parallel {
 
@@ -31,7 +30,8 @@ void OffloadedActivations::keep(int layer, const at::Tensor& x) {
 
 void OffloadedActivations::start_fetch(int layer, const at::Tensor& to) {
   const auto l = static_cast<std::size_t>(layer);
-  QFT_ASSERT(l < kept_.size() && kept_[l].defined() && kept_[l].sizes() == to.sizes(), "the input of layer {} was not kept", layer);
+  QFT_ASSERT(l < kept_.size() && kept_[l].defined() && kept_[l].sizes() == to.sizes(), "the input of layer {} was not kept",
+             layer);
   device::Event free(copies_.device());
   free.record(device::Stream::current(copies_.device()));
   copies_.wait(free);

@@ -1,11 +1,11 @@
 // Offloaded activations: the layers' inputs of one micro-batch, in host memory from forward to backward.
 #pragma once
 
+#include "qft/device/stream.h"
+
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-
-#include "qft/device/stream.h"
 
 namespace qft::parallel {
 
@@ -31,7 +31,7 @@ class OffloadedActivations {
   device::Event copied_;
   std::vector<at::Tensor> kept_;  ///< per layer, of the shape that it has now
   std::vector<at::Tensor> memory_;
-  int coming_ = -1;               ///< the layer whose input is being prefetched
+  int coming_ = -1;  ///< the layer whose input is being prefetched
 };
 
 }  // namespace qft::parallel

@@ -1,14 +1,14 @@
 #include "qft/parallel/out_of_memory.h"
 
-#include <new>
-#include <string_view>
-
-#include <c10/util/Exception.h>
-
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
+
+#include <new>
+#include <string_view>
+
+#include <c10/util/Exception.h>
 
 namespace qft::parallel {
 namespace {
@@ -20,11 +20,14 @@ bool is_out_of_memory(std::string_view text) {
 
 [[noreturn]] void explain(const std::string& what, const std::string& where, const std::string& held, const std::string& advice) {
   std::string who = "this process";
-  if (comm::Session::exists()) who = fmt::format("rank {} on {}", comm::Session::current().rank(), comm::Session::current().hostname());
+  if (comm::Session::exists())
+    who = fmt::format("rank {} on {}", comm::Session::current().rank(), comm::Session::current().hostname());
   fail("out of memory: {}, in {}: {}. Held: {}. Any of these helps: {}", who, where, what, held, advice);
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
 
 }  // namespace
 

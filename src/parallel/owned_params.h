@@ -1,11 +1,11 @@
 // What the optimizer is given of a unit, and what the norm counts of it.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "qft/model/spec.h"
 #include "qft/optim/optimizer.h"
+
+#include <cstdint>
+#include <vector>
 
 namespace qft::parallel {
 
@@ -16,8 +16,8 @@ struct Range {
 /// Adds a range behind the others; one that begins where the last ends is a part of it.
 void append(std::vector<Range>& ranges, const Range& range);
 
-/// What this rank adds to the norm (ParamSpec::first_holder) in elements [begin, begin + length) of the unit's trainable buffer, counted
-/// from `begin`. Padding, which is zero, belongs to the parameter before it.
+/// What this rank adds to the norm (ParamSpec::first_holder) in elements [begin, begin + length) of the unit's trainable buffer,
+/// counted from `begin`. Padding, which is zero, belongs to the parameter before it.
 std::vector<Range> ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int64_t length);
 
 /// Elements [begin, begin + weights.numel()) of the unit's trainable buffer, in segments of equal

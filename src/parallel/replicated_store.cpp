@@ -1,11 +1,10 @@
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-
 #include "qft/core/error.h"
 #include "qft/parallel/weight_store.h"
 
 #include "gradient_sum.h"
 #include "owned_params.h"
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 namespace qft::parallel {
 namespace {
@@ -119,9 +118,9 @@ std::vector<int> gradient_buckets(const model::ModelSpec& spec, at::ScalarType g
   return bucket_of;
 }
 
-std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device,
-                                                   comm::Communicator& comm, bool training, ReductionOrder reduction_order,
-                                                   std::int64_t bucket_bytes) {
+std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
+                                                   c10::Device device, comm::Communicator& comm, bool training,
+                                                   ReductionOrder reduction_order, std::int64_t bucket_bytes) {
   return std::make_unique<ReplicatedStore>(spec, precision, device, comm, training, reduction_order, bucket_bytes);
 }
 

@@ -1,11 +1,11 @@
 #include "qft/parallel/sharded_buffer.h"
 
+#include "qft/core/error.h"
+#include "qft/model/load.h"
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
-
-#include "qft/core/error.h"
-#include "qft/model/load.h"
 
 namespace qft::parallel {
 
@@ -39,12 +39,13 @@ at::Tensor BlockPool::take(std::int64_t n, const at::TensorOptions& options) {
   return at::from_blob(data, {n}, [blocks = blocks_, block, bytes](void*) { (*blocks)[bytes].push_back(block); }, options);
 }
 
-ShardedBuffer::ShardedBuffer(std::int64_t n, const at::TensorOptions& options, comm::Communicator& comm, const Residency& residency,
-                             Transfers& transfers)
+ShardedBuffer::ShardedBuffer(std::int64_t n, const at::TensorOptions& options, comm::Communicator& comm,
+                             const Residency& residency, Transfers& transfers)
     : division_(n, comm), comm_(&comm), transfers_(&transfers), residency_(residency) {
   if (n == 0) return;
   // Zeros: alignment gaps and padding take part in sums and in the optimizer's arithmetic.
-  rest_ = at::zeros({rest_is_whole() ? division_.padded() : division_.chunk}, residency.offloaded ? host_options(options) : options);
+  rest_ =
+      at::zeros({rest_is_whole() ? division_.padded() : division_.chunk}, residency.offloaded ? host_options(options) : options);
   slice_ = rest_is_whole() ? division_.slice_of(rest_) : rest_;
   if (residency.offloaded) copied_.emplace(transfers.copies.device());
   if (frees_whole()) return;

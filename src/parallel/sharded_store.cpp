@@ -1,21 +1,22 @@
-#include <deque>
-#include <utility>
-
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-
 #include "qft/core/error.h"
 #include "qft/model/load.h"
 #include "qft/optim/square_sum.h"
+#include "qft/parallel/sharded_buffer.h"
 #include "qft/parallel/weight_store.h"
 
+#include <deque>
+#include <utility>
+
 #include "owned_params.h"
-#include "qft/parallel/sharded_buffer.h"
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 namespace qft::parallel {
 namespace {
 
-std::int64_t bytes_of(const at::Tensor& t) { return t.defined() ? static_cast<std::int64_t>(t.nbytes()) : 0; }
+std::int64_t bytes_of(const at::Tensor& t) {
+  return t.defined() ? static_cast<std::int64_t>(t.nbytes()) : 0;
+}
 
 class ShardedStore final : public WeightStore {
  public:
@@ -93,7 +94,8 @@ class ShardedStore final : public WeightStore {
   void reduce(int unit) override {
     Unit& u = at(unit);
     grads(unit);  // a rank without work takes part with zeros
-    Reduction r{&u, strategy_.gradients ? std::exchange(u.grads, {}) : u.grads, {}, {}, {}, device::Event(transfers_.copies.device())};
+    Reduction r{
+        &u, strategy_.gradients ? std::exchange(u.grads, {}) : u.grads, {}, {}, {}, device::Event(transfers_.copies.device())};
     r.wide = r.grads;
     if (grad_type_ != wide(grad_type_)) {
       r.wide = transfers_.pool.take(r.grads.numel(), grad_options_.dtype(wide(grad_type_))).copy_(r.grads);
@@ -139,7 +141,8 @@ class ShardedStore final : public WeightStore {
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const at::Tensor& owned = units_[u].owned;
       if (!owned.defined()) continue;
-      for (const Range& range : ranges_in_norm(spec_.units[u], units_[u].trainable.division().chunk * shard_.rank(), owned.numel()))
+      for (const Range& range :
+           ranges_in_norm(spec_.units[u], units_[u].trainable.division().chunk * shard_.rank(), owned.numel()))
         counted.push_back(owned.narrow(0, range.begin, range.end - range.begin));
     }
     return optim::square_sum(counted);
@@ -205,7 +208,7 @@ class ShardedStore final : public WeightStore {
     at::Tensor grads;
     at::Tensor wide;  ///< `grads`, or a wider copy
     comm::Work work;
-    at::Tensor on_host;     ///< the owner's slice, where the optimizer is offloaded
+    at::Tensor on_host;  ///< the owner's slice, where the optimizer is offloaded
     device::Event copied;
   };
 

@@ -1,11 +1,11 @@
 #include "qft/parallel/step_result.h"
 
+#include "qft/core/units.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include <ATen/ops/stack.h>
-
-#include "qft/core/units.h"
 
 namespace qft::parallel {
 namespace {
@@ -25,7 +25,9 @@ std::vector<double> columns(std::span<const double> sums, std::size_t width) {
   return totals;
 }
 
-std::size_t width_of(const Objective& objective) { return 1 + 2 * objective.metrics().size(); }
+std::size_t width_of(const Objective& objective) {
+  return 1 + 2 * objective.metrics().size();
+}
 
 }  // namespace
 

@@ -1,13 +1,12 @@
 #include "sum_tree.h"
 
+#include "qft/core/error.h"
+#include "qft/parallel/sharded_buffer.h"
+
 #include <algorithm>
 #include <utility>
 
 #include <ATen/ops/empty.h>
-
-#include "qft/core/error.h"
-
-#include "qft/parallel/sharded_buffer.h"
 
 namespace qft::parallel {
 namespace {
@@ -16,7 +15,9 @@ bool is_left_sibling(const TreeNode& left, const TreeNode& node) {
   return left.level == node.level && node.index % 2 == 1 && left.index == node.index - 1;
 }
 
-TreeNode parent_of(const TreeNode& node) { return {node.level + 1, node.index / 2}; }
+TreeNode parent_of(const TreeNode& node) {
+  return {node.level + 1, node.index / 2};
+}
 
 }  // namespace
 

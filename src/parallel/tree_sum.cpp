@@ -1,16 +1,15 @@
-#include <algorithm>
-
-#include <ATen/ops/empty.h>
-#include <c10/core/InferenceMode.h>
-
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/model/load.h"
 #include "qft/optim/square_sum.h"
+#include "qft/parallel/sharded_buffer.h"
+
+#include <algorithm>
 
 #include "gradient_sum.h"
-#include "qft/parallel/sharded_buffer.h"
 #include "sum_tree.h"
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
 
 namespace qft::parallel {
 namespace {
@@ -46,7 +45,8 @@ class TreeGradientSum final : public GradientSum {
       return;
     }
     const auto nodes = nodes_of_ranks();
-    const std::int64_t piece = std::max<std::int64_t>(1, layout_.piece_bytes / static_cast<std::int64_t>(layout_.grads.element_size()));
+    const std::int64_t piece =
+        std::max<std::int64_t>(1, layout_.piece_bytes / static_cast<std::int64_t>(layout_.grads.element_size()));
     for (std::int64_t begin = 0; begin < layout_.grads.numel(); begin += piece)
       combine(nodes, begin, std::min(piece, layout_.grads.numel() - begin));
   }
@@ -79,7 +79,8 @@ class TreeGradientSum final : public GradientSum {
   void combine(const std::vector<std::vector<TreeNode>>& nodes, std::int64_t begin, std::int64_t length) {
     const std::int64_t ranks = comm_.size(), share = (length + ranks - 1) / ranks;
     std::vector<std::size_t> slice_sizes, send_counts, recv_counts;
-    for (std::int64_t r = 0; r < ranks; ++r) slice_sizes.push_back(static_cast<std::size_t>(std::clamp<std::int64_t>(length - r * share, 0, share)));
+    for (std::int64_t r = 0; r < ranks; ++r)
+      slice_sizes.push_back(static_cast<std::size_t>(std::clamp<std::int64_t>(length - r * share, 0, share)));
     const std::size_t mine = slice_sizes[static_cast<std::size_t>(comm_.rank())];
     for (std::size_t r = 0; r < slice_sizes.size(); ++r) {
       send_counts.push_back(tree_.sums().size() * slice_sizes[r]);
@@ -105,7 +106,8 @@ class TreeGradientSum final : public GradientSum {
   }
 
   /// For each rank its slice of each of the sums here.
-  at::Tensor slices_for_all(const std::vector<std::size_t>& slice_sizes, std::int64_t begin, const at::TensorOptions& options) const {
+  at::Tensor slices_for_all(const std::vector<std::size_t>& slice_sizes, std::int64_t begin,
+                            const at::TensorOptions& options) const {
     std::int64_t total = 0;
     for (const std::size_t n : slice_sizes) total += static_cast<std::int64_t>(n);
     at::Tensor all = at::empty({total * static_cast<std::int64_t>(tree_.sums().size())}, options);
@@ -124,8 +126,8 @@ class TreeGradientSum final : public GradientSum {
   GradientLayout layout_;
   comm::Communicator& comm_;
   MicroRange micros_;
-  std::int64_t added_ = 0;     ///< micro-batches of this step
-  std::size_t complete_ = 0;   ///< units of the micro-batch
+  std::int64_t added_ = 0;    ///< micro-batches of this step
+  std::size_t complete_ = 0;  ///< units of the micro-batch
   SumTree tree_;
 };
 

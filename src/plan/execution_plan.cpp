@@ -1,24 +1,26 @@
 #include "qft/plan/execution_plan.h"
 
+#include "qft/comm/exchange.h"
+#include "qft/comm/session.h"
+#include "qft/core/error.h"
+#include "qft/core/units.h"
+#include "qft/device/memory.h"
+#include "qft/parallel/graph_shape.h"
+#include "qft/parallel/layout.h"
+#include "qft/plan/feasibility.h"
+
 #include <algorithm>
 #include <limits>
 #include <vector>
 
 #include <fmt/ranges.h>
 
-#include "qft/comm/exchange.h"
-#include "qft/comm/session.h"
-#include "qft/core/error.h"
-#include "qft/core/units.h"
-#include "qft/parallel/graph_shape.h"
-#include "qft/device/memory.h"
-#include "qft/plan/feasibility.h"
-#include "qft/parallel/layout.h"
-
 namespace qft::plan {
 namespace {
 
-std::string bytes_text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+std::string bytes_text(std::int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
 
 /// What the configuration offloads. Nothing on a CPU: its memory is host memory.
 parallel::Offload offload_of(const config::RunConfig& config, c10::Device device) {
@@ -43,13 +45,14 @@ class ExecutionPlanner {
     const int sharers = comm::Session::exists() ? comm::Session::current().local_size() : 1;
     available_ = comm::all_reduce_value(comm, std::min(device::memory_left(device, sharers), allowed()), comm::ReduceOp::min);
     if (const double limit = config.parallel.max_memory * 1e9; limit > 0 && available_ <= 0)
-      fail_config("max_memory {} is less than the {} that a process takes before it holds any of the model: raise it", format_bytes(limit),
-                  format_bytes(limit - static_cast<double>(available_)));
+      fail_config("max_memory {} is less than the {} that a process takes before it holds any of the model: raise it",
+                  format_bytes(limit), format_bytes(limit - static_cast<double>(available_)));
   }
 
   ExecutionPlan run() {
     const bool automatic = config_.parallel.strategy == "auto";
-    ExecutionPlan d = automatic ? choose() : evaluated(parallel::strategy_of(config_.parallel.strategy), offload_of(config_, device_));
+    ExecutionPlan d =
+        automatic ? choose() : evaluated(parallel::strategy_of(config_.parallel.strategy), offload_of(config_, device_));
     if (!automatic && least(d.footprint.memory) > available_) refuse(d);
     choose_group(d);
     return d;
@@ -127,7 +130,8 @@ class ExecutionPlanner {
     if (batches_.max_micro_batches > 0) group = std::min(group, batches_.max_micro_batches);
     const auto config_with = [&](const MemoryPolicy& policy) { return execution_config(strategy, offload, group, policy); };
     const PolicyFit fit = fastest_that_fits(config_, std::max<std::int64_t>(available_, 1), config_with);
-    ExecutionPlan plan{strategy, offload, group, config_.parallel.prefetch_bytes, fit.policy, fit.footprint, fit.fits, available_, {}};
+    ExecutionPlan plan{strategy, offload,    group, config_.parallel.prefetch_bytes, fit.policy, fit.footprint,
+                       fit.fits, available_, {}};
     if (plan.prefetch_budget == 0) plan.prefetch_budget = default_prefetch_budget(spec_, gathered_bytes(config_with(fit.policy)));
     return plan;
   }
@@ -139,7 +143,8 @@ class ExecutionPlanner {
     all.push_back(evaluated(parallel::strategy_of("ddp"), asked));
     if (comm_.size() > 1 && !config_.training.deterministic)
       for (const char* name : {"zero1", "zero2", "zero3"})
-        if (const parallel::Strategy& s = parallel::strategy_of(name); s.stays_put() || !graphs()) all.push_back(evaluated(s, asked));
+        if (const parallel::Strategy& s = parallel::strategy_of(name); s.stays_put() || !graphs())
+          all.push_back(evaluated(s, asked));
     if (device_.is_cpu() || config_.training.deterministic || graphs()) return all;
     const parallel::Strategy last = all.back().strategy;
     parallel::Offload more = asked;
@@ -158,7 +163,8 @@ class ExecutionPlanner {
   /// "ddp 2.10 GB, zero2 1.20 GB"
   static std::string list(const std::vector<ExecutionPlan>& all, std::size_t count) {
     std::string text;
-    for (std::size_t i = 0; i < count; ++i) text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_of(all[i]), bytes_text(all[i].footprint.needed));
+    for (std::size_t i = 0; i < count; ++i)
+      text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_of(all[i]), bytes_text(all[i].footprint.needed));
     return text;
   }
 
@@ -173,25 +179,29 @@ class ExecutionPlanner {
     }
     ExecutionPlan smallest = *std::ranges::min_element(all, {}, [](const ExecutionPlan& p) { return p.footprint.needed; });
     if (least(smallest.footprint.memory) > available_)
-      fail_config("no strategy fits into the {} that a rank has: {}. {}", bytes_text(available_), list(all, all.size()), advice());
-    smallest.reason = fmt::format("{} needs the least memory, but the {} available to the model may not be enough; {}", name_of(smallest),
-                               bytes_text(available_), list(all, all.size()));
+      fail_config("no strategy fits into the {} that a rank has: {}. {}", bytes_text(available_), list(all, all.size()),
+                  advice());
+    smallest.reason = fmt::format("{} needs the least memory, but the {} available to the model may not be enough; {}",
+                                  name_of(smallest), bytes_text(available_), list(all, all.size()));
     return smallest;
   }
 
   std::string advice() const {
     const device::HostLimit limit = device::host_memory_limit();
     const bool tight = device_.is_cpu() && !limit.source.empty();
-    return fmt::format("Start more ranks (now {}), or lower per_device_train_batch_size ({}) or cutoff_len ({}){}{}", comm_.size(),
-                       config_.training.per_device_train_batch_size, config_.data.cutoff_len,
-                       graphs() ? ", or remove cuda_graphs, which allows ddp and zero1 only" : "",
-                       tight ? fmt::format(". The job may take {} of a node's memory ({}): ask for more", bytes_text(limit.bytes), limit.source) : "");
+    return fmt::format(
+        "Start more ranks (now {}), or lower per_device_train_batch_size ({}) or cutoff_len ({}){}{}", comm_.size(),
+        config_.training.per_device_train_batch_size, config_.data.cutoff_len,
+        graphs() ? ", or remove cuda_graphs, which allows ddp and zero1 only" : "",
+        tight ? fmt::format(". The job may take {} of a node's memory ({}): ask for more", bytes_text(limit.bytes), limit.source)
+              : "");
   }
 
   [[noreturn]] void refuse(const ExecutionPlan& d) const {
     std::string fitting;
     for (const ExecutionPlan& other : candidates())
-      if (other.fits) fitting += fmt::format("{}{} takes {}", fitting.empty() ? "" : ", ", name_of(other), bytes_text(other.footprint.needed));
+      if (other.fits)
+        fitting += fmt::format("{}{} takes {}", fitting.empty() ? "" : ", ", name_of(other), bytes_text(other.footprint.needed));
     fail_config("strategy {} needs {} on each rank before the first activation ({}), but a rank has {}: {}. {}", name_of(d),
                 bytes_text(least(d.footprint.memory)), describe(d.footprint.memory), bytes_text(available_),
                 fitting.empty() ? "no strategy fits on these ranks" : fitting, advice());
@@ -202,7 +212,8 @@ class ExecutionPlanner {
     // Where weights are never gathered, breadth-first order costs memory and saves nothing.
     if (d.footprint.memory.gathered == 0) return;
     const auto config_with = [&](std::int64_t group) { return execution_config(d.strategy, d.offload, group, d.policy); };
-    const std::int64_t most = batches_.max_micro_batches > 0 ? batches_.max_micro_batches : std::numeric_limits<std::int64_t>::max();
+    const std::int64_t most =
+        batches_.max_micro_batches > 0 ? batches_.max_micro_batches : std::numeric_limits<std::int64_t>::max();
     d.group = largest_group(config_with(1), d.footprint, available_, most);
     d.footprint = footprint_of(config_with(std::min(d.group, micro_batches())), config_);
   }
@@ -227,7 +238,8 @@ std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& 
   if (!d.policy.recompute) all.emplace_back("gradient_checkpointing: true");
   if (d.group > 1) all.push_back(fmt::format("breadth_first_micro_batches below {}", d.group));
   if (t.per_device_train_batch_size > 1)
-    all.push_back(fmt::format("per_device_train_batch_size below {}, with a larger gradient_accumulation_steps", t.per_device_train_batch_size));
+    all.push_back(fmt::format("per_device_train_batch_size below {}, with a larger gradient_accumulation_steps",
+                              t.per_device_train_batch_size));
   all.push_back(fmt::format("cutoff_len below {}", config.data.cutoff_len));
   if (config.finetuning.finetuning_type == "full") all.emplace_back("finetuning_type: lora");
   all.push_back(fmt::format("more ranks than {}, on more nodes, with strategy zero3", ranks));
@@ -237,8 +249,8 @@ std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& 
 }
 
 ExecutionPlan plan_execution(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-                             const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training,
-                             const Batches& batches) {
+                             const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device,
+                             bool training, const Batches& batches) {
   return ExecutionPlanner(config, spec, precision, objective, comm, device, training, batches).run();
 }
 

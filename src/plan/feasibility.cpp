@@ -1,10 +1,10 @@
 #include "qft/plan/feasibility.h"
 
-#include <algorithm>
-
 #include "qft/device/memory.h"
 #include "qft/ops/matmul_choice.h"
 #include "qft/parallel/activation_bytes.h"
+
+#include <algorithm>
 
 namespace qft::plan {
 namespace {
@@ -34,7 +34,9 @@ Footprint footprint_of(const ExecutionConfig& a, const config::RunConfig& config
   return f;
 }
 
-bool fits(const Footprint& footprint, std::int64_t available) { return footprint.needed <= available / 10 * 9; }
+bool fits(const Footprint& footprint, std::int64_t available) {
+  return footprint.needed <= available / 10 * 9;
+}
 
 PolicyFit fastest_that_fits(const config::RunConfig& config, std::int64_t available,
                             const std::function<ExecutionConfig(const MemoryPolicy&)>& config_with) {
@@ -47,8 +49,10 @@ PolicyFit fastest_that_fits(const config::RunConfig& config, std::int64_t availa
   return fit;
 }
 
-std::int64_t largest_group(const ExecutionConfig& one, const Footprint& footprint, std::int64_t available, std::int64_t micro_batches) {
-  const std::int64_t each = parallel::activation_bytes(one.spec, one.precision.compute, one.tokens, one.recompute, one.offload.activations);
+std::int64_t largest_group(const ExecutionConfig& one, const Footprint& footprint, std::int64_t available,
+                           std::int64_t micro_batches) {
+  const std::int64_t each =
+      parallel::activation_bytes(one.spec, one.precision.compute, one.tokens, one.recompute, one.offload.activations);
   const std::int64_t more = std::max<std::int64_t>(1, each + kernel_bytes(one, 2));
   const std::int64_t group = (available / 5 * 4 - (footprint.needed - each)) / more;
   return std::clamp<std::int64_t>(group, 1, std::max<std::int64_t>(1, micro_batches));

@@ -1,10 +1,10 @@
 // Which gathered weights an action list has here, action by action.
 #pragma once
 
+#include "qft/parallel/action.h"
+
 #include <cstdint>
 #include <vector>
-
-#include "qft/parallel/action.h"
 
 namespace qft::plan {
 

@@ -1,5 +1,9 @@
 #include "layers_here.h"
 
+#include "qft/core/error.h"
+#include "qft/ops/norm.h"
+#include "qft/ops/swiglu.h"
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -7,10 +11,6 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
-
-#include "qft/core/error.h"
-#include "qft/ops/norm.h"
-#include "qft/ops/swiglu.h"
 
 namespace qft::plan {
 namespace {
@@ -31,7 +31,8 @@ ModelSpec few_layers(const ModelSpec& whole, const optim::Precision& precision) 
 
 MicroInput input_of(const ModelSpec& spec, const MeasureOptions& o, c10::Device device) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(o.tokens)), bounds, labels;
-  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(spec.config.vocab_size));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(spec.config.vocab_size));
   for (std::int64_t t = 0; t < o.tokens; t += o.sequence) bounds.push_back(static_cast<std::int32_t>(t));
   bounds.push_back(static_cast<std::int32_t>(o.tokens));
   for (std::int64_t t = 0; t < o.tokens && static_cast<std::int64_t>(labels.size()) < o.labels; ++t)
@@ -41,7 +42,8 @@ MicroInput input_of(const ModelSpec& spec, const MeasureOptions& o, c10::Device 
 
 }  // namespace
 
-LayersHere::LayersHere(const ModelSpec& spec, const optim::Precision& precision, c10::Device device, const MeasureOptions& options)
+LayersHere::LayersHere(const ModelSpec& spec, const optim::Precision& precision, c10::Device device,
+                       const MeasureOptions& options)
     : spec_(few_layers(spec, precision)),
       precision_(precision),
       device_(device),
@@ -110,7 +112,8 @@ LayersHere::Place LayersHere::place_of(int index) const {
   const model::Layer& layer = spec_.layers.front();
   for (std::size_t s = 0; s < layer.size(); ++s) {
     const auto groups = layer[s].linears();
-    if (index < static_cast<int>(groups.size())) return {s, static_cast<std::size_t>(index), groups[static_cast<std::size_t>(index)]};
+    if (index < static_cast<int>(groups.size()))
+      return {s, static_cast<std::size_t>(index), groups[static_cast<std::size_t>(index)]};
     index -= static_cast<int>(groups.size());
   }
   fail("a layer has no projection {} more", index);
@@ -174,7 +177,8 @@ void LayersHere::projections(bool lora) {
       const at::Tensor saved = columns > 0 ? saved_.narrow(1, 0, columns).contiguous() : at::Tensor();
       const Sides s = sides(i);
       ops::linear_forward(s.in, p.weights, {}, s.out, saved, workspace);
-      ops::linear_backward(s.out, s.in, p.weights, {}, saved, scratch_like("measure.gx", s.in), ops::GradMode::write, p.grads, workspace);
+      ops::linear_backward(s.out, s.in, p.weights, {}, saved, scratch_like("measure.gx", s.in), ops::GradMode::write, p.grads,
+                           workspace);
     }
   }
 }
@@ -243,6 +247,8 @@ void LayersHere::forward_backward() {
   }
 }
 
-void LayersHere::head() { transformer_->head_forward_backward(final_norm_, table_, input_, x_, grad_logprobs_, logprobs_, g_); }
+void LayersHere::head() {
+  transformer_->head_forward_backward(final_norm_, table_, input_, x_, grad_logprobs_, logprobs_, g_);
+}
 
 }  // namespace qft::plan

@@ -1,12 +1,12 @@
 // Some layers of a model with random weights, and every operation of them on its own. Private to plan.
 #pragma once
 
-#include <functional>
-#include <string>
-
 #include "qft/model/transformer.h"
 #include "qft/optim/precision.h"
 #include "qft/plan/measure.h"
+
+#include <functional>
+#include <string>
 
 namespace qft::plan {
 
@@ -65,7 +65,8 @@ class LayersHere {
   std::vector<Layer> layers_;
   model::Arena arena_;
   model::Weight final_norm_, table_;
-  at::Tensor x_, y_, g_, qkv_, attention_, lse_, gate_up_, act_, rstd_, rows_, out_rows_, saved_, norm_weight_, logprobs_, grad_logprobs_;
+  at::Tensor x_, y_, g_, qkv_, attention_, lse_, gate_up_, act_, rstd_, rows_, out_rows_, saved_, norm_weight_, logprobs_,
+      grad_logprobs_;
 };
 
 }  // namespace qft::plan

@@ -1,9 +1,9 @@
 #include "qft/plan/machine.h"
 
-#include <algorithm>
-
 #include "qft/config/fields_file.h"
 #include "qft/core/error.h"
+
+#include <algorithm>
 
 namespace qft::plan {
 
@@ -24,8 +24,10 @@ void Machine::visit(const config::FieldVisitor& field) {
   field(Field("matmul_tflops_fp64", "the same in fp64").at_least(0), &matmul_tflops_fp64);
   field(Field("matmul_efficiency", "of these, what the model's shapes reach").in(0, 1), &matmul_efficiency);
   field(Field("narrow_efficiency", "of these, what LoRA's narrow products reach").at_least(0), &narrow_efficiency);
-  field(Field("attention_efficiency", "of these, what attention reaches, its masked half not counted").at_least(0), &attention_efficiency);
-  field(Field("memory_gb_s", "GB/s of the device's memory that norms, activations and the optimizer reach").above(0), &memory_gb_s);
+  field(Field("attention_efficiency", "of these, what attention reaches, its masked half not counted").at_least(0),
+        &attention_efficiency);
+  field(Field("memory_gb_s", "GB/s of the device's memory that norms, activations and the optimizer reach").above(0),
+        &memory_gb_s);
   field(Field("host_device_gb_s", "GB/s between host and device memory, per direction").at_least(0), &host_device_gb_s);
   field(Field("node_gb_s", "GB/s from a rank to another one of its node, per direction").at_least(0), &node_gb_s);
   field(Field("node_latency_us", "microseconds of a message inside a node").at_least(0), &node_latency_us);
@@ -64,7 +66,9 @@ double Machine::matmul_flops(at::ScalarType type) const {
                              : type == at::kDouble ? std::pair{matmul_tflops_fp64, "matmul_tflops_fp64"}
                                                    : std::pair{matmul_tflops_fp32, "matmul_tflops_fp32"};
   if (tflops == 0.0)
-    fail_config("machine '{}': {} is missing, and the run computes in that type: add it to the description (qft bench gemm measures it)", name, key);
+    fail_config(
+        "machine '{}': {} is missing, and the run computes in that type: add it to the description (qft bench gemm measures it)",
+        name, key);
   return tflops * 1e12 * matmul_efficiency;
 }
 
@@ -79,7 +83,8 @@ Link link_of(const Machine& m, int ranks, int stride) {
   const bool crosses = static_cast<std::int64_t>(ranks) * stride > per_node;
   const bool inside = stride < per_node;  // some neighbours of the ring share a node
   const auto require_link = [&](double gb_s, const char* key) {
-    if (gb_s == 0.0) fail_config("machine '{}': {} is missing, but {} ranks that lie {} apart use that link", m.name, key, ranks, stride);
+    if (gb_s == 0.0)
+      fail_config("machine '{}': {} is missing, but {} ranks that lie {} apart use that link", m.name, key, ranks, stride);
   };
   if (inside) require_link(m.node_gb_s, "node_gb_s");
   if (!crosses) return {m.node_gb_s * 1e9, m.node_latency_us * 1e-6};

@@ -1,15 +1,5 @@
 #include "qft/plan/measure.h"
 
-#include <algorithm>
-#include <chrono>
-#include <deque>
-#include <functional>
-#include <tuple>
-#include <utility>
-
-#include <c10/core/InferenceMode.h>
-#include <nlohmann/json.hpp>
-
 #include "qft/comm/bandwidth.h"
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/exchange.h"
@@ -20,14 +10,25 @@
 #include "qft/device/stream.h"
 #include "qft/plan/work.h"
 
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <tuple>
+#include <utility>
+
 #include "layers_here.h"
+#include <c10/core/InferenceMode.h>
+#include <nlohmann/json.hpp>
 
 namespace qft::plan {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 double total_seconds(const std::vector<Sample>& samples) {
   double total = 0;
@@ -53,7 +54,8 @@ class Measurement::Impl {
         precision_(recipe.precision),
         options_(options),
         layers_(whole_, precision_, device, options) {
-    for (std::int64_t t = 0; t < options.tokens; t += options.sequence) shape_.add_sequence(std::min(options.sequence, options.tokens - t), 0);
+    for (std::int64_t t = 0; t < options.tokens; t += options.sequence)
+      shape_.add_sequence(std::min(options.sequence, options.tokens - t), 0);
     shape_.labels = options.labels;
   }
 
@@ -71,14 +73,19 @@ class Measurement::Impl {
   Sample narrow() {
     if (!whole_.lora.enabled()) return {};
     // In turns, so that what else runs on the machine disturbs both alike.
-    const double added = slowest([&] { return once([&] { layers_.projections(true); }) - once([&] { layers_.projections(false); }); }) / layers_.count();
-    require(added > 0, "LoRA's products seem to take no time ({:.3f} ms): the machine is too busy to be measured; try again", added * 1e3);
-    const double operations = forward_work(whole_, 1, shape_, precision_.compute).narrow + backward_work(whole_, 1, shape_, precision_.compute, false, true).narrow;
+    const double added =
+        slowest([&] { return once([&] { layers_.projections(true); }) - once([&] { layers_.projections(false); }); }) /
+        layers_.count();
+    require(added > 0, "LoRA's products seem to take no time ({:.3f} ms): the machine is too busy to be measured; try again",
+            added * 1e3);
+    const double operations = forward_work(whole_, 1, shape_, precision_.compute).narrow +
+                              backward_work(whole_, 1, shape_, precision_.compute, false, true).narrow;
     return {"LoRA, all of a layer", added, operations};
   }
 
   std::vector<Sample> attention() {
-    const Work forward = forward_work(whole_, 1, shape_, precision_.compute), backward = backward_work(whole_, 1, shape_, precision_.compute, false, true);
+    const Work forward = forward_work(whole_, 1, shape_, precision_.compute),
+               backward = backward_work(whole_, 1, shape_, precision_.compute, false, true);
     return {{"attention forward", a_layer([&] { layers_.attention_forward(); }), forward.attention},
             {"attention backward", a_layer([&] { layers_.attention_backward(); }), backward.attention}};
   }
@@ -89,7 +96,8 @@ class Measurement::Impl {
     model::LoraConfig lora = whole_.lora;
     lora.dropout = 0;
     const auto plain = model::ModelSpec::build(config, whole_.finetuning, lora);
-    const double bytes = forward_work(plain, 1, shape_, precision_.compute).bytes + backward_work(plain, 1, shape_, precision_.compute, false, true).bytes;
+    const double bytes = forward_work(plain, 1, shape_, precision_.compute).bytes +
+                         backward_work(plain, 1, shape_, precision_.compute, false, true).bytes;
     return {"norms, rotary, SwiGLU, sums", a_layer([&] { layers_.elementwise(); }), 0, bytes};
   }
 
@@ -97,7 +105,8 @@ class Measurement::Impl {
     const auto predicted = [&](const Work& work) { return seconds(work, machine, precision_.compute); };
     const double forward = a_layer([&] { layers_.forward(); }), both = a_layer([&] { layers_.forward_backward(); });
     const double head = time_of([&] { layers_.head(); });
-    const Work up = forward_work(whole_, 1, shape_, precision_.compute), down = backward_work(whole_, 1, shape_, precision_.compute, false, true);
+    const Work up = forward_work(whole_, 1, shape_, precision_.compute),
+               down = backward_work(whole_, 1, shape_, precision_.compute, false, true);
     const Work top = forward_work(whole_, whole_.head_unit(), shape_, precision_.compute);
     const auto layers = static_cast<double>(whole_.config.num_layers);
     std::vector<Sample> all = {{"layer forward", forward, up.matmul + up.narrow + up.attention, 0, predicted(up)},
@@ -113,8 +122,8 @@ class Measurement::Impl {
     m.device = device_.is_cpu() ? "cpu" : "cuda";
     m.ranks_per_node = session_.local_size();
     m.name = fmt::format("{} x {}, {} ranks each", session_.node_count(), device::describe(device_), session_.local_size());
-    m.source = fmt::format("measured by qft bench machine of qft {} on {} ranks with {}, {} tokens in sequences of {}", version(), session_.size(),
-                           whole_.config.architecture, options_.tokens, options_.sequence);
+    m.source = fmt::format("measured by qft bench machine of qft {} on {} ranks with {}, {} tokens in sequences of {}", version(),
+                           session_.size(), whole_.config.architecture, options_.tokens, options_.sequence);
     m.memory_gb = static_cast<double>(device::memory_use(device_).total) / 1e9;
     m.host_memory_gb = static_cast<double>(device::host_memory().total) / 1e9;
     m.process_gb = static_cast<double>(before_ + (device_.is_cpu() ? device::kernel_cache_bytes(1) : 0)) / 1e9;
@@ -138,10 +147,14 @@ class Measurement::Impl {
  private:
   double& tflops_of(Machine& m) const {
     switch (precision_.compute) {
-      case at::kBFloat16: return m.matmul_tflops_bf16;
-      case at::kHalf: return m.matmul_tflops_fp16;
-      case at::kDouble: return m.matmul_tflops_fp64;
-      default: return m.matmul_tflops_fp32;
+      case at::kBFloat16:
+        return m.matmul_tflops_bf16;
+      case at::kHalf:
+        return m.matmul_tflops_fp16;
+      case at::kDouble:
+        return m.matmul_tflops_fp64;
+      default:
+        return m.matmul_tflops_fp32;
     }
   }
 
@@ -162,7 +175,8 @@ class Measurement::Impl {
     const auto start = Clock::now();
     sample();
     const double first = comm::all_reduce_value(world, seconds_since(start), comm::ReduceOp::max);
-    const auto runs = comm::broadcast_value(world, std::clamp<std::int64_t>(static_cast<std::int64_t>(kSeconds / std::max(first, 1e-7)), 5, 1000));
+    const auto runs = comm::broadcast_value(
+        world, std::clamp<std::int64_t>(static_cast<std::int64_t>(kSeconds / std::max(first, 1e-7)), 5, 1000));
     std::vector<double> times(static_cast<std::size_t>(runs));
     for (double& t : times) t = sample();
     std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
@@ -196,7 +210,9 @@ class Measurement::Impl {
           own_(count_ * sizeof(float), device),
           all_(in_flight * whole(), device) {}
 
-    double received(std::size_t gathers) const { return static_cast<double>(gathers * count_ * sizeof(float)) * (comm_.size() - 1); }
+    double received(std::size_t gathers) const {
+      return static_cast<double>(gathers * count_ * sizeof(float)) * (comm_.size() - 1);
+    }
 
     /// Seconds of so many gathers, `meanwhile` called until all are done. Collective.
     double run(std::size_t gathers, const std::function<void()>& meanwhile) {
@@ -206,7 +222,8 @@ class Measurement::Impl {
       do {
         while (!works_.empty() && works_.front().test()) works_.pop_front();
         for (; works_.size() < in_flight_ && started < gathers; ++started)
-          works_.push_back(comm_.start_all_gather(own_.data(), static_cast<char*>(all_.data()) + started % in_flight_ * whole(), count_, DType::f32));
+          works_.push_back(comm_.start_all_gather(own_.data(), static_cast<char*>(all_.data()) + started % in_flight_ * whole(),
+                                                  count_, DType::f32));
         if (!works_.empty()) meanwhile();
       } while (!works_.empty());
       return seconds_since(start);
@@ -251,7 +268,8 @@ class Measurement::Impl {
     }
     const double gb_s = m.network_gb_s > 0 ? m.network_gb_s : m.node_gb_s;
     const double others = static_cast<double>(session_.size() - 1) / session_.size();
-    if (device_.is_cpu()) m.compute_s_per_gb = compute_cost(*world, static_cast<double>(bytes_of_a_layer()) * others / (gb_s * 1e9));
+    if (device_.is_cpu())
+      m.compute_s_per_gb = compute_cost(*world, static_cast<double>(bytes_of_a_layer()) * others / (gb_s * 1e9));
   }
 
   /// Compute seconds that each GB received costs: layers are computed while layers' weights are gathered all the time.
@@ -289,9 +307,15 @@ std::vector<Sample> Measurement::gemm() {
   if (const Sample narrow = impl_->narrow(); narrow.operations > 0) all.push_back(narrow);
   return all;
 }
-std::vector<Sample> Measurement::attention() { return impl_->attention(); }
-std::vector<Sample> Measurement::step(const Machine& machine) { return impl_->step(machine); }
-Machine Measurement::machine() { return impl_->machine(); }
+std::vector<Sample> Measurement::attention() {
+  return impl_->attention();
+}
+std::vector<Sample> Measurement::step(const Machine& machine) {
+  return impl_->step(machine);
+}
+Machine Measurement::machine() {
+  return impl_->machine();
+}
 
 std::string to_text(const std::vector<Sample>& samples) {
   std::string text = fmt::format("{:<28}{:>10}{:>14}{:>15}\n", "", "ms", "rate", "predicted ms");

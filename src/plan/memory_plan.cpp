@@ -1,5 +1,16 @@
 #include "qft/plan/memory_plan.h"
 
+#include "qft/core/units.h"
+#include "qft/model/export.h"
+#include "qft/model/sublayer.h"
+#include "qft/ops/head.h"
+#include "qft/ops/matmul_choice.h"
+#include "qft/ops/token_sums.h"
+#include "qft/parallel/activation_bytes.h"
+#include "qft/parallel/layer_graphs.h"
+#include "qft/parallel/sharded_buffer.h"
+#include "qft/parallel/weight_store.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -9,18 +20,7 @@
 #include <map>
 #include <string_view>
 
-#include "qft/core/units.h"
-#include "qft/model/export.h"
-#include "qft/model/sublayer.h"
-#include "qft/ops/head.h"
-#include "qft/ops/matmul_choice.h"
-#include "qft/ops/token_sums.h"
-#include "qft/parallel/activation_bytes.h"
-#include "qft/parallel/layer_graphs.h"
-#include "qft/parallel/weight_store.h"
-
 #include "gathered_set.h"
-#include "qft/parallel/sharded_buffer.h"
 
 namespace qft::plan {
 namespace {
@@ -28,7 +28,9 @@ namespace {
 /// The layers that are computed while the largest unit is prefetched.
 constexpr std::int64_t kLayersAhead = 4;
 
-std::int64_t size_of(at::ScalarType type) { return static_cast<std::int64_t>(c10::elementSize(type)); }
+std::int64_t size_of(at::ScalarType type) {
+  return static_cast<std::int64_t>(c10::elementSize(type));
+}
 
 /// Elements of a rank's slice of a buffer in the shard group; and of the whole buffer, with its padding.
 std::int64_t slice(const ExecutionConfig& a, std::int64_t n) {
@@ -60,7 +62,8 @@ std::int64_t transient_gradients(const ExecutionConfig& a, const parallel::Actio
     if (bytes > 0 && open.emplace(unit, bytes).second) gauge.add(bytes);
   };
   for (const parallel::Action& action : list) {
-    const bool head = action.kind == parallel::ActionKind::forward && action.target == a.spec.head_unit() && a.objective == parallel::ObjectiveKind::row_local;
+    const bool head = action.kind == parallel::ActionKind::forward && action.target == a.spec.head_unit() &&
+                      a.objective == parallel::ObjectiveKind::row_local;
     if (head || action.kind == parallel::ActionKind::backward)
       for (const int unit : a.spec.units_of_block(action.target)) use(unit);
     if (action.kind != parallel::ActionKind::reduce) continue;
@@ -99,8 +102,9 @@ std::int64_t operation_bytes(const ExecutionConfig& a) {
   std::int64_t most = 0;
   for (const model::Layer& layer : a.spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
-      most = std::max(most, make_sublayer(a.spec.config, sublayer)->operation_scratch_bytes(a.tokens, std::max<std::int64_t>(a.sequences, 1), a.precision.compute,
-                                                              a.training, a.on_cpu));
+      most = std::max(most, make_sublayer(a.spec.config, sublayer)
+                                ->operation_scratch_bytes(a.tokens, std::max<std::int64_t>(a.sequences, 1), a.precision.compute,
+                                                          a.training, a.on_cpu));
   return most;
 }
 
@@ -196,9 +200,13 @@ std::vector<MemoryPolicy> policies_of(const config::RunConfig& config) {
   return all;
 }
 
-std::int64_t partial_sums(std::int64_t micro_batches) { return 2 * std::bit_width(static_cast<std::uint64_t>(micro_batches)) - 1; }
+std::int64_t partial_sums(std::int64_t micro_batches) {
+  return 2 * std::bit_width(static_cast<std::uint64_t>(micro_batches)) - 1;
+}
 
-std::int64_t padded_numel(std::int64_t n, int ranks) { return n == 0 ? 0 : parallel::Division::share(n, ranks) * ranks; }
+std::int64_t padded_numel(std::int64_t n, int ranks) {
+  return n == 0 ? 0 : parallel::Division::share(n, ranks) * ranks;
+}
 
 std::vector<parallel::GatheredBytes> gathered_bytes(const ExecutionConfig& a) {
   const std::int64_t item = size_of(a.precision.compute);
@@ -245,11 +253,13 @@ MemoryPlan plan_memory(const ExecutionConfig& a) {
   const parallel::ScheduleOptions options{max_micro_batches, max_micro_batches, group, a.strategy.reduce_every_group(),
                                           a.strategy.reshard_after_forward};
   const parallel::ActionList list = parallel::with_gathers(
-      a.training ? parallel::training_schedule(a.spec, options) : parallel::evaluation_schedule(a.spec, options), units, prefetch_budget);
+      a.training ? parallel::training_schedule(a.spec, options) : parallel::evaluation_schedule(a.spec, options), units,
+      prefetch_budget);
   p.gathered = gathered_peak(list, units);
   std::int64_t kept = 0, masters = 0;
   for (const auto& unit : a.spec.units) {
-    for (const std::int64_t n : {unit.frozen_numel, unit.trainable_numel}) kept += (a.strategy.weights ? slice(a, n) : padded(a, n)) * item;
+    for (const std::int64_t n : {unit.frozen_numel, unit.trainable_numel})
+      kept += (a.strategy.weights ? slice(a, n) : padded(a, n)) * item;
     masters += a.strategy.optimizer ? slice(a, unit.trainable_numel) : unit.trainable_numel;
   }
   (a.offload.weights ? p.host : p.weights) += kept;
@@ -258,7 +268,8 @@ MemoryPlan plan_memory(const ExecutionConfig& a) {
     const std::int64_t each = a.rule.state_bytes(a.precision) + (copy ? size_of(a.precision.master) : 0);
     (a.offload.optimizer ? p.host : p.optimizer) += masters * each;
     p.gradients = gradient_bytes(a, list, p.host);
-    const std::int64_t micro = parallel::activation_bytes(a.spec, a.precision.compute, a.tokens, a.recompute, a.offload.activations);
+    const std::int64_t micro =
+        parallel::activation_bytes(a.spec, a.precision.compute, a.tokens, a.recompute, a.offload.activations);
     p.activations = a.group * (micro + grad_logprobs_bytes(a));
   } else {
     p.activations = 2 * parallel::boundary_bytes(a.spec, a.precision.compute, a.tokens);

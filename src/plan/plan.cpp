@@ -1,12 +1,12 @@
 #include "qft/plan/plan.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "qft/core/error.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/plan/feasibility.h"
+
+#include <algorithm>
+#include <utility>
 
 namespace qft::plan {
 namespace {
@@ -36,7 +36,8 @@ class Planner {
  private:
   /// Ranks that share a copy under hsdp.
   int group_ranks() const {
-    if (config_.parallel.hsdp_group_size > 0) return static_cast<int>(std::min<std::int64_t>(config_.parallel.hsdp_group_size, 1 << 20));
+    if (config_.parallel.hsdp_group_size > 0)
+      return static_cast<int>(std::min<std::int64_t>(config_.parallel.hsdp_group_size, 1 << 20));
     return plan_.machine ? static_cast<int>(std::min<std::int64_t>(plan_.machine->ranks_per_node, 1 << 20)) : 1;
   }
   bool groups() const {
@@ -46,8 +47,8 @@ class Planner {
       fail_config("strategy hsdp: how many ranks a node has is not known here: set hsdp_group_size, or name a --machine");
     if (asked && !divides) fail_config("hsdp_group_size {} does not divide {} ranks: change one of them", size, plan_.ranks);
     if (asked && (size == 1 || size == plan_.ranks))
-      fail_config("strategy hsdp with groups of {} of {} ranks is {}: plan that, or set hsdp_group_size between them", size, plan_.ranks,
-                  size == 1 ? "ddp" : "zero3");
+      fail_config("strategy hsdp with groups of {} of {} ranks is {}: plan that, or set hsdp_group_size between them", size,
+                  plan_.ranks, size == 1 ? "ddp" : "zero3");
     return divides && size > 1 && size < plan_.ranks;
   }
 
@@ -92,7 +93,8 @@ class Planner {
   std::int64_t left() const { return plan_.available == 0 ? 0 : std::max<std::int64_t>(1, plan_.available - process()); }
 
   PolicyFit fastest_that_fits(const Strategy& strategy, std::int64_t group) const {
-    return plan::fastest_that_fits(config_, left(), [&](const MemoryPolicy& policy) { return execution_config(strategy, group, policy); });
+    return plan::fastest_that_fits(config_, left(),
+                                   [&](const MemoryPolicy& policy) { return execution_config(strategy, group, policy); });
   }
 
   std::int64_t largest(const Strategy& strategy) const {
@@ -140,14 +142,15 @@ class Planner {
 
 Process process_here(const config::RunConfig& config) {
   const auto& p = config.parallel;
-  const bool for_gpus = p.offload_optimizer == "cpu" || p.offload_param == "cpu" || p.offload_activations == "cpu" || config.training.cuda_graphs;
+  const bool for_gpus =
+      p.offload_optimizer == "cpu" || p.offload_param == "cpu" || p.offload_activations == "cpu" || config.training.cuda_graphs;
   if (!config.training.use_cpu && (for_gpus || device::cuda_device_count() > 0)) return {};
   device::release_unused();
   return {true, device::memory_use(c10::kCPU).current + device::kernel_cache_bytes(1)};
 }
 
-Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const std::optional<Machine>& machine, Workload workload,
-               const Process& here) {
+Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const std::optional<Machine>& machine,
+               Workload workload, const Process& here) {
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   config.check_world(ranks);
   Plan plan;

@@ -1,23 +1,29 @@
+#include "qft/core/error.h"
+#include "qft/core/units.h"
+#include "qft/plan/plan.h"
+
 #include <cmath>
 
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
-#include "qft/core/error.h"
-#include "qft/core/units.h"
-#include "qft/plan/plan.h"
-
 namespace qft::plan {
 namespace {
 
-std::string bytes(double n) { return n == 0.0 ? "-" : format_bytes(n); }
-std::string bytes(std::int64_t n) { return bytes(static_cast<double>(n)); }
+std::string bytes(double n) {
+  return n == 0.0 ? "-" : format_bytes(n);
+}
+std::string bytes(std::int64_t n) {
+  return bytes(static_cast<double>(n));
+}
 
 std::string seconds_text(double s) {
   return s >= 9.95 ? fmt::format("{:.1f}", s) : s >= 0.0995 ? fmt::format("{:.2f}", s) : fmt::format("{:.4f}", s);
 }
 
-std::string name_of(const Row& row) { return fmt::format("{}{}", row.strategy.name, row.asked ? " *" : ""); }
+std::string name_of(const Row& row) {
+  return fmt::format("{}{}", row.strategy.name, row.asked ? " *" : "");
+}
 
 /// Columns as wide as their widest cell; the first one to the left.
 std::string table(const std::vector<std::vector<std::string>>& rows) {
@@ -43,7 +49,8 @@ std::string memory_table(const Plan& plan) {
     copies |= row.staged > 0;
     ways |= row.policy.recompute != plan.rows.front().policy.recompute;
   }
-  std::vector<std::vector<std::string>> rows = {{"memory of a rank", "g", "weights", "gathered", "gradients", "optimizer", "activations", "buffers"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"memory of a rank", "g", "weights", "gathered", "gradients", "optimizer", "activations", "buffers"}};
   if (copies) rows[0].emplace_back("saving");
   if (plan.process.bytes > 0) rows[0].emplace_back("process");
   if (host) rows[0].emplace_back("on the host");
@@ -52,8 +59,8 @@ std::string memory_table(const Plan& plan) {
   if (ways) rows[0].emplace_back("recomputation");
   for (const Row& row : plan.rows) {
     const auto& m = row.memory;
-    rows.push_back({name_of(row), fmt::format("{}", row.group), bytes(m.weights), bytes(m.gathered), bytes(m.gradients), bytes(m.optimizer),
-                    bytes(m.activations), bytes(m.buffers)});
+    rows.push_back({name_of(row), fmt::format("{}", row.group), bytes(m.weights), bytes(m.gathered), bytes(m.gradients),
+                    bytes(m.optimizer), bytes(m.activations), bytes(m.buffers)});
     if (copies) rows.back().push_back(bytes(row.staged));
     if (plan.process.bytes > 0) rows.back().push_back(bytes(row.process));
     if (host) rows.back().push_back(bytes(m.host));
@@ -67,11 +74,13 @@ std::string memory_table(const Plan& plan) {
 std::string time_table(const Plan& plan) {
   std::vector<std::vector<std::string>> rows = {{"a step", "g", "weights received", "gradients received"}};
   if (plan.machine)
-    for (const char* title : {"seconds", "compute", "wire", "waits for weights", "for gradients", "tokens/s", "nothing overlapped"})
+    for (const char* title :
+         {"seconds", "compute", "wire", "waits for weights", "for gradients", "tokens/s", "nothing overlapped"})
       rows[0].emplace_back(title);
   for (const Row& row : plan.rows) {
     const StepTime& t = row.time;
-    rows.push_back({name_of(row), fmt::format("{}", row.group), bytes(std::round(t.gather_bytes)), bytes(std::round(t.reduce_bytes))});
+    rows.push_back(
+        {name_of(row), fmt::format("{}", row.group), bytes(std::round(t.gather_bytes)), bytes(std::round(t.reduce_bytes))});
     if (!plan.machine) continue;
     for (const double s : {t.step, t.compute, t.wire, t.gather_wait, t.reduce_wait}) rows.back().push_back(seconds_text(s));
     rows.back().push_back(fmt::format("{:.0f}", t.tokens / t.step));
@@ -83,8 +92,10 @@ std::string time_table(const Plan& plan) {
 /// Buffers on the CPU are planned for this process's threads.
 std::string threads_text(const Plan& plan) {
   if (!plan.process.on_cpu) return {};
-  return fmt::format("  buffers are planned for {} compute threads a rank, as in this process: set OMP_NUM_THREADS to what the run's "
-                     "ranks will have\n", at::get_num_threads());
+  return fmt::format(
+      "  buffers are planned for {} compute threads a rank, as in this process: set OMP_NUM_THREADS to what the run's "
+      "ranks will have\n",
+      at::get_num_threads());
 }
 
 std::string machine_text(const Plan& plan) {
@@ -97,7 +108,8 @@ std::string machine_text(const Plan& plan) {
   std::string text = fmt::format("machine: {}\n", m.name);
   if (!m.source.empty()) text += fmt::format("  numbers: {}\n", m.source);
   if (!assumed.empty()) text += fmt::format("  assumed, not measured: {}\n", assumed);
-  return text + fmt::format("  a rank has {}; a row fits if it needs at most nine tenths of that\n{}", bytes(plan.available), threads_text(plan));
+  return text + fmt::format("  a rank has {}; a row fits if it needs at most nine tenths of that\n{}", bytes(plan.available),
+                            threads_text(plan));
 }
 
 nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
@@ -110,13 +122,15 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
                                  {"replicas", row.replicas},
                                  {"recompute", row.policy.recompute},
                                  {"asked", row.asked}};
-  json["memory"] = {{"weights", m.weights}, {"gathered", m.gathered},       {"gradients", m.gradients}, {"optimizer", m.optimizer},
-                    {"activations", m.activations}, {"buffers", m.buffers}, {"host", m.host},           {"staged", row.staged}, {"process", row.process}, {"total", row.needed}};
+  json["memory"] = {{"weights", m.weights},     {"gathered", m.gathered},       {"gradients", m.gradients},
+                    {"optimizer", m.optimizer}, {"activations", m.activations}, {"buffers", m.buffers},
+                    {"host", m.host},           {"staged", row.staged},         {"process", row.process},
+                    {"total", row.needed}};
   json["bytes"] = {{"weights", std::llround(t.gather_bytes)}, {"gradients", std::llround(t.reduce_bytes)}};
   if (plan.available > 0) json["fits"] = row.fits;
   if (plan.machine)
-    json["seconds"] = {{"step", t.step},          {"compute", t.compute}, {"wire", t.wire}, {"gather", t.gather_wait}, {"reduce", t.reduce_wait},
-                       {"serial", t.serial()}};
+    json["seconds"] = {{"step", t.step},          {"compute", t.compute},    {"wire", t.wire},
+                       {"gather", t.gather_wait}, {"reduce", t.reduce_wait}, {"serial", t.serial()}};
   return json;
 }
 
@@ -124,9 +138,10 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
 
 std::string to_text(const Plan& plan) {
   const auto& c = plan.recipe.spec.config;
-  std::string text = fmt::format("model: {} {} parameters, {} trained; {} ranks\ndata: {}\n", c.architecture,
-                                 format_count(static_cast<double>(plan.recipe.spec.num_params(false))),
-                                 format_count(static_cast<double>(plan.recipe.spec.num_params(true))), plan.ranks, plan.workload.description);
+  std::string text =
+      fmt::format("model: {} {} parameters, {} trained; {} ranks\ndata: {}\n", c.architecture,
+                  format_count(static_cast<double>(plan.recipe.spec.num_params(false))),
+                  format_count(static_cast<double>(plan.recipe.spec.num_params(true))), plan.ranks, plan.workload.description);
   text += machine_text(plan) + "\n" + memory_table(plan) + "\n" + time_table(plan);
   for (const Row& row : plan.rows)
     if (row.asked) return text + "\n* what the run file asks for\n";
@@ -135,7 +150,8 @@ std::string to_text(const Plan& plan) {
 
 nlohmann::ordered_json to_json(const Plan& plan) {
   nlohmann::ordered_json json = {{"ranks", plan.ranks}, {"data", plan.workload.description}};
-  if (plan.machine) json["machine"] = {{"name", plan.machine->name}, {"source", plan.machine->source}, {"assumed", plan.machine->assumed}};
+  if (plan.machine)
+    json["machine"] = {{"name", plan.machine->name}, {"source", plan.machine->source}, {"assumed", plan.machine->assumed}};
   if (plan.available > 0) json["memory_of_a_rank"] = plan.available;
   if (plan.process.on_cpu) json["threads"] = at::get_num_threads();
   json["rows"] = nlohmann::ordered_json::array();

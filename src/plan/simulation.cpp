@@ -1,10 +1,10 @@
 #include "qft/plan/simulation.h"
 
+#include "qft/parallel/weight_store.h"
+
 #include <deque>
 
 #include "gathered_set.h"
-#include "qft/parallel/weight_store.h"
-
 #include "wire.h"
 
 namespace qft::plan {
@@ -13,10 +13,14 @@ namespace {
 using parallel::Action;
 using parallel::ActionKind;
 
-double size_of(at::ScalarType type) { return static_cast<double>(c10::elementSize(type)); }
+double size_of(at::ScalarType type) {
+  return static_cast<double>(c10::elementSize(type));
+}
 
 /// The others' part of a buffer that a group shares.
-double received(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
+double received(double bytes, int ranks) {
+  return bytes * (ranks - 1) / ranks;
+}
 
 class Player {
  public:
@@ -40,14 +44,15 @@ class Player {
 
   void play(const StepShape& step) {
     micros_ = &step.micros;
-    open_units_.assign(static_cast<std::size_t>(buckets_.empty() ? 0 : *std::max_element(buckets_.begin(), buckets_.end()) + 1), 0);
+    open_units_.assign(static_cast<std::size_t>(buckets_.empty() ? 0 : *std::max_element(buckets_.begin(), buckets_.end()) + 1),
+                       0);
     for (const int bucket : buckets_)
       if (bucket >= 0) ++open_units_[static_cast<std::size_t>(bucket)];
     const int max_micro_batches = static_cast<int>(step.max_micro_batches), own = static_cast<int>(step.micros.size());
     const int group = static_cast<int>(std::clamp<std::int64_t>(a_.group, 1, std::max(1, max_micro_batches)));
     const auto list = parallel::with_gathers(
-        parallel::training_schedule(a_.spec,
-                                    {own, max_micro_batches, group, a_.strategy.reduce_every_group(), a_.strategy.reshard_after_forward}),
+        parallel::training_schedule(
+            a_.spec, {own, max_micro_batches, group, a_.strategy.reduce_every_group(), a_.strategy.reshard_after_forward}),
         units_, prefetch_budget_);
     total_.tokens += static_cast<double>(step.tokens);
     for (const Action& action : list) perform(action);
@@ -59,7 +64,9 @@ class Player {
   void perform(const Action& action) {
     switch (action.kind) {
       case ActionKind::gather:
-      case ActionKind::gather_frozen: gather(action); break;
+      case ActionKind::gather_frozen:
+        gather(action);
+        break;
       case ActionKind::acquire: {
         gather(action);
         wait_until(arrival_[static_cast<std::size_t>(action.target)], total_.gather_wait);
@@ -68,13 +75,21 @@ class Player {
       case ActionKind::release:
         gathered_set_.run(action);
         break;
-      case ActionKind::forward: compute(forward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.objective)); break;
-      case ActionKind::backward:
-        compute(backward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.recompute, action.needs_gradient, a_.objective));
+      case ActionKind::forward:
+        compute(forward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.objective));
         break;
-      case ActionKind::reduce: reduce(action.target); break;
-      case ActionKind::vote: break;
-      case ActionKind::step: finish(); break;
+      case ActionKind::backward:
+        compute(backward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.recompute, action.needs_gradient,
+                              a_.objective));
+        break;
+      case ActionKind::reduce:
+        reduce(action.target);
+        break;
+      case ActionKind::vote:
+        break;
+      case ActionKind::step:
+        finish();
+        break;
     }
   }
 
@@ -155,7 +170,8 @@ class Player {
     double trainable = 0;
     for (const auto& u : a_.spec.units) trainable += static_cast<double>(u.trainable_numel);
     const double owned = a_.strategy.optimizer ? trainable / a_.shard_ranks : trainable;
-    if (a_.strategy.sharded() && a_.replicas > 1) wait_until(all_reduce(replicas_, owned * wide_item(), a_.replicas), total_.reduce_wait);
+    if (a_.strategy.sharded() && a_.replicas > 1)
+      wait_until(all_reduce(replicas_, owned * wide_item(), a_.replicas), total_.reduce_wait);
     const Link& slowest = a_.replicas > 1 ? replicas_.link() : shard_.link();
     const int ranks = a_.shard_ranks * a_.replicas;
     if (ranks > 1) wait_until(now_ + 2 * slowest.latency, total_.reduce_wait);  // three numbers
@@ -169,7 +185,8 @@ class Player {
   /// The rule reads and writes gradient, master and its state, and writes the weight; the norm reads the gradient once more.
   void update(double elements) {
     const auto& p = a_.precision;
-    const double bytes = elements * (3 * size_of(p.grad) + 2 * size_of(p.master) + 2 * a_.rule.state_bytes(p) + size_of(p.compute));
+    const double bytes =
+        elements * (3 * size_of(p.grad) + 2 * size_of(p.master) + 2 * a_.rule.state_bytes(p) + size_of(p.compute));
     compute(bytes / (machine_.memory_gb_s * 1e9));
   }
 
@@ -200,7 +217,9 @@ StepTime simulate(const ExecutionConfig& a, const Machine& machine, const Worklo
   t.step = player.now() - start;
   t.wire = player.wire_busy() - busy;
   const auto steps = static_cast<double>(others ? workload.steps.size() - 1 : 1);
-  for (double* value : {&t.step, &t.compute, &t.wire, &t.gather_wait, &t.reduce_wait, &t.gather_bytes, &t.reduce_bytes, &t.tokens}) *value /= steps;
+  for (double* value :
+       {&t.step, &t.compute, &t.wire, &t.gather_wait, &t.reduce_wait, &t.gather_bytes, &t.reduce_bytes, &t.tokens})
+    *value /= steps;
   return t;
 }
 

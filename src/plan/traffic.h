@@ -1,12 +1,12 @@
 // What a training step moves between ranks, from the action list that runs.
 #pragma once
 
-#include <cstdint>
-
 #include "qft/model/spec.h"
 #include "qft/optim/precision.h"
 #include "qft/parallel/action.h"
 #include "qft/parallel/strategy.h"
+
+#include <cstdint>
 
 namespace qft::plan {
 

@@ -1,9 +1,9 @@
 // A link that carries transfers one after another. Private to plan.
 #pragma once
 
-#include <algorithm>
-
 #include "qft/plan/machine.h"
+
+#include <algorithm>
 
 namespace qft::plan {
 

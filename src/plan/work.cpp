@@ -1,9 +1,9 @@
 #include "qft/plan/work.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 #include <string_view>
-
-#include "qft/core/error.h"
 
 namespace qft::plan {
 namespace {
@@ -11,14 +11,16 @@ namespace {
 using model::ModelSpec;
 using model::UnitSpec;
 
-double to_double(std::int64_t n) { return static_cast<double>(n); }
+double to_double(std::int64_t n) {
+  return static_cast<double>(n);
+}
 
 /// Sums over the linear modules of a sub-layer.
 struct Linears {
-  double weights = 0;         ///< elements
-  double entries = 0;         ///< of those that read the norm's output
-  double lora = 0;            ///< rank x (inputs + outputs) of those with LoRA
-  double lora_inputs = 0;     ///< inputs of those with LoRA
+  double weights = 0;      ///< elements
+  double entries = 0;      ///< of those that read the norm's output
+  double lora = 0;         ///< rank x (inputs + outputs) of those with LoRA
+  double lora_inputs = 0;  ///< inputs of those with LoRA
 
   Linears(const ModelSpec& spec, const model::SubLayerSpec& sublayer) {
     int index = 0;
@@ -60,7 +62,8 @@ Work layer_forward(const ModelSpec& spec, const model::Layer& layer, const Micro
   return w;
 }
 
-Work layer_backward(const ModelSpec& spec, const model::Layer& layer, int block, const MicroShape& micro, double item, bool input_grad) {
+Work layer_backward(const ModelSpec& spec, const model::Layer& layer, int block, const MicroShape& micro, double item,
+                    bool input_grad) {
   const double tokens = to_double(micro.tokens), products = trains_weights(spec, block) ? 2 : 1;
   Work w;
   for (const model::SubLayerSpec& sublayer : layer) {
@@ -106,14 +109,16 @@ double seconds(const Work& work, const Machine& m, at::ScalarType type) {
   const double peak = large / m.matmul_efficiency;
   const auto at_rate = [&](double amount, double efficiency, const char* key) {
     if (amount == 0.0) return 0.0;
-    if (efficiency == 0.0) fail_config("machine '{}': {} is missing, but the run needs it (qft bench machine measures it)", m.name, key);
+    if (efficiency == 0.0)
+      fail_config("machine '{}': {} is missing, but the run needs it (qft bench machine measures it)", m.name, key);
     return amount / (peak * efficiency);
   };
   return work.matmul / large + at_rate(work.narrow, m.narrow_efficiency, "narrow_efficiency") +
          at_rate(work.attention, m.attention_efficiency, "attention_efficiency") + work.bytes / (m.memory_gb_s * 1e9);
 }
 
-Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, parallel::ObjectiveKind objective) {
+Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type,
+                  parallel::ObjectiveKind objective) {
   const double item = to_double(static_cast<std::int64_t>(c10::elementSize(type)));
   if (const model::Layer* layer = layer_of(spec, block)) return layer_forward(spec, *layer, micro, item);
   const double tokens = to_double(micro.tokens), labels = to_double(micro.labels), hidden = to_double(spec.config.hidden_size);
@@ -129,13 +134,13 @@ Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at:
     return w;
   }
   const bool table = trains_weights(spec, block, model::kLmHead) || trains_weights(spec, block, model::kEmbedTokens);
-  w.matmul = (table ? 6 : 4) * labels * hidden * vocabulary;              // logits, gradient of their input, of the table
-  w.bytes = (3 * labels * vocabulary + 7 * tokens * hidden) * item;       // softmax and its gradient; norm and its gradient
+  w.matmul = (table ? 6 : 4) * labels * hidden * vocabulary;         // logits, gradient of their input, of the table
+  w.bytes = (3 * labels * vocabulary + 7 * tokens * hidden) * item;  // softmax and its gradient; norm and its gradient
   return w;
 }
 
-Work backward_work(const ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, bool recompute, bool input_grad,
-                   parallel::ObjectiveKind objective) {
+Work backward_work(const ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, bool recompute,
+                   bool input_grad, parallel::ObjectiveKind objective) {
   const double item = to_double(static_cast<std::int64_t>(c10::elementSize(type)));
   if (const model::Layer* layer = layer_of(spec, block)) {
     Work w = layer_backward(spec, *layer, block, micro, item, input_grad);

@@ -1,17 +1,17 @@
 #include "qft/plan/workload.h"
 
-#include <algorithm>
-
 #include "qft/core/error.h"
-#include "qft/loader/batch_bounds.h"
 #include "qft/core/units.h"
+#include "qft/loader/batch_bounds.h"
 #include "qft/parallel/graph_shape.h"
+
+#include <algorithm>
 
 namespace qft::plan {
 namespace {
 
-MicroShape shape_of(const std::vector<std::int64_t>& items, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
-                    std::int64_t item_sequences) {
+MicroShape shape_of(const std::vector<std::int64_t>& items, std::span<const std::int32_t> tokens,
+                    std::span<const std::int32_t> labels, std::int64_t item_sequences) {
   MicroShape shape;
   for (const std::int64_t item : items) {
     const auto i = static_cast<std::size_t>(item);
@@ -28,8 +28,8 @@ double cost(const std::vector<MicroShape>& micros) {
   return total;
 }
 
-StepShape step_of(const loader::StepPlan& plan, int world, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
-                  std::int64_t item_sequences) {
+StepShape step_of(const loader::StepPlan& plan, int world, std::span<const std::int32_t> tokens,
+                  std::span<const std::int32_t> labels, std::int64_t item_sequences) {
   StepShape step;
   step.max_micro_batches = plan.max_micro_batches;
   step.tokens = plan.tokens;
@@ -47,8 +47,8 @@ StepShape step_of(const loader::StepPlan& plan, int world, std::span<const std::
 
 }  // namespace
 
-Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
-                     std::int64_t sample, std::int64_t item_sequences) {
+Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::int32_t> tokens,
+                     std::span<const std::int32_t> labels, std::int64_t sample, std::int64_t item_sequences) {
   Workload all;
   const std::int64_t total = schedule.total_steps(), count = std::min(std::max<std::int64_t>(sample, 1), total);
   for (std::int64_t i = 0; i < count; ++i)
@@ -59,8 +59,9 @@ Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::
   all.largest.sequences = most.sequences;
   double sum = 0;
   for (const StepShape& step : all.steps) sum += static_cast<double>(step.tokens);
-  all.description = fmt::format("{} of the run's {} steps as the loader deals them, {} tokens each on average, micro-batches of at most {} tokens",
-                                count, total, format_count(sum / static_cast<double>(count)), all.largest.tokens);
+  all.description = fmt::format(
+      "{} of the run's {} steps as the loader deals them, {} tokens each on average, micro-batches of at most {} tokens", count,
+      total, format_count(sum / static_cast<double>(count)), all.largest.tokens);
   return all;
 }
 

@@ -36,8 +36,7 @@ void AddedTokenMatcher::add(const AddedToken& token, std::string_view pattern) {
 std::size_t AddedTokenMatcher::next_candidate(std::string_view text, std::size_t from) const {
   if (first_bytes_.size() == 1) {
     const void* hit = std::memchr(text.data() + from, first_bytes_[0], text.size() - from);
-    return hit == nullptr ? text.size()
-                          : static_cast<std::size_t>(static_cast<const char*>(hit) - text.data());
+    return hit == nullptr ? text.size() : static_cast<std::size_t>(static_cast<const char*>(hit) - text.data());
   }
   while (from < text.size() && first_[static_cast<unsigned char>(text[from])] == 0) ++from;
   return from;
@@ -45,8 +44,7 @@ std::size_t AddedTokenMatcher::next_candidate(std::string_view text, std::size_t
 
 bool AddedTokenMatcher::find(std::string_view text, std::size_t from, Match& match) const {
   if (tokens_.empty()) return false;
-  for (std::size_t begin = next_candidate(text, from); begin < text.size();
-       begin = next_candidate(text, begin + 1)) {
+  for (std::size_t begin = next_candidate(text, from); begin < text.size(); begin = next_candidate(text, begin + 1)) {
     std::int32_t node = first_[static_cast<unsigned char>(text[begin])];
     match.token = nullptr;
     for (std::size_t at = begin + 1; node > 0; ++at) {

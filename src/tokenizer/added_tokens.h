@@ -20,8 +20,8 @@ struct AddedToken {
   bool normalized = false;  ///< looked for in the normalised text, in its normalised form
 
   bool same_flags(const AddedToken& other) const {
-    return special == other.special && single_word == other.single_word && lstrip == other.lstrip &&
-           rstrip == other.rstrip && normalized == other.normalized;
+    return special == other.special && single_word == other.single_word && lstrip == other.lstrip && rstrip == other.rstrip &&
+           normalized == other.normalized;
   }
 };
 

@@ -38,14 +38,9 @@ QFT_SIMD_CLONES std::int32_t smallest(const std::int32_t* values, int blocks) {
 }  // namespace
 
 BpeModel::BpeModel(const Vocabulary& vocabulary, const std::vector<Merge>& merges, Options options)
-    : vocabulary_(vocabulary),
-      options_(options),
-      table_(merges.size()),
-      fallback_(256),
-      byte_pair_rank_(65536) {
-  require(merges.size() < MergeTable::kMaxMerges,
-          "model.merges has {} entries, more than the {} that are supported", merges.size(),
-          MergeTable::kMaxMerges);
+    : vocabulary_(vocabulary), options_(options), table_(merges.size()), fallback_(256), byte_pair_rank_(65536) {
+  require(merges.size() < MergeTable::kMaxMerges, "model.merges has {} entries, more than the {} that are supported",
+          merges.size(), MergeTable::kMaxMerges);
   merged_.reserve(merges.size());
   for (const Merge& merge : merges) {
     table_.insert(merge.left, merge.right, static_cast<std::uint32_t>(merged_.size()));
@@ -60,14 +55,12 @@ BpeModel::BpeModel(const Vocabulary& vocabulary, const std::vector<Merge>& merge
       const std::int32_t id = vocabulary.find_model(fmt::format("<0x{:02X}>", static_cast<unsigned char>(c)));
       fallback_[b].push_back(id);
     }
-    if (std::find(fallback_[b].begin(), fallback_[b].end(), kNoId) != fallback_[b].end())
-      fallback_[b].clear();
+    if (std::find(fallback_[b].begin(), fallback_[b].end(), kNoId) != fallback_[b].end()) fallback_[b].clear();
   }
   for (int a = 0; a < 256; ++a)
     for (int b = 0; b < 256; ++b)
-      byte_pair_rank_[a << 8 | b] = byte_id_[a] == kNoId || byte_id_[b] == kNoId
-                                        ? MergeTable::kNone
-                                        : table_.find(byte_id_[a], byte_id_[b]);
+      byte_pair_rank_[a << 8 | b] =
+          byte_id_[a] == kNoId || byte_id_[b] == kNoId ? MergeTable::kNone : table_.find(byte_id_[a], byte_id_[b]);
   chars_ = CharTable(vocabulary, merges, table_, byte_id_);
   const bool gaps = std::find(byte_id_.begin(), byte_id_.end(), kNoId) != byte_id_.end();
   if (!gaps && !options.ignore_merges) joins_ = JoinTable(vocabulary, merges);
@@ -77,8 +70,7 @@ void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<st
   if (options_.ignore_merges) {
     scratch.content.clear();
     byte_level::append_encoded(word, scratch.content);
-    if (const std::int32_t id = vocabulary_.find_model(scratch.content); id != kNoId)
-      return out.push_back(id);
+    if (const std::int32_t id = vocabulary_.find_model(scratch.content); id != kNoId) return out.push_back(id);
   }
   if (scratch.ids.size() < 2 * word.size()) {  // a byte has two fallback tokens at most
     scratch.ids.resize(2 * word.size() + 64);
@@ -193,8 +185,7 @@ void BpeModel::merge_long(BpeScratch& scratch, std::int32_t count, std::vector<s
     return static_cast<std::uint64_t>(symbols[at].rank) << 32 | static_cast<std::uint32_t>(at);
   };
   for (std::int32_t i = 0; i < count; ++i) {
-    const std::int32_t rank =
-        i + 1 < count ? table_.find(scratch.ids[i], scratch.ids[i + 1]) : MergeTable::kNone;
+    const std::int32_t rank = i + 1 < count ? table_.find(scratch.ids[i], scratch.ids[i + 1]) : MergeTable::kNone;
     symbols[i] = {scratch.ids[i], rank, i - 1, i + 1 < count ? i + 1 : -1};
     if (rank != MergeTable::kNone) heap.push_back(entry(i));
   }

@@ -24,8 +24,7 @@ struct CharTable::Rules {
       const auto r = static_cast<std::int32_t>(rank);
       if (!is_continuation(right[0]) && right.size() < char_bytes(right[0]))
         before[right].push_back({r, neighbour_bit(left.back())});
-      if (left.size() < 4 && std::all_of(left.begin(), left.end(), is_continuation) &&
-          !is_continuation(right[0]))
+      if (left.size() < 4 && std::all_of(left.begin(), left.end(), is_continuation) && !is_continuation(right[0]))
         after[left].push_back({r, neighbour_bit(right[0])});
     }
   }
@@ -47,17 +46,14 @@ CharTable::CharTable(const Vocabulary& vocabulary, const std::vector<Merge>& mer
   entries_.emplace_back();
   for (const Merge& merge : merges) {
     const std::string_view bytes = vocabulary.decoded(merge.merged);
-    if (bytes.size() < 2 || bytes.size() > 3 || is_continuation(bytes[0]) ||
-        char_bytes(bytes[0]) != bytes.size())
-      continue;
+    if (bytes.size() < 2 || bytes.size() > 3 || is_continuation(bytes[0]) || char_bytes(bytes[0]) != bytes.size()) continue;
     if (std::all_of(bytes.begin() + 1, bytes.end(), is_continuation) && entries_.size() <= UINT16_MAX)
       add(vocabulary, merge.merged, rules, table, merges, byte_ids);
   }
 }
 
-void CharTable::add(const Vocabulary& vocabulary, std::int32_t id, const Rules& rules,
-                    const MergeTable& table, const std::vector<Merge>& merges,
-                    const std::array<std::int32_t, 256>& byte_ids) {
+void CharTable::add(const Vocabulary& vocabulary, std::int32_t id, const Rules& rules, const MergeTable& table,
+                    const std::vector<Merge>& merges, const std::array<std::int32_t, 256>& byte_ids) {
   const std::string_view bytes = vocabulary.decoded(id);
   std::vector<std::int32_t> symbols;
   for (const char byte : bytes) symbols.push_back(byte_ids[static_cast<unsigned char>(byte)]);

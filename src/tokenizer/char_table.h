@@ -30,8 +30,7 @@ class CharTable {
 
   /// The token of the character of `size` bytes (2 or more) at `at` in `word`, or kNoId where its bytes must
   /// be merged one by one.
-  std::int32_t find(std::string_view word, std::size_t at, std::uint32_t code_point,
-                    std::uint32_t size) const {
+  std::int32_t find(std::string_view word, std::size_t at, std::uint32_t code_point, std::uint32_t size) const {
     const std::uint32_t index = code_point < index_.size() ? index_[code_point] : 0;
     if (index == 0) return kNoId;
     const Entry& entry = entries_[index];

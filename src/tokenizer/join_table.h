@@ -46,9 +46,7 @@ class JoinTable {
     const std::uint64_t bit = bit_of(left, right);
     return bits_[bit >> 6] >> (bit & 63) & 1;
   }
-  std::uint64_t bit_of(Side left, Side right) const {
-    return (static_cast<std::uint64_t>(left) << 32 | right) * kMix >> shift_;
-  }
+  std::uint64_t bit_of(Side left, Side right) const { return (static_cast<std::uint64_t>(left) << 32 | right) * kMix >> shift_; }
   /// The place in part_bits_ of the bytes on both sides of `boundary`.
   static unsigned part_bit(const char* boundary) {
     return static_cast<unsigned char>(boundary[-1]) << 8 | static_cast<unsigned char>(boundary[0]);

@@ -25,14 +25,12 @@ class WholeTokens {
   WholeTokens(const BpeModel& bpe, const Vocabulary& vocabulary, const std::vector<Merge>& merges)
       : bpe_(bpe), vocabulary_(vocabulary), nodes_(vocabulary.size()), proved_(vocabulary.size(), false) {
     for (int byte = 0; byte < 256; ++byte)
-      if (const std::int32_t id = bpe.byte_id(static_cast<std::uint8_t>(byte)); id != kNoId)
-        proved_[id] = true;
+      if (const std::int32_t id = bpe.byte_id(static_cast<std::uint8_t>(byte)); id != kNoId) proved_[id] = true;
     if (!in_order(merges, vocabulary.size())) return;
     for (std::size_t rank = 0; rank < merges.size(); ++rank) {
       const auto [left, right, merged] = merges[rank];
       Node& node = nodes_[merged];
-      if (proved_[merged] && !(node.left == left && node.right == right))
-        continue;  // a pair's last rank counts
+      if (proved_[merged] && !(node.left == left && node.right == right)) continue;  // a pair's last rank counts
       proved_[merged] = proved_[left] && proved_[right] && !crossed(left, right);
       node = {left, right, static_cast<std::int32_t>(rank)};
     }

@@ -12,8 +12,8 @@ void load_vocabulary(const JsonValue& vocab, Vocabulary& vocabulary) {
   vocabulary.reserve(entries.size());
   for (const auto& [content, value] : entries) {
     std::int64_t id = 0;
-    require(value.get(id) == simdjson::SUCCESS && id >= 0 && id <= kMaxId,
-            "{}: the id of '{}' is not an integer in [0, {}]", vocab.place(), content, kMaxId);
+    require(value.get(id) == simdjson::SUCCESS && id >= 0 && id <= kMaxId, "{}: the id of '{}' is not an integer in [0, {}]",
+            vocab.place(), content, kMaxId);
     try {
       vocabulary.add(content, static_cast<std::int32_t>(id), byte_level::decode(content), true);
     } catch (const Error& error) {
@@ -23,16 +23,15 @@ void load_vocabulary(const JsonValue& vocab, Vocabulary& vocabulary) {
 }
 
 /// The two tokens of an entry of `merges`: ["a", "b"] or "a b".
-std::pair<std::string_view, std::string_view> parse_merge(simdjson::dom::element entry,
-                                                          const std::string& place, std::size_t index) {
+std::pair<std::string_view, std::string_view> parse_merge(simdjson::dom::element entry, const std::string& place,
+                                                          std::size_t index) {
   std::string_view left, right;
   if (entry.get(left) == simdjson::SUCCESS) {
     const std::size_t space = left.find(' ');
     if (space != std::string_view::npos && left.find(' ', space + 1) == std::string_view::npos)
       return {left.substr(0, space), left.substr(space + 1)};
   } else if (simdjson::dom::array pair; entry.get(pair) == simdjson::SUCCESS && pair.size() == 2 &&
-                                        pair.at(0).get(left) == simdjson::SUCCESS &&
-                                        pair.at(1).get(right) == simdjson::SUCCESS) {
+                                        pair.at(0).get(left) == simdjson::SUCCESS && pair.at(1).get(right) == simdjson::SUCCESS) {
     return {left, right};
   }
   fail("{}[{}] is neither \"a b\" nor [\"a\", \"b\"]", place, index);
@@ -51,13 +50,12 @@ std::vector<Merge> load_merges(const JsonValue& value, const Vocabulary& vocabul
     joined.assign(left);
     joined += right;
     const std::int32_t next = merges.empty() ? 0 : merges.back().merged + 1;  // as a rule
-    const Merge merge{
-        vocabulary.find(left), vocabulary.find(right),
-        vocabulary.has(next) && vocabulary.content(next) == joined ? next : vocabulary.find(joined)};
+    const Merge merge{vocabulary.find(left), vocabulary.find(right),
+                      vocabulary.has(next) && vocabulary.content(next) == joined ? next : vocabulary.find(joined)};
     if (merge.left == kNoId || merge.right == kNoId || merge.merged == kNoId) {
       const std::string_view missing = merge.left == kNoId ? left : merge.right == kNoId ? right : joined;
-      fail("{}[{}] names the token '{}', which model.vocab lacks: the file is damaged or was edited by hand",
-           value.place(), at, missing);
+      fail("{}[{}] names the token '{}', which model.vocab lacks: the file is damaged or was edited by hand", value.place(), at,
+           missing);
     }
     merges.push_back(merge);
   }
@@ -66,22 +64,18 @@ std::vector<Merge> load_merges(const JsonValue& value, const Vocabulary& vocabul
 
 void refuse_affix(const JsonValue& model, std::string_view key) {
   if (const auto affix = model.get(key))
-    require(affix->string().empty(), "{} is '{}'; qft supports byte-level BPE, which has none",
-            affix->place(), affix->string());
+    require(affix->string().empty(), "{} is '{}'; qft supports byte-level BPE, which has none", affix->place(), affix->string());
 }
 
 }  // namespace
 
 void load_model(const JsonValue& model, Tokenizer::Impl& impl) {
   if (const auto type = model.get("type"))
-    require(type->string() == "BPE", "{} is '{}'; qft supports byte-level BPE only", type->place(),
-            type->string());
-  require_known_keys(
-      model, {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
-              "byte_fallback", "ignore_merges", "vocab", "merges"});
+    require(type->string() == "BPE", "{} is '{}'; qft supports byte-level BPE only", type->place(), type->string());
+  require_known_keys(model, {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+                             "byte_fallback", "ignore_merges", "vocab", "merges"});
   if (const auto dropout = model.get("dropout"))
-    fail("{} is set: merges would be dropped at random, which qft does not do; set it to null",
-         dropout->place());
+    fail("{} is set: merges would be dropped at random, which qft does not do; set it to null", dropout->place());
   refuse_affix(model, "continuing_subword_prefix");
   refuse_affix(model, "end_of_word_suffix");
   load_vocabulary(model.at("vocab"), impl.vocabulary);
@@ -91,8 +85,7 @@ void load_model(const JsonValue& model, Tokenizer::Impl& impl) {
   options.fuse_unknown = model.flag("fuse_unk", false);
   if (const auto unknown = model.get("unk_token")) {
     options.unknown = impl.vocabulary.find(unknown->string());
-    require(options.unknown != kNoId, "{} is '{}', which model.vocab lacks", unknown->place(),
-            unknown->string());
+    require(options.unknown != kNoId, "{} is '{}', which model.vocab lacks", unknown->place(), unknown->string());
   }
   const std::vector<Merge> merges = load_merges(model.at("merges"), impl.vocabulary);
   impl.bpe = std::make_unique<BpeModel>(impl.vocabulary, merges, options);
@@ -148,8 +141,7 @@ bool JsonValue::flag(std::string_view key, bool fallback) const {
 
 std::vector<JsonValue> JsonValue::elements() const {
   std::vector<JsonValue> result;
-  for (const simdjson::dom::element element : array())
-    result.emplace_back(element, fmt::format("{}[{}]", place_, result.size()));
+  for (const simdjson::dom::element element : array()) result.emplace_back(element, fmt::format("{}[{}]", place_, result.size()));
   return result;
 }
 

@@ -13,8 +13,8 @@ SplitBehavior parse_behavior(const JsonValue& value) {
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  fail("{}: '{}' is no behavior; known are Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous",
-       value.place(), name);
+  fail("{}: '{}' is no behavior; known are Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous", value.place(),
+       name);
 }
 
 PreTokenizer::Stage parse_split(const JsonValue& value) {
@@ -28,8 +28,7 @@ PreTokenizer::Stage parse_split(const JsonValue& value) {
   }
   const JsonValue regex = pattern.at("Regex");
   // The scanned patterns match all of any text, so that to keep the matches is to isolate them.
-  const bool keeps_matches =
-      behavior == SplitBehavior::isolated || (behavior == SplitBehavior::removed && invert);
+  const bool keeps_matches = behavior == SplitBehavior::isolated || (behavior == SplitBehavior::removed && invert);
   if (const auto scanner = scanner_for(regex.string()); scanner && keeps_matches) return *scanner;
   try {
     return Split{Regex(std::string(regex.string())), behavior, invert};
@@ -71,13 +70,11 @@ void load_pre_tokenizer(const JsonValue& pre_tokenizer, std::optional<bool> pref
   bool byte_level = false;
   for (const JsonValue& part : parts) {
     const std::string_view type = part.at("type").string();
-    require(!byte_level, "{}: '{}' stands after ByteLevel; qft supports ByteLevel as the last step only",
-            part.place(), type);
+    require(!byte_level, "{}: '{}' stands after ByteLevel; qft supports ByteLevel as the last step only", part.place(), type);
     if (type == "ByteLevel") {
       byte_level = true;
       // transformers applies its own add_prefix_space to a ByteLevel that is not inside a Sequence.
-      add_byte_level(part, pre_tokenizer.at("type").string() == "ByteLevel" ? prefix_space : std::nullopt,
-                     out);
+      add_byte_level(part, pre_tokenizer.at("type").string() == "ByteLevel" ? prefix_space : std::nullopt, out);
     } else if (type == "Split") {
       out.add(parse_split(part));
     } else if (type == "Digits") {
@@ -91,8 +88,7 @@ void load_pre_tokenizer(const JsonValue& pre_tokenizer, std::optional<bool> pref
           part.place(), type);
     }
   }
-  require(byte_level, "{}: there is no ByteLevel step, and qft supports byte-level BPE only",
-          pre_tokenizer.place());
+  require(byte_level, "{}: there is no ByteLevel step, and qft supports byte-level BPE only", pre_tokenizer.place());
 }
 
 /// ByteLevel alone decides the text where the other decoders find nothing to do in any token.
@@ -118,11 +114,9 @@ void check_decoder(const JsonValue& decoder, const Vocabulary& vocabulary) {
     for (std::int32_t id = 0; id < vocabulary.size(); ++id) {
       if (!vocabulary.has(id)) continue;
       const std::string_view token = vocabulary.content(id);
-      const bool changed =
-          needle.empty() ? !byte_level::covers(token) : token.find(needle) != std::string_view::npos;
-      require(!changed,
-              "{}: the decoder '{}' changes token {} ('{}'); qft supports it only where it changes none",
-              part.place(), type, id, token);
+      const bool changed = needle.empty() ? !byte_level::covers(token) : token.find(needle) != std::string_view::npos;
+      require(!changed, "{}: the decoder '{}' changes token {} ('{}'); qft supports it only where it changes none", part.place(),
+              type, id, token);
     }
   }
 }

@@ -51,8 +51,7 @@ struct JsonFile {
   }
 };
 
-std::optional<JsonValue> read_optional(const std::filesystem::path& dir, const char* name,
-                                       std::optional<JsonFile>& file) {
+std::optional<JsonValue> read_optional(const std::filesystem::path& dir, const char* name, std::optional<JsonFile>& file) {
   if (!std::filesystem::exists(dir / name)) return std::nullopt;
   file.emplace(dir, name);
   return file->root;
@@ -66,8 +65,7 @@ std::string_view token_content(const JsonValue& value) {
 /// What the configuration files say beyond tokenizer.json.
 class Config {
  public:
-  explicit Config(const std::filesystem::path& dir)
-      : config_(read_optional(dir, "tokenizer_config.json", config_file_)) {
+  explicit Config(const std::filesystem::path& dir) : config_(read_optional(dir, "tokenizer_config.json", config_file_)) {
     // transformers reads the two older files only where tokenizer_config.json does not list the added tokens.
     if (config_ && config_->get("added_tokens_decoder")) return;
     map_ = read_optional(dir, "special_tokens_map.json", map_file_);
@@ -91,8 +89,7 @@ class Config {
       if (value->is_array())
         for (const JsonValue& token : value->elements()) result.push_back(token_content(token));
       else
-        for (const auto& field : value->object())
-          result.push_back(token_content({field.value, value->place()}));
+        for (const auto& field : value->object()) result.push_back(token_content({field.value, value->place()}));
     }
     return result;
   }
@@ -104,8 +101,7 @@ class Config {
       for (const auto& field : listed->object()) {
         AddedToken token = parse_added_token({field.value, fmt::format("{}.{}", listed->place(), field.key)});
         const auto [end, error] = std::from_chars(field.key.begin(), field.key.end(), token.id);
-        require(error == std::errc() && end == field.key.end(), "{}: '{}' is no id", listed->place(),
-                field.key);
+        require(error == std::errc() && end == field.key.end(), "{}: '{}' is no id", listed->place(), field.key);
         result.push_back(std::move(token));
       }
     } else if (added_) {
@@ -194,8 +190,7 @@ std::string hash_of(std::string_view tokenizer_json, const AddedTokenList& added
   Hasher hasher;
   hasher.update(tokenizer_json);
   for (const AddedToken& t : added.tokens())
-    hasher.update(fmt::format("\n{} {}{}{}{}{} {}", t.id, t.special, t.single_word, t.lstrip, t.rstrip,
-                              t.normalized, t.content));
+    hasher.update(fmt::format("\n{} {}{}{}{}{} {}", t.id, t.special, t.single_word, t.lstrip, t.rstrip, t.normalized, t.content));
   hasher.update("\n");
   hasher.update(settings);
   return hasher.hex();
@@ -204,13 +199,12 @@ std::string hash_of(std::string_view tokenizer_json, const AddedTokenList& added
 }  // namespace
 
 AddedToken parse_added_token(const JsonValue& value) {
-  require_known_keys(value,
-                     {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", "__type"});
+  require_known_keys(value, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", "__type"});
   AddedToken token;
   token.content = value.at("content").string();
   if (const auto id = value.get("id")) {
-    require(id->integer() >= 0 && id->integer() <= kMaxId, "{} is {}, which is outside [0, {}]", id->place(),
-            id->integer(), kMaxId);
+    require(id->integer() >= 0 && id->integer() <= kMaxId, "{} is {}, which is outside [0, {}]", id->place(), id->integer(),
+            kMaxId);
     token.id = static_cast<std::int32_t>(id->integer());
   }
   token.special = value.flag("special", false);
@@ -251,8 +245,7 @@ const AddedToken* AddedTokenList::find(std::string_view content) const {
   return it == index_.end() ? nullptr : &tokens_[it->second];
 }
 
-void load_tokenizer(const std::filesystem::path& dir, std::span<const std::string> more_special,
-                    Tokenizer::Impl& impl) {
+void load_tokenizer(const std::filesystem::path& dir, std::span<const std::string> more_special, Tokenizer::Impl& impl) {
   const std::filesystem::path path = dir / "tokenizer.json";
   require(std::filesystem::exists(path),
           "{} does not exist: model_name_or_path must be a folder with a fast tokenizer "
@@ -286,10 +279,10 @@ void load_tokenizer(const std::filesystem::path& dir, std::span<const std::strin
   impl.pad = role("pad_token");
   impl.unk = role("unk_token");
   impl.chat_template = read_template(dir, config);
-  impl.hash = hash_of(file.text, added,
-                      fmt::format("prefix {} split {} bos {} eos {} pad {} unk {}",
-                                  prefix_space ? int{*prefix_space} : -1, splits, impl.bos.value_or(-1),
-                                  impl.eos.value_or(-1), impl.pad.value_or(-1), impl.unk.value_or(-1)));
+  impl.hash =
+      hash_of(file.text, added,
+              fmt::format("prefix {} split {} bos {} eos {} pad {} unk {}", prefix_space ? int{*prefix_space} : -1, splits,
+                          impl.bos.value_or(-1), impl.eos.value_or(-1), impl.pad.value_or(-1), impl.unk.value_or(-1)));
 }
 
 }  // namespace qft::tokenizer

@@ -15,8 +15,7 @@
 namespace qft::tokenizer {
 
 /// Fills `impl` from the files in `dir` (see Tokenizer::load).
-void load_tokenizer(const std::filesystem::path& dir, std::span<const std::string> more_special,
-                    Tokenizer::Impl& impl);
+void load_tokenizer(const std::filesystem::path& dir, std::span<const std::string> more_special, Tokenizer::Impl& impl);
 
 /// A value of a JSON file together with where it stands, for messages ("model.merges"). Getters throw Error
 /// naming the file, the place and the kind that was wanted.

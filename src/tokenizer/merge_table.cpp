@@ -7,8 +7,7 @@ namespace qft::tokenizer {
 
 bool in_order(const std::vector<Merge>& merges, std::int32_t tokens) {
   std::vector<std::int64_t> made(tokens, -1);
-  for (std::size_t rank = 0; rank < merges.size(); ++rank)
-    made[merges[rank].merged] = static_cast<std::int64_t>(rank);
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) made[merges[rank].merged] = static_cast<std::int64_t>(rank);
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto r = static_cast<std::int64_t>(rank);
     if (made[merges[rank].left] >= r || made[merges[rank].right] >= r) return false;

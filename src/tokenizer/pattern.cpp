@@ -49,11 +49,11 @@ Regex::Regex(const std::string& pattern) : pattern_(pattern) {
   const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
       pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
-                                   &offset, context.get());
-  require(code != nullptr, "PCRE2 does not compile the pattern '{}' (from '{}'): {} at offset {}", translated,
-          pattern, message_of(error), offset);
+  pcre2_code* code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
+  require(code != nullptr, "PCRE2 does not compile the pattern '{}' (from '{}'): {} at offset {}", translated, pattern,
+          message_of(error), offset);
   code_ = std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without JIT on this machine, pcre2_match interprets
 }
@@ -65,11 +65,11 @@ void Regex::cut(std::string_view text, RegexScratch& scratch, std::vector<Piece>
   std::size_t covered = 0, from = 0;
   bool matched = false;  // a match ended at `from`, so that no empty one may begin there
   while (from <= text.size()) {
-    const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                               PCRE2_NO_UTF_CHECK, state.data, state.context);
+    const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, PCRE2_NO_UTF_CHECK, state.data,
+                               state.context);
     if (rc == PCRE2_ERROR_NOMATCH) break;
-    require(rc >= 0, "matching '{}' failed at byte {} of {}: {}; split texts with very long runs", pattern_,
-            from, text.size(), message_of(rc));
+    require(rc >= 0, "matching '{}' failed at byte {} of {}: {}; split texts with very long runs", pattern_, from, text.size(),
+            message_of(rc));
     const std::size_t begin = bounds[0], end = bounds[1];
     if (begin == end && matched && begin == covered) {
       if (from == text.size()) break;

@@ -8,8 +8,7 @@ namespace qft::tokenizer {
 namespace {
 
 // PCRE2's \s also holds U+180E, Oniguruma's does not: both are spelled out.
-constexpr std::string_view kSpace =
-    R"(\x09-\x0D\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
+constexpr std::string_view kSpace = R"(\x09-\x0D\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 constexpr std::string_view kNoSpace =
     R"(\x00-\x08\x0E-\x1F\x21-\x84\x86-\x9F\xA1-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}\x{202A}-\x{202E})"
     R"(\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF})";
@@ -101,8 +100,7 @@ class Translator {
   /// extend.
   void property() {
     const std::size_t close = text_.find('}', at_);
-    if (at_ + 2 >= text_.size() || text_[at_ + 2] != '{' || close == std::string_view::npos)
-      refuse("'\\p' without {}");
+    if (at_ + 2 >= text_.size() || text_[at_ + 2] != '{' || close == std::string_view::npos) refuse("'\\p' without {}");
     std::string_view name = text_.substr(at_ + 3, close - at_ - 3);
     bool negated = text_[at_ + 1] == 'P';
     if (name.starts_with('^')) {
@@ -158,8 +156,7 @@ class Translator {
     const std::size_t close = text_.find('}', at_);
     if (close == std::string_view::npos || !std::isdigit(static_cast<unsigned char>(next())))
       refuse("'{' that begins no {n,m} (write \\{)");
-    if (close + 1 < text_.size() && (text_[close + 1] == '+' || text_[close + 1] == '?'))
-      refuse("'+' or '?' after {n,m}");
+    if (close + 1 < text_.size() && (text_[close + 1] == '+' || text_[close + 1] == '?')) refuse("'+' or '?' after {n,m}");
     take(close + 1 - at_);
   }
 

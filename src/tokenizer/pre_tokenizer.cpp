@@ -23,8 +23,7 @@ constexpr KnownPattern kKnownPatterns[] = {
 
 void cut_literal(const std::string& literal, std::string_view text, std::vector<Piece>& out) {
   std::size_t covered = 0;
-  for (std::size_t at; (at = text.find(literal, covered)) != std::string_view::npos;
-       covered = at + literal.size()) {
+  for (std::size_t at; (at = text.find(literal, covered)) != std::string_view::npos; covered = at + literal.size()) {
     if (covered < at) out.push_back({covered, at, false});
     out.push_back({at, at + literal.size(), true});
   }
@@ -47,8 +46,7 @@ void cut_digits(std::string_view text, std::vector<Piece>& out) {
 }
 
 /// Joins a match to its neighbour `result.back()`, as HF's fold over the matches does.
-void fold(const std::vector<Piece>& matches, SplitBehavior behavior, bool invert,
-          std::vector<Piece>& result) {
+void fold(const std::vector<Piece>& matches, SplitBehavior behavior, bool invert, std::vector<Piece>& result) {
   const bool contiguous = behavior == SplitBehavior::contiguous;
   const bool forward = behavior != SplitBehavior::merged_with_next;
   bool previous = false;
@@ -95,13 +93,12 @@ std::string_view pattern_of(ScannerKind kind) {
   QFT_ASSERT(false, "scanner {} has no pattern", static_cast<int>(kind));
 }
 
-void apply_behavior(const std::vector<Piece>& matches, SplitBehavior behavior, bool invert,
-                    std::size_t offset, std::vector<Piece>& out) {
+void apply_behavior(const std::vector<Piece>& matches, SplitBehavior behavior, bool invert, std::size_t offset,
+                    std::vector<Piece>& out) {
   const std::size_t start = out.size();
   if (behavior == SplitBehavior::isolated || behavior == SplitBehavior::removed) {
     for (const Piece& piece : matches)
-      if (behavior == SplitBehavior::isolated || piece.match == invert)
-        out.push_back({piece.begin, piece.end});
+      if (behavior == SplitBehavior::isolated || piece.match == invert) out.push_back({piece.begin, piece.end});
   } else {
     fold(matches, behavior, invert, out);
   }
@@ -113,8 +110,7 @@ void apply_behavior(const std::vector<Piece>& matches, SplitBehavior behavior, b
   }
 }
 
-std::string_view PreTokenizer::cut(std::string_view text, std::size_t stages,
-                                   PreTokenizerScratch& scratch) const {
+std::string_view PreTokenizer::cut(std::string_view text, std::size_t stages, PreTokenizerScratch& scratch) const {
   scratch.current.clear();
   if (!text.empty()) scratch.current.push_back({0, text.size()});
   for (std::size_t s = 0; s < stages; ++s) {
@@ -131,8 +127,8 @@ std::string_view PreTokenizer::cut(std::string_view text, std::size_t stages,
       bool invert = false;
       if (const auto* kind = std::get_if<ScannerKind>(&stage)) {
         scan(*kind, part, [&](const char* begin, const char* end) {
-          scratch.matches.push_back({static_cast<std::size_t>(begin - part.data()),
-                                     static_cast<std::size_t>(end - part.data()), true});
+          scratch.matches.push_back(
+              {static_cast<std::size_t>(begin - part.data()), static_cast<std::size_t>(end - part.data()), true});
         });
       } else if (const auto* digits = std::get_if<Digits>(&stage)) {
         cut_digits(part, scratch.matches);

@@ -72,7 +72,7 @@ class PreTokenizer {
 };
 
 /// Appends to `out` what `behavior` makes of `matches`; empty parts are left out.
-void apply_behavior(const std::vector<Piece>& matches, SplitBehavior behavior, bool invert,
-                    std::size_t offset, std::vector<Piece>& out);
+void apply_behavior(const std::vector<Piece>& matches, SplitBehavior behavior, bool invert, std::size_t offset,
+                    std::vector<Piece>& out);
 
 }  // namespace qft::tokenizer

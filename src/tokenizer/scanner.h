@@ -49,12 +49,8 @@ class Scanner {
     const CodePoint c = decode_utf8(p);
     return {static_cast<std::uint8_t>(properties_[c.value] & kClassMask), c.bytes};
   }
-  static bool letter(std::uint8_t cls) {
-    return cls == kLetter || (kind == ScannerKind::cl100k_marks && cls == kMark);
-  }
-  static bool symbol(std::uint8_t cls) {
-    return cls == kOther || (kind != ScannerKind::cl100k_marks && cls == kMark);
-  }
+  static bool letter(std::uint8_t cls) { return cls == kLetter || (kind == ScannerKind::cl100k_marks && cls == kMark); }
+  static bool symbol(std::uint8_t cls) { return cls == kOther || (kind != ScannerKind::cl100k_marks && cls == kMark); }
   static bool space(std::uint8_t cls) { return cls >= kSpace; }
 
   template <class Predicate>

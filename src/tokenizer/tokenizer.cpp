@@ -34,9 +34,7 @@ void encode_text(const Tokenizer::Impl& impl, std::string_view text, std::vector
   ThreadState& state = thread_state(impl);
   WordEncoder encoder(*impl.bpe, *impl.known_words, state, out);
   const auto token = [&](std::int32_t id) { encoder.id(id); };
-  const auto word = [&](const char* begin, const char* end, const char* limit) {
-    encoder.word(begin, end, limit);
-  };
+  const auto word = [&](const char* begin, const char* end, const char* limit) { encoder.word(begin, end, limit); };
   const auto words = [&](std::string_view part) {
     impl.pre_tokenizer.split(part, state.pre_tokenizer, word);
     encoder.drain();
@@ -63,16 +61,15 @@ Tokenizer::Impl::Impl() : serial(next_serial()) {}
 Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
 
-std::shared_ptr<const Tokenizer> Tokenizer::load(const std::filesystem::path& dir,
-                                                 std::span<const std::string> more_special) {
+std::shared_ptr<const Tokenizer> Tokenizer::load(const std::filesystem::path& dir, std::span<const std::string> more_special) {
   auto impl = std::make_unique<Impl>();
   load_tokenizer(dir, more_special, *impl);
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
 }
 
 void Tokenizer::encode(std::string_view utf8, std::vector<std::int32_t>& out) const {
-  require(utf8.size() < kMaxText, "a text of {} bytes is too long for one call (the limit is {}): split it",
-          utf8.size(), kMaxText);
+  require(utf8.size() < kMaxText, "a text of {} bytes is too long for one call (the limit is {}): split it", utf8.size(),
+          kMaxText);
   require_utf8(utf8);
   const std::size_t size = out.size();
   try {
@@ -92,8 +89,7 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view utf8) const {
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
   std::string bytes, text;
   for (const std::int32_t id : ids)
-    if (impl_->vocabulary.has(id) && !(skip_special && impl_->special[id]))
-      bytes += impl_->vocabulary.decoded(id);
+    if (impl_->vocabulary.has(id) && !(skip_special && impl_->special[id])) bytes += impl_->vocabulary.decoded(id);
   append_lossy(bytes, false, text);
   return text;
 }

@@ -93,8 +93,7 @@ void append_normalized(std::string_view stretch, std::vector<utf8proc_int32_t>& 
     i += c.bytes;
     utf8proc_int32_t parts[8];
     int boundary_class = 0;
-    const auto n =
-        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.value), parts, 8, kOptions, &boundary_class);
+    const auto n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.value), parts, 8, kOptions, &boundary_class);
     QFT_ASSERT(n > 0 && n <= 8, "decomposition of U+{:04X}: {}", c.value, n);
     buffer.insert(buffer.end(), parts, parts + n);
   }
@@ -110,8 +109,7 @@ void append_normalized(std::string_view stretch, std::vector<utf8proc_int32_t>& 
     it = end;
   }
   auto count = static_cast<utf8proc_ssize_t>(buffer.size());
-  count = utf8proc_normalize_utf32(buffer.data(), count,
-                                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  count = utf8proc_normalize_utf32(buffer.data(), count, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(static_cast<std::uint32_t>(buffer[i]), out);
 }
 

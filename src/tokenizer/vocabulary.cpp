@@ -77,8 +77,7 @@ Vocabulary::Text Vocabulary::store(std::string_view text) {
   Text t;
   t.begin = arena_.size();
   t.size = text.size();
-  require(text.size() < (1u << 24), "a token of {} bytes is longer than the {} that are supported",
-          text.size(), 1 << 24);
+  require(text.size() < (1u << 24), "a token of {} bytes is longer than the {} that are supported", text.size(), 1 << 24);
   arena_ += text;
   return t;
 }
@@ -101,8 +100,7 @@ void Vocabulary::add(std::string_view content, std::int32_t id, std::string_view
   if (2 * (count_ + 1) > slots_.size()) rehash(std::bit_ceil(4 * (count_ + 1)));
   const std::size_t slot = slot_of(content);
   require(slots_[slot] == kNoId, "token '{}' is listed twice, with ids {} and {}", content, slots_[slot], id);
-  require(!has(id), "id {} belongs to two tokens, '{}' and '{}'", id, has(id) ? this->content(id) : "",
-          content);
+  require(!has(id), "id {} belongs to two tokens, '{}' and '{}'", id, has(id) ? this->content(id) : "", content);
   if (id >= size()) tokens_.resize(id + 1);
   Token& token = tokens_[id];
   token.used = true;

@@ -30,8 +30,7 @@ struct ThreadState {
 /// others are encoded. A small buffer stands in front of the caller's vector.
 class WordEncoder {
  public:
-  WordEncoder(const BpeModel& bpe, const ShortWords& known, ThreadState& state,
-              std::vector<std::int32_t>& out)
+  WordEncoder(const BpeModel& bpe, const ShortWords& known, ThreadState& state, std::vector<std::int32_t>& out)
       : bpe_(bpe), joins_(bpe.joins()), known_(known), state_(state), out_(out) {}
 
   /// Takes a word, whose bytes must stay until drain(); up to `limit` may be read.

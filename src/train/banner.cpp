@@ -1,11 +1,5 @@
 #include "banner.h"
 
-#include <algorithm>
-#include <utility>
-
-#include <ATen/Parallel.h>
-#include <fmt/ranges.h>
-
 #include "qft/core/convert.h"
 #include "qft/core/log.h"
 #include "qft/core/units.h"
@@ -13,6 +7,12 @@
 #include "qft/device/device.h"
 #include "qft/device/threads.h"
 #include "qft/model/load.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <fmt/ranges.h>
 
 namespace qft::train {
 namespace {
@@ -36,7 +36,8 @@ std::string nodes_words(const std::vector<std::string>& hosts, int nodes) {
 
 /// What one rank was predicted to take, and of what.
 std::string memory_words(const engine::MemoryPrediction& memory) {
-  std::string parts = fmt::format("{}; the process before loading {}", plan::describe(memory.plan), format_bytes(static_cast<double>(memory.before)));
+  std::string parts = fmt::format("{}; the process before loading {}", plan::describe(memory.plan),
+                                  format_bytes(static_cast<double>(memory.before)));
   if (memory.kernels > 0) parts += fmt::format(", compiled kernels {}", format_bytes(static_cast<double>(memory.kernels)));
   if (memory.staged > 0) parts += fmt::format(", checkpoint copies {}", format_bytes(static_cast<double>(memory.staged)));
   return fmt::format("{} of {} available ({})", format_bytes(static_cast<double>(memory.total())),
@@ -49,20 +50,23 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
   const auto& spec = instance.spec();
   const auto& c = spec.config;
   const std::int64_t trainable = spec.num_params(true), all = spec.num_params(false);
-  log::info("qft {} on {} rank{} ({}), {} thread{} each on cpus {}; {}", version(), session.size(), session.size() == 1 ? "" : "s",
-            nodes_words(b.hosts, session.node_count()), at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s", device::format_cpu_list(device::cpu_share().cpus),
+  log::info("qft {} on {} rank{} ({}), {} thread{} each on cpus {}; {}", version(), session.size(),
+            session.size() == 1 ? "" : "s", nodes_words(b.hosts, session.node_count()), at::get_num_threads(),
+            at::get_num_threads() == 1 ? "" : "s", device::format_cpu_list(device::cpu_share().cpus),
             device::describe(instance.transformer().device()));
-  log::info("model '{}': {}, {} layers, hidden {}, {} heads / {} kv; {} parameters, {} trainable ({:.2f}%)",
-            b.model, c.architecture, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, format_count(static_cast<double>(all)),
+  log::info("model '{}': {}, {} layers, hidden {}, {} heads / {} kv; {} parameters, {} trainable ({:.2f}%)", b.model,
+            c.architecture, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, format_count(static_cast<double>(all)),
             format_count(static_cast<double>(trainable)), 100.0 * static_cast<double>(trainable) / static_cast<double>(all));
-  log::info("loaded {} in {:.2f} s", format_bytes(static_cast<double>(instance.load_report().bytes_read)), instance.load_report().seconds);
+  log::info("loaded {} in {:.2f} s", format_bytes(static_cast<double>(instance.load_report().bytes_read)),
+            instance.load_report().seconds);
   log::info("strategy asked for: {}; runs: {}; {}; recomputation {}", config.parallel.strategy, instance.layout().describe(),
             precision_words(instance.precision()), instance.recompute() ? "on" : "off");
   const auto& memory = instance.memory();
   if (!memory.reason.empty()) log::info("strategy auto: {}", memory.reason);
   log::info("memory of a rank, predicted: {}", memory_words(memory));
   const auto& p = config.parallel;
-  for (const auto& [key, place] : {std::pair{"offload_optimizer", p.offload_optimizer}, {"offload_param", p.offload_param},
+  for (const auto& [key, place] : {std::pair{"offload_optimizer", p.offload_optimizer},
+                                   {"offload_param", p.offload_param},
                                    {"offload_activations", p.offload_activations}})
     if (place != "none" && instance.transformer().device().is_cpu())
       log::info("note: {} is {}, which has no effect on a CPU: its memory is host memory", key, place);

@@ -1,13 +1,13 @@
 // The few lines that open a run: what was asked for and what runs.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "qft/comm/session.h"
 #include "qft/config/run_config.h"
 #include "qft/engine/instance.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 namespace qft::train {
 

@@ -31,7 +31,8 @@ nlohmann::json to_json(const BestModel& best) {
                          {"step", e ? e->step : 0},
                          {"evaluations_since", best.evaluations_since},
                          {"checkpoint", best.checkpoint}};
-  if (!best.checkpoint.empty()) json["at_checkpoint"] = {{"metric", best.at_checkpoint.metric}, {"step", best.at_checkpoint.step}};
+  if (!best.checkpoint.empty())
+    json["at_checkpoint"] = {{"metric", best.at_checkpoint.metric}, {"step", best.at_checkpoint.step}};
   return json;
 }
 

@@ -1,9 +1,9 @@
+#include "qft/train/run_log.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
-
-#include "qft/train/run_log.h"
 
 namespace qft::train {
 namespace {
@@ -34,8 +34,8 @@ std::string polyline(const Points& points, const Range& rx, const Range& ry, con
   std::string path;
   for (const auto& [x, y] : points)
     path += fmt::format("{:.1f},{:.1f} ", rx.at(x, kLeft, kWidth - kRight), ry.at(y, kHeight - kBottom, kTop));
-  return fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-opacity=\"{}\" stroke-width=\"1.5\" points=\"{}\"/>\n",
-                     color, opacity, path);
+  return fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-opacity=\"{}\" stroke-width=\"1.5\" points=\"{}\"/>\n", color,
+                     opacity, path);
 }
 
 Points smoothed(const Points& points) {
@@ -54,7 +54,8 @@ std::string axes(const Range& rx, const Range& ry) {
   for (int i = 0; i <= 5; ++i) {
     const double y = ry.low + (ry.high - ry.low) * i / 5, py = ry.at(y, kHeight - kBottom, kTop);
     const double x = rx.low + (rx.high - rx.low) * i / 5, px = rx.at(x, kLeft, kWidth - kRight);
-    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>\n", kLeft, kWidth - kRight, py, py);
+    svg +=
+        fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>\n", kLeft, kWidth - kRight, py, py);
     svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:.3g}</text>\n", kLeft - 8, py + 4, y);
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:.0f}</text>\n", px, kHeight - kBottom + 20, x);
   }

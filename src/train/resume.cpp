@@ -28,8 +28,8 @@ using nlohmann::json;
 
 /// What a run that ended before its first checkpoint leaves, or an evaluation: a run may start there.
 bool is_leftover(const std::string& name) {
-  return name == job::kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.starts_with(io::kLockFile) || name == kStopFile ||
-         name.starts_with(".nfs") ||  // what NFS calls a file that was removed while it is open
+  return name == job::kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.starts_with(io::kLockFile) ||
+         name == kStopFile || name.starts_with(".nfs") ||  // what NFS calls a file that was removed while it is open
          name.ends_with("_results.json") || name == eval::kPredictionsFile;
 }
 
@@ -60,11 +60,13 @@ job::JobRun job_of(const json& state) {
   return {state.value("job", ""), restarts.is_number_integer() ? std::optional(restarts.get<std::int64_t>()) : std::nullopt};
 }
 
-/// Whether a run ended at the checkpoint in order to be submitted again, or its batch job was put back into the queue. Collective.
+/// Whether a run ended at the checkpoint in order to be submitted again, or its batch job was put back into the queue.
+/// Collective.
 bool is_to_go_on(const fs::path& dir, comm::Communicator& comm) {
   bool goes_on = false;
   comm::agreed(comm, [&] {
-    if (comm.rank() == 0) goes_on = was_stopped_at(dir) || job::was_requeued(job_of(checkpoint::Manifest::read(dir).state), job::this_job());
+    if (comm.rank() == 0)
+      goes_on = was_stopped_at(dir) || job::was_requeued(job_of(checkpoint::Manifest::read(dir).state), job::this_job());
   });
   return comm::broadcast_value<std::int32_t>(comm, goes_on ? 1 : 0) != 0;
 }
@@ -89,9 +91,11 @@ void require_same_rule(const config::RunConfig& config, const json& before, cons
   const std::string theirs = before.value("optim", ours);
   const auto& names = optim::rule_of(ours).optim;
   if (std::find(names.begin(), names.end(), theirs) == names.end())
-    fail_config("{} is {}, but '{}' was trained with {}, whose state another optimizer cannot use: set it back, or start a new run in "
-                "another output_dir with {}: {}", where(config, "optim"), ours, dir.string(), theirs,
-                config.finetuning.finetuning_type == "lora" ? "adapter_name_or_path" : "model_name_or_path", dir.string());
+    fail_config(
+        "{} is {}, but '{}' was trained with {}, whose state another optimizer cannot use: set it back, or start a new run in "
+        "another output_dir with {}: {}",
+        where(config, "optim"), ours, dir.string(), theirs,
+        config.finetuning.finetuning_type == "lora" ? "adapter_name_or_path" : "model_name_or_path", dir.string());
 }
 
 /// A configuration with the global batch that the run has, whether it was given or follows from the number of ranks.
@@ -122,7 +126,9 @@ void adopt_global_batch(config::RunConfig& config, const json& state, int ranks)
 }
 
 /// resume_from_checkpoint is a path.
-bool names_checkpoint(const std::string& wish) { return !wish.empty() && wish != "true" && wish != "false"; }
+bool names_checkpoint(const std::string& wish) {
+  return !wish.empty() && wish != "true" && wish != "false";
+}
 
 /// The named checkpoint the first time; once output_dir holds checkpoints of the branch that began there, the newest of those.
 fs::path branch_from(const fs::path& named, const config::RunConfig& config, comm::Communicator& comm) {
@@ -146,8 +152,8 @@ bool was_measured(const checkpoint::Entry& entry, const BestModel::Measured& mea
   return own.checkpoint == checkpoint::directory_name(entry.step) && own.at_checkpoint == measured;
 }
 
-/// Of the checkpoints of `dir` the one that says of itself that it was measured so, whatever it is called now: another branch may have
-/// a checkpoint of that step. Empty: none.
+/// Of the checkpoints of `dir` the one that says of itself that it was measured so, whatever it is called now: another branch may
+/// have a checkpoint of that step. Empty: none.
 std::string find_measured(const fs::path& dir, const BestModel::Measured& measured) {
   for (const checkpoint::Entry& entry : checkpoint::survey(dir)) {
     if (entry.origin != checkpoint::Origin::ours || entry.step != measured.step) continue;
@@ -175,21 +181,29 @@ std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm:
     if (latest && (asked || !t.overwrite_output_dir)) return latest;
     if (latest && is_to_go_on(*latest, comm)) {
       if (comm.rank() == 0)
-        log::warn("'{}' belongs to a run that was interrupted: it is resumed, and overwrite_output_dir has no effect "
-                  "(resume_from_checkpoint: false starts afresh)", latest->string());
+        log::warn(
+            "'{}' belongs to a run that was interrupted: it is resumed, and overwrite_output_dir has no effect "
+            "(resume_from_checkpoint: false starts afresh)",
+            latest->string());
       return latest;
     }
     if (asked)
-      fail_config("resume_from_checkpoint is true, but '{}' holds no checkpoint that verifies: remove the key to start "
-                  "from the beginning", t.output_dir);
+      fail_config(
+          "resume_from_checkpoint is true, but '{}' holds no checkpoint that verifies: remove the key to start "
+          "from the beginning",
+          t.output_dir);
   }
   const bool used = comm::broadcast_value<std::int32_t>(comm, in_use(t.output_dir)) != 0;
   if (used && !t.overwrite_output_dir && wish == "false")
-    fail_config("resume_from_checkpoint is false, but output_dir '{}' is not empty: choose another, or set overwrite_output_dir: true, "
-                "which removes the checkpoints of qft that it holds", t.output_dir);
+    fail_config(
+        "resume_from_checkpoint is false, but output_dir '{}' is not empty: choose another, or set overwrite_output_dir: true, "
+        "which removes the checkpoints of qft that it holds",
+        t.output_dir);
   if (used && !t.overwrite_output_dir)
-    fail_config("output_dir '{}' exists and is not empty, and holds no checkpoint to resume from: choose another, or set "
-                "overwrite_output_dir: true", t.output_dir);
+    fail_config(
+        "output_dir '{}' exists and is not empty, and holds no checkpoint to resume from: choose another, or set "
+        "overwrite_output_dir: true",
+        t.output_dir);
   return std::nullopt;
 }
 
@@ -213,8 +227,8 @@ bool adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved,
     const json now = config::to_json(config);
     for (const std::string& key : fixed_keys(config))
       if (before.contains(key) && before[key] != now[key])
-        fail_config("{} is {}, but '{}' was trained with {}: set it back, or start a new run in another output_dir", where(config, key),
-                    now[key].dump(), saved.dir().string(), before[key].dump());
+        fail_config("{} is {}, but '{}' was trained with {}: set it back, or start a new run in another output_dir",
+                    where(config, key), now[key].dump(), saved.dir().string(), before[key].dump());
     require_same_rule(config, before, saved.dir());
     adopt_global_batch(config, state, comm.size());
     const json& batch = state.at("global_batch_size");
@@ -235,7 +249,8 @@ void check_best(BestModel& best, const fs::path& output_dir, comm::Communicator&
   });
   name = comm::broadcast_string(comm, name);
   if (name.empty() && comm.rank() == 0)
-    log::warn("the best checkpoint so far is gone: '{}' has none of step {} with {:.4f}; the best evaluation from here on counts", output_dir.string(), best.at_checkpoint.step, best.at_checkpoint.metric);
+    log::warn("the best checkpoint so far is gone: '{}' has none of step {} with {:.4f}; the best evaluation from here on counts",
+              output_dir.string(), best.at_checkpoint.step, best.at_checkpoint.metric);
   if (name.empty())
     best = {};
   else
@@ -262,7 +277,8 @@ void note_stop(const fs::path& output_dir, const fs::path& dir, comm::Communicat
     try {
       io::atomic_write_file(io::posix_storage(), output_dir / kStopFile, note.dump(2) + "\n");
     } catch (const Error& e) {
-      log::warn("cannot note in '{}' that the run stopped there ({}): to resume it, remove overwrite_output_dir", dir.string(), e.what());
+      log::warn("cannot note in '{}' that the run stopped there ({}): to resume it, remove overwrite_output_dir", dir.string(),
+                e.what());
     }
   });
 }

@@ -1,24 +1,24 @@
 // Which checkpoint a run resumes from, and whether it may.
 #pragma once
 
-#include <filesystem>
-#include <optional>
-
 #include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/restore.h"
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/train/best_model.h"
 
+#include <filesystem>
+#include <optional>
+
 namespace qft::train {
 
-/// In output_dir: the checkpoint at which the last run was stopped, by name and its manifest's checksum, where its manifest does not
-/// say so itself.
+/// In output_dir: the checkpoint at which the last run was stopped, by name and its manifest's checksum, where its manifest does
+/// not say so itself.
 inline constexpr const char* kStopFile = "stopped.json";
 
 /// Notes in output_dir that the run stopped at `checkpoint` and is to be submitted again. Not needed, and not written, where the
-/// checkpoint's manifest says so itself (it was saved after the request to stop) or it lies elsewhere. A note that cannot be written is
-/// a warning. Collective; rank 0 holds output_dir.
+/// checkpoint's manifest says so itself (it was saved after the request to stop) or it lies elsewhere. A note that cannot be
+/// written is a warning. Collective; rank 0 holds output_dir.
 void note_stop(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint, comm::Communicator& comm);
 
 /// The checkpoint to go on from, verified: resume_from_checkpoint as a path (once output_dir holds checkpoints of the branch that
@@ -37,8 +37,8 @@ checkpoint::RunRecord begin_run(const config::RunConfig& config, const std::opti
 /// logs which other settings have changed; true where none has. Collective.
 bool adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved, comm::Communicator& comm);
 
-/// Finds the best checkpoint in output_dir by what it says of itself: another branch may have taken its name. One that is not there
-/// is forgotten, with a warning: it could not be the result. Collective.
+/// Finds the best checkpoint in output_dir by what it says of itself: another branch may have taken its name. One that is not
+/// there is forgotten, with a warning: it could not be the result. Collective.
 void check_best(BestModel& best, const std::filesystem::path& output_dir, comm::Communicator& comm);
 
 /// The run has nothing left to go on with. Rank 0's call.

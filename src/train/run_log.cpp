@@ -1,15 +1,15 @@
 #include "qft/train/run_log.h"
 
-#include <cmath>
-#include <fstream>
-
-#include <nlohmann/json.hpp>
-
 #include "qft/core/error.h"
 #include "qft/core/json.h"
 #include "qft/core/units.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
+
+#include <cmath>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
 
 namespace qft::train {
 namespace {
@@ -80,7 +80,9 @@ ordered_json entry_json(const LogEntry& e) {
 
 }  // namespace
 
-nlohmann::json to_json(const LogEntry& entry) { return entry_json(entry); }
+nlohmann::json to_json(const LogEntry& entry) {
+  return entry_json(entry);
+}
 
 RunLog::RunLog(std::filesystem::path dir, std::int64_t from_step) : dir_(std::move(dir)) {
   const auto path = dir_ / kLogFile;
@@ -143,8 +145,7 @@ void RunLog::write_plots() const {
   }
   auto& storage = io::posix_storage();
   if (!train.empty()) io::atomic_write_file(storage, dir_ / "training_loss.svg", loss_plot_svg("training loss", train));
-  if (!eval.empty())
-    io::atomic_write_file(storage, dir_ / "training_eval_loss.svg", loss_plot_svg("evaluation loss", eval));
+  if (!eval.empty()) io::atomic_write_file(storage, dir_ / "training_eval_loss.svg", loss_plot_svg("evaluation loss", eval));
 }
 
 }  // namespace qft::train

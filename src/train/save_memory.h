@@ -1,15 +1,15 @@
 // Memory that a save takes before its collectives. Private to train.
 #pragma once
 
+#include "qft/comm/communicator.h"
+
 #include <functional>
 #include <string>
 
-#include "qft/comm/communicator.h"
-
 namespace qft::train {
 
-/// Runs `take`, which allocates memory for `what` on this rank and is not collective. If one rank has too little, all throw the same
-/// Error: otherwise the others would wait for it in the next collective. Collective.
+/// Runs `take`, which allocates memory for `what` on this rank and is not collective. If one rank has too little, all throw the
+/// same Error: otherwise the others would wait for it in the next collective. Collective.
 void take_memory(comm::Communicator& comm, const std::string& what, const std::function<void()>& take);
 
 }  // namespace qft::train

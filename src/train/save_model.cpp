@@ -1,13 +1,5 @@
 #include "qft/train/save_model.h"
 
-#include <exception>
-#include <functional>
-#include <map>
-#include <memory>
-#include <span>
-
-#include <ATen/ops/empty.h>
-
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
@@ -17,7 +9,14 @@
 #include "qft/model/adapter_config.h"
 #include "qft/model/export.h"
 
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+
 #include "save_memory.h"
+#include <ATen/ops/empty.h>
 
 namespace qft::train {
 namespace {
@@ -75,8 +74,7 @@ Factors gather_adapter(engine::Instance& instance, comm::Communicator& comm) {
 std::vector<FileRecord> write_adapter(const Factors& factors, const std::string& adapter_config, io::Storage& storage,
                                       const fs::path& dir) {
   std::vector<io::TensorSpec> specs;
-  for (const auto& [name, factor] : factors)
-    specs.push_back({name, model::dtype_of(factor.second.scalar_type()), factor.first});
+  for (const auto& [name, factor] : factors) specs.push_back({name, model::dtype_of(factor.second.scalar_type()), factor.first});
   io::SafetensorsWriter writer(storage, dir / model::kAdapterWeightsFile, specs);
   for (const auto& [name, factor] : factors) writer.append(factor.second.data_ptr(), factor.second.nbytes());
   writer.finish();
@@ -103,9 +101,10 @@ std::vector<FileRecord> records_of(const io::ModelWriter& writer, const fs::path
   return written;
 }
 
-/// Gathers one unit after another on every rank: `visit` gets each base tensor in order, on the device, valid during the call. What
-/// it throws on this rank is rethrown after the last gather, because the other ranks need this one. Collective.
-void for_each_base_tensor(engine::Instance& instance, comm::Communicator& comm, const std::function<void(const at::Tensor&)>& visit) {
+/// Gathers one unit after another on every rank: `visit` gets each base tensor in order, on the device, valid during the call.
+/// What it throws on this rank is rethrown after the last gather, because the other ranks need this one. Collective.
+void for_each_base_tensor(engine::Instance& instance, comm::Communicator& comm,
+                          const std::function<void(const at::Tensor&)>& visit) {
   std::exception_ptr failure;
   for (int u = 0; u < instance.spec().num_units(); ++u) {
     take_memory(comm, "gathering the model", [&] { instance.weights().make_room(u); });
@@ -141,16 +140,16 @@ WriteModel stage_base_model(engine::Instance& instance, const Writers& who) {
     for (const auto& shard : io::plan_shards(specs, model::kDefaultShardBytes, who.rank(), who.writers))
       for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
         const bool mine = shard.mine && who.rank() < who.writers;
-        values.push_back(mine ? at::empty(specs[values.size()].shape, at::TensorOptions().dtype(instance.precision().compute)) : at::Tensor());
+        values.push_back(mine ? at::empty(specs[values.size()].shape, at::TensorOptions().dtype(instance.precision().compute))
+                              : at::Tensor());
       }
   });
   std::size_t next = 0;
   for_each_base_tensor(instance, who.comm, [&](const at::Tensor& weights) {
     if (at::Tensor& copy = values[next++]; copy.defined()) copy.copy_(weights.view(copy.sizes()));
   });
-  return [specs, values = std::move(values), rank = who.rank(), writers = who.writers](io::Storage& storage, const fs::path& dir) {
-    return write_base_model(specs, values, rank, writers, storage, dir);
-  };
+  return [specs, values = std::move(values), rank = who.rank(), writers = who.writers](
+             io::Storage& storage, const fs::path& dir) { return write_base_model(specs, values, rank, writers, storage, dir); };
 }
 
 std::vector<FileRecord> save_base_model(engine::Instance& instance, const Writers& who, io::Storage& storage,
@@ -182,12 +181,14 @@ void require_conversion(const config::RunConfig& config, const io::ModelFiles& f
     if (dtype && files.at(name).entry->dtype != *dtype) return;
   const fs::path trained = infer::unused_result(config);
   const bool whole = !trained.empty() && !fs::exists(trained / model::kAdapterConfigFile);
-  fail_config("there is nothing to merge: no adapter_name_or_path is given, and '{}' would be written as it is. {}; infer_dtype writes it in "
-              "another element type",
-              files.dir().string(),
-              trained.empty() ? std::string("Give the adapter that training left in its output_dir")
-              : whole         ? fmt::format("What was trained in '{}' is a whole model, which needs no export", trained.string())
-                              : fmt::format("Give {}, which was trained from this file", infer::key_for(trained)));
+  fail_config(
+      "there is nothing to merge: no adapter_name_or_path is given, and '{}' would be written as it is. {}; infer_dtype writes "
+      "it in "
+      "another element type",
+      files.dir().string(),
+      trained.empty() ? std::string("Give the adapter that training left in its output_dir")
+      : whole         ? fmt::format("What was trained in '{}' is a whole model, which needs no export", trained.string())
+                      : fmt::format("Give {}, which was trained from this file", infer::key_for(trained)));
 }
 
 }  // namespace
@@ -208,8 +209,7 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
   } else if (Factors factors = gather_adapter(instance, who.comm); first) {
     model::LoraConfig told = instance.spec().lora;
     told.dropout = config.finetuning.lora_dropout;  // also where an objective trains without
-    weights = [factors = std::move(factors),
-               json = model::adapter_config_json(told, config.model.model_name_or_path)](
+    weights = [factors = std::move(factors), json = model::adapter_config_json(told, config.model.model_name_or_path)](
                   io::Storage& storage, const fs::path& dir) { return write_adapter(factors, json, storage, dir); };
   }
   return [&config, lora, first, weights = std::move(weights)](io::Storage& storage, const fs::path& dir) {
@@ -226,9 +226,9 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
   const auto& exporting = config.exporting;
   const auto report = model::export_model(storage, {base, adapter, config.tokenizer_path(), exporting.export_dir,
                                                     static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype});
-  log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type", base.string(),
-            adapter.empty() ? "" : fmt::format(" with adapter '{}'", adapter.string()), exporting.export_dir, report.tensors, report.merged,
-            report.converted);
+  log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type",
+            base.string(), adapter.empty() ? "" : fmt::format(" with adapter '{}'", adapter.string()), exporting.export_dir,
+            report.tensors, report.merged, report.converted);
 }
 
 }  // namespace qft::train

@@ -1,9 +1,9 @@
 #include "qft/train/saver.h"
 
-#include <utility>
-
 #include "qft/core/activity.h"
 #include "qft/core/clock.h"
+
+#include <utility>
 
 namespace qft::train {
 
@@ -46,6 +46,8 @@ Saved Saver::commit(double stalled_since) {
   return saved;
 }
 
-double Saver::take_stall() { return std::exchange(total_stall_, 0.0); }
+double Saver::take_stall() {
+  return std::exchange(total_stall_, 0.0);
+}
 
 }  // namespace qft::train

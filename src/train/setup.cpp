@@ -9,6 +9,7 @@
 #include "qft/job/stop_signal.h"
 #include "qft/pack/inputs.h"
 #include "qft/train/snapshot.h"
+
 #include "resume.h"
 
 namespace qft::train {
@@ -33,13 +34,15 @@ std::string data_words(const Setup& setup) {
   if (!setup.loader) return "datasets, template and tokenizer fit; how many steps they make is known once they are packed";
   const auto& data = setup.data;
   const auto samples = data.items ? static_cast<std::int64_t>(data.items->size()) : data.pack->num_items();
-  return fmt::format("data fits: {} samples, global batch {}, {} steps", samples, setup.loader->global_batch_size(), setup.loader->total_steps());
+  return fmt::format("data fits: {} samples, global batch {}, {} steps", samples, setup.loader->global_batch_size(),
+                     setup.loader->total_steps());
 }
 
 std::string model_words(const config::RunConfig& config, const engine::InstancePreview& preview) {
   const auto& spec = preview.spec;
-  return fmt::format("model '{}' is whole: {}, {} parameters, {} trainable", config.model.model_name_or_path, spec.config.architecture,
-                     format_count(static_cast<double>(spec.num_params(false))), format_count(static_cast<double>(spec.num_params(true))));
+  return fmt::format("model '{}' is whole: {}, {} parameters, {} trainable", config.model.model_name_or_path,
+                     spec.config.architecture, format_count(static_cast<double>(spec.num_params(false))),
+                     format_count(static_cast<double>(spec.num_params(true))));
 }
 
 std::string memory_words(const engine::InstancePreview& preview) {
@@ -55,9 +58,13 @@ void require_room(const config::RunConfig& config, const Setup& setup, comm::Com
     if (comm.rank() != 0) return;
     for (const auto& entry : checkpoint::survey(config.training.output_dir)) {
       const bool others = entry.origin != checkpoint::Origin::ours && entry.origin != checkpoint::Origin::damaged && !entry.aside;
-      if (others && entry.step > done && entry.step <= setup.loader->total_steps() && saves_at(config.training, *setup.loader, entry.step))
-        fail_config("'{}' is no checkpoint of qft and is not replaced, but this run would save its step {} there: move it away, or choose "
-                    "another output_dir", entry.dir.string(), entry.step);
+      if (others && entry.step > done && entry.step <= setup.loader->total_steps() &&
+          saves_at(config.training, *setup.loader, entry.step))
+        fail_config(
+            "'{}' is no checkpoint of qft and is not replaced, but this run would save its step {} there: move it away, or "
+            "choose "
+            "another output_dir",
+            entry.dir.string(), entry.step);
     }
   });
 }

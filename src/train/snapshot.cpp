@@ -1,11 +1,11 @@
 #include "qft/train/snapshot.h"
 
+#include "qft/core/error.h"
+#include "qft/job/batch_job.h"
+
 #include <algorithm>
 #include <set>
 #include <string>
-
-#include "qft/core/error.h"
-#include "qft/job/batch_job.h"
 
 #include "save_memory.h"
 
@@ -30,7 +30,9 @@ std::vector<std::string> state_names(const optim::RuleSpec& rule, const model::P
 
 HeldState held_state(const std::string& name, const model::ParamSpec& p, const model::Shard& shard) {
   return {{name, model::dtype_of(shard.values.scalar_type()), p.shape, p.box, static_cast<std::uint64_t>(shard.begin),
-           static_cast<std::uint64_t>(shard.end())}, shard.values, p.first_holder};
+           static_cast<std::uint64_t>(shard.end())},
+          shard.values,
+          p.first_holder};
 }
 
 std::vector<HeldState> held_states(engine::Instance& instance) {
@@ -86,13 +88,16 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, engine::Instance& in
               {"optimizer_steps", instance.optimizer()->steps()},
               {"stopped", info.stopped},
               {"config", config::to_json(config)}}) {
-  if (comm.rank() == 0) state_["job"] = job::this_job().job, state_["job_restarts"] = job::this_job().restarts ? nlohmann::json(*job::this_job().restarts) : nlohmann::json();
+  if (comm.rank() == 0)
+    state_["job"] = job::this_job().job,
+    state_["job_restarts"] = job::this_job().restarts ? nlohmann::json(*job::this_job().restarts) : nlohmann::json();
   const auto& t = config.training;
   const Writers who{comm, comm.size()};
   if (comm.rank() == 0)
     trainer_state_ = log->trainer_state({info.progression.step, info.total_steps, info.epoch, t.num_train_epochs,
                                          t.per_device_train_batch_size, info.progression.best});
-  if (!t.save_only_model || info.stopped) take_memory(comm, "the copy of masters and optimizer state", [&] { stage_state(instance, staged); });
+  if (!t.save_only_model || info.stopped)
+    take_memory(comm, "the copy of masters and optimizer state", [&] { stage_state(instance, staged); });
   if (staged) {
     write_model_ = stage_model(config, instance, who);
     thread_ = std::thread([this] { write_files(); });
@@ -128,9 +133,8 @@ void SnapshotSave::write_files() {
   writer_.add_files([this](io::Storage& storage, const fs::path& dir) { return write_model_(storage, dir); });
   write_model_ = {};
   if (!trainer_state_.empty())
-    writer_.add_file("trainer_state.json", [this](io::Storage& storage, const fs::path& path) {
-      io::write_file(storage, path, trainer_state_);
-    });
+    writer_.add_file("trainer_state.json",
+                     [this](io::Storage& storage, const fs::path& path) { io::write_file(storage, path, trainer_state_); });
   written_ = true;
 }
 
@@ -142,8 +146,10 @@ fs::path SnapshotSave::commit() {
 void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim::RuleSpec& rule, const model::ModelSpec& spec) {
   const auto& theirs = saved.manifest().tensors;
   if (theirs.empty())
-    fail_config("'{}' holds weights but no optimizer state (save_only_model): to continue from its adapter give it as "
-                "adapter_name_or_path", saved.dir().string());
+    fail_config(
+        "'{}' holds weights but no optimizer state (save_only_model): to continue from its adapter give it as "
+        "adapter_name_or_path",
+        saved.dir().string());
   std::set<std::string> ours;
   for (const auto& unit : spec.units)
     for (const auto& p : unit.params)
@@ -151,8 +157,10 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim
         for (auto& name : state_names(rule, p)) ours.insert(std::move(name));
   for (const auto& tensor : theirs)
     if (ours.count(tensor.name) == 0)
-      fail_config("'{}' holds '{}', which this run does not train: resume with the lora_target and finetuning_type that wrote it, "
-                  "or start a new run", saved.dir().string(), tensor.name);
+      fail_config(
+          "'{}' holds '{}', which this run does not train: resume with the lora_target and finetuning_type that wrote it, "
+          "or start a new run",
+          saved.dir().string(), tensor.name);
 }
 
 void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& instance) {

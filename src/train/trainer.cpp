@@ -1,8 +1,5 @@
 #include "qft/train/trainer.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/activity.h"
@@ -11,16 +8,20 @@
 #include "qft/core/log.h"
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
-#include "qft/eval/perplexity.h"
 #include "qft/engine/objectives.h"
-#include "banner.h"
 #include "qft/eval/evaluate.h"
+#include "qft/eval/perplexity.h"
 #include "qft/job/batch_job.h"
-#include "resume.h"
+#include "qft/job/stop_signal.h"
 #include "qft/train/save_model.h"
 #include "qft/train/setup.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "banner.h"
+#include "resume.h"
 #include "step_work.h"
-#include "qft/job/stop_signal.h"
 
 namespace qft::train {
 namespace {
@@ -90,7 +91,9 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   job::stop_before_training(comm_, leave);
 }
 
-std::int64_t Trainer::interval(double steps) const { return config::TrainingArgs::interval(steps, loader_->total_steps()); }
+std::int64_t Trainer::interval(double steps) const {
+  return config::TrainingArgs::interval(steps, loader_->total_steps());
+}
 
 int Trainer::run() {
   const activity::Phase phase("train");
@@ -109,8 +112,10 @@ int Trainer::run() {
     return kExitOk;
   }
   if (progression_.step == loader_->total_steps() && !same_settings_ && is_root())
-    log::warn("nothing is left to train: all {} steps were done before the settings changed; the results are written again "
-              "(overwrite_output_dir: true trains from the start, a larger max_steps or num_train_epochs trains further)", progression_.step);
+    log::warn(
+        "nothing is left to train: all {} steps were done before the settings changed; the results are written again "
+        "(overwrite_output_dir: true trains from the start, a larger max_steps or num_train_epochs trains further)",
+        progression_.step);
   while (progression_.step < loader_->total_steps() && !gives_up()) {
     const double started = steady_seconds(), waited = activity::waited_seconds();
     const loader::StepBatch batch = loader_->next();
@@ -125,7 +130,8 @@ int Trainer::run() {
     step_seconds_ = result.seconds;
     const double seconds = steady_seconds() - started;
     limit_.observe_step(seconds);
-    activity::step_done(progression_.step + 1, seconds - (activity::waited_seconds() - waited), step_work(instance_->spec(), batch));
+    activity::step_done(progression_.step + 1, seconds - (activity::waited_seconds() - waited),
+                        step_work(instance_->spec(), batch));
     stopping_ = result.votes > 0 && progression_.step + 1 < loader_->total_steps();
     after_step(batch, result);
     note(saver_->poll());
@@ -142,8 +148,9 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);
   const auto objective = engine::objective_of(config_).make(
       config_, {static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples)});
-  const auto result = instance_->executor().train(list, inputs, *objective, static_cast<std::uint64_t>(progression_.step),
-                                                  [this](bool step_done) { return asked_to_stop(step_done); }, scaler_.scale(), micro_range(config_, batch));
+  const auto result = instance_->executor().train(
+      list, inputs, *objective, static_cast<std::uint64_t>(progression_.step),
+      [this](bool step_done) { return asked_to_stop(step_done); }, scaler_.scale(), micro_range(config_, batch));
   if (result.abandoned) return result;
   const double started = steady_seconds();
   // As in transformers and DeepSpeed a skipped update does not advance the schedule.
@@ -171,8 +178,9 @@ void Trainer::after_step(const loader::StepBatch& batch, const parallel::StepRes
   if (result.finite) progression_.loss_sum += result.loss;
   window_.tokens += batch.global_tokens;
   const bool last = progression_.step == loader_->total_steps();
-  bar_->update(progression_.step, fmt::format("loss {:.4f}  {:.0f} tok/s", result.loss,
-                                              static_cast<double>(window_.tokens) / std::max(1e-9, steady_seconds() - window_.started)));
+  bar_->update(progression_.step,
+               fmt::format("loss {:.4f}  {:.0f} tok/s", result.loss,
+                           static_cast<double>(window_.tokens) / std::max(1e-9, steady_seconds() - window_.started)));
   if (due(progression_.step, interval(t.logging_steps)) || last || (progression_.step == 1 && t.logging_first_step))
     write_log(batch, result);
   if (t.eval_strategy == "steps" && due(progression_.step, interval(t.eval_steps))) evaluate(batch.epoch);
@@ -209,7 +217,8 @@ void Trainer::evaluate(double epoch) {
   if (t.metric_for_best_model.empty()) return;
   progression_.best.observe(result.loss, progression_.step, *t.greater_is_better);
   if (gives_up())
-    log::info("{} evaluations in a row were no better than {:.4f} at step {}: training ends here", progression_.best.evaluations_since,
+    log::info("{} evaluations in a row were no better than {:.4f} at step {}: training ends here",
+              progression_.best.evaluations_since,
               progression_.best.evaluation.value_or(BestModel::Measured{std::nan(""), 0}).metric,
               progression_.best.evaluation.value_or(BestModel::Measured{}).step);
 }
@@ -241,7 +250,8 @@ void Trainer::note(const std::optional<Saved>& saved) {
   limit_.observe_save(saved->seconds);
   if (!is_root()) return;
   bar_->clear();
-  log::info("saved '{}' in {:.2f} s, of which training waited {:.2f} s", saved->dir.string(), saved->seconds, saved->stall_seconds);
+  log::info("saved '{}' in {:.2f} s, of which training waited {:.2f} s", saved->dir.string(), saved->seconds,
+            saved->stall_seconds);
 }
 
 /// A time limit abandons no first step of a process: a job that is submitted again and again gets somewhere.

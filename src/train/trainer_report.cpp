@@ -1,8 +1,4 @@
 // What a training run tells: its banner, log lines and results.
-#include <algorithm>
-#include <cmath>
-
-#include "banner.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/clock.h"
 #include "qft/core/error.h"
@@ -15,6 +11,11 @@
 #include "qft/io/storage.h"
 #include "qft/model/adapter_config.h"
 #include "qft/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "banner.h"
 
 namespace qft::train {
 
@@ -118,9 +119,11 @@ bool Trainer::was_finished() {
   }
   if (comm::broadcast_value(comm_, there) == 0) return false;
   if (is_root())
-    log::info("nothing left to train: '{}' holds the results of all {} steps, which stay as they are (overwrite_output_dir: true trains "
-              "from the start)",
-              config_.training.output_dir, progression_.step);
+    log::info(
+        "nothing left to train: '{}' holds the results of all {} steps, which stay as they are (overwrite_output_dir: true "
+        "trains "
+        "from the start)",
+        config_.training.output_dir, progression_.step);
   return true;
 }
 
@@ -142,14 +145,16 @@ void Trainer::write_results(double epoch) {
     eval::write_results(t.output_dir, "eval", values);
   }
   log_->write_plots();
-  const auto state = log_->trainer_state({progression_.step, loader_->total_steps(), epoch, t.num_train_epochs,
-                                          t.per_device_train_batch_size, progression_.best});
+  const auto state = log_->trainer_state(
+      {progression_.step, loader_->total_steps(), epoch, t.num_train_epochs, t.per_device_train_batch_size, progression_.best});
   io::atomic_write_file(io::posix_storage(), std::filesystem::path(t.output_dir) / "trainer_state.json", state);
   if (const auto* graphs = instance_->executor().graphs()) {
     const auto& n = graphs->counts();
-    log::info("cuda_graphs: {} layer calls replayed, {} run kernel by kernel; {} graphs captured, of these discarded: {} because memory "
-              "moved, {} for newer shapes",
-              n.replayed, n.by_kernels, n.captured, n.moved, n.forgotten);
+    log::info(
+        "cuda_graphs: {} layer calls replayed, {} run kernel by kernel; {} graphs captured, of these discarded: {} because "
+        "memory "
+        "moved, {} for newer shapes",
+        n.replayed, n.by_kernels, n.captured, n.moved, n.forgotten);
   }
   log::info("done: {} steps in {}, mean loss {:.4f}; results in '{}'", progression_.step, format_duration(seconds),
             progression_.loss_sum / steps, t.output_dir);

@@ -1,8 +1,8 @@
 #include "qft/train/update_guard.h"
 
-#include <nlohmann/json.hpp>
-
 #include "qft/core/error.h"
+
+#include <nlohmann/json.hpp>
 
 namespace qft::train {
 namespace {
@@ -27,13 +27,16 @@ std::string judge_step(GuardState& state, const GuardPolicy& policy, std::int64_
       spike ? fmt::format("loss {:.4f} is more than {} times the usual {:.4f}", loss, policy.loss_spike_factor, state.usual_loss)
             : fmt::format("loss {} and gradient norm {} are not both finite", loss, grad_norm);
   if (policy.max_skipped_updates > 0 && state.skipped_in_row >= policy.max_skipped_updates)
-    fail("step {}: {}; {} updates in a row were skipped (max_skipped_updates): resume from an earlier checkpoint with a lower "
-         "learning_rate, or look at the data of these steps", step, why, state.skipped_in_row);
+    fail(
+        "step {}: {}; {} updates in a row were skipped (max_skipped_updates): resume from an earlier checkpoint with a lower "
+        "learning_rate, or look at the data of these steps",
+        step, why, state.skipped_in_row);
   return why;
 }
 
 nlohmann::json to_json(const GuardState& s) {
-  return {{"skipped", s.skipped}, {"skipped_in_row", s.skipped_in_row}, {"good_steps", s.good_steps}, {"usual_loss", s.usual_loss}};
+  return {
+      {"skipped", s.skipped}, {"skipped_in_row", s.skipped_in_row}, {"good_steps", s.good_steps}, {"usual_loss", s.usual_loss}};
 }
 
 GuardState guard_from_json(const nlohmann::json& json) {

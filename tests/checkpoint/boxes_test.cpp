@@ -1,15 +1,15 @@
 // Checkpoints of models of which every rank computes with parts of the tensors, and their way to other layouts.
+#include "qft/checkpoint/diff.h"
+#include "qft/checkpoint/reshard.h"
+#include "qft/checkpoint/verify.h"
+
 #include <cstring>
 #include <filesystem>
 #include <numeric>
 
-#include <gtest/gtest.h>
-
 #include "checkpoint/sample.h"
 #include "io/temp_dir.h"
-#include "qft/checkpoint/diff.h"
-#include "qft/checkpoint/reshard.h"
-#include "qft/checkpoint/verify.h"
+#include <gtest/gtest.h>
 
 namespace qft::checkpoint {
 namespace {
@@ -34,7 +34,8 @@ std::vector<float> values_of(const BoxRange& range) {
 /// A checkpoint whose tensor lies in these ranges.
 fs::path save(const fs::path& dir, const std::vector<BoxRange>& ranges) {
   const auto comm = comm::make_self_communicator();
-  CheckpointWriter writer(*comm, io::posix_storage(), {.output_dir = dir, .step = 7, .save_total_limit = {}, .best_checkpoint = {}});
+  CheckpointWriter writer(*comm, io::posix_storage(),
+                          {.output_dir = dir, .step = 7, .save_total_limit = {}, .best_checkpoint = {}});
   std::vector<HostSlice> slices;
   std::vector<std::vector<float>> values;
   for (const BoxRange& r : ranges) {
@@ -46,8 +47,11 @@ fs::path save(const fs::path& dir, const std::vector<BoxRange>& ranges) {
 }
 
 /// Halves of the columns, the right one in two boxes of rows, each of two owners.
-const std::vector<BoxRange> kGrid{{{{0, 0}, {6, 5}}, 0, 13}, {{{0, 0}, {6, 5}}, 13, 30}, {{{0, 5}, {2, 5}}, 0, 4},
-                                  {{{0, 5}, {2, 5}}, 4, 10}, {{{2, 5}, {4, 5}}, 0, 20}};
+const std::vector<BoxRange> kGrid{{{{0, 0}, {6, 5}}, 0, 13},
+                                  {{{0, 0}, {6, 5}}, 13, 30},
+                                  {{{0, 5}, {2, 5}}, 0, 4},
+                                  {{{0, 5}, {2, 5}}, 4, 10},
+                                  {{{2, 5}, {4, 5}}, 0, 20}};
 const std::vector<BoxRange> kRows{{{{0, 0}, {3, 10}}, 0, 30}, {{{3, 0}, {3, 10}}, 0, 7}, {{{3, 0}, {3, 10}}, 7, 30}};
 const std::vector<BoxRange> kFlat{{Box::whole(kShape), 0, 11}, {Box::whole(kShape), 11, 60}};
 
@@ -82,8 +86,10 @@ TEST(Boxes, ASliceMustLieInItsTensor) {
     return error_of([&] { checkpoint.read({{"w", DType::f32, kShape, box, begin, end}, &value}); });
   };
   EXPECT_TRUE(contains(read({{0, 6}, {6, 5}}, 0, 1), "tensor 'w' has shape [6, 10], box [6, 5] from [0, 6] on given"));
-  EXPECT_TRUE(contains(read({{0, 6}, {1, 4}}, 4, 5), "tensor 'w' has 4 elements in the box [1, 4] from [0, 6] on, slice [4, 5) given"));
-  EXPECT_TRUE(contains(error_of([&] { save(dir / "other", {{{{0, 0}, {6, 5}}, 0, 30}}); }), "has 60 elements, but its boxes hold 30"));
+  EXPECT_TRUE(
+      contains(read({{0, 6}, {1, 4}}, 4, 5), "tensor 'w' has 4 elements in the box [1, 4] from [0, 6] on, slice [4, 5) given"));
+  EXPECT_TRUE(
+      contains(error_of([&] { save(dir / "other", {{{{0, 0}, {6, 5}}, 0, 30}}); }), "has 60 elements, but its boxes hold 30"));
 }
 
 }  // namespace

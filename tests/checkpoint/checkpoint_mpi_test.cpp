@@ -86,8 +86,7 @@ TEST(Distributed, AFailureOnOneRankIsThrownOnAllWithRankAndReason) {
   const int last = world().size() - 1;
   {
     CheckpointWriter writer(world(), io::posix_storage(), at_step(dir.path(), 2));
-    if (world().rank() == last)
-      writer.add_file("x", [](io::Storage&, const fs::path&) { fail("no space left on device"); });
+    if (world().rank() == last) writer.add_file("x", [](io::Storage&, const fs::path&) { fail("no space left on device"); });
     const std::string message = error_of([&] { writer.commit({}); });
     EXPECT_TRUE(contains(message, "no space left on device"));
     if (world().size() > 1) {
@@ -103,8 +102,7 @@ TEST(Distributed, AnOutputDirectoryThatCannotBeMadeFailsOnAllRanks) {
   const SharedDir dir;
   if (world().rank() == 0) test::write_bytes(dir / "file", "");
   world().barrier();
-  EXPECT_TRUE(contains(
-      error_of([&] { CheckpointWriter(world(), io::posix_storage(), at_step(dir / "file", 2)); }), "file"));
+  EXPECT_TRUE(contains(error_of([&] { CheckpointWriter(world(), io::posix_storage(), at_step(dir / "file", 2)); }), "file"));
 }
 
 TEST(Distributed, TwoOwnersOfAnElementAreRefused) {
@@ -121,8 +119,8 @@ TEST(Distributed, TheLatestIsCheckedByAllRanksAndBrokenOnesSkipped) {
   const SharedDir dir;
   for (const int step : {1, 2, 3}) save_sample(world(), io::posix_storage(), at_step(dir.path(), step), step);
   if (world().rank() == 0) {
-    const fs::path shard = dir / fmt::format("checkpoint-3/qft_state-{:05}-of-{:05}.safetensors",
-                                             world().size() - 1, world().size());
+    const fs::path shard =
+        dir / fmt::format("checkpoint-3/qft_state-{:05}-of-{:05}.safetensors", world().size() - 1, world().size());
     std::string bytes = test::read_bytes(shard);
     bytes.back() = static_cast<char>(bytes.back() ^ 1);
     test::write_bytes(shard, bytes);
@@ -135,8 +133,7 @@ TEST(Distributed, TheLatestIsCheckedByAllRanksAndBrokenOnesSkipped) {
 
 TEST(Distributed, MissingTensorsAndOtherShapesFailOnAllRanks) {
   const SharedDir dir;
-  const SharedCheckpoint checkpoint(world(),
-                                    save_sample(world(), io::posix_storage(), at_step(dir.path(), 1), 1));
+  const SharedCheckpoint checkpoint(world(), save_sample(world(), io::posix_storage(), at_step(dir.path(), 1), 1));
   std::vector<HostSlice> targets(1);
   targets[0].name = "unknown";
   if (world().rank() != 0) targets.clear();

@@ -42,8 +42,8 @@ std::vector<std::int64_t> steps_in(const fs::path& dir) {
 TEST(Checkpoint, NamesAreExact) {
   EXPECT_EQ(step_of("checkpoint-0"), 0);
   EXPECT_EQ(step_of(directory_name(12345)), 12345);
-  for (const char* name : {"checkpoint-", "checkpoint-07", "checkpoint--1", "checkpoint-+1", "checkpoint-1a",
-                           "tmp-checkpoint-1", "checkpoint-99999999999999999999", "Checkpoint-1"})
+  for (const char* name : {"checkpoint-", "checkpoint-07", "checkpoint--1", "checkpoint-+1", "checkpoint-1a", "tmp-checkpoint-1",
+                           "checkpoint-99999999999999999999", "Checkpoint-1"})
     EXPECT_FALSE(step_of(name)) << name;
 }
 
@@ -56,8 +56,7 @@ TEST(Checkpoint, ReadsAnyRangeOfWhatWasSaved) {
   EXPECT_TRUE(verify(path).ok());
   std::string bytes(4 * 17, ' ');
   checkpoint.read_tensor_range("layers.0.weight", 101, 118, bytes.data());
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    EXPECT_EQ(bytes[i], test::sample_byte("layers.0.weight", 101 * 4 + i, 1));
+  for (std::size_t i = 0; i < bytes.size(); ++i) EXPECT_EQ(bytes[i], test::sample_byte("layers.0.weight", 101 * 4 + i, 1));
 }
 
 TEST(Checkpoint, WhatDoesNotFitIsRefusedWithBothValues) {
@@ -132,28 +131,20 @@ TEST(Writer, AFailureNamesItsReasonAndLeavesNothing) {
   save(dir.path(), 1, 1);
   const auto comm = comm::make_self_communicator();
   {
-    CheckpointWriter writer(
-        *comm, io::posix_storage(),
-        {.output_dir = dir.path(), .step = 2});
+    CheckpointWriter writer(*comm, io::posix_storage(), {.output_dir = dir.path(), .step = 2});
     writer.add_file("bad", [](io::Storage&, const fs::path&) { fail("the disk is full"); });
-    writer.add_file("after",
-                    [](io::Storage&, const fs::path&) { ADD_FAILURE() << "went on after an error"; });
+    writer.add_file("after", [](io::Storage&, const fs::path&) { ADD_FAILURE() << "went on after an error"; });
     EXPECT_TRUE(contains(error_of([&] { writer.commit({}); }), "the disk is full"));
   }
   EXPECT_EQ(io::posix_storage().list(dir.path()), std::vector<std::string>{"checkpoint-1"});
   {
-    CheckpointWriter writer(
-        *comm, io::posix_storage(),
-        {.output_dir = dir.path(), .step = 2});
+    CheckpointWriter writer(*comm, io::posix_storage(), {.output_dir = dir.path(), .step = 2});
     std::vector<std::string> bytes;
     writer.write_slices(test::sample_slices<HostSlice>(0, 2, 1, bytes));
-    EXPECT_TRUE(contains(error_of([&] { writer.commit({}); }),
-                         "elements [92, 185) of tensor 'layers.0.weight' are in no file"));
+    EXPECT_TRUE(contains(error_of([&] { writer.commit({}); }), "elements [92, 185) of tensor 'layers.0.weight' are in no file"));
   }
   {
-    const CheckpointWriter abandoned(
-        *comm, io::posix_storage(),
-        {.output_dir = dir.path(), .step = 2});
+    const CheckpointWriter abandoned(*comm, io::posix_storage(), {.output_dir = dir.path(), .step = 2});
   }
   EXPECT_EQ(io::posix_storage().list(dir.path()), std::vector<std::string>{"checkpoint-1"});
 }
@@ -191,8 +182,8 @@ void save_with_every_fault(std::int64_t step, std::int64_t limit) {
           failed = true;
         }
         if (power_cut) storage.lose_unsynced();
-        SCOPED_TRACE("operation " + std::to_string(at) + ", fault " +
-                     std::to_string(static_cast<int>(fault)) + (power_cut ? ", power cut" : ""));
+        SCOPED_TRACE("operation " + std::to_string(at) + ", fault " + std::to_string(static_cast<int>(fault)) +
+                     (power_cut ? ", power cut" : ""));
         const auto latest = find_latest_verified(dir.path());
         ASSERT_TRUE(latest) << "neither the old nor the new checkpoint is left";
         const int version = read_sample(Checkpoint::open(*latest));

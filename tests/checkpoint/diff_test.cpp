@@ -148,13 +148,11 @@ TEST(Diff, WhatChangesAnAdaptersOutputCounts) {
     write_bytes(dir / name / "adapter_config.json", config);
     return dir / name;
   };
-  const fs::path base =
-      adapter("a", R"({"r": 8, "lora_alpha": 16, "target_modules": ["q", "v"], "revision": null})");
+  const fs::path base = adapter("a", R"({"r": 8, "lora_alpha": 16, "target_modules": ["q", "v"], "revision": null})");
   EXPECT_TRUE(diff(base, adapter("b", R"({"r": 8, "lora_alpha": 16, "target_modules": ["v", "q"],
                                           "base_model_name_or_path": "elsewhere"})"))
                   .identical());
-  const Difference scaled =
-      diff(base, adapter("c", R"({"r": 8, "lora_alpha": 32, "target_modules": ["q", "v"]})"));
+  const Difference scaled = diff(base, adapter("c", R"({"r": 8, "lora_alpha": 32, "target_modules": ["q", "v"]})"));
   EXPECT_FALSE(scaled.equal());
   EXPECT_EQ(keys(scaled.model), std::vector<std::string>{"lora_alpha"});
 }

@@ -62,9 +62,8 @@ TEST(Gc, RemovesWhatIsUnfinishedAndNothingThatItDoesNotKnow) {
   for (const char* name : {"tmp-checkpoint-20.0a1b2c3d/a", "tmp-checkpoint-20-3.0a1b2c3d/a", "tmp-pruned-checkpoint-5/a",
                            "tmp-pruned-abandoned-checkpoint-5-0a1b2c3d/a"})
     write_bytes(dir / name, "x");
-  for (const char* name :
-       {"tmp-checkpoint-notes.0a1b2c3d/a", "tmp-checkpoint-1-two.0a1b2c3d/a", "tmp-checkpoint-9/a", "tmp-mine/a", "tmp-pruned-mine/a",
-        "checkpoint-final/a", "checkpoint-007/a", "notes.txt", "logs/a"})
+  for (const char* name : {"tmp-checkpoint-notes.0a1b2c3d/a", "tmp-checkpoint-1-two.0a1b2c3d/a", "tmp-checkpoint-9/a",
+                           "tmp-mine/a", "tmp-pruned-mine/a", "checkpoint-final/a", "checkpoint-007/a", "notes.txt", "logs/a"})
     write_bytes(dir / name, "mine");
   write_bytes(dir / "checkpoint-3/model.safetensors", "another program's");
   fs::create_directory_symlink("logs", dir / "checkpoint-4");
@@ -73,17 +72,15 @@ TEST(Gc, RemovesWhatIsUnfinishedAndNothingThatItDoesNotKnow) {
   int removed = 0;
   for (const auto& [name, entry] : entries) removed += entry.remove ? 1 : 0;
   EXPECT_EQ(removed, 4);
-  for (const char* name :
-       {"tmp-checkpoint-20.0a1b2c3d", "tmp-checkpoint-20-3.0a1b2c3d", "tmp-pruned-checkpoint-5",
-        "tmp-pruned-abandoned-checkpoint-5-0a1b2c3d"})
+  for (const char* name : {"tmp-checkpoint-20.0a1b2c3d", "tmp-checkpoint-20-3.0a1b2c3d", "tmp-pruned-checkpoint-5",
+                           "tmp-pruned-abandoned-checkpoint-5-0a1b2c3d"})
     EXPECT_TRUE(entries.at(name).remove) << name;
   EXPECT_TRUE(contains(entries.at("checkpoint-3").reason, "another program's"));
   EXPECT_TRUE(contains(entries.at("checkpoint-4").reason, "a link"));
   run_gc(io::posix_storage(), plan_gc(dir.path(), {1, {}}));
-  for (const char* name :
-       {"tmp-checkpoint-notes.0a1b2c3d/a", "tmp-checkpoint-1-two.0a1b2c3d/a", "tmp-checkpoint-9/a", "tmp-mine/a", "tmp-pruned-mine/a",
-        "checkpoint-final/a", "checkpoint-007/a", "notes.txt", "logs/a", "checkpoint-3/model.safetensors",
-        "checkpoint-10/manifest.json"})
+  for (const char* name : {"tmp-checkpoint-notes.0a1b2c3d/a", "tmp-checkpoint-1-two.0a1b2c3d/a", "tmp-checkpoint-9/a",
+                           "tmp-mine/a", "tmp-pruned-mine/a", "checkpoint-final/a", "checkpoint-007/a", "notes.txt", "logs/a",
+                           "checkpoint-3/model.safetensors", "checkpoint-10/manifest.json"})
     EXPECT_TRUE(fs::exists(dir / name)) << name;
   EXPECT_TRUE(fs::is_symlink(dir / "tmp-checkpoint-8.0a1b2c3d"));
 }

@@ -1,10 +1,10 @@
 #include "qft/checkpoint/manifest.h"
 
+#include "qft/core/hash.h"
+
 #include <functional>
 #include <limits>
 #include <string>
-
-#include "qft/core/hash.h"
 
 #include "io/temp_dir.h"
 #include <gtest/gtest.h>
@@ -26,8 +26,11 @@ Manifest sample() {
   m.tensors = {
       {"t", DType::bf16, {4, 5}, {{kWhole, {{0, 7, "a.safetensors", "t[0:7]"}, {7, 20, "b.safetensors", "t[7:20]"}}}}},
       {"u", DType::f32, {}, {{{}, {{0, 1, "a.safetensors", "u"}}}}},
-      {"v", DType::f32, {4, 6}, {{{{0, 0}, {4, 2}}, {{0, 8, "a.safetensors", "v[0:4, 0:2]"}}},
-                                 {{{0, 2}, {4, 4}}, {{0, 5, "a.safetensors", "v[0:4, 2:6][0:5]"}, {5, 16, "b.safetensors", "v[0:4, 2:6][5:16]"}}}}}};
+      {"v",
+       DType::f32,
+       {4, 6},
+       {{{{0, 0}, {4, 2}}, {{0, 8, "a.safetensors", "v[0:4, 0:2]"}}},
+        {{{0, 2}, {4, 4}}, {{0, 5, "a.safetensors", "v[0:4, 2:6][0:5]"}, {5, 16, "b.safetensors", "v[0:4, 2:6][5:16]"}}}}}};
   return m;
 }
 
@@ -81,30 +84,28 @@ struct Broken {
 
 TEST(Manifest, BrokenInvariantsNameTensorAndElements) {
   const Broken cases[] = {
-      {"gap", [](Manifest& m) { m.tensors[0].boxes[0].ranges[1].begin = 9; },
-       "elements [7, 9) of tensor 't' are in no file"},
+      {"gap", [](Manifest& m) { m.tensors[0].boxes[0].ranges[1].begin = 9; }, "elements [7, 9) of tensor 't' are in no file"},
       {"overlap", [](Manifest& m) { m.tensors[0].boxes[0].ranges[1].begin = 5; },
        "elements [5, 7) of tensor 't' are in both 'a.safetensors' and 'b.safetensors'"},
-      {"short", [](Manifest& m) { m.tensors[0].boxes[0].ranges.pop_back(); },
-       "elements [7, 20) of tensor 't' are in no file"},
+      {"short", [](Manifest& m) { m.tensors[0].boxes[0].ranges.pop_back(); }, "elements [7, 20) of tensor 't' are in no file"},
       {"long", [](Manifest& m) { m.tensors[0].boxes[0].ranges[1].end = 21; }, "has 20 elements, but"},
       {"twice", [](Manifest& m) { m.tensors[1].name = "t"; }, "tensor 't' is listed twice"},
-      {"file twice", [](Manifest& m) { m.files[1].name = "a.safetensors"; },
-       "file 'a.safetensors' is listed twice"},
+      {"file twice", [](Manifest& m) { m.files[1].name = "a.safetensors"; }, "file 'a.safetensors' is listed twice"},
       {"outside", [](Manifest& m) { m.files[0].name = "../a"; }, "lists a file called '../a'"},
-      {"unlisted", [](Manifest& m) { m.tensors[0].boxes[0].ranges[0].file = "c"; },
-       "lies in 'c', which is not listed"},
+      {"unlisted", [](Manifest& m) { m.tensors[0].boxes[0].ranges[0].file = "c"; }, "lies in 'c', which is not listed"},
       {"shape", [](Manifest& m) { m.tensors[0].shape = {1L << 62, 4}; }, "impossible shape"},
       {"negative", [](Manifest& m) { m.tensors[0].shape = {-20}; }, "impossible shape"},
       {"box outside", [](Manifest& m) { m.tensors[2].boxes[0].box.extent[1] = 7; },
        "tensor 'v' has shape [4, 6], the box [4, 7] from [0, 0] on is not inside it"},
       {"box beyond 64 bits", [](Manifest& m) { m.tensors[2].boxes[0].box = {{1, 0}, {INT64_MAX, 2}}; }, "is not inside it"},
-      {"box of other dimensions", [](Manifest& m) { m.tensors[2].boxes[0].box = {{0}, {4}}; }, "the box [4] from [0] on is not inside it"},
+      {"box of other dimensions", [](Manifest& m) { m.tensors[2].boxes[0].box = {{0}, {4}}; },
+       "the box [4] from [0] on is not inside it"},
       {"boxes overlap", [](Manifest& m) { m.tensors[2].boxes[0] = {{{0, 0}, {4, 3}}, {{0, 12, "a.safetensors", "v"}}}; },
        "elements of tensor 'v' are in both [4, 3] from [0, 0] on and [4, 4] from [0, 2] on"},
       {"box missing", [](Manifest& m) { m.tensors[2].boxes.erase(m.tensors[2].boxes.begin()); },
        "tensor 'v' has 24 elements, but its boxes hold 16"},
-      {"too many boxes", [](Manifest& m) { m.tensors[2].boxes.resize(1025, m.tensors[2].boxes[0]); }, "tensor 'v' lies in 1025 boxes, more than 1024"},
+      {"too many boxes", [](Manifest& m) { m.tensors[2].boxes.resize(1025, m.tensors[2].boxes[0]); },
+       "tensor 'v' lies in 1025 boxes, more than 1024"},
       {"gap in a box", [](Manifest& m) { m.tensors[2].boxes[1].ranges[1].begin = 6; },
        "elements [5, 6) of the box [4, 4] from [0, 2] on of tensor 'v' are in no file"},
       {"no range", [](Manifest& m) { m.tensors[2].boxes.clear(); }, "elements [0, 24) of tensor 'v' are in no file"},
@@ -137,7 +138,8 @@ TEST(Manifest, OfVersion1HoldsWholeTensors) {
                        "tensor 'v' has boxes in a manifest of version 1"));
   EXPECT_TRUE(contains(error_of([&] { parse([](nlohmann::json& j) { j["tensors"][2]["ranges"] = nlohmann::json::array(); }); }),
                        "and ranges too"));
-  EXPECT_TRUE(contains(error_of([&] { parse([](nlohmann::json& j) { j["tensors"][2]["boxes"][0]["start"] = 0; }); }), "\"start\" of a box is 0"));
+  EXPECT_TRUE(contains(error_of([&] { parse([](nlohmann::json& j) { j["tensors"][2]["boxes"][0]["start"] = 0; }); }),
+                       "\"start\" of a box is 0"));
 }
 
 }  // namespace qft::checkpoint

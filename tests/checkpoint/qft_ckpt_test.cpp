@@ -26,8 +26,7 @@ struct Outcome {
 
 Outcome run(const TempDir& dir, const std::string& arguments) {
   const std::string out = (dir / "out.txt").string(), err = (dir / "err.txt").string();
-  const int status =
-      std::system((kBinaryDir + "/bin/qft-ckpt " + arguments + " >" + out + " 2>" + err).c_str());
+  const int status = std::system((kBinaryDir + "/bin/qft-ckpt " + arguments + " >" + out + " 2>" + err).c_str());
   return {WEXITSTATUS(status), read_bytes(out), read_bytes(err)};
 }
 

@@ -29,8 +29,7 @@ fs::path save(const fs::path& dir) {
 
 std::size_t state_files(const fs::path& dir) {
   std::size_t count = 0;
-  for (const auto& item : fs::directory_iterator(dir))
-    count += item.path().filename().string().starts_with(kStateStem) ? 1 : 0;
+  for (const auto& item : fs::directory_iterator(dir)) count += item.path().filename().string().starts_with(kStateStem) ? 1 : 0;
   return count;
 }
 
@@ -39,8 +38,7 @@ TEST(Reshard, AnyNumberOfRanksHoldsTheSameState) {
   const fs::path original = save(dir / "run");
   fs::path from = original;
   for (const int ranks : {1, 2, 3, 8, 200, 1}) {
-    const fs::path to =
-        dir / ("to" + std::to_string(ranks) + (from == original ? "a" : "b")) / "checkpoint-7";
+    const fs::path to = dir / ("to" + std::to_string(ranks) + (from == original ? "a" : "b")) / "checkpoint-7";
     fs::create_directories(to.parent_path());
     reshard(io::posix_storage(), from, to, ranks);
     const VerifyReport report = verify(to);
@@ -49,8 +47,7 @@ TEST(Reshard, AnyNumberOfRanksHoldsTheSameState) {
     const Checkpoint checkpoint = Checkpoint::open(to);
     EXPECT_EQ(checkpoint.manifest().world_size, ranks);
     EXPECT_EQ(test::read_sample(checkpoint), 3);
-    EXPECT_EQ(state_files(to),
-              std::min<std::size_t>(static_cast<std::size_t>(ranks), ranks == 200 ? 186 : 200));
+    EXPECT_EQ(state_files(to), std::min<std::size_t>(static_cast<std::size_t>(ranks), ranks == 200 ? 186 : 200));
     for (const char* name : {"trainer_state.json", "adapter_config.json"})
       EXPECT_EQ(read_bytes(to / name), read_bytes(original / name));
     from = to;
@@ -90,8 +87,7 @@ TEST(Reshard, RefusesDamageAndTargetsInUse) {
   EXPECT_TRUE(contains(refusal(dir / "full", 2), "not an empty directory"));
   EXPECT_EQ(read_bytes(dir / "full/thesis.txt"), "mine");
   EXPECT_TRUE(contains(refusal(dir / "new", 0), "give 1 to 99999"));
-  EXPECT_TRUE(
-      contains(error_of([&] { reshard(io::posix_storage(), dir.path(), dir / "new", 2); }), "manifest.json"));
+  EXPECT_TRUE(contains(error_of([&] { reshard(io::posix_storage(), dir.path(), dir / "new", 2); }), "manifest.json"));
   std::string state = read_bytes(from / "qft_state-00000-of-00001.safetensors");
   state.back() = static_cast<char>(state.back() ^ 1);
   write_bytes(from / "qft_state-00000-of-00001.safetensors", state);

@@ -26,8 +26,7 @@ inline std::vector<checkpoint::TensorSlice> sample_tensors() {
 
 /// Byte `at` of a tensor's data in version `version`.
 inline char sample_byte(const std::string& name, std::uint64_t at, int version) {
-  return static_cast<char>(std::hash<std::string>()(name) * 31 + at * 7 +
-                           static_cast<std::uint64_t>(version) * 101);
+  return static_cast<char>(std::hash<std::string>()(name) * 31 + at * 7 + static_cast<std::uint64_t>(version) * 101);
 }
 
 /// What rank `rank` of `ranks` owns: an equal share of each flattened tensor; bytes in `storage`.
@@ -55,8 +54,8 @@ std::vector<Slice> sample_slices(int rank, int ranks, int version, std::vector<s
 }
 
 /// Saves version `version` of the sample as step `options.step`, with two plain files of rank 0. Collective.
-inline std::filesystem::path save_sample(comm::Communicator& comm, io::Storage& storage,
-                                         checkpoint::SaveOptions options, int version) {
+inline std::filesystem::path save_sample(comm::Communicator& comm, io::Storage& storage, checkpoint::SaveOptions options,
+                                         int version) {
   checkpoint::CheckpointWriter writer(comm, storage, std::move(options));
   std::vector<std::string> bytes;
   writer.write_slices(sample_slices<checkpoint::HostSlice>(comm.rank(), comm.size(), version, bytes));
@@ -65,9 +64,8 @@ inline std::filesystem::path save_sample(comm::Communicator& comm, io::Storage& 
       io::write_file(s, path, R"({"epoch": 0.5, "global_step": 7, "log_history": [{"loss": 1.25}]})");
     });
     writer.add_file("adapter_config.json", [](io::Storage& s, const std::filesystem::path& path) {
-      io::write_file(
-          s, path,
-          R"({"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["v_proj", "q_proj"],
+      io::write_file(s, path,
+                     R"({"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["v_proj", "q_proj"],
                          "base_model_name_or_path": "models/qwen"})");
     });
   }

@@ -44,7 +44,8 @@ TEST(Verify, NamesTensorsWithValuesThatAreNoNumbers) {
   const TempDir dir;
   const auto comm = comm::make_self_communicator();
   const fs::path path = [&] {
-    CheckpointWriter writer(*comm, io::posix_storage(), {.output_dir = dir.path(), .step = 3, .save_total_limit = {}, .best_checkpoint = {}});
+    CheckpointWriter writer(*comm, io::posix_storage(),
+                            {.output_dir = dir.path(), .step = 3, .save_total_limit = {}, .best_checkpoint = {}});
     constexpr float kInfinite = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
     std::vector<float> good(5, 1.0F), bad = {0, kNan, 2, -kInfinite, kNan};
     std::vector<std::int64_t> all_bits(3, -1);
@@ -67,8 +68,7 @@ TEST(Verify, NamesTensorsWithValuesThatAreNoNumbers) {
 TEST(Verify, SeesEveryFlippedBitAndEveryTruncation) {
   const TempDir dir;
   const fs::path path = save(dir);
-  for (const char* name :
-       {"qft_state-00000-of-00001.safetensors", "trainer_state.json", "adapter_config.json"}) {
+  for (const char* name : {"qft_state-00000-of-00001.safetensors", "trainer_state.json", "adapter_config.json"}) {
     const std::string good = read_bytes(path / name);
     for (std::size_t i = 0; i < good.size(); i += 13) {
       std::string bad = good;
@@ -141,8 +141,7 @@ TEST(Verify, HoldsTheManifestAgainstTheTensorsInItsFiles) {
       tensor.boxes[0].ranges[0].end = 1;
     }
   write_bytes(path / kManifestFile, manifest.to_text());
-  EXPECT_TRUE(
-      contains(verify(path).errors.at(0), "entry 'tiny' has 2 elements of I64, the manifest says 1 of I64"));
+  EXPECT_TRUE(contains(verify(path).errors.at(0), "entry 'tiny' has 2 elements of I64, the manifest says 1 of I64"));
 }
 
 TEST(Verify, SharesCoverEveryFileOnce) {
@@ -163,8 +162,7 @@ TEST(Verify, ChecksWhatItCanWithoutAManifest) {
   const TempDir dir;
   EXPECT_TRUE(contains(verify(dir.path()).errors.at(0), "neither manifest.json nor safetensors"));
   EXPECT_TRUE(contains(error_of([&] { verify(dir / "none"); }), "does not exist"));
-  io::ModelWriter writer(io::posix_storage(), dir.path(), {{"a", DType::u8, {4}}, {"b", DType::bf16, {3, 2}}},
-                         6);
+  io::ModelWriter writer(io::posix_storage(), dir.path(), {{"a", DType::u8, {4}}, {"b", DType::bf16, {3, 2}}}, 6);
   writer.append("0123456789abcdef", 16);
   writer.finish();
   write_bytes(dir / "config.json", R"({"architectures": ["Qwen3ForCausalLM"]})");
@@ -202,9 +200,8 @@ TEST(Inspect, SaysWhatACheckpointIs) {
   EXPECT_EQ(summary["tensors"], 5);
   EXPECT_EQ(summary["parameters"], 2 * 185 + 3);
   const std::string text = format_summary(summary);
-  for (const char* part :
-       {"checkpoint-7", "step          7", "written by    1 rank",
-        "LORA; rank 8; alpha 16; targets q_proj, v_proj", "qft_state-00000-of-00001.safetensors"})
+  for (const char* part : {"checkpoint-7", "step          7", "written by    1 rank",
+                           "LORA; rank 8; alpha 16; targets q_proj, v_proj", "qft_state-00000-of-00001.safetensors"})
     EXPECT_TRUE(contains(text, part));
 }
 
@@ -212,8 +209,7 @@ TEST(Inspect, DamagedSidecarsDoNotStopIt) {
   const TempDir dir;
   const fs::path path = save(dir);
   write_bytes(path / "trainer_state.json", "[1, 2");
-  write_bytes(path / "adapter_config.json",
-              R"({"r": null, "target_modules": "all-linear", "lora_alpha": "x"})");
+  write_bytes(path / "adapter_config.json", R"({"r": null, "target_modules": "all-linear", "lora_alpha": "x"})");
   const auto summary = summarize(path);
   EXPECT_FALSE(summary.contains("loss"));
   EXPECT_EQ(summary["adapter"]["targets"], "all-linear");

@@ -60,8 +60,7 @@ TEST_F(Checked, NamesBothCountsAndTypes) {
   EXPECT_NE(count.find("all_reduce(sum, F64, 7)"), std::string::npos) << count;
   const auto type = error_of([&] { comm_->all_reduce(data.data(), 8, last_ ? DType::f32 : DType::f64); });
   EXPECT_NE(type.find("F32"), std::string::npos) << type;
-  const auto op =
-      error_of([&] { comm_->all_reduce(data.data(), 8, DType::f64, last_ ? ReduceOp::max : ReduceOp::sum); });
+  const auto op = error_of([&] { comm_->all_reduce(data.data(), 8, DType::f64, last_ ? ReduceOp::max : ReduceOp::sum); });
   EXPECT_NE(op.find("all_reduce(max"), std::string::npos) << op;
 }
 
@@ -72,15 +71,13 @@ TEST_F(Checked, SeesSlicesThatDiffer) {
     counts[1] = 3;
   }
   std::vector<float> data(64);
-  const auto gather =
-      error_of([&] { comm_->all_gather_v(data.data() + 32, data.data(), counts, DType::f32); });
+  const auto gather = error_of([&] { comm_->all_gather_v(data.data() + 32, data.data(), counts, DType::f32); });
   EXPECT_NE(gather.find("with other counts per rank"), std::string::npos) << gather;
   std::vector<std::size_t> even(counts.size(), 2);
   std::vector<std::size_t> wrong = even;
   wrong[0] = 5;
   std::vector<float> out(64);
-  const auto all_to_all =
-      error_of([&] { comm_->all_to_all_v(data.data(), last_ ? wrong : even, out.data(), even, DType::f32); });
+  const auto all_to_all = error_of([&] { comm_->all_to_all_v(data.data(), last_ ? wrong : even, out.data(), even, DType::f32); });
   EXPECT_NE(all_to_all.find("elements to rank 0, which expects 2"), std::string::npos) << all_to_all;
 }
 

@@ -90,8 +90,7 @@ TEST_P(Conformance, AllReduceAgreesForEveryTypeOperationAndSize) {
         auto values = mine(dtype, count);
         comm_->all_reduce(values.data(), count, dtype, op);
         for (std::size_t i = 0; i < count; ++i) {
-          ASSERT_EQ(values.get(i), reduced(i, op))
-              << safetensors_name(dtype) << ' ' << name_of(op) << ' ' << i;
+          ASSERT_EQ(values.get(i), reduced(i, op)) << safetensors_name(dtype) << ' ' << name_of(op) << ' ' << i;
         }
         ASSERT_TRUE(values.intact());
       }
@@ -123,8 +122,7 @@ TEST_P(Conformance, HalfSumsAreRoundedOnce) {
     Values values(DType::bf16, count);
     for (std::size_t i = 0; i < count; ++i) values.set(i, comm_->rank() == 0 ? 256 : 1);
     comm_->all_reduce(values.data(), count, DType::bf16);
-    const double expected =
-        static_cast<double>(c10::BFloat16(256.0F + static_cast<float>(comm_->size() - 1)));
+    const double expected = static_cast<double>(c10::BFloat16(256.0F + static_cast<float>(comm_->size() - 1)));
     EXPECT_GT(expected, 256);
     for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(values.get(i), expected) << i;
   }
@@ -136,8 +134,7 @@ TEST_P(Conformance, ReduceScatterGivesEachRankItsSlice) {
       auto send = mine(dtype, count * ranks_);
       Values recv(dtype, count);
       comm_->reduce_scatter(send.data(), recv.data(), count, dtype);
-      for (std::size_t i = 0; i < count; ++i)
-        ASSERT_EQ(recv.get(i), reduced(own() * count + i, ReduceOp::sum)) << i;
+      for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(recv.get(i), reduced(own() * count + i, ReduceOp::sum)) << i;
       ASSERT_TRUE(recv.intact());
     }
   }
@@ -150,8 +147,7 @@ TEST_P(Conformance, ReduceScatterIntoItsOwnSliceAndWithUnevenSlices) {
   const auto offset = std::accumulate(counts.begin(), counts.begin() + comm_->rank(), std::size_t{0});
   auto send = mine(DType::f64, total);
   comm_->reduce_scatter_v(send.data(), send.at(offset), counts, DType::f64, ReduceOp::max);
-  for (std::size_t i = 0; i < counts[own()]; ++i)
-    ASSERT_EQ(send.get(offset + i), reduced(offset + i, ReduceOp::max)) << i;
+  for (std::size_t i = 0; i < counts[own()]; ++i) ASSERT_EQ(send.get(offset + i), reduced(offset + i, ReduceOp::max)) << i;
   ASSERT_TRUE(send.intact());
 }
 
@@ -162,8 +158,7 @@ TEST_P(Conformance, AllGatherJoinsTheSlices) {
       Values recv(dtype, count * ranks_);
       comm_->all_gather(send.data(), recv.data(), count, dtype);
       for (std::size_t r = 0; r < ranks_; ++r) {
-        for (std::size_t i = 0; i < count; ++i)
-          ASSERT_EQ(recv.get(r * count + i), value_of(static_cast<int>(r), i));
+        for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(recv.get(r * count + i), value_of(static_cast<int>(r), i));
       }
       ASSERT_TRUE(recv.intact());
     }
@@ -181,8 +176,7 @@ TEST_P(Conformance, AllGatherInPlaceWithUnevenSlices) {
     comm_->all_gather_v(values.at(offset), values.data(), counts, DType::i32);
     std::size_t at = 0;
     for (std::size_t r = 0; r < ranks_; ++r) {
-      for (std::size_t i = 0; i < counts[r]; ++i)
-        ASSERT_EQ(values.get(at++), value_of(static_cast<int>(r), i));
+      for (std::size_t i = 0; i < counts[r]; ++i) ASSERT_EQ(values.get(at++), value_of(static_cast<int>(r), i));
     }
     ASSERT_TRUE(values.intact());
   }
@@ -193,8 +187,7 @@ TEST_P(Conformance, AllToAllTransposes) {
     Values send(DType::i64, count * ranks_);
     Values recv(DType::i64, count * ranks_);
     for (std::size_t to = 0; to < ranks_; ++to) {
-      for (std::size_t i = 0; i < count; ++i)
-        send.set(to * count + i, static_cast<double>(own() * 100 + to * 10 + i % 7));
+      for (std::size_t i = 0; i < count; ++i) send.set(to * count + i, static_cast<double>(own() * 100 + to * 10 + i % 7));
     }
     comm_->all_to_all(send.data(), recv.data(), count, DType::i64);
     for (std::size_t from = 0; from < ranks_; ++from) {
@@ -286,13 +279,11 @@ TEST_P(Conformance, RefusesBadArgumentsBeforeAnythingIsSent) {
     comm_->broadcast(&value, 1, DType::f32, 99);
     FAIL();
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("root 99 is not a rank of '" + comm_->name()), std::string::npos)
-        << e.what();
+    EXPECT_NE(std::string(e.what()).find("root 99 is not a rank of '" + comm_->name()), std::string::npos) << e.what();
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
-                         testing::Values("self", "world", "checked", "halves", "reversed"),
+INSTANTIATE_TEST_SUITE_P(Backends, Conformance, testing::Values("self", "world", "checked", "halves", "reversed"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

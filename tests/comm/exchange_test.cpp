@@ -29,8 +29,7 @@ std::string message_of(const std::function<void()>& body, int& code) {
 TEST(Exchange, Values) {
   EXPECT_EQ(all_reduce_value(world(), 2), 2 * world().size());
   EXPECT_EQ(all_reduce_value(world(), world().rank() == 0, ReduceOp::max), true);
-  EXPECT_DOUBLE_EQ(all_reduce_value(world(), 0.5 * world().rank(), ReduceOp::max),
-                   0.5 * (world().size() - 1));
+  EXPECT_DOUBLE_EQ(all_reduce_value(world(), 0.5 * world().rank(), ReduceOp::max), 0.5 * (world().size() - 1));
   EXPECT_EQ(broadcast_value(world(), world().rank() + 7L, world().size() - 1), world().size() + 6L);
   const auto all = all_gather_value(world(), world().rank() * 10);
   for (int r = 0; r < world().size(); ++r) EXPECT_EQ(all[static_cast<std::size_t>(r)], r * 10);
@@ -44,8 +43,7 @@ TEST(Exchange, TextsOfAnyLengthAndBytes) {
   const auto all = all_gather_strings(world(), mine);
   ASSERT_EQ(all.size(), static_cast<std::size_t>(world().size()));
   for (int r = 0; r < world().size(); ++r) {
-    EXPECT_EQ(all[static_cast<std::size_t>(r)],
-              std::string(static_cast<std::size_t>(r) * 40000, static_cast<char>('a' + r)));
+    EXPECT_EQ(all[static_cast<std::size_t>(r)], std::string(static_cast<std::size_t>(r) * 40000, static_cast<char>('a' + r)));
   }
 }
 
@@ -69,8 +67,7 @@ TEST(Exchange, AnErrorOnSomeRanksNamesThem) {
   if (world().size() == 1) GTEST_SKIP() << "needs 2 ranks";
   int code = 0;
   const int last = world().size() - 1;
-  const auto text =
-      message_of([&] { all_agree(world(), world().rank() == last ? "cannot open x" : ""); }, code);
+  const auto text = message_of([&] { all_agree(world(), world().rank() == last ? "cannot open x" : ""); }, code);
   EXPECT_EQ(text, "on rank " + std::to_string(last) + ": cannot open x");
   EXPECT_EQ(code, kExitFailed);
 }

@@ -36,11 +36,9 @@ TEST(Degrees, RefusesWhatDoesNotFitAndSaysWhatWould) {
   EXPECT_EQ(refusal({.replicate = 0, .shard = 4}, 6),
             "6 ranks do not divide by 4 (replicate ? x shard 4): start a multiple of 4 ranks or change the "
             "degrees");
-  EXPECT_EQ(
-      refusal({.replicate = 2, .shard = 4}, 6),
-      "parallel degrees replicate 2 x shard 4 need 8 ranks, but 6 run: start 8 ranks or change the degrees");
-  EXPECT_NE(refusal({.replicate = 0, .shard = 0}, 4).find("replicate and shard are both 0"),
-            std::string::npos);
+  EXPECT_EQ(refusal({.replicate = 2, .shard = 4}, 6),
+            "parallel degrees replicate 2 x shard 4 need 8 ranks, but 6 run: start 8 ranks or change the degrees");
+  EXPECT_NE(refusal({.replicate = 0, .shard = 0}, 4).find("replicate and shard are both 0"), std::string::npos);
   EXPECT_NE(refusal({.replicate = 1, .shard = -2}, 4).find("shard is -2"), std::string::npos);
 }
 
@@ -51,8 +49,7 @@ TEST(Mesh, NeighbouringRanksDifferInTheInnermostAxis) {
   EXPECT_EQ(mesh.coordinate(Axis::shard), rank % 2);
   EXPECT_EQ(mesh.coordinate(Axis::replicate), rank / 2);
   EXPECT_EQ(mesh.group(Axis::shard).rank(), rank % 2);
-  EXPECT_EQ(all_gather_value(mesh.group(Axis::shard), rank),
-            (std::vector<int>{rank / 2 * 2, rank / 2 * 2 + 1}));
+  EXPECT_EQ(all_gather_value(mesh.group(Axis::shard), rank), (std::vector<int>{rank / 2 * 2, rank / 2 * 2 + 1}));
   EXPECT_EQ(all_gather_value(mesh.group(Axis::replicate), rank), (std::vector<int>{rank % 2, rank % 2 + 2}));
   EXPECT_EQ(mesh.data().size(), 4);
   EXPECT_EQ(mesh.group(Axis::tensor).size(), 1);
@@ -65,8 +62,7 @@ TEST(Mesh, TheDataGroupLeavesOutTensorAndPipeline) {
   const Mesh mesh(world(), {.replicate = 0, .tensor = 2});
   EXPECT_EQ(mesh.data().size(), 2);
   EXPECT_EQ(mesh.coordinate(Axis::tensor), world().rank() % 2);
-  EXPECT_EQ(all_gather_value(mesh.data(), world().rank()),
-            (std::vector<int>{world().rank() % 2, world().rank() % 2 + 2}));
+  EXPECT_EQ(all_gather_value(mesh.data(), world().rank()), (std::vector<int>{world().rank() % 2, world().rank() % 2 + 2}));
 }
 
 TEST(Mesh, AllRanksInOneAxis) {

@@ -56,8 +56,7 @@ TEST(NonBlocking, AThousandSmallOnesKeepTheirOrder) {
     works.push_back(world().start_all_reduce(&values[i], 1, DType::i32));
   }
   for (auto& work : works) work.wait();
-  for (std::size_t i = 0; i < values.size(); ++i)
-    ASSERT_EQ(values[i], static_cast<std::int32_t>(i) * world().size());
+  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], static_cast<std::int32_t>(i) * world().size());
 }
 
 TEST(NonBlocking, ProgressNeedsNoCallFromThisThread) {
@@ -73,7 +72,9 @@ TEST(NonBlocking, ProgressNeedsNoCallFromThisThread) {
 
 TEST(NonBlocking, DestructorWaits) {
   std::vector<float> data(100000, 1.0F);
-  { const Work work = world().start_all_reduce(data.data(), data.size(), DType::f32); }
+  {
+    const Work work = world().start_all_reduce(data.data(), data.size(), DType::f32);
+  }
   EXPECT_EQ(data[99999], static_cast<float>(world().size()));
 }
 

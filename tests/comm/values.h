@@ -18,8 +18,7 @@ inline constexpr DType kAllTypes[] = {DType::f64, DType::f32, DType::f16, DType:
 
 class Values {
  public:
-  Values(DType dtype, std::size_t count)
-      : dtype_(dtype), count_(count), bytes_(count * size_of(dtype) + 1, '\x7f') {}
+  Values(DType dtype, std::size_t count) : dtype_(dtype), count_(count), bytes_(count * size_of(dtype) + 1, '\x7f') {}
 
   void* data() { return bytes_.data(); }
   char* at(std::size_t i) { return bytes_.data() + i * size_of(dtype_); }

@@ -20,7 +20,9 @@ CommandLine parse(std::vector<const char*> arguments) {
   return line.value_or(CommandLine{});
 }
 
-std::vector<std::string> typed(std::vector<const char*> arguments) { return parse(std::move(arguments)).overrides; }
+std::vector<std::string> typed(std::vector<const char*> arguments) {
+  return parse(std::move(arguments)).overrides;
+}
 
 using Texts = std::vector<std::string>;
 
@@ -78,7 +80,8 @@ TEST(TypedKeys, ExplainMistakes) {
 TEST(TypedKeys, KnowTheCommandsOfOtherTools) {
   EXPECT_CONTAINS(error_of([] { parse({"torchrun", "--nproc_per_node", "8", "train.py", "--model", "m"}); }),
                   "'torchrun' is part of another tool's command: remove it and keep the keys that follow; mpirun");
-  EXPECT_CONTAINS(error_of([] { parse({"CUDA_VISIBLE_DEVICES=0,1", "swift", "sft", "--model", "m"}); }), "'swift' is part of another tool's command");
+  EXPECT_CONTAINS(error_of([] { parse({"CUDA_VISIBLE_DEVICES=0,1", "swift", "sft", "--model", "m"}); }),
+                  "'swift' is part of another tool's command");
   EXPECT_CONTAINS(error_of([] { parse({"NPROC_PER_NODE=8", "--model", "m"}).load(Purpose::train); }),
                   "command line: NPROC_PER_NODE=8: not a key: set environment variables before the command");
 }

@@ -20,12 +20,11 @@ std::optional<CommandLine> parse(const CommandSpec& spec, std::vector<const char
 }
 
 TEST(CommandLine, TellsRunFileOverridesAndOptionsApart) {
-  const auto line = parse(train_spec(), {"--ranks", "16", "a=b.yaml", "run.yaml", "output_dir=/x/y",
-                                         "prompt=a b=c", "max_steps=-1", "--json", "--log-level", "debug"});
+  const auto line = parse(train_spec(), {"--ranks", "16", "a=b.yaml", "run.yaml", "output_dir=/x/y", "prompt=a b=c",
+                                         "max_steps=-1", "--json", "--log-level", "debug"});
   ASSERT_TRUE(line);
   EXPECT_EQ(line->run_file, "run.yaml");
-  EXPECT_EQ(line->overrides,
-            (std::vector<std::string>{"a=b.yaml", "output_dir=/x/y", "prompt=a b=c", "max_steps=-1"}));
+  EXPECT_EQ(line->overrides, (std::vector<std::string>{"a=b.yaml", "output_dir=/x/y", "prompt=a b=c", "max_steps=-1"}));
   EXPECT_EQ(line->options["ranks"].as<int>(), 16);
   EXPECT_TRUE(line->json);
   EXPECT_EQ(line->log_level, log::Severity::debug);
@@ -37,8 +36,7 @@ TEST(CommandLine, TakesRunFilesWithASignInTheFolder) {
 }
 
 TEST(CommandLine, TakesWordsWhereTheProgramHasSome) {
-  CommandSpec spec{
-      .name = "qft-ckpt", .summary = "Looks into checkpoints.", .words = "CHECKPOINT...", .least_words = 2};
+  CommandSpec spec{.name = "qft-ckpt", .summary = "Looks into checkpoints.", .words = "CHECKPOINT...", .least_words = 2};
   const auto line = parse(spec, {"diff", "lr=1/checkpoint-5", "b"});
   EXPECT_EQ(line->words, (std::vector<std::string>{"diff", "lr=1/checkpoint-5", "b"}));
   EXPECT_CONTAINS(error_of([&] { parse(spec, {"diff"}); }), "expected at least 2 of CHECKPOINT...");
@@ -46,24 +44,12 @@ TEST(CommandLine, TakesWordsWhereTheProgramHasSome) {
 }
 
 TEST(CommandLine, ExplainsMistakes) {
-  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {}); }),
-                  "the run file (.yaml, .yml or .json) is missing");
-  EXPECT_CONTAINS(error_of([] {
-                    parse(train_spec(), {"run.yaml", "stray"});
-                  }),
-                  "unexpected argument 'stray'");
-  EXPECT_CONTAINS(error_of([] {
-                    parse(train_spec(), {"run.yaml", "other.yaml"});
-                  }),
-                  "unexpected argument 'other.yaml'");
-  EXPECT_CONTAINS(error_of([] {
-                    parse(train_spec(), {"run.yaml", "--rank", "4"});
-                  }),
+  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {}); }), "the run file (.yaml, .yml or .json) is missing");
+  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "stray"}); }), "unexpected argument 'stray'");
+  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "other.yaml"}); }), "unexpected argument 'other.yaml'");
+  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "--rank", "4"}); }),
                   "--rank: there is no such option or key: did you mean 'ranks'?");
-  EXPECT_CONTAINS(error_of([] {
-                    parse(train_spec(), {"run.yaml", "--ranks", "many"});
-                  }),
-                  "see qft train --help");
+  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "--ranks", "many"}); }), "see qft train --help");
   EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "--ranks"}); }), "ranks");
   EXPECT_THROW(parse(train_spec(), {"run.yaml", "--log-level", "loud"}), ConfigError);
 }

@@ -36,8 +36,8 @@ class TempFolder {
 };
 
 /// Loads `text` as a run file.
-inline RunConfig load_text(std::string_view text, std::vector<std::string> overrides = {},
-                           Purpose purpose = Purpose::any, const std::string& name = "run.yaml") {
+inline RunConfig load_text(std::string_view text, std::vector<std::string> overrides = {}, Purpose purpose = Purpose::any,
+                           const std::string& name = "run.yaml") {
   TempFolder folder;
   return load_run_config(folder.write(name, text), overrides, purpose);
 }
@@ -57,8 +57,8 @@ std::string error_of(Call&& call) {
   return {};
 }
 
-inline std::string error_of_text(std::string_view text, std::vector<std::string> overrides = {},
-                                 Purpose purpose = Purpose::any, const std::string& name = "run.yaml") {
+inline std::string error_of_text(std::string_view text, std::vector<std::string> overrides = {}, Purpose purpose = Purpose::any,
+                                 const std::string& name = "run.yaml") {
   return error_of([&] { load_text(text, overrides, purpose, name); });
 }
 

@@ -1,9 +1,9 @@
 // Every key survives being written and read again, and the help knows every key.
+#include "qft/config/help.h"
+
 #include <cmath>
 #include <set>
 #include <sstream>
-
-#include "qft/config/help.h"
 
 #include "config_files.h"
 #include "test_paths.h"
@@ -43,8 +43,7 @@ template <class Use>
 void for_each_change(Use&& use) {
   std::vector<std::string> names;
   RunConfig defaults;
-  defaults.visit([](std::string_view) {},
-                 [&](const Field& field, FieldRef) { names.emplace_back(field.name); });
+  defaults.visit([](std::string_view) {}, [&](const Field& field, FieldRef) { names.emplace_back(field.name); });
   for (const std::string& name : names) {
     RunConfig config;
     config.visit([](std::string_view) {},
@@ -111,14 +110,9 @@ TEST(Dump, IsYamlToOtherParsersToo) {
 }
 
 TEST(Dump, FromJsonRejectsWhatItDoesNotKnow) {
-  EXPECT_CONTAINS(error_of([] {
-                    from_json({{"lora_rnak", 8}}, "checkpoint-5");
-                  }),
+  EXPECT_CONTAINS(error_of([] { from_json({{"lora_rnak", 8}}, "checkpoint-5"); }),
                   "checkpoint-5: lora_rnak: unknown key: did you mean 'lora_rank'?");
-  EXPECT_CONTAINS(error_of([] {
-                    from_json({{"lora_rank", "x"}}, "checkpoint-5");
-                  }),
-                  "checkpoint-5: lora_rank: expected");
+  EXPECT_CONTAINS(error_of([] { from_json({{"lora_rank", "x"}}, "checkpoint-5"); }), "checkpoint-5: lora_rank: expected");
 }
 
 TEST(Dump, KeepsPathsAsTheyWereExpanded) {
@@ -160,8 +154,9 @@ TEST(Help, MarksWhatIsNotImplemented) {
 }
 
 class SampleRunFile : public testing::TestWithParam<Purpose> {};
-INSTANTIATE_TEST_SUITE_P(Help, SampleRunFile, testing::Values(Purpose::train, Purpose::eval, Purpose::generate, Purpose::export_model, Purpose::plan,
-                                                              Purpose::check, Purpose::pack));
+INSTANTIATE_TEST_SUITE_P(Help, SampleRunFile,
+                         testing::Values(Purpose::train, Purpose::eval, Purpose::generate, Purpose::export_model, Purpose::plan,
+                                         Purpose::check, Purpose::pack));
 
 TEST_P(SampleRunFile, IsEnough) {
   const std::string sample(sample_run_file(GetParam()));
@@ -172,9 +167,8 @@ TEST_P(SampleRunFile, IsEnough) {
 TEST(Keys, HaveOneNameEach) {
   std::set<std::string> names;
   RunConfig defaults;
-  defaults.visit(
-      [](std::string_view) {},
-      [&](const Field& field, FieldRef) { EXPECT_TRUE(names.emplace(field.name).second) << field.name; });
+  defaults.visit([](std::string_view) {},
+                 [&](const Field& field, FieldRef) { EXPECT_TRUE(names.emplace(field.name).second) << field.name; });
 }
 
 void expect_known(const std::string& list) {
@@ -190,9 +184,13 @@ void expect_known(const std::string& list) {
   EXPECT_GT(count, 300u);
 }
 
-TEST(Keys, EveryKeyOfLlamaFactoryHasAClass) { expect_known("foreign_key_names.txt"); }
+TEST(Keys, EveryKeyOfLlamaFactoryHasAClass) {
+  expect_known("foreign_key_names.txt");
+}
 
-TEST(Keys, EveryKeyOfSwiftHasAClass) { expect_known("swift_key_names.txt"); }
+TEST(Keys, EveryKeyOfSwiftHasAClass) {
+  expect_known("swift_key_names.txt");
+}
 
 }  // namespace
 }  // namespace qft::config

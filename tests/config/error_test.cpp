@@ -1,17 +1,16 @@
 // What is wrong is said with file, line, key, both values and the way out.
-#include "config_files.h"
 #include "qft/config/start.h"
 
 #include <sys/stat.h>
 
+#include "config_files.h"
 #include <fmt/ranges.h>
 
 namespace qft::config {
 namespace {
 
 TEST(ConfigErrors, NameTheNearestKey) {
-  EXPECT_EQ(error_of_text("bf16: true\nlora_rnak: 8\n"),
-            "run.yaml:2: lora_rnak: unknown key: did you mean 'lora_rank'?");
+  EXPECT_EQ(error_of_text("bf16: true\nlora_rnak: 8\n"), "run.yaml:2: lora_rnak: unknown key: did you mean 'lora_rank'?");
   EXPECT_EQ(error_of_text("", {"learningrate=1e-4"}),
             "command line: learningrate=1e-4: unknown key: did you mean 'learning_rate'?");
   EXPECT_CONTAINS(error_of_text("zzzzqqqqxxxx: 1\n"), "unknown key: see qft train --help");
@@ -32,14 +31,12 @@ TEST(ConfigErrors, NameExpectedTypeAndText) {
   EXPECT_CONTAINS(error_of_text("dataset:\n  a: b\n"), "expected a list of texts, got a mapping");
   EXPECT_CONTAINS(error_of_text("dataset: a,,b\n"), "an item is empty");
   EXPECT_CONTAINS(error_of_text("dataset:\n- a\n- [b]\n"), "an item is a list");
-  EXPECT_CONTAINS(error_of_text("", {"learning_rate=fast"}),
-                  "command line: learning_rate=fast: expected a number");
+  EXPECT_CONTAINS(error_of_text("", {"learning_rate=fast"}), "command line: learning_rate=fast: expected a number");
 }
 
 TEST(ConfigErrors, NameAllowedValues) {
   EXPECT_CONTAINS(error_of_text("eval_strategy: often\n"), "expected one of no, steps, epoch, got 'often'");
-  EXPECT_CONTAINS(error_of_text("lora_dropout: 1.0\n"),
-                  "expected a number from 0 to 1 (excluded), got '1.0'");
+  EXPECT_CONTAINS(error_of_text("lora_dropout: 1.0\n"), "expected a number from 0 to 1 (excluded), got '1.0'");
   EXPECT_CONTAINS(error_of_text("cutoff_len: 0\n"), "expected an integer of at least 1");
   EXPECT_CONTAINS(error_of_text("lora_rank: -1\n"), "expected an integer of at least 1");
   EXPECT_CONTAINS(error_of_text("num_train_epochs: 0\n"), "expected a number above 0");
@@ -52,8 +49,9 @@ TEST(ConfigErrors, NameAllowedValues) {
 }
 
 TEST(ConfigErrors, NameTheChoiceThatWasMeant) {
-  for (const auto& [text, meant] : {std::pair{"finetuning_type: lroa\n", "lora"}, std::pair{"stage: sftt\n", "sft"},
-                                    std::pair{"save_strategy: epochs\n", "epoch"}, std::pair{"lr_scheduler_type: cosin\n", "cosine"}}) {
+  for (const auto& [text, meant] :
+       {std::pair{"finetuning_type: lroa\n", "lora"}, std::pair{"stage: sftt\n", "sft"},
+        std::pair{"save_strategy: epochs\n", "epoch"}, std::pair{"lr_scheduler_type: cosin\n", "cosine"}}) {
     const std::string error = error_of_text(text);
     EXPECT_CONTAINS(error, fmt::format("': did you mean '{}'?", meant));
     EXPECT_EQ(error.find("implemented"), std::string::npos) << error;
@@ -64,8 +62,7 @@ TEST(ConfigErrors, NameTheChoiceThatWasMeant) {
 
 TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
   EXPECT_CONTAINS(error_of_text("stage: ppo\n"), "such as ppo, are not implemented");
-  EXPECT_CONTAINS(error_of_text("optim: adafactor\n"),
-                  "got 'adafactor': qft has AdamW and Lion");
+  EXPECT_CONTAINS(error_of_text("optim: adafactor\n"), "got 'adafactor': qft has AdamW and Lion");
   EXPECT_CONTAINS(error_of_text("num_beams: 4\n"), "beam search is not implemented");
   EXPECT_CONTAINS(error_of_text("finetuning_type: oft\n"), "lora is the nearest");
   EXPECT_CONTAINS(error_of_text("\nquantization_bit: 4\n"), "run.yaml:2: quantization_bit: '4' is refused");
@@ -97,8 +94,7 @@ TEST(ConfigErrors, RefuseDoubledKeys) {
 }
 
 TEST(ConfigErrors, RefuseAnchorsAliasesAndTags) {
-  EXPECT_CONTAINS(error_of_text("output_dir: &x out\nrun_name: *x\n"),
-                  "run.yaml:1: YAML anchors and aliases");
+  EXPECT_CONTAINS(error_of_text("output_dir: &x out\nrun_name: *x\n"), "run.yaml:1: YAML anchors and aliases");
   EXPECT_CONTAINS(error_of_text("a: &x {b: 1}\n"), "run.yaml:1: YAML anchors and aliases");
   EXPECT_CONTAINS(error_of_text("a: &x [1]\n"), "anchors");
   EXPECT_CONTAINS(error_of_text("lora_rank: !!int 8\n"), "run.yaml:1: YAML tags are not supported");
@@ -136,8 +132,7 @@ TEST(ConfigErrors, LocateBrokenFiles) {
   EXPECT_CONTAINS(error_of_text("{\n\"lora_rank\": 8,\n}\n", {}, Purpose::any, "run.json"),
                   "run.json:2: not valid JSON (column 15): a comma before '}': remove it");
   EXPECT_CONTAINS(error_of_text("{\"lora_rank\": 8", {}, Purpose::any, "run.json"), "not valid JSON");
-  EXPECT_CONTAINS(error_of_text("{\n\"lora_rank\": \"x\"}", {}, Purpose::any, "run.json"),
-                  "run.json:2: lora_rank");
+  EXPECT_CONTAINS(error_of_text("{\n\"lora_rank\": \"x\"}", {}, Purpose::any, "run.json"), "run.json:2: lora_rank");
   EXPECT_CONTAINS(error_of_text("", {}, Purpose::any, "run.json"), "not valid JSON");
   EXPECT_CONTAINS(error_of_text("default_system: \"a\xff\xfe\"\n"), "not valid UTF-8");
   EXPECT_CONTAINS(error_of_text("a: " + std::string(100, '[') + std::string(100, ']')), "nesting");
@@ -151,26 +146,32 @@ struct Broken {
 
 TEST(ConfigErrors, SayInPlainWordsWhatIsNoYaml) {
   const Broken cases[] = {
-      {"stage: sft\nlearning_rate 1e-4\ndataset: x\n", "run.yaml:2: not valid YAML (column 1): 'learning_rate 1e-4' has no colon: write key: value"},
+      {"stage: sft\nlearning_rate 1e-4\ndataset: x\n",
+       "run.yaml:2: not valid YAML (column 1): 'learning_rate 1e-4' has no colon: write key: value"},
       {"stage sft\n", "run.yaml:1: expected 'key: value' lines, got 'stage sft': write a colon and a space"},
       {"stage:sft\n", "as in 'stage: sft'"},
       {"stage: sft\n\tdataset: x\n", "run.yaml:2: not valid YAML (column 1): 'dataset: x' is indented by a tab: use spaces"},
       {"curriculum:\n\tlevels: [a]\n", "run.yaml:2: not valid YAML (column 1): 'levels: [a]' is indented by a tab"},
-      {"stage: \"sft\ndataset: x\n", "run.yaml:1: not valid YAML (column 8): the text that a quote opens here has no closing quote"},
-      {"stage: 'sft\ndataset: x\n", "run.yaml:1: not valid YAML (column 8): the text that a quote opens here has no closing quote"},
+      {"stage: \"sft\ndataset: x\n",
+       "run.yaml:1: not valid YAML (column 8): the text that a quote opens here has no closing quote"},
+      {"stage: 'sft\ndataset: x\n",
+       "run.yaml:1: not valid YAML (column 8): the text that a quote opens here has no closing quote"},
       {"stage: sft\ndataset: \"x\"y\n", "run.yaml:2: not valid YAML (column 13): the line does not go on"},
-      {"stage: sft\nmodel_name_or_path: C: x\n", "run.yaml:2: not valid YAML (column 22): a second colon in 'model_name_or_path: C: x': put the value in quotes"},
+      {"stage: sft\nmodel_name_or_path: C: x\n",
+       "run.yaml:2: not valid YAML (column 22): a second colon in 'model_name_or_path: C: x': put the value in quotes"},
       {"dataset: [a, b\nstage: sft\n", "a list that '[' opens has no ']'"},
-      {"stage: sft\n  dataset: x\n", "run.yaml:2: not valid YAML (column 3): 'dataset: x' is indented deeper than the line before"},
+      {"stage: sft\n  dataset: x\n",
+       "run.yaml:2: not valid YAML (column 3): 'dataset: x' is indented deeper than the line before"},
       {"  stage: sft\ndataset: x\n", "run.yaml:2: not valid YAML: the line is indented less than the first"},
-      {"dataset: *x\n", "run.yaml:1: not valid YAML (column 10): a value that begins with '*' is a reference to YAML: put it in quotes"},
+      {"dataset: *x\n",
+       "run.yaml:1: not valid YAML (column 10): a value that begins with '*' is a reference to YAML: put it in quotes"},
       {"dataset: @x\n", "run.yaml:1: not valid YAML (column 10): no value begins with '@': put it in quotes"},
   };
-  for (const auto& [text, message] : cases)
-    EXPECT_CONTAINS(error_of_text(text), message) << text;
+  for (const auto& [text, message] : cases) EXPECT_CONTAINS(error_of_text(text), message) << text;
   std::string long_file = "stage: sft\n";
   for (int i = 0; i < 200000; ++i) long_file += "# a remark\n";
-  EXPECT_CONTAINS(error_of_text(long_file + "dataset: b: c\n"), "run.yaml:200002: not valid YAML (column 11): a second colon in 'dataset: b: c'");
+  EXPECT_CONTAINS(error_of_text(long_file + "dataset: b: c\n"),
+                  "run.yaml:200002: not valid YAML (column 11): a second colon in 'dataset: b: c'");
   EXPECT_CONTAINS(error_of_text("\xFF\xFEs"), "run.yaml' is UTF-16: save it as UTF-8");
   EXPECT_CONTAINS(error_of_text(std::string_view("s\0t\0", 4)), "run.yaml' is UTF-16: save it as UTF-8");
   EXPECT_CONTAINS(error_of_text("version https://git-lfs.github.com/spec/v1\n"), "run.yaml' is a Git LFS pointer");
@@ -183,7 +184,8 @@ TEST(ConfigErrors, SayInPlainWordsWhatIsNoJson) {
       {"{'stage': 'sft'}", "run.json:1: not valid JSON (column 2): a single quote: JSON has its texts in double quotes"},
       {"{\n\"stage: \"sft\"}", "run.json:2: not valid JSON (column 10): found 'sft' where ':' is expected: is a quote missing?"},
       {"{stage: \"sft\"}", "(column 2): found 'stage' where a key in double quotes is expected"},
-      {"{\"stage\": \"sft\"\n \"dataset\": \"x\"}", "run.json:2: not valid JSON (column 2): found '\"dataset\"' where ',' or '}' is expected: is a comma or a quote missing?"},
+      {"{\"stage\": \"sft\"\n \"dataset\": \"x\"}",
+       "run.json:2: not valid JSON (column 2): found '\"dataset\"' where ',' or '}' is expected: is a comma or a quote missing?"},
       {"{\"stage\" \"sft\"}", "(column 10): found '\"sft\"' where ':' is expected"},
       {"{\"stage\": sft}", "(column 11): found 'sft' where a value is expected: texts stand in double quotes"},
       {"{\"stage\": \"sft\"", "run.json:1: not valid JSON (column 16): it ends too early"},
@@ -193,16 +195,13 @@ TEST(ConfigErrors, SayInPlainWordsWhatIsNoJson) {
       {"{\"output_dir\": \"C:\\path\"}", "'\\p' is no escape: write \\\\ for a backslash"},
       {"", "run.json:1: not valid JSON (column 1): there is nothing in it"},
   };
-  for (const auto& [text, message] : cases)
-    EXPECT_CONTAINS(error_of_text(text, {}, Purpose::any, "run.json"), message) << text;
+  for (const auto& [text, message] : cases) EXPECT_CONTAINS(error_of_text(text, {}, Purpose::any, "run.json"), message) << text;
 }
 
 TEST(ConfigErrors, LocateMissingFiles) {
-  EXPECT_EQ(error_of([] { load_run_config("/nowhere/run.yaml"); }),
-            "cannot read /nowhere/run.yaml: there is no such file");
+  EXPECT_EQ(error_of([] { load_run_config("/nowhere/run.yaml"); }), "cannot read /nowhere/run.yaml: there is no such file");
   EXPECT_CONTAINS(error_of([] { load_run_config("/tmp"); }), "is a folder");
-  EXPECT_CONTAINS(error_of_text("output_dir: $QFT_NO_SUCH_VARIABLE/x\n"),
-                  "QFT_NO_SUCH_VARIABLE, which is not set");
+  EXPECT_CONTAINS(error_of_text("output_dir: $QFT_NO_SUCH_VARIABLE/x\n"), "QFT_NO_SUCH_VARIABLE, which is not set");
   EXPECT_CONTAINS(error_of_text("output_dir: ${HOME/x\n"), "closing brace");
 }
 
@@ -282,15 +281,13 @@ TEST(Relations, HoldForEvaluationAtSaves) {
 
 TEST(Purposes, RefuseWhatTheProgramWouldNotActOn) {
   const std::string common = "model_name_or_path: m\npack: p\noutput_dir: o\nval_size: 2\n";
-  for (const char* line : {"finetuning_type: freeze", "use_dora: true", "loraplus_lr_ratio: 16",
-                           "pissa_init: true", "additional_target: embed_tokens",
-                           "create_new_adapter: true", "compute_accuracy: true"}) {
+  for (const char* line : {"finetuning_type: freeze", "use_dora: true", "loraplus_lr_ratio: 16", "pissa_init: true",
+                           "additional_target: embed_tokens", "create_new_adapter: true", "compute_accuracy: true"}) {
     const std::string text = common + line + "\n";
     EXPECT_CONTAINS(error_of_text(text, {}, Purpose::train), "which is not implemented yet: ");
     EXPECT_NO_THROW(load_text(text, {}, Purpose::plan)) << line;
   }
-  EXPECT_CONTAINS(error_of_text(common + "use_dora: true\n", {}, Purpose::train),
-                  "run.yaml:5: use_dora is true");
+  EXPECT_CONTAINS(error_of_text(common + "use_dora: true\n", {}, Purpose::train), "run.yaml:5: use_dora is true");
 }
 
 TEST(Purposes, TrainUnlessDoEvalOrDoPredictStandForThemselves) {
@@ -303,7 +300,8 @@ TEST(Purposes, TrainUnlessDoEvalOrDoPredictStandForThemselves) {
   const RunConfig predicts = load_text(common + "do_predict: true\n", {}, Purpose::train);
   EXPECT_FALSE(trains(predicts));
   EXPECT_CONTAINS(predicts.notes.at(0), "run.yaml:5: do_predict without do_train: nothing is trained");
-  EXPECT_CONTAINS(error_of_text(common + "do_predict: true\ndo_train: true\n", {}, Purpose::train), "qft train needs dataset or pack");
+  EXPECT_CONTAINS(error_of_text(common + "do_predict: true\ndo_train: true\n", {}, Purpose::train),
+                  "qft train needs dataset or pack");
   EXPECT_CONTAINS(error_of_text(with_data + "do_train: false\n", {}, Purpose::train),
                   "run.yaml:5: do_train is false, and neither do_eval nor do_predict is true");
 }
@@ -332,7 +330,8 @@ TEST(Purposes, GenerateAnswersInEvaluationAndAfterTraining) {
   EXPECT_CONTAINS(error_of_text(with_output, {}, Purpose::train),
                   "run.yaml:4: predict_with_generate is true, but evaluations during training report the loss: add do_predict");
   EXPECT_TRUE(load_text(with_output + "do_train: true\ndo_predict: true\n", {}, Purpose::train).notes.empty());
-  EXPECT_CONTAINS(load_text(with_output + "do_train: true\ndo_predict: true\ndo_eval: true\n", {}, Purpose::train).notes.at(0), "report the loss");
+  EXPECT_CONTAINS(load_text(with_output + "do_train: true\ndo_predict: true\ndo_eval: true\n", {}, Purpose::train).notes.at(0),
+                  "report the loss");
   EXPECT_CONTAINS(error_of_text("model_name_or_path: m\npack: p\nval_size: 2\noutput_dir: o\nstage: pt\ndo_predict: true\n", {},
                                 Purpose::train),
                   "do_predict goes with stage sft only");
@@ -340,20 +339,20 @@ TEST(Purposes, GenerateAnswersInEvaluationAndAfterTraining) {
 
 TEST(Purposes, AskForWhatTheProgramNeeds) {
   const std::string model = "model_name_or_path: m\n";
-  EXPECT_EQ(error_of_text("bf16: true\n", {}, Purpose::train),
-            "run.yaml: qft train needs model_name_or_path");
+  EXPECT_EQ(error_of_text("bf16: true\n", {}, Purpose::train), "run.yaml: qft train needs model_name_or_path");
   EXPECT_CONTAINS(error_of_text(model, {}, Purpose::train), "needs dataset or pack");
   EXPECT_CONTAINS(error_of_text(model + "pack: p\n", {}, Purpose::train), "needs output_dir");
-  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\ndo_train: false\n", {}, Purpose::train),
-                  "qft eval");
+  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\ndo_train: false\n", {}, Purpose::train), "qft eval");
   for (const Purpose purpose : {Purpose::train, Purpose::eval, Purpose::plan})
     EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\n", {}, purpose),
                     "pref_loss is \"sigmoid\", which is not implemented yet: pref_loss: simpo is");
   EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: simpo\n", {}, Purpose::train));
   EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\npref_loss: sigmoid\n", {}, Purpose::train));
-  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: kto\n", {}, Purpose::train), "stages pt, sft and dpo run");
-  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: simpo\npacking: true\n", {}, Purpose::train),
-                  "remove packing");
+  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: kto\n", {}, Purpose::train),
+                  "stages pt, sft and dpo run");
+  EXPECT_CONTAINS(
+      error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: simpo\npacking: true\n", {}, Purpose::train),
+      "remove packing");
   EXPECT_CONTAINS(error_of_text(model, {}, Purpose::eval), "qft eval needs eval_dataset");
   EXPECT_CONTAINS(error_of_text(model, {}, Purpose::export_model), "needs export_dir");
   EXPECT_CONTAINS(error_of_text(model, {}, Purpose::pack), "needs dataset or eval_dataset");

@@ -107,28 +107,23 @@ TEST(LoadRunConfig, ReadsTheOtherKindsOfLlamaFactoryFiles) {
       "save_only_model: false\nreport_to: none  # choices: [none, wandb]\nddp_timeout: 180000000\n"
       "resume_from_checkpoint: null\nlearning_rate: 1.0e-4\nbf16: true\ndataloader_num_workers: 4\n";
   const RunConfig pretrain =
-      load_text(common + output + "stage: pt\ndo_train: true\ndataset: c4_demo\nmax_samples: 1000\n", {},
-                Purpose::train);
+      load_text(common + output + "stage: pt\ndo_train: true\ndataset: c4_demo\nmax_samples: 1000\n", {}, Purpose::train);
   EXPECT_EQ(pretrain.data.packing, true) << "stage pt packs unless told otherwise";
-  const RunConfig preference =
-      load_text(common + output +
-                    "stage: dpo\npref_beta: 0.1\npref_loss: sigmoid\ndataset: dpo_en_demo\n"
-                    "template: qwen3_nothink\n",
-                {}, Purpose::pack);
+  const RunConfig preference = load_text(common + output +
+                                             "stage: dpo\npref_beta: 0.1\npref_loss: sigmoid\ndataset: dpo_en_demo\n"
+                                             "template: qwen3_nothink\n",
+                                         {}, Purpose::pack);
   EXPECT_EQ(preference.finetuning.stage, "dpo");
-  const RunConfig merge =
-      load_text(common +
-                    "adapter_name_or_path: saves/a,saves/b\nexport_dir: out\nexport_size: 2\n"
-                    "export_device: cpu\nexport_legacy_format: false\ntemplate: qwen\n",
-                {}, Purpose::export_model);
+  const RunConfig merge = load_text(common +
+                                        "adapter_name_or_path: saves/a,saves/b\nexport_dir: out\nexport_size: 2\n"
+                                        "export_device: cpu\nexport_legacy_format: false\ntemplate: qwen\n",
+                                    {}, Purpose::export_model);
   EXPECT_EQ(merge.model.adapter_name_or_path, (std::vector<std::string>{"saves/a", "saves/b"}));
-  const RunConfig chat =
-      load_text(common + "template: qwen\ninfer_backend: huggingface\n", {}, Purpose::generate);
+  const RunConfig chat = load_text(common + "template: qwen\ninfer_backend: huggingface\n", {}, Purpose::generate);
   EXPECT_TRUE(chat.generate.do_sample);
-  const RunConfig predict =
-      load_text(common +
-                "stage: sft\ndo_predict: true\nfinetuning_type: lora\neval_dataset: identity\n"
-                "predict_with_generate: true\noverwrite_cache: true\nper_device_eval_batch_size: 1\n");
+  const RunConfig predict = load_text(common +
+                                      "stage: sft\ndo_predict: true\nfinetuning_type: lora\neval_dataset: identity\n"
+                                      "predict_with_generate: true\noverwrite_cache: true\nper_device_eval_batch_size: 1\n");
   EXPECT_TRUE(predict.eval.predict_with_generate);
   const RunConfig freeze = load_text(common + output +
                                      "dataset: a\nfinetuning_type: freeze\n"
@@ -183,23 +178,20 @@ TEST(LoadRunConfig, ReadsListsInAllThreeForms) {
   EXPECT_EQ(load_text("lora_target: q_proj, v_proj").finetuning.lora_target, both);
   EXPECT_EQ(load_text("lora_target: [q_proj, v_proj]").finetuning.lora_target, both);
   EXPECT_EQ(load_text("lora_target:\n- q_proj\n- v_proj\n").finetuning.lora_target, both);
-  const RunConfig mixed =
-      load_text("dataset: a,b\nmix_strategy: interleave_under\ninterleave_probs: 0.7, 0.3\n");
+  const RunConfig mixed = load_text("dataset: a,b\nmix_strategy: interleave_under\ninterleave_probs: 0.7, 0.3\n");
   EXPECT_EQ(mixed.data.interleave_probs, (std::vector<double>{0.7, 0.3}));
 }
 
 TEST(LoadRunConfig, TellsBooleansFromPathsInResume) {
   EXPECT_EQ(load_text("resume_from_checkpoint: True").training.resume_from_checkpoint, "true");
   EXPECT_EQ(load_text("resume_from_checkpoint: no").training.resume_from_checkpoint, "false");
-  EXPECT_EQ(load_text("resume_from_checkpoint: out/checkpoint-5").training.resume_from_checkpoint,
-            "out/checkpoint-5");
+  EXPECT_EQ(load_text("resume_from_checkpoint: out/checkpoint-5").training.resume_from_checkpoint, "out/checkpoint-5");
 }
 
 TEST(LoadRunConfig, OverridesWinAndTheLaterOverrideMore) {
-  const RunConfig c =
-      load_text("lora_rank: 8\nquantization_bit: 4\n",
-                {"lora_rank=16", "lora_rank=32", "quantization_bit=null", "dataset=a,b",
-                 "lora_target=[q_proj, v_proj]", "prompt=What is {x}: a # or b=c?", "max_steps=-1"});
+  const RunConfig c = load_text("lora_rank: 8\nquantization_bit: 4\n",
+                                {"lora_rank=16", "lora_rank=32", "quantization_bit=null", "dataset=a,b",
+                                 "lora_target=[q_proj, v_proj]", "prompt=What is {x}: a # or b=c?", "max_steps=-1"});
   EXPECT_EQ(c.finetuning.lora_rank, 32);
   EXPECT_EQ(c.data.dataset, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(c.finetuning.lora_target, (std::vector<std::string>{"q_proj", "v_proj"}));

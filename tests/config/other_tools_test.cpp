@@ -24,9 +24,10 @@ bool has_note(const RunConfig& c, std::string_view part) {
 }
 
 TEST(OtherTools, NamesOfSwiftMeanOurKeys) {
-  const RunConfig c = load_typed({"--tuner_type=lora", "--torch_dtype=bfloat16", "--target_modules=all-linear", "--max_length=512",
-                                  "--system=Be kind.", "--dataset_num_proc=4", "--lora_rank=4", "--deepspeed=default-zero3",
-                                  "--save_total_limit=-1", "--adapters=a", "--loss_scale=last_round", "--padding_free=true"});
+  const RunConfig c =
+      load_typed({"--tuner_type=lora", "--torch_dtype=bfloat16", "--target_modules=all-linear", "--max_length=512",
+                  "--system=Be kind.", "--dataset_num_proc=4", "--lora_rank=4", "--deepspeed=default-zero3",
+                  "--save_total_limit=-1", "--adapters=a", "--loss_scale=last_round", "--padding_free=true"});
   EXPECT_EQ(c.model.model_name_or_path, "m");
   EXPECT_EQ(c.finetuning.finetuning_type, "lora");
   EXPECT_TRUE(c.training.bf16);
@@ -59,25 +60,34 @@ TEST(OtherTools, NamesOfScriptsMeanOurKeys) {
 
 // As people type them for TRL, MedicalGPT, and in files of axolotl and torchtune.
 TEST(OtherTools, CommandsOfTrlAreUnderstood) {
-  const RunConfig c = load_run_config({}, std::vector<std::string>{"--model_name_or_path=Qwen/Qwen2.5-0.5B", "--dataset_name=data/capybara", "--learning_rate=2.0e-5",
-                                           "--num_train_epochs=1", "--packing=true", "--use_peft=true", "--lora_r=32", "--lora_alpha=16",
-                                           "--eos_token=<|im_end|>", "--assistant_only_loss=true", "--attn_implementation=flash_attention_2",
-                                           "--dataset_num_proc=8", "--torch_dtype=bfloat16", "--output_dir=o"}, Purpose::train);
+  const RunConfig c = load_run_config(
+      {},
+      std::vector<std::string>{"--model_name_or_path=Qwen/Qwen2.5-0.5B", "--dataset_name=data/capybara", "--learning_rate=2.0e-5",
+                               "--num_train_epochs=1", "--packing=true", "--use_peft=true", "--lora_r=32", "--lora_alpha=16",
+                               "--eos_token=<|im_end|>", "--assistant_only_loss=true", "--attn_implementation=flash_attention_2",
+                               "--dataset_num_proc=8", "--torch_dtype=bfloat16", "--output_dir=o"},
+      Purpose::train);
   EXPECT_EQ(c.data.dataset, std::vector<std::string>{"data/capybara"});
   EXPECT_EQ(c.finetuning.lora_rank, 32);
   EXPECT_EQ(c.training.learning_rate, 2e-5);
   EXPECT_TRUE(c.training.bf16);
   EXPECT_FALSE(has_note(c, "ms-swift"));
   const std::vector<std::string> full = {"--model_name_or_path=m", "--dataset_name=d", "--output_dir=o"};
-  EXPECT_TRUE(has_note(load_run_config({}, full, Purpose::train), "finetuning_type is not given: lora, where tools with the key dataset_name train all weights"));
-  EXPECT_CONTAINS(error_of_typed({"--model_name_or_path=m", "--dataset_name=d", "--use_peft=true", "--max_length=512"}), "'max_length' has two meanings");
+  EXPECT_TRUE(has_note(load_run_config({}, full, Purpose::train),
+                       "finetuning_type is not given: lora, where tools with the key dataset_name train all weights"));
+  EXPECT_CONTAINS(error_of_typed({"--model_name_or_path=m", "--dataset_name=d", "--use_peft=true", "--max_length=512"}),
+                  "'max_length' has two meanings");
 }
 
 TEST(OtherTools, CommandsOfMedicalGptAreUnderstood) {
-  const RunConfig c = load_run_config({}, std::vector<std::string>{"--model_name_or_path=m", "--train_file_dir=./data/finetune", "--validation_file_dir=./data/valid",
-                                           "--do_train=true", "--do_eval=true", "--use_peft=True", "--model_max_length=4096", "--template_name=qwen",
-                                           "--target_modules=all", "--lora_rank=8", "--torch_dtype=bfloat16", "--flash_attn=True", "--device_map=auto",
-                                           "--ddp_find_unused_parameters=False", "--cache_dir=./cache", "--output_dir=o"}, Purpose::train);
+  const RunConfig c = load_run_config(
+      {},
+      std::vector<std::string>{"--model_name_or_path=m", "--train_file_dir=./data/finetune", "--validation_file_dir=./data/valid",
+                               "--do_train=true", "--do_eval=true", "--use_peft=True", "--model_max_length=4096",
+                               "--template_name=qwen", "--target_modules=all", "--lora_rank=8", "--torch_dtype=bfloat16",
+                               "--flash_attn=True", "--device_map=auto", "--ddp_find_unused_parameters=False",
+                               "--cache_dir=./cache", "--output_dir=o"},
+      Purpose::train);
   EXPECT_EQ(c.data.cutoff_len, 4096);
   EXPECT_EQ(c.data.template_name, "qwen");
   EXPECT_EQ(c.finetuning.lora_target, std::vector<std::string>{"all"});
@@ -86,18 +96,24 @@ TEST(OtherTools, CommandsOfMedicalGptAreUnderstood) {
 
 TEST(OtherTools, FilesOfAxolotlAreAnswered) {
   const std::string text =
-      "base_model: m\nmodel_type: AutoModelForCausalLM\nload_in_8bit: false\nload_in_4bit: false\nstrict: false\ndataset: d\nval_set_size: 0.1\n"
-      "output_dir: o\nsequence_len: 512\nsample_packing: true\npad_to_sequence_len: true\nadapter: lora\nlora_r: 16\nlora_alpha: 32\n"
-      "lora_target_linear: true\nwandb_project:\ngradient_accumulation_steps: 2\nmicro_batch_size: 2\nnum_epochs: 1\noptimizer: adamw_torch\n"
-      "lr_scheduler: cosine\nlearning_rate: 0.0002\ntrain_on_inputs: false\ngroup_by_length: false\nbf16: true\nflash_attention: true\n"
+      "base_model: m\nmodel_type: AutoModelForCausalLM\nload_in_8bit: false\nload_in_4bit: false\nstrict: false\ndataset: "
+      "d\nval_set_size: 0.1\n"
+      "output_dir: o\nsequence_len: 512\nsample_packing: true\npad_to_sequence_len: true\nadapter: lora\nlora_r: 16\nlora_alpha: "
+      "32\n"
+      "lora_target_linear: true\nwandb_project:\ngradient_accumulation_steps: 2\nmicro_batch_size: 2\nnum_epochs: 1\noptimizer: "
+      "adamw_torch\n"
+      "lr_scheduler: cosine\nlearning_rate: 0.0002\ntrain_on_inputs: false\ngroup_by_length: false\nbf16: true\nflash_attention: "
+      "true\n"
       "saves_per_epoch: 1\nspecial_tokens: {}\nweight_decay: 0.0\n";
   const RunConfig c = load_text(text, {}, Purpose::train);
   EXPECT_EQ(c.data.cutoff_len, 512);
   EXPECT_EQ(c.finetuning.lora_target, std::vector<std::string>{"all"});
   EXPECT_EQ(c.training.save_strategy, "epoch");
   EXPECT_FALSE(has_note(c, "ms-swift"));
-  EXPECT_CONTAINS(error_of_text(text + "evals_per_epoch: 4\n", {}, Purpose::train), "eval_steps: 1 / (evals_per_epoch x num_epochs)");
-  EXPECT_CONTAINS(error_of_text(text + "datasets:\n- path: d\n  type: alpaca\n", {}, Purpose::train), "datasets: a list is refused: name files or folders in dataset");
+  EXPECT_CONTAINS(error_of_text(text + "evals_per_epoch: 4\n", {}, Purpose::train),
+                  "eval_steps: 1 / (evals_per_epoch x num_epochs)");
+  EXPECT_CONTAINS(error_of_text(text + "datasets:\n- path: d\n  type: alpaca\n", {}, Purpose::train),
+                  "datasets: a list is refused: name files or folders in dataset");
   EXPECT_CONTAINS(error_of_text(text + "chat_template: chatml\n", {}, Purpose::train), "name one of qft's in template");
 }
 
@@ -112,11 +128,33 @@ TEST(OtherTools, FullFineTuningOfAxolotlIsNotTakenForSwift) {
 
 // Only names that no other tool has say that a file is ms-swift's.
 TEST(OtherTools, NamesOfSeveralToolsDoNotSpeakForSwift) {
-  for (const char* name :
-       {"eval_batch_size", "verbose", "stream", "callbacks", "metric", "group_size", "safe_serialization", "max_shard_size",
-        "tensor_parallel_size", "gpu_memory_utilization", "max_model_len", "vllm_max_model_len", "lora_bias", "init_lora_weights",
-        "use_ray", "use_liger", "use_flash_attn", "min_lr", "sequence_parallel_size", "merge_lora", "padding_side", "new_special_tokens",
-        "bnb_4bit_quant_type", "router_aux_loss_coef", "num_labels", "logprobs", "tensor_model_parallel_size"}) {
+  for (const char* name : {"eval_batch_size",
+                           "verbose",
+                           "stream",
+                           "callbacks",
+                           "metric",
+                           "group_size",
+                           "safe_serialization",
+                           "max_shard_size",
+                           "tensor_parallel_size",
+                           "gpu_memory_utilization",
+                           "max_model_len",
+                           "vllm_max_model_len",
+                           "lora_bias",
+                           "init_lora_weights",
+                           "use_ray",
+                           "use_liger",
+                           "use_flash_attn",
+                           "min_lr",
+                           "sequence_parallel_size",
+                           "merge_lora",
+                           "padding_side",
+                           "new_special_tokens",
+                           "bnb_4bit_quant_type",
+                           "router_aux_loss_coef",
+                           "num_labels",
+                           "logprobs",
+                           "tensor_model_parallel_size"}) {
     SCOPED_TRACE(name);
     const std::string text = std::string(name) + ": null\nmax_length: 512\n";
     EXPECT_CONTAINS(error_of_text(text, {}, Purpose::train), "'max_length' has two meanings");
@@ -125,14 +163,19 @@ TEST(OtherTools, NamesOfSeveralToolsDoNotSpeakForSwift) {
 
 TEST(OtherTools, FilesOfTorchtuneAreAnswered) {
   const std::string common = "model_name_or_path: m\ndataset: d\noutput_dir: o\n";
-  const RunConfig c = load_text(common + "clip_grad_norm: null\nenable_activation_checkpointing: true\nlog_every_n_steps: 1\nshuffle: false\ndtype: bf16\n"
-                                         "device: cuda\nepochs: 2\n", {}, Purpose::train);
+  const RunConfig c = load_text(
+      common +
+          "clip_grad_norm: null\nenable_activation_checkpointing: true\nlog_every_n_steps: 1\nshuffle: false\ndtype: bf16\n"
+          "device: cuda\nepochs: 2\n",
+      {}, Purpose::train);
   EXPECT_EQ(c.training.max_grad_norm, 0);
   EXPECT_TRUE(c.recompute());
   EXPECT_TRUE(c.finetuning.disable_shuffling);
   EXPECT_EQ(c.training.num_train_epochs, 2);
-  EXPECT_CONTAINS(error_of_text(common + "checkpointer:\n  _component_: x\n", {}, Purpose::train), "write model_name_or_path: the folder of the model");
-  EXPECT_CONTAINS(error_of_text(common + "optimizer:\n  _component_: torch.optim.AdamW\n", {}, Purpose::train), "qft has AdamW and Lion");
+  EXPECT_CONTAINS(error_of_text(common + "checkpointer:\n  _component_: x\n", {}, Purpose::train),
+                  "write model_name_or_path: the folder of the model");
+  EXPECT_CONTAINS(error_of_text(common + "optimizer:\n  _component_: torch.optim.AdamW\n", {}, Purpose::train),
+                  "qft has AdamW and Lion");
 }
 
 TEST(OtherTools, NumberOfGpusIsHeldAgainstTheRanks) {
@@ -180,12 +223,15 @@ TEST(OtherTools, MaxEpochsIsABoundBesideTheEpochs) {
   EXPECT_EQ(load_text("num_train_epochs:\nmax_epochs: 1\n").training.num_train_epochs, 1);
   EXPECT_CONTAINS(error_of_typed({"--max_epochs=9"}), "'max_epochs' has two meanings: to ms-swift it is a bound");
   EXPECT_CONTAINS(error_of_typed({"--max_epochs=9", "--num_train_epochs=null"}), "'max_epochs' has two meanings");
-  EXPECT_CONTAINS(error_of_typed({"--max_epochs=2", "--max_steps=100"}), "--max_epochs=2 and command line: --max_steps=100 end the run at different steps");
+  EXPECT_CONTAINS(error_of_typed({"--max_epochs=2", "--max_steps=100"}),
+                  "--max_epochs=2 and command line: --max_steps=100 end the run at different steps");
   EXPECT_CONTAINS(error_of_typed({"--max_epochs=some"}), "expected a number of epochs above 0, got 'some'");
 }
 
 TEST(OtherTools, SwiftShufflesTwice) {
-  const auto keeps_order = [](std::vector<std::string> typed) { return load_typed(std::move(typed)).finetuning.disable_shuffling; };
+  const auto keeps_order = [](std::vector<std::string> typed) {
+    return load_typed(std::move(typed)).finetuning.disable_shuffling;
+  };
   EXPECT_FALSE(keeps_order({"--dataset_shuffle=true", "--train_dataloader_shuffle=true"}));
   EXPECT_FALSE(keeps_order({"--dataset_shuffle=false"}));
   EXPECT_TRUE(has_note(load_typed({"--dataset_shuffle=false"}), "each epoch has a new order all the same"));
@@ -245,7 +291,8 @@ TEST(OtherTools, TwoNamesOfAKeyMustAgree) {
 }
 
 TEST(OtherTools, RefusalsSayWhyAndWhatToDo) {
-  EXPECT_CONTAINS(error_of_typed({"--tuner_type=adalora"}), "command line: --tuner_type=adalora: 'adalora' is refused: lora and full");
+  EXPECT_CONTAINS(error_of_typed({"--tuner_type=adalora"}),
+                  "command line: --tuner_type=adalora: 'adalora' is refused: lora and full");
   EXPECT_CONTAINS(error_of_typed({"--quant_bits=4"}), "quantized base weights are not implemented");
   EXPECT_CONTAINS(error_of_typed({"--task_type=seq_cls"}), "classifiers");
   EXPECT_CONTAINS(error_of_typed({"--rlhf_type=dpo"}), "stages pt and sft run");

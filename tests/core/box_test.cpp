@@ -1,12 +1,12 @@
 #include "qft/core/box.h"
 
+#include "qft/core/error.h"
+
 #include <numeric>
 #include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
-
-#include "qft/core/error.h"
 
 namespace qft {
 namespace {
@@ -82,7 +82,8 @@ TEST(Box, KnowsWhatIsInsideAndApart) {
   EXPECT_EQ(box.elements(), 8U);
   EXPECT_EQ(box.describe(), "[2, 4] from [1, 0] on");
   EXPECT_TRUE(box.inside({3, 4}));
-  EXPECT_FALSE(box.inside({2, 4}) || box.inside({3, 4, 1}) || Box({{-1}, {2}}).inside({3}) || Box({{1}, {INT64_MAX}}).inside({3}));
+  EXPECT_FALSE(box.inside({2, 4}) || box.inside({3, 4, 1}) || Box({{-1}, {2}}).inside({3}) ||
+               Box({{1}, {INT64_MAX}}).inside({3}));
   EXPECT_TRUE(disjoint(box, {{0, 0}, {1, 4}}));
   EXPECT_FALSE(disjoint(box, {{2, 3}, {1, 1}}));
   EXPECT_EQ(Box::whole({}).elements(), 1U);

@@ -26,7 +26,9 @@ TEST(AskProgram, ThatHangsIsNotWaitedFor) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
 }
 
-TEST(AskProgram, GetsNoInput) { EXPECT_EQ(ask_program({"cat"}, milliseconds(5000)).text, ""); }
+TEST(AskProgram, GetsNoInput) {
+  EXPECT_EQ(ask_program({"cat"}, milliseconds(5000)).text, "");
+}
 
 }  // namespace
 }  // namespace qft

@@ -57,8 +57,7 @@ TEST(Convert, RoundsToTheNearestWithTiesToEven) {
   EXPECT_TRUE(std::isnan(bf16_value(bf16_bits(std::bit_cast<float>(0x7F800001U)))));
   const float values[] = {1.0F + 0x1p-11F, 1.0F + 0x1.8p-10F, 65519.0F,       65520.0F,  0x1p-25F,
                           0x1.000002p-25F, 0x1.8p-24F,        0x1.ffffep-15F, -0x1p-24F, -2.0F};
-  const std::uint16_t expected[] = {0x3C00, 0x3C02, 0x7BFF, 0x7C00, 0x0000,
-                                    0x0001, 0x0002, 0x0400, 0x8001, 0xC000};
+  const std::uint16_t expected[] = {0x3C00, 0x3C02, 0x7BFF, 0x7C00, 0x0000, 0x0001, 0x0002, 0x0400, 0x8001, 0xC000};
   std::uint16_t halves[10];
   from_float(DType::f16, values, 10, halves);
   for (int i = 0; i < 10; ++i) EXPECT_EQ(halves[i], expected[i]) << values[i];

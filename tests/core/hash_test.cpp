@@ -1,12 +1,12 @@
 #include "qft/core/hash.h"
 
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include "qft/core/dtype.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
 
 namespace qft {
 
@@ -20,8 +20,7 @@ TEST(Crc32c, MatchesTheRfcVectors) {
 TEST(Crc32c, ContinuesFromASeed) {
   const std::string text = "the quick brown fox jumps over the lazy dog";
   for (std::size_t cut = 0; cut <= text.size(); ++cut)
-    EXPECT_EQ(crc32c(text.data() + cut, text.size() - cut, crc32c(text.data(), cut)),
-              crc32c(text.data(), text.size()));
+    EXPECT_EQ(crc32c(text.data() + cut, text.size() - cut, crc32c(text.data(), cut)), crc32c(text.data(), text.size()));
 }
 
 TEST(Hasher, IsIndependentOfHowTheBytesArrive) {

@@ -19,8 +19,7 @@ std::string refusal(const std::string& text) {
 }
 
 std::string nested(int depth) {
-  return std::string(static_cast<std::size_t>(depth), '[') + "1" +
-         std::string(static_cast<std::size_t>(depth), ']');
+  return std::string(static_cast<std::size_t>(depth), '[') + "1" + std::string(static_cast<std::size_t>(depth), ']');
 }
 
 TEST(ParseJson, TakesJson) {
@@ -31,9 +30,8 @@ TEST(ParseJson, TakesJson) {
 TEST(ParseJson, RefusesEverythingElseByName) {
   EXPECT_EQ(refusal(nested(kMaxJsonDepth + 1)), "'x.json' is nested more than 64 deep");
   EXPECT_EQ(refusal(std::string(10'000'000, '[')), "'x.json' is nested more than 64 deep");
-  for (const std::string& text :
-       {std::string(), std::string("{"), std::string("{} {}"), std::string("NaN"), std::string("\"\xff\""),
-        std::string("1e999"), std::string("{a: 1}"), std::string("\0", 1)})
+  for (const std::string& text : {std::string(), std::string("{"), std::string("{} {}"), std::string("NaN"),
+                                  std::string("\"\xff\""), std::string("1e999"), std::string("{a: 1}"), std::string("\0", 1)})
     EXPECT_TRUE(refusal(text).starts_with("'x.json' is not valid JSON: ")) << text << ": " << refusal(text);
 }
 
@@ -43,10 +41,12 @@ TEST(ParseJson, SaysWhereAndWhyWithoutTheLibrarysOwnWords) {
       {"{\"\u00e9\": x}", "line 1, column 7: found 'x' where a value is expected: texts stand in double quotes"},
       {"", "line 1, column 1: there is nothing in it"},
       {"{\"a\": 1e999}", "number overflow parsing '1e999'"},
-      {"{\"a\": 1 \"surrogate\": 2}", "line 1, column 9: found '\"surrogate\"' where ',' or '}' is expected: is a comma or a quote missing?"},
+      {"{\"a\": 1 \"surrogate\": 2}",
+       "line 1, column 9: found '\"surrogate\"' where ',' or '}' is expected: is a comma or a quote missing?"},
       {"[1 2]", "line 1, column 4: found '2' where ',' or ']' is expected: is a comma or a quote missing?"},
   };
-  for (const auto& [text, message] : cases) EXPECT_EQ(refusal(text), std::string("'x.json' is not valid JSON: ") + message) << text;
+  for (const auto& [text, message] : cases)
+    EXPECT_EQ(refusal(text), std::string("'x.json' is not valid JSON: ") + message) << text;
 }
 
 TEST(ParseJson, ReadsNothingBeforeOrBehindBytesThatAreNoText) {
@@ -57,13 +57,16 @@ TEST(ParseJson, ReadsNothingBeforeOrBehindBytesThatAreNoText) {
 }
 
 TEST(AsUtf8, ReplacesWhatNoJsonCanHold) {
-  EXPECT_EQ(as_utf8("donn\xE9" "es"), "donn\uFFFDes");
+  EXPECT_EQ(as_utf8("donn\xE9"
+                    "es"),
+            "donn\uFFFDes");
   EXPECT_EQ(as_utf8("\u00e9\n"), "\u00e9\n");
 }
 
 TEST(FileKind, IsToldFromTheFirstBytes) {
   const auto contains = [](const std::string& text, std::string_view part) { return text.find(part) != text.npos; };
-  EXPECT_TRUE(contains(describe_no_text("version https://git-lfs.github.com/spec/v1\n", "d/x.json"), "'d/x.json' is a Git LFS pointer, not the file itself: run 'git lfs pull' in d"));
+  EXPECT_TRUE(contains(describe_no_text("version https://git-lfs.github.com/spec/v1\n", "d/x.json"),
+                       "'d/x.json' is a Git LFS pointer, not the file itself: run 'git lfs pull' in d"));
   EXPECT_TRUE(contains(describe_pointer("version https://git-lfs.github.com/spec/v1\n", "x.h5"), "'git lfs pull' in ."));
   EXPECT_TRUE(contains(describe_no_text("\xFF\xFE{", "x"), "is UTF-16"));
   EXPECT_TRUE(contains(describe_no_text(std::string_view("\0{", 2), "x"), "is UTF-16"));

@@ -18,9 +18,8 @@ using test::write_bytes;
 TEST(MemberOf, TakesPlainNamesOnly) {
   const TempDir dir;
   const std::string with_nul("a\0b", 3);
-  for (const std::string& name :
-       {std::string(), std::string("."), std::string(".."), std::string("../a"), std::string("/etc/passwd"),
-        std::string("a/b"), std::string("a\\b"), with_nul})
+  for (const std::string& name : {std::string(), std::string("."), std::string(".."), std::string("../a"),
+                                  std::string("/etc/passwd"), std::string("a/b"), std::string("a\\b"), with_nul})
     EXPECT_TRUE(contains(error_of([&] { member_of(dir.path(), name); }), "plain names")) << name;
   EXPECT_EQ(member_of(dir.path(), "..a"), dir / "..a");
   EXPECT_EQ(member_of(dir.path(), "missing.json"), dir / "missing.json");
@@ -65,8 +64,7 @@ TEST(MemberOf, FollowsTheLinksOfTheHuggingFaceCache) {
   fs::create_symlink("../../../blobs/0123", snapshot / "adapter/adapter_model.safetensors");
   fs::create_symlink("../../../blobs/0123", snapshot / "other.safetensors");
   EXPECT_EQ(member_of(snapshot, "model.safetensors"), snapshot / "model.safetensors");
-  EXPECT_EQ(member_of(snapshot / "adapter", "adapter_model.safetensors"),
-            snapshot / "adapter/adapter_model.safetensors");
+  EXPECT_EQ(member_of(snapshot / "adapter", "adapter_model.safetensors"), snapshot / "adapter/adapter_model.safetensors");
   EXPECT_TRUE(contains(error_of([&] { member_of(snapshot, "other.safetensors"); }), "outside its directory"));
 }
 

@@ -2,8 +2,9 @@
 
 #include "qft/core/error.h"
 
-#include <gtest/gtest.h>
 #include <stdexcept>
+
+#include <gtest/gtest.h>
 
 namespace qft {
 namespace {

@@ -1,11 +1,11 @@
 #include "qft/core/progress.h"
 
+#include "qft/core/log.h"
+
 #include <functional>
 #include <string>
 
 #include <gtest/gtest.h>
-
-#include "qft/core/log.h"
 
 namespace qft {
 namespace {

@@ -3,8 +3,9 @@
 #include "qft/core/error.h"
 
 #include <atomic>
-#include <gtest/gtest.h>
 #include <thread>
+
+#include <gtest/gtest.h>
 
 namespace qft {
 namespace {

@@ -1,14 +1,13 @@
 #include "qft/device/graph.h"
 
-#include <gtest/gtest.h>
+#include "qft/device/device.h"
 
 #include <stdexcept>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-
-#include "qft/device/device.h"
+#include <gtest/gtest.h>
 
 namespace qft::device {
 namespace {

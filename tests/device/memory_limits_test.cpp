@@ -34,8 +34,7 @@ class FakeRoot {
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> limits() const {
     std::map<std::string, std::pair<std::int64_t, std::int64_t>> found;
     for (const JobLimit& l : job_limits(path())) {
-      const std::string source =
-          l.source.starts_with('/') ? fs::path(l.source).lexically_relative(path()).string() : l.source;
+      const std::string source = l.source.starts_with('/') ? fs::path(l.source).lexically_relative(path()).string() : l.source;
       found[source] = {l.bytes, l.used.value_or(-1)};
     }
     return found;
@@ -49,8 +48,7 @@ using Limits = std::map<std::string, std::pair<std::int64_t, std::int64_t>>;
 const std::string kVersion1 =
     "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n"
     "34 31 0:31 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
-const std::string kVersion2 =
-    "41 31 0:38 / /sys/fs/cgroup rw,nosuid shared:4 master:1 - cgroup2 cgroup2 rw,nsdelegate\n";
+const std::string kVersion2 = "41 31 0:38 / /sys/fs/cgroup rw,nosuid shared:4 master:1 - cgroup2 cgroup2 rw,nsdelegate\n";
 
 class JobLimits : public testing::Test {
  protected:
@@ -58,9 +56,8 @@ class JobLimits : public testing::Test {
     for (const char* name : kVariables) unsetenv(name);
   }
   void TearDown() override { SetUp(); }
-  static constexpr const char* kVariables[] = {"SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU",
-                                               "SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_GPU",
-                                               "SLURM_GPUS_ON_NODE"};
+  static constexpr const char* kVariables[] = {"SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE",
+                                               "SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"};
 };
 
 TEST_F(JobLimits, OfVersion2AreThoseOfEveryGroupAroundTheProcess) {
@@ -69,9 +66,8 @@ TEST_F(JobLimits, OfVersion2AreThoseOfEveryGroupAroundTheProcess) {
   root.write(job + "/memory.max", "4000000000\n");
   root.write(job + "/memory.high", "3900000000\n");
   root.write(job + "/memory.current", "1500000000\n");
-  root.write(
-      job + "/memory.stat",
-      "anon 400000000\nfile 1100000000\nshmem 100000000\ninactive_file 700000000\nactive_file 300000000\n");
+  root.write(job + "/memory.stat",
+             "anon 400000000\nfile 1100000000\nshmem 100000000\ninactive_file 700000000\nactive_file 300000000\n");
   root.write(job + "/step_0/user/task_0/memory.max", "max\n");
   root.write("sys/fs/cgroup/system.slice/memory.max", "9000000000\n");
   root.write("sys/fs/cgroup/system.slice/memory.current", "2000000000\n");
@@ -105,8 +101,7 @@ TEST_F(JobLimits, HybridSystemsHaveBothVersions) {
 TEST_F(JobLimits, AContainerWithThePathFromOutsideSeesItsOwnGroupAtTheMountPoint) {
   for (const std::string mounted : {"/kubepods/pod1", "/", "/elsewhere"}) {
     SCOPED_TRACE(mounted);
-    const FakeRoot root("41 31 0:38 " + mounted + " /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
-                        "0::/kubepods/pod1\n");
+    const FakeRoot root("41 31 0:38 " + mounted + " /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/kubepods/pod1\n");
     root.write("sys/fs/cgroup/memory.max", "7\n");
     EXPECT_EQ(root.limits(), (Limits{{"sys/fs/cgroup/memory.max", {7, 0}}}));
   }
@@ -141,8 +136,7 @@ TEST_F(JobLimits, TheSmallestBoundsWhatAProcessMayTake) {
   const std::int64_t own = host_memory().current;
   const double half = static_cast<double>((INT64_C(1) << 30) - own);
   EXPECT_NEAR(static_cast<double>(memory_left(c10::kCPU, 2)), half, 2e7);
-  EXPECT_NEAR(static_cast<double>(host_memory_available()), half + static_cast<double>(INT64_C(1) << 30),
-              2e7);
+  EXPECT_NEAR(static_cast<double>(host_memory_available()), half + static_cast<double>(INT64_C(1) << 30), 2e7);
 }
 
 TEST(Cgroups, OfAnotherControllerAreFoundAlike) {

@@ -65,8 +65,7 @@ json to_json(const qft::encode::EncodedSequence& sequence) {
 }
 
 json to_json(const qft::encode::EncodedItem& item, const std::string& stage) {
-  if (stage == "rm")
-    return {{"chosen", to_json(item.sequences.at(0))}, {"rejected", to_json(item.sequences.at(1))}};
+  if (stage == "rm") return {{"chosen", to_json(item.sequences.at(0))}, {"rejected", to_json(item.sequences.at(1))}};
   json result = to_json(item.sequences.at(0));
   if (stage == "pt") result.erase("label_spans");
   if (stage == "kto") {

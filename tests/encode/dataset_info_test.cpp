@@ -55,7 +55,8 @@ TEST(DatasetInfo, NamesUnknownKeysWithTheNearestKnownOne) {
   const Info info;
   info.refuses({{"file_name", "d.json"}, {"columns", {{"promt", "a"}}}}, {"columns: promt: unknown key: did you mean 'prompt'?"});
   info.refuses({{"file_name", "d.json"}, {"columns", {{"zzzzzzzzz", "a"}}}}, {"the keys are prompt, query, response"});
-  info.refuses({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"tags", {{"role_tga", "role"}}}}, {"tags: role_tga", "'role_tag'"});
+  info.refuses({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"tags", {{"role_tga", "role"}}}},
+               {"tags: role_tga", "'role_tag'"});
   // An entry may carry somebody's remarks, which LLaMA-Factory ignores.
   testing::internal::CaptureStderr();
   EXPECT_EQ(info.load({{"file_name", "d.json"}, {"formating", "alpaca"}, {"licence", "CC0"}, {"subset", "x"}}).name, "d");
@@ -90,11 +91,8 @@ TEST(DatasetInfo, RefusesPathsOutOfTheFolder) {
   Info info;
   info.folder.write("sub/dataset_info.json", json{{"d", {{"file_name", "x/../../d.json"}}}}.dump());
   const std::string name = "d";
-  expect_error<ConfigError>(
-      [&] {
-        load_dataset_info(info.folder.path() / "sub", {&name, 1});
-      },
-      {"x/../../d.json", "leads out of", "absolute path"});
+  expect_error<ConfigError>([&] { load_dataset_info(info.folder.path() / "sub", {&name, 1}); },
+                            {"x/../../d.json", "leads out of", "absolute path"});
   const auto absolute = info.folder.path() / "d.json";
   EXPECT_EQ(info.load({{"file_name", absolute.string()}}).files.front(), absolute);
 }
@@ -108,9 +106,7 @@ TEST(DatasetInfo, RefusesOtherFileTypes) {
 
 TEST(DatasetInfo, RefusesWhatWouldBeIgnoredOtherwise) {
   Info info;
-  const auto with = [](const char* key, const json& value) {
-    return json{{"file_name", "d.json"}, {key, value}};
-  };
+  const auto with = [](const char* key, const json& value) { return json{{"file_name", "d.json"}, {key, value}}; };
   info.refuses(with("formatting", "chatml"), {"chatml", "alpaca, sharegpt and openai"});
   info.refuses(with("ranking", "yes"), {"ranking", "true or false"});
   info.refuses(with("ranking", true), {"chosen and rejected"});
@@ -121,10 +117,8 @@ TEST(DatasetInfo, RefusesWhatWouldBeIgnoredOtherwise) {
   info.refuses(with("split", ""), {"split"});
   info.refuses(with("columns", {{"images", "image"}}), {"images", "text alone"});
   info.refuses(with("columns", {{"prompt", 1}}), {"columns: prompt", "expected a text"});
-  info.refuses({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"columns", json::object()}},
-               {"messages"});
-  info.refuses({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"tags", {{"user_tag", "u"}}}},
-               {"role_tag"});
+  info.refuses({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"columns", json::object()}}, {"messages"});
+  info.refuses({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"tags", {{"user_tag", "u"}}}}, {"role_tag"});
   info.refuses(5, {"expected an object"});
 }
 
@@ -137,8 +131,7 @@ TEST(DatasetInfo, NamesMustBeThereAndOnce) {
   expect_error<ConfigError>([&] { load({"a", "a"}); }, {"named twice"});
   info.folder.write("dataset_info.json", "{\"a\": ");
   expect_error<ConfigError>([&] { load({"a"}); }, {"dataset_info.json", "it ends too early"});
-  expect_error<ConfigError>([&] { load_dataset_info(info.folder.path() / "absent", {}); },
-                            {"dataset_info.json"});
+  expect_error<ConfigError>([&] { load_dataset_info(info.folder.path() / "absent", {}); }, {"dataset_info.json"});
   expect_error<ConfigError>([&] { load_dataset_info("REMOTE:a/b", {}); }, {"REMOTE", "files only"});
 }
 

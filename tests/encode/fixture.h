@@ -69,8 +69,7 @@ class TempFolder {
 
 /// A byte-level tokenizer without merges: a token a byte, and the added tokens <|im_start|>, <|im_end|>,
 /// <|end|>. Its end token is <|end|>. `extra` is merged into tokenizer_config.json.
-inline void write_byte_tokenizer(const TempFolder& folder,
-                                 const nlohmann::json& extra = nlohmann::json::object()) {
+inline void write_byte_tokenizer(const TempFolder& folder, const nlohmann::json& extra = nlohmann::json::object()) {
   nlohmann::json vocab, added;
   // GPT-2's printable stand-ins: a byte that is no printable Latin-1 character becomes U+0100 and up.
   for (int byte = 0, next = 256, id = 0; byte < 256; ++byte) {
@@ -96,16 +95,15 @@ inline void write_byte_tokenizer(const TempFolder& folder,
                      {"normalized", false}});
   const nlohmann::json byte_level = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  const nlohmann::json tokenizer = {
-      {"version", "1.0"},
-      {"truncation", nullptr},
-      {"padding", nullptr},
-      {"added_tokens", added},
-      {"normalizer", nullptr},
-      {"pre_tokenizer", byte_level},
-      {"post_processor", nullptr},
-      {"decoder", byte_level},
-      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", nlohmann::json::array()}}}};
+  const nlohmann::json tokenizer = {{"version", "1.0"},
+                                    {"truncation", nullptr},
+                                    {"padding", nullptr},
+                                    {"added_tokens", added},
+                                    {"normalizer", nullptr},
+                                    {"pre_tokenizer", byte_level},
+                                    {"post_processor", nullptr},
+                                    {"decoder", byte_level},
+                                    {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", nlohmann::json::array()}}}};
   nlohmann::json config = {{"eos_token", "<|end|>"}, {"bos_token", "<|im_start|>"}};
   config.update(extra);
   folder.write("tokenizer.json", tokenizer.dump());
@@ -138,9 +136,7 @@ struct SmallRun {
     return pack::Corpus::open(config, pack::CorpusPart::train);
   }
   EncodedCorpus encode() { return encode_all(*open()); }
-  std::string text(const std::vector<std::int32_t>& ids) const {
-    return tokenizer::Tokenizer::load(folder.path())->decode(ids);
-  }
+  std::string text(const std::vector<std::int32_t>& ids) const { return tokenizer::Tokenizer::load(folder.path())->decode(ids); }
   /// The labelled parts of a sequence as texts.
   std::vector<std::string> learned(const encode::EncodedSequence& sequence) const {
     std::vector<std::string> texts;

@@ -1,10 +1,9 @@
 // Token for token what LLaMA-Factory makes of the same data: the goldens of golden/ (make_goldens.py), and those that lie
 // beside the checkout where there are any.
-#include <zlib.h>
-
 #include <algorithm>
 #include <map>
 #include <sstream>
+#include <zlib.h>
 
 #include "fixture.h"
 #include "test_paths.h"
@@ -34,7 +33,8 @@ GoldenSet own_goldens() {
 
 GoldenSet shared_goldens() {
   const fs::path shared = qft::test::shared_dir();
-  return {shared / "golden/sft", shared / "data", [](const std::string& name) { return qft::test::shared_dir() / "tokenizers" / name; }, ".jsonl.gz"};
+  return {shared / "golden/sft", shared / "data",
+          [](const std::string& name) { return qft::test::shared_dir() / "tokenizers" / name; }, ".jsonl.gz"};
 }
 
 // Of plain text too.
@@ -42,8 +42,7 @@ std::vector<json> read_lines(const fs::path& path) {
   std::string text;
   gzFile file = gzopen(path.c_str(), "rb");
   char buffer[1 << 16];
-  for (int n; (n = gzread(file, buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<std::size_t>(n));
+  for (int n; (n = gzread(file, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(n));
   gzclose(file);
   std::vector<json> lines;
   std::istringstream stream(text);
@@ -77,8 +76,7 @@ json to_json(const qft::encode::EncodedSequence& sequence, bool with_spans) {
   json result = {{"ids", sequence.ids}};
   if (!with_spans) return result;
   result["label_spans"] = json::array();
-  for (const qft::encode::Span& span : sequence.label_spans)
-    result["label_spans"].push_back({span.begin, span.end});
+  for (const qft::encode::Span& span : sequence.label_spans) result["label_spans"].push_back({span.begin, span.end});
   return result;
 }
 
@@ -92,7 +90,8 @@ void expect_reproduced(const GoldenSet& set, const std::string& name) {
   const std::vector<json> lines = read_lines(set.goldens / name);
   ASSERT_GT(lines.size(), 1u);
   const fs::path tokenizer = set.tokenizer(lines[0]["tokenizer"]);
-  if (!fs::exists(tokenizer / "tokenizer.json")) GTEST_SKIP() << "no " << tokenizer << ": scripts/setup.sh test, then examples/make_smollm2.py";
+  if (!fs::exists(tokenizer / "tokenizer.json"))
+    GTEST_SKIP() << "no " << tokenizer << ": scripts/setup.sh test, then examples/make_smollm2.py";
   const auto encoded = qft::test::encode_all(config_of(lines[0], set));
   ASSERT_EQ(encoded.items.size(), lines.size() - 1);
   for (std::size_t i = 0; i < encoded.items.size(); ++i) {
@@ -136,7 +135,9 @@ TEST(Golden, HaveCasesForEveryStage) {
 }
 
 class OwnGolden : public testing::TestWithParam<std::string> {};
-TEST_P(OwnGolden, IsReproducedExactly) { expect_reproduced(own_goldens(), GetParam()); }
+TEST_P(OwnGolden, IsReproducedExactly) {
+  expect_reproduced(own_goldens(), GetParam());
+}
 INSTANTIATE_TEST_SUITE_P(LlamaFactory, OwnGolden, testing::ValuesIn(files_of(own_goldens())), test_name);
 
 class SharedGolden : public testing::TestWithParam<std::string> {};

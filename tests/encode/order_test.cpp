@@ -94,10 +94,8 @@ TEST(RecordOrder, PartsAreDrawnFromAndNumberedAsInTheFile) {
 
 // The numbers are numpy's: np.random.seed(42), then permutation(20)[:8]; permutation(4) and choice(4, 3).
 TEST(RecordOrder, NumSamplesAreNumpysDraws) {
-  EXPECT_EQ(records_of(RecordOrder({{20, 8, std::nullopt}}, {})),
-            (std::vector<std::int64_t>{0, 17, 15, 1, 8, 5, 11, 3}));
-  EXPECT_EQ(records_of(RecordOrder({{4, 7, std::nullopt}}, {})),
-            (std::vector<std::int64_t>{1, 3, 0, 2, 2, 3, 0}));
+  EXPECT_EQ(records_of(RecordOrder({{20, 8, std::nullopt}}, {})), (std::vector<std::int64_t>{0, 17, 15, 1, 8, 5, 11, 3}));
+  EXPECT_EQ(records_of(RecordOrder({{4, 7, std::nullopt}}, {})), (std::vector<std::int64_t>{1, 3, 0, 2, 2, 3, 0}));
 }
 
 TEST(NumpyRandom, GeneratorsGiveNumpysNumbers) {
@@ -117,19 +115,11 @@ TEST(RecordOrder, RefusesProbabilitiesThatCannotWork) {
   MixOptions mix;
   mix.strategy = "interleave_over";
   mix.probabilities = {0.5, 0.6};
-  qft::test::expect_error<ConfigError>(
-      [&] {
-        RecordOrder({records(1), records(1)}, mix);
-      },
-      {"1.1", "not to 1"});
+  qft::test::expect_error<ConfigError>([&] { RecordOrder({records(1), records(1)}, mix); }, {"1.1", "not to 1"});
   mix.probabilities = {1.0, 0.0};
   qft::test::expect_error<ConfigError>([&] { RecordOrder({records(1), records(1)}, mix); }, {"above 0"});
   mix.probabilities = {1.0};
-  qft::test::expect_error<ConfigError>(
-      [&] {
-        RecordOrder({records(1), records(1)}, mix);
-      },
-      {"1 values for 2"});
+  qft::test::expect_error<ConfigError>([&] { RecordOrder({records(1), records(1)}, mix); }, {"1 values for 2"});
 }
 
 }  // namespace

@@ -32,24 +32,33 @@ TEST(DatasetPaths, FormatsAreToldFromTheRecords) {
   EXPECT_EQ(run.answers("alpaca.json", R"([{"instruction": "q", "input": "", "output": "a"}])"), Texts{"a<|im_end|>\n"});
   EXPECT_EQ(run.answers("query.jsonl", R"({"query": "q", "response": "a", "history": [["x", "y"]], "system": "s"})"),
             (Texts{"y<|im_end|>\n", "a<|im_end|>\n"}));
-  EXPECT_EQ(run.answers("dolly.jsonl", R"({"instruction": "q", "context": "c", "response": "a", "category": "x"})"), Texts{"a<|im_end|>\n"});
+  EXPECT_EQ(run.answers("dolly.jsonl", R"({"instruction": "q", "context": "c", "response": "a", "category": "x"})"),
+            Texts{"a<|im_end|>\n"});
   EXPECT_EQ(run.answers("question.jsonl", R"({"question": "q", "answer": "a"})"), Texts{"a<|im_end|>\n"});
   EXPECT_EQ(run.answers("prompt.jsonl", R"({"prompt": "q", "completion": "a"})"), Texts{"a<|im_end|>\n"});
-  EXPECT_EQ(run.answers("messages.jsonl",
-                        R"({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})"),
+  EXPECT_EQ(
+      run.answers(
+          "messages.jsonl",
+          R"({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})"),
+      Texts{"a<|im_end|>\n"});
+  EXPECT_EQ(run.answers("sharegpt.json",
+                        "\xEF\xBB\xBF"
+                        R"([{"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}])"),
             Texts{"a<|im_end|>\n"});
-  EXPECT_EQ(run.answers("sharegpt.json", "\xEF\xBB\xBF" R"([{"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}])"),
-            Texts{"a<|im_end|>\n"});
-  EXPECT_EQ(run.answers("turns.jsonl", R"({"system": "s", "conversation": [{"human": "q", "assistant": "a"}, {"human": "r", "assistant": "b"}]})"),
-            (Texts{"a<|im_end|>\n", "b<|im_end|>\n"}));
+  EXPECT_EQ(
+      run.answers("turns.jsonl",
+                  R"({"system": "s", "conversation": [{"human": "q", "assistant": "a"}, {"human": "r", "assistant": "b"}]})"),
+      (Texts{"a<|im_end|>\n", "b<|im_end|>\n"}));
 }
 
 TEST(DatasetPaths, TheContextOfAnInstructionIsItsInput) {
   PathRun run;
-  run.folder.write("dolly.jsonl", R"({"instruction": "Who?", "context": "Ada wrote it.", "response": "Ada", "category": "closed_qa"})");
+  run.folder.write("dolly.jsonl",
+                   R"({"instruction": "Who?", "context": "Ada wrote it.", "response": "Ada", "category": "closed_qa"})");
   testing::internal::CaptureStderr();
   const auto items = run.read("dolly.jsonl").items;
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("as instruction, context, response; not read: category"), std::string::npos);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("as instruction, context, response; not read: category"),
+            std::string::npos);
   EXPECT_NE(run.text(items.front().sequences.front().ids).find("Who?\nAda wrote it."), std::string::npos);
 }
 
@@ -66,7 +75,8 @@ TEST(DatasetPaths, ASampleIsDrawnBehindTheMark) {
 
 TEST(DatasetPaths, FoldersGiveTheirTrainingFiles) {
   PathRun run;
-  const std::string line = R"({"query": "q", "response": "a"})" "\n";
+  const std::string line = R"({"query": "q", "response": "a"})"
+                           "\n";
   run.folder.write("repo/README.md", "text");
   run.folder.write("repo/.git/x.jsonl", line);
   run.folder.write("repo/dataset_infos.json", "{}");
@@ -97,12 +107,19 @@ TEST(DatasetPaths, MistakesNameFileAndColumns) {
   refuses("x.jsonl", R"({"a": 1, "b": "c"})", {"x.jsonl", "columns a, b", "query and response"});
   refuses("media.jsonl", R"({"query": "q", "response": "a", "images": ["x.png"]})", {"media.jsonl", "'images'", "text alone"});
   refuses("role.jsonl", R"({"messages": [{"role": "clerk", "content": "q"}]})", {"role 'clerk'"});
-  refuses("second.jsonl", R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})" "\n"
-                          R"({"messages": [{"role": "user", "content": "q"}, {"role": "function", "content": "a"}]})",
-          {"second.jsonl:2: a message has the role 'function'", "observation or tool_response or tool (their results)", "name 'function' there under tags"});
-  refuses("both.jsonl", R"({"conversations": [{"from": "user", "value": "q"}]})" "\n" R"({"conversations": [{"from": "human", "value": "q"}]})",
+  refuses("second.jsonl",
+          R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})"
+          "\n"
+          R"({"messages": [{"role": "user", "content": "q"}, {"role": "function", "content": "a"}]})",
+          {"second.jsonl:2: a message has the role 'function'", "observation or tool_response or tool (their results)",
+           "name 'function' there under tags"});
+  refuses("both.jsonl",
+          R"({"conversations": [{"from": "user", "value": "q"}]})"
+          "\n"
+          R"({"conversations": [{"from": "human", "value": "q"}]})",
           {"both.jsonl:2: a message has the role 'human', and one in ", "both.jsonl:1 the role 'user' for the same"});
-  refuses("keys.jsonl", R"({"messages": [{"speaker": "user", "text": "q"}]})", {"keys.jsonl:1: messages have speaker, text", "role_tag and content_tag"});
+  refuses("keys.jsonl", R"({"messages": [{"speaker": "user", "text": "q"}]})",
+          {"keys.jsonl:1: messages have speaker, text", "role_tag and content_tag"});
   refuses("loss.jsonl", R"({"messages": [{"role": "user", "content": "q", "loss": false}]})", {"'loss'"});
   refuses("calls.jsonl", R"({"messages": [{"role": "assistant", "tool_calls": [{}]}]})", {"formatting: openai"});
   refuses("name.jsonl", R"({"query": "q", "response": "I am {{NAME}}"})", {"{{NAME}}", "sed"});
@@ -128,7 +145,8 @@ TEST(DatasetPaths, RecordsThatCannotBeReadAreNotTakenForAnUnknownFormat) {
     expect_error<qft::Error>([&] { run.read(file); }, parts);
   };
   refuses("quotes.jsonl", "{'query': 'q', 'response': 'a'}\n", {"quotes.jsonl:1: a record: invalid JSON"});
-  refuses("newline.json", "[{\"query\": \"q\nr\", \"response\": \"a\"}]", {"newline.json:1: record 1, byte 2: a record: invalid JSON"});
+  refuses("newline.json", "[{\"query\": \"q\nr\", \"response\": \"a\"}]",
+          {"newline.json:1: record 1, byte 2: a record: invalid JSON"});
   refuses("latin.json", "[{\"query\": \"q\", \"response\": \"\xE9\"}]", {"latin.json:1: record 1, byte 2: a record"});
   refuses("pretty.jsonl", "{\n  \"query\": \"q\"\n}\n", {"pretty.jsonl:1: a record: invalid JSON"});
   refuses("utf16.jsonl", std::string_view("\xFF\xFE{\0}\0\n\0", 8), {"utf16.jsonl' is UTF-16: save it as UTF-8"});
@@ -171,7 +189,8 @@ TEST(DatasetPaths, TextsAreLearnedByStagePt) {
 TEST(Templates, AreToldFromTheModelsOwn) {
   PathRun run;
   run.config.data.template_name.clear();
-  run.folder.write("chat_template.jinja", "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
+  run.folder.write("chat_template.jinja",
+                   "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
   run.folder.write("d.jsonl", R"({"query": "q", "response": "a"})");
   const auto items = run.read("d.jsonl").items;
   EXPECT_NE(run.text(items.front().sequences.front().ids).find("You are Qwen"), std::string::npos);

@@ -1,8 +1,9 @@
 // JSON in prompts reads as Python's json.dumps(json.loads(text), ensure_ascii=False) writes it; the expected
 // texts are Python's own.
+#include "encode/python_json.h"
+
 #include "qft/core/error.h"
 
-#include "encode/python_json.h"
 #include <gtest/gtest.h>
 
 namespace {
@@ -17,18 +18,15 @@ std::string round_trip(std::string_view text, int indent = 0) {
 TEST(PythonJson, SpacesOrderAndEscapes) {
   EXPECT_EQ(round_trip(R"({"b":[1,{"a":null}],"a":{},"c":[] , "t":true})"),
             R"({"b": [1, {"a": null}], "a": {}, "c": [], "t": true})");
-  EXPECT_EQ(round_trip(R"("\u00fc\u007f\u0001\"\\\/\n\t\b\f\r\ud83d\ude42")"),
-            "\"ü\x7f\\u0001\\\"\\\\/\\n\\t\\b\\f\\r🙂\"");
+  EXPECT_EQ(round_trip(R"("\u00fc\u007f\u0001\"\\\/\n\t\b\f\r\ud83d\ude42")"), "\"ü\x7f\\u0001\\\"\\\\/\\n\\t\\b\\f\\r🙂\"");
   EXPECT_EQ(round_trip(R"({"a":1,"b":2,"a":3})"), R"({"a": 3, "b": 2})");
 }
 
 TEST(PythonJson, Numbers) {
-  EXPECT_EQ(
-      round_trip("[1.0, -0.0, 0.1, 1e-7, 0.0001, 1e15, 1e16, 1.5e300, 123456789.5, 1E5, 1e22]"),
-      "[1.0, -0.0, 0.1, 1e-07, 0.0001, 1000000000000000.0, 1e+16, 1.5e+300, 123456789.5, 100000.0, 1e+22]");
-  EXPECT_EQ(
-      round_trip("[0, -5, 18446744073709551615, 123456789012345678901234567890, -99999999999999999999]"),
-      "[0, -5, 18446744073709551615, 123456789012345678901234567890, -99999999999999999999]");
+  EXPECT_EQ(round_trip("[1.0, -0.0, 0.1, 1e-7, 0.0001, 1e15, 1e16, 1.5e300, 123456789.5, 1E5, 1e22]"),
+            "[1.0, -0.0, 0.1, 1e-07, 0.0001, 1000000000000000.0, 1e+16, 1.5e+300, 123456789.5, 100000.0, 1e+22]");
+  EXPECT_EQ(round_trip("[0, -5, 18446744073709551615, 123456789012345678901234567890, -99999999999999999999]"),
+            "[0, -5, 18446744073709551615, 123456789012345678901234567890, -99999999999999999999]");
 }
 
 TEST(PythonJson, NumbersThatOnlyPythonHas) {
@@ -76,8 +74,9 @@ TEST(PythonJson, BrokenTextIsAnErrorThatSaysWhereWhyAndTheWayOut) {
       {"[nul]", "byte 2: found 'nul' where a value is expected"},
   };
   for (const auto& [text, message] : cases)
-    EXPECT_NE(refusal(text).find(std::string("it: invalid JSON at ") + message), std::string::npos)
-        << text << "\n" << refusal(text) << "\n" << message;
+    EXPECT_NE(refusal(text).find(std::string("it: invalid JSON at ") + message), std::string::npos) << text << "\n"
+                                                                                                    << refusal(text) << "\n"
+                                                                                                    << message;
 }
 
 TEST(PythonJson, NestingThatTheStackCannotHoldIsRefused) {

@@ -1,7 +1,6 @@
 // Finding records in files: layouts, numbering over files, lines in errors.
-#include "qft/encode/record_source.h"
-
 #include "qft/core/activity.h"
+#include "qft/encode/record_source.h"
 
 #include "fixture.h"
 
@@ -34,15 +33,13 @@ using Expected = std::vector<std::pair<std::string, std::int64_t>>;
 TEST(RecordSource, JsonLinesSkipBlankLinesAndCountThem) {
   TempFolder folder;
   const auto file = folder.write("a.jsonl", "{\"a\":1}\r\n\n  \n{\"a\":2}\n{\"a\":3}");
-  EXPECT_EQ(all_of(*RecordSource::open({file})),
-            (Expected{{"{\"a\":1}", 1}, {"{\"a\":2}", 4}, {"{\"a\":3}", 5}}));
+  EXPECT_EQ(all_of(*RecordSource::open({file})), (Expected{{"{\"a\":1}", 1}, {"{\"a\":2}", 4}, {"{\"a\":3}", 5}}));
 }
 
 TEST(RecordSource, JsonArrayElementsKeepTheirText) {
   TempFolder folder;
   const auto file = folder.write("a.json", "\xEF\xBB\xBF [\n {\"a\": \"}]\\\"{\"},\n\n{\n\"b\": {}\n} ]\n");
-  EXPECT_EQ(all_of(*RecordSource::open({file})),
-            (Expected{{"{\"a\": \"}]\\\"{\"}", 2}, {"{\n\"b\": {}\n}", 4}}));
+  EXPECT_EQ(all_of(*RecordSource::open({file})), (Expected{{"{\"a\": \"}]\\\"{\"}", 2}, {"{\n\"b\": {}\n}", 4}}));
 }
 
 TEST(RecordSource, TextLinesIncludeEmptyOnes) {
@@ -60,8 +57,8 @@ TEST(RecordSource, NumbersRunOverFilesAndCanBeReadInAnyOrder) {
     lines += "{\"n\": " + std::to_string(i) + "}\n";
     array += (i ? ",\n" : "") + std::string("{\"n\": ") + std::to_string(1000 + i) + "}";
   }
-  const auto source = RecordSource::open({folder.write("a.jsonl", lines), folder.write("empty.json", "[]"),
-                                          folder.write("b.json", array + "]")});
+  const auto source =
+      RecordSource::open({folder.write("a.jsonl", lines), folder.write("empty.json", "[]"), folder.write("b.json", array + "]")});
   ASSERT_EQ(source->size(), 2000);
   RecordCursor cursor(*source);
   for (const std::int64_t i : {1999, 0, 255, 256, 257, 1000, 999, 1500, 1499, 1501, 512, 1002, 1001}) {
@@ -117,16 +114,13 @@ TEST(RecordSource, BrokenArraysAreErrorsWithFileAndLine) {
 TEST(RecordSource, NoRecordsAtAllIsAnError) {
   TempFolder folder;
   for (const char* text : {"", "[]", "\n\n"})
-    expect_error<Error>([&] { RecordSource::open({folder.write("e.json", text)}); },
-                        {"e.json", "no records"});
+    expect_error<Error>([&] { RecordSource::open({folder.write("e.json", text)}); }, {"e.json", "no records"});
   expect_error<Error>([&] { RecordSource::open({folder.path() / "absent.json"}); }, {"absent.json"});
 }
 
 TEST(RecordSource, HashFollowsTheContents) {
   TempFolder folder;
-  const auto hash = [&](const char* text) {
-    return RecordSource::open({folder.write("h.jsonl", text)})->hash();
-  };
+  const auto hash = [&](const char* text) { return RecordSource::open({folder.write("h.jsonl", text)})->hash(); };
   const std::string first = hash("{}\n");
   EXPECT_EQ(hash("{}\n"), first);
   EXPECT_NE(hash("{} \n"), first);

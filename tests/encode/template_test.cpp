@@ -86,7 +86,8 @@ TEST(TemplateSearch, FolderOfTheEnvironmentComesFirstAndUnknownNamesListAll) {
   ::setenv("QFT_TEMPLATES", folder.path().c_str(), 1);
   EXPECT_EQ(find_template("mine").name, "marked");
   EXPECT_EQ(find_template("qwen").user.front().before, "other ");
-  expect_error<ConfigError>([] { find_template("qwem"); }, {"'qwem'", "mine", "qwen3_nothink", "vicuna, and for packs only deepseek3, gemma, "});
+  expect_error<ConfigError>([] { find_template("qwem"); },
+                            {"'qwem'", "mine", "qwen3_nothink", "vicuna, and for packs only deepseek3, gemma, "});
   ::unsetenv("QFT_TEMPLATES");
   EXPECT_EQ(find_template("qwen").origin, "built-in template qwen");
   expect_error<ConfigError>([] { find_template("./absent.yaml"); }, {"./absent.yaml", "no file"});
@@ -163,8 +164,8 @@ TEST(Thoughts, AreAddedToTheAnswerOrThePromptByEnableThinking) {
     options.enable_thinking = c.enable;
     const ChatTemplate chat = b.bind(std::string(kMarked) + "reasoning: true\n", options);
     const Conversation conversation = one_turn(c.answer);
-    for (const Turn& turn : {chat.encode_turns(conversation, false)[0],
-                             chat.encode_answer(conversation, conversation.responses[0])}) {
+    for (const Turn& turn :
+         {chat.encode_turns(conversation, false)[0], chat.encode_answer(conversation, conversation.responses[0])}) {
       EXPECT_EQ(b.text(turn.source), c.source);
       EXPECT_EQ(b.text(turn.target), c.target);
     }
@@ -181,10 +182,8 @@ TEST(Thoughts, OfEarlierTurnsGoInPairsAndWithLastThoughtOnly) {
   EXPECT_EQ(b.text(chat.encode_answer(c, c.responses[0]).source), "<q>old<|end|><r>");
   TemplateOptions keep;
   keep.preserve_thinking = true;
-  EXPECT_EQ(
-      b.text(
-          b.bind(std::string(kMarked) + "reasoning: true\n", keep).encode_answer(c, c.responses[0]).source),
-      "<q><think>\nt\n</think>\n\nold<|end|><r>");
+  EXPECT_EQ(b.text(b.bind(std::string(kMarked) + "reasoning: true\n", keep).encode_answer(c, c.responses[0]).source),
+            "<q><think>\nt\n</think>\n\nold<|end|><r>");
 }
 
 TEST(Calls, AreWrittenInTheToolFormat) {
@@ -199,8 +198,7 @@ TEST(Calls, AreWrittenInTheToolFormat) {
   EXPECT_EQ(target("llama3", call), "{\"name\": \"f\", \"parameters\": {\"x\": 1.0, \"y\": \"é\"}}<|end|>");
   EXPECT_EQ(target("default", call), "Action: f\nAction Input: {\"x\": 1.0, \"y\": \"é\"}<|end|>");
   const std::string two = "[" + call + "," + R"({"name":"g","arguments":{}})" + "]";
-  EXPECT_EQ(target("default", two),
-            "Action: f\nAction Input: {\"x\": 1.0, \"y\": \"é\"}\nAction: g\nAction Input: {}<|end|>");
+  EXPECT_EQ(target("default", two), "Action: f\nAction Input: {\"x\": 1.0, \"y\": \"é\"}\nAction: g\nAction Input: {}<|end|>");
   EXPECT_EQ(target("default", "<think>\nt\n</think>\n\n" + call),
             "<think>\nt\n</think>\n\nAction: f\nAction Input: {\"x\": 1.0, \"y\": \"é\"}<|end|>");
 }
@@ -220,9 +218,8 @@ TEST(Calls, BrokenJsonIsAnError) {
 TEST(Tools, AreDescribedInTheSystemMessage) {
   const Bound b;
   Conversation c = one_turn("a");
-  c.tools =
-      R"([{"name":"f","description":"d","parameters":{"properties":{"p":{"type":"array","description":"e",)"
-      R"("enum":["x","y"],"items":{"type":"string"}},"o":{}},"required":["p"]}}])";
+  c.tools = R"([{"name":"f","description":"d","parameters":{"properties":{"p":{"type":"array","description":"e",)"
+            R"("enum":["x","y"],"items":{"type":"string"}},"o":{}},"required":["p"]}}])";
   const std::string text = b.text(b.bind(kMarked).encode_turns(c, false)[0].source);
   EXPECT_EQ(text.substr(0, text.find("Use the following")),
             "[You have access to the following tools:\n> Tool Name: f\nTool Description: d\nTool Args:\n"

@@ -1,5 +1,7 @@
 // SimPO against LLaMA-Factory's formula as autograd differentiates it, in fp64.
-#include <gtest/gtest.h>
+#include "engine/simpo.h"
+
+#include "qft/core/error.h"
 
 #include <cmath>
 #include <map>
@@ -9,9 +11,7 @@
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
-
-#include "engine/simpo.h"
-#include "qft/core/error.h"
+#include <gtest/gtest.h>
 
 namespace qft::engine {
 namespace {
@@ -60,12 +60,13 @@ TEST(Simpo, LossGradientAndMetricsAreTheFormulas) {
   EXPECT_NEAR(sums[0].item<double>() / simpo.denominator(), judge.loss.sum().item<double>() / kPairs, 1e-14);
 
   const at::Tensor chosen = judge.chosen.detach(), rejected = judge.rejected.detach();
-  const std::map<std::string_view, double> expected = {{"rewards/chosen", (kBeta * chosen).mean().item<double>()},
-                                                       {"rewards/rejected", (kBeta * rejected).mean().item<double>()},
-                                                       {"rewards/accuracies", chosen.gt(rejected).to(at::kDouble).mean().item<double>()},
-                                                       {"rewards/margins", (kBeta * (chosen - rejected)).mean().item<double>()},
-                                                       {"logps/chosen", chosen.mean().item<double>()},
-                                                       {"logps/rejected", rejected.mean().item<double>()}};
+  const std::map<std::string_view, double> expected = {
+      {"rewards/chosen", (kBeta * chosen).mean().item<double>()},
+      {"rewards/rejected", (kBeta * rejected).mean().item<double>()},
+      {"rewards/accuracies", chosen.gt(rejected).to(at::kDouble).mean().item<double>()},
+      {"rewards/margins", (kBeta * (chosen - rejected)).mean().item<double>()},
+      {"logps/chosen", chosen.mean().item<double>()},
+      {"logps/rejected", rejected.mean().item<double>()}};
   ASSERT_EQ(simpo.metrics().size(), expected.size());
   for (std::size_t m = 0; m < simpo.metrics().size(); ++m) {
     const auto at = static_cast<std::int64_t>(m);

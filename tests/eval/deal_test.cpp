@@ -1,9 +1,9 @@
-#include <gtest/gtest.h>
+#include "qft/eval/predict.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "qft/eval/predict.h"
+#include <gtest/gtest.h>
 
 namespace qft::eval {
 namespace {

@@ -1,10 +1,9 @@
-#include <gtest/gtest.h>
-
-#include <nlohmann/json.hpp>
-
-#include "io/temp_dir.h"
 #include "qft/eval/evaluate.h"
 #include "qft/io/file.h"
+
+#include "io/temp_dir.h"
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace qft::eval {
 namespace {

@@ -1,11 +1,11 @@
 // Scores of texts, for comparison with other implementations: a JSON line {"predict", "label"} each on stdin, a line of
 // bleu_4, rouge_1, rouge_2 and rouge_l each on stdout.
+#include "qft/eval/text_metrics.h"
+
 #include <iostream>
 #include <string>
 
 #include <nlohmann/json.hpp>
-
-#include "qft/eval/text_metrics.h"
 
 int main() {
   for (std::string line; std::getline(std::cin, line);) {

@@ -1,8 +1,8 @@
-#include <gtest/gtest.h>
+#include "qft/eval/text_metrics.h"
 
 #include <cmath>
 
-#include "qft/eval/text_metrics.h"
+#include <gtest/gtest.h>
 
 namespace qft::eval {
 namespace {

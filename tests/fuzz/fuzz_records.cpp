@@ -1,13 +1,13 @@
 // The records of a data file, in every format: found, parsed, converted and encoded. The first byte chooses
 // the format and the layout of the file.
 #include "qft/encode/encoder.h"
+#include "qft/encode/record_converter.h"
 #include "qft/encode/record_source.h"
 
 #include <iterator>
 #include <memory>
 
 #include "encode/fixture.h"
-#include "qft/encode/record_converter.h"
 
 namespace {
 
@@ -54,8 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::filesystem::path name = "fuzz.json";
   if (size == 0) return 0;
   const Format& format = formats[data[0] % formats.size()];
-  constexpr RecordLayout kLayouts[] = {RecordLayout::json_lines, RecordLayout::json_array,
-                                       RecordLayout::text_lines};
+  constexpr RecordLayout kLayouts[] = {RecordLayout::json_lines, RecordLayout::json_array, RecordLayout::text_lines};
   const RecordLayout layout = kLayouts[data[0] / formats.size() % std::size(kLayouts)];
   // A copy of its exact size, so that the sanitizer sees a read beyond the end.
   const std::vector<char> bytes(data + 1, data + size);

@@ -17,8 +17,12 @@ struct Kind {
   const char* file;
   const char* key;
 };
-constexpr std::array<Kind, 6> kKinds{{{"run.yaml", ""}, {"run.json", ""}, {"deepspeed.json", "deepspeed"}, {"accelerate.yaml", "accelerate_config"},
-                                      {"fsdp.yaml", "fsdp_config"}, {"", ""}}};
+constexpr std::array<Kind, 6> kKinds{{{"run.yaml", ""},
+                                      {"run.json", ""},
+                                      {"deepspeed.json", "deepspeed"},
+                                      {"accelerate.yaml", "accelerate_config"},
+                                      {"fsdp.yaml", "fsdp_config"},
+                                      {"", ""}}};
 
 RunConfig load(const qft::test::ScratchFolder& folder, const Kind& kind, const std::uint8_t* data, std::size_t size) {
   if (*kind.file == '\0') return load_run_config({}, std::vector<std::string>{{reinterpret_cast<const char*>(data), size}});
@@ -28,7 +32,8 @@ RunConfig load(const qft::test::ScratchFolder& folder, const Kind& kind, const s
   return load_run_config({}, std::vector<std::string>{std::string(kind.key) + "=" + file, "fsdp=" + fsdp});
 }
 
-// The dump of a configuration is a run file that means the same. What was imported is in it, so that the file needs no second look.
+// The dump of a configuration is a run file that means the same. What was imported is in it, so that the file needs no second
+// look.
 void require_round_trip(const qft::test::ScratchFolder& folder, RunConfig config) {
   config.training.deepspeed = config.training.fsdp = config.training.fsdp_config = nullptr;
   config.training.accelerate_config.clear();

@@ -7,8 +7,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const qft::test::ScratchFolder folder;
-  static const std::string texts[] = {"Hello the  the\n\n 123 'll", "中文 e\u0301 \U0001F600 <|im_start|>x",
-                                      "", std::string(300, ' ') + "a" + std::string(300, '\n')};
+  static const std::string texts[] = {"Hello the  the\n\n 123 'll", "中文 e\u0301 \U0001F600 <|im_start|>x", "",
+                                      std::string(300, ' ') + "a" + std::string(300, '\n')};
   folder.write("tokenizer.json", data, size);
   try {
     const auto tokenizer = qft::tokenizer::Tokenizer::load(folder.path());

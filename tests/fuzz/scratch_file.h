@@ -15,9 +15,8 @@ class ScratchFolder {
  public:
   ScratchFolder() {
     const char* const memory = "/dev/shm";
-    const std::filesystem::path parent = std::filesystem::is_directory(memory)
-                                             ? std::filesystem::path(memory)
-                                             : std::filesystem::temp_directory_path();
+    const std::filesystem::path parent =
+        std::filesystem::is_directory(memory) ? std::filesystem::path(memory) : std::filesystem::temp_directory_path();
     std::string name = (parent / "qft-fuzz-XXXXXX").string();
     path_ = ::mkdtemp(name.data());
   }

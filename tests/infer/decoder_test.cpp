@@ -1,11 +1,10 @@
-#include <gtest/gtest.h>
+#include "qft/core/error.h"
 
+#include "infer/tiny_decoder.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/max.h>
-
-#include "infer/tiny_decoder.h"
-#include "qft/core/error.h"
+#include <gtest/gtest.h>
 
 namespace qft::infer {
 namespace {
@@ -62,7 +61,8 @@ TEST(Decoder, AgreesInFp64ToTheLastDigits) {
   const auto a = tiny_tokens(1, 9), b = tiny_tokens(2, 6);
   const auto first = alone(model, a, 8), second = alone(model, b, 5);
   const auto decoder = model.decoder(16, 2);
-  const Decoder::Input prompts[] = {{1, std::span(b).first(5)}, {0, std::span(a).first(8)}}, last[] = {{0, std::span(a).last(1)}, {1, std::span(b).last(1)}};
+  const Decoder::Input prompts[] = {{1, std::span(b).first(5)}, {0, std::span(a).first(8)}},
+                       last[] = {{0, std::span(a).last(1)}, {1, std::span(b).last(1)}};
   const auto worst = [](const at::Tensor& x, const at::Tensor& y) { return at::max((x - y).abs()).item<double>(); };
   const at::Tensor logits = decoder->forward(prompts).clone();
   EXPECT_LT(worst(logits[0], second[0]), 1e-5);

@@ -1,10 +1,10 @@
-#include <gtest/gtest.h>
+#include "qft/core/error.h"
+#include "qft/infer/generator.h"
 
 #include <map>
 
 #include "infer/tiny_decoder.h"
-#include "qft/core/error.h"
-#include "qft/infer/generator.h"
+#include <gtest/gtest.h>
 
 namespace qft::infer {
 namespace {
@@ -50,7 +50,8 @@ Answer one_by_one(TinyModel& model, const Job& job, SamplerOptions options, std:
 TEST(GenerateAll, AnswersDoNotDependOnTheNumberOfSlots) {
   const auto all = jobs();
   for (const auto& c : tiny_cases())
-    for (const SamplerOptions& options : {SamplerOptions{.greedy = true, .repetition_penalty = 1.2}, SamplerOptions{.temperature = 1.5, .top_k = 20, .seed = 9}}) {
+    for (const SamplerOptions& options : {SamplerOptions{.greedy = true, .repetition_penalty = 1.2},
+                                          SamplerOptions{.temperature = 1.5, .top_k = 20, .seed = 9}}) {
       TinyModel model(c);
       std::vector<Answer> expected;
       std::vector<Request> requests;

@@ -1,15 +1,18 @@
-#include <gtest/gtest.h>
+#include "qft/infer/sampler.h"
+
+#include "qft/core/error.h"
 
 #include <cmath>
 #include <map>
 
-#include "qft/core/error.h"
-#include "qft/infer/sampler.h"
+#include <gtest/gtest.h>
 
 namespace qft::infer {
 namespace {
 
-std::vector<float> logits() { return {1.0f, 3.0f, -2.0f, 2.0f, 0.5f}; }
+std::vector<float> logits() {
+  return {1.0f, 3.0f, -2.0f, 2.0f, 0.5f};
+}
 
 TEST(Sampler, GreedyTakesTheLargestAfterThePenalty) {
   Sampler plain({.greedy = true});

@@ -1,20 +1,20 @@
 // Decoders over a small random model.
 #pragma once
 
+#include "qft/infer/decoder.h"
+
 #include <memory>
 #include <vector>
 
-#include <ATen/Parallel.h>
-
 #include "parallel/tiny_run.h"
-#include "qft/infer/decoder.h"
+#include <ATen/Parallel.h>
 
 namespace qft::infer::testing {
 
 struct TinyModel {
   explicit TinyModel(const parallel::testing::Case& c) : comm(comm::make_self_communicator()), run(c, *comm) {
     at::set_num_threads(1);  // the work is too small for two, which on a busy machine wait for each other
-    run.step(0, 3);  // so that LoRA's B matrices are not zero
+    run.step(0, 3);          // so that LoRA's B matrices are not zero
   }
   std::unique_ptr<Decoder> decoder(std::int64_t capacity, std::size_t slots) {
     return std::make_unique<Decoder>(run.transformer(), run.reader(), capacity, slots);

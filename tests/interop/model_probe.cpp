@@ -2,6 +2,12 @@
 //   model_probe RUN.yaml INPUT.json OUTPUT.safetensors [key=value ...]
 // INPUT: {"sequences": [{"ids": [...], "label_spans": [[begin, end], ...]}, ...], "group": g, "micro_batch": n}
 // OUTPUT: "logits" [T, V], "logprobs" [labels], "loss" [1], and "grad.<name>" of every trainable parameter.
+#include "qft/core/error.h"
+#include "qft/engine/instance.h"
+#include "qft/io/file.h"
+#include "qft/io/storage.h"
+#include "qft/job/run_main.h"
+
 #include <cstdio>
 #include <map>
 
@@ -9,12 +15,6 @@
 #include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>
 #include <nlohmann/json.hpp>
-
-#include "qft/core/error.h"
-#include "qft/engine/instance.h"
-#include "qft/io/file.h"
-#include "qft/io/storage.h"
-#include "qft/job/run_main.h"
 
 namespace {
 
@@ -53,9 +53,7 @@ at::Tensor all_logits(engine::Instance& instance, const model::MicroInput& in) {
   }
   const auto& head = spec.units.back();
   const auto norm = model::bind_weight(head, model::kFinalNorm, flat(spec.head_unit()));
-  const auto table = spec.config.tie_word_embeddings
-                         ? embed
-                         : model::bind_weight(head, model::kLmHead, flat(spec.head_unit()));
+  const auto table = spec.config.tie_word_embeddings ? embed : model::bind_weight(head, model::kLmHead, flat(spec.head_unit()));
   return t.logits(norm, table, x).clone();
 }
 
@@ -88,7 +86,7 @@ int run(comm::Session& session, std::span<const std::string> args) {
   out["logits"] = all_logits(*instance, all.build());
   const std::vector<model::MicroInput> whole = {all.build()};
   instance->executor().evaluate(parallel::evaluation_schedule(instance->spec(), {1, 1, 1, false}), whole,
-                               [&](const at::Tensor& values) { out["logprobs"] = values.to(at::kDouble, false, true); });
+                                [&](const at::Tensor& values) { out["logprobs"] = values.to(at::kDouble, false, true); });
 
   std::vector<model::MicroInput> inputs;
   for (const auto& m : micros) inputs.push_back(m.build());
@@ -107,4 +105,6 @@ int run(comm::Session& session, std::span<const std::string> args) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return job::run_main(argc, argv, run); }
+int main(int argc, char** argv) {
+  return job::run_main(argc, argv, run);
+}

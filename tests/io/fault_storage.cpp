@@ -118,8 +118,7 @@ void FaultStorage::rename(const fs::path& from, const fs::path& to) {
 
 void FaultStorage::remove(const fs::path& path) {
   step("remove " + path.string());
-  if (fs::is_directory(path) && !fs::is_empty(path))
-    fail("cannot remove '{}': it is not empty", path.string());
+  if (fs::is_directory(path) && !fs::is_empty(path)) fail("cannot remove '{}': it is not empty", path.string());
   const fs::path kept = scratch_ / std::to_string(kept_++);
   fs::rename(path, kept);
   synced_bytes_.erase(path.string());

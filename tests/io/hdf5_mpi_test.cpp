@@ -85,10 +85,8 @@ TEST(ParallelHdf5, AnyNumberOfRanksWritesTheSameBytes) {
 TEST(ParallelHdf5, AFileThatOneRankCannotReachFailsOnAllRanks) {
   const SharedDir dir;
   const auto mine = dir / (rank() == world() - 1 ? "missing/f.h5" : "f.h5");
-  EXPECT_TRUE(
-      contains(error_of([&] { File::create(mine, MPI_COMM_WORLD); }), "rank " + std::to_string(world() - 1)));
-  EXPECT_TRUE(
-      contains(error_of([&] { File::open(dir / "none.h5", MPI_COMM_WORLD); }), "rank 0: cannot open"));
+  EXPECT_TRUE(contains(error_of([&] { File::create(mine, MPI_COMM_WORLD); }), "rank " + std::to_string(world() - 1)));
+  EXPECT_TRUE(contains(error_of([&] { File::open(dir / "none.h5", MPI_COMM_WORLD); }), "rank 0: cannot open"));
 }
 
 }  // namespace

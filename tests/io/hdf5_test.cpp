@@ -91,8 +91,7 @@ TEST(Hdf5, ErrorsNameFileObjectAndReason) {
   write_sample(dir / "f.h5");
   {
     const File file = File::open(dir / "f.h5");
-    EXPECT_TRUE(
-        contains(error_of([&] { file.dataset("items/missing"); }), "f.h5' has no dataset 'items/missing'"));
+    EXPECT_TRUE(contains(error_of([&] { file.dataset("items/missing"); }), "f.h5' has no dataset 'items/missing'"));
     EXPECT_TRUE(contains(error_of([&] { file.dataset("a/b/c"); }), "has no dataset"));
     EXPECT_TRUE(contains(error_of([&] { file.dataset("items"); }), "cannot open dataset"));
     EXPECT_TRUE(contains(error_of([&] { file.list("items/tokens"); }), "cannot open group"));
@@ -107,10 +106,8 @@ TEST(Hdf5, ErrorsNameFileObjectAndReason) {
     EXPECT_TRUE(contains(error_of([&] { tokens.read<std::int32_t>(~0ull, two); }), "it has 20000"));
     EXPECT_TRUE(contains(error_of([&] { tokens.read<float>(0, wrong); }), "holds int32, not float32"));
     std::vector<std::uint32_t> one(1);
-    EXPECT_TRUE(contains(error_of([&] { file.dataset("items/spans").read<std::uint32_t>(0, one); }),
-                         "whole rows of 2"));
-    EXPECT_TRUE(
-        contains(error_of([&] { File::open(dir / "f.h5").set_int("x", 1); }), "cannot make attribute"));
+    EXPECT_TRUE(contains(error_of([&] { file.dataset("items/spans").read<std::uint32_t>(0, one); }), "whole rows of 2"));
+    EXPECT_TRUE(contains(error_of([&] { File::open(dir / "f.h5").set_int("x", 1); }), "cannot make attribute"));
   }
   File file = File::create(dir / "g.h5");
   EXPECT_TRUE(contains(error_of([&] { file.set_string("s", std::string_view("a\0b", 3)); }), "NUL"));
@@ -161,7 +158,7 @@ TEST(Hdf5, DamagedStructuresNeverCrash) {
   int refused = 0, tried = 0;
   for (std::size_t i = 0; i < good.size(); ++i) {
     if ((i >= begin && i < end) || (i >= text && i < text + kLongText.size())) continue;  // payload
-    if (good[i] == 0 && i % 5 != 0) continue;  // unused space, mostly
+    if (good[i] == 0 && i % 5 != 0) continue;                                             // unused space, mostly
     std::string bytes = good;
     bytes[i] = static_cast<char>(bytes[i] ^ (1 << (i % 8)));
     write_bytes(dir / "bad.h5", bytes);

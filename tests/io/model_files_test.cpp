@@ -15,9 +15,8 @@ using test::read_bytes;
 using test::TempDir;
 using test::write_bytes;
 
-const std::vector<TensorSpec> kTensors = {{"a", DType::u8, {4}}, {"b", DType::u8, {30}},
-                                          {"c", DType::u8, {5}}, {"d", DType::u8, {6}},
-                                          {"e", DType::u8, {0}}, {"f", DType::u8, {1}}};
+const std::vector<TensorSpec> kTensors = {{"a", DType::u8, {4}}, {"b", DType::u8, {30}}, {"c", DType::u8, {5}},
+                                          {"d", DType::u8, {6}}, {"e", DType::u8, {0}},  {"f", DType::u8, {1}}};
 const std::string kBytes = "aaaabbbbbbbbbbbbbbbbbbbbbbbbbbbbbbcccccddddddf";
 
 std::vector<std::string> write_model(const TempDir& dir, std::uint64_t max_shard_bytes) {
@@ -54,9 +53,8 @@ TEST(ModelWriter, ASmallModelIsOneFile) {
 TEST(ModelWriter, SplitsBetweenTensorsAsTheHubDoes) {
   const TempDir dir;
   const auto files = write_model(dir, 11);
-  EXPECT_EQ(files, (std::vector<std::string>{
-                       "model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors",
-                       "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors"}));
+  EXPECT_EQ(files, (std::vector<std::string>{"model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors",
+                                             "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors"}));
   const auto index = nlohmann::json::parse(read_bytes(dir / kIndexFile));
   EXPECT_EQ(index["metadata"]["total_size"], 46);
   EXPECT_EQ(index["weight_map"]["b"], files[1]);
@@ -70,8 +68,7 @@ TEST(ModelWriter, MissingBytesAreAnError) {
   ModelWriter writer(posix_storage(), dir.path(), kTensors, 11);
   writer.append(kBytes.data(), 20);
   EXPECT_TRUE(contains(error_of([&] { writer.finish(); }), "16 bytes of tensors given, 30 announced"));
-  EXPECT_TRUE(contains(error_of([&] { writer.append(kBytes.data(), 46); }),
-                       "21 more bytes given where its tensors lack 1"));
+  EXPECT_TRUE(contains(error_of([&] { writer.append(kBytes.data(), 46); }), "21 more bytes given where its tensors lack 1"));
 }
 
 TEST(ModelFiles, ADirectoryWithoutSafetensorsSaysWhatToDo) {
@@ -95,8 +92,7 @@ TEST(ModelFiles, IndexAndShardsMustAgree) {
   std::filesystem::remove(dir / files[2]);
   EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), files[2] + "', which is missing"));
   write_bytes(dir / files[2], shard.substr(0, shard.size() - 1));
-  EXPECT_TRUE(
-      contains(error_of([&] { ModelFiles::open(dir.path()); }), files[2] + "': the file is truncated"));
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), files[2] + "': the file is truncated"));
   write_bytes(dir / files[2], read_bytes(dir / files[1]));
   EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "tensor 'b' is in both"));
   write_bytes(dir / files[2], shard);

@@ -15,8 +15,7 @@ using test::read_bytes;
 using test::TempDir;
 
 bool python(const std::string& arguments) {
-  const std::string command =
-      kSourceDir + "/.venv/bin/python " + kSourceDir + "/tests/io/safetensors_interop.py " + arguments;
+  const std::string command = kSourceDir + "/.venv/bin/python " + kSourceDir + "/tests/io/safetensors_interop.py " + arguments;
   return std::system(command.c_str()) == 0;
 }
 

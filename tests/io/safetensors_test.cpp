@@ -50,7 +50,8 @@ const Malformed kCases[] = {
     {"empty", "", "it has 0 bytes"},
     {"seven_bytes", "1234567", "it has 7 bytes"},
     {"huge_length", std::string(8, '\xff') + kGood, "more than 100000000"},
-    {"lfs_pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "is a Git LFS pointer, not the file itself: run 'git lfs pull'"},
+    {"lfs_pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
+     "is a Git LFS pointer, not the file itself: run 'git lfs pull'"},
     {"length_past_the_end", with_length(kGood, "").substr(0, 30), "truncated"},
     {"no_brace", with_length(" " + kGood, kData), "does not start with '{'"},
     {"empty_header", with_length("", kData), "does not start with '{'"},
@@ -60,16 +61,13 @@ const Malformed kCases[] = {
     {"bad_utf8", with_length(swapped("\"a\"", "\"\xc3\x28\""), kData), "not valid JSON"},
     {"deep_objects", with_length("{\"a\":" + std::string(100000, '{'), ""), "not valid JSON"},
     {"deep_keys", with_length(R"({"a":{"dtype":{"x":{}}}})", ""), "nested too deeply"},
-    {"deep_arrays", with_length(R"({"a":{"shape":[[[[)" + std::string(100000, '['), ""),
-     "array where 'a' may have none"},
+    {"deep_arrays", with_length(R"({"a":{"shape":[[[[)" + std::string(100000, '['), ""), "array where 'a' may have none"},
     {"array_of_tensors", with_length(R"({"a":[1]})", ""), "array where 'a'"},
     {"duplicate_tensor",
-     with_length(
-         R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[8],"data_offsets":[8,16]}})",
-         kData),
+     with_length(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[8],"data_offsets":[8,16]}})",
+                 kData),
      "names 'a' twice"},
-    {"duplicate_key", with_length(swapped("\"shape\":[4]", "\"shape\":[4],\"shape\":[4]"), kData),
-     "repeats the key 'shape'"},
+    {"duplicate_key", with_length(swapped("\"shape\":[4]", "\"shape\":[4],\"shape\":[4]"), kData), "repeats the key 'shape'"},
     {"unknown_dtype", with_length(swapped("F32", "F8_E4M3"), kData), "tensor 'a': dtype 'F8_E4M3'"},
     {"no_dtype", with_length(swapped("\"dtype\":\"F32\",", ""), kData), "has no dtype"},
     {"no_shape", with_length(swapped("\"shape\":[4],", ""), kData), "has no shape"},
@@ -79,30 +77,22 @@ const Malformed kCases[] = {
     {"three_offsets", with_length(swapped("[0,16]", "[0,16,32]"), kData), "3 data_offsets"},
     {"negative_dimension", with_length(swapped("[4]", "[-4]"), kData), "has -4 where 'a' may not"},
     {"fractional_dimension", with_length(swapped("[4]", "[4.5]"), kData), "has 4.5 where"},
-    {"dimension_above_2_63", with_length(swapped("[4]", "[9223372036854775808]"), kData),
-     "a dimension of 9223372036854775808"},
-    {"dimension_above_2_64", with_length(swapped("[4]", "[36893488147419103232]"), kData),
-     "where 'a' may not"},
+    {"dimension_above_2_63", with_length(swapped("[4]", "[9223372036854775808]"), kData), "a dimension of 9223372036854775808"},
+    {"dimension_above_2_64", with_length(swapped("[4]", "[36893488147419103232]"), kData), "where 'a' may not"},
     {"product_overflows", with_length(swapped("[4]", "[4294967296,4294967297]"), kData), "exceed 2^64"},
-    {"product_overflows_to_small", with_length(swapped("[4]", "[4611686018427387905]"), kData),
-     "exceed 2^64"},
+    {"product_overflows_to_small", with_length(swapped("[4]", "[4611686018427387905]"), kData), "exceed 2^64"},
     {"shape_too_small", with_length(swapped("[4]", "[3]"), kData), "needs 12 bytes"},
     {"backward_offsets", with_length(swapped("[0,16]", "[16,0]"), kData), "data_offsets [16, 0]"},
-    {"hole_at_start",
-     with_length(swapped("[4]", "[2]").replace(swapped("[4]", "[2]").find("[0,16]"), 6, "[8,16]"), kData),
+    {"hole_at_start", with_length(swapped("[4]", "[2]").replace(swapped("[4]", "[2]").find("[0,16]"), 6, "[8,16]"), kData),
      "starts at data byte 8, but the one before ends at 0"},
     {"overlap",
-     with_length(
-         R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[12],"data_offsets":[4,16]}})",
-         kData),
+     with_length(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[12],"data_offsets":[4,16]}})",
+                 kData),
      "tensor 'b' starts at data byte 4"},
-    {"truncated_data", with_length(kGood, kData.substr(1)),
-     "is truncated: its tensors need 16 bytes of data, it has 15"},
+    {"truncated_data", with_length(kGood, kData.substr(1)), "is truncated: its tensors need 16 bytes of data, it has 15"},
     {"surplus_data", with_length(kGood, kData + "x"), "17 bytes of data, but its tensors only 16"},
-    {"offset_past_2_63", with_length(swapped("[0,16]", "[18446744073709551600,18446744073709551615]"), kData),
-     "needs 16 bytes"},
-    {"metadata_not_text", with_length(R"({"__metadata__":{"a":1}})", ""),
-     "has 1 where '__metadata__' may not"},
+    {"offset_past_2_63", with_length(swapped("[0,16]", "[18446744073709551600,18446744073709551615]"), kData), "needs 16 bytes"},
+    {"metadata_not_text", with_length(R"({"__metadata__":{"a":1}})", ""), "has 1 where '__metadata__' may not"},
     {"metadata_nested", with_length(R"({"__metadata__":{"a":{}}})", ""), "nested too deeply"},
     {"metadata_is_text", with_length(R"({"__metadata__":"x"})", ""), "text where '__metadata__'"},
     {"null_tensor", with_length(R"({"a":null})", ""), "has null where 'a'"},
@@ -132,8 +122,7 @@ TEST(Safetensors, FilesInAnyHeaderOrderAndWithPaddingAreRead) {
   EXPECT_EQ(got, "bbb");
   const Mapping map = file.map(file.at("s"));
   EXPECT_EQ(std::memcmp(map.data(), "ssss", 4), 0);
-  EXPECT_TRUE(contains(error_of([&] { file.read(file.at("b"), 2, 3, got.data()); }),
-                       "[2, 5) of tensor 'b' asked for, it has 4"));
+  EXPECT_TRUE(contains(error_of([&] { file.read(file.at("b"), 2, 3, got.data()); }), "[2, 5) of tensor 'b' asked for, it has 4"));
   EXPECT_TRUE(contains(error_of([&] { file.read(file.at("b"), ~0ull, 1, got.data()); }), "it has 4"));
 }
 
@@ -165,25 +154,20 @@ TEST(Safetensors, TheWriterRefusesWhatDoesNotFitItsAnnouncement) {
   const auto make = [&](std::vector<TensorSpec> tensors) {
     return SafetensorsWriter(posix_storage(), dir / "m", std::move(tensors));
   };
-  EXPECT_TRUE(contains(error_of([&] {
-                         make({{"a", DType::u8, {1}}, {"a", DType::u8, {1}}});
-                       }),
-                       "given twice"));
+  EXPECT_TRUE(contains(error_of([&] { make({{"a", DType::u8, {1}}, {"a", DType::u8, {1}}}); }), "given twice"));
   EXPECT_TRUE(contains(error_of([&] { make({{"a", DType::u8, {-1}}}); }), "a dimension of -1"));
   EXPECT_TRUE(contains(error_of([&] { make({{"__metadata__", DType::u8, {1}}}); }), "cannot be called"));
   EXPECT_TRUE(contains(error_of([&] { make({{"\xc3\x28", DType::u8, {1}}}); }), "not UTF-8"));
   auto writer = make({{"a", DType::u8, {4}}});
   writer.append("123", 3);
   EXPECT_TRUE(contains(error_of([&] { writer.finish(); }), "3 bytes of tensors given, 4 announced"));
-  EXPECT_TRUE(
-      contains(error_of([&] { writer.append("45", 2); }), "2 more bytes given where its tensors lack 1"));
+  EXPECT_TRUE(contains(error_of([&] { writer.append("45", 2); }), "2 more bytes given where its tensors lack 1"));
 }
 
 TEST(Safetensors, EveryFlippedHeaderByteIsRefusedOrReadAsAnotherValidHeader) {
   const TempDir dir;
   {
-    SafetensorsWriter writer(posix_storage(), dir / "m",
-                             {{"layer.weight", DType::bf16, {2, 3}}, {"b", DType::u8, {4}}});
+    SafetensorsWriter writer(posix_storage(), dir / "m", {{"layer.weight", DType::bf16, {2, 3}}, {"b", DType::u8, {4}}});
     writer.append("0123456789abcdef", 16);
     writer.finish();
   }

@@ -91,13 +91,12 @@ void with_every_fault(const std::function<void(const fs::path&)>& prepare,
 }
 
 TEST(AtomicWriteFile, LeavesOldOrNewAtEveryFault) {
-  with_every_fault(
-      [](const fs::path& dir) { write_bytes(dir / "f", "old"); },
-      [](Storage& storage, const fs::path& dir) { atomic_write_file(storage, dir / "f", "new!"); },
-      [](const fs::path& dir, bool failed) {
-        const std::string now = read_bytes(dir / "f");
-        EXPECT_TRUE(now == "new!" || (failed && now == "old")) << "'" << now << "'";
-      });
+  with_every_fault([](const fs::path& dir) { write_bytes(dir / "f", "old"); },
+                   [](Storage& storage, const fs::path& dir) { atomic_write_file(storage, dir / "f", "new!"); },
+                   [](const fs::path& dir, bool failed) {
+                     const std::string now = read_bytes(dir / "f");
+                     EXPECT_TRUE(now == "new!" || (failed && now == "old")) << "'" << now << "'";
+                   });
 }
 
 void write_pair(Storage& storage, const fs::path& dir, const std::string& content) {
@@ -122,12 +121,11 @@ void commit_new(Storage& storage, const fs::path& dir) {
 }
 
 TEST(CommitDir, AppearsWholeOrNotAtAllAtEveryFault) {
-  with_every_fault(
-      [](const fs::path&) {}, commit_new,
-      [](const fs::path& dir, bool failed) {
-        const auto now = read_pair(dir / "target");
-        EXPECT_TRUE(now == "new!" || (failed && !now)) << now.value_or("none");
-      });
+  with_every_fault([](const fs::path&) {}, commit_new,
+                   [](const fs::path& dir, bool failed) {
+                     const auto now = read_pair(dir / "target");
+                     EXPECT_TRUE(now == "new!" || (failed && !now)) << now.value_or("none");
+                   });
 }
 
 TEST(CommitDir, NeverReplacesWhatHasTheName) {

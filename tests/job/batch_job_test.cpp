@@ -1,11 +1,11 @@
 #include "qft/job/batch_job.h"
 
+#include "qft/core/error.h"
+
 #include <cstdlib>
 #include <map>
 
 #include <gtest/gtest.h>
-
-#include "qft/core/error.h"
 
 namespace qft::job {
 namespace {
@@ -38,7 +38,9 @@ class BatchJob : public ::testing::Test {
 
  private:
   static void clear() {
-    for (const char* v : {"QFT_JOB_END", "SLURM_JOB_END_TIME", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID", "PBS_WALLTIME", "PBS_ENVIRONMENT"}) unsetenv(v);
+    for (const char* v : {"QFT_JOB_END", "SLURM_JOB_END_TIME", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID", "PBS_WALLTIME",
+                          "PBS_ENVIRONMENT"})
+      unsetenv(v);
   }
 };
 
@@ -64,8 +66,9 @@ TEST_F(BatchJob, TheEnvironmentIsBelievedFirst) {
 
 TEST_F(BatchJob, OfSlurmIsAskedForItsEnd) {
   setenv("SLURM_JOB_ID", "42", 1);
-  const JobEnd known = end("JobId=42 JobName=qft\n   EligibleTime=Unknown AccrueTime=Unknown\n"
-                           "   StartTime=2023-11-14T22:00:00 EndTime=2023-11-14T23:13:20 Deadline=N/A\n");
+  const JobEnd known =
+      end("JobId=42 JobName=qft\n   EligibleTime=Unknown AccrueTime=Unknown\n"
+          "   StartTime=2023-11-14T22:00:00 EndTime=2023-11-14T23:13:20 Deadline=N/A\n");
   EXPECT_EQ(known.at, kNow + 3600);
   EXPECT_EQ(known.note, "");
   EXPECT_EQ(asked_.back(), "42");
@@ -74,7 +77,8 @@ TEST_F(BatchJob, OfSlurmIsAskedForItsEnd) {
 
 TEST_F(BatchJob, WhoseEndNobodyTellsIsNamedInANote) {
   setenv("SLURM_JOB_ID", "42", 1);
-  for (const auto& [text, error] : std::map<std::string, std::string>{{"slurm_load_jobs error", ""}, {"", "scontrol gives no answer in 10 s"}}) {
+  for (const auto& [text, error] :
+       std::map<std::string, std::string>{{"slurm_load_jobs error", ""}, {"", "scontrol gives no answer in 10 s"}}) {
     const JobEnd unknown = end(text, error);
     EXPECT_FALSE(unknown.at);
     EXPECT_NE(unknown.note.find("job 42"), std::string::npos);

@@ -57,14 +57,17 @@ TEST(Diagnosis, TheMinorityIsNotWhereTheOthersAre) {
 TEST(Diagnosis, TheFirstCollectiveThatDiffersIsNamed) {
   std::vector<Watched> ranks = {rank(0, true, "barrier()", 7, 0), rank(1, false, "barrier()", 8, 0)};
   for (auto& r : ranks) {
-    r.beat.recent[0] = {.number = 6, .communicator = {'w', 'o', 'r', 'l', 'd'}, .kind = comm::OpKind::barrier, .dtype = DType::u8};
-    r.beat.recent[1] = {.number = 7, .communicator = {'w', 'o', 'r', 'l', 'd'}, .kind = comm::OpKind::barrier, .dtype = DType::u8};
+    r.beat.recent[0] = {
+        .number = 6, .communicator = {'w', 'o', 'r', 'l', 'd'}, .kind = comm::OpKind::barrier, .dtype = DType::u8};
+    r.beat.recent[1] = {
+        .number = 7, .communicator = {'w', 'o', 'r', 'l', 'd'}, .kind = comm::OpKind::barrier, .dtype = DType::u8};
   }
   EXPECT_FALSE(diagnose_mismatch(ranks));
   ranks[1].beat.recent[1].kind = comm::OpKind::all_gather;
   ranks[1].beat.recent[1].count = 5;
-  const std::string differ = "error: watchdog: the ranks call different collectives as number 7 on 'world': "
-                             "all_gather(U8, 5) on rank 1, barrier() on rank 0; the job ends";
+  const std::string differ =
+      "error: watchdog: the ranks call different collectives as number 7 on 'world': "
+      "all_gather(U8, 5) on rank 1, barrier() on rank 0; the job ends";
   const auto report = diagnose_mismatch(ranks);
   ASSERT_TRUE(report);
   EXPECT_EQ(report->substr(0, report->find('\n')), differ);
@@ -117,9 +120,10 @@ std::string watched(const std::vector<std::vector<std::pair<double, double>>>& l
 }
 
 TEST(StragglerWatch, NamesARankThatTakesThreeTimesAsLongTwice) {
-  EXPECT_EQ(watched({{{10, 5}, {31, 5}, {10, 5}}, {{10, 5}, {31, 5}, {10, 5}}}),
-            "rank 1 on n0 is 3.1 times as slow as the others: its part of a step takes 3.100 s, at their pace 1.000 s (median, for the "
-            "same work, 10 steps)");
+  EXPECT_EQ(
+      watched({{{10, 5}, {31, 5}, {10, 5}}, {{10, 5}, {31, 5}, {10, 5}}}),
+      "rank 1 on n0 is 3.1 times as slow as the others: its part of a step takes 3.100 s, at their pace 1.000 s (median, for the "
+      "same work, 10 steps)");
   EXPECT_EQ(watched({{{10, 5}, {31, 5}, {10, 5}}, {{10, 5}, {29, 5}, {10, 5}}, {{10, 5}, {31, 5}, {10, 5}}}), "") << "hiccups";
   EXPECT_EQ(watched({{{0.1, 5}, {1.0, 5}, {0.1, 5}}, {{0.1, 5}, {1.0, 5}, {0.1, 5}}}), "") << "milliseconds";
   const auto two = watched({{{90, 5}, {31, 5}, {10, 5}, {10, 5}, {10, 5}}, {{40, 5}, {31, 5}, {10, 5}, {10, 5}, {10, 5}}});
@@ -135,9 +139,11 @@ TEST(StragglerWatch, ARankWithMoreToDoIsNotSlow) {
 }
 
 TEST(StragglerWatch, LittleWorkSaysNothingOfAPace) {
-  EXPECT_EQ(watched({{{10, 100}, {3, 1}, {10, 100}}, {{10, 100}, {3, 1}, {10, 100}}}), "") << "gathers and updates take their time";
+  EXPECT_EQ(watched({{{10, 100}, {3, 1}, {10, 100}}, {{10, 100}, {3, 1}, {10, 100}}}), "")
+      << "gathers and updates take their time";
   EXPECT_EQ(watched({{{10, 100}, {3, 0}, {10, 100}}, {{10, 100}, {3, 0}, {10, 100}}}), "");
-  EXPECT_NE(watched({{{10, 100}, {40, 0}, {10, 100}}, {{10, 100}, {40, 1}, {10, 100}}}), "") << "as long as others do not take for all";
+  EXPECT_NE(watched({{{10, 100}, {40, 0}, {10, 100}}, {{10, 100}, {40, 1}, {10, 100}}}), "")
+      << "as long as others do not take for all";
 }
 
 TEST(StragglerWatch, ComparesOnceAllRanksHaveStepped) {

@@ -19,13 +19,11 @@ Ending run(const std::string& way, int ranks) {
   const auto start = std::chrono::steady_clock::now();
   const std::string job = std::string(QFT_TEST_PROBE) + " '" + way + "' 2>&1";
   const std::string command =
-      "timeout 60 " +
-      (ranks == 0 ? job : std::string(QFT_TEST_MPIRUN) + " -np " + std::to_string(ranks) + " " + job);
+      "timeout 60 " + (ranks == 0 ? job : std::string(QFT_TEST_MPIRUN) + " -np " + std::to_string(ranks) + " " + job);
   Ending ending;
   FILE* pipe = popen(command.c_str(), "r");
   std::array<char, 4096> buffer{};
-  while (const auto n = std::fread(buffer.data(), 1, buffer.size(), pipe))
-    ending.output.append(buffer.data(), n);
+  while (const auto n = std::fread(buffer.data(), 1, buffer.size(), pipe)) ending.output.append(buffer.data(), n);
   const int status = pclose(pipe);
   ending.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   ending.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

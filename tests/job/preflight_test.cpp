@@ -19,8 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const Finding* find(const std::vector<Finding>& findings, const std::string& topic) {
-  const auto at =
-      std::find_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.topic == topic; });
+  const auto at = std::find_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.topic == topic; });
   return at == findings.end() ? nullptr : &*at;
 }
 
@@ -36,8 +35,8 @@ TEST(Preflight, PassesOnThisMachine) {
   for (const auto& f : report.findings) {
     EXPECT_NE(f.level, Finding::Level::problem) << f.topic << ": " << f.text;
   }
-  const auto* values = find(report.findings, std::string("collectives (") +
-                                                 std::string(comm::Session::current().world().backend()) + ")");
+  const auto* values =
+      find(report.findings, std::string("collectives (") + std::string(comm::Session::current().world().backend()) + ")");
   ASSERT_NE(values, nullptr);
   EXPECT_EQ(values->text, "values are right on all ranks");
   const auto json = to_json(report);
@@ -48,8 +47,8 @@ TEST(Preflight, PassesOnThisMachine) {
 
 TEST(Preflight, NamesMissingFilesTheirKeyAndRanks) {
   auto& session = comm::Session::current();
-  const auto here = fs::temp_directory_path() /
-                    ("qft-preflight-" + comm::broadcast_string(session.world(), std::to_string(getpid())));
+  const auto here =
+      fs::temp_directory_path() / ("qft-preflight-" + comm::broadcast_string(session.world(), std::to_string(getpid())));
   if (session.rank() == 0) fs::create_directories(here / "model");
   session.world().barrier();
   PreflightOptions options;
@@ -73,8 +72,7 @@ TEST(Preflight, NamesMissingFilesTheirKeyAndRanks) {
   EXPECT_FALSE(report.passed());
   session.world().barrier();
   if (session.rank() == 0) {
-    EXPECT_EQ(std::distance(fs::directory_iterator(here), fs::directory_iterator()), 1)
-        << "a probe file was left behind";
+    EXPECT_EQ(std::distance(fs::directory_iterator(here), fs::directory_iterator()), 1) << "a probe file was left behind";
     fs::remove_all(here);
   }
 }
@@ -105,14 +103,13 @@ TEST(Preflight, OtherVariablesThreadsAndMemoryAreSeen) {
 
 TEST(Bandwidth, RowsAreConsistent) {
   auto& world = comm::Session::current().world();
-  for (const auto kind : {comm::OpKind::all_reduce, comm::OpKind::all_gather, comm::OpKind::reduce_scatter, comm::OpKind::broadcast,
-                          comm::OpKind::all_to_all}) {
+  for (const auto kind : {comm::OpKind::all_reduce, comm::OpKind::all_gather, comm::OpKind::reduce_scatter,
+                          comm::OpKind::broadcast, comm::OpKind::all_to_all}) {
     const auto row = comm::measure(world, c10::kCPU, kind, 5000, 0.001);
     const auto each = sizeof(float) * static_cast<std::size_t>(world.size());
     EXPECT_EQ(row.bytes, 5000 / each * each);
     EXPECT_GT(row.microseconds, 0);
-    EXPECT_NEAR(row.algorithm_gb_s, static_cast<double>(row.bytes) / row.microseconds / 1e3,
-                1e-6 * row.algorithm_gb_s);
+    EXPECT_NEAR(row.algorithm_gb_s, static_cast<double>(row.bytes) / row.microseconds / 1e3, 1e-6 * row.algorithm_gb_s);
     EXPECT_DOUBLE_EQ(row.bus_gb_s, row.algorithm_gb_s * bus_factor(kind, world.size()));
   }
 }

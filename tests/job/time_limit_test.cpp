@@ -5,7 +5,9 @@
 namespace qft::job {
 namespace {
 
-TEST(TimeLimit, WithoutALimitNothingIsReached) { EXPECT_FALSE(TimeLimit(0, std::nullopt, 1e9).reached(1e12)); }
+TEST(TimeLimit, WithoutALimitNothingIsReached) {
+  EXPECT_FALSE(TimeLimit(0, std::nullopt, 1e9).reached(1e12));
+}
 
 TEST(TimeLimit, MaxHoursCountFromTheStart) {
   const TimeLimit limit(0.5, std::nullopt, 1000);

@@ -1,6 +1,4 @@
 // Holds every #include "qft/<module>/..." against the tables that CMake wrote from src/, apps/ and data_tools/CMakeLists.txt.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "test_paths.h"
+#include <gtest/gtest.h>
 
 namespace fs = std::filesystem;
 
@@ -39,7 +38,8 @@ Table read_table() {
     std::string kind, name;
     head >> kind >> name;
     Row& row = table[name];
-    row.folders = kind == "module" ? std::vector<fs::path>{source / "include/qft" / name, source / "src" / name} : std::vector<fs::path>{source / name};
+    row.folders = kind == "module" ? std::vector<fs::path>{source / "include/qft" / name, source / "src" / name}
+                                   : std::vector<fs::path>{source / name};
     for (std::string dep; deps >> dep;) row.allowed.insert(dep);
   }
   return table;
@@ -85,9 +85,11 @@ TEST(Layering, IncludesAreThoseOfTheTable) {
     for (const fs::path& folder : row.folders) collect(table, folder, used);
     used.erase(name);
     for (const auto& [module, place] : used)
-      EXPECT_TRUE(row.allowed.contains(module)) << place << ": '" << name << "' includes module '" << module << "', which its DEPS do not name";
+      EXPECT_TRUE(row.allowed.contains(module))
+          << place << ": '" << name << "' includes module '" << module << "', which its DEPS do not name";
     for (const std::string& module : row.allowed)
-      EXPECT_TRUE(used.contains(module)) << "the DEPS of '" << name << "' name module '" << module << "', which none of its files includes: take it out";
+      EXPECT_TRUE(used.contains(module)) << "the DEPS of '" << name << "' name module '" << module
+                                         << "', which none of its files includes: take it out";
   }
 }
 

@@ -25,11 +25,9 @@ void expect_faithful(const MicroBatch& batch, int sequences_per_item) {
   std::vector<std::int32_t> labels;
   for (std::size_t s = 0; s < batch.samples.size(); ++s) {
     const auto item = make_item(batch.samples[s] / sequences_per_item, sequences_per_item);
-    const encode::EncodedSequence& sequence =
-        item.sequences[static_cast<std::size_t>(batch.samples[s] % sequences_per_item)];
+    const encode::EncodedSequence& sequence = item.sequences[static_cast<std::size_t>(batch.samples[s] % sequences_per_item)];
     const std::int32_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1];
-    EXPECT_EQ(std::vector<std::int32_t>(batch.tokens.begin() + begin, batch.tokens.begin() + end),
-              sequence.ids);
+    EXPECT_EQ(std::vector<std::int32_t>(batch.tokens.begin() + begin, batch.tokens.begin() + end), sequence.ids);
     for (const encode::Span& span : sequence.label_spans)
       for (std::int32_t p = span.begin; p < span.end; ++p)
         if (p > 0) labels.push_back(begin + p);
@@ -62,8 +60,7 @@ TEST(Loader, RanksTogetherReadEverySampleOnceAndCountAlike) {
     for (const bool packing : {false, true}) {
       for (const int world : {1, 2, 5}) {
         std::vector<std::unique_ptr<Loader>> loaders;
-        for (int r = 0; r < world; ++r)
-          loaders.push_back(std::make_unique<Loader>(pack, small_options(packing), r, world));
+        for (int r = 0; r < world; ++r) loaders.push_back(std::make_unique<Loader>(pack, small_options(packing), r, world));
         std::multiset<std::int64_t> seen;
         for (std::int64_t step = 0; step < loaders[0]->total_steps(); ++step) {
           std::int64_t tokens = 0, labels = 0, most = 0, global_tokens = 0, global_labels = 0, max_micro_batches = 0;
@@ -112,14 +109,13 @@ TEST(Loader, SeekingGivesWhatReadingOnGives) {
   }
 }
 
-std::multiset<std::int64_t> samples_of_step(const std::shared_ptr<const pack::PackReader>& pack,
-                                            const nlohmann::json& position, int world) {
+std::multiset<std::int64_t> samples_of_step(const std::shared_ptr<const pack::PackReader>& pack, const nlohmann::json& position,
+                                            int world) {
   std::multiset<std::int64_t> samples;
   for (int r = 0; r < world; ++r) {
     Loader loader(pack, small_options(false), r, world);
     loader.resume(position);
-    for (const MicroBatch& micro : loader.next().micro_batches)
-      samples.insert(micro.samples.begin(), micro.samples.end());
+    for (const MicroBatch& micro : loader.next().micro_batches) samples.insert(micro.samples.begin(), micro.samples.end());
   }
   return samples;
 }
@@ -169,8 +165,7 @@ TEST(Loader, NamesTheDamagedItemItMeets) {
 TEST(EvalLoader, RanksTogetherReadEveryItemOnceInAsManySlots) {
   const TempDir dir;
   const auto pack = test::build_pack(dir / "p.h5", 23);
-  const ItemSubset odd =
-      std::make_shared<std::vector<std::int64_t>>(std::vector<std::int64_t>{1, 3, 5, 7, 9});
+  const ItemSubset odd = std::make_shared<std::vector<std::int64_t>>(std::vector<std::int64_t>{1, 3, 5, 7, 9});
   for (const ItemSubset& items : {ItemSubset(), odd}) {
     for (const int world : {1, 3, 8}) {
       std::multiset<std::int64_t> seen;

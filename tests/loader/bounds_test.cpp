@@ -1,8 +1,8 @@
-#include <gtest/gtest.h>
+#include "qft/loader/batch_bounds.h"
 
 #include <algorithm>
 
-#include "qft/loader/batch_bounds.h"
+#include <gtest/gtest.h>
 
 namespace qft::loader {
 namespace {

@@ -62,11 +62,9 @@ TEST(Curriculum, TheSharesOfEveryStageAreReached) {
   for (std::size_t stage = 0; stage < 3; ++stage) {
     EXPECT_EQ(schedule.curriculum()->steps_of(stage), steps[stage]);
     const std::vector<double> reached = data.shares(schedule, stage);
-    for (std::size_t l = 0; l < 3; ++l)
-      EXPECT_NEAR(reached[l], asked[stage][l], 1.01 / 600) << stage << " " << l;
+    for (std::size_t l = 0; l < 3; ++l) EXPECT_NEAR(reached[l], asked[stage][l], 1.01 / 600) << stage << " " << l;
   }
-  EXPECT_NE(schedule.curriculum()->describe(2).find("topology 40.0 % (asked 40.0 %; 240 of 50, repeated)"),
-            std::string::npos)
+  EXPECT_NE(schedule.curriculum()->describe(2).find("topology 40.0 % (asked 40.0 %; 240 of 50, repeated)"), std::string::npos)
       << schedule.curriculum()->describe(2);
 }
 
@@ -94,8 +92,7 @@ TEST(Curriculum, AStepIsAFunctionOfSeedAndStepOnAnyNumberOfRanks) {
   const StepSchedule reseeded = other.schedule();
   bool differs = false;
   for (const std::int64_t step : {35, 3, 20, 0}) {
-    auto a = data.items(one.plan(step)), b = data.items(three.plan(step)),
-         c = other.items(reseeded.plan(step));
+    auto a = data.items(one.plan(step)), b = data.items(three.plan(step)), c = other.items(reseeded.plan(step));
     for (auto* list : {&a, &b, &c}) std::sort(list->begin(), list->end());
     EXPECT_EQ(a, b);
     differs |= a != c;
@@ -112,16 +109,14 @@ TEST(Curriculum, RowsHoldOneLevel) {
   for (std::int64_t step = 0; step < schedule.total_steps(); ++step)
     for (const auto& micro : schedule.plan(step).micro_batches) {
       std::set<std::int32_t> levels;
-      for (const std::int64_t item : micro)
-        levels.insert(data.options.item_levels[static_cast<std::size_t>(item)]);
+      for (const std::int64_t item : micro) levels.insert(data.options.item_levels[static_cast<std::size_t>(item)]);
       EXPECT_LE(levels.size(), 1u);
     }
 }
 
 TEST(Curriculum, TablesAreReadAndMistakesNamed) {
   const CurriculumTable table = parse_curriculum(
-      {{"levels", {"a", "b"}},
-       {"stages", {{{"until", 25}, {"shares", {3, 1}}}, {{"until", 100}, {"shares", {0, 7.5}}}}}});
+      {{"levels", {"a", "b"}}, {"stages", {{{"until", 25}, {"shares", {3, 1}}}, {{"until", 100}, {"shares", {0, 7.5}}}}}});
   EXPECT_EQ(table.stages[0].until, 0.25);
   EXPECT_EQ(table.stages[0].shares, (std::vector<double>{0.75, 0.25}));
   EXPECT_EQ(table.stages[1].shares, (std::vector<double>{0, 1}));

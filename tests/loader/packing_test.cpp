@@ -20,8 +20,7 @@ std::vector<std::vector<std::int64_t>> rows_of(const RowPlan& plan, std::uint64_
   return rows;
 }
 
-void expect_each_item_once_and_rows_within(const RowPlan& plan, const std::vector<std::int32_t>& lengths,
-                                           std::uint64_t epoch) {
+void expect_each_item_once_and_rows_within(const RowPlan& plan, const std::vector<std::int32_t>& lengths, std::uint64_t epoch) {
   std::vector<int> seen(lengths.size());
   for (const auto& row : rows_of(plan, epoch)) {
     std::int64_t tokens = 0;

@@ -12,8 +12,7 @@ namespace {
 
 TEST(Prefetcher, GivesResultsInOrderAndThenNothing) {
   int n = 0;
-  Prefetcher<int> prefetcher(
-      [&]() -> std::optional<int> { return n < 100 ? std::optional(n++) : std::nullopt; }, 3);
+  Prefetcher<int> prefetcher([&]() -> std::optional<int> { return n < 100 ? std::optional(n++) : std::nullopt; }, 3);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(prefetcher.next(), i);
   EXPECT_EQ(prefetcher.next(), std::nullopt);
   EXPECT_EQ(prefetcher.next(), std::nullopt);

@@ -22,9 +22,7 @@ struct Data {
   explicit Data(std::size_t count) : tokens(alpaca_like_lengths(count, 500)), labels(tokens) {
     for (auto& l : labels) l /= 2;
   }
-  StepSchedule schedule(const LoaderOptions& options, int world) const {
-    return {tokens, labels, options, world};
-  }
+  StepSchedule schedule(const LoaderOptions& options, int world) const { return {tokens, labels, options, world}; }
 };
 
 std::vector<std::int64_t> sorted_items(const StepPlan& plan) {
@@ -50,8 +48,7 @@ TEST(StepSchedule, AStepHoldsTheSameSamplesForEveryNumberOfRanks) {
         const StepPlan a = single.plan(step), b = schedule.plan(step);
         EXPECT_EQ(sorted_items(a), sorted_items(b));
         EXPECT_EQ(a.epoch, b.epoch);
-        EXPECT_EQ(std::tuple(a.tokens, a.label_tokens, a.samples),
-                  std::tuple(b.tokens, b.label_tokens, b.samples));
+        EXPECT_EQ(std::tuple(a.tokens, a.label_tokens, a.samples), std::tuple(b.tokens, b.label_tokens, b.samples));
         EXPECT_EQ(static_cast<std::int64_t>(b.micro_batches.size()), b.max_micro_batches * world);
       }
     }
@@ -64,7 +61,8 @@ std::vector<std::vector<std::int64_t>> in_order(const StepPlan& plan, int world)
   for (int rank = 0; rank < world; ++rank) {
     EXPECT_EQ(plan.micro_batches_before(rank, world), static_cast<std::int64_t>(all.size()));
     for (std::int64_t round = 0; round < plan.max_micro_batches; ++round)
-      if (const auto& micro = plan.micro_batches[static_cast<std::size_t>(round * world + rank)]; !micro.empty()) all.push_back(micro);
+      if (const auto& micro = plan.micro_batches[static_cast<std::size_t>(round * world + rank)]; !micro.empty())
+        all.push_back(micro);
   }
   return all;
 }

@@ -1,16 +1,16 @@
 // Parameters of which a rank has a box only: read from whole files, or made, as the same box of the whole would be.
+#include "qft/io/model_files.h"
+#include "qft/model/load.h"
+
 #include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "io/temp_dir.h"
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
-
-#include "io/temp_dir.h"
-#include "qft/io/model_files.h"
-#include "qft/model/load.h"
 
 namespace qft::model {
 namespace {
@@ -62,7 +62,8 @@ class Shards {
   explicit Shards(double from, double to) : from_(from), to_(to) {}
   ParamAccess access() {
     return [this](int, const ParamSpec& p) {
-      const auto begin = static_cast<std::int64_t>(from_ * static_cast<double>(p.numel)), end = static_cast<std::int64_t>(to_ * static_cast<double>(p.numel));
+      const auto begin = static_cast<std::int64_t>(from_ * static_cast<double>(p.numel)),
+                 end = static_cast<std::int64_t>(to_ * static_cast<double>(p.numel));
       return shards_.emplace(p.name, Shard{at::empty({end - begin}, at::kDouble), begin}).first->second;
     };
   }
@@ -76,7 +77,8 @@ class Shards {
 /// The same elements of the box of the whole tensor.
 at::Tensor expected(const ParamSpec& p, const Shard& part, const at::Tensor& whole) {
   at::Tensor box = whole.view(p.shape);
-  for (std::size_t d = 0; d < p.shape.size(); ++d) box = box.narrow(static_cast<std::int64_t>(d), p.box.start[d], p.box.extent[d]);
+  for (std::size_t d = 0; d < p.shape.size(); ++d)
+    box = box.narrow(static_cast<std::int64_t>(d), p.box.start[d], p.box.extent[d]);
   return box.reshape({-1}).slice(0, part.begin, part.end());
 }
 

@@ -1,17 +1,17 @@
-#include <gtest/gtest.h>
-
-#include <nlohmann/json.hpp>
+#include "qft/model/spec.h"
 
 #include "qft/core/error.h"
-#include "qft/model/spec.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace qft::model {
 namespace {
 
 nlohmann::json base(const char* type) {
-  return {{"model_type", type},          {"hidden_size", 24},        {"intermediate_size", 40},
-          {"num_hidden_layers", 2},      {"num_attention_heads", 3}, {"num_key_value_heads", 1},
-          {"vocab_size", 101},           {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", true}};
+  return {{"model_type", type},     {"hidden_size", 24},        {"intermediate_size", 40},
+          {"num_hidden_layers", 2}, {"num_attention_heads", 3}, {"num_key_value_heads", 1},
+          {"vocab_size", 101},      {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", true}};
 }
 
 void expect_refused(const nlohmann::json& config, const std::string& word) {
@@ -77,7 +77,8 @@ TEST(ModelConfig, ReadsSlidingWindowsAsTransformersDoes) {
     EXPECT_EQ(windows(c, {{"use_sliding_window", true}, {"max_window_layers", 0}}), (List{4096, 4096}));
     EXPECT_EQ(windows(c, {{"use_sliding_window", true}, {"sliding_window", nullptr}, {"max_window_layers", 0}}), (List{0, 0}));
     EXPECT_EQ(
-        windows(c, {{"use_sliding_window", true}, {"sliding_window", 8}, {"layer_types", {"sliding_attention", "full_attention"}}}),
+        windows(c,
+                {{"use_sliding_window", true}, {"sliding_window", 8}, {"layer_types", {"sliding_attention", "full_attention"}}}),
         (List{8, 0}));
   }
   EXPECT_EQ(windows(base("mistral"), {{"sliding_window", 8}, {"max_window_layers", 1}}), (List{8, 8}));
@@ -102,8 +103,10 @@ TEST(ModelConfig, ReadsSlidingWindowsAsTransformersDoes) {
 TEST(ModelConfig, ReadsRopeInBothOfTransformersLayouts) {
   auto old_style = base("llama");
   old_style["rope_theta"] = 500000.0;
-  old_style["rope_scaling"] = {{"rope_type", "llama3"},    {"factor", 32.0},
-                               {"low_freq_factor", 1.0},   {"high_freq_factor", 4.0},
+  old_style["rope_scaling"] = {{"rope_type", "llama3"},
+                               {"factor", 32.0},
+                               {"low_freq_factor", 1.0},
+                               {"high_freq_factor", 4.0},
                                {"original_max_position_embeddings", 8192}};
   auto new_style = base("llama");
   new_style["rope_parameters"] = old_style["rope_scaling"];
@@ -184,11 +187,20 @@ TEST(Spec, SaysWhatEachGradientIsAlongTheMesh) {
   auto config = base("qwen3");
   config["attention_bias"] = true;
   const auto spec = ModelSpec::build(ModelConfig::parse(config.dump(), "t"), Finetuning::lora, lora);
-  const std::vector<std::pair<std::string, Along>> expected{
-      {"input_layernorm.weight", Along::copy}, {"q_proj.weight", Along::own},        {"o_proj.weight", Along::own},
-      {"q_norm.weight", Along::sum},           {"q_proj.lora_A.weight", Along::sum}, {"q_proj.lora_B.weight", Along::own},
-      {"o_proj.lora_A.weight", Along::own},    {"o_proj.lora_B.weight", Along::sum}, {"up_proj.lora_A.weight", Along::sum},
-      {"down_proj.lora_A.weight", Along::own}, {"embed_tokens.weight", Along::own}, {"q_proj.bias", Along::own}, {"o_proj.bias", Along::copy},  {"model.norm.weight", Along::copy}};
+  const std::vector<std::pair<std::string, Along>> expected{{"input_layernorm.weight", Along::copy},
+                                                            {"q_proj.weight", Along::own},
+                                                            {"o_proj.weight", Along::own},
+                                                            {"q_norm.weight", Along::sum},
+                                                            {"q_proj.lora_A.weight", Along::sum},
+                                                            {"q_proj.lora_B.weight", Along::own},
+                                                            {"o_proj.lora_A.weight", Along::own},
+                                                            {"o_proj.lora_B.weight", Along::sum},
+                                                            {"up_proj.lora_A.weight", Along::sum},
+                                                            {"down_proj.lora_A.weight", Along::own},
+                                                            {"embed_tokens.weight", Along::own},
+                                                            {"q_proj.bias", Along::own},
+                                                            {"o_proj.bias", Along::copy},
+                                                            {"model.norm.weight", Along::copy}};
   for (const auto& [tail, along] : expected) {
     bool found = false;
     for (const auto& unit : spec.units)
@@ -196,7 +208,8 @@ TEST(Spec, SaysWhatEachGradientIsAlongTheMesh) {
         if (!p.name.ends_with(tail)) continue;
         found = true;
         EXPECT_EQ(p.along(comm::Axis::tensor), along) << p.name;
-        for (const auto axis : {comm::Axis::replicate, comm::Axis::shard, comm::Axis::context}) EXPECT_EQ(p.along(axis), Along::sum) << p.name;
+        for (const auto axis : {comm::Axis::replicate, comm::Axis::shard, comm::Axis::context})
+          EXPECT_EQ(p.along(axis), Along::sum) << p.name;
         EXPECT_EQ(p.along(comm::Axis::pipeline), tail == "embed_tokens.weight" ? Along::sum : Along::own) << "the table is tied";
         EXPECT_EQ(p.box, Box::whole(p.shape));
       }

@@ -73,10 +73,9 @@ TEST(ModelConfig, TemplatesForPacksOnlyAreOfArchitecturesThatAreNotImplemented) 
 
 TEST(ModelConfig, SizesThatWouldOverflowAreRefusedWithTheirName) {
   EXPECT_EQ(ModelConfig::parse(config().dump(), "c").num_layers, 2);
-  for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-                          "head_dim", "num_key_value_heads", "vocab_size"})
-    for (const json& value :
-         {json(1LL << 39), json(-1), json(0), json(1.5), json("8"), json(18446744073709551615ULL)}) {
+  for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim",
+                          "num_key_value_heads", "vocab_size"})
+    for (const json& value : {json(1LL << 39), json(-1), json(0), json(1.5), json("8"), json(18446744073709551615ULL)}) {
       json bad = config();
       bad[key] = value;
       const std::string error = error_of([&] { ModelConfig::parse(bad.dump(), "c"); });
@@ -88,8 +87,7 @@ TEST(ModelConfig, SizesThatWouldOverflowAreRefusedWithTheirName) {
   EXPECT_TRUE(contains(error_of([&] { ModelConfig::parse(heads.dump(), "c"); }), "32768 heads of 32768"));
   json eos = config();
   eos["eos_token_id"] = {1, 1LL << 40};
-  EXPECT_TRUE(
-      contains(error_of([&] { ModelConfig::parse(eos.dump(), "c"); }), "eos_token_id holds 1099511627776"));
+  EXPECT_TRUE(contains(error_of([&] { ModelConfig::parse(eos.dump(), "c"); }), "eos_token_id holds 1099511627776"));
   EXPECT_TRUE(contains(error_of([&] { ModelConfig::parse(std::string(1 << 20, '['), "c"); }), "nested"));
 }
 
@@ -115,8 +113,8 @@ TEST(AdapterConfig, WhatIsNoAdapterIsRefused) {
 TEST(Adapter, PicklesAreRefusedWithAdvice) {
   const TempDir dir;
   write_bytes(dir / kAdapterConfigFile, adapter().dump());
-  const ModelSpec spec = ModelSpec::build(ModelConfig::parse(config().dump(), "c"), Finetuning::lora,
-                                          read_adapter_config(dir.path()));
+  const ModelSpec spec =
+      ModelSpec::build(ModelConfig::parse(config().dump(), "c"), Finetuning::lora, read_adapter_config(dir.path()));
   const auto load = [&] { return error_of([&] { load_adapter(spec, dir.path(), {}); }); };
   EXPECT_TRUE(contains(load(), "has no adapter_model.safetensors"));
   write_bytes(dir / "adapter_model.bin", "x");

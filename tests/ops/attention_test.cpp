@@ -61,17 +61,15 @@ using Backward = std::function<void(const at::Tensor& gout, const QkvViews&, con
 
 void compare(const Shape& shape, at::ScalarType dtype, const Forward& forward, const Backward& backward) {
   const PackedSequences packed = PackedSequences::build(boundaries(shape), at::kCPU);
-  const std::int64_t tokens = packed.num_tokens(),
-                     columns = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
+  const std::int64_t tokens = packed.num_tokens(), columns = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
   const double scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
   const AttentionOptions options{scale, shape.window};
   const at::Tensor qkv = randn({tokens, columns}, dtype, 1, 1.5);
   const at::Tensor gout = randn({tokens, shape.heads * shape.head_dim}, dtype, 2);
-  const Oracle oracle = differentiate(
-      [&](const std::vector<at::Tensor>& in) { return plain_attention(in[0], shape, scale); }, {qkv}, gout);
+  const Oracle oracle =
+      differentiate([&](const std::vector<at::Tensor>& in) { return plain_attention(in[0], shape, scale); }, {qkv}, gout);
   const QkvViews in = split_qkv(qkv, shape.heads, shape.kv_heads, shape.head_dim);
-  const at::Tensor out = empty(gout.sizes(), dtype),
-                   lse = empty({shape.heads, tokens}, statistics_dtype(dtype));
+  const at::Tensor out = empty(gout.sizes(), dtype), lse = empty({shape.heads, tokens}, statistics_dtype(dtype));
   forward(in, packed, options, out, lse);
   // In bf16 the probabilities are rounded as well, before they meet the values.
   const double limit = dtype == at::kBFloat16 ? 1e-2 : tolerance(dtype);
@@ -95,11 +93,25 @@ void compare(const Shape& shape, at::ScalarType dtype, const Forward& forward, c
 const std::vector<Shape>& shapes() {
   // The last ones have windows: shorter than the sequences, as long as one, longer, and over the borders of tiles and blocks.
   static const std::vector<Shape> all = {
-      {9, 3, 64, {1}},       {9, 3, 64, {64}},      {9, 3, 64, {65, 1, 130, 3}}, {4, 1, 128, {33, 70}},
-      {2, 2, 80, {17, 100}}, {4, 2, 96, {5, 0, 9}}, {3, 1, 24, {2, 300}},        {1, 1, 8, {700}},
-      {2, 1, 64, {513, 40}}, {6, 2, 40, {1, 1, 1}}, {2, 1, 256, {19, 90}},       {2, 1, 18, {33}},
-      {4, 2, 24, {200, 7}, 1},       {6, 2, 40, {90, 30}, 64},   {9, 3, 64, {65, 1, 130, 3}, 65}, {2, 1, 64, {700, 40}, 100},
-      {2, 1, 18, {33, 300}, 130},    {1, 1, 8, {1100}, 513},     {3, 1, 16, {20, 0, 9}, 1000},
+      {9, 3, 64, {1}},
+      {9, 3, 64, {64}},
+      {9, 3, 64, {65, 1, 130, 3}},
+      {4, 1, 128, {33, 70}},
+      {2, 2, 80, {17, 100}},
+      {4, 2, 96, {5, 0, 9}},
+      {3, 1, 24, {2, 300}},
+      {1, 1, 8, {700}},
+      {2, 1, 64, {513, 40}},
+      {6, 2, 40, {1, 1, 1}},
+      {2, 1, 256, {19, 90}},
+      {2, 1, 18, {33}},
+      {4, 2, 24, {200, 7}, 1},
+      {6, 2, 40, {90, 30}, 64},
+      {9, 3, 64, {65, 1, 130, 3}, 65},
+      {2, 1, 64, {700, 40}, 100},
+      {2, 1, 18, {33, 300}, 130},
+      {1, 1, 8, {1100}, 513},
+      {3, 1, 16, {20, 0, 9}, 1000},
   };
   return all;
 }
@@ -132,8 +144,8 @@ TEST_P(BlockedAttention, AgreesWithAutograd) {
         shape, at::kBFloat16,
         [](const QkvViews& in, const PackedSequences& packed, const AttentionOptions& options, const at::Tensor& out,
            const at::Tensor& lse) { blocked::attention_forward(in, packed, options, out, lse, workspace(), GetParam()); },
-        [](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse, const PackedSequences& packed,
-           const AttentionOptions& options, const QkvViews& grads) {
+        [](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+           const PackedSequences& packed, const AttentionOptions& options, const QkvViews& grads) {
           blocked::attention_backward(gout, in, out, lse, packed, options, grads, workspace(), GetParam());
         });
   }
@@ -189,16 +201,14 @@ TEST(AttentionOnGpu, AgreesWithAutograd) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Attention,
-                         ::testing::Values(AttentionKernel::reference, AttentionKernel::sdpa,
-                                           AttentionKernel::blocked));
+                         ::testing::Values(AttentionKernel::reference, AttentionKernel::sdpa, AttentionKernel::blocked));
 
 TEST(AttentionLse, IsTheLogOfTheSoftmaxDenominator) {
   const Shape shape{4, 2, 64, {70, 12}};
   const PackedSequences packed = PackedSequences::build(boundaries(shape), at::kCPU);
   for (const at::ScalarType dtype : kDtypes) {
     const at::Tensor qkv = randn({82, 8 * 64}, dtype, 1), out = empty({82, 256}, dtype);
-    const at::Tensor expected = empty({4, 82}, statistics_dtype(dtype)),
-                     lse = empty({4, 82}, statistics_dtype(dtype));
+    const at::Tensor expected = empty({4, 82}, statistics_dtype(dtype)), lse = empty({4, 82}, statistics_dtype(dtype));
     const QkvViews in = split_qkv(qkv, 4, 2, 64);
     attention_forward(in, packed, {0.125}, out, expected, workspace(), AttentionKernel::reference);
     attention_forward(in, packed, {0.125}, out, lse, workspace());
@@ -209,8 +219,7 @@ TEST(AttentionLse, IsTheLogOfTheSoftmaxDenominator) {
 TEST_P(Attention, PassesNanOnWithinItsSequenceOnly) {
   const PackedSequences packed = PackedSequences::build(std::vector<std::int32_t>{0, 70, 140}, at::kCPU);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const at::Tensor qkv = randn({140, 3 * 16}, dtype, 1), out = empty({140, 16}, dtype),
-                     grad = empty(qkv.sizes(), dtype);
+    const at::Tensor qkv = randn({140, 3 * 16}, dtype, 1), out = empty({140, 16}, dtype), grad = empty(qkv.sizes(), dtype);
     qkv[69][0].fill_(std::numeric_limits<double>::quiet_NaN());  // the last query of the first sequence
     const QkvViews in = split_qkv(qkv, 1, 1, 16);
     const at::Tensor lse = empty({1, 140}, at::kFloat);
@@ -228,11 +237,15 @@ TEST(AttentionScratch, IsWhatThePassesTake) {
   const Shape shape{6, 2, 32, {65, 129, 193, 65}};
   const PackedSequences packed = PackedSequences::build(boundaries(shape), at::kCPU);
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
-    const at::Tensor qkv = randn({packed.num_tokens(), 10 * shape.head_dim}, dtype, 1), gout = randn({packed.num_tokens(), 6 * shape.head_dim}, dtype, 2);
+    const at::Tensor qkv = randn({packed.num_tokens(), 10 * shape.head_dim}, dtype, 1),
+                     gout = randn({packed.num_tokens(), 6 * shape.head_dim}, dtype, 2);
     if (default_attention_kernel(qkv) != AttentionKernel::blocked) continue;
     const QkvViews in = split_qkv(qkv, 6, 2, shape.head_dim);
-    const at::Tensor out = empty(gout.sizes(), dtype), lse = empty({6, packed.num_tokens()}, at::kFloat), grads = empty(qkv.sizes(), dtype);
-    const auto predicted = [&](bool backward) { return attention_scratch_bytes(packed.num_tokens(), 4, 6, 2, shape.head_dim, dtype, backward); };
+    const at::Tensor out = empty(gout.sizes(), dtype), lse = empty({6, packed.num_tokens()}, at::kFloat),
+                     grads = empty(qkv.sizes(), dtype);
+    const auto predicted = [&](bool backward) {
+      return attention_scratch_bytes(packed.num_tokens(), 4, 6, 2, shape.head_dim, dtype, backward);
+    };
     Workspace workspace(at::kCPU);
     attention_forward(in, packed, {0.2}, out, lse, workspace);
     EXPECT_EQ(predicted(false), workspace.held()) << dtype;
@@ -264,7 +277,8 @@ TEST(AttentionScratch, IsNotLessForOneSequenceThanWasPlannedForSeveral) {
         Workspace workspace(at::kCPU);
         attention_forward(in, packed, {0.2}, out, lse, workspace);
         attention_backward(gout, in, out, lse, packed, {0.2}, split_qkv(grads, 6, 2, 128), workspace);
-        EXPECT_LE(workspace.held(), planned) << n << " threads, " << tokens << " tokens in " << sequences << " sequences, " << dtype;
+        EXPECT_LE(workspace.held(), planned)
+            << n << " threads, " << tokens << " tokens in " << sequences << " sequences, " << dtype;
       }
     }
   }

@@ -1,14 +1,5 @@
 // The CUDA kernels against the generic operations: run by the stand-in for CUDA on any machine, and on a GPU by way of the
 // operations themselves.
-#include "support/simt.h"
-
-#include "ops/cuda/activation.cuh"
-#include "ops/cuda/cross_entropy.cuh"
-#include "ops/cuda/dropout.cuh"
-#include "ops/cuda/embedding.cuh"
-#include "ops/cuda/norm.cuh"
-#include "ops/tensor_args.h"
-
 #include "qft/device/device.h"
 #include "qft/ops/attention.h"
 #include "qft/ops/embedding.h"
@@ -20,7 +11,14 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/cuda/activation.cuh"
+#include "ops/cuda/cross_entropy.cuh"
+#include "ops/cuda/dropout.cuh"
+#include "ops/cuda/embedding.cuh"
+#include "ops/cuda/norm.cuh"
+#include "ops/tensor_args.h"
 #include "ops_support.h"
+#include "support/simt.h"
 #include <ATen/TensorOperators.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -73,15 +71,13 @@ class CudaKernels : public ::testing::TestWithParam<bool> {
 
   void rotate(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction) {
     if (on_gpu()) return rope(x, positions, table, direction);
-    with_type(x.scalar_type(), [&]<class T>() {
-      cuda::launch_rope(rope_args<T>(x, positions, table, direction), x.size(0), simt::Launch());
-    });
+    with_type(x.scalar_type(),
+              [&]<class T>() { cuda::launch_rope(rope_args<T>(x, positions, table, direction), x.size(0), simt::Launch()); });
   }
   void swiglu(const at::Tensor& gate_up, const at::Tensor& act) {
     if (on_gpu()) return swiglu_forward(gate_up, act);
-    with_type(act.scalar_type(), [&]<class T>() {
-      cuda::launch_swiglu_forward(swiglu_forward_args<T>(gate_up, act), act.size(0), simt::Launch());
-    });
+    with_type(act.scalar_type(),
+              [&]<class T>() { cuda::launch_swiglu_forward(swiglu_forward_args<T>(gate_up, act), act.size(0), simt::Launch()); });
   }
   void swiglu_back(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& grad, const at::Tensor& act) {
     if (on_gpu()) return swiglu_backward(gate_up, gact, grad, act);
@@ -137,7 +133,8 @@ void CudaKernels::compare_norm(const at::Tensor& x, const at::Tensor& gy, std::u
 
 TEST_P(CudaKernels, NormAgreesWithTheGenericOperation) {
   for (const at::ScalarType dtype : kKernelDtypes)
-    for (const auto& [rows, width] : std::vector<std::pair<int, int>>{{1, 576}, {67, 64}, {9, 100}, {5, 6}, {3, 17}, {3, 1600}, {0, 64}})
+    for (const auto& [rows, width] :
+         std::vector<std::pair<int, int>>{{1, 576}, {67, 64}, {9, 100}, {5, 6}, {3, 17}, {3, 1600}, {0, 64}})
       compare_norm(randn({rows, width}, dtype, 1, 2.0), randn({rows, width}, dtype, 2), 3);
 }
 
@@ -171,7 +168,8 @@ TEST_P(CudaKernels, NormRoundsBeforeTheWeight) {
 }
 
 TEST_P(CudaKernels, NormWeightGradientRepeatsItself) {
-  const at::Tensor x = here(randn({300, 40}, at::kFloat, 1)), w = here(randn({40}, at::kFloat, 2)), gy = here(randn({300, 40}, at::kFloat, 3));
+  const at::Tensor x = here(randn({300, 40}, at::kFloat, 1)), w = here(randn({40}, at::kFloat, 2)),
+                   gy = here(randn({300, 40}, at::kFloat, 3));
   const at::Tensor y = here(empty(x.sizes(), at::kFloat)), rstd = here(empty({300}, at::kFloat)), gx = y.clone();
   norm_forward(x, w, y, rstd);
   std::vector<at::Tensor> sums;
@@ -188,7 +186,8 @@ TEST_P(CudaKernels, RopeAgreesWithTheGenericOperation) {
     for (const std::int64_t head_dim : {64, 128, 80, 24, 2})
       for (const auto direction : {RopeDirection::forward, RopeDirection::backward}) {
         std::vector<double> frequencies;
-        for (std::int64_t i = 0; i < head_dim; i += 2) frequencies.push_back(std::pow(1e4, -static_cast<double>(i) / static_cast<double>(head_dim)));
+        for (std::int64_t i = 0; i < head_dim; i += 2)
+          frequencies.push_back(std::pow(1e4, -static_cast<double>(i) / static_cast<double>(head_dim)));
         const RopeTable table = RopeTable::build(frequencies, 64, dtype, at::kCPU);
         const at::Tensor qkv = randn({7, 9 * head_dim}, dtype, 1), qkv2 = here(qkv);
         rotate(heads_view(qkv2, 0, 8, head_dim), here(positions), {here(table.cos), here(table.sin)}, direction);
@@ -202,7 +201,8 @@ TEST_P(CudaKernels, SwigluAgreesWithTheGenericOperation) {
   for (const at::ScalarType dtype : kKernelDtypes)
     for (const auto& [rows, width] : std::vector<std::pair<int, int>>{{1, 1536}, {5, 16}, {19, 37}, {2, 1}, {3, 2104}}) {
       const at::Tensor gate_up = randn({rows, 2 * width}, dtype, 1, 3.0), gact = randn({rows, width}, dtype, 2);
-      const at::Tensor act = empty(gact.sizes(), dtype), grad = empty(gate_up.sizes(), dtype), act2 = here(act), grad2 = here(grad);
+      const at::Tensor act = empty(gact.sizes(), dtype), grad = empty(gate_up.sizes(), dtype), act2 = here(act),
+                       grad2 = here(grad);
       const at::Tensor gate_up2 = here(gate_up), gact2 = here(gact);
       generic::swiglu_forward(gate_up, act);
       swiglu(gate_up2, act2);
@@ -252,7 +252,8 @@ TEST_P(CudaKernels, DropoutHasTheMasksOfTheCpu) {
     }
 }
 
-void CudaKernels::cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad, const at::Tensor& logprobs) {
+void CudaKernels::cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad,
+                                const at::Tensor& logprobs) {
   if (!on_gpu()) {
     with_type(logits.scalar_type(), [&]<class T>() {
       cuda::launch_cross_entropy(cross_entropy_args<T>(logits, targets, grad, logprobs), logits.size(0), simt::Launch());
@@ -273,7 +274,8 @@ void CudaKernels::cross_entropy(const at::Tensor& logits, const at::Tensor& targ
 TEST_P(CudaKernels, CrossEntropyAgreesWithTheGenericOperation) {
   for (const at::ScalarType dtype : kKernelDtypes)
     for (const std::int64_t vocab : {3, 50, 1001, 4104}) {
-      const at::Tensor logits = randn({3, vocab}, dtype, 1, 4.0), grad = randn({3}, at::kFloat, 2), logprobs = empty({3}, at::kFloat);
+      const at::Tensor logits = randn({3, vocab}, dtype, 1, 4.0), grad = randn({3}, at::kFloat, 2),
+                       logprobs = empty({3}, at::kFloat);
       const at::Tensor targets = int32s({0, static_cast<std::int32_t>(vocab - 1), 2}), targets2 = here(targets);
       const at::Tensor alone = here(logits), both = here(logits), only_grad = here(logits), grad2 = here(grad);
       const at::Tensor logprobs2 = here(logprobs), logprobs3 = here(logprobs);

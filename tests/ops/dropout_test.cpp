@@ -17,8 +17,7 @@ using namespace testing;
 TEST(Philox, MatchesTheRandom123TestVectors) {
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   constexpr std::uint32_t ones = 0xffffffff;
-  EXPECT_EQ(philox({ones, ones, ones, ones}, {ones, ones}),
-            (PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox({ones, ones, ones, ones}, {ones, ones}), (PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
@@ -38,8 +37,7 @@ RowIdentity rows_of(const std::vector<std::int64_t>& ids) {
 
 at::Tensor mask(const RowIdentity& rows, std::int64_t width, double p, const DropoutKey& key = kKey,
                 at::ScalarType dtype = at::kFloat) {
-  const at::Tensor ones = zeros({rows.positions.size(0), width}, dtype).fill_(1.0),
-                   out = empty(ones.sizes(), dtype);
+  const at::Tensor ones = zeros({rows.positions.size(0), width}, dtype).fill_(1.0), out = empty(ones.sizes(), dtype);
   dropout_forward(ones, key, rows, p, out);
   return out;
 }
@@ -52,14 +50,13 @@ TEST(Dropout, FollowsItsDefinition) {
       for (std::int64_t t = 0; t < actual.size(0); ++t) {
         const auto id = static_cast<std::uint64_t>(rows.sample_ids[t].item<std::int64_t>());
         for (std::int64_t f = 0; f < width; ++f) {
-          const PhiloxCounter words = philox(
-              {static_cast<std::uint32_t>(f / 8), static_cast<std::uint32_t>(rows.positions[t].item<int>()),
-               static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(id >> 32)},
-              kKey.philox_key());
+          const PhiloxCounter words =
+              philox({static_cast<std::uint32_t>(f / 8), static_cast<std::uint32_t>(rows.positions[t].item<int>()),
+                      static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(id >> 32)},
+                     kKey.philox_key());
           const std::uint32_t word = words[static_cast<std::size_t>(f % 8 / 2)];
           const bool kept = (f % 2 == 0 ? word & 0xFFFF : word >> 16) >= 0x4000;
-          ASSERT_NEAR(actual[t][f].item<double>(), kept ? 4.0 / 3.0 : 0.0, 4e-3)
-              << "row " << t << ", feature " << f;
+          ASSERT_NEAR(actual[t][f].item<double>(), kept ? 4.0 / 3.0 : 0.0, 4e-3) << "row " << t << ", feature " << f;
         }
       }
     }
@@ -96,8 +93,8 @@ TEST(Dropout, BackwardUsesTheSameMaskAndAdds) {
     const at::Tensor g = randn({4, 37}, dtype, 1), out = randn({4, 37}, dtype, 2), before = out.clone();
     const at::Tensor x = randn({4, 37}, dtype, 3), again = empty({4, 37}, dtype), alone = before.clone();
     dropout_backward({x, again, g, out}, kKey, rows, 0.3);
-    expect_close(out, before.to(at::kDouble) + g.to(at::kDouble) * mask(rows, 37, 0.3, kKey, at::kDouble),
-                 tolerance(dtype), "gradient");
+    expect_close(out, before.to(at::kDouble) + g.to(at::kDouble) * mask(rows, 37, 0.3, kKey, at::kDouble), tolerance(dtype),
+                 "gradient");
     expect_close(again, x.to(at::kDouble) * mask(rows, 37, 0.3, kKey, at::kDouble), tolerance(dtype), "input");
     dropout_backward({{}, {}, g, alone}, kKey, rows, 0.3);
     EXPECT_TRUE(alone.equal(out));

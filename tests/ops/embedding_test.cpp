@@ -13,11 +13,9 @@ using namespace testing;
 TEST(Embedding, AgreesWithAutogradWithRepeatedTokens) {
   const at::Tensor tokens = int32s({5, 0, 5, 5, 10, 3, 0});
   for (const at::ScalarType dtype : kDtypes) {
-    const at::Tensor weight = randn({11, 24}, dtype, 1), gy = randn({7, 24}, dtype, 2),
-                     y = empty(gy.sizes(), dtype);
+    const at::Tensor weight = randn({11, 24}, dtype, 1), gy = randn({7, 24}, dtype, 2), y = empty(gy.sizes(), dtype);
     const Oracle oracle = differentiate(
-        [&](const std::vector<at::Tensor>& in) { return in[0].index_select(0, tokens.to(at::kLong)); },
-        {weight}, gy);
+        [&](const std::vector<at::Tensor>& in) { return in[0].index_select(0, tokens.to(at::kLong)); }, {weight}, gy);
     embedding_forward(tokens, weight, y);
     EXPECT_TRUE(y.to(at::kDouble).equal(oracle.value));
     for (const at::ScalarType grad_dtype : {dtype, statistics_dtype(dtype)}) {
@@ -32,8 +30,7 @@ TEST(Embedding, AgreesWithAutogradWithRepeatedTokens) {
 TEST(Embedding, BackwardIsReproducible) {
   std::vector<std::int32_t> ids;
   for (int i = 0; i < 500; ++i) ids.push_back(i * 7 % 13);
-  const at::Tensor gy = randn({500, 40}, at::kFloat, 1), first = zeros({13, 40}, at::kFloat),
-                   second = first.clone();
+  const at::Tensor gy = randn({500, 40}, at::kFloat, 1), first = zeros({13, 40}, at::kFloat), second = first.clone();
   embedding_backward(int32s(ids), gy, first);
   embedding_backward(int32s(ids), gy, second);
   EXPECT_TRUE(first.equal(second));

@@ -23,8 +23,7 @@ HeadLabels labels_for(std::int64_t tokens, std::int64_t vocab, std::int64_t stri
   return {int32s(rows), int32s(targets)};
 }
 
-Oracle plain_head(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
-                  const at::Tensor& grad) {
+Oracle plain_head(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad) {
   return differentiate(
       [&](const std::vector<at::Tensor>& in) {
         const at::Tensor logits = at::matmul(in[0].index_select(0, labels.rows.to(at::kLong)), in[1].t());
@@ -33,8 +32,7 @@ Oracle plain_head(const at::Tensor& x, const at::Tensor& weight, const HeadLabel
       {x, weight}, grad);
 }
 
-void compare(std::int64_t tokens, std::int64_t width, std::int64_t vocab, std::int64_t stride,
-             at::ScalarType dtype) {
+void compare(std::int64_t tokens, std::int64_t width, std::int64_t vocab, std::int64_t stride, at::ScalarType dtype) {
   const at::Tensor x = randn({tokens, width}, dtype, 1), weight = randn({vocab, width}, dtype, 2, 0.3);
   const HeadLabels labels = labels_for(tokens, vocab, stride);
   const at::Tensor grad = randn({labels.size()}, statistics_dtype(dtype), 3);
@@ -51,8 +49,7 @@ void compare(std::int64_t tokens, std::int64_t width, std::int64_t vocab, std::i
   expect_close(gx, oracle.grads[0], limit, "gx");
   expect_close(gw, oracle.grads[1], limit, "gweight");
 
-  const at::Tensor fused_logprobs = empty(logprobs.sizes(), logprobs.scalar_type()),
-                   fused_gx = empty(x.sizes(), dtype);
+  const at::Tensor fused_logprobs = empty(logprobs.sizes(), logprobs.scalar_type()), fused_gx = empty(x.sizes(), dtype);
   const at::Tensor fused_gw = zeros(weight.sizes(), dtype);
   head_forward_backward(x, weight, labels, grad, fused_logprobs, fused_gx, fused_gw, workspace());
   EXPECT_TRUE(fused_logprobs.equal(logprobs));
@@ -105,8 +102,7 @@ TEST(Head, SurvivesLargeLogits) {
 
 TEST(Head, PassesNanOn) {
   for (const at::ScalarType dtype : kDtypes) {
-    const at::Tensor x = randn({2, 8}, dtype, 1), weight = randn({50, 8}, dtype, 2),
-                     gx = empty({2, 8}, dtype);
+    const at::Tensor x = randn({2, 8}, dtype, 1), weight = randn({50, 8}, dtype, 2), gx = empty({2, 8}, dtype);
     x[1].fill_(std::numeric_limits<double>::quiet_NaN());
     const at::Tensor logprobs = zeros({2}, statistics_dtype(dtype)), grad = logprobs.clone().fill_(1.0);
     head_forward_backward(x, weight, {int32s({0, 1}), int32s({3, 4})}, grad, logprobs, gx, {}, workspace());

@@ -35,9 +35,8 @@ Case make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
   for (std::size_t i = 0; i < group.rows.size(); ++i) {
     if (group.adapted[i]) {
       const at::Tensor a = flat_a.narrow(0, part * group.rank, group.rank);
-      c.w.lora.push_back({group.fused_a ? a : a.clone(),
-                          randn({group.rows[i], group.rank}, dtype, 10 + i, 0.3), row0, group.rows[i],
-                          2.0 - 0.5 * static_cast<double>(part), static_cast<std::uint32_t>(i)});
+      c.w.lora.push_back({group.fused_a ? a : a.clone(), randn({group.rows[i], group.rank}, dtype, 10 + i, 0.3), row0,
+                          group.rows[i], 2.0 - 0.5 * static_cast<double>(part), static_cast<std::uint32_t>(i)});
       c.inputs.push_back(c.w.lora.back().a);
       c.inputs.push_back(c.w.lora.back().b);
       ++part;
@@ -46,8 +45,7 @@ Case make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
   }
   c.grads.weight = zeros(c.w.weight.sizes(), grad_dtype);
   if (group.bias) c.grads.bias = zeros({total}, grad_dtype);
-  for (const LoraPart& p : c.w.lora)
-    c.grads.lora.push_back({zeros(p.a.sizes(), grad_dtype), zeros(p.b.sizes(), grad_dtype)});
+  for (const LoraPart& p : c.w.lora) c.grads.lora.push_back({zeros(p.a.sizes(), grad_dtype), zeros(p.b.sizes(), grad_dtype)});
   return c;
 }
 
@@ -61,9 +59,7 @@ at::Tensor plain_linear(const std::vector<at::Tensor>& in, const LinearWeights& 
     const at::Tensor h = at::matmul(drop(in[0], part.site), in[next].t());
     const at::Tensor term = at::matmul(h, in[next + 1].t()) * part.scaling;
     const std::int64_t end = part.row0 + part.rows, total = y.size(1);
-    y = at::cat(
-        {y.narrow(1, 0, part.row0), y.narrow(1, part.row0, part.rows) + term, y.narrow(1, end, total - end)},
-        1);
+    y = at::cat({y.narrow(1, 0, part.row0), y.narrow(1, part.row0, part.rows) + term, y.narrow(1, end, total - end)}, 1);
     next += 2;
   }
   return y;
@@ -92,8 +88,7 @@ void compare(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype
       },
       c.inputs, gy);
 
-  const at::Tensor y = empty(gy.sizes(), dtype),
-                   saved = empty({group.tokens, lora_saved_columns(c.w)}, dtype);
+  const at::Tensor y = empty(gy.sizes(), dtype), saved = empty({group.tokens, lora_saved_columns(c.w)}, dtype);
   const at::Tensor& x = c.inputs[0];
   linear_forward(x, c.w, dropout, y, saved, workspace());
   const double limit = dtype == at::kBFloat16 ? 1e-2 : tolerance(dtype);

@@ -41,12 +41,7 @@ TEST_P(BlockedProduct, AddsBiasAndNarrowTermsWhereTheyBelong) {
   const at::Tensor left = bf16s({m, 14}, 4);  // of both terms, side by side
   const at::Tensor first = bf16s({70, 8}, 5), second = bf16s({6, 45}, 6);
   const at::Tensor out = no_bf16s({m, n});
-  ASSERT_TRUE(multiply({out,
-                        a,
-                        b.t(),
-                        bias,
-                        2.0,
-                        {{left.narrow(1, 0, 8), first.t(), 20}, {left.narrow(1, 8, 6), second, 155}}},
+  ASSERT_TRUE(multiply({out, a, b.t(), bias, 2.0, {{left.narrow(1, 0, 8), first.t(), 20}, {left.narrow(1, 8, 6), second, 155}}},
                        workspace(), GetParam()));
   at::Tensor expected = exact_product(a, b.t());
   expected.narrow(1, 20, 70).add_(exact_product(left.narrow(1, 0, 8), first.t()));
@@ -59,9 +54,7 @@ TEST_P(BlockedProduct, TakesColumnsOfWiderTensors) {
   const at::Tensor a = wide.narrow(1, 10, 64), out = no_bf16s({90, 100});
   ASSERT_TRUE(multiply({out.narrow(1, 30, 40), a, b, {}, 1.0, {}}, workspace(), GetParam()));
   expect_close(out.narrow(1, 30, 40), exact_product(a, b), kOneRounding, "product");
-  EXPECT_EQ(
-      out.narrow(1, 0, 30).abs().sum().item<double>() + out.narrow(1, 70, 30).abs().sum().item<double>(),
-      0.0);
+  EXPECT_EQ(out.narrow(1, 0, 30).abs().sum().item<double>() + out.narrow(1, 70, 30).abs().sum().item<double>(), 0.0);
 }
 
 // A row is the same whatever other rows there are: packing sequences together changes nothing.

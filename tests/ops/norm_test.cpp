@@ -19,17 +19,14 @@ at::Tensor rms_norm(const std::vector<at::Tensor>& in) {
 }
 
 void compare_with_autograd(at::IntArrayRef shape, at::ScalarType dtype, bool with_residual) {
-  const at::Tensor x = randn(shape, dtype, 1, 2.0), w = randn({shape.back()}, dtype, 2),
-                   gy = randn(shape, dtype, 3);
+  const at::Tensor x = randn(shape, dtype, 1, 2.0), w = randn({shape.back()}, dtype, 2), gy = randn(shape, dtype, 3);
   const at::Tensor residual = with_residual ? randn(shape, dtype, 4) : at::Tensor();
   const Oracle oracle = differentiate(rms_norm, {x, w}, gy);
-  const at::Tensor y = empty(shape, dtype),
-                   rstd = empty(shape.slice(0, shape.size() - 1), statistics_dtype(dtype));
+  const at::Tensor y = empty(shape, dtype), rstd = empty(shape.slice(0, shape.size() - 1), statistics_dtype(dtype));
   rms_norm_forward(x, w, kEps, y, rstd);
   expect_close(y, oracle.value, tolerance(dtype), "y");
 
-  const at::Tensor gx = empty(shape, dtype), gw = randn(w.sizes(), statistics_dtype(dtype), 5),
-                   before = gw.clone();
+  const at::Tensor gx = empty(shape, dtype), gw = randn(w.sizes(), statistics_dtype(dtype), 5), before = gw.clone();
   rms_norm_backward(gy, x, w, rstd, residual, gx, gw, workspace());
   expect_close(gx, with_residual ? oracle.grads[0] + residual : oracle.grads[0], tolerance(dtype), "gx");
   expect_close(gw, before + oracle.grads[1], tolerance(dtype), "gw");
@@ -37,8 +34,7 @@ void compare_with_autograd(at::IntArrayRef shape, at::ScalarType dtype, bool wit
 
 TEST(RmsNorm, AgreesWithAutograd) {
   for (const at::ScalarType dtype : kDtypes)
-    for (const auto& [rows, width] :
-         std::vector<std::pair<int, int>>{{1, 576}, {7, 64}, {33, 100}, {5, 6}, {3, 17}})
+    for (const auto& [rows, width] : std::vector<std::pair<int, int>>{{1, 576}, {7, 64}, {33, 100}, {5, 6}, {3, 17}})
       for (const bool residual : {false, true}) compare_with_autograd({rows, width}, dtype, residual);
 }
 
@@ -56,8 +52,7 @@ TEST(RmsNorm, NormalisesHeadsOfFusedRows) {
     rms_norm_forward(x, w, kEps, x, rstd);  // in place
     expect_close(x, oracle.value, tolerance(dtype), "y");
     EXPECT_TRUE(rows.narrow(1, 0, 2 * head_dim).equal(original.narrow(1, 0, 2 * head_dim)));
-    EXPECT_TRUE(
-        rows.narrow(1, 5 * head_dim, 5 * head_dim).equal(original.narrow(1, 5 * head_dim, 5 * head_dim)));
+    EXPECT_TRUE(rows.narrow(1, 5 * head_dim, 5 * head_dim).equal(original.narrow(1, 5 * head_dim, 5 * head_dim)));
 
     rms_norm_backward(gx, heads_view(original, 2, heads, head_dim), w, rstd, {}, gx, gw, workspace());
     expect_close(gx, oracle.grads[0], tolerance(dtype), "gx");
@@ -77,8 +72,7 @@ TEST(RmsNorm, RoundsBeforeTheWeightAsTransformersDoes) {
 }
 
 TEST(RmsNorm, FrozenWeightNeedsNoGradient) {
-  const at::Tensor x = randn({4, 32}, at::kFloat, 1), w = randn({32}, at::kFloat, 2),
-                   rstd = empty({4}, at::kFloat);
+  const at::Tensor x = randn({4, 32}, at::kFloat, 1), w = randn({32}, at::kFloat, 2), rstd = empty({4}, at::kFloat);
   const at::Tensor y = empty(x.sizes(), at::kFloat), gx = randn(x.sizes(), at::kFloat, 3);
   const Oracle oracle = differentiate(rms_norm, {x, w}, gx);
   rms_norm_forward(x, w, kEps, y, rstd);

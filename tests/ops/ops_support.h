@@ -22,7 +22,9 @@ inline constexpr double kOneRounding = 1.0 / 256;  ///< half a unit in the last 
 
 /// Normal values; the same for the same seed and shape, rounded to dtype.
 at::Tensor randn(at::IntArrayRef shape, at::ScalarType dtype, std::uint64_t seed, double scale = 1.0);
-inline at::Tensor bf16s(at::IntArrayRef shape, std::uint64_t seed) { return randn(shape, at::kBFloat16, seed); }
+inline at::Tensor bf16s(at::IntArrayRef shape, std::uint64_t seed) {
+  return randn(shape, at::kBFloat16, seed);
+}
 at::Tensor empty(at::IntArrayRef shape, at::ScalarType dtype);
 at::Tensor zeros(at::IntArrayRef shape, at::ScalarType dtype);
 at::Tensor int32s(const std::vector<std::int32_t>& values);

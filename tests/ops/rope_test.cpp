@@ -40,16 +40,14 @@ TEST(Rope, RotatesQueryAndKeyColumnsOnly) {
       const RopeTable table = RopeTable::build(frequencies(head_dim), 64, dtype, at::kCPU);
       const at::Tensor qkv = randn({7, 5 * head_dim}, dtype, 1), original = qkv.clone();
       rope(heads_view(qkv, 0, 4, head_dim), positions, table, RopeDirection::forward);
-      expect_close(heads_view(qkv, 0, 4, head_dim),
-                   rotated(heads_view(original, 0, 4, head_dim), positions, table), tolerance(dtype),
-                   "rotated");
+      expect_close(heads_view(qkv, 0, 4, head_dim), rotated(heads_view(original, 0, 4, head_dim), positions, table),
+                   tolerance(dtype), "rotated");
       EXPECT_TRUE(heads_view(qkv, 4, 1, head_dim).equal(heads_view(original, 4, 1, head_dim)));
       qkv.copy_(original);
       rope(heads_view(qkv, 0, 4, head_dim), positions, table, RopeDirection::backward);
       const RopeTable opposite{table.cos, -table.sin};
-      expect_close(heads_view(qkv, 0, 4, head_dim),
-                   rotated(heads_view(original, 0, 4, head_dim), positions, opposite), tolerance(dtype),
-                   "rotated back");
+      expect_close(heads_view(qkv, 0, 4, head_dim), rotated(heads_view(original, 0, 4, head_dim), positions, opposite),
+                   tolerance(dtype), "rotated back");
     }
   }
 }

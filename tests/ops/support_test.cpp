@@ -53,14 +53,12 @@ double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
 
 void expect_close(const at::Tensor& actual, const at::Tensor& expected, double tolerance, const char* what) {
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
-  EXPECT_LE(relative_error(actual, expected), tolerance)
-      << what << " in " << c10::toString(actual.scalar_type());
+  EXPECT_LE(relative_error(actual, expected), tolerance) << what << " in " << c10::toString(actual.scalar_type());
 }
 
 Oracle differentiate(const Function& f, const std::vector<at::Tensor>& inputs, const at::Tensor& gout) {
   std::vector<at::Tensor> leaves;
-  for (const at::Tensor& t : inputs)
-    leaves.push_back(t.detach().to(at::kDouble).clone().requires_grad_(true));
+  for (const at::Tensor& t : inputs) leaves.push_back(t.detach().to(at::kDouble).clone().requires_grad_(true));
   const at::Tensor value = f(leaves);
   return {value.detach(), torch::autograd::grad({value}, leaves, {gout.to(at::kDouble)})};
 }

@@ -19,8 +19,7 @@ at::Tensor swiglu(const std::vector<at::Tensor>& in) {
 TEST(Swiglu, AgreesWithAutograd) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const auto& [rows, width] : std::vector<std::pair<int, int>>{{1, 1536}, {5, 16}, {3, 37}, {2, 1}}) {
-      const at::Tensor gate_up = randn({rows, 2 * width}, dtype, 1, 3.0),
-                       gact = randn({rows, width}, dtype, 2);
+      const at::Tensor gate_up = randn({rows, 2 * width}, dtype, 1, 3.0), gact = randn({rows, width}, dtype, 2);
       const Oracle oracle = differentiate(swiglu, {gate_up}, gact);
       const at::Tensor act = empty({rows, width}, dtype), again = empty({rows, width}, dtype);
       swiglu_forward(gate_up, act);
@@ -61,8 +60,7 @@ TEST(Swiglu, SurvivesExtremeGates) {
 
 TEST(Swiglu, PassesNanOn) {
   for (const at::ScalarType dtype : kDtypes) {
-    const at::Tensor gate_up = randn({2, 80}, dtype, 1), act = randn({2, 40}, dtype, 2),
-                     grad = zeros({2, 80}, dtype);
+    const at::Tensor gate_up = randn({2, 80}, dtype, 1), act = randn({2, 40}, dtype, 2), grad = zeros({2, 80}, dtype);
     gate_up[1][3].fill_(std::numeric_limits<double>::quiet_NaN());
     swiglu_backward(gate_up, act, grad, {});
     swiglu_forward(gate_up, act);

@@ -39,10 +39,8 @@ const std::vector<at::ScalarType> kKernelDtypes = {at::kFloat, at::kBFloat16};
 
 TEST_P(InstructionSet, NormAgreesWithTheGenericPath) {
   for (const at::ScalarType dtype : kKernelDtypes) {
-    const at::Tensor x = randn({kRows, kWidth}, dtype, 1), w = randn({kWidth}, dtype, 2),
-                     gy = randn(x.sizes(), dtype, 3);
-    const at::Tensor y = empty(x.sizes(), dtype), rstd = empty({kRows}, at::kFloat),
-                     gx = empty(x.sizes(), dtype);
+    const at::Tensor x = randn({kRows, kWidth}, dtype, 1), w = randn({kWidth}, dtype, 2), gy = randn(x.sizes(), dtype, 3);
+    const at::Tensor y = empty(x.sizes(), dtype), rstd = empty({kRows}, at::kFloat), gx = empty(x.sizes(), dtype);
     const at::Tensor gw = zeros({kWidth}, at::kFloat), gw2 = gw.clone(), y2 = y.clone(), gx2 = gx.clone();
     const at::Tensor rstd2 = rstd.clone();
     rms_norm_forward(x, w, 1e-5, y, rstd);
@@ -106,8 +104,7 @@ TEST_P(InstructionSet, AttentionOfOneTokenAgreesWithThatOfAll) {
 }
 
 TEST_P(InstructionSet, SwigluAndRopeAgreeWithTheGenericPath) {
-  const RopeTable table =
-      RopeTable::build(std::vector<double>{1.0, 0.5, 0.1, 0.01, 0.001}, kRows, at::kFloat, at::kCPU);
+  const RopeTable table = RopeTable::build(std::vector<double>{1.0, 0.5, 0.1, 0.01, 0.001}, kRows, at::kFloat, at::kCPU);
   std::vector<std::int32_t> positions;
   for (std::int32_t t = 0; t < kRows; ++t) positions.push_back(kRows - 1 - t);
   for (const at::ScalarType dtype : kKernelDtypes) {
@@ -139,13 +136,12 @@ TEST_P(InstructionSet, DropoutHasTheSameMask) {
 TEST_P(InstructionSet, HeadAgreesWithItsFp64Form) {
   const at::Tensor labels = int32s({0, 3, 5}), targets = int32s({81, 0, 7}), grad = randn({3}, at::kFloat, 3);
   for (const at::ScalarType dtype : kKernelDtypes) {
-    const at::Tensor x = randn({6, 16}, dtype, 1), w = randn({kWidth, 16}, dtype, 2),
-                     gx = empty(x.sizes(), dtype);
+    const at::Tensor x = randn({6, 16}, dtype, 1), w = randn({kWidth, 16}, dtype, 2), gx = empty(x.sizes(), dtype);
     const at::Tensor logprobs = empty({3}, at::kFloat), expected = empty({3}, at::kDouble);
     const at::Tensor gx2 = empty(x.sizes(), at::kDouble);
     head_forward_backward(x, w, {labels, targets}, grad, logprobs, gx, {}, workspace());
-    head_forward_backward(x.to(at::kDouble), w.to(at::kDouble), {labels, targets}, grad.to(at::kDouble),
-                          expected, gx2, {}, workspace());
+    head_forward_backward(x.to(at::kDouble), w.to(at::kDouble), {labels, targets}, grad.to(at::kDouble), expected, gx2, {},
+                          workspace());
     expect_close(logprobs, expected, dtype == at::kFloat ? 5e-6 : 1e-2, "logprobs");
     expect_close(gx, gx2, dtype == at::kFloat ? 5e-6 : 1e-2, "gx");
   }
@@ -193,8 +189,8 @@ TEST_P(InstructionSet, NormIsAsAccurateWithShortVectors) {
 
 INSTANTIATE_TEST_SUITE_P(Targets, InstructionSet,
 #if HWY_ARCH_X86
-                         ::testing::Values(std::int64_t{HWY_AVX3}, std::int64_t{HWY_AVX2},
-                                           std::int64_t{HWY_SSE4}, std::int64_t{0}));
+                         ::testing::Values(std::int64_t{HWY_AVX3}, std::int64_t{HWY_AVX2}, std::int64_t{HWY_SSE4},
+                                           std::int64_t{0}));
 #else
                          ::testing::Values(std::int64_t{0}));
 #endif
@@ -209,7 +205,8 @@ TEST(InstructionSets, TheEnvironmentHoldsThemBack) {
   }
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const auto ends_well = [&](const std::string& level) {
-    return std::system(("QFT_CPU_ISA=" + level + " '" + self + "' --gtest_filter=InstructionSets.* >/dev/null 2>&1").c_str()) == 0;
+    return std::system(("QFT_CPU_ISA=" + level + " '" + self + "' --gtest_filter=InstructionSets.* >/dev/null 2>&1").c_str()) ==
+           0;
   };
   EXPECT_TRUE(ends_well("avx2"));
   EXPECT_FALSE(ends_well("avx3"));

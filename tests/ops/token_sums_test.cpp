@@ -11,7 +11,9 @@ namespace {
 
 using namespace testing;
 
-at::Tensor exact(const at::Tensor& a, const at::Tensor& b) { return exact_product(a.t(), b); }
+at::Tensor exact(const at::Tensor& a, const at::Tensor& b) {
+  return exact_product(a.t(), b);
+}
 
 struct Blocked : EachBlocks {};
 INSTANTIATE_TEST_SUITE_P(AllBlocks, Blocked, kAllBlocks);
@@ -75,8 +77,11 @@ TEST(TokenSums, AreRightInAllTypes) {
     at::ScalarType operand, sum;
     double tolerance;
   };
-  for (const Case& c : {Case{at::kDouble, at::kDouble, 1e-14}, {at::kFloat, at::kFloat, 1e-6}, {at::kHalf, at::kFloat, 1e-3},
-                        {at::kBFloat16, at::kFloat, 6e-3}, {at::kBFloat16, at::kBFloat16, 2e-2}}) {
+  for (const Case& c : {Case{at::kDouble, at::kDouble, 1e-14},
+                        {at::kFloat, at::kFloat, 1e-6},
+                        {at::kHalf, at::kFloat, 1e-3},
+                        {at::kBFloat16, at::kFloat, 6e-3},
+                        {at::kBFloat16, at::kBFloat16, 2e-2}}) {
     const at::Tensor left = a.to(c.operand), right = b.to(c.operand);
     const at::Tensor plain = zeros({20, 12}, c.sum), transposed = zeros({12, 20}, c.sum);
     add_token_sums(std::vector<TokenSum>{{plain, left, right}, {transposed.t(), left, right}}, workspace());

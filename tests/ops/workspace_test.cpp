@@ -1,5 +1,6 @@
-#include "qft/model/arena.h"
 #include "qft/ops/workspace.h"
+
+#include "qft/model/arena.h"
 
 #include "ops_support.h"
 

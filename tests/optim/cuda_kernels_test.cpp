@@ -1,26 +1,23 @@
 // The optimizer's CUDA kernels: run by the stand-in for CUDA on any machine, and by way of the optimizer on a GPU.
-#include "support/simt.h"
-
-#include "optim/cuda/adamw.cuh"
-#include "optim/cuda/lion.cuh"
-#include "optim/cuda/square_sum.cuh"
-
-#include <gtest/gtest.h>
+#include "qft/device/device.h"
+#include "qft/optim/optimizer.h"
+#include "qft/optim/square_sum.h"
 
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "optim/cuda/adamw.cuh"
+#include "optim/cuda/lion.cuh"
+#include "optim/cuda/square_sum.cuh"
+#include "support/simt.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-
-#include "qft/device/device.h"
-#include "qft/optim/optimizer.h"
-#include "qft/optim/square_sum.h"
+#include <gtest/gtest.h>
 
 namespace qft::optim {
 namespace {
@@ -29,15 +26,23 @@ constexpr float kLr = 1e-2F, kDecay = 0.1F, kScale = 0.5F;
 
 cuda::AdamWElement adamw_element(int step) {
   const double t = step;
-  return {0.9F, 0.999F, 1e-8F, static_cast<float>(kLr / (1 - std::pow(0.9, t))), static_cast<float>(std::sqrt(1 - std::pow(0.999, t))),
-          kLr * kDecay, kScale};
+  return {0.9F,
+          0.999F,
+          1e-8F,
+          static_cast<float>(kLr / (1 - std::pow(0.9, t))),
+          static_cast<float>(std::sqrt(1 - std::pow(0.999, t))),
+          kLr * kDecay,
+          kScale};
 }
 
-cuda::LionElement lion_element(int) { return {0.9F, 0.999F, kLr, kLr * kDecay, kScale}; }
+cuda::LionElement lion_element(int) {
+  return {0.9F, 0.999F, kLr, kLr * kDecay, kScale};
+}
 
 /// The kernel beside the rule itself, which computes by ATen on the CPU.
 template <class P, class W, int S, class Element>
-void compare_by_stand_in(const char* optim, const Precision& precision, std::int64_t n, std::int64_t shift, Element (*element)(int step)) {
+void compare_by_stand_in(const char* optim, const Precision& precision, std::int64_t n, std::int64_t shift,
+                         Element (*element)(int step)) {
   const at::Tensor weights = at::randn({n}, at::kDouble).to(precision.master).to(precision.compute);
   const at::Tensor expected_grads = at::zeros({n}, at::TensorOptions().dtype(precision.grad));
   Optimizer expected(rule_of(optim), {{"unit", weights, expected_grads, {{0, n}}}}, {.weight_decay = kDecay}, precision);
@@ -46,8 +51,8 @@ void compare_by_stand_in(const char* optim, const Precision& precision, std::int
   };
   const at::Tensor master = fresh(expected.master(0)), copy = fresh(weights), grads = fresh(expected_grads);
   std::vector<at::Tensor> state;
-  cuda::UpdateBuffers<P, W, S> buffers{master.data_ptr<P>(), grads.const_data_ptr<P>(), {},
-                                       precision.has_master_copy() ? copy.data_ptr<W>() : nullptr, n};
+  cuda::UpdateBuffers<P, W, S> buffers{
+      master.data_ptr<P>(), grads.const_data_ptr<P>(), {}, precision.has_master_copy() ? copy.data_ptr<W>() : nullptr, n};
   for (int s = 0; s < S; ++s) {
     state.push_back(fresh(expected.state(0, static_cast<std::size_t>(s))));
     buffers.state[s] = state.back().data_ptr<P>();
@@ -60,7 +65,8 @@ void compare_by_stand_in(const char* optim, const Precision& precision, std::int
     cuda::launch_update(buffers, element(t), simt::Launch());
     EXPECT_TRUE(at::allclose(master, expected.master(0), tolerance, tolerance * 0.1)) << optim << " step " << t;
     for (std::size_t s = 0; s < state.size(); ++s)
-      EXPECT_TRUE(at::allclose(state[s], expected.state(0, s), tolerance, tolerance * 0.1)) << optim << " step " << t << " state " << s;
+      EXPECT_TRUE(at::allclose(state[s], expected.state(0, s), tolerance, tolerance * 0.1))
+          << optim << " step " << t << " state " << s;
     if (precision.has_master_copy()) {
       EXPECT_TRUE(copy.equal(master.to(precision.compute))) << optim << " step " << t;
     }
@@ -78,18 +84,24 @@ void compare_all(const char* optim, Element (*element)(int step)) {
     }
 }
 
-TEST(UpdateKernel, OfAdamWAgreesWithAtenOnAnyLengthAndAlignment) { compare_all<2>("adamw", adamw_element); }
+TEST(UpdateKernel, OfAdamWAgreesWithAtenOnAnyLengthAndAlignment) {
+  compare_all<2>("adamw", adamw_element);
+}
 
-TEST(UpdateKernel, OfLionAgreesWithAtenOnAnyLengthAndAlignment) { compare_all<1>("lion", lion_element); }
+TEST(UpdateKernel, OfLionAgreesWithAtenOnAnyLengthAndAlignment) {
+  compare_all<1>("lion", lion_element);
+}
 
 TEST(UpdateKernel, UpdatesOnAGpuAsOnTheCpu) {
   if (device::cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   const c10::Device gpu(at::kCUDA, 0);
   for (const RuleSpec& rule : rules())
-    for (const Precision& precision : {Precision::fp32(), Precision::bf16(), Precision::fp16(), Precision::pure_bf16(), Precision::fp64()}) {
+    for (const Precision& precision :
+         {Precision::fp32(), Precision::bf16(), Precision::fp16(), Precision::pure_bf16(), Precision::fp64()}) {
       constexpr std::int64_t n = 1003;
       const std::vector<Segment> segments = {{0, 400}, {400, 407, 1.0, 0.0}, {407, n, 0.5}};
-      const at::Tensor weights = at::randn({n}).to(precision.compute), grads = at::zeros({n}, at::TensorOptions().dtype(precision.grad));
+      const at::Tensor weights = at::randn({n}).to(precision.compute),
+                       grads = at::zeros({n}, at::TensorOptions().dtype(precision.grad));
       const at::Tensor weights2 = weights.to(gpu), grads2 = grads.to(gpu);
       Optimizer cpu(rule, {{"unit", weights, grads, segments}}, {.weight_decay = kDecay}, precision);
       Optimizer cuda(rule, {{"unit", weights2, grads2, segments}}, {.weight_decay = kDecay}, precision);

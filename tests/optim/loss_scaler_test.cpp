@@ -1,13 +1,12 @@
 #include "qft/optim/loss_scaler.h"
 
-#include <gtest/gtest.h>
+#include "qft/core/error.h"
 
 #include <string_view>
 #include <vector>
 
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
-#include "qft/core/error.h"
 
 namespace qft::optim {
 namespace {

@@ -1,4 +1,7 @@
-#include <gtest/gtest.h>
+#include "qft/config/training_args.h"
+#include "qft/core/error.h"
+#include "qft/optim/optimizer.h"
+#include "qft/optim/schedule.h"
 
 #include <cmath>
 
@@ -9,11 +12,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-
-#include "qft/config/training_args.h"
-#include "qft/core/error.h"
-#include "qft/optim/optimizer.h"
-#include "qft/optim/schedule.h"
+#include <gtest/gtest.h>
 
 namespace qft::optim {
 namespace {
@@ -89,7 +88,8 @@ TEST(Optimizer, HoldsTheStateThatItsRuleNames) {
 TEST(Lion, FollowsTheFormulaWithTheRateAndDecayOfEachSegment) {
   auto weights = at::randn({130}, at::kDouble), grads = at::zeros_like(weights);
   auto p = weights.clone(), m = at::zeros_like(p);
-  Optimizer lion(rule_of("lion"), {{"unit", weights, grads, kSegments}}, {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1}, Precision::fp64());
+  Optimizer lion(rule_of("lion"), {{"unit", weights, grads, kSegments}}, {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1},
+                 Precision::fp64());
   for (int t = 1; t <= 5; ++t) {
     const auto g = at::randn({130}, at::kDouble);
     grads.copy_(g);

@@ -51,16 +51,15 @@ std::string expected_bytes(const SharedDir& dir, const Encoder& encoder) {
 
 TEST(PackBuild, GivesTheSameBytesOnAnyNumberOfRanks) {
   // The last is large enough (10 MB) for every rank to write some of it.
-  for (const Encoder& encoder :
-       {Encoder{1, 1, 7}, Encoder{20, 2, 7}, Encoder{500, 1, 20}, Encoder{70000, 1, 2100}}) {
+  for (const Encoder& encoder : {Encoder{1, 1, 7}, Encoder{20, 2, 7}, Encoder{500, 1, 20}, Encoder{70000, 1, 2100}}) {
     const SharedDir dir;
     const std::string expected = expected_bytes(dir, encoder);
     std::int64_t encoded = 0;
-    const PackSummary summary = PackBuilder(world(), dir / "p.h5", make_attributes())
-                                    .build(encoder.chunks(), [&](std::size_t chunk, PackSink& sink) {
-                                      ++encoded;
-                                      encoder(chunk, sink);
-                                    });
+    const PackSummary summary =
+        PackBuilder(world(), dir / "p.h5", make_attributes()).build(encoder.chunks(), [&](std::size_t chunk, PackSink& sink) {
+          ++encoded;
+          encoder(chunk, sink);
+        });
     EXPECT_EQ(summary.items, encoder.count);
     EXPECT_EQ(comm::all_reduce_value(world(), encoded), static_cast<std::int64_t>(encoder.chunks()));
     EXPECT_TRUE(read_bytes(dir / "p.h5") == expected);
@@ -74,17 +73,15 @@ TEST(PackBuild, AnErrorOnOneRankReachesAllAndItsPartsServeTheNextBuild) {
   const Encoder encoder{200};
   const std::string expected = expected_bytes(dir, encoder);
   const std::string error = error_of([&] {
-    PackBuilder(world(), dir / "p.h5", make_attributes())
-        .build(encoder.chunks(), [&](std::size_t chunk, PackSink& sink) {
-          require(chunk != 9, "record 63 is not JSON");
-          encoder(chunk, sink);
-        });
+    PackBuilder(world(), dir / "p.h5", make_attributes()).build(encoder.chunks(), [&](std::size_t chunk, PackSink& sink) {
+      require(chunk != 9, "record 63 is not JSON");
+      encoder(chunk, sink);
+    });
   });
   EXPECT_TRUE(contains(error, "record 63 is not JSON"));
   EXPECT_FALSE(std::filesystem::exists(dir / "p.h5"));
   world().barrier();
-  const PackSummary summary =
-      PackBuilder(world(), dir / "p.h5", make_attributes()).build(encoder.chunks(), encoder);
+  const PackSummary summary = PackBuilder(world(), dir / "p.h5", make_attributes()).build(encoder.chunks(), encoder);
   EXPECT_LT(summary.chunks_reused, encoder.chunks());
   EXPECT_TRUE(read_bytes(dir / "p.h5") == expected);
   world().barrier();
@@ -106,8 +103,8 @@ TEST(PackBuild, SaysThatRanksDoNotShareTheFolder) {
   if (world().size() == 1) GTEST_SKIP() << "needs two ranks";
   const TempDir own;  // every rank its own, as on disks private to nodes
   const Encoder encoder{20};
-  const std::string error = error_of(
-      [&] { PackBuilder(world(), own / "p.h5", make_attributes()).build(encoder.chunks(), encoder); });
+  const std::string error =
+      error_of([&] { PackBuilder(world(), own / "p.h5", make_attributes()).build(encoder.chunks(), encoder); });
   EXPECT_TRUE(contains(error, "put the pack into a folder that all nodes share"));
 }
 
@@ -115,11 +112,10 @@ TEST(PackBuild, AFullDiskDuringAssemblyIsAnErrorOnAllRanks) {
   const SharedDir dir;
   const Encoder encoder{2000, 1, 100};
   // The limit counts for files of any size, so parts pass and the pack does not.
-  EXPECT_TRUE(contains(
-      test::error_with_file_limit(
-          100'000,
-          [&] { PackBuilder(world(), dir / "p.h5", make_attributes()).build(encoder.chunks(), encoder); }),
-      "pack.h5"));
+  EXPECT_TRUE(
+      contains(test::error_with_file_limit(
+                   100'000, [&] { PackBuilder(world(), dir / "p.h5", make_attributes()).build(encoder.chunks(), encoder); }),
+               "pack.h5"));
   EXPECT_FALSE(std::filesystem::exists(dir / "p.h5"));
   EXPECT_FALSE(std::filesystem::exists(dir / "tmp-p.h5.parts/pack.h5"));
   world().barrier();

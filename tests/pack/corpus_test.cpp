@@ -19,8 +19,7 @@ std::int64_t dropped(const EncodedCorpus& corpus, DropReason reason) {
 
 std::string alpaca(const std::vector<std::string>& questions) {
   json list = json::array();
-  for (const std::string& q : questions)
-    list.push_back({{"instruction", q}, {"input", ""}, {"output", "A" + q}});
+  for (const std::string& q : questions) list.push_back({{"instruction", q}, {"input", ""}, {"output", "A" + q}});
   return list.dump();
 }
 
@@ -56,8 +55,7 @@ TEST(Conversations, LearnEveryAnswerButNotTheQuestions) {
   EXPECT_EQ(run.text(all.items[0].sequences[0].ids),
             "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n"
             "<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
-  EXPECT_EQ(run.learned(all.items[0].sequences[0]),
-            (std::vector<std::string>{"a<|im_end|>\n", "b<|im_end|>\n"}));
+  EXPECT_EQ(run.learned(all.items[0].sequences[0]), (std::vector<std::string>{"a<|im_end|>\n", "b<|im_end|>\n"}));
 
   run.config.data.mask_history = true;
   EXPECT_EQ(run.learned(run.encode().items[0].sequences[0]), (std::vector<std::string>{"b<|im_end|>\n"}));
@@ -83,18 +81,14 @@ TEST(Conversations, MaskHistoryCutsTheEarliestTurns) {
 
 TEST(Alpaca, JoinsPromptAndQueryAndReadsHistoryAndSystem) {
   SmallRun run;
-  run.add(
-      "d", "d.json",
-      R"([{"p": "q", "i": "x", "o": "a", "s": "S", "h": [["h1", "g1"]]}, {"p": null, "i": "y", "o": "b"}])",
-      {{"columns", {{"prompt", "p"}, {"query", "i"}, {"response", "o"}, {"system", "s"}, {"history", "h"}}}});
+  run.add("d", "d.json", R"([{"p": "q", "i": "x", "o": "a", "s": "S", "h": [["h1", "g1"]]}, {"p": null, "i": "y", "o": "b"}])",
+          {{"columns", {{"prompt", "p"}, {"query", "i"}, {"response", "o"}, {"system", "s"}, {"history", "h"}}}});
   const EncodedCorpus all = run.encode();
   ASSERT_EQ(all.items.size(), 2u);
-  EXPECT_EQ(
-      run.text(all.items[0].sequences[0].ids),
-      "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nh1<|im_end|>\n<|im_start|>assistant\ng1<|im_end|>\n"
-      "<|im_start|>user\nq\nx<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n");
-  EXPECT_EQ(run.text(all.items[1].sequences[0].ids),
-            "<|im_start|>user\ny<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
+  EXPECT_EQ(run.text(all.items[0].sequences[0].ids),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nh1<|im_end|>\n<|im_start|>assistant\ng1<|im_end|>\n"
+            "<|im_start|>user\nq\nx<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n");
+  EXPECT_EQ(run.text(all.items[1].sequences[0].ids), "<|im_start|>user\ny<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
 }
 
 TEST(Openai, ReadsCallsAndJoinsResults) {
@@ -116,11 +110,9 @@ TEST(Openai, ReadsCallsAndJoinsResults) {
 TEST(Pairs, ShareTheQuestion) {
   SmallRun run;
   run.config.finetuning.stage = "dpo";
-  run.add(
-      "d", "d.json", R"([{"instruction": "q", "input": "", "chosen": "good", "rejected": "b"}])",
-      {{"ranking", true},
-       {"columns",
-        {{"prompt", "instruction"}, {"query", "input"}, {"chosen", "chosen"}, {"rejected", "rejected"}}}});
+  run.add("d", "d.json", R"([{"instruction": "q", "input": "", "chosen": "good", "rejected": "b"}])",
+          {{"ranking", true},
+           {"columns", {{"prompt", "instruction"}, {"query", "input"}, {"chosen", "chosen"}, {"rejected", "rejected"}}}});
   const EncodedCorpus all = run.encode();
   ASSERT_EQ(all.items.size(), 1u);
   ASSERT_EQ(all.items[0].sequences.size(), 2u);
@@ -198,21 +190,25 @@ TEST(Dropping, SaysWhichMessageOfWhichRecordAndWhoNamesTheRoles) {
 {"conversations": [{"from": "human", "value": "q"}, {"from": "system", "value": "s"}]})",
           kSharegpt);
   run.add("e", "e.jsonl", R"({"messages": [{"role": "user", "content": "q"}, {"role": "function", "content": "a"}]})",
-          {{"formatting", "sharegpt"}, {"columns", {{"messages", "messages"}}},
+          {{"formatting", "sharegpt"},
+           {"columns", {{"messages", "messages"}}},
            {"tags", {{"role_tag", "role"}, {"content_tag", "content"}, {"user_tag", "user"}, {"assistant_tag", "assistant"}}}});
   KeepReasons kept;
   const auto corpus = run.open();
   for (std::size_t c = 0; c < corpus->num_chunks(); ++c) corpus->encode_chunk(c, kept);
   const std::string info = (run.folder.path() / "dataset_info.json").string();
   const std::vector<std::string> expected = {
-      "d.jsonl:2: message 1 has the role 'user'; the roles are human, gpt, observation, function_call, system (the defaults: " + info + ": d has no tags)",
+      "d.jsonl:2: message 1 has the role 'user'; the roles are human, gpt, observation, function_call, system (the defaults: " +
+          info + ": d has no tags)",
       "d.jsonl:3: message 2 is an answer, where a question is expected",
       "d.jsonl:4: message 1 has no 'from' (role_tag, by the defaults: " + info + ": d has no tags); its keys are 'role', 'value'",
       "d.jsonl:5: it ends with a question",
       "d.jsonl:6: message 2 has the role 'system', which only the first may have",
-      "e.jsonl:1: message 2 has the role 'function'; the roles are user, assistant (tags in " + info + ": e): name it in dataset_info.json under tags"};
+      "e.jsonl:1: message 2 has the role 'function'; the roles are user, assistant (tags in " + info +
+          ": e): name it in dataset_info.json under tags"};
   ASSERT_EQ(kept.reasons.size(), expected.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NE(kept.reasons[i].find(expected[i]), std::string::npos) << kept.reasons[i] << "\n" << expected[i];
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NE(kept.reasons[i].find(expected[i]), std::string::npos) << kept.reasons[i] << "\n" << expected[i];
 }
 
 TEST(Keys, ThatNoRecordHasAreNamedWithThoseThatAreThere) {
@@ -220,7 +216,8 @@ TEST(Keys, ThatNoRecordHasAreNamedWithThoseThatAreThere) {
   const json columns = {{"messages", "messages"}};
   const std::tuple<json, std::vector<std::string>> cases[] = {
       {{{"formatting", "sharegpt"}},
-       {"dataset 'd': no record of ", "d.jsonl has the column 'conversations' (by the defaults: ", "dataset_info.json: d has no columns); the columns are 'messages'"}},
+       {"dataset 'd': no record of ", "d.jsonl has the column 'conversations' (by the defaults: ",
+        "dataset_info.json: d has no columns); the columns are 'messages'"}},
       {{{"formatting", "sharegpt"}, {"columns", columns}},
        {"no message in ", "has the key 'from' (role_tag, by the defaults: ", "messages have 'role', 'content'", "under tags"}},
       {{{"formatting", "openai"}, {"columns", columns}, {"tags", {{"role_tag", "role"}, {"content_tag", "text"}}}},
@@ -326,15 +323,21 @@ TEST(BrokenRecords, NestedBeyondTheStackAreRecordErrors) {
   };
   for (const std::string& line : cases) {
     SmallRun run;
-    const json columns = {{"columns", {{"prompt", "instruction"}, {"query", "input"}, {"response", "output"}, {"tools", "tools"}}}};
-    run.add("d", "d.jsonl", R"({"instruction": "q", "input": "", "output": "a", "tools": ""})" "\n" + line + "\n", columns);
+    const json columns = {
+        {"columns", {{"prompt", "instruction"}, {"query", "input"}, {"response", "output"}, {"tools", "tools"}}}};
+    run.add("d", "d.jsonl",
+            R"({"instruction": "q", "input": "", "output": "a", "tools": ""})"
+            "\n" +
+                line + "\n",
+            columns);
     expect_error<Error>([&] { run.encode(); }, {"d.jsonl:2: ", "nested more than 1024 deep"});
     run.config.data.on_error = "skip";
     EXPECT_EQ(dropped(run.encode(), DropReason::unreadable), 1);
   }
   SmallRun run;
-  const json call = {{"conversations", {{{"from", "human"}, {"value", "q"}},
-                                        {{"from", "function_call"}, {"value", R"({"name": "f", "arguments": )" + deep + "}"}}}}};
+  const json call = {{"conversations",
+                      {{{"from", "human"}, {"value", "q"}},
+                       {{"from", "function_call"}, {"value", R"({"name": "f", "arguments": )" + deep + "}"}}}}};
   run.add("d", "d.json", json::array({call}).dump(), kSharegpt);
   expect_error<Error>([&] { run.encode(); }, {"a function call: nested more than 1024 deep"});
 }
@@ -364,8 +367,7 @@ TEST(Columns, MissingOnesAreNamedWithThoseThatAreThere) {
 
 TEST(Columns, MayBeMissingFromSomeRecords) {
   SmallRun run;
-  run.add("d", "d.json",
-          R"([{"instruction": "q", "output": "a"}, {"instruction": "r", "input": "i", "output": "b"}])");
+  run.add("d", "d.json", R"([{"instruction": "q", "output": "a"}, {"instruction": "r", "input": "i", "output": "b"}])");
   EXPECT_EQ(run.encode().items.size(), 2u);
 }
 

@@ -128,7 +128,8 @@ TEST(Pack, SeesEveryOneOfTenThousandRandomDamages) {
     else
       damaged[at] = static_cast<char>(damaged[at] ^ (1 << random() % 8));
     write_bytes(dir / "damaged.h5", damaged);
-    EXPECT_THROW(PackReader::open(dir / "damaged.h5")->verify(), Error) << "byte " << at << " of " << whole.size() << ", round " << round;
+    EXPECT_THROW(PackReader::open(dir / "damaged.h5")->verify(), Error)
+        << "byte " << at << " of " << whole.size() << ", round " << round;
   }
 }
 
@@ -148,8 +149,7 @@ TEST(Pack, RefusesFilesThatAreNoWholePack) {
   newer.set_string("format", kPackFormatName);
   newer.set_int("format_version", 9);
   newer.close();
-  EXPECT_TRUE(
-      contains(error_of([&] { PackReader::open(dir / "newer.h5"); }), "pack format 9, this program reads 1"));
+  EXPECT_TRUE(contains(error_of([&] { PackReader::open(dir / "newer.h5"); }), "pack format 9, this program reads 1"));
 }
 
 TEST(PackSink, RefusesItemsThatBreakTheRules) {
@@ -169,13 +169,9 @@ TEST(PackSink, RefusesItemsThatBreakTheRules) {
   EXPECT_TRUE(contains(error_with([](auto& i) { i.sequences[0].ids.clear(); }), "empty sequence"));
   EXPECT_TRUE(contains(error_with([](auto& i) { i.sequences[0].ids[1] = 5000; }), "token id 5000"));
   EXPECT_TRUE(contains(error_with([](auto& i) { i.sequences[0].ids[1] = -1; }), "token id -1"));
-  EXPECT_TRUE(contains(error_with([](auto& i) {
-                         i.sequences[0].label_spans = {{2, 2}};
-                       }),
-                       "label span [2, 2)"));
+  EXPECT_TRUE(contains(error_with([](auto& i) { i.sequences[0].label_spans = {{2, 2}}; }), "label span [2, 2)"));
   EXPECT_TRUE(contains(error_with([](auto& i) { i.sequences[0].label_spans = {{0, 99}}; }), "[0, 99)"));
-  EXPECT_TRUE(
-      contains(error_with([](auto& i) { i.sequences.push_back(i.sequences[0]); }), "2 sequences among"));
+  EXPECT_TRUE(contains(error_with([](auto& i) { i.sequences.push_back(i.sequences[0]); }), "2 sequences among"));
   EXPECT_TRUE(contains(error_with([](auto& i) { i.dataset = 2; }), "dataset 2 of 2"));
   EXPECT_TRUE(contains(error_with([](auto& i) { i.category = "\xff"; }), "not UTF-8"));
   EXPECT_FALSE(std::filesystem::exists(dir / "p.h5"));

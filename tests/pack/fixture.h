@@ -22,8 +22,7 @@ namespace qft::test {
 inline constexpr std::int32_t kVocab = 5000;
 
 /// Lengths like those of Alpaca with a Qwen tokenizer: log-normal, median 100.
-inline std::vector<std::int32_t> alpaca_like_lengths(std::size_t count, std::int32_t most,
-                                                     std::uint64_t seed = 1) {
+inline std::vector<std::int32_t> alpaca_like_lengths(std::size_t count, std::int32_t most, std::uint64_t seed = 1) {
   std::mt19937_64 random(seed);
   std::lognormal_distribution<double> length(4.6, 0.6);
   std::vector<std::int32_t> lengths(count);
@@ -39,8 +38,7 @@ inline encode::EncodedItem make_item(std::int64_t number, int sequences = 1) {
   for (int s = 0; s < sequences; ++s) {
     encode::EncodedSequence& sequence = item.sequences.emplace_back();
     const auto length = static_cast<std::int32_t>(3 + random() % 40);
-    for (std::int32_t t = 0; t < length; ++t)
-      sequence.ids.push_back(static_cast<std::int32_t>(random() % kVocab));
+    for (std::int32_t t = 0; t < length; ++t) sequence.ids.push_back(static_cast<std::int32_t>(random() % kVocab));
     const auto begin = static_cast<std::int32_t>(random() % 2);
     if (length > 8 && random() % 2 == 0) sequence.label_spans.push_back({begin, begin + 2});
     sequence.label_spans.push_back({length - 2, length});
@@ -89,8 +87,7 @@ struct Encoder {
   std::int64_t chunk_items = 7;
   std::size_t chunks() const { return static_cast<std::size_t>((count + chunk_items - 1) / chunk_items); }
   void operator()(std::size_t chunk, pack::PackSink& sink) const {
-    const std::int64_t begin = static_cast<std::int64_t>(chunk) * chunk_items,
-                       end = std::min(begin + chunk_items, count);
+    const std::int64_t begin = static_cast<std::int64_t>(chunk) * chunk_items, end = std::min(begin + chunk_items, count);
     for (std::int64_t i = begin; i < end; ++i) {
       auto item = make_item(i, sequences);
       sink.count(item.dataset, 1, 0, i % 6 == 0);
@@ -101,9 +98,8 @@ struct Encoder {
   }
 };
 
-inline std::shared_ptr<const pack::PackReader> build_pack(const std::filesystem::path& path,
-                                                          std::int64_t count, int sequences = 1,
-                                                          std::int64_t chunk_items = 7) {
+inline std::shared_ptr<const pack::PackReader> build_pack(const std::filesystem::path& path, std::int64_t count,
+                                                          int sequences = 1, std::int64_t chunk_items = 7) {
   const auto comm = comm::make_self_communicator();
   const Encoder encoder{count, sequences, chunk_items};
   pack::PackBuilder(*comm, path, make_attributes()).build(encoder.chunks(), encoder);

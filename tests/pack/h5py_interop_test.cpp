@@ -37,9 +37,8 @@ TEST(PackInterop, H5pyReadsItemsTagsAndAttributes) {
              << "\n";
   }
   expected.close();
-  const std::string command = python + " " + test::kSourceDir + "/tests/pack/h5py_interop.py " +
-                              (dir / "p.h5").string() + " " + (dir / "expected.jsonl").string() + " " +
-                              test::kSourceDir + "/README.md";
+  const std::string command = python + " " + test::kSourceDir + "/tests/pack/h5py_interop.py " + (dir / "p.h5").string() + " " +
+                              (dir / "expected.jsonl").string() + " " + test::kSourceDir + "/README.md";
   EXPECT_EQ(std::system(command.c_str()), 0);
 }
 

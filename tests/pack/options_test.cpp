@@ -1,6 +1,7 @@
 // A pack and a run that names it: what the run gives must be the pack's, what it leaves open is taken from the pack.
-#include "qft/pack/inputs.h"
 #include "qft/pack/options.h"
+
+#include "qft/pack/inputs.h"
 #include "qft/pack/reader.h"
 
 #include <functional>
@@ -47,19 +48,26 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       {"stage", [](RunConfig& c) { c.finetuning.stage = "kto"; }, {"stage is kto, sft in the pack"}},
       {"template", [](RunConfig& c) { c.data.template_name = "chatml"; }, {"template is chatml, qwen3 in the pack"}},
-      {"default_system", [](RunConfig& c) { c.data.default_system = "Be brief."; },
+      {"default_system",
+       [](RunConfig& c) { c.data.default_system = "Be brief."; },
        {"default_system is Be brief., the template's own in the pack"}},
-      {"tool_format", [](RunConfig& c) { c.data.tool_format = "llama3"; }, {"tool_format is llama3, the template's own in the pack"}},
+      {"tool_format",
+       [](RunConfig& c) { c.data.tool_format = "llama3"; },
+       {"tool_format is llama3, the template's own in the pack"}},
       {"enable_thinking", [](RunConfig& c) { c.data.enable_thinking = false; }, {"enable_thinking is false, true in the pack"}},
       {"enable_thinking", [](RunConfig& c) { c.data.enable_thinking.reset(); }, {"enable_thinking is null, true in the pack"}},
-      {"preserve_thinking", [](RunConfig& c) { c.data.preserve_thinking = true; }, {"preserve_thinking is true, false in the pack"}},
+      {"preserve_thinking",
+       [](RunConfig& c) { c.data.preserve_thinking = true; },
+       {"preserve_thinking is true, false in the pack"}},
       {"cutoff_len", [](RunConfig& c) { c.data.cutoff_len = 64; }, {"cutoff_len is 64, 2048 in the pack"}},
       {"train_on_prompt", [](RunConfig& c) { c.data.train_on_prompt = true; }, {"train_on_prompt is true, false in the pack"}},
       {"mask_history", [](RunConfig& c) { c.data.mask_history = true; }, {"mask_history is true, false in the pack"}},
       {"max_samples", [](RunConfig& c) { c.data.max_samples = 1; }, {"max_samples is 1, not set in the pack"}},
       {"dataset", [](RunConfig& c) { c.data.dataset = {"d", "e"}; }, {"dataset is [\"d\",\"e\"], [\"d\"] in the pack"}},
       {"dataset", [](RunConfig& c) { c.data.dataset = {"d#1"}; }, {"dataset is [\"d#1\"], [\"d\"] in the pack"}},
-      {"mix_strategy", [](RunConfig& c) { c.data.mix_strategy = "interleave_over"; }, {"mix_strategy is interleave_over, concat in the pack"}},
+      {"mix_strategy",
+       [](RunConfig& c) { c.data.mix_strategy = "interleave_over"; },
+       {"mix_strategy is interleave_over, concat in the pack"}},
       {"interleave_probs", [](RunConfig& c) { c.data.interleave_probs = {1.0}; }, {"interleave_probs is [1.0], [] in the pack"}},
   };
   return all;
@@ -72,7 +80,12 @@ TEST(PackOptions, EveryGivenKeyMustBeThePacks) {
     SCOPED_TRACE(c.key);
     std::vector<std::string> words = c.words;
     words.insert(words.end(), {"pack 'p.h5' was made with other options: run.yaml:7: ", "Leave a key out", "qft-pack"});
-    expect_error<ConfigError>([&] { RunConfig config = with(run.config, c.key, c.set); take_pack_options(config, pack, "p.h5"); }, words);
+    expect_error<ConfigError>(
+        [&] {
+          RunConfig config = with(run.config, c.key, c.set);
+          take_pack_options(config, pack, "p.h5");
+        },
+        words);
   }
 }
 
@@ -81,7 +94,8 @@ TEST(PackOptions, AllDifferencesStandInOneError) {
   const PackAttributes pack = run.attributes();
   RunConfig config = with(run.config, "cutoff_len", [](RunConfig& c) { c.data.cutoff_len = 9; });
   config = with(config, "mask_history", [](RunConfig& c) { c.data.mask_history = true; });
-  expect_error<ConfigError>([&] { take_pack_options(config, pack, "p.h5"); }, {"cutoff_len is 9, 2048", "; run.yaml:7: mask_history is true, false"});
+  expect_error<ConfigError>([&] { take_pack_options(config, pack, "p.h5"); },
+                            {"cutoff_len is 9, 2048", "; run.yaml:7: mask_history is true, false"});
 }
 
 TEST(PackOptions, ARunThatGivesNoneTakesThePacks) {
@@ -170,7 +184,9 @@ TEST(PackOptions, AnEvaluationPackSaysNothingOfTheRecordsToTrainOn) {
 
 TEST(PackInputs, OfAResumeThatAreOthersAreToldByDatasetAndFile) {
   SmallRun run;
-  const auto record = [](const std::string& answer) { return R"([{"instruction": "q", "input": "", "output": ")" + answer + "\"}]"; };
+  const auto record = [](const std::string& answer) {
+    return R"([{"instruction": "q", "input": "", "output": ")" + answer + "\"}]";
+  };
   run.add("d", "d.json", record("a"));
   run.add("e", "e.json", record("a"));
   const PackAttributes made = run.open()->attributes();

@@ -40,8 +40,7 @@ struct PackProgram : testing::Test {
     qft::test::write_byte_tokenizer(folder);
     json records = json::array();
     for (int i = 0; i < 50; ++i)
-      records.push_back(
-          {{"instruction", "q" + std::to_string(i)}, {"input", ""}, {"output", std::string(i % 9, 'a')}});
+      records.push_back({{"instruction", "q" + std::to_string(i)}, {"input", ""}, {"output", std::string(i % 9, 'a')}});
     folder.write("d.json", records.dump(1));
     folder.write("dataset_info.json", R"({"d": {"file_name": "d.json"}})");
     const std::string dir = folder.path().string();
@@ -50,9 +49,8 @@ struct PackProgram : testing::Test {
   }
   std::string pack(const std::string& name) const { return (folder.path() / name).string(); }
   Outcome make(const std::string& name, int ranks, const std::string& more = "") const {
-    const std::string prefix = ranks == 1 ? ""
-                                          : "mpirun --oversubscribe --bind-to none --allow-run-as-root -np " +
-                                                std::to_string(ranks) + " ";
+    const std::string prefix =
+        ranks == 1 ? "" : "mpirun --oversubscribe --bind-to none --allow-run-as-root -np " + std::to_string(ranks) + " ";
     return run(prefix + program + " " + run_file + " " + more + " --output " + pack(name), true);
   }
 };
@@ -130,8 +128,7 @@ TEST_F(PackProgram, InspectCountsAndShowsWhatIsLearned) {
   ASSERT_EQ(make("p.h5", 1).code, 0);
   const std::string command = program + " inspect " + pack("p.h5");
   const json summary = json::parse(run(command + " --json").out);
-  EXPECT_EQ(summary["categories"],
-            json::parse(R"([{"name": "d", "items": 50, "tokens": )" + summary["tokens"].dump() + "}]"));
+  EXPECT_EQ(summary["categories"], json::parse(R"([{"name": "d", "items": 50, "tokens": )" + summary["tokens"].dump() + "}]"));
   std::int64_t items = 0, tokens = 0;
   for (const json& bucket : summary["length_histogram"]) {
     items += bucket["items"].get<std::int64_t>();
@@ -141,8 +138,7 @@ TEST_F(PackProgram, InspectCountsAndShowsWhatIsLearned) {
   EXPECT_EQ(tokens, summary["tokens"]);
   EXPECT_FALSE(summary.contains("samples"));
 
-  for (const std::string& tokenizer :
-       {std::string(run_file), "tokenizer_name_or_path=" + folder.path().string()}) {
+  for (const std::string& tokenizer : {std::string(run_file), "tokenizer_name_or_path=" + folder.path().string()}) {
     const Outcome shown = run(command + " --items 2 " + tokenizer);
     EXPECT_EQ(shown.code, 0);
     EXPECT_NE(shown.out.find("assistant\n[[a<|im_end|>"), std::string::npos) << shown.out;
@@ -167,8 +163,7 @@ TEST_F(PackProgram, InspectCountsAndShowsWhatIsLearned) {
 
 TEST_F(PackProgram, MergesPacksOfTheSameContract) {
   json more = json::array();
-  for (int i = 0; i < 20; ++i)
-    more.push_back({{"instruction", "m" + std::to_string(i)}, {"input", ""}, {"output", "b"}});
+  for (int i = 0; i < 20; ++i) more.push_back({{"instruction", "m" + std::to_string(i)}, {"input", ""}, {"output", "b"}});
   folder.write("e.json", more.dump());
   folder.write("dataset_info.json", R"({"d": {"file_name": "d.json"}, "e": {"file_name": "e.json"}})");
   ASSERT_EQ(make("d.h5", 1).code, 0);
@@ -183,16 +178,15 @@ TEST_F(PackProgram, MergesPacksOfTheSameContract) {
   EXPECT_EQ(merged["sources"], both["sources"]);
   EXPECT_EQ(merged["categories"], both["categories"]);
   EXPECT_NE(run(merge + " --output " + pack("m.h5")).out.find("up to date"), std::string::npos);
-  const Outcome parallel = run("mpirun --oversubscribe --bind-to none --allow-run-as-root -np 2 " + merge +
-                               " --output " + pack("m2.h5"));
+  const Outcome parallel =
+      run("mpirun --oversubscribe --bind-to none --allow-run-as-root -np 2 " + merge + " --output " + pack("m2.h5"));
   EXPECT_EQ(parallel.code, 0);
   EXPECT_EQ(read_file(pack("m2.h5")), read_file(pack("m.h5")));
 
   ASSERT_EQ(make("short.h5", 1, "dataset=e cutoff_len=77").code, 0);
   ASSERT_EQ(make("prompt.h5", 1, "dataset=e train_on_prompt=true").code, 0);
   const auto refusal = [&](const std::string& name, const std::vector<std::string>& parts) {
-    const Outcome refused =
-        run(program + " merge " + pack("d.h5") + " " + pack(name) + " -o " + pack("r.h5"), true);
+    const Outcome refused = run(program + " merge " + pack("d.h5") + " " + pack(name) + " -o " + pack("r.h5"), true);
     EXPECT_EQ(refused.code, 2);
     for (const std::string& part : parts)
       EXPECT_NE(refused.out.find(part), std::string::npos) << part << " is not in " << refused.out;
@@ -219,18 +213,27 @@ TEST_F(PackProgram, ExitCodesTellUsageFromFailure) {
 }
 
 TEST_F(PackProgram, SaysWhyADatasetIsLeftOutWhole) {
-  folder.write("user.jsonl", R"({"conversations": [{"from": "user", "value": "q"}, {"from": "gpt", "value": "a"}]})" "\n"
-                             R"({"conversations": [{"from": "user", "value": "q"}, {"from": "gpt", "value": "a"}]})" "\n");
-  folder.write("dataset_info.json", R"({"d": {"file_name": "d.json"}, "user": {"file_name": "user.jsonl", "formatting": "sharegpt"}})");
+  folder.write("user.jsonl", R"({"conversations": [{"from": "user", "value": "q"}, {"from": "gpt", "value": "a"}]})"
+                             "\n"
+                             R"({"conversations": [{"from": "user", "value": "q"}, {"from": "gpt", "value": "a"}]})"
+                             "\n");
+  folder.write("dataset_info.json",
+               R"({"d": {"file_name": "d.json"}, "user": {"file_name": "user.jsonl", "formatting": "sharegpt"}})");
   for (const std::string datasets : {"user", "d,user"}) {
     const Outcome none = make("u.h5", 1, "dataset=" + datasets);
     EXPECT_EQ(none.code, 1);
-    EXPECT_NE(none.out.find("dataset 'user': not one of its 2 records can be learned: 2 unknown role (the first: "), std::string::npos) << none.out;
-    EXPECT_NE(none.out.find("user.jsonl:1: message 1 has the role 'user'; the roles are human, gpt, "), std::string::npos) << none.out;
+    EXPECT_NE(none.out.find("dataset 'user': not one of its 2 records can be learned: 2 unknown role (the first: "),
+              std::string::npos)
+        << none.out;
+    EXPECT_NE(none.out.find("user.jsonl:1: message 1 has the role 'user'; the roles are human, gpt, "), std::string::npos)
+        << none.out;
     EXPECT_FALSE(std::filesystem::exists(pack("u.h5")));
   }
   std::filesystem::create_directory(folder.path() / "latin");
-  folder.write("latin/donn\xE9" "es.json", R"([{"instruction": "q", "input": "", "output": "a"}, {"instruction": "q", "input": "", "output": ""}])");
+  folder.write(
+      "latin/donn\xE9"
+      "es.json",
+      R"([{"instruction": "q", "input": "", "output": "a"}, {"instruction": "q", "input": "", "output": ""}])");
   folder.write("few.json", R"([{"instruction": "", "input": "", "output": ""}])");
   const Outcome beside = make("b.h5", 1, "dataset=" + pack("latin") + "," + pack("few.json"));
   EXPECT_EQ(beside.code, 0) << beside.out;
@@ -302,8 +305,7 @@ TEST_F(PackProgram, ChecksDataAndCountsSteps) {
   EXPECT_EQ(count("no_answer"), 1);
   EXPECT_EQ(count("over_long"), 1);
   EXPECT_EQ(count("empty_output"), 0);
-  EXPECT_NE(report["findings"]["unreadable"]["examples"][0].get<std::string>().find("bad.jsonl:3"),
-            std::string::npos);
+  EXPECT_NE(report["findings"]["unreadable"]["examples"][0].get<std::string>().find("bad.jsonl:3"), std::string::npos);
   EXPECT_EQ(report["samples"], 4);
   EXPECT_EQ(report["global_batch_size"], 2);
   EXPECT_EQ(report["total_steps"], 6);
@@ -315,8 +317,7 @@ TEST_F(PackProgram, ChecksDataAndCountsSteps) {
 }
 
 TEST_F(PackProgram, SkippedRecordsAreListedAndLimited) {
-  folder.write("bad.jsonl",
-               "{\"instruction\":\"a\",\"output\":\"one\"}\n{\n{\"instruction\":3,\"output\":\"x\"}\n");
+  folder.write("bad.jsonl", "{\"instruction\":\"a\",\"output\":\"one\"}\n{\n{\"instruction\":3,\"output\":\"x\"}\n");
   folder.write("dataset_info.json", R"({"d": {"file_name": "bad.jsonl"}})");
   const Outcome skipped = make("out.h5", 2, "on_error=skip");
   ASSERT_EQ(skipped.code, 0) << skipped.out;
@@ -332,8 +333,11 @@ TEST_F(PackProgram, SkippedRecordsAreListedAndLimited) {
 TEST_F(PackProgram, ABottomlessRecordIsABrokenOne) {
   const json deep = {{"instruction", "q"}, {"output", "a"}, {"tools", std::string(200'000, '[') + std::string(200'000, ']')}};
   folder.write("deep.jsonl", "{\"instruction\":\"a\",\"output\":\"one\",\"tools\":\"\"}\n" + deep.dump() + "\n");
-  folder.write("dataset_info.json", json{{"d", {{"file_name", "deep.jsonl"},
-                                                {"columns", {{"prompt", "instruction"}, {"response", "output"}, {"tools", "tools"}}}}}}.dump());
+  folder.write(
+      "dataset_info.json",
+      json{{"d",
+            {{"file_name", "deep.jsonl"}, {"columns", {{"prompt", "instruction"}, {"response", "output"}, {"tools", "tools"}}}}}}
+          .dump());
   const Outcome stopped = make("out.h5", 1);
   EXPECT_EQ(stopped.code, 1) << stopped.out;
   EXPECT_NE(stopped.out.find("deep.jsonl:2: tools: nested more than 1024 deep"), stopped.out.npos) << stopped.out;
@@ -343,14 +347,13 @@ TEST_F(PackProgram, ABottomlessRecordIsABrokenOne) {
 TEST_F(PackProgram, AFullDiskNamesTheFileAndLeavesNoPack) {
   std::string records;
   for (int i = 0; i < 4000; ++i)
-    records += "{\"instruction\":\"question " + std::to_string(i) + "\",\"output\":\"" +
-               std::string(200, 'a') + "\"}\n";
+    records += "{\"instruction\":\"question " + std::to_string(i) + "\",\"output\":\"" + std::string(200, 'a') + "\"}\n";
   folder.write("large.jsonl", records);
   folder.write("dataset_info.json", R"({"d": {"file_name": "large.jsonl"}})");
   // A limit on the size of a file stands for the disk: the shell ignores its signal, so that write() fails.
-  const Outcome full = run("trap '' XFSZ; ulimit -f 1500; " + program + " " + run_file +
-                               " preprocessing_batch_size=500 --output " + pack("full.h5"),
-                           true);
+  const Outcome full = run(
+      "trap '' XFSZ; ulimit -f 1500; " + program + " " + run_file + " preprocessing_batch_size=500 --output " + pack("full.h5"),
+      true);
   EXPECT_NE(full.code, 0) << full.out;
   EXPECT_NE(full.out.find("full.h5"), full.out.npos) << full.out;
   EXPECT_FALSE(std::filesystem::exists(pack("full.h5")));

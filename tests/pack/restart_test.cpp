@@ -21,8 +21,8 @@ using test::make_attributes;
 using test::read_bytes;
 using test::TempDir;
 
-PackSummary build(const std::filesystem::path& path, const PackBuilder::EncodeChunk& encode,
-                  std::size_t chunks, const PackAttributes& attributes = make_attributes()) {
+PackSummary build(const std::filesystem::path& path, const PackBuilder::EncodeChunk& encode, std::size_t chunks,
+                  const PackAttributes& attributes = make_attributes()) {
   const auto comm = comm::make_self_communicator();
   return PackBuilder(*comm, path, attributes).build(chunks, encode);
 }
@@ -61,7 +61,8 @@ TEST(PackRestart, SkippedRecordsOfPartsMadeBeforeAKillAreReported) {
   });
   const PackSummary summary = build(dir / "p.h5", skipping, encoder.chunks());
   EXPECT_EQ(summary.chunks_reused, 3U);
-  EXPECT_EQ(summary.skipped, (std::vector<std::string>{"d.jsonl:0: \xEF\xBF\xBD", "d.jsonl:2: \xEF\xBF\xBD", "d.jsonl:4: \xEF\xBF\xBD"}));
+  EXPECT_EQ(summary.skipped,
+            (std::vector<std::string>{"d.jsonl:0: \xEF\xBF\xBD", "d.jsonl:2: \xEF\xBF\xBD", "d.jsonl:4: \xEF\xBF\xBD"}));
 }
 
 TEST(PackRestart, PartsThatAKillAfterTheCommitLeftAreRemoved) {
@@ -165,8 +166,7 @@ TEST(PackRestart, PartsOfOtherInputsOrDamagedOnesAreMadeAgain) {
 TEST(PackRestart, AFullDiskNamesTheFileAndLeavesNoHalfPack) {
   const TempDir dir;
   const Encoder encoder{2000, 1, 100};
-  const std::string error =
-      test::error_with_file_limit(100'000, [&] { build(dir / "p.h5", encoder, encoder.chunks()); });
+  const std::string error = test::error_with_file_limit(100'000, [&] { build(dir / "p.h5", encoder, encoder.chunks()); });
   EXPECT_TRUE(contains(error, (dir / "tmp-p.h5.parts/pack.h5").string()));
   EXPECT_FALSE(std::filesystem::exists(dir / "p.h5"));
   EXPECT_FALSE(std::filesystem::exists(dir / "tmp-p.h5.parts/pack.h5"));
@@ -176,8 +176,7 @@ TEST(PackRestart, AFullDiskNamesTheFileAndLeavesNoHalfPack) {
 TEST(PackRestart, AFullDiskWhileEncodingNamesThePart) {
   const TempDir dir;
   const Encoder encoder{50};
-  const std::string error =
-      test::error_with_file_limit(1000, [&] { build(dir / "p.h5", encoder, encoder.chunks()); });
+  const std::string error = test::error_with_file_limit(1000, [&] { build(dir / "p.h5", encoder, encoder.chunks()); });
   EXPECT_TRUE(contains(error, (dir / "tmp-p.h5.parts").string()));
   for (const auto& entry : std::filesystem::directory_iterator(dir / "tmp-p.h5.parts"))
     EXPECT_EQ(entry.file_size(), 0u) << entry.path();
@@ -186,19 +185,14 @@ TEST(PackRestart, AFullDiskWhileEncodingNamesThePart) {
 TEST(PackRestart, RefusesWhatCannotBecomeAPack) {
   const TempDir dir;
   EXPECT_TRUE(contains(error_of([&] { build(dir / "p.h5", Encoder{0}, 0); }), "no item is left"));
-  EXPECT_TRUE(contains(error_of([&] {
-                         build(
-                             dir / "q.h5", [](std::size_t, PackSink& sink) { sink.count(0, 9, 9, 0); }, 3);
-                       }),
+  EXPECT_TRUE(contains(error_of([&] { build(dir / "q.h5", [](std::size_t, PackSink& sink) { sink.count(0, 9, 9, 0); }, 3); }),
                        "no item is left of 27 records"));
   std::filesystem::create_directory(dir / "folder");
   EXPECT_TRUE(contains(error_of([&] { build(dir / "folder", Encoder{7}, 1); }), "is a directory"));
   EXPECT_TRUE(contains(error_of([&] { build("/proc/none/p.h5", Encoder{7}, 1); }), "/proc/none"));
   EXPECT_TRUE(contains(
       error_of([&] {
-        build(
-            dir / "r.h5",
-            [](std::size_t chunk, PackSink& sink) { sink.add(test::make_item(1, chunk == 0 ? 1 : 2)); }, 2);
+        build(dir / "r.h5", [](std::size_t chunk, PackSink& sink) { sink.add(test::make_item(1, chunk == 0 ? 1 : 2)); }, 2);
       }),
       "items of 1 and of 2 sequences"));
 }

@@ -1,11 +1,10 @@
 #include "qft/parallel/activation_bytes.h"
 
-#include <gtest/gtest.h>
+#include "qft/model/transformer.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-
-#include "qft/model/transformer.h"
+#include <gtest/gtest.h>
 
 namespace qft::parallel {
 namespace {

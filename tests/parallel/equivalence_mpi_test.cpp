@@ -1,5 +1,5 @@
 // Any number of ranks, strategy, order and place: the numbers of one rank working depth-first.
-#include <gtest/gtest.h>
+#include "qft/comm/session.h"
 
 #include <array>
 #include <cmath>
@@ -8,8 +8,8 @@
 #include <set>
 #include <string_view>
 
-#include "qft/comm/session.h"
 #include "tiny_run.h"
+#include <gtest/gtest.h>
 
 namespace qft::parallel::testing {
 namespace {
@@ -27,7 +27,9 @@ constexpr int kGroups[] = {1, 2, 9};  // of at most nine micro-batches a rank
 constexpr int kPacks[] = {1, 2, 9};   // sequences a micro-batch: with nine only one rank has work
 constexpr const char* kTypes[] = {"qwen2", "qwen3", "llama"};
 
-bool valid(const Choice& c) { return c[recompute] == 1 || !kOffloads[c[offload]].activations; }
+bool valid(const Choice& c) {
+  return c[recompute] == 1 || !kOffloads[c[offload]].activations;
+}
 
 std::vector<Choice> product(const Choice& sizes) {
   std::vector<Choice> all = {{}};
@@ -46,7 +48,8 @@ std::vector<Choice> pairwise() {
   const auto all = product(kSizes);
   const auto pairs = [](const Choice& c, const auto& f) {
     for (int a = 0; a < dimensions; ++a)
-      for (int b = a + 1; b < dimensions; ++b) f(((a * dimensions + b) * 6 + c[static_cast<std::size_t>(a)]) * 6 + c[static_cast<std::size_t>(b)]);
+      for (int b = a + 1; b < dimensions; ++b)
+        f(((a * dimensions + b) * 6 + c[static_cast<std::size_t>(a)]) * 6 + c[static_cast<std::size_t>(b)]);
   };
   std::set<int> open;
   for (const Choice& c : all) pairs(c, [&](int pair) { open.insert(pair); });
@@ -140,10 +143,10 @@ void expect_same(const Case& c, int pack, const Reference& expected, double tole
 
 std::string name_of(const Case& c, int pack) {
   const auto& o = c.offload;
-  return fmt::format("{} {} {} {} group {} pack {} budget {}{} offload{}{}{}{}", c.strategy, c.model_type, c.tied ? "tied" : "untied",
-                     c.lora ? "LoRA" : "full", c.group, pack, c.prefetch_budget, c.recompute ? " recompute" : "",
-                     o.optimizer ? " optimizer" : "", o.weights ? " weights" : "", o.activations ? " activations" : "",
-                     o.any() ? "" : " nothing");
+  return fmt::format("{} {} {} {} group {} pack {} budget {}{} offload{}{}{}{}", c.strategy, c.model_type,
+                     c.tied ? "tied" : "untied", c.lora ? "LoRA" : "full", c.group, pack, c.prefetch_budget,
+                     c.recompute ? " recompute" : "", o.optimizer ? " optimizer" : "", o.weights ? " weights" : "",
+                     o.activations ? " activations" : "", o.any() ? "" : " nothing");
 }
 
 TEST(Equivalence, Fp64EveryStrategyOrderOffloadAndRankCount) {
@@ -174,7 +177,11 @@ TEST(Equivalence, Fp64OfLionWhereverItsStateIs) {
 
 TEST(Equivalence, Fp32StaysWithin1e5For20Steps) {
   for (const bool lora : {false, true}) {
-    Case c{.lora = lora, .group = lora ? 3 : 1, .hsdp_group = hsdp_group(), .precision = optim::Precision::fp32(), .learning_rate = 1e-3};
+    Case c{.lora = lora,
+           .group = lora ? 3 : 1,
+           .hsdp_group = hsdp_group(),
+           .precision = optim::Precision::fp32(),
+           .learning_rate = 1e-3};
     const Reference expected = reference(c, 20);
     for (const char* strategy : kStrategies) {
       c.strategy = strategy;
@@ -190,7 +197,8 @@ TEST(Equivalence, HalfTypesStayWithinTheirRounding) {
     optim::Precision precision;
     double loss_scale;
   };
-  for (const Half& half : {Half{optim::Precision::bf16(), 1.0}, {optim::Precision::pure_bf16(), 1.0}, {optim::Precision::fp16(), 1024.0}})
+  for (const Half& half :
+       {Half{optim::Precision::bf16(), 1.0}, {optim::Precision::pure_bf16(), 1.0}, {optim::Precision::fp16(), 1024.0}})
     for (const char* strategy : {"ddp", "zero1", "zero3"}) {
       const Case c{.strategy = strategy, .precision = half.precision, .loss_scale = half.loss_scale};
       SCOPED_TRACE(name_of(c, 2) + " " + c10::toString(half.precision.compute));
@@ -235,7 +243,8 @@ TEST(Deterministic, IsTheSumThatIsTakenElsewhere) {
 
 TEST(LossScale, ThatIsTooLargeShowsOnEveryRank) {
   for (const char* strategy : {"ddp", "zero2", "zero3"}) {
-    TinyRun run({.strategy = strategy, .precision = optim::Precision::fp16(), .loss_scale = 0x1p40}, comm::Session::current().world());
+    TinyRun run({.strategy = strategy, .precision = optim::Precision::fp16(), .loss_scale = 0x1p40},
+                comm::Session::current().world());
     const auto before = run.weights();
     // Only the rank with work can find it with nine sequences in one micro-batch.
     EXPECT_FALSE(run.step(0, 9).finite) << strategy;
@@ -291,7 +300,8 @@ TEST(Step, VotesAreCountedOnAllRanks) {
   const auto store = make_replicated_store(spec, c.precision, at::kCPU, world, true);
   Executor executor(transformer, *store, world, {});
   const TokenMeanLoss loss({1.0, 1.0});
-  const auto result = executor.train(training_schedule(spec, {0, 1, 1, false}), {}, loss, 0, [&](bool) { return world.rank() == world.size() - 1; });
+  const auto result = executor.train(training_schedule(spec, {0, 1, 1, false}), {}, loss, 0,
+                                     [&](bool) { return world.rank() == world.size() - 1; });
   EXPECT_EQ(result.votes, 1);
   EXPECT_FALSE(result.abandoned);
   EXPECT_EQ(result.grad_norm, 0.0);

@@ -1,18 +1,18 @@
 // Layers as graphs: on the CPU a graph is the captured call with the tensors it had, so that an address or a shape that
 // it should not have kept shows as a wrong number.
-#include <gtest/gtest.h>
+#include "qft/comm/session.h"
 
 #include <cmath>
 
-#include "qft/comm/session.h"
 #include "tiny_run.h"
+#include <gtest/gtest.h>
 
 namespace qft::parallel::testing {
 namespace {
 
 std::string name_of(const Case& c, int pack) {
-  return fmt::format("{} {} {}{} group {} pack {}{}", c.strategy, c.model_type, c.lora ? "LoRA" : "full", c.tied ? " tied" : "", c.group,
-                     pack, c.recompute ? " recompute" : "");
+  return fmt::format("{} {} {}{} group {} pack {}{}", c.strategy, c.model_type, c.lora ? "LoRA" : "full", c.tied ? " tied" : "",
+                     c.group, pack, c.recompute ? " recompute" : "");
 }
 
 /// The same steps without graphs: losses, norms and weights to rounding, which differs only where zeros are added.
@@ -38,7 +38,11 @@ void expect_same(Case c, int pack, int steps) {
 TEST(TrainingByGraphs, GivesTheNumbersOfTheLayersAlone) {
   for (const bool lora : {false, true})
     for (const bool recompute : {false, true}) {
-      const Case c{.model_type = lora ? "qwen3" : "qwen2", .tied = !recompute, .lora = lora, .recompute = recompute, .group = lora ? 3 : 1};
+      const Case c{.model_type = lora ? "qwen3" : "qwen2",
+                   .tied = !recompute,
+                   .lora = lora,
+                   .recompute = recompute,
+                   .group = lora ? 3 : 1};
       expect_same(c, 1, 4);
       expect_same(c, 4, 4);
     }
@@ -58,7 +62,8 @@ TEST(TrainingByGraphs, ReplaysWhatItCaptured) {
   for (int s = 2; s < 4; ++s) run.step(s, 1);
   const auto& after = run.executor().graphs()->counts();
   const std::int64_t micros = 9 * (world.rank() + 1) / world.size() - 9 * world.rank() / world.size();
-  EXPECT_EQ(after.by_kernels + after.replayed - before.by_kernels - before.replayed, 2 * micros * 3 * 2) << "every layer both ways";
+  EXPECT_EQ(after.by_kernels + after.replayed - before.by_kernels - before.replayed, 2 * micros * 3 * 2)
+      << "every layer both ways";
   EXPECT_GT(after.replayed, before.replayed);
   EXPECT_EQ(after.moved, 0) << "nothing moves on the way";
 }

@@ -1,15 +1,14 @@
 // Buckets, and which calls run as graphs.
-#include <gtest/gtest.h>
-
-#include "qft/device/device.h"
 #include "qft/parallel/layer_graphs.h"
 
+#include "qft/device/device.h"
+
+#include "tiny_run.h"
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
-
-#include "tiny_run.h"
+#include <gtest/gtest.h>
 
 namespace qft::parallel::testing {
 namespace {
@@ -42,10 +41,7 @@ class OneLayer {
  public:
   explicit OneLayer(c10::Device device) : OneLayer(device, device.is_cpu() ? at::kDouble : at::kBFloat16) {}
   OneLayer(c10::Device device, at::ScalarType dtype)
-      : spec_(make_spec({.lora = true})),
-        transformer_(spec_, dtype, device),
-        arena_(device),
-        graphs_(transformer_) {
+      : spec_(make_spec({.lora = true})), transformer_(spec_, dtype, device), arena_(device), graphs_(transformer_) {
     transformer_.ensure_positions(4096);
     use_weights(0.01);
   }

@@ -1,16 +1,15 @@
 // Objectives of whole sequences: the same numbers on any number of ranks, and gradients that autograd confirms.
-#include <gtest/gtest.h>
+#include "qft/comm/session.h"
+#include "qft/core/error.h"
 
 #include <cmath>
 
+#include "engine/simpo.h"
+#include "tiny_run.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
-
-#include "engine/simpo.h"
-#include "qft/comm/session.h"
-#include "qft/core/error.h"
-#include "tiny_run.h"
+#include <gtest/gtest.h>
 
 namespace qft::parallel::testing {
 namespace {
@@ -38,7 +37,9 @@ class SummedCrossEntropy final : public SequenceObjective {
   double denominator_;
 };
 
-comm::Communicator& world() { return comm::Session::current().world(); }
+comm::Communicator& world() {
+  return comm::Session::current().world();
+}
 
 Case sequence_case(Case c) {
   c.objective = SummedCrossEntropy::make;
@@ -51,8 +52,13 @@ TEST(SequenceLevel, TheHeadsBackwardOnItsOwnGivesTheGradientsOfBothAtOnce) {
     for (const char* strategy : {"ddp", "zero2", "zero3"})
       for (const bool offload : {false, true}) {
         SCOPED_TRACE(fmt::format("{} LoRA {} offload {}", strategy, lora, offload));
-        const Case c{.tied = !lora, .lora = lora, .recompute = offload, .group = 2, .strategy = strategy,
-                     .offload = {.activations = offload}, .loss_scale = 64.0};
+        const Case c{.tied = !lora,
+                     .lora = lora,
+                     .recompute = offload,
+                     .group = 2,
+                     .strategy = strategy,
+                     .offload = {.activations = offload},
+                     .loss_scale = 64.0};
         TinyRun expected({.tied = !lora, .lora = lora}, *self), got(sequence_case(c), world());
         for (int s = 0; s < 2; ++s) {
           const auto want = expected.step(s, 1), is = got.step(s, 2);
@@ -103,7 +109,9 @@ TEST(SequenceLevel, InMicroBatchOrderTheBitsOfOneRank) {
   }
 }
 
-std::unique_ptr<Objective> simpo(const BatchTotals& totals) { return std::make_unique<engine::SimpoLoss>(2.0, 1.0, 0.1, totals); }
+std::unique_ptr<Objective> simpo(const BatchTotals& totals) {
+  return std::make_unique<engine::SimpoLoss>(2.0, 1.0, 0.1, totals);
+}
 
 /// Pairs train alike on one rank and on all of them, whatever is sharded.
 TEST(Simpo, TwentyStepsUnderZero3AreThoseOfOneRank) {
@@ -138,7 +146,8 @@ TEST(Lane, ThatIsNotBuiltIsRefused) {
     run.executor().train(list, {}, loss, 0);
     FAIL() << "the reference lane ran";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("forward(embedding, micro 0, reference): only the policy can run"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("forward(embedding, micro 0, reference): only the policy can run"), std::string::npos)
+        << e.what();
   }
 }
 

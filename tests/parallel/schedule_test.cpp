@@ -1,4 +1,4 @@
-#include <gtest/gtest.h>
+#include "qft/parallel/action.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,15 +6,16 @@
 #include <set>
 
 #include <fmt/format.h>
-
-#include "qft/parallel/action.h"
+#include <gtest/gtest.h>
 
 namespace qft::parallel {
 namespace {
 
 model::ModelSpec tiny(bool tied, bool lora) {
-  const std::string text = fmt::format(R"({{"model_type":"qwen2","hidden_size":8,"intermediate_size":16,)"
-                                       R"("num_hidden_layers":3,"num_attention_heads":2,"vocab_size":32,"tie_word_embeddings":{}}})", tied);
+  const std::string text =
+      fmt::format(R"({{"model_type":"qwen2","hidden_size":8,"intermediate_size":16,)"
+                  R"("num_hidden_layers":3,"num_attention_heads":2,"vocab_size":32,"tie_word_embeddings":{}}})",
+                  tied);
   model::LoraConfig config;
   if (lora) {
     config.rank = 2;
@@ -38,7 +39,8 @@ void check_marks(const model::ModelSpec& spec, const ActionList& list) {
       EXPECT_EQ(actions[i].lane, Lane::policy);
       const bool forward = actions[i].kind == ActionKind::forward;
       const int below = actions[i].target - (forward ? 0 : 1);
-      const bool comes = std::ranges::any_of(actions, [&](const Action& b) { return b.kind == ActionKind::backward && b.target == below; });
+      const bool comes =
+          std::ranges::any_of(actions, [&](const Action& b) { return b.kind == ActionKind::backward && b.target == below; });
       EXPECT_EQ(actions[i].needs_gradient, comes);
     }
   }
@@ -53,8 +55,12 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options, const A
   for (const Action& a : list) {
     SCOPED_TRACE(describe(a, spec));
     switch (a.kind) {
-      case ActionKind::acquire: ++held[a.target]; break;
-      case ActionKind::release: ASSERT_GT(held[a.target]--, 0); break;
+      case ActionKind::acquire:
+        ++held[a.target];
+        break;
+      case ActionKind::release:
+        ASSERT_GT(held[a.target]--, 0);
+        break;
       case ActionKind::forward:
       case ActionKind::backward:
         for (const int unit : spec.units_of_block(a.target)) ASSERT_GT(held[unit], 0) << "weights are not held";
@@ -72,11 +78,14 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options, const A
           ASSERT_EQ(reductions[a.target], options.reduce_every_group ? reductions[a.target] : 0);
         }
         break;
-      case ActionKind::reduce: ++reductions[a.target]; break;
+      case ActionKind::reduce:
+        ++reductions[a.target];
+        break;
       case ActionKind::gather:
       case ActionKind::gather_frozen:
       case ActionKind::vote:
-      case ActionKind::step: break;
+      case ActionKind::step:
+        break;
     }
   }
   for (const auto& [unit, count] : held) EXPECT_EQ(count, 0) << "unit " << unit << " stays held";
@@ -222,7 +231,8 @@ TEST(Gathers, TheNextStepsEmbeddingSetsOutDuringTheLastBackward) {
   };
   EXPECT_LT(place(ActionKind::gather_frozen, 0), place(ActionKind::backward, 1));
   // Layer 0 is in use until then: it is gathered again once it has been released.
-  EXPECT_GT(place(ActionKind::gather_frozen, 1), std::find(place(ActionKind::backward, 1), list.end(), Action{ActionKind::release, 1}));
+  EXPECT_GT(place(ActionKind::gather_frozen, 1),
+            std::find(place(ActionKind::backward, 1), list.end(), Action{ActionKind::release, 1}));
 }
 
 TEST(Gathers, AllFrozenWeightsThatTheWindowHoldsSetOutForTheNextStep) {
@@ -262,8 +272,7 @@ TEST(Schedule, RanksWithDifferentWorkIssueTheSameCollectives) {
 
 TEST(Schedule, NothingFlowsBelowTheLowestTrainableBlock) {
   const auto spec = tiny(false, true);  // LoRA: the embedding is frozen
-  for (const Action& a : training_schedule(spec, {2, 2, 1, false}))
-    EXPECT_FALSE(a.kind == ActionKind::backward && a.target == 0);
+  for (const Action& a : training_schedule(spec, {2, 2, 1, false})) EXPECT_FALSE(a.kind == ActionKind::backward && a.target == 0);
 }
 
 }  // namespace

@@ -1,19 +1,20 @@
 // What sharding is for: the traffic that the action list says, to the byte, and the memory of a slice.
-#include <gtest/gtest.h>
-
-#include <ATen/ops/mm.h>
-
-#include "plan/traffic.h"
 #include "qft/comm/session.h"
 #include "qft/plan/memory_plan.h"
+
+#include "plan/traffic.h"
 #include "tiny_run.h"
+#include <ATen/ops/mm.h>
+#include <gtest/gtest.h>
 
 namespace qft::parallel::testing {
 namespace {
 
 constexpr const char* kSharded[] = {"zero1", "zero2", "shard_grad_op", "zero3"};
 
-comm::Communicator& world() { return comm::Session::current().world(); }
+comm::Communicator& world() {
+  return comm::Session::current().world();
+}
 
 /// Sequences of step `s` in micro-batches of one: what TinyRun::step(s, 1) deals to this rank.
 std::pair<int, int> micros_and_most() {
@@ -46,10 +47,10 @@ TEST(Traffic, IsWhatTheActionListSaysToTheByte) {
             run.step(1, 1);
             const plan::Traffic got = counted(shard);
             const auto [micros, max_micro_batches] = micros_and_most();
-            const plan::Traffic want = plan::step_traffic(run.list(micros, max_micro_batches), run.spec(), run.layout().strategy(),
-                                                          optim::Precision::bf16(), shard.size());
-            SCOPED_TRACE(fmt::format("{} {} {} group {} budget {}", strategy, lora ? "LoRA" : "full", tied ? "tied" : "untied", group,
-                                     prefetch_budget));
+            const plan::Traffic want = plan::step_traffic(run.list(micros, max_micro_batches), run.spec(),
+                                                          run.layout().strategy(), optim::Precision::bf16(), shard.size());
+            SCOPED_TRACE(fmt::format("{} {} {} group {} budget {}", strategy, lora ? "LoRA" : "full", tied ? "tied" : "untied",
+                                     group, prefetch_budget));
             EXPECT_EQ(got.all_gather, want.all_gather);
             EXPECT_EQ(got.reduce_scatter, want.reduce_scatter);
             if (shard.size() > 1) {
@@ -75,8 +76,20 @@ TEST(Traffic, BreadthFirstGathersAnNthOfDepthFirst) {
 TEST(Memory, Zero3HoldsItsShareAndTheWindow) {
   for (const bool lora : {false, true}) {
     const Case c{.tied = false, .lora = lora, .recompute = true, .group = 9, .precision = optim::Precision::bf16()};
-    TinyRun whole([&] { Case d = c; d.strategy = "ddp"; return d; }(), world());
-    TinyRun sharded([&] { Case d = c; d.strategy = "zero3"; return d; }(), world());
+    TinyRun whole(
+        [&] {
+          Case d = c;
+          d.strategy = "ddp";
+          return d;
+        }(),
+        world());
+    TinyRun sharded(
+        [&] {
+          Case d = c;
+          d.strategy = "zero3";
+          return d;
+        }(),
+        world());
     for (TinyRun* run : {&whole, &sharded}) run->step(0, 1);
     const StoreMemory all = whole.reader().memory(), mine = sharded.reader().memory();
     const std::int64_t ranks = world().size();
@@ -156,7 +169,8 @@ TEST(LearningRate, OfAParameterHoldsWhereverItIsCut) {
       for (const auto& p : unit.params)
         for (std::int64_t i = 0; p.trainable && i < p.numel; ++i) {
           const std::size_t at = start + static_cast<std::size_t>(p.offset + i);
-          ASSERT_NEAR(faster[at], once[at] * (p.role == model::Role::lora_b ? 16 : 1), 1e-12) << strategy << " " << p.name << " " << i;
+          ASSERT_NEAR(faster[at], once[at] * (p.role == model::Role::lora_b ? 16 : 1), 1e-12)
+              << strategy << " " << p.name << " " << i;
         }
       start += static_cast<std::size_t>(unit.trainable_numel);
     }

@@ -1,17 +1,18 @@
 #include "parallel/sum_tree.h"
 
-#include <gtest/gtest.h>
+#include "qft/core/error.h"
 
 #include <ATen/ops/full.h>
-
-#include "qft/core/error.h"
+#include <gtest/gtest.h>
 
 namespace qft::parallel {
 namespace {
 
 using Nodes = std::vector<TreeNode>;
 
-at::Tensor leaf(std::int64_t i) { return at::full({3}, 1.0F / static_cast<float>(3 * i + 1)); }
+at::Tensor leaf(std::int64_t i) {
+  return at::full({3}, 1.0F / static_cast<float>(3 * i + 1));
+}
 
 /// The sum of the leaves [first, last) by the definition, in fp32.
 float tree(std::int64_t first, std::int64_t last) {

@@ -1,16 +1,16 @@
 // A small model with weights made from names alone, and a global batch that any number of ranks can share.
 #pragma once
 
+#include "qft/core/hash.h"
+#include "qft/engine/instance.h"
+#include "qft/ops/philox.h"
+
 #include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <ATen/ops/from_blob.h>
-
-#include "qft/core/hash.h"
-#include "qft/engine/instance.h"
-#include "qft/ops/philox.h"
 
 namespace qft::parallel::testing {
 
@@ -95,31 +95,32 @@ inline std::vector<Sequence> global_batch(int step, int item_sequences = 1) {
   return all;
 }
 
-/// A replica over `comm` that trains on its share of the global batches: an Instance as the programs have it, but for what the CPU
-/// alone would not choose (offloading, graphs) and small buckets, of which there are several.
+/// A replica over `comm` that trains on its share of the global batches: an Instance as the programs have it, but for what the
+/// CPU alone would not choose (offloading, graphs) and small buckets, of which there are several.
 class TinyRun {
  public:
   TinyRun(const Case& c, comm::Communicator& comm)
       : case_(c),
         comm_(comm),
-        instance_(engine::Instance::build({.spec = make_spec(c),
-                                           .precision = c.precision,
-                                           .strategy = strategy_of(c.strategy),
-                                           .hsdp_group_size = c.hsdp_group,
-                                           .offload = c.offload,
-                                           .group = c.group,
-                                           .prefetch_budget = c.prefetch_budget,
-                                           .reduction_order = c.deterministic ? ReductionOrder::by_micro_batch : ReductionOrder::as_ready,
-                                           .bucket_bytes = 2048,
-                                           .rule = &optim::rule_of(c.optim),
-                                           .hyper = {.weight_decay = 0.01},
-                                           .executor = {.recompute = c.recompute,
-                                                        .offload_inputs = c.offload.activations,
-                                                        .lora_dropout = c.lora ? c.dropout : 0.0,
-                                                        .seed = 99,
-                                                        .memory_advice = {},
-                                                        .graphs = c.graphs}},
-                                          comm, at::kCPU, engine::Use::training)) {
+        instance_(engine::Instance::build(
+            {.spec = make_spec(c),
+             .precision = c.precision,
+             .strategy = strategy_of(c.strategy),
+             .hsdp_group_size = c.hsdp_group,
+             .offload = c.offload,
+             .group = c.group,
+             .prefetch_budget = c.prefetch_budget,
+             .reduction_order = c.deterministic ? ReductionOrder::by_micro_batch : ReductionOrder::as_ready,
+             .bucket_bytes = 2048,
+             .rule = &optim::rule_of(c.optim),
+             .hyper = {.weight_decay = 0.01},
+             .executor = {.recompute = c.recompute,
+                          .offload_inputs = c.offload.activations,
+                          .lora_dropout = c.lora ? c.dropout : 0.0,
+                          .seed = 99,
+                          .memory_advice = {},
+                          .graphs = c.graphs}},
+            comm, at::kCPU, engine::Use::training)) {
     for (int u = 0; u < spec().num_units(); ++u)
       for (const auto& p : spec().units[static_cast<std::size_t>(u)].params) {
         const bool norm = p.shape.size() == 1 && p.name.find("norm") != std::string::npos;
@@ -134,15 +135,17 @@ class TinyRun {
     double labels = 0;
     for (const auto& s : batch) labels += static_cast<double>(s.labels.size());
     std::vector<model::MicroInput> micros;
-    const int items = static_cast<int>(batch.size()) / case_.item_sequences, bins = (items + pack - 1) / pack, ranks = comm_.size();
+    const int items = static_cast<int>(batch.size()) / case_.item_sequences, bins = (items + pack - 1) / pack,
+              ranks = comm_.size();
     const int first = bins * comm_.rank() / ranks, last = bins * (comm_.rank() + 1) / ranks;
     for (int b = first; b < last; ++b) micros.push_back(build(batch, b * pack, std::min(pack, items - b * pack)));
     const int max_micro_batches = (bins + ranks - 1) / ranks;
     const MicroRange range = case_.deterministic ? MicroRange{first, last - first, bins} : MicroRange{};
     const BatchTotals totals{labels, static_cast<double>(items)};
     const auto objective = case_.objective ? case_.objective(totals) : std::make_unique<TokenMeanLoss>(totals);
-    const auto result = executor().train(list(static_cast<int>(micros.size()), max_micro_batches, asked_to_stop ? kLongStep : 0.0), micros,
-                                         *objective, static_cast<std::uint64_t>(number), asked_to_stop, case_.loss_scale, range);
+    const auto result =
+        executor().train(list(static_cast<int>(micros.size()), max_micro_batches, asked_to_stop ? kLongStep : 0.0), micros,
+                         *objective, static_cast<std::uint64_t>(number), asked_to_stop, case_.loss_scale, range);
     if (!result.finite || result.abandoned) return result;
     instance_->update(case_.learning_rate, std::min(1.0, 1.0 / (result.grad_norm + 1e-6)) / case_.loss_scale);
     return result;
@@ -159,7 +162,8 @@ class TinyRun {
     for (int u = 0; u < spec().num_units(); ++u) {
       if (spec().units[static_cast<std::size_t>(u)].trainable_numel == 0) continue;
       const at::Tensor whole = instance_->whole_master(u, room).to(at::kDouble).contiguous();
-      all.insert(all.end(), whole.data_ptr<double>(), whole.data_ptr<double>() + spec().units[static_cast<std::size_t>(u)].trainable_numel);
+      all.insert(all.end(), whole.data_ptr<double>(),
+                 whole.data_ptr<double>() + spec().units[static_cast<std::size_t>(u)].trainable_numel);
     }
     return all;
   }

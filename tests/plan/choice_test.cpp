@@ -1,9 +1,9 @@
-#include <gtest/gtest.h>
-
 #include "qft/core/error.h"
 #include "qft/engine/recipe.h"
 #include "qft/plan/plan.h"
+
 #include "io/temp_dir.h"
+#include <gtest/gtest.h>
 
 namespace qft::plan {
 namespace {

@@ -1,11 +1,12 @@
-#include <gtest/gtest.h>
+#include "qft/plan/machine.h"
+
+#include "qft/core/error.h"
 
 #include <filesystem>
 #include <fstream>
 
-#include "qft/core/error.h"
-#include "qft/plan/machine.h"
 #include "test_paths.h"
+#include <gtest/gtest.h>
 
 namespace qft::plan {
 namespace {
@@ -54,7 +55,8 @@ TEST_F(MachineFile, NamesWhatIsMissing) {
 }
 
 TEST_F(MachineFile, IsReadAsWritten) {
-  Machine m = read(std::string(kLeast) + "name: a b\nassumed: [memory_gb]\nmatmul_tflops_bf16: 0.00001\nnetwork_latency_us: 12.5\n");
+  Machine m =
+      read(std::string(kLeast) + "name: a b\nassumed: [memory_gb]\nmatmul_tflops_bf16: 0.00001\nnetwork_latency_us: 12.5\n");
   const std::string text = m.to_yaml();
   const Machine again = read(text);
   EXPECT_EQ(again.to_yaml(), text);

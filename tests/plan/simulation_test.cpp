@@ -1,13 +1,11 @@
-#include <gtest/gtest.h>
-
-#include <fmt/format.h>
+#include "qft/plan/simulation.h"
 
 #include "plan/traffic.h"
-#include "qft/plan/simulation.h"
+#include <fmt/format.h>
+#include <gtest/gtest.h>
 
 namespace qft::plan {
 namespace {
-
 
 model::ModelSpec tiny(bool lora, std::int64_t window = 0) {
   std::string text = R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":128,"num_hidden_layers":6,)"
@@ -19,7 +17,8 @@ model::ModelSpec tiny(bool lora, std::int64_t window = 0) {
     config.alpha = 4;
     config.set_targets("all");
   }
-  return model::ModelSpec::build(model::ModelConfig::parse(text, "tiny"), lora ? model::Finetuning::lora : model::Finetuning::full, config);
+  return model::ModelSpec::build(model::ModelConfig::parse(text, "tiny"),
+                                 lora ? model::Finetuning::lora : model::Finetuning::full, config);
 }
 
 Workload rows(int count, std::int64_t tokens) {
@@ -77,7 +76,8 @@ TEST(Work, CountsTheOperationsOfALayer) {
   EXPECT_EQ(forward_work(sliding, 2, micro, at::kBFloat16).attention, 4 * 30 * 64);
   EXPECT_EQ(backward_work(sliding, 2, micro, at::kBFloat16, false, true).attention, 10 * 30 * 64);
   // Of a frozen layer only its input has a gradient; recomputation adds a forward pass.
-  const Work b = backward_work(spec, 2, micro, at::kBFloat16, false, true), r = backward_work(spec, 2, micro, at::kBFloat16, true, true);
+  const Work b = backward_work(spec, 2, micro, at::kBFloat16, false, true),
+             r = backward_work(spec, 2, micro, at::kBFloat16, true, true);
   EXPECT_EQ(b.matmul, w.matmul);
   EXPECT_EQ(b.narrow, 2 * w.narrow);
   EXPECT_EQ(r.matmul, b.matmul + w.matmul);
@@ -108,7 +108,8 @@ TEST(Simulation, OfOneRankIsItsCompute) {
   for (int block = 0; block < spec.num_units(); ++block)
     for (const MicroShape& micro : work.steps[0].micros) {
       seconds_of_blocks += seconds(forward_work(spec, block, micro, at::kBFloat16), m, at::kBFloat16);
-      if (block > 0) seconds_of_blocks += seconds(backward_work(spec, block, micro, at::kBFloat16, true, block > 1), m, at::kBFloat16);
+      if (block > 0)
+        seconds_of_blocks += seconds(backward_work(spec, block, micro, at::kBFloat16, true, block > 1), m, at::kBFloat16);
     }
   const double update = static_cast<double>(spec.num_params(true)) * (3 * 4 + 2 * 4 + 4 * 4 + 2) / (m.memory_gb_s * 1e9);
   EXPECT_NEAR(t.step, seconds_of_blocks + update, 1e-3 * t.step);  // alignment gaps are updated too

@@ -1,8 +1,8 @@
-#include <gtest/gtest.h>
+#include "qft/plan/workload.h"
 
 #include <numeric>
 
-#include "qft/plan/workload.h"
+#include <gtest/gtest.h>
 
 namespace qft::plan {
 namespace {

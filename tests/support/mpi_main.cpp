@@ -12,10 +12,9 @@
 #include <string>
 #include <thread>
 
+#include "run_tests.h"
 #include <gtest/gtest.h>
 #include <mpi.h>
-
-#include "run_tests.h"
 
 namespace {
 
@@ -28,9 +27,8 @@ class RankListener : public testing::EmptyTestEventListener {
 
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed() || (rank_ == 0 && size_ == 1)) return;
-    std::fprintf(stderr, "rank %d of %d: %s:%d: %s\n", rank_, size_,
-                 result.file_name() != nullptr ? result.file_name() : "?", result.line_number(),
-                 result.message());
+    std::fprintf(stderr, "rank %d of %d: %s:%d: %s\n", rank_, size_, result.file_name() != nullptr ? result.file_name() : "?",
+                 result.line_number(), result.message());
   }
 
   // All ranks meet after each test. A rank that failed waits for a while only.
@@ -41,8 +39,8 @@ class RankListener : public testing::EmptyTestEventListener {
     for (int done = 0; done == 0;) {
       MPI_Test(&request, &done, MPI_STATUS_IGNORE);
       if (done == 0 && info.result()->Failed() && std::chrono::steady_clock::now() > deadline) {
-        std::fprintf(stderr, "rank %d of %d: %s.%s failed here and the others do not finish it\n", rank_,
-                     size_, info.test_suite_name(), info.name());
+        std::fprintf(stderr, "rank %d of %d: %s.%s failed here and the others do not finish it\n", rank_, size_,
+                     info.test_suite_name(), info.name());
         MPI_Abort(MPI_COMM_WORLD, 1);
       }
       std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -69,7 +67,9 @@ int main(int argc, char** argv) {
   const int code = qft::test::run_all_tests();
   listeners.Release(listener.get());
   listener.reset();
-  const auto any = [&](bool here) { return qft::comm::all_reduce_value(session.world(), here ? 1 : 0, qft::comm::ReduceOp::max) != 0; };
+  const auto any = [&](bool here) {
+    return qft::comm::all_reduce_value(session.world(), here ? 1 : 0, qft::comm::ReduceOp::max) != 0;
+  };
   if (any(code != 0 && code != qft::test::kSkipped)) return 1;
   return any(code == 0) ? 0 : qft::test::kSkipped;
 }

@@ -16,8 +16,8 @@ inline int run_all_tests() {
   if (RUN_ALL_TESTS() != 0) return 1;
   if (testing::GTEST_FLAG(list_tests)) return 0;
   if (tests.test_to_run_count() == 0) {
-    std::fprintf(stderr, "--gtest_filter='%s' selects none of the %d tests: nothing was tested\n", std::string(testing::GTEST_FLAG(filter)).c_str(),
-                 tests.total_test_count());
+    std::fprintf(stderr, "--gtest_filter='%s' selects none of the %d tests: nothing was tested\n",
+                 std::string(testing::GTEST_FLAG(filter)).c_str(), tests.total_test_count());
     return 1;
   }
   return tests.skipped_test_count() == tests.test_to_run_count() ? kSkipped : 0;

@@ -12,9 +12,8 @@
 #include <random>
 #include <stdexcept>
 #include <type_traits>
-#include <vector>
-
 #include <ucontext.h>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -51,7 +50,8 @@ class Block {
     std::iota(order_.begin(), order_.end(), 0U);
     votes_.assign(count, 0);
     for (unsigned t = 0; t < count; ++t) start(t);
-    while (pass()) {}
+    while (pass()) {
+    }
   }
 
   void block_barrier() { wait(State::at_block); }
@@ -158,8 +158,12 @@ struct Launch {
 
 }  // namespace simt
 
-inline void __syncthreads() { simt::Block::current().block_barrier(); }
-inline int __syncthreads_or(int vote) { return simt::Block::current().any(vote); }
+inline void __syncthreads() {
+  simt::Block::current().block_barrier();
+}
+inline int __syncthreads_or(int vote) {
+  return simt::Block::current().any(vote);
+}
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   return simt::Block::current().shuffle_xor(value, static_cast<unsigned>(mask));

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,7 +33,9 @@ Fault fault_of_this_rank() {
 }
 
 /// Counts what becomes of unfinished checkpoints.
-void note_save(const char* path, int result) { saves += result == 0 && std::strstr(path, "tmp-checkpoint-") != nullptr; }
+void note_save(const char* path, int result) {
+  saves += result == 0 && std::strstr(path, "tmp-checkpoint-") != nullptr;
+}
 
 bool memory_is_full() {
   static const Fault fault = fault_of_this_rank();
@@ -105,8 +106,8 @@ int MPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm)
   PMPI_Comm_rank(comm, &rank);
   return harm(rank == root) ? MPI_SUCCESS : PMPI_Bcast(data, count, type, root, comm);
 }
-int MPI_Allgatherv(const void* send, int send_count, MPI_Datatype send_type, void* recv, const int* counts,
-                   const int* offsets, MPI_Datatype recv_type, MPI_Comm comm) {
+int MPI_Allgatherv(const void* send, int send_count, MPI_Datatype send_type, void* recv, const int* counts, const int* offsets,
+                   MPI_Datatype recv_type, MPI_Comm comm) {
   return harm() ? MPI_SUCCESS : PMPI_Allgatherv(send, send_count, send_type, recv, counts, offsets, recv_type, comm);
 }
 int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request) {

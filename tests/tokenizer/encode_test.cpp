@@ -101,8 +101,7 @@ TEST_F(Encode, IsTheSameOnEveryThread) {
 }
 
 TEST_F(Encode, RefusesBrokenUtf8AndLeavesTheOutputAsItWas) {
-  for (const std::string_view broken :
-       {"a\x80", "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "x\xE4\xB8", "\xFF"}) {
+  for (const std::string_view broken : {"a\x80", "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "x\xE4\xB8", "\xFF"}) {
     Ids ids{1, 2};
     EXPECT_THROW(tokenizer_->encode(broken, ids), Error) << testing::PrintToString(broken);
     EXPECT_EQ(ids, (Ids{1, 2}));
@@ -145,8 +144,7 @@ TEST_F(Encode, StreamsWhatDecodeGivesForRandomIds) {
   std::mt19937 random(5);
   for (int round = 0; round < 2000; ++round) {
     Ids ids;
-    for (std::size_t n = random() % 20; n > 0; --n)
-      ids.push_back(static_cast<std::int32_t>(random() % tokenizer_->vocab_size()));
+    for (std::size_t n = random() % 20; n > 0; --n) ids.push_back(static_cast<std::int32_t>(random() % tokenizer_->vocab_size()));
     StreamDecoder decoder(*tokenizer_);
     std::string streamed;
     for (const std::int32_t i : ids) streamed += decoder.push(i);

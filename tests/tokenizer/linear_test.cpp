@@ -70,10 +70,7 @@ TEST(Linear, AMegabyteInOneWordWithPatternsOfTheRegexEngine) {
   const Changed changed([&](json& t, json&) {
     json steps = json::array();
     for (const char* pattern : patterns)
-      steps.push_back({{"type", "Split"},
-                       {"pattern", {{"Regex", pattern}}},
-                       {"behavior", "Isolated"},
-                       {"invert", false}});
+      steps.push_back({{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
     steps.push_back(t["pre_tokenizer"]["pretokenizers"].back());
     t["pre_tokenizer"]["pretokenizers"] = steps;
   });

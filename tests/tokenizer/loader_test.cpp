@@ -44,8 +44,7 @@ TEST(Load, TakesTheTemplateFromItsOwnFileFirst) {
 
 TEST(Load, TakesTheDefaultOfNamedTemplates) {
   const Changed changed([](json&, json& config) {
-    config["chat_template"] = {{{"name", "tool_use"}, {"template", "t"}},
-                               {{"name", "default"}, {"template", "d"}}};
+    config["chat_template"] = {{{"name", "tool_use"}, {"template", "t"}}, {{"name", "default"}, {"template", "d"}}};
   });
   EXPECT_EQ(changed.load()->chat_template(), "d");
 }
@@ -120,77 +119,43 @@ Changed::Edit with_pattern(const std::string& pattern) {
 
 const Refusal kRefusals[] = {
     {"merge_of_an_unknown_token",
-     [](json& t, json&) {
-       t["model"]["merges"].push_back({"zz", "a"});
-     },
+     [](json& t, json&) { t["model"]["merges"].push_back({"zz", "a"}); },
      {"model.merges[", "'zz'", "model.vocab"}},
-    {"merge_into_an_unknown_token",
-     [](json& t, json&) {
-       t["model"]["merges"].push_back({"z", "z"});
-     },
-     {"'zz'"}},
-    {"merge_that_is_no_pair",
-     [](json& t, json&) { t["model"]["merges"].push_back("a b c"); },
-     {"model.merges["}},
-    {"two_tokens_with_one_id",
-     [](json& t, json&) { t["model"]["vocab"]["zz"] = 97; },
-     {"id 97", "'zz'", "'a'"}},
+    {"merge_into_an_unknown_token", [](json& t, json&) { t["model"]["merges"].push_back({"z", "z"}); }, {"'zz'"}},
+    {"merge_that_is_no_pair", [](json& t, json&) { t["model"]["merges"].push_back("a b c"); }, {"model.merges["}},
+    {"two_tokens_with_one_id", [](json& t, json&) { t["model"]["vocab"]["zz"] = 97; }, {"id 97", "'zz'", "'a'"}},
     {"negative_id", [](json& t, json&) { t["model"]["vocab"]["zz"] = -1; }, {"'zz'", "not an integer in"}},
     {"enormous_id", [](json& t, json&) { t["model"]["vocab"]["zz"] = 1LL << 40; }, {"'zz'"}},
     {"no_vocabulary", [](json& t, json&) { t["model"].erase("vocab"); }, {"model has no 'vocab'"}},
     {"no_model", [](json& t, json&) { t.erase("model"); }, {"has no 'model'"}},
     {"word_piece", [](json& t, json&) { t["model"]["type"] = "WordPiece"; }, {"model.type", "WordPiece"}},
     {"dropout", [](json& t, json&) { t["model"]["dropout"] = 0.1; }, {"model.dropout"}},
-    {"prefix",
-     [](json& t, json&) { t["model"]["continuing_subword_prefix"] = "##"; },
-     {"continuing_subword_prefix", "##"}},
+    {"prefix", [](json& t, json&) { t["model"]["continuing_subword_prefix"] = "##"; }, {"continuing_subword_prefix", "##"}},
     {"unknown_model_key", [](json& t, json&) { t["model"]["fancy"] = 1; }, {"'fancy'"}},
-    {"missing_unknown_token",
-     [](json& t, json&) { t["model"]["unk_token"] = "<unk>"; },
-     {"model.unk_token", "<unk>"}},
+    {"missing_unknown_token", [](json& t, json&) { t["model"]["unk_token"] = "<unk>"; }, {"model.unk_token", "<unk>"}},
     {"version", [](json& t, json&) { t["version"] = "2.0"; }, {"version", "2.0"}},
-    {"normalizer",
-     [](json& t, json&) {
-       t["normalizer"] = {{"type", "Lowercase"}};
-     },
-     {"normalizer", "Lowercase", "NFC"}},
+    {"normalizer", [](json& t, json&) { t["normalizer"] = {{"type", "Lowercase"}}; }, {"normalizer", "Lowercase", "NFC"}},
     {"pre_tokenizer",
-     [](json& t, json&) {
-       t["pre_tokenizer"]["pretokenizers"][0] = {{"type", "Metaspace"}};
-     },
+     [](json& t, json&) { t["pre_tokenizer"]["pretokenizers"][0] = {{"type", "Metaspace"}}; },
      {"pretokenizers[0]", "Metaspace", "ByteLevel"}},
     {"no_pre_tokenizer", [](json& t, json&) { t["pre_tokenizer"] = nullptr; }, {"pre_tokenizer"}},
     {"no_byte_level", [](json& t, json&) { t["pre_tokenizer"]["pretokenizers"].erase(1); }, {"no ByteLevel"}},
     {"byte_level_in_the_middle",
      [](json& t, json&) { t["pre_tokenizer"]["pretokenizers"].push_back(split_of("a")); },
      {"after ByteLevel"}},
-    {"behavior",
-     [](json& t, json&) { t["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Odd"; },
-     {"'Odd'", "Contiguous"}},
-    {"empty_literal",
-     [](json& t, json&) {
-       t["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"String", ""}};
-     },
-     {"empty"}},
-    {"decoder",
-     [](json& t, json&) {
-       t["decoder"] = {{"type", "Metaspace"}};
-     },
-     {"decoder", "ByteLevel"}},
+    {"behavior", [](json& t, json&) { t["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Odd"; }, {"'Odd'", "Contiguous"}},
+    {"empty_literal", [](json& t, json&) { t["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"String", ""}}; }, {"empty"}},
+    {"decoder", [](json& t, json&) { t["decoder"] = {{"type", "Metaspace"}}; }, {"decoder", "ByteLevel"}},
     {"decoder_that_changes_a_token",
      [](json& t, json&) {
-       t["decoder"] = {
-           {"type", "Sequence"},
-           {"decoders",
-            {{{"type", "Replace"}, {"pattern", {{"String", "he"}}}, {"content", "x"}}, t["decoder"]}}};
+       t["decoder"] = {{"type", "Sequence"},
+                       {"decoders", {{{"type", "Replace"}, {"pattern", {{"String", "he"}}}, {"content", "x"}}, t["decoder"]}}};
      },
      {"Replace", "changes token"}},
     {"added_id", [](json& t, json&) { t["added_tokens"][0]["id"] = 5000; }, {"<|endoftext|>", "5000"}},
     {"added_key", [](json& t, json&) { t["added_tokens"][0]["odd"] = 1; }, {"added_tokens[0]", "'odd'"}},
     {"added_flag", [](json& t, json&) { t["added_tokens"][0]["lstrip"] = 3; }, {"lstrip"}},
-    {"config_type",
-     [](json&, json& config) { config["eos_token"] = 3; },
-     {"tokenizer_config.json", "eos_token"}},
+    {"config_type", [](json&, json& config) { config["eos_token"] = 3; }, {"tokenizer_config.json", "eos_token"}},
     {"word_class", with_pattern("\\w+"), {"'\\w'", "Regex"}},
     {"boundary", with_pattern("a\\b"), {"'\\b'"}},
     {"possessive_interval", with_pattern("a{1,3}+"), {"{n,m}"}},
@@ -236,8 +201,7 @@ TEST(LoadRefusesFiles, ThatAreDamagedAnywhereWithoutCrashing) {
   std::mt19937 random(11);
   for (int round = 0; round < 1500; ++round) {
     std::string text = good;
-    for (int n = 0; n < 1 + round % 3; ++n)
-      text[random() % text.size()] = "\"{}[]:,0a\\ \xC3\x80"[random() % 13];
+    for (int n = 0; n < 1 + round % 3; ++n) text[random() % text.size()] = "\"{}[]:,0a\\ \xC3\x80"[random() % 13];
     dir.write("tokenizer.json", text);
     try {
       const auto tokenizer = Tokenizer::load(dir.path());

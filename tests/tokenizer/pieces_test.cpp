@@ -33,9 +33,8 @@ struct Model {
 
 /// A few characters of each length, some of which share their first or last bytes.
 std::string random_word(std::mt19937& random, std::size_t characters) {
-  static constexpr std::uint32_t kPoints[] = {'a',    'b',     ' ',     0xE9,   0xEA,   0x430,
-                                              0x3001, 0x4E2D,  0x4E2E,  0x4EAD, 0x5E2D, 0x6587,
-                                              0xAC00, 0x1F600, 0x1F601, 0x1F5C0};
+  static constexpr std::uint32_t kPoints[] = {'a',    'b',    ' ',    0xE9,   0xEA,   0x430,   0x3001,  0x4E2D,
+                                              0x4E2E, 0x4EAD, 0x5E2D, 0x6587, 0xAC00, 0x1F600, 0x1F601, 0x1F5C0};
   std::string word;
   for (; characters > 0; --characters) append_utf8(kPoints[random() % std::size(kPoints)], word);
   return word;
@@ -45,8 +44,7 @@ std::string random_word(std::mt19937& random, std::size_t characters) {
 /// another order; of any two tokens, so that many tokens are never reached.
 enum class Merges { trained, shuffled, invented };
 
-std::unique_ptr<Model> random_model(std::mt19937& random, std::size_t merges, Merges kind,
-                                    BpeModel::Options options = {}) {
+std::unique_ptr<Model> random_model(std::mt19937& random, std::size_t merges, Merges kind, BpeModel::Options options = {}) {
   auto model = std::make_unique<Model>();
   Vocabulary& vocabulary = model->vocabulary;
   const auto add = [&](const std::string& bytes) {
@@ -61,10 +59,8 @@ std::unique_ptr<Model> random_model(std::mt19937& random, std::size_t merges, Me
     text.push_back(static_cast<unsigned char>(byte));
   while (model->merges.size() < merges && text.size() > 1) {
     const std::size_t at = random() % (text.size() - 1);
-    const std::int32_t left = text[at],
-                       right = text[kind == Merges::invented ? random() % text.size() : at + 1];
-    const std::int32_t merged =
-        add(std::string(vocabulary.decoded(left)) + std::string(vocabulary.decoded(right)));
+    const std::int32_t left = text[at], right = text[kind == Merges::invented ? random() % text.size() : at + 1];
+    const std::int32_t merged = add(std::string(vocabulary.decoded(left)) + std::string(vocabulary.decoded(right)));
     model->merges.push_back({left, right, merged});
     if (kind == Merges::invented) {
       text.push_back(merged);

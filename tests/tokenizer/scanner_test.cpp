@@ -32,8 +32,8 @@ class Probe {
     std::string text;
     append_utf8(code_point, text);
     const std::uint8_t cls = char_properties()[code_point] & kClassMask;
-    return is(letter_, text) == (cls == kLetter) && is(number_, text) == (cls == kNumber) &&
-           is(mark_, text) == (cls == kMark) && is(space_, text) == (cls >= kSpace);
+    return is(letter_, text) == (cls == kLetter) && is(number_, text) == (cls == kNumber) && is(mark_, text) == (cls == kMark) &&
+           is(space_, text) == (cls >= kSpace);
   }
 
  private:
@@ -65,9 +65,8 @@ TEST_P(Scanners, CutAsTheirPatternOnRandomTextOfAllBlocks) {
   RegexScratch scratch;
   std::mt19937 random(7);
   const auto pick = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  const std::string_view common[] = {" ",         "  ",  "\n", "\r\n", "\t",     "'s",    "'LL",
-                                     "'\xC5\xBF", "'re", "a",  "Zz",   "1",      "23",    ".",
-                                     "?!",        "'",   "é",  "中",   "\u3000", "\u0301"};
+  const std::string_view common[] = {" ",  "  ", "\n", "\r\n", "\t", "'s", "'LL", "'\xC5\xBF", "'re",    "a",
+                                     "Zz", "1",  "23", ".",    "?!", "'",  "é",   "中",        "\u3000", "\u0301"};
   for (int round = 0; round < 60000; ++round) {
     const std::size_t base = pick(code_points().size());
     std::string text;
@@ -106,8 +105,8 @@ TEST_P(Scanners, AreFoundByTheExactPatternOnly) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Scanners,
-                         testing::Values(ScannerKind::gpt2, ScannerKind::cl100k_digit,
-                                         ScannerKind::cl100k_digits3, ScannerKind::cl100k_marks));
+                         testing::Values(ScannerKind::gpt2, ScannerKind::cl100k_digit, ScannerKind::cl100k_digits3,
+                                         ScannerKind::cl100k_marks));
 
 TEST(CharProperties, AgreeWithTheRegexEngineUpToItsUnicodeVersion) {
   // PCRE2 10.42 has Unicode 14 and the tables 16: some ten thousand letters are new, among 1.1 million.

@@ -58,7 +58,10 @@ TEST(BestModel, TakesWhatIsNotFiniteForWorseThanAny) {
 }
 
 TEST(BestModel, ReadsAnInfiniteMeasurementAsNone) {
-  const BestModel best = best_from_json({{"metric", nullptr}, {"step", 1}, {"evaluations_since", 0}, {"checkpoint", "checkpoint-1"},
+  const BestModel best = best_from_json({{"metric", nullptr},
+                                         {"step", 1},
+                                         {"evaluations_since", 0},
+                                         {"checkpoint", "checkpoint-1"},
                                          {"at_checkpoint", {{"metric", nullptr}, {"step", 1}}}});
   EXPECT_EQ(best.checkpoint, "");
   EXPECT_FALSE(best.reported());

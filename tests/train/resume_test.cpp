@@ -1,11 +1,11 @@
 #include "train/resume.h"
 
-#include <gtest/gtest.h>
-
-#include "io/temp_dir.h"
 #include "qft/checkpoint/manifest.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
+
+#include "io/temp_dir.h"
+#include <gtest/gtest.h>
 
 namespace qft::train {
 namespace {
@@ -30,7 +30,9 @@ void write_checkpoint(const fs::path& dir, std::int64_t step, const nlohmann::js
 }
 
 /// One that was measured there.
-void write_checkpoint(const fs::path& dir, std::int64_t step, double metric) { write_checkpoint(dir, step, to_json(measured_at(step, metric))); }
+void write_checkpoint(const fs::path& dir, std::int64_t step, double metric) {
+  write_checkpoint(dir, step, to_json(measured_at(step, metric)));
+}
 
 class CheckBest : public ::testing::Test {
  protected:
@@ -72,7 +74,9 @@ TEST_F(CheckBest, PassesOverWhatCannotBeRead) {
   EXPECT_EQ(found(1.1), "checkpoint-2");
 }
 
-TEST_F(CheckBest, ForgetsTheOneThatIsGone) { EXPECT_EQ(found(1.1), ""); }
+TEST_F(CheckBest, ForgetsTheOneThatIsGone) {
+  EXPECT_EQ(found(1.1), "");
+}
 
 }  // namespace
 }  // namespace qft::train

@@ -1,15 +1,14 @@
 #include "qft/train/run_log.h"
 
-#include <gtest/gtest.h>
+#include "qft/io/file.h"
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "qft/io/file.h"
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace qft::train {
 namespace {

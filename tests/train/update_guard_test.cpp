@@ -1,11 +1,11 @@
 #include "qft/train/update_guard.h"
 
+#include "qft/core/error.h"
+
 #include <cmath>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
-#include "qft/core/error.h"
 
 namespace qft::train {
 namespace {

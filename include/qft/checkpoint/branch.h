@@ -27,12 +27,12 @@ struct Entry {
   std::int64_t step = 0;
   std::filesystem::path dir;
   Origin origin = Origin::foreign;
-  std::string reason;       ///< where it is not ours
-  RunRecord run;            ///< of one that is ours, as the rest
+  std::string reason;  ///< where it is not ours
+  RunRecord run;       ///< of one that is ours, as the rest
   std::string checksum;
-  bool has_state = false;   ///< a run can go on from it
-  bool aside = false;       ///< renamed, because a newer checkpoint of this step took its name
-  bool in_line = false;     ///< of the live branch, or what that came from
+  bool has_state = false;  ///< a run can go on from it
+  bool aside = false;      ///< renamed, because a newer checkpoint of this step took its name
+  bool in_line = false;    ///< of the live branch, or what that came from
 };
 
 /// What is at `dir`; nothing is hashed but the manifest.

@@ -36,8 +36,8 @@ struct Difference {
   std::filesystem::path a, b;
   std::vector<TensorDifference> tensors;  // all that both have, by name
   std::vector<std::string> only_a, only_b;
-  std::vector<ValueDifference> model;     // config.json, adapter_config.json: what changes the model's output
-  std::vector<ValueDifference> position;  // step, place in the data, batches, counters
+  std::vector<ValueDifference> model;          // config.json, adapter_config.json: what changes the model's output
+  std::vector<ValueDifference> position;       // step, place in the data, batches, counters
   std::vector<ValueDifference> configuration;  // the run's settings
   std::vector<ValueDifference> layout;         // strategy, ranks, versions: how it was written
 

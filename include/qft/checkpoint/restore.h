@@ -16,8 +16,7 @@ namespace qft::checkpoint {
 
 /// Collective. As find_latest_verified() in checkpoint.h as seen by rank 0; the ranks that see the directory
 /// share the work of checking. With `from`, only of branches that began at that checkpoint. The same answer on all ranks.
-std::optional<std::filesystem::path> find_latest_verified(comm::Communicator& comm,
-                                                          const std::filesystem::path& output_dir,
+std::optional<std::filesystem::path> find_latest_verified(comm::Communicator& comm, const std::filesystem::path& output_dir,
                                                           const std::optional<std::filesystem::path>& from = {});
 
 /// Collective. Throws the same Error on all ranks unless every byte of checkpoint `dir` is as its manifest says; the ranks

@@ -10,9 +10,8 @@ namespace qft::checkpoint {
 
 struct VerifyReport {
   bool has_manifest = false;
-  std::vector<std::string> errors;  // damage: do not use the directory
-  std::vector<std::string>
-      warnings;  // worth knowing: files that no manifest lists, checks that were not possible
+  std::vector<std::string> errors;                  // damage: do not use the directory
+  std::vector<std::string> warnings;                // worth knowing: files that no manifest lists, checks that were not possible
   std::uint64_t files = 0, bytes = 0, tensors = 0;  // looked at
   /// Tensors with values that are no numbers, as a run that went wrong leaves them; each is a warning too.
   struct NotFinite {

@@ -52,18 +52,15 @@ class CheckpointWriter {
 
   /// A plain file, written by `write` at the path it gets, synced (write_file, copy_file, SafetensorsWriter
   /// do). Ranks must choose different names. Not collective; failures as above.
-  void add_file(const std::string& name,
-                const std::function<void(io::Storage&, const std::filesystem::path&)>& write);
+  void add_file(const std::string& name, const std::function<void(io::Storage&, const std::filesystem::path&)>& write);
   /// Several files at once (a sharded model): `write` gets the directory and returns what it wrote there. It runs even
   /// where something failed before, so it may be collective as long as a failure of its own does not cut that short.
-  void add_files(
-      const std::function<std::vector<FileRecord>(io::Storage&, const std::filesystem::path&)>& write);
+  void add_files(const std::function<std::vector<FileRecord>(io::Storage&, const std::filesystem::path&)>& write);
 
-  /// Collective. A checkpoint of another branch that has the name is set aside, another program's directory is an error. `state` is
-  /// rank 0's; of its keys `qft-ckpt inspect` shows "epoch", "loss", "strategy",
-  /// "model_name_or_path" and "global_batch_size". Returns the checkpoint's directory after pruning old ones.
-  /// Throws the same Error on all ranks, naming rank and reason, where any rank failed; then no checkpoint
-  /// was added.
+  /// Collective. A checkpoint of another branch that has the name is set aside, another program's directory is an error. `state`
+  /// is rank 0's; of its keys `qft-ckpt inspect` shows "epoch", "loss", "strategy", "model_name_or_path" and "global_batch_size".
+  /// Returns the checkpoint's directory after pruning old ones. Throws the same Error on all ranks, naming rank and reason, where
+  /// any rank failed; then no checkpoint was added.
   std::filesystem::path commit(const nlohmann::json& state);
 
  private:

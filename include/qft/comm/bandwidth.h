@@ -19,7 +19,7 @@ struct BandwidthRow {
   std::size_t bytes = 0;  ///< of the whole buffer
   double microseconds = 0;
   double algorithm_gb_s = 0;  ///< bytes / time, in 1e9 bytes a second
-  double bus_gb_s = 0;  ///< that times bus_factor(): comparable with the link's rate at any number of ranks
+  double bus_gb_s = 0;        ///< that times bus_factor(): comparable with the link's rate at any number of ranks
 };
 
 /// What each byte of the buffer costs on a rank's link: 2 (n-1)/n for all_reduce, (n-1)/n for all_gather,
@@ -33,8 +33,7 @@ OpKind parse_collective(std::string_view word);
 
 /// Times `kind` on f32 buffers in `device` memory of about `bytes` bytes (rounded to whole elements per
 /// rank), for about `seconds`. Collective.
-BandwidthRow measure(Communicator& comm, c10::Device device, OpKind kind, std::size_t bytes,
-                     double seconds = 0.2);
+BandwidthRow measure(Communicator& comm, c10::Device device, OpKind kind, std::size_t bytes, double seconds = 0.2);
 
 /// 8 B, 64 B, ... by eights up to and including `largest`.
 std::vector<std::size_t> bandwidth_sizes(std::size_t largest);

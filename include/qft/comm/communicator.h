@@ -16,16 +16,7 @@
 namespace qft::comm {
 
 enum class ReduceOp : std::uint8_t { sum, prod, max, min };
-enum class OpKind : std::uint8_t {
-  barrier,
-  broadcast,
-  all_reduce,
-  reduce_scatter,
-  all_gather,
-  all_to_all,
-  send,
-  recv
-};
+enum class OpKind : std::uint8_t { barrier, broadcast, all_reduce, reduce_scatter, all_gather, all_to_all, send, recv };
 inline constexpr std::size_t kOpKinds = 8;
 
 std::string_view name_of(ReduceOp op);
@@ -76,35 +67,32 @@ class Communicator {
 
   /// In place: data[count] becomes the reduction over all ranks. boolean takes max (or) and min (and) only.
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op = ReduceOp::sum);
-  [[nodiscard]] Work start_all_reduce(void* data, std::size_t count, DType dtype,
-                                      ReduceOp op = ReduceOp::sum);
+  [[nodiscard]] Work start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op = ReduceOp::sum);
 
   /// send[size()*count] is reduced; rank r keeps slice r in recv[count]. recv may be that slice of send.
-  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype,
-                      ReduceOp op = ReduceOp::sum);
+  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op = ReduceOp::sum);
   [[nodiscard]] Work start_reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype,
                                           ReduceOp op = ReduceOp::sum);
   /// Slice r has counts[r] elements; counts alike on all ranks.
   void reduce_scatter_v(const void* send, void* recv, std::span<const std::size_t> counts, DType dtype,
                         ReduceOp op = ReduceOp::sum);
-  [[nodiscard]] Work start_reduce_scatter_v(const void* send, void* recv, std::span<const std::size_t> counts,
-                                            DType dtype, ReduceOp op = ReduceOp::sum);
+  [[nodiscard]] Work start_reduce_scatter_v(const void* send, void* recv, std::span<const std::size_t> counts, DType dtype,
+                                            ReduceOp op = ReduceOp::sum);
 
   /// recv[size()*count]: slice r is rank r's send[count]. send may be this rank's slice of recv.
   void all_gather(const void* send, void* recv, std::size_t count, DType dtype);
   [[nodiscard]] Work start_all_gather(const void* send, void* recv, std::size_t count, DType dtype);
   /// Slice r has counts[r] elements; counts alike on all ranks.
   void all_gather_v(const void* send, void* recv, std::span<const std::size_t> counts, DType dtype);
-  [[nodiscard]] Work start_all_gather_v(const void* send, void* recv, std::span<const std::size_t> counts,
-                                        DType dtype);
+  [[nodiscard]] Work start_all_gather_v(const void* send, void* recv, std::span<const std::size_t> counts, DType dtype);
 
   /// send slice r goes to rank r; recv slice r comes from rank r. The buffers must not overlap.
   void all_to_all(const void* send, void* recv, std::size_t count, DType dtype);
   /// send_counts[r] of this rank equals recv_counts[this] of rank r.
   void all_to_all_v(const void* send, std::span<const std::size_t> send_counts, void* recv,
                     std::span<const std::size_t> recv_counts, DType dtype);
-  [[nodiscard]] Work start_all_to_all_v(const void* send, std::span<const std::size_t> send_counts,
-                                        void* recv, std::span<const std::size_t> recv_counts, DType dtype);
+  [[nodiscard]] Work start_all_to_all_v(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                                        std::span<const std::size_t> recv_counts, DType dtype);
 
   /// Between two ranks, not collective. Messages of one pair and tag arrive in order; tag is 0..32767
   /// (NCCL has no tags: there the order of the calls must match).
@@ -137,8 +125,7 @@ class Communicator {
   virtual Work do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, Mode mode) = 0;
   virtual Work do_reduce_scatter(const void* send, void* recv, Counts counts, DType dtype, ReduceOp op) = 0;
   virtual Work do_all_gather(const void* send, void* recv, Counts counts, DType dtype, Mode mode) = 0;
-  virtual Work do_all_to_all(const void* send, Counts send_counts, void* recv, Counts recv_counts,
-                             DType dtype) = 0;
+  virtual Work do_all_to_all(const void* send, Counts send_counts, void* recv, Counts recv_counts, DType dtype) = 0;
   virtual Work do_send(const void* data, std::size_t count, DType dtype, int peer, int tag) = 0;
   virtual Work do_recv(void* data, std::size_t count, DType dtype, int peer, int tag) = 0;
   virtual std::unique_ptr<Communicator> do_split(int color, int key, std::string name) = 0;

@@ -12,7 +12,6 @@ namespace qft::comm {
 
 /// The ranks of `host` for buffers on `device`: MPI (or self) on the CPU, NCCL on CUDA (self for one rank).
 /// Collective. In a build without CUDA a CUDA device throws ConfigError naming the build option.
-std::unique_ptr<Communicator> make_device_communicator(Communicator& host, c10::Device device,
-                                                       std::string name);
+std::unique_ptr<Communicator> make_device_communicator(Communicator& host, c10::Device device, std::string name);
 
 }  // namespace qft::comm

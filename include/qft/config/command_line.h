@@ -21,13 +21,11 @@ struct CommandSpec {
   std::string summary;  // one sentence
   RunFile run_file = RunFile::none;
   Purpose purpose = Purpose::any;  // whose keys --help lists
-  std::string words =
-      {};  // what further words mean, for the usage line ("CHECKPOINT..."); empty: none allowed
-  std::size_t least_words = 0;    // fewer are an error
-  bool machine_readable = false;  // accepts --json
+  std::string words = {};          // what further words mean, for the usage line ("CHECKPOINT..."); empty: none allowed
+  std::size_t least_words = 0;     // fewer are an error
+  bool machine_readable = false;   // accepts --json
   /// Options of its own, such as --ranks; --help, --version, --json and --log-level are added.
-  boost::program_options::options_description options =
-      boost::program_options::options_description("options");
+  boost::program_options::options_description options = boost::program_options::options_description("options");
 };
 
 /// What was asked for.
@@ -44,10 +42,10 @@ struct CommandLine {
   RunConfig load(Purpose purpose) const { return load_run_config(run_file, overrides, purpose); }
 };
 
-/// Parses argv[first...]. Returns nullopt where --help or --version was printed to stdout (exit with 0). Where a run file is accepted,
-/// keys are too: key=value, --key value, --key (true), --no_key, dashes or underscores, several values for a list. The first
-/// argument that ends in .yaml, .yml or .json is the run file, the rest are words. Throws ConfigError: what is wrong, what is expected.
-std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv,
-                                              int first = 1);
+/// Parses argv[first...]. Returns nullopt where --help or --version was printed to stdout (exit with 0). Where a run file is
+/// accepted, keys are too: key=value, --key value, --key (true), --no_key, dashes or underscores, several values for a list. The
+/// first argument that ends in .yaml, .yml or .json is the run file, the rest are words. Throws ConfigError: what is wrong, what
+/// is expected.
+std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv, int first = 1);
 
 }  // namespace qft::config

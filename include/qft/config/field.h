@@ -18,9 +18,8 @@
 namespace qft::config {
 
 /// The member behind a key. An empty std::string, std::optional or vector, and a null json, mean "not set".
-using FieldRef =
-    std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*, std::vector<double>*,
-                 std::optional<bool>*, std::optional<std::int64_t>*, std::optional<double>*, nlohmann::json*>;
+using FieldRef = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*, std::vector<double>*,
+                              std::optional<bool>*, std::optional<std::int64_t>*, std::optional<double>*, nlohmann::json*>;
 
 /// A key's name, its one-line help and the rule that each value must meet. Built in the visit() functions.
 class Field {
@@ -43,9 +42,7 @@ class Field {
     max_excluded = true;
     return std::move(*this).in(low, high);
   }
-  Field&& at_least(double low) && {
-    return std::move(*this).in(low, std::numeric_limits<double>::infinity());
-  }
+  Field&& at_least(double low) && { return std::move(*this).in(low, std::numeric_limits<double>::infinity()); }
   Field&& above(double low) && {
     min_excluded = true;
     return std::move(*this).at_least(low);

@@ -12,7 +12,6 @@ namespace qft::config {
 std::string_view nearest(std::string_view word, std::span<const std::string_view> names);
 
 /// ": did you mean 'x'?", or ": `otherwise`" where no name is near.
-std::string suggestion(std::string_view word, std::span<const std::string_view> names,
-                       std::string_view otherwise);
+std::string suggestion(std::string_view word, std::span<const std::string_view> names, std::string_view otherwise);
 
 }  // namespace qft::config

@@ -45,9 +45,8 @@ struct RunConfig {
   ExportArgs exporting;
   ParallelArgs parallel;
 
-  std::filesystem::path source;  ///< the run file; empty for a configuration built in memory
-  std::vector<std::string>
-      notes;  ///< for the log, once: keys without effect here, values taken from other keys
+  std::filesystem::path source;    ///< the run file; empty for a configuration built in memory
+  std::vector<std::string> notes;  ///< for the log, once: keys without effect here, values taken from other keys
   /// The keys that files and overrides set, and where: "run.yaml:12", "command line".
   std::map<std::string, std::string, std::less<>> given;
   std::vector<WorldClaim> world_claims;

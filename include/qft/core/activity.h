@@ -46,7 +46,7 @@ struct State {
   const char* phase = "start";
   std::uint64_t ticks = 0;
   bool waiting = false;
-  std::int64_t step = -1;     ///< last one done; -1: none yet
+  std::int64_t step = -1;                 ///< last one done; -1: none yet
   double busy_seconds = 0.0, work = 0.0;  ///< of all steps of this process
 };
 State state() noexcept;

@@ -41,8 +41,8 @@ struct CommonRun {
   std::uint64_t a = 0, b = 0, count = 0;
 };
 
-/// Calls body for everything that two ranges of one tensor have in common, in ascending order, in runs as long as the boxes allow. The
-/// boxes lie inside the tensor. What lies before both ranges costs no time.
+/// Calls body for everything that two ranges of one tensor have in common, in ascending order, in runs as long as the boxes
+/// allow. The boxes lie inside the tensor. What lies before both ranges costs no time.
 void for_each_common_run(const BoxRange& a, const BoxRange& b, const std::function<void(const CommonRun&)>& body);
 
 }  // namespace qft

@@ -1,11 +1,11 @@
 // Errors that carry context. Libraries throw; only main() turns an Error into an exit code.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace qft {
 
@@ -48,9 +48,9 @@ void require(bool ok, fmt::format_string<Args...> text, Args&&... args) {
 }  // namespace qft
 
 /// Throws Error unless `condition` holds: for a programming error inside qft. The message names file and line.
-#define QFT_ASSERT(condition, ...)                                                                          \
-  do {                                                                                                      \
-    if (!(condition)) [[unlikely]]                                                                          \
-      throw ::qft::Error(::fmt::format("{}:{}: internal check '{}' failed: {}", __FILE__, __LINE__,         \
-                                       #condition, ::fmt::format(__VA_ARGS__)));                            \
+#define QFT_ASSERT(condition, ...)                                                                                             \
+  do {                                                                                                                         \
+    if (!(condition)) [[unlikely]]                                                                                             \
+      throw ::qft::Error(                                                                                                      \
+          ::fmt::format("{}:{}: internal check '{}' failed: {}", __FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__))); \
   } while (false)

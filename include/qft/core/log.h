@@ -1,11 +1,11 @@
 // Logging to stderr: a small front, Boost.Log behind it (in log.cpp alone, which keeps compile times low).
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace qft::log {
 

@@ -1,12 +1,12 @@
 // Work that is recorded once and queued again by one call: CUDA graphs.
 #pragma once
 
+#include "qft/device/stream.h"
+
 #include <functional>
 #include <memory>
 
 #include <c10/core/Device.h>
-
-#include "qft/device/stream.h"
 
 namespace qft::device {
 

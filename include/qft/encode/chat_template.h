@@ -43,13 +43,11 @@ class ChatTemplate {
  public:
   /// Throws ConfigError where a special token of the template is not one added token of the tokenizer, or
   /// where the template needs an end token and there is none.
-  ChatTemplate(TemplateSpec spec, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
-               const TemplateOptions& options = {});
+  ChatTemplate(TemplateSpec spec, std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const TemplateOptions& options = {});
   /// The template that the keys template, default_system, tool_format, enable_thinking and preserve_thinking
   /// choose. Without `template`: "empty" in stage pt, else the one that the model's own chat
   /// template shows, else ConfigError.
-  static ChatTemplate from_config(const config::RunConfig& config,
-                                  std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
+  static ChatTemplate from_config(const config::RunConfig& config, std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
   /// The same for encoding alone, with the tokenizer of `config`: as in LLaMA-Factory, stop words that are no
   /// tokens are added to its vocabulary, and other marks that are none are plain text. Both are logged as
   /// warnings: a model that does not know the tokens cannot be trained on them.
@@ -90,8 +88,7 @@ class ChatTemplate {
   std::string format_call(const std::string& text) const;
   std::string without_thoughts(std::string_view text) const;
   bool lacks_thought(std::string_view text) const;
-  void add_empty_thought(const Message& answer, std::vector<std::int32_t>& source,
-                         std::vector<std::int32_t>& target) const;
+  void add_empty_thought(const Message& answer, std::vector<std::int32_t>& source, std::vector<std::int32_t>& target) const;
 
   TemplateSpec spec_;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;

@@ -18,14 +18,13 @@ struct Message {
 
 /// A record as a conversation. Users and observations stand at even places, answers and calls at odd ones.
 struct Conversation {
-  std::vector<Message> prompt;  // ends with a user's or observation's turn
-  std::vector<Message>
-      responses;  // 1: the answer; 2: chosen, rejected, or the answer and that to another question
-  std::string answer_fault;       // why an answer is missing, where something else stands in its place
-  std::optional<bool> desirable;  // whether the answer is liked; unset where the data has no such tag
-  std::string system;             // empty: the template's own
-  std::string tools;              // JSON list of tool descriptions; empty: none
-  std::string category;           // empty: the dataset's name
+  std::vector<Message> prompt;     // ends with a user's or observation's turn
+  std::vector<Message> responses;  // 1: the answer; 2: chosen, rejected, or the answer and that to another question
+  std::string answer_fault;        // why an answer is missing, where something else stands in its place
+  std::optional<bool> desirable;   // whether the answer is liked; unset where the data has no such tag
+  std::string system;              // empty: the template's own
+  std::string tools;               // JSON list of tool descriptions; empty: none
+  std::string category;            // empty: the dataset's name
   std::vector<std::pair<std::string, std::string>> tags;
 };
 

@@ -41,19 +41,17 @@ struct DatasetSpec {
   std::optional<std::int64_t> num_samples;  // drawn by the seed; above the dataset's size some are repeated
   ColumnNames columns;
   MessageTags tags;
-  std::string described_in =
-      "the defaults";  // who names the columns, for messages: "data/dataset_info.json: alpaca"
-  std::string tags_from = "the defaults";    // who names the tags
-  std::vector<std::filesystem::path> files;  // of one type, in order
+  std::string described_in = "the defaults";  // who names the columns, for messages: "data/dataset_info.json: alpaca"
+  std::string tags_from = "the defaults";     // who names the tags
+  std::vector<std::filesystem::path> files;   // of one type, in order
 
   /// Every column that the entry names, in the order above.
   std::vector<std::string> named_columns() const;
 };
 
 /// The entries of `names` in `dataset_dir`/dataset_info.json, else the files or folders of these names, whose format is told from
-/// their first records; "name#500" is `name` with num_samples 500. Throws ConfigError naming file, dataset and key for what is missing, unknown, unsupported (a hub, a
-/// script, images) or outside the folder.
-std::vector<DatasetSpec> load_dataset_info(const std::filesystem::path& dataset_dir,
-                                           std::span<const std::string> names);
+/// their first records; "name#500" is `name` with num_samples 500. Throws ConfigError naming file, dataset and key for what is
+/// missing, unknown, unsupported (a hub, a script, images) or outside the folder.
+std::vector<DatasetSpec> load_dataset_info(const std::filesystem::path& dataset_dir, std::span<const std::string> names);
 
 }  // namespace qft::encode

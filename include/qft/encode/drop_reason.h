@@ -20,8 +20,8 @@ inline constexpr std::size_t kDropReasons = 5;
 
 /// For messages: "turns out of order", ...
 constexpr std::string_view describe(DropReason reason) {
-  constexpr std::string_view kTexts[kDropReasons] = {"unknown role", "turns out of order", "no answer",
-                                                     "no tokens", "unreadable"};
+  constexpr std::string_view kTexts[kDropReasons] = {"unknown role", "turns out of order", "no answer", "no tokens",
+                                                     "unreadable"};
   return kTexts[static_cast<std::size_t>(reason)];
 }
 
@@ -43,8 +43,8 @@ struct Drops {
   Drops& operator+=(const Drops& later);
 };
 
-/// Where not one of the `records` of a dataset makes an item: throws Error, with the reasons, if all have an unknown role or cannot
-/// be read, else warns.
+/// Where not one of the `records` of a dataset makes an item: throws Error, with the reasons, if all have an unknown role or
+/// cannot be read, else warns.
 void require_usable(const std::string& dataset, std::int64_t records, const Drops& drops);
 
 /// "12 turns out of order (the first: data/a.jsonl:7: message 2: ...), 3 no answer (...)", the commonest

@@ -26,8 +26,7 @@ struct EncoderOptions {
 };
 
 struct Encoded {
-  std::vector<EncodedSequence>
-      sequences;  // 1; a pair has chosen, rejected; feedback the answer, the other one
+  std::vector<EncodedSequence> sequences;  // 1; a pair has chosen, rejected; feedback the answer, the other one
   bool truncated = false;
 };
 

@@ -26,8 +26,7 @@ struct MixOptions {
 /// How much of a dataset is taken.
 struct DatasetExtent {
   std::int64_t records = 0;
-  std::optional<std::int64_t>
-      num_samples;  // drawn by the seed; above `records` all are taken, then any again
+  std::optional<std::int64_t> num_samples;  // drawn by the seed; above `records` all are taken, then any again
   std::optional<std::int64_t> max_samples;  // the first so many of what was drawn
   std::vector<RecordRange> parts = {};      // which of the file's records these are; empty: the first `records`
 };

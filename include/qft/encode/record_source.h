@@ -66,7 +66,7 @@ class RecordScanner {
   std::size_t offset_ = 0;
   std::int64_t line_ = 1;
   std::int64_t records_ = 0;  // before offset_
-  bool closed_ = false;  // the array's end was read
+  bool closed_ = false;       // the array's end was read
 };
 
 /// The records of one dataset, numbered over its files. Immutable and thread-safe.

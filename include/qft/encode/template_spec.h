@@ -65,8 +65,8 @@ std::vector<std::string> template_names();
 /// The same for messages, those of models that qft does not train apart: "alpaca, ..., and for packs only gemma, ...".
 std::string list_templates();
 
-/// The template that fits the chat template in a tokenizer's folder (tokenizer_config.json or chat_template.jinja) beyond doubt; ""
-/// where none does.
+/// The template that fits the chat template in a tokenizer's folder (tokenizer_config.json or chat_template.jinja) beyond doubt;
+/// "" where none does.
 std::string guess_template(const std::filesystem::path& tokenizer_dir);
 
 /// Text with placeholders, in pieces. Throws ConfigError starting with `where` for an unknown placeholder, a

@@ -1,15 +1,15 @@
 // From a configuration to loaders: the packs are given, found unchanged, or made first, in parallel, by all ranks.
 #pragma once
 
-#include <memory>
-#include <optional>
-
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/loader/loader.h"
 #include "qft/model/config.h"
 #include "qft/pack/preprocess.h"
 #include "qft/pack/reader.h"
+
+#include <memory>
+#include <optional>
 
 namespace qft::engine {
 
@@ -34,8 +34,8 @@ enum class MissingPacks { make, leave };
 
 /// Opens (or first makes) the packs that training needs and checks them against tokenizer, template, cutoff_len and the
 /// model's vocabulary. With MissingPacks::leave nothing is written: where a pack would be made its datasets are looked at
-/// (pack::look_at_datasets), and `pack` (or eval's) is null. `before` is called where the training pack is not made of these inputs.
-/// Collective.
+/// (pack::look_at_datasets), and `pack` (or eval's) is null. `before` is called where the training pack is not made of these
+/// inputs. Collective.
 TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
                                 MissingPacks missing = MissingPacks::make, const pack::BeforePacking& before = {});
 

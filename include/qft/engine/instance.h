@@ -2,11 +2,6 @@
 // optimizer. What a configuration asks for is in recipe.h, how it becomes this in instance.cpp.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <utility>
-
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/engine/recipe.h"
@@ -19,6 +14,11 @@
 #include "qft/parallel/layout.h"
 #include "qft/parallel/weight_store.h"
 #include "qft/plan/memory_plan.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
 
 namespace qft::engine {
 
@@ -53,9 +53,9 @@ struct InstanceOptions {
   parallel::Strategy strategy = parallel::strategy_of("ddp");
   std::int64_t hsdp_group_size = 0;  ///< as in the configuration
   parallel::Offload offload = {};
-  std::int64_t group = 1;      ///< micro-batches that pass a block under one acquire
+  std::int64_t group = 1;            ///< micro-batches that pass a block under one acquire
   std::int64_t prefetch_budget = 0;  ///< bytes of weights gathered ahead
-  std::int64_t head_rows = 0;  ///< rows of logits held at a time; 0: ops::head_chunk_rows()
+  std::int64_t head_rows = 0;        ///< rows of logits held at a time; 0: ops::head_chunk_rows()
   parallel::ReductionOrder reduction_order = parallel::ReductionOrder::as_ready;
   std::int64_t bucket_bytes = parallel::kBucketBytes;
   const optim::RuleSpec* rule = &optim::rule_of("adamw");
@@ -68,8 +68,8 @@ class Instance {
   /// Reads the model directory and, with LoRA, the adapter (or initialises one). Collective over `comm`, which must
   /// outlive the instance. `batches`: the largest that the loader will deal; where unknown, memory is planned for full rows.
   /// Throws Error / ConfigError for anything that does not fit.
-  static std::unique_ptr<Instance> load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
-                                        Use use, const plan::Batches& batches = {});
+  static std::unique_ptr<Instance> load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use,
+                                        const plan::Batches& batches = {});
 
   /// An instance with unset weights, as load() makes before it reads them: write them through param(), then publish(). Collective
   /// over `comm`, which must outlive the instance.
@@ -100,8 +100,8 @@ class Instance {
   std::int64_t group() const { return options_.group; }
   /// True where activations are computed again in backward.
   bool recompute() const { return options_.executor.recompute; }
-  /// The action list of a training step. `micro_batches`: of this rank; `max_micro_batches`: of the rank that has most; `seconds`: how long
-  /// the step is expected to take, alike on every rank (0: no vote but the one at its end).
+  /// The action list of a training step. `micro_batches`: of this rank; `max_micro_batches`: of the rank that has most;
+  /// `seconds`: how long the step is expected to take, alike on every rank (0: no vote but the one at its end).
   parallel::ActionList training_list(int micro_batches, int max_micro_batches, double seconds = 0.0) const;
   /// Of a forward pass over as many micro-batches.
   parallel::ActionList evaluation_list(int micro_batches, int max_micro_batches) const;

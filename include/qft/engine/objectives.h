@@ -1,11 +1,11 @@
 // Which objective a run trains: the table of those that there are.
 #pragma once
 
-#include <memory>
-#include <string_view>
-
 #include "qft/config/run_config.h"
 #include "qft/parallel/objective.h"
+
+#include <memory>
+#include <string_view>
 
 namespace qft::engine {
 

@@ -1,14 +1,14 @@
 // What a configuration asks to be computed: the model with its adapter, the element types, the objective.
 #pragma once
 
-#include <filesystem>
-#include <string>
-
 #include "qft/config/run_config.h"
 #include "qft/io/model_files.h"
 #include "qft/model/spec.h"
 #include "qft/optim/precision.h"
 #include "qft/plan/memory_plan.h"
+
+#include <filesystem>
+#include <string>
 
 namespace qft::engine {
 

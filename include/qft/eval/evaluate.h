@@ -1,17 +1,17 @@
 // Evaluation without training: the model that was asked for, scored, and its results in output_dir.
 #pragma once
 
+#include "qft/comm/communicator.h"
+#include "qft/config/run_config.h"
+#include "qft/engine/data_setup.h"
+#include "qft/engine/instance.h"
+#include "qft/eval/perplexity.h"
+#include "qft/eval/predict.h"
+
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
-
-#include "qft/comm/communicator.h"
-#include "qft/config/run_config.h"
-#include "qft/eval/perplexity.h"
-#include "qft/eval/predict.h"
-#include "qft/engine/data_setup.h"
-#include "qft/engine/instance.h"
 
 namespace qft::eval {
 
@@ -33,7 +33,8 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
 
 /// predict() of `set`, which writes generated_predictions.jsonl; rank 0 writes predict_results.json and all_results.json
 /// beside it, in output_dir. Collective; throws as predict() does.
-PredictResult predict(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config, comm::Communicator& comm);
+PredictResult predict(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
+                      comm::Communicator& comm);
 
 /// By HF's names: eval_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, and perplexity (in stage pt
 /// eval_perplexity too, as LLaMA-Factory has it); of other objectives their metrics ("eval_rewards/chosen") instead.

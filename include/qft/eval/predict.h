@@ -1,19 +1,19 @@
 // Answers to the questions of an evaluation set, and how alike they are to the expected ones.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <map>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/engine/instance.h"
 #include "qft/eval/text_metrics.h"
 #include "qft/loader/schedule.h"
 #include "qft/pack/reader.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace qft::eval {
 

@@ -1,15 +1,15 @@
 // Forward passes over the new tokens of one or several sequences, each with a state (attention: keys and values) of its own.
 #pragma once
 
+#include "qft/engine/instance.h"
+#include "qft/model/arena.h"
+#include "qft/model/sequence_state.h"
+
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-
-#include "qft/engine/instance.h"
-#include "qft/model/arena.h"
-#include "qft/model/sequence_state.h"
 
 namespace qft::infer {
 
@@ -30,7 +30,7 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   struct Input {
-    std::size_t slot = 0;                ///< each at most once in a call
+    std::size_t slot = 0;                  ///< each at most once in a call
     std::span<const std::int32_t> tokens;  ///< at least one: those after the ones that the slot has had
   };
   /// Feeds each slot its tokens. Returns the logits [inputs, vocab] that follow the last one of each, fp32 on the host;

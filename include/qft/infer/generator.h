@@ -1,16 +1,16 @@
 // Answers to prompts: one, streamed, or many at a time.
 #pragma once
 
+#include "qft/config/run_config.h"
+#include "qft/infer/decoder.h"
+#include "qft/infer/sampler.h"
+#include "qft/tokenizer/tokenizer.h"
+
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
 #include <vector>
-
-#include "qft/config/run_config.h"
-#include "qft/infer/decoder.h"
-#include "qft/infer/sampler.h"
-#include "qft/tokenizer/tokenizer.h"
 
 namespace qft::infer {
 
@@ -37,9 +37,8 @@ AnswerLimit answer_limit(const config::GenerateArgs& args, std::int64_t position
 /// Continues `prompt` (all tokens of it; those that the cache of slot 0 already holds are not computed again) until a
 /// token of `stop_ids` or `max_new_tokens`. `on_text` gets each piece of whole UTF-8 as it becomes certain.
 Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokenizer& tokenizer,
-                    std::span<const std::int32_t> prompt, std::span<const std::int32_t> stop_ids,
-                    std::int64_t max_new_tokens, bool skip_special_tokens,
-                    const std::function<void(std::string_view)>& on_text = {});
+                    std::span<const std::int32_t> prompt, std::span<const std::int32_t> stop_ids, std::int64_t max_new_tokens,
+                    bool skip_special_tokens, const std::function<void(std::string_view)>& on_text = {});
 
 /// A prompt to continue. The tokens must stay until its answer is there.
 struct Request {

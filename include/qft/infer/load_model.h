@@ -1,13 +1,13 @@
 // The model that a program without training was asked for: loaded, said, and compared with what training left.
 #pragma once
 
-#include <filesystem>
-#include <memory>
-#include <string>
-
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/engine/instance.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
 
 namespace qft::infer {
 
@@ -18,7 +18,8 @@ std::filesystem::path unused_result(const config::RunConfig& config);
 std::string key_for(const std::filesystem::path& dir);
 
 /// Instance::load() for inference. Rank 0 logs model, adapter and element type, and warns of an unused_result(). Collective.
-std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm, c10::Device device);
+std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm,
+                                                     c10::Device device);
 
 /// "bfloat16": what it computes in.
 std::string type_of(const engine::Instance& instance);

@@ -25,9 +25,9 @@ inline constexpr double kGraceSeconds = 3;
 
 /// Who holds a lock, as its file says.
 struct LockHolder {
-  std::string program;           ///< "qft train"
-  std::string host;              ///< name, for people
-  std::string machine;           ///< boot id and pid namespace: where these are equal, pids mean the same
+  std::string program;  ///< "qft train"
+  std::string host;     ///< name, for people
+  std::string machine;  ///< boot id and pid namespace: where these are equal, pids mean the same
   std::int64_t pid = 0;
   std::int64_t pid_started = 0;  ///< clock ticks since boot: tells a process from a later one with its pid
   std::string job;               ///< of the batch system; empty outside of one
@@ -41,10 +41,10 @@ struct LockHolder {
 /// The process that asks, and what it asks its machine; tests give their own.
 struct LockContext {
   LockHolder self;
-  std::function<double()> now;                                         ///< seconds on a steady clock
-  std::function<void(double)> sleep;                                   ///< seconds
+  std::function<double()> now;                                        ///< seconds on a steady clock
+  std::function<void(double)> sleep;                                  ///< seconds
   std::function<bool(std::int64_t pid, std::int64_t started)> alive;  ///< of a process of this machine
-  bool beats = true;                                                   ///< a thread moves the number
+  bool beats = true;                                                  ///< a thread moves the number
 };
 /// This process, on this machine.
 LockContext this_process(std::string program, std::string job = {}, std::int64_t restarts = 0);

@@ -30,8 +30,7 @@ class File {
   int fd() const { return fd_; }
 
  private:
-  File(std::filesystem::path path, int fd, std::uint64_t size)
-      : path_(std::move(path)), fd_(fd), size_(size) {}
+  File(std::filesystem::path path, int fd, std::uint64_t size) : path_(std::move(path)), fd_(fd), size_(size) {}
   std::filesystem::path path_;
   int fd_ = -1;
   std::uint64_t size_ = 0;

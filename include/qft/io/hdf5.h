@@ -130,8 +130,7 @@ class Dataset : public Object {
  private:
   friend class File;
   Dataset(Handle handle, std::string label, std::uint64_t file_bytes);
-  void transfer(std::uint64_t first, std::uint64_t count, Type type, void* in, const void* out,
-                bool collective) const;
+  void transfer(std::uint64_t first, std::uint64_t count, Type type, void* in, const void* out, bool collective) const;
 
   Type type_ = Type::u8;
   std::vector<std::uint64_t> shape_;

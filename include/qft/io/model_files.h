@@ -27,8 +27,8 @@ inline constexpr std::array kTokenizerFiles = {
     "merges.txt",     "chat_template.jinja"};
 
 /// Copies those of `names` that `from` has, synced; returns their names.
-std::vector<std::string> copy_existing(Storage& storage, const std::filesystem::path& from,
-                                       const std::filesystem::path& to, std::span<const char* const> names);
+std::vector<std::string> copy_existing(Storage& storage, const std::filesystem::path& from, const std::filesystem::path& to,
+                                       std::span<const char* const> names);
 
 /// The name of a file in `dir` that is a pickle by its extension; empty where there is none.
 std::string find_pickle(const std::filesystem::path& dir);
@@ -90,9 +90,8 @@ class ModelWriter {
  public:
   /// Several writers may share the work: number `writer` of `writers` writes every writers-th shard, the first one the
   /// index too; all count all bytes.
-  ModelWriter(Storage& storage, std::filesystem::path dir, std::vector<TensorSpec> tensors,
-              std::uint64_t max_shard_bytes, Metadata metadata = {{"format", "pt"}}, int writer = 0,
-              int writers = 1);
+  ModelWriter(Storage& storage, std::filesystem::path dir, std::vector<TensorSpec> tensors, std::uint64_t max_shard_bytes,
+              Metadata metadata = {{"format", "pt"}}, int writer = 0, int writers = 1);
   ~ModelWriter();
   /// The next bytes of the tensors in the order given; calls need not end where tensors or shards end. `data` may be null
   /// where they are another writer's.

@@ -1,15 +1,15 @@
 // What the batch system (SLURM, PBS) says about this process' job.
 #pragma once
 
+#include "qft/comm/communicator.h"
+#include "qft/core/command.h"
+
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "qft/comm/communicator.h"
-#include "qft/core/command.h"
 
 namespace qft::job {
 
@@ -31,7 +31,8 @@ struct JobRun {
 /// SLURM counts in SLURM_RESTART_COUNT, PBS in what `qstat -f` shows as run_count; what a user starts by hand in an interactive
 /// job was not put back.
 JobRun find_job_run(const Ask& ask);
-/// That of this process, asked for once, for ten seconds at most. For rank 0: a launcher may not give the others the job's variables.
+/// That of this process, asked for once, for ten seconds at most. For rank 0: a launcher may not give the others the job's
+/// variables.
 const JobRun& this_job();
 /// Whether `now` is the job of `before`, put back into the queue since. Where that is not known: the same job.
 bool was_requeued(const JobRun& before, const JobRun& now);

@@ -1,12 +1,12 @@
 // A run's hold on its output_dir.
 #pragma once
 
+#include "qft/comm/communicator.h"
+#include "qft/io/dir_lock.h"
+
 #include <filesystem>
 #include <optional>
 #include <vector>
-
-#include "qft/comm/communicator.h"
-#include "qft/io/dir_lock.h"
 
 namespace qft::job {
 

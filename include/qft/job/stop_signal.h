@@ -1,10 +1,10 @@
 // Requests from outside to stop: SLURM's and PBS's warning before the wall time, or a person's.
 #pragma once
 
-#include <functional>
-
 #include "qft/comm/communicator.h"
 #include "qft/core/error.h"
+
+#include <functional>
 
 namespace qft::job {
 
@@ -20,7 +20,8 @@ class Stopped : public Error {
   using Error::Error;
   int exit_code() const noexcept override { return kExitRequeue; }
 };
-inline constexpr const char* kNothingTrained = "stopped on request before the first step: nothing was trained; submit the job again";
+inline constexpr const char* kNothingTrained =
+    "stopped on request before the first step: nothing was trained; submit the job again";
 /// Throws Stopped on all ranks if any of them is asked to stop, after `leave`. Collective.
 void stop_before_training(comm::Communicator& comm, const std::function<void()>& leave = {});
 

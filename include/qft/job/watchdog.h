@@ -1,12 +1,12 @@
 // Notices ranks that stopped, hang or wait for each other in vain, and ends the job with their names.
 #pragma once
 
+#include "qft/comm/communicator.h"
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
-
-#include "qft/comm/communicator.h"
 
 namespace qft::job {
 

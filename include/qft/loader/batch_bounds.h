@@ -1,10 +1,10 @@
 // The largest micro-batches of a run, known from the lengths of its items before it starts.
 #pragma once
 
+#include "qft/loader/schedule.h"
+
 #include <cstdint>
 #include <span>
-
-#include "qft/loader/schedule.h"
 
 namespace qft::loader {
 

@@ -23,7 +23,7 @@ struct Finding {
 struct DataReport {
   std::vector<Finding> findings;  // each kind, in a fixed order
   std::int64_t records = 0, samples = 0, tokens = 0, label_tokens = 0, cutoff_len = 0;
-  std::int64_t shortest = 0, median = 0, p90 = 0, longest = 0;  // tokens of a sample, after cutoff_len
+  std::int64_t shortest = 0, median = 0, p90 = 0, longest = 0;               // tokens of a sample, after cutoff_len
   std::int64_t global_batch_size = 0, steps_per_epoch = 0, total_steps = 0;  // 0: no step can be made
 
   bool has_faults() const;

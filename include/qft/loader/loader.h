@@ -85,8 +85,8 @@ class Loader {
 class EvalLoader {
  public:
   /// `items`: null for all. `max_items` > 0 takes the first so many.
-  EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset items, std::int64_t micro_batch_size,
-             int rank, int world_size, std::int64_t max_items = 0);
+  EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset items, std::int64_t micro_batch_size, int rank,
+             int world_size, std::int64_t max_items = 0);
   ~EvalLoader();
 
   /// How many times every rank must call next() in a pass.

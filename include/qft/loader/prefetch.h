@@ -19,9 +19,7 @@ template <class T>
 class Prefetcher {
  public:
   Prefetcher(std::function<std::optional<T>()> produce, std::size_t depth)
-      : produce_(std::move(produce)),
-        depth_(depth == 0 ? 1 : depth),
-        thread_([this](std::stop_token stop) { run(stop); }) {}
+      : produce_(std::move(produce)), depth_(depth == 0 ? 1 : depth), thread_([this](std::stop_token stop) { run(stop); }) {}
 
   /// The next result; nothing once the producer has ended. Rethrows what the producer threw, at the place in
   /// the sequence where it did.

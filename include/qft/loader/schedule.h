@@ -45,15 +45,14 @@ struct LoaderOptions {
   // The micro-batches are the same on any number of ranks, each of which gets consecutive ones; else they are
   // made to suit the number of ranks.
   bool fixed_micro_batches = false;
-  ItemSubset items;                             // null: the whole pack
-  std::int64_t prefetch_steps = 2;              // steps read ahead
+  ItemSubset items;                 // null: the whole pack
+  std::int64_t prefetch_steps = 2;  // steps read ahead
 
   // With a curriculum each step takes its shares of the levels, each level in an order of its own that starts
   // anew when it is used up; all steps have a full global batch. With packing a row holds one level.
   std::optional<CurriculumTable> curriculum;
   std::uint64_t curriculum_seed = 42;
-  std::vector<std::int32_t>
-      item_levels;  // [items of the pack] index into the table's levels; -1: never taken
+  std::vector<std::int32_t> item_levels;  // [items of the pack] index into the table's levels; -1: never taken
 };
 
 /// What the run file says of batches, order and length; no items and no curriculum.
@@ -74,8 +73,8 @@ struct StepPlan {
 /// Deals units out to `bins` = rounds * world micro-batches of at most `capacity` units, the longest first to
 /// the least loaded; a bin's units come out rising. Rounds are the fewest that hold all units, more where
 /// `max_tokens` > 0 asks for it.
-std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> unit_tokens, int world,
-                                                  std::int64_t capacity, std::int64_t max_tokens);
+std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> unit_tokens, int world, std::int64_t capacity,
+                                                  std::int64_t max_tokens);
 
 /// Gives rank r of `world` the run [n r / world, n (r + 1) / world) of n micro-batches, as StepPlan has them.
 /// They come in an order in which any run holds heavy and light ones, if `micro_batches` begin with the heavy.
@@ -90,8 +89,8 @@ class StepSchedule {
  public:
   /// tokens[i], labels[i]: those of item i of the pack; they must outlive the schedule. Throws ConfigError on
   /// options that make no step.
-  StepSchedule(std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
-               const LoaderOptions& options, int world_size);
+  StepSchedule(std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels, const LoaderOptions& options,
+               int world_size);
 
   /// As the HF Trainer counts: the last, short batch of an epoch is a step.
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }

@@ -32,7 +32,7 @@ struct ModelConfig {
   RopeConfig rope;
   bool tie_word_embeddings = false;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool qk_norm = false;  ///< per-head RMSNorm of q and k (Qwen3)
+  bool qk_norm = false;               ///< per-head RMSNorm of q and k (Qwen3)
   std::vector<std::int64_t> windows;  ///< of each layer, as window() returns them; empty: no layer has one
   std::vector<std::int32_t> eos_token_ids;
   std::string raw;  ///< config.json as read, for export

@@ -1,6 +1,10 @@
 // Weights from and to files, by logical name.
 #pragma once
 
+#include "qft/io/model_files.h"
+#include "qft/model/spec.h"
+#include "qft/model/weights.h"
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -8,17 +12,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "qft/io/model_files.h"
-#include "qft/model/spec.h"
-#include "qft/model/weights.h"
-
 namespace qft::model {
 
 /// Gives what this rank holds of the box of a parameter of a unit: the whole, a part, or nothing (no elements).
 using ParamAccess = std::function<Shard(int unit, const ParamSpec& param)>;
 
-/// Reads the shard's elements of the parameter's box from the tensor in a file, and no others, converting from F64, F32, BF16 or F16
-/// on the way in pieces: nothing of the tensor's size is allocated. Returns the bytes read. Throws Error for another dtype or shape.
+/// Reads the shard's elements of the parameter's box from the tensor in a file, and no others, converting from F64, F32, BF16 or
+/// F16 on the way in pieces: nothing of the tensor's size is allocated. Returns the bytes read. Throws Error for another dtype or
+/// shape.
 std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst);
 
 /// Throws as load_base_weights() for what the files' headers show: a missing, an unknown or another tensor. Reads no data.
@@ -26,8 +27,8 @@ void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files);
 /// The same check of an adapter's files.
 void require_adapter(const ModelSpec& spec, const std::filesystem::path& dir);
 
-/// Fills every base parameter (Role::base) from a model directory. Returns the bytes read. Throws Error naming the tensor, both shapes and the
-/// file; also for tensors in the files that the architecture does not have.
+/// Fills every base parameter (Role::base) from a model directory. Returns the bytes read. Throws Error naming the tensor, both
+/// shapes and the file; also for tensors in the files that the architecture does not have.
 std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access);
 
 /// PEFT's initialisation: A uniform in +-1/sqrt(in_features) (kaiming_uniform with a = sqrt 5), B zero. Counter-based

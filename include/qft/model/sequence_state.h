@@ -1,12 +1,13 @@
-// What decoding keeps of one sequence: the state of each sub-layer in which tokens mix (attention: keys and values), allocated once.
+// What decoding keeps of one sequence: the state of each sub-layer in which tokens mix (attention: keys and values), allocated
+// once.
 #pragma once
+
+#include "qft/model/spec.h"
+#include "qft/model/sublayer.h"
 
 #include <cstdint>
 #include <memory>
 #include <vector>
-
-#include "qft/model/spec.h"
-#include "qft/model/sublayer.h"
 
 namespace qft::model {
 
@@ -28,7 +29,9 @@ class SequenceState {
   void advance(std::int64_t tokens) { length_ += tokens; }
 
   /// nullptr where tokens do not mix.
-  DecodeState* at(int layer, std::size_t sublayer) const { return states_.at(static_cast<std::size_t>(layer)).at(sublayer).get(); }
+  DecodeState* at(int layer, std::size_t sublayer) const {
+    return states_.at(static_cast<std::size_t>(layer)).at(sublayer).get();
+  }
 
  private:
   std::int64_t capacity_, length_ = 0;

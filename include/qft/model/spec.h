@@ -2,16 +2,16 @@
 // else (loading, stores, LoRA, export, checkpoints) walks the list that comes out of it.
 #pragma once
 
+#include "qft/comm/mesh.h"
+#include "qft/core/box.h"
+#include "qft/model/config.h"
+#include "qft/model/sublayer_spec.h"
+
 #include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "qft/comm/mesh.h"
-#include "qft/core/box.h"
-#include "qft/model/config.h"
-#include "qft/model/sublayer_spec.h"
 
 namespace qft::model {
 
@@ -23,7 +23,7 @@ struct LoraConfig {
   std::int64_t rank = 0;  ///< 0: no LoRA
   double alpha = 0.0;
   double dropout = 0.0;
-  bool rslora = false;  ///< scaling alpha / sqrt(rank) (Kalajdzievski 2023)
+  bool rslora = false;               ///< scaling alpha / sqrt(rank) (Kalajdzievski 2023)
   std::vector<std::string> targets;  ///< of lora_modules(), in that order
 
   bool enabled() const { return rank > 0; }
@@ -36,8 +36,8 @@ struct LoraConfig {
 /// A base tensor, or one of the two factors of a linear's LoRA.
 enum class Role : std::uint8_t { base, lora_a, lora_b };
 
-/// What the gradient that a rank's backward pass gives is to the other ranks along an axis of the mesh. (Without sequence parallelism,
-/// and with at least as many key and value heads as tensor-parallel ranks.)
+/// What the gradient that a rank's backward pass gives is to the other ranks along an axis of the mesh. (Without sequence
+/// parallelism, and with at least as many key and value heads as tensor-parallel ranks.)
 enum class Along : std::uint8_t {
   sum,   ///< a term: the ranks' gradients add up to the parameter's
   copy,  ///< the same on all of them
@@ -46,8 +46,8 @@ enum class Along : std::uint8_t {
 /// By comm::Axis.
 using GradientAxes = std::array<Along, comm::kAxes>;
 
-/// One logical tensor, and the box of it with which this rank computes. `offset` counts elements in the unit's frozen or trainable
-/// flat buffer, where the box lies flattened.
+/// One logical tensor, and the box of it with which this rank computes. `offset` counts elements in the unit's frozen or
+/// trainable flat buffer, where the box lies flattened.
 struct ParamSpec {
   std::string name;  ///< Hugging Face's name, or PEFT's for a LoRA factor
   std::string path;  ///< in its unit: "self_attn.q_proj.weight", "self_attn.q_proj.lora_A.weight", "lm_head.weight"

@@ -1,6 +1,14 @@
 // The code of a sub-layer: forward, decode and backward of what its description (model/sublayer_spec.h) says.
 #pragma once
 
+#include "qft/model/config.h"
+#include "qft/model/sublayer_spec.h"
+#include "qft/model/weights.h"
+#include "qft/ops/attention.h"
+#include "qft/ops/linear.h"
+#include "qft/ops/rope.h"
+#include "qft/ops/workspace.h"
+
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -8,14 +16,6 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-
-#include "qft/ops/attention.h"
-#include "qft/ops/linear.h"
-#include "qft/ops/rope.h"
-#include "qft/ops/workspace.h"
-#include "qft/model/config.h"
-#include "qft/model/sublayer_spec.h"
-#include "qft/model/weights.h"
 
 namespace qft::model {
 
@@ -40,8 +40,8 @@ struct NewTokens {
 
 /// What a pass over T tokens computes with.
 struct LayerPass {
-  const at::Tensor& positions;             ///< int32 [T]
-  const ops::PackedSequences* sequences;   ///< of a micro-batch; nullptr: decoding
+  const at::Tensor& positions;            ///< int32 [T]
+  const ops::PackedSequences* sequences;  ///< of a micro-batch; nullptr: decoding
   ops::LoraDropout dropout;
   const ops::RopeTable& rope;
   ops::Workspace& workspace;

@@ -28,7 +28,7 @@ struct ParamGroup {
   std::vector<LinearSpec> linears = {};
   std::string vector = {};  ///< its path, where there are no linears: "self_attn.q_norm.weight"
   std::int64_t size = 0;
-  bool per_head = false;    ///< the vector serves each head alike, and heads are shared: its gradient is a sum over them
+  bool per_head = false;  ///< the vector serves each head alike, and heads are shared: its gradient is a sum over them
 
   std::int64_t in() const { return linears.front().in; }
   std::int64_t out() const;

@@ -2,14 +2,6 @@
 // come in as views, activations live in the caller's arena.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <span>
-#include <vector>
-
-#include <ATen/core/Tensor.h>
-
 #include "qft/model/arena.h"
 #include "qft/model/sequence_state.h"
 #include "qft/model/spec.h"
@@ -19,17 +11,25 @@
 #include "qft/ops/rope.h"
 #include "qft/ops/workspace.h"
 
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
 namespace qft::model {
 
 /// A micro-batch on the device: T tokens of one or more sequences, flat.
 struct MicroInput {
-  at::Tensor tokens;              ///< int32 [T]
-  at::Tensor positions;           ///< int32 [T], restarting at 0 in each sequence
+  at::Tensor tokens;     ///< int32 [T]
+  at::Tensor positions;  ///< int32 [T], restarting at 0 in each sequence
   ops::PackedSequences sequences;
-  ops::HeadLabels labels;         ///< rows that predict, and what
-  ops::RowIdentity identity;      ///< for dropout
+  ops::HeadLabels labels;                   ///< rows that predict, and what
+  ops::RowIdentity identity;                ///< for dropout
   std::vector<std::int32_t> label_offsets;  ///< [S + 1]: of labels, those of sequence s are [offsets[s], offsets[s + 1])
-  std::vector<std::int32_t> item_offsets;   ///< [I + 1]: the same of sequences and items (a sample, a pair), which are never split
+  std::vector<std::int32_t> item_offsets;  ///< [I + 1]: the same of sequences and items (a sample, a pair), which are never split
   std::int64_t num_tokens() const { return tokens.size(0); }
 
   /// `label_positions`: indices of label tokens, ascending, none the first of its sequence (its hidden row is the one
@@ -72,12 +72,12 @@ class Transformer {
   /// Memory for layer_forward's result with input x [T, hidden]: x itself, and uninitialised tensors of `arena` for the rest.
   LayerSaved room_for(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena) const;
   /// y = layer(saved.x()); fills the rest of `saved`, of room_for(). y [T, hidden] may lie anywhere but x.
-  void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
-                     const at::Tensor& y, const LayerSaved& saved);
+  void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout, const at::Tensor& y,
+                     const LayerSaved& saved);
   /// `g` [T, hidden] holds the gradient of y and receives that of x (undefined contents if !needs_input_grad).
   /// Adds to the weights' gradients; overwrites parts of what `saved` names.
-  void layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
-                      const LayerSaved& saved, const at::Tensor& g, bool needs_input_grad);
+  void layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout, const LayerSaved& saved,
+                      const at::Tensor& g, bool needs_input_grad);
   /// The same as layer_forward for the new tokens of sequences, one after another: `positions` [T] are theirs. Their states are
   /// brought up to date but for SequenceState::advance().
   void layer_decode(int layer, const LayerWeights& w, const at::Tensor& positions, std::span<const SequenceTokens> sequences,

@@ -1,14 +1,14 @@
 // Named views into a unit's flat buffers, in the shape the operations take. Views own nothing.
 #pragma once
 
+#include "qft/model/spec.h"
+#include "qft/ops/linear.h"
+
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-
-#include "qft/model/spec.h"
-#include "qft/ops/linear.h"
 
 namespace qft::model {
 
@@ -20,8 +20,8 @@ struct UnitBuffers {
   std::uint64_t generation = 0;  ///< another one with each gather: views of an older one are stale; 0: not here
 };
 
-/// Elements [begin, end()) of what is flat and may be shared by ranks, as this one has them: of a unit's buffer, or of the box of a
-/// parameter. `values` is 1-D, of any floating dtype on any device.
+/// Elements [begin, end()) of what is flat and may be shared by ranks, as this one has them: of a unit's buffer, or of the box of
+/// a parameter. `values` is 1-D, of any floating dtype on any device.
 struct Shard {
   at::Tensor values;
   std::int64_t begin = 0;

@@ -25,8 +25,7 @@ struct PackedSequences {
 };
 
 /// A view [T, heads, head_dim] of columns [first_head * head_dim, ...) of fused rows [T, C].
-at::Tensor heads_view(const at::Tensor& rows, std::int64_t first_head, std::int64_t heads,
-                      std::int64_t head_dim);
+at::Tensor heads_view(const at::Tensor& rows, std::int64_t first_head, std::int64_t heads, std::int64_t head_dim);
 
 /// q, k, v (or their gradients): [T, heads, head_dim], [T, kv_heads, head_dim] twice. Unit stride in the last
 /// dimension, heads head_dim apart, rows strided as they like; heads is a multiple of kv_heads.
@@ -54,7 +53,8 @@ AttentionKernel default_attention_kernel(const at::Tensor& q);
 
 /// Whether attention on a device finds the boundaries of sequences in its memory alone, so that work captured with some of
 /// them serves others of the same number and max_length. True on the CPU, where a replay calls anew.
-bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim);
+bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t heads, std::int64_t kv_heads,
+                               std::int64_t head_dim);
 
 /// out = softmax(scale * q k^T + mask) v per sequence and head. The mask is causal and has the window. A window that no sequence
 /// exceeds changes no bit. `blocked`, and flash attention on CUDA devices, skip what lies outside of the window.
@@ -62,8 +62,9 @@ bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::in
 ///   lse  [heads, T], contiguous: log of the softmax's denominator (natural log, scale applied); fp64 for
 ///   fp64 data,
 ///        else fp32. backward needs the one that the same kernel wrote.
-void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options, const at::Tensor& out,
-                       const at::Tensor& lse, Workspace& workspace, AttentionKernel kernel = AttentionKernel::automatic);
+void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
+                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace,
+                       AttentionKernel kernel = AttentionKernel::automatic);
 
 /// Writes the gradients of q, k and v into `grads`.
 ///   gout  like out

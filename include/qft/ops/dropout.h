@@ -38,8 +38,7 @@ constexpr std::uint32_t dropout_threshold(double p) {
 /// out = x * mask / (1 - p). Feature f of row t is kept iff half word f % 8 (each word has two, the low one first) of
 /// philox({f / 8, position, sample id low, sample id high}, key) >= dropout_threshold(p).
 ///   x, out  [T, K] contiguous; out may be x.   0 <= p < 1
-void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p,
-                     const at::Tensor& out);
+void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p, const at::Tensor& out);
 
 /// What a backward pass needs of one mask, that of dropout_forward: its output again, and gx += g * mask / (1 - p).
 struct DropoutBackward {

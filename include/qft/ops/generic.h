@@ -14,17 +14,14 @@ inline at::ScalarType accumulate_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
-                      const at::Tensor& rstd);
-void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight,
-                       const at::Tensor& rstd, const at::Tensor& residual_grad, const at::Tensor& gx,
-                       const at::Tensor& gweight);
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd);
+void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight);
 
 void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction);
 
 void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act);
-void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up,
-                     const at::Tensor& act);
+void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act);
 
 /// x * mask / (1 - p), newly allocated.
 at::Tensor dropped(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p);

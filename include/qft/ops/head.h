@@ -27,16 +27,15 @@ inline constexpr std::int64_t kFewestChunkRows = 64;
 ///   weight    [V, D]
 ///   logprobs  [L], fp64 for fp64 data, else fp32
 /// `chunk_rows`: rows of logits held at a time; 0: head_chunk_rows().
-void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
-                  const at::Tensor& logprobs, Workspace& workspace, std::int64_t chunk_rows = 0);
+void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& logprobs,
+                  Workspace& workspace, std::int64_t chunk_rows = 0);
 
 /// Gradients from those of the log-probabilities; the logits are computed again.
 ///   grad_logprobs  [L], dtype of logprobs
 ///   gx             [T, D]: written, zero in rows that predict nothing
 ///   gweight        [V, D], accumulated, weight's dtype or a wider one; undefined: frozen
-void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
-                   const at::Tensor& grad_logprobs, const at::Tensor& gx, const at::Tensor& gweight,
-                   Workspace& workspace);
+void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
+                   const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace);
 
 /// Both in one pass over the logits, for objectives whose grad_logprobs do not depend on the
 /// log-probabilities (cross-entropy). Arguments as above.

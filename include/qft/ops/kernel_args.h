@@ -12,9 +12,7 @@ template <class T>
 struct HeadRows {
   T* data = nullptr;
   std::int64_t token_stride = 0, head_stride = 0;
-  constexpr T* row(std::int64_t token, std::int64_t head) const {
-    return data + token * token_stride + head * head_stride;
-  }
+  constexpr T* row(std::int64_t token, std::int64_t head) const { return data + token * token_stride + head * head_stride; }
 };
 
 template <class T>

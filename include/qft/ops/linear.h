@@ -49,8 +49,8 @@ struct LoraDropout {
 /// Columns of `saved`: the sum of the parts' ranks (0 without LoRA).
 std::int64_t lora_saved_columns(const LinearWeights& w);
 
-/// Up to so many rows of x, reading the weight dominates and a kernel of its own runs (CPU, fp32 and bf16): a row of y has the same
-/// bits, whatever other rows x has.
+/// Up to so many rows of x, reading the weight dominates and a kernel of its own runs (CPU, fp32 and bf16): a row of y has the
+/// same bits, whatever other rows x has.
 inline constexpr std::int64_t kFewRows = 8;
 
 /// y = x W^T + bias + LoRA.
@@ -58,8 +58,8 @@ inline constexpr std::int64_t kFewRows = 8;
 ///   y      [T, N] contiguous; not x
 ///   saved  [T, lora_saved_columns(w)]: scaling * dropout(x) A^T of each part, for backward; undefined if there is
 ///   no LoRA
-void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
-                    const at::Tensor& y, const at::Tensor& saved, Workspace& workspace);
+void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& y,
+                    const at::Tensor& saved, Workspace& workspace);
 
 /// How gx is written.
 enum class GradMode { skip, write, accumulate };
@@ -68,8 +68,8 @@ enum class GradMode { skip, write, accumulate };
 ///   gy     [T, N]; x, saved: the forward's
 ///   gx     [T, K], not gy; ignored if mode is skip
 /// x may be undefined where no gradient needs it: frozen weight and no gradient for any a.
-void linear_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w,
-                     const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx, GradMode mode,
-                     const LinearGrads& grads, Workspace& workspace);
+void linear_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
+                     const at::Tensor& saved, const at::Tensor& gx, GradMode mode, const LinearGrads& grads,
+                     Workspace& workspace);
 
 }  // namespace qft::ops

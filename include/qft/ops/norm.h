@@ -14,15 +14,13 @@ namespace qft::ops {
 ///           may be strided (a slice of fused qkv rows). y may be x itself.
 ///   weight  [D]
 ///   rstd    [T] or [T, heads], contiguous; fp64 for fp64 data, else fp32
-void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
-                      const at::Tensor& rstd);
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd);
 
 /// gx = d(norm)/dx^T gy + residual_grad; gweight += sum over rows of gy * x * rstd.
 ///   gy, x, gx      as x above (x: the forward's input); gx may be gy or residual_grad itself
 ///   residual_grad  like gx, or undefined
 ///   gweight        [D], the weight's dtype or a wider one; undefined where the weight is frozen
-void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight,
-                       const at::Tensor& rstd, const at::Tensor& residual_grad, const at::Tensor& gx,
-                       const at::Tensor& gweight, Workspace& workspace);
+void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace);
 
 }  // namespace qft::ops

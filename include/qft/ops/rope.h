@@ -15,8 +15,8 @@ struct RopeTable {
 
   /// `inverse_frequencies` [head_dim / 2] with any scaling applied (ModelConfig::inverse_frequencies()).
   /// `attention_scaling` multiplies both (1 but for YaRN).
-  static RopeTable build(std::span<const double> inverse_frequencies, std::int64_t max_positions,
-                         at::ScalarType data_dtype, c10::Device device, double attention_scaling = 1.0);
+  static RopeTable build(std::span<const double> inverse_frequencies, std::int64_t max_positions, at::ScalarType data_dtype,
+                         c10::Device device, double attention_scaling = 1.0);
   std::int64_t max_positions() const { return cos.size(0); }
 };
 

@@ -16,7 +16,6 @@ void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act);
 ///   act       [T, I] or undefined: written again for the down projection's weight gradient, so that the
 ///   forward
 ///             need not keep it; may be gact itself
-void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up,
-                     const at::Tensor& act);
+void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act);
 
 }  // namespace qft::ops

@@ -8,10 +8,10 @@
 namespace qft::optim {
 
 struct LossScalerOptions {
-  double loss_scale = 0.0;          ///< above 0: always this one
-  std::int64_t initial_power = 16;  ///< the first scale is 2^initial_power
-  std::int64_t window = 1000;       ///< steps without overflow after which the scale doubles
-  std::int64_t hysteresis = 2;      ///< overflows until the scale is halved
+  double loss_scale = 0.0;              ///< above 0: always this one
+  std::int64_t initial_power = 16;      ///< the first scale is 2^initial_power
+  std::int64_t window = 1000;           ///< steps without overflow after which the scale doubles
+  std::int64_t hysteresis = 2;          ///< overflows until the scale is halved
   bool consecutive_hysteresis = false;  ///< a step without overflow starts counting them anew
   double min_loss_scale = 1.0;
 };
@@ -36,7 +36,7 @@ class LossScaler {
   LossScalerOptions options_;
   bool dynamic_ = false;
   double scale_ = 1.0;
-  std::int64_t left_ = 1;            ///< overflows until the scale is halved
+  std::int64_t left_ = 1;  ///< overflows until the scale is halved
   std::int64_t step_ = 0, last_overflow_ = -1;
   std::int64_t in_a_row_ = 0;  ///< overflows
 };

@@ -1,15 +1,15 @@
 // An optimizer on the flat buffers that a rank owns: masters, the rule's state, and the compute copies.
 #pragma once
 
+#include "qft/optim/precision.h"
+#include "qft/optim/rule.h"
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-
-#include "qft/optim/precision.h"
-#include "qft/optim/rule.h"
 
 namespace qft::optim {
 

@@ -2,6 +2,8 @@
 // of the table in src/optim/rules.cpp, which snapshots, resuming, memory plans and the simulation of a step read.
 #pragma once
 
+#include "qft/optim/precision.h"
+
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -9,8 +11,6 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-
-#include "qft/optim/precision.h"
 
 namespace qft::optim {
 
@@ -51,7 +51,8 @@ class Rule {
 struct RuleSpec {
   std::string_view name;                ///< as its authors call it
   std::vector<std::string_view> optim;  ///< values of the key `optim` that mean it
-  std::vector<std::string_view> state;  ///< the state of each element, by its name in checkpoints; Precision::state, zero at first
+  std::vector<std::string_view>
+      state;  ///< the state of each element, by its name in checkpoints; Precision::state, zero at first
   std::unique_ptr<Rule> (*make)(const Hyper& hyper);
 
   /// Bytes of the state of one element; its master is not among it.

@@ -50,7 +50,7 @@ struct PackSummary {
   std::int64_t file_bytes = 0;
   std::size_t chunks = 0, chunks_reused = 0;  // reused: of an interrupted build
   std::vector<std::string> skipped;           // "file:line: why", in source order; known to build() only
-  encode::Drops drops;                                // of all datasets; likewise
+  encode::Drops drops;                        // of all datasets; likewise
 };
 
 /// Builds one pack; at most one build of a path at a time. Parts lie in <folder>/tmp-<file name>.parts, which
@@ -61,8 +61,7 @@ class PackBuilder {
   using EncodeChunk = std::function<void(std::size_t chunk, PackSink& sink)>;
 
   /// `workers`: threads of this rank that encode and write.
-  PackBuilder(comm::Communicator& comm, std::filesystem::path path, PackAttributes attributes,
-              int workers = 1);
+  PackBuilder(comm::Communicator& comm, std::filesystem::path path, PackAttributes attributes, int workers = 1);
 
   /// The counts of an existing pack, if it was made of the same inputs; nothing for a broken or another file.
   /// Collective; all ranks get the same.

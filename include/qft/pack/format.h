@@ -61,11 +61,11 @@ struct PackFile {
 /// A dataset that went into a pack.
 struct PackSource {
   std::string name;
-  std::string hash;            // of the source files' contents
-  std::int64_t records = 0;    // read: items + dropped (pre-training may join records into items)
-  std::int64_t items = 0;      // kept
-  std::int64_t dropped = 0;    // without labels, empty, or invalid
-  std::int64_t truncated = 0;  // cut to cutoff_len
+  std::string hash;               // of the source files' contents
+  std::int64_t records = 0;       // read: items + dropped (pre-training may join records into items)
+  std::int64_t items = 0;         // kept
+  std::int64_t dropped = 0;       // without labels, empty, or invalid
+  std::int64_t truncated = 0;     // cut to cutoff_len
   std::vector<PackFile> files{};  // in order; none in packs of earlier versions
 };
 
@@ -78,7 +78,7 @@ struct PackAttributes {
   nlohmann::json options = nlohmann::json::object();  // every option that shaped the items
   // As template_options() of pack/options.h gives them; empty in older packs. template_hash covers them.
   nlohmann::json template_options = nlohmann::json::object();
-  std::vector<PackSource> sources;                    // the builder fills in the counts
+  std::vector<PackSource> sources;  // the builder fills in the counts
   // Filled in by the builder:
   std::vector<std::string> category_names;  // in order of first appearance
   std::int64_t sequences_per_item = 1;      // 1, or 2 for pairs
@@ -94,15 +94,14 @@ struct FlatItem {
   std::vector<std::int32_t> ids;            // all sequences end to end
   std::vector<std::int64_t> sequence_ends;  // [sequences] into ids
   std::vector<std::int64_t> span_ends;      // [sequences] into spans
-  std::vector<encode::Span> spans;                  // positions inside their sequence
+  std::vector<encode::Span> spans;          // positions inside their sequence
 
   /// CRC32C of the sequences with their boundaries and spans: column 0 of item_crc32c.
   std::uint32_t crc() const;
 };
 
 /// Column 1 of item_crc32c.
-std::uint32_t origin_crc(std::string_view category, std::int32_t dataset, std::int64_t source_index,
-                         std::string_view tags);
+std::uint32_t origin_crc(std::string_view category, std::int32_t dataset, std::int64_t source_index, std::string_view tags);
 
 /// Tags as the JSON object stored ("" for none), and back, in their order.
 std::string tags_to_json(const std::vector<std::pair<std::string, std::string>>& tags);

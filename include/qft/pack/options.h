@@ -14,9 +14,9 @@ namespace qft::pack {
 /// as it is. Throws ConfigError where there is no such template.
 nlohmann::json template_options(const config::RunConfig& config);
 
-/// Compares `config` with a pack that it names. A key that the run file or an override gives must have the pack's value: otherwise
-/// throws ConfigError with every such key, both values and the way out. A key that is not given takes the pack's value, with a
-/// note in config.notes where that is not the default. For a pack of an older version only what it records is compared.
+/// Compares `config` with a pack that it names. A key that the run file or an override gives must have the pack's value:
+/// otherwise throws ConfigError with every such key, both values and the way out. A key that is not given takes the pack's value,
+/// with a note in config.notes where that is not the default. For a pack of an older version only what it records is compared.
 void take_pack_options(config::RunConfig& config, const PackAttributes& pack, const std::filesystem::path& path);
 
 /// The same for the packs that the keys `pack` and `eval_pack` name and that `purpose` (train, eval, plan) reads. Not

@@ -37,15 +37,15 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
 
 /// What pack_datasets() would have to do.
 struct PackPreview {
-  bool is_current = false;  // the file is there already, made of the same inputs
+  bool is_current = false;                   // the file is there already, made of the same inputs
   std::int64_t records = 0, vocab_size = 0;  // token ids that the pack will have
   std::size_t chunks = 0, chunks_read = 0;
 };
 
 /// Opens the datasets as pack_datasets() does, and encodes chunks of their records, up to kChunksRead spread over the whole,
 /// without writing anything. Collective; throws the same Error on all ranks as packing these chunks would.
-PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm, const std::filesystem::path& path,
-                             const BeforePacking& before = {});
+PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
+                             const std::filesystem::path& path, const BeforePacking& before = {});
 
 inline constexpr std::size_t kChunksRead = 64;  // about a megabyte each
 

@@ -24,13 +24,11 @@ enum class LearnedMarks { colour, brackets };
 
 /// The first `count` items as text. Control characters other than line ends and tabs are shown as their
 /// Unicode pictures: the text of a data set must not steer a terminal. Throws Error naming a damaged item.
-std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count,
-                         LearnedMarks marks);
+std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count, LearnedMarks marks);
 
 /// The same for programs: item, dataset, record, category, and per sequence its pieces as {"text",
 /// "learned"}.
-nlohmann::ordered_json items_as_text(const PackReader& pack, const tokenizer::Tokenizer& tokenizer,
-                                     std::int64_t count);
+nlohmann::ordered_json items_as_text(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count);
 
 /// Writes items [first, first + count) as lines: {"ids":[...],"label_spans":[[begin,end],...]}, pairs as
 /// {"chosen":{...},"rejected":{...}}, those of stage kto with "kl":{...},"kto_tag":true|false behind their

@@ -74,8 +74,7 @@ class PackReader {
   const Extent& extent(PackArray array) const { return extents_[static_cast<std::size_t>(array)]; }
   template <class T>
   void read_range(PackArray array, std::int64_t first, std::span<T> values) const;
-  void read_offsets(PackArray array, std::int64_t first, std::span<std::int64_t> offsets,
-                    std::int64_t item) const;
+  void read_offsets(PackArray array, std::int64_t first, std::span<std::int64_t> offsets, std::int64_t item) const;
   std::string where(std::int64_t index) const;
 
   io::File file_;

@@ -2,11 +2,11 @@
 // interprets the list, and whatever predicts cost reads the same list.
 #pragma once
 
+#include "qft/model/spec.h"
+
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include "qft/model/spec.h"
 
 namespace qft::parallel {
 
@@ -47,12 +47,12 @@ std::string describe(const Action& action, const model::ModelSpec& spec);
 
 /// What a schedule depends on besides the model.
 struct ScheduleOptions {
-  int micro_batches = 1;           ///< of this rank; may be 0
-  int max_micro_batches = 1;       ///< micro-batches of the rank that has most: fixes the number of groups everywhere
-  int group = 1;                   ///< micro-batches that pass a block per acquire; 1 = depth-first
-  bool reduce_every_group = false; ///< true: gradients do not stay whole between groups (sharded); false: once a step
+  int micro_batches = 1;              ///< of this rank; may be 0
+  int max_micro_batches = 1;          ///< micro-batches of the rank that has most: fixes the number of groups everywhere
+  int group = 1;                      ///< micro-batches that pass a block per acquire; 1 = depth-first
+  bool reduce_every_group = false;    ///< true: gradients do not stay whole between groups (sharded); false: once a step
   bool reshard_after_forward = true;  ///< gathered weights are released after forward and gathered again for backward
-  int groups_per_vote = 0;         ///< a vote before every so many groups; 0: none but that of the step's end
+  int groups_per_vote = 0;            ///< a vote before every so many groups; 0: none but that of the step's end
 };
 
 /// How often the ranks vote in a step of `groups` that takes about `seconds`: every two seconds or more, for they wait for

@@ -1,11 +1,11 @@
 // What a micro-batch in flight takes of memory.
 #pragma once
 
+#include "qft/model/spec.h"
+
 #include <cstdint>
 
 #include <c10/core/ScalarType.h>
-
-#include "qft/model/spec.h"
 
 namespace qft::parallel {
 

@@ -1,12 +1,6 @@
 // The interpreter of action lists: the one place where blocks run, activations live and collectives are issued.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <span>
-#include <string>
-
 #include "qft/comm/communicator.h"
 #include "qft/model/transformer.h"
 #include "qft/parallel/action.h"
@@ -14,6 +8,12 @@
 #include "qft/parallel/objective.h"
 #include "qft/parallel/step_result.h"
 #include "qft/parallel/weight_store.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
 
 namespace qft::parallel {
 
@@ -36,13 +36,13 @@ struct ExecutorMemory {
 };
 
 struct ExecutorOptions {
-  bool recompute = false;         ///< keep only the layers' inputs and run forward again before backward
-  bool offload_inputs = false;    ///< with recompute: keep them in host memory
+  bool recompute = false;       ///< keep only the layers' inputs and run forward again before backward
+  bool offload_inputs = false;  ///< with recompute: keep them in host memory
   double lora_dropout = 0.0;
   std::uint64_t seed = 0;
-  std::string memory_advice;      ///< settings to change if memory runs out
-  bool debug_sync = false;        ///< fail, from the second training step on, where the host waits for its device
-  bool graphs = false;            ///< training steps run layers as graphs; needs no lora_dropout, and Strategy::stays_put()
+  std::string memory_advice;  ///< settings to change if memory runs out
+  bool debug_sync = false;    ///< fail, from the second training step on, where the host waits for its device
+  bool graphs = false;        ///< training steps run layers as graphs; needs no lora_dropout, and Strategy::stays_put()
 };
 
 class AcquiredUnits;
@@ -61,7 +61,8 @@ class Executor {
   /// `loss_scale` multiplies the gradients, also in the store, but not what is returned. With `range`, the place of `micros` in
   /// the global batch, loss and metrics are summed in the order of the micro-batches too.
   StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,
-                   std::uint64_t step, const AskedToStop& asked_to_stop = {}, double loss_scale = 1.0, const MicroRange& range = {});
+                   std::uint64_t step, const AskedToStop& asked_to_stop = {}, double loss_scale = 1.0,
+                   const MicroRange& range = {});
   /// Forward passes; `observe` is called for one micro-batch after the other. Not collective by itself (the store may be).
   void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe);
 

@@ -8,7 +8,8 @@
 
 namespace qft::parallel {
 
-/// `n` rounded up: there are eight sizes between one power of two and the next, at least 64 apart. From 512 on at most an eighth more.
+/// `n` rounded up: there are eight sizes between one power of two and the next, at least 64 apart. From 512 on at most an eighth
+/// more.
 constexpr std::int64_t padded_tokens(std::int64_t n) {
   const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
   const std::int64_t step = std::max<std::int64_t>(64, power / 16);

@@ -1,16 +1,16 @@
 // What a layer does in one action of a list: at once, or as a graph.
 #pragma once
 
-#include <memory>
-
 #include "qft/model/transformer.h"
+
+#include <memory>
 
 namespace qft::parallel {
 
 /// One call of a layer, forward or backward, with all memory that it uses.
 struct LayerCall {
   int layer = 0;
-  model::UnitBuffers flat;                             ///< of which `weights` are views
+  model::UnitBuffers flat;  ///< of which `weights` are views
   std::shared_ptr<const model::LayerWeights> weights;
   model::LayerSaved saved;
   at::Tensor y;  ///< [T, hidden]: defined for forward, which writes it

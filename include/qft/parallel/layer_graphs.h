@@ -2,15 +2,15 @@
 // the kernels.
 #pragma once
 
+#include "qft/device/graph.h"
+#include "qft/parallel/graph_shape.h"
+#include "qft/parallel/layer_call.h"
+
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <utility>
 #include <vector>
-
-#include "qft/device/graph.h"
-#include "qft/parallel/graph_shape.h"
-#include "qft/parallel/layer_call.h"
 
 namespace qft::parallel {
 
@@ -28,8 +28,8 @@ class LayerGraphs {
   /// Numbers of calls and graphs since the start.
   struct Counts {
     std::int64_t by_kernels = 0, captured = 0, replayed = 0;  ///< a captured call is replayed at once, and counts in both
-    std::int64_t moved = 0;      ///< graphs discarded because memory had moved
-    std::int64_t forgotten = 0;  ///< graphs discarded because their shape was not used for long
+    std::int64_t moved = 0;                                   ///< graphs discarded because memory had moved
+    std::int64_t forgotten = 0;                               ///< graphs discarded because their shape was not used for long
     /// True if too many graphs are discarded.
     bool costs_more_than_it_saves() const { return moved + forgotten > 500 && replayed < 8 * (moved + forgotten); }
   };
@@ -38,9 +38,9 @@ class LayerGraphs {
   explicit LayerGraphs(model::Transformer& transformer);
   ~LayerGraphs();
 
-  /// Copies a micro-batch into a place, padded to its graph shape; the result is valid until the place's next micro-batch. It has no row
-  /// identities, as there is no dropout. The added rows are a sequence of their own without labels: their gradients are exactly
-  /// zero. Queues copies, does not wait for them.
+  /// Copies a micro-batch into a place, padded to its graph shape; the result is valid until the place's next micro-batch. It has
+  /// no row identities, as there is no dropout. The added rows are a sequence of their own without labels: their gradients are
+  /// exactly zero. Queues copies, does not wait for them.
   const model::MicroInput& admit(std::size_t place, const model::MicroInput& in);
 
   /// Runs `call` on the place's micro-batch.

@@ -1,15 +1,15 @@
 // How a model is laid out on the ranks: which ranks share one copy (shard group), and which hold the same slices (replicas).
 #pragma once
 
+#include "qft/comm/mesh.h"
+#include "qft/model/spec.h"
+#include "qft/parallel/strategy.h"
+
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include <c10/core/Device.h>
-
-#include "qft/comm/mesh.h"
-#include "qft/model/spec.h"
-#include "qft/parallel/strategy.h"
 
 namespace qft::parallel {
 
@@ -17,8 +17,8 @@ namespace qft::parallel {
 /// Throws ConfigError as Layout does.
 comm::Degrees degrees_of(comm::Communicator& world, const Strategy& strategy, std::int64_t group);
 
-/// Whether this rank is the first of those that hold the same box of a parameter along the axes on which ranks compute the same model
-/// (pipeline, context, tensor). Copies along replicate and shard are the weight stores' affair.
+/// Whether this rank is the first of those that hold the same box of a parameter along the axes on which ranks compute the same
+/// model (pipeline, context, tensor). Copies along replicate and shard are the weight stores' affair.
 bool is_first_holder(const model::ParamSpec& param, const comm::Mesh& mesh);
 
 class Layout {

@@ -1,13 +1,13 @@
 // Objectives: the head computes log-probabilities of the label tokens, an objective turns them into loss, gradients and metrics.
 #pragma once
 
+#include "qft/model/transformer.h"
+
 #include <cstdint>
 #include <span>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
-
-#include "qft/model/transformer.h"
 
 namespace qft::parallel {
 

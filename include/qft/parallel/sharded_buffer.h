@@ -1,6 +1,9 @@
 // A flat buffer of which each rank of a group owns an equal slice.
 #pragma once
 
+#include "qft/comm/communicator.h"
+#include "qft/device/stream.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -9,9 +12,6 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-
-#include "qft/comm/communicator.h"
-#include "qft/device/stream.h"
 
 namespace qft::parallel {
 
@@ -48,7 +48,9 @@ struct Division {
 };
 
 /// The type in which gradients of several ranks add up.
-inline at::ScalarType wide(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
+inline at::ScalarType wide(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 /// Where offloaded tensors of `device` live: host memory, pinned if that is CUDA.
 inline at::TensorOptions host_options(const at::TensorOptions& on_device) {
@@ -58,8 +60,8 @@ inline at::TensorOptions host_options(const at::TensorOptions& on_device) {
 /// Frees a tensor's memory now, whatever views of it there are: they see a storage of size 0 from then on.
 void free_storage(at::Tensor& tensor);
 
-/// A pool of memory that is taken and freed again and again in few sizes. The heap would use a freed block for something small and need a
-/// new one next time; CUDA's allocator is such a pool itself.
+/// A pool of memory that is taken and freed again and again in few sizes. The heap would use a freed block for something small
+/// and need a new one next time; CUDA's allocator is such a pool itself.
 class BlockPool {
  public:
   /// Uninitialised [n]; its memory returns to the pool when its storage is freed.

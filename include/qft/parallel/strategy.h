@@ -1,8 +1,8 @@
 // What a strategy splits over the ranks: the one table that stores, schedules and costs are made from.
 #pragma once
 
-#include <string>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace qft::parallel {
@@ -11,11 +11,11 @@ namespace qft::parallel {
 /// state, and are sharded where `weights` says so.
 struct Strategy {
   std::string_view name;
-  bool optimizer = false;     ///< each rank updates its own slice of the trainable weights
-  bool gradients = false;     ///< reduced gradients exist only as that slice, added up group after group
-  bool weights = false;       ///< between uses a rank holds only its slice of the weights
+  bool optimizer = false;             ///< each rank updates its own slice of the trainable weights
+  bool gradients = false;             ///< reduced gradients exist only as that slice, added up group after group
+  bool weights = false;               ///< between uses a rank holds only its slice of the weights
   bool reshard_after_forward = true;  ///< what forward gathered is released, and gathered again for backward
-  bool grouped = false;       ///< slices within groups of ranks, the groups are replicas of each other
+  bool grouped = false;               ///< slices within groups of ranks, the groups are replicas of each other
 
   /// Every group of micro-batches ends in a reduction: gradients do not stay whole between groups.
   bool reduce_every_group() const { return gradients; }
@@ -26,7 +26,7 @@ struct Strategy {
 
 /// What lives in host memory between uses. On the CPU, whose memory is the host's, nothing needs to.
 struct Offload {
-  bool optimizer = false;    ///< masters, optimizer state and the gradients that they are updated with
+  bool optimizer = false;  ///< masters, optimizer state and the gradients that they are updated with
   bool weights = false;
   bool activations = false;  ///< with recomputation: the layers' inputs
   bool any() const { return optimizer || weights || activations; }

@@ -1,13 +1,6 @@
 // Where weights and gradients live and how they come together: the seam between the executor and a sharding strategy.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <vector>
-
-#include <ATen/core/Tensor.h>
-
 #include "qft/comm/communicator.h"
 #include "qft/model/spec.h"
 #include "qft/model/weights.h"
@@ -16,16 +9,23 @@
 #include "qft/parallel/action.h"
 #include "qft/parallel/strategy.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
 namespace qft::parallel {
 
 /// Bytes on this rank.
 struct StoreMemory {
-  std::int64_t weights = 0;         ///< on the device, kept between uses
-  std::int64_t gathered = 0;        ///< gathered weights, now
-  std::int64_t gathered_peak = 0;   ///< the same, at its peak
-  std::int64_t grads = 0;           ///< kept over the step on the device
-  std::int64_t grads_peak = 0;      ///< with gradients in flight to their owners, at the peak
-  std::int64_t host = 0;            ///< offloaded weights and gradients
+  std::int64_t weights = 0;        ///< on the device, kept between uses
+  std::int64_t gathered = 0;       ///< gathered weights, now
+  std::int64_t gathered_peak = 0;  ///< the same, at its peak
+  std::int64_t grads = 0;          ///< kept over the step on the device
+  std::int64_t grads_peak = 0;     ///< with gradients in flight to their owners, at the peak
+  std::int64_t host = 0;           ///< offloaded weights and gradients
 };
 
 /// Micro-batches [first, first + count) of the `total` of the global batch, counted rank by rank.
@@ -102,8 +102,8 @@ enum class ReductionOrder : std::uint8_t { as_ready, by_micro_batch };
 /// Everything on every rank (plain data parallelism, or one rank). Gradients lie in one buffer, last unit first, so that
 /// buckets of `bucket_bytes` fill in the order of the backward pass and are all-reduced while it goes on.
 /// `comm` must outlive the store. Without `training` there are no gradients.
-std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device,
-                                                   comm::Communicator& comm, bool training,
+std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
+                                                   c10::Device device, comm::Communicator& comm, bool training,
                                                    ReductionOrder reduction_order = ReductionOrder::as_ready,
                                                    std::int64_t bucket_bytes = kBucketBytes);
 

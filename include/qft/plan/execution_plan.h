@@ -1,25 +1,25 @@
 // How a run is executed on its ranks: what the configuration says, and where it says auto, what fits into memory.
 #pragma once
 
-#include <string>
-
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/plan/feasibility.h"
+
+#include <string>
 
 namespace qft::plan {
 
 /// How a run is to be executed on each rank.
 struct ExecutionPlan {
-  parallel::Strategy strategy;            ///< its row of the table
+  parallel::Strategy strategy;  ///< its row of the table
   parallel::Offload offload;
-  std::int64_t group = 1;       ///< micro-batches in flight at most
+  std::int64_t group = 1;            ///< micro-batches in flight at most
   std::int64_t prefetch_budget = 0;  ///< bytes gathered ahead
   MemoryPolicy policy;
-  Footprint footprint;          ///< predicted, of one rank
+  Footprint footprint;  ///< predicted, of one rank
   bool fits = true;
-  std::int64_t available = 0;   ///< bytes that a rank may take, on the rank that has least
-  std::string reason;           ///< why, where the strategy was "auto"
+  std::int64_t available = 0;  ///< bytes that a rank may take, on the rank that has least
+  std::string reason;          ///< why, where the strategy was "auto"
 };
 
 /// The three settings that would save most memory under this plan.
@@ -28,7 +28,7 @@ std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& 
 /// Before anything is allocated. Collective over `comm`: alike on every rank. Throws ConfigError with the numbers where
 /// not even weights, gradients and optimizer fit.
 ExecutionPlan plan_execution(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
-                             const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training,
-                             const Batches& batches);
+                             const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device,
+                             bool training, const Batches& batches);
 
 }  // namespace qft::plan

@@ -1,11 +1,11 @@
 // Whether a run fits into a rank's memory: one answer, for `strategy: auto` and for `qft plan`.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-
 #include "qft/config/run_config.h"
 #include "qft/plan/memory_plan.h"
+
+#include <cstdint>
+#include <functional>
 
 namespace qft::plan {
 
@@ -38,6 +38,7 @@ PolicyFit fastest_that_fits(const config::RunConfig& config, std::int64_t availa
 
 /// The largest group of micro-batches in flight that fits into `available` bytes, a fifth of them free; at least 1, at most
 /// `micro_batches`. `one`: the run with one micro-batch in flight, which needs `footprint`.
-std::int64_t largest_group(const ExecutionConfig& one, const Footprint& footprint, std::int64_t available, std::int64_t micro_batches);
+std::int64_t largest_group(const ExecutionConfig& one, const Footprint& footprint, std::int64_t available,
+                           std::int64_t micro_batches);
 
 }  // namespace qft::plan

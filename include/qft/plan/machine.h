@@ -1,14 +1,14 @@
 // A machine as `qft plan` knows it: rates, sizes and links, from a YAML file of flat keys.
 #pragma once
 
+#include "qft/config/field.h"
+
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
-
-#include "qft/config/field.h"
 
 namespace qft::plan {
 

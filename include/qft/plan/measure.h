@@ -1,16 +1,16 @@
 // Measures this machine with the model's own operations: what a description for `qft plan` is made of.
 #pragma once
 
+#include "qft/comm/session.h"
+#include "qft/plan/machine.h"
+#include "qft/plan/memory_plan.h"
+
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <c10/core/Device.h>
 #include <nlohmann/json_fwd.hpp>
-
-#include "qft/comm/session.h"
-#include "qft/plan/machine.h"
-#include "qft/plan/memory_plan.h"
 
 namespace qft::plan {
 

@@ -1,10 +1,6 @@
 // What a rank needs to hold, predicted from the action list that runs.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "qft/config/run_config.h"
 #include "qft/model/spec.h"
 #include "qft/optim/precision.h"
@@ -12,6 +8,10 @@
 #include "qft/parallel/action.h"
 #include "qft/parallel/objective.h"
 #include "qft/parallel/strategy.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 namespace qft::plan {
 
@@ -51,22 +51,22 @@ struct ExecutionConfig {
   const model::ModelSpec& spec;
   optim::Precision precision;
   const optim::RuleSpec& rule;  ///< of the optimizer
-  parallel::Strategy strategy;            ///< with_offload() already
+  parallel::Strategy strategy;  ///< with_offload() already
   parallel::Offload offload;
-  int shard_ranks = 1;          ///< ranks that share one copy
-  int replicas = 1;             ///< ranks that hold the same slices
+  int shard_ranks = 1;  ///< ranks that share one copy
+  int replicas = 1;     ///< ranks that hold the same slices
   bool training = true;
   bool recompute = true;
   bool lora_dropout = false;
-  std::int64_t tokens = 0;      ///< of a micro-batch
-  std::int64_t group = 1;       ///< micro-batches in flight
+  std::int64_t tokens = 0;           ///< of a micro-batch
+  std::int64_t group = 1;            ///< micro-batches in flight
   std::int64_t prefetch_budget = 0;  ///< bytes gathered ahead; 0: default_prefetch_budget()
   std::int64_t partial_sums = 0;     ///< gradient sums kept at once in ReductionOrder::by_micro_batch
-  std::int64_t labels = 0;      ///< of a micro-batch; 0: each of its tokens
-  std::int64_t head_rows = 0;   ///< of logits held at a time; 0: ops::head_chunk_rows()
-  bool graphs = false;          ///< layers run as graphs; `tokens` are padded
-  std::int64_t sequences = 0;   ///< of a micro-batch; 0: not known, one
-  bool on_cpu = true;           ///< where products and attention have scratch of their own
+  std::int64_t labels = 0;           ///< of a micro-batch; 0: each of its tokens
+  std::int64_t head_rows = 0;        ///< of logits held at a time; 0: ops::head_chunk_rows()
+  bool graphs = false;               ///< layers run as graphs; `tokens` are padded
+  std::int64_t sequences = 0;        ///< of a micro-batch; 0: not known, one
+  bool on_cpu = true;                ///< where products and attention have scratch of their own
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
 };
 
@@ -94,8 +94,8 @@ std::int64_t default_prefetch_budget(const model::ModelSpec& spec, const std::ve
 
 MemoryPlan plan_memory(const ExecutionConfig& a);
 
-/// Copies that a rank holds while a checkpoint is written beside training: its masters and optimizer state, unless `model_only`, and
-/// the tensors of the model or the adapter that it writes.
+/// Copies that a rank holds while a checkpoint is written beside training: its masters and optimizer state, unless `model_only`,
+/// and the tensors of the model or the adapter that it writes.
 std::int64_t staged_bytes(const ExecutionConfig& a, bool model_only);
 
 }  // namespace qft::plan

@@ -1,12 +1,6 @@
 // What a run will cost under each strategy and order, before it is queued.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
-#include <nlohmann/json_fwd.hpp>
-
 #include "qft/config/run_config.h"
 #include "qft/model/spec.h"
 #include "qft/plan/machine.h"
@@ -14,21 +8,27 @@
 #include "qft/plan/simulation.h"
 #include "qft/plan/workload.h"
 
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
 namespace qft::plan {
 
 struct Row {
   parallel::Strategy strategy;
-  std::int64_t group = 1;          ///< micro-batches that pass a block under one gather
+  std::int64_t group = 1;              ///< micro-batches that pass a block under one gather
   std::int64_t max_micro_batches = 1;  ///< micro-batches of a rank in a step
   int shard_ranks = 1, replicas = 1;
   MemoryPolicy policy;
-  bool asked = false;              ///< the row that the run file asks for
-  MemoryPlan memory;     ///< of one rank
-  std::int64_t staged = 0;         ///< copies for checkpoints, on the CPU
-  std::int64_t process = 0;        ///< what the process needs besides, compiled kernels included
-  std::int64_t needed = 0;         ///< the total
-  bool fits = true;                ///< into nine tenths of what a rank has; true where the machine is not known
-  StepTime time;                   ///< without a machine description only its bytes are meaningful
+  bool asked = false;        ///< the row that the run file asks for
+  MemoryPlan memory;         ///< of one rank
+  std::int64_t staged = 0;   ///< copies for checkpoints, on the CPU
+  std::int64_t process = 0;  ///< what the process needs besides, compiled kernels included
+  std::int64_t needed = 0;   ///< the total
+  bool fits = true;          ///< into nine tenths of what a rank has; true where the machine is not known
+  StepTime time;             ///< without a machine description only its bytes are meaningful
 };
 
 /// The memory of a rank's process before it loads a model.
@@ -53,12 +53,13 @@ struct Plan {
 /// A row for each strategy, at g = 1, at what breadth_first_micro_batches says, and at the largest g that fits. `config` is a
 /// run file's, and `recipe` what it trains. `here`: what a rank is where there is no machine. Throws ConfigError
 /// where file and ranks do not go together.
-Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const std::optional<Machine>& machine, Workload workload,
-               const Process& here = {});
+Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const std::optional<Machine>& machine,
+               Workload workload, const Process& here = {});
 
 /// Tables for people: memory, traffic, time, and what of the machine is measured and what assumed.
 std::string to_text(const Plan& plan);
-/// {"machine": ..., "rows": [{"strategy", "g", "memory": {...}, "bytes": {...}, "seconds": {...}, "fits"}, ...]}; bytes and seconds.
+/// {"machine": ..., "rows": [{"strategy", "g", "memory": {...}, "bytes": {...}, "seconds": {...}, "fits"}, ...]}; bytes and
+/// seconds.
 nlohmann::ordered_json to_json(const Plan& plan);
 
 }  // namespace qft::plan

@@ -15,7 +15,7 @@ struct StepTime {
   double gather_wait = 0;  ///< compute waits for weights
   double reduce_wait = 0;  ///< ... for gradients and the ranks' agreement
   double gather_bytes = 0, reduce_bytes = 0;
-  double tokens = 0;       ///< of all ranks
+  double tokens = 0;  ///< of all ranks
 
   /// What a step would take if nothing overlapped.
   double serial() const { return compute + wire; }

@@ -1,14 +1,14 @@
 // The work of a step's actions, from the shapes: operations of the matrix products, and bytes that everything else moves.
 #pragma once
 
+#include "qft/model/spec.h"
+#include "qft/parallel/objective.h"
+#include "qft/plan/machine.h"
+
 #include <cstdint>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
-
-#include "qft/model/spec.h"
-#include "qft/parallel/objective.h"
-#include "qft/plan/machine.h"
 
 namespace qft::plan {
 
@@ -46,7 +46,7 @@ double seconds(const Work& work, const Machine& machine, at::ScalarType type);
 /// `recompute`: backward first runs the layer forward again. `input_grad`: gradients flow on to the block below.
 Work forward_work(const model::ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type,
                   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local);
-Work backward_work(const model::ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, bool recompute, bool input_grad,
-                   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local);
+Work backward_work(const model::ModelSpec& spec, int block, const MicroShape& micro, at::ScalarType type, bool recompute,
+                   bool input_grad, parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local);
 
 }  // namespace qft::plan

@@ -1,15 +1,15 @@
 // The shapes of a run's micro-batches: what memory and time depend on besides the model.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "qft/config/run_config.h"
 #include "qft/loader/schedule.h"
 #include "qft/pack/reader.h"
 #include "qft/plan/work.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace qft::plan {
 
@@ -17,26 +17,27 @@ namespace qft::plan {
 struct StepShape {
   std::vector<MicroShape> micros;
   std::int64_t max_micro_batches = 0;  ///< micro-batches in the step of the rank that has most
-  std::int64_t tokens = 0;  ///< of all ranks
+  std::int64_t tokens = 0;             ///< of all ranks
 };
 
 struct Workload {
-  std::vector<StepShape> steps;   ///< a sample of the run's steps, at least one
-  MicroShape largest;             ///< the most tokens, labels and sequences of any micro-batch of the run
-  std::string description;        ///< where the lengths come from
+  std::vector<StepShape> steps;  ///< a sample of the run's steps, at least one
+  MicroShape largest;            ///< the most tokens, labels and sequences of any micro-batch of the run
+  std::string description;       ///< where the lengths come from
 };
 
 inline constexpr std::int64_t kSampledSteps = 8;
 
 /// From the lengths of a pack's items (tokens[i], labels[i]) as the loader deals them: up to `sample` steps, evenly spaced.
 /// `item_sequences`: of an item, taken to be equally long.
-Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
-                     std::int64_t sample = kSampledSteps, std::int64_t item_sequences = 1);
+Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::int32_t> tokens,
+                     std::span<const std::int32_t> labels, std::int64_t sample = kSampledSteps, std::int64_t item_sequences = 1);
 
 /// Of a pack that the schedule was made from.
 Workload workload_of(const loader::StepSchedule& schedule, const pack::PackReader& pack);
 
-/// Where there is no pack yet: every sequence as long as cutoff_len, every token a label, and so many sequences in an item. An upper bound.
+/// Where there is no pack yet: every sequence as long as cutoff_len, every token a label, and so many sequences in an item. An
+/// upper bound.
 Workload full_rows(const config::RunConfig& config, int ranks, int item_sequences = 1);
 
 /// The same with every micro-batch padded to its graph shape (parallel/graph_shape.h).

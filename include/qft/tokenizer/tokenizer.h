@@ -23,8 +23,7 @@ class Tokenizer {
   /// on PCRE2, whose Unicode may be older than HF's, so that characters assigned since then may be cut
   /// otherwise. `more_special`: further special tokens, as transformers' add_special_tokens() adds them: one
   /// that is no token yet gets the next free id.
-  static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& dir,
-                                               std::span<const std::string> more_special = {});
+  static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& dir, std::span<const std::string> more_special = {});
 
   struct Impl;  ///< private to the module's sources
   ~Tokenizer();

@@ -1,6 +1,8 @@
 // What a run leaves for people and tools to read: trainer_log.jsonl, trainer_state.json, the loss plot.
 #pragma once
 
+#include "qft/train/best_model.h"
+
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -9,8 +11,6 @@
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
-
-#include "qft/train/best_model.h"
 
 namespace qft::train {
 
@@ -28,10 +28,10 @@ struct LogEntry {
   std::optional<double> loss, eval_loss, grad_norm, learning_rate;
   std::map<std::string, double> metrics;  ///< of the objective, by names with a slash ("rewards/chosen")
   double elapsed_seconds = 0.0;
-  double tokens_per_second = 0.0;  ///< of all ranks, since the entry before
+  double tokens_per_second = 0.0;                   ///< of all ranks, since the entry before
   std::int64_t total_tokens = 0, label_tokens = 0;  ///< since the start of training, all ranks
-  std::vector<std::int64_t> memory;  ///< peak bytes per rank
-  std::int64_t skipped_updates = 0;  ///< since the start of training
+  std::vector<std::int64_t> memory;                 ///< peak bytes per rank
+  std::int64_t skipped_updates = 0;                 ///< since the start of training
   PhaseSeconds phases;
 };
 

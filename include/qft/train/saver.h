@@ -1,11 +1,11 @@
 // Saves a run's checkpoints: at most one is in flight while training continues.
 #pragma once
 
+#include "qft/train/snapshot.h"
+
 #include <filesystem>
 #include <memory>
 #include <optional>
-
-#include "qft/train/snapshot.h"
 
 namespace qft::train {
 

@@ -1,16 +1,16 @@
 // Setting up a run: all decisions and refusals before the model is loaded.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "qft/checkpoint/restore.h"
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/engine/data_setup.h"
 #include "qft/engine/instance.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace qft::train {
 
@@ -20,18 +20,19 @@ struct Setup {
   bool same_settings = false;                         ///< as there
   engine::TrainingData data;
   std::unique_ptr<loader::Loader> loader;  ///< at the position of `saved`; null where no pack was made
-  plan::Batches batches;             ///< what the loader will deal
+  plan::Batches batches;                   ///< what the loader will deal
 };
 
-/// Reads the model's configuration, finds the checkpoint to go on from, opens the data; refuses another program's directory where a
-/// step would be saved. Gives `config` what the run began with
-/// (adopt()). With MissingPacks::make it makes the packs, in an output_dir that the
-/// caller holds (OutputDir); with MissingPacks::leave it writes nothing. Collective;
-/// throws what makes a run impossible.
+/// Reads the model's configuration, finds the checkpoint to go on from, opens the data; refuses another program's directory where
+/// a step would be saved. Gives `config` what the run began with (adopt()). With MissingPacks::make it makes the packs, in an
+/// output_dir that the caller holds (OutputDir); with MissingPacks::leave it writes nothing. Collective; throws what makes a run
+/// impossible.
 Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::MissingPacks missing);
 
 /// True where `step` is a multiple of the interval; never for 0.
-inline bool due(std::int64_t step, std::int64_t interval) { return interval > 0 && step % interval == 0; }
+inline bool due(std::int64_t step, std::int64_t interval) {
+  return interval > 0 && step % interval == 0;
+}
 
 /// Whether the run saves a checkpoint of this step.
 bool saves_at(const config::TrainingArgs& training, const loader::Loader& loader, std::int64_t step);

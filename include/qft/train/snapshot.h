@@ -1,16 +1,6 @@
 // The training state as a checkpoint holds it, written and read by all ranks.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <nlohmann/json.hpp>
-
 #include "qft/checkpoint/restore.h"
 #include "qft/checkpoint/writer.h"
 #include "qft/comm/communicator.h"
@@ -20,6 +10,16 @@
 #include "qft/train/run_log.h"
 #include "qft/train/save_model.h"
 #include "qft/train/update_guard.h"
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <nlohmann/json.hpp>
 
 namespace qft::train {
 
@@ -45,8 +45,9 @@ struct SnapshotInfo {
   nlohmann::json data_position;
   nlohmann::json loss_scaler;
   std::int64_t global_batch_size = 0;
-  bool stopped = false;  ///< the run ends here on request, to be submitted again: training state is saved under save_only_model, too
-  checkpoint::RunRecord run;      ///< rank 0's, as the lock
+  bool stopped =
+      false;  ///< the run ends here on request, to be submitted again: training state is saved under save_only_model, too
+  checkpoint::RunRecord run;  ///< rank 0's, as the lock
   io::DirLock* lock = nullptr;
 };
 
@@ -57,8 +58,8 @@ class SnapshotSave {
   /// Collective. With `staged`, what this rank writes is copied to host memory and written by a thread: the weights may
   /// change as soon as this returns. Without, this returns when it is written. `log` is rank 0's, else null. Configuration,
   /// instance and communicator must outlive the save.
-  SnapshotSave(const config::RunConfig& config, engine::Instance& instance, comm::Communicator& comm,
-               const SnapshotInfo& info, const RunLog* log, bool staged);
+  SnapshotSave(const config::RunConfig& config, engine::Instance& instance, comm::Communicator& comm, const SnapshotInfo& info,
+               const RunLog* log, bool staged);
   /// Waits for the thread. Without commit() nothing is left behind.
   ~SnapshotSave();
   SnapshotSave(const SnapshotSave&) = delete;
@@ -75,10 +76,10 @@ class SnapshotSave {
   void write_files();
 
   checkpoint::CheckpointWriter writer_;
-  nlohmann::json state_;              ///< of the run, for the manifest
-  std::string trainer_state_;         ///< rank 0's file
+  nlohmann::json state_;       ///< of the run, for the manifest
+  std::string trainer_state_;  ///< rank 0's file
   std::vector<checkpoint::HostSlice> slices_;
-  std::vector<at::Tensor> values_;    ///< what slices_ points to
+  std::vector<at::Tensor> values_;  ///< what slices_ points to
   WriteModel write_model_;
   std::atomic<bool> written_{false};
   std::thread thread_;
@@ -88,8 +89,8 @@ class SnapshotSave {
 /// be lost silently.
 void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim::RuleSpec& rule, const model::ModelSpec& spec);
 
-/// Restores weights, optimizer state and step count. Collective; throws the same Error on all ranks where the checkpoint's tensors
-/// are not those that the run trains.
+/// Restores weights, optimizer state and step count. Collective; throws the same Error on all ranks where the checkpoint's
+/// tensors are not those that the run trains.
 void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& instance);
 
 }  // namespace qft::train

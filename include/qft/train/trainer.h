@@ -1,13 +1,6 @@
 // The training loop.
 #pragma once
 
-#include <cstdint>
-#include <limits>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-
 #include "qft/comm/session.h"
 #include "qft/config/run_config.h"
 #include "qft/core/progress.h"
@@ -21,6 +14,13 @@
 #include "qft/train/run_log.h"
 #include "qft/train/saver.h"
 #include "qft/train/snapshot.h"
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
 
 namespace qft::train {
 
@@ -80,14 +80,14 @@ class Trainer {
     PhaseSeconds phases;
   } window_;
   job::TimeLimit limit_;
-  double start_ = 0.0;  ///< of this process' part of the run, on the steady clock
+  double start_ = 0.0;                                             ///< of this process' part of the run, on the steady clock
   double step_seconds_ = std::numeric_limits<double>::infinity();  ///< of the last step; the first may take long
   double last_learning_rate_ = 0.0;
   bool stopping_ = false;  ///< a rank has asked for an end after this step
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
-  std::filesystem::path last_checkpoint_;  ///< committed, or gone on from
-  bool last_has_state_ = true;  ///< a run can go on from the last checkpoint
-  std::map<std::string, double> memory_;  ///< what report_memory() found, for the results
+  std::filesystem::path last_checkpoint_;       ///< committed, or gone on from
+  bool last_has_state_ = true;                  ///< a run can go on from the last checkpoint
+  std::map<std::string, double> memory_;        ///< what report_memory() found, for the results
   std::optional<eval::PerplexityResult> eval_;  ///< of the weights as they are
 };
 

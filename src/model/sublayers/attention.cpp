@@ -1,13 +1,13 @@
 // Causal self-attention with grouped query heads and rotary embedding; with norms of q and k (Qwen3) where the configuration has
 // them.
+#include "qft/core/error.h"
+#include "qft/ops/norm.h"
+
 #include <cmath>
 #include <cstring>
 
-#include <ATen/ops/empty.h>
-
 #include "kinds.h"
-#include "qft/core/error.h"
-#include "qft/ops/norm.h"
+#include <ATen/ops/empty.h>
 
 namespace qft::model {
 namespace {
@@ -16,9 +16,12 @@ namespace {
 enum Linear : std::size_t { kQkv, kOutput };
 enum Vector : std::size_t { kQNorm, kKNorm };
 enum Saved : std::size_t {
-  kQkvRows,                 ///< projected; with norms of q and k as it was before these
-  kAttended, kLogSumExp,
-  kQk, kQStatistic, kKStatistic  ///< with norms: q and k normed and rotated
+  kQkvRows,  ///< projected; with norms of q and k as it was before these
+  kAttended,
+  kLogSumExp,
+  kQk,
+  kQStatistic,
+  kKStatistic  ///< with norms: q and k normed and rotated
 };
 enum Scratch : std::size_t { kGradAttended, kGradQkv };
 
@@ -79,12 +82,12 @@ class Attention final : public SubLayer {
     ops::linear_forward(s.tensors[kAttended], w.linears[kOutput].weights, pass.dropout, out, s.lora[kOutput], pass.workspace);
   }
 
-  void backward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s, const at::Tensor& gout,
-                const at::Tensor& gx, ops::GradMode mode) const override {
+  void backward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
+                const at::Tensor& gout, const at::Tensor& gx, ops::GradMode mode) const override {
     const Projection &qkv = w.linears[kQkv], &output = w.linears[kOutput];
     const at::Tensor gattended = pass.scratch(spec_.scratch[kGradAttended]), gqkv = pass.scratch(spec_.scratch[kGradQkv]);
-    ops::linear_backward(gout, s.tensors[kAttended], output.weights, pass.dropout, s.lora[kOutput], gattended, ops::GradMode::write,
-                         output.grads, pass.workspace);
+    ops::linear_backward(gout, s.tensors[kAttended], output.weights, pass.dropout, s.lora[kOutput], gattended,
+                         ops::GradMode::write, output.grads, pass.workspace);
     const auto grads = ops::split_qkv(gqkv, heads_, kv_heads_, head_dim_);
     ops::attention_backward(gattended, inputs(s), s.tensors[kAttended], s.tensors[kLogSumExp], *pass.sequences, options_, grads,
                             pass.workspace);

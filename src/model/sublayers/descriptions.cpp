@@ -1,6 +1,6 @@
-#include <algorithm>
-
 #include "descriptions.h"
+
+#include <algorithm>
 
 namespace qft::model {
 

@@ -1,9 +1,9 @@
 // The code of each kind of sub-layer. Private to model.
 #pragma once
 
-#include <memory>
-
 #include "qft/model/sublayer.h"
+
+#include <memory>
 
 namespace qft::model {
 

@@ -1,32 +1,40 @@
 #include "qft/model/sublayer.h"
 
-#include "kinds.h"
 #include "qft/core/error.h"
+
+#include "kinds.h"
 
 namespace qft::model {
 
-void SubLayer::decode(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, std::span<const NewTokens> /*sequences*/,
-                      const SubLayerSaved& saved, const at::Tensor& out) const {
+void SubLayer::decode(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass,
+                      std::span<const NewTokens> /*sequences*/, const SubLayerSaved& saved, const at::Tensor& out) const {
   forward(w, x, pass, saved, out);
 }
 
-std::unique_ptr<DecodeState> SubLayer::make_state(std::int64_t /*capacity*/, at::ScalarType /*dtype*/, c10::Device /*device*/) const {
+std::unique_ptr<DecodeState> SubLayer::make_state(std::int64_t /*capacity*/, at::ScalarType /*dtype*/,
+                                                  c10::Device /*device*/) const {
   return nullptr;
 }
 
-std::int64_t SubLayer::state_bytes_per_token(at::ScalarType /*dtype*/) const { return 0; }
+std::int64_t SubLayer::state_bytes_per_token(at::ScalarType /*dtype*/) const {
+  return 0;
+}
 
 std::int64_t SubLayer::operation_scratch_bytes(std::int64_t /*tokens*/, std::int64_t /*sequences*/, at::ScalarType /*dtype*/,
                                                bool /*backward*/, bool /*on_cpu*/) const {
   return 0;
 }
 
-bool SubLayer::can_be_captured(c10::Device /*device*/, at::ScalarType /*dtype*/) const { return true; }
+bool SubLayer::can_be_captured(c10::Device /*device*/, at::ScalarType /*dtype*/) const {
+  return true;
+}
 
 std::unique_ptr<const SubLayer> make_sublayer(const ModelConfig& config, const SubLayerSpec& spec) {
   switch (spec.kind) {
-    case SubLayerKind::attention: return make_attention(config, spec);
-    case SubLayerKind::swiglu: return make_swiglu(config, spec);
+    case SubLayerKind::attention:
+      return make_attention(config, spec);
+    case SubLayerKind::swiglu:
+      return make_swiglu(config, spec);
   }
   fail("sub-layer kind {} has no code", static_cast<int>(spec.kind));
 }

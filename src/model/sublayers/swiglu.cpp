@@ -1,6 +1,7 @@
 // Feed-forward with a gated activation (Shazeer 2020, SwiGLU).
-#include "kinds.h"
 #include "qft/ops/swiglu.h"
+
+#include "kinds.h"
 
 namespace qft::model {
 namespace {
@@ -22,8 +23,8 @@ class SwiGlu final : public SubLayer {
     ops::linear_forward(act, w.linears[kDown].weights, pass.dropout, out, s.lora[kDown], pass.workspace);
   }
 
-  void backward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s, const at::Tensor& gout,
-                const at::Tensor& gx, ops::GradMode mode) const override {
+  void backward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
+                const at::Tensor& gout, const at::Tensor& gx, ops::GradMode mode) const override {
     const Projection &gate_up = w.linears[kGateUp], &down = w.linears[kDown];
     const at::Tensor& rows = s.tensors[kGateUpRows];
     const at::Tensor gact = pass.scratch(spec_.scratch[kGradAct]);
@@ -32,7 +33,8 @@ class SwiGlu final : public SubLayer {
       act = pass.scratch(spec_.scratch[kAct]);
       ops::swiglu_forward(rows, act);
     }
-    ops::linear_backward(gout, act, down.weights, pass.dropout, s.lora[kDown], gact, ops::GradMode::write, down.grads, pass.workspace);
+    ops::linear_backward(gout, act, down.weights, pass.dropout, s.lora[kDown], gact, ops::GradMode::write, down.grads,
+                         pass.workspace);
     ops::swiglu_backward(rows, gact, rows, {});
     ops::linear_backward(rows, x, gate_up.weights, pass.dropout, s.lora[kGateUp], gx, mode, gate_up.grads, pass.workspace);
   }
@@ -40,6 +42,8 @@ class SwiGlu final : public SubLayer {
 
 }  // namespace
 
-std::unique_ptr<const SubLayer> make_swiglu(const ModelConfig& /*config*/, const SubLayerSpec& spec) { return std::make_unique<SwiGlu>(spec); }
+std::unique_ptr<const SubLayer> make_swiglu(const ModelConfig& /*config*/, const SubLayerSpec& spec) {
+  return std::make_unique<SwiGlu>(spec);
+}
 
 }  // namespace qft::model

@@ -7,7 +7,8 @@ SubLayerSpec describe_swiglu(const ModelConfig& c) {
   SubLayerSpec spec;
   spec.kind = SubLayerKind::swiglu;
   spec.norm = "post_attention_layernorm.weight";
-  spec.params = {{.linears = {{"gate_proj", "mlp.gate_proj", inner, hidden, c.mlp_bias}, {"up_proj", "mlp.up_proj", inner, hidden, c.mlp_bias}}},
+  spec.params = {{.linears = {{"gate_proj", "mlp.gate_proj", inner, hidden, c.mlp_bias},
+                              {"up_proj", "mlp.up_proj", inner, hidden, c.mlp_bias}}},
                  {.linears = {{"down_proj", "mlp.down_proj", hidden, inner, c.mlp_bias, Split::columns}}}};
   spec.saved = {{.columns = 2 * inner}};
   spec.scratch = {{"act", inner}, {"gact", inner, /*backward_only=*/true}};

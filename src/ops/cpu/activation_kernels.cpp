@@ -30,8 +30,7 @@ template <class T>
 void swiglu_backward_rows(const SwigluBackward<T>& a, std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = begin; r < end; ++r) {
     const T *gate = a.gate_up + r * 2 * a.width, *up = gate + a.width, *gout = a.gact + r * a.width;
-    T *ggate = a.ggate_up + r * 2 * a.width, *gup = ggate + a.width,
-      *out = a.act == nullptr ? nullptr : a.act + r * a.width;
+    T *ggate = a.ggate_up + r * 2 * a.width, *gup = ggate + a.width, *out = a.act == nullptr ? nullptr : a.act + r * a.width;
     for_vectors(static_cast<std::size_t>(a.width), [&](std::size_t i, auto extent) HWY_ATTR {
       const Vec g = load(gate + i, extent), u = load(up + i, extent), d = load(gout + i, extent);
       const Vec s = sigmoid(g), silu = hn::Mul(g, s);
@@ -77,12 +76,10 @@ void add_to_float(float* to, const T* from, float scale, std::int64_t n) {
 }
 
 ActivationKernels<float> activation_kernels_f32() {
-  return {&swiglu_forward_rows<float>, &swiglu_backward_rows<float>, &rope_rows<float>, &add<float>,
-          &add_to_float<float>};
+  return {&swiglu_forward_rows<float>, &swiglu_backward_rows<float>, &rope_rows<float>, &add<float>, &add_to_float<float>};
 }
 ActivationKernels<Bf16> activation_kernels_bf16() {
-  return {&swiglu_forward_rows<Bf16>, &swiglu_backward_rows<Bf16>, &rope_rows<Bf16>, &add<Bf16>,
-          &add_to_float<Bf16>};
+  return {&swiglu_forward_rows<Bf16>, &swiglu_backward_rows<Bf16>, &rope_rows<Bf16>, &add<Bf16>, &add_to_float<Bf16>};
 }
 
 }  // namespace HWY_NAMESPACE

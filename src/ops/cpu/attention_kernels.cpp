@@ -45,8 +45,7 @@ HWY_INLINE void store_two(Vec a, Vec b, Bf16* p) {
 /// The same columns of two successive rows, interleaved.
 HWY_INLINE void store_packed(Vec even, Vec odd, Bf16* p) {
   const Words d;
-  const WordVec words =
-      hn::Or(hn::ShiftRight<16>(half_up_bits(even)), hn::And(half_up_bits(odd), hn::Set(d, 0xFFFF0000)));
+  const WordVec words = hn::Or(hn::ShiftRight<16>(half_up_bits(even)), hn::And(half_up_bits(odd), hn::Set(d, 0xFFFF0000)));
   hn::StoreU(words, d, reinterpret_cast<std::uint32_t*>(p));
 }
 
@@ -100,8 +99,8 @@ void softmax_rows(const SoftmaxTile<E>& a) {
       a.sum[r] = a.sum[r] * correction + total;
       float* out = a.out + static_cast<std::int64_t>(r) * a.head_dim;
       const Vec factor = splat(correction);
-      for_vectors(width, [&](std::size_t i, auto extent)
-                             HWY_ATTR { store(hn::Mul(load(out + i, extent), factor), out + i, extent); });
+      for_vectors(width,
+                  [&](std::size_t i, auto extent) HWY_ATTR { store(hn::Mul(load(out + i, extent), factor), out + i, extent); });
     }
     a.maximum[r] = maximum;
   }
@@ -113,9 +112,8 @@ void finish_rows(const SoftmaxTile<E>& a, std::int64_t rows, T* to, std::int64_t
     const float* out = a.out + r * a.head_dim;
     T* row = to + r * to_stride;
     const Vec factor = splat(1.0F / a.sum[r]);
-    for_vectors(static_cast<std::size_t>(a.head_dim), [&](std::size_t i, auto extent) HWY_ATTR {
-      store(hn::Mul(load(out + i, extent), factor), row + i, extent);
-    });
+    for_vectors(static_cast<std::size_t>(a.head_dim),
+                [&](std::size_t i, auto extent) HWY_ATTR { store(hn::Mul(load(out + i, extent), factor), row + i, extent); });
     lse[r] = a.maximum[r] * kLn2 + std::log(a.sum[r]);
   }
 }
@@ -149,8 +147,7 @@ void gradient_rows(const GradientTile<E>& a) {
                       visible + static_cast<std::int64_t>(odd));
     };
     for (std::size_t c = 0; c < kTile; c += 2 * lanes) {
-      const Gradient e0 = of_row(0, c), e1 = of_row(0, c + lanes), o0 = of_row(1, c),
-                     o1 = of_row(1, c + lanes);
+      const Gradient e0 = of_row(0, c), e1 = of_row(0, c + lanes), o0 = of_row(1, c), o1 = of_row(1, c + lanes);
       store_two(e0.gscore, e1.gscore, gs + c);
       store_two(o0.gscore, o1.gscore, gs + kTile + c);
       if constexpr (sizeof(E) == sizeof(float)) {
@@ -171,9 +168,15 @@ template <class T, class E>
 SoftmaxKernels<T, E> kernels() {
   return {&softmax_rows<E>, &finish_rows<T, E>, &gradient_rows<E>};
 }
-SoftmaxKernels<float, float> softmax_kernels_f32() { return kernels<float, float>(); }
-SoftmaxKernels<Bf16, Bf16> softmax_kernels_bf16() { return kernels<Bf16, Bf16>(); }
-SoftmaxKernels<Bf16, float> softmax_kernels_widened() { return kernels<Bf16, float>(); }
+SoftmaxKernels<float, float> softmax_kernels_f32() {
+  return kernels<float, float>();
+}
+SoftmaxKernels<Bf16, Bf16> softmax_kernels_bf16() {
+  return kernels<Bf16, Bf16>();
+}
+SoftmaxKernels<Bf16, float> softmax_kernels_widened() {
+  return kernels<Bf16, float>();
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu

@@ -4,9 +4,9 @@
 // float it is plain.
 #pragma once
 
-#include <cstdint>
-
 #include "qft/ops/cpu/kernels.h"
+
+#include <cstdint>
 
 namespace qft::ops::cpu {
 
@@ -31,11 +31,10 @@ struct PackingKernels {
   /// Packed [padded_dim, width] = rows transposed, zero elsewhere.
   void (*pack_transposed)(const HeadSlice<T>& rows, std::int64_t padded_dim, std::int64_t width, E* out);
   /// to[count][head_dim] (rows to_stride apart) = sum over parts of from[part][count][head_dim].
-  void (*store_sum)(const float* from, std::int64_t parts, std::int64_t part_stride, std::int64_t count,
-                    std::int64_t head_dim, T* to, std::int64_t to_stride);
+  void (*store_sum)(const float* from, std::int64_t parts, std::int64_t part_stride, std::int64_t count, std::int64_t head_dim,
+                    T* to, std::int64_t to_stride);
   /// to[count][head_dim] (rows to_stride apart) = from[head_dim][kAttentionTile] transposed.
-  void (*store_transposed)(const float* from, std::int64_t count, std::int64_t head_dim, T* to,
-                           std::int64_t to_stride);
+  void (*store_transposed)(const float* from, std::int64_t count, std::int64_t head_dim, T* to, std::int64_t to_stride);
   /// out[r] = dot product of row r of a and b.
   void (*row_dots)(const HeadSlice<T>& a, const HeadSlice<T>& b, float* out);
 };

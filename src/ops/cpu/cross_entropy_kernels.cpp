@@ -37,8 +37,7 @@ float log_sum_exp(const T* logits, std::int64_t n) {
     const T* block = logits + first;
     const auto count = static_cast<std::size_t>(std::min(kBlock, n - first));
     Vec m = least;
-    for_vectors(count, [&](std::size_t i, auto extent)
-                           HWY_ATTR { m = hn::Max(m, load_or(block + i, extent, least)); });
+    for_vectors(count, [&](std::size_t i, auto extent) HWY_ATTR { m = hn::Max(m, load_or(block + i, extent, least)); });
     const float raised = std::max(maximum, max_of(m));
     if (raised > maximum) sum *= std::exp(static_cast<double>(maximum) - raised);
     maximum = raised;

@@ -16,9 +16,7 @@ namespace HWY_NAMESPACE {
 template <class T>
 HWY_INLINE float dot(const T* a, const T* b, std::size_t n) {
   Vec sum = splat(0.0F);
-  for_vectors(n, [&](std::size_t i, auto extent) HWY_ATTR {
-    sum = hn::MulAdd(load(a + i, extent), load(b + i, extent), sum);
-  });
+  for_vectors(n, [&](std::size_t i, auto extent) HWY_ATTR { sum = hn::MulAdd(load(a + i, extent), load(b + i, extent), sum); });
   return sum_of(sum);
 }
 
@@ -33,7 +31,8 @@ HWY_INLINE void softmax(float* scores, std::size_t n) {
     sum = hn::Add(sum, weight);
   });
   const Vec factor = splat(1.0F / sum_of(sum));
-  for_vectors(n, [&](std::size_t i, auto extent) HWY_ATTR { store(hn::Mul(factor, load(scores + i, extent)), scores + i, extent); });
+  for_vectors(n,
+              [&](std::size_t i, auto extent) HWY_ATTR { store(hn::Mul(factor, load(scores + i, extent)), scores + i, extent); });
 }
 
 template <class T>

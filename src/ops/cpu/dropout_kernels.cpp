@@ -24,13 +24,11 @@ HWY_INLINE CounterVec multiply(CounterVec a, CounterVec b) {
 }
 
 /// Random words of counters {first + lane, position, id, id >> 32}, in the order of the features: two pairs a lane.
-HWY_INLINE void random_words(std::uint64_t first, std::uint32_t position, std::uint64_t id, PhiloxKey key,
-                             std::uint64_t* pairs) {
+HWY_INLINE void random_words(std::uint64_t first, std::uint32_t position, std::uint64_t id, PhiloxKey key, std::uint64_t* pairs) {
   const Counters d;
   const CounterVec m0 = hn::Set(d, kPhiloxMultiplier0), m1 = hn::Set(d, kPhiloxMultiplier1);
   const CounterVec low = hn::Set(d, 0xFFFFFFFFU);
-  CounterVec c0 = hn::Iota(d, first), c1 = hn::Set(d, position), c2 = hn::Set(d, id),
-             c3 = hn::Set(d, id >> 32);
+  CounterVec c0 = hn::Iota(d, first), c1 = hn::Set(d, position), c2 = hn::Set(d, id), c3 = hn::Set(d, id >> 32);
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const CounterVec p0 = multiply(c0, m0), p1 = multiply(c2, m1);
     c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1), hn::Set(d, key[0]));
@@ -62,9 +60,8 @@ void dropout_rows(const Dropout<T>& a, std::int64_t begin, std::int64_t end) {
       const std::size_t at = static_cast<std::size_t>(row) + first;
       for_vectors(std::min(features, width - first), [&](std::size_t i, auto extent) HWY_ATTR {
         const auto drop = hn::RebindMask(Floats(), hn::Lt(hn::PromoteTo(Words(), hn::LoadU(Halves(), halves + i)), threshold));
-        const auto dropped = [&](const T* in) HWY_ATTR {
-          return hn::IfThenZeroElse(drop, hn::Mul(load(in + at + i, extent), scale));
-        };
+        const auto dropped = [&](const T* in)
+                                 HWY_ATTR { return hn::IfThenZeroElse(drop, hn::Mul(load(in + at + i, extent), scale)); };
         if (a.in != nullptr) store(dropped(a.in), a.out + at + i, extent);
         if (a.g != nullptr) store(hn::Add(dropped(a.g), load(a.gx + at + i, extent)), a.gx + at + i, extent);
       });

@@ -36,8 +36,7 @@ HWY_INLINE void dot_row(const Gemv<T>& a, std::int64_t n, std::int64_t token) {
   for (; i + kSums * lanes <= width; i += kSums * lanes)
     for (int s = 0; s < kSums; ++s) {
       const Vec weight = load(w + i + s * lanes);
-      for (int t = 0; t < Tokens; ++t)
-        sums[t][s] = hn::MulAdd(weight, load(x + t * a.width + i + s * lanes), sums[t][s]);
+      for (int t = 0; t < Tokens; ++t) sums[t][s] = hn::MulAdd(weight, load(x + t * a.width + i + s * lanes), sums[t][s]);
     }
   for_vectors(width - i, [&](std::size_t j, auto extent) HWY_ATTR {
     const Vec weight = load(w + i + j, extent);

@@ -100,7 +100,9 @@ void sums(const NarrowSums& a, std::int64_t begin, std::int64_t end) {
   }
 }
 
-NarrowKernels kernels() { return {&dots, &sums}; }
+NarrowKernels kernels() {
+  return {&dots, &sums};
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu

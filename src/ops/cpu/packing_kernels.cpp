@@ -73,11 +73,10 @@ HWY_INLINE hn::Vec<D> load_blocks(D d, const std::uint32_t* in, std::int64_t str
 /// out[4][width] = four words of as many rows as a vector has lanes: each 128 bits are a square that the interleaving of
 /// its four vectors transposes.
 template <class D>
-HWY_INLINE void transpose_squares(D d, const std::uint32_t* in, std::int64_t stride, std::int64_t width,
-                                  std::uint32_t* out) {
+HWY_INLINE void transpose_squares(D d, const std::uint32_t* in, std::int64_t stride, std::int64_t width, std::uint32_t* out) {
   const hn::Repartition<std::uint64_t, D> pairs;
-  const auto a = load_blocks(d, in, stride), b = load_blocks(d, in + stride, stride),
-             c = load_blocks(d, in + 2 * stride, stride), e = load_blocks(d, in + 3 * stride, stride);
+  const auto a = load_blocks(d, in, stride), b = load_blocks(d, in + stride, stride), c = load_blocks(d, in + 2 * stride, stride),
+             e = load_blocks(d, in + 3 * stride, stride);
   const auto ab = hn::BitCast(pairs, hn::InterleaveLower(d, a, b)), ce = hn::BitCast(pairs, hn::InterleaveLower(d, c, e)),
              ab2 = hn::BitCast(pairs, hn::InterleaveUpper(d, a, b)), ce2 = hn::BitCast(pairs, hn::InterleaveUpper(d, c, e));
   hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, ab, ce)), d, out);
@@ -87,14 +86,13 @@ HWY_INLINE void transpose_squares(D d, const std::uint32_t* in, std::int64_t str
 }
 
 /// transpose() of as many columns as fill whole vectors; returns their number.
-std::int64_t transpose_words(const std::uint32_t* in, std::int64_t stride, std::int64_t count, std::int64_t n,
-                             std::int64_t width, std::uint32_t* out) {
+std::int64_t transpose_words(const std::uint32_t* in, std::int64_t stride, std::int64_t count, std::int64_t n, std::int64_t width,
+                             std::uint32_t* out) {
   constexpr Squares d;
   constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(d)), square = std::int64_t{4};
   const std::int64_t columns = count / lanes * lanes, rows = n / square * square;
   for (std::int64_t c = 0; c < columns; c += lanes) {
-    for (std::int64_t r = 0; r < rows; r += square)
-      transpose_squares(d, in + c * stride + r, stride, width, out + r * width + c);
+    for (std::int64_t r = 0; r < rows; r += square) transpose_squares(d, in + c * stride + r, stride, width, out + r * width + c);
     for (std::int64_t r = rows; r < n; ++r)
       for (std::int64_t i = c; i < c + lanes; ++i) out[r * width + i] = in[i * stride + r];
   }
@@ -129,8 +127,7 @@ template <class E>
 void transpose_any(const E* in, std::int64_t stride, std::int64_t count, std::int64_t n, std::int64_t width,
                    std::int64_t all_columns, E* out) {
   for (std::int64_t c0 = 0; c0 < all_columns; c0 += kSquare) {
-    const std::int64_t columns = std::min(kSquare, all_columns - c0),
-                       filled = std::clamp<std::int64_t>(count - c0, 0, columns);
+    const std::int64_t columns = std::min(kSquare, all_columns - c0), filled = std::clamp<std::int64_t>(count - c0, 0, columns);
     for (std::int64_t r0 = 0; r0 < n; r0 += kSquare) {
       const std::int64_t rows = std::min(kSquare, n - r0);
       E square[kSquare][kSquare] = {};
@@ -143,8 +140,7 @@ void transpose_any(const E* in, std::int64_t stride, std::int64_t count, std::in
 
 /// out[n][width] = in[count][n] transposed, of elements of any trivial type; zero beyond `count` columns.
 template <class E>
-void transpose(const E* in, std::int64_t stride, std::int64_t count, std::int64_t n, std::int64_t width,
-               E* out) {
+void transpose(const E* in, std::int64_t stride, std::int64_t count, std::int64_t n, std::int64_t width, E* out) {
   std::int64_t columns = 0;
   if constexpr (sizeof(E) == sizeof(std::uint32_t)) {
     columns = transpose_words(reinterpret_cast<const std::uint32_t*>(in), stride, count, n, width,
@@ -220,34 +216,31 @@ void pack_transposed(const HeadSlice<Bf16>& rows, std::int64_t padded_dim, std::
   // hand.
   auto* words = reinterpret_cast<std::uint32_t*>(out);
   if (are_words(rows)) {
-    return transpose(reinterpret_cast<const std::uint32_t*>(rows.data), rows.row_stride / 2, rows.count,
-                     rows.head_dim / 2, width, words);
+    return transpose(reinterpret_cast<const std::uint32_t*>(rows.data), rows.row_stride / 2, rows.count, rows.head_dim / 2, width,
+                     words);
   }
   std::fill_n(words, padded_dim / 2 * width, 0U);
   for (std::int64_t c = 0; c < rows.count; ++c) {
     const Bf16* row = rows.data + c * rows.row_stride;
-    for (std::int64_t i = 0; i < rows.head_dim; ++i)
-      words[i / 2 * width + c] |= std::uint32_t{row[i]} << (i % 2 == 0 ? 0 : 16);
+    for (std::int64_t i = 0; i < rows.head_dim; ++i) words[i / 2 * width + c] |= std::uint32_t{row[i]} << (i % 2 == 0 ? 0 : 16);
   }
 }
 
 template <class T>
-void sum_rows(const float* from, std::int64_t parts, std::int64_t part_stride, std::int64_t count,
-              std::int64_t head_dim, T* to, std::int64_t to_stride) {
+void sum_rows(const float* from, std::int64_t parts, std::int64_t part_stride, std::int64_t count, std::int64_t head_dim, T* to,
+              std::int64_t to_stride) {
   for (std::int64_t r = 0; r < count; ++r) {
     const float* row = from + r * head_dim;
     for_vectors(static_cast<std::size_t>(head_dim), [&](std::size_t i, auto extent) HWY_ATTR {
       Vec sum = load(row + i, extent);
-      for (std::int64_t part = 1; part < parts; ++part)
-        sum = hn::Add(sum, load(row + part * part_stride + i, extent));
+      for (std::int64_t part = 1; part < parts; ++part) sum = hn::Add(sum, load(row + part * part_stride + i, extent));
       store(sum, to + r * to_stride + i, extent);
     });
   }
 }
 
 template <class T>
-void transposed_rows(const float* from, std::int64_t count, std::int64_t head_dim, T* to,
-                     std::int64_t to_stride) {
+void transposed_rows(const float* from, std::int64_t count, std::int64_t head_dim, T* to, std::int64_t to_stride) {
   alignas(64) float rows[kSquare * kSquare];
   for (std::int64_t r0 = 0; r0 < count; r0 += kSquare) {
     const std::int64_t height = std::min(kSquare, count - r0);
@@ -269,9 +262,8 @@ void dots(const HeadSlice<T>& a, const HeadSlice<T>& b, float* out) {
   for (std::int64_t r = 0; r < a.count; ++r) {
     const T *x = a.data + r * a.row_stride, *y = b.data + r * b.row_stride;
     Vec sum = splat(0.0F);
-    for_vectors(static_cast<std::size_t>(a.head_dim), [&](std::size_t i, auto extent) HWY_ATTR {
-      sum = hn::MulAdd(load(x + i, extent), load(y + i, extent), sum);
-    });
+    for_vectors(static_cast<std::size_t>(a.head_dim),
+                [&](std::size_t i, auto extent) HWY_ATTR { sum = hn::MulAdd(load(x + i, extent), load(y + i, extent), sum); });
     out[r] = sum_of(sum);
   }
 }
@@ -280,9 +272,15 @@ template <class T, class E>
 PackingKernels<T, E> kernels() {
   return {&copy_rows<T, E>, &transpose_rows, &pack_rows, &pack_transposed, &sum_rows<T>, &transposed_rows<T>, &dots<T>};
 }
-PackingKernels<float, float> packing_kernels_f32() { return kernels<float, float>(); }
-PackingKernels<Bf16, Bf16> packing_kernels_bf16() { return kernels<Bf16, Bf16>(); }
-PackingKernels<Bf16, float> packing_kernels_widened() { return kernels<Bf16, float>(); }
+PackingKernels<float, float> packing_kernels_f32() {
+  return kernels<float, float>();
+}
+PackingKernels<Bf16, Bf16> packing_kernels_bf16() {
+  return kernels<Bf16, Bf16>();
+}
+PackingKernels<Bf16, float> packing_kernels_widened() {
+  return kernels<Bf16, float>();
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu

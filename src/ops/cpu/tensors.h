@@ -1,11 +1,12 @@
 // Which of the CPU's kernels fits a tensor, and how its rows are split over threads.
 #pragma once
 
+#include "qft/ops/cpu/kernels.h"
+
 #include <algorithm>
 #include <cstdint>
 
 #include "../tensor_args.h"
-#include "qft/ops/cpu/kernels.h"
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
@@ -26,8 +27,7 @@ bool with_kernel_type(const at::Tensor& t, F f) {
 /// f(begin, end) over rows of `width` elements, on all threads if that pays.
 template <class F>
 void for_rows(std::int64_t rows, std::int64_t width, const F& f) {
-  at::parallel_for(0, rows, std::max<std::int64_t>(1, kElementsPerThread / std::max<std::int64_t>(width, 1)),
-                   f);
+  at::parallel_for(0, rows, std::max<std::int64_t>(1, kElementsPerThread / std::max<std::int64_t>(width, 1)), f);
 }
 
 }  // namespace qft::ops::cpu

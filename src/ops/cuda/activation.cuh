@@ -2,7 +2,6 @@
 #pragma once
 
 #include "qft/device/rows.cuh"
-
 #include "qft/ops/kernel_args.h"
 
 namespace qft::ops::cuda {
@@ -74,18 +73,16 @@ void launch_rope(const Rope<T>& a, std::int64_t tokens, const Launch& launch) {
   constexpr int kPiece = device::kPiece<T>;
   const bool whole = device::in_pieces<kPiece>(a.x.data, {a.x.token_stride, a.x.head_stride, a.half}) &&
                      device::in_pieces<kPiece>(a.cos, {}) && device::in_pieces<kPiece>(a.sin, {});
-  device::with_piece<kPiece>(whole, [&](auto n) {
-    launch(device::rows_shape(tokens, a.heads * a.half / n), &rope_kernel<n(), T>, a, tokens);
-  });
+  device::with_piece<kPiece>(
+      whole, [&](auto n) { launch(device::rows_shape(tokens, a.heads * a.half / n), &rope_kernel<n(), T>, a, tokens); });
 }
 
 template <class T, class Launch>
 void launch_swiglu_forward(const SwigluForward<T>& a, std::int64_t rows, const Launch& launch) {
   constexpr int kPiece = device::kPiece<T>;
   const bool whole = device::in_pieces<kPiece>(a.gate_up, {a.width}) && device::in_pieces<kPiece>(a.act, {});
-  device::with_piece<kPiece>(whole, [&](auto n) {
-    launch(device::rows_shape(rows, a.width / n), &swiglu_forward_kernel<n(), T>, a, rows);
-  });
+  device::with_piece<kPiece>(
+      whole, [&](auto n) { launch(device::rows_shape(rows, a.width / n), &swiglu_forward_kernel<n(), T>, a, rows); });
 }
 
 template <class T, class Launch>
@@ -93,9 +90,8 @@ void launch_swiglu_backward(const SwigluBackward<T>& a, std::int64_t rows, const
   constexpr int kPiece = device::kPiece<T>;
   const bool whole = device::in_pieces<kPiece>(a.gate_up, {a.width}) && device::in_pieces<kPiece>(a.gact, {}) &&
                      device::in_pieces<kPiece>(a.ggate_up, {}) && device::in_pieces<kPiece>(a.act, {});
-  device::with_piece<kPiece>(whole, [&](auto n) {
-    launch(device::rows_shape(rows, a.width / n), &swiglu_backward_kernel<n(), T>, a, rows);
-  });
+  device::with_piece<kPiece>(
+      whole, [&](auto n) { launch(device::rows_shape(rows, a.width / n), &swiglu_backward_kernel<n(), T>, a, rows); });
 }
 
 }  // namespace qft::ops::cuda

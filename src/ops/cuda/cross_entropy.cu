@@ -1,5 +1,4 @@
 #include "cross_entropy.cuh"
-
 #include "dispatch.cuh"
 #include "kernels.h"
 

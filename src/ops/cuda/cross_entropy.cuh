@@ -2,10 +2,9 @@
 #pragma once
 
 #include "qft/device/rows.cuh"
+#include "qft/ops/kernel_args.h"
 
 #include <limits>
-
-#include "qft/ops/kernel_args.h"
 
 namespace qft::ops::cuda {
 
@@ -41,9 +40,8 @@ __global__ void cross_entropy_kernel(CrossEntropy<T> a) {
 template <class T, class Launch>
 void launch_cross_entropy(const CrossEntropy<T>& a, std::int64_t rows, const Launch& launch) {
   constexpr int kThreads = 512, kPiece = device::kPiece<T>;
-  device::with_piece<kPiece>(device::in_pieces<kPiece>(a.logits, {a.vocab}), [&](auto n) {
-    launch(device::block_a_row(rows, kThreads), &cross_entropy_kernel<n(), T>, a);
-  });
+  device::with_piece<kPiece>(device::in_pieces<kPiece>(a.logits, {a.vocab}),
+                             [&](auto n) { launch(device::block_a_row(rows, kThreads), &cross_entropy_kernel<n(), T>, a); });
 }
 
 }  // namespace qft::ops::cuda

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "qft/device/rows.cuh"
-
 #include "qft/ops/kernel_args.h"
 
 namespace qft::ops::cuda {
@@ -46,9 +45,8 @@ void launch_dropout(const Dropout<T>& a, std::int64_t rows, const Launch& launch
   constexpr int kPiece = device::kPiece<T>;
   const bool whole = device::in_pieces<kPiece>(a.in, {a.width}) && device::in_pieces<kPiece>(a.out, {}) &&
                      device::in_pieces<kPiece>(a.g, {}) && device::in_pieces<kPiece>(a.gx, {});
-  device::with_piece<kPiece>(whole, [&](auto n) {
-    launch(device::rows_shape(rows, a.width / kCounterFeatures), &dropout_kernel<n(), T>, a, rows);
-  });
+  device::with_piece<kPiece>(
+      whole, [&](auto n) { launch(device::rows_shape(rows, a.width / kCounterFeatures), &dropout_kernel<n(), T>, a, rows); });
 }
 
 }  // namespace qft::ops::cuda

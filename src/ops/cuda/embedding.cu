@@ -1,6 +1,5 @@
-#include "embedding.cuh"
-
 #include "dispatch.cuh"
+#include "embedding.cuh"
 #include "kernels.h"
 
 namespace qft::ops::cuda {

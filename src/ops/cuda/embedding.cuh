@@ -2,7 +2,6 @@
 #pragma once
 
 #include "qft/device/rows.cuh"
-
 #include "qft/ops/kernel_args.h"
 
 namespace qft::ops::cuda {
@@ -36,9 +35,8 @@ template <class T, class G, class Launch>
 void launch_embedding_backward(const EmbeddingBackward<T, G>& a, const Launch& launch) {
   constexpr int kThreads = 256, kPiece = device::kPiece<T>;
   const bool whole = device::in_pieces<kPiece>(a.gy, {a.width}) && device::in_pieces<kPiece>(a.gweight, {});
-  device::with_piece<kPiece>(whole, [&](auto n) {
-    launch(device::block_a_row(a.count, kThreads), &embedding_backward_kernel<n(), T, G>, a);
-  });
+  device::with_piece<kPiece>(
+      whole, [&](auto n) { launch(device::block_a_row(a.count, kThreads), &embedding_backward_kernel<n(), T, G>, a); });
 }
 
 }  // namespace qft::ops::cuda

@@ -1,7 +1,6 @@
-#include "norm.cuh"
-
 #include "dispatch.cuh"
 #include "kernels.h"
+#include "norm.cuh"
 
 namespace qft::ops::cuda {
 

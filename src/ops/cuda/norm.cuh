@@ -2,7 +2,6 @@
 #pragma once
 
 #include "qft/device/rows.cuh"
-
 #include "qft/ops/kernel_args.h"
 
 namespace qft::ops::cuda {
@@ -13,15 +12,13 @@ __global__ void rms_norm_forward_kernel(RmsNormForward<T> a, std::int64_t rows) 
   if (r >= rows) return;
   const T* x = a.x.row(r / a.heads, r % a.heads);
   T* y = a.y.row(r / a.heads, r % a.heads);
-  const int width = static_cast<int>(a.width), first = static_cast<int>(threadIdx.x) * N,
-            step = static_cast<int>(blockDim.x) * N;
+  const int width = static_cast<int>(a.width), first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
   float squares = 0;
   for (int i = first; i < width; i += step) {
     const auto v = device::load<N>(x + i);
     for (int k = 0; k < N; ++k) squares += v[k] * v[k];
   }
-  const float rstd =
-      1.0F / sqrtf(device::sum_over_row(squares) / static_cast<float>(width) + static_cast<float>(a.eps));
+  const float rstd = 1.0F / sqrtf(device::sum_over_row(squares) / static_cast<float>(width) + static_cast<float>(a.eps));
   if (threadIdx.x == 0) a.rstd[r] = rstd;
   for (int i = first; i < width; i += step) {
     auto v = device::load<N>(x + i);
@@ -40,8 +37,7 @@ __global__ void rms_norm_backward_kernel(RmsNormBackward<T> a, std::int64_t rows
   const T *gy = a.gy.row(token, head), *x = a.x.row(token, head);
   const T* residual = a.residual_grad.data != nullptr ? a.residual_grad.row(token, head) : nullptr;
   T* gx = a.gx.row(token, head);
-  const int width = static_cast<int>(a.width), first = static_cast<int>(threadIdx.x) * N,
-            step = static_cast<int>(blockDim.x) * N;
+  const int width = static_cast<int>(a.width), first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
   const float rstd = a.rstd[r];
   float dot = 0;
   for (int i = first; i < width; i += step) {
@@ -109,11 +105,9 @@ bool in_pieces(const HeadRows<T>& rows) {
 template <class T, class Launch>
 void launch_rms_norm_forward(const RmsNormForward<T>& a, std::int64_t rows, const Launch& launch) {
   constexpr int kPiece = device::kPiece<T>;
-  const bool whole =
-      device::in_pieces<kPiece>(a.weight, {a.width}) && in_pieces<kPiece>(a.x) && in_pieces<kPiece>(a.y);
-  device::with_piece<kPiece>(whole, [&](auto n) {
-    launch(device::rows_shape(rows, a.width / n), &rms_norm_forward_kernel<n(), T>, a, rows);
-  });
+  const bool whole = device::in_pieces<kPiece>(a.weight, {a.width}) && in_pieces<kPiece>(a.x) && in_pieces<kPiece>(a.y);
+  device::with_piece<kPiece>(
+      whole, [&](auto n) { launch(device::rows_shape(rows, a.width / n), &rms_norm_forward_kernel<n(), T>, a, rows); });
 }
 
 template <class T>
@@ -137,8 +131,7 @@ constexpr std::int64_t norm_weight_grad_parts(std::int64_t rows) {
 
 /// gweight += ; before launch_rms_norm_backward where gx is gy. `partial`: [norm_weight_grad_parts(rows), width].
 template <class T, class G, class Launch>
-void launch_norm_weight_grad(const RmsNormBackward<T>& a, std::int64_t rows, float* partial, G* gweight,
-                             const Launch& launch) {
+void launch_norm_weight_grad(const RmsNormBackward<T>& a, std::int64_t rows, float* partial, G* gweight, const Launch& launch) {
   const std::int64_t parts = norm_weight_grad_parts(rows);
   device::with_piece<device::kPiece<T>>(backward_in_pieces(a), [&](auto n) {
     const std::int64_t columns = device::kWarp * n;

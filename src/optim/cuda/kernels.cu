@@ -1,24 +1,25 @@
-#include "kernels.h"
+#include "qft/device/launch.cuh"
 
 #include <algorithm>
 #include <cmath>
 
+#include "adamw.cuh"
+#include "kernels.h"
+#include "lion.cuh"
+#include "square_sum.cuh"
 #include <ATen/ops/empty.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
-
-#include "qft/device/launch.cuh"
-
-#include "adamw.cuh"
-#include "lion.cuh"
-#include "square_sum.cuh"
 
 namespace qft::optim::cuda {
 namespace {
 
 template <class P, class W, int S, class Element>
 void run_as(const Update& u, const Element& element) {
-  UpdateBuffers<P, W, S> b{u.master.data_ptr<P>(), u.grads.const_data_ptr<P>(), {}, u.copy.defined() ? u.copy.data_ptr<W>() : nullptr,
+  UpdateBuffers<P, W, S> b{u.master.data_ptr<P>(),
+                           u.grads.const_data_ptr<P>(),
+                           {},
+                           u.copy.defined() ? u.copy.data_ptr<W>() : nullptr,
                            u.master.numel()};
   for (int s = 0; s < S; ++s) b.state[s] = u.state[static_cast<std::size_t>(s)].data_ptr<P>();
   launch_update(b, element, device::OnStream());
@@ -46,13 +47,10 @@ bool can_update(const Update& u) {
 
 void adamw(const Update& u, const Hyper& h) {
   const double t = static_cast<double>(u.step);
-  run<2>(u, AdamWElement{static_cast<float>(h.beta1),
-                         static_cast<float>(h.beta2),
-                         static_cast<float>(h.eps),
+  run<2>(u, AdamWElement{static_cast<float>(h.beta1), static_cast<float>(h.beta2), static_cast<float>(h.eps),
                          static_cast<float>(u.learning_rate / (1.0 - std::pow(h.beta1, t))),
                          static_cast<float>(std::sqrt(1.0 - std::pow(h.beta2, t))),
-                         static_cast<float>(u.learning_rate * u.weight_decay),
-                         static_cast<float>(u.grad_scale)});
+                         static_cast<float>(u.learning_rate * u.weight_decay), static_cast<float>(u.grad_scale)});
 }
 
 void lion(const Update& u, const Hyper& h) {

@@ -43,7 +43,8 @@ __global__ void update_kernel(UpdateBuffers<P, W, S> b, Element element) {
 template <class P, class W, int S, class Element, class Launch>
 void launch_update(const UpdateBuffers<P, W, S>& b, const Element& element, const Launch& launch) {
   constexpr int kPiece = device::kPiece<P>;
-  bool whole = device::in_pieces<kPiece>(b.master, {}) && device::in_pieces<kPiece>(b.grads, {}) && device::in_pieces<kPiece>(b.copy, {});
+  bool whole =
+      device::in_pieces<kPiece>(b.master, {}) && device::in_pieces<kPiece>(b.grads, {}) && device::in_pieces<kPiece>(b.copy, {});
   for (P* const state : b.state) whole = whole && device::in_pieces<kPiece>(state, {});
   device::with_piece<kPiece>(whole, [&](auto n) {
     launch(device::flat_shape((b.count + n - 1) / n), &update_kernel<n(), P, W, S, Element>, b, element);

@@ -3,9 +3,9 @@
 // arithmetic is fp32.
 #pragma once
 
-#include <cstdint>
-
 #include "qft/ops/kernel_args.h"
+
+#include <cstdint>
 
 namespace qft::ops::cpu {
 
