@@ -223,7 +223,7 @@ TEST_F(Import, ReadsFsdpSections) {
   EXPECT_EQ(accelerate(fsdp("  fsdp_sharding_strategy: HYBRID_SHARD\n  fsdp_reshard_after_forward: true\n")).parallel.strategy,
             "hsdp");
   const RunConfig hybrid = accelerate(fsdp("  fsdp_sharding_strategy: HYBRID_SHARD_ZERO2\n"));
-  EXPECT_CONTAINS(fmt::format("{}", fmt::join(hybrid.notes, "; ")), "let go after forward, as under HYBRID_SHARD");
+  EXPECT_CONTAINS(fmt::format("{}", fmt::join(hybrid.notes, "; ")), "resharded after forward, as under HYBRID_SHARD");
   EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_offload_params: maybe\n")),
                   "offload_params: expected true or false, got 'maybe'");
   EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_version: 7\n")), "there are FSDP 1 and 2");
