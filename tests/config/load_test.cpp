@@ -275,8 +275,8 @@ TEST(RunConfig, KeepsTheWatchdogOnUnderAnyTimeout) {
 TEST(RunConfig, NotesWhichOfTwoKeysCounts) {
   const RunConfig c = load_text("warmup_ratio: 0.1\nwarmup_steps: 5\nmax_steps: 10\nnum_train_epochs: 2\n");
   ASSERT_EQ(c.notes.size(), 2u);
-  EXPECT_CONTAINS(c.notes[0], "warmup_steps decides");
-  EXPECT_CONTAINS(c.notes[1], "run.yaml:4: num_train_epochs has no effect");
+  EXPECT_CONTAINS(c.notes[0], "warmup_steps overrides");
+  EXPECT_CONTAINS(c.notes[1], "run.yaml:4: num_train_epochs, which has no effect");
 }
 
 }  // namespace
