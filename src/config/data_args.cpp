@@ -16,10 +16,11 @@ void DataArgs::visit(const FieldVisitor& field) {
             .one_of({"concat", "interleave_under", "interleave_over", "interleave_once"}),
         &mix_strategy);
   field(Field("interleave_probs", "probability of each dataset in interleaved mixing").in(0, 1), &interleave_probs);
-  field(Field("preprocessing_batch_size", "records of a piece of work; stage pt joins its documents and cuts them into blocks")
+  field(Field("preprocessing_batch_size",
+              "records encoded at a time; stage pt joins the documents among them and cuts them into blocks")
             .at_least(1),
         &preprocessing_batch_size);
-  field(Field("preprocessing_num_workers", "threads that pack in each rank, at most one for each of its cores")
+  field(Field("preprocessing_num_workers", "threads that encode in each rank, at most one for each of its cores")
             .at_least(1)
             .shown_default("its share of the cores"),
         &preprocessing_num_workers);

@@ -29,7 +29,10 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("freeze_extra_modules", "freeze: modules outside the layers that are trained too"), &freeze_extra_modules);
   field(Field("pref_loss", "stage dpo: the loss of a pair").one_of({"sigmoid", "hinge", "ipo", "kto_pair", "orpo", "simpo"}),
         &pref_loss);
-  field(Field("pref_beta", "stage dpo: factor of the reward (beta): the larger, the stronger a difference of log-probabilities counts").above(0), &pref_beta);
+  field(Field("pref_beta",
+              "stage dpo: factor of the reward (beta): the larger, the stronger a difference of log-probabilities counts")
+            .above(0),
+        &pref_beta);
   field(Field("pref_ftx", "stage dpo: weight of the chosen answer's own loss, added to the pair's").at_least(0), &pref_ftx);
   field(Field("simpo_gamma", "pref_loss simpo: the margin by which the chosen answer's reward is to be higher"), &simpo_gamma);
   field(Field("disable_shuffling", "keep the samples in source order"), &disable_shuffling);

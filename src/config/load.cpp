@@ -42,7 +42,7 @@ void note_training(RunConfig& config) {
                                        at_key(config, "infer_dtype")));
   }
   if (t.warmup_steps >= 1 && t.warmup_ratio > 0) {
-    config.notes.push_back(fmt::format("{} decides, as with transformers 4; {}, which transformers 5 would take, has no effect",
+    config.notes.push_back(fmt::format("{} overrides {}, as with transformers 4; transformers 5 would take the latter",
                                        at_key(config, "warmup_steps"), at_key(config, "warmup_ratio")));
   }
   const bool pairs = config.finetuning.stage == "dpo";
