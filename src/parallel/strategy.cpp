@@ -8,10 +8,15 @@ namespace qft::parallel {
 namespace {
 
 constexpr Strategy kStrategies[] = {
+    // clang-format off
     // name           optimizer gradients weights reshard grouped
-    {"ddp", false, false, false, true, false}, {"zero1", true, false, false, true, false},
-    {"zero2", true, true, false, true, false}, {"shard_grad_op", true, true, true, false, false},
-    {"zero3", true, true, true, true, false},  {"hsdp", true, true, true, true, true},
+    {"ddp",           false,    false,    false,  true,   false},
+    {"zero1",         true,     false,    false,  true,   false},
+    {"zero2",         true,     true,     false,  true,   false},
+    {"shard_grad_op", true,     true,     true,   false,  false},
+    {"zero3",         true,     true,     true,   true,   false},
+    {"hsdp",          true,     true,     true,   true,   true},
+    // clang-format on
 };
 
 }  // namespace
