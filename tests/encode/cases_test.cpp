@@ -1,6 +1,5 @@
-// What LLaMA-Factory makes of small generated data sets, in every template, stage and mixing option:
-// encode_cases.jsonl, a case a line, written by LLaMA-Factory's own code with the byte tokenizer of the
-// fixture.
+// What LLaMA-Factory makes of small generated data sets, in every template, stage and mixing option: cases.jsonl, a case a
+// line, written by LLaMA-Factory's own code with the byte tokenizer of the fixture.
 #include <fstream>
 
 #include "fixture.h"

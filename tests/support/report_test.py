@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/interop"))
 from common import Report  # noqa: E402
 
-LOG = """1/2 Testing: data_test
+LOG = """1/2 Testing: encode_test
 Output:
 ----------------------------------------------------------
 [ RUN      ] Golden.Encodes
@@ -27,7 +27,7 @@ Output:
 ----------------------------------------------------------
 skipped: no module named 'jieba'
 """
-PRINTED = """1/2 Test #1: data_test ........   Passed    1.25 sec
+PRINTED = """1/2 Test #1: encode_test ........   Passed    1.25 sec
 2/2 Test #2: interop.text .....***Skipped   0.50 sec
 
 100% tests passed, 0 tests failed out of 2
@@ -68,10 +68,10 @@ def main():
         report.holds("a boolean is not taken for an error", True)
 
     said = of_script("test_report.py")
-    report.holds("each skipped case is listed by its reason", "no shared test data: data_test: Golden.Encodes\n" in said, said)
+    report.holds("each skipped case is listed by its reason", "no shared test data: encode_test: Golden.Encodes\n" in said, said)
     report.holds("    ... a skipped script too", "no module named 'jieba': interop.text\n" in said, said)
     report.holds("    ... and their number", "Skipped cases: 2" in said, said)
-    report.holds("the slowest tests come first", said.index("1.2 s  data_test") < said.index("0.5 s  interop.text"), said)
+    report.holds("the slowest tests come first", said.index("1.2 s  encode_test") < said.index("0.5 s  interop.text"), said)
     report.holds("the last lines are ctest's", said.endswith(PRINTED[PRINTED.index("100%"):]), said)
     report.finish()
 
