@@ -69,8 +69,7 @@ std::string list_templates();
 /// "" where none does.
 std::string guess_template(const std::filesystem::path& tokenizer_dir);
 
-/// Text with placeholders, in pieces. Throws ConfigError starting with `where` for an unknown placeholder, a
-/// second
+/// Text with placeholders, in pieces. Throws ConfigError starting with `where` for an unknown placeholder, or a second
 /// {{content}} in one piece.
 TurnFormat parse_turn(std::string_view text, const std::string& where);
 

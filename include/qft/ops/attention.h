@@ -11,8 +11,7 @@
 
 namespace qft::ops {
 
-/// Where the sequences of a flat [T] batch begin and end. Sequence s is rows [cu_seqlens[s], cu_seqlens[s +
-/// 1]).
+/// Where the sequences of a flat [T] batch begin and end. Sequence s is rows [cu_seqlens[s], cu_seqlens[s + 1]).
 struct PackedSequences {
   std::vector<std::int32_t> cu_seqlens;  ///< starts with 0, ends with T, not decreasing
   std::int32_t max_length = 0;
@@ -59,9 +58,8 @@ bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::in
 /// out = softmax(scale * q k^T + mask) v per sequence and head. The mask is causal and has the window. A window that no sequence
 /// exceeds changes no bit. `blocked`, and flash attention on CUDA devices, skip what lies outside of the window.
 ///   out  [T, heads * head_dim], contiguous
-///   lse  [heads, T], contiguous: log of the softmax's denominator (natural log, scale applied); fp64 for
-///   fp64 data,
-///        else fp32. backward needs the one that the same kernel wrote.
+///   lse  [heads, T], contiguous: log of the softmax's denominator (natural log, scale applied); fp64 for fp64 data, else fp32.
+///        backward needs the one that the same kernel wrote.
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
                        const at::Tensor& out, const at::Tensor& lse, Workspace& workspace,
                        AttentionKernel kernel = AttentionKernel::automatic);

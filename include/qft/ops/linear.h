@@ -1,5 +1,4 @@
-// Linear projection of a fused group of modules (q, k, v; gate, up; or a single one), with optional bias and
-// LoRA.
+// Linear projection of a fused group of modules (q, k, v; gate, up; or a single one), with optional bias and LoRA.
 #pragma once
 
 #include "qft/ops/dropout.h"
@@ -12,8 +11,7 @@
 
 namespace qft::ops {
 
-/// LoRA of one module of the group (Hu et al. 2021): rows [row0, row0 + rows) of y get scaling * dropout(x)
-/// A^T B^T.
+/// LoRA of one module of the group (Hu et al. 2021): columns [row0, row0 + rows) of y get scaling * dropout(x) A^T B^T.
 struct LoraPart {
   at::Tensor a;  ///< [r, K], compute dtype
   at::Tensor b;  ///< [rows, r], compute dtype
@@ -38,8 +36,7 @@ struct LinearGrads {
   std::vector<Lora> lora;  ///< parallel to LinearWeights::lora, or empty
 };
 
-/// LoRA dropout as PEFT means it: each module drops x on its own. p = 0 is no dropout; key.site comes from
-/// the part.
+/// LoRA dropout as PEFT means it: each module drops x on its own. p = 0 is no dropout; key.site comes from the part.
 struct LoraDropout {
   double p = 0.0;
   DropoutKey key;
@@ -56,8 +53,7 @@ inline constexpr std::int64_t kFewRows = 8;
 /// y = x W^T + bias + LoRA.
 ///   x      [T, K] contiguous
 ///   y      [T, N] contiguous; not x
-///   saved  [T, lora_saved_columns(w)]: scaling * dropout(x) A^T of each part, for backward; undefined if there is
-///   no LoRA
+///   saved  [T, lora_saved_columns(w)]: scaling * dropout(x) A^T of each part, for backward; undefined if there is no LoRA
 void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& y,
                     const at::Tensor& saved, Workspace& workspace);
 

@@ -9,8 +9,7 @@ namespace qft::ops {
 
 /// Lets fp32 products go to oneDNN ("medium" precision) where a trial on this processor shows errors like those of BLAS: on
 /// some it is twice as fast; on others it rounds more, or even to bf16, and is not used. Sets the process's option; the
-/// first call tries.
-/// Returns whether oneDNN is used.
+/// first call tries. Returns whether oneDNN is used.
 bool choose_fp32_matmul();
 
 /// Whether bf16 products run by blocks on this processor: then the same few compiled kernels serve any number of tokens.

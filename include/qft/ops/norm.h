@@ -7,11 +7,9 @@
 
 namespace qft::ops {
 
-/// y = weight * round(x * rstd), rstd = 1 / sqrt(mean(x^2) + eps) over the last dimension; `round` is to x's
-/// dtype.
-///   x, y    [T, D], or [T, heads, D] for the per-head norm of Qwen3. Unit stride in the last dimension; the
-///   others
-///           may be strided (a slice of fused qkv rows). y may be x itself.
+/// y = weight * round(x * rstd), rstd = 1 / sqrt(mean(x^2) + eps) over the last dimension; `round` is to x's dtype.
+///   x, y    [T, D], or [T, heads, D] for the per-head norm of Qwen3. Unit stride in the last dimension; the others may be
+///           strided (a slice of fused qkv rows). y may be x itself.
 ///   weight  [D]
 ///   rstd    [T] or [T, heads], contiguous; fp64 for fp64 data, else fp32
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd);

@@ -1,5 +1,4 @@
-// Philox4x32-10, the counter-based generator of Salmon et al. 2011 ("Parallel random numbers: as easy as 1,
-// 2, 3").
+// Philox4x32-10, the counter-based generator of Salmon et al. 2011 ("Parallel random numbers: as easy as 1, 2, 3").
 #pragma once
 
 #include <array>

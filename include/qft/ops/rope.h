@@ -8,8 +8,8 @@
 
 namespace qft::ops {
 
-/// Cosines and sines of every position. Angles are fp32 products as in transformers, whatever the data's
-/// dtype, and the values are rounded to the data's dtype before they are stored.
+/// Cosines and sines of every position. Angles are fp32 products as in transformers, whatever the data's dtype, and the values
+/// are rounded to the data's dtype before they are stored.
 struct RopeTable {
   at::Tensor cos, sin;  ///< [max_positions, head_dim / 2]; fp64 for fp64 data, else fp32
 
@@ -23,9 +23,8 @@ struct RopeTable {
 enum class RopeDirection { forward, backward };  ///< backward rotates by the negative angle
 
 /// Rotates every head of x in place.
-///   x          [T, heads, head_dim], unit stride in the last dimension, heads head_dim apart; rows may be
-///   strided:
-///              the q and k columns of fused qkv rows are one such view (see heads_view in attention.h)
+///   x          [T, heads, head_dim], unit stride in the last dimension, heads head_dim apart; rows may be strided: the q and k
+///              columns of fused qkv rows are one such view (see heads_view in attention.h)
 ///   positions  int32 [T] on x's device, each < table.max_positions(): on the CPU a larger one throws Error
 void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction);
 

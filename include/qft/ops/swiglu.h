@@ -13,9 +13,8 @@ void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act);
 /// Gradient of gate_up from that of act.
 ///   gact      [T, I]
 ///   ggate_up  [T, 2 I]; may be gate_up itself
-///   act       [T, I] or undefined: written again for the down projection's weight gradient, so that the
-///   forward
-///             need not keep it; may be gact itself
+///   act       [T, I] or undefined: written again for the down projection's weight gradient, so that the forward need not keep
+///             it; may be gact itself
 void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act);
 
 }  // namespace qft::ops
