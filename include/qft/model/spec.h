@@ -1,4 +1,4 @@
-// The parameters of a model as data: the descriptions of its sub-layers (model/sublayer.h) give names and shapes; everything
+// The parameters of a model as data: the descriptions of its sub-layers (model/sublayer_spec.h) give names and shapes; everything
 // else (loading, stores, LoRA, export, checkpoints) walks the list that comes out of it.
 #pragma once
 

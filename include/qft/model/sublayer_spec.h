@@ -1,6 +1,6 @@
 // A sub-layer, out = x + sub(norm(x)), as data: its parameters, what it keeps for backward, its scratch and its cost. Loading,
 // stores, adapters, memory plan and simulation read this; model/sublayer.h is its code. A new kind is a pair of files in
-// src/model/sublayers and a row of each of the two tables there.
+// src/model/sublayers, named in descriptions.cpp and sublayer.cpp there.
 #pragma once
 
 #include <cstdint>

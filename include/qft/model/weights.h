@@ -41,7 +41,7 @@ struct Weight {
   at::Tensor value, grad;
 };
 
-/// The parameters of a sub-layer, by order in its description (model/sublayer.h).
+/// The parameters of a sub-layer, in the order of its description (model/sublayer_spec.h).
 struct SubLayerWeights {
   Weight norm;
   std::vector<Projection> linears;
