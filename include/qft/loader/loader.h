@@ -18,13 +18,13 @@ namespace qft::loader {
 
 /// Sequences laid end to end. Owns its memory.
 struct MicroBatch {
-  std::vector<std::int32_t> tokens;           // [T]
-  std::vector<std::int32_t> cu_seqlens;       // [S+1]: first 0, last T
-  std::vector<std::int32_t> label_positions;  // [L] rising indices into tokens of the label tokens; the token
-                                              // at p is predicted from hidden state p-1, so none is a
-                                              // sequence's first
-  std::vector<std::int64_t> samples;          // [S] item * sequences per item + number in the item
-  std::vector<std::int32_t> item_offsets;     // [I+1] of sequences: where each item's begin; first 0, last S
+  std::vector<std::int32_t> tokens;      // [T]
+  std::vector<std::int32_t> cu_seqlens;  // [S+1]: first 0, last T
+  // [L] rising indices into tokens of the label tokens. The token at p is predicted from hidden state p-1: none is the first of
+  // its sequence.
+  std::vector<std::int32_t> label_positions;
+  std::vector<std::int64_t> samples;       // [S] item * sequences per item + number in the item
+  std::vector<std::int32_t> item_offsets;  // [I+1] of sequences: where each item's begin; first 0, last S
 };
 
 /// What this rank computes in an optimizer step.

@@ -38,12 +38,12 @@ struct LoaderOptions {
   bool packing = false;
   std::int32_t row_tokens = 0;  // with packing
   double num_epochs = 3.0;
-  std::int64_t max_steps = 0;                   // > 0 overrides num_epochs
-  bool drop_last = false;                       // drop the last units that do not fill a micro-batch on all ranks
-  std::int64_t max_tokens_per_micro_batch = 0;  // > 0: more and smaller micro-batches where one would exceed
-                                                // it (a unit that alone exceeds it stays alone)
-  // The micro-batches are the same on any number of ranks, each of which gets consecutive ones; else they are
-  // made to suit the number of ranks.
+  std::int64_t max_steps = 0;  // > 0 overrides num_epochs
+  bool drop_last = false;      // drop the last units that do not fill a micro-batch on all ranks
+  // > 0: more and smaller micro-batches where one would exceed it (a unit that alone exceeds it stays alone).
+  std::int64_t max_tokens_per_micro_batch = 0;
+  // The micro-batches are the same on any number of ranks, each of which gets consecutive ones; else they are made to suit the
+  // number of ranks.
   bool fixed_micro_batches = false;
   ItemSubset items;                 // null: the whole pack
   std::int64_t prefetch_steps = 2;  // steps read ahead
@@ -63,9 +63,9 @@ struct StepPlan {
   std::int64_t step = 0;
   double epoch = 0;
   std::int64_t label_tokens = 0, tokens = 0, samples = 0;  // over all ranks
-  std::int64_t max_micro_batches = 0;                      // the most micro-batches of a rank
-  std::vector<std::vector<std::int64_t>> micro_batches;    // [max_micro_batches * world]: items of round s, rank r at
-                                                           // s * world + r; may be empty
+  std::int64_t max_micro_batches = 0;                      // of the rank that has most: the rounds of the step
+  // [max_micro_batches * world]: the items of round k on rank r at k * world + r; may be empty.
+  std::vector<std::vector<std::int64_t>> micro_batches;
   /// How many there are of ranks [0, rank).
   std::int64_t micro_batches_before(int rank, int world) const;
 };
@@ -132,7 +132,7 @@ class StepSchedule {
   std::optional<RowPlan> rows_;
   std::vector<Pool> pools_;
   std::optional<CurriculumPlan> curriculum_;
-  std::int64_t units_together_ = 0;  // a micro-batch of all ranks, in the run's own layout
+  std::int64_t units_together_ = 0;  // of a round, as configured; the global batch, where rounds do not divide it
   std::int64_t units_ = 0, used_units_ = 0, global_batch_ = 0, steps_per_epoch_ = 0, total_steps_ = 0;
 };
 

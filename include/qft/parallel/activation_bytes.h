@@ -10,12 +10,12 @@
 namespace qft::parallel {
 
 /// Bytes that a micro-batch of `tokens` holds from its forward to its backward pass (what Executor's arenas grow by):
-/// per layer its input and, without recomputation, what model::LayerSaved lists.
-/// With recomputation and `offloaded` inputs two of them at a time.
+/// per layer its input and, without recomputation, what model::LayerSaved lists. With recomputation and `offloaded`, two layers'
+/// inputs at a time.
 std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute,
                               bool offloaded = false);
 
-/// Of one boundary between blocks; and of the layer that is computed again, or only forward, with its output.
+/// Bytes of one boundary between blocks; and of the layer that is computed again, or only forward, with its output.
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 

@@ -58,6 +58,7 @@ class Executor {
   /// A whole training step without the optimizer: gradients end up reduced in the store. The ranks that are asked to stop are
   /// counted in the all-reduce that ends the step, and where the list has a vote; a step that is abandoned at a vote leaves
   /// nothing behind. Collective.
+  ///
   /// `loss_scale` multiplies the gradients, also in the store, but not what is returned. With `range`, the place of `micros` in
   /// the global batch, loss and metrics are summed in the order of the micro-batches too.
   StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,

@@ -11,15 +11,15 @@ namespace qft::plan {
 
 /// How a run is to be executed on each rank.
 struct ExecutionPlan {
-  parallel::Strategy strategy;  ///< its row of the table
+  parallel::Strategy strategy;  ///< a row of parallel::strategies()
   parallel::Offload offload;
-  std::int64_t group = 1;            ///< micro-batches in flight at most
+  std::int64_t group = 1;            ///< micro-batches in flight, at most
   std::int64_t prefetch_budget = 0;  ///< bytes gathered ahead
-  MemoryPolicy policy;
-  Footprint footprint;  ///< predicted, of one rank
+  MemoryPolicy policy;               ///< what saves memory at the cost of time
+  Footprint footprint;               ///< predicted, of one rank
   bool fits = true;
   std::int64_t available = 0;  ///< bytes that a rank may take, on the rank that has least
-  std::string reason;          ///< why, where the strategy was "auto"
+  std::string reason;          ///< why this strategy, where the configuration says auto
 };
 
 /// The three settings that would save most memory under this plan.

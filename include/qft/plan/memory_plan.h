@@ -33,7 +33,7 @@ struct MemoryPlan {
 /// "weights 1.2 GB, gathered 0.3 GB, ...": the parts that are not zero, largest first.
 std::string describe(const MemoryPlan& plan);
 
-/// The largest micro-batch of the run; 0: not known.
+/// The largest micro-batches of the run; 0: not known.
 struct Batches {
   std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of a micro-batch, at most
   std::int64_t max_micro_batches = 0;                  ///< micro-batches of a rank in a step, at most
@@ -46,7 +46,7 @@ struct Recipe {
   parallel::ObjectiveTraits objective;
 };
 
-/// All that a rank's memory and time depend on: model, strategy, batches.
+/// One way to execute a run, with all that a rank's memory and time depend on: model, strategy, micro-batches.
 struct ExecutionConfig {
   const model::ModelSpec& spec;
   optim::Precision precision;

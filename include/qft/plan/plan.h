@@ -16,6 +16,7 @@
 
 namespace qft::plan {
 
+/// A strategy with an order of its micro-batches, and what a step of it costs.
 struct Row {
   parallel::Strategy strategy;
   std::int64_t group = 1;              ///< micro-batches that pass a block under one gather
@@ -40,6 +41,7 @@ struct Process {
 /// nothing that only a GPU has. Measures this process.
 Process process_here(const config::RunConfig& config);
 
+/// What `qft plan` prints.
 struct Plan {
   Recipe recipe;
   int ranks = 1;

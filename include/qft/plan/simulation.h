@@ -21,14 +21,15 @@ struct StepTime {
   double serial() const { return compute + wire; }
 };
 
-/// Simulates the workload's steps one after another on the rank that has most to compute; the other ranks are assumed to be
-/// as far as it is. Rules:
+/// Simulates the workload's steps one after another on the rank that has most to compute; the other ranks are assumed to be as
+/// far as it is. Rules:
 ///  - an action computes for seconds(work); its transfers start when the list says so, and go one after another over the
 ///    group's link, each bytes / bandwidth, done at the earliest after a latency for each hop of its ring;
 ///  - acquire waits for its unit; reduce lets at most kReductionsInFlight go on (sharded), or starts an all-reduce when a
 ///    bucket is full (replicated); the step waits for all;
 ///  - while a link is busy, compute goes on at 1 - compute_s_per_gb x bandwidth of its speed.
-/// The first step warms up and is not counted where there are others. `a.tokens` is not used.
+/// The first step warms up and is not counted where there are others. `a.tokens` is not used: the workload has
+/// the sizes of its micro-batches.
 StepTime simulate(const ExecutionConfig& a, const Machine& machine, const Workload& workload);
 
 }  // namespace qft::plan
