@@ -69,10 +69,10 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   const std::int64_t before = device::memory_use(device).current;
   b.plan =
       plan::plan_execution(config, b.spec, b.types.precision, objective_of(config), comm, device, use == Use::training, batches);
-  const plan::ExecutionPlan& d = b.plan;
+  const plan::ExecutionPlan& plan = b.plan;
   const std::int64_t kernels =
-      device.is_cpu() ? device::keep_kernels_for(plan::kernel_sets(b.spec, b.types.precision, d.group)) : 0;
-  b.memory = {d.footprint.memory, before, kernels, device.is_cpu() ? d.footprint.staged : 0, d.available, d.reason};
+      device.is_cpu() ? device::keep_kernels_for(plan::kernel_sets(b.spec, b.types.precision, plan.group)) : 0;
+  b.memory = {plan.footprint.memory, before, kernels, device.is_cpu() ? plan.footprint.staged : 0, plan.available, plan.reason};
   return b;
 }
 

@@ -51,11 +51,11 @@ class ExecutionPlanner {
 
   ExecutionPlan run() {
     const bool automatic = config_.parallel.strategy == "auto";
-    ExecutionPlan d =
+    ExecutionPlan plan =
         automatic ? choose() : evaluated(parallel::strategy_of(config_.parallel.strategy), offload_of(config_, device_));
-    if (!automatic && least(d.footprint.memory) > available_) refuse(d);
-    choose_group(d);
-    return d;
+    if (!automatic && least(plan.footprint.memory) > available_) refuse(plan);
+    choose_group(plan);
+    return plan;
   }
 
  private:
@@ -155,9 +155,9 @@ class ExecutionPlanner {
     return all;
   }
 
-  static std::string name_of(const ExecutionPlan& d) {
-    return fmt::format("{}{}{}", d.strategy.name, d.offload.optimizer ? " with the optimizer offloaded" : "",
-                       d.offload.weights ? " and the weights" : "");
+  static std::string name_of(const ExecutionPlan& plan) {
+    return fmt::format("{}{}{}", plan.strategy.name, plan.offload.optimizer ? " with the optimizer offloaded" : "",
+                       plan.offload.weights ? " and the weights" : "");
   }
 
   /// "ddp 2.10 GB, zero2 1.20 GB"
@@ -172,10 +172,10 @@ class ExecutionPlanner {
     auto all = candidates();
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!all[i].fits) continue;
-      ExecutionPlan d = all[i];
-      d.reason = i == 0 ? fmt::format("{} fits, and no strategy is faster", name_of(d))
-                        : fmt::format("the model has {} available, too little for {}", bytes_text(available_), list(all, i));
-      return d;
+      ExecutionPlan plan = all[i];
+      plan.reason = i == 0 ? fmt::format("{} fits, and no strategy is faster", name_of(plan))
+                           : fmt::format("the model has {} available, too little for {}", bytes_text(available_), list(all, i));
+      return plan;
     }
     ExecutionPlan smallest = *std::ranges::min_element(all, {}, [](const ExecutionPlan& p) { return p.footprint.needed; });
     if (least(smallest.footprint.memory) > available_)
@@ -197,25 +197,27 @@ class ExecutionPlanner {
               : "");
   }
 
-  [[noreturn]] void refuse(const ExecutionPlan& d) const {
+  [[noreturn]] void refuse(const ExecutionPlan& plan) const {
     std::string fitting;
     for (const ExecutionPlan& other : candidates())
       if (other.fits)
         fitting += fmt::format("{}{} takes {}", fitting.empty() ? "" : ", ", name_of(other), bytes_text(other.footprint.needed));
-    fail_config("strategy {} needs {} on each rank before the first activation ({}), but a rank has {}: {}. {}", name_of(d),
-                bytes_text(least(d.footprint.memory)), describe(d.footprint.memory), bytes_text(available_),
+    fail_config("strategy {} needs {} on each rank before the first activation ({}), but a rank has {}: {}. {}", name_of(plan),
+                bytes_text(least(plan.footprint.memory)), describe(plan.footprint.memory), bytes_text(available_),
                 fitting.empty() ? "no strategy fits on these ranks" : fitting, advice());
   }
 
-  void choose_group(ExecutionPlan& d) const {
+  void choose_group(ExecutionPlan& plan) const {
     if (!training_ || config_.training.breadth_first_micro_batches > 0) return;
     // Where weights are never gathered, breadth-first order costs memory and saves nothing.
-    if (d.footprint.memory.gathered == 0) return;
-    const auto config_with = [&](std::int64_t group) { return execution_config(d.strategy, d.offload, group, d.policy); };
+    if (plan.footprint.memory.gathered == 0) return;
+    const auto config_with = [&](std::int64_t group) {
+      return execution_config(plan.strategy, plan.offload, group, plan.policy);
+    };
     const std::int64_t most =
         batches_.max_micro_batches > 0 ? batches_.max_micro_batches : std::numeric_limits<std::int64_t>::max();
-    d.group = largest_group(config_with(1), d.footprint, available_, most);
-    d.footprint = footprint_of(config_with(std::min(d.group, micro_batches())), config_);
+    plan.group = largest_group(config_with(1), plan.footprint, available_, most);
+    plan.footprint = footprint_of(config_with(std::min(plan.group, micro_batches())), config_);
   }
 
   const config::RunConfig& config_;
@@ -231,12 +233,12 @@ class ExecutionPlanner {
 
 }  // namespace
 
-std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& d, int ranks) {
+std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& plan, int ranks) {
   const auto& t = config.training;
   std::vector<std::string> all;
-  if (d.strategy.name != "zero3" && ranks > 1) all.push_back(fmt::format("strategy: zero3 instead of {}", d.strategy.name));
-  if (!d.policy.recompute) all.emplace_back("gradient_checkpointing: true");
-  if (d.group > 1) all.push_back(fmt::format("breadth_first_micro_batches below {}", d.group));
+  if (plan.strategy.name != "zero3" && ranks > 1) all.push_back(fmt::format("strategy: zero3 instead of {}", plan.strategy.name));
+  if (!plan.policy.recompute) all.emplace_back("gradient_checkpointing: true");
+  if (plan.group > 1) all.push_back(fmt::format("breadth_first_micro_batches below {}", plan.group));
   if (t.per_device_train_batch_size > 1)
     all.push_back(fmt::format("per_device_train_batch_size below {}, with a larger gradient_accumulation_steps",
                               t.per_device_train_batch_size));

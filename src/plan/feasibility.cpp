@@ -10,9 +10,9 @@ namespace qft::plan {
 namespace {
 
 /// Of `group` micro-batches in flight, beyond those of one, which a process has anyway.
-std::int64_t kernel_bytes(const ExecutionConfig& a, std::int64_t group) {
-  if (!a.on_cpu) return 0;
-  return device::kernel_cache_bytes(kernel_sets(a.spec, a.precision, group)) - device::kernel_cache_bytes(1);
+std::int64_t kernel_bytes(const ExecutionConfig& run, std::int64_t group) {
+  if (!run.on_cpu) return 0;
+  return device::kernel_cache_bytes(kernel_sets(run.spec, run.precision, group)) - device::kernel_cache_bytes(1);
 }
 
 }  // namespace
@@ -24,13 +24,13 @@ std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& p
   return shared ? 1 : group;
 }
 
-Footprint footprint_of(const ExecutionConfig& a, const config::RunConfig& config) {
+Footprint footprint_of(const ExecutionConfig& run, const config::RunConfig& config) {
   const auto& t = config.training;
   Footprint f;
-  f.memory = plan_memory(a);
-  f.kernels = kernel_bytes(a, a.group);
-  if (a.training && t.async_save && t.save_strategy != "no") f.staged = staged_bytes(a, t.save_only_model);
-  f.needed = f.memory.total() + (a.on_cpu ? f.memory.host + f.staged + f.kernels : 0);
+  f.memory = plan_memory(run);
+  f.kernels = kernel_bytes(run, run.group);
+  if (run.training && t.async_save && t.save_strategy != "no") f.staged = staged_bytes(run, t.save_only_model);
+  f.needed = f.memory.total() + (run.on_cpu ? f.memory.host + f.staged + f.kernels : 0);
   return f;
 }
 

@@ -33,11 +33,11 @@ std::int64_t size_of(at::ScalarType type) {
 }
 
 /// Elements of a rank's slice of a buffer in the shard group; and of the whole buffer, with its padding.
-std::int64_t slice(const ExecutionConfig& a, std::int64_t n) {
-  return n == 0 ? 0 : parallel::Division::share(n, a.shard_ranks);
+std::int64_t slice(const ExecutionConfig& run, std::int64_t n) {
+  return n == 0 ? 0 : parallel::Division::share(n, run.shard_ranks);
 }
-std::int64_t padded(const ExecutionConfig& a, std::int64_t n) {
-  return a.strategy.sharded() ? padded_numel(n, a.shard_ranks) : n;
+std::int64_t padded(const ExecutionConfig& run, std::int64_t n) {
+  return run.strategy.sharded() ? padded_numel(n, run.shard_ranks) : n;
 }
 
 /// The most gathered weights at any time: plays the list's gathers and releases.
@@ -52,20 +52,20 @@ std::int64_t gathered_peak(const parallel::ActionList& list, const std::vector<p
 }
 
 /// The most bytes of gradients that are between first use and the end of their reduction.
-std::int64_t transient_gradients(const ExecutionConfig& a, const parallel::ActionList& list) {
-  const std::int64_t item = size_of(a.precision.grad), wide_item = size_of(parallel::wide(a.precision.grad));
+std::int64_t transient_gradients(const ExecutionConfig& run, const parallel::ActionList& list) {
+  const std::int64_t item = size_of(run.precision.grad), wide_item = size_of(parallel::wide(run.precision.grad));
   std::map<int, std::int64_t> open;
   std::deque<std::int64_t> reducing;
   parallel::Gauge gauge;
   const auto use = [&](int unit) {
-    const std::int64_t bytes = padded(a, a.spec.units[static_cast<std::size_t>(unit)].trainable_numel) * item;
+    const std::int64_t bytes = padded(run, run.spec.units[static_cast<std::size_t>(unit)].trainable_numel) * item;
     if (bytes > 0 && open.emplace(unit, bytes).second) gauge.add(bytes);
   };
   for (const parallel::Action& action : list) {
-    const bool head = action.kind == parallel::ActionKind::forward && action.target == a.spec.head_unit() &&
-                      a.objective == parallel::ObjectiveKind::row_local;
+    const bool head = action.kind == parallel::ActionKind::forward && action.target == run.spec.head_unit() &&
+                      run.objective == parallel::ObjectiveKind::row_local;
     if (head || action.kind == parallel::ActionKind::backward)
-      for (const int unit : a.spec.units_of_block(action.target)) use(unit);
+      for (const int unit : run.spec.units_of_block(action.target)) use(unit);
     if (action.kind != parallel::ActionKind::reduce) continue;
     use(action.target);
     std::int64_t bytes = open[action.target];
@@ -84,27 +84,27 @@ std::int64_t transient_gradients(const ExecutionConfig& a, const parallel::Actio
 }
 
 /// Gradients kept over the step and in flight, in device memory; adds the offloaded ones to `host`.
-std::int64_t gradient_bytes(const ExecutionConfig& a, const parallel::ActionList& list, std::int64_t& host) {
-  const std::int64_t item = size_of(a.precision.grad), wide_item = size_of(parallel::wide(a.precision.grad));
+std::int64_t gradient_bytes(const ExecutionConfig& run, const parallel::ActionList& list, std::int64_t& host) {
+  const std::int64_t item = size_of(run.precision.grad), wide_item = size_of(parallel::wide(run.precision.grad));
   std::int64_t sums = 0, whole = 0;
-  for (const auto& unit : a.spec.units) {
-    sums += slice(a, unit.trainable_numel) * (wide_item + (item == wide_item ? 0 : item));
-    whole += padded(a, unit.trainable_numel);
+  for (const auto& unit : run.spec.units) {
+    sums += slice(run, unit.trainable_numel) * (wide_item + (item == wide_item ? 0 : item));
+    whole += padded(run, unit.trainable_numel);
   }
-  const bool staged = item < wide_item && (a.strategy.sharded() || a.replicas > 1);
-  if (!a.strategy.gradients) return whole * (item + (staged ? wide_item : 0) + a.partial_sums * wide_item);
-  if (a.offload.optimizer) host += sums;
-  return (a.offload.optimizer ? 0 : sums) + transient_gradients(a, list);
+  const bool staged = item < wide_item && (run.strategy.sharded() || run.replicas > 1);
+  if (!run.strategy.gradients) return whole * (item + (staged ? wide_item : 0) + run.partial_sums * wide_item);
+  if (run.offload.optimizer) host += sums;
+  return (run.offload.optimizer ? 0 : sums) + transient_gradients(run, list);
 }
 
 /// The most scratch that the operations of any sub-layer need.
-std::int64_t operation_bytes(const ExecutionConfig& a) {
+std::int64_t operation_bytes(const ExecutionConfig& run) {
   std::int64_t most = 0;
-  for (const model::Layer& layer : a.spec.layers)
+  for (const model::Layer& layer : run.spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
-      most = std::max(most, make_sublayer(a.spec.config, sublayer)
-                                ->operation_scratch_bytes(a.tokens, std::max<std::int64_t>(a.sequences, 1), a.precision.compute,
-                                                          a.training, a.on_cpu));
+      most = std::max(most, make_sublayer(run.spec.config, sublayer)
+                                ->operation_scratch_bytes(run.tokens, std::max<std::int64_t>(run.sequences, 1),
+                                                          run.precision.compute, run.training, run.on_cpu));
   return most;
 }
 
@@ -112,9 +112,10 @@ std::int64_t operation_bytes(const ExecutionConfig& a) {
 struct Widest {
   std::int64_t input = 0, output = 0, both = 0, lora_parts = 0, scratch = 0;
 
-  explicit Widest(const ExecutionConfig& a) {
-    std::map<std::string_view, std::int64_t> named = {{"norm", a.spec.config.hidden_size}, {"branch", a.spec.config.hidden_size}};
-    for (const model::Layer& layer : a.spec.layers)
+  explicit Widest(const ExecutionConfig& run) {
+    std::map<std::string_view, std::int64_t> named = {{"norm", run.spec.config.hidden_size},
+                                                      {"branch", run.spec.config.hidden_size}};
+    for (const model::Layer& layer : run.spec.layers)
       for (const model::SubLayerSpec& sublayer : layer) {
         for (const model::ParamGroup* group : sublayer.linears()) {
           input = std::max(input, group->in());
@@ -123,7 +124,7 @@ struct Widest {
           lora_parts = std::max(lora_parts, std::ssize(group->linears));
         }
         for (const model::ScratchSpec& s : sublayer.scratch)
-          if (a.training || !s.backward_only) named[s.name] = std::max(named[s.name], s.columns);
+          if (run.training || !s.backward_only) named[s.name] = std::max(named[s.name], s.columns);
       }
     for (const auto& [name, columns] : named) scratch += columns;
   }
@@ -133,44 +134,47 @@ struct Widest {
 constexpr std::int64_t kGraphBytes = 64 << 10;
 
 /// Bytes that CUDA graphs need besides: an estimate.
-std::int64_t graph_bytes(const ExecutionConfig& a) {
-  if (!a.graphs) return 0;
-  const std::int64_t graphs = 2 * a.spec.config.num_layers * a.group * static_cast<std::int64_t>(parallel::LayerGraphs::kShapes);
+std::int64_t graph_bytes(const ExecutionConfig& run) {
+  if (!run.graphs) return 0;
+  const std::int64_t graphs =
+      2 * run.spec.config.num_layers * run.group * static_cast<std::int64_t>(parallel::LayerGraphs::kShapes);
   // Attention's temporary memory stays reserved twice: in the graphs' own pool, and on the stream of the first calls.
-  return 2 * operation_bytes(a) + graphs * kGraphBytes;
+  return 2 * operation_bytes(run) + graphs * kGraphBytes;
 }
 
-std::int64_t labels_of(const ExecutionConfig& a) {
-  return a.labels > 0 ? std::min(a.labels, a.tokens) : a.tokens;
+std::int64_t labels_of(const ExecutionConfig& run) {
+  return run.labels > 0 ? std::min(run.labels, run.tokens) : run.tokens;
 }
 
 /// The gradients of log-probabilities, kept until the head's backward.
-std::int64_t grad_logprobs_bytes(const ExecutionConfig& a) {
-  if (a.objective == parallel::ObjectiveKind::row_local) return 0;
-  return labels_of(a) * size_of(a.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
+std::int64_t grad_logprobs_bytes(const ExecutionConfig& run) {
+  if (run.objective == parallel::ObjectiveKind::row_local) return 0;
+  return labels_of(run) * size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
 }
 
 /// Bytes that layers and head use besides the activations: Workspace, and the arena of a layer that is recomputed.
-std::int64_t buffer_bytes(const ExecutionConfig& a) {
-  const auto& c = a.spec.config;
-  const std::int64_t item = size_of(a.precision.compute);
-  const Widest widest(a);
+std::int64_t buffer_bytes(const ExecutionConfig& run) {
+  const auto& c = run.spec.config;
+  const std::int64_t item = size_of(run.precision.compute);
+  const Widest widest(run);
   std::int64_t columns = widest.scratch;
-  if (a.training && a.lora_dropout) columns += 2 * widest.input;
-  std::int64_t bytes = a.tokens * columns * item + operation_bytes(a);
-  if (a.training) {
-    bytes += a.tokens * widest.lora_parts * a.spec.lora.rank * item;
-    const bool full = a.spec.finetuning == model::Finetuning::full;
-    bytes += ops::token_sum_bytes(a.tokens, full ? widest.input : widest.both, a.precision.compute, a.precision.grad);
+  if (run.training && run.lora_dropout) columns += 2 * widest.input;
+  std::int64_t bytes = run.tokens * columns * item + operation_bytes(run);
+  if (run.training) {
+    bytes += run.tokens * widest.lora_parts * run.spec.lora.rank * item;
+    const bool full = run.spec.finetuning == model::Finetuning::full;
+    bytes += ops::token_sum_bytes(run.tokens, full ? widest.input : widest.both, run.precision.compute, run.precision.grad);
   }
-  const std::int64_t labels = labels_of(a);
-  const std::int64_t rows = a.head_rows > 0 ? a.head_rows : ops::head_chunk_rows(c.vocab_size);
+  const std::int64_t labels = labels_of(run);
+  const std::int64_t rows = run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(c.vocab_size);
   bytes += std::min(labels, rows) * (c.vocab_size + c.hidden_size) * item;
-  const auto copied = [&](std::int64_t m, std::int64_t k) { return a.on_cpu ? ops::copied_bytes(m, k, a.precision.compute) : 0; };
-  bytes += a.training ? std::max(copied(a.tokens, widest.output), copied(std::min(labels, rows), c.vocab_size))
-                      : copied(a.tokens, widest.input);
-  bytes += graph_bytes(a);
-  if (!a.training || a.recompute) bytes += parallel::recomputed_layer_bytes(a.spec, a.precision.compute, a.tokens);
+  const auto copied = [&](std::int64_t m, std::int64_t k) {
+    return run.on_cpu ? ops::copied_bytes(m, k, run.precision.compute) : 0;
+  };
+  bytes += run.training ? std::max(copied(run.tokens, widest.output), copied(std::min(labels, rows), c.vocab_size))
+                        : copied(run.tokens, widest.input);
+  bytes += graph_bytes(run);
+  if (!run.training || run.recompute) bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return bytes;
 }
 
@@ -208,12 +212,12 @@ std::int64_t padded_numel(std::int64_t n, int ranks) {
   return n == 0 ? 0 : parallel::Division::share(n, ranks) * ranks;
 }
 
-std::vector<parallel::GatheredBytes> gathered_bytes(const ExecutionConfig& a) {
-  const std::int64_t item = size_of(a.precision.compute);
-  const bool comes = a.offload.weights || (a.strategy.weights && a.shard_ranks > 1);
+std::vector<parallel::GatheredBytes> gathered_bytes(const ExecutionConfig& run) {
+  const std::int64_t item = size_of(run.precision.compute);
+  const bool comes = run.offload.weights || (run.strategy.weights && run.shard_ranks > 1);
   std::vector<parallel::GatheredBytes> all;
-  for (const auto& unit : a.spec.units)
-    all.push_back(comes ? parallel::GatheredBytes{padded(a, unit.frozen_numel) * item, padded(a, unit.trainable_numel) * item}
+  for (const auto& unit : run.spec.units)
+    all.push_back(comes ? parallel::GatheredBytes{padded(run, unit.frozen_numel) * item, padded(run, unit.trainable_numel) * item}
                         : parallel::GatheredBytes{});
   return all;
 }
@@ -227,54 +231,54 @@ std::int64_t default_prefetch_budget(const model::ModelSpec& spec, const std::ve
   return unit + kLayersAhead * layer;
 }
 
-std::int64_t staged_bytes(const ExecutionConfig& a, bool model_only) {
-  const auto& p = a.precision;
+std::int64_t staged_bytes(const ExecutionConfig& run, bool model_only) {
+  const auto& p = run.precision;
   std::int64_t state = 0, trainable = 0;
-  for (const auto& unit : a.spec.units) {
-    const std::int64_t owned = a.strategy.optimizer ? slice(a, unit.trainable_numel) : unit.trainable_numel;
-    state += owned / a.replicas * (size_of(p.master) + a.rule.state_bytes(p));
+  for (const auto& unit : run.spec.units) {
+    const std::int64_t owned = run.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
+    state += owned / run.replicas * (size_of(p.master) + run.rule.state_bytes(p));
     trainable += unit.trainable_numel;
   }
   if (model_only) state = 0;
-  if (a.spec.lora.enabled()) return state + trainable * size_of(p.master);  // rank 0 writes the adapter
-  const std::int64_t whole = a.spec.num_params(false) * size_of(p.compute);
+  if (run.spec.lora.enabled()) return state + trainable * size_of(p.master);  // rank 0 writes the adapter
+  const std::int64_t whole = run.spec.num_params(false) * size_of(p.compute);
   // A file is the least that one rank writes.
   const auto file = static_cast<std::int64_t>(model::kDefaultShardBytes);
-  return state + std::min(whole, std::max(whole / (a.shard_ranks * a.replicas), file));
+  return state + std::min(whole, std::max(whole / (run.shard_ranks * run.replicas), file));
 }
 
-MemoryPlan plan_memory(const ExecutionConfig& a) {
+MemoryPlan plan_memory(const ExecutionConfig& run) {
   MemoryPlan p;
-  const std::int64_t item = size_of(a.precision.compute);
-  const auto units = gathered_bytes(a);
-  const std::int64_t prefetch_budget = a.prefetch_budget > 0 ? a.prefetch_budget : default_prefetch_budget(a.spec, units);
+  const std::int64_t item = size_of(run.precision.compute);
+  const auto units = gathered_bytes(run);
+  const std::int64_t prefetch_budget = run.prefetch_budget > 0 ? run.prefetch_budget : default_prefetch_budget(run.spec, units);
   // Two groups, because memory may peak where one follows the other.
-  const int group = static_cast<int>(a.group), max_micro_batches = 2 * group;
-  const parallel::ScheduleOptions options{max_micro_batches, max_micro_batches, group, a.strategy.reduce_every_group(),
-                                          a.strategy.reshard_after_forward};
+  const int group = static_cast<int>(run.group), max_micro_batches = 2 * group;
+  const parallel::ScheduleOptions options{max_micro_batches, max_micro_batches, group, run.strategy.reduce_every_group(),
+                                          run.strategy.reshard_after_forward};
   const parallel::ActionList list = parallel::with_gathers(
-      a.training ? parallel::training_schedule(a.spec, options) : parallel::evaluation_schedule(a.spec, options), units,
+      run.training ? parallel::training_schedule(run.spec, options) : parallel::evaluation_schedule(run.spec, options), units,
       prefetch_budget);
   p.gathered = gathered_peak(list, units);
   std::int64_t kept = 0, masters = 0;
-  for (const auto& unit : a.spec.units) {
+  for (const auto& unit : run.spec.units) {
     for (const std::int64_t n : {unit.frozen_numel, unit.trainable_numel})
-      kept += (a.strategy.weights ? slice(a, n) : padded(a, n)) * item;
-    masters += a.strategy.optimizer ? slice(a, unit.trainable_numel) : unit.trainable_numel;
+      kept += (run.strategy.weights ? slice(run, n) : padded(run, n)) * item;
+    masters += run.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
   }
-  (a.offload.weights ? p.host : p.weights) += kept;
-  if (a.training) {
-    const bool copy = a.precision.has_master_copy() || (a.offload.optimizer && !a.offload.weights);
-    const std::int64_t each = a.rule.state_bytes(a.precision) + (copy ? size_of(a.precision.master) : 0);
-    (a.offload.optimizer ? p.host : p.optimizer) += masters * each;
-    p.gradients = gradient_bytes(a, list, p.host);
+  (run.offload.weights ? p.host : p.weights) += kept;
+  if (run.training) {
+    const bool copy = run.precision.has_master_copy() || (run.offload.optimizer && !run.offload.weights);
+    const std::int64_t each = run.rule.state_bytes(run.precision) + (copy ? size_of(run.precision.master) : 0);
+    (run.offload.optimizer ? p.host : p.optimizer) += masters * each;
+    p.gradients = gradient_bytes(run, list, p.host);
     const std::int64_t micro =
-        parallel::activation_bytes(a.spec, a.precision.compute, a.tokens, a.recompute, a.offload.activations);
-    p.activations = a.group * (micro + grad_logprobs_bytes(a));
+        parallel::activation_bytes(run.spec, run.precision.compute, run.tokens, run.recompute, run.offload.activations);
+    p.activations = run.group * (micro + grad_logprobs_bytes(run));
   } else {
-    p.activations = 2 * parallel::boundary_bytes(a.spec, a.precision.compute, a.tokens);
+    p.activations = 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens);
   }
-  p.buffers = buffer_bytes(a);
+  p.buffers = buffer_bytes(run);
   return p;
 }
 

@@ -105,14 +105,14 @@ class Planner {
 
   void add(const Strategy& strategy, std::int64_t group) {
     const PolicyFit fit = fastest_that_fits(strategy, group);
-    const ExecutionConfig a = execution_config(strategy, group, fit.policy);
+    const ExecutionConfig execution = execution_config(strategy, group, fit.policy);
     Row row;
     row.policy = fit.policy;
     row.strategy = strategy;
     row.group = group;
     row.max_micro_batches = max_micro_batches_;
-    row.shard_ranks = a.shard_ranks;
-    row.replicas = a.replicas;
+    row.shard_ranks = execution.shard_ranks;
+    row.replicas = execution.replicas;
     row.asked = config_.parallel.strategy == strategy.name;
     row.memory = fit.footprint.memory;
     row.staged = on_cpu() ? fit.footprint.staged : 0;
@@ -120,7 +120,7 @@ class Planner {
     row.needed = process() + fit.footprint.needed;
     row.fits = fit.fits;
     // The bytes do not depend on a machine: any will do.
-    row.time = simulate(a, plan_.machine.value_or(any_machine()), plan_.workload);
+    row.time = simulate(execution, plan_.machine.value_or(any_machine()), plan_.workload);
     plan_.rows.push_back(row);
   }
 

@@ -24,17 +24,17 @@ double received(double bytes, int ranks) {
 
 class Player {
  public:
-  Player(const ExecutionConfig& a, const Machine& machine)
-      : a_(a),
+  Player(const ExecutionConfig& run, const Machine& machine)
+      : run_(run),
         machine_(machine),
-        shard_(link_of(machine, a.shard_ranks, 1)),
-        replicas_(link_of(machine, a.replicas, a.shard_ranks)),
+        shard_(link_of(machine, run.shard_ranks, 1)),
+        replicas_(link_of(machine, run.replicas, run.shard_ranks)),
         host_({machine.host_device_gb_s * 1e9, 0}),
-        units_(gathered_bytes(a)),
+        units_(gathered_bytes(run)),
         gathered_set_(units_),
-        arrival_(a.spec.units.size(), 0.0),
-        buckets_(parallel::gradient_buckets(a.spec, a.precision.grad)) {
-    prefetch_budget_ = a.prefetch_budget > 0 ? a.prefetch_budget : default_prefetch_budget(a.spec, units_);
+        arrival_(run.spec.units.size(), 0.0),
+        buckets_(parallel::gradient_buckets(run.spec, run.precision.grad)) {
+    prefetch_budget_ = run.prefetch_budget > 0 ? run.prefetch_budget : default_prefetch_budget(run.spec, units_);
   }
 
   double now() const { return now_; }
@@ -49,17 +49,17 @@ class Player {
     for (const int bucket : buckets_)
       if (bucket >= 0) ++open_units_[static_cast<std::size_t>(bucket)];
     const int max_micro_batches = static_cast<int>(step.max_micro_batches), own = static_cast<int>(step.micros.size());
-    const int group = static_cast<int>(std::clamp<std::int64_t>(a_.group, 1, std::max(1, max_micro_batches)));
+    const int group = static_cast<int>(std::clamp<std::int64_t>(run_.group, 1, std::max(1, max_micro_batches)));
     const auto list = parallel::with_gathers(
         parallel::training_schedule(
-            a_.spec, {own, max_micro_batches, group, a_.strategy.reduce_every_group(), a_.strategy.reshard_after_forward}),
+            run_.spec, {own, max_micro_batches, group, run_.strategy.reduce_every_group(), run_.strategy.reshard_after_forward}),
         units_, prefetch_budget_);
     total_.tokens += static_cast<double>(step.tokens);
     for (const Action& action : list) perform(action);
   }
 
  private:
-  const model::UnitSpec& unit(int index) const { return a_.spec.units[static_cast<std::size_t>(index)]; }
+  const model::UnitSpec& unit(int index) const { return run_.spec.units[static_cast<std::size_t>(index)]; }
 
   void perform(const Action& action) {
     switch (action.kind) {
@@ -76,11 +76,11 @@ class Player {
         gathered_set_.run(action);
         break;
       case ActionKind::forward:
-        compute(forward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.objective));
+        compute(forward_work(run_.spec, action.target, micro(action), run_.precision.compute, run_.objective));
         break;
       case ActionKind::backward:
-        compute(backward_work(a_.spec, action.target, micro(action), a_.precision.compute, a_.recompute, action.needs_gradient,
-                              a_.objective));
+        compute(backward_work(run_.spec, action.target, micro(action), run_.precision.compute, run_.recompute,
+                              action.needs_gradient, run_.objective));
         break;
       case ActionKind::reduce:
         reduce(action.target);
@@ -95,7 +95,7 @@ class Player {
 
   const MicroShape& micro(const Action& action) const { return (*micros_)[static_cast<std::size_t>(action.micro)]; }
 
-  void compute(const Work& work) { compute(seconds(work, machine_, a_.precision.compute)); }
+  void compute(const Work& work) { compute(seconds(work, machine_, run_.precision.compute)); }
   void compute(double takes) {
     total_.compute += takes;
     const Wire& busiest = shard_.free() > replicas_.free() ? shard_ : replicas_;
@@ -113,16 +113,16 @@ class Player {
     const auto bytes = static_cast<double>(gathered_set_.run(action));
     if (bytes == 0.0) return;
     double sets_out = now_;
-    if (a_.offload.weights) sets_out = host_.start(now_, a_.strategy.weights ? bytes / a_.shard_ranks : bytes, 0);
+    if (run_.offload.weights) sets_out = host_.start(now_, run_.strategy.weights ? bytes / run_.shard_ranks : bytes, 0);
     double& arrival = arrival_[static_cast<std::size_t>(action.target)];
     arrival = std::max(arrival, sets_out);
-    if (a_.shard_ranks > 1 && a_.strategy.weights) arrival = std::max(arrival, all_gather(sets_out, bytes));
+    if (run_.shard_ranks > 1 && run_.strategy.weights) arrival = std::max(arrival, all_gather(sets_out, bytes));
   }
 
   double all_gather(double at, double bytes) {
-    const double travels = received(bytes, a_.shard_ranks);
+    const double travels = received(bytes, run_.shard_ranks);
     total_.gather_bytes += travels;
-    return shard_.start(at, travels, a_.shard_ranks - 1);
+    return shard_.start(at, travels, run_.shard_ranks - 1);
   }
 
   double all_reduce(Wire& wire, double bytes, int ranks) {
@@ -130,33 +130,33 @@ class Player {
     return wire.start(now_, 2 * received(bytes, ranks), 2 * (ranks - 1));
   }
 
-  double wide_item() const { return size_of(a_.precision.grad == at::kDouble ? at::kDouble : at::kFloat); }
+  double wide_item() const { return size_of(run_.precision.grad == at::kDouble ? at::kDouble : at::kFloat); }
 
   void reduce(int index) {
     const auto elements = static_cast<double>(unit(index).trainable_numel);
-    if (!a_.strategy.sharded()) {
+    if (!run_.strategy.sharded()) {
       const auto bucket = static_cast<std::size_t>(buckets_[static_cast<std::size_t>(index)]);
       if (--open_units_[bucket] == 0) reduce_bucket(static_cast<int>(bucket));
       return;
     }
-    const double padded = static_cast<double>(padded_numel(unit(index).trainable_numel, a_.shard_ranks));
+    const double padded = static_cast<double>(padded_numel(unit(index).trainable_numel, run_.shard_ranks));
     double done = now_;
-    if (a_.shard_ranks > 1) {
-      const double travels = received(padded * wide_item(), a_.shard_ranks);
+    if (run_.shard_ranks > 1) {
+      const double travels = received(padded * wide_item(), run_.shard_ranks);
       total_.reduce_bytes += travels;
-      done = shard_.start(now_, travels, a_.shard_ranks - 1);
+      done = shard_.start(now_, travels, run_.shard_ranks - 1);
     }
-    if (a_.offload.optimizer) done = host_.start(done, elements / a_.shard_ranks * wide_item(), 0);
+    if (run_.offload.optimizer) done = host_.start(done, elements / run_.shard_ranks * wide_item(), 0);
     reductions_.push_back(done);
-    while (a_.strategy.gradients && reductions_.size() > parallel::kReductionsInFlight) complete_oldest();
+    while (run_.strategy.gradients && reductions_.size() > parallel::kReductionsInFlight) complete_oldest();
   }
 
   void reduce_bucket(int bucket) {
-    if (a_.replicas <= 1) return;
+    if (run_.replicas <= 1) return;
     double bytes = 0;
     for (std::size_t u = 0; u < buckets_.size(); ++u)
-      if (buckets_[u] == bucket) bytes += static_cast<double>(a_.spec.units[u].trainable_numel) * wide_item();
-    reductions_.push_back(all_reduce(replicas_, bytes, a_.replicas));
+      if (buckets_[u] == bucket) bytes += static_cast<double>(run_.spec.units[u].trainable_numel) * wide_item();
+    reductions_.push_back(all_reduce(replicas_, bytes, run_.replicas));
   }
 
   void complete_oldest() {
@@ -168,29 +168,29 @@ class Player {
   void finish() {
     while (!reductions_.empty()) complete_oldest();
     double trainable = 0;
-    for (const auto& u : a_.spec.units) trainable += static_cast<double>(u.trainable_numel);
-    const double owned = a_.strategy.optimizer ? trainable / a_.shard_ranks : trainable;
-    if (a_.strategy.sharded() && a_.replicas > 1)
-      wait_until(all_reduce(replicas_, owned * wide_item(), a_.replicas), total_.reduce_wait);
-    const Link& slowest = a_.replicas > 1 ? replicas_.link() : shard_.link();
-    const int ranks = a_.shard_ranks * a_.replicas;
+    for (const auto& u : run_.spec.units) trainable += static_cast<double>(u.trainable_numel);
+    const double owned = run_.strategy.optimizer ? trainable / run_.shard_ranks : trainable;
+    if (run_.strategy.sharded() && run_.replicas > 1)
+      wait_until(all_reduce(replicas_, owned * wide_item(), run_.replicas), total_.reduce_wait);
+    const Link& slowest = run_.replicas > 1 ? replicas_.link() : shard_.link();
+    const int ranks = run_.shard_ranks * run_.replicas;
     if (ranks > 1) wait_until(now_ + 2 * slowest.latency, total_.reduce_wait);  // three numbers
     update(owned);
-    if (a_.strategy.weights || a_.shard_ranks == 1 || a_.offload.weights) return;
+    if (run_.strategy.weights || run_.shard_ranks == 1 || run_.offload.weights) return;
     for (std::size_t u = 0; u < arrival_.size(); ++u)
-      if (const auto n = a_.spec.units[u].trainable_numel; n > 0)
-        arrival_[u] = all_gather(now_, static_cast<double>(padded_numel(n, a_.shard_ranks)) * size_of(a_.precision.compute));
+      if (const auto n = run_.spec.units[u].trainable_numel; n > 0)
+        arrival_[u] = all_gather(now_, static_cast<double>(padded_numel(n, run_.shard_ranks)) * size_of(run_.precision.compute));
   }
 
   /// The rule reads and writes gradient, master and its state, and writes the weight; the norm reads the gradient once more.
   void update(double elements) {
-    const auto& p = a_.precision;
+    const auto& p = run_.precision;
     const double bytes =
-        elements * (3 * size_of(p.grad) + 2 * size_of(p.master) + 2 * a_.rule.state_bytes(p) + size_of(p.compute));
+        elements * (3 * size_of(p.grad) + 2 * size_of(p.master) + 2 * run_.rule.state_bytes(p) + size_of(p.compute));
     compute(bytes / (machine_.memory_gb_s * 1e9));
   }
 
-  const ExecutionConfig& a_;
+  const ExecutionConfig& run_;
   const Machine& machine_;
   Wire shard_, replicas_, host_;
   std::vector<parallel::GatheredBytes> units_;
@@ -206,8 +206,8 @@ class Player {
 
 }  // namespace
 
-StepTime simulate(const ExecutionConfig& a, const Machine& machine, const Workload& workload) {
-  Player player(a, machine);
+StepTime simulate(const ExecutionConfig& run, const Machine& machine, const Workload& workload) {
+  Player player(run, machine);
   player.play(workload.steps.front());  // ends with frozen weights in flight, as every step does
   player.total() = {};
   const double start = player.now(), busy = player.wire_busy();

@@ -126,14 +126,14 @@ TEST(Simulation, ReceivesWhatTheActionListMoves) {
       for (const int ranks : {2, 3})
         for (const std::int64_t group : {1, 2, 5}) {
           const auto spec = tiny(lora);
-          const ExecutionConfig a = execution_config(spec, strategy, ranks, group, 0);
-          const auto units = gathered_bytes(a);
+          const ExecutionConfig run = execution_config(spec, strategy, ranks, group, 0);
+          const auto units = gathered_bytes(run);
           const auto list = parallel::with_gathers(
               parallel::training_schedule(
-                  spec, {5, 5, static_cast<int>(group), a.strategy.reduce_every_group(), a.strategy.reshard_after_forward}),
+                  spec, {5, 5, static_cast<int>(group), run.strategy.reduce_every_group(), run.strategy.reshard_after_forward}),
               units, default_prefetch_budget(spec, units));
-          const auto traffic = step_traffic(list, spec, a.strategy, a.precision, ranks);
-          const StepTime t = simulate(a, machine(1), rows(5, 32));
+          const auto traffic = step_traffic(list, spec, run.strategy, run.precision, ranks);
+          const StepTime t = simulate(run, machine(1), rows(5, 32));
           EXPECT_NEAR(t.gather_bytes, static_cast<double>(traffic.all_gather), 0.5) << strategy << ranks << group;
           EXPECT_NEAR(t.reduce_bytes, static_cast<double>(traffic.reduce_scatter), 0.5) << strategy << ranks << group;
         }

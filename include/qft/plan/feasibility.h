@@ -20,7 +20,7 @@ struct Footprint {
   std::int64_t kernels = 0;  ///< compiled products on the CPU, beyond those of one micro-batch
   std::int64_t needed = 0;   ///< the part of it in device memory; on the CPU all of it
 };
-Footprint footprint_of(const ExecutionConfig& a, const config::RunConfig& config);
+Footprint footprint_of(const ExecutionConfig& run, const config::RunConfig& config);
 
 /// `available`: bytes that the process leaves to the model. A tenth must stay free, because not everything is predicted.
 bool fits(const Footprint& footprint, std::int64_t available);

@@ -86,16 +86,16 @@ std::int64_t partial_sums(std::int64_t micro_batches);
 std::int64_t padded_numel(std::int64_t n, int ranks);
 
 /// The bytes that gathering each unit allocates.
-std::vector<parallel::GatheredBytes> gathered_bytes(const ExecutionConfig& a);
+std::vector<parallel::GatheredBytes> gathered_bytes(const ExecutionConfig& run);
 
 /// The largest unit and four layers: the layers are computed while the unit is gathered (a tied embedding, between forward and
 /// backward).
 std::int64_t default_prefetch_budget(const model::ModelSpec& spec, const std::vector<parallel::GatheredBytes>& units);
 
-MemoryPlan plan_memory(const ExecutionConfig& a);
+MemoryPlan plan_memory(const ExecutionConfig& run);
 
 /// Copies that a rank holds while a checkpoint is written beside training: its masters and optimizer state, unless `model_only`,
 /// and the tensors of the model or the adapter that it writes.
-std::int64_t staged_bytes(const ExecutionConfig& a, bool model_only);
+std::int64_t staged_bytes(const ExecutionConfig& run, bool model_only);
 
 }  // namespace qft::plan

@@ -28,8 +28,8 @@ struct StepTime {
 ///  - acquire waits for its unit; reduce lets at most kReductionsInFlight go on (sharded), or starts an all-reduce when a
 ///    bucket is full (replicated); the step waits for all;
 ///  - while a link is busy, compute goes on at 1 - compute_s_per_gb x bandwidth of its speed.
-/// The first step warms up and is not counted where there are others. `a.tokens` is not used: the workload has
+/// The first step warms up and is not counted where there are others. `run.tokens` is not used: the workload has
 /// the sizes of its micro-batches.
-StepTime simulate(const ExecutionConfig& a, const Machine& machine, const Workload& workload);
+StepTime simulate(const ExecutionConfig& run, const Machine& machine, const Workload& workload);
 
 }  // namespace qft::plan
