@@ -24,7 +24,7 @@ class LayersHere {
   void projections(bool lora);  ///< forward and backward of all
   void attention_forward();
   void attention_backward();
-  void elementwise();  ///< what MicroShape's bytes count, forward and backward
+  void elementwise();  ///< what Work::bytes counts, forward and backward
   void forward();
   void forward_backward();
   void head();  ///< once

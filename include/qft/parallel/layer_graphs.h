@@ -52,8 +52,8 @@ class LayerGraphs {
   /// The addresses of all tensors that a call uses, except the workspace's.
   using Addresses = std::vector<const void*>;
   struct Recorded {
-    Addresses addresses;  ///< empty until it has run with these
-    ops::Workspace::Places workspace;
+    Addresses addresses;               ///< empty until it has run with these
+    ops::Workspace::Places workspace;  ///< where its scratch memory was then
     std::unique_ptr<device::Graph> graph;
   };
   struct ShapeGraphs {
