@@ -90,7 +90,7 @@ void plan_checkpoints(const fs::path& output_dir, const GcOptions& options, std:
     } else {
       // Beyond the limit nothing depends on the contents: the manifest alone says that it is a checkpoint of qft.
       entry.remove = true;
-      entry.reason = fmt::format("beyond the {} best to go on from{}", *options.keep, branch);
+      entry.reason = fmt::format("beyond the {} best to resume from{}", *options.keep, branch);
     }
     plan.push_back(std::move(entry));
   }

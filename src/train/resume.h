@@ -21,14 +21,14 @@ inline constexpr const char* kStopFile = "stopped.json";
 /// written is a warning. Collective; rank 0 holds output_dir.
 void note_stop(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint, comm::Communicator& comm);
 
-/// The checkpoint to go on from, verified: resume_from_checkpoint as a path (once output_dir holds checkpoints of the branch that
-/// began there, the newest of those) or `true` (the newest good one), or, where it is absent, the newest good one in output_dir,
-/// in the order of checkpoint/branch.h. overwrite_output_dir starts afresh, but for a run that was stopped to be
+/// The checkpoint to resume from, verified: resume_from_checkpoint as a path (once output_dir holds checkpoints of the branch
+/// that began there, the newest of those) or `true` (the newest good one), or, where it is absent, the newest good one in
+/// output_dir, in the order of checkpoint/branch.h. overwrite_output_dir starts afresh, but for a run that was stopped to be
 /// submitted again, or whose batch job was put back into the queue. Collective. Throws ConfigError where there is none and one
 /// was asked for, or output_dir is in use; Error where the one that was named is damaged.
 std::optional<std::filesystem::path> find_resume_point(const config::RunConfig& config, comm::Communicator& comm);
 
-/// The run that its checkpoints will name: begun here, or gone on with. Rank 0's; empty on the others. Collective.
+/// The run that its checkpoints will name: begun here, or resumed. Rank 0's; empty on the others. Collective.
 checkpoint::RunRecord begin_run(const config::RunConfig& config, const std::optional<std::filesystem::path>& resume_point,
                                 comm::Communicator& comm);
 
@@ -41,10 +41,10 @@ bool adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved,
 /// there is forgotten, with a warning: it could not be the result. Collective.
 void check_best(BestModel& best, const std::filesystem::path& output_dir, comm::Communicator& comm);
 
-/// The run has nothing left to go on with. Rank 0's call.
+/// Removes the note of a stop (stopped.json): nothing is left to resume. Rank 0's call.
 void forget_stop(const std::filesystem::path& output_dir);
 
-/// Rank 0 removes the checkpoints of qft in output_dir, which belong to a run that is not gone on with. Collective.
+/// Rank 0 removes the checkpoints of qft in output_dir, which belong to a run that is not resumed. Collective.
 void remove_earlier_run(const std::filesystem::path& output_dir, comm::Communicator& comm);
 
 }  // namespace qft::train

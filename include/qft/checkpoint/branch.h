@@ -30,7 +30,7 @@ struct Entry {
   std::string reason;  ///< where it is not ours
   RunRecord run;       ///< of one that is ours, as the rest
   std::string checksum;
-  bool has_state = false;  ///< a run can go on from it
+  bool has_state = false;  ///< a run can resume from it
   bool aside = false;      ///< renamed, because a newer checkpoint of this step took its name
   bool in_line = false;    ///< of the live branch, or what that came from
 };
@@ -45,12 +45,12 @@ std::vector<Entry> survey(const std::filesystem::path& output_dir);
 /// The checkpoint `dir` as the parent of a branch: by its manifest where it is still there, else by path alone.
 BranchPoint branch_point(const std::filesystem::path& dir);
 
-/// The directories to go on from, best first, foreign ones left out; those without training state last. With `from`: only those
+/// The directories to resume from, best first, foreign ones left out; those without training state last. With `from`: only those
 /// of branches that began there.
 std::vector<std::filesystem::path> resume_order(const std::filesystem::path& output_dir,
                                                 const std::optional<BranchPoint>& from = {});
 
-/// The run that goes on from checkpoint `from`, or starts afresh where there is none: the run of `from` where that is the live
+/// The run that resumes from checkpoint `from`, or starts afresh where there is none: the run of `from` where that is the live
 /// one of `output_dir` and was not `named` by the user, else a new one, which is the live one from its first save on.
 RunRecord next_run(const std::filesystem::path& output_dir, const std::optional<std::filesystem::path>& from, bool named);
 

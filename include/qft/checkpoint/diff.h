@@ -41,7 +41,7 @@ struct Difference {
   std::vector<ValueDifference> configuration;  // the run's settings
   std::vector<ValueDifference> layout;         // strategy, ranks, versions: how it was written
 
-  /// Same tensors, same model, same position: going on from A or from B gives the same run under the same
+  /// Same tensors, same model, same position: resuming from A or from B gives the same run under the same
   /// configuration. Elapsed time, configuration and layout do not count.
   bool equal() const;
   /// Nothing differs, configuration and layout included.

@@ -40,8 +40,8 @@ struct SaveOptions {
 class CheckpointWriter {
  public:
   /// Collective: makes the temporary directory, and removes those of runs that are gone, from the disks of other nodes too:
-  /// whoever saves here is alone here. Throws
-  /// the same Error on all ranks. `comm` (its host side is used) and `storage` must outlive the writer.
+  /// whoever saves here is alone here. Throws the same Error on all ranks. `comm` (its host side is used) and `storage` must
+  /// outlive the writer.
   CheckpointWriter(comm::Communicator& comm, io::Storage& storage, SaveOptions options);
   /// Without commit() nothing is left behind.
   ~CheckpointWriter();

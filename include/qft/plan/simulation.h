@@ -25,8 +25,8 @@ struct StepTime {
 /// far as it is. Rules:
 ///  - an action computes for seconds(work); its transfers start when the list says so, and go one after another over the
 ///    group's link, each bytes / bandwidth, done at the earliest after a latency for each hop of its ring;
-///  - acquire waits for its unit; reduce lets at most kReductionsInFlight go on (sharded), or starts an all-reduce when a
-///    bucket is full (replicated); the step waits for all;
+///  - acquire waits for its unit; at most kReductionsInFlight reductions are in flight (sharded), or reduce starts an
+///    all-reduce when a bucket is full (replicated); the step waits for all;
 ///  - while a link is busy, compute goes on at 1 - compute_s_per_gb x bandwidth of its speed.
 /// The first step warms up and is not counted where there are others. `run.tokens` is not used: the workload has
 /// the sizes of its micro-batches.

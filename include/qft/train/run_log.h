@@ -35,7 +35,6 @@ struct LogEntry {
   PhaseSeconds phases;
 };
 
-/// Owns the run's log; only rank 0 has one. Every write is whole lines, flushed.
 /// The part of HF's trainer_state.json that is not history.
 struct TrainerState {
   std::int64_t step = 0, total_steps = 0;
@@ -44,9 +43,10 @@ struct TrainerState {
   BestModel best;
 };
 
+/// Owns the run's log; only rank 0 has one. Every write is whole lines, flushed.
 class RunLog {
  public:
-  /// `resumed`: keep the log of `dir` up to `from_step`, else start a new one.
+  /// Keeps the log in `dir` up to `from_step`; 0 starts a new one.
   RunLog(std::filesystem::path dir, std::int64_t from_step);
 
   void append(const LogEntry& entry);

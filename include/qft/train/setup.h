@@ -16,17 +16,17 @@ namespace qft::train {
 
 struct Setup {
   model::ModelConfig model;
-  std::optional<checkpoint::SharedCheckpoint> saved;  ///< to go on from
+  std::optional<checkpoint::SharedCheckpoint> saved;  ///< to resume from
   bool same_settings = false;                         ///< as there
   engine::TrainingData data;
   std::unique_ptr<loader::Loader> loader;  ///< at the position of `saved`; null where no pack was made
   plan::Batches batches;                   ///< what the loader will deal
 };
 
-/// Reads the model's configuration, finds the checkpoint to go on from, opens the data; refuses another program's directory where
-/// a step would be saved. Gives `config` what the run began with (adopt()). With MissingPacks::make it makes the packs, in an
-/// output_dir that the caller holds (OutputDir); with MissingPacks::leave it writes nothing. Collective; throws what makes a run
-/// impossible.
+/// Reads the model's configuration, finds the checkpoint to resume from, opens the data; refuses another program's directory
+/// where a step would be saved. Gives `config` what the run began with (adopt()). With MissingPacks::make it makes the packs, in
+/// an output_dir that the caller holds (OutputDir); with MissingPacks::leave it writes nothing. Collective; throws what makes a
+/// run impossible.
 Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::MissingPacks missing);
 
 /// True where `step` is a multiple of the interval; never for 0.

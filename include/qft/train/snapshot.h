@@ -45,8 +45,8 @@ struct SnapshotInfo {
   nlohmann::json data_position;
   nlohmann::json loss_scaler;
   std::int64_t global_batch_size = 0;
-  bool stopped =
-      false;  ///< the run ends here on request, to be submitted again: training state is saved under save_only_model, too
+  /// The run ends here on request, to be submitted again: training state is saved under save_only_model, too.
+  bool stopped = false;
   checkpoint::RunRecord run;  ///< rank 0's, as the lock
   io::DirLock* lock = nullptr;
 };

@@ -68,7 +68,7 @@ class Trainer {
   Progression progression_;
   checkpoint::RunRecord run_;   ///< rank 0's
   double epoch_ = 0.0;          ///< at the last step that was done
-  bool same_settings_ = false;  ///< as in the checkpoint that this goes on from
+  bool same_settings_ = false;  ///< as in the checkpoint that this run resumes from
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<RunLog> log_;  ///< rank 0's
   std::unique_ptr<Progress> bar_;
@@ -85,8 +85,8 @@ class Trainer {
   double last_learning_rate_ = 0.0;
   bool stopping_ = false;  ///< a rank has asked for an end after this step
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
-  std::filesystem::path last_checkpoint_;       ///< committed, or gone on from
-  bool last_has_state_ = true;                  ///< a run can go on from the last checkpoint
+  std::filesystem::path last_checkpoint_;       ///< committed, or resumed from
+  bool last_has_state_ = true;                  ///< a run can resume from the last checkpoint
   std::map<std::string, double> memory_;        ///< what report_memory() found, for the results
   std::optional<eval::PerplexityResult> eval_;  ///< of the weights as they are
 };
