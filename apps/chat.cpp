@@ -20,8 +20,7 @@ config::CommandSpec spec() {
   return s;
 }
 
-/// Tokens of a conversation that fit the cache: four answers' worth, at least this many, as far as the
-/// model's positions go.
+/// Tokens of a conversation that fit the cache: four answers' worth, at least this many, as far as the model's positions go.
 constexpr std::int64_t kLeastCapacity = 4096;
 
 /// How many leading tokens of `prompt` are those that the cache was fed.

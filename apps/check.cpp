@@ -45,8 +45,7 @@ std::vector<job::NeededPath> needed_paths(const config::RunConfig& c) {
   return paths;
 }
 
-/// A file that says what to train on, or what to do with it: what `qft train` would do is looked at. Others
-/// name files only.
+/// A file that says what to train on, or what to do with it: what `qft train` would do is looked at. Others name files only.
 bool is_for_training(const config::RunConfig& c) {
   const bool data = !c.data.dataset.empty() || !c.data.pack.empty() || !c.data.eval_dataset.empty() || !c.data.eval_pack.empty();
   return data || c.training.do_train || !c.training.output_dir.empty();

@@ -3,8 +3,7 @@
 // usage: bench_tokenize TOKENIZER_DIR TEXTS [passes]     TEXTS: { uint32 size, bytes } per text
 //
 // Prints one JSON line: seconds to load, bytes and seconds of the first and the second half of the texts (the
-// first meets empty caches), tokens, a checksum of the ids. Seconds are CPU time: other processes do not
-// count.
+// first meets empty caches), tokens, a checksum of the ids. Seconds are CPU time: other processes do not count.
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 #include "qft/tokenizer/tokenizer.h"

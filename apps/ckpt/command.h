@@ -1,5 +1,4 @@
-// The subcommands of qft-ckpt: a file each, and one table in qft_ckpt.cpp. They run in one process and start
-// no MPI.
+// The subcommands of qft-ckpt: a file each, and one table in qft_ckpt.cpp. They run in one process and start no MPI.
 #pragma once
 
 #include "qft/config/command_line.h"

@@ -1,5 +1,4 @@
-// Shared by the two searches for the newest good checkpoint, of one process and of many. Private to
-// checkpoint.
+// Shared by the two searches for the newest good checkpoint, of one process and of many. Private to checkpoint.
 #pragma once
 
 #include "qft/checkpoint/verify.h"

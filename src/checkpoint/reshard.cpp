@@ -17,8 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What rank `rank` of `ranks` holds of each tensor. The last one also gets what cannot be shared out: tensors
-// without elements.
+// What rank `rank` of `ranks` holds of each tensor. The last one also gets what cannot be shared out: tensors without elements.
 std::vector<TensorSlice> slices_of(const Manifest& manifest, int rank, int ranks) {
   const auto r = static_cast<std::uint64_t>(rank), n = static_cast<std::uint64_t>(ranks);
   std::vector<TensorSlice> slices;

@@ -133,8 +133,7 @@ void SharedCheckpoint::read(std::span<const HostSlice> targets) const {
   comm::all_agree(comm_, error);
 }
 
-// Answers fetch(): the bytes of each target in turn. A failure does not stop the exchange, whose length both
-// know.
+// Answers fetch(): the bytes of each target in turn. A failure does not stop the exchange, whose length both know.
 std::string SharedCheckpoint::serve(int rank) const {
   std::int64_t length = 0;
   comm_.recv(&length, 1, DType::i64, rank);

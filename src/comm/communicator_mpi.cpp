@@ -16,8 +16,7 @@ namespace qft::comm {
 
 namespace {
 
-// Buffers up to this size go to MPI's own collectives, which have the lower latency; larger ones go round the
-// ring.
+// Buffers up to this size go to MPI's own collectives, which have the lower latency; larger ones go round the ring.
 constexpr std::size_t kSmallBytes = std::size_t{64} << 10;
 // Tags are 0..32767 in every MPI; the rings have a communicator of their own.
 constexpr int kTags = 32768;

@@ -29,8 +29,7 @@ constexpr std::chrono::seconds kFinalizeLimit{10};
        detail != nullptr && *detail != '\0' ? detail : "no detail");
 }
 
-// One ncclComm_t in non-blocking mode: calls may return ncclInProgress, and a dead peer shows in the
-// asynchronous error.
+// One ncclComm_t in non-blocking mode: calls may return ncclInProgress, and a dead peer shows in the asynchronous error.
 class Handle {
  public:
   Handle(ncclUniqueId id, int rank, int size) {

@@ -76,8 +76,7 @@ Mesh::Mesh(Communicator& world, Degrees degrees) : world_(world), degrees_(resol
     coordinates_[a] = rest % extent[a];
     rest /= extent[a];
   }
-  // Ranks share a group along some axes if they agree in all others: those coordinates, mixed, are the
-  // colour.
+  // Ranks share a group along some axes if they agree in all others: those coordinates, mixed, are the colour.
   const auto group_along = [&](auto&& in_group, std::string name) {
     int color = 0;
     for (std::size_t a = 0; a < kAxes; ++a) {

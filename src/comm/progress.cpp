@@ -9,8 +9,7 @@ namespace qft::comm {
 
 namespace {
 
-// The shortest time between two polls: short compared with a transfer of a megabyte, long compared with the
-// poll itself.
+// The shortest time between two polls: short compared with a transfer of a megabyte, long compared with the poll itself.
 constexpr std::chrono::microseconds kInterval{50};
 // Many messages are in flight: later looks than those of somebody who waits for one lose nothing.
 constexpr int kPatience = 4;

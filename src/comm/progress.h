@@ -1,5 +1,4 @@
-// The thread that drives MPI's non-blocking operations while the program computes: MPI alone makes no
-// progress then.
+// The thread that drives MPI's non-blocking operations while the program computes: MPI alone makes no progress then.
 #pragma once
 
 #include <condition_variable>
@@ -12,8 +11,7 @@
 
 namespace qft::comm {
 
-/// One per process, owned by the Session; needs MPI_THREAD_MULTIPLE. Idle (asleep) while nothing is under
-/// way.
+/// One per process, owned by the Session; needs MPI_THREAD_MULTIPLE. Idle (asleep) while nothing is under way.
 class ProgressThread {
  public:
   ProgressThread();

@@ -8,8 +8,7 @@
 
 namespace qft::comm {
 
-/// The type in which partial results of `dtype` travel and add up: f32 for f16 and bf16, else the type
-/// itself.
+/// The type in which partial results of `dtype` travel and add up: f32 for f16 and bf16, else the type itself.
 DType accumulation_type(DType dtype);
 
 /// accumulated[i] = accumulated[i] op own[i], where `accumulated` has accumulation_type(dtype).

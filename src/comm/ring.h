@@ -1,6 +1,5 @@
 // Bandwidth-optimal all-gather, reduce-scatter and all-reduce on a ring of point-to-point messages. Every
-// link carries each slice once, also where several ranks share a node's link, and steps can be driven from
-// any thread.
+// link carries each slice once, also where several ranks share a node's link, and steps can be driven from any thread.
 #pragma once
 
 #include <cstddef>

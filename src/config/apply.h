@@ -15,8 +15,7 @@ namespace qft::config {
 /// The top-level keys of a parsed file; throws ConfigError if it is no mapping.
 std::vector<Setting> settings_of(const Value& document, std::string_view file);
 
-/// "key=value" or "--key=value" of the command line, the key with dashes or underscores; throws ConfigError
-/// for another form.
+/// "key=value" or "--key=value" of the command line, the key with dashes or underscores; throws ConfigError for another form.
 Setting override_setting(const std::string& text);
 
 /// Applies the settings in order (the later of two wins) under our own keys, and records keys, claims and

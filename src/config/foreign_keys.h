@@ -1,5 +1,4 @@
-// The one table of other tools' names: what each key of theirs is here. Run files and the command line go by
-// it.
+// The one table of other tools' names: what each key of theirs is here. Run files and the command line go by it.
 #pragma once
 
 #include <span>

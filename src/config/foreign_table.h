@@ -1,5 +1,4 @@
-// The rows of the table of other tools' keys, and how they are written down. Each tool's rows have a file of
-// their own.
+// The rows of the table of other tools' keys, and how they are written down. Each tool's rows have a file of their own.
 #pragma once
 
 #include <span>

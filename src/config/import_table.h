@@ -45,8 +45,7 @@ struct Leaf {
 std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Value& document, std::string_view file,
                                                      bool inlined, std::span<const ImportKey> table);
 
-/// Makes the run file's `key` equal to `value`, or throws ConfigError with both values where it says
-/// otherwise.
+/// Makes the run file's `key` equal to `value`, or throws ConfigError with both values where it says otherwise.
 void match_key(RunConfig& config, std::string_view key, const Value& value, const Leaf& leaf);
 
 /// The same for `strategy`, which has two names for some things.
@@ -64,8 +63,7 @@ void import_launchers(RunConfig& config);
 /// Imports one DeepSpeed document (see import_keys for the arguments).
 void import_deepspeed(RunConfig& config, const Value& document, std::string_view file, bool inlined);
 
-/// Imports the DeepSpeed file, or the built-in configuration (zero0 ... zero3_offload), that the text `name`
-/// stands for.
+/// Imports the DeepSpeed file, or the built-in configuration (zero0 ... zero3_offload), that the text `name` stands for.
 void import_deepspeed_named(RunConfig& config, const nlohmann::json& name, std::string_view where);
 
 /// Imports one accelerate configuration file.

@@ -19,8 +19,7 @@ void note_winner(RunConfig& config, std::string_view winner, std::string_view lo
   config.notes.push_back(fmt::format("{} overrides {}, which has no effect", at_key(config, winner), at_key(config, loser)));
 }
 
-// Without training: notes which key sets the compute type, and that nothing is trained where that may be a
-// surprise.
+// Without training: notes which key sets the compute type, and that nothing is trained where that may be a surprise.
 void note_inference(RunConfig& config, Purpose purpose) {
   const TrainingArgs& t = config.training;
   if (purpose == Purpose::train && !config.is_given("do_train")) {

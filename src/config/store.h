@@ -14,8 +14,7 @@ namespace qft::config {
 /// names source and key. `expand`: whether ~ and $VARS in paths expand.
 void store(const Field& field, FieldRef ref, FieldRef initial, const Value& value, std::string_view where, bool expand = true);
 
-/// A list or mapping inside a text (from the command line, or as JSON in quotes) as what it is; other values
-/// as they are.
+/// A list or mapping inside a text (from the command line, or as JSON in quotes) as what it is; other values as they are.
 Value unwrap(const Value& value, std::string_view where);
 
 /// What the key takes: "an integer", "true or false", "one of a, b, c", ...

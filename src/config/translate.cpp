@@ -133,8 +133,7 @@ class Translator {
     fail_config("{}: {} is refused: {}", setting.where, describe(setting.value), key.reason);
   }
 
-  // A name with two meanings: ms-swift's among keys of ms-swift, the other one where the first has been said
-  // by itself.
+  // A name with two meanings: ms-swift's among keys of ms-swift, the other one where the first has been said by itself.
   void choose(const Setting& setting, const ForeignKey& key) {
     if (word_of(setting.value) == "null") return;
     const bool generates = purpose_ == Purpose::any || purpose_ == Purpose::generate || purpose_ == Purpose::export_model;
@@ -240,8 +239,7 @@ class Translator {
     }
   }
 
-  // ms-swift's max_epochs ends a run that num_train_epochs would let go on. To Lightning it is the number of
-  // epochs.
+  // ms-swift's max_epochs ends a run that num_train_epochs would let go on. To Lightning it is the number of epochs.
   void bound_epochs() {
     const Setting* bound = typed("max_epochs");
     if (bound == nullptr) return;

@@ -1,5 +1,4 @@
-// Builds a Value from a parser's events, and keeps out what no run file needs: doubled keys and bottomless
-// nesting.
+// Builds a Value from a parser's events, and keeps out what no run file needs: doubled keys and bottomless nesting.
 #pragma once
 
 #include <string>

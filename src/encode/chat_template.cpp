@@ -151,8 +151,7 @@ void ChatTemplate::append(const TurnFormat& format, std::string_view content, st
   }
 }
 
-// A call's JSON in the tool format; text before and after <tool_call> words, or a thought, stays in front of
-// it.
+// A call's JSON in the tool format; text before and after <tool_call> words, or a thought, stays in front of it.
 std::string ChatTemplate::format_call(const std::string& text) const {
   if (const auto call = find_block(text, spec_.call_open, spec_.call_close)) {
     const std::string block = text.substr(call->begin, call->end - call->begin);

@@ -33,8 +33,7 @@ std::optional<Role> role_of(std::string_view word, const MessageTags& tags) {
   return std::nullopt;
 }
 
-// What is wrong where message `number` is of `role` and `before` messages stand before it that are not the
-// system's.
+// What is wrong where message `number` is of `role` and `before` messages stand before it that are not the system's.
 std::optional<Drop> out_of_turn(Role role, std::size_t before, std::size_t number) {
   if (is_answer(role) == (before % 2 == 1)) return std::nullopt;
   return Drop{DropReason::turns,

@@ -31,8 +31,7 @@ std::string as_python_json(const simdjson::dom::element& value);
 simdjson::dom::object object_of(const simdjson::dom::element& value, std::string_view what);
 simdjson::dom::array list_of(const simdjson::dom::object& record, const std::string& key);
 
-/// "tool_calls" of a message, [{"function": {...}}, ...], as the list of the inner objects; "" where there is
-/// no call.
+/// "tool_calls" of a message, [{"function": {...}}, ...], as the list of the inner objects; "" where there is no call.
 std::string calls_of(const simdjson::dom::object& message);
 
 /// "'role', 'content'"; "none".

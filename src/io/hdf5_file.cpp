@@ -15,8 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::uint64_t kUnknownSize = std::numeric_limits<std::uint64_t>::max();
 
-// Runs `probe` on every rank and throws on all of them if it threw on one: nobody enters a collective call
-// alone.
+// Runs `probe` on every rank and throws on all of them if it threw on one: nobody enters a collective call alone.
 void agree(MPI_Comm comm, const std::function<void()>& probe) {
   std::string reason;
   try {

@@ -101,8 +101,7 @@ class PosixStorage : public Storage {
     const int result = ::fsync(fd);
     const int reason = errno;
     ::close(fd);
-    // Some network file systems have no fsync of a directory and say EINVAL: they make names durable on their
-    // own.
+    // Some network file systems have no fsync of a directory and say EINVAL: they make names durable on their own.
     require(result == 0 || reason == EINVAL, "cannot sync directory '{}' to disk: {}", dir.string(), std::strerror(reason));
   }
 

@@ -14,8 +14,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
-// Receives the header's tokens one by one: no document is built, so nesting costs nothing and a repeated key
-// is seen.
+// Receives the header's tokens one by one: no document is built, so nesting costs nothing and a repeated key is seen.
 class HeaderReader : public nlohmann::json_sax<Json> {
  public:
   Header take() { return std::move(header_); }

@@ -107,8 +107,7 @@ int collect(const Outcome& own, MPI_Comm control, int size) {
 }
 
 /// Returns the job's exit code on all ranks once all of them called it; prints each distinct error once, with
-/// its ranks. If a rank failed and others do not come within kGrace, prints the errors known and calls
-/// MPI_Abort.
+/// its ranks. If a rank failed and others do not come within kGrace, prints the errors known and calls MPI_Abort.
 int settle(const Outcome& outcome, MPI_Comm control) {
   int rank = 0;
   int size = 1;

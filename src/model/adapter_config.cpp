@@ -16,8 +16,7 @@ using nlohmann::json;
 
 constexpr std::int64_t kMaxRank = 65536;
 
-/// Keys of PEFT's LoraConfig that change the computation and are not implemented: all must be absent, null,
-/// false or empty.
+/// Keys of PEFT's LoraConfig that change the computation and are not implemented: all must be absent, null, false or empty.
 constexpr const char* kMustBeEmpty[] = {
     "use_dora",  "modules_to_save", "rank_pattern", "alpha_pattern",   "layer_replication", "layers_to_transform",
     "lora_bias", "fan_in_fan_out",  "use_qalora",   "exclude_modules", "target_parameters", "trainable_token_indices"};

@@ -1,5 +1,4 @@
-// Attention with explicit matrices, one sequence at a time: any device and dtype, and the oracle of the fast
-// paths.
+// Attention with explicit matrices, one sequence at a time: any device and dtype, and the oracle of the fast paths.
 #include "qft/ops/generic.h"
 
 #include "attention_paths.h"
@@ -18,8 +17,7 @@ Heads heads_of(const QkvViews& in) {
   return {in.k.size(1), in.q.size(1) / in.k.size(1), in.q.size(2)};
 }
 
-/// Rows of one sequence as [kv_heads, group, n, head_dim], in the accumulating dtype; group is 1 for keys and
-/// values.
+/// Rows of one sequence as [kv_heads, group, n, head_dim], in the accumulating dtype; group is 1 for keys and values.
 at::Tensor by_head(const at::Tensor& rows, std::int64_t first, std::int64_t n, const Heads& h) {
   return rows.narrow(0, first, n)
       .reshape({n, h.kv_heads, -1, h.head_dim})

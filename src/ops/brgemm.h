@@ -47,8 +47,7 @@ constexpr std::int64_t padded(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/// Rows of one product, and the least of them. All are multiples of it: whatever the number of rows, few kernels are
-/// compiled.
+/// Rows of one product, and the least of them. All are multiples of it: whatever the number of rows, few kernels are compiled.
 inline constexpr std::array<std::int64_t, 4> kRowBlocks = {128, 64, 32, 16};
 inline constexpr std::int64_t kRowUnit = kRowBlocks.back();
 /// The largest of them for `left` >= kRowUnit rows.

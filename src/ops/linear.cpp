@@ -13,8 +13,7 @@
 namespace qft::ops {
 namespace {
 
-/// y = scale * x weight^T + bias, or with `add` y += x weight^T, by the kernel for few rows; false where
-/// there is none.
+/// y = scale * x weight^T + bias, or with `add` y += x weight^T, by the kernel for few rows; false where there is none.
 bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Workspace& workspace,
                double scale = 1.0, bool add = false) {
   if (x.size(0) > kFewRows || weight.stride(1) != 1 || y.stride(1) != 1) return false;
@@ -166,8 +165,7 @@ void lora_grads(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& 
   add_token_sums(sums, workspace);
 }
 
-/// With dropout: gx += dropout^T(gsaved A) unless gx is undefined, and ga += gsaved^T dropout(x), of each part by one
-/// mask.
+/// With dropout: gx += dropout^T(gsaved A) unless gx is undefined, and ga += gsaved^T dropout(x), of each part by one mask.
 void dropout_grads(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& gsaved,
                    const at::Tensor& gx, const std::vector<LinearGrads::Lora>& grads, Workspace& workspace) {
   for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {

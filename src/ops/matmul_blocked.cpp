@@ -16,8 +16,7 @@ using cpu::Bf16;
 constexpr std::int64_t kPanel = 32;
 /// Rows of the right-hand side that are packed at a time.
 constexpr std::int64_t kInner = 1024;
-/// Rows of the result that a task holds in fp32: at most, and as long as other tasks are left for all
-/// threads.
+/// Rows of the result that a task holds in fp32: at most, and as long as other tasks are left for all threads.
 constexpr std::int64_t kMostRows = 2048, kFewestRows = 128;
 /// Elements of left-hand sides that are widened at a time, unless the fewest rows have more.
 constexpr std::int64_t kMostWidened = std::int64_t{1} << 24;

@@ -1,5 +1,4 @@
-// From parts to the pack: every rank writes the chunks that it is given, at places known from the sizes of
-// all.
+// From parts to the pack: every rank writes the chunks that it is given, at places known from the sizes of all.
 #pragma once
 
 #include "qft/comm/communicator.h"

@@ -6,8 +6,7 @@
 
 namespace qft::pack {
 
-/// `text` (UTF-8) with control characters other than line ends and tabs as their Unicode pictures (U+2400
-/// ..).
+/// `text` (UTF-8) with control characters other than line ends and tabs as their Unicode pictures (U+2400 ..).
 std::string printable(std::string_view text);
 
 }  // namespace qft::pack

@@ -22,8 +22,7 @@ std::vector<Sizes> first_elements(const std::vector<PartSummary>& parts);
 using Offsets = std::array<std::uint64_t, kPackArrays>;
 
 /// Makes the file with everything but the arrays' contents. For one process, without MPI-IO: so the bytes do
-/// not depend on the number of ranks, and no error of the many writes that follow leaves HDF5 with a file
-/// that it cannot close.
+/// not depend on the number of ranks, and no error of the many writes that follow leaves HDF5 with a file that it cannot close.
 Offsets lay_out(const std::filesystem::path& path, const PackAttributes& attributes, const Sizes& elements);
 
 /// Those of a chunk's array; `first`: the elements before the chunk.

@@ -28,8 +28,7 @@ struct AddedToken {
 /// Finds added tokens in a text: leftmost, longest, not overlapping.
 class AddedTokenMatcher {
  public:
-  /// `pattern` is what is looked for (the content, or its normalised form). Throws Error for a pattern that
-  /// two tokens share.
+  /// `pattern` is what is looked for (the content, or its normalised form). Throws Error for a pattern that two tokens share.
   void add(const AddedToken& token, std::string_view pattern);
   bool empty() const { return tokens_.empty(); }
 

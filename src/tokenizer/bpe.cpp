@@ -92,8 +92,7 @@ void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<st
   out.insert(out.end(), ids, ids + merge_short(ids, ranks, count));
 }
 
-/// Writes the symbols that merging begins with: whole characters where that is exact, else bytes. Returns
-/// their number.
+/// Writes the symbols that merging begins with: whole characters where that is exact, else bytes. Returns their number.
 std::size_t BpeModel::symbols_of(std::string_view word, std::int32_t* ids, bool& only_bytes) const {
   std::int32_t* out = ids;
   for (std::size_t i = 0; i < word.size();) {
@@ -142,8 +141,7 @@ std::size_t BpeModel::symbols_with_gaps(std::string_view word, std::int32_t* ids
 }
 
 /// Merges in place, the best pair first, and returns the number of symbols left. A pair's key is its rank
-/// and, below it, the position of its left symbol: the smallest key is the best pair and, of equals, the
-/// leftmost.
+/// and, below it, the position of its left symbol: the smallest key is the best pair and, of equals, the leftmost.
 int BpeModel::merge_short(std::int32_t* ids, std::int32_t* ranks, int count) const {
   alignas(64) std::int32_t keys[kShortWord];
   std::uint8_t next[kShortWord + 1], previous[kShortWord + 1];

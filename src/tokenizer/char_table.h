@@ -21,8 +21,7 @@ namespace qft::tokenizer {
 class CharTable {
  public:
   CharTable() = default;
-  /// `byte_ids`: the tokens of the 256 bytes, kNoId where there is none. Empty where the merges are not
-  /// ordered as above.
+  /// `byte_ids`: the tokens of the 256 bytes, kNoId where there is none. Empty where the merges are not ordered as above.
   CharTable(const Vocabulary& vocabulary, const std::vector<Merge>& merges, const MergeTable& table,
             const std::array<std::int32_t, 256>& byte_ids);
 

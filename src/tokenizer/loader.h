@@ -65,8 +65,7 @@ class AddedTokenList {
   std::int32_t next_id_ = 0;
 };
 
-/// The parts of tokenizer.json. `prefix_space` overrides add_prefix_space of a pre-tokenizer that is a lone
-/// ByteLevel.
+/// The parts of tokenizer.json. `prefix_space` overrides add_prefix_space of a pre-tokenizer that is a lone ByteLevel.
 void load_model(const JsonValue& model, Tokenizer::Impl& impl);
 void load_normalizer(const std::optional<JsonValue>& normalizer, Tokenizer::Impl& impl);
 void load_pre_tokenizer(const JsonValue& pre_tokenizer, std::optional<bool> prefix_space, PreTokenizer& out);

@@ -96,8 +96,7 @@ class Translator {
     at_ += 2;
   }
 
-  /// Names of one or two letters are general categories; others are scripts, which PCRE2 would otherwise
-  /// extend.
+  /// Names of one or two letters are general categories; others are scripts, which PCRE2 would otherwise extend.
   void property() {
     const std::size_t close = text_.find('}', at_);
     if (at_ + 2 >= text_.size() || text_[at_ + 2] != '{' || close == std::string_view::npos) refuse("'\\p' without {}");

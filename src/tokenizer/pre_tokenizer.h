@@ -45,8 +45,7 @@ class PreTokenizer {
 
   void add(Stage stage) { stages_.push_back(std::move(stage)); }
 
-  /// Calls `visit(begin, end, limit)` for every word of `text` (valid UTF-8), none of them empty; up to
-  /// `limit` may be read.
+  /// Calls `visit(begin, end, limit)` for every word of `text` (valid UTF-8), none of them empty; up to `limit` may be read.
   template <class Visit>
   void split(std::string_view text, PreTokenizerScratch& scratch, Visit&& visit) const {
     const ScannerKind* last = stages_.empty() ? nullptr : std::get_if<ScannerKind>(&stages_.back());
@@ -64,8 +63,7 @@ class PreTokenizer {
   }
 
  private:
-  /// Runs the first `stages` stages; leaves the parts in scratch.current and returns the text they are parts
-  /// of.
+  /// Runs the first `stages` stages; leaves the parts in scratch.current and returns the text they are parts of.
   std::string_view cut(std::string_view text, std::size_t stages, PreTokenizerScratch& scratch) const;
 
   std::vector<Stage> stages_;

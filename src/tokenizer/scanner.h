@@ -108,8 +108,7 @@ class Scanner {
     return p;
   }
 
-  /// \s*[\r\n]+ | \s+(?!\S) | \s+ : up to the last line end, else all at the end of the text, else all but
-  /// the last.
+  /// \s*[\r\n]+ | \s+(?!\S) | \s+ : up to the last line end, else all at the end of the text, else all but the last.
   const char* spaces_end(const char* p) const {
     const char* last_newline_end = nullptr;
     const char* last = p;

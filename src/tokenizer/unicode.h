@@ -8,8 +8,7 @@
 
 namespace qft::tokenizer {
 
-/// The class of a code point (low three bits of its properties); CR and LF are kNewline, other white space
-/// kSpace.
+/// The class of a code point (low three bits of its properties); CR and LF are kNewline, other white space kSpace.
 enum CharClass : std::uint8_t { kOther, kLetter, kNumber, kMark, kSpace, kNewline };
 inline constexpr std::uint8_t kClassMask = 7;
 /// Regex \w as Rust's regex crate has it.
@@ -65,8 +64,7 @@ void require_utf8(std::string_view text);
 /// Returns the number of bytes consumed.
 std::size_t append_lossy(std::string_view bytes, bool partial, std::string& out);
 
-/// Writes the NFC of `text` (valid UTF-8) to `out` and returns true, or returns false where it is NFC
-/// already.
+/// Writes the NFC of `text` (valid UTF-8) to `out` and returns true, or returns false where it is NFC already.
 bool normalize_nfc(std::string_view text, std::string& out);
 
 }  // namespace qft::tokenizer

@@ -160,8 +160,7 @@ TEST(Writer, RemovesWhatAKilledRunLeft) {
             (std::vector<std::string>{"checkpoint-4", "tmp-checkpoint-3", "tmp-notes.txt"}));
 }
 
-// One operation after another fails, crashes or is cut short while step 2 (or step 1 again) is saved over
-// step 1.
+// One operation after another fails, crashes or is cut short while step 2 (or step 1 again) is saved over step 1.
 void save_with_every_fault(std::int64_t step, std::int64_t limit) {
   log::init({.level = log::Severity::error});
   for (const Fault fault : {Fault::error, Fault::short_write, Fault::crash}) {

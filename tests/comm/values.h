@@ -88,8 +88,7 @@ class Values {
   std::vector<char> bytes_;
 };
 
-/// A small value that differs by rank and place and is exact in every type, also summed or multiplied over 4
-/// ranks.
+/// A small value that differs by rank and place and is exact in every type, also summed or multiplied over 4 ranks.
 inline double value_of(int rank, std::size_t i) {
   return 1 + static_cast<double>((static_cast<std::size_t>(rank) * 3 + i * 7) % 3);
 }

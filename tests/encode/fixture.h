@@ -110,8 +110,7 @@ inline void write_byte_tokenizer(const TempFolder& folder, const nlohmann::json&
   folder.write("tokenizer_config.json", config.dump());
 }
 
-/// A run over files of its own folder with the byte tokenizer and the template chatml, whose end token is
-/// <|im_end|>.
+/// A run over files of its own folder with the byte tokenizer and the template chatml, whose end token is <|im_end|>.
 struct SmallRun {
   TempFolder folder;
   config::RunConfig config;

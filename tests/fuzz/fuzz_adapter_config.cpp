@@ -1,5 +1,4 @@
-// adapter_config.json: any bytes give an adapter for a small model, which reads back as it is written, or an
-// Error.
+// adapter_config.json: any bytes give an adapter for a small model, which reads back as it is written, or an Error.
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/config.h"

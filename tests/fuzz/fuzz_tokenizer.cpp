@@ -1,5 +1,4 @@
-// tokenizer.json: any bytes give a tokenizer or an Error; a tokenizer takes any text, and decodes what it
-// made.
+// tokenizer.json: any bytes give a tokenizer or an Error; a tokenizer takes any text, and decodes what it made.
 #include "qft/core/error.h"
 #include "qft/tokenizer/tokenizer.h"
 

@@ -1,5 +1,4 @@
-// A storage on which any single operation can be made to fail, and a power cut to forget what was never
-// synced.
+// A storage on which any single operation can be made to fail, and a power cut to forget what was never synced.
 #pragma once
 
 #include "qft/core/error.h"
@@ -31,8 +30,7 @@ class FaultStorage : public io::Storage {
   }
   std::uint64_t operations() const { return operations_; }
 
-  /// Takes back what a power cut may lose: file contents after the last sync, names changed since their
-  /// directory's last sync.
+  /// Takes back what a power cut may lose: file contents after the last sync, names changed since their directory's last sync.
   void lose_unsynced();
 
   std::unique_ptr<io::WritableFile> create(const std::filesystem::path& path) override;

@@ -1,5 +1,4 @@
-// Fails in the way its argument names; failure_test starts it under mpirun and looks at what becomes of the
-// job.
+// Fails in the way its argument names; failure_test starts it under mpirun and looks at what becomes of the job.
 #include "qft/comm/exchange.h"
 #include "qft/core/activity.h"
 #include "qft/core/error.h"

@@ -132,8 +132,7 @@ struct HfCase {
   double first_epoch;
 };
 
-// Numbers of transformers 5's Trainer: len(dataloader) micro-batches, ceil over accumulation, ceil(epochs *
-// steps).
+// Numbers of transformers 5's Trainer: len(dataloader) micro-batches, ceil over accumulation, ceil(epochs * steps).
 TEST(StepSchedule, CountsStepsAndEpochsAsTheHfTrainer) {
   const HfCase cases[] = {
       {10, 1, 4, 1, 1.0, 0, false, 3, 3, 0.4},      // 10 batches: steps after 4, 8 and 10

@@ -79,8 +79,7 @@ void compare(const Shape& shape, at::ScalarType dtype, const Forward& forward, c
   backward(gout, in, out, lse, packed, options, split_qkv(gqkv, shape.heads, shape.kv_heads, shape.head_dim));
   const QkvViews expected = split_qkv(oracle.grads[0], shape.heads, shape.kv_heads, shape.head_dim);
   const QkvViews actual = split_qkv(gqkv, shape.heads, shape.kv_heads, shape.head_dim);
-  // A query that sees only itself has a zero gradient, so short sequences leave nothing but rounding to
-  // compare with.
+  // A query that sees only itself has a zero gradient, so short sequences leave nothing but rounding to compare with.
   const double absolute = 1e-3 * oracle.grads[0].norm().item<double>();
   if (expected.q.norm().item<double>() > absolute) {
     expect_close(actual.q, expected.q, 2 * limit, "gq");

@@ -175,8 +175,7 @@ TEST_P(InstructionSet, AttentionPassesNanOn) {
   EXPECT_EQ(out.isnan().sum().item<std::int64_t>(), 16);
 }
 
-/// A large value among small ones, as in the first token of many models: one running sum would lose most of
-/// them.
+/// A large value among small ones, as in the first token of many models: one running sum would lose most of them.
 TEST_P(InstructionSet, NormIsAsAccurateWithShortVectors) {
   const at::Tensor x = randn({4, 8192}, at::kFloat, 5), weight = randn({8192}, at::kFloat, 6);
   x.select(1, 0).fill_(3000.0);

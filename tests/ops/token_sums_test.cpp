@@ -18,8 +18,7 @@ at::Tensor exact(const at::Tensor& a, const at::Tensor& b) {
 struct Blocked : EachBlocks {};
 INSTANTIATE_TEST_SUITE_P(AllBlocks, Blocked, kAllBlocks);
 
-// Tokens: less than a unit, a block, around a chunk. Rows: a factor's, around a group and its parts. Columns: around a
-// panel.
+// Tokens: less than a unit, a block, around a chunk. Rows: a factor's, around a group and its parts. Columns: around a panel.
 TEST_P(Blocked, SumsAllSizes) {
   for (const std::int64_t tokens : {1, 63, 256, 700, 1024, 1500})
     for (const std::int64_t m : {1, 8, 24, 128, 301})

@@ -30,8 +30,7 @@ inline std::vector<std::int32_t> alpaca_like_lengths(std::size_t count, std::int
   return lengths;
 }
 
-/// Item `number`: 3 to 42 tokens a sequence, one or two spans (now and then from position 0), three
-/// categories.
+/// Item `number`: 3 to 42 tokens a sequence, one or two spans (now and then from position 0), three categories.
 inline encode::EncodedItem make_item(std::int64_t number, int sequences = 1) {
   std::mt19937_64 random(static_cast<std::uint64_t>(number) + 17);
   encode::EncodedItem item;

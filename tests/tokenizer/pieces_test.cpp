@@ -1,6 +1,5 @@
 // What saves merging gives the same ids as merging: cutting words where no merge joins two characters, and
-// knowing the tokens that are encoded as themselves. Held on models with random merges, which end inside
-// characters too.
+// knowing the tokens that are encoded as themselves. Held on models with random merges, which end inside characters too.
 #include <algorithm>
 #include <memory>
 #include <random>

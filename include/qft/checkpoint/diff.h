@@ -53,8 +53,7 @@ struct Difference {
 Difference diff(const std::filesystem::path& a, const std::filesystem::path& b);
 
 /// Keys equal, identical, a, b, tensors [{name, shape, dtype, elements, changed, max_abs, relative}] (shape
-/// and dtype as pairs where they differ; numbers that JSON lacks as text), only_a, only_b, and the lists of
-/// values.
+/// and dtype as pairs where they differ; numbers that JSON lacks as text), only_a, only_b, and the lists of values.
 nlohmann::ordered_json to_json(const Difference& difference);
 /// Lines of text; of the tensors that differ the `rows` with the largest relative difference.
 std::string format_difference(const Difference& difference, std::size_t rows);

@@ -13,8 +13,7 @@ namespace qft::checkpoint {
 /// Keys (absent where unknown): path, kind ("qft checkpoint" | "PEFT adapter" | "Hugging Face model" |
 /// "safetensors files"), manifest (bool), step, epoch, loss, world_size, strategy, global_batch_size,
 /// qft_version, run, parent, base_model, adapter {type, rank, alpha, targets}, architecture, tensors, parameters, dtypes
-/// {name: bytes}, bytes, files [{name, bytes}], age_seconds. Throws Error where `dir` holds nothing of the
-/// kind.
+/// {name: bytes}, bytes, files [{name, bytes}], age_seconds. Throws Error where `dir` holds nothing of the kind.
 nlohmann::ordered_json summarize(const std::filesystem::path& dir);
 
 /// The same as aligned lines of text.

@@ -1,6 +1,5 @@
 // Saving: all ranks write their own slices into tmp-checkpoint-<step>.<owner>; once every rank has succeeded, rank 0
-// writes the manifest and gives the directory its name. A kill at any moment leaves the checkpoints that were
-// there.
+// writes the manifest and gives the directory its name. A kill at any moment leaves the checkpoints that were there.
 #pragma once
 
 #include "qft/checkpoint/checkpoint.h"

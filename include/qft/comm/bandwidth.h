@@ -23,12 +23,10 @@ struct BandwidthRow {
 };
 
 /// What each byte of the buffer costs on a rank's link: 2 (n-1)/n for all_reduce, (n-1)/n for all_gather,
-/// reduce_scatter and all_to_all, 1 for broadcast (the convention of NVIDIA's nccl-tests). Throws for other
-/// kinds.
+/// reduce_scatter and all_to_all, 1 for broadcast (the convention of NVIDIA's nccl-tests). Throws for other kinds.
 double bus_factor(OpKind kind, int ranks);
 
-/// "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"; throws ConfigError for another
-/// word.
+/// "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"; throws ConfigError for another word.
 OpKind parse_collective(std::string_view word);
 
 /// Times `kind` on f32 buffers in `device` memory of about `bytes` bytes (rounded to whole elements per
@@ -42,8 +40,7 @@ std::vector<std::size_t> bandwidth_sizes(std::size_t largest);
 std::string format_table(OpKind kind, const std::vector<BandwidthRow>& rows);
 nlohmann::json to_json(const BandwidthRow& row);
 
-/// Runs every collective with known values on `device` and compares: empty, or what came out wrong on this
-/// rank. Collective.
+/// Runs every collective with known values on `device` and compares: empty, or what came out wrong on this rank. Collective.
 std::vector<std::string> verify_collectives(Communicator& comm, c10::Device device);
 
 }  // namespace qft::comm

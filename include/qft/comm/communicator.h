@@ -1,5 +1,4 @@
-// Collectives and messages among a group of ranks: one checked, counted and traced front over MPI, NCCL or
-// one rank.
+// Collectives and messages among a group of ranks: one checked, counted and traced front over MPI, NCCL or one rank.
 #pragma once
 
 #include "qft/comm/work.h"
@@ -108,8 +107,7 @@ class Communicator {
   void reset_counters() { counters_ = {}; }
 
   /// In checked mode every collective first compares operation, types and counts over the ranks and throws
-  /// the same Error on all of them on a mismatch. Default: the environment's QFT_CHECK_COLLECTIVES=1, or a
-  /// debug build.
+  /// the same Error on all of them on a mismatch. Default: the environment's QFT_CHECK_COLLECTIVES=1, or a debug build.
   void set_checked(bool checked) { checked_ = checked; }
   bool checked() const { return checked_; }
 

@@ -1,5 +1,4 @@
-// Small values, texts and errors among ranks. All functions are collective and work on host data of any
-// communicator.
+// Small values, texts and errors among ranks. All functions are collective and work on host data of any communicator.
 #pragma once
 
 #include "qft/comm/communicator.h"

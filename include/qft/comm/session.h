@@ -35,8 +35,7 @@ class Session {
   int node() const { return node_; }  ///< 0.. in order of the nodes' lowest ranks
   int node_count() const { return node_count_; }
   const std::string& hostname() const { return hostname_; }
-  /// Ranks of this node that may run on one of this rank's cores, itself included; 1 where ranks are bound
-  /// apart.
+  /// Ranks of this node that may run on one of this rank's cores, itself included; 1 where ranks are bound apart.
   int core_sharers() const { return core_sharers_; }
 
   /// All ranks, for host memory ("self" if there is one rank, else MPI).

@@ -5,8 +5,7 @@
 
 namespace qft::comm {
 
-/// What a backend keeps for one non-blocking operation. Only the thread that owns the Work calls wait() and
-/// test().
+/// What a backend keeps for one non-blocking operation. Only the thread that owns the Work calls wait() and test().
 class WorkState {
  public:
   virtual ~WorkState() = default;
@@ -21,8 +20,7 @@ class WorkState {
 };
 
 /// Owns one operation. The buffers it was started with must live until it is complete, so the destructor
-/// waits; while an exception unwinds the stack only for a few seconds, since a peer may never come: then the
-/// job must end.
+/// waits; while an exception unwinds the stack only for a few seconds, since a peer may never come: then the job must end.
 class Work {
  public:
   Work() = default;  ///< complete

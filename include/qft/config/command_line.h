@@ -37,8 +37,7 @@ struct CommandLine {
   std::optional<log::Severity> log_level;         // --log-level; else the run file's log_level counts
   boost::program_options::variables_map options;  // the program's own
 
-  /// The run file with the overrides, checked for `purpose`; without a run file the defaults with the
-  /// overrides.
+  /// The run file with the overrides, checked for `purpose`; without a run file the defaults with the overrides.
   RunConfig load(Purpose purpose) const { return load_run_config(run_file, overrides, purpose); }
 };
 

@@ -1,5 +1,4 @@
-// The data to train and evaluate on. Each member is the YAML key of the same name; its help text is in
-// visit().
+// The data to train and evaluate on. Each member is the YAML key of the same name; its help text is in visit().
 #pragma once
 
 #include "qft/config/field.h"

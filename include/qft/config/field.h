@@ -1,5 +1,4 @@
-// What one configuration key is: its name, its help, its rule, and a typed reference to the struct member
-// behind it.
+// What one configuration key is: its name, its help, its rule, and a typed reference to the struct member behind it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// Generation, evaluation and export. Each member is the YAML key of the same name; its help text is in
-// visit().
+// Generation, evaluation and export. Each member is the YAML key of the same name; its help text is in visit().
 #pragma once
 
 #include "qft/config/field.h"

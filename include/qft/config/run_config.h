@@ -1,5 +1,4 @@
-// The configuration of a run: a RUN.yaml with LLaMA-Factory's key names and defaults, plus key=value
-// overrides.
+// The configuration of a run: a RUN.yaml with LLaMA-Factory's key names and defaults, plus key=value overrides.
 #pragma once
 
 #include "qft/config/data_args.h"
@@ -72,8 +71,7 @@ struct RunConfig {
   DType compute_dtype() const;
   /// True where trainable weights keep fp32 masters (bf16 or fp16 without pure_bf16).
   bool fp32_masters() const;
-  /// True where activations are recomputed in backward: gradient_checkpointing, else LLaMA-Factory's default,
-  /// on.
+  /// True where activations are recomputed in backward: gradient_checkpointing, else LLaMA-Factory's default, on.
   bool recompute() const;
   /// True where max_memory is given, and no other key says whether activations are recomputed.
   bool chooses_recompute() const;
@@ -87,8 +85,7 @@ struct RunConfig {
 RunConfig load_run_config(const std::filesystem::path& file, std::span<const std::string> overrides = {},
                           Purpose purpose = Purpose::any);
 
-/// The effective configuration: every key, grouped, flat. load_run_config() of the text gives the same
-/// values.
+/// The effective configuration: every key, grouped, flat. load_run_config() of the text gives the same values.
 std::string to_yaml(const RunConfig& config);
 
 /// The same as one flat JSON object (the copy that checkpoints keep).

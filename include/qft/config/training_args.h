@@ -1,5 +1,4 @@
-// The training loop and its optimizer. Each member is the YAML key of the same name; its help text is in
-// visit().
+// The training loop and its optimizer. Each member is the YAML key of the same name; its help text is in visit().
 #pragma once
 
 #include "qft/config/field.h"

@@ -14,8 +14,7 @@ inline constexpr std::size_t kLeadBytes = 64;
 /// in a repository that was cloned without Git LFS; else "".
 std::string describe_pointer(std::string_view lead, const std::filesystem::path& path);
 
-/// The same for every kind of file that is taken for text and holds none: a pointer, UTF-16, a compressed
-/// file.
+/// The same for every kind of file that is taken for text and holds none: a pointer, UTF-16, a compressed file.
 std::string describe_no_text(std::string_view lead, const std::filesystem::path& path);
 
 }  // namespace qft

@@ -19,8 +19,7 @@ struct JsonFault {
   std::string what;                     // "a comma before '}': remove it"
 };
 
-/// A parser gave up at byte `at` (from 0; text.size(): at the end) for `reason`, the what() of nlohmann's
-/// exception.
+/// A parser gave up at byte `at` (from 0; text.size(): at the end) for `reason`, the what() of nlohmann's exception.
 JsonFault find_json_fault(std::string_view text, std::size_t at, std::string_view reason);
 
 /// The text with U+FFFD for each byte that is not UTF-8: what any JSON can hold.

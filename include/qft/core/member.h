@@ -6,8 +6,7 @@
 
 namespace qft {
 
-/// True for a name that can only mean a file of the same directory: not empty, "." or "..", no separator, no
-/// NUL.
+/// True for a name that can only mean a file of the same directory: not empty, "." or "..", no separator, no NUL.
 bool is_plain_name(std::string_view name);
 
 /// dir / name. Throws Error where the name is not plain, or is a link that leads out of `dir`: whoever made

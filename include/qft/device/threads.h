@@ -23,8 +23,7 @@ struct ThreadPlan {
   std::string advice;  ///< empty, or what is wrong with the binding and the flag that mends it
 };
 
-/// `sharers`: ranks of this node that run on the same cores (Session::core_sharers()). OMP_NUM_THREADS wins
-/// if set.
+/// `sharers`: ranks of this node that run on the same cores (Session::core_sharers()). OMP_NUM_THREADS wins if set.
 ThreadPlan plan_threads(const CpuShare& share, int sharers, int local_size);
 
 /// Sets ATen's intra-operator threads for this process.

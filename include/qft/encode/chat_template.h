@@ -45,8 +45,7 @@ class ChatTemplate {
   /// where the template needs an end token and there is none.
   ChatTemplate(TemplateSpec spec, std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const TemplateOptions& options = {});
   /// The template that the keys template, default_system, tool_format, enable_thinking and preserve_thinking
-  /// choose. Without `template`: "empty" in stage pt, else the one that the model's own chat
-  /// template shows, else ConfigError.
+  /// choose. Without `template`: "empty" in stage pt, else the one that the model's own chat template shows, else ConfigError.
   static ChatTemplate from_config(const config::RunConfig& config, std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
   /// The same for encoding alone, with the tokenizer of `config`: as in LLaMA-Factory, stop words that are no
   /// tokens are added to its vocabulary, and other marks that are none are plain text. Both are logged as
@@ -54,8 +53,7 @@ class ChatTemplate {
   static ChatTemplate for_packing(const config::RunConfig& config);
 
   /// All turns of prompt + response, for training on every answer. `last_thought_only`: thoughts of earlier
-  /// answers are removed (and none is added there). Throws Error where a call or a tool description is not
-  /// valid JSON.
+  /// answers are removed (and none is added there). Throws Error where a call or a tool description is not valid JSON.
   std::vector<Turn> encode_turns(const Conversation& conversation, bool last_thought_only) const;
   /// Everything up to the answer as source, `response` as target.
   Turn encode_answer(const Conversation& conversation, const Message& response) const;
@@ -64,8 +62,7 @@ class ChatTemplate {
   std::vector<std::int32_t> render_prompt(std::span<const Message> messages, std::string_view system = {},
                                           std::string_view tools = {}) const;
 
-  /// The end token: the first stop word where the template says so, else the tokenizer's. Nothing where there
-  /// is none.
+  /// The end token: the first stop word where the template says so, else the tokenizer's. Nothing where there is none.
   std::optional<std::int32_t> eos_id() const { return eos_id_; }
   /// The end token and the stop words, rising, each once: generation ends at any of them.
   std::vector<std::int32_t> stop_token_ids() const;

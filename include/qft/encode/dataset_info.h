@@ -15,8 +15,7 @@ namespace qft::encode {
 /// turns: messages that hold a question and its answer each, under tags.user and tags.assistant.
 enum class Formatting { alpaca, sharegpt, openai, turns };
 
-/// Names of a record's columns; "" where the dataset has none. An entry with `columns` has just the ones it
-/// names.
+/// Names of a record's columns; "" where the dataset has none. An entry with `columns` has just the ones it names.
 struct ColumnNames {
   std::string prompt = "instruction", query = "input", response = "output", history;
   std::string messages = "conversations";
@@ -25,8 +24,7 @@ struct ColumnNames {
   std::vector<std::string> tags;  // qft's own: carried into the pack as they are
 };
 
-/// The words inside a message; "" where the dataset has none. An entry with `tags` has just the ones it
-/// names.
+/// The words inside a message; "" where the dataset has none. An entry with `tags` has just the ones it names.
 struct MessageTags {
   std::string role = "from", content = "value";
   std::string user = "human", assistant = "gpt", observation = "observation", function = "function_call";

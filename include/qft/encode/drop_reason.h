@@ -25,8 +25,7 @@ constexpr std::string_view describe(DropReason reason) {
   return kTexts[static_cast<std::size_t>(reason)];
 }
 
-/// One record, with what is wrong in it: "message 3: its role is 'clerk', ..."; "" where the reason says it
-/// all.
+/// One record, with what is wrong in it: "message 3: its role is 'clerk', ..."; "" where the reason says it all.
 struct Drop {
   DropReason reason;
   std::string detail{};
@@ -47,8 +46,7 @@ struct Drops {
 /// cannot be read, else warns.
 void require_usable(const std::string& dataset, std::int64_t records, const Drops& drops);
 
-/// "12 turns out of order (the first: data/a.jsonl:7: message 2: ...), 3 no answer (...)", the commonest
-/// first; "" for none.
+/// "12 turns out of order (the first: data/a.jsonl:7: message 2: ...), 3 no answer (...)", the commonest first; "" for none.
 std::string describe(const Drops& drops);
 
 }  // namespace qft::encode

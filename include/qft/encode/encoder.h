@@ -43,8 +43,7 @@ class Encoder {
   /// Throws Error (without the place) where a text is not valid UTF-8 or a call not valid JSON.
   /// A sample may have no labels, where the answer is empty or cut off.
   std::variant<Encoded, DropReason> encode(const Conversation& conversation) const;
-  /// Appends the first message's text and the document's end, uncut: what stage pt joins and cuts into
-  /// blocks.
+  /// Appends the first message's text and the document's end, uncut: what stage pt joins and cuts into blocks.
   void append_document(const Conversation& conversation, std::vector<std::int32_t>& ids) const;
 
   const ChatTemplate& chat_template() const { return template_; }

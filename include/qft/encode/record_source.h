@@ -36,8 +36,7 @@ enum class RecordLayout {
 /// By the file's name, and the first character of its bytes (behind a byte order mark).
 RecordLayout layout_of(const std::filesystem::path& file, std::string_view bytes);
 
-/// Throws Error where a file whose bytes are these holds no text: a Git LFS pointer, UTF-16, a compressed
-/// file.
+/// Throws Error where a file whose bytes are these holds no text: a Git LFS pointer, UTF-16, a compressed file.
 void require_text(std::string_view bytes, const std::filesystem::path& file);
 
 /// Walks over the bytes of one file from the start of some record on.

@@ -51,8 +51,7 @@ class Mapping {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   /// Tells the system that the range will be read soon, in order.
   void will_need() const;
-  /// Lets the system take back the memory of `bytes` bytes from `offset` on; they are read again when
-  /// touched.
+  /// Lets the system take back the memory of `bytes` bytes from `offset` on; they are read again when touched.
   void release(std::uint64_t offset, std::uint64_t bytes) const;
 
  private:

@@ -62,15 +62,13 @@ class Object {
   bool has_attribute(const std::string& name) const;
   std::vector<std::string> attribute_names() const;
 
-  /// Creates the attribute; throws if it exists. Strings are UTF-8, fixed-length, without NUL bytes, any
-  /// length.
+  /// Creates the attribute; throws if it exists. Strings are UTF-8, fixed-length, without NUL bytes, any length.
   void set_int(const std::string& name, std::int64_t value);
   void set_double(const std::string& name, double value);
   void set_string(const std::string& name, std::string_view value);
   void set_strings(const std::string& name, const std::vector<std::string>& values);
 
-  /// Throw where the attribute is missing or has another kind or shape (strings may be of fixed or variable
-  /// length).
+  /// Throw where the attribute is missing or has another kind or shape (strings may be of fixed or variable length).
   std::int64_t get_int(const std::string& name) const;
   double get_double(const std::string& name) const;
   std::string get_string(const std::string& name) const;
@@ -138,8 +136,7 @@ class Dataset : public Object {
 };
 
 /// An HDF5 file; its attributes are the root group's. Object names are paths ("samples/tokens"); groups on
-/// the way are made as needed. Files hold no timestamps: equal contents give equal bytes, however many ranks
-/// wrote them.
+/// the way are made as needed. Files hold no timestamps: equal contents give equal bytes, however many ranks wrote them.
 class File : public Object {
  public:
   /// Creates or truncates. With a communicator: collective, over MPI-IO.
@@ -149,15 +146,13 @@ class File : public Object {
   static File open(const std::filesystem::path& path);
   static File open(const std::filesystem::path& path, MPI_Comm comm);
 
-  /// Contiguous, allocated at once, never filled (so: every element must be written). Collective with a
-  /// communicator.
+  /// Contiguous, allocated at once, never filled (so: every element must be written). Collective with a communicator.
   Dataset create_dataset(const std::string& name, Type type, const std::vector<std::uint64_t>& shape);
   template <class T>
   Dataset create_dataset(const std::string& name, std::uint64_t elements) {
     return create_dataset(name, type_of<T>(), {elements});
   }
-  /// Throws where it is missing, or is not one piece inside the file (chunked, compressed, never written,
-  /// truncated).
+  /// Throws where it is missing, or is not one piece inside the file (chunked, compressed, never written, truncated).
   Dataset dataset(const std::string& name) const;
   /// True where a dataset or group of that path exists.
   bool contains(const std::string& name) const;
@@ -166,8 +161,7 @@ class File : public Object {
 
   const std::filesystem::path& path() const { return path_; }
   /// Writes out everything and closes; throws where that fails (a destructor cannot). Collective with a
-  /// communicator. Datasets of the file must be gone before. The file is not fsynced: see sync_file() in
-  /// storage.h.
+  /// communicator. Datasets of the file must be gone before. The file is not fsynced: see sync_file() in storage.h.
   void close();
 
  private:

@@ -55,8 +55,7 @@ class SafetensorsFile {
   const std::filesystem::path& path() const { return file_.path(); }
   std::uint64_t file_bytes() const { return file_.size(); }
 
-  /// Copies bytes [first_byte, first_byte + bytes) of the tensor; throws on a range outside it or a failed
-  /// read.
+  /// Copies bytes [first_byte, first_byte + bytes) of the tensor; throws on a range outside it or a failed read.
   void read(const TensorEntry& entry, std::uint64_t first_byte, std::uint64_t bytes, void* dst) const;
   /// The tensor's bytes, mapped read-only. Their alignment is whatever the file has (only 1 is sure).
   Mapping map(const TensorEntry& entry) const;

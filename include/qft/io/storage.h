@@ -56,8 +56,7 @@ void write_file(Storage& storage, const std::filesystem::path& path, std::string
 /// Copies a file's bytes, synced; not atomic either.
 void copy_file(Storage& storage, const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Replaces `path` by `content`: after a crash or an error at any point the old content or the new one is
-/// there.
+/// Replaces `path` by `content`: after a crash or an error at any point the old content or the new one is there.
 void atomic_write_file(Storage& storage, const std::filesystem::path& path, std::string_view content);
 
 /// fsyncs a file that something else wrote (HDF5); throws Error.

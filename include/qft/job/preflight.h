@@ -31,8 +31,7 @@ struct PreflightOptions {
   std::vector<NeededPath> paths;
   c10::Device device = c10::kCPU;
   std::size_t largest_message = std::size_t{16} << 20;
-  /// A stage that takes longer ends the program on every rank: exit code 1 and a text that names stage and
-  /// rank.
+  /// A stage that takes longer ends the program on every rank: exit code 1 and a text that names stage and rank.
   double stage_limit_seconds = 60;
 };
 

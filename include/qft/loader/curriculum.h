@@ -42,8 +42,7 @@ class CurriculumPlan {
   std::size_t stage_of(std::int64_t step) const;
   /// [first, end) steps of a stage; a short run may leave a stage without steps.
   std::pair<std::int64_t, std::int64_t> steps_of(std::size_t stage) const;
-  /// What the stage asks for and what its steps take: "curriculum, 0-30 %, steps 1-12: explain 80.2 % of 80 %
-  /// ...".
+  /// What the stage asks for and what its steps take: "curriculum, 0-30 %, steps 1-12: explain 80.2 % of 80 % ...".
   std::string describe(std::size_t stage) const;
 
  private:

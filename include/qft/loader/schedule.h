@@ -24,8 +24,7 @@ using ItemSubset = std::shared_ptr<const std::vector<std::int64_t>>;
 
 /// Parts [0, num_items) into (training, validation), both in source order, by the seed. `validation` below 1
 /// is a share of the items (rounded up), else their number; the items are those that LLaMA-Factory's val_size
-/// holds out by the same seed, where no record was dropped. Throws ConfigError where one side would be
-/// empty.
+/// holds out by the same seed, where no record was dropped. Throws ConfigError where one side would be empty.
 std::pair<ItemSubset, ItemSubset> split_items(std::int64_t num_items, double validation, std::uint64_t seed);
 
 /// Batch sizes count units: a unit is an item, or with packing a row.

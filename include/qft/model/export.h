@@ -1,5 +1,4 @@
-// A whole model in Hugging Face layout from a base model and, perhaps, an adapter. Needs no LibTorch at run
-// time.
+// A whole model in Hugging Face layout from a base model and, perhaps, an adapter. Needs no LibTorch at run time.
 #pragma once
 
 #include "qft/core/dtype.h"

@@ -21,8 +21,7 @@ struct DropoutKey {
   PhiloxKey philox_key() const;
 };
 
-/// The identity of each row of a flat [T] batch, on the data's device. Undefined positions and ids mean no
-/// dropout.
+/// The identity of each row of a flat [T] batch, on the data's device. Undefined positions and ids mean no dropout.
 struct RowIdentity {
   at::Tensor sample_ids;  ///< int64 [T]: number of the sample in the whole (global) data order
   at::Tensor positions;   ///< int32 [T]: position in that sample

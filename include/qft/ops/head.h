@@ -1,6 +1,5 @@
 // The language-model head: log-probabilities of label tokens only, in chunks; no [T, vocab] tensor ever
-// exists. As in transformers, logits are rounded to the data's dtype and the softmax is computed in fp32
-// (fp64 for fp64 data).
+// exists. As in transformers, logits are rounded to the data's dtype and the softmax is computed in fp32 (fp64 for fp64 data).
 #pragma once
 
 #include "qft/ops/workspace.h"

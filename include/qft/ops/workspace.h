@@ -13,8 +13,7 @@
 namespace qft::ops {
 
 /// Grow-only scratch on one device, for one thread. A tensor handed out stays valid until the next get() of
-/// the same name; names that start with "op." belong to the operations, which never keep one past their
-/// return.
+/// the same name; names that start with "op." belong to the operations, which never keep one past their return.
 class Workspace {
  public:
   explicit Workspace(c10::Device device) : device_(device) {}

@@ -35,8 +35,7 @@ struct RecordCounts {
 
 /// Immutable and thread-safe. The chunks are of about a megabyte of records of the merged, sampled datasets,
 /// or of preprocessing_batch_size records where that is given. In stage pt with packing they always are, and
-/// each chunk is joined and cut into blocks on its own, its rest left out, as LLaMA-Factory's map over
-/// batches does.
+/// each chunk is joined and cut into blocks on its own, its rest left out, as LLaMA-Factory's map over batches does.
 class Corpus {
  public:
   /// Opens and indexes the files and looks for the columns that dataset_info.json names. Not collective:

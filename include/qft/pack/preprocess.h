@@ -1,5 +1,4 @@
-// From a run's datasets to a pack on disk, in parallel: what qft-pack does, and qft train where no pack is
-// given.
+// From a run's datasets to a pack on disk, in parallel: what qft-pack does, and qft train where no pack is given.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -30,8 +29,7 @@ int default_workers(const config::RunConfig& config);
 using BeforePacking = std::function<void(const PackAttributes&)>;
 
 /// Makes `path` the pack of the datasets that `config` names, unless it is that already. Collective; the folder must be one that
-/// all ranks see. Throws the same Error on all ranks. Logs on rank 0 what was done and how many records were left
-/// out, and why.
+/// all ranks see. Throws the same Error on all ranks. Logs on rank 0 what was done and how many records were left out, and why.
 PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
                          const std::filesystem::path& path, int workers, const BeforePacking& before = {});
 

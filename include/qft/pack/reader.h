@@ -27,8 +27,7 @@ struct PackExpectation {
 class PackReader {
  public:
   /// Reads the attributes and checks shapes, sizes and the ends of the offset tables against each other.
-  /// Throws Error naming the file and what is wrong with it, ConfigError for a directory, a data file or a
-  /// run file.
+  /// Throws Error naming the file and what is wrong with it, ConfigError for a directory, a data file or a run file.
   static std::shared_ptr<const PackReader> open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }

@@ -37,8 +37,7 @@ class Tokenizer {
   std::vector<std::int32_t> encode(std::string_view utf8) const;
 
   /// The text of `ids`; bytes that are no UTF-8 become U+FFFD. `skip_special` leaves out the special tokens
-  /// (HF: decode(ids, skip_special_tokens, clean_up_tokenization_spaces=False)). Ids without a token are
-  /// skipped.
+  /// (HF: decode(ids, skip_special_tokens, clean_up_tokenization_spaces=False)). Ids without a token are skipped.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
 
   /// The id of a token by its content as in tokenizer.json (byte-level alphabet: "Ġthe"), or nothing.

@@ -137,8 +137,7 @@ HWY_INLINE float sum_over(std::size_t n, F f) {
 constexpr float kLog2E = 1.44269504088896341F, kLn2 = 0.693147180559945309F;
 
 /// 2^x to 2 ulp for |x| <= 126, the value at +-126 outside. The integer part goes into the exponent bits; the
-/// rest is in [-1/2, 1/2], where the polynomial is near-minimax in relative error (1.6e-8 before fp32
-/// rounding).
+/// rest is in [-1/2, 1/2], where the polynomial is near-minimax in relative error (1.6e-8 before fp32 rounding).
 HWY_INLINE Vec exp2(Vec x) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;

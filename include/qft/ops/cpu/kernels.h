@@ -33,8 +33,7 @@ struct ActivationKernels {
 template <class T>
 ActivationKernels<T> activation_kernels();
 
-/// y[t, n] = scale * sum over k of weight[n, k] x[t, k] + (add ? y[t, n] : bias[n]), for few t; rows are those of
-/// the weight.
+/// y[t, n] = scale * sum over k of weight[n, k] x[t, k] + (add ? y[t, n] : bias[n]), for few t; rows are those of the weight.
 template <class T>
 struct Gemv {
   const T* weight;
