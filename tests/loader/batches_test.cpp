@@ -162,7 +162,7 @@ TEST(Loader, NamesTheDamagedItemItMeets) {
   EXPECT_TRUE(contains(error_of([&] { loader.next(); }), "item 3"));
 }
 
-TEST(EvalLoader, RanksTogetherReadEveryItemOnceInAsManySlots) {
+TEST(EvalLoader, RanksTogetherReadEveryItemOnceInAsManyRounds) {
   const TempDir dir;
   const auto pack = test::build_pack(dir / "p.h5", 23);
   const ItemSubset odd = std::make_shared<std::vector<std::int64_t>>(std::vector<std::int64_t>{1, 3, 5, 7, 9});

@@ -200,7 +200,7 @@ TEST(StepSchedule, ASubsetIsAllThatIsSeen) {
   EXPECT_THROW(split_items(10, 0, 1), ConfigError);
 }
 
-TEST(DealUnits, BalancesTokensOverRanksAndSlots) {
+TEST(DealUnits, BalancesTokensOverRanksAndRounds) {
   const auto lengths = alpaca_like_lengths(512, 2000);
   const std::vector<std::int64_t> tokens(lengths.begin(), lengths.end());
   const auto bins = deal_units(tokens, 8, 8, 0);
@@ -232,7 +232,7 @@ TEST(DealUnits, ATokenLimitMakesMoreAndSmallerMicroBatches) {
   EXPECT_EQ(bins.size(), 4u);
 }
 
-TEST(TakeTurns, MovesOnWithTheStepAndBackwardsInEveryOtherSlot) {
+TEST(TakeTurns, MovesOnWithTheStepAndBackwardsInEveryOtherRound) {
   const std::vector<std::vector<std::int32_t>> bins = {{0}, {1}, {2}, {3}, {4}, {}};
   EXPECT_EQ(take_turns(bins, 3, 0), (std::vector<std::vector<std::int32_t>>{{0}, {1}, {2}, {}, {4}, {3}}));
   EXPECT_EQ(take_turns(bins, 3, 4), (std::vector<std::vector<std::int32_t>>{{2}, {0}, {1}, {3}, {}, {4}}));

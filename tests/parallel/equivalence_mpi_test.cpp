@@ -1,4 +1,4 @@
-// Any number of ranks, strategy, order and place: the numbers of one rank working depth-first.
+// Any number of ranks, strategy, order and offload: the numbers of one rank working depth-first.
 #include "qft/comm/session.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// Buckets, and which calls run as graphs.
+// Graph shapes, and which calls run as graphs.
 #include "qft/parallel/layer_graphs.h"
 
 #include "qft/device/device.h"
@@ -13,7 +13,7 @@
 namespace qft::parallel::testing {
 namespace {
 
-TEST(Buckets, AddAnEighthAtMost) {
+TEST(GraphShapes, AddAnEighthAtMost) {
   EXPECT_EQ(padded_tokens(1), 64);
   EXPECT_EQ(padded_tokens(64), 64);
   EXPECT_EQ(padded_tokens(513), 576);
@@ -30,7 +30,7 @@ TEST(Buckets, AddAnEighthAtMost) {
   }
 }
 
-TEST(Buckets, HoldThePaddingAsASequence) {
+TEST(GraphShapes, HoldThePaddingAsASequence) {
   EXPECT_EQ(GraphShape::of(1000, 1), (GraphShape{1024, 2}));
   EXPECT_EQ(GraphShape::of(1024, 4), (GraphShape{1024, 8}));
   EXPECT_EQ(GraphShape::of(1100, 100), (GraphShape{1152, 128}));
@@ -107,7 +107,7 @@ TEST_P(LayerGraphsTest, RunByKernelsThenAreCapturedAndReplayed) {
   EXPECT_EQ(layer.counts().by_kernels, 1);
   EXPECT_EQ(layer.counts().captured, 0);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(layer.run(50), first));
-  EXPECT_TRUE(at::equal(layer.run(60).narrow(0, 0, 50), first)) << "the same bucket, and rows see none after them";
+  EXPECT_TRUE(at::equal(layer.run(60).narrow(0, 0, 50), first)) << "the same shape, and rows see none after them";
   EXPECT_EQ(layer.counts().by_kernels, 1);
   EXPECT_EQ(layer.counts().captured, 1);
   EXPECT_EQ(layer.counts().replayed, 4);
@@ -165,7 +165,7 @@ TEST_P(LayerGraphsTest, OfScratchMemoryOnlyTheirOwnMatters) {
   EXPECT_EQ(layer.counts().moved, 0);
 }
 
-TEST_P(LayerGraphsTest, KeepSoManyBucketsAndTheLastOnesUsed) {
+TEST_P(LayerGraphsTest, KeepSoManyShapesAndTheLastOnesUsed) {
   OneLayer layer(device());
   const auto tokens = [](std::size_t shape) { return 64 * static_cast<std::int64_t>(shape + 1); };
   layer.run(tokens(LayerGraphs::kShapes));  // the arena does not grow from here on

@@ -190,7 +190,7 @@ Simulated simulate(const ActionList& list, const std::vector<GatheredBytes>& uni
   return out;
 }
 
-TEST(Gathers, StayWithinTheWindowAndComeBeforeTheirUse) {
+TEST(Gathers, StayWithinTheBudgetAndComeBeforeTheirUse) {
   for (const bool tied : {false, true})
     for (const bool lora : {false, true}) {
       const auto spec = tiny(tied, lora);
@@ -235,7 +235,7 @@ TEST(Gathers, TheNextStepsEmbeddingSetsOutDuringTheLastBackward) {
             std::find(place(ActionKind::backward, 1), list.end(), Action{ActionKind::release, 1}));
 }
 
-TEST(Gathers, AllFrozenWeightsThatTheWindowHoldsSetOutForTheNextStep) {
+TEST(Gathers, AllFrozenWeightsWithinTheBudgetSetOutForTheNextStep) {
   const auto prepared = [](const model::ModelSpec& spec) {
     std::set<int> units;
     for (const Action& a : with_gathers(training_schedule(spec, {2, 2, 2, true}), gathered(spec), std::int64_t{1} << 40))

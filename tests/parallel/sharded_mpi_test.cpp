@@ -73,7 +73,7 @@ TEST(Traffic, BreadthFirstGathersAnNthOfDepthFirst) {
   EXPECT_EQ(each, max_micro_batches * once);
 }
 
-TEST(Memory, Zero3HoldsItsShareAndTheWindow) {
+TEST(Memory, Zero3HoldsItsShareAndThePrefetchBudget) {
   for (const bool lora : {false, true}) {
     const Case c{.tied = false, .lora = lora, .recompute = true, .group = 9, .precision = optim::Precision::bf16()};
     TinyRun whole(

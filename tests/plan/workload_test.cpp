@@ -64,7 +64,7 @@ TEST(Workload, WithoutAPackHasFullRows) {
   EXPECT_EQ(full_rows(config, 2).largest.tokens, 200);
 }
 
-TEST(Workload, PadsMicroBatchesToBuckets) {
+TEST(Workload, PadsMicroBatchesToGraphShapes) {
   config::RunConfig config;
   config.data.cutoff_len = 1000;
   config.training.per_device_train_batch_size = 1;
