@@ -98,7 +98,7 @@ std::int64_t Trainer::interval(double steps) const {
 int Trainer::run() {
   const activity::Phase phase("train");
   print_banner();
-  start_ = window_.started = steady_seconds();
+  start_ = since_log_.started = steady_seconds();
   bar_ = std::make_unique<Progress>("train", loader_->total_steps(), is_root());
   instance_->executor().take_times();
   double loss = 0.0;  // of the last step done
@@ -119,7 +119,7 @@ int Trainer::run() {
   while (progression_.step < loader_->total_steps() && !gives_up()) {
     const double started = steady_seconds(), waited = activity::waited_seconds();
     const loader::StepBatch batch = loader_->next();
-    window_.phases.data += steady_seconds() - started;
+    since_log_.phases.data += steady_seconds() - started;
     const parallel::StepResult result = step(batch);
     if (result.abandoned) {
       loader_->seek(progression_.step);
@@ -166,7 +166,7 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
   } else if (is_root()) {
     warn_skipped(objection, scale);
   }
-  window_.phases.optimizer += steady_seconds() - started;
+  since_log_.phases.optimizer += steady_seconds() - started;
   return result;
 }
 
@@ -176,11 +176,11 @@ void Trainer::after_step(const loader::StepBatch& batch, const parallel::StepRes
   progression_.total_tokens += batch.global_tokens;
   progression_.label_tokens += batch.global_label_tokens;
   if (result.finite) progression_.loss_sum += result.loss;
-  window_.tokens += batch.global_tokens;
+  since_log_.tokens += batch.global_tokens;
   const bool last = progression_.step == loader_->total_steps();
   bar_->update(progression_.step,
                fmt::format("loss {:.4f}  {:.0f} tok/s", result.loss,
-                           static_cast<double>(window_.tokens) / std::max(1e-9, steady_seconds() - window_.started)));
+                           static_cast<double>(since_log_.tokens) / std::max(1e-9, steady_seconds() - since_log_.started)));
   if (due(progression_.step, interval(t.logging_steps)) || last || (progression_.step == 1 && t.logging_first_step))
     write_log(batch, result);
   if (t.eval_strategy == "steps" && due(progression_.step, interval(t.eval_steps))) evaluate(batch.epoch);
@@ -213,7 +213,7 @@ void Trainer::evaluate(double epoch) {
               result.seconds);
   }
   instance_->executor().take_times();  // evaluation is no part of the steps' phases
-  window_.started += result.seconds;
+  since_log_.started += result.seconds;
   if (t.metric_for_best_model.empty()) return;
   progression_.best.observe(result.loss, progression_.step, *t.greater_is_better);
   if (gives_up())

@@ -47,12 +47,12 @@ void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResu
     e.grad_norm = result.grad_norm;
     e.learning_rate = last_learning_rate_;
     e.elapsed_seconds = progression_.elapsed_seconds + at - start_;
-    e.tokens_per_second = static_cast<double>(window_.tokens) / std::max(1e-9, at - window_.started);
+    e.tokens_per_second = static_cast<double>(since_log_.tokens) / std::max(1e-9, at - since_log_.started);
     e.total_tokens = progression_.total_tokens;
     e.label_tokens = progression_.label_tokens;
     e.memory = memory;
     e.skipped_updates = progression_.guard.skipped;
-    e.phases = window_.phases;
+    e.phases = since_log_.phases;
     e.phases.save = saver_->take_stall();
     e.phases.forward = times.forward;
     e.phases.backward = times.backward;
@@ -63,8 +63,8 @@ void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResu
     log::info("step {}/{}  loss {:.4f}  grad_norm {:.4f}  lr {:.3e}  epoch {:.2f}  {:.0f} tok/s", e.step, e.total_steps,
               result.loss, result.grad_norm, last_learning_rate_, e.epoch, e.tokens_per_second);
   }
-  window_ = {};
-  window_.started = at;
+  since_log_ = {};
+  since_log_.started = at;
 }
 
 void Trainer::warn_skipped(const std::string& objection, double scale) const {

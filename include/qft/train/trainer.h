@@ -73,12 +73,12 @@ class Trainer {
   std::unique_ptr<RunLog> log_;  ///< rank 0's
   std::unique_ptr<Progress> bar_;
 
-  /// Since the last log line.
-  struct Window {
+  /// What has been done since the last log line.
+  struct SinceLog {
     std::int64_t tokens = 0;
     double started = 0.0;
     PhaseSeconds phases;
-  } window_;
+  } since_log_;
   job::TimeLimit limit_;
   double start_ = 0.0;                                             ///< of this process' part of the run, on the steady clock
   double step_seconds_ = std::numeric_limits<double>::infinity();  ///< of the last step; the first may take long
