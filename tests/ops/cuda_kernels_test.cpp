@@ -1,5 +1,9 @@
 // The CUDA kernels against the generic operations: run by the stand-in for CUDA on any machine, and on a GPU by way of the
 // operations themselves.
+// clang-format off: before every kernel, for it is the CUDA that they see
+#include "support/simt.h"
+// clang-format on
+
 #include "qft/device/device.h"
 #include "qft/ops/attention.h"
 #include "qft/ops/embedding.h"
@@ -18,7 +22,6 @@
 #include "ops/cuda/norm.cuh"
 #include "ops/tensor_args.h"
 #include "ops_support.h"
-#include "support/simt.h"
 #include <ATen/TensorOperators.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>

@@ -1,7 +1,5 @@
 #include "qft/ops/workspace.h"
 
-#include "qft/model/arena.h"
-
 #include "ops_support.h"
 
 namespace qft::ops {
@@ -22,18 +20,6 @@ TEST(Workspace, HoldsWhatWasAskedForNotWhatIsReserved) {
   Workspace workspace(c10::Device(c10::kCPU));
   workspace.get("a", {1000}, at::kFloat);  // 4096 bytes are reserved
   EXPECT_EQ(workspace.held(), 4000);
-}
-
-TEST(Arena, HoldsWhatWasInUseAtMost) {
-  Arena arena{c10::Device(c10::kCPU)};
-  arena.reserve(100 << 20);
-  EXPECT_EQ(arena.held(), 0) << "no page of it is touched";
-  const auto mark = arena.mark();
-  arena.alloc({1 << 20}, at::kByte);
-  arena.alloc({2 << 20}, at::kByte);
-  arena.release(mark);
-  arena.alloc({1 << 20}, at::kByte);
-  EXPECT_EQ(arena.held(), 3 << 20);
 }
 
 TEST(Workspace, KeepsNamesApart) {

@@ -1,4 +1,8 @@
 // The optimizer's CUDA kernels: run by the stand-in for CUDA on any machine, and by way of the optimizer on a GPU.
+// clang-format off: before every kernel, for it is the CUDA that they see
+#include "support/simt.h"
+// clang-format on
+
 #include "qft/device/device.h"
 #include "qft/optim/optimizer.h"
 #include "qft/optim/square_sum.h"
@@ -10,7 +14,6 @@
 #include "optim/cuda/adamw.cuh"
 #include "optim/cuda/lion.cuh"
 #include "optim/cuda/square_sum.cuh"
-#include "support/simt.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>

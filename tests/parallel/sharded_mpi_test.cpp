@@ -202,7 +202,7 @@ TEST(Norm, CountsWhatThisRankIsToCount) {
     }
   const auto precision = optim::Precision::fp64();
   for (const ReductionOrder reduction_order : {ReductionOrder::as_ready, ReductionOrder::by_micro_batch}) {
-    const auto store = make_replicated_store(spec, precision, at::kCPU, world(), true, add_up, 1 << 12);
+    const auto store = make_replicated_store(spec, precision, at::kCPU, world(), true, reduction_order, 1 << 12);
     EXPECT_DOUBLE_EQ(square_sum(*store, spec, world()), counted);
   }
   const auto self = comm::make_self_communicator();
