@@ -27,6 +27,20 @@ std::vector<float> uniform(std::uint64_t seed, const std::string& name, std::int
   return values;
 }
 
+/// This rank's part of A.
+void fill_uniform(const ParamSpec& param, std::uint64_t seed, const Shard& dst) {
+  std::vector<float> values(static_cast<std::size_t>(dst.values.numel()));
+  const BoxRange mine{param.box, static_cast<std::uint64_t>(dst.begin), static_cast<std::uint64_t>(dst.end())};
+  const Box whole = Box::whole(param.shape);
+  for_each_common_run(mine, {whole, 0, whole.elements()}, [&](const CommonRun& run) {
+    const auto begin = static_cast<std::int64_t>(run.b);
+    const auto part = uniform(seed, param.name, begin, begin + static_cast<std::int64_t>(run.count),
+                              1.0 / std::sqrt(static_cast<double>(param.shape[1])));
+    std::copy(part.begin(), part.end(), values.begin() + static_cast<std::ptrdiff_t>(run.a));
+  });
+  dst.values.copy_(at::from_blob(values.data(), {dst.values.numel()}, at::kFloat));
+}
+
 }  // namespace
 
 void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access) {
@@ -35,20 +49,16 @@ void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& acc
       if (param.role == Role::base) continue;
       const Shard dst = access(u, param);
       if (dst.values.numel() == 0) continue;
-      if (param.role == Role::lora_b) {
-        dst.values.zero_();
-        continue;
+      switch (param.role) {
+        case Role::base:
+          break;
+        case Role::lora_a:
+          fill_uniform(param, seed, dst);
+          break;
+        case Role::lora_b:
+          dst.values.zero_();
+          break;
       }
-      std::vector<float> values(static_cast<std::size_t>(dst.values.numel()));
-      const BoxRange mine{param.box, static_cast<std::uint64_t>(dst.begin), static_cast<std::uint64_t>(dst.end())};
-      const Box whole = Box::whole(param.shape);
-      for_each_common_run(mine, {whole, 0, whole.elements()}, [&](const CommonRun& run) {
-        const auto begin = static_cast<std::int64_t>(run.b);
-        const auto part = uniform(seed, param.name, begin, begin + static_cast<std::int64_t>(run.count),
-                                  1.0 / std::sqrt(static_cast<double>(param.shape[1])));
-        std::copy(part.begin(), part.end(), values.begin() + static_cast<std::ptrdiff_t>(run.a));
-      });
-      dst.values.copy_(at::from_blob(values.data(), {dst.values.numel()}, at::kFloat));
     }
 }
 
