@@ -33,7 +33,7 @@ const ObjectiveRow& objective_of(const RunConfig& config) {
   const auto& f = config.finetuning;
   const std::string_view name = f.stage == "dpo" ? std::string_view(f.pref_loss) : "cross_entropy";
   const auto row = std::ranges::find(kObjectives, name, &ObjectiveRow::name);
-  if (row == std::end(kObjectives)) fail_config("pref_loss {} is not implemented: use simpo", f.pref_loss);
+  if (row == std::end(kObjectives)) fail_config("pref_loss {} is not implemented: qft --help lists those that are", f.pref_loss);
   return *row;
 }
 

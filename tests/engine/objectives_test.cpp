@@ -1,0 +1,39 @@
+// The objectives that there are, beside what the configuration says of them.
+#include "qft/engine/objectives.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "config/runnable.h"
+#include <gtest/gtest.h>
+
+namespace qft::engine {
+namespace {
+
+// The configuration cannot see the table, so it has a list of its own of what is refused.
+TEST(Objectives, AreTheLossesThatTheConfigurationDoesNotRefuse) {
+  config::RunConfig config;
+  config.finetuning.stage = "dpo";
+  std::vector<std::string_view> losses;
+  config.finetuning.visit([&](const config::Field& field, const config::FieldRef&) {
+    if (field.name == "pref_loss") losses = field.choices;
+  });
+  ASSERT_FALSE(losses.empty());
+  for (const config::Purpose purpose : {config::Purpose::train, config::Purpose::eval, config::Purpose::plan}) {
+    const auto refused = config::not_implemented("pref_loss", purpose);
+    for (const std::string_view loss : losses) {
+      SCOPED_TRACE(loss);
+      config.finetuning.pref_loss = loss;
+      if (std::ranges::find(refused, loss) == refused.end())
+        EXPECT_EQ(objective_of(config).name, loss);
+      else
+        EXPECT_THROW(objective_of(config), ConfigError);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace qft::engine
