@@ -178,6 +178,17 @@ TEST(OtherTools, FilesOfTorchtuneAreAnswered) {
                   "qft has AdamW and Lion");
 }
 
+// The row of `optimizer` has a list of its own.
+TEST(OtherTools, OptimizerTakesWhatOptimTakes) {
+  std::vector<std::string_view> choices;
+  TrainingArgs().visit([&](const Field& field, const FieldRef&) {
+    if (field.name == "optim") choices = field.choices;
+  });
+  ASSERT_FALSE(choices.empty());
+  for (const std::string_view choice : choices)
+    EXPECT_EQ(load_text(fmt::format("optimizer: {}\n", choice)).training.optim, choice);
+}
+
 TEST(OtherTools, NumberOfGpusIsHeldAgainstTheRanks) {
   const RunConfig c = load_text("num_gpus: 8\n");
   EXPECT_NO_THROW(c.check_world(8));
