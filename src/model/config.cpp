@@ -24,8 +24,13 @@ constexpr std::int64_t kMaxSize = 1 << 20;
 constexpr std::int64_t kMaxVocabulary = 1 << 24;
 constexpr std::int64_t kMaxLayers = 4096;
 
-/// Whether linears carry a bias; `as_configured`: attention_bias or mlp_bias says it.
-enum class Bias : std::uint8_t { never, as_configured, always };
+/// Whether linears carry a bias: what `key` of config.json says, `fallback` where it lacks that; without a key always `fallback`.
+struct Bias {
+  const char* key;
+  bool fallback;
+};
+constexpr Bias kNever{nullptr, false}, kAlways{nullptr, true}, kAttentionBias{"attention_bias", false},
+    kMlpBias{"mlp_bias", false};
 /// Which layers may have a sliding window; `some`: use_sliding_window, max_window_layers and layer_types say it.
 enum class Windows : std::uint8_t { none, some, all };
 
@@ -39,10 +44,10 @@ struct Architecture {
   Windows windows;
 };
 constexpr auto kArchitectures = std::to_array<Architecture>({
-    {"llama", "LlamaForCausalLM", Bias::as_configured, Bias::as_configured, Bias::as_configured, false, 0, Windows::none},
-    {"mistral", "MistralForCausalLM", Bias::never, Bias::never, Bias::never, false, 0, Windows::all},
-    {"qwen2", "Qwen2ForCausalLM", Bias::always, Bias::never, Bias::never, false, 0, Windows::some},
-    {"qwen3", "Qwen3ForCausalLM", Bias::as_configured, Bias::as_configured, Bias::never, true, 128, Windows::some},
+    {"llama", "LlamaForCausalLM", kAttentionBias, kAttentionBias, kMlpBias, false, 0, Windows::none},
+    {"mistral", "MistralForCausalLM", kNever, kNever, kNever, false, 0, Windows::all},
+    {"qwen2", "Qwen2ForCausalLM", kAlways, kNever, kNever, false, 0, Windows::some},
+    {"qwen3", "Qwen3ForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 128, Windows::some},
 });
 /// What transformers takes where config.json has no sliding_window (null is none), or no max_window_layers.
 constexpr std::int64_t kDefaultWindow = 4096, kDefaultFullLayers = 28;
@@ -254,12 +259,10 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   c.max_position_embeddings = reader.positive("max_position_embeddings", 2048);
   c.rms_norm_eps = reader.number("rms_norm_eps", 1e-6);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
-  const auto has_bias = [&](Bias bias, const char* key) {
-    return bias == Bias::always || (bias == Bias::as_configured && reader.boolean(key, false));
-  };
-  c.qkv_bias = has_bias(arch.qkv, "attention_bias");
-  c.o_bias = has_bias(arch.o, "attention_bias");
-  c.mlp_bias = has_bias(arch.mlp, "mlp_bias");
+  const auto has_bias = [&](Bias bias) { return bias.key ? reader.boolean(bias.key, bias.fallback) : bias.fallback; };
+  c.qkv_bias = has_bias(arch.qkv);
+  c.o_bias = has_bias(arch.o);
+  c.mlp_bias = has_bias(arch.mlp);
   c.qk_norm = arch.qk_norm;
   c.rope = read_rope(reader);
   c.eos_token_ids = read_token_ids(reader.find("eos_token_id"), where);
