@@ -27,7 +27,8 @@ const std::vector<std::string>& lora_modules() {
     std::vector<std::string> all;
     for (const SubLayerSpec& sublayer : {describe_attention({}, 0), describe_swiglu({})})
       for (const ParamGroup* group : sublayer.linears())
-        for (const LinearSpec& linear : group->linears) all.push_back(linear.name);
+        for (const LinearSpec& linear : group->linears)
+          if (std::ranges::find(all, linear.name) == all.end()) all.push_back(linear.name);  // kinds may share names
     return all;
   }();
   return names;
