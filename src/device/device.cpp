@@ -45,7 +45,7 @@ c10::Device select_device(std::string_view wish, int local_rank, int local_size)
   if (wish == "cpu") return c10::kCPU;
   if (wish == "auto") return cuda_device_count() > 0 ? cuda_of_rank(local_rank, local_size) : c10::Device(c10::kCPU);
   if (wish != "cuda" && !wish.starts_with("cuda:")) {
-    fail_config("device '{}' is not known: use auto, cpu, cuda or cuda:N", wish);
+    fail_config("device '{}' is not known: use {}", wish, kDeviceWords);
   }
   if (!built_with_cuda()) fail_config("device '{}' is asked for, but this build has no CUDA: build with -DQFT_CUDA=ON", wish);
   const int devices = cuda_device_count();
@@ -59,7 +59,7 @@ c10::Device select_device(std::string_view wish, int local_rank, int local_size)
   int index = -1;
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), index);
   if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) {
-    fail_config("device '{}' is not known: use auto, cpu, cuda or cuda:N", wish);
+    fail_config("device '{}' is not known: use {}", wish, kDeviceWords);
   }
   if (index < 0 || index >= devices)
     fail_config("device '{}' is asked for, but there are {} (0..{})", wish, devices, devices - 1);

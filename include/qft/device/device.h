@@ -14,6 +14,9 @@ bool built_with_cuda();
 /// CUDA devices that this process sees; 0 in a CPU build.
 int cuda_device_count();
 
+/// What select_device() knows, for help and messages.
+inline constexpr const char* kDeviceWords = "auto, cpu, cuda or cuda:N";
+
 /// The device for `wish`: "auto" (CUDA where there is one, else cpu), "cpu", "cuda" (device local_rank),
 /// "cuda:N". Makes it the current one. Throws ConfigError for an unknown word, and where CUDA is wished but
 /// the build, the machine or the number of ranks on the node (local_size) does not allow it.
