@@ -9,11 +9,11 @@ namespace {
 
 template <class T>
 at::Tensor upload_values(std::span<const T> values, c10::Device device) {
-  const auto options = at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value).pinned_memory(device.is_cuda());
+  const auto options = at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value).pinned_memory(!device.is_cpu());
   const at::Tensor host = at::empty({static_cast<std::int64_t>(values.size())}, options);
   std::ranges::copy(values, host.data_ptr<T>());
   // LibTorch hands pinned memory out again only when the copies from it are done.
-  return device.is_cuda() ? host.to(device, /*non_blocking=*/true) : host;
+  return device.is_cpu() ? host : host.to(device, /*non_blocking=*/true);
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ PreflightReport run_preflight(comm::Session& session, const PreflightOptions& op
     check_paths(session, options.paths, report.findings);
   }
   check_communicator(session, session.world(), options, c10::kCPU, report);
-  if (options.device.is_cuda()) {
+  if (!options.device.is_cpu()) {
     const auto comm = comm::make_device_communicator(session.world(), options.device, "device");
     check_communicator(session, *comm, options, options.device, report);
   }

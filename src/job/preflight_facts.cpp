@@ -156,7 +156,7 @@ Json gather_facts(const comm::Session& session, c10::Device device) {
           {"mpi", comm::Session::library_version()},
           {"torch", device::library_version()},
           {"cpu", device::describe(c10::kCPU)},
-          {"device", device.is_cuda() ? device::describe(device) : "cpu"},
+          {"device", device.is_cpu() ? "cpu" : device::describe(device)},
           {"device_name", device.str()},
           {"libraries", libraries},
           {"variables", variables}};

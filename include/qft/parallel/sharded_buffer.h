@@ -52,9 +52,9 @@ inline at::ScalarType wide(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/// Where offloaded tensors of `device` live: host memory, pinned if that is CUDA.
+/// Where offloaded tensors of `device` live: host memory, pinned if that is not the CPU.
 inline at::TensorOptions host_options(const at::TensorOptions& on_device) {
-  return on_device.device(at::kCPU).pinned_memory(on_device.device().is_cuda());
+  return on_device.device(at::kCPU).pinned_memory(!on_device.device().is_cpu());
 }
 
 /// Frees a tensor's memory now, whatever views of it there are: they see a storage of size 0 from then on.
