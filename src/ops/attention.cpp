@@ -37,7 +37,8 @@ QkvViews split_qkv(const at::Tensor& qkv, std::int64_t heads, std::int64_t kv_he
 }
 
 AttentionKernel default_attention_kernel(const at::Tensor& q) {
-  if (q.scalar_type() == at::kDouble) return AttentionKernel::reference;
+  const bool in_libtorch = q.is_cpu() || q.is_cuda();
+  if (q.scalar_type() == at::kDouble || !in_libtorch) return AttentionKernel::reference;
   if (q.is_cpu() && blocked::available(q.scalar_type())) return AttentionKernel::blocked;
   return AttentionKernel::sdpa;
 }

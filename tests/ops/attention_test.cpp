@@ -11,6 +11,7 @@
 #include "ops_support.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
@@ -164,6 +165,12 @@ TEST_P(BlockedAttention, HasTheSameBitsWithAWindowThatNothingExceeds) {
     all[window > 0] = {out, lse, grads};
   }
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(all[0][i], all[1][i])) << i;
+}
+
+TEST(AttentionKernels, ArePlainAtenWhereNoneIsMeantForTheDevice) {
+  const auto options = at::TensorOptions().dtype(at::kFloat);
+  EXPECT_EQ(default_attention_kernel(at::empty({4, 2, 8}, options.device(at::kMeta))), AttentionKernel::reference);
+  EXPECT_NE(default_attention_kernel(at::empty({4, 2, 8}, options)), AttentionKernel::reference);
 }
 
 // Flash attention in bf16, the memory-efficient kernel in fp32.
