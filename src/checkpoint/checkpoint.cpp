@@ -54,15 +54,21 @@ void Checkpoint::read_tensor_range(std::string_view name, std::uint64_t begin, s
 void Checkpoint::copy(const TensorRecord& tensor, const BoxRange& wanted, void* dst) const {
   const std::size_t width = size_of(tensor.dtype);
   std::uint64_t copied = 0;
+  const RangeRecord* open = nullptr;  // looked up once for all its runs: of a box of columns each row is one
+  const io::SafetensorsFile* source = nullptr;
+  const io::TensorEntry* entry = nullptr;
   for (const BoxRecord& record : tensor.boxes)
     for_each_common_run(wanted, {record.box, 0, record.box.elements()}, [&](const CommonRun& run) {
       auto range = std::upper_bound(record.ranges.begin(), record.ranges.end(), run.b,
                                     [](std::uint64_t element, const RangeRecord& r) { return element < r.end; });
       for (std::uint64_t done = 0; done < run.count; ++range) {
-        const io::SafetensorsFile& source = file(range->file);
-        const io::TensorEntry& entry = require_entry(source, tensor, *range);
+        if (open != &*range) {
+          open = &*range;
+          source = &file(range->file);
+          entry = &require_entry(*source, tensor, *range);
+        }
         const std::uint64_t first = run.b + done, count = std::min(run.count - done, range->end - first);
-        source.read(entry, (first - range->begin) * width, count * width, static_cast<char*>(dst) + (run.a + done) * width);
+        source->read(*entry, (first - range->begin) * width, count * width, static_cast<char*>(dst) + (run.a + done) * width);
         done += count;
       }
       copied += run.count;

@@ -54,10 +54,7 @@ FileRecord write_slices(io::Storage& storage, const Checkpoint& source, const fs
 // The files that do not belong to the ranges of the state, copied. Their checksums are the ones that verify()
 // held them against.
 void copy_others(io::Storage& storage, const Checkpoint& source, const fs::path& dir, Manifest& manifest) {
-  std::set<std::string> state_files;
-  for (const TensorRecord& t : source.manifest().tensors)
-    for (const BoxRecord& b : t.boxes)
-      for (const RangeRecord& range : b.ranges) state_files.insert(range.file);
+  const std::set<std::string> state_files = files_with_slices(source.manifest());
   for (const FileRecord& file : source.manifest().files) {
     if (state_files.count(file.name)) continue;
     io::copy_file(storage, source.dir() / file.name, dir / file.name);

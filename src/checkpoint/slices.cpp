@@ -22,6 +22,14 @@ std::string box_name(const Box& box) {
 
 }  // namespace
 
+std::set<std::string> files_with_slices(const Manifest& manifest) {
+  std::set<std::string> names;
+  for (const TensorRecord& tensor : manifest.tensors)
+    for (const BoxRecord& box : tensor.boxes)
+      for (const RangeRecord& range : box.ranges) names.insert(range.file);
+  return names;
+}
+
 void require_inside(const TensorSlice& slice) {
   if (!slice.box.inside(slice.shape))
     fail("tensor '{}' has shape [{}], box {} given", slice.name, fmt::join(slice.shape, ", "), slice.box.describe());

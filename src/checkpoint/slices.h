@@ -3,12 +3,16 @@
 
 #include "qft/checkpoint/checkpoint.h"
 
+#include <set>
 #include <string>
 
 namespace qft::checkpoint {
 
 /// "<stem>-<rank>-of-<ranks>.safetensors".
 std::string slice_file_name(const std::string& stem, int rank, int ranks);
+
+/// The names of the files that hold slices; all others of a checkpoint are files of their own.
+std::set<std::string> files_with_slices(const Manifest& manifest);
 
 /// Throws Error unless the slice's box is inside its tensor, and its range inside the box.
 void require_inside(const TensorSlice& slice);

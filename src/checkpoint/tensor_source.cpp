@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <set>
 
+#include "slices.h"
+
 namespace qft::checkpoint {
 namespace {
 
@@ -14,12 +16,9 @@ namespace fs = std::filesystem;
 
 // Safetensors files of `dir`, sorted, without those that only hold ranges of state tensors.
 std::vector<fs::path> weight_files(const fs::path& dir, const Manifest* manifest) {
-  std::set<std::string> state_files;
   std::vector<fs::path> files;
   if (manifest != nullptr) {
-    for (const TensorRecord& tensor : manifest->tensors)
-      for (const BoxRecord& b : tensor.boxes)
-        for (const RangeRecord& range : b.ranges) state_files.insert(range.file);
+    const std::set<std::string> state_files = files_with_slices(*manifest);
     for (const FileRecord& file : manifest->files)
       if (file.name.ends_with(".safetensors") && !state_files.count(file.name)) files.push_back(member_of(dir, file.name));
     return files;

@@ -40,13 +40,7 @@ ForwardBuffers<E> forward_buffers(const Problem<E>& p, Workspace& workspace) {
 /// Packs keys and values: a task is one block of keys of one head.
 template <class T, class E>
 void pack_keys_and_values(const Problem<E>& p, const ForwardBuffers<E>& b, const QkvViews& in) {
-  struct Block {
-    const Sequence* sequence;
-    std::int64_t first;
-  };
-  std::vector<Block> blocks;
-  for (const Sequence& s : p.sequences)
-    for (std::int64_t k = 0; k < s.length; k += kKeyBlock) blocks.push_back({&s, k});
+  const std::vector<RowBlock> blocks = row_blocks(p.sequences, kKeyBlock);
   const auto kernels = cpu::packing_kernels<T, E>();
   const auto count = static_cast<std::int64_t>(blocks.size());
   for_tasks(count * p.kv_heads, [&](std::int64_t task, std::int64_t) {

@@ -36,6 +36,19 @@ struct Sequence {
   std::int64_t first, length, padded_first, padded_length;
 };
 
+/// Rows of a sequence from `first` on that are a task together.
+struct RowBlock {
+  const Sequence* sequence;
+  std::int64_t first;
+};
+/// Every `rows` rows of every sequence, which must outlive the blocks.
+inline std::vector<RowBlock> row_blocks(const std::vector<Sequence>& sequences, std::int64_t rows) {
+  std::vector<RowBlock> blocks;
+  for (const Sequence& s : sequences)
+    for (std::int64_t first = 0; first < s.length; first += rows) blocks.push_back({&s, first});
+  return blocks;
+}
+
 /// Stands for no window.
 constexpr std::int64_t kWholeSequence = std::int64_t{1} << 40;
 

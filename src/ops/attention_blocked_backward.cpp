@@ -163,13 +163,7 @@ template <class T, class E>
 void backward(const Arguments& a, const PackedSequences& packed, const AttentionOptions& options, Workspace& workspace) {
   const Problem<E> p(a.in, packed, options);
   const BackwardBuffers<E> b(p, workspace);
-  struct Block {
-    const Sequence* sequence;
-    std::int64_t first;
-  };
-  std::vector<Block> blocks;
-  for (const Sequence& s : p.sequences)
-    for (std::int64_t q0 = 0; q0 < s.length; q0 += kQueryBlock) blocks.push_back({&s, q0});
+  const std::vector<RowBlock> blocks = row_blocks(p.sequences, kQueryBlock);
   const auto count = static_cast<std::int64_t>(blocks.size());
   for_tasks(count * p.heads, [&](std::int64_t task, std::int64_t) {
     const auto& [s, q0] = blocks[static_cast<std::size_t>(task % count)];
