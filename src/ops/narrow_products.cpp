@@ -37,7 +37,15 @@ bool serves(const blocked::Product& p) {
 }
 
 bool serves(const TokenSum& s) {
-  return s.a.size(1) <= cpu::kMostNarrow && s.out.scalar_type() == at::kFloat;
+  return serves(s.a.size(1), s.out.scalar_type());
+}
+
+bool serves(std::int64_t rows, at::ScalarType grad) {
+  return rows <= cpu::kMostNarrow && grad == at::kFloat;
+}
+
+std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t rows) {
+  return 2 * tokens * padded(rows, kNarrowUnit) * static_cast<std::int64_t>(sizeof(float));
 }
 
 void multiply(const blocked::Product& p, Workspace& workspace) {

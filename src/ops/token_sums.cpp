@@ -47,10 +47,11 @@ void add_token_sums(std::span<const TokenSum> sums, Workspace& workspace) {
   for (const TokenSum& s : sums) add_by_aten(s, workspace);
 }
 
-std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t columns, at::ScalarType compute, at::ScalarType grad) {
+std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t rows, std::int64_t columns, at::ScalarType compute,
+                             at::ScalarType grad) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
-  if (compute == at::kBFloat16 && blocked::available(compute)) return blocked::token_sum_bytes(tokens, columns);
-  return compute == grad ? 0 : kChunkElements * item;
+  if (compute == at::kBFloat16 && blocked::available(compute)) return blocked::token_sum_bytes(tokens, rows, columns, grad);
+  return compute == grad ? 0 : std::min(kChunkElements, rows * columns) * item;
 }
 
 }  // namespace qft::ops

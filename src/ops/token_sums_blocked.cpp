@@ -188,9 +188,11 @@ bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace, Blocks
   return true;
 }
 
-std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t columns) {
+std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t rows, std::int64_t columns, at::ScalarType grad) {
+  const Blocks blocks = faster_blocks(at::kBFloat16);
+  if (blocks == Blocks::fp32 && narrow::serves(rows, grad)) return narrow::token_sum_bytes(tokens, rows);
   const std::int64_t held = std::min(tokens, kSumChunk);
-  const std::int64_t item = element_size(faster_blocks(at::kBFloat16));
+  const std::int64_t item = element_size(blocks);
   const std::int64_t of_thread = kRows * held * item + kRows * kPanel * std::int64_t{sizeof(float)};
   return held * columns * item + at::get_num_threads() * of_thread;
 }

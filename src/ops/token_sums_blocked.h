@@ -18,6 +18,6 @@ bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace, Blocks
 inline constexpr std::int64_t kSumChunk = 1024;
 
 /// ops::token_sum_bytes where it serves.
-std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t columns);
+std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t rows, std::int64_t columns, at::ScalarType grad);
 
 }  // namespace qft::ops::blocked

@@ -161,9 +161,11 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   if (run.training && run.lora_dropout) columns += 2 * widest.input;
   std::int64_t bytes = run.tokens * columns * item + operation_bytes(run);
   if (run.training) {
-    bytes += run.tokens * widest.lora_parts * run.spec.lora.rank * item;
+    const std::int64_t adapter_rows = widest.lora_parts * run.spec.lora.rank;
+    bytes += run.tokens * adapter_rows * item;
     const bool full = run.spec.finetuning == model::Finetuning::full;
-    bytes += ops::token_sum_bytes(run.tokens, full ? widest.input : widest.both, run.precision.compute, run.precision.grad);
+    bytes += ops::token_sum_bytes(run.tokens, full ? widest.output : adapter_rows, full ? widest.input : widest.both,
+                                  run.precision.compute, run.precision.grad);
   }
   const std::int64_t labels = labels_of(run);
   const std::int64_t rows = run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(c.vocab_size);

@@ -20,7 +20,8 @@ struct TokenSum {
 /// fp32), by ATen elsewhere.
 void add_token_sums(std::span<const TokenSum> sums, Workspace& workspace);
 
-/// Bytes of the workspace that gradients [m, n] of all sums of a call take: `columns` is the sum of the n.
-std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t columns, at::ScalarType compute, at::ScalarType grad);
+/// Bytes of the workspace that gradients [m, n] of all sums of a call take: `rows` is the largest m, `columns` the sum of the n.
+std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t rows, std::int64_t columns, at::ScalarType compute,
+                             at::ScalarType grad);
 
 }  // namespace qft::ops
