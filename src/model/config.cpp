@@ -258,6 +258,7 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   c.vocab_size = reader.positive("vocab_size");
   c.max_position_embeddings = reader.positive("max_position_embeddings", 2048);
   c.rms_norm_eps = reader.number("rms_norm_eps", 1e-6);
+  c.attention_dropout = reader.number("attention_dropout", 0.0);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
   const auto has_bias = [&](Bias bias) { return bias.key ? reader.boolean(bias.key, bias.fallback) : bias.fallback; };
   c.qkv_bias = has_bias(arch.qkv);

@@ -1,6 +1,7 @@
 #include "qft/model/spec.h"
 
 #include "qft/core/error.h"
+#include "qft/model/architectures.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -8,7 +9,7 @@
 namespace qft::model {
 namespace {
 
-nlohmann::json base(const char* type) {
+nlohmann::json base(std::string_view type) {
   return {{"model_type", type},     {"hidden_size", 24},        {"intermediate_size", 40},
           {"num_hidden_layers", 2}, {"num_attention_heads", 3}, {"num_key_value_heads", 1},
           {"vocab_size", 101},      {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", true}};
@@ -164,7 +165,7 @@ TEST(Spec, ParametersDoNotOverlap) {
   lora.rank = 3;
   lora.alpha = 3;
   lora.set_targets("all");
-  for (const char* type : {"qwen2", "qwen3", "llama", "mistral"}) {
+  for (const std::string_view type : architectures()) {
     const auto spec = ModelSpec::build(ModelConfig::parse(base(type).dump(), "t"), Finetuning::lora, lora);
     for (const auto& unit : spec.units) {
       std::int64_t end[2] = {0, 0};

@@ -21,14 +21,15 @@ struct RopeConfig {
   std::optional<Llama3> llama3;
 };
 
-/// One decoder-only transformer of the Llama family (Llama, Mistral, Qwen2/2.5, Qwen3), dense.
+/// One decoder-only transformer of the Llama family, dense.
 struct ModelConfig {
-  std::string model_type;    ///< "llama" | "mistral" | "qwen2" | "qwen3"
+  std::string model_type;    ///< one of architectures(): "qwen2"
   std::string architecture;  ///< transformers' class, e.g. "Qwen2ForCausalLM"
   std::int64_t hidden_size = 0, intermediate_size = 0, num_layers = 0;
   std::int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   std::int64_t vocab_size = 0, max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
+  double attention_dropout = 0.0;  ///< not implemented: training says so
   RopeConfig rope;
   bool tie_word_embeddings = false;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
