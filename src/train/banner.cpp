@@ -74,6 +74,9 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
     log::info("note: debug_sync is true, which has no effect on a CPU: work is done when a call returns");
   if (config.training.cuda_graphs && instance.transformer().device().is_cpu())
     log::info("note: cuda_graphs is true, which has no effect on a CPU: no kernels are queued");
+  if (c.attention_dropout > 0.0)
+    log::warn("attention_dropout of the model's config.json is {}: it is not implemented, training goes on without it",
+              c.attention_dropout);
   if (instance.group() > 1) log::info("breadth-first: up to {} micro-batches pass a block together", instance.group());
   log::info("{} samples, global batch {} (micro-batch {} x {} ranks), {} steps", b.samples, b.global_batch_size,
             b.micro_batch_size, session.size(), b.total_steps);

@@ -57,8 +57,11 @@ def training(report, qft, tmp, settings):
     ddp = next(row["memory"]["total"] for row in told["rows"] if row["strategy"] == "ddp")
     report.check(f"qft plan: {ddp / 1e6:.0f} MB; the run predicted {parts['memory_predicted'] / 1e6:.0f}, off by", abs(ddp / parts["memory_predicted"] - 1), 0.1)
 
+    model = Path(settings["model_name_or_path"]) / "config.json"
+    model.write_text(json.dumps(json.loads(model.read_text()) | {"attention_dropout": 0.1}))
     broken = mpirun(2, [qft, "train", run_file, "output_dir=" + str(tmp / "broken"), "learning_rate=1e30", "lr_scheduler_type=constant", "max_grad_norm=0"], check=False)
     log = (tmp / "broken/trainer_log.jsonl").read_text() + broken.stderr
+    report.holds("dropout that config.json asks for, and that is not applied, is named", "attention_dropout" in broken.stderr, broken.stderr)
     report.holds("a loss that is no number is nan, not -nan", "nan" in log and "-nan" not in log, log)
 
 
