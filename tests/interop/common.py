@@ -3,9 +3,14 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+
+# One mpirun that ends removes the folder that another is about to use (Open MPI 4.1), unless each test has a folder of its own.
+SESSIONS = tempfile.TemporaryDirectory(prefix="ompi-", ignore_cleanup_errors=True)
+os.environ["OMPI_MCA_orte_tmpdir_base"] = SESSIONS.name
 
 
 def arguments(**defaults):
