@@ -30,6 +30,11 @@ const float* transposed_factors(const at::Tensor& b, Workspace& workspace) {
   return factors;
 }
 
+/// Elements of the left side of a sum of so many rows.
+std::int64_t sum_factors(std::int64_t tokens, std::int64_t rows) {
+  return tokens * padded(rows, kNarrowUnit);
+}
+
 }  // namespace
 
 bool serves(const blocked::Product& p) {
@@ -45,7 +50,7 @@ bool serves(std::int64_t rows, at::ScalarType grad) {
 }
 
 std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t rows) {
-  return 2 * tokens * padded(rows, kNarrowUnit) * static_cast<std::int64_t>(sizeof(float));
+  return 2 * sum_factors(tokens, rows) * static_cast<std::int64_t>(sizeof(float));
 }
 
 void multiply(const blocked::Product& p, Workspace& workspace) {
@@ -62,7 +67,7 @@ void add_token_sums(std::span<const TokenSum> sums, Workspace& workspace) {
   if (sums.empty()) return;
   std::int64_t room = 0, tasks = 0;
   const auto tasks_of = [](const TokenSum& s) { return (s.b.size(1) + kColumns - 1) / kColumns; };
-  const auto factors_of = [](const TokenSum& s) { return s.a.size(0) * padded(s.a.size(1), kNarrowUnit); };
+  const auto factors_of = [](const TokenSum& s) { return sum_factors(s.a.size(0), s.a.size(1)); };
   for (const TokenSum& s : sums) {
     room += factors_of(s);
     tasks += tasks_of(s);
