@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything and runs all tests. Arguments go to ctest: ./test.sh -L unit -R pack
-# Where a CUDA toolkit is installed, the programs are built with CUDA as well, for the GPU of this machine or one kind that is
-# common, with the tests of what differs (QFT_TEST_CUDA=0: not).
+# Where a CUDA toolkit is installed, its back end is built as well, for the GPU of this machine or one kind that is common.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source scripts/common.sh
@@ -16,17 +15,11 @@ mpi_environment
 make_model
 
 say "Build"
-cmake --preset release >&2
-cmake --build build -j "$(jobs)" >&2
-
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
-if [[ -n $nvcc && ${QFT_TEST_CUDA:-1} != 0 ]]; then
-  say "Build with CUDA ($nvcc), and the tests of what differs"
-  chip=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d . || true)
-  CUDACXX=$nvcc cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES="${chip:-90}-real" -DQFT_BENCHMARKS=OFF >&2
-  cmake --build build-cuda -j "$(jobs)" --target qft qft-pack qft-ckpt cuda_tests >&2
-  run_tests build-cuda -L cuda "$@"
-fi
+chip=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d . || true)
+[[ -z $nvcc ]] || export CUDACXX=$nvcc CUDAToolkit_ROOT=${nvcc%/bin/nvcc}
+cmake --preset release ${nvcc:+-DCMAKE_CUDA_ARCHITECTURES="${chip:-90}-real"} >&2
+cmake --build build -j "$(jobs)" >&2
 
 say "Tests"
 run_tests build --no-tests=error "$@"

@@ -1,7 +1,7 @@
 #include "qft/comm/bandwidth.h"
+#include "qft/comm/device_choice.h"
 #include "qft/comm/device_communicator.h"
 #include "qft/core/error.h"
-#include "qft/device/device.h"
 
 #include <cstdio>
 
@@ -18,7 +18,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const auto seconds = line.options["seconds"].as<double>();
   if (largest < 8) fail_config("--max-bytes {}: at least 8", largest);
   if (!(seconds > 0)) fail_config("--seconds {}: more than 0", seconds);
-  const auto device = device::select_device(line.options["device"].as<std::string>(), session.local_rank(), session.local_size());
+  const auto device = comm::choose_device(session, line.options["device"].as<std::string>());
   const auto comm = comm::make_device_communicator(session.world(), device, "bench");
   std::vector<comm::BandwidthRow> rows;
   for (const auto bytes : comm::bandwidth_sizes(static_cast<std::size_t>(largest))) {

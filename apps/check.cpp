@@ -1,4 +1,4 @@
-#include "qft/device/device.h"
+#include "qft/comm/device_choice.h"
 #include "qft/job/preflight.h"
 #include "qft/train/setup.h"
 
@@ -55,7 +55,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   job::PreflightOptions options;
   std::optional<Prepared> prepared;
   if (line.run_file.empty() && line.overrides.empty()) {
-    options.device = device::select_device("auto", session.local_rank(), session.local_size());
+    options.device = comm::choose_device(session, "auto");
   } else {
     prepared = prepare(session, line, config::Purpose::check);
     options.device = prepared->device;

@@ -3,6 +3,8 @@
 #include "qft/core/error.h"
 #include "qft/core/program.h"
 #include "qft/core/version.h"
+#include "qft/device/backends.h"
+#include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/job/run_main.h"
 #include "qft/job/stop_signal.h"
@@ -54,6 +56,7 @@ int run_alone(const apps::Subcommand& command, std::span<const std::string> args
   if (const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE"); ranks != nullptr && std::string_view(ranks) != "1")
     fail_config("qft {} runs as one process, not {}: leave mpirun out", command.name, ranks);
   const auto line = parse(command, args);
+  if (line) device::load_backends();
   return line ? command.run_alone(*line) : kExitOk;
 }
 
@@ -64,7 +67,7 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
     return args.empty() ? kExitUsage : kExitOk;
   }
   if (args[0] == "--version") {
-    if (root) std::printf("qft %s\n", std::string(version()).c_str());
+    if (root) std::printf("qft %s\n%s\n%s", std::string(version()).c_str(), device::library_version().c_str(), device::describe_backends().c_str());
     return kExitOk;
   }
   std::string known;
@@ -74,6 +77,7 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
     const auto wants_text = [](const std::string& a) { return a == "--help" || a == "-h" || a == "--version"; };
     if (!root && std::any_of(args.begin(), args.end(), wants_text)) return kExitOk;
     const auto line = parse(*s, args);
+    if (line) device::load_backends();
     return line ? s->run(session, *line) : kExitOk;
   }
   const auto* named = std::ranges::find(kElsewhere, args[0], &Elsewhere::name);

@@ -1,7 +1,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/config/start.h"
 #include "qft/core/log.h"
-#include "qft/device/device.h"
+#include "qft/comm/device_choice.h"
 #include "qft/device/threads.h"
 #include "qft/job/watchdog.h"
 #include "qft/pack/options.h"
@@ -39,7 +39,7 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(false);  // nothing reads what it has not written
   }
-  p.device = device::select_device(p.config.training.use_cpu ? "cpu" : "auto", session.local_rank(), session.local_size());
+  p.device = comm::choose_device(session, p.config.training.use_cpu ? "cpu" : "auto");
   return p;
 }
 

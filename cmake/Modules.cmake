@@ -1,15 +1,8 @@
 # qft_module(NAME [DEPS modules...] [LIBS targets...] [TORCH])
 # One static library a module: sources src/NAME/*.cpp, headers include/qft/NAME/*.h, tests tests/NAME/*_test.cpp.
 # DEPS is the module's row of the layering table: what its files include, no more and no less, as the layering test sees to.
-# TORCH: it sees LibTorch's headers. x_cuda.cpp and x_nccl.cpp, which alone see those of CUDA, have a stand-in x_stub.cpp for CPU builds.
+# TORCH: it sees LibTorch's headers.
 set_property(GLOBAL PROPERTY QFT_MODULE_TABLE "")
-
-set(QFT_CUDA_INCLUDES "")
-foreach(_folder IN LISTS CUDAToolkit_INCLUDE_DIRS QFT_NCCL_INCLUDE)
-  if(NOT _folder IN_LIST CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES)
-    list(APPEND QFT_CUDA_INCLUDES "-isystem${_folder}")
-  endif()
-endforeach()
 
 # qft_precompile(NAME HEADERS files... LIBS targets...): precompiled headers that other targets take by REUSE_FROM.
 function(qft_precompile name)
@@ -31,16 +24,6 @@ endfunction()
 function(qft_module name)
   cmake_parse_arguments(M "TORCH" "" "DEPS;LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${name}/*.cpp")
-  list(FILTER sources EXCLUDE REGEX "_(nccl|cuda)\\.cpp$")
-  file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${name}/*.cu"
-       "${CMAKE_SOURCE_DIR}/src/${name}/*_nccl.cpp" "${CMAKE_SOURCE_DIR}/src/${name}/*_cuda.cpp")
-  if(QFT_CUDA)
-    list(FILTER sources EXCLUDE REGEX "_stub\\.cpp$")
-    list(APPEND sources ${cuda_sources})
-    # All other units are compiled alike with and without CUDA, so that ccache has to compile them once.
-    list(FILTER cuda_sources EXCLUDE REGEX "\\.cu$")  # nvcc knows its own headers
-    set_source_files_properties(${cuda_sources} PROPERTIES COMPILE_OPTIONS "${QFT_CUDA_INCLUDES}")
-  endif()
   qft_layering_row("module ${name}" ${M_DEPS})
   if(NOT sources)
     add_library(qft_${name} INTERFACE)
@@ -84,4 +67,18 @@ function(qft_write_module_table file)
   list(JOIN rows "\n" text)
   string(REPLACE ";" " " text "${text}")
   file(WRITE "${file}" "${text}\n")
+endfunction()
+
+# qft_backend(NAME DEPS modules... LIBS targets...): the shared object of a kind of accelerator, from src/NAME, beside the programs. It
+# sees the headers of DEPS and is linked with none of our libraries, whose state it would have a second copy of.
+function(qft_backend name)
+  cmake_parse_arguments(B "" "" "DEPS;LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${name}/*.cpp" "${CMAKE_SOURCE_DIR}/src/${name}/*.cu")
+  qft_layering_row("module ${name}" ${B_DEPS})
+  add_library(qft_${name} SHARED ${sources})
+  target_include_directories(qft_${name} PRIVATE "${CMAKE_SOURCE_DIR}/include")
+  target_link_libraries(qft_${name} PRIVATE ${B_LIBS} qft_warnings)
+  target_link_options(qft_${name} PRIVATE -Wl,--no-undefined)
+  set_target_properties(qft_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
+                        CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden)
 endfunction()

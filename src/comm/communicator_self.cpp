@@ -3,17 +3,14 @@
 #include "qft/comm/device_communicator.h"
 #include "qft/device/memory.h"
 
-#include <c10/core/Device.h>
-
 namespace qft::comm {
 
 namespace {
 
 class SelfCommunicator final : public Communicator {
  public:
-  SelfCommunicator(std::string name, bool device_buffers)
-      : Communicator(std::move(name), 0, 1), device_(device_buffers ? c10::kCUDA : c10::kCPU) {
-    if (device_buffers) host_ = std::make_unique<SelfCommunicator>(this->name(), false);
+  SelfCommunicator(std::string name, c10::Device device) : Communicator(std::move(name), 0, 1), device_(device) {
+    if (!device.is_cpu()) host_ = std::make_unique<SelfCommunicator>(this->name(), c10::kCPU);
   }
 
   std::string_view backend() const override { return "self"; }
@@ -36,7 +33,7 @@ class SelfCommunicator final : public Communicator {
   Work do_send(const void*, std::size_t, DType, int, int) override { return {}; }
   Work do_recv(void*, std::size_t, DType, int, int) override { return {}; }
   std::unique_ptr<Communicator> do_split(int, int, std::string name) override {
-    return make_self_communicator(std::move(name), device_.is_cuda());
+    return make_self_communicator(std::move(name), device_);
   }
 
   Work copy(const void* send, void* recv, std::size_t count, DType dtype) {
@@ -50,8 +47,8 @@ class SelfCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_self_communicator(std::string name, bool device_buffers) {
-  return std::make_unique<SelfCommunicator>(std::move(name), device_buffers);
+std::unique_ptr<Communicator> make_self_communicator(std::string name, c10::Device device) {
+  return std::make_unique<SelfCommunicator>(std::move(name), device);
 }
 
 }  // namespace qft::comm

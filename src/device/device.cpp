@@ -1,73 +1,88 @@
 #include "qft/device/device.h"
 
 #include "qft/core/error.h"
+#include "qft/core/units.h"
+#include "qft/device/backends.h"
 
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <string>
 
-#include "cuda_api.h"
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <torch/version.h>
 
 namespace qft::device {
-
 namespace {
 
-bool ranks_may_share_a_gpu() {
-  const char* value = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-  return value != nullptr && std::string_view(value) == "1";
+const BackendEntry* find_entry(std::string_view kind) {
+  for (const BackendEntry& entry : load_backends())
+    if (entry.name == kind) return &entry;
+  return nullptr;
 }
 
-c10::Device cuda_device(int index) {
-  cuda::set_device(index);
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
-}
-
-c10::Device cuda_of_rank(int local_rank, int local_size) {
-  const int devices = cuda_device_count();
-  if (local_rank < devices) return cuda_device(local_rank);
-  if (ranks_may_share_a_gpu()) return cuda_device(local_rank % devices);
-  fail_config(
-      "{} ranks on this node, but {} CUDA device{}: start one rank per device, or set "
-      "NCCL_MULTI_RANK_GPU_ENABLE=1 to share them (NCCL 2.30 or newer)",
-      local_size, devices, devices == 1 ? "" : "s");
+std::string text_of(const DeviceFacts& facts) {
+  return fmt::format("{}, {}, {}", facts.name, format_bytes(static_cast<double>(facts.memory)), facts.architecture);
 }
 
 }  // namespace
 
-int cuda_device_count() {
-  return cuda::device_count();
+DeviceWish parse_device(std::string_view wish) {
+  if (wish == "auto" || wish == "cpu") return {std::string(wish), {}};
+  const auto colon = wish.find(':');
+  DeviceWish parsed{std::string(wish.substr(0, colon)), {}};
+  bool known = find_entry(parsed.kind) != nullptr;
+  if (colon != std::string_view::npos) {
+    const auto digits = wish.substr(colon + 1);
+    int index = 0;
+    const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    known = known && result.ec == std::errc() && result.ptr == digits.data() + digits.size() && index >= 0;
+    parsed.index = index;
+  }
+  if (!known) fail_config("device '{}' is not known: use {}", wish, kDeviceWords);
+  return parsed;
 }
 
-c10::Device select_device(std::string_view wish, int local_rank, int local_size) {
-  if (wish == "cpu") return c10::kCPU;
-  if (wish == "auto") return cuda_device_count() > 0 ? cuda_of_rank(local_rank, local_size) : c10::Device(c10::kCPU);
-  if (wish != "cuda" && !wish.starts_with("cuda:")) {
-    fail_config("device '{}' is not known: use {}", wish, kDeviceWords);
+std::string kind_for(const DeviceWish& wish) {
+  if (wish.kind == "cpu") return wish.kind;
+  if (wish.kind == "auto") {
+    if (const char* forced = std::getenv("QFT_DEVICE"); forced != nullptr && std::string_view(forced) != "auto")
+      return kind_for(parse_device(forced));
+    for (const BackendEntry& entry : load_backends())
+      if (entry.count > 0) return entry.name;
+    return "cpu";
   }
-  if (!built_with_cuda()) fail_config("device '{}' is asked for, but this build has no CUDA: build with -DQFT_CUDA=ON", wish);
-  const int devices = cuda_device_count();
-  if (devices == 0)
-    fail_config(
-        "device '{}' is asked for, but this process sees no CUDA device: check the driver (nvidia-smi) and "
-        "CUDA_VISIBLE_DEVICES",
-        wish);
-  if (wish == "cuda") return cuda_of_rank(local_rank, local_size);
-  const auto digits = wish.substr(5);
-  int index = -1;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-  if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) {
-    fail_config("device '{}' is not known: use {}", wish, kDeviceWords);
-  }
-  if (index < 0 || index >= devices)
-    fail_config("device '{}' is asked for, but there are {} (0..{})", wish, devices, devices - 1);
-  return cuda_device(index);
+  const BackendEntry& entry = *find_entry(wish.kind);
+  if (entry.count == 0) fail_config("device '{}' is asked for, but cannot be used here: {}", wish.kind, entry.why);
+  if (wish.index && *wish.index >= entry.count)
+    fail_config("device '{}:{}' is asked for, but this process sees {} (0..{})", wish.kind, *wish.index, entry.count,
+                entry.count - 1);
+  return wish.kind;
+}
+
+int device_count(std::string_view kind) {
+  if (kind == "cpu") return 1;
+  const BackendEntry* entry = find_entry(kind);
+  return entry == nullptr ? 0 : entry->count;
+}
+
+c10::Device use_device(std::string_view kind, int index) {
+  if (kind == "cpu") return c10::kCPU;
+  const BackendEntry* entry = find_entry(kind);
+  QFT_ASSERT(entry != nullptr && index < entry->count, "device {}:{} is not here", kind, index);
+  const c10::Device device(entry->backend->type(), static_cast<c10::DeviceIndex>(index));
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+  return device;
+}
+
+c10::Device select_device(std::string_view wish) {
+  const DeviceWish parsed = parse_device(wish);
+  return use_device(kind_for(parsed), parsed.index.value_or(0));
 }
 
 std::string describe(c10::Device device) {
-  if (device.is_cuda()) return cuda::describe(device.index());
+  if (!device.is_cpu()) return text_of(facts_of(device));
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
@@ -76,7 +91,23 @@ std::string describe(c10::Device device) {
 }
 
 std::string library_version() {
-  return fmt::format("LibTorch {}, {}", TORCH_VERSION, built_with_cuda() ? cuda::library_version() : "no CUDA");
+  std::string text = fmt::format("LibTorch {}", TORCH_VERSION);
+  for (const BackendEntry& entry : load_backends())
+    if (entry.backend != nullptr) text += ", " + entry.backend->library_version();
+  return text;
+}
+
+std::string describe_backends() {
+  std::string text;
+  for (const BackendEntry& entry : load_backends()) {
+    if (entry.count == 0) {
+      text += fmt::format("{}: not used: {}\n", entry.name, entry.why);
+      continue;
+    }
+    text += fmt::format("{}: {} device{} ({}), {}\n", entry.name, entry.count, entry.count == 1 ? "" : "s",
+                        text_of(entry.backend->facts(0)), entry.backend->library_version());
+  }
+  return text;
 }
 
 }  // namespace qft::device

@@ -1,12 +1,13 @@
 #include "qft/device/graph.h"
 
-#include <utility>
+#include "qft/device/backends.h"
 
-#include "graph_host.h"
+#include <utility>
 
 namespace qft::device {
 namespace {
 
+/// On the CPU: a function that is called again.
 class HostGraph final : public Graph {
  public:
   explicit HostGraph(std::function<void()> work) : work_(std::move(work)) {}
@@ -18,9 +19,11 @@ class HostGraph final : public Graph {
 
 }  // namespace
 
-std::unique_ptr<Graph> host_graph(std::function<void()> work) {
-  return std::make_unique<HostGraph>(std::move(work));
-}
+GraphPool::GraphPool(c10::Device device)
+    : device_(device),
+      stream_(Stream::make(device)),
+      recorder_(device.is_cpu() ? nullptr : backend_of(device).recorder(device.index())) {}
+GraphPool::~GraphPool() = default;
 
 void GraphPool::warm_up(const std::function<void()>& work) const {
   const Stream current = Stream::current(device_);
@@ -33,6 +36,11 @@ void GraphPool::warm_up(const std::function<void()>& work) const {
   }
   after.record(stream_);
   current.wait(after);
+}
+
+std::unique_ptr<Graph> GraphPool::capture(std::function<void()> work) const {
+  if (recorder_ == nullptr) return std::make_unique<HostGraph>(std::move(work));
+  return recorder_->capture(stream_.torch(), work);
 }
 
 }  // namespace qft::device

@@ -2,6 +2,8 @@
 
 #include "qft/core/error.h"
 #include "qft/core/units.h"
+#include "qft/device/backends.h"
+#include "qft/device/stream.h"
 
 #include <algorithm>
 #include <array>
@@ -17,8 +19,8 @@
 #include <unistd.h>
 #include <utility>
 
-#include "cuda_api.h"
 #include "memory_limits.h"
+#include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 
 namespace qft::device {
@@ -44,6 +46,32 @@ std::int64_t left_of_job(std::int64_t available, int processes) {
   return std::max<std::int64_t>(available, 0);
 }
 
+/// Of all sizes of blocks together.
+const c10::CachingAllocator::Stat& total(const c10::CachingAllocator::StatArray& of) {
+  return of[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+}
+
+MemoryUse memory_of(c10::Device device) {
+  MemoryUse use;
+  use.total = facts_of(device).memory;
+  auto* allocator = c10::getDeviceAllocator(device.type());
+  if (!allocator->initialized()) return use;
+  const auto stats = allocator->getDeviceStats(device.index());
+  use.current = total(stats.allocated_bytes).current;
+  use.peak = total(stats.allocated_bytes).peak;
+  return use;
+}
+
+/// What the driver has left, whoever took the rest (contexts, NCCL, other processes), and what LibTorch's allocator keeps unused.
+std::int64_t device_memory_left(c10::Device device, int sharers) {
+  auto* allocator = c10::getDeviceAllocator(device.type());
+  if (!allocator->initialized()) at::empty({1}, at::TensorOptions(device).dtype(at::kByte));  // makes the context
+  std::int64_t left = static_cast<std::int64_t>(allocator->getMemoryInfo(device.index()).first);
+  if (facts_of(device).unified) left = std::min(left, host_memory_available());
+  const auto stats = allocator->getDeviceStats(device.index());
+  return left / std::max(sharers, 1) + total(stats.reserved_bytes).current - total(stats.allocated_bytes).current;
+}
+
 }  // namespace
 
 MemoryUse host_memory() {
@@ -67,10 +95,7 @@ std::int64_t host_memory_available() {
 }
 
 std::int64_t memory_left(c10::Device device, int sharers) {
-  if (device.is_cuda()) {
-    const MemoryUse use = memory_use(device);
-    return use.total - use.current;
-  }
+  if (!device.is_cpu()) return device_memory_left(device, sharers);
   sharers = std::max(sharers, 1);
   std::int64_t left = left_of_job(proc_value("/proc/meminfo", "MemAvailable"), sharers) / sharers;
   for (const auto& [resource, used] : {std::pair{RLIMIT_DATA, "VmData"}, {RLIMIT_AS, "VmSize"}}) {
@@ -83,7 +108,7 @@ std::int64_t memory_left(c10::Device device, int sharers) {
 }
 
 MemoryUse memory_use(c10::Device device) {
-  return device.is_cuda() ? cuda::memory_use(device.index()) : host_memory();
+  return device.is_cpu() ? host_memory() : memory_of(device);
 }
 
 void release_unused() {
@@ -91,17 +116,17 @@ void release_unused() {
 }
 
 void reset_peak(c10::Device device) {
-  if (device.is_cuda()) {
-    cuda::reset_peak(device.index());
-  } else {
+  if (device.is_cpu()) {
     std::ofstream("/proc/self/clear_refs") << "5";
+  } else if (auto* allocator = c10::getDeviceAllocator(device.type()); allocator->initialized()) {
+    allocator->resetPeakStats(device.index());
   }
 }
 
-PinnedBuffer::PinnedBuffer(std::size_t bytes, c10::Device device) : bytes_(bytes), pinned_(device.is_cuda()) {
+PinnedBuffer::PinnedBuffer(std::size_t bytes, c10::Device device) : bytes_(bytes), pinned_for_(device.is_cpu() ? nullptr : &backend_of(device)) {
   if (bytes == 0) return;
-  if (pinned_) {
-    data_ = cuda::allocate_pinned(bytes);
+  if (pinned()) {
+    data_ = pinned_for_->allocate_pinned(bytes);
   } else {
     constexpr std::size_t kHugePage = std::size_t{2} << 20;
     const std::size_t alignment = bytes >= kHugePage ? kHugePage : static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -109,14 +134,14 @@ PinnedBuffer::PinnedBuffer(std::size_t bytes, c10::Device device) : bytes_(bytes
     if (data_ != nullptr && bytes >= kHugePage) madvise(data_, bytes, MADV_HUGEPAGE);
   }
   require(data_ != nullptr, "no {} of {}host memory left ({} available): offload less, or use more nodes",
-          format_bytes(static_cast<double>(bytes)), pinned_ ? "pinned " : "",
+          format_bytes(static_cast<double>(bytes)), pinned() ? "pinned " : "",
           format_bytes(static_cast<double>(host_memory_available())));
 }
 
 PinnedBuffer::~PinnedBuffer() {
   if (data_ == nullptr) return;
-  if (pinned_) {
-    cuda::free_pinned(data_);
+  if (pinned()) {
+    pinned_for_->free_pinned(data_);
   } else {
     std::free(data_);
   }
@@ -125,12 +150,12 @@ PinnedBuffer::~PinnedBuffer() {
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
-      pinned_(std::exchange(other.pinned_, false)) {}
+      pinned_for_(std::exchange(other.pinned_for_, nullptr)) {}
 
 PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
-  std::swap(pinned_, other.pinned_);
+  std::swap(pinned_for_, other.pinned_for_);
   return *this;
 }
 
@@ -138,10 +163,10 @@ DeviceBuffer::DeviceBuffer(std::size_t bytes, c10::Device device) : data_(c10::G
 
 void copy_bytes(void* to, const void* from, std::size_t bytes, c10::Device device) {
   if (bytes == 0) return;
-  if (device.is_cuda()) {
-    cuda::copy_bytes(to, from, bytes);
-  } else {
+  if (device.is_cpu()) {
     std::memmove(to, from, bytes);
+  } else {
+    backend_of(device).copy_bytes(to, from, bytes, Stream::current(device).torch());
   }
 }
 

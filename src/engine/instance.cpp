@@ -28,7 +28,7 @@ model::Shard shard_of(const model::ParamSpec& p, const model::Shard& flat) {
 /// Whether layers run as graphs; throws where they cannot.
 bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
                const parallel::Strategy& strategy, c10::Device device) {
-  if (!config.training.cuda_graphs || !device.is_cuda()) return false;
+  if (!config.training.cuda_graphs || device.is_cpu()) return false;
   if (!strategy.stays_put())
     fail_config(
         "cuda_graphs needs weights and gradients at fixed addresses, but strategy {} runs, which shards them: use ddp or zero1, "
@@ -156,7 +156,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   LoadPlan load_plan = load_plan_of(config, comm, device, use, batches);
   auto self = build(options_of(config, load_plan, comm, device, use == Use::training), comm, device, use);
   const parallel::Offload& offload = self->layout().offload();
-  if (config.training.debug_sync && device.is_cuda() && (offload.optimizer || offload.weights))
+  if (config.training.debug_sync && !device.is_cpu() && (offload.optimizer || offload.weights))
     fail_config(
         "debug_sync does not go with offloading, which waits for copies to host memory, but {} runs: choose a strategy without "
         "offloading, or remove debug_sync",

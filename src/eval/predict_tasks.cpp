@@ -108,8 +108,8 @@ DecoderRoom room_for(const std::vector<PredictTask>& tasks, engine::Instance& in
   for (const PredictTask& t : tasks)
     room.capacity = std::max(room.capacity, static_cast<std::int64_t>(t.prompt.size()) + t.max_new_tokens);
   comm::agreed(comm, [&] {
-    const int sharers = comm::Session::exists() ? comm::Session::current().local_size() : 1;
     const auto device = instance.transformer().device();
+    const int sharers = comm::Session::exists() ? comm::Session::current().sharers_of(device) : 1;
     const double left = kShareOfMemory * static_cast<double>(device::memory_left(device, sharers));
     std::int64_t weights = 0;
     for (const auto& unit : instance.weights().gathered_bytes()) weights += unit.total();

@@ -1,6 +1,7 @@
 #include "qft/ops/attention.h"
 
 #include "qft/core/error.h"
+#include "qft/device/backends.h"
 #include "qft/device/upload.h"
 
 #include <algorithm>
@@ -37,10 +38,9 @@ QkvViews split_qkv(const at::Tensor& qkv, std::int64_t heads, std::int64_t kv_he
 }
 
 AttentionKernel default_attention_kernel(const at::Tensor& q) {
-  const bool in_libtorch = q.is_cpu() || q.is_cuda();
-  if (q.scalar_type() == at::kDouble || !in_libtorch) return AttentionKernel::reference;
-  if (q.is_cpu() && blocked::available(q.scalar_type())) return AttentionKernel::blocked;
-  return AttentionKernel::sdpa;
+  if (q.scalar_type() == at::kDouble) return AttentionKernel::reference;
+  if (q.is_cpu()) return blocked::available(q.scalar_type()) ? AttentionKernel::blocked : AttentionKernel::sdpa;
+  return device::facts_of(q.device()).torch_attention ? AttentionKernel::sdpa : AttentionKernel::reference;
 }
 
 namespace {
@@ -84,10 +84,10 @@ at::Tensor hidden_keys(std::int64_t queries, std::int64_t keys, std::int64_t win
 
 bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t heads, std::int64_t kv_heads,
                                std::int64_t head_dim) {
-  if (!device.is_cuda()) return true;
+  if (device.is_cpu()) return true;
   const at::Tensor qkv = at::empty({64, (heads + 2 * kv_heads) * head_dim}, at::TensorOptions().dtype(dtype).device(device));
   const QkvViews in = split_qkv(qkv, heads, kv_heads, head_dim);
-  return default_attention_kernel(in.q) == AttentionKernel::sdpa && sdpa::cuda_attention_is_flash(in);
+  return default_attention_kernel(in.q) == AttentionKernel::sdpa && sdpa::device_attention_is_flash(in);
 }
 
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& given, const at::Tensor& out,
@@ -98,8 +98,8 @@ void attention_forward(const QkvViews& in, const PackedSequences& sequences, con
     case AttentionKernel::blocked:
       return blocked::attention_forward(in, sequences, options, out, lse, workspace, blocked::faster_blocks(in.q.scalar_type()));
     case AttentionKernel::sdpa:
-      if (in.q.is_cuda()) return sdpa::cuda_attention_forward(in, sequences, options, out, lse);
-      return sdpa::attention_forward(in, sequences, options, out, lse);
+      if (in.q.is_cpu()) return sdpa::attention_forward(in, sequences, options, out, lse);
+      return sdpa::device_attention_forward(in, sequences, options, out, lse);
     default:
       return reference::attention_forward(in, sequences, options, out, lse);
   }
@@ -115,8 +115,8 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
       return blocked::attention_backward(gout, in, out, lse, sequences, options, grads, workspace,
                                          blocked::faster_blocks(in.q.scalar_type()));
     case AttentionKernel::sdpa:
-      if (in.q.is_cuda()) return sdpa::cuda_attention_backward(gout, in, out, lse, sequences, options, grads);
-      return sdpa::attention_backward(gout, in, out, lse, sequences, options, grads);
+      if (in.q.is_cpu()) return sdpa::attention_backward(gout, in, out, lse, sequences, options, grads);
+      return sdpa::device_attention_backward(gout, in, out, lse, sequences, options, grads);
     default:
       return reference::attention_backward(gout, in, out, lse, sequences, options, grads);
   }

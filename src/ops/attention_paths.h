@@ -22,11 +22,11 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads);
 /// Whether LibTorch would run flash (or cuDNN, which needs no less) attention on this chip, dtype and head size. If not, the
 /// memory-efficient kernel runs, whose sums of exponentials are copied sequence by sequence.
-bool cuda_attention_is_flash(const QkvViews& in);
-/// The same on a CUDA device: flash attention for half precision on chips that have it, else memory-efficient.
-void cuda_attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
+bool device_attention_is_flash(const QkvViews& in);
+/// The same on an accelerator: flash attention for half precision on chips that have it, else memory-efficient.
+void device_attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
                             const at::Tensor& out, const at::Tensor& lse);
-void cuda_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+void device_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
                              const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads);
 }  // namespace sdpa
 

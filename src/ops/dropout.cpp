@@ -4,7 +4,7 @@
 #include "qft/ops/generic.h"
 
 #include "cpu/tensors.h"
-#include "cuda/kernels.h"
+#include "device_kernels.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/stack.h>
@@ -85,7 +85,9 @@ bool dropout_by_kernel(const DropoutBackward& t, const DropoutKey& key, const Ro
     const auto kernels = cpu::dropout_kernels<T>();
     cpu::for_rows(any.size(0), any.size(1), [&](std::int64_t begin, std::int64_t end) { kernels.rows(args, begin, end); });
   });
-  return done || cuda::dropout(t, key, rows, p);
+  if (done) return true;
+  const DeviceKernels* kernels = device_kernels(any);
+  return kernels != nullptr && kernels->dropout(t, key, rows, p);
 }
 
 void run(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {

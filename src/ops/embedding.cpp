@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cpu/tensors.h"
-#include "cuda/kernels.h"
+#include "device_kernels.h"
 #include <ATen/ops/index_select.h>
 
 namespace qft::ops {
@@ -51,7 +51,10 @@ void embedding_backward(const at::Tensor& tokens, const at::Tensor& gy, const at
                           kernels.add_to_float(to, from, 1.0F, n);
                         });
                     });
-  if (!done && !cuda::embedding_backward(tokens, gy, gweight)) gweight.index_add_(0, tokens, gy.to(gweight.scalar_type()));
+  if (done) return;
+  const DeviceKernels* kernels = device_kernels(gy);
+  if (kernels == nullptr || !kernels->embedding_backward(tokens, gy, gweight))
+    gweight.index_add_(0, tokens, gy.to(gweight.scalar_type()));
 }
 
 }  // namespace qft::ops

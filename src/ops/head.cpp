@@ -9,7 +9,7 @@
 
 #include "cpu/flush_denormals.h"
 #include "cpu/tensors.h"
-#include "cuda/kernels.h"
+#include "device_kernels.h"
 #include "matmul.h"
 #include <ATen/ops/index_select.h>
 
@@ -46,7 +46,9 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
       kernels.rows(args, begin, end);
     });
   });
-  if (!done && !cuda::cross_entropy_rows(logits, targets, grad_logprobs, logprobs))
+  if (done) return;
+  const DeviceKernels* kernels = device_kernels(logits);
+  if (kernels == nullptr || !kernels->cross_entropy_rows(logits, targets, grad_logprobs, logprobs))
     generic::cross_entropy_rows(logits, targets, grad_logprobs, logprobs);
 }
 

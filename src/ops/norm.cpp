@@ -4,7 +4,7 @@
 #include "qft/ops/generic.h"
 
 #include "cpu/tensors.h"
-#include "cuda/kernels.h"
+#include "device_kernels.h"
 
 namespace qft::ops {
 namespace {
@@ -40,7 +40,9 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
   check(x, weight, rstd);
   const bool done =
       cpu::with_kernel_type(x, [&]<class T>() { forward_cpu(norm_forward_args<T>(x, weight, eps, y, rstd), rstd.numel()); });
-  if (!done && !cuda::rms_norm_forward(x, weight, eps, y, rstd)) generic::rms_norm_forward(x, weight, eps, y, rstd);
+  if (done) return;
+  const DeviceKernels* kernels = device_kernels(x);
+  if (kernels == nullptr || !kernels->rms_norm_forward(x, weight, eps, y, rstd)) generic::rms_norm_forward(x, weight, eps, y, rstd);
 }
 
 void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
@@ -49,7 +51,12 @@ void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tens
   const bool done = cpu::with_kernel_type(x, [&]<class T>() {
     backward_cpu(norm_backward_args<T>(gy, x, weight, rstd, residual_grad, gx), rstd.numel(), gweight, workspace);
   });
-  if (!done && !cuda::rms_norm_backward(gy, x, weight, rstd, residual_grad, gx, gweight, workspace))
+  if (done) return;
+  const DeviceKernels* kernels = device_kernels(x);
+  at::Tensor partial;
+  if (kernels != nullptr && gweight.defined())
+    partial = workspace.get("op.norm_gweight", {norm_weight_grad_parts(rstd.numel()), x.size(-1)}, at::kFloat);
+  if (kernels == nullptr || !kernels->rms_norm_backward(gy, x, weight, rstd, residual_grad, gx, gweight, partial))
     generic::rms_norm_backward(gy, x, weight, rstd, residual_grad, gx, gweight);
 }
 

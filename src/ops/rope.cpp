@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "cpu/tensors.h"
-#include "cuda/kernels.h"
+#include "device_kernels.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cos.h>
@@ -47,7 +47,9 @@ void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& tab
     cpu::for_rows(x.size(0), x.size(1) * x.size(2),
                   [&](std::int64_t begin, std::int64_t end) { kernels.rope(args, begin, end); });
   });
-  if (!done && !cuda::rope(x, positions, table, direction)) generic::rope(x, positions, table, direction);
+  if (done) return;
+  const DeviceKernels* kernels = device_kernels(x);
+  if (kernels == nullptr || !kernels->rope(x, positions, table, direction)) generic::rope(x, positions, table, direction);
 }
 
 }  // namespace qft::ops

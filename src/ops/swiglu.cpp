@@ -4,7 +4,7 @@
 #include "qft/ops/generic.h"
 
 #include "cpu/tensors.h"
-#include "cuda/kernels.h"
+#include "device_kernels.h"
 
 namespace qft::ops {
 
@@ -16,7 +16,9 @@ void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act) {
     cpu::for_rows(act.size(0), act.size(1),
                   [&](std::int64_t begin, std::int64_t end) { kernels.swiglu_forward(args, begin, end); });
   });
-  if (!done && !cuda::swiglu_forward(gate_up, act)) generic::swiglu_forward(gate_up, act);
+  if (done) return;
+  const DeviceKernels* kernels = device_kernels(act);
+  if (kernels == nullptr || !kernels->swiglu_forward(gate_up, act)) generic::swiglu_forward(gate_up, act);
 }
 
 void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act) {
@@ -27,7 +29,10 @@ void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at
     cpu::for_rows(gact.size(0), gact.size(1),
                   [&](std::int64_t begin, std::int64_t end) { kernels.swiglu_backward(args, begin, end); });
   });
-  if (!done && !cuda::swiglu_backward(gate_up, gact, ggate_up, act)) generic::swiglu_backward(gate_up, gact, ggate_up, act);
+  if (done) return;
+  const DeviceKernels* kernels = device_kernels(gact);
+  if (kernels == nullptr || !kernels->swiglu_backward(gate_up, gact, ggate_up, act))
+    generic::swiglu_backward(gate_up, gact, ggate_up, act);
 }
 
 }  // namespace qft::ops

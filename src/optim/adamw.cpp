@@ -1,6 +1,6 @@
 // AdamW (Loshchilov & Hutter 2019) with the update of torch.optim.AdamW: on a CUDA device by a kernel of our own, elsewhere and
 // in fp64 by ATen's fused one.
-#include "cuda/kernels.h"
+#include "device_kernels.h"
 #include "rules.h"
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/full.h>
@@ -13,8 +13,8 @@ class AdamW : public Rule {
   explicit AdamW(const Hyper& hyper) : hyper_(hyper) {}
 
   bool step(const Update& u) override {
-    if (cuda::can_update(u)) {
-      cuda::adamw(u, hyper_);
+    if (const DeviceKernels* kernels = device_kernels(u)) {
+      kernels->adamw(u, hyper_);
       return true;
     }
     // Scaled here, not by the kernel's own argument: that one is fp32 and would round fp64 gradients.

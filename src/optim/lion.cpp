@@ -2,7 +2,7 @@
 // elsewhere and in fp64 by ATen.
 #include <algorithm>
 
-#include "cuda/kernels.h"
+#include "device_kernels.h"
 #include "rules.h"
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
@@ -18,8 +18,8 @@ class Lion : public Rule {
   explicit Lion(const Hyper& hyper) : hyper_(hyper) {}
 
   bool step(const Update& u) override {
-    if (cuda::can_update(u)) {
-      cuda::lion(u, hyper_);
+    if (const DeviceKernels* kernels = device_kernels(u)) {
+      kernels->lion(u, hyper_);
       return true;
     }
     for (std::int64_t begin = 0; begin < u.master.numel(); begin += kPiece)

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "cuda/kernels.h"
+#include "device_kernels.h"
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
@@ -68,7 +68,8 @@ at::Tensor by_aten(const at::Tensor& values) {
 /// Sums that add up to that of one tensor, on its device.
 at::Tensor parts_of(const at::Tensor& values) {
   if (values.is_cpu()) return square_parts(values);
-  const at::Tensor by_kernel = cuda::square_parts(values);
+  const DeviceKernels* kernels = device_kernels(values);
+  const at::Tensor by_kernel = kernels == nullptr ? at::Tensor() : kernels->square_parts(values);
   return by_kernel.defined() ? by_kernel : by_aten(values);
 }
 

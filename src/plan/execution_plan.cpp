@@ -42,7 +42,7 @@ class ExecutionPlanner {
         device_(device),
         training_(training),
         batches_(batches) {
-    const int sharers = comm::Session::exists() ? comm::Session::current().local_size() : 1;
+    const int sharers = comm::Session::exists() ? comm::Session::current().sharers_of(device) : 1;
     available_ = comm::all_reduce_value(comm, std::min(device::memory_left(device, sharers), allowed()), comm::ReduceOp::min);
     if (const double limit = config.parallel.max_memory * 1e9; limit > 0 && available_ <= 0)
       fail_config("max_memory {} is less than the {} that a process takes before it holds any of the model: raise it",
@@ -95,7 +95,7 @@ class ExecutionPlanner {
             .objective = training_ ? objective_.kind : parallel::ObjectiveKind::row_local};
   }
 
-  bool graphs() const { return training_ && config_.training.cuda_graphs && device_.is_cuda(); }
+  bool graphs() const { return training_ && config_.training.cuda_graphs && !device_.is_cpu(); }
 
   /// Micro-batches of a rank in a step; where the data is not known, as many as full rows make.
   std::int64_t micro_batches() const {

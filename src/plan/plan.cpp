@@ -144,7 +144,7 @@ Process process_here(const config::RunConfig& config) {
   const auto& p = config.parallel;
   const bool for_gpus =
       p.offload_optimizer == "cpu" || p.offload_param == "cpu" || p.offload_activations == "cpu" || config.training.cuda_graphs;
-  if (!config.training.use_cpu && (for_gpus || device::cuda_device_count() > 0)) return {};
+  if (!config.training.use_cpu && (for_gpus || device::kind_for({"auto", {}}) != "cpu")) return {};
   device::release_unused();
   return {true, device::memory_use(c10::kCPU).current + device::kernel_cache_bytes(1)};
 }

@@ -1,5 +1,6 @@
 // Communicators of CUDA devices, one for each rank.
 #include "qft/comm/bandwidth.h"
+#include "qft/comm/device_choice.h"
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
@@ -20,7 +21,7 @@ class DeviceBuffers : public testing::Test {
  protected:
   void SetUp() override {
     auto& session = Session::current();
-    device_ = device::select_device("cuda", session.local_rank(), session.local_size());
+    device_ = choose_device(session, "cuda");
     comm_ = make_device_communicator(session.world(), device_, "gpus");
   }
   c10::Device device_ = c10::kCPU;

@@ -1,5 +1,6 @@
 #include "qft/comm/session.h"
 
+#include "qft/comm/device_choice.h"
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
@@ -43,14 +44,19 @@ TEST(Session, DeviceCommunicatorOfTheCpuIsAHostOne) {
   EXPECT_EQ(all_reduce_value(*comm, 1), comm->size());
 }
 
-TEST(Session, NcclIsRefusedByACpuBuild) {
-  if (device::built_with_cuda()) GTEST_SKIP() << "this build has NCCL";
-  try {
-    make_device_communicator(Session::current().world(), c10::Device(c10::kCUDA, 0), "device");
-    FAIL();
-  } catch (const ConfigError& e) {
-    EXPECT_NE(std::string(e.what()).find("QFT_CUDA=ON"), std::string::npos);
-  }
+TEST(Session, ADeviceWithoutALibraryOfCollectivesIsRefused) {
+  if (device::device_count("cuda") > 0) GTEST_SKIP() << "there is NCCL";
+  auto& world = Session::current().world();
+  if (world.size() == 1) GTEST_SKIP() << "one rank needs none";
+  EXPECT_THROW(make_device_communicator(world, c10::Device(c10::kCUDA, 0), "device"), Error);
+}
+
+TEST(Session, RanksChooseTheirDevicesTogether) {
+  auto& session = Session::current();
+  EXPECT_TRUE(choose_device(session, "cpu").is_cpu());
+  EXPECT_EQ(session.sharers_of(c10::kCPU), session.local_size());
+  EXPECT_THROW(choose_device(session, "tpu"), ConfigError);
+  if (device::device_count("cuda") == 0) EXPECT_THROW(choose_device(session, "cuda"), ConfigError);
 }
 
 TEST(FormatRanks, JoinsRuns) {

@@ -25,7 +25,7 @@ TEST(Graph, OnTheCpuIsWhatWasCapturedCalledAgain) {
 }
 
 TEST(Graph, OnAGpuIsQueuedAgain) {
-  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  if (device_count("cuda") == 0) GTEST_SKIP() << "no GPU";
   const c10::Device gpu(at::kCUDA, 0);
   const GraphPool pool(gpu);
   const at::Tensor sum = at::zeros({1000}, at::TensorOptions(gpu)), one = at::ones({1000}, at::TensorOptions(gpu));

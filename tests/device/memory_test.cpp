@@ -107,7 +107,7 @@ TEST_P(CopyBytesOnCuda, ThereAndBack) {
 
 // No instance where there is no GPU.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CopyBytesOnCuda);
-INSTANTIATE_TEST_SUITE_P(Devices, CopyBytesOnCuda, testing::Range(0, cuda_device_count()));
+INSTANTIATE_TEST_SUITE_P(Devices, CopyBytesOnCuda, testing::Range(0, device_count("cuda")));
 
 TEST(TuneAllocator, KeepsTheUsersSettings) {
   setenv("MALLOC_TRIM_THRESHOLD_", "1000000", 1);

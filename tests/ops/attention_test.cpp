@@ -175,7 +175,7 @@ TEST(AttentionKernels, ArePlainAtenWhereNoneIsMeantForTheDevice) {
 
 // Flash attention in bf16, the memory-efficient kernel in fp32.
 TEST(AttentionOnGpu, AgreesWithAutograd) {
-  if (device::cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  if (device::device_count("cuda") == 0) GTEST_SKIP() << "no GPU";
   const c10::Device gpu(at::kCUDA, 0);
   Workspace scratch(gpu);
   const auto there = [&](const QkvViews& v) { return QkvViews{v.q.to(gpu), v.k.to(gpu), v.v.to(gpu)}; };

@@ -44,7 +44,7 @@ void with_type(at::ScalarType type, F f) {
 class CudaKernels : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (GetParam() && device::cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+    if (GetParam() && device::device_count("cuda") == 0) GTEST_SKIP() << "no GPU";
   }
   bool on_gpu() const { return GetParam(); }
   at::Tensor here(const at::Tensor& t) const {

@@ -96,7 +96,7 @@ class OneLayer {
 class LayerGraphsTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (GetParam() && device::cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+    if (GetParam() && device::device_count("cuda") == 0) GTEST_SKIP() << "no GPU";
   }
   c10::Device device() const { return GetParam() ? c10::Device(at::kCUDA, 0) : c10::Device(at::kCPU); }
 };

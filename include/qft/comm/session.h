@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/Device.h>
+
 namespace qft::comm {
 
 /// RAII over MPI_Init_thread(MPI_THREAD_MULTIPLE) and MPI_Finalize; one per process. Works under mpirun,
@@ -37,6 +39,10 @@ class Session {
   const std::string& hostname() const { return hostname_; }
   /// Ranks of this node that may run on one of this rank's cores, itself included; 1 where ranks are bound apart.
   int core_sharers() const { return core_sharers_; }
+  /// Ranks of this node that take memory from what this rank has on `device`, itself included: all of them on the CPU.
+  int sharers_of(c10::Device device) const { return device.is_cpu() ? local_size_ : device_sharers_; }
+  /// What choose_device() found.
+  void set_device_sharers(int ranks) { device_sharers_ = ranks; }
 
   /// All ranks, for host memory ("self" if there is one rank, else MPI).
   Communicator& world() { return *world_; }
@@ -49,6 +55,7 @@ class Session {
  private:
   void find_neighbours();
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, node_ = 0, node_count_ = 1, core_sharers_ = 1;
+  int device_sharers_ = 1;
   std::string hostname_;
   std::shared_ptr<void> guard_;
   std::unique_ptr<Communicator> world_;

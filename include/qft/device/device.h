@@ -1,6 +1,7 @@
-// Which device this rank computes on. Another accelerator would enter here and in stream.h, memory.h.
+// Which device this process computes on.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -8,24 +9,37 @@
 
 namespace qft::device {
 
-/// True in builds with -DQFT_CUDA=ON.
-bool built_with_cuda();
-
-/// CUDA devices that this process sees; 0 in a CPU build.
-int cuda_device_count();
-
-/// What select_device() knows, for help and messages.
+/// What parse_device() knows, for help and messages.
 inline constexpr const char* kDeviceWords = "auto, cpu, cuda or cuda:N";
 
-/// The device for `wish`: "auto" (CUDA where there is one, else cpu), "cpu", "cuda" (device local_rank),
-/// "cuda:N". Makes it the current one. Throws ConfigError for an unknown word, and where CUDA is wished but
-/// the build, the machine or the number of ranks on the node (local_size) does not allow it.
-c10::Device select_device(std::string_view wish, int local_rank = 0, int local_size = 1);
+struct DeviceWish {
+  std::string kind;          ///< "auto", "cpu" or a back end's name
+  std::optional<int> index;  ///< of "cuda:1"
+};
+/// Throws ConfigError for an unknown word.
+DeviceWish parse_device(std::string_view wish);
+
+/// The kind that a process takes for `wish`: "cpu" or a back end's name that has devices here; for "auto" that of the
+/// environment's QFT_DEVICE, else of the first back end with devices. Throws ConfigError with the reason where the kind asked for, or its index, is not here.
+std::string kind_for(const DeviceWish& wish);
+
+/// Devices of a kind that this process sees: 1 for "cpu", 0 for one that is not loaded.
+int device_count(std::string_view kind);
+
+/// Device `index` of `kind`, made the current one of this thread.
+c10::Device use_device(std::string_view kind, int index);
+
+/// kind_for() and use_device() for one process alone, which takes the first device unless `wish` names one. Ranks of a job
+/// choose together (comm::choose_device).
+c10::Device select_device(std::string_view wish);
 
 /// "NVIDIA H200, 139.8 GiB, compute capability 9.0" or the CPU's model name.
 std::string describe(c10::Device device);
 
-/// "LibTorch 2.11.0, CUDA 13.0" or "LibTorch 2.11.0, no CUDA".
+/// "LibTorch 2.11.0, CUDA 13.0", or "LibTorch 2.11.0" where only the CPU is used.
 std::string library_version();
+
+/// A line for each kind: "cuda: 2 devices (NVIDIA H200, ...), CUDA 13.0" or "cuda: not used: no NVIDIA driver: ...".
+std::string describe_backends();
 
 }  // namespace qft::device

@@ -10,6 +10,8 @@
 
 namespace qft::device {
 
+class GraphRecorder;
+
 /// Recorded work. All that it reads and writes must stay at the addresses that it had when it was captured.
 class Graph {
  public:
@@ -39,11 +41,9 @@ class GraphPool {
   std::unique_ptr<Graph> capture(std::function<void()> work) const;
 
  private:
-  struct Memory;  ///< CUDA's private pool
-
   c10::Device device_;
   Stream stream_;
-  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<GraphRecorder> recorder_;  ///< null on the CPU
 };
 
 }  // namespace qft::device

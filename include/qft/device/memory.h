@@ -29,7 +29,7 @@ struct HostLimit {
 };
 HostLimit host_memory_limit();
 
-/// The host's for cpu; for CUDA what LibTorch's caching allocator holds in live tensors.
+/// The host's for cpu; elsewhere what LibTorch's allocator for that device holds in live tensors.
 MemoryUse memory_use(c10::Device device);
 
 /// Gives back to the system what malloc keeps of freed memory.
@@ -42,12 +42,14 @@ void reset_peak(c10::Device device);
 /// available, and of what the job's limits leave where no other process takes from them.
 std::int64_t host_memory_available();
 
-/// Bytes that this process may still take on `device`: what the device has left; on the host, where `sharers` processes
-/// run, its share of what is available, within seven eighths of what the process' own limits leave (RLIMIT_DATA, RLIMIT_AS).
+/// Bytes that this process may still take on `device`, its share where `sharers` processes use it: of what the driver has left (of
+/// what the system has left, where the device has no memory of its own), with what LibTorch keeps for this process; on the host, of
+/// what is available, within seven eighths of what the process' own limits leave (RLIMIT_DATA, RLIMIT_AS).
 std::int64_t memory_left(c10::Device device, int sharers);
 
-/// Page-aligned host memory, uninitialised: pinned for copies from and to `device` if that is CUDA, else
-/// plain with huge pages advised. Throws Error if it cannot be had. Movable.
+class Backend;
+
+/// Page-aligned host memory, uninitialised: pinned for copies from and to `device`; for the CPU plain, with huge pages advised. Throws Error if it cannot be had. Movable.
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;
@@ -58,12 +60,12 @@ class PinnedBuffer {
 
   void* data() const { return data_; }
   std::size_t size() const { return bytes_; }
-  bool pinned() const { return pinned_; }
+  bool pinned() const { return pinned_for_ != nullptr; }
 
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
-  bool pinned_ = false;
+  const Backend* pinned_for_ = nullptr;
 };
 
 /// Uninitialised memory of a device, from LibTorch's allocator for it.
@@ -76,8 +78,8 @@ class DeviceBuffer {
   c10::DataPtr data_;
 };
 
-/// Copies between host and device memory in either direction. CPU: at once; CUDA: in order on the current
-/// stream, so host memory must stay until that has run.
+/// Copies between host and device memory in either direction. CPU: at once; elsewhere in order on the
+/// current stream, so host memory must stay until that has run.
 void copy_bytes(void* to, const void* from, std::size_t bytes, c10::Device device);
 
 /// What LibTorch's compiled CPU kernels may keep after bound_kernel_caches(): 64 of about half a MB each (measured; the code

@@ -11,7 +11,7 @@ namespace qft::device {
 
 class Event;
 
-/// A queue of device work; a cheap value (CUDA streams come from LibTorch's pools and are never destroyed).
+/// A queue of device work; a cheap value (streams come from LibTorch's pools and are never destroyed).
 class Stream {
  public:
   /// The stream that ATen's operations on this thread use.
@@ -26,7 +26,7 @@ class Stream {
   bool idle() const;
   /// Blocks the host until idle.
   void synchronize() const;
-  /// cudaStream_t; null on the CPU.
+  /// The library's own stream, such as cudaStream_t; null on the CPU.
   void* native() const;
   c10::Stream torch() const { return stream_; }
   bool operator==(const Stream& other) const { return stream_ == other.stream_; }
@@ -51,9 +51,6 @@ class Event {
   void synchronize() const;
   /// Milliseconds from `earlier` to this event; both with timing, recorded and happened.
   double milliseconds_since(const Event& earlier) const;
-  /// cudaEvent_t; null on the CPU and before record().
-  void* native() const;
-
  private:
   friend class Stream;
   struct State;

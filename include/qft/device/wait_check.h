@@ -8,7 +8,7 @@
 
 namespace qft::device {
 
-/// Runs `body`. If `armed` and on a CUDA device, throws Error with `where()` and a backtrace where LibTorch or an Event or
+/// Runs `body`. If `armed` and `device` is no CPU, throws Error with `where()` and a backtrace where LibTorch or an Event or
 /// Stream of ours would make the host wait in it: for item(), a copy from or to pageable memory, synchronize(). That holds
 /// for the whole process: no other thread may wait for a device meanwhile. Otherwise `body` runs unchecked.
 void without_waits(c10::Device device, bool armed, const std::function<std::string()>& where, const std::function<void()>& body);

@@ -15,7 +15,7 @@ namespace qft::ops {
 struct PackedSequences {
   std::vector<std::int32_t> cu_seqlens;  ///< starts with 0, ends with T, not decreasing
   std::int32_t max_length = 0;
-  at::Tensor device_cu_seqlens;  ///< int32 copy on a CUDA device; undefined on the CPU
+  at::Tensor device_cu_seqlens;  ///< int32 copy on the device; undefined on the CPU
 
   /// Throws Error where `cu_seqlens` is not of that form.
   static PackedSequences build(std::span<const std::int32_t> cu_seqlens, c10::Device device);

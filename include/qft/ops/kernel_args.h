@@ -3,6 +3,7 @@
 
 #include "qft/ops/philox.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace qft::ops {
@@ -82,6 +83,15 @@ struct Dropout {
   float scale;
   std::int64_t width;
 };
+
+/// Rows of a norm that a block of threads takes at once for the weight's gradient.
+inline constexpr std::int64_t kNormGradRows = 8;
+
+/// Rows of the partial sums of a norm's weight gradient over so many rows: a function of their number alone, so that the sum has the
+/// same order on any device.
+constexpr std::int64_t norm_weight_grad_parts(std::int64_t rows) {
+  return std::clamp<std::int64_t>(rows / (8 * kNormGradRows), 1, 128);
+}
 
 /// gweight[tokens[t]] += gy[t].
 template <class T, class G>

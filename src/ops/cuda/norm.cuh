@@ -58,7 +58,7 @@ __global__ void rms_norm_backward_kernel(RmsNormBackward<T> a, std::int64_t rows
 }
 
 /// Rows that a block of norm_weight_grad_kernel takes at once.
-constexpr int kGradRows = 8;
+constexpr int kGradRows = static_cast<int>(kNormGradRows);
 
 /// Sums of gy * round(x rstd) down the columns: block (c, p) has 32 N columns of rows that are p modulo the blocks' own;
 /// partial [gridDim.y, width].
@@ -122,11 +122,6 @@ void launch_rms_norm_backward(const RmsNormBackward<T>& a, std::int64_t rows, co
   device::with_piece<device::kPiece<T>>(backward_in_pieces(a), [&](auto n) {
     launch(device::rows_shape(rows, a.width / n), &rms_norm_backward_kernel<n(), T>, a, rows);
   });
-}
-
-/// Rows of `partial` for so many rows: a function of their number alone, so that the sum has the same order on any device.
-constexpr std::int64_t norm_weight_grad_parts(std::int64_t rows) {
-  return std::clamp<std::int64_t>(rows / (8 * kGradRows), 1, 128);
 }
 
 /// gweight += ; before launch_rms_norm_backward where gx is gy. `partial`: [norm_weight_grad_parts(rows), width].

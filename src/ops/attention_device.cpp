@@ -1,5 +1,4 @@
-// Attention on a CUDA device by LibTorch's variable-length kernels. These calls go through the dispatcher, so
-// that this file compiles in a CPU build as well.
+// Attention on an accelerator by LibTorch's variable-length kernels, through the dispatcher.
 #include <optional>
 
 #include "attention_paths.h"
@@ -80,16 +79,16 @@ void efficient_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
 
 }  // namespace
 
-bool cuda_attention_is_flash(const QkvViews& in) {
+bool device_attention_is_flash(const QkvViews& in) {
   const auto batch = [](const at::Tensor& t) { return t.unsqueeze(0).transpose(1, 2); };
   const auto choice = static_cast<at::SDPBackend>(
       at::_fused_sdp_choice(batch(in.q), batch(in.k), batch(in.v), std::nullopt, 0.0, true, std::nullopt, true));
   return choice == at::SDPBackend::flash_attention || choice == at::SDPBackend::cudnn_attention;
 }
 
-void cuda_attention_forward(const QkvViews& in, const PackedSequences& seq, const AttentionOptions& options,
+void device_attention_forward(const QkvViews& in, const PackedSequences& seq, const AttentionOptions& options,
                             const at::Tensor& out, const at::Tensor& lse) {
-  if (!cuda_attention_is_flash(in)) return efficient_forward(in, seq, options, out, lse);
+  if (!device_attention_is_flash(in)) return efficient_forward(in, seq, options, out, lse);
   const FlashWindow window(options);
   const auto result = at::_flash_attention_forward(in.q, in.k, in.v, seq.device_cu_seqlens, seq.device_cu_seqlens, seq.max_length,
                                                    seq.max_length, 0.0, true, false, options.scale, window.left, window.right);
@@ -97,9 +96,9 @@ void cuda_attention_forward(const QkvViews& in, const PackedSequences& seq, cons
   lse.copy_(std::get<1>(result));
 }
 
-void cuda_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+void device_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
                              const PackedSequences& seq, const AttentionOptions& options, const QkvViews& grads) {
-  if (!cuda_attention_is_flash(in)) return efficient_backward(gout, in, out, lse, seq, options, grads);
+  if (!device_attention_is_flash(in)) return efficient_backward(gout, in, out, lse, seq, options, grads);
   const FlashWindow window(options);
   const at::Tensor no_seed = at::zeros({2}, lse.options().dtype(at::kUInt64)), unused = at::zeros({}, lse.options());
   const auto [gq, gk, gv] = at::_flash_attention_backward(

@@ -1,18 +1,21 @@
-#include "qft/device/launch.cuh"
-
+// The kernels of optim on a CUDA stream: optim's part of the back end.
 #include <algorithm>
 #include <cmath>
 
-#include "adamw.cuh"
-#include "kernels.h"
-#include "lion.cuh"
-#include "square_sum.cuh"
+#include "../optim/cuda/adamw.cuh"
+#include "../optim/cuda/lion.cuh"
+#include "../optim/cuda/square_sum.cuh"
+#include "../optim/device_kernels.h"
+#include "launch.cuh"
+#include "parts.h"
 #include <ATen/ops/empty.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
-namespace qft::optim::cuda {
+namespace qft::cuda {
 namespace {
+
+using namespace optim;  // NOLINT: the tables' own file
 
 template <class P, class W, int S, class Element>
 void run_as(const Update& u, const Element& element) {
@@ -22,7 +25,7 @@ void run_as(const Update& u, const Element& element) {
                            u.copy.defined() ? u.copy.data_ptr<W>() : nullptr,
                            u.master.numel()};
   for (int s = 0; s < S; ++s) b.state[s] = u.state[static_cast<std::size_t>(s)].data_ptr<P>();
-  launch_update(b, element, device::OnStream());
+  launch_update(b, element, OnStream());
 }
 
 /// An update by a rule with S tensors of state.
@@ -34,8 +37,6 @@ void run(const Update& u, const Element& element) {
   run_as<float, c10::Half, S>(u, element);
 }
 
-}  // namespace
-
 bool can_update(const Update& u) {
   const at::ScalarType type = u.master.scalar_type();
   const auto fits = [&](const at::Tensor& t) { return t.scalar_type() == type; };
@@ -45,7 +46,7 @@ bool can_update(const Update& u) {
   return u.copy.device() == u.master.device() && type == at::kFloat && (copy == at::kBFloat16 || copy == at::kHalf);
 }
 
-void adamw(const Update& u, const Hyper& h) {
+void update_adamw(const Update& u, const Hyper& h) {
   const double t = static_cast<double>(u.step);
   run<2>(u, AdamWElement{static_cast<float>(h.beta1), static_cast<float>(h.beta2), static_cast<float>(h.eps),
                          static_cast<float>(u.learning_rate / (1.0 - std::pow(h.beta1, t))),
@@ -53,7 +54,7 @@ void adamw(const Update& u, const Hyper& h) {
                          static_cast<float>(u.learning_rate * u.weight_decay), static_cast<float>(u.grad_scale)});
 }
 
-void lion(const Update& u, const Hyper& h) {
+void update_lion(const Update& u, const Hyper& h) {
   run<1>(u, LionElement{static_cast<float>(h.beta1), static_cast<float>(h.beta2), static_cast<float>(u.learning_rate),
                         static_cast<float>(u.learning_rate * u.weight_decay), static_cast<float>(u.grad_scale)});
 }
@@ -63,7 +64,7 @@ at::Tensor square_parts(const at::Tensor& values) {
   const auto parts = [&] { return at::empty({kSquareParts}, values.options().dtype(at::kDouble)); };
   const auto run = [&]<class T>() {
     const at::Tensor out = parts();
-    launch_square_sum(values.const_data_ptr<T>(), values.numel(), out.data_ptr<double>(), device::OnStream());
+    launch_square_sum(values.const_data_ptr<T>(), values.numel(), out.data_ptr<double>(), OnStream());
     return out;
   };
   if (values.scalar_type() == at::kFloat) return run.template operator()<float>();
@@ -71,4 +72,12 @@ at::Tensor square_parts(const at::Tensor& values) {
   return {};
 }
 
-}  // namespace qft::optim::cuda
+}  // namespace
+
+const void* optim_part() {
+  static constexpr DeviceKernels kKernels{
+      .can_update = can_update, .adamw = update_adamw, .lion = update_lion, .square_parts = square_parts};
+  return &kKernels;
+}
+
+}  // namespace qft::cuda

@@ -1,13 +1,12 @@
 // From tensors on a CUDA device to kernels' element types. For *.cu only.
 #pragma once
 
-#include "qft/device/launch.cuh"
-
-#include "../tensor_args.h"
+#include "../ops/tensor_args.h"
+#include "launch.cuh"
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
-namespace qft::ops::cuda {
+namespace qft::cuda {
 
 /// Calls f.template operator()<T>() with t's element type and returns true; false where kernels know it not.
 template <class F>
@@ -27,4 +26,4 @@ bool with_grad_type(const at::Tensor& grad, F f) {
   return false;
 }
 
-}  // namespace qft::ops::cuda
+}  // namespace qft::cuda

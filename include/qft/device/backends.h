@@ -1,0 +1,40 @@
+// The kinds of accelerators that this process can use.
+#pragma once
+
+#include "qft/device/backend.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace qft::device {
+
+/// One kind, and whether it can be used here.
+struct BackendEntry {
+  std::string name;                  ///< "cuda"
+  const Backend* backend = nullptr;  ///< null: not loaded
+  int count = 0;                     ///< devices that this process sees
+  std::string why;                   ///< count is 0 because of this
+};
+
+/// Loads every back end whose file lies beside the programs and whose driver and device are there; that of the simulated device
+/// only where QFT_DEVICE=sim asks for it. LibTorch looks for devices once: call this before its first operation. Later calls
+/// return what the first one found.
+std::span<const BackendEntry> load_backends();
+
+/// That of a kind of device; null for the CPU, and for kinds that are not loaded.
+const Backend* find_backend(c10::DeviceType type);
+/// That of `device`, which is no CPU; throws Error where it is not loaded.
+const Backend& backend_of(c10::Device device);
+
+/// What is known of `device`, which is no CPU; asked for once.
+const DeviceFacts& facts_of(c10::Device device);
+
+/// The part of `device`'s back end for `module`; null where it has none, and for the CPU.
+template <class Part>
+const Part* part_of(c10::Device device, std::string_view module) {
+  const Backend* backend = device.is_cpu() ? nullptr : find_backend(device.type());
+  return backend == nullptr ? nullptr : static_cast<const Part*>(backend->part(module));
+}
+
+}  // namespace qft::device

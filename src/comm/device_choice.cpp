@@ -1,0 +1,87 @@
+#include "qft/comm/device_choice.h"
+
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+#include "qft/device/backends.h"
+#include "qft/device/device.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+namespace qft::comm {
+namespace {
+
+using nlohmann::json;
+
+bool may_share() {
+  const char* value = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+/// Why this process uses none of `kind`.
+std::string reason_against(const std::string& kind) {
+  for (const device::BackendEntry& entry : device::load_backends())
+    if (entry.name == kind) return entry.why;
+  return "unknown here";
+}
+
+/// The kind that all ranks take.
+std::string agreed_kind(Session& session, const device::DeviceWish& wish) {
+  std::string mine;
+  agreed(session.world(), [&] { mine = device::kind_for(wish); });
+  const auto kinds = all_gather_strings(session.world(), mine);
+  const auto other = std::ranges::find_if(kinds, [](const std::string& kind) { return kind != "cpu"; });
+  if (other == kinds.end()) return mine;
+  // `auto` on nodes that differ: the ranks without the device say why.
+  std::string against;
+  if (mine != *other)
+    against = fmt::format("{} cannot use {}, which other ranks use: {}; mend that node, leave it out, or set use_cpu: true",
+                          session.hostname(), *other, reason_against(*other));
+  all_agree(session.world(), against, kExitUsage);
+  return mine;
+}
+
+std::vector<std::string> uuids_of(const std::string& kind) {
+  std::vector<std::string> uuids;
+  for (const device::BackendEntry& entry : device::load_backends())
+    for (int i = 0; entry.name == kind && i < entry.count; ++i) uuids.push_back(entry.backend->facts(i).uuid);
+  return uuids;
+}
+
+/// How many ranks of the node take the device that this rank takes.
+int sharers_of(Session& session, const std::string& uuid) {
+  const auto taken = all_gather_strings(session.node_group(), uuid);
+  return static_cast<int>(std::ranges::count(taken, uuid));
+}
+
+}  // namespace
+
+c10::Device choose_device(Session& session, std::string_view text) {
+  device::DeviceWish wish;
+  agreed(session.world(), [&] { wish = device::parse_device(text); });
+  const std::string kind = agreed_kind(session, wish);
+  if (kind == "cpu") return c10::kCPU;
+  const auto uuids = uuids_of(kind);
+  const int count = static_cast<int>(uuids.size());
+  const int index = wish.index.value_or(session.local_rank() % count);
+  const std::string& mine = uuids[static_cast<std::size_t>(index)];
+  const int sharers = sharers_of(session, mine);
+  std::string refusal;
+  if (sharers > 1 && !may_share() && !device::facts_of(device::use_device(kind, index)).shareable)
+    refusal = fmt::format(
+        "{}: {} of {} ranks would share one {} device ({}), of {} that this rank sees: start one rank per device, or set "
+        "NCCL_MULTI_RANK_GPU_ENABLE=1 to share them (NCCL 2.30 or newer)",
+        session.hostname(), sharers, session.local_size(), kind, mine, count);
+  all_agree(session.world(), refusal, kExitUsage);
+  const c10::Device device = device::use_device(kind, index);
+  session.set_device_sharers(sharers);
+  return device;
+}
+
+}  // namespace qft::comm

@@ -1,0 +1,100 @@
+// CUDA. All of libqft_cuda.so is compiled with our headers and linked with none of our libraries.
+#include "qft/device/backend.h"
+
+#include <string>
+#include <cuda_runtime_api.h>
+
+#include "parts.h"
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <fmt/format.h>
+
+namespace qft::cuda {
+namespace {
+
+cudaDeviceProp properties_of(int index) {
+  cudaDeviceProp properties{};
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+  return properties;
+}
+
+/// As nvidia-smi -L prints it.
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return text;
+}
+
+class CudaBackend final : public device::Backend {
+ public:
+  std::string_view name() const override { return "cuda"; }
+  c10::DeviceType type() const override { return c10::kCUDA; }
+  std::string library_version() const override {
+    // The compiled one: asking the library fails where there is no driver.
+    return fmt::format("CUDA {}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  }
+
+  int count(std::string& why) const override {
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess) {
+      cudaGetLastError();  // clears it
+      why = fmt::format("cudaGetDeviceCount: {}", cudaGetErrorString(error));
+      return 0;
+    }
+    if (count == 0) why = "CUDA shows no device";
+    return count;
+  }
+
+  device::DeviceFacts facts(int index) const override {
+    const cudaDeviceProp p = properties_of(index);
+    constexpr int kAmpere = 8;  // the first chips that multiply bf16, and those that flash attention is written for
+    return {.name = p.name,
+            .uuid = uuid_text(p.uuid),
+            .architecture = fmt::format("compute capability {}.{}", p.major, p.minor),
+            .memory = static_cast<std::int64_t>(p.totalGlobalMem),
+            .unified = p.integrated != 0,
+            .bf16 = p.major >= kAmpere,
+            .torch_attention = true};
+  }
+
+  void* allocate_pinned(std::size_t bytes) const override {
+    void* data = nullptr;
+    if (cudaHostAlloc(&data, bytes, cudaHostAllocDefault) == cudaSuccess) return data;
+    cudaGetLastError();  // clears it: the caller reports the failure
+    return nullptr;
+  }
+  void free_pinned(void* data) const override { C10_CUDA_CHECK_WARN(cudaFreeHost(data)); }
+
+  void copy_bytes(void* to, const void* from, std::size_t bytes, const c10::Stream& stream) const override {
+    C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c10::cuda::CUDAStream(stream).stream()));
+  }
+
+  void refuse_waits(bool refuse) const override {
+    using c10::cuda::SyncDebugMode;
+    c10::cuda::warning_state().set_sync_debug_mode(refuse ? SyncDebugMode::L_ERROR : SyncDebugMode::L_DISABLED);
+  }
+  bool is_refusal(std::string_view text) const override {
+    return text.find("called a synchronizing CUDA operation") != std::string_view::npos;  // LibTorch's words
+  }
+
+  std::unique_ptr<device::GraphRecorder> recorder(int index) const override { return make_recorder(index); }
+
+  const void* part(std::string_view module) const override {
+    if (module == "comm") return comm_part();
+    if (module == "ops") return ops_part();
+    return module == "optim" ? optim_part() : nullptr;
+  }
+};
+
+}  // namespace
+}  // namespace qft::cuda
+
+extern "C" __attribute__((visibility("default"))) const qft::device::Backend* qft_device_backend() {
+  static const qft::cuda::CudaBackend backend;
+  return &backend;
+}

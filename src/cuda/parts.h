@@ -1,0 +1,16 @@
+// What the object of CUDA is made of: one part for each module that wants something of a back end.
+#pragma once
+
+#include "qft/device/backend.h"
+
+#include <memory>
+
+namespace qft::cuda {
+
+const void* comm_part();   ///< comm::CollectiveLibrary: nccl.cpp
+const void* ops_part();    ///< ops::DeviceKernels: ops.cu
+const void* optim_part();  ///< optim::DeviceKernels: optim.cu
+
+std::unique_ptr<device::GraphRecorder> make_recorder(int index);  // graph.cpp
+
+}  // namespace qft::cuda

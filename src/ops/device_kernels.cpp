@@ -1,0 +1,11 @@
+#include "device_kernels.h"
+
+#include "qft/device/backends.h"
+
+namespace qft::ops {
+
+const DeviceKernels* device_kernels(const at::Tensor& t) {
+  return t.is_cpu() ? nullptr : device::part_of<DeviceKernels>(t.device(), "ops");
+}
+
+}  // namespace qft::ops

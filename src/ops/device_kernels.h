@@ -1,0 +1,32 @@
+// Kernels of our own on an accelerator: a back end's part "ops". They are queued on the current stream, allocate nothing and do not wait.
+#pragma once
+
+#include "qft/ops/dropout.h"
+#include "qft/ops/rope.h"
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::ops {
+
+/// Each returns false, and does nothing, where it has no kernel for the data, such as fp64. Arguments as in the operations of the
+/// same names.
+struct DeviceKernels {
+  bool (*rms_norm_forward)(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
+                           const at::Tensor& rstd);
+  /// `partial`: room for partial sums, fp32 [norm_weight_grad_parts(rows), width]; undefined without gweight.
+  bool (*rms_norm_backward)(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                            const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight,
+                            const at::Tensor& partial);
+  bool (*rope)(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction);
+  bool (*swiglu_forward)(const at::Tensor& gate_up, const at::Tensor& act);
+  bool (*swiglu_backward)(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act);
+  bool (*dropout)(const DropoutBackward& tensors, const DropoutKey& key, const RowIdentity& rows, double p);
+  bool (*cross_entropy_rows)(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
+                             const at::Tensor& logprobs);
+  bool (*embedding_backward)(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight);
+};
+
+/// Those of t's device; null on the CPU, and where the device has none.
+const DeviceKernels* device_kernels(const at::Tensor& t);
+
+}  // namespace qft::ops
