@@ -1,11 +1,13 @@
 #include "qft/plan/plan.h"
 
 #include "qft/config/start.h"
+#include "qft/device/threads.h"
 #include "qft/engine/data_setup.h"
 #include "qft/engine/recipe.h"
 #include "qft/pack/options.h"
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "subcommand.h"
 #include <nlohmann/json.hpp>
@@ -43,6 +45,8 @@ int run(const config::CommandLine& line) {
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   std::optional<plan::Machine> machine;
   if (line.options.count("machine") > 0) machine = plan::Machine::load(line.options["machine"].as<std::string>());
+  if (machine && machine->threads_per_rank > 0 && std::getenv("OMP_NUM_THREADS") == nullptr)
+    device::use_threads(static_cast<int>(machine->threads_per_rank));
   plan::Recipe recipe = engine::recipe_of(config);
   plan::Workload work = workload(config, ranks, recipe.objective.item_sequences);
   const auto result = plan::make_plan(config, std::move(recipe), ranks, machine, std::move(work), plan::process_here(config));

@@ -68,7 +68,8 @@ fs::path file_of(const Kind& kind) {
 }
 
 BackendEntry load(const Kind& kind) {
-  BackendEntry entry{.name = kind.name};
+  BackendEntry entry;
+  entry.name = kind.name;
   const fs::path file = file_of(kind);
   if (file.empty()) {
     entry.why = fmt::format("{} is not beside the program", kind.file);

@@ -15,6 +15,8 @@ void Machine::visit(const config::FieldVisitor& field) {
   field(Field("assumed", "keys whose values nobody has measured"), &assumed);
   field(Field("device", "what computes").one_of({"cuda", "cpu"}), &device);
   field(Field("ranks_per_node", "ranks on a node: one a GPU").at_least(1), &ranks_per_node);
+  field(Field("threads_per_rank", "compute threads of a rank on the CPU; 0: those of the process that plans").at_least(0),
+        &threads_per_rank);
   field(Field("memory_gb", "GB of a rank's device; on the CPU of the node, which its ranks share").above(0), &memory_gb);
   field(Field("host_memory_gb", "GB of a node's host memory").at_least(0), &host_memory_gb);
   field(Field("process_gb", "GB that a process takes before it holds any of the model").at_least(0), &process_gb);

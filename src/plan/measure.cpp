@@ -121,6 +121,7 @@ class Measurement::Impl {
     Machine m;
     m.device = device_.is_cpu() ? "cpu" : "cuda";
     m.ranks_per_node = session_.local_size();
+    if (device_.is_cpu()) m.threads_per_rank = at::get_num_threads();
     m.name = fmt::format("{} x {}, {} ranks each", session_.node_count(), device::describe(device_), session_.local_size());
     m.source = fmt::format("measured by qft bench machine of qft {} on {} ranks with {}, {} tokens in sequences of {}", version(),
                            session_.size(), whole_.config.architecture, options_.tokens, options_.sequence);

@@ -1,6 +1,8 @@
 """qft bench machine writes a description that qft plan reads; qft plan predicts, without weights and without MPI, the memory that a run
 predicts and the bytes that its strategy moves, and says what is wrong with a description."""
 import json
+import os
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -43,7 +45,11 @@ def main():
         report.holds("the pack of the run is what is planned with", "as the loader deals them" in told["data"])
         report.holds("without a machine there are bytes and no times", "seconds" not in json.loads(plan("--json").stdout)["rows"][0])
 
-        machine.write_text(machine.read_text() + "netwrok_gb_s: 3\n")
+        measured = machine.read_text()
+        machine.write_text(re.sub(r"threads_per_rank: \d+", "threads_per_rank: 5", measured))
+        os.environ.pop("OMP_NUM_THREADS", None)
+        report.equal("buffers are planned for the threads of the machine", json.loads(plan("--machine", machine, "--json").stdout)["threads"], 5)
+        machine.write_text(measured + "netwrok_gb_s: 3\n")
         wrong = plan("--machine", machine, check=False)
         report.holds("an unknown key of a machine is refused by line, with the nearest name",
                      wrong.returncode == 2 and "did you mean 'network_gb_s'" in wrong.stderr, wrong.stderr)
