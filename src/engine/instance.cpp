@@ -232,7 +232,8 @@ at::Tensor Instance::whole_master(int unit, const at::Tensor& room) const {
   comm::Communicator& shard = layout_->shard();
   if (shard.size() == 1) return mine;
   QFT_ASSERT(room.numel() >= mine.numel() * shard.size(), "room for {} elements", room.numel());
-  shard.all_gather(mine.data_ptr(), room.data_ptr(), static_cast<std::size_t>(mine.numel()), model::dtype_of(mine.scalar_type()));
+  comm::Communicator& group = mine.is_cpu() ? shard.host() : shard;  // offloaded masters are host memory
+  group.all_gather(mine.data_ptr(), room.data_ptr(), static_cast<std::size_t>(mine.numel()), model::dtype_of(mine.scalar_type()));
   return room.narrow(0, 0, spec().units[static_cast<std::size_t>(unit)].trainable_numel);
 }
 
