@@ -14,6 +14,12 @@ if(_programs)
   install(TARGETS ${_programs} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 
+if(TARGET qft_cuda)
+  set_target_properties(qft_cuda PROPERTIES INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR};${QFT_TORCH_DIR}/lib"
+                        INSTALL_RPATH_USE_LINK_PATH TRUE)
+  install(TARGETS qft_cuda LIBRARY DESTINATION lib/qft)  # where the programs look for back ends
+endif()
+
 install(PROGRAMS apps/qft-run DESTINATION "${CMAKE_INSTALL_BINDIR}")
 
 set(_share "${CMAKE_INSTALL_DATADIR}/qft")

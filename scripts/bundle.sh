@@ -46,6 +46,10 @@ if [ ! -e "\$QFT_LIBTORCH/lib/libtorch_cpu.so" ]; then
 fi
 export QFT_LIBTORCH
 export LD_LIBRARY_PATH="\$here/lib:\$QFT_LIBTORCH/lib\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
+# pip's LibTorch has CUDA's run-time and NCCL in folders of their own; the site's, if named above, come first.
+for folder in "\$QFT_LIBTORCH"/../nvidia/*/lib; do
+  [ -d "\$folder" ] && LD_LIBRARY_PATH="\$LD_LIBRARY_PATH:\$folder"
+done
 export OPAL_PREFIX="\$here" OPAL_SYSCONFDIR="\$here/etc"
 export PMIX_MCA_pcompress_base_silence_warning=1  # PMIx's optional plugins stay behind
 export OMPI_MCA_orte_launch_agent="\$here/bin/orted" OMPI_MCA_plm_rsh_no_tree_spawn=1

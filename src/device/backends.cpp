@@ -55,13 +55,13 @@ struct Kind {
 constexpr Kind kKinds[] = {{"cuda", "libqft_cuda.so", cuda_obstacle, {"libnccl.so.2"}},
                            {"sim", "libqft_sim.so", sim_obstacle, {nullptr}}};
 
-/// QFT_BACKEND_PATH, or beside the program and in the lib folder next to its own.
+/// QFT_BACKEND_PATH, or beside the program, and lib/qft where that is installed.
 fs::path file_of(const Kind& kind) {
   const char* path = std::getenv("QFT_BACKEND_PATH");
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
   const std::vector<fs::path> folders =
-      path != nullptr ? std::vector<fs::path>{path} : std::vector<fs::path>{program, program.parent_path() / "lib"};
+      path != nullptr ? std::vector<fs::path>{path} : std::vector<fs::path>{program, program.parent_path() / "lib/qft"};
   for (const fs::path& folder : folders)
     if (fs::exists(folder / kind.file, error)) return folder / kind.file;
   return {};
