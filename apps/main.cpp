@@ -67,7 +67,9 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
     return args.empty() ? kExitUsage : kExitOk;
   }
   if (args[0] == "--version") {
-    if (root) std::printf("qft %s\n%s\n%s", std::string(version()).c_str(), device::library_version().c_str(), device::describe_backends().c_str());
+    if (root)
+      std::printf("qft %s\n%s\n%s", std::string(version()).c_str(), device::library_version().c_str(),
+                  device::describe_backends().c_str());
     return kExitOk;
   }
   std::string known;

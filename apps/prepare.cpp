@@ -1,7 +1,7 @@
+#include "qft/comm/device_choice.h"
 #include "qft/comm/exchange.h"
 #include "qft/config/start.h"
 #include "qft/core/log.h"
-#include "qft/comm/device_choice.h"
 #include "qft/device/threads.h"
 #include "qft/job/watchdog.h"
 #include "qft/pack/options.h"

@@ -31,6 +31,7 @@ else()
 endif()
 # LibTorch ships headers of its own fmt version, which hide the system's, without the compiled part: it is compiled here.
 add_library(qft_torch_fmt STATIC "${CMAKE_SOURCE_DIR}/cmake/torch_fmt.cpp")
+set_target_properties(qft_torch_fmt PROPERTIES POSITION_INDEPENDENT_CODE ON)  # back ends are shared objects
 target_include_directories(qft_torch_fmt SYSTEM PRIVATE "${QFT_TORCH_DIR}/include")
 target_link_libraries(qft_torch INTERFACE qft_torch_fmt)
 target_link_options(qft_torch INTERFACE "-Wl,-rpath,${QFT_TORCH_DIR}/lib")

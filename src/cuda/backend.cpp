@@ -1,8 +1,8 @@
 // CUDA. All of libqft_cuda.so is compiled with our headers and linked with none of our libraries.
 #include "qft/device/backend.h"
 
-#include <string>
 #include <cuda_runtime_api.h>
+#include <string>
 
 #include "parts.h"
 #include <c10/cuda/CUDAException.h>

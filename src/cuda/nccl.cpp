@@ -1,5 +1,5 @@
-// NCCL as the collective library of CUDA devices. Linked with the libnccl of LibTorch; at run time the one that the user's search path
-// gives comes first (device/backends.cpp loads it before).
+// NCCL as the collective library of CUDA devices. Linked with the libnccl of LibTorch; at run time the one that the user's search
+// path gives comes first (device/backends.cpp loads it before).
 #include "qft/comm/collective_library.h"
 #include "qft/core/error.h"
 

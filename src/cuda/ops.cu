@@ -11,12 +11,12 @@
 namespace qft::cuda {
 namespace {
 
-using namespace ops;  // NOLINT: the tables' own file
+using namespace ops;        // NOLINT: the table's own file
+using namespace ops::cuda;  // NOLINT
 
 bool norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
-  return with_kernel_type(x, [&]<class T>() {
-    launch_rms_norm_forward(norm_forward_args<T>(x, weight, eps, y, rstd), rstd.numel(), OnStream());
-  });
+  return with_kernel_type(
+      x, [&]<class T>() { launch_rms_norm_forward(norm_forward_args<T>(x, weight, eps, y, rstd), rstd.numel(), OnStream()); });
 }
 
 bool norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
@@ -65,9 +65,8 @@ bool cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
 bool embedding_grad(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight) {
   bool done = false;
   with_kernel_type(gy, [&]<class T>() {
-    done = with_grad_type<T>(gweight, [&]<class G>() {
-      launch_embedding_backward(embedding_backward_args<T, G>(tokens, gy, gweight), OnStream());
-    });
+    done = with_grad_type<T>(
+        gweight, [&]<class G>() { launch_embedding_backward(embedding_backward_args<T, G>(tokens, gy, gweight), OnStream()); });
   });
   return done;
 }

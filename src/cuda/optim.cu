@@ -15,7 +15,8 @@
 namespace qft::cuda {
 namespace {
 
-using namespace optim;  // NOLINT: the tables' own file
+using namespace optim;        // NOLINT: the table's own file
+using namespace optim::cuda;  // NOLINT
 
 template <class P, class W, int S, class Element>
 void run_as(const Update& u, const Element& element) {

@@ -2,7 +2,6 @@
 
 #include "qft/core/error.h"
 
-#include <array>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -49,11 +48,12 @@ struct Kind {
   const char* name;
   const char* file;
   std::string (*obstacle)();
-  /// Libraries that the user's search path is to decide on, not the run path of LibTorch's.
-  std::array<const char*, 1> from_search_path;
+  /// A library that the user's search path is to decide on, not the run path of LibTorch's.
+  const char* from_search_path = nullptr;
+  bool for_tests = false;  ///< nothing is said of it where it is not asked for
 };
-constexpr Kind kKinds[] = {{"cuda", "libqft_cuda.so", cuda_obstacle, {"libnccl.so.2"}},
-                           {"sim", "libqft_sim.so", sim_obstacle, {nullptr}}};
+constexpr Kind kKinds[] = {{"cuda", "libqft_cuda.so", cuda_obstacle, "libnccl.so.2"},
+                           {"sim", "libqft_sim.so", sim_obstacle, nullptr, /*for_tests=*/true}};
 
 /// QFT_BACKEND_PATH, or beside the program, and lib/qft where that is installed.
 fs::path file_of(const Kind& kind) {
@@ -76,8 +76,7 @@ BackendEntry load(const Kind& kind) {
     return entry;
   }
   if (entry.why = kind.obstacle(); !entry.why.empty()) return entry;
-  for (const char* library : kind.from_search_path)
-    if (library != nullptr) dlopen(library, RTLD_NOW | RTLD_GLOBAL);  // where it fails, LibTorch's own is taken
+  if (kind.from_search_path != nullptr) dlopen(kind.from_search_path, RTLD_NOW | RTLD_GLOBAL);  // else LibTorch's own is taken
   void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   const auto function = object == nullptr ? nullptr : reinterpret_cast<BackendFunction>(dlsym(object, kBackendFunction));
   if (function == nullptr) {
@@ -91,7 +90,8 @@ BackendEntry load(const Kind& kind) {
 
 std::vector<BackendEntry> load_all() {
   std::vector<BackendEntry> entries;
-  for (const Kind& kind : kKinds) entries.push_back(load(kind));
+  for (const Kind& kind : kKinds)
+    if (!kind.for_tests || kind.obstacle().empty()) entries.push_back(load(kind));
   return entries;
 }
 

@@ -123,7 +123,8 @@ void reset_peak(c10::Device device) {
   }
 }
 
-PinnedBuffer::PinnedBuffer(std::size_t bytes, c10::Device device) : bytes_(bytes), pinned_for_(device.is_cpu() ? nullptr : &backend_of(device)) {
+PinnedBuffer::PinnedBuffer(std::size_t bytes, c10::Device device)
+    : bytes_(bytes), pinned_for_(device.is_cpu() ? nullptr : &backend_of(device)) {
   if (bytes == 0) return;
   if (pinned()) {
     data_ = pinned_for_->allocate_pinned(bytes);

@@ -87,7 +87,7 @@ bool device_attention_is_flash(const QkvViews& in) {
 }
 
 void device_attention_forward(const QkvViews& in, const PackedSequences& seq, const AttentionOptions& options,
-                            const at::Tensor& out, const at::Tensor& lse) {
+                              const at::Tensor& out, const at::Tensor& lse) {
   if (!device_attention_is_flash(in)) return efficient_forward(in, seq, options, out, lse);
   const FlashWindow window(options);
   const auto result = at::_flash_attention_forward(in.q, in.k, in.v, seq.device_cu_seqlens, seq.device_cu_seqlens, seq.max_length,
@@ -97,7 +97,7 @@ void device_attention_forward(const QkvViews& in, const PackedSequences& seq, co
 }
 
 void device_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-                             const PackedSequences& seq, const AttentionOptions& options, const QkvViews& grads) {
+                               const PackedSequences& seq, const AttentionOptions& options, const QkvViews& grads) {
   if (!device_attention_is_flash(in)) return efficient_backward(gout, in, out, lse, seq, options, grads);
   const FlashWindow window(options);
   const at::Tensor no_seed = at::zeros({2}, lse.options().dtype(at::kUInt64)), unused = at::zeros({}, lse.options());

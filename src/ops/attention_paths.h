@@ -25,9 +25,9 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
 bool device_attention_is_flash(const QkvViews& in);
 /// The same on an accelerator: flash attention for half precision on chips that have it, else memory-efficient.
 void device_attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
-                            const at::Tensor& out, const at::Tensor& lse);
+                              const at::Tensor& out, const at::Tensor& lse);
 void device_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-                             const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads);
+                               const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads);
 }  // namespace sdpa
 
 }  // namespace qft::ops

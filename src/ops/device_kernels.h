@@ -1,4 +1,5 @@
-// Kernels of our own on an accelerator: a back end's part "ops". They are queued on the current stream, allocate nothing and do not wait.
+// Kernels of our own on an accelerator: a back end's part "ops". They are queued on the current stream, allocate nothing and do
+// not wait.
 #pragma once
 
 #include "qft/ops/dropout.h"

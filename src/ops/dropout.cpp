@@ -11,12 +11,6 @@
 
 namespace qft::ops {
 
-PhiloxKey DropoutKey::philox_key() const {
-  const PhiloxCounter words = philox({static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32), layer, site},
-                                     {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
-  return {words[0], words[1]};
-}
-
 namespace {
 
 void check(const DropoutBackward& t, const RowIdentity& rows, double p) {

@@ -42,7 +42,8 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
       cpu::with_kernel_type(x, [&]<class T>() { forward_cpu(norm_forward_args<T>(x, weight, eps, y, rstd), rstd.numel()); });
   if (done) return;
   const DeviceKernels* kernels = device_kernels(x);
-  if (kernels == nullptr || !kernels->rms_norm_forward(x, weight, eps, y, rstd)) generic::rms_norm_forward(x, weight, eps, y, rstd);
+  if (kernels == nullptr || !kernels->rms_norm_forward(x, weight, eps, y, rstd))
+    generic::rms_norm_forward(x, weight, eps, y, rstd);
 }
 
 void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,

@@ -93,8 +93,9 @@ std::string time_table(const Plan& plan) {
 std::string threads_text(const Plan& plan) {
   if (!plan.process.on_cpu) return {};
   const bool described = plan.machine && plan.machine->threads_per_rank == at::get_num_threads();
-  return fmt::format("  buffers are planned for {} compute threads a rank, as {}: set OMP_NUM_THREADS where the run's ranks will have others\n",
-                     at::get_num_threads(), described ? "the machine's description says" : "in this process");
+  return fmt::format(
+      "  buffers are planned for {} compute threads a rank, as {}: set OMP_NUM_THREADS where the run's ranks will have others\n",
+      at::get_num_threads(), described ? "the machine's description says" : "in this process");
 }
 
 std::string machine_text(const Plan& plan) {

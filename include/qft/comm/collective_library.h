@@ -9,9 +9,9 @@
 
 namespace qft::comm {
 
-/// Calls as those of NCCL with the same names, in non-blocking mode: what has not come yet is Result::in_progress. Buffers are memory of
-/// this rank's device; `stream` is the native one of the device's library. Calls on one group come from one thread at a time; state(),
-/// abort() and last_error() from any.
+/// Calls as those of NCCL with the same names, in non-blocking mode: what has not come yet is Result::in_progress. Buffers are
+/// memory of this rank's device; `stream` is the native one of the device's library. Calls on one group come from one thread at a
+/// time; state(), abort() and last_error() from any.
 class CollectiveLibrary {
  public:
   enum class Result : int { ok, in_progress, failed };

@@ -1,5 +1,5 @@
-// A kind of accelerator: what LibTorch's device-neutral calls leave out. Streams, events, allocators and their numbers are LibTorch's
-// own (c10::Stream, c10::Event, c10::DeviceAllocator), so a device that PyTorch knows needs no more than this.
+// A kind of accelerator: what LibTorch's device-neutral calls leave out. Streams, events, allocators and their numbers are
+// LibTorch's own (c10::Stream, c10::Event, c10::DeviceAllocator), so a device that PyTorch knows needs no more than this.
 #pragma once
 
 #include "qft/device/graph.h"
@@ -36,8 +36,8 @@ class GraphRecorder {
   virtual std::unique_ptr<Graph> capture(const c10::Stream& stream, const std::function<void()>& work) = 0;
 };
 
-/// One kind of accelerator. It lies in a shared object beside the programs, which holds no state of theirs: it is compiled with our
-/// headers, but linked with none of our libraries. Calls may come from any thread.
+/// One kind of accelerator. It lies in a shared object beside the programs, which holds no state of theirs: it is compiled with
+/// our headers, but linked with none of our libraries. Calls may come from any thread.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -56,8 +56,8 @@ class Backend {
   /// Queues a copy between host and device memory, in either direction, on `stream`.
   virtual void copy_bytes(void* to, const void* from, std::size_t bytes, const c10::Stream& stream) const = 0;
 
-  /// From now on, in the whole process, LibTorch throws c10::Error where it would make the host wait for a device; its text is one
-  /// that is_refusal() knows.
+  /// From now on, in the whole process, LibTorch throws c10::Error where it would make the host wait for a device; its text is
+  /// one that is_refusal() knows.
   virtual void refuse_waits(bool refuse) const = 0;
   virtual bool is_refusal(std::string_view text) const = 0;
 

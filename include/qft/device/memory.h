@@ -42,14 +42,15 @@ void reset_peak(c10::Device device);
 /// available, and of what the job's limits leave where no other process takes from them.
 std::int64_t host_memory_available();
 
-/// Bytes that this process may still take on `device`, its share where `sharers` processes use it: of what the driver has left (of
-/// what the system has left, where the device has no memory of its own), with what LibTorch keeps for this process; on the host, of
-/// what is available, within seven eighths of what the process' own limits leave (RLIMIT_DATA, RLIMIT_AS).
+/// Bytes that this process may still take on `device`, its share where `sharers` processes use it: of what the driver has left
+/// (of what the system has left, where the device has no memory of its own), with what LibTorch keeps for this process; on the
+/// host, of what is available, within seven eighths of what the process' own limits leave (RLIMIT_DATA, RLIMIT_AS).
 std::int64_t memory_left(c10::Device device, int sharers);
 
 class Backend;
 
-/// Page-aligned host memory, uninitialised: pinned for copies from and to `device`; for the CPU plain, with huge pages advised. Throws Error if it cannot be had. Movable.
+/// Page-aligned host memory, uninitialised: pinned for copies from and to `device`; for the CPU plain, with huge pages advised.
+/// Throws Error if it cannot be had. Movable.
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;

@@ -51,6 +51,7 @@ class Event {
   void synchronize() const;
   /// Milliseconds from `earlier` to this event; both with timing, recorded and happened.
   double milliseconds_since(const Event& earlier) const;
+
  private:
   friend class Stream;
   struct State;

@@ -8,8 +8,8 @@
 
 namespace qft::device {
 
-/// A copy [values.size()] on `device`; `values` may go when this returns. Elsewhere than on the CPU: by way of pinned memory, in order on the
-/// current stream, without waiting for it.
+/// A copy [values.size()] on `device`; `values` may go when this returns. Elsewhere than on the CPU: by way of pinned memory, in
+/// order on the current stream, without waiting for it.
 at::Tensor upload(std::span<const std::int32_t> values, c10::Device device);
 at::Tensor upload(std::span<const std::int64_t> values, c10::Device device);
 

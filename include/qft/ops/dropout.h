@@ -18,7 +18,11 @@ struct DropoutKey {
   std::uint32_t site = 0;  ///< which module of the layer
 
   /// The Philox key of this (seed, step, layer, site).
-  PhiloxKey philox_key() const;
+  constexpr PhiloxKey philox_key() const {
+    const PhiloxCounter words = philox({static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32), layer, site},
+                                       {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+    return {words[0], words[1]};
+  }
 };
 
 /// The identity of each row of a flat [T] batch, on the data's device. Undefined positions and ids mean no dropout.

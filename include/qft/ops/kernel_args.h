@@ -87,8 +87,8 @@ struct Dropout {
 /// Rows of a norm that a block of threads takes at once for the weight's gradient.
 inline constexpr std::int64_t kNormGradRows = 8;
 
-/// Rows of the partial sums of a norm's weight gradient over so many rows: a function of their number alone, so that the sum has the
-/// same order on any device.
+/// Rows of the partial sums of a norm's weight gradient over so many rows: a function of their number alone, so that the sum has
+/// the same order on any device.
 constexpr std::int64_t norm_weight_grad_parts(std::int64_t rows) {
   return std::clamp<std::int64_t>(rows / (8 * kNormGradRows), 1, 128);
 }

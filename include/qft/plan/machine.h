@@ -22,9 +22,9 @@ struct Machine {
   std::string device = "cuda";
   std::int64_t ranks_per_node = 1;
   std::int64_t threads_per_rank = 0;  ///< compute threads on the CPU; 0: as many as the process that plans has
-  double memory_gb = 0;       ///< of a rank's device; on the CPU of the node, shared by its ranks
-  double host_memory_gb = 0;  ///< of a node
-  double process_gb = 0;      ///< what a process takes of `memory_gb` before it holds any of the model
+  double memory_gb = 0;               ///< of a rank's device; on the CPU of the node, shared by its ranks
+  double host_memory_gb = 0;          ///< of a node
+  double process_gb = 0;              ///< what a process takes of `memory_gb` before it holds any of the model
 
   double matmul_tflops_bf16 = 0, matmul_tflops_fp16 = 0, matmul_tflops_fp32 = 0, matmul_tflops_fp64 = 0;
   double matmul_efficiency = 1;     ///< of these, what the model's shapes reach
