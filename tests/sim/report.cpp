@@ -1,0 +1,93 @@
+#include "report.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+
+#include "queues.h"
+#include "sim.h"
+#include <c10/util/Exception.h>
+
+namespace qft::sim {
+namespace {
+
+struct Kept {
+  std::mutex mutex;
+  std::vector<std::string> errors;
+};
+Kept& kept() {
+  static auto* const all = new Kept;
+  return *all;
+}
+
+/// Of a thread. Never freed: tensors go after the objects of a thread.
+struct Texts {
+  std::string to_throw, operation, label;
+};
+Texts& texts() {
+  thread_local auto* const own = new Texts;
+  return *own;
+}
+
+void keep(const std::string& error) {
+  const std::lock_guard lock(kept().mutex);
+  kept().errors.push_back(error);
+}
+
+void at_exit() {
+  std::vector<std::string> left = std::move(kept().errors);
+  {
+    const Lock lock = lock_machine();
+    if (queues().failed()) left.push_back("queued work threw, and nobody waited for it");
+  }
+  if (left.empty()) return;
+  std::fflush(nullptr);
+  for (const std::string& error : left) std::fprintf(stderr, "%s\n", error.c_str());
+  std::fprintf(stderr, "sim: the process ends with %zu error%s in its use of the device\n", left.size(),
+               left.size() == 1 ? "" : "s");
+  std::_Exit(1);
+}
+
+}  // namespace
+
+void fail_use(const std::string& error) {
+  keep(error);
+  TORCH_CHECK(false, error);
+}
+
+void report(const std::string& error) {
+  keep(error);
+  if (texts().to_throw.empty()) texts().to_throw = error;
+}
+
+void throw_reported() {
+  if (!texts().to_throw.empty()) TORCH_CHECK(false, std::exchange(texts().to_throw, {}));
+}
+
+std::vector<std::string> errors() {
+  const std::lock_guard lock(kept().mutex);
+  texts().to_throw.clear();
+  return std::exchange(kept().errors, {});
+}
+
+void watch_exit() {
+  std::atexit(at_exit);
+}
+
+const std::string& current_operation() {
+  return texts().operation;
+}
+Operation::Operation(std::string name) : before_(std::exchange(texts().operation, std::move(name))) {}
+Operation::~Operation() {
+  texts().operation = std::move(before_);
+}
+
+const std::string& current_label() {
+  return texts().label;
+}
+void set_label(std::string text) {
+  texts().label = std::move(text);
+}
+
+}  // namespace qft::sim
