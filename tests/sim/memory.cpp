@@ -16,6 +16,7 @@ namespace qft::sim {
 namespace {
 
 constexpr std::size_t kRounding = 512;
+constexpr int kFreesPerMerge = 64;
 constexpr int kPoison = 0xFF;  // NaN in every float type, -1 in every integer
 
 std::byte* map(int file, std::size_t bytes, int protection) {
@@ -89,7 +90,10 @@ void DeviceMemory::merge_done() {
       if (begin + before.size != hole->first || before.pool != h.pool || before.stream != h.stream) return false;
       if (h.stream < 0 && !(before.after.empty() && h.after.empty())) return false;
       before.size += h.size;
-      before.after.insert(before.after.end(), h.after.begin(), h.after.end());
+      for (const Mark& mark : h.after) {  // of one stream: the later one
+        if (before.after.empty()) before.after.push_back(mark);
+        before.after[0].at = std::max(before.after[0].at, mark.at);
+      }
       before.last = std::max(before.last, h.last);
       return true;
     }();
@@ -199,6 +203,7 @@ void DeviceMemory::free(void* data) {
   stats.requested_bytes[0].decrease(block.what.bytes);
   stats.allocation[0].decrease(1);
   retire(number(data), std::move(block));
+  if (++frees_ % kFreesPerMerge == 0) merge_done();
 }
 
 void DeviceMemory::record(void* data, int stream) {

@@ -72,7 +72,7 @@ class DeviceMemory {
   std::byte* writable_ = nullptr;  ///< what work uses
   std::map<Address, Block> blocks_;
   std::map<Address, Hole> holes_;
-  std::int64_t allocations_ = 0;
+  std::int64_t allocations_ = 0, frees_ = 0;
 };
 
 int device_count();

@@ -128,5 +128,19 @@ TEST_F(Sim, CapacityAndStatistics) {
   EXPECT_GE(allocator().getDeviceStats(0).num_ooms, 1);
 }
 
+TEST_F(Sim, DevicesHaveMemoryAndStreamsOfTheirOwn) {
+  if (guard().deviceCount() < 2) GTEST_SKIP() << "QFT_SIM_DEVICES=2 has two";
+  const c10::Device second(device().type(), 1);
+  const auto used = allocator().getDeviceStats(0).allocated_bytes[0].current;
+  const at::Tensor x = at::ones({5}, at::TensorOptions(second)), y = x + 1;
+  EXPECT_EQ(y.device(), second);
+  EXPECT_EQ(is_device_memory(y.storage().data(), 20)->device, 1);
+  EXPECT_EQ(allocator().getDeviceStats(0).allocated_bytes[0].current, used);
+  EXPECT_EQ(y.sum().item<float>(), 10);
+  EXPECT_EQ(guard().getStream(second).device(), second);
+  EXPECT_THROW(at::mul(x, at::ones({5}, on_device())), c10::Error);
+  guard().synchronizeDevice(1);
+}
+
 }  // namespace
 }  // namespace qft::sim

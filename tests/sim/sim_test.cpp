@@ -16,7 +16,7 @@ using SimDeath = Sim;
 
 TEST_F(Sim, IsADeviceOfLibTorch) {
   std::string why;
-  EXPECT_EQ(backend().count(why), 1);
+  EXPECT_GE(backend().count(why), 1);
   EXPECT_EQ(c10::Device("sim:0"), device());
   const at::Tensor x = at::ones({3}, on_device());
   EXPECT_EQ(x.device().str(), "sim:0");
