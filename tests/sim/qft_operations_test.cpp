@@ -1,0 +1,136 @@
+// qft's operations on the simulated device, which they know only as a device that is no CPU: in fp64 as on the CPU.
+#include "qft/ops/attention.h"
+#include "qft/ops/dropout.h"
+#include "qft/ops/embedding.h"
+#include "qft/ops/head.h"
+#include "qft/ops/linear.h"
+#include "qft/ops/norm.h"
+#include "qft/ops/rope.h"
+#include "qft/ops/swiglu.h"
+#include "qft/ops/workspace.h"
+
+#include <functional>
+#include <vector>
+
+#include "fixture.h"
+
+namespace qft::sim {
+namespace {
+
+constexpr std::int64_t kTokens = 9, kWidth = 16, kVocab = 23;
+constexpr auto kType = at::kDouble;
+
+at::Tensor values(c10::IntArrayRef size, double scale = 1) {
+  at::Tensor x = at::empty(size, kType);
+  double* const data = x.data_ptr<double>();
+  for (std::int64_t i = 0; i < x.numel(); ++i) data[i] = scale * (static_cast<double>((i * 7919 + 13) % 101) / 50.5 - 1);
+  return x;
+}
+
+/// What an operation is given: tensors on a device.
+class Place {
+ public:
+  explicit Place(c10::Device device) : device(device), workspace(device) {}
+  at::Tensor in(c10::IntArrayRef size, double scale = 1) const { return values(size, scale).to(device); }
+  at::Tensor out(c10::IntArrayRef size) const { return at::zeros(size, at::TensorOptions(device).dtype(kType)); }
+  at::Tensor whole(std::vector<std::int64_t> numbers, c10::ScalarType type = at::kInt) const {
+    return at::tensor(numbers, at::kLong).to(type).to(device);
+  }
+
+  c10::Device device;
+  ops::Workspace workspace;
+};
+
+class QftOperations : public Sim {
+ protected:
+  /// What `work` returns must be the same on both devices.
+  static void expect_same(const std::function<std::vector<at::Tensor>(Place&)>& work) {
+    Place host(c10::kCPU), there(device());
+    const auto expected = work(host), got = work(there);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_TRUE(got[i].is_privateuseone());
+      EXPECT_TRUE(at::allclose(got[i].cpu(), expected[i], 1e-12, 1e-12)) << "result " << i;
+    }
+  }
+};
+
+TEST_F(QftOperations, Norm) {
+  expect_same([](Place& p) {
+    const at::Tensor x = p.in({kTokens, kWidth}), w = p.in({kWidth}), y = p.out({kTokens, kWidth}), rstd = p.out({kTokens});
+    const at::Tensor gx = p.in({kTokens, kWidth}, 0.5), gw = p.out({kWidth});
+    ops::rms_norm_forward(x, w, 1e-6, y, rstd);
+    ops::rms_norm_backward(y, x, w, rstd, gx, gx, gw, p.workspace);
+    return std::vector{y, rstd, gx, gw};
+  });
+}
+
+TEST_F(QftOperations, RotaryEmbedding) {
+  expect_same([](Place& p) {
+    const std::vector<double> frequencies{1, 0.1, 0.01, 0.001};
+    const auto table = ops::RopeTable::build(frequencies, 32, kType, p.device);
+    const at::Tensor rows = p.in({kTokens, 3 * 8}), heads = ops::heads_view(rows, 0, 2, 8);
+    const at::Tensor positions = p.whole({0, 1, 2, 3, 0, 1, 2, 0, 1});
+    ops::rope(heads, positions, table, ops::RopeDirection::forward);
+    const at::Tensor turned = rows.clone();
+    ops::rope(heads, positions, table, ops::RopeDirection::backward);
+    return std::vector{turned, rows};
+  });
+}
+
+TEST_F(QftOperations, SwiGlu) {
+  expect_same([](Place& p) {
+    const at::Tensor gate_up = p.in({kTokens, 2 * kWidth}), act = p.out({kTokens, kWidth}), gact = p.in({kTokens, kWidth}, 0.3);
+    ops::swiglu_forward(gate_up, act);
+    const at::Tensor forward = act.clone(), ggate_up = p.out({kTokens, 2 * kWidth});
+    ops::swiglu_backward(gate_up, gact, ggate_up, act);
+    return std::vector{forward, ggate_up, act};
+  });
+}
+
+TEST_F(QftOperations, LinearWithLoraAndDropout) {
+  expect_same([](Place& p) {
+    const at::Tensor x = p.in({kTokens, kWidth}), y = p.out({kTokens, 12}), gx = p.out({kTokens, kWidth});
+    ops::LinearWeights w{p.in({12, kWidth}), p.in({12}), {{p.in({4, kWidth}), p.in({6, 4}), 6, 6, 2.0, 1}}};
+    const ops::LinearGrads grads{p.out({12, kWidth}), p.out({12}), {{p.out({4, kWidth}), p.out({6, 4})}}};
+    const ops::LoraDropout dropout{
+        0.25, {1, 2, 3, 4}, {p.whole({5, 5, 5, 5, 6, 6, 6, 7, 7}, at::kLong), p.whole({0, 1, 2, 3, 0, 1, 2, 0, 1})}};
+    const at::Tensor saved = p.out({kTokens, ops::lora_saved_columns(w)});
+    ops::linear_forward(x, w, dropout, y, saved, p.workspace);
+    ops::linear_backward(y, x, w, dropout, saved, gx, ops::GradMode::accumulate, grads, p.workspace);
+    return std::vector{y, saved, gx, grads.weight, grads.bias, grads.lora[0].a, grads.lora[0].b};
+  });
+}
+
+TEST_F(QftOperations, EmbeddingAndHead) {
+  expect_same([](Place& p) {
+    const at::Tensor tokens = p.whole({3, 22, 0, 3, 3, 7, 1, 22, 5}), weight = p.in({kVocab, kWidth}),
+                     x = p.out({kTokens, kWidth});
+    ops::embedding_forward(tokens, weight, x);
+    const ops::HeadLabels labels{p.whole({0, 2, 3, 4, 7}), p.whole({22, 3, 3, 7, 0})};
+    const at::Tensor logprobs = p.out({5}), alone = p.out({5}), gx = p.out({kTokens, kWidth}), gw = p.out({kVocab, kWidth});
+    ops::head_forward(x, weight, labels, alone, p.workspace, 2);
+    ops::head_forward_backward(x, weight, labels, p.in({5}), logprobs, gx, gw, p.workspace, 2);
+    ops::head_backward(x, weight, labels, p.in({5}), gx, gw, p.workspace);
+    ops::embedding_backward(tokens, gx, gw);
+    return std::vector{x, alone, logprobs, gx, gw};
+  });
+}
+
+TEST_F(QftOperations, Attention) {
+  for (const std::int64_t window : {0, 2})
+    expect_same([window](Place& p) {
+      const at::Tensor qkv = p.in({kTokens, 8 * 4}), gqkv = p.out({kTokens, 8 * 4}), out = p.out({kTokens, 4 * 4}),
+                       lse = p.out({4, kTokens});
+      const std::vector<std::int32_t> boundaries{0, 4, 4, 7, 9};
+      const auto sequences = ops::PackedSequences::build(boundaries, p.device);
+      const ops::AttentionOptions options{0.5, window};
+      ops::attention_forward(ops::split_qkv(qkv, 4, 2, 4), sequences, options, out, lse, p.workspace,
+                             ops::AttentionKernel::reference);
+      ops::attention_backward(out, ops::split_qkv(qkv, 4, 2, 4), out, lse, sequences, options, ops::split_qkv(gqkv, 4, 2, 4),
+                              p.workspace, ops::AttentionKernel::reference);
+      return std::vector{out, lse, gqkv};
+    });
+}
+
+}  // namespace
+}  // namespace qft::sim
