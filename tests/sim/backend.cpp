@@ -18,8 +18,6 @@
 
 namespace qft::sim {
 
-std::vector<Capture*>& captures();
-
 namespace {
 
 class SimGraph final : public device::Graph {

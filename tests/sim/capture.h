@@ -37,7 +37,11 @@ struct Capture {
   std::vector<Recorded> recorded;
 };
 
-/// The lock is held for all of these. Null: none.
+/// The lock is held for all of these.
+
+/// Those under way.
+std::vector<Capture*>& captures();
+/// One of them, or null.
 Capture* capture_of(int stream);
 Capture* capture_of_this_thread();
 Capture* capture_numbered(std::uint64_t number);

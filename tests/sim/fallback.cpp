@@ -12,7 +12,6 @@
 #include "operations.h"
 #include "queues.h"
 #include "raw_tensor.h"
-#include "report.h"
 #include <ATen/ATen.h>
 #include <ATen/native/Resize.h>
 
@@ -65,7 +64,6 @@ class Call {
 
   void run(Stack* stack) {
     refuse_random();
-    const Operation operation(short_name());
     const c10::Stream stream = current_stream(device().index());
     const c10::DeviceGuard guard(device());
     if (returns_host_values()) return run_and_wait(stream, stack);

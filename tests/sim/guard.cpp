@@ -252,6 +252,7 @@ void register_device() {
     register_operations();
     at::globalContext().lazyInitDevice(kType);
     watch_touches();
+    watch_operations();
     watch_exit();
     return true;
   }();

@@ -134,7 +134,7 @@ void* DeviceMemory::allocate(Lock& lock, std::size_t bytes, int stream, std::uin
     holes_[begin + size] = std::move(rest);
   }
   if (from.last == 0) std::memset(writable(pointer(begin)), kPoison, size);  // as nobody wrote it
-  const std::string operation = current_operation().empty() ? "empty" : current_operation();
+  const std::string operation = current_operation().empty() ? "an allocator's user" : current_operation();
   const Block& block = blocks_[begin] =
       Block{size, {++allocations_, pointer(begin), bytes, operation, current_label(), device_}, stream, {}, pool};
   in_use.increase(size);

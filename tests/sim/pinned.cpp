@@ -115,7 +115,9 @@ void PinnedMemory::record(const void* data, Mark mark) {
   auto after = blocks_.upper_bound(number(data));
   if (after == blocks_.begin()) return;
   Block& block = std::prev(after)->second;
-  if (block.kept) block.used.push_back(mark);
+  if (!block.kept) return;
+  std::erase_if(block.used, [&](const Mark& m) { return m.stream == mark.stream; });  // an earlier one
+  block.used.push_back(mark);
 }
 
 bool PinnedMemory::contains(const void* data, std::size_t bytes) const {

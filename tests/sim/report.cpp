@@ -2,11 +2,13 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <utility>
 
 #include "queues.h"
 #include "sim.h"
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 namespace qft::sim {
@@ -23,7 +25,9 @@ Kept& kept() {
 
 /// Of a thread. Never freed: tensors go after the objects of a thread.
 struct Texts {
-  std::string to_throw, operation, label;
+  std::string to_throw, label;
+  std::string operation;
+  int operations = 0;  ///< one within the other
 };
 Texts& texts() {
   thread_local auto* const own = new Texts;
@@ -75,12 +79,18 @@ void watch_exit() {
   std::atexit(at_exit);
 }
 
-const std::string& current_operation() {
-  return texts().operation;
+std::string current_operation() {
+  const std::string name = texts().operations > 0 ? texts().operation : "";
+  return name.starts_with("aten::") ? name.substr(6) : name;
 }
-Operation::Operation(std::string name) : before_(std::exchange(texts().operation, std::move(name))) {}
-Operation::~Operation() {
-  texts().operation = std::move(before_);
+
+void watch_operations() {
+  const auto begin = [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+    if (texts().operations++ == 0) texts().operation = function.name();
+    return nullptr;
+  };
+  const auto end = [](const at::RecordFunction&, at::ObserverContext*) { --texts().operations; };
+  at::addGlobalCallback(at::RecordFunctionCallback(begin, end).scopes({at::RecordScope::FUNCTION}));
 }
 
 const std::string& current_label() {

@@ -15,18 +15,10 @@ void throw_reported();
 /// At the end of the process: says what nobody asked for, and ends it with status 1.
 void watch_exit();
 
-/// What this thread does, for messages.
-const std::string& current_operation();
-class Operation {
- public:
-  explicit Operation(std::string name);
-  ~Operation();
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
-
- private:
-  std::string before_;
-};
+/// For messages: the operation of LibTorch that this thread is in, the outermost one; empty: none.
+std::string current_operation();
+/// From now on LibTorch says which that is.
+void watch_operations();
 
 const std::string& current_label();
 

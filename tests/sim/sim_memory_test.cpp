@@ -19,7 +19,7 @@ TEST_F(SimDeath, ATouchByTheHostEndsTheProcess) {
         static_cast<float*>(x.mutable_data_ptr())[3] = 1;
       },
       testing::ExitedWithCode(70),
-      "the host touches device memory, 12 bytes into allocation .*4000 bytes, by 'empty', 'weights'");
+      "the host touches device memory, 12 bytes into allocation .*4000 bytes, by 'zeros', 'weights'");
 }
 
 TEST_F(SimDeath, OtherFaultsAreNotItsOwn) {

@@ -180,6 +180,12 @@ TEST_F(Sim, BlockingWorkStartsWithoutAWait) {
   EXPECT_TRUE(came) << "another process may wait for it";
 }
 
+TEST_F(Sim, StreamsHaveHandles) {
+  const c10::Stream s = new_stream();
+  EXPECT_EQ(stream_of(s.native_handle()), s);
+  EXPECT_THROW(stream_of(nullptr), c10::Error);
+}
+
 TEST_F(Sim, ThreadsHaveCurrentStreamsOfTheirOwn) {
   const c10::StreamGuard here(new_stream());
   c10::StreamId there = -1;
