@@ -26,8 +26,7 @@ class SimGraph final : public device::Graph {
   void replay() override {
     const c10::Stream stream = current_stream(current_device().index());
     Lock lock = lock_machine();
-    for (const Recorded& r : work_)
-      submit(lock, stream_index(stream), Work{"graph: " + r.name, r.run, {}, r.blocking, true}, r.accesses);
+    for (const Recorded& r : work_) submit_again(lock, stream_index(stream), r);
   }
 
  private:

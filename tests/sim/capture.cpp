@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -36,10 +37,14 @@ void check_live(const std::string& name, int stream, const Access& access) {
                       " bytes ", error));
 }
 
+/// Pageable memory is not: copies take its values at once, or are waited for.
+bool tracked(const Access& access) {
+  return memory_of(access.data) != nullptr || pinned_memory().contains(access.data, access.bytes);
+}
+
 void check_and_note(Uses& seen, const Clock& clock, const std::string& name, const Use& use,
                     const std::vector<Access>& accesses) {
   const auto at = [](const Access& a) { return reinterpret_cast<Uses::Address>(a.data); };
-  const auto tracked = [](const Access& a) { return memory_of(a.data) != nullptr || pinned_memory().contains(a.data, a.bytes); };
   for (const Access& a : accesses)
     if (const auto conflict = tracked(a) ? seen.conflict(at(a), at(a) + a.bytes, a.write, clock) : std::nullopt)
       fail_use(describe_conflict(name, use.stream, a.write, *conflict));
@@ -55,7 +60,9 @@ void record(Capture& capture, int stream, Work work, const std::vector<Access>& 
   check_and_note(capture.uses, clock, work.name, {stream, lane.pushed + 1, std::make_shared<std::string>(work.name)}, accesses);
   ++lane.pushed;
   lane.clock = std::move(clock);
-  capture.recorded.push_back({std::move(work.name), accesses, std::move(work.run), work.blocking});
+  std::vector<Access> kept;
+  std::copy_if(accesses.begin(), accesses.end(), std::back_inserter(kept), tracked);
+  capture.recorded.push_back({std::move(work.name), std::move(kept), std::move(work.run), work.blocking});
 }
 
 }  // namespace
@@ -89,7 +96,7 @@ std::string describe_conflict(const std::string& who, int stream, bool write, co
   const std::string other = conflict.use.name ? *conflict.use.name : "?";
   const std::string where = stream_name(conflict.use.stream);
   return c10::str("sim: '", who, "' in ", stream_name(stream), write ? " writes" : " reads", " what '", other, "' in ", where,
-                  conflict.writes ? " writes" : " reads", ", with no order between them, in ",
+                  conflict.writes ? " writes" : " reads", ", with no order between them, at ",
                   describe_address(reinterpret_cast<const void*>(conflict.address)), ": let ", stream_name(stream),
                   " wait for an event recorded in ", where, " after it");
 }
@@ -106,6 +113,14 @@ void submit(Lock& lock, int stream, Work work, const std::vector<Access>& access
   advance(clock, stream, at);
   check_and_note(uses(), clock, work.name, {stream, at, std::make_shared<std::string>(work.name)}, accesses);
   queues().push(stream, std::move(work));
+}
+
+void submit_again(Lock& lock, int stream, const Recorded& recorded) {
+  const std::string name = "graph: " + recorded.name;
+  for (const Access& a : recorded.accesses)
+    if (!tracked(a))
+      fail_use(c10::str("sim: '", name, "' in ", stream_name(stream), " uses ", a.bytes, " bytes of freed pinned memory"));
+  submit(lock, stream, Work{name, recorded.run, {}, recorded.blocking, true}, recorded.accesses);
 }
 
 void check_wait(const char* what) {

@@ -53,6 +53,8 @@ Uses& uses();
 
 /// Checks and queues or records it.
 void submit(Lock& lock, int stream, Work work, const std::vector<Access>& accesses);
+/// The same for a graph's work.
+void submit_again(Lock& lock, int stream, const Recorded& recorded);
 /// The error about `who` in `stream`, which reads or writes what `conflict` meets.
 std::string describe_conflict(const std::string& who, int stream, bool write, const Uses::Conflict& conflict);
 

@@ -142,7 +142,7 @@ DeviceMemory* memory_of(const void* data) {
 
 std::string describe_address(const void* data) {
   const DeviceMemory* const m = memory_of(data);
-  return m == nullptr ? c10::str("pinned memory at ", data) : m->describe(data);
+  return m == nullptr ? c10::str("pinned memory ", data) : m->describe(data);
 }
 
 void watch_touches() {

@@ -89,6 +89,9 @@ TEST_F(Sim, WaitsCanBeRefused) {
   EXPECT_TRUE(refused([&] { at::ones({2}).to(device()); }));
   EXPECT_TRUE(refused([&] { main_stream().synchronize(); }));
   EXPECT_TRUE(refused([&] { guard().synchronizeDevice(0); }));
+  float plain[4];
+  EXPECT_TRUE(refused([&] { backend().copy_bytes(plain, x.storage().data(), 16, main_stream()); }));
+  EXPECT_TRUE(refused([&] { at::equal(x, x); }));
   c10::Event event(c10::DeviceType::PrivateUse1);
   event.record(main_stream());
   EXPECT_TRUE(refused([&] { event.synchronize(); }));

@@ -137,6 +137,15 @@ TEST_F(SimGraphs, MemoryOutsideMustStay) {
   expect_error({"graph: add.out", "freed memory"});
 }
 
+TEST_F(SimGraphs, PinnedMemoryMustStay) {
+  const at::Tensor x = at::zeros({4}, on_device());
+  at::Tensor host = pinned({4}).fill_(1);
+  const auto graph = recorder->capture(stream, [&] { at::Tensor(x).copy_(host, true); });
+  host.reset();
+  EXPECT_THROW(graph->replay(), c10::Error);
+  expect_error({"graph: copy to the device", "freed pinned memory"});
+}
+
 TEST_F(SimGraphs, ReplaysAreOrderedAsOtherWork) {
   const at::Tensor x = at::ones({4}, on_device());
   const auto graph = recorder->capture(stream, [&] { at::Tensor(x).add_(1); });
