@@ -14,6 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kPatience = 5ms;  // after which blocking work starts that nobody waits for
+constexpr auto kLastWork = 1s;   // that is left to run when the process ends
 constexpr auto kPause = 100us;   // where all that is left is not_yet
 
 }  // namespace
@@ -75,6 +76,7 @@ void Queues::do_first(Lock& lock, int stream) {
   Progress progress = Progress::done;
   if (Work& work = q.waiting.front(); work.run) {
     // References to a deque's elements stay while others are pushed at its end.
+    running_ = true;
     lock.unlock();
     std::exception_ptr failure;
     try {
@@ -83,6 +85,7 @@ void Queues::do_first(Lock& lock, int stream) {
       failure = std::current_exception();
     }
     lock.lock();
+    running_ = false;
     if (failure && !failure_) failure_ = failure;
   }
   if (progress == Progress::not_yet) {
@@ -106,6 +109,10 @@ void Queues::work() {
   const c10::InferenceMode no_autograd;
   Lock lock = lock_machine();
   for (;;) {
+    if (stopped_) {
+      changed_.wait(lock);
+      continue;
+    }
     const auto wanted = [&] { return std::any_of(queues_.begin(), queues_.end(), [](auto& q) { return q.done < q.wanted; }); };
     if (!wanted()) {
       if (blocking_ == 0) {
@@ -127,6 +134,12 @@ void Queues::work() {
       for (Queue& q : queues_) q.stuck = false;
     }
   }
+}
+
+void Queues::stop(Lock& lock) {
+  stopped_ = true;
+  changed_.notify_all();
+  changed_.wait_for(lock, kLastWork, [&] { return !running_; });
 }
 
 void Queues::start_worker() {

@@ -64,6 +64,8 @@ class Queues {
   /// Throws what work threw, once.
   void rethrow();
   bool failed() const { return failure_ != nullptr; }
+  /// No more work is begun, and what runs ends, if it does so soon: the process ends.
+  void stop(Lock& lock);
 
   Counters counters;
 
@@ -88,8 +90,9 @@ class Queues {
   Clock host_;
   std::mt19937_64 random_;
   bool seeded_;
-  bool started_ = false;
-  int blocking_ = 0;  ///< blocking work in the queues
+  bool started_ = false, stopped_ = false;
+  bool running_ = false;  ///< a piece of work, without the lock
+  int blocking_ = 0;      ///< blocking work in the queues
   std::exception_ptr failure_;
   std::condition_variable changed_;  ///< work is wanted, or was done
 };

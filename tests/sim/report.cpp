@@ -42,7 +42,8 @@ void keep(const std::string& error) {
 void at_exit() {
   std::vector<std::string> left = std::move(kept().errors);
   {
-    const Lock lock = lock_machine();
+    Lock lock = lock_machine();
+    queues().stop(lock);
     if (queues().failed()) left.push_back("queued work threw, and nobody waited for it");
   }
   if (left.empty()) return;

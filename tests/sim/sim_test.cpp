@@ -173,6 +173,15 @@ TEST_F(Sim, BlockingWorkLetsOthersHaveTheirTurn) {
   EXPECT_GE(tries, 1);
 }
 
+TEST_F(SimDeath, BlockingWorkThatNeverGoesOnDoesNotHoldTheEndUp) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto stuck = [] {
+    enqueue_blocking(new_stream(), "collective", {}, [] { return Progress::not_yet; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  };
+  EXPECT_EXIT((stuck(), std::exit(0)), testing::ExitedWithCode(0), "");
+}
+
 TEST_F(Sim, BlockingWorkStartsWithoutAWait) {
   std::atomic<bool> came = false;
   enqueue_blocking(new_stream(), "collective", {}, [&] { return came = true, Progress::done; });
