@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "capture.h"
+#include "collectives.h"
 #include "guard.h"
 #include "memory.h"
 #include "operations.h"
@@ -137,7 +138,7 @@ class SimBackend final : public device::Backend {
   void refuse_waits(bool refuse) const override { sim::refuse_waits(refuse); }
   bool is_refusal(std::string_view what) const override { return sim::is_refusal(what); }
   std::unique_ptr<device::GraphRecorder> recorder(int index) const override { return std::make_unique<Recorder>(index); }
-  const void* part(std::string_view) const override { return nullptr; }
+  const void* part(std::string_view module) const override { return module == "comm" ? comm_part() : nullptr; }
 };
 
 }  // namespace
