@@ -195,7 +195,8 @@ class DeviceCommunicator final : public Communicator {
       return result;
     });
   }
-  // A pair's messages arrive in the order of their calls, whatever their tags.
+  // A pair's messages arrive in the order of their calls, whatever their tags; a send holds up what is started after it until its
+  // peer receives.
   Work do_send(const void* data, std::size_t count, DType dtype, int peer, int) override {
     return enqueue("send", [&](const Library& library, Library::Group group, Library::Stream stream) {
       return library.send(data, count * size_of(dtype), peer, group, stream);

@@ -1,6 +1,5 @@
-// Communicators of CUDA devices, one for each rank.
+// Communicators of devices, one for each rank.
 #include "qft/comm/bandwidth.h"
-#include "qft/comm/device_choice.h"
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "values.h"
 #include <gtest/gtest.h>
 
 namespace qft::comm {
@@ -20,11 +20,10 @@ namespace {
 class DeviceBuffers : public testing::Test {
  protected:
   void SetUp() override {
-    auto& session = Session::current();
-    device_ = choose_device(session, "cuda");
-    comm_ = make_device_communicator(session.world(), device_, "gpus");
+    if (device_.is_cpu()) GTEST_SKIP() << "for devices";
+    comm_ = make_device_communicator(Session::current().world(), device_, "devices");
   }
-  c10::Device device_ = c10::kCPU;
+  c10::Device device_ = test::device_under_test();
   std::unique_ptr<Communicator> comm_;
 };
 

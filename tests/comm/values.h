@@ -1,11 +1,17 @@
-// Buffers of any element type, filled and read as doubles.
+// Buffers of any element type on any device, filled and read as doubles.
 #pragma once
 
+#include "qft/comm/device_choice.h"
+#include "qft/comm/session.h"
 #include "qft/core/dtype.h"
+#include "qft/device/memory.h"
+#include "qft/device/stream.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include <c10/util/BFloat16.h>
@@ -16,15 +22,35 @@ namespace qft::comm::test {
 inline constexpr DType kAllTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
                                       DType::i32, DType::i16, DType::i8,  DType::u8};
 
+/// The device that QFT_DEVICE names; without it the CPU. Collective over the world.
+inline c10::Device device_under_test() {
+  static const c10::Device device =
+      choose_device(Session::current(), std::getenv("QFT_DEVICE") == nullptr ? "cpu" : std::getenv("QFT_DEVICE"));
+  return device;
+}
+
+/// Filled and read on the host, and copied to the device and back in between.
 class Values {
  public:
-  Values(DType dtype, std::size_t count) : dtype_(dtype), count_(count), bytes_(count * size_of(dtype) + 1, '\x7f') {}
+  Values(DType dtype, std::size_t count)
+      : dtype_(dtype), count_(count), bytes_(count * size_of(dtype) + 1, '\x7f'), device_(device_under_test()) {}
 
-  void* data() { return bytes_.data(); }
-  char* at(std::size_t i) { return bytes_.data() + i * size_of(dtype_); }
+  /// For an operation, behind which the current stream must be ordered before what it left is read.
+  void* data() { return at(0); }
+  char* at(std::size_t i) {
+    const std::size_t offset = i * size_of(dtype_);
+    if (device_.is_cpu()) return bytes_.data() + offset;
+    if (!buffer_) buffer_.emplace(bytes_.size(), device_);
+    if (host_is_newer_) device::copy_bytes(buffer_->data(), bytes_.data(), bytes_.size(), device_);
+    host_is_newer_ = false;
+    device_is_newer_ = true;
+    return static_cast<char*>(buffer_->data()) + offset;
+  }
   std::size_t size() const { return count_; }
 
   void set(std::size_t i, double value) {
+    fetch();
+    host_is_newer_ = true;
     switch (dtype_) {
       case DType::f64:
         return put<double>(i, value);
@@ -47,6 +73,7 @@ class Values {
     }
   }
   double get(std::size_t i) const {
+    fetch();
     switch (dtype_) {
       case DType::f64:
         return take<double>(i);
@@ -69,9 +96,18 @@ class Values {
     }
   }
   /// True where nothing wrote behind the end.
-  bool intact() const { return bytes_.back() == '\x7f'; }
+  bool intact() const {
+    fetch();
+    return bytes_.back() == '\x7f';
+  }
 
  private:
+  void fetch() const {
+    if (!device_is_newer_) return;
+    device::copy_bytes(bytes_.data(), buffer_->data(), bytes_.size(), device_);
+    device::Stream::current(device_).synchronize();
+    device_is_newer_ = false;
+  }
   template <class T>
   void put(std::size_t i, double value) {
     const auto typed = static_cast<T>(value);
@@ -85,7 +121,11 @@ class Values {
   }
   DType dtype_;
   std::size_t count_;
-  std::vector<char> bytes_;
+  mutable std::vector<char> bytes_;
+  c10::Device device_;
+  std::optional<device::DeviceBuffer> buffer_;
+  bool host_is_newer_ = true;
+  mutable bool device_is_newer_ = false;
 };
 
 /// A small value that differs by rank and place and is exact in every type, also summed or multiplied over 4 ranks.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "capture.h"
-#include <c10/core/Event.h>
 
 namespace qft::sim::collectives {
 namespace {
@@ -12,6 +11,7 @@ using namespace std::chrono_literals;
 using Steady = std::chrono::steady_clock;
 constexpr auto kBetweenLooks = 20ms;
 constexpr auto kGrace = 20s;  // for an abort() after a failure
+constexpr auto kAbortLimit = 5s;
 
 void order(const c10::Stream& first, const c10::Stream& second) {
   c10::Event event(c10::DeviceType::PrivateUse1);
@@ -76,8 +76,9 @@ Group::Result Group::state() {
       pending_.reset();
       caller_.reset();
     }
-    if (operations.empty()) return finalizing_ ? state_of_end() : Result::ok;
+    if (operations.empty() && !finalizing_) return Result::ok;
   }
+  if (operations.empty()) return state_of_end();
   launch(std::move(operations));
   return Result::ok;
 }
@@ -97,7 +98,8 @@ Group::Result Group::state_of_start() {
 }
 
 Group::Result Group::state_of_end() {
-  if (launched_ != completed_) return Result::in_progress;
+  if (last_ && !last_->query()) return Result::in_progress;  // true: the host knows from now on that they have run
+  const std::lock_guard lock(mutex_);
   shared_.seat(rank()).finalizing = 1;
   if (shared_.all_finalize()) return Result::ok;
   for (int r = 0; r < size(); ++r) {
@@ -117,10 +119,20 @@ std::string Group::finalize() {
 }
 
 void Group::abort() {
-  const std::lock_guard lock(mutex_);
-  aborted_ = true;
-  pending_.reset();
-  shared_.seat(rank()).left = Left::aborted;
+  {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+    pending_.reset();
+    Seat& seat = shared_.seat(rank());
+    failure_.copy(seat.why.data(), seat.why.size() - 1);
+    seat.left = Left::aborted;
+  }
+  try {
+    const auto end = Steady::now() + kAbortLimit;
+    while (last_ && !last_->query() && Steady::now() < end) std::this_thread::sleep_for(100us);
+  } catch (const c10::Error&) {
+    // It is over, and what was wrong with it was said.
+  }
 }
 
 void Group::fail_locked(const std::string& why) {
@@ -163,15 +175,15 @@ void Group::launch(std::vector<Posted> posted) {
   enqueue_blocking(main, c10::str(launch->text(), " of rank ", rank(), " of ", size()), std::move(accesses),
                    [self = shared_from_this(), launch] { return self->run(*launch); });
   for (const c10::Stream& other : others) order(main, other);
-  const std::lock_guard lock(mutex_);
-  if (!launch->captured) ++launched_;
+  if (launch->captured) return;
+  last_.emplace(c10::DeviceType::PrivateUse1);
+  last_->record(main);
 }
 
 Progress Group::run(Launch& launch) {
   const std::lock_guard lock(mutex_);
   const auto end = [&] {
     if (running_ == &launch) running_ = nullptr;
-    if (!launch.captured) ++completed_;
     launch.reset();
     return Progress::done;
   };
@@ -239,8 +251,10 @@ void Group::look_for_trouble(const Launch& launch) {
 std::string Group::departure(const Launch& launch) const {
   for (const int r : launch.peers(shared_)) {
     if (shared_.died(r)) return c10::str("rank ", r, ", whose process has ended");
-    const Left left = shared_.seat(r).left;
-    if (left == Left::aborted) return c10::str("rank ", r, ", which has aborted the group");
+    const Seat& seat = shared_.seat(r);
+    const Left left = seat.left;
+    if (left == Left::aborted)
+      return c10::str("rank ", r, ", which has aborted the group", seat.why[0] == '\0' ? "" : ": ", seat.why.data());
     if (left == Left::destroyed && (!launch.begun() || shared_.waits(rank(), r)))
       return c10::str("rank ", r, ", which has destroyed the group");
   }

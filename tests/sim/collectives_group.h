@@ -14,6 +14,7 @@
 
 #include "collectives_launch.h"
 #include "sim.h"
+#include <c10/core/Event.h>
 
 namespace qft::sim::collectives {
 
@@ -43,6 +44,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   Result state();
   std::string finalize();
+  /// Returns when what was under way has ended, or after a few seconds if other work holds it up.
   void abort();
   std::string failure() const;
 
@@ -74,7 +76,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string call_;                       ///< the first of them
   std::optional<Pending> pending_;
   std::optional<c10::Stream> stream_;  ///< of the last launch
-  std::uint64_t launched_ = 0, completed_ = 0;
+  std::optional<c10::Event> last_;     ///< behind the last launch that was not captured
   const Launch* running_ = nullptr;
 };
 

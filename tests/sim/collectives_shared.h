@@ -21,6 +21,7 @@ enum class Left : std::uint32_t { no, destroyed, aborted };
 struct alignas(64) Seat {
   std::atomic<std::uint32_t> joined{0}, finalizing{0};
   std::atomic<Left> left{Left::no};
+  std::array<char, 1024> why{};         ///< it has aborted the group
   std::atomic<std::uint64_t> begun{0};  ///< twice its launches; odd while it plans one
   Call last;                            ///< the first call of the launch begun last; for messages only
 };

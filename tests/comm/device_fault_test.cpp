@@ -1,0 +1,130 @@
+// What ranks learn when an operation on their devices fails, stalls or was called with the wrong arguments. The simulated device
+// is told to.
+#include "qft/comm/device_communicator.h"
+#include "qft/comm/session.h"
+#include "qft/core/error.h"
+#include "qft/device/memory.h"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/collectives.h"
+#include "values.h"
+#include <gtest/gtest.h>
+
+namespace qft::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using sim::Fault;
+using test::Values;
+
+class DeviceFault : public testing::Test {
+ protected:
+  void SetUp() override { world().barrier(); }
+  void TearDown() override {
+    sim::clear_faults();
+    sim::limit_waits(0ms);
+  }
+  static Communicator& world() { return Session::current().world(); }
+  static int rank() { return world().rank(); }
+
+  /// What `work` ends with on a communicator of its own, within seconds.
+  static std::string error_of(const std::function<void(Communicator&, Values&)>& work) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::string error = "no error";
+    try {
+      Values data(DType::f32, 1000);
+      for (std::size_t i = 0; i < data.size(); ++i) data.set(i, 1);
+      const auto comm = make_device_communicator(world(), test::device_under_test(), "devices");
+      work(*comm, data);
+    } catch (const Error& e) {
+      error = e.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s) << error;
+    return error;
+  }
+  static void reduce(Communicator& comm, Values& data) {
+    comm.start_all_reduce(data.data(), data.size(), DType::f32).wait_host();
+  }
+  static void expect_words(const std::string& text, const std::vector<std::string>& words) {
+    for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << text << "\nlacks: " << word;
+  }
+};
+
+TEST_F(DeviceFault, NoneWithoutBeingTold) {
+  EXPECT_EQ(error_of([](Communicator& comm, Values& data) {
+              reduce(comm, data);
+              EXPECT_EQ(data.get(999), comm.size());
+            }),
+            "no error");
+}
+
+TEST_F(DeviceFault, ACallThatFailsIsNamed) {
+  sim::inject(Fault::call, 2);
+  const std::string error = error_of([](Communicator& comm, Values& data) {
+    reduce(comm, data);
+    reduce(comm, data);
+  });
+  expect_words(error, {"all_reduce failed: all_reduce(sum, F32, 1000) of rank ", "told to fail"});
+}
+
+TEST_F(DeviceFault, AStalledRankIsNamedByThoseThatWait) {
+  sim::inject(Fault::stall, 2, 1);
+  sim::limit_waits(1s);
+  const std::string error = error_of([](Communicator& comm, Values& data) {
+    reduce(comm, data);
+    reduce(comm, data);
+  });
+  // All learn it from the first that gives up, the one that stalls as well.
+  expect_words(error,
+               {"an operation under way failed: all_reduce(sum, F32, 1000) of rank ", "waits for rank 1 (1 launches begun"});
+}
+
+TEST_F(DeviceFault, AnErrorAfterAnOperationEndsTheWaitOfAllRanks) {
+  sim::inject(Fault::error, 1, 0);
+  const std::string error = error_of([](Communicator& comm, Values& data) {
+    reduce(comm, data);
+    reduce(comm, data);
+  });
+  if (rank() == 0) {
+    expect_words(error, {"told to fail after all_reduce(sum, F32, 1000)"});
+  } else {
+    expect_words(error, {"all_reduce(sum, F32, 1000) of rank ",
+                         "waits for rank 0, which has aborted the group: told to fail after all_reduce(sum, F32, 1000)"});
+  }
+}
+
+TEST_F(DeviceFault, CallsThatDifferAreNamedOnAllRanks) {
+  const std::string error = error_of([](Communicator& comm, Values& data) {
+    comm.set_checked(false);
+    if (comm.rank() == 1) {
+      comm.start_broadcast(data.data(), 1000, DType::f32, 0).wait_host();
+    } else {
+      reduce(comm, data);
+    }
+  });
+  expect_words(error, {"the ranks' calls do not match", "all_reduce(sum, F32, 1000)", "broadcast(4000 bytes, root 0)"});
+}
+
+TEST_F(DeviceFault, MessagesInARingAreNamed) {
+  const std::string error = error_of([](Communicator& comm, Values& data) {
+    const int right = (comm.rank() + 1) % comm.size();
+    comm.start_send(data.data(), 1000, DType::f32, right).wait_host();
+  });
+  expect_words(error, {"wait for each other without end", "rank 0 in send(4000 bytes, rank 1)"});
+}
+
+TEST_F(DeviceFault, HostMemoryIsRefused) {
+  const std::string error = error_of([](Communicator& comm, Values&) {
+    std::vector<float> host(1000);
+    comm.start_all_reduce(host.data(), host.size(), DType::f32).wait_host();
+  });
+  expect_words(error, {"all_reduce(sum, F32, 1000) of rank ", "is memory of the host"});
+}
+
+}  // namespace
+}  // namespace qft::comm
