@@ -1,12 +1,10 @@
 #include "collectives.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <string_view>
 
+#include "collectives_faults.h"
 #include "collectives_group.h"
 #include "report.h"
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -17,58 +15,6 @@ namespace {
 using Library = comm::CollectiveLibrary;
 using Result = Library::Result;
 using comm::ReduceOp;
-
-// What is to fail.
-
-struct Plan {
-  Fault fault = Fault::call;
-  int operation = 0;
-  int rank = -1;
-};
-
-Plan plan_of(const std::string& text) {
-  const auto colon = text.find(':');
-  const std::string kind = text.substr(0, colon);
-  Plan plan;
-  char end = '\0';
-  const int read =
-      colon == std::string::npos ? 0 : std::sscanf(text.c_str() + colon, ":%d@%d%c", &plan.operation, &plan.rank, &end);
-  const bool known = kind == "call" || kind == "stall" || kind == "error";
-  TORCH_CHECK(known && (read == 1 || read == 2) && plan.operation > 0, "sim: QFT_SIM_COLLECTIVE_FAULT='", text,
-              "' is not call, stall or error, as KIND:N or KIND:N@RANK");
-  plan.fault = kind == "call" ? Fault::call : kind == "stall" ? Fault::stall : Fault::error;
-  return plan;
-}
-
-struct Plans {
-  Plans() {
-    if (const char* text = std::getenv("QFT_SIM_COLLECTIVE_FAULT"); text != nullptr && *text != '\0')
-      all.push_back(plan_of(text));
-  }
-  std::mutex mutex;
-  std::vector<Plan> all;
-};
-Plans& plans() {
-  static auto* const one = new Plans;
-  return *one;
-}
-
-/// What the next operation of a rank is told to.
-std::vector<Fault> faults_of_next(int rank) {
-  const std::lock_guard lock(plans().mutex);
-  std::vector<Fault> due;
-  for (Plan& plan : plans().all)
-    if ((plan.rank < 0 || plan.rank == rank) && --plan.operation == 0) due.push_back(plan.fault);
-  return due;
-}
-
-std::atomic<std::int64_t>& limit() {
-  static std::atomic<std::int64_t> milliseconds = [] {
-    const char* text = std::getenv("QFT_SIM_COLLECTIVE_LIMIT");
-    return text == nullptr ? 0 : static_cast<std::int64_t>(std::atof(text) * 1000);
-  }();
-  return milliseconds;
-}
 
 // Groups by their handles, which are never used again.
 
@@ -84,7 +30,8 @@ Groups& groups() {
   return *all;
 }
 
-Result fail(const std::string& why) {
+Result fail(const std::string& why, Group* group = nullptr) {
+  if (group != nullptr) group->note(why);
   const std::lock_guard lock(groups().mutex);
   groups().error = why;
   return Result::failed;
@@ -218,7 +165,7 @@ class SimCollectives final : public Library {
     const auto group = find(handle, "finalize");
     if (group == nullptr) return Result::failed;
     const std::string why = batch.depth > 0 ? batch.describe_open() + ": finalize" : group->finalize();
-    return why.empty() ? Result::in_progress : fail(why);
+    return why.empty() ? Result::in_progress : fail(why, group.get());
   }
   void destroy(Library::Group handle) const override {
     if (batch.depth > 0) report(batch.describe_open() + ": destroy");
@@ -312,9 +259,9 @@ class SimCollectives final : public Library {
 
   /// Puts it into the batch.
   static Result add(const Operation& operation, const std::shared_ptr<collectives::Group>& group, Stream stream) {
-    const std::string what = c10::str(describe(operation.call), " of rank ", group->rank(), " of ", group->size());
-    if (const std::string why = group->claim(what); !why.empty()) return fail(why);
     Posted posted{operation, stream_of(stream)};
+    const std::string what = c10::str(describe(operation.call), " of rank ", group->rank(), " of ", group->size());
+    if (const std::string why = group->claim(what); !why.empty()) return fail(why, group.get());
     std::string why = why_not(*group, operation);
     if (posted.stream.device_index() != group->device()) why = "its stream is of another device than the group";
     for (const Fault fault : faults_of_next(group->rank())) {
@@ -326,7 +273,7 @@ class SimCollectives final : public Library {
     auto found = std::find_if(all.begin(), all.end(), [&](const auto& entry) { return entry.first == group; });
     if (!why.empty()) {
       if (found == all.end()) group->drop();
-      return fail(what + ": " + why);
+      return fail(what + ": " + why, group.get());
     }
     if (found == all.end()) found = all.insert(all.end(), {group, {}});
     found->second.push_back(posted);
@@ -336,27 +283,9 @@ class SimCollectives final : public Library {
 
 }  // namespace
 
-std::chrono::milliseconds wait_limit() {
-  return std::chrono::milliseconds(limit().load());
-}
-
 }  // namespace qft::sim::collectives
 
 namespace qft::sim {
-
-void limit_waits(std::chrono::milliseconds of) {
-  collectives::limit() = of.count();
-}
-
-void inject(Fault fault, int operation, int rank) {
-  const std::lock_guard lock(collectives::plans().mutex);
-  collectives::plans().all.push_back({fault, operation, rank});
-}
-
-void clear_faults() {
-  const std::lock_guard lock(collectives::plans().mutex);
-  collectives::plans().all.clear();
-}
 
 const void* comm_part() {
   static const auto* const library = new collectives::SimCollectives;

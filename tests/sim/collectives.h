@@ -12,6 +12,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 
 namespace qft::sim {
 
@@ -22,6 +23,8 @@ enum class Fault { call, stall, error };
 
 /// The operation number `operation` from now on (1: the next) of ranks `rank` of their groups, or of any (-1), fails so.
 void inject(Fault fault, int operation, int rank = -1);
+/// The same in the words of QFT_SIM_COLLECTIVE_FAULT. Throws c10::Error where it is not of that form.
+void inject(const std::string& words);
 /// No fault that has not happened yet happens.
 void clear_faults();
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "capture.h"
+#include "collectives_faults.h"
 
 namespace qft::sim::collectives {
 namespace {
@@ -143,7 +144,12 @@ void Group::fail_locked(const std::string& why) {
 
 std::string Group::failure() const {
   const std::lock_guard lock(mutex_);
-  return failure_;
+  return failure_.empty() ? refusal_ : failure_;
+}
+
+void Group::note(const std::string& refusal) {
+  const std::lock_guard lock(mutex_);
+  refusal_ = refusal;
 }
 
 // Operations on several streams run when all of these have come to them, and all of these wait until they have run. Launches of a

@@ -46,7 +46,9 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string finalize();
   /// Returns when what was under way has ended, or after a few seconds if other work holds it up.
   void abort();
+  /// Of the group, or else what note() said last of a call; empty: all is well.
   std::string failure() const;
+  void note(const std::string& refusal);
 
  private:
   using Time = std::chrono::steady_clock::time_point;
@@ -70,7 +72,7 @@ class Group : public std::enable_shared_from_this<Group> {
   mutable std::mutex mutex_;
   Shared shared_;
   bool joined_ = false, finalizing_ = false, aborted_ = false;
-  std::string failure_;
+  std::string failure_, refusal_;
   Time failed_at_, moved_at_, looked_at_;
   std::optional<std::thread::id> caller_;  ///< whose operations are not launched yet
   std::string call_;                       ///< the first of them
@@ -79,7 +81,5 @@ class Group : public std::enable_shared_from_this<Group> {
   std::optional<c10::Event> last_;     ///< behind the last launch that was not captured
   const Launch* running_ = nullptr;
 };
-
-std::chrono::milliseconds wait_limit();
 
 }  // namespace qft::sim::collectives

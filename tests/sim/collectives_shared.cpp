@@ -39,7 +39,7 @@ std::size_t up(std::size_t bytes) {
 
 /// A lock of a rank's seat, which is gone with the last descriptor of the file's description.
 struct flock lock_of(int rank) {
-  struct flock lock {};
+  struct flock lock{};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = rank;

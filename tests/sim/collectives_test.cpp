@@ -422,12 +422,11 @@ TEST_F(Collectives, EndAtOnceWhereAPeerAborts) {
 }
 
 TEST_F(Collectives, RefuseCallsOutOfTurn) {
+  EXPECT_EQ(library().group_end(), Result::failed);
+  expect_words(library().last_error(nullptr), {"a group_end without group_start"});
   on_ranks(2, [](Rank& r) {
     const at::Tensor data = r.tensor(at::ones({10}));
     const auto reduce = [&] { return library().all_reduce(data.data_ptr(), 10, DType::f32, ReduceOp::sum, r.group, r.native()); };
-    EXPECT_EQ(library().group_end(), Result::failed);
-    expect_words(library().last_error(nullptr), {"a group_end without group_start"});
-
     library().group_start();
     EXPECT_EQ(reduce(), Result::ok);
     std::thread([&] {
@@ -435,7 +434,7 @@ TEST_F(Collectives, RefuseCallsOutOfTurn) {
       expect_words(r.error(), {"two threads call at once", "all_reduce(sum, F32, 10)"});
     }).join();
     EXPECT_EQ(library().finalize(r.group), Result::failed);
-    expect_words(library().last_error(nullptr), {"a group_start without group_end", "all_reduce(sum, F32, 10)"});
+    expect_words(r.error(), {"a group_start without group_end", "all_reduce(sum, F32, 10)"});
     const Result ended = library().group_end();
     EXPECT_EQ(reduce(), Result::failed);
     expect_words(r.error(), {"before state() said that all_reduce(sum, F32, 10)"});
@@ -448,7 +447,7 @@ TEST_F(Collectives, RefuseCallsOutOfTurn) {
     library().abort(r.group);
     const at::Tensor data = r.tensor(at::ones({10}));
     EXPECT_EQ(library().all_reduce(data.data_ptr(), 10, DType::f32, ReduceOp::sum, r.group, r.native()), Result::failed);
-    expect_words(r.error(), {"all_reduce(sum, F32, 10) on a group that was aborted"});
+    expect_words(r.error(), {"(sum, F32, 10) on a group that was aborted"});
   });
 }
 
@@ -457,8 +456,15 @@ TEST_F(Collectives, AnOpenGroupAtTheEndOfAThreadIsAnError) {
   expect_error({"a group_start without group_end", "its thread has ended"});
 }
 
+TEST_F(Collectives, TakeFaultsInWords) {
+  for (const char* wrong : {"", "call", "calls:1", "call:0", "stall:1@", "stall:1@2x", "error:1x", "@1:2"})
+    EXPECT_THROW(inject(wrong), c10::Error) << wrong;
+  inject("stall:1@3");
+  inject("error:7");
+}
+
 TEST_F(Collectives, FailWhereTheyAreToldTo) {
-  inject(Fault::call, 2, 1);
+  inject("call:2@1");
   on_ranks(2, [](Rank& r) {
     const at::Tensor data = r.tensor(at::ones({10}));
     const auto reduce = [&] { return library().all_reduce(data.data_ptr(), 10, DType::f32, ReduceOp::sum, r.group, r.native()); };
