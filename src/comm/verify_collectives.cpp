@@ -1,102 +1,191 @@
 #include "qft/comm/bandwidth.h"
-#include "qft/device/memory.h"
+#include "qft/core/error.h"
 #include "qft/device/stream.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 namespace qft::comm {
 
 namespace {
 
-// Past the small-message path, and no multiple of anything.
-constexpr std::size_t kCount = 30011;
+using Counts = std::vector<std::size_t>;
 
-// Whole numbers, so that sums are exact in fp32: rank r's element i.
-float value_of(std::size_t rank, std::size_t i) {
-  return static_cast<float>(rank * 7 + i % 1001);
+at::ScalarType type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return at::kDouble;
+    case DType::f32:
+      return at::kFloat;
+    case DType::f16:
+      return at::kHalf;
+    case DType::bf16:
+      return at::kBFloat16;
+    case DType::i64:
+      return at::kLong;
+    case DType::i32:
+      return at::kInt;
+    case DType::u8:
+      return at::kByte;
+    default:
+      fail("no collective of {} is verified", safetensors_name(dtype));
+  }
 }
+
+/// Behind the end of each buffer, where nothing may write.
+constexpr double kGuard = 77;
 
 class Trial {
  public:
-  Trial(Communicator& comm, c10::Device device, std::vector<std::string>& wrong)
+  Trial(Communicator& comm, c10::Device device, const CollectiveTrial& what)
       : comm_(comm),
         device_(device),
-        wrong_(wrong),
+        what_(what),
+        options_(at::TensorOptions().dtype(type_of(what.dtype)).device(device)),
         ranks_(static_cast<std::size_t>(comm.size())),
-        rank_(static_cast<std::size_t>(comm.rank())) {}
-
-  // Runs `call` on a send buffer of this rank's values and compares what it leaves in `result` elements of
-  // the receive buffer with `expected`.
-  void run(OpKind kind, std::size_t send, std::size_t result, const std::function<Work(void*, void*)>& call,
-           const std::function<float(std::size_t)>& expected) {
-    std::vector<float> host(std::max(send, result));
-    for (std::size_t i = 0; i < send; ++i) host[i] = value_of(rank_, i);
-    const device::DeviceBuffer in(host.size() * sizeof(float), device_);
-    const device::DeviceBuffer out(host.size() * sizeof(float), device_);
-    device::copy_bytes(in.data(), host.data(), host.size() * sizeof(float), device_);
-    call(in.data(), out.data()).wait_host();
-    device::copy_bytes(host.data(), out.data(), result * sizeof(float), device_);
-    device::Stream::current(device_).synchronize();
-    for (std::size_t i = 0; i < result; ++i) {
-      if (host[i] == expected(i)) continue;
-      wrong_.push_back(
-          fmt::format("{} gives {} instead of {} at element {} of {}", name_of(kind), host[i], expected(i), i, result));
-      return;
-    }
+        rank_(static_cast<std::size_t>(comm.rank())) {
+    for (std::size_t r = 0; r < ranks_; ++r) counts_.push_back(!what.uneven ? what.count : r % 3 == 1 ? 0 : what.count + r % 5);
   }
 
-  void run_all() {
-    const auto total = kCount * ranks_;
-    const auto sum = [this](std::size_t i) {
-      float s = 0;
-      for (std::size_t r = 0; r < ranks_; ++r) s += value_of(r, i);
-      return s;
-    };
-    const auto copied = [this](void* in, void* out, std::size_t count) {
-      device::copy_bytes(out, in, count * sizeof(float), device_);
-      return out;
-    };
-    run(
-        OpKind::all_reduce, kCount, kCount,
-        [&](void* in, void* out) { return comm_.start_all_reduce(copied(in, out, kCount), kCount, DType::f32); }, sum);
-    run(
-        OpKind::broadcast, kCount, kCount,
-        [&](void* in, void* out) { return comm_.start_broadcast(copied(in, out, kCount), kCount, DType::f32, comm_.size() - 1); },
-        [&](std::size_t i) { return value_of(ranks_ - 1, i); });
-    run(
-        OpKind::all_gather, kCount, total,
-        [&](void* in, void* out) { return comm_.start_all_gather(in, out, kCount, DType::f32); },
-        [](std::size_t i) { return value_of(i / kCount, i % kCount); });
-    run(
-        OpKind::reduce_scatter, total, kCount,
-        [&](void* in, void* out) { return comm_.start_reduce_scatter(in, out, kCount, DType::f32); },
-        [&](std::size_t i) { return sum(rank_ * kCount + i); });
-    const std::vector<std::size_t> counts(ranks_, kCount);
-    run(
-        OpKind::all_to_all, total, total,
-        [&](void* in, void* out) { return comm_.start_all_to_all_v(in, counts, out, counts, DType::f32); },
-        [&](std::size_t i) { return value_of(i / kCount, rank_ * kCount + i % kCount); });
+  std::vector<std::string> run() {
+    all_reduce();
+    broadcast();
+    all_gather();
+    reduce_scatter();
+    all_to_all();
+    if (ranks_ > 1) ring();
+    return std::move(wrong_);
   }
 
  private:
+  /// Rank r's elements [0, count), int64: small, so that sums are exact in every type. Of many ranks some have 0 in an element,
+  /// but none in all of them.
+  at::Tensor values(std::size_t r, std::size_t count) const {
+    constexpr std::size_t kTerms = 40;
+    const auto stride = static_cast<std::int64_t>((ranks_ + kTerms - 1) / kTerms), shift = static_cast<std::int64_t>(r);
+    const at::Tensor i = at::arange(static_cast<std::int64_t>(count), at::kLong);
+    return i.mul(7).add(3 * shift).remainder(3).add(1).mul(i.add(shift).remainder(stride).eq(0));
+  }
+  at::Tensor reduced(std::size_t count, ReduceOp op) const {
+    at::Tensor result = values(0, count);
+    for (std::size_t r = 1; r < ranks_; ++r) {
+      const at::Tensor next = values(r, count);
+      result = op == ReduceOp::sum ? result + next : op == ReduceOp::max ? result.maximum(next) : result.minimum(next);
+    }
+    return result;
+  }
+  at::Tensor to_device(const at::Tensor& host) const {
+    const at::Tensor out = room(static_cast<std::size_t>(host.numel()));
+    out.narrow(0, 0, host.numel()).copy_(host);
+    return out;
+  }
+  at::Tensor room(std::size_t count) const { return at::full({static_cast<std::int64_t>(count) + 1}, kGuard, options_); }
+
+  static std::size_t total(const Counts& counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); }
+  /// Where a rank's slice begins.
+  static std::int64_t begin(const Counts& counts, std::size_t rank) {
+    return static_cast<std::int64_t>(
+        std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), std::size_t{0}));
+  }
+
+  void compare(const std::string& name, const at::Tensor& out, const at::Tensor& expected) {
+    device::Stream::current(device_).synchronize();
+    const at::Tensor all = out.to(c10::kCPU, at::kDouble), want = expected.to(at::kDouble);
+    const at::Tensor got = all.narrow(0, 0, want.numel());
+    const at::Tensor bad = got.ne(want).nonzero();
+    if (bad.numel() > 0) {
+      const auto i = bad[0].item<std::int64_t>();
+      wrong_.push_back(fmt::format("{} gives {} instead of {} at element {} of {} ({} are wrong)", name, got[i].item<double>(),
+                                   want[i].item<double>(), i, want.numel(), bad.numel()));
+    } else if (all[want.numel()].item<double>() != kGuard) {
+      wrong_.push_back(fmt::format("{} writes behind the end of {} elements", name, want.numel()));
+    }
+  }
+
+  void all_reduce() {
+    const std::size_t count = counts_[0];
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
+      const at::Tensor data = to_device(values(rank_, count));
+      comm_.start_all_reduce(data.data_ptr(), count, what_.dtype, op).wait_host();
+      compare(fmt::format("all_reduce({})", name_of(op)), data, reduced(count, op));
+    }
+  }
+  void broadcast() {
+    for (const std::size_t root : {std::size_t{0}, ranks_ - 1}) {
+      const at::Tensor data = to_device(values(rank_, what_.count));
+      comm_.start_broadcast(data.data_ptr(), what_.count, what_.dtype, static_cast<int>(root)).wait_host();
+      compare(fmt::format("broadcast from {}", root), data, values(root, what_.count));
+    }
+  }
+  void all_gather() {
+    const at::Tensor send = to_device(values(rank_, counts_[rank_])), recv = room(total(counts_));
+    if (what_.uneven)
+      comm_.start_all_gather_v(send.data_ptr(), recv.data_ptr(), counts_, what_.dtype).wait_host();
+    else
+      comm_.start_all_gather(send.data_ptr(), recv.data_ptr(), what_.count, what_.dtype).wait_host();
+    const at::Tensor expected = at::arange(static_cast<std::int64_t>(total(counts_)), at::kLong);
+    for (std::size_t r = 0; r < ranks_; ++r)
+      expected.narrow(0, begin(counts_, r), static_cast<std::int64_t>(counts_[r])).copy_(values(r, counts_[r]));
+    compare("all_gather", recv, expected);
+  }
+  void reduce_scatter() {
+    const at::Tensor send = to_device(values(rank_, total(counts_))), recv = room(counts_[rank_]);
+    if (what_.uneven)
+      comm_.start_reduce_scatter_v(send.data_ptr(), recv.data_ptr(), counts_, what_.dtype).wait_host();
+    else
+      comm_.start_reduce_scatter(send.data_ptr(), recv.data_ptr(), what_.count, what_.dtype).wait_host();
+    const auto mine = static_cast<std::int64_t>(counts_[rank_]);
+    compare("reduce_scatter", recv, reduced(total(counts_), ReduceOp::sum).narrow(0, begin(counts_, rank_), mine));
+  }
+  /// Rank r sends `counts_[to]` elements to rank `to`.
+  void all_to_all() {
+    const Counts got(ranks_, counts_[rank_]);
+    const at::Tensor send = to_device(values(rank_, total(counts_))), recv = room(total(got));
+    comm_.start_all_to_all_v(send.data_ptr(), counts_, recv.data_ptr(), got, what_.dtype).wait_host();
+    const auto mine = static_cast<std::int64_t>(counts_[rank_]);
+    const at::Tensor expected = at::arange(static_cast<std::int64_t>(total(got)), at::kLong);
+    for (std::size_t r = 0; r < ranks_; ++r)
+      expected.narrow(0, begin(got, r), mine).copy_(values(r, total(counts_)).narrow(0, begin(counts_, rank_), mine));
+    compare("all_to_all", recv, expected);
+  }
+  void ring() {
+    const at::Tensor send = to_device(values(rank_, what_.count)), recv = room(what_.count);
+    const std::size_t from = (rank_ + ranks_ - 1) % ranks_, to = (rank_ + 1) % ranks_;
+    // NCCL matches messages by their order alone: even ranks send first.
+    Work first, second;
+    const auto start_send = [&] { return comm_.start_send(send.data_ptr(), what_.count, what_.dtype, static_cast<int>(to)); };
+    const auto start_recv = [&] { return comm_.start_recv(recv.data_ptr(), what_.count, what_.dtype, static_cast<int>(from)); };
+    first = rank_ % 2 == 0 ? start_send() : start_recv();
+    first.wait_host();
+    second = rank_ % 2 == 0 ? start_recv() : start_send();
+    second.wait_host();
+    compare("send and recv", recv, values(from, what_.count));
+  }
+
   Communicator& comm_;
   c10::Device device_;
-  std::vector<std::string>& wrong_;
+  CollectiveTrial what_;
+  at::TensorOptions options_;
   std::size_t ranks_;
   std::size_t rank_;
+  Counts counts_;  ///< of each rank's slice
+  std::vector<std::string> wrong_;
 };
 
 }  // namespace
 
-std::vector<std::string> verify_collectives(Communicator& comm, c10::Device device) {
-  std::vector<std::string> wrong;
-  Trial(comm, device, wrong).run_all();
-  return wrong;
+std::vector<std::string> verify_collectives(Communicator& comm, c10::Device device, const CollectiveTrial& trial) {
+  return Trial(comm, device, trial).run();
 }
 
 }  // namespace qft::comm

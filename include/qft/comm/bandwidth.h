@@ -40,7 +40,15 @@ std::vector<std::size_t> bandwidth_sizes(std::size_t largest);
 std::string format_table(OpKind kind, const std::vector<BandwidthRow>& rows);
 nlohmann::json to_json(const BandwidthRow& row);
 
-/// Runs every collective with known values on `device` and compares: empty, or what came out wrong on this rank. Collective.
-std::vector<std::string> verify_collectives(Communicator& comm, c10::Device device);
+/// What verify_collectives() sends.
+struct CollectiveTrial {
+  DType dtype = DType::f32;    ///< f64, f32, f16, bf16, i64, i32 or u8
+  std::size_t count = 30011;   ///< elements of a rank's slice: past the small-message path, and no multiple of anything
+  bool uneven = false;         ///< slices of all_gather, reduce_scatter and all_to_all differ by rank, every third one is empty
+};
+
+/// Runs every collective, and messages around the ring of ranks, with known values on `device` and compares: empty, or what came out
+/// wrong on this rank, or was written behind the end of a buffer. Collective.
+std::vector<std::string> verify_collectives(Communicator& comm, c10::Device device, const CollectiveTrial& trial = {});
 
 }  // namespace qft::comm
