@@ -37,13 +37,8 @@ inline std::vector<parallel::testing::Case> tiny_cases() {
   return {qwen2, qwen3, bf16};
 }
 
-/// Tokens of sequence `number`, from the number alone.
 inline std::vector<std::int32_t> tiny_tokens(int number, int length) {
-  std::vector<std::int32_t> ids;
-  for (int t = 0; t < length; ++t)
-    ids.push_back(static_cast<std::int32_t>(
-        ops::philox({static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(number), 0, 0}, {3, 3})[0] % 53));
-  return ids;
+  return selftest::small_tokens(number, length);
 }
 
 }  // namespace qft::infer::testing

@@ -1,0 +1,159 @@
+#include "qft/selftest/small_run.h"
+
+#include "qft/core/hash.h"
+#include "qft/ops/philox.h"
+
+#include <algorithm>
+
+#include <ATen/ops/from_blob.h>
+
+namespace qft::selftest {
+namespace {
+
+constexpr std::uint32_t kVocabulary = 53;
+constexpr double kLongStep = 1e6;  // seconds: a vote before each group
+
+/// Values in center + [-bound, bound) from name and index alone, in this rank's slice of the parameter.
+void fill(const model::Shard& slice, const model::ParamSpec& p, double bound, double center) {
+  const auto site = static_cast<std::uint32_t>(std::stoul(hash_hex(p.name).substr(0, 8), nullptr, 16));
+  const std::int64_t count = slice.values.numel();
+  if (count == 0) return;
+  std::vector<double> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto index = static_cast<std::uint32_t>(slice.begin) + static_cast<std::uint32_t>(i);
+    values[i] = center + bound * (2.0 * ops::philox({index, 0, 0, 0}, {site, 1})[0] / 4294967296.0 - 1.0);
+  }
+  slice.values.copy_(at::from_blob(values.data(), {count}, at::kDouble));
+}
+
+engine::InstanceOptions options_of(const SmallCase& c) {
+  return {.spec = make_spec(c),
+          .precision = c.precision,
+          .strategy = parallel::strategy_of(c.strategy),
+          .hsdp_group_size = c.hsdp_group,
+          .offload = c.offload,
+          .group = c.group,
+          .prefetch_budget = c.prefetch_budget,
+          .reduction_order = c.deterministic ? parallel::ReductionOrder::by_micro_batch : parallel::ReductionOrder::as_ready,
+          .bucket_bytes = 2048,
+          .rule = &optim::rule_of(c.optim),
+          .hyper = {.weight_decay = 0.01},
+          .executor = {.recompute = c.recompute,
+                       .offload_inputs = c.offload.activations,
+                       .lora_dropout = c.lora ? c.dropout : 0.0,
+                       .seed = 99,
+                       .memory_advice = {},
+                       .graphs = c.graphs}};
+}
+
+}  // namespace
+
+model::ModelSpec make_spec(const SmallCase& c) {
+  const std::string text = R"({"model_type":")" + c.model_type +
+                           R"(","hidden_size":24,"intermediate_size":40,"num_hidden_layers":3,"num_attention_heads":3,)" +
+                           R"("num_key_value_heads":1,"head_dim":8,"vocab_size":)" + std::to_string(kVocabulary) + "," +
+                           (c.sliding_window > 0 ? R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":)" +
+                                                       std::to_string(c.sliding_window) + ","
+                                                 : "") +
+                           R"("tie_word_embeddings":)" + (c.tied ? "true}" : "false}");
+  model::LoraConfig lora;
+  if (c.lora) {
+    lora.rank = 3;
+    lora.alpha = 6;
+    lora.dropout = c.dropout;
+    lora.set_targets("all");
+  }
+  auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"),
+                                      c.lora ? model::Finetuning::lora : model::Finetuning::full, lora);
+  for (auto& unit : spec.units)
+    for (auto& p : unit.params)
+      if (p.role == model::Role::lora_b) p.lr_factor = c.lora_b_rate;
+  return spec;
+}
+
+std::vector<Sequence> global_batch(int step, int item_sequences) {
+  std::vector<Sequence> all;
+  for (int s = 0; s < 9 * item_sequences; ++s) {
+    Sequence q;
+    q.id = step * 100 + s;
+    const int length = 3 + (s * 7 + step * 5) % 19;
+    for (int t = 0; t < length; ++t) {
+      q.tokens.push_back(static_cast<std::int32_t>(
+          ops::philox({static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(q.id), 0, 0}, {7, 7})[0] % kVocabulary));
+      if (t > length / 3) q.labels.push_back(t);
+    }
+    all.push_back(std::move(q));
+  }
+  return all;
+}
+
+std::vector<std::int32_t> small_tokens(int number, int length) {
+  std::vector<std::int32_t> ids;
+  for (int t = 0; t < length; ++t)
+    ids.push_back(static_cast<std::int32_t>(
+        ops::philox({static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(number), 0, 0}, {3, 3})[0] % kVocabulary));
+  return ids;
+}
+
+SmallRun::SmallRun(const SmallCase& c, comm::Communicator& comm, c10::Device device)
+    : case_(c),
+      comm_(comm),
+      device_(device),
+      instance_(engine::Instance::build(options_of(c), comm, device, engine::Use::training)) {
+  for (int u = 0; u < spec().num_units(); ++u)
+    for (const auto& p : spec().units[static_cast<std::size_t>(u)].params) {
+      const bool norm = p.shape.size() == 1 && p.name.find("norm") != std::string::npos;
+      fill(instance_->param(u, p), p, 0.3, norm ? 1.0 : 0.0);
+    }
+  instance_->publish();
+}
+
+parallel::StepResult SmallRun::step(int number, int pack, const parallel::AskedToStop& asked_to_stop) {
+  const auto batch = global_batch(number, case_.item_sequences);
+  double labels = 0;
+  for (const auto& s : batch) labels += static_cast<double>(s.labels.size());
+  std::vector<model::MicroInput> micros;
+  const int items = static_cast<int>(batch.size()) / case_.item_sequences, bins = (items + pack - 1) / pack, ranks = comm_.size();
+  const int first = bins * comm_.rank() / ranks, last = bins * (comm_.rank() + 1) / ranks;
+  for (int b = first; b < last; ++b) micros.push_back(build(batch, b * pack, std::min(pack, items - b * pack)));
+  const int max_micro_batches = (bins + ranks - 1) / ranks;
+  const parallel::MicroRange range =
+      case_.deterministic ? parallel::MicroRange{first, last - first, bins} : parallel::MicroRange{};
+  const parallel::BatchTotals totals{labels, static_cast<double>(items)};
+  const auto objective = case_.objective ? case_.objective(totals) : std::make_unique<parallel::TokenMeanLoss>(totals);
+  const auto result =
+      executor().train(list(static_cast<int>(micros.size()), max_micro_batches, asked_to_stop ? kLongStep : 0.0), micros,
+                       *objective, static_cast<std::uint64_t>(number), asked_to_stop, case_.loss_scale, range);
+  if (!result.finite || result.abandoned) return result;
+  instance_->update(case_.learning_rate, std::min(1.0, 1.0 / (result.grad_norm + 1e-6)) / case_.loss_scale);
+  return result;
+}
+
+std::vector<double> SmallRun::weights() const {
+  std::vector<double> all;
+  const at::Tensor room = instance_->master_room();
+  for (int u = 0; u < spec().num_units(); ++u) {
+    const std::int64_t count = spec().units[static_cast<std::size_t>(u)].trainable_numel;
+    if (count == 0) continue;
+    const at::Tensor whole = instance_->whole_master(u, room).to(c10::kCPU, at::kDouble).contiguous();
+    all.insert(all.end(), whole.data_ptr<double>(), whole.data_ptr<double>() + count);
+  }
+  return all;
+}
+
+model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first, int count) const {
+  std::vector<std::int32_t> tokens, cu = {0}, labels, items = {0};
+  std::vector<std::int64_t> samples;
+  const int each = case_.item_sequences;
+  for (int s = first * each; s < (first + count) * each; ++s) {
+    const auto& q = batch[static_cast<std::size_t>(s)];
+    for (const int p : q.labels) labels.push_back(static_cast<std::int32_t>(tokens.size()) + p);
+    tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
+    cu.push_back(static_cast<std::int32_t>(tokens.size()));
+    samples.push_back(q.id);
+    if ((s + 1) % each == 0) items.push_back(static_cast<std::int32_t>(samples.size()));
+  }
+  return model::MicroInput::build(tokens, cu, labels, samples, device_, items);
+}
+
+}  // namespace qft::selftest
