@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# qft on one GPU: against HF + PEFT on Qwen2.5's shapes, then every strategy and offload with one rank, and two ranks on the
+# qft on one GPU: the self-test, at whose failure it ends; then against HF + PEFT on Qwen2.5's shapes, then every strategy and offload with one rank, and two ranks on the
 # one GPU where NCCL allows it (2.30 or later). The machine needs an NVIDIA driver, LibTorch and Python with transformers and
 # peft; all else is in the bundle that scripts/bundle.sh makes of a CUDA build.
 # Usage: bench/gpu.sh BUNDLE.tar.xz OUTPUT_DIR; SHAPES ("0.5b 1.5b 7b"), PYTHON (.venv/bin/python), TOKENIZER (models/smollm2)
@@ -13,6 +13,9 @@ mkdir -p "$output"
 tar -xJf "$bundle" -C "$output"
 qft=$output/qft
 nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv | tee "$output/machine.txt"
+
+# Nothing below says anything where the device does not compute what it should.
+"$qft/bin/qft" selftest --device cuda | tee "$output/selftest.txt"
 
 for shape in $shapes; do
   [[ -f $output/$shape/config.json ]] || "$python" bench/random_model.py "$shape" "$output/$shape" --tokenizer "$tokenizer" --device cuda
