@@ -47,6 +47,10 @@ class SelfCommunicator final : public Communicator {
 
 }  // namespace
 
+std::unique_ptr<Communicator> make_self_communicator(std::string name) {
+  return make_self_communicator(std::move(name), c10::kCPU);
+}
+
 std::unique_ptr<Communicator> make_self_communicator(std::string name, c10::Device device) {
   return std::make_unique<SelfCommunicator>(std::move(name), device);
 }

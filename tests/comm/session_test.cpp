@@ -56,7 +56,9 @@ TEST(Session, RanksChooseTheirDevicesTogether) {
   EXPECT_TRUE(choose_device(session, "cpu").is_cpu());
   EXPECT_EQ(session.sharers_of(c10::kCPU), session.local_size());
   EXPECT_THROW(choose_device(session, "tpu"), ConfigError);
-  if (device::device_count("cuda") == 0) EXPECT_THROW(choose_device(session, "cuda"), ConfigError);
+  if (device::device_count("cuda") == 0) {
+    EXPECT_THROW(choose_device(session, "cuda"), ConfigError);
+  }
 }
 
 TEST(FormatRanks, JoinsRuns) {

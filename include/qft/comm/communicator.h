@@ -12,8 +12,6 @@
 #include <string>
 #include <string_view>
 
-#include <c10/core/Device.h>
-
 namespace qft::comm {
 
 enum class ReduceOp : std::uint8_t { sum, prod, max, min };
@@ -149,7 +147,7 @@ class Communicator {
 /// The last operation started by this process on any communicator. May be called from any thread.
 LastCollective last_collective();
 
-/// A group of one, for buffers on `device`.
-std::unique_ptr<Communicator> make_self_communicator(std::string name = "self", c10::Device device = c10::kCPU);
+/// A group of one, for buffers of the host (of a device: qft/comm/device_communicator.h).
+std::unique_ptr<Communicator> make_self_communicator(std::string name = "self");
 
 }  // namespace qft::comm
