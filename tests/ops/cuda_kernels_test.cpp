@@ -63,7 +63,7 @@ class CudaKernels : public ::testing::TestWithParam<bool> {
     if (on_gpu()) return rms_norm_backward(gy, x, w, rstd, residual, gx, gw, workspace_);
     with_type(x.scalar_type(), [&]<class T>() {
       const auto args = norm_backward_args<T>(gy, x, w, rstd, residual, gx);
-      const at::Tensor partial = empty({cuda::norm_weight_grad_parts(rstd.numel()), x.size(-1)}, at::kFloat);
+      const at::Tensor partial = empty({norm_weight_grad_parts(rstd.numel()), x.size(-1)}, at::kFloat);
       if (gw.defined())
         cuda::launch_norm_weight_grad(args, rstd.numel(), partial.data_ptr<float>(), gw.data_ptr<float>(), simt::Launch());
       cuda::launch_rms_norm_backward(args, rstd.numel(), simt::Launch());

@@ -15,7 +15,7 @@ TEST(SimLibrary, IsADeviceOnlyOnceItIsAskedFor) {
   EXPECT_FALSE(c10::impl::hasDeviceGuardImpl(kType));
   EXPECT_FALSE(at::getAccelerator().has_value());
 
-  const auto function = reinterpret_cast<qft::device::BackendFunction>(dlsym(library, qft::device::kBackendSymbol));
+  const auto function = reinterpret_cast<qft::device::BackendFunction>(dlsym(library, qft::device::kBackendFunction));
   ASSERT_NE(function, nullptr);
   const qft::device::Backend* const backend = function();
   EXPECT_EQ(function(), backend);
