@@ -3,6 +3,8 @@
 #include "qft/core/error.h"
 #include "qft/model/load.h"
 
+#include <exception>
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
@@ -37,6 +39,16 @@ at::Tensor BlockPool::take(std::int64_t n, const at::TensorOptions& options) {
   }
   void* const data = block.data_ptr();
   return at::from_blob(data, {n}, [blocks = blocks_, block, bytes](void*) { (*blocks)[bytes].push_back(block); }, options);
+}
+
+void Transfers::join() const noexcept {
+  try {
+    device::Event done(copies.device());
+    done.record(copies);
+    device::Stream::current(copies.device()).wait(done);
+  } catch (const std::exception&) {
+    // The device is lost: nothing of its memory is used again.
+  }
 }
 
 ShardedBuffer::ShardedBuffer(std::int64_t n, const at::TensorOptions& options, comm::Communicator& comm,

@@ -46,6 +46,11 @@ class ShardedStore final : public WeightStore {
     }
   }
 
+  /// A step ends with gathers for the next one under way.
+  ~ShardedStore() override { transfers_.join(); }
+  ShardedStore(const ShardedStore&) = delete;
+  ShardedStore& operator=(const ShardedStore&) = delete;
+
   void make_room(int unit) override {
     at(unit).frozen.make_room();
     at(unit).trainable.make_room();

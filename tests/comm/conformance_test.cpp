@@ -16,7 +16,7 @@
 namespace qft::comm {
 namespace {
 
-using test::device_under_test;
+using qft::test::device_under_test;
 using test::kAllTypes;
 using test::value_of;
 using test::Values;

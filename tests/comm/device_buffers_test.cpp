@@ -23,7 +23,7 @@ class DeviceBuffers : public testing::Test {
     if (device_.is_cpu()) GTEST_SKIP() << "for devices";
     comm_ = make_device_communicator(Session::current().world(), device_, "devices");
   }
-  c10::Device device_ = test::device_under_test();
+  c10::Device device_ = qft::test::device_under_test();
   std::unique_ptr<Communicator> comm_;
 };
 

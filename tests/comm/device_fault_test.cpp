@@ -39,7 +39,7 @@ class DeviceFault : public testing::Test {
     try {
       Values data(DType::f32, 1000);
       for (std::size_t i = 0; i < data.size(); ++i) data.set(i, 1);
-      const auto comm = make_device_communicator(world(), test::device_under_test(), "devices");
+      const auto comm = make_device_communicator(world(), qft::test::device_under_test(), "devices");
       work(*comm, data);
     } catch (const Error& e) {
       error = e.what();

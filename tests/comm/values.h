@@ -1,19 +1,17 @@
 // Buffers of any element type on any device, filled and read as doubles.
 #pragma once
 
-#include "qft/comm/device_choice.h"
-#include "qft/comm/session.h"
 #include "qft/core/dtype.h"
 #include "qft/device/memory.h"
 #include "qft/device/stream.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <vector>
 
+#include "support/device_under_test.h"
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
@@ -22,18 +20,11 @@ namespace qft::comm::test {
 inline constexpr DType kAllTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
                                       DType::i32, DType::i16, DType::i8,  DType::u8};
 
-/// The device that QFT_DEVICE names; without it the CPU. Collective over the world.
-inline c10::Device device_under_test() {
-  static const c10::Device device =
-      choose_device(Session::current(), std::getenv("QFT_DEVICE") == nullptr ? "cpu" : std::getenv("QFT_DEVICE"));
-  return device;
-}
-
 /// Filled and read on the host, and copied to the device and back in between.
 class Values {
  public:
   Values(DType dtype, std::size_t count)
-      : dtype_(dtype), count_(count), bytes_(count * size_of(dtype) + 1, '\x7f'), device_(device_under_test()) {}
+      : dtype_(dtype), count_(count), bytes_(count * size_of(dtype) + 1, '\x7f'), device_(qft::test::device_under_test()) {}
 
   /// For an operation, behind which the current stream must be ordered before what it left is read.
   void* data() { return at(0); }

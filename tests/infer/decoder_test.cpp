@@ -57,7 +57,7 @@ TEST(Decoder, ManySequencesTogetherHaveTheLogitsOfEachAlone) {
 }
 
 TEST(Decoder, AgreesInFp64ToTheLastDigits) {
-  TinyModel model(parallel::testing::Case{});  // products by LibTorch, whose order of sums may depend on the company
+  TinyModel model(selftest::SmallCase{});  // products by LibTorch, whose order of sums may depend on the company
   const auto a = tiny_tokens(1, 9), b = tiny_tokens(2, 6);
   const auto first = alone(model, a, 8), second = alone(model, b, 5);
   const auto decoder = model.decoder(16, 2);

@@ -2,17 +2,17 @@
 #pragma once
 
 #include "qft/infer/decoder.h"
+#include "qft/selftest/small_run.h"
 
 #include <memory>
 #include <vector>
 
-#include "parallel/tiny_run.h"
 #include <ATen/Parallel.h>
 
 namespace qft::infer::testing {
 
 struct TinyModel {
-  explicit TinyModel(const parallel::testing::Case& c) : comm(comm::make_self_communicator()), run(c, *comm) {
+  explicit TinyModel(const selftest::SmallCase& c) : comm(comm::make_self_communicator()), run(c, *comm) {
     at::set_num_threads(1);  // the work is too small for two, which on a busy machine wait for each other
     run.step(0, 3);          // so that LoRA's B matrices are not zero
   }
@@ -20,12 +20,12 @@ struct TinyModel {
     return std::make_unique<Decoder>(run.transformer(), run.reader(), capacity, slots);
   }
   std::unique_ptr<comm::Communicator> comm;
-  parallel::testing::TinyRun run;
+  selftest::SmallRun run;
 };
 
 /// Kinds of models: each has something that the others do not.
-inline std::vector<parallel::testing::Case> tiny_cases() {
-  parallel::testing::Case qwen2, qwen3, bf16;
+inline std::vector<selftest::SmallCase> tiny_cases() {
+  selftest::SmallCase qwen2, qwen3, bf16;
   qwen2.precision = optim::Precision::fp32();
   qwen3 = qwen2;
   qwen3.model_type = "qwen3";

@@ -81,7 +81,7 @@ TEST(TrainingByGraphs, NoticesThatMemoryHasMoved) {
     EXPECT_NEAR(got.grad_norm, want.grad_norm, 1e-10 * want.grad_norm) << "step " << s;
     if (s != 2) continue;
     const std::vector<std::int32_t> tokens(700, 1), bounds = {0, 700}, labels = {5};
-    const auto in = model::MicroInput::build(tokens, bounds, labels, {}, at::kCPU);
+    const auto in = model::MicroInput::build(tokens, bounds, labels, {}, device_under_test());
     with.executor().evaluate(evaluation_schedule(with.spec(), {1, 1, 1}), {&in, 1}, [](const at::Tensor&) {});
   }
   const auto& counts = with.executor().graphs()->counts();

@@ -59,7 +59,7 @@ TEST(SequenceLevel, TheHeadsBackwardOnItsOwnGivesTheGradientsOfBothAtOnce) {
                      .strategy = strategy,
                      .offload = {.activations = offload},
                      .loss_scale = 64.0};
-        TinyRun expected({.tied = !lora, .lora = lora}, *self), got(sequence_case(c), world());
+        TinyRun expected({.tied = !lora, .lora = lora}, *self, c10::kCPU), got(sequence_case(c), world());
         for (int s = 0; s < 2; ++s) {
           const auto want = expected.step(s, 1), is = got.step(s, 2);
           EXPECT_NEAR(is.loss, want.loss, 1e-10 * want.loss);

@@ -1,4 +1,5 @@
 // What sharding is for: the traffic that the action list says, to the byte, and the memory of a slice.
+#include "qft/comm/device_communicator.h"
 #include "qft/comm/session.h"
 #include "qft/plan/memory_plan.h"
 
@@ -201,13 +202,14 @@ TEST(Norm, CountsWhatThisRankIsToCount) {
       if (p.first_holder) counted += static_cast<double>(p.numel);
     }
   const auto precision = optim::Precision::fp64();
+  const auto devices = comm::make_device_communicator(world(), device_under_test(), "norm");
   for (const ReductionOrder reduction_order : {ReductionOrder::as_ready, ReductionOrder::by_micro_batch}) {
-    const auto store = make_replicated_store(spec, precision, at::kCPU, world(), true, reduction_order, 1 << 12);
+    const auto store = make_replicated_store(spec, precision, device_under_test(), *devices, true, reduction_order, 1 << 12);
     EXPECT_DOUBLE_EQ(square_sum(*store, spec, world()), counted);
   }
   const auto self = comm::make_self_communicator();
   for (const char* strategy : {"zero1", "zero2", "zero3"}) {
-    const auto store = make_sharded_store(spec, precision, at::kCPU, strategy_of(strategy), {}, world(), *self, true);
+    const auto store = make_sharded_store(spec, precision, device_under_test(), strategy_of(strategy), {}, *devices, *self, true);
     EXPECT_DOUBLE_EQ(square_sum(*store, spec, world()), counted) << strategy;
   }
 }

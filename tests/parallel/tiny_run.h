@@ -3,12 +3,19 @@
 
 #include "qft/selftest/small_run.h"
 
+#include "support/device_under_test.h"
+
 namespace qft::parallel::testing {
 
 using Case = selftest::SmallCase;
-using TinyRun = selftest::SmallRun;
 using selftest::global_batch;
 using selftest::make_spec;
 using selftest::Sequence;
+using test::device_under_test;
+
+/// On the device under test, unless another is given.
+struct TinyRun : selftest::SmallRun {
+  TinyRun(const Case& c, comm::Communicator& comm, c10::Device device = device_under_test()) : SmallRun(c, comm, device) {}
+};
 
 }  // namespace qft::parallel::testing

@@ -102,7 +102,8 @@ void Queues::do_first(Lock& lock, int stream) {
     done = {};  // what it holds may be large
     lock.lock();
   }
-  changed_.notify_all();
+  // Who waits for less than all that is wanted of this stream waits a little longer, and is not woken for each piece.
+  if (progress == Progress::not_yet || q.done >= q.wanted || stopped_) changed_.notify_all();
 }
 
 void Queues::work() {

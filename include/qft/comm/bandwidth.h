@@ -42,13 +42,13 @@ nlohmann::json to_json(const BandwidthRow& row);
 
 /// What verify_collectives() sends.
 struct CollectiveTrial {
-  DType dtype = DType::f32;    ///< f64, f32, f16, bf16, i64, i32 or u8
-  std::size_t count = 30011;   ///< elements of a rank's slice: past the small-message path, and no multiple of anything
-  bool uneven = false;         ///< slices of all_gather, reduce_scatter and all_to_all differ by rank, every third one is empty
+  DType dtype = DType::f32;   ///< f64, f32, f16, bf16, i64, i32 or u8
+  std::size_t count = 30011;  ///< elements of a rank's slice: past the small-message path, and no multiple of anything
+  bool uneven = false;        ///< slices of all_gather, reduce_scatter and all_to_all differ by rank, every third one is empty
 };
 
-/// Runs every collective, and messages around the ring of ranks, with known values on `device` and compares: empty, or what came out
-/// wrong on this rank, or was written behind the end of a buffer. Collective.
+/// Runs every collective, and messages around the ring of ranks, with known values on `device` and compares: empty, or what came
+/// out wrong on this rank, or was written behind the end of a buffer. Collective.
 std::vector<std::string> verify_collectives(Communicator& comm, c10::Device device, const CollectiveTrial& trial = {});
 
 }  // namespace qft::comm

@@ -77,6 +77,8 @@ struct Transfers {
   device::Stream copies;  ///< between host and device
   Gauge gathered;         ///< gathered bytes
   BlockPool pool;
+  /// What is queued on the current stream from now on, such as the reuse of freed memory, comes after all copies.
+  void join() const noexcept;
 };
 
 /// What a buffer keeps between uses, and where.

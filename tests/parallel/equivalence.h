@@ -1,0 +1,69 @@
+// What the tests of equivalence compare: a run, and the same steps of one rank that works depth-first on the CPU.
+#pragma once
+
+#include "qft/comm/session.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tiny_run.h"
+#include <gtest/gtest.h>
+
+namespace qft::parallel::testing {
+
+inline constexpr int kSteps = 2;
+inline constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "shard_grad_op", "zero3", "hsdp"};
+
+/// In four ranks' hsdp two share a copy; two or three ranks share one, or none.
+inline int hsdp_group() {
+  const int ranks = comm::Session::current().size();
+  return ranks % 2 == 0 ? 2 : ranks;
+}
+
+struct Reference {
+  std::vector<StepResult> steps;
+  std::vector<double> weights;
+};
+
+/// On the CPU: one rank, one sequence a micro-batch, depth-first, nothing recomputed, sharded or offloaded.
+inline Reference reference(Case c, int steps = kSteps) {
+  const auto self = comm::make_self_communicator();
+  c.strategy = "ddp";
+  c.hsdp_group = c.group = 1;
+  c.recompute = false;
+  c.offload = {};
+  c.loss_scale = 1.0;
+  TinyRun run(c, *self, c10::kCPU);
+  Reference r;
+  for (int s = 0; s < steps; ++s) r.steps.push_back(run.step(s, 1));
+  r.weights = run.weights();
+  return r;
+}
+
+inline void expect_same(const Case& c, int pack, const Reference& expected, double tolerance, double weights_tolerance) {
+  TinyRun run(c, comm::Session::current().world());
+  for (int s = 0; s < static_cast<int>(expected.steps.size()); ++s) {
+    const auto got = run.step(s, pack);
+    const auto& want = expected.steps[static_cast<std::size_t>(s)];
+    EXPECT_NEAR(got.loss, want.loss, tolerance * std::abs(want.loss)) << "step " << s;
+    EXPECT_NEAR(got.grad_norm, want.grad_norm, tolerance * want.grad_norm) << "step " << s;
+    EXPECT_TRUE(got.finite);
+  }
+  const auto weights = run.weights();
+  ASSERT_EQ(weights.size(), expected.weights.size());
+  double worst = 0.0;
+  for (std::size_t i = 0; i < weights.size(); ++i) worst = std::max(worst, std::abs(weights[i] - expected.weights[i]));
+  EXPECT_LE(worst, weights_tolerance) << "weights";
+}
+
+inline std::string name_of(const Case& c, int pack) {
+  const auto& o = c.offload;
+  return fmt::format("{} {} {} {} group {} pack {} budget {}{} offload{}{}{}{}", c.strategy, c.model_type,
+                     c.tied ? "tied" : "untied", c.lora ? "LoRA" : "full", c.group, pack, c.prefetch_budget,
+                     c.recompute ? " recompute" : "", o.optimizer ? " optimizer" : "", o.weights ? " weights" : "",
+                     o.activations ? " activations" : "", o.any() ? "" : " nothing");
+}
+
+}  // namespace qft::parallel::testing

@@ -1,0 +1,135 @@
+// Any number of ranks, strategy, order and offload, on each device: the numbers of one rank working depth-first.
+#include "equivalence.h"
+
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string_view>
+
+namespace qft::parallel::testing {
+namespace {
+
+constexpr std::int64_t kWide = std::int64_t{1} << 40;
+
+/// What may differ without changing a number: indices into the lists below, one a dimension.
+enum Dimension : std::uint8_t { strategy, offload, group, pack, recompute, budget, model_type, lora, tied, dimensions };
+using Choice = std::array<int, dimensions>;
+constexpr Choice kSizes = {6, 5, 3, 3, 2, 2, 3, 2, 2};
+constexpr Offload kOffloads[] = {{}, {.optimizer = true}, {.weights = true}, {.activations = true}, {true, true, true}};
+constexpr int kGroups[] = {1, 2, 9};  // of at most nine micro-batches a rank
+constexpr int kPacks[] = {1, 2, 9};   // sequences a micro-batch: with nine only one rank has work
+constexpr const char* kTypes[] = {"qwen2", "qwen3", "llama"};
+
+bool valid(const Choice& c) {
+  return c[recompute] == 1 || !kOffloads[c[offload]].activations;
+}
+
+std::vector<Choice> product(const Choice& sizes) {
+  std::vector<Choice> all = {{}};
+  for (std::size_t d = 0; d < dimensions; ++d) {
+    std::vector<Choice> longer;
+    for (Choice c : all)
+      for (c[d] = 0; c[d] < sizes[d]; ++c[d]) longer.push_back(c);
+    all = std::move(longer);
+  }
+  std::erase_if(all, [](const Choice& c) { return !valid(c); });
+  return all;
+}
+
+/// A choice for each pair of values of two dimensions, greedily.
+std::vector<Choice> pairwise() {
+  const auto all = product(kSizes);
+  const auto pairs = [](const Choice& c, const auto& f) {
+    for (int a = 0; a < dimensions; ++a)
+      for (int b = a + 1; b < dimensions; ++b)
+        f(((a * dimensions + b) * 6 + c[static_cast<std::size_t>(a)]) * 6 + c[static_cast<std::size_t>(b)]);
+  };
+  std::set<int> open;
+  for (const Choice& c : all) pairs(c, [&](int pair) { open.insert(pair); });
+  std::vector<Choice> cover;
+  while (!open.empty()) {
+    const Choice* best = nullptr;
+    int most = 0;
+    for (const Choice& c : all) {
+      int count = 0;
+      pairs(c, [&](int pair) { count += static_cast<int>(open.count(pair)); });
+      if (count > most) {
+        most = count;
+        best = &c;
+      }
+    }
+    pairs(*best, [&](int pair) { open.erase(pair); });
+    cover.push_back(*best);
+  }
+  return cover;
+}
+
+/// QFT_EQUIVALENCE=full: the whole product of what concerns sharding, with two models; else a pairwise cover of everything.
+std::vector<Choice> choices() {
+  const char* wish = std::getenv("QFT_EQUIVALENCE");
+  if (wish == nullptr || std::string_view(wish) != "full") return pairwise();
+  Choice sizes = kSizes;
+  sizes[budget] = sizes[model_type] = sizes[tied] = 1;
+  std::vector<Choice> all;
+  for (const Choice& c : product(sizes))
+    for (const int other : {0, 1}) {
+      all.push_back(c);
+      all.back()[budget] = all.back()[model_type] = all.back()[tied] = other;
+    }
+  return all;
+}
+
+Case case_of(const Choice& c) {
+  return {.model_type = kTypes[c[model_type]],
+          .tied = c[tied] == 0,
+          .lora = c[lora] == 1,
+          .recompute = c[recompute] == 1,
+          .dropout = c[lora] == 1 ? 0.3 : 0.0,
+          .group = kGroups[c[group]],
+          .strategy = kStrategies[c[strategy]],
+          .hsdp_group = hsdp_group(),
+          .prefetch_budget = c[budget] == 0 ? 1 : kWide,
+          .offload = kOffloads[c[offload]]};
+}
+
+TEST(Equivalence, Fp64EveryStrategyOrderOffloadAndRankCount) {
+  std::map<std::array<int, 3>, Reference> references;
+  for (const Choice& choice : choices()) {
+    const Case c = case_of(choice);
+    auto& expected = references[{choice[model_type], choice[lora], choice[tied]}];
+    if (expected.steps.empty()) expected = reference(c);
+    SCOPED_TRACE(name_of(c, kPacks[choice[pack]]));
+    // Adam divides by the root of the second moment: an element whose gradient is nearly zero amplifies rounding.
+    expect_same(c, kPacks[choice[pack]], expected, 1e-10, 1e-7);
+  }
+}
+
+TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
+  auto& world = comm::Session::current().world();
+  std::vector<Case> cases;
+  for (const char* strategy : {"ddp", "zero1", "zero2", "shard_grad_op", "zero3"})
+    for (const bool lora : {false, true})
+      for (const std::int64_t prefetch_budget : {std::int64_t{1}, kWide})
+        if (device_under_test().is_cpu() || lora == (prefetch_budget == kWide))  // a simulated device takes its time
+          cases.push_back({.lora = lora, .group = lora ? 2 : 1, .strategy = strategy, .prefetch_budget = prefetch_budget});
+  cases.push_back({.deterministic = true});
+  cases.push_back({.strategy = "zero3", .offload = {.optimizer = true, .weights = true}});
+  for (const Case& c : cases) {
+    TinyRun alone(c, world), stopped(c, world);
+    alone.step(0, 1);
+    alone.step(1, 1);
+    stopped.step(0, 1);
+    int votes = 0;  // one rank is asked to stop after the first group
+    const auto result = stopped.step(1, 1, [&](bool) { return ++votes == 2 && world.rank() == world.size() - 1; });
+    EXPECT_TRUE(result.abandoned);
+    EXPECT_EQ(result.votes, 1);
+    EXPECT_EQ(votes, 2);
+    EXPECT_EQ(stopped.reader().memory().gathered, 0);
+    stopped.step(1, 1);
+    EXPECT_EQ(stopped.weights(), alone.weights()) << c.strategy << (c.lora ? " LoRA" : "") << " budget " << c.prefetch_budget;
+  }
+}
+
+}  // namespace
+}  // namespace qft::parallel::testing
