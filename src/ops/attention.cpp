@@ -40,7 +40,8 @@ QkvViews split_qkv(const at::Tensor& qkv, std::int64_t heads, std::int64_t kv_he
 AttentionKernel default_attention_kernel(const at::Tensor& q) {
   if (q.scalar_type() == at::kDouble) return AttentionKernel::reference;
   if (q.is_cpu()) return blocked::available(q.scalar_type()) ? AttentionKernel::blocked : AttentionKernel::sdpa;
-  return device::facts_of(q.device()).torch_attention ? AttentionKernel::sdpa : AttentionKernel::reference;
+  const bool known = device::find_backend(q.device().type()) != nullptr;
+  return known && device::facts_of(q.device()).torch_attention ? AttentionKernel::sdpa : AttentionKernel::reference;
 }
 
 namespace {

@@ -37,10 +37,11 @@ def main():
         if whole.returncode:
             print(text)
         calls = int(count.read_text())
-        for action in ("kill", "stop", "sleep", "skip"):
-            for place in range(args.positions):
+        harms = ("kill", "stop", "sleep", "skip")
+        for h, action in enumerate(harms):
+            for place in range(args.positions):  # each harm at places of its own
                 rank = place % 2
-                number = 1 + (2 * place + 1) * calls // (2 * args.positions)
+                number = 1 + (2 * (len(harms) * place + h) + 1) * calls // (2 * len(harms) * args.positions)
                 name = f"rank {rank} {action} at collective {number} of {calls}"
                 run_file = write(tmp / "run.yaml", {**settings, "output_dir": str(tmp / f"{action}{place}")})
                 began = time.monotonic()
