@@ -8,9 +8,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# One mpirun that ends removes the folder that another is about to use (Open MPI 4.1), unless each test has a folder of its own.
 SESSIONS = tempfile.TemporaryDirectory(prefix="ompi-", ignore_cleanup_errors=True)
 os.environ["OMPI_MCA_orte_tmpdir_base"] = SESSIONS.name
+
+
+def with_sessions(environment):
+    """With a folder of its own for Open MPI (4.1): a job that ends removes the one that another is about to use."""
+    return {**environment, "OMPI_MCA_orte_tmpdir_base": tempfile.mkdtemp(dir=SESSIONS.name)}
 
 
 def arguments(**defaults):
@@ -22,8 +26,8 @@ def arguments(**defaults):
     return parser.parse_args()
 
 
-def run(command, check=True, **kwargs):
-    result = subprocess.run([str(c) for c in command], capture_output=True, text=True, **kwargs)
+def run(command, check=True, env=None, **kwargs):
+    result = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=with_sessions(env or os.environ), **kwargs)
     if check and result.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\nexit code {result.returncode}\n{result.stdout}\n{result.stderr}")
     return result

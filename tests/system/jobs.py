@@ -5,6 +5,8 @@ import threading
 import time
 from pathlib import Path
 
+from common import with_sessions
+
 
 def processes(mark):
     """Processes whose command line has `mark`."""
@@ -43,7 +45,7 @@ def done(out):
 def start(qft, run_file, np=2, preload=None, **env):
     preloaded = ["-x", "LD_PRELOAD"] if preload else []
     command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(np), *preloaded, str(qft), "train", str(run_file)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", **({"LD_PRELOAD": str(preload)} if preload else {}), **env}
+    env = with_sessions({**os.environ, "OMP_NUM_THREADS": "1", **({"LD_PRELOAD": str(preload)} if preload else {}), **env})
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=env)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
-from common import ROOT  # noqa: E402
+from common import ROOT, with_sessions  # noqa: E402
 from tiny import make  # noqa: E402
 
 HERE = Path(__file__).parent / "other_tools"
@@ -126,7 +126,7 @@ class Examples:
 
     def qft(self, arguments, check=False, text=""):
         result = subprocess.run([str(self.build / "bin/qft"), *arguments], cwd=self.directory, capture_output=True, text=True, input=text,
-                                timeout=300)
+                                timeout=300, env=with_sessions(os.environ))
         if check and result.returncode:
             raise RuntimeError(result.stdout + result.stderr)
         return result
