@@ -1,5 +1,10 @@
 #include "qft/ops/generic.h"
 
+#include "qft/device/backends.h"
+
+#include <algorithm>
+
+#include "device_kernels.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/rsqrt.h>
@@ -30,9 +35,9 @@ void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tens
     const at::Tensor rounded = accumulated(xhat.to(x.scalar_type()));
     gweight.add_((gf * rounded).reshape({-1, x.size(-1)}).sum(0));
   }
-  const at::Tensor gw = gf * accumulated(weight);
-  at::Tensor g = (gw - xhat * (gw * xhat).mean(-1, true)) * r;
-  if (residual_grad.defined()) g += residual_grad;
+  at::Tensor g = gf * accumulated(weight);
+  g.sub_(xhat * (g * xhat).mean(-1, true)).mul_(r);
+  if (residual_grad.defined()) g.add_(residual_grad);
   gx.copy_(g);
 }
 
@@ -57,8 +62,10 @@ void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at
   const std::int64_t width = gact.size(1);
   const at::Tensor gate = accumulated(gate_up.narrow(1, 0, width)), up = accumulated(gate_up.narrow(1, width, width));
   const at::Tensor s = at::sigmoid(gate), silu = gate * s;
-  const at::Tensor gup = gact * silu, ggate = gact * up * (s * (1 + gate * (1 - s)));
+  // d silu / d gate = s (1 + gate (1 - s))
+  const at::Tensor ggate = (silu * s).neg_().add_(s).add_(silu).mul_(up).mul_(gact);
   if (act.defined()) act.copy_(silu * up);
+  const at::Tensor gup = silu.mul_(gact);
   ggate_up.narrow(1, 0, width).copy_(ggate);
   ggate_up.narrow(1, width, width).copy_(gup);
 }
@@ -72,6 +79,21 @@ void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& targets, con
   const at::Tensor g = grad_logprobs.unsqueeze(1);
   logp.exp_().mul_(-g).scatter_add_(1, index, g.to(logp.scalar_type()));
   logits.copy_(logp);
+}
+
+std::int64_t scratch_bytes(const Sizes& sizes, at::ScalarType dtype) {
+  const auto item = static_cast<std::int64_t>(c10::elementSize(accumulate_dtype(dtype)));
+  // Narrower data is copied into the type of the sums first.
+  const bool copied = accumulate_dtype(dtype) != dtype;
+  const std::int64_t norm = (copied ? 6 : 4) * sizes.tokens * sizes.hidden;
+  const std::int64_t swiglu = (copied ? 6 : 4) * sizes.tokens * sizes.intermediate;
+  const std::int64_t cross_entropy = (copied ? 2 : 1) * sizes.logit_rows * sizes.vocabulary;
+  return std::max({norm, swiglu, cross_entropy}) * item;
+}
+
+bool takes(c10::Device device, at::ScalarType dtype) {
+  if (dtype == at::kDouble) return true;
+  return !device.is_cpu() && device::part_of<DeviceKernels>(device, "ops") == nullptr;
 }
 
 }  // namespace qft::ops::generic

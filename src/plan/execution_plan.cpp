@@ -5,6 +5,7 @@
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
+#include "qft/ops/generic.h"
 #include "qft/parallel/graph_shape.h"
 #include "qft/parallel/layout.h"
 #include "qft/plan/feasibility.h"
@@ -92,6 +93,7 @@ class ExecutionPlanner {
             .graphs = graphs(),
             .sequences = batches_.sequences,
             .on_cpu = device_.is_cpu(),
+            .plain_operations = ops::generic::takes(device_, precision_.compute),
             .objective = training_ ? objective_.kind : parallel::ObjectiveKind::row_local};
   }
 

@@ -3,6 +3,7 @@
 #include "qft/core/units.h"
 #include "qft/model/export.h"
 #include "qft/model/sublayer.h"
+#include "qft/ops/generic.h"
 #include "qft/ops/head.h"
 #include "qft/ops/matmul_choice.h"
 #include "qft/ops/token_sums.h"
@@ -159,7 +160,14 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   const Widest widest(run);
   std::int64_t columns = widest.scratch;
   if (run.training && run.lora_dropout) columns += 2 * widest.input;
-  std::int64_t bytes = run.tokens * columns * item + operation_bytes(run);
+  const std::int64_t labels = labels_of(run);
+  const std::int64_t rows = std::min(labels, run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(c.vocab_size));
+  std::int64_t temporary = operation_bytes(run);  // of one operation at a time
+  if (run.plain_operations)
+    temporary = std::max(
+        temporary,
+        ops::generic::scratch_bytes({run.tokens, c.hidden_size, c.intermediate_size, rows, c.vocab_size}, run.precision.compute));
+  std::int64_t bytes = run.tokens * columns * item + temporary;
   if (run.training) {
     const std::int64_t adapter_rows = widest.lora_parts * run.spec.lora.rank;
     bytes += run.tokens * adapter_rows * item;
@@ -167,14 +175,12 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
     bytes += ops::token_sum_bytes(run.tokens, full ? widest.output : adapter_rows, full ? widest.input : widest.both,
                                   run.precision.compute, run.precision.grad);
   }
-  const std::int64_t labels = labels_of(run);
-  const std::int64_t rows = run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(c.vocab_size);
-  bytes += std::min(labels, rows) * (c.vocab_size + c.hidden_size) * item;
+  bytes += rows * (c.vocab_size + c.hidden_size) * item;
   const auto copied = [&](std::int64_t m, std::int64_t k) {
     return run.on_cpu ? ops::copied_bytes(m, k, run.precision.compute) : 0;
   };
-  bytes += run.training ? std::max(copied(run.tokens, widest.output), copied(std::min(labels, rows), c.vocab_size))
-                        : copied(run.tokens, widest.input);
+  bytes +=
+      run.training ? std::max(copied(run.tokens, widest.output), copied(rows, c.vocab_size)) : copied(run.tokens, widest.input);
   bytes += graph_bytes(run);
   if (!run.training || run.recompute) bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return bytes;

@@ -48,6 +48,18 @@ TEST_F(DeviceBuffers, WaitOrdersTheComputeStreamBehindTheOperation) {
   EXPECT_EQ(host.back(), static_cast<float>(comm_->size()));
 }
 
+TEST_F(DeviceBuffers, OperationsRunBesideTheStreamThatComputes) {
+  if (comm_->size() == 1) GTEST_SKIP() << "a group of one copies on the current stream";
+  const device::DeviceBuffer data(sizeof(float), device_);
+  std::vector<Work> works;
+  const auto current = device::Stream::current(device_);
+  const float zero = 0.0F;
+  device::copy_bytes(data.data(), &zero, sizeof zero, device_);
+  current.synchronize();
+  works.push_back(comm_->start_all_reduce(data.data(), 1, DType::f32));
+  EXPECT_TRUE(current.idle());
+}
+
 TEST_F(DeviceBuffers, SplitGivesDeviceGroups) {
   const auto half = comm_->split(comm_->rank() % 2, comm_->rank(), "half");
   EXPECT_EQ(verify_collectives(*half, device_), std::vector<std::string>{});

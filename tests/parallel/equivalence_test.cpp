@@ -1,6 +1,8 @@
 // Any number of ranks, strategy, order and offload, on each device: the numbers of one rank working depth-first.
 #include "equivalence.h"
 
+#include "qft/device/stream.h"
+
 #include <array>
 #include <cstdlib>
 #include <map>
@@ -129,6 +131,21 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
     stopped.step(1, 1);
     EXPECT_EQ(stopped.weights(), alone.weights()) << c.strategy << (c.lora ? " LoRA" : "") << " budget " << c.prefetch_budget;
   }
+}
+
+/// Offloaded weights come while the stream that computes goes on.
+TEST(Offload, CopiesRunBesideTheStreamThatComputes) {
+  const Case c{.tied = false, .strategy = "zero3", .offload = {.weights = true}};
+  const auto self = comm::make_self_communicator();
+  const auto spec = make_spec(c);
+  const c10::Device device = device_under_test();
+  const auto store = make_sharded_store(spec, c.precision, device, strategy_of(c.strategy), c.offload, *self, *self, true);
+  const auto current = device::Stream::current(device);
+  current.synchronize();
+  store->gather(1, /*frozen_only=*/false);
+  EXPECT_TRUE(current.idle());
+  store->acquire(1);
+  store->release(1);
 }
 
 }  // namespace

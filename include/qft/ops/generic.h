@@ -32,4 +32,15 @@ at::Tensor dropped(const at::Tensor& x, const DropoutKey& key, const RowIdentity
 void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
                         const at::Tensor& logprobs);
 
+/// Whether operations on data of `dtype` run in these calls on `device`: there are kernels of our own neither for fp64, nor for a
+/// device whose back end gives none.
+bool takes(c10::Device device, at::ScalarType dtype);
+
+/// Of one micro-batch; logit_rows: that are held at a time.
+struct Sizes {
+  std::int64_t tokens = 0, hidden = 0, intermediate = 0, logit_rows = 0, vocabulary = 0;
+};
+/// The most bytes of temporary tensors that an operation above needs, but for dropout's.
+std::int64_t scratch_bytes(const Sizes& sizes, at::ScalarType dtype);
+
 }  // namespace qft::ops::generic

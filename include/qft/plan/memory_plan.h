@@ -67,6 +67,7 @@ struct ExecutionConfig {
   bool graphs = false;               ///< layers run as graphs; `tokens` are padded
   std::int64_t sequences = 0;        ///< of a micro-batch; 0: not known, one
   bool on_cpu = true;                ///< where products and attention have scratch of their own
+  bool plain_operations = false;     ///< no kernels of our own: ops::generic::takes()
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
 };
 
