@@ -212,6 +212,10 @@ model::Shard Instance::state(int unit, const model::ParamSpec& param, std::size_
   return shard_of(param, {optimizer_->state(i, which), optimizer_->begin(i)});
 }
 
+void Instance::settle() {
+  store_->settle();
+}
+
 void Instance::publish() {
   if (optimizer_) optimizer_->publish();
   store_->publish();

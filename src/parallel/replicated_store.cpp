@@ -53,6 +53,7 @@ class ReplicatedStore final : public WeightStore {
   }
 
   void publish() override {}
+  void settle() override {}
 
   model::Shard resident_shard(int unit, bool trainable) override {
     const model::UnitBuffers& buffers = units_.at(static_cast<std::size_t>(unit));

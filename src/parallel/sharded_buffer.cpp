@@ -105,8 +105,8 @@ void ShardedBuffer::gather_from_host() {
   copied_->record(copies);
 }
 
-/// Waits for the gather in flight, and brings the kept buffer up to date with it.
 void ShardedBuffer::settle() {
+  if (empty()) return;
   gather_.wait();
   if (copied_) device::Stream::current(transfers_->copies.device()).wait(*copied_);
   if (!rest_stale_ || !current_) return;

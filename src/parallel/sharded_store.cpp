@@ -171,6 +171,13 @@ class ShardedStore final : public WeightStore {
     }
   }
 
+  void settle() override {
+    for (Unit& u : units_) {
+      u.frozen.settle();
+      u.trainable.settle();
+    }
+  }
+
   model::Shard resident_shard(int unit, bool trainable) override {
     ShardedBuffer& b = trainable ? at(unit).trainable : at(unit).frozen;
     if (b.empty()) return {};

@@ -165,6 +165,7 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim
 
 void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& instance) {
   require_same_tensors(saved, instance.optimizer()->rule(), instance.spec());
+  instance.settle();
   const auto states = held_states(instance);
   std::vector<checkpoint::HostSlice> targets;
   std::vector<at::Tensor> staged;

@@ -1,7 +1,8 @@
 """A run that is cut and resumed ends in the very bytes of the run that was not.
 
-    resume.py --build build [--cuts N]    # at N of its steps, each of six kinds of run
+    resume.py --build build [--cuts N] [--only PATTERN]    # at N of its steps, each of six kinds of run
 """
+import re
 import tempfile
 from pathlib import Path
 
@@ -14,7 +15,7 @@ FP16 = {"compute_dtype": "auto", "fp16": True, "fp16_initial_scale_power": 24, "
 
 
 def main():
-    args = arguments(cuts=3)
+    args = arguments(cuts=3, only="")
     qft = args.build / "bin/qft"
     report = Report()
     cases = [("LoRA fp32", {"compute_dtype": "float32"}, 2), ("LoRA bf16, packed", {"compute_dtype": "auto", "bf16": True, "packing": True}, 2),
@@ -24,6 +25,8 @@ def main():
                                     "weight_decay": 0.1, "strategy": "zero3"}, 2),
              ("full pure bf16", {"compute_dtype": "auto", "pure_bf16": True, "finetuning_type": "full", "learning_rate": 1e-3}, 1)]
     for name, changes, ranks in cases:
+        if not re.search(args.only, name):
+            continue
         with tempfile.TemporaryDirectory() as tmp:
             tmp = Path(tmp)
             settings = {**make(tmp), **changes, "save_steps": 1}

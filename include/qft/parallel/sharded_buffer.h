@@ -116,10 +116,11 @@ class ShardedBuffer {
   /// Frees the whole buffer, if frees_whole().
   void free_whole();
   void poll() { gather_.test(); }
+  /// The current stream waits for the gather in flight; the kept buffer is up to date with it then.
+  void settle();
 
  private:
   void gather_from_host();
-  void settle();
 
   Division division_;
   comm::Communicator* comm_ = nullptr;

@@ -80,6 +80,9 @@ class WeightStore : public WeightReader {
   virtual std::vector<optim::FlatParams> owned() const = 0;
   /// The optimizer has changed what owned() names: copies it to the ranks that hold it too. Collective.
   virtual void publish() = 0;
+  /// What is written from now on is ordered behind the transfers in flight: call it before weights are written by other than the
+  /// optimizer. Not collective.
+  virtual void settle() = 0;
 
   /// What this rank holds of a unit's frozen or trainable buffer between uses: the whole where it is replicated.
   virtual model::Shard resident_shard(int unit, bool trainable) = 0;
