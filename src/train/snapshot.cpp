@@ -36,6 +36,7 @@ HeldState held_state(const std::string& name, const model::ParamSpec& p, const m
 }
 
 std::vector<HeldState> held_states(engine::Instance& instance) {
+  instance.settle();
   std::vector<HeldState> list;
   const optim::RuleSpec& rule = instance.optimizer()->rule();
   for (int u = 0; u < instance.spec().num_units(); ++u)
@@ -165,7 +166,6 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim
 
 void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& instance) {
   require_same_tensors(saved, instance.optimizer()->rule(), instance.spec());
-  instance.settle();
   const auto states = held_states(instance);
   std::vector<checkpoint::HostSlice> targets;
   std::vector<at::Tensor> staged;

@@ -109,13 +109,14 @@ class Instance {
   void update(double learning_rate, double grad_scale);
 
   /// What this rank holds of the most precise copy of a parameter's box: the optimizer's master where there is one, else the
-  /// weights. Before writing through it call settle(), after it publish(). All ranks of layout().replicate() hold the same.
+  /// weights. Before reading or writing through it call settle(), after writing publish(). All ranks of layout().replicate() hold
+  /// the same.
   model::Shard param(int unit, const model::ParamSpec& param) const;
   /// The same of what the optimizer's rule keeps of a trainable parameter: optimizer()->rule().state[which].
   model::Shard state(int unit, const model::ParamSpec& param, std::size_t which) const;
   /// The reduced gradients of a trainable unit after a step, as this rank holds them: [trainable_numel] where they are whole.
   at::Tensor grads(int unit) const { return store_->grads(unit); }
-  /// What is written from now on is ordered behind transfers of the weights that are in flight. Not collective.
+  /// What is read or written from now on is ordered behind transfers of the weights that are in flight. Not collective.
   void settle();
   /// Masters have changed: brings them to the weights, on all ranks. Collective.
   void publish();

@@ -80,8 +80,8 @@ class WeightStore : public WeightReader {
   virtual std::vector<optim::FlatParams> owned() const = 0;
   /// The optimizer has changed what owned() names: copies it to the ranks that hold it too. Collective.
   virtual void publish() = 0;
-  /// What is written from now on is ordered behind the transfers in flight: call it before weights are written by other than the
-  /// optimizer. Not collective.
+  /// What is queued from now on is ordered behind the transfers in flight: call it before weights are read or written by other
+  /// than the executor and the optimizer. Not collective.
   virtual void settle() = 0;
 
   /// What this rank holds of a unit's frozen or trainable buffer between uses: the whole where it is replicated.
