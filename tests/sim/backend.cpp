@@ -118,7 +118,7 @@ class SimBackend final : public device::Backend {
     device::DeviceFacts facts;
     facts.name = "simulated device";
     facts.uuid = c10::str("sim-", host, "-", getpid(), "-", index);  // each process simulates its own
-    facts.torch_attention = false;
+    facts.torch_attention = true;
     facts.architecture = "none: PyTorch's kernels for the CPU";
     facts.memory = static_cast<std::int64_t>(memory(static_cast<c10::DeviceIndex>(index)).capacity());
     return facts;

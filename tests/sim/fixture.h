@@ -23,6 +23,7 @@ inline constexpr std::int64_t kMemory = std::int64_t{256} << 20;  ///< of the de
 inline const device::Backend& backend() {
   static const device::Backend* const one = [] {
     setenv("QFT_SIM_MEMORY", std::to_string(kMemory).c_str(), 1);
+    setenv("QFT_DEVICE", "sim", 1);  // for tests that know it as qft does
     return qft_device_backend();
   }();
   return *one;

@@ -1,10 +1,12 @@
-// The operations with kernels of the device's own: memory, views and copies. All else goes to the fallback.
+// The operations with kernels of the device's own: memory, views and copies, and what the CPU has not. All else goes to the
+// fallback.
 #include "operations.h"
 
 #include "guard.h"
 #include "memory.h"
 #include "raw_tensor.h"
 #include "report.h"
+#include "torch_kernels.h"
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/NativeFunctions.h>
@@ -103,6 +105,9 @@ void register_operations() {
   aten->impl("_copy_from_and_resize", &copy_from_and_resize);
   aten->impl("_local_scalar_dense", &item);
   aten->impl("record_stream", &record_stream);
+  register_flash_attention(*aten);
+  register_efficient_attention(*aten);
+  register_products(*aten);
   static auto* const rest = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   rest->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
