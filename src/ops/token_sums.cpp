@@ -4,7 +4,10 @@
 
 #include "cpu/tensors.h"
 #include "token_sums_blocked.h"
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
+#include <c10/core/TensorOptions.h>
 
 namespace qft::ops {
 namespace {
@@ -25,11 +28,23 @@ void add_part(const at::Tensor& out, const at::Tensor& part) {
   if (!done) out.add_(part);
 }
 
+/// out += a^T b in one product of halves whose sum is fp32 throughout; false where the device has none.
+bool add_in_fp32(const TokenSum& s) {
+  if (s.a.is_cpu() || s.out.scalar_type() != at::kFloat || s.a.scalar_type() == at::kDouble) return false;
+  if (s.out.stride(1) != 1 && s.out.stride(0) != 1) return false;
+  static const c10::OperatorHandle product = c10::Dispatcher::singleton().findSchemaOrThrow("aten::addmm", "dtype_out");
+  if (!product.hasKernelForDispatchKey(s.a.options().computeDispatchKey())) return false;
+  at::Tensor out = s.out;
+  at::addmm_out(out, s.out, s.a.t(), s.b, at::kFloat);
+  return true;
+}
+
 void add_by_aten(const TokenSum& s, Workspace& workspace) {
   if (s.out.scalar_type() == s.a.scalar_type() && s.out.is_contiguous()) {
     s.out.addmm_(s.a.t(), s.b);
     return;
   }
+  if (s.out.scalar_type() != s.a.scalar_type() && add_in_fp32(s)) return;
   const std::int64_t rows = s.out.size(0), columns = s.out.size(1);
   const std::int64_t step = std::clamp<std::int64_t>(kChunkElements / std::max<std::int64_t>(columns, 1), 1, rows);
   for (std::int64_t first = 0; first < rows; first += step) {

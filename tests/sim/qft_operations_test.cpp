@@ -7,6 +7,7 @@
 #include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
 #include "qft/ops/swiglu.h"
+#include "qft/ops/token_sums.h"
 #include "qft/ops/workspace.h"
 
 #include <functional>
@@ -114,6 +115,27 @@ TEST_F(QftOperations, EmbeddingAndHead) {
     ops::embedding_backward(tokens, gx, gw);
     return std::vector{x, alone, logprobs, gx, gw};
   });
+}
+
+// What sums gradients of a head: of halves, in fp32, as CUDA has it.
+TEST_F(QftOperations, TokenSumsOfHalvesAreOneProduct) {
+  Place host(c10::kCPU), there(device());
+  for (const auto type : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor a = values({3, 2100}).to(type), b = values({3, 1040}, 0.3).to(type),
+                     before = values({2100, 1040}).to(at::kFloat);
+    const at::Tensor out = before.to(device()), a_there = a.to(device()), b_there = b.to(device());
+    const std::int64_t queued = counters().queued;
+    ops::add_token_sums(std::vector<ops::TokenSum>{{out, a_there, b_there}}, there.workspace);
+    EXPECT_EQ(counters().queued - queued, 1);
+    EXPECT_EQ(there.workspace.held(), 0);
+    const at::Tensor exact = before.to(kType) + at::mm(a.to(kType).t(), b.to(kType));
+    EXPECT_TRUE(at::allclose(out.cpu().to(kType), exact, 1e-6, 1e-6)) << type;
+    // Transposed, and columns of a wider sum, as LoRA's factors have them.
+    const at::Tensor wide = at::zeros({1040, 2200}, on_device());
+    ops::add_token_sums(std::vector<ops::TokenSum>{{wide.narrow(1, 50, 2100).t(), a_there, b_there}}, there.workspace);
+    EXPECT_TRUE(at::allclose(wide.narrow(1, 50, 2100).t().cpu().to(kType), exact - before.to(kType), 1e-6, 1e-6)) << type;
+    EXPECT_EQ(wide.cpu().narrow(1, 0, 50).abs().max().item<float>(), 0.0F);
+  }
 }
 
 TEST_F(QftOperations, Attention) {
