@@ -1,7 +1,6 @@
 #include "qft/ops/attention.h"
 
 #include "qft/core/error.h"
-#include "qft/device/backends.h"
 #include "qft/device/upload.h"
 
 #include <algorithm>
@@ -10,8 +9,6 @@
 #include "attention_paths.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 namespace qft::ops {
 
@@ -40,8 +37,8 @@ QkvViews split_qkv(const at::Tensor& qkv, std::int64_t heads, std::int64_t kv_he
 AttentionKernel default_attention_kernel(const at::Tensor& q) {
   if (q.scalar_type() == at::kDouble) return AttentionKernel::reference;
   if (q.is_cpu()) return blocked::available(q.scalar_type()) ? AttentionKernel::blocked : AttentionKernel::sdpa;
-  const bool known = device::find_backend(q.device().type()) != nullptr;
-  return known && device::facts_of(q.device()).torch_attention ? AttentionKernel::sdpa : AttentionKernel::reference;
+  const bool has = sdpa::torch_kernel(q.device(), q.scalar_type(), q.size(2)) != sdpa::TorchKernel::none;
+  return has ? AttentionKernel::sdpa : AttentionKernel::reference;
 }
 
 namespace {
@@ -64,6 +61,9 @@ AttentionKernel chosen(AttentionKernel kernel, const at::Tensor& q) {
   require(kernel != AttentionKernel::blocked || (q.is_cpu() && blocked::available(q.scalar_type())),
           "the blocked attention kernel does not do {} on {} here: use 'automatic'", c10::toString(q.scalar_type()),
           q.device().str());
+  require(kernel != AttentionKernel::sdpa || q.is_cpu() || default_attention_kernel(q) == AttentionKernel::sdpa,
+          "LibTorch has no attention kernel for {} heads of {} on {}: use 'automatic'", c10::toString(q.scalar_type()), q.size(2),
+          q.device().str());
   return kernel;
 }
 
@@ -83,12 +83,9 @@ at::Tensor hidden_keys(std::int64_t queries, std::int64_t keys, std::int64_t win
   return window > 0 && window < keys ? later.logical_or_(key.le(query - window)) : later;
 }
 
-bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t heads, std::int64_t kv_heads,
+bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t /*heads*/, std::int64_t /*kv_heads*/,
                                std::int64_t head_dim) {
-  if (device.is_cpu()) return true;
-  const at::Tensor qkv = at::empty({64, (heads + 2 * kv_heads) * head_dim}, at::TensorOptions().dtype(dtype).device(device));
-  const QkvViews in = split_qkv(qkv, heads, kv_heads, head_dim);
-  return default_attention_kernel(in.q) == AttentionKernel::sdpa && sdpa::device_attention_is_flash(in);
+  return device.is_cpu() || sdpa::torch_kernel(device, dtype, head_dim) == sdpa::TorchKernel::flash;
 }
 
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& given, const at::Tensor& out,
@@ -121,17 +118,6 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
     default:
       return reference::attention_backward(gout, in, out, lse, sequences, options, grads);
   }
-}
-
-std::int64_t attention_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t heads, std::int64_t kv_heads,
-                                     std::int64_t head_dim, at::ScalarType dtype, bool backward, bool on_cpu) {
-  if (!on_cpu || dtype == at::kDouble || !blocked::available(dtype))  // queries and output gradients, also transposed, and sums
-    return backward ? tokens * heads * head_dim * (4 * static_cast<std::int64_t>(c10::elementSize(dtype)) + 4) : 0;
-  Workspace counted(c10::kMeta);  // the kernels' own requests, without memory
-  const blocked::Shape shape{tokens, sequences, heads, kv_heads, head_dim};
-  blocked::request_forward(shape, dtype, counted);
-  if (backward) blocked::request_backward(shape, dtype, counted);
-  return counted.held();
 }
 
 }  // namespace qft::ops

@@ -1,21 +1,50 @@
-// Attention on an accelerator by LibTorch's variable-length kernels, through the dispatcher.
+// Attention on an accelerator by LibTorch's kernels for packed sequences, through the dispatcher.
+#include "qft/device/backends.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <tuple>
 
 #include "attention_paths.h"
 #include <ATen/SDPBackend.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/List.h>
 #include <ATen/ops/_efficient_attention_backward.h>
 #include <ATen/ops/_efficient_attention_forward.h>
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_fused_sdp_choice.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index.h>
+#include <ATen/ops/searchsorted.h>
 
 namespace qft::ops::sdpa {
 namespace {
 
 constexpr std::int64_t kCausalFromTopLeft = 1;  ///< custom_mask_type of the memory-efficient kernel
-constexpr std::int64_t kLsePadding = 32;        ///< its backward wants rows of a multiple of this
+
+/// Heads with zeros added up to aligned_head_dim(): they change no score, and no other element of a result.
+at::Tensor aligned(const at::Tensor& rows) {
+  const std::int64_t missing = aligned_head_dim(rows.size(2), rows.scalar_type()) - rows.size(2);
+  return missing == 0 ? rows : at::constant_pad_nd(rows, {0, missing});
+}
+QkvViews aligned(const QkvViews& in) {
+  return {aligned(in.q), aligned(in.k), aligned(in.v)};
+}
+
+/// Writes the heads of `from`, without what was added.
+void store(const at::Tensor& to, const at::Tensor& from) {
+  to.copy_(from.narrow(2, 0, to.size(2)));
+}
+
+/// As flash attention takes it. Where sequences of one token are the longest, LibTorch takes a path that refuses empty ones.
+std::int64_t flash_length(const PackedSequences& seq) {
+  return std::max(seq.max_length, 2);
+}
 
 /// The window as flash attention takes it: how many tokens before itself a token sees, and how many after.
 struct FlashWindow {
@@ -41,6 +70,26 @@ at::Tensor summed(const at::Tensor& grad, std::int64_t group) {
   return group == 1 ? grad : grad.unflatten(1, {grad.size(1) / group, group}).sum(2);
 }
 
+/// lse [heads, T] from [sequences, heads, length].
+void pack_lse(const at::Tensor& padded, const PackedSequences& seq, const at::Tensor& lse) {
+  const at::Tensor& bounds = seq.device_cu_seqlens;
+  const at::Tensor token = at::arange(lse.size(1), bounds.options());
+  const at::Tensor sequence = at::searchsorted(bounds, token, /*out_int32=*/false, /*right=*/true).sub_(1);
+  const at::Tensor position = (token - bounds.index_select(0, sequence)).to(at::kLong);
+  lse.copy_(at::index(padded, c10::List<std::optional<at::Tensor>>({sequence, std::nullopt, position})).t());
+}
+
+/// The reverse, infinite where there is no token.
+at::Tensor padded_lse(const at::Tensor& lse, const PackedSequences& seq) {
+  const at::Tensor& bounds = seq.device_cu_seqlens;
+  const std::int64_t heads = lse.size(0), tokens = lse.size(1), sequences = seq.num_sequences();
+  const at::Tensor place = at::arange(padded_lse_length(seq.max_length), bounds.options());
+  const at::Tensor token = bounds.narrow(0, 0, sequences).unsqueeze(1) + place;
+  const at::Tensor none = token.ge(bounds.narrow(0, 1, sequences).unsqueeze(1));
+  const at::Tensor padded = lse.index_select(1, token.clamp_max(tokens - 1).flatten()).view({heads, sequences, place.numel()});
+  return padded.transpose(0, 1).masked_fill_(none.unsqueeze(1), std::numeric_limits<double>::infinity());
+}
+
 void efficient_forward(const QkvViews& in, const PackedSequences& seq, const AttentionOptions& options, const at::Tensor& out,
                        const at::Tensor& lse) {
   const std::int64_t group = in.q.size(1) / in.k.size(1);
@@ -48,65 +97,91 @@ void efficient_forward(const QkvViews& in, const PackedSequences& seq, const Att
       in.q.unsqueeze(0), repeated(in.k, group).unsqueeze(0), repeated(in.v, group).unsqueeze(0), std::nullopt,
       seq.device_cu_seqlens, seq.device_cu_seqlens, seq.max_length, seq.max_length, 0.0, kCausalFromTopLeft, true, options.scale,
       /*seqlen_k=*/std::nullopt, window_size(options));
-  out.view(in.q.sizes()).copy_(std::get<0>(result).squeeze(0));
-  const at::Tensor& padded = std::get<1>(result);  // [sequences, heads, padded length]
-  for (std::int64_t s = 0; s < seq.num_sequences(); ++s) {
-    const std::int64_t first = seq.cu_seqlens[s], n = seq.cu_seqlens[s + 1] - first;
-    lse.narrow(1, first, n).copy_(padded[s].narrow(1, 0, n));
-  }
+  store(out, std::get<0>(result).squeeze(0));
+  pack_lse(std::get<1>(result), seq, lse);
 }
 
 void efficient_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
                         const PackedSequences& seq, const AttentionOptions& options, const QkvViews& grads) {
   const std::int64_t group = in.q.size(1) / in.k.size(1);
-  const std::int64_t padded_length = (seq.max_length + kLsePadding - 1) / kLsePadding * kLsePadding;
-  const at::Tensor padded =
-      at::full({seq.num_sequences(), in.q.size(1), padded_length}, std::numeric_limits<double>::infinity(), lse.options());
-  for (std::int64_t s = 0; s < seq.num_sequences(); ++s) {
-    const std::int64_t first = seq.cu_seqlens[s], n = seq.cu_seqlens[s + 1] - first;
-    padded[s].narrow(1, 0, n).copy_(lse.narrow(1, first, n));
-  }
-  const at::Tensor no_seed = at::zeros({}, lse.options().dtype(at::kLong));
+  const at::Tensor no_seed = at::empty({}, at::kLong);
   const auto result = at::_efficient_attention_backward(
-      gout.view(in.q.sizes()).unsqueeze(0), in.q.unsqueeze(0), repeated(in.k, group).unsqueeze(0),
-      repeated(in.v, group).unsqueeze(0), std::nullopt, out.view(in.q.sizes()).unsqueeze(0), seq.device_cu_seqlens,
-      seq.device_cu_seqlens, seq.max_length, seq.max_length, padded, 0.0, no_seed, no_seed, kCausalFromTopLeft, false,
-      options.scale, /*num_splits_key=*/std::nullopt, window_size(options));
-  grads.q.copy_(std::get<0>(result).squeeze(0));
-  grads.k.copy_(summed(std::get<1>(result).squeeze(0), group));
-  grads.v.copy_(summed(std::get<2>(result).squeeze(0), group));
+      gout.unsqueeze(0), in.q.unsqueeze(0), repeated(in.k, group).unsqueeze(0), repeated(in.v, group).unsqueeze(0), std::nullopt,
+      out.unsqueeze(0), seq.device_cu_seqlens, seq.device_cu_seqlens, seq.max_length, seq.max_length, padded_lse(lse, seq), 0.0,
+      no_seed, no_seed, kCausalFromTopLeft, false, options.scale, /*num_splits_key=*/std::nullopt, window_size(options));
+  store(grads.q, std::get<0>(result).squeeze(0));
+  store(grads.k, summed(std::get<1>(result).squeeze(0), group));
+  store(grads.v, summed(std::get<2>(result).squeeze(0), group));
+}
+
+void flash_forward(const QkvViews& in, const PackedSequences& seq, const AttentionOptions& options, const at::Tensor& out,
+                   const at::Tensor& lse) {
+  const FlashWindow window(options);
+  const std::int64_t length = flash_length(seq);
+  const auto result = at::_flash_attention_forward(in.q, in.k, in.v, seq.device_cu_seqlens, seq.device_cu_seqlens, length, length,
+                                                   0.0, true, false, options.scale, window.left, window.right);
+  store(out, std::get<0>(result));
+  lse.copy_(std::get<1>(result));
+}
+
+void flash_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+                    const PackedSequences& seq, const AttentionOptions& options, const QkvViews& grads) {
+  const FlashWindow window(options);
+  const std::int64_t length = flash_length(seq);
+  const at::Tensor no_seed = at::empty({2}, lse.options().dtype(at::kUInt64)), unused = at::empty({}, lse.options());
+  const auto [gq, gk, gv] =
+      at::_flash_attention_backward(gout, in.q, in.k, in.v, out, lse, seq.device_cu_seqlens, seq.device_cu_seqlens, length,
+                                    length, 0.0, true, no_seed, unused, options.scale, window.left, window.right);
+  store(grads.q, gq);
+  store(grads.k, gk);
+  store(grads.v, gv);
+}
+
+/// What LibTorch would run by itself. It pads heads, and so do we; groups are no question, as `repeated` ends them.
+TorchKernel ask(c10::Device device, at::ScalarType dtype, std::int64_t head_dim) {
+  const device::Backend* const backend = device::find_backend(device.type());
+  if (backend == nullptr || dtype == at::kDouble || !device::facts_of(device).torch_attention) return TorchKernel::none;
+  const at::Tensor head =
+      at::empty({1, 1, 8, aligned_head_dim(head_dim, dtype)}, at::TensorOptions().dtype(dtype).device(device));
+  switch (static_cast<at::SDPBackend>(at::_fused_sdp_choice(head, head, head, std::nullopt, 0.0, /*is_causal=*/true))) {
+    case at::SDPBackend::flash_attention:
+    case at::SDPBackend::cudnn_attention:  // needs no less than flash attention
+      return TorchKernel::flash;
+    case at::SDPBackend::efficient_attention:
+      return TorchKernel::efficient;
+    default:
+      return TorchKernel::none;
+  }
+}
+
+TorchKernel kernel_for(const QkvViews& in) {
+  return torch_kernel(in.q.device(), in.q.scalar_type(), in.q.size(2));
 }
 
 }  // namespace
 
-bool device_attention_is_flash(const QkvViews& in) {
-  const auto batch = [](const at::Tensor& t) { return t.unsqueeze(0).transpose(1, 2); };
-  const auto choice = static_cast<at::SDPBackend>(
-      at::_fused_sdp_choice(batch(in.q), batch(in.k), batch(in.v), std::nullopt, 0.0, true, std::nullopt, true));
-  return choice == at::SDPBackend::flash_attention || choice == at::SDPBackend::cudnn_attention;
+TorchKernel torch_kernel(c10::Device device, at::ScalarType dtype, std::int64_t head_dim) {
+  static std::mutex mutex;
+  static std::map<std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType, std::int64_t>, TorchKernel> known;
+  const std::lock_guard lock(mutex);
+  const std::tuple key{device.type(), device.index(), dtype, head_dim};
+  auto found = known.find(key);
+  if (found == known.end()) found = known.emplace(key, ask(device, dtype, head_dim)).first;
+  return found->second;
 }
 
 void device_attention_forward(const QkvViews& in, const PackedSequences& seq, const AttentionOptions& options,
                               const at::Tensor& out, const at::Tensor& lse) {
-  if (!device_attention_is_flash(in)) return efficient_forward(in, seq, options, out, lse);
-  const FlashWindow window(options);
-  const auto result = at::_flash_attention_forward(in.q, in.k, in.v, seq.device_cu_seqlens, seq.device_cu_seqlens, seq.max_length,
-                                                   seq.max_length, 0.0, true, false, options.scale, window.left, window.right);
-  out.view(in.q.sizes()).copy_(std::get<0>(result));
-  lse.copy_(std::get<1>(result));
+  if (seq.num_tokens() == 0) return;
+  const auto forward = kernel_for(in) == TorchKernel::flash ? &flash_forward : &efficient_forward;
+  forward(aligned(in), seq, options, out.view(in.q.sizes()), lse);
 }
 
 void device_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
                                const PackedSequences& seq, const AttentionOptions& options, const QkvViews& grads) {
-  if (!device_attention_is_flash(in)) return efficient_backward(gout, in, out, lse, seq, options, grads);
-  const FlashWindow window(options);
-  const at::Tensor no_seed = at::zeros({2}, lse.options().dtype(at::kUInt64)), unused = at::zeros({}, lse.options());
-  const auto [gq, gk, gv] = at::_flash_attention_backward(
-      gout.view(in.q.sizes()), in.q, in.k, in.v, out.view(in.q.sizes()), lse, seq.device_cu_seqlens, seq.device_cu_seqlens,
-      seq.max_length, seq.max_length, 0.0, true, no_seed, unused, options.scale, window.left, window.right);
-  grads.q.copy_(gq);
-  grads.k.copy_(gk);
-  grads.v.copy_(gv);
+  if (seq.num_tokens() == 0) return;
+  const auto backward = kernel_for(in) == TorchKernel::flash ? &flash_backward : &efficient_backward;
+  backward(aligned(gout.view(in.q.sizes())), aligned(in), aligned(out.view(in.q.sizes())), lse, seq, options, grads);
 }
 
 }  // namespace qft::ops::sdpa

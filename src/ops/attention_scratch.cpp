@@ -1,0 +1,131 @@
+// The memory that attention takes beside its operands.
+#include <algorithm>
+
+#include "attention_blocked.h"
+#include "attention_paths.h"
+#include <ATen/Context.h>
+
+namespace qft::ops {
+namespace {
+
+std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+/// One call on an accelerator, and the bytes that LibTorch's kernels allocate for it.
+class DeviceScratch {
+ public:
+  DeviceScratch(const blocked::Shape& size, at::ScalarType dtype)
+      : size_(size),
+        dtype_(dtype),
+        item_(static_cast<std::int64_t>(c10::elementSize(dtype))),
+        head_dim_(sdpa::aligned_head_dim(size.head_dim, dtype)),
+        longest_(std::min(size.tokens, 2 * size.tokens / size.sequences)) {}
+
+  std::int64_t bytes(bool backward) const {
+    switch (sdpa::usual_torch_kernel(dtype_, head_dim_)) {
+      case sdpa::TorchKernel::flash:
+        return padding(backward) + kStates + (backward ? flash_backward() : queries(item_) + row(size_.tokens));
+      case sdpa::TorchKernel::efficient:
+        return padding(backward) + repeated() + (backward ? efficient_backward() : efficient_forward());
+      default:
+        return matrices(backward);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kStates = 2 * 512;  ///< of random numbers, made for a dropout of 0 too
+
+  std::int64_t queries(std::int64_t item) const { return size_.tokens * size_.heads * head_dim_ * item; }
+  std::int64_t keys() const { return size_.tokens * size_.kv_heads * head_dim_ * item_; }
+  std::int64_t row(std::int64_t tokens) const { return tokens * size_.heads * 4; }
+  bool half() const { return item_ == 2; }
+  bool grouped() const { return size_.heads != size_.kv_heads; }
+
+  /// Operands whose heads are made longer.
+  std::int64_t padding(bool backward) const {
+    return head_dim_ == size_.head_dim ? 0 : (backward ? 3 : 1) * queries(item_) + 2 * keys();
+  }
+
+  /// Gradients; sums of q's in fp32, with 128 rows more for each sequence; k's and v's of each query head.
+  std::int64_t flash_backward() const {
+    const std::int64_t rows = size_.tokens + 128 * size_.sequences, rounded = round_up(head_dim_, head_dim_ <= 128 ? 32 : 64);
+    return queries(item_) + 2 * keys() + splits() * rows * size_.heads * rounded * 4 + row(rows) +
+           (grouped() ? 2 * queries(item_) : 0);
+  }
+  /// Copies of these sums, each by some of the chip's processors: for deterministic results, of which one block is added at a
+  /// time.
+  std::int64_t splits() const {
+    constexpr std::int64_t kMultiprocessors = 132;  // an H100's
+    if (!at::globalContext().deterministicAlgorithms()) return 1;
+    const std::int64_t blocks = size_.sequences * size_.heads;
+    return (kMultiprocessors + blocks - 1) / blocks;
+  }
+
+  /// Keys and values of each query head.
+  std::int64_t repeated() const { return grouped() ? 2 * queries(item_) : 0; }
+  std::int64_t padded_lse() const { return size_.sequences * row(sdpa::padded_lse_length(longest_)); }
+  /// The result, where wide heads do not fit into registers its fp32 sums too; the sums of exponentials, padded and packed.
+  std::int64_t efficient_forward() const {
+    constexpr std::int64_t kIndices = 28;
+    return queries(item_) + (half() && head_dim_ > 128 ? queries(4) : 0) + padded_lse() + row(size_.tokens) +
+           kIndices * size_.tokens;
+  }
+  /// Gradients; q's in fp32 as padded blocks; before these are there, products whose sums are the rows of delta.
+  std::int64_t efficient_backward() const {
+    const std::int64_t rows = head_dim_ <= 64 ? 64 : 128, columns = half() && head_dim_ > 64 && head_dim_ <= 128 ? 128 : 64;
+    std::int64_t blocks = round_up(longest_, rows) * round_up(head_dim_, columns);
+    const std::int64_t calls = size_.sequences * size_.heads;
+    if (half() && head_dim_ > 128)
+      blocks += 2 * columns * round_up(head_dim_, rows) *
+                std::max<std::int64_t>(1, std::min(round_up(longest_, columns) / columns, 200 / calls));
+    const std::int64_t delta = half() ? 0 : queries(4) + 2 * row(size_.tokens);
+    return padded_lse() + 3 * queries(item_) + row(size_.tokens) + std::max(delta, 4 * calls * blocks);
+  }
+
+  /// Scores of the longest sequence, and its operands in the type of sums.
+  std::int64_t matrices(bool backward) const {
+    const std::int64_t item = std::max<std::int64_t>(item_, 4), n = longest_;
+    return (backward ? 4 : 2) * size_.heads * n * n * item + (backward ? 8 : 4) * n * size_.heads * size_.head_dim * item;
+  }
+
+  blocked::Shape size_;
+  at::ScalarType dtype_;
+  std::int64_t item_, head_dim_;
+  std::int64_t longest_;  ///< of the sequences: assumed to be twice the average
+};
+
+}  // namespace
+
+namespace sdpa {
+
+std::int64_t aligned_head_dim(std::int64_t head_dim, at::ScalarType dtype) {
+  constexpr std::int64_t kBytes = 16;  // that a thread reads at once
+  return round_up(head_dim, kBytes / static_cast<std::int64_t>(c10::elementSize(dtype)));
+}
+
+std::int64_t padded_lse_length(std::int64_t longest) {
+  return round_up(longest, 32);
+}
+
+TorchKernel usual_torch_kernel(at::ScalarType dtype, std::int64_t head_dim) {
+  constexpr std::int64_t kWidestFlash = 256;
+  if (dtype == at::kDouble) return TorchKernel::none;
+  return dtype != at::kFloat && head_dim <= kWidestFlash ? TorchKernel::flash : TorchKernel::efficient;
+}
+
+}  // namespace sdpa
+
+std::int64_t attention_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t heads, std::int64_t kv_heads,
+                                     std::int64_t head_dim, at::ScalarType dtype, bool backward, bool on_cpu) {
+  const blocked::Shape shape{tokens, sequences, heads, kv_heads, head_dim};
+  if (!on_cpu) return DeviceScratch(shape, dtype).bytes(backward);
+  if (dtype == at::kDouble || !blocked::available(dtype))  // queries and output gradients, also transposed, and sums
+    return backward ? tokens * heads * head_dim * (4 * static_cast<std::int64_t>(c10::elementSize(dtype)) + 4) : 0;
+  Workspace counted(c10::kMeta);  // the kernels' own requests, without memory
+  blocked::request_forward(shape, dtype, counted);
+  if (backward) blocked::request_backward(shape, dtype, counted);
+  return counted.held();
+}
+
+}  // namespace qft::ops
