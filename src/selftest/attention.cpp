@@ -87,7 +87,7 @@ std::vector<std::pair<Kernel, std::string_view>> kernels_for(Runner& runner, at:
 void check_attention(Runner& runner) {
   for (const at::ScalarType type : runner.judged())
     for (const auto& [kernel, name] : kernels_for(runner, type))
-      for (const std::int64_t head_dim : {64, 80, 96, 128})
+      for (const std::int64_t head_dim : {64, 80, 96, 100, 128})
         for (const std::int64_t window : {0, 50}) check_one(runner, type, kernel, name, head_dim, window);
 }
 
