@@ -56,7 +56,7 @@ class DeviceScratch {
   /// Copies of these sums, each by some of the chip's processors: for deterministic results, of which one block is added at a
   /// time.
   std::int64_t splits() const {
-    constexpr std::int64_t kMultiprocessors = 132;  // an H100's
+    constexpr std::int64_t kMultiprocessors = 160;  // of the largest chips
     if (!at::globalContext().deterministicAlgorithms()) return 1;
     const std::int64_t blocks = size_.sequences * size_.heads;
     return (kMultiprocessors + blocks - 1) / blocks;
