@@ -34,15 +34,23 @@ if(QFT_HAS_CUDA)
     "${QFT_TORCH_DIR}/lib/libc10_cuda.so" CUDA::cudart)
   # Device code may call what the host computes at compile time too, such as the random words of dropout.
   target_compile_options(qft_torch_cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+  # The chips that kernels are compiled for: by default machine code for each generation that the toolkit knows, from 8.0 on made
+  # from the PTX for 8.0 (no kernel uses more), so that the sources are read once; and that PTX, which a later chip's driver compiles.
   if(NOT CMAKE_CUDA_ARCHITECTURES)
-    # Machine code for each; the newest also in the form that a later chip's driver compiles.
-    set(_chips 80-real 90)
-    if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.9)
-      set(_chips 80-real 90-real 100-real 120-real 121)
-    elseif(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
-      set(_chips 80-real 90-real 100-real 120)
+    set(CMAKE_CUDA_ARCHITECTURES OFF)
+    set(_code "code=[compute_80,sm_80,sm_90")
+    if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+      string(APPEND _code ",sm_100,sm_120")
     endif()
-    set(CMAKE_CUDA_ARCHITECTURES ${_chips} CACHE STRING "GPU generations that the kernels are compiled for")
+    if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.9)
+      string(APPEND _code ",sm_121")
+    endif()
+    set(_oldest 75)
+    if(CUDAToolkit_VERSION VERSION_LESS 13)  # the last toolkits that know Volta, whose code Turing runs
+      set(_oldest 70)
+    endif()
+    set(_options "--generate-code=arch=compute_80,${_code}]" "--generate-code=arch=compute_${_oldest},code=[sm_${_oldest}]")
+    target_compile_options(qft_torch_cuda INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:${_options}>")
   endif()
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}")  # found beside the toolkit where PATH lacks it

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <string>
 
+#include "launch.h"
 #include "parts.h"
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -52,7 +53,7 @@ class CudaBackend final : public device::Backend {
 
   device::DeviceFacts facts(int index) const override {
     const cudaDeviceProp p = properties_of(index);
-    constexpr int kAmpere = 8;  // the first chips that multiply bf16, and those that flash attention is written for
+    constexpr int kAmpere = 8;  // the first chips that multiply bf16
     return {.name = p.name,
             .uuid = uuid_text(p.uuid),
             .architecture = fmt::format("compute capability {}.{}", p.major, p.minor),
@@ -92,6 +93,14 @@ class CudaBackend final : public device::Backend {
 };
 
 }  // namespace
+
+OnStream on_current_stream() {
+  return {c10::cuda::getCurrentCUDAStream()};
+}
+void check_launch() {
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
 }  // namespace qft::cuda
 
 extern "C" __attribute__((visibility("default"))) const qft::device::Backend* qft_device_backend() {

@@ -1,88 +1,34 @@
-// The kernels of ops on a CUDA stream: ops' part of the back end.
+// The kernels of ops, for the element types that ops.cpp launches them with.
 #include "../ops/cuda/activation.cuh"
 #include "../ops/cuda/cross_entropy.cuh"
 #include "../ops/cuda/dropout.cuh"
 #include "../ops/cuda/embedding.cuh"
 #include "../ops/cuda/norm.cuh"
-#include "../ops/device_kernels.h"
-#include "dispatch.cuh"
-#include "parts.h"
+#include "launch.cuh"
 
-namespace qft::cuda {
-namespace {
+namespace qft::ops::cuda {
 
-using namespace ops;        // NOLINT: the table's own file
-using namespace ops::cuda;  // NOLINT
+using qft::cuda::OnStream;
 
-bool norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
-  return with_kernel_type(
-      x, [&]<class T>() { launch_rms_norm_forward(norm_forward_args<T>(x, weight, eps, y, rstd), rstd.numel(), OnStream()); });
-}
+#define QFT_KERNELS(T)                                                                              \
+  template void launch_rms_norm_forward(const RmsNormForward<T>&, std::int64_t, const OnStream&);   \
+  template void launch_rms_norm_backward(const RmsNormBackward<T>&, std::int64_t, const OnStream&); \
+  template void launch_rope(const Rope<T>&, std::int64_t, const OnStream&);                         \
+  template void launch_swiglu_forward(const SwigluForward<T>&, std::int64_t, const OnStream&);      \
+  template void launch_swiglu_backward(const SwigluBackward<T>&, std::int64_t, const OnStream&);    \
+  template void launch_dropout(const Dropout<T>&, std::int64_t, const OnStream&);                   \
+  template void launch_cross_entropy(const CrossEntropy<T>&, std::int64_t, const OnStream&);
+#define QFT_GRADIENTS(T, G)                                                                                    \
+  template void launch_norm_weight_grad(const RmsNormBackward<T>&, std::int64_t, float*, G*, const OnStream&); \
+  template void launch_embedding_backward(const EmbeddingBackward<T, G>&, const OnStream&);
 
-bool norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                   const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, const at::Tensor& partial) {
-  return with_kernel_type(x, [&]<class T>() {
-    const RmsNormBackward<T> args = norm_backward_args<T>(gy, x, weight, rstd, residual_grad, gx);
-    const std::int64_t rows = rstd.numel();
-    if (gweight.defined()) {
-      const bool known = with_grad_type<T>(gweight, [&]<class G>() {
-        launch_norm_weight_grad(args, rows, partial.data_ptr<float>(), data<G>(gweight), OnStream());
-      });
-      TORCH_CHECK(known, "a norm's weight gradient of type ", gweight.scalar_type(), " for data of type ", x.scalar_type());
-    }
-    launch_rms_norm_backward(args, rows, OnStream());
-  });
-}
+QFT_KERNELS(float)
+QFT_KERNELS(__nv_bfloat16)
+QFT_KERNELS(__half)
+QFT_GRADIENTS(float, float)
+QFT_GRADIENTS(__nv_bfloat16, __nv_bfloat16)
+QFT_GRADIENTS(__nv_bfloat16, float)
+QFT_GRADIENTS(__half, __half)
+QFT_GRADIENTS(__half, float)
 
-bool rotate(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction) {
-  return with_kernel_type(x,
-                          [&]<class T>() { launch_rope(rope_args<T>(x, positions, table, direction), x.size(0), OnStream()); });
-}
-
-bool swiglu(const at::Tensor& gate_up, const at::Tensor& act) {
-  return with_kernel_type(
-      act, [&]<class T>() { launch_swiglu_forward(swiglu_forward_args<T>(gate_up, act), act.size(0), OnStream()); });
-}
-
-bool swiglu_grad(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act) {
-  return with_kernel_type(gact, [&]<class T>() {
-    launch_swiglu_backward(swiglu_backward_args<T>(gate_up, gact, ggate_up, act), gact.size(0), OnStream());
-  });
-}
-
-bool drop(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
-  return with_kernel_type(t.any(),
-                          [&]<class T>() { launch_dropout(dropout_args<T>(t, key, rows, p), t.any().size(0), OnStream()); });
-}
-
-bool cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
-                   const at::Tensor& logprobs) {
-  return with_kernel_type(logits, [&]<class T>() {
-    launch_cross_entropy(cross_entropy_args<T>(logits, targets, grad_logprobs, logprobs), logits.size(0), OnStream());
-  });
-}
-
-bool embedding_grad(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight) {
-  bool done = false;
-  with_kernel_type(gy, [&]<class T>() {
-    done = with_grad_type<T>(
-        gweight, [&]<class G>() { launch_embedding_backward(embedding_backward_args<T, G>(tokens, gy, gweight), OnStream()); });
-  });
-  return done;
-}
-
-}  // namespace
-
-const void* ops_part() {
-  static constexpr DeviceKernels kKernels{.rms_norm_forward = norm_forward,
-                                          .rms_norm_backward = norm_backward,
-                                          .rope = rotate,
-                                          .swiglu_forward = swiglu,
-                                          .swiglu_backward = swiglu_grad,
-                                          .dropout = drop,
-                                          .cross_entropy_rows = cross_entropy,
-                                          .embedding_backward = embedding_grad};
-  return &kKernels;
-}
-
-}  // namespace qft::cuda
+}  // namespace qft::ops::cuda

@@ -1,84 +1,24 @@
-// The kernels of optim on a CUDA stream: optim's part of the back end.
-#include <algorithm>
-#include <cmath>
-
+// The kernels of optim, for the element types that optim.cpp launches them with.
 #include "../optim/cuda/adamw.cuh"
 #include "../optim/cuda/lion.cuh"
 #include "../optim/cuda/square_sum.cuh"
-#include "../optim/device_kernels.h"
+#include "../optim/cuda/update.cuh"
 #include "launch.cuh"
-#include "parts.h"
-#include <ATen/ops/empty.h>
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
 
-namespace qft::cuda {
-namespace {
+namespace qft::optim::cuda {
 
-using namespace optim;        // NOLINT: the table's own file
-using namespace optim::cuda;  // NOLINT
+using qft::cuda::OnStream;
 
-template <class P, class W, int S, class Element>
-void run_as(const Update& u, const Element& element) {
-  UpdateBuffers<P, W, S> b{u.master.data_ptr<P>(),
-                           u.grads.const_data_ptr<P>(),
-                           {},
-                           u.copy.defined() ? u.copy.data_ptr<W>() : nullptr,
-                           u.master.numel()};
-  for (int s = 0; s < S; ++s) b.state[s] = u.state[static_cast<std::size_t>(s)].data_ptr<P>();
-  launch_update(b, element, OnStream());
-}
+#define QFT_UPDATES(P, W)                                                                           \
+  template void launch_update(const UpdateBuffers<P, W, 2>&, const AdamWElement&, const OnStream&); \
+  template void launch_update(const UpdateBuffers<P, W, 1>&, const LionElement&, const OnStream&);
 
-/// An update by a rule with S tensors of state.
-template <int S, class Element>
-void run(const Update& u, const Element& element) {
-  if (u.master.scalar_type() == at::kBFloat16) return run_as<c10::BFloat16, c10::BFloat16, S>(u, element);
-  if (!u.copy.defined()) return run_as<float, float, S>(u, element);
-  if (u.copy.scalar_type() == at::kBFloat16) return run_as<float, c10::BFloat16, S>(u, element);
-  run_as<float, c10::Half, S>(u, element);
-}
+QFT_UPDATES(float, float)
+QFT_UPDATES(float, __nv_bfloat16)
+QFT_UPDATES(float, __half)
+QFT_UPDATES(__nv_bfloat16, __nv_bfloat16)
 
-bool can_update(const Update& u) {
-  const at::ScalarType type = u.master.scalar_type();
-  const auto fits = [&](const at::Tensor& t) { return t.scalar_type() == type; };
-  if (!u.master.is_cuda() || !fits(u.grads) || !std::all_of(u.state.begin(), u.state.end(), fits)) return false;
-  if (!u.copy.defined()) return type == at::kFloat || type == at::kBFloat16;
-  const at::ScalarType copy = u.copy.scalar_type();
-  return u.copy.device() == u.master.device() && type == at::kFloat && (copy == at::kBFloat16 || copy == at::kHalf);
-}
+template void launch_square_sum(const float*, std::int64_t, double*, const OnStream&);
+template void launch_square_sum(const __nv_bfloat16*, std::int64_t, double*, const OnStream&);
 
-void update_adamw(const Update& u, const Hyper& h) {
-  const double t = static_cast<double>(u.step);
-  run<2>(u, AdamWElement{static_cast<float>(h.beta1), static_cast<float>(h.beta2), static_cast<float>(h.eps),
-                         static_cast<float>(u.learning_rate / (1.0 - std::pow(h.beta1, t))),
-                         static_cast<float>(std::sqrt(1.0 - std::pow(h.beta2, t))),
-                         static_cast<float>(u.learning_rate * u.weight_decay), static_cast<float>(u.grad_scale)});
-}
-
-void update_lion(const Update& u, const Hyper& h) {
-  run<1>(u, LionElement{static_cast<float>(h.beta1), static_cast<float>(h.beta2), static_cast<float>(u.learning_rate),
-                        static_cast<float>(u.learning_rate * u.weight_decay), static_cast<float>(u.grad_scale)});
-}
-
-at::Tensor square_parts(const at::Tensor& values) {
-  if (!values.is_cuda() || !values.is_contiguous()) return {};
-  const auto parts = [&] { return at::empty({kSquareParts}, values.options().dtype(at::kDouble)); };
-  const auto run = [&]<class T>() {
-    const at::Tensor out = parts();
-    launch_square_sum(values.const_data_ptr<T>(), values.numel(), out.data_ptr<double>(), OnStream());
-    return out;
-  };
-  if (values.scalar_type() == at::kFloat) return run.template operator()<float>();
-  if (values.scalar_type() == at::kBFloat16) return run.template operator()<c10::BFloat16>();
-  return {};
-}
-
-}  // namespace
-
-const void* optim_part() {
-  static constexpr DeviceKernels kKernels{
-      .can_update = can_update, .adamw = update_adamw, .lion = update_lion, .square_parts = square_parts};
-  return &kKernels;
-}
-
-}  // namespace qft::cuda
+}  // namespace qft::optim::cuda

@@ -8,8 +8,8 @@
 namespace qft::cuda {
 
 const void* comm_part();   ///< comm::CollectiveLibrary: nccl.cpp
-const void* ops_part();    ///< ops::DeviceKernels: ops.cu
-const void* optim_part();  ///< optim::DeviceKernels: optim.cu
+const void* ops_part();    ///< ops::DeviceKernels: ops.cpp
+const void* optim_part();  ///< optim::DeviceKernels: optim.cpp
 
 std::unique_ptr<device::GraphRecorder> make_recorder(int index);  // graph.cpp
 

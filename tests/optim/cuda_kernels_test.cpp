@@ -14,6 +14,7 @@
 #include "optim/cuda/adamw.cuh"
 #include "optim/cuda/lion.cuh"
 #include "optim/cuda/square_sum.cuh"
+#include "optim/cuda/update.cuh"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>

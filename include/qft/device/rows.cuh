@@ -3,7 +3,7 @@
 // (tests/support/simt.h): so that kernels are tested where there is no GPU.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <type_traits>
@@ -17,7 +17,7 @@ constexpr int kPieceBytes = 16;  ///< the widest load of a thread
 
 /// N neighbouring elements, moved at once.
 template <class T, int N>
-struct alignas(std::min<std::size_t>(N * sizeof(T), kPieceBytes)) Piece {
+struct alignas(N * sizeof(T) < kPieceBytes ? N * sizeof(T) : kPieceBytes) Piece {
   T values[N];
 };
 
@@ -106,8 +106,9 @@ constexpr int kPiece = kPieceBytes / static_cast<int>(sizeof(T));
 /// Whether pieces of N elements from `data` on, and at any of `strides` and multiples of them, are aligned.
 template <int N, class T>
 bool in_pieces(const T* data, std::initializer_list<std::int64_t> strides) {
-  return reinterpret_cast<std::uintptr_t>(data) % alignof(Piece<T, N>) == 0 &&
-         std::ranges::all_of(strides, [](std::int64_t s) { return s % N == 0; });
+  bool whole = reinterpret_cast<std::uintptr_t>(data) % alignof(Piece<T, N>) == 0;
+  for (const std::int64_t stride : strides) whole = whole && stride % N == 0;
+  return whole;
 }
 
 /// Calls f with the number of elements that a thread takes at once, N or 1, as a type.

@@ -2,9 +2,10 @@
 #pragma once
 
 #include "qft/device/rows.cuh"
-#include "qft/ops/kernel_args.h"
 
-#include <limits>
+#include <cfloat>
+
+#include "launches.h"
 
 namespace qft::ops::cuda {
 
@@ -15,7 +16,7 @@ __global__ void cross_entropy_kernel(CrossEntropy<T> a) {
   CUDA_KERNEL_ASSERT(target >= 0 && target < a.vocab);
   T* logits = a.logits + r * a.vocab;
   const float at_target = static_cast<float>(logits[target]);  // before the row is overwritten, after the sums' barriers
-  float maximum = std::numeric_limits<float>::lowest(), sum = 0;
+  float maximum = -FLT_MAX, sum = 0;
   for (std::int64_t i = threadIdx.x * N; i < a.vocab; i += blockDim.x * N) {
     const auto v = device::load<N>(logits + i);
     float raised = maximum;

@@ -2,7 +2,8 @@
 #pragma once
 
 #include "qft/device/rows.cuh"
-#include "qft/ops/kernel_args.h"
+
+#include "launches.h"
 
 namespace qft::ops::cuda {
 

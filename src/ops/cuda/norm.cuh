@@ -2,7 +2,8 @@
 #pragma once
 
 #include "qft/device/rows.cuh"
-#include "qft/ops/kernel_args.h"
+
+#include "launches.h"
 
 namespace qft::ops::cuda {
 
@@ -124,7 +125,6 @@ void launch_rms_norm_backward(const RmsNormBackward<T>& a, std::int64_t rows, co
   });
 }
 
-/// gweight += ; before launch_rms_norm_backward where gx is gy. `partial`: [norm_weight_grad_parts(rows), width].
 template <class T, class G, class Launch>
 void launch_norm_weight_grad(const RmsNormBackward<T>& a, std::int64_t rows, float* partial, G* gweight, const Launch& launch) {
   const std::int64_t parts = norm_weight_grad_parts(rows);

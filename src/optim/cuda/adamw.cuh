@@ -1,7 +1,7 @@
-// AdamW of one element.
+// AdamW of one element. Host code, which fills in the numbers, sees it too.
 #pragma once
 
-#include "update.cuh"
+#include <cmath>
 
 namespace qft::optim::cuda {
 

@@ -1,7 +1,5 @@
-// Lion of one element.
+// Lion of one element. Host code, which fills in the numbers, sees it too.
 #pragma once
-
-#include "update.cuh"
 
 namespace qft::optim::cuda {
 

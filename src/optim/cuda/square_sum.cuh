@@ -3,9 +3,13 @@
 
 #include "qft/device/rows.cuh"
 
+#include "launches.h"
+
 namespace qft::optim::cuda {
 
-constexpr int kSquareParts = 256;  ///< on any device alike, so that the sum has the same bits
+__device__ inline double square(double value) {
+  return value * value;
+}
 
 /// parts[b]: of the elements that block b of kSquareParts takes.
 template <int N, class T>
@@ -15,9 +19,9 @@ __global__ void square_sum_kernel(const T* values, std::int64_t count, double* p
        i += static_cast<std::int64_t>(gridDim.x) * blockDim.x * N) {
     if (i + N <= count) {
       const auto v = device::load<N>(values + i);
-      for (int k = 0; k < N; ++k) sum += static_cast<double>(v[k]) * v[k];
+      for (int k = 0; k < N; ++k) sum += square(v[k]);
     } else {
-      for (std::int64_t k = i; k < count; ++k) sum += static_cast<double>(values[k]) * static_cast<double>(values[k]);
+      for (std::int64_t k = i; k < count; ++k) sum += square(static_cast<float>(values[k]));
     }
   }
   sum = device::sum_over_row(sum);

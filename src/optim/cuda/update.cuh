@@ -3,17 +3,9 @@
 
 #include "qft/device/rows.cuh"
 
-namespace qft::optim::cuda {
+#include "launches.h"
 
-/// P: the type of masters, gradients and state; W: of the compute copy; S: tensors of state.
-template <class P, class W, int S>
-struct UpdateBuffers {
-  P* master;
-  const P* grads;
-  P* state[S];
-  W* copy;  ///< or null
-  std::int64_t count;
-};
+namespace qft::optim::cuda {
 
 /// element(p, g, s) updates master p and state s[S] by the gradient g.
 template <int N, class P, class W, int S, class Element>

@@ -1,0 +1,24 @@
+// Kernels onto a CUDA stream.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <type_traits>
+
+namespace qft::device {
+struct LaunchShape;
+}
+
+namespace qft::cuda {
+
+/// Queues a kernel. Throws c10::Error where it cannot be started.
+struct OnStream {
+  cudaStream_t stream;
+
+  template <class... Args>
+  void operator()(const device::LaunchShape& shape, void (*kernel)(Args...), const std::type_identity_t<Args>&... args) const;
+};
+
+OnStream on_current_stream();  // backend.cpp, with the headers of LibTorch that the files of kernels do without
+void check_launch();
+
+}  // namespace qft::cuda

@@ -1,0 +1,86 @@
+// Ops' part of the back end: from tensors to its kernels, which ops.cu has.
+#include "../ops/cuda/launches.h"
+#include "../ops/device_kernels.h"
+#include "dispatch.h"
+#include "parts.h"
+
+namespace qft::cuda {
+namespace {
+
+using namespace ops;        // NOLINT: the table's own file
+using namespace ops::cuda;  // NOLINT
+
+bool norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
+  return with_kernel_type(x, [&]<class T>() {
+    launch_rms_norm_forward(norm_forward_args<T>(x, weight, eps, y, rstd), rstd.numel(), on_current_stream());
+  });
+}
+
+bool norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                   const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, const at::Tensor& partial) {
+  return with_kernel_type(x, [&]<class T>() {
+    const RmsNormBackward<T> args = norm_backward_args<T>(gy, x, weight, rstd, residual_grad, gx);
+    const std::int64_t rows = rstd.numel();
+    if (gweight.defined()) {
+      const bool known = with_grad_type<T>(gweight, [&]<class G>() {
+        launch_norm_weight_grad(args, rows, partial.data_ptr<float>(), data<G>(gweight), on_current_stream());
+      });
+      TORCH_CHECK(known, "a norm's weight gradient of type ", gweight.scalar_type(), " for data of type ", x.scalar_type());
+    }
+    launch_rms_norm_backward(args, rows, on_current_stream());
+  });
+}
+
+bool rotate(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction) {
+  return with_kernel_type(
+      x, [&]<class T>() { launch_rope(rope_args<T>(x, positions, table, direction), x.size(0), on_current_stream()); });
+}
+
+bool swiglu(const at::Tensor& gate_up, const at::Tensor& act) {
+  return with_kernel_type(
+      act, [&]<class T>() { launch_swiglu_forward(swiglu_forward_args<T>(gate_up, act), act.size(0), on_current_stream()); });
+}
+
+bool swiglu_grad(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act) {
+  return with_kernel_type(gact, [&]<class T>() {
+    launch_swiglu_backward(swiglu_backward_args<T>(gate_up, gact, ggate_up, act), gact.size(0), on_current_stream());
+  });
+}
+
+bool drop(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
+  return with_kernel_type(
+      t.any(), [&]<class T>() { launch_dropout(dropout_args<T>(t, key, rows, p), t.any().size(0), on_current_stream()); });
+}
+
+bool cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
+                   const at::Tensor& logprobs) {
+  return with_kernel_type(logits, [&]<class T>() {
+    launch_cross_entropy(cross_entropy_args<T>(logits, targets, grad_logprobs, logprobs), logits.size(0), on_current_stream());
+  });
+}
+
+bool embedding_grad(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight) {
+  bool done = false;
+  with_kernel_type(gy, [&]<class T>() {
+    done = with_grad_type<T>(gweight, [&]<class G>() {
+      launch_embedding_backward(embedding_backward_args<T, G>(tokens, gy, gweight), on_current_stream());
+    });
+  });
+  return done;
+}
+
+}  // namespace
+
+const void* ops_part() {
+  static constexpr DeviceKernels kKernels{.rms_norm_forward = norm_forward,
+                                          .rms_norm_backward = norm_backward,
+                                          .rope = rotate,
+                                          .swiglu_forward = swiglu,
+                                          .swiglu_backward = swiglu_grad,
+                                          .dropout = drop,
+                                          .cross_entropy_rows = cross_entropy,
+                                          .embedding_backward = embedding_grad};
+  return &kKernels;
+}
+
+}  // namespace qft::cuda

@@ -1,0 +1,31 @@
+// The kernels of ops as host code sees them: each is defined in a *.cuh, for the types that cuda/ops.cu compiles it for. `launch`
+// queues a kernel on a stream, or runs it (tests/support/simt.h).
+#pragma once
+
+#include "qft/ops/kernel_args.h"
+
+namespace qft::ops::cuda {
+
+template <class T, class Launch>
+void launch_rms_norm_forward(const RmsNormForward<T>& a, std::int64_t rows, const Launch& launch);
+template <class T, class Launch>
+void launch_rms_norm_backward(const RmsNormBackward<T>& a, std::int64_t rows, const Launch& launch);
+
+/// gweight += ; before launch_rms_norm_backward where gx is gy. `partial`: [norm_weight_grad_parts(rows), width].
+template <class T, class G, class Launch>
+void launch_norm_weight_grad(const RmsNormBackward<T>& a, std::int64_t rows, float* partial, G* gweight, const Launch& launch);
+
+template <class T, class Launch>
+void launch_rope(const Rope<T>& a, std::int64_t tokens, const Launch& launch);
+template <class T, class Launch>
+void launch_swiglu_forward(const SwigluForward<T>& a, std::int64_t rows, const Launch& launch);
+template <class T, class Launch>
+void launch_swiglu_backward(const SwigluBackward<T>& a, std::int64_t rows, const Launch& launch);
+template <class T, class Launch>
+void launch_dropout(const Dropout<T>& a, std::int64_t rows, const Launch& launch);
+template <class T, class Launch>
+void launch_cross_entropy(const CrossEntropy<T>& a, std::int64_t rows, const Launch& launch);
+template <class T, class G, class Launch>
+void launch_embedding_backward(const EmbeddingBackward<T, G>& a, const Launch& launch);
+
+}  // namespace qft::ops::cuda
