@@ -1,0 +1,7 @@
+# Toolchain: from x86-64 to aarch64, with Debian's cross compiler and its libraries for arm64 beside the machine's own. Programs run by
+# qemu-user.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static)
