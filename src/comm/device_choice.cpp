@@ -72,8 +72,10 @@ c10::Device choose_device(Session& session, std::string_view text) {
   const int index = wish.index.value_or(session.local_rank() % count);
   const std::string& mine = uuids[static_cast<std::size_t>(index)];
   const int sharers = sharers_of(session, mine);
-  std::string refusal;
-  if (sharers > 1 && !may_share() && !device::facts_of(device::use_device(kind, index)).shareable)
+  std::string refusal = device::obstacle_of(kind, index);
+  if (!refusal.empty())
+    refusal = fmt::format("{}: {}", session.hostname(), refusal);
+  else if (sharers > 1 && !may_share() && !device::facts_of(device::use_device(kind, index)).shareable)
     refusal = fmt::format(
         "{}: {} of {} ranks would share one {} device ({}), of {} that this rank sees: start one rank per device, or set "
         "NCCL_MULTI_RANK_GPU_ENABLE=1 to share them (NCCL 2.30 or newer)",

@@ -4,8 +4,10 @@
 #include <cuda_runtime_api.h>
 #include <string>
 
+#include "chips.h"
 #include "launch.h"
 #include "parts.h"
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -28,6 +30,13 @@ std::string uuid_text(const cudaUUID_t& uuid) {
     text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
   }
   return text;
+}
+
+/// CUDA itself would say it at the first kernel: "no kernel image is available".
+std::string obstacle_of(const cudaDeviceProp& p) {
+  const int chip = p.major * 10 + p.minor;
+  const std::string ours = chip_obstacle(chip, "qft's", QFT_CUDA_CODE);
+  return ours.empty() ? chip_obstacle(chip, "LibTorch's", at::detail::getCUDAHooks().showConfig()) : ours;
 }
 
 class CudaBackend final : public device::Backend {
@@ -60,7 +69,8 @@ class CudaBackend final : public device::Backend {
             .memory = static_cast<std::int64_t>(p.totalGlobalMem),
             .unified = p.integrated != 0,
             .bf16 = p.major >= kAmpere,
-            .torch_attention = true};
+            .torch_attention = true,
+            .obstacle = obstacle_of(p)};
   }
 
   void* allocate_pinned(std::size_t bytes) const override {

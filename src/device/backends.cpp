@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -121,6 +122,21 @@ const DeviceFacts& facts_of(c10::Device device) {
   const auto [entry, first] = known.try_emplace({device.type(), device.index()});
   if (first) entry->second = backend_of(device).facts(device.index());
   return entry->second;
+}
+
+bool has_own_memory(c10::Device device) {
+  return !device.is_cpu() && !facts_of(device).unified;
+}
+
+std::string obstacle_of(std::string_view kind, int index) {
+  const auto entries = load_backends();
+  const auto entry = std::ranges::find(entries, kind, &BackendEntry::name);
+  if (entry == entries.end() || entry->backend == nullptr) return {};
+  const DeviceFacts& facts = facts_of(c10::Device(entry->backend->type(), static_cast<c10::DeviceIndex>(index)));
+  if (facts.obstacle.empty()) return {};
+  return fmt::format(
+      "{}:{} ({}) cannot be used: {}; take a LibTorch and a build that have it (docs/devices.md), or set use_cpu: true", kind,
+      index, facts.name, facts.obstacle);
 }
 
 }  // namespace qft::device

@@ -78,7 +78,10 @@ c10::Device use_device(std::string_view kind, int index) {
 
 c10::Device select_device(std::string_view wish) {
   const DeviceWish parsed = parse_device(wish);
-  return use_device(kind_for(parsed), parsed.index.value_or(0));
+  const std::string kind = kind_for(parsed);
+  const int index = parsed.index.value_or(0);
+  if (const std::string obstacle = obstacle_of(kind, index); !obstacle.empty()) fail_config("{}", obstacle);
+  return use_device(kind, index);
 }
 
 std::string describe(c10::Device device) {
@@ -106,6 +109,8 @@ std::string describe_backends() {
     }
     text += fmt::format("{}: {} device{} ({}), {}\n", entry.name, entry.count, entry.count == 1 ? "" : "s",
                         text_of(entry.backend->facts(0)), entry.backend->library_version());
+    for (int i = 0; i < entry.count; ++i)
+      if (const std::string obstacle = obstacle_of(entry.name, i); !obstacle.empty()) text += "  " + obstacle + "\n";
   }
   return text;
 }

@@ -63,13 +63,16 @@ MemoryUse memory_of(c10::Device device) {
 }
 
 /// What the driver has left, whoever took the rest (contexts, NCCL, other processes), and what LibTorch's allocator keeps unused.
+/// Unified memory is the system's: its driver takes what file caches hold for used, which the kernel would give up.
 std::int64_t device_memory_left(c10::Device device, int sharers) {
   auto* allocator = c10::getDeviceAllocator(device.type());
   if (!allocator->initialized()) at::empty({1}, at::TensorOptions(device).dtype(at::kByte));  // makes the context
-  std::int64_t left = static_cast<std::int64_t>(allocator->getMemoryInfo(device.index()).first);
-  if (facts_of(device).unified) left = std::min(left, host_memory_available());
   const auto stats = allocator->getDeviceStats(device.index());
-  return left / std::max(sharers, 1) + total(stats.reserved_bytes).current - total(stats.allocated_bytes).current;
+  const DeviceFacts& facts = facts_of(device);
+  const std::int64_t left = facts.unified ? std::min(facts.memory - total(stats.reserved_bytes).current,
+                                                     left_of_job(proc_value("/proc/meminfo", "MemAvailable"), sharers))
+                                          : static_cast<std::int64_t>(allocator->getMemoryInfo(device.index()).first);
+  return left / sharers + total(stats.reserved_bytes).current - total(stats.allocated_bytes).current;
 }
 
 }  // namespace
@@ -95,8 +98,8 @@ std::int64_t host_memory_available() {
 }
 
 std::int64_t memory_left(c10::Device device, int sharers) {
-  if (!device.is_cpu()) return device_memory_left(device, sharers);
   sharers = std::max(sharers, 1);
+  if (!device.is_cpu()) return device_memory_left(device, sharers);
   std::int64_t left = left_of_job(proc_value("/proc/meminfo", "MemAvailable"), sharers) / sharers;
   for (const auto& [resource, used] : {std::pair{RLIMIT_DATA, "VmData"}, {RLIMIT_AS, "VmSize"}}) {
     rlimit limit{};

@@ -1,7 +1,9 @@
 #include "qft/engine/instance.h"
 
 #include "qft/comm/exchange.h"
+#include "qft/core/convert.h"
 #include "qft/core/error.h"
+#include "qft/device/backends.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/engine/objectives.h"
@@ -45,6 +47,21 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
   return true;
 }
 
+/// `types` where the device multiplies them. Where it has no bf16, fp32 takes its place if nobody but the model's files asks for
+/// it, and a key that does is refused.
+InferencePrecision as_multiplied(InferencePrecision types, const config::RunConfig& config, Use use, c10::Device device) {
+  if (types.precision.compute != at::kBFloat16 || device.is_cpu() || device::facts_of(device).bf16) return types;
+  const auto& t = config.training;
+  const bool by_name = use == Use::inference && dtype_from_torch(config.model.infer_dtype).has_value();
+  if (!by_name && config.compute_dtype() != DType::bf16)
+    return {optim::Precision::fp32(), types.reason + ", in bfloat16, which this device does not multiply"};
+  const char* key = by_name ? "infer_dtype" : t.pure_bf16 ? "pure_bf16" : t.bf16 ? "bf16" : "compute_dtype";
+  const auto given = config.given.find(key);
+  fail_config("{}{} asks for bf16, which this device does not multiply ({}): set {} instead",
+              given == config.given.end() ? "" : given->second + ": ", key, device::describe(device),
+              by_name ? "infer_dtype: float16" : "fp16: true");
+}
+
 /// What is known before anything is allocated.
 struct LoadPlan {
   model::ModelSpec spec;
@@ -64,6 +81,7 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
     model::require_base_weights(b.spec, *b.files);
     if (const auto adapter = adapter_dir(config); !adapter.empty()) model::require_adapter(b.spec, adapter);
     b.types = use == Use::training ? InferencePrecision{training_precision(config), {}} : inference_precision(config, *b.files);
+    b.types = as_multiplied(std::move(b.types), config, use, device);
   });
   device::release_unused();  // of what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
@@ -72,7 +90,8 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   const plan::ExecutionPlan& plan = b.plan;
   const std::int64_t kernels =
       device.is_cpu() ? device::keep_kernels_for(plan::kernel_sets(b.spec, b.types.precision, plan.group)) : 0;
-  b.memory = {plan.footprint.memory, before, kernels, device.is_cpu() ? plan.footprint.staged : 0, plan.available, plan.reason};
+  b.memory = {plan.footprint.memory, before,     kernels, device::has_own_memory(device) ? 0 : plan.footprint.staged,
+              plan.available,        plan.reason};
   return b;
 }
 

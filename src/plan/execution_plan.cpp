@@ -4,6 +4,7 @@
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"
+#include "qft/device/backends.h"
 #include "qft/device/memory.h"
 #include "qft/ops/generic.h"
 #include "qft/parallel/graph_shape.h"
@@ -23,9 +24,9 @@ std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
-/// What the configuration offloads. Nothing on a CPU: its memory is host memory.
+/// What the configuration offloads. Nothing where the device's memory is host memory.
 parallel::Offload offload_of(const config::RunConfig& config, c10::Device device) {
-  if (device.is_cpu()) return {};
+  if (!device::has_own_memory(device)) return {};
   const auto& p = config.parallel;
   return {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
 }
@@ -127,11 +128,17 @@ class ExecutionPlanner {
     return limit > 0 ? std::min(full_tokens(), std::max(limit, item_tokens())) : full_tokens();
   }
 
+  /// What is available for the model itself: where the host's memory is the device's, copies for checkpoints are taken of it too.
+  /// On the CPU a footprint counts them.
+  std::int64_t room(const ExecutionConfig& run) const {
+    return device_.is_cpu() || device::has_own_memory(device_) ? available_ : available_ - footprint_of(run, config_).staged;
+  }
+
   ExecutionPlan evaluated(const parallel::Strategy& strategy, const parallel::Offload& offload) const {
     std::int64_t group = std::max<std::int64_t>(1, config_.training.breadth_first_micro_batches);
     if (batches_.max_micro_batches > 0) group = std::min(group, batches_.max_micro_batches);
     const auto config_with = [&](const MemoryPolicy& policy) { return execution_config(strategy, offload, group, policy); };
-    const PolicyFit fit = fastest_that_fits(config_, std::max<std::int64_t>(available_, 1), config_with);
+    const PolicyFit fit = fastest_that_fits(config_, std::max<std::int64_t>(room(config_with({})), 1), config_with);
     ExecutionPlan plan{strategy, offload,    group, config_.parallel.prefetch_bytes, fit.policy, fit.footprint,
                        fit.fits, available_, {}};
     if (plan.prefetch_budget == 0) plan.prefetch_budget = default_prefetch_budget(spec_, gathered_bytes(config_with(fit.policy)));
@@ -147,7 +154,7 @@ class ExecutionPlanner {
       for (const char* name : {"zero1", "zero2", "zero3"})
         if (const parallel::Strategy& s = parallel::strategy_of(name); s.stays_put() || !graphs())
           all.push_back(evaluated(s, asked));
-    if (device_.is_cpu() || config_.training.deterministic || graphs()) return all;
+    if (!device::has_own_memory(device_) || config_.training.deterministic || graphs()) return all;
     const parallel::Strategy last = all.back().strategy;
     parallel::Offload more = asked;
     more.optimizer = true;
@@ -190,7 +197,7 @@ class ExecutionPlanner {
 
   std::string advice() const {
     const device::HostLimit limit = device::host_memory_limit();
-    const bool tight = device_.is_cpu() && !limit.source.empty();
+    const bool tight = !device::has_own_memory(device_) && !limit.source.empty();
     return fmt::format(
         "Start more ranks (now {}), or lower per_device_train_batch_size ({}) or cutoff_len ({}){}{}", comm_.size(),
         config_.training.per_device_train_batch_size, config_.data.cutoff_len,
@@ -218,7 +225,7 @@ class ExecutionPlanner {
     };
     const std::int64_t most =
         batches_.max_micro_batches > 0 ? batches_.max_micro_batches : std::numeric_limits<std::int64_t>::max();
-    plan.group = largest_group(config_with(1), plan.footprint, available_, most);
+    plan.group = largest_group(config_with(1), plan.footprint, room(config_with(1)), most);
     plan.footprint = footprint_of(config_with(std::min(plan.group, micro_batches())), config_);
   }
 

@@ -4,6 +4,7 @@
 #include "qft/core/log.h"
 #include "qft/core/units.h"
 #include "qft/core/version.h"
+#include "qft/device/backends.h"
 #include "qft/device/device.h"
 #include "qft/device/threads.h"
 #include "qft/model/load.h"
@@ -68,8 +69,9 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
   for (const auto& [key, place] : {std::pair{"offload_optimizer", p.offload_optimizer},
                                    {"offload_param", p.offload_param},
                                    {"offload_activations", p.offload_activations}})
-    if (place != "none" && instance.transformer().device().is_cpu())
-      log::info("note: {} is {}, which has no effect on a CPU: its memory is host memory", key, place);
+    if (const c10::Device d = instance.transformer().device(); place != "none" && !device::has_own_memory(d))
+      log::info("note: {} is {}, which has no effect on {}: its memory is host memory", key, place,
+                d.is_cpu() ? "a CPU" : device::describe(d));
   if (config.training.debug_sync && instance.transformer().device().is_cpu())
     log::info("note: debug_sync is true, which has no effect on a CPU: work is done when a call returns");
   if (config.training.cuda_graphs && instance.transformer().device().is_cpu())

@@ -2,6 +2,7 @@
 #include "qft/device/backend.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -119,6 +120,9 @@ class SimBackend final : public device::Backend {
     facts.name = "simulated device";
     facts.uuid = c10::str("sim-", host, "-", getpid(), "-", index);  // each process simulates its own
     facts.torch_attention = true;
+    facts.unified = setting("QFT_SIM_UNIFIED", 0) != 0;
+    facts.bf16 = setting("QFT_SIM_BF16", 1) != 0;
+    if (const char* obstacle = std::getenv("QFT_SIM_OBSTACLE")) facts.obstacle = obstacle;
     facts.architecture = "none: PyTorch's kernels for the CPU";
     facts.memory = static_cast<std::int64_t>(memory(static_cast<c10::DeviceIndex>(index)).capacity());
     return facts;

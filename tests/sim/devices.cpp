@@ -22,15 +22,6 @@ std::array<std::atomic<DeviceMemory*>, kMostDevices> memories{};
 std::mutex machine;
 struct sigaction previous{};
 
-std::uint64_t setting(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return otherwise;
-  char* end = nullptr;
-  const std::uint64_t value = std::strtoull(text, &end, 10);
-  TORCH_CHECK(*end == '\0', "sim: ", name, "='", text, "' is not a whole number");
-  return value;
-}
-
 [[noreturn]] void end_of_touch(const void* address) {
   const bool locked = machine.try_lock();  // if not, a map is read while it changes: the process ends in any case
   char line[512];
@@ -104,7 +95,8 @@ class SimAllocator final : public c10::DeviceAllocator {
   std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) override {
     const Lock lock = lock_machine();
     const DeviceMemory& m = memory(device);
-    return {m.capacity() - static_cast<std::size_t>(m.stats.allocated_bytes[0].current), m.capacity()};
+    const std::size_t left = m.capacity() - static_cast<std::size_t>(m.stats.allocated_bytes[0].current);
+    return {setting("QFT_SIM_UNIFIED", 0) != 0 ? left / 4 : left, m.capacity()};  // the rest is taken by file caches, as it were
   }
 };
 
@@ -112,6 +104,15 @@ class SimAllocator final : public c10::DeviceAllocator {
 
 Lock lock_machine() {
   return Lock(machine);
+}
+
+std::uint64_t setting(const char* name, std::uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return otherwise;
+  char* end = nullptr;
+  const std::uint64_t value = std::strtoull(text, &end, 10);
+  TORCH_CHECK(*end == '\0', "sim: ", name, "='", text, "' is not a whole number");
+  return value;
 }
 
 Queues& queues() {

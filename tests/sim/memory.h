@@ -75,6 +75,8 @@ class DeviceMemory {
   std::int64_t allocations_ = 0, frees_ = 0;
 };
 
+/// A whole number of the environment.
+std::uint64_t setting(const char* name, std::uint64_t otherwise);
 int device_count();
 DeviceMemory& memory(c10::DeviceIndex device);
 /// The device memory that the address is in, or null. Without the lock.

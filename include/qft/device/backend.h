@@ -22,10 +22,11 @@ struct DeviceFacts {
   std::string uuid;             ///< the same for every process that sees this device, whatever its index there
   std::string architecture;     ///< "compute capability 9.0"
   std::int64_t memory = 0;      ///< bytes
-  bool unified = false;         ///< its memory is the host's: what is left is what the system has left
+  bool unified = false;         ///< its memory is the host's: what is left is what the system has left, offloading moves nothing
   bool bf16 = true;             ///< it multiplies bf16
   bool torch_attention = true;  ///< LibTorch's own attention kernels run on it
   bool shareable = false;       ///< several ranks may take it, without being asked
+  std::string obstacle = {};    ///< why nothing can be computed on it; empty: it can
 };
 
 /// Records work as graphs, and owns the memory that this work allocates and frees. For one thread.

@@ -30,6 +30,13 @@ const Backend& backend_of(c10::Device device);
 /// What is known of `device`, which is no CPU; asked for once.
 const DeviceFacts& facts_of(c10::Device device);
 
+/// False where the device's memory is the host's: on the CPU, and on devices with unified memory. What is offloaded from there
+/// would stay where it is.
+bool has_own_memory(c10::Device device);
+
+/// Why nothing can be computed on device `index` of `kind`, with its name and what to do; empty: it can.
+std::string obstacle_of(std::string_view kind, int index);
+
 /// The part of `device`'s back end for `module`; null where it has none, and for the CPU.
 template <class Part>
 const Part* part_of(c10::Device device, std::string_view module) {
