@@ -23,6 +23,7 @@ LAUNCHER = """#!/bin/bash
 [[ $1 == --mpi=list ]] && { [[ -z ${STUB_SLOW:-} ]] || { touch "$STUB/up"; sleep "$STUB_SLOW"; }; echo -e "MPI plugin types are...\\n\\t${STUB_MPI:-none}"; exit 0; }
 echo "${0##*/} $*|OMP_NUM_THREADS=${OMP_NUM_THREADS:-}|SRUN_CPUS_PER_TASK=${SRUN_CPUS_PER_TASK:-}|SLURM_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-}|\
 SLURM_TASKS_PER_NODE=${SLURM_TASKS_PER_NODE:-}|QFT_JOB_END=${QFT_JOB_END:-}" >>"$STUB/calls"
+[[ -z ${OMPI_MCA_orte_tmpdir_base:-} ]] || { mkdir -p "$OMPI_MCA_orte_tmpdir_base"; echo "$OMPI_MCA_orte_tmpdir_base" >>"$STUB/sessions"; }
 [[ -z ${STUB_STATUS:-} ]] || exit "$STUB_STATUS"
 [[ -n ${STUB_DEAF:-} ]] || trap 'stopped=1; echo USR1 >>"$STUB/signals"' USR1
 trap 'echo TERM >>"$STUB/signals"; exit 143' TERM
@@ -368,6 +369,40 @@ class Usage(Case):
     def test_a_command_keeps_its_status(self):
         for status in (0, 3):
             self.assertEqual(self.job("qft-run", "mpirun", "qft", STUB_STATUS=str(status)).end(), status)
+
+
+class SessionFolder(Case):
+    """Where Open MPI keeps what its processes share: jobs of one user on one node must not share that."""
+
+    def folders(self, *command, **env):
+        before = len(self.noted())
+        self.assertEqual(self.job("qft-run", *command, STUB_STATUS="0", TMPDIR=str(self.dir), **env).end(), 0)
+        return self.noted()[before:]
+
+    def noted(self):
+        file = self.dir / "sessions"
+        return file.read_text().split() if file.exists() else []
+
+    def test_each_mpirun_has_one_of_its_own_which_goes_with_it(self):
+        used = []
+        for env in ({}, {}, slurm(LAUNCHER="mpirun")):
+            command = ["qft", "train", "run.yaml"] if env else ["mpirun", "qft", "train", "run.yaml"]
+            used += self.folders(*command, **env)
+        self.assertEqual(len(set(used)), 3, used)
+        for folder in used:
+            self.assertEqual(Path(folder).parent, self.dir)
+            self.assertFalse(Path(folder).exists())
+
+    def test_packing_has_one_too(self):
+        self.assertEqual(len(self.folders("qft-pack", "run.yaml", **slurm(LAUNCHER="mpirun"))), 1)
+
+    def test_that_of_the_user_stays_as_it_is(self):
+        own = self.dir / "own"
+        self.assertEqual(self.folders("mpirun", "qft", OMPI_MCA_orte_tmpdir_base=str(own)), [str(own)])
+        self.assertTrue(own.exists())
+
+    def test_srun_needs_none(self):
+        self.assertEqual(self.folders("qft", "train", "run.yaml", **slurm(LAUNCHER="srun")), [])
 
 
 if __name__ == "__main__":
