@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <sched.h>
 #include <string>
 #include <thread>
+
+#include "patience.h"
 
 namespace qft::comm {
 
 namespace {
 
-constexpr std::chrono::seconds kLastWait{3};
 std::atomic<bool> abandoned{false};
 std::atomic<std::uint64_t> completed{0};
 
@@ -106,11 +106,6 @@ std::uint64_t completions() noexcept {
   return completed.load(std::memory_order_relaxed);
 }
 
-std::chrono::microseconds look_interval(std::chrono::steady_clock::duration since, std::chrono::microseconds least) {
-  constexpr std::chrono::microseconds kLongest{1000};
-  return std::clamp(std::chrono::duration_cast<std::chrono::microseconds>(since / 64), least, kLongest);
-}
-
 bool MpiWork::step() {
   if (!done_) {
     try {
@@ -131,17 +126,7 @@ bool MpiWork::test() {
 }
 
 void MpiWork::wait() {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  // Short waits spin, for latency; long ones sleep between looks and leave the core to whoever computes.
-  while (!test()) {
-    const auto waited = Clock::now() - start;
-    if (waited < std::chrono::milliseconds(1)) {
-      sched_yield();
-    } else {
-      std::this_thread::sleep_for(look_interval(waited, std::chrono::microseconds(20)));
-    }
-  }
+  wait_until([this] { return test(); });
 }
 
 void MpiWork::abandon() noexcept {

@@ -43,10 +43,6 @@ void test_some(std::vector<MPI_Request>& requests, std::vector<int>& which, std:
 /// Counts up whenever test_all() or test_some() found requests complete, on any thread.
 std::uint64_t completions() noexcept;
 
-/// How long to sleep before the next look at transfers of which none has completed for `since`: a look costs
-/// a core some microseconds, and a slow wire has nothing new for milliseconds.
-std::chrono::microseconds look_interval(std::chrono::steady_clock::duration since, std::chrono::microseconds least);
-
 /// An operation that advances in steps, from whichever thread looks at it next.
 class MpiWork : public WorkState {
  public:

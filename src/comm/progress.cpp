@@ -5,6 +5,8 @@
 #include <iterator>
 #include <sys/prctl.h>
 
+#include "patience.h"
+
 namespace qft::comm {
 
 namespace {
