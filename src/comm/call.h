@@ -24,5 +24,7 @@ struct Communicator::Call {
 /// Notes the operation as the process's last; `number` collectives were started on this communicator.
 void note_collective(const std::string& communicator, std::uint64_t number, OpKind kind, DType dtype, std::size_t count,
                      ReduceOp op, int peer);
+/// What this thread, which has just called note_collective(), noted.
+CollectiveNote last_note();
 
 }  // namespace qft::comm

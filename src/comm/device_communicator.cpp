@@ -3,103 +3,51 @@
 #include "qft/comm/collective_library.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
-#include "qft/core/log.h"
 #include "qft/device/backends.h"
 #include "qft/device/stream.h"
 
 #include <algorithm>
-#include <chrono>
-#include <exception>
-#include <thread>
 #include <utility>
+
+#include "device_group.h"
+#include "patience.h"
 
 namespace qft::comm {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kInitLimit{180};
-constexpr std::chrono::seconds kFinalizeLimit{10};
-
 using Library = CollectiveLibrary;
 using Result = Library::Result;
 
-[[noreturn]] void fail_in(const Library& library, Library::Group group, std::string_view what) {
-  fail("{}: {} failed: {}: set NCCL_DEBUG=WARN for its own log", library.version(), what, library.last_error(group));
-}
-
-/// One group in non-blocking mode: a call may be under way when it returns, and a dead peer shows in the state.
-class Handle {
- public:
-  Handle(const Library& library, const Library::UniqueId& id, int rank, int size) : library_(library) {
-    complete(library_.init(group_, size, id, rank), "init", kInitLimit);
-  }
-  ~Handle() {
-    if (group_ == nullptr) return;
-    if (std::uncaught_exceptions() > 0 || !finalize()) {
-      library_.abort(group_);
-    } else {
-      library_.destroy(group_);
-    }
-  }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-
-  const Library& library() const { return library_; }
-  Library::Group get() const { return group_; }
-
-  void complete(Result result, std::string_view what, std::chrono::seconds limit = kInitLimit) const {
-    const auto deadline = Clock::now() + limit;
-    while (result == Result::in_progress) {
-      result = library_.state(group_);
-      if (result != Result::in_progress) break;
-      require(Clock::now() < deadline,
-              "{}: {} is not done after {} s: a rank has not come, or the network between GPUs does not work (NCCL_DEBUG=INFO, "
-              "NCCL_SOCKET_IFNAME)",
-              library_.version(), what, limit.count());
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-    if (result != Result::ok) fail_in(library_, group_, what);
-  }
-
-  /// Throws if an operation under way has failed.
-  void check_async() const {
-    if (library_.state(group_) == Result::failed) fail_in(library_, group_, "an operation under way");
-  }
-
- private:
-  bool finalize() const noexcept {
-    try {
-      complete(library_.finalize(group_), "finalize", kFinalizeLimit);
-      return true;
-    } catch (const std::exception& e) {
-      log::warn("{}", e.what());
-      return false;
-    }
-  }
-  const Library& library_;
-  Library::Group group_ = nullptr;
-};
-
-// Done when the event behind the operation in the communication stream has happened.
+/// Done when the mark behind the operation in the communication stream has happened.
 class DeviceWork final : public WorkState {
  public:
-  DeviceWork(std::shared_ptr<Handle> handle, device::Event done, c10::Device device)
-      : handle_(std::move(handle)), done_(std::move(done)), device_(device) {}
+  DeviceWork(std::shared_ptr<DeviceGroup> group, std::shared_ptr<const device::Event> done, c10::Device device)
+      : group_(std::move(group)), done_(std::move(done)), device_(device) {}
 
   bool test() override {
-    if (done_.query()) return true;
-    handle_->check_async();
+    if (done_->query()) return true;
+    group_->check_async();
     return false;
   }
-  void wait() override { device::Stream::current(device_).wait(done_); }
+  void wait() override { device::Stream::current(device_).wait(*done_); }
   void wait_host() override {
-    while (!test()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    wait_until([this] { return test(); });
+  }
+  // Nobody may come to it any more, and a device that is at work on buffers that are gone hangs whoever frees them.
+  void abandon() noexcept override {
+    try {
+      for (const Patience patience; !test() && patience.waited() < kLastWait;) patience.pause();
+      if (done_->query()) return;
+    } catch (...) {
+      // It has failed: what remains is to end it.
+    }
+    group_->abort();
   }
 
  private:
-  std::shared_ptr<Handle> handle_;
-  device::Event done_;
+  std::shared_ptr<DeviceGroup> group_;
+  std::shared_ptr<const device::Event> done_;
   c10::Device device_;
 };
 
@@ -116,27 +64,14 @@ class DeviceCommunicator final : public Communicator {
         host_(std::move(host)),
         device_(device),
         stream_(device::Stream::make(device, true)),
-        handle_(std::make_shared<Handle>(library, id, rank(), size())) {}
+        group_(std::make_shared<DeviceGroup>(library, id, rank(), size(), device)) {}
 
   std::string_view backend() const override { return "nccl"; }
   Communicator& host() override { return *host_; }
 
  private:
-  /// Queues what `post(library, group, stream)` calls behind the compute stream's work so far.
-  template <class F>
-  Work enqueue(std::string_view what, F&& post) {
-    device::Event ready(device_);
-    ready.record(device::Stream::current(device_));
-    stream_.wait(ready);
-    const Library& library = handle_->library();
-    library.group_start();
-    const Result posted = post(library, handle_->get(), stream_.native());
-    const Result ended = library.group_end();
-    if (posted == Result::failed) fail_in(library, handle_->get(), what);
-    handle_->complete(ended, what);
-    device::Event done(device_);
-    done.record(stream_);
-    return Work(std::make_shared<DeviceWork>(handle_, std::move(done), device_));
+  Work enqueue(std::string_view what, const DeviceGroup::Post& post) {
+    return Work(std::make_shared<DeviceWork>(group_, group_->launch(stream_, what, post), device_));
   }
 
   void do_barrier() override { host_->barrier(); }
@@ -215,7 +150,7 @@ class DeviceCommunicator final : public Communicator {
   std::unique_ptr<Communicator> host_;
   c10::Device device_;
   device::Stream stream_;
-  std::shared_ptr<Handle> handle_;
+  std::shared_ptr<DeviceGroup> group_;
 };
 
 /// Rank 0's id for all, or its error.

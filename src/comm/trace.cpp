@@ -25,7 +25,7 @@ struct Note {
 };
 
 std::mutex note_mutex;
-Note last_note;
+Note latest;
 RecentCollectives recent;
 std::size_t next_recent = 0;
 
@@ -65,19 +65,26 @@ void note_collective(const std::string& communicator, std::uint64_t number, OpKi
                      ReduceOp op, int peer) {
   activity::tick();
   const std::lock_guard lock(note_mutex);
-  last_note.number = number;
-  const auto length = std::min(communicator.size(), last_note.communicator.size() - 1);
-  std::memcpy(last_note.communicator.data(), communicator.data(), length);
-  last_note.communicator[length] = '\0';
-  last_note.kind = kind;
-  last_note.dtype = dtype;
-  last_note.count = count;
-  last_note.op = op;
-  last_note.peer = peer;
+  latest.number = number;
+  const auto length = std::min(communicator.size(), latest.communicator.size() - 1);
+  std::memcpy(latest.communicator.data(), communicator.data(), length);
+  latest.communicator[length] = '\0';
+  latest.kind = kind;
+  latest.dtype = dtype;
+  latest.count = count;
+  latest.op = op;
+  latest.peer = peer;
   if (kind == OpKind::send || kind == OpKind::recv) return;
   CollectiveNote& entry = recent[next_recent++ % recent.size()];
   entry = {number, kind == OpKind::all_to_all ? 0 : count, {}, peer, kind, dtype, op};
   std::memcpy(entry.communicator.data(), communicator.data(), std::min(communicator.size(), entry.communicator.size() - 1));
+}
+
+CollectiveNote last_note() {
+  const std::lock_guard lock(note_mutex);
+  CollectiveNote note{latest.number, latest.count, {}, latest.peer, latest.kind, latest.dtype, latest.op};
+  std::copy_n(latest.communicator.begin(), note.communicator.size() - 1, note.communicator.begin());
+  return note;
 }
 
 RecentCollectives recent_collectives() {
@@ -89,7 +96,7 @@ LastCollective last_collective() {
   Note note;
   {
     const std::lock_guard lock(note_mutex);
-    note = last_note;
+    note = latest;
   }
   if (note.number == 0) return {};
   return {note.number, note.communicator.data(), describe(note.kind, note.dtype, note.count, note.op, note.peer)};

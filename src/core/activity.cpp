@@ -8,7 +8,7 @@ namespace {
 
 std::atomic<const char*> g_phase{"start"};
 std::atomic<std::uint64_t> g_ticks{0};
-std::atomic<bool> g_waiting{false};
+std::atomic<Wait> g_waiting{Wait::none};
 std::atomic<double> g_waited{0.0};
 
 struct Steps {
@@ -36,11 +36,15 @@ Phase::~Phase() {
   tick();
 }
 
-Waiting::Waiting() noexcept : outer_(g_waiting.exchange(true)), start_(std::chrono::steady_clock::now()) {}
+Waiting::Waiting(Wait what) noexcept : what_(what), start_(std::chrono::steady_clock::now()) {
+  Wait before = Wait::none;
+  if (!g_waiting.compare_exchange_strong(before, what)) what_ = Wait::none;
+}
 Waiting::~Waiting() {
-  if (outer_) return;
-  g_waited = g_waited + std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  g_waiting = false;
+  if (what_ == Wait::none) return;
+  if (what_ == Wait::ranks)
+    g_waited = g_waited + std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  g_waiting = Wait::none;
   tick();
 }
 double waited_seconds() noexcept {

@@ -1,5 +1,6 @@
 #include "qft/device/stream.h"
 
+#include "qft/core/activity.h"
 #include "qft/core/error.h"
 
 #include <chrono>
@@ -44,6 +45,7 @@ bool Stream::idle() const {
 void Stream::synchronize() const {
   if (device().is_cpu()) return;
   check_wait_allowed("synchronize a stream");
+  const activity::Waiting waiting(activity::Wait::device);
   stream_.synchronize();
 }
 
@@ -74,6 +76,7 @@ bool Event::query() const {
 void Event::synchronize() const {
   if (!state_->event || !state_->event->was_marked_for_recording()) return;
   check_wait_allowed("synchronize an event");
+  const activity::Waiting waiting(activity::Wait::device);
   state_->event->synchronize();
 }
 

@@ -6,19 +6,11 @@
 #include <map>
 #include <tuple>
 
+#include "device_stall.h"
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 namespace qft::job {
-namespace {
-
-constexpr double kSilenceWhenStuck = 4.0;  // seconds
-
-using Place = std::tuple<std::string, std::uint64_t, std::string>;  // communicator, number, call
-
-Place place_of(const Heartbeat& b) {
-  return {b.communicator.data(), b.number, b.call.data()};
-}
 
 std::string name_of(const Heartbeat& b) {
   return fmt::format("rank {} on {}", b.rank, b.host.data());
@@ -30,20 +22,41 @@ std::string names_of(const std::vector<const Watched*>& ranks) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::string describe(const Watched& r) {
+std::string describe(const comm::CollectiveNote& n) {
+  return describe(n.kind, n.dtype, n.count, n.op, n.peer);
+}
+
+namespace {
+
+constexpr double kSilenceWhenStuck = 4.0;  // seconds
+
+using Place = std::tuple<std::string, std::uint64_t, std::string>;  // communicator, number, call
+
+Place place_of(const Heartbeat& b) {
+  return {b.communicator.data(), b.number, b.call.data()};
+}
+
+std::string line_of(const Watched& r) {
   const Heartbeat& b = r.beat;
   std::string text = fmt::format("  {}: phase {}", name_of(b), b.phase.data());
   if (b.step >= 0) text += fmt::format(", {} steps done", b.step);
   if (b.finished) return text + ", finished";
-  text += b.number == 0 ? ", no collective yet"
-                        : fmt::format(", {} {} (number {} on '{}')", b.waiting ? "waits in" : "last collective", b.call.data(),
-                                      b.number, b.communicator.data());
+  if (b.waiting == activity::Wait::device) text += ", waits for its device";
+  text += b.number == 0
+              ? ", no collective yet"
+              : fmt::format(", {} {} (number {} on '{}')", b.waiting == activity::Wait::ranks ? "waits in" : "last collective",
+                            b.call.data(), b.number, b.communicator.data());
+  for (const comm::DeviceCollectives& d : b.devices)
+    if (d.open())
+      text += fmt::format(", its device {} {} (number {} on '{}')", d.reached >= d.next.number ? "is in" : "has not come to",
+                          describe(d.next), d.next.number, d.next.communicator.data());
+  if (b.failure[0] != '\0') text += fmt::format(", its device's collectives failed: {}", b.failure.data());
   return text + fmt::format("; idle {:.0f} s, last heartbeat {:.0f} s ago", r.idle_seconds, r.silent_seconds);
 }
 
 std::string report(const std::string& reason, std::span<const Watched> ranks) {
   std::string text = fmt::format("error: watchdog: {}; the job ends\n", reason);
-  for (const Watched& r : ranks) text += describe(r) + "\n";
+  for (const Watched& r : ranks) text += line_of(r) + "\n";
   return text;
 }
 
@@ -58,10 +71,6 @@ std::vector<const Watched*> apart(const std::vector<const Watched*>& waiting) {
   for (const auto& [place, members] : groups)
     if (place != most->first) others.insert(others.end(), members.begin(), members.end());
   return others;
-}
-
-std::string describe(const comm::CollectiveNote& n) {
-  return describe(n.kind, n.dtype, n.count, n.op, n.peer);
 }
 
 /// The same number on the same communicator, but another operation: in words, empty if all agree. Groups of ranks may
@@ -83,10 +92,25 @@ std::string mismatch(std::span<const Watched> ranks, bool world_only) {
   return {};
 }
 
+/// Whose device's collectives failed first; null: nobody's.
+const Watched* first_failed(std::span<const Watched> ranks) {
+  const Watched* first = nullptr;
+  for (const Watched& r : ranks)
+    if (r.beat.failure[0] != '\0' && (first == nullptr || r.failed_seconds > first->failed_seconds)) first = &r;
+  return first;
+}
+
+std::string failure_of(const Watched& r) {
+  return fmt::format("the collectives of {}'s device have failed: {}", name_of(r.beat), r.beat.failure.data());
+}
+
 std::string why_stuck(std::span<const Watched> ranks, double idle) {
+  if (const Watched* failed = first_failed(ranks)) return failure_of(*failed);
   if (const std::string differ = mismatch(ranks, /*world_only=*/false); !differ.empty()) return differ;
+  if (const std::string stall = device_stall(ranks, idle); !stall.empty()) return stall;
   std::vector<const Watched*> waiting, elsewhere;
-  for (const Watched& r : ranks) (r.beat.waiting && !r.beat.finished ? waiting : elsewhere).push_back(&r);
+  for (const Watched& r : ranks)
+    (r.beat.waiting == activity::Wait::ranks && !r.beat.finished ? waiting : elsewhere).push_back(&r);
   if (waiting.empty()) return fmt::format("no rank has made progress for {:.0f} s", idle);
   const Heartbeat& first = waiting.front()->beat;
   if (!elsewhere.empty())
@@ -135,6 +159,12 @@ std::optional<std::string> diagnose(std::span<const Watched> ranks, double timeo
 std::optional<std::string> diagnose_mismatch(std::span<const Watched> ranks) {
   const std::string differ = mismatch(ranks, /*world_only=*/true);
   return differ.empty() ? std::nullopt : std::optional(report(differ, ranks));
+}
+
+std::optional<std::string> diagnose_failure(std::span<const Watched> ranks, double patience_seconds) {
+  const Watched* first = first_failed(ranks);
+  if (first == nullptr || first->failed_seconds < patience_seconds) return std::nullopt;
+  return report(failure_of(*first), ranks);
 }
 
 std::vector<StragglerWatch::Share> StragglerWatch::shares(std::span<const Watched> ranks) const {

@@ -1,7 +1,8 @@
 // What heartbeats say about a job: a pure function of them.
 #pragma once
 
-#include "qft/comm/collective_note.h"
+#include "qft/comm/device_collectives.h"
+#include "qft/core/activity.h"
 
 #include <array>
 #include <cstdint>
@@ -19,12 +20,14 @@ struct Heartbeat {
   std::array<char, 40> communicator{};  ///< of the last collective
   std::array<char, 96> call{};          ///< "all_reduce(sum, F32, 1024)"
   comm::RecentCollectives recent{};
-  std::uint64_t number = 0;  ///< of that call on that communicator, from 1
+  comm::AllDeviceCollectives devices{};
+  std::array<char, 144> failure{};  ///< comm::device_failure(), the first of it
+  std::uint64_t number = 0;         ///< of that call on that communicator, from 1
   std::uint64_t ticks = 0;
   std::int64_t step = -1;
   double busy_seconds = 0.0, work = 0.0;
   std::int32_t rank = 0;
-  bool waiting = false;
+  activity::Wait waiting = activity::Wait::none;
   bool finished = false;  ///< the last one of this rank
 };
 
@@ -33,6 +36,7 @@ struct Watched {
   Heartbeat beat;
   double silent_seconds = 0.0;  ///< since its last heartbeat
   double idle_seconds = 0.0;    ///< since its ticks last moved
+  double failed_seconds = 0.0;  ///< since it first told of a failure of its device's collectives
 };
 
 /// Why the job must end, where a rank is silent or all are stuck for longer than the timeout, and what each rank was at: the
@@ -41,6 +45,10 @@ std::optional<std::string> diagnose(std::span<const Watched> ranks, double timeo
 /// The same where ranks call different collectives on 'world', stuck or not. It waits for nothing: if two watchers asked, both
 /// would report.
 std::optional<std::string> diagnose_mismatch(std::span<const Watched> ranks);
+
+/// The same where the collectives of a rank's device have failed for longer than `patience_seconds`, and it has not ended by
+/// itself.
+std::optional<std::string> diagnose_failure(std::span<const Watched> ranks, double patience_seconds);
 
 /// Finds ranks that are three times as slow as the others at the same work.
 class StragglerWatch {

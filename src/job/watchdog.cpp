@@ -7,6 +7,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
+#include <memory>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -20,13 +22,18 @@ using Clock = WatchClock;
 constexpr int kEndRepeats = 3;                            // UDP may lose one
 constexpr auto kRankZeroFirst = std::chrono::seconds(2);  // rank 0 knows more than the others
 constexpr int kSpeakers = 3;                              // of the others: the first ends the job
-constexpr auto kTurn = std::chrono::seconds(3);           // until the next speaks: mpirun takes a second or two to end a job
-constexpr auto kGap = std::chrono::seconds(1);            // a watcher that was away for so long heard nobody
+constexpr auto kFailureGrace = std::chrono::seconds(5);   // the rank's main thread may see it too, and says more
+constexpr auto kAbortLimit = std::chrono::seconds(1);
+constexpr auto kTurn = std::chrono::seconds(3);  // until the next speaks: mpirun takes a second or two to end a job
+constexpr auto kGap = std::chrono::seconds(1);   // a watcher that was away for so long heard nobody
 
 Watchdog* the_watchdog = nullptr;
 
+double seconds_of(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 double seconds_since(Clock::time_point then) {
-  return std::chrono::duration<double>(Clock::now() - then).count();
+  return seconds_of(Clock::now() - then);
 }
 
 }  // namespace
@@ -34,6 +41,13 @@ double seconds_since(Clock::time_point then) {
 void end_process(const std::string& report) {
   std::fputs(report.c_str(), stderr);
   std::fflush(stderr);
+  // A device that waits for others would keep this process when the driver takes it down.
+  auto aborted = std::make_shared<std::promise<void>>();
+  std::thread([aborted] {
+    comm::abort_device_groups();
+    aborted->set_value();
+  }).detach();
+  aborted->get_future().wait_for(kAbortLimit);
   std::_Exit(kExitFailed);
 }
 
@@ -95,6 +109,8 @@ Message Watchdog::Impl::own_message(bool finished) const {
   copy_text(b.call, last.call);
   b.number = last.number;
   b.recent = comm::recent_collectives();
+  b.devices = comm::device_collectives();
+  copy_text(b.failure, comm::device_failure());
   b.ticks = state.ticks;
   b.step = state.step;
   b.busy_seconds = state.busy_seconds;
@@ -139,6 +155,7 @@ void Watchdog::Impl::hear(const Message& message, const sockaddr_in& from) {
   peer.last_heard = Clock::now();
   peer.address = from;
   peer.watched.beat = message.beat;
+  if (!peer.failed && message.beat.failure[0] != '\0') peer.failed = Clock::now();
   if (rank == rank_) return;
   if (!is_root()) {
     root_at_ = {from};
@@ -155,13 +172,15 @@ std::vector<Watched> Watchdog::Impl::watched() const {
     list.push_back(peer.watched);
     list.back().silent_seconds = seconds_since(peer.last_heard);
     list.back().idle_seconds = seconds_since(peer.last_moved);
+    if (peer.failed) list.back().failed_seconds = seconds_since(*peer.failed);
   }
   return list;
 }
 
 void Watchdog::Impl::judge() {
   const auto ranks = watched();
-  const double timeout = std::chrono::duration<double>(timeout_.load()).count();
+  const double timeout = seconds_of(timeout_.load());
+  if (const auto report = diagnose_failure(ranks, seconds_of(kFailureGrace))) end_everywhere(*report);
   if (const auto report = diagnose(ranks, timeout)) end_everywhere(*report);
   if (const auto report = diagnose_mismatch(ranks)) end_everywhere(*report);
   const std::string slow = stragglers_.observe(ranks);
@@ -183,7 +202,7 @@ void Watchdog::Impl::end_everywhere(const std::string& report) {
       if (peers_[r].heard) socket_.send(peers_[r].address, &message, sizeof message);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  std::_Exit(kExitFailed);
+  end_process("");
 }
 
 // Rank 0 judges the progress of all, until it has finished: then each rank judges its own.
@@ -191,12 +210,12 @@ void Watchdog::Impl::judge_root() {
   auto ranks = watched();
   if (!peers_.front().heard) return;
   if (!ranks.front().beat.finished) ranks.front().idle_seconds = 0.0;
-  const double patience = std::chrono::duration<double>(patience_with_root()).count();
-  if (const auto report = diagnose(ranks, patience)) end_process(*report);
+  if (const auto report = diagnose(ranks, seconds_of(patience_with_root(timeout_)))) end_process(*report);
+  if (const auto report = diagnose_failure(ranks, seconds_of(patience_with_root(kFailureGrace)))) end_process(*report);
 }
 
-std::chrono::milliseconds Watchdog::Impl::patience_with_root() const {
-  return timeout_.load() + kRankZeroFirst + kTurn * (std::min(rank_, kSpeakers) - 1);
+std::chrono::milliseconds Watchdog::Impl::patience_with_root(std::chrono::milliseconds of_root) const {
+  return of_root + kRankZeroFirst + kTurn * (std::min(rank_, kSpeakers) - 1);
 }
 
 Watchdog::Watchdog(comm::Communicator& world, std::string host, const WatchdogOptions& options)

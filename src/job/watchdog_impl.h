@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +27,9 @@ struct Message {
   MessageKind kind = MessageKind::heartbeat;
   Heartbeat beat;
 };
+
+/// What a datagram carries in one piece over Ethernet.
+static_assert(sizeof(Message) <= 1472);
 
 template <std::size_t N>
 void copy_text(std::array<char, N>& to, const std::string& from) {
@@ -47,12 +51,13 @@ class Watchdog::Impl {
     sockaddr_in address{};
     bool heard = false;
     WatchClock::time_point last_heard, last_moved;
+    std::optional<WatchClock::time_point> failed;  ///< first told of
   };
   bool is_root() const { return rank_ == 0; }
   void gather_ranks(comm::Communicator& world);
   void find_root(comm::Communicator& world);
   void say_hello();
-  std::chrono::milliseconds patience_with_root() const;
+  std::chrono::milliseconds patience_with_root(std::chrono::milliseconds of_root) const;
   bool all_heard() const;
   void run();
   Message own_message(bool finished) const;

@@ -79,7 +79,7 @@ void Watchdog::Impl::gather_ranks(comm::Communicator& world) {
 void Watchdog::Impl::find_root(comm::Communicator& world) {
   Card card;
   comm::Work arrival = world.start_recv(&card, sizeof card, DType::u8, 0, kCardTag);
-  for (const auto deadline = Clock::now() + patience_with_root(); !arrival.test();) {
+  for (const auto deadline = Clock::now() + patience_with_root(timeout_); !arrival.test();) {
     if (Clock::now() > deadline) end_process(absence({0}, timeout_));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -1,5 +1,7 @@
 #include "qft/optim/square_sum.h"
 
+#include "qft/core/activity.h"
+
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -81,6 +83,7 @@ double square_sum(at::TensorList tensors) {
     if (values.numel() > 0) parts.push_back(parts_of(values));
   }
   if (parts.empty()) return 0.0;
+  const activity::Waiting waiting(activity::Wait::device);
   const at::Tensor all = at::cat(parts).cpu();
   const double* first = all.const_data_ptr<double>();
   return std::accumulate(first, first + all.numel(), 0.0);

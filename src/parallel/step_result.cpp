@@ -1,5 +1,6 @@
 #include "qft/parallel/step_result.h"
 
+#include "qft/core/activity.h"
 #include "qft/core/units.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@ namespace {
 /// On the host, one micro-batch after the other.
 std::vector<double> values_of(const std::vector<at::Tensor>& sums) {
   if (sums.empty()) return {};
+  const activity::Waiting waiting(activity::Wait::device);
   const at::Tensor all = at::stack(sums).cpu();
   const double* values = all.const_data_ptr<double>();
   return {values, values + all.numel()};

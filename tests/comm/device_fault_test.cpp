@@ -4,14 +4,18 @@
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
 #include "qft/device/memory.h"
+#include "qft/device/stream.h"
 
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "naps.h"
 #include "sim/collectives.h"
+#include "sim/sim.h"
 #include "values.h"
 #include <gtest/gtest.h>
 
@@ -61,6 +65,39 @@ TEST_F(DeviceFault, NoneWithoutBeingTold) {
               EXPECT_EQ(data.get(999), comm.size());
             }),
             "no error");
+}
+
+// The library answers that each launch is under way before it says that it is done.
+TEST_F(DeviceFault, ALaunchThatIsDoneSoonCostsNoNap) {
+  constexpr int kLaunches = 30;
+  long taken = 0;
+  EXPECT_EQ(error_of([&](Communicator& comm, Values& data) {
+              reduce(comm, data);
+              const long before = test::naps;
+              std::vector<Work> works;
+              for (int i = 0; i < kLaunches; ++i)
+                works.push_back(comm.start_all_reduce(data.data(), data.size(), DType::i32, ReduceOp::max));
+              taken = test::naps - before;
+              for (Work& work : works) work.wait_host();
+            }),
+            "no error");
+  EXPECT_LT(taken, kLaunches / 3);  // a busy machine may hold one up for a millisecond
+}
+
+// Who frees its buffers would wait for the device, and that for the others.
+TEST_F(DeviceFault, AnErrorWhileADeviceWaitsForOthersEndsTheWait) {
+  const std::string error = error_of([](Communicator& comm, Values&) {
+    if (comm.rank() == comm.size() - 1) {
+      std::this_thread::sleep_for(6s);  // longer than the others give it
+      fail("not here");
+    }
+    const device::DeviceBuffer data(4000, test::device_under_test());
+    const Work work = comm.start_all_reduce(data.data(), 1000, DType::f32);
+    fail("while device data moves");
+  });
+  EXPECT_EQ(error, rank() == world().size() - 1 ? "not here" : "while device data moves");
+  device::Stream::current(test::device_under_test()).synchronize();
+  EXPECT_EQ(sim::errors(), std::vector<std::string>{});
 }
 
 TEST_F(DeviceFault, ACallThatFailsIsNamed) {

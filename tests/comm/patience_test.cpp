@@ -13,11 +13,14 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST(Patience, WhatIsDoneSoonCostsNoNap) {
+  constexpr int kWaits = 50;
   const long before = test::naps;
-  int looks = 0;
-  wait_until([&] { return ++looks > 2; });
-  EXPECT_EQ(looks, 3);
-  EXPECT_EQ(test::naps, before);
+  for (int i = 0; i < kWaits; ++i) {
+    int looks = 0;
+    wait_until([&] { return ++looks > 1; });
+    EXPECT_EQ(looks, 2);
+  }
+  EXPECT_LT(test::naps - before, kWaits / 5);  // a busy machine may hold one up for a millisecond
 }
 
 TEST(Patience, ALongWaitLeavesTheProcessorToOthers) {

@@ -15,7 +15,7 @@ namespace {
 Watched rank(int number, bool waiting, const std::string& call, std::uint64_t count, double idle = 100, double silent = 1) {
   Watched w;
   w.beat.rank = number;
-  w.beat.waiting = waiting;
+  w.beat.waiting = waiting ? activity::Wait::ranks : activity::Wait::none;
   w.beat.number = count;
   std::strcpy(w.beat.host.data(), "n0");
   std::strcpy(w.beat.phase.data(), "train");
@@ -91,6 +91,75 @@ TEST(Diagnosis, TheReportShowsEveryRank) {
   ASSERT_TRUE(text);
   EXPECT_NE(text->find("rank 0 on n0: phase train, waits in barrier() (number 7 on 'world')"), std::string::npos) << *text;
   EXPECT_NE(text->find("rank 1 on n0: phase train, last collective send(F32, 3, to 0)"), std::string::npos) << *text;
+}
+
+/// A rank whose host waits for its device, which has finished all collectives of group `name` before number `next`.
+constexpr int kGroup = 2;
+Watched on_device(int number, const std::string& name, std::uint64_t called, std::uint64_t next, bool reached) {
+  Watched w = rank(number, false, "", 0);
+  w.beat.waiting = activity::Wait::device;
+  comm::DeviceCollectives& d = w.beat.devices[0];
+  d = {static_cast<std::uint64_t>(name[0]), called, reached ? next : next - 1, next - 1, kGroup, {}};
+  if (called < next) return w;
+  d.next = {.number = next, .count = 4, .kind = comm::OpKind::all_reduce, .dtype = DType::f32};
+  std::strcpy(d.next.communicator.data(), name.c_str());
+  return w;
+}
+
+constexpr const char* kCall = "all_reduce(sum, F32, 4), number 7 on 'shard'";
+
+TEST(Diagnosis, ARankThatDidNotCallWhatTheOthersDevicesWaitInIsNamed) {
+  EXPECT_EQ(reason({on_device(0, "shard", 9, 7, true), on_device(1, "shard", 6, 7, false), on_device(2, "shard", 8, 7, true)}),
+            std::string("error: watchdog: rank 1 on n0 did not call ") + kCall +
+                ", in which the devices of rank 0 on n0, rank 2 on n0 wait for 100 s; the job ends");
+}
+
+TEST(Diagnosis, ARankWhoseDeviceDoesNotComeToItIsNamed) {
+  EXPECT_EQ(reason({on_device(0, "shard", 9, 7, true), on_device(1, "shard", 9, 7, false), on_device(2, "shard", 8, 7, true)}),
+            std::string("error: watchdog: the device of rank 1 on n0 has not come to ") + kCall +
+                ", in which the devices of rank 0 on n0, rank 2 on n0 wait for 100 s: work before it does not end; the job ends");
+}
+
+TEST(Diagnosis, WhereAllDevicesAreInItNoRankIsBlamed) {
+  EXPECT_NE(reason({on_device(0, "shard", 9, 7, true), on_device(1, "shard", 9, 7, true)})
+                .find(std::string("the devices of all its ranks have been in ") + kCall),
+            std::string::npos);
+}
+
+TEST(Diagnosis, ARankThatHasLeftTheGroupIsMissed) {
+  auto left = on_device(1, "shard", 9, 7, true);
+  left.beat.devices = {};
+  EXPECT_NE(
+      reason({on_device(0, "shard", 9, 7, true), left})
+          .find(std::string("1 of its ranks left the group without ") + kCall + ", in which the device of rank 0 on n0 waits"),
+      std::string::npos);
+}
+
+TEST(Diagnosis, WhoIsHeldUpInOneGroupIsNotBlamedInAnother) {
+  // Rank 1 comes late to 'all' because rank 2 does not come to what the two have of their own.
+  auto second = on_device(1, "pair", 3, 3, true);
+  second.beat.devices[1] = on_device(1, "all", 7, 7, false).beat.devices[0];
+  auto third = on_device(2, "pair", 2, 3, false);
+  third.beat.devices[1] = on_device(2, "all", 6, 7, false).beat.devices[0];
+  const std::string text = reason({on_device(0, "all", 7, 7, true), second, third});
+  EXPECT_NE(text.find("rank 2 on n0 did not call"), std::string::npos) << text;
+  EXPECT_EQ(text.find("rank 1 on n0 did not"), std::string::npos) << text;
+  EXPECT_EQ(text.find("of rank 1 on n0 has not come"), std::string::npos) << text;
+}
+
+TEST(Diagnosis, AFailureOfADeviceIsToldOnceTheRankHadTimeToEndByItself) {
+  auto first = on_device(0, "shard", 9, 7, true), second = first;
+  second.beat.rank = 1;
+  first.failed_seconds = 3;
+  second.failed_seconds = 5;
+  std::strcpy(first.beat.failure.data(), "rank 1 has aborted");
+  std::strcpy(second.beat.failure.data(), "the link is down");
+  EXPECT_FALSE(diagnose_failure(std::vector{first, second}, 6));
+  const auto text = diagnose_failure(std::vector{first, second}, 4);
+  ASSERT_TRUE(text);
+  EXPECT_NE(text->find("the collectives of rank 1 on n0's device have failed: the link is down"), std::string::npos) << *text;
+  EXPECT_NE(text->find("rank 0 on n0: phase train, waits for its device"), std::string::npos) << *text;
+  EXPECT_NE(text->find("its device is in all_reduce(sum, F32, 4) (number 7 on 'shard')"), std::string::npos) << *text;
 }
 
 /// The ranks after `step` steps, with what each has done so far.

@@ -1,40 +1,9 @@
 // Whole jobs that fail: exit code, text, and that they end.
-#include <array>
-#include <chrono>
-#include <cstdio>
-#include <string>
-#include <sys/wait.h>
-
-#include <gtest/gtest.h>
+#include "jobs.h"
 
 namespace {
 
-struct Ending {
-  int code = -1;
-  std::string output;
-  double seconds = 0;
-};
-
-Ending run(const std::string& way, int ranks) {
-  const auto start = std::chrono::steady_clock::now();
-  const std::string job = std::string(QFT_TEST_PROBE) + " '" + way + "' 2>&1";
-  const std::string command =
-      "timeout 60 " + (ranks == 0 ? job : std::string(QFT_TEST_MPIRUN) + " -np " + std::to_string(ranks) + " " + job);
-  Ending ending;
-  FILE* pipe = popen(command.c_str(), "r");
-  std::array<char, 4096> buffer{};
-  while (const auto n = std::fread(buffer.data(), 1, buffer.size(), pipe)) ending.output.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  ending.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  ending.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return ending;
-}
-
-int count(const std::string& text, const std::string& part) {
-  int n = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-  return n;
-}
+using namespace qft::job::test;
 
 TEST(Failure, SuccessIsZero) {
   EXPECT_EQ(run("", 0).code, 0);
@@ -111,14 +80,6 @@ TEST(Failure, AgreedErrorsEndAlikeAndAtOnce) {
   EXPECT_EQ(ending.code, 2) << ending.output;
   EXPECT_EQ(count(ending.output, "error: on rank 2: cannot open 'y'\n"), 1) << ending.output;
   EXPECT_EQ(count(ending.output, "MPI_ABORT"), 0) << ending.output;
-}
-
-/// The job ended by the watchdog, in time, with the culprit named.
-void expect_watched(const Ending& ending, const std::string& reason) {
-  EXPECT_EQ(ending.code, 1) << ending.output;
-  EXPECT_EQ(count(ending.output, "error: watchdog: "), 1) << ending.output;
-  EXPECT_NE(ending.output.find(reason), std::string::npos) << ending.output;
-  EXPECT_LT(ending.seconds, 2 + 5 + 8) << ending.output;  // timeout, what is promised, start and end of a job
 }
 
 TEST(Watchdog, NamesARankInAnotherCollective) {

@@ -23,19 +23,22 @@ class Phase {
   const char* outer_;
 };
 
-/// While it lives the main thread waits for other ranks. Nests.
+/// What the main thread waits for.
+enum class Wait : std::uint8_t { none, ranks, device };
+
+/// While it lives the main thread waits: for other ranks, or for its device. Nested in another one it says nothing.
 class Waiting {
  public:
-  Waiting() noexcept;
+  explicit Waiting(Wait what = Wait::ranks) noexcept;
   ~Waiting();
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
  private:
-  bool outer_;
+  Wait what_;  ///< none: nested
   std::chrono::steady_clock::time_point start_;
 };
-/// What the main thread has waited so far.
+/// What the main thread has waited for other ranks so far.
 double waited_seconds() noexcept;
 
 /// A training step is over; `busy_seconds` of it were this rank's own part, not waiting for others, and `work` (in any unit
@@ -45,7 +48,7 @@ void step_done(std::int64_t step, double busy_seconds, double work) noexcept;
 struct State {
   const char* phase = "start";
   std::uint64_t ticks = 0;
-  bool waiting = false;
+  Wait waiting = Wait::none;
   std::int64_t step = -1;                 ///< last one done; -1: none yet
   double busy_seconds = 0.0, work = 0.0;  ///< of all steps of this process
 };

@@ -1,0 +1,163 @@
+#include "device_group.h"
+
+#include "qft/core/activity.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <vector>
+
+#include "call.h"
+#include "patience.h"
+
+namespace qft::comm {
+namespace {
+
+constexpr std::chrono::seconds kInitLimit{180}, kFinalizeLimit{10};
+constexpr std::size_t kMostUnderWay = 256;  // then who launches looks which are over: nobody else may ask
+
+/// Of this process.
+struct Groups {
+  std::mutex mutex;
+  std::vector<DeviceGroup*> all;
+};
+Groups& groups() {
+  static Groups one;
+  return one;
+}
+
+}  // namespace
+
+void fail_in(const CollectiveLibrary& library, CollectiveLibrary::Group group, std::string_view what) {
+  fail("{}: {} failed: {}: set NCCL_DEBUG=WARN for its own log", library.version(), what, library.last_error(group));
+}
+
+DeviceGroup::DeviceGroup(const CollectiveLibrary& library, const CollectiveLibrary::UniqueId& id, int rank, int size,
+                         c10::Device device)
+    : library_(library), device_(device), key_(std::hash<std::string_view>{}({id.data(), id.size()}) | 1U), size_(size) {
+  try {
+    complete(library_.init(group_, size, id, rank), "init", kInitLimit);
+  } catch (...) {
+    if (group_ != nullptr) library_.abort(group_);
+    throw;
+  }
+  const std::lock_guard lock(groups().mutex);
+  groups().all.push_back(this);
+}
+
+DeviceGroup::~DeviceGroup() {
+  {
+    const std::lock_guard lock(groups().mutex);
+    std::erase(groups().all, this);
+  }
+  if (is_aborted_) return;
+  if (std::uncaught_exceptions() > 0 || !finalize()) {
+    abort();
+  } else {
+    library_.destroy(group_);
+  }
+}
+
+void DeviceGroup::complete(Result result, std::string_view what, std::chrono::seconds limit) const {
+  const activity::Waiting waiting;
+  for (const Patience patience; result == Result::in_progress;) {
+    result = library_.state(group_);
+    if (result != Result::in_progress) break;
+    require(limit.count() == 0 || patience.waited() < limit,
+            "{}: {} is not done after {} s: a rank has not come, or the network between GPUs does not work (NCCL_DEBUG=INFO, "
+            "NCCL_SOCKET_IFNAME)",
+            library_.version(), what, limit.count());
+    patience.pause();
+  }
+  if (result != Result::ok) fail_in(library_, group_, what);
+}
+
+bool DeviceGroup::finalize() const noexcept {
+  try {
+    complete(library_.finalize(group_), "finalize", kFinalizeLimit);
+    return true;
+  } catch (const std::exception& e) {
+    log::warn("{}", e.what());
+    return false;
+  }
+}
+
+void DeviceGroup::abort() noexcept {
+  std::call_once(aborted_, [this] {
+    is_aborted_ = true;
+    library_.abort(group_);
+  });
+}
+
+std::shared_ptr<const device::Event> DeviceGroup::launch(const device::Stream& stream, std::string_view what, const Post& post) {
+  require(!is_aborted_, "{}: {} in a group that was aborted", library_.version(), what);
+  device::Event ready(device_);
+  ready.record(device::Stream::current(device_));
+  stream.wait(ready);
+  library_.group_start();
+  const Result posted = post(library_, group_, stream.native());
+  const Result ended = library_.group_end();
+  if (posted == Result::failed) fail_in(library_, group_, what);
+  // The first ones connect, and wait for ranks that have work before them: how long that may take, the watchdog knows.
+  complete(ended, what, std::chrono::seconds(0));
+  auto done = std::make_shared<device::Event>(device_);
+  done->record(stream);
+  const CollectiveNote note = last_note();
+  if (note.kind == OpKind::send || note.kind == OpKind::recv) return done;  // a pair's: the others' numbers know nothing of it
+  const std::lock_guard lock(mutex_);
+  if (under_way_.size() >= kMostUnderWay) forget_finished();
+  under_way_.push_back({note, std::move(ready), done});
+  called_ = note.number;
+  return done;
+}
+
+void DeviceGroup::check_async() const {
+  require(!is_aborted_, "{}: an operation under way was aborted", library_.version());
+  if (library_.state(group_) == Result::failed) fail_in(library_, group_, "an operation under way");
+}
+
+std::string DeviceGroup::failure() const {
+  if (is_aborted_ || library_.state(group_) != Result::failed) return {};
+  return library_.last_error(group_);
+}
+
+void DeviceGroup::forget_finished() {
+  for (; !under_way_.empty() && under_way_.front().done->query(); under_way_.pop_front())
+    finished_ = under_way_.front().note.number;
+}
+
+DeviceCollectives DeviceGroup::progress() {
+  const std::lock_guard lock(mutex_);
+  forget_finished();
+  DeviceCollectives all{key_, called_, finished_, finished_, size_, {}};
+  if (under_way_.empty()) return all;
+  all.next = under_way_.front().note;
+  if (under_way_.front().ready.query()) all.reached = all.next.number;
+  return all;
+}
+
+AllDeviceCollectives device_collectives() {
+  const std::lock_guard lock(groups().mutex);
+  std::vector<DeviceCollectives> found;
+  for (DeviceGroup* group : groups().all) found.push_back(group->progress());
+  std::ranges::stable_sort(found, std::greater<>(), &DeviceCollectives::open);
+  AllDeviceCollectives most{};
+  std::copy_n(found.begin(), std::min(found.size(), most.size()), most.begin());
+  return most;
+}
+
+std::string device_failure() {
+  const std::lock_guard lock(groups().mutex);
+  for (const DeviceGroup* group : groups().all)
+    if (std::string text = group->failure(); !text.empty()) return text;
+  return {};
+}
+
+void abort_device_groups() {
+  const std::lock_guard lock(groups().mutex);
+  for (DeviceGroup* group : groups().all) group->abort();
+}
+
+}  // namespace qft::comm

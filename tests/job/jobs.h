@@ -1,0 +1,50 @@
+// Whole jobs of a probe, which a test's CMake file names.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <sys/wait.h>
+
+#include <gtest/gtest.h>
+
+namespace qft::job::test {
+
+struct Ending {
+  int code = -1;
+  std::string output;
+  double seconds = 0;
+};
+
+/// The probe in the way `way` on so many ranks (0: without mpirun), with `settings` in its environment ("A=1 B=2").
+inline Ending run(const std::string& way, int ranks, const std::string& settings = "") {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string job = std::string(QFT_TEST_PROBE) + " '" + way + "' 2>&1";
+  const std::string command =
+      settings + " timeout 60 " + (ranks == 0 ? job : std::string(QFT_TEST_MPIRUN) + " -np " + std::to_string(ranks) + " " + job);
+  Ending ending;
+  FILE* pipe = popen(command.c_str(), "r");
+  std::array<char, 4096> buffer{};
+  while (const auto n = std::fread(buffer.data(), 1, buffer.size(), pipe)) ending.output.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  ending.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  ending.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return ending;
+}
+
+inline int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+/// The job ended by the watchdog, in time, with the culprit named.
+inline void expect_watched(const Ending& ending, const std::string& reason, double grace = 2) {
+  EXPECT_EQ(ending.code, 1) << ending.output;
+  EXPECT_EQ(count(ending.output, "error: watchdog: "), 1) << ending.output;
+  EXPECT_NE(ending.output.find(reason), std::string::npos) << ending.output;
+  EXPECT_LT(ending.seconds, grace + 5 + 8) << ending.output;  // timeout, what is promised, start and end of a job
+}
+
+}  // namespace qft::job::test
