@@ -1,6 +1,7 @@
 #include "qft/plan/feasibility.h"
 
 #include "qft/device/memory.h"
+#include "qft/device/staged_copy.h"
 #include "qft/ops/matmul_choice.h"
 #include "qft/parallel/activation_bytes.h"
 
@@ -30,6 +31,7 @@ Footprint footprint_of(const ExecutionConfig& run, const config::RunConfig& conf
   f.memory = plan_memory(run);
   f.kernels = kernel_bytes(run, run.group);
   if (run.training && t.async_save && t.save_strategy != "no") f.staged = staged_bytes(run, t.save_only_model);
+  if (run.training && !run.on_cpu) f.staged += static_cast<std::int64_t>(device::StagedCopy::kBytes);
   f.needed = f.memory.total() + (run.on_cpu ? f.memory.host + f.staged + f.kernels : 0);
   return f;
 }

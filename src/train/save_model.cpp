@@ -3,6 +3,7 @@
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/device/staged_copy.h"
 #include "qft/infer/load_model.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
@@ -55,9 +56,11 @@ void for_each_factor(const model::ModelSpec& spec, const std::function<void(int,
 Factors gather_adapter(engine::Instance& instance, comm::Communicator& comm) {
   Factors factors;
   at::Tensor room;
+  device::StagedCopy staged(instance.transformer().device());
   take_memory(comm, "gathering the adapter", [&] {
     room = instance.master_room();
     if (comm.rank() != 0) return;
+    staged.reserve();
     for_each_factor(instance.spec(), [&](int, const model::ParamSpec& p) {
       factors[p.name] = {p.shape, at::empty({p.numel}, at::TensorOptions().dtype(adapter_type(instance)))};
     });
@@ -66,7 +69,7 @@ Factors gather_adapter(engine::Instance& instance, comm::Communicator& comm) {
   at::Tensor whole;
   for_each_factor(instance.spec(), [&](int unit, const model::ParamSpec& p) {
     if (unit != gathered) whole = instance.whole_master(gathered = unit, room);
-    if (comm.rank() == 0) factors.at(p.name).second.copy_(whole.narrow(0, p.offset, p.numel));
+    if (comm.rank() == 0) staged.to_host(factors.at(p.name).second, whole.narrow(0, p.offset, p.numel));
   });
   return factors;
 }
@@ -145,8 +148,9 @@ WriteModel stage_base_model(engine::Instance& instance, const Writers& who) {
       }
   });
   std::size_t next = 0;
+  device::StagedCopy staged(instance.transformer().device());
   for_each_base_tensor(instance, who.comm, [&](const at::Tensor& weights) {
-    if (at::Tensor& copy = values[next++]; copy.defined()) copy.copy_(weights.view(copy.sizes()));
+    if (const at::Tensor& copy = values[next++]; copy.defined()) staged.to_host(copy, weights);
   });
   return [specs, values = std::move(values), rank = who.rank(), writers = who.writers](
              io::Storage& storage, const fs::path& dir) { return write_base_model(specs, values, rank, writers, storage, dir); };
@@ -155,12 +159,13 @@ WriteModel stage_base_model(engine::Instance& instance, const Writers& who) {
 std::vector<FileRecord> save_base_model(engine::Instance& instance, const Writers& who, io::Storage& storage,
                                         const fs::path& dir) {
   std::unique_ptr<io::ModelWriter> writer;
+  device::StagedCopy staged(instance.transformer().device());
   for_each_base_tensor(instance, who.comm, [&](const at::Tensor& weights) {
     if (who.rank() >= who.writers) return;
     if (!writer)
       writer = std::make_unique<io::ModelWriter>(storage, dir, base_tensors(instance), model::kDefaultShardBytes,
                                                  io::Metadata{{"format", "pt"}}, who.rank(), who.writers);
-    const at::Tensor host = weights.to(at::kCPU, instance.precision().compute).contiguous();
+    const at::Tensor host = staged.on_host(weights, instance.precision().compute);
     writer->append(host.data_ptr(), host.nbytes());
   });
   if (!writer) return {};

@@ -1,6 +1,7 @@
 #include "qft/train/snapshot.h"
 
 #include "qft/core/error.h"
+#include "qft/device/staged_copy.h"
 #include "qft/job/batch_job.h"
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "save_memory.h"
+#include <ATen/ops/empty_like.h>
 
 namespace qft::train {
 namespace {
@@ -115,12 +117,13 @@ SnapshotSave::~SnapshotSave() {
 // Each rank writes what it owns; ranks that own the same write equal shares of it.
 void SnapshotSave::stage_state(engine::Instance& instance, bool copy) {
   const comm::Communicator& owners = instance.layout().replicate();
+  device::StagedCopy staged(instance.transformer().device());
   for (HeldState& held : held_states(instance)) {
     const std::int64_t length = held.values.numel();
     const std::int64_t begin = length * owners.rank() / owners.size(), end = length * (owners.rank() + 1) / owners.size();
     if (begin == end || !held.to_save) continue;
     const at::Tensor mine = held.values.narrow(0, begin, end - begin);
-    values_.push_back(mine.is_cpu() && copy ? mine.clone() : mine.to(at::kCPU));
+    values_.push_back(mine.is_cpu() && copy ? mine.clone() : staged.on_host(mine, mine.scalar_type()));
     held.slice.end = held.slice.begin + static_cast<std::uint64_t>(end);
     held.slice.begin += static_cast<std::uint64_t>(begin);
     slices_.push_back({std::move(held.slice), values_.back().data_ptr()});
@@ -168,14 +171,15 @@ void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& 
   require_same_tensors(saved, instance.optimizer()->rule(), instance.spec());
   const auto states = held_states(instance);
   std::vector<checkpoint::HostSlice> targets;
-  std::vector<at::Tensor> staged;
+  std::vector<at::Tensor> read;
   for (const HeldState& held : states) {
-    staged.push_back(held.values.to(at::kCPU));  // itself on the CPU
-    if (held.values.numel() > 0) targets.push_back({held.slice, staged.back().data_ptr()});
+    read.push_back(held.values.is_cpu() ? held.values : at::empty_like(held.values, at::TensorOptions(at::kCPU)));
+    if (held.values.numel() > 0) targets.push_back({held.slice, read.back().data_ptr()});
   }
   saved.read(targets);
+  device::StagedCopy staged(instance.transformer().device());
   for (std::size_t i = 0; i < states.size(); ++i)
-    if (!states[i].values.is_cpu()) states[i].values.copy_(staged[i]);
+    if (!states[i].values.is_cpu()) staged.to_device(states[i].values, read[i]);
   instance.optimizer()->set_steps(saved.state().at("optimizer_steps").get<std::int64_t>());
   instance.publish();
 }

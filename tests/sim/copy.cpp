@@ -1,5 +1,6 @@
 // Copies behave as CUDA's: from pageable memory they take the values at once, to it they wait; of pinned memory they use what is
 // there when their turn comes.
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "guard.h"
 #include "memory.h"
 #include "operations.h"
+#include "pageable.h"
 #include "pinned.h"
 #include "queues.h"
 #include "raw_tensor.h"
@@ -36,6 +38,12 @@ void submit_copy(const char* name, const c10::Stream& stream, const std::vector<
   if (wait) host_wait(lock, name, {queues().last(s)}, Clock(queues().clock(s)));
 }
 
+std::atomic<std::int64_t> pageable = 0;  // bytes
+
+void count_pageable(std::size_t bytes) {
+  pageable += static_cast<std::int64_t>(bytes);
+}
+
 bool is_pinned(const at::Tensor& t) {
   return t.numel() > 0 && is_pinned_memory(t.const_data_ptr(), t.nbytes());
 }
@@ -58,6 +66,7 @@ void to_device(const at::Tensor& to, const at::Tensor& from, bool non_blocking, 
         kName, stream, accesses, [target, source] { target.cpu().copy_(source.cpu()); }, !non_blocking, from.const_data_ptr());
   }
   check_not_captured(stream, "a copy from pageable memory");
+  count_pageable(from.nbytes());
   const at::Tensor staged = from.clone(at::MemoryFormat::Contiguous);
   submit_copy(
       kName, stream, accesses, [target, staged, sizes = to.sizes().vec()] { target.cpu().copy_(staged.expand(sizes)); },
@@ -69,6 +78,7 @@ void to_host(const at::Tensor& to, const at::Tensor& from, bool non_blocking, co
   std::vector<Access> accesses;
   const RawTensor target(to), source(from);
   source.add_accesses(false, accesses);
+  if (!late) count_pageable(to.nbytes());
   if (late) target.add_accesses(true, accesses);
   submit_copy(
       late ? "copy to pinned memory" : "copy to pageable memory", stream, accesses,
@@ -76,6 +86,10 @@ void to_host(const at::Tensor& to, const at::Tensor& from, bool non_blocking, co
 }
 
 }  // namespace
+
+std::int64_t pageable_bytes() {
+  return pageable;
+}
 
 at::Tensor& copy(at::Tensor& to, const at::Tensor& source, bool non_blocking) {
   TORCH_CHECK(to.defined() && source.defined(), "sim: a copy of an undefined tensor");
@@ -108,6 +122,7 @@ void copy_bytes(void* to, const void* from, std::size_t bytes, const c10::Stream
   void* const target = writable(to);
   const void* source = writable(from);
   std::shared_ptr<std::byte[]> staged;
+  if (from_pageable || to_pageable) count_pageable(bytes);
   if (from_pageable) {
     check_not_captured(stream, "a copy from pageable memory");
     staged.reset(new std::byte[bytes]);
