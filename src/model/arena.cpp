@@ -1,6 +1,7 @@
 #include "qft/model/arena.h"
 
 #include "qft/core/error.h"
+#include "qft/device/grow.h"
 
 #include <algorithm>
 #include <numeric>
@@ -13,13 +14,17 @@ namespace {
 constexpr std::int64_t kAlign = 256;          // bytes: a cache line and a CUDA transaction fit
 constexpr std::int64_t kMinChunk = 16 << 20;  // bytes
 
+std::int64_t sum(const std::vector<std::int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), INT64_C(0));
+}
+
 }  // namespace
 
 void Arena::reserve(std::int64_t bytes) {
   QFT_ASSERT(current_ == 0 && used_ == 0, "room is made while nothing is allocated");
-  if (!chunks_.empty() && chunks_[0].numel() >= bytes) return;
-  chunks_.clear();  // first: the old and the new one need not exist together
-  chunks_.push_back(at::empty({std::max(bytes, kMinChunk)}, at::TensorOptions().dtype(at::kByte).device(device_)));
+  if (chunks_.size() == 1 && chunks_[0].numel() >= bytes) return;
+  chunks_.resize(1);
+  device::grow(chunks_[0], bytes, device_);
   touched_ = {0};
 }
 
@@ -46,8 +51,8 @@ at::Tensor Arena::alloc(at::IntArrayRef shape, at::ScalarType dtype) {
 void Arena::release(Mark mark) {
   current_ = mark.chunk;
   used_ = mark.used;
-  // Empty and grown piecemeal: one chunk of the whole size serves the next step without gaps.
-  if (current_ == 0 && used_ == 0 && chunks_.size() > 1) reserve(reserved());
+  // Empty and grown piecemeal: one chunk serves the next step, without what was left over at chunks' ends.
+  if (current_ == 0 && used_ == 0 && chunks_.size() > 1) reserve(sum(touched_));
 }
 
 std::int64_t Arena::reserved() const {
@@ -57,7 +62,7 @@ std::int64_t Arena::reserved() const {
 }
 
 std::int64_t Arena::held() const {
-  return device_.is_cpu() ? std::accumulate(touched_.begin(), touched_.end(), INT64_C(0)) : reserved();
+  return device_.is_cpu() ? sum(touched_) : reserved();
 }
 
 }  // namespace qft::model

@@ -1,11 +1,10 @@
 #include "qft/ops/workspace.h"
 
 #include "qft/core/error.h"
+#include "qft/device/grow.h"
 
 #include <algorithm>
-#include <bit>
 
-#include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
 
@@ -17,14 +16,7 @@ at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::Scal
   if (it == buffers_.end()) it = buffers_.emplace(std::string(name), Buffer{}).first;
   at::Tensor& buffer = it->second.bytes;
   it->second.most = std::max(it->second.most, bytes);
-  if (!buffer.defined() || buffer.numel() < bytes) {
-    buffer = at::Tensor();  // freed first: the old and the new one need not exist together
-    // On the host pages are taken when they are touched: room for a larger request costs nothing, and a buffer that grows
-    // bit by bit would leave the heap with holes.
-    const std::int64_t room =
-        device_.is_cpu() ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes))) : bytes;
-    buffer = at::empty({std::max<std::int64_t>(room, 64)}, at::TensorOptions(at::kByte).device(device_));
-  }
+  device::grow(buffer, bytes, device_);
   if (watched_ != nullptr) watched_->addresses_[&buffer] = buffer.const_data_ptr();
   return buffer.narrow(0, 0, bytes).view(dtype).view(shape);
 }

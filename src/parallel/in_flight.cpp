@@ -4,7 +4,6 @@
 #include "qft/parallel/activation_bytes.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace qft::parallel {
 
@@ -29,8 +28,6 @@ void MicroInFlight::reserve(std::int64_t tokens, bool training, model::Arena& sc
   const auto& spec = transformer_.spec();
   const at::ScalarType type = transformer_.dtype();
   constexpr std::int64_t kGaps = 8192;  // of alignment, in a layer
-  // Host pages are taken when they are touched: room for the next, longer micro-batch costs nothing.
-  if (transformer_.device().is_cpu()) tokens = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
   arena_.reserve(training ? activation_bytes(spec, type, tokens, policy_.recompute, policy_.offload_inputs) +
                                 (spec.config.num_layers + 1) * kGaps
                           : boundary_bytes(spec, type, tokens) * 2 + kGaps);

@@ -12,6 +12,7 @@
 #include "guard.h"
 #include "memory.h"
 #include "pinned.h"
+#include "segments.h"
 #include <c10/util/Exception.h>
 
 namespace qft::sim {
@@ -43,9 +44,16 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   sigaction(signal, &previous, nullptr);  // the faulting instruction runs again, and ends the process
 }
 
+/// Under the machine's lock.
+Segments& segments(c10::DeviceIndex device) {
+  static auto* const all = new std::array<Segments, kMostDevices>;
+  return (*all)[static_cast<std::size_t>(device)];
+}
+
 void free_data(void* data) {
   if (data == nullptr) return;
   const Lock lock = lock_machine();
+  for (c10::DeviceIndex i = 0; i < device_count(); ++i) segments(i).give(data);
   memory_of(data)->free(data);
 }
 
@@ -59,6 +67,7 @@ class SimAllocator final : public c10::DeviceAllocator {
     Lock lock = lock_machine();
     const Capture* const capture = capture_for(stream, "an allocation");
     void* const data = from.allocate(lock, bytes, stream, capture == nullptr ? 0 : capture->pool);
+    segments(device.index()).take(data, bytes, from.capacity());
     return {data, data, &free_data, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_data; }
@@ -70,7 +79,10 @@ class SimAllocator final : public c10::DeviceAllocator {
         [source, target, bytes] { std::copy_n(static_cast<const std::byte*>(source), bytes, static_cast<std::byte*>(target)); });
   }
   bool initialized() override { return true; }
-  void emptyCache(c10::MempoolId_t) override {}
+  void emptyCache(c10::MempoolId_t) override {
+    const Lock lock = lock_machine();
+    for (c10::DeviceIndex i = 0; i < device_count(); ++i) segments(i).empty();
+  }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     if (data.get() == nullptr) return;
     const Lock lock = lock_machine();
@@ -78,7 +90,9 @@ class SimAllocator final : public c10::DeviceAllocator {
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     const Lock lock = lock_machine();
-    return memory(device).stats;
+    auto stats = memory(device).stats;
+    stats.reserved_bytes[0] = segments(device).reserved;
+    return stats;
   }
   void resetAccumulatedStats(c10::DeviceIndex device) override {
     const Lock lock = lock_machine();
@@ -91,11 +105,12 @@ class SimAllocator final : public c10::DeviceAllocator {
     auto& s = memory(device).stats;
     for (auto* stat : {&s.allocated_bytes, &s.active_bytes, &s.reserved_bytes, &s.requested_bytes, &s.allocation})
       (*stat)[0].reset_peak();
+    segments(device).reserved.reset_peak();
   }
   std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) override {
     const Lock lock = lock_machine();
     const DeviceMemory& m = memory(device);
-    const std::size_t left = m.capacity() - static_cast<std::size_t>(m.stats.allocated_bytes[0].current);
+    const std::size_t left = m.capacity() - std::min(m.capacity(), static_cast<std::size_t>(segments(device).reserved.current));
     return {setting("QFT_SIM_UNIFIED", 0) != 0 ? left / 4 : left, m.capacity()};  // the rest is taken by file caches, as it were
   }
 };

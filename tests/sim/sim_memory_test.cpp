@@ -110,6 +110,7 @@ TEST_F(Sim, RecordedStreamsKeepMemory) {
 }
 
 TEST_F(Sim, CapacityAndStatistics) {
+  allocator().emptyCache();
   allocator().resetPeakStats(0);
   const auto free_before = allocator().getMemoryInfo(0).first;
   const auto used_before = allocator().getDeviceStats(0).allocated_bytes[0].current;
@@ -126,6 +127,26 @@ TEST_F(Sim, CapacityAndStatistics) {
   EXPECT_EQ(allocator().getDeviceStats(0).allocated_bytes[0].current, used_before);
   EXPECT_EQ(peak_use() - used_before, (1 << 20) + (80 << 20));
   EXPECT_GE(allocator().getDeviceStats(0).num_ooms, 1);
+}
+
+TEST_F(Sim, FreedMemoryIsKeptUntilSomebodyEmptiesTheCache) {
+  allocator().emptyCache();
+  const auto reserved = [] { return allocator().getDeviceStats(0).reserved_bytes[0].current; };
+  const auto before = reserved();
+  const auto free_before = allocator().getMemoryInfo(0).first;
+  at::Tensor small = at::empty({3 << 20}, on_device(at::kByte));
+  small = at::Tensor();
+  EXPECT_EQ(reserved() - before, 3 << 20);
+  at::Tensor large = at::empty({4 << 20}, on_device(at::kByte));
+  EXPECT_EQ(reserved() - before, 7 << 20) << "beside what is kept";
+  at::Tensor fits = at::empty({2 << 20}, on_device(at::kByte));
+  EXPECT_EQ(reserved() - before, 7 << 20) << "in what is kept";
+  EXPECT_EQ(allocator().getMemoryInfo(0).first, free_before - (7 << 20));
+  allocator().emptyCache();
+  EXPECT_EQ(reserved() - before, 7 << 20) << "in use";
+  fits = large = at::Tensor();
+  allocator().emptyCache();
+  EXPECT_EQ(reserved(), before);
 }
 
 TEST_F(Sim, DevicesHaveMemoryAndStreamsOfTheirOwn) {
