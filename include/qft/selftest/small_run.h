@@ -72,6 +72,7 @@ class SmallRun {
   /// All trainable weights, one unit after another, fp64, without padding. Collective.
   std::vector<double> weights() const;
 
+  engine::Instance& instance() { return *instance_; }
   model::Transformer& transformer() { return instance_->transformer(); }
   parallel::WeightReader& reader() { return instance_->weights(); }
   parallel::Executor& executor() { return instance_->executor(); }

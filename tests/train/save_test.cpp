@@ -1,0 +1,78 @@
+// A checkpoint of a model on a device: what crosses to the host and back goes through pinned memory, and no bit changes.
+#include "qft/comm/device_choice.h"
+#include "qft/comm/exchange.h"
+#include "qft/comm/session.h"
+#include "qft/selftest/small_run.h"
+#include "qft/train/snapshot.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/temp_dir.h"
+#include "sim/pageable.h"
+#include "sim/sim.h"
+#include <gtest/gtest.h>
+
+namespace qft::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+comm::Communicator& world() {
+  return comm::Session::current().world();
+}
+
+struct Way {
+  bool lora, staged;
+  const char* strategy;
+};
+
+class Save : public testing::TestWithParam<Way> {};
+
+TEST_P(Save, CrossesPinnedMemoryAndChangesNoBit) {
+  const Way& way = GetParam();
+  const c10::Device device = comm::choose_device(comm::Session::current(), "sim");
+  std::unique_ptr<test::TempDir> own;
+  if (world().rank() == 0) own = std::make_unique<test::TempDir>();
+  const fs::path dir = comm::broadcast_string(world(), own ? own->path().string() : "");
+
+  selftest::SmallRun run({.lora = way.lora, .strategy = way.strategy, .precision = optim::Precision::bf16()}, world(), device);
+  run.step(1, 3);
+  const std::vector<double> saved = run.weights();
+  config::RunConfig config;
+  config.training.output_dir = (dir / "out").string();
+  config.model.model_name_or_path = dir.string();
+  SnapshotInfo info;
+  info.progression.step = 1;
+  info.run = {std::string(32, 'a'), 1, {}};
+  std::unique_ptr<RunLog> log;
+  if (world().rank() == 0) {
+    fs::create_directories(dir / "out");
+    log = std::make_unique<RunLog>(dir / "out", 0);
+  }
+  world().barrier();
+
+  const std::int64_t before = sim::pageable_bytes();
+  SnapshotSave save(config, run.instance(), world(), info, log.get(), way.staged);
+  EXPECT_EQ(sim::pageable_bytes(), before) << "bytes";
+  run.step(2, 3);  // with `staged` the checkpoint has a copy of its own
+  const fs::path checkpoint = save.commit();
+  EXPECT_NE(run.weights(), saved);
+
+  const std::int64_t before_load = sim::pageable_bytes();
+  load_snapshot(checkpoint::SharedCheckpoint(world(), checkpoint), run.instance());
+  EXPECT_EQ(sim::pageable_bytes(), before_load) << "bytes";
+  EXPECT_EQ(run.weights(), saved);
+  EXPECT_TRUE(fs::exists(checkpoint / (way.lora ? "adapter_model.safetensors" : "model.safetensors")) || world().rank() != 0);
+  EXPECT_EQ(sim::errors(), std::vector<std::string>{});
+  world().barrier();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Save,
+                         testing::Values(Way{true, true, "ddp"}, Way{true, false, "zero3"}, Way{false, true, "zero3"},
+                                         Way{false, false, "ddp"}));
+
+}  // namespace
+}  // namespace qft::train
