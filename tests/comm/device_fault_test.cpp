@@ -91,12 +91,12 @@ TEST_F(DeviceFault, AnErrorWhileADeviceWaitsForOthersEndsTheWait) {
       std::this_thread::sleep_for(6s);  // longer than the others give it
       fail("not here");
     }
-    const device::DeviceBuffer data(4000, test::device_under_test());
+    const device::DeviceBuffer data(4000, qft::test::device_under_test());
     const Work work = comm.start_all_reduce(data.data(), 1000, DType::f32);
     fail("while device data moves");
   });
   EXPECT_EQ(error, rank() == world().size() - 1 ? "not here" : "while device data moves");
-  device::Stream::current(test::device_under_test()).synchronize();
+  device::Stream::current(qft::test::device_under_test()).synchronize();
   EXPECT_EQ(sim::errors(), std::vector<std::string>{});
 }
 

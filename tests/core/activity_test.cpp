@@ -22,15 +22,15 @@ TEST(Activity, OnlyTheOutermostWaitCounts) {
   const double before = waited_seconds();
   {
     const Waiting outer;
-    EXPECT_TRUE(state().waiting);
+    EXPECT_EQ(state().waiting, Wait::ranks);
     {
       const Waiting inner;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    EXPECT_TRUE(state().waiting);
+    EXPECT_EQ(state().waiting, Wait::ranks);
     EXPECT_EQ(waited_seconds(), before);
   }
-  EXPECT_FALSE(state().waiting);
+  EXPECT_EQ(state().waiting, Wait::none);
   EXPECT_GE(waited_seconds() - before, 0.02);
 }
 
