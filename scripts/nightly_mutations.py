@@ -23,8 +23,9 @@ EQUIVALENCE = "parallel_device_test"
 # Each is (ranks, program, arguments): cheap ones first, as most mistakes show in all of them.
 TESTS = [(2, EQUIVALENCE, []), (2, "comm_device_test", []), (1, EQUIVALENCE, []),
          (2, "parallel_mpi_test", ["--gtest_filter=Equivalence.Half*:SequenceLevel.*:Deterministic.IsThe*:Metrics.*"]),
-         (1, "sim_qft_operations_test", []), (1, "selftest_test", [])]
-FIRST_FOR = {"comm": "comm_device_test"}
+         (2, "sim_layer_graphs_test", []), (2, "train_save_test", []), (1, "sim_qft_operations_test", []), (1, "selftest_test", [])]
+FIRST_FOR = {"src/comm/": "comm_device_test", "src/device/graph": "sim_layer_graphs_test", "src/device/staged": "train_save_test",
+             "src/train/": "train_save_test", "src/ops/": "sim_qft_operations_test"}
 
 # Sites that no test can catch, by file and statement, and why.
 EXPLAINED = {}
@@ -143,8 +144,8 @@ class Judge:
 
     def verdict(self, site):
         """The first test that fails, 'does not compile', or None."""
-        module = site.path.split("/")[1]
-        order = sorted(TESTS, key=lambda test: test[1] != FIRST_FOR.get(module, EQUIVALENCE))
+        first = next((program for start, program in FIRST_FOR.items() if site.path.startswith(start)), EQUIVALENCE)
+        order = sorted(TESTS, key=lambda test: test[1] != first)
         for program in dict.fromkeys(test[1] for test in order):
             if self.compile([program]).returncode != 0:
                 return "does not compile"
