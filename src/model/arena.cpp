@@ -11,8 +11,12 @@
 namespace qft::model {
 namespace {
 
-constexpr std::int64_t kAlign = 256;          // bytes: a cache line and a CUDA transaction fit
-constexpr std::int64_t kMinChunk = 16 << 20;  // bytes
+constexpr std::int64_t kAlign = 256;  // bytes: a cache line and a CUDA transaction fit
+
+/// Bytes. The host allocates a page when it is first touched; a device takes them at once.
+std::int64_t least_chunk(c10::Device device) {
+  return device.is_cpu() ? 16 << 20 : 1 << 20;
+}
 
 std::int64_t sum(const std::vector<std::int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), INT64_C(0));
@@ -38,7 +42,7 @@ at::Tensor Arena::alloc(at::IntArrayRef shape, at::ScalarType dtype) {
     used_ = 0;
   }
   if (current_ == chunks_.size()) {
-    chunks_.push_back(at::empty({std::max(bytes, kMinChunk)}, at::TensorOptions().dtype(at::kByte).device(device_)));
+    chunks_.push_back(at::empty({std::max(bytes, least_chunk(device_))}, at::TensorOptions().dtype(at::kByte).device(device_)));
     touched_.push_back(0);
     used_ = 0;
   }

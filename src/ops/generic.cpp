@@ -64,8 +64,9 @@ void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at
   const at::Tensor s = at::sigmoid(gate), silu = gate * s;
   // d silu / d gate = s (1 + gate (1 - s))
   const at::Tensor ggate = (silu * s).neg_().add_(s).add_(silu).mul_(up).mul_(gact);
-  if (act.defined()) act.copy_(silu * up);
+  const at::Tensor product = act.defined() ? silu * up : at::Tensor();
   const at::Tensor gup = silu.mul_(gact);
+  if (act.defined()) act.copy_(product);  // which may be gact
   ggate_up.narrow(1, 0, width).copy_(ggate);
   ggate_up.narrow(1, width, width).copy_(gup);
 }

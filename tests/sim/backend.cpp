@@ -94,6 +94,7 @@ class Recorder final : public device::GraphRecorder {
   Recorder& operator=(const Recorder&) = delete;
 
   std::unique_ptr<device::Graph> capture(const c10::Stream& stream, const std::function<void()>& work) override {
+    TORCH_CHECK(stream.id() != 0, "sim: the default stream cannot be captured: give a stream of the pool");
     CaptureScope scope(stream, pool_);
     work();
     return std::make_unique<SimGraph>(scope.take());

@@ -1,4 +1,5 @@
 // qft's operations on the simulated device, which they know only as a device that is no CPU: in fp64 as on the CPU.
+#include "qft/device/upload.h"
 #include "qft/ops/attention.h"
 #include "qft/ops/dropout.h"
 #include "qft/ops/embedding.h"
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "fixture.h"
+#include "pageable.h"
 
 namespace qft::sim {
 namespace {
@@ -152,6 +154,14 @@ TEST_F(QftOperations, Attention) {
                               p.workspace, ops::AttentionKernel::reference);
       return std::vector{out, lse, gqkv};
     });
+}
+
+TEST_F(QftOperations, ValuesAreUploadedThroughPinnedMemory) {
+  const std::vector<std::int32_t> all{1, 2, 3};
+  const std::int64_t before = pageable_bytes();
+  const at::Tensor there = device::upload(all, device());
+  EXPECT_EQ(pageable_bytes(), before);
+  EXPECT_TRUE(there.cpu().equal(at::tensor(all, at::kInt)));
 }
 
 }  // namespace
