@@ -28,7 +28,11 @@ FIRST_FOR = {"src/comm/": "comm_device_test", "src/device/graph": "sim_layer_gra
              "src/train/": "train_save_test", "src/ops/": "sim_qft_operations_test"}
 
 # Sites that no test can catch, by file and statement, and why.
-EXPLAINED = {}
+EXPLAINED = {
+    ("src/device/graph.cpp", "const StreamGuard on_stream(stream_);"):
+        "calls run once on the stream that is captured later, because libraries such as cuBLAS make memory at their first call on a stream: "
+        "the simulated device has none",
+}
 
 
 def call_end(text, start):
