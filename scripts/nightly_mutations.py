@@ -24,7 +24,7 @@ EQUIVALENCE = "parallel_device_test"
 TESTS = [(2, EQUIVALENCE, []), (2, "comm_device_test", []), (1, EQUIVALENCE, []),
          (2, "parallel_mpi_test", ["--gtest_filter=Equivalence.Half*:SequenceLevel.*:Deterministic.IsThe*:Metrics.*"]),
          (2, "sim_layer_graphs_test", []), (2, "train_save_test", []), (1, "sim_qft_operations_test", []), (1, "selftest_test", [])]
-FIRST_FOR = {"src/comm/": "comm_device_test", "src/device/graph": "sim_layer_graphs_test", "src/device/staged": "train_save_test",
+FIRST_FOR = {"src/comm/": "comm_device_test", "src/device/graph": "sim_layer_graphs_test", "src/device/staged": "train_save_test", "src/device/upload": "sim_qft_operations_test",
              "src/train/": "train_save_test", "src/ops/": "sim_qft_operations_test"}
 
 # Sites that no test can catch, by file and statement, and why.
