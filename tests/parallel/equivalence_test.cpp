@@ -9,6 +9,10 @@
 #include <set>
 #include <string_view>
 
+#include "parallel/offloaded_activations.h"
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
 namespace qft::parallel::testing {
 namespace {
 
@@ -150,6 +154,17 @@ TEST(Offload, CopiesRunBesideTheStreamThatComputes) {
   EXPECT_TRUE(current.idle());
   store->acquire(1);
   store->release(1);
+}
+
+TEST(Offload, ActivationsAreCopiedBesideTheStreamThatComputes) {
+  const c10::Device device = device_under_test();
+  OffloadedActivations kept(device);
+  const at::Tensor x = at::ones({4}, device), back = at::zeros({4}, device);
+  const auto current = device::Stream::current(device);
+  current.synchronize();
+  kept.keep(0, x);
+  EXPECT_TRUE(current.idle());
+  EXPECT_TRUE(kept.fetch(0, back, back, /*last=*/true).equal(x));
 }
 
 }  // namespace
