@@ -43,6 +43,7 @@ engine::InstanceOptions options_of(const SmallCase& c) {
                        .lora_dropout = c.lora ? c.dropout : 0.0,
                        .seed = 99,
                        .memory_advice = {},
+                       .debug_sync = c.debug_sync,
                        .graphs = c.graphs}};
 }
 

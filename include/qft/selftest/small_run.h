@@ -37,6 +37,7 @@ struct SmallCase {
   double lora_b_rate = 1.0;  ///< times the learning rate
   bool deterministic = false;
   bool graphs = false;
+  bool debug_sync = false;  ///< from the second step on, a wait of the host for its device is an error
   int item_sequences = 1;
   /// What is trained; null: TokenMeanLoss.
   std::unique_ptr<parallel::Objective> (*objective)(const parallel::BatchTotals& totals) = nullptr;
