@@ -71,6 +71,16 @@ TEST_P(Save, CrossesPinnedMemoryAndChangesNoBit) {
   world().barrier();
 }
 
+/// What is offloaded is copied while the device computes, which memory that is not pinned would end.
+TEST(Offload, CrossesPinnedMemory) {
+  const c10::Device device = comm::choose_device(comm::Session::current(), "sim");
+  selftest::SmallRun run({.recompute = true, .strategy = "zero3", .offload = {true, true, true}}, world(), device);
+  run.step(0, 3);
+  const std::int64_t before = sim::pageable_bytes();
+  run.step(1, 3);
+  EXPECT_LE(sim::pageable_bytes() - before, 64) << "bytes, of which the sums of the loss take 8 a micro-batch";
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, Save,
                          testing::Values(Way{true, true, "ddp"}, Way{true, false, "zero3"}, Way{false, true, "zero3"},
                                          // The masters are the weights, which are gathered after a step.
