@@ -7,17 +7,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <map>
 #include <string>
 #include <vector>
 
-#include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
 namespace qft::comm {
 namespace {
-
-using nlohmann::json;
 
 bool may_share() {
   const char* value = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
@@ -26,9 +22,8 @@ bool may_share() {
 
 /// Why this process uses none of `kind`.
 std::string reason_against(const std::string& kind) {
-  for (const device::BackendEntry& entry : device::load_backends())
-    if (entry.name == kind) return entry.why;
-  return "unknown here";
+  const device::BackendEntry* entry = device::find_entry(kind);
+  return entry == nullptr ? "unknown here" : entry->why;
 }
 
 /// The kind that all ranks take.
@@ -48,9 +43,9 @@ std::string agreed_kind(Session& session, const device::DeviceWish& wish) {
 }
 
 std::vector<std::string> uuids_of(const std::string& kind) {
+  const device::BackendEntry& entry = *device::find_entry(kind);
   std::vector<std::string> uuids;
-  for (const device::BackendEntry& entry : device::load_backends())
-    for (int i = 0; entry.name == kind && i < entry.count; ++i) uuids.push_back(entry.backend->facts(i).uuid);
+  for (int i = 0; i < entry.count; ++i) uuids.push_back(entry.backend->facts(i).uuid);
   return uuids;
 }
 

@@ -103,6 +103,12 @@ std::span<const BackendEntry> load_backends() {
   return entries;
 }
 
+const BackendEntry* find_entry(std::string_view kind) {
+  const auto entries = load_backends();
+  const auto entry = std::ranges::find(entries, kind, &BackendEntry::name);
+  return entry == entries.end() ? nullptr : &*entry;
+}
+
 const Backend* find_backend(c10::DeviceType type) {
   for (const BackendEntry& entry : load_backends())
     if (entry.backend != nullptr && entry.backend->type() == type) return entry.backend;
@@ -129,9 +135,8 @@ bool has_own_memory(c10::Device device) {
 }
 
 std::string obstacle_of(std::string_view kind, int index) {
-  const auto entries = load_backends();
-  const auto entry = std::ranges::find(entries, kind, &BackendEntry::name);
-  if (entry == entries.end() || entry->backend == nullptr) return {};
+  const BackendEntry* entry = find_entry(kind);
+  if (entry == nullptr || entry->backend == nullptr) return {};
   const DeviceFacts& facts = facts_of(c10::Device(entry->backend->type(), static_cast<c10::DeviceIndex>(index)));
   if (facts.obstacle.empty()) return {};
   return fmt::format(

@@ -16,12 +16,6 @@
 namespace qft::device {
 namespace {
 
-const BackendEntry* find_entry(std::string_view kind) {
-  for (const BackendEntry& entry : load_backends())
-    if (entry.name == kind) return &entry;
-  return nullptr;
-}
-
 std::string text_of(const DeviceFacts& facts) {
   return fmt::format("{}, {}, {}", facts.name, format_bytes(static_cast<double>(facts.memory)), facts.architecture);
 }

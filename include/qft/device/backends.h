@@ -22,6 +22,9 @@ struct BackendEntry {
 /// return what the first one found.
 std::span<const BackendEntry> load_backends();
 
+/// That of a kind by its name; null where there is no such kind.
+const BackendEntry* find_entry(std::string_view kind);
+
 /// That of a kind of device; null for the CPU, and for kinds that are not loaded.
 const Backend* find_backend(c10::DeviceType type);
 /// That of `device`, which is no CPU; throws Error where it is not loaded.
