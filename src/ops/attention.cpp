@@ -83,8 +83,7 @@ at::Tensor hidden_keys(std::int64_t queries, std::int64_t keys, std::int64_t win
   return window > 0 && window < keys ? later.logical_or_(key.le(query - window)) : later;
 }
 
-bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t /*heads*/, std::int64_t /*kv_heads*/,
-                               std::int64_t head_dim) {
+bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t head_dim) {
   return device.is_cpu() || sdpa::torch_kernel(device, dtype, head_dim) == sdpa::TorchKernel::flash;
 }
 

@@ -5,7 +5,7 @@
 namespace qft::optim {
 
 const DeviceKernels* device_kernels(const at::Tensor& t) {
-  return t.is_cpu() ? nullptr : device::part_of<DeviceKernels>(t.device(), "optim");
+  return device::part_of<DeviceKernels>(t.device(), "optim");
 }
 
 const DeviceKernels* device_kernels(const Update& update) {

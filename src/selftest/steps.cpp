@@ -156,7 +156,7 @@ class Steps {
     const Subject subject{"steps", strategy, kMeaning,
                           "train without cuda_graphs; report this line with the output of qft --version"};
     runner_.check(subject, fmt::format("{}, {}, graphs", kind.name, name_of(type)), [&](Outcome& out) {
-      if (!ops::attention_can_be_captured(runner_.device(), type, 3, 1, 8))
+      if (!ops::attention_can_be_captured(runner_.device(), type, 8))
         Outcome::skip("graphs need flash attention, which LibTorch does not have for this device");
       SmallCase c = case_of(kind, strategy, kWays[0], precision_of(type));
       c.dropout = 0.0;

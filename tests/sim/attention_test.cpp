@@ -152,11 +152,11 @@ TEST_F(DeviceAttention, AsksOnceWhichKernelThereIs) {
     Call call({6, 3, 56, {7}}, device(), at::kBFloat16, AttentionKernel::automatic);
     call.qkv.zero_(), call.gout.zero_();
     call.forward(), call.backward();
-    EXPECT_TRUE(ops::attention_can_be_captured(device(), at::kBFloat16, 6, 3, 56));
+    EXPECT_TRUE(ops::attention_can_be_captured(device(), at::kBFloat16, 56));
   }
   at::removeCallback(handle);
   EXPECT_EQ(asked, 1);
-  EXPECT_FALSE(ops::attention_can_be_captured(device(), at::kFloat, 6, 3, 56));
+  EXPECT_FALSE(ops::attention_can_be_captured(device(), at::kFloat, 56));
 }
 
 // What is planned is at least what is allocated, and `share` of it at most.

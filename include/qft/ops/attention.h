@@ -52,8 +52,7 @@ AttentionKernel default_attention_kernel(const at::Tensor& q);
 
 /// Whether attention on a device finds the boundaries of sequences in its memory alone, so that work captured with some of
 /// them serves others of the same number and max_length. True on the CPU, where a replay calls anew.
-bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t heads, std::int64_t kv_heads,
-                               std::int64_t head_dim);
+bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t head_dim);
 
 /// out = softmax(scale * q k^T + mask) v per sequence and head. The mask is causal and has the window. A window that no sequence
 /// exceeds changes no bit. `blocked`, and flash attention on CUDA devices, skip what lies outside of the window.

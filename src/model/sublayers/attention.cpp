@@ -119,7 +119,7 @@ class Attention final : public SubLayer {
   }
 
   bool can_be_captured(c10::Device device, at::ScalarType dtype) const override {
-    return ops::attention_can_be_captured(device, dtype, heads_, kv_heads_, head_dim_);
+    return ops::attention_can_be_captured(device, dtype, head_dim_);
   }
 
  private:
