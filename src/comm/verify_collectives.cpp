@@ -1,5 +1,6 @@
 #include "qft/comm/bandwidth.h"
 #include "qft/core/error.h"
+#include "qft/device/scalar_type.h"
 #include "qft/device/stream.h"
 
 #include <algorithm>
@@ -51,7 +52,7 @@ class Trial {
       : comm_(comm),
         device_(device),
         what_(what),
-        options_(at::TensorOptions().dtype(type_of(what.dtype)).device(device)),
+        options_(at::TensorOptions().dtype(device::scalar_type_of(what.dtype)).device(device)),
         ranks_(static_cast<std::size_t>(comm.size())),
         rank_(static_cast<std::size_t>(comm.rank())) {
     for (std::size_t r = 0; r < ranks_; ++r) counts_.push_back(!what.uneven ? what.count : r % 3 == 1 ? 0 : what.count + r % 5);

@@ -6,6 +6,7 @@
 #include "qft/device/backends.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
+#include "qft/device/scalar_type.h"
 #include "qft/engine/objectives.h"
 #include "qft/plan/execution_plan.h"
 #include "qft/plan/feasibility.h"
@@ -256,7 +257,8 @@ at::Tensor Instance::whole_master(int unit, const at::Tensor& room) const {
   if (shard.size() == 1) return mine;
   QFT_ASSERT(room.numel() >= mine.numel() * shard.size(), "room for {} elements", room.numel());
   comm::Communicator& group = mine.is_cpu() ? shard.host() : shard;  // offloaded masters are host memory
-  group.all_gather(mine.data_ptr(), room.data_ptr(), static_cast<std::size_t>(mine.numel()), model::dtype_of(mine.scalar_type()));
+  group.all_gather(mine.data_ptr(), room.data_ptr(), static_cast<std::size_t>(mine.numel()),
+                   device::dtype_of(mine.scalar_type()));
   return room.narrow(0, 0, spec().units[static_cast<std::size_t>(unit)].trainable_numel);
 }
 

@@ -2,9 +2,9 @@
 
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
+#include "qft/device/scalar_type.h"
 #include "qft/engine/objectives.h"
 #include "qft/model/adapter_config.h"
-#include "qft/model/load.h"
 
 #include <utility>
 #include <vector>
@@ -21,7 +21,7 @@ std::string join(const std::vector<std::string>& words) {
 at::ScalarType file_type(const io::ModelFiles& files) {
   const auto names = files.names();
   require(!names.empty(), "'{}' holds no tensors", files.dir().string());
-  return model::scalar_type_of(files.at(names.front()).entry->dtype);
+  return device::scalar_type_of(files.at(names.front()).entry->dtype);
 }
 
 /// Training continues an adapter as it is: keys that ask for another rank, scale or targets are an error.
@@ -83,7 +83,7 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
   const auto throughout = [](at::ScalarType type) { return optim::Precision{type, type, type, type}; };
   const auto& t = config.training;
   if (const auto named = dtype_from_torch(config.model.infer_dtype))
-    return {throughout(model::scalar_type_of(*named)), "infer_dtype"};
+    return {throughout(device::scalar_type_of(*named)), "infer_dtype"};
   for (const auto& [key, asks] :
        {std::pair{"compute_dtype", t.compute_dtype != "auto"}, {"bf16", t.bf16}, {"pure_bf16", t.pure_bf16}, {"fp16", t.fp16}})
     if (asks) return {training_precision(config), key};

@@ -4,6 +4,7 @@
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/core/convert.h"
 #include "qft/core/log.h"
+#include "qft/device/scalar_type.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 
@@ -64,7 +65,7 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
 }
 
 std::string type_of(const engine::Instance& instance) {
-  return std::string(torch_name(model::dtype_of(instance.precision().compute)));
+  return std::string(torch_name(device::dtype_of(instance.precision().compute)));
 }
 
 }  // namespace qft::infer

@@ -1,6 +1,7 @@
 #include "qft/model/load.h"
 
 #include "qft/core/error.h"
+#include "qft/device/scalar_type.h"
 
 #include <algorithm>
 #include <array>
@@ -28,21 +29,9 @@ constexpr std::int64_t kPieceBytes = 8 << 20;
 
 }  // namespace
 
-DType dtype_of(at::ScalarType type) {
-  for (const auto& [scalar, dtype] : kTypes)
-    if (scalar == type) return dtype;
-  fail("element type {} has no file representation", c10::toString(type));
-}
-
-at::ScalarType scalar_type_of(DType dtype) {
-  for (const auto& [scalar, own] : kTypes)
-    if (own == dtype) return scalar;
-  fail("element type {} is unknown to LibTorch", safetensors_name(dtype));
-}
-
 std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst) {
   require_shape(file, entry, param.shape);
-  const at::ScalarType type = scalar_type_of(entry.dtype);
+  const at::ScalarType type = device::scalar_type_of(entry.dtype);
   const auto item = static_cast<std::int64_t>(size_of(entry.dtype));
   const std::int64_t total = dst.values.numel();
   if (total == 0) return 0;

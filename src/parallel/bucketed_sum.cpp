@@ -1,5 +1,5 @@
 #include "qft/core/error.h"
-#include "qft/model/load.h"
+#include "qft/device/scalar_type.h"
 #include "qft/optim/square_sum.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class BucketedGradientSum final : public GradientSum {
       staged_peak_ = std::max(staged_peak_, staged_ += static_cast<std::int64_t>(data.nbytes()));
     }
     bucket.work =
-        comm_.start_all_reduce(data.data_ptr(), static_cast<std::size_t>(data.numel()), model::dtype_of(data.scalar_type()));
+        comm_.start_all_reduce(data.data_ptr(), static_cast<std::size_t>(data.numel()), device::dtype_of(data.scalar_type()));
     bucket.in_flight = true;
   }
 

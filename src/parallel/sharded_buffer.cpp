@@ -1,7 +1,7 @@
 #include "qft/parallel/sharded_buffer.h"
 
 #include "qft/core/error.h"
-#include "qft/model/load.h"
+#include "qft/device/scalar_type.h"
 
 #include <exception>
 
@@ -82,7 +82,7 @@ void ShardedBuffer::gather() {
     gather_from_host();
   } else {
     gather_ = comm_->start_all_gather(slice_.data_ptr(), whole_.data_ptr(), static_cast<std::size_t>(division_.chunk),
-                                      model::dtype_of(slice_.scalar_type()));
+                                      device::dtype_of(slice_.scalar_type()));
   }
   current_ = true;
 }
@@ -100,7 +100,7 @@ void ShardedBuffer::gather_from_host() {
     const at::Tensor mine = division_.slice_of(whole_);
     mine.copy_(slice_, /*non_blocking=*/true);
     gather_ = comm_->start_all_gather(mine.data_ptr(), whole_.data_ptr(), static_cast<std::size_t>(division_.chunk),
-                                      model::dtype_of(whole_.scalar_type()));
+                                      device::dtype_of(whole_.scalar_type()));
   }
   copied_->record(copies);
 }

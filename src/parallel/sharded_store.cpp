@@ -1,5 +1,5 @@
 #include "qft/core/error.h"
-#include "qft/model/load.h"
+#include "qft/device/scalar_type.h"
 #include "qft/optim/square_sum.h"
 #include "qft/parallel/sharded_buffer.h"
 #include "qft/parallel/weight_store.h"
@@ -108,7 +108,7 @@ class ShardedStore final : public WeightStore {
     }
     const Division& d = u.trainable.division();
     r.work = shard_.start_reduce_scatter(r.wide.data_ptr(), d.slice_of(r.wide).data_ptr(), static_cast<std::size_t>(d.chunk),
-                                         model::dtype_of(r.wide.scalar_type()));
+                                         device::dtype_of(r.wide.scalar_type()));
     if (offload_.optimizer) copy_to_host(r);
     reductions_.push_back(std::move(r));
     // Bounds the gradients in flight; the same on every rank, because it depends on the calls only.
@@ -273,7 +273,7 @@ class ShardedStore final : public WeightStore {
     for (Unit& u : units_)
       if (u.sum.defined())
         works.push_back(replicate.start_all_reduce(u.sum.data_ptr(), static_cast<std::size_t>(u.sum.numel()),
-                                                   model::dtype_of(u.sum.scalar_type())));
+                                                   device::dtype_of(u.sum.scalar_type())));
     for (comm::Work& work : works) work.wait();
   }
 

@@ -1,6 +1,6 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
-#include "qft/model/load.h"
+#include "qft/device/scalar_type.h"
 #include "qft/optim/square_sum.h"
 #include "qft/parallel/sharded_buffer.h"
 
@@ -87,7 +87,7 @@ class TreeGradientSum final : public GradientSum {
       recv_counts.push_back(nodes[r].size() * mine);
     }
     const auto options = layout_.grads.options().dtype(wide(layout_.grads.scalar_type()));
-    const DType dtype = model::dtype_of(c10::typeMetaToScalarType(options.dtype()));
+    const DType dtype = device::dtype_of(c10::typeMetaToScalarType(options.dtype()));
     const at::Tensor outgoing = slices_for_all(slice_sizes, begin, options);
     std::int64_t received = 0;
     for (const std::size_t n : recv_counts) received += static_cast<std::int64_t>(n);

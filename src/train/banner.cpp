@@ -6,8 +6,8 @@
 #include "qft/core/version.h"
 #include "qft/device/backends.h"
 #include "qft/device/device.h"
+#include "qft/device/scalar_type.h"
 #include "qft/device/threads.h"
-#include "qft/model/load.h"
 
 #include <algorithm>
 #include <utility>
@@ -19,7 +19,7 @@ namespace qft::train {
 namespace {
 
 std::string precision_words(const optim::Precision& p) {
-  const auto name = [](at::ScalarType type) { return short_name(model::dtype_of(type)); };
+  const auto name = [](at::ScalarType type) { return short_name(device::dtype_of(type)); };
   return fmt::format("{} compute, {} masters, {} gradients", name(p.compute), name(p.master), name(p.grad));
 }
 

@@ -3,6 +3,7 @@
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/device/scalar_type.h"
 #include "qft/device/staged_copy.h"
 #include "qft/infer/load_model.h"
 #include "qft/io/file.h"
@@ -77,7 +78,7 @@ Factors gather_adapter(engine::Instance& instance, comm::Communicator& comm) {
 std::vector<FileRecord> write_adapter(const Factors& factors, const std::string& adapter_config, io::Storage& storage,
                                       const fs::path& dir) {
   std::vector<io::TensorSpec> specs;
-  for (const auto& [name, factor] : factors) specs.push_back({name, model::dtype_of(factor.second.scalar_type()), factor.first});
+  for (const auto& [name, factor] : factors) specs.push_back({name, device::dtype_of(factor.second.scalar_type()), factor.first});
   io::SafetensorsWriter writer(storage, dir / model::kAdapterWeightsFile, specs);
   for (const auto& [name, factor] : factors) writer.append(factor.second.data_ptr(), factor.second.nbytes());
   writer.finish();
@@ -87,7 +88,7 @@ std::vector<FileRecord> write_adapter(const Factors& factors, const std::string&
 
 /// Every base tensor in the order of the units, as files have it.
 std::vector<io::TensorSpec> base_tensors(const engine::Instance& instance) {
-  const DType dtype = model::dtype_of(instance.precision().compute);
+  const DType dtype = device::dtype_of(instance.precision().compute);
   std::vector<io::TensorSpec> specs;
   for (const auto& unit : instance.spec().units)
     for (const auto& p : unit.params)

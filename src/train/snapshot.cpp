@@ -1,6 +1,7 @@
 #include "qft/train/snapshot.h"
 
 #include "qft/core/error.h"
+#include "qft/device/scalar_type.h"
 #include "qft/device/staged_copy.h"
 #include "qft/job/batch_job.h"
 
@@ -31,7 +32,7 @@ std::vector<std::string> state_names(const optim::RuleSpec& rule, const model::P
 }
 
 HeldState held_state(const std::string& name, const model::ParamSpec& p, const model::Shard& shard) {
-  return {{name, model::dtype_of(shard.values.scalar_type()), p.shape, p.box, static_cast<std::uint64_t>(shard.begin),
+  return {{name, device::dtype_of(shard.values.scalar_type()), p.shape, p.box, static_cast<std::uint64_t>(shard.begin),
            static_cast<std::uint64_t>(shard.end())},
           shard.values,
           p.first_holder};

@@ -38,8 +38,4 @@ void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& acc
 /// Fills every LoRA factor from DIR/adapter_model.safetensors.
 void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const ParamAccess& access);
 
-/// The DType of a tensor's scalar type; throws Error for one that no file can hold.
-DType dtype_of(at::ScalarType type);
-at::ScalarType scalar_type_of(DType dtype);
-
 }  // namespace qft::model
