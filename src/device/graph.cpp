@@ -27,15 +27,12 @@ GraphPool::~GraphPool() = default;
 
 void GraphPool::warm_up(const std::function<void()>& work) const {
   const Stream current = Stream::current(device_);
-  Event before(device_), after(device_);
-  before.record(current);
-  stream_.wait(before);
+  stream_.wait(current);
   {
     const StreamGuard on_stream(stream_);
     work();
   }
-  after.record(stream_);
-  current.wait(after);
+  current.wait(stream_);
 }
 
 std::unique_ptr<Graph> GraphPool::capture(std::function<void()> work) const {

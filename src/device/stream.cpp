@@ -38,6 +38,12 @@ void Stream::wait(const Event& event) const {
   if (event.state_->event) event.state_->event->block(stream_);
 }
 
+void Stream::wait(const Stream& other) const {
+  Event queued(device());
+  queued.record(other);
+  wait(queued);
+}
+
 bool Stream::idle() const {
   return device().is_cpu() || stream_.query();
 }

@@ -20,9 +20,7 @@ void OffloadedActivations::keep(int layer, const at::Tensor& x) {
   kept_[l] = memory_[l].narrow(0, 0, x.numel()).view(x.sizes());
   const auto current = device::Stream::current(copies_.device());
   current.wait(copied_);  // the copy before: its source is overwritten next
-  device::Event ready(copies_.device());
-  ready.record(current);
-  copies_.wait(ready);
+  copies_.wait(current);
   const device::StreamGuard beside(copies_);
   kept_[l].copy_(x, /*non_blocking=*/true);
   copied_.record(copies_);
@@ -32,9 +30,7 @@ void OffloadedActivations::start_fetch(int layer, const at::Tensor& to) {
   const auto l = static_cast<std::size_t>(layer);
   QFT_ASSERT(l < kept_.size() && kept_[l].defined() && kept_[l].sizes() == to.sizes(), "the input of layer {} was not kept",
              layer);
-  device::Event free(copies_.device());
-  free.record(device::Stream::current(copies_.device()));
-  copies_.wait(free);
+  copies_.wait(device::Stream::current(copies_.device()));
   const device::StreamGuard beside(copies_);
   to.copy_(kept_[l], /*non_blocking=*/true);
   copied_.record(copies_);

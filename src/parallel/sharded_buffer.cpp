@@ -43,9 +43,7 @@ at::Tensor BlockPool::take(std::int64_t n, const at::TensorOptions& options) {
 
 void Transfers::join() const noexcept {
   try {
-    device::Event done(copies.device());
-    done.record(copies);
-    device::Stream::current(copies.device()).wait(done);
+    device::Stream::current(copies.device()).wait(copies);
   } catch (const std::exception&) {
     // The device is lost: nothing of its memory is used again.
   }
@@ -90,9 +88,7 @@ void ShardedBuffer::gather() {
 /// Copies on a stream of its own, in parallel to the computation.
 void ShardedBuffer::gather_from_host() {
   const device::Stream& copies = transfers_->copies;
-  device::Event free(copies.device());  // what used this memory before may still run
-  free.record(device::Stream::current(copies.device()));
-  copies.wait(free);
+  copies.wait(device::Stream::current(copies.device()));  // what used this memory before may still run
   const device::StreamGuard beside(copies);
   if (rest_is_whole() && !rest_stale_) {
     whole_.copy_(rest_, /*non_blocking=*/true);

@@ -241,8 +241,7 @@ class ShardedStore final : public WeightStore {
   /// Copies the slice to host memory after the reduction, on a stream of its own.
   void copy_to_host(Reduction& r) {
     const device::Stream& copies = transfers_.copies;
-    r.copied.record(device::Stream::current(copies.device()));
-    copies.wait(r.copied);
+    copies.wait(device::Stream::current(copies.device()));
     const device::StreamGuard beside(copies);
     r.work.wait();
     const at::Tensor slice = r.unit->trainable.division().slice_of(r.wide);

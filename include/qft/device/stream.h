@@ -22,6 +22,8 @@ class Stream {
   c10::Device device() const { return stream_.device(); }
   /// Work queued after this call starts when `event` has happened.
   void wait(const Event& event) const;
+  /// Work queued after this call starts when all that `other` has queued so far is done.
+  void wait(const Stream& other) const;
   /// True when everything queued so far is done.
   bool idle() const;
   /// Blocks the host until idle.
