@@ -15,13 +15,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <deque>
 #include <functional>
 #include <iterator>
 #include <map>
 #include <string_view>
 
 #include "gathered_set.h"
+#include "transient_gradients.h"
 
 namespace qft::plan {
 namespace {
@@ -41,51 +41,29 @@ std::int64_t padded(const ExecutionConfig& run, std::int64_t n) {
   return run.strategy.sharded() ? padded_numel(n, run.shard_ranks) : n;
 }
 
-/// The most gathered weights at any time: plays the list's gathers and releases.
-std::int64_t gathered_peak(const parallel::ActionList& list, const std::vector<parallel::GatheredBytes>& units) {
+/// The most bytes at any time of what comes and goes within a step.
+struct TransientPeaks {
+  std::int64_t gathered, gradients, both;
+};
+
+TransientPeaks transient_peaks(const ExecutionConfig& run, const parallel::ActionList& list,
+                               const std::vector<parallel::GatheredBytes>& units) {
+  parallel::Gauge gathered, gradients, both;
   GatheredSet gathered_set(units);
-  std::int64_t peak = 0;
+  TransientGradients transient(run, {&gradients, &both});
+  const bool gradients_come = run.training && run.strategy.gradients;
   for (const parallel::Action& action : list) {
+    const std::int64_t before = gathered_set.here();
     gathered_set.run(action);
-    peak = std::max(peak, gathered_set.here());
+    gathered.add(gathered_set.here() - before);
+    both.add(gathered_set.here() - before);
+    if (gradients_come) transient.run(action);
   }
-  return peak;
+  return {gathered.peak(), gradients.peak(), both.peak()};
 }
 
-/// The most bytes of gradients that are between first use and the end of their reduction.
-std::int64_t transient_gradients(const ExecutionConfig& run, const parallel::ActionList& list) {
-  const std::int64_t item = size_of(run.precision.grad), wide_item = size_of(parallel::wide(run.precision.grad));
-  std::map<int, std::int64_t> open;
-  std::deque<std::int64_t> reducing;
-  parallel::Gauge gauge;
-  const auto use = [&](int unit) {
-    const std::int64_t bytes = padded(run, run.spec.units[static_cast<std::size_t>(unit)].trainable_numel) * item;
-    if (bytes > 0 && open.emplace(unit, bytes).second) gauge.add(bytes);
-  };
-  for (const parallel::Action& action : list) {
-    const bool head = action.kind == parallel::ActionKind::forward && action.target == run.spec.head_unit() &&
-                      run.objective == parallel::ObjectiveKind::row_local;
-    if (head || action.kind == parallel::ActionKind::backward)
-      for (const int unit : run.spec.units_of_block(action.target)) use(unit);
-    if (action.kind != parallel::ActionKind::reduce) continue;
-    use(action.target);
-    std::int64_t bytes = open[action.target];
-    if (wide_item != item) {
-      gauge.add(bytes / item * wide_item);
-      bytes += bytes / item * wide_item;
-    }
-    open.erase(action.target);
-    reducing.push_back(bytes);
-    if (reducing.size() > parallel::kReductionsInFlight) {
-      gauge.add(-reducing.front());
-      reducing.pop_front();
-    }
-  }
-  return gauge.peak();
-}
-
-/// Gradients kept over the step and in flight, in device memory; adds the offloaded ones to `host`.
-std::int64_t gradient_bytes(const ExecutionConfig& run, const parallel::ActionList& list, std::int64_t& host) {
+/// Gradients kept over the step and in flight (`transient`), in device memory; adds the offloaded ones to `host`.
+std::int64_t gradient_bytes(const ExecutionConfig& run, std::int64_t transient, std::int64_t& host) {
   const std::int64_t item = size_of(run.precision.grad), wide_item = size_of(parallel::wide(run.precision.grad));
   std::int64_t sums = 0, whole = 0;
   for (const auto& unit : run.spec.units) {
@@ -95,7 +73,7 @@ std::int64_t gradient_bytes(const ExecutionConfig& run, const parallel::ActionLi
   const bool staged = item < wide_item && (run.strategy.sharded() || run.replicas > 1);
   if (!run.strategy.gradients) return whole * (item + (staged ? wide_item : 0) + run.partial_sums * wide_item);
   if (run.offload.optimizer) host += sums;
-  return (run.offload.optimizer ? 0 : sums) + transient_gradients(run, list);
+  return (run.offload.optimizer ? 0 : sums) + transient;
 }
 
 /// The most scratch that the operations of any sub-layer need.
@@ -199,6 +177,9 @@ std::string describe(const MemoryPlan& p) {
   std::string text;
   for (const auto& [bytes, name] : parts)
     if (bytes > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_bytes(static_cast<double>(bytes)));
+  if (p.apart > 0)
+    text += fmt::format("; {} less, as gathered weights and gradients peak at different times",
+                        format_bytes(static_cast<double>(p.apart)));
   if (p.host > 0) text += fmt::format("; in host memory {}", format_bytes(static_cast<double>(p.host)));
   return text;
 }
@@ -267,7 +248,10 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   const parallel::ActionList list = parallel::with_gathers(
       run.training ? parallel::training_schedule(run.spec, options) : parallel::evaluation_schedule(run.spec, options), units,
       prefetch_budget);
-  p.gathered = gathered_peak(list, units);
+  const TransientPeaks peaks = transient_peaks(run, list, units);
+  p.gathered = peaks.gathered;
+  // A host's blocks are kept for the next use of their size; a device's serve whatever comes next.
+  if (!run.on_cpu) p.apart = peaks.gathered + peaks.gradients - peaks.both;
   std::int64_t kept = 0, masters = 0;
   for (const auto& unit : run.spec.units) {
     for (const std::int64_t n : {unit.frozen_numel, unit.trainable_numel})
@@ -279,7 +263,7 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
     const bool copy = run.precision.has_master_copy() || (run.offload.optimizer && !run.offload.weights);
     const std::int64_t each = run.rule.state_bytes(run.precision) + (copy ? size_of(run.precision.master) : 0);
     (run.offload.optimizer ? p.host : p.optimizer) += masters * each;
-    p.gradients = gradient_bytes(run, list, p.host);
+    p.gradients = gradient_bytes(run, peaks.gradients, p.host);
     const std::int64_t micro =
         parallel::activation_bytes(run.spec, run.precision.compute, run.tokens, run.recompute, run.offload.activations);
     p.activations = run.group * (micro + grad_logprobs_bytes(run));

@@ -3,6 +3,7 @@
 #include "qft/core/error.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
+#include "qft/ops/generic.h"
 #include "qft/plan/feasibility.h"
 
 #include <algorithm>
@@ -73,6 +74,8 @@ class Planner {
             .graphs = graphs_,
             .sequences = largest.sequences,
             .on_cpu = on_cpu(),
+            // CUDA has kernels for the same types as the CPU.
+            .plain_operations = ops::generic::takes(c10::kCPU, plan_.recipe.precision.compute),
             .objective = plan_.recipe.objective.kind};
   }
 

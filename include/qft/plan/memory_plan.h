@@ -23,11 +23,12 @@ struct MemoryPlan {
   std::int64_t optimizer = 0;    ///< masters, and what the rule keeps beside them
   std::int64_t activations = 0;  ///< of all micro-batches in flight
   std::int64_t buffers = 0;      ///< scratch of the operations, and of one layer that is recomputed
+  std::int64_t apart = 0;        ///< gathered weights and gradients peak at different times: less than their sum by this
   std::int64_t host = 0;         ///< what is offloaded to host memory; not in total()
 
   /// What is allocated before the first step: exact, not an estimate.
   std::int64_t state() const { return weights + optimizer; }
-  std::int64_t total() const { return weights + gathered + gradients + optimizer + activations + buffers; }
+  std::int64_t total() const { return weights + gathered + gradients + optimizer + activations + buffers - apart; }
 };
 
 /// "weights 1.2 GB, gathered 0.3 GB, ...": the parts that are not zero, largest first.
