@@ -22,27 +22,6 @@ namespace {
 
 using Counts = std::vector<std::size_t>;
 
-at::ScalarType type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return at::kDouble;
-    case DType::f32:
-      return at::kFloat;
-    case DType::f16:
-      return at::kHalf;
-    case DType::bf16:
-      return at::kBFloat16;
-    case DType::i64:
-      return at::kLong;
-    case DType::i32:
-      return at::kInt;
-    case DType::u8:
-      return at::kByte;
-    default:
-      fail("no collective of {} is verified", safetensors_name(dtype));
-  }
-}
-
 /// Behind the end of each buffer, where nothing may write.
 constexpr double kGuard = 77;
 

@@ -14,17 +14,6 @@
 namespace qft::model {
 namespace {
 
-constexpr std::array<std::pair<at::ScalarType, DType>, 10> kTypes{{{at::kDouble, DType::f64},
-                                                                   {at::kFloat, DType::f32},
-                                                                   {at::kHalf, DType::f16},
-                                                                   {at::kBFloat16, DType::bf16},
-                                                                   {at::kLong, DType::i64},
-                                                                   {at::kInt, DType::i32},
-                                                                   {at::kShort, DType::i16},
-                                                                   {at::kChar, DType::i8},
-                                                                   {at::kByte, DType::u8},
-                                                                   {at::kBool, DType::boolean}}};
-
 constexpr std::int64_t kPieceBytes = 8 << 20;
 
 }  // namespace
