@@ -12,6 +12,11 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+# Headers alone: the programs load both libraries when they first ask a hub or a tracker.
+find_package(CURL REQUIRED)
+find_package(OpenSSL REQUIRED)
+add_library(qft_net_headers INTERFACE)
+target_include_directories(qft_net_headers SYSTEM INTERFACE ${CURL_INCLUDE_DIRS} ${OPENSSL_INCLUDE_DIR})
 
 set(HDF5_PREFER_PARALLEL ON)
 find_package(HDF5 REQUIRED COMPONENTS C)

@@ -13,7 +13,7 @@ tests=${TESTS:-^(core|config|io|tokenizer|cuda)_test$}
 
 tools=(g++-aarch64-linux-gnu cmake ninja-build pkg-config qemu-user-static ccache python3)
 libraries=(libopenmpi-dev libhdf5-openmpi-dev libboost-program-options-dev libboost-log-dev libfmt-dev libyaml-cpp-dev libsimdjson-dev
-           libpcre2-dev libutf8proc-dev libxxhash-dev libhwy-dev libgtest-dev)
+           libpcre2-dev libutf8proc-dev libxxhash-dev libhwy-dev libcurl4-openssl-dev libssl-dev libgtest-dev)
 
 inside() {
   env -i HOME=/root PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive CCACHE_DIR=/ccache \

@@ -36,6 +36,7 @@ packages=(
   libopenmpi-dev openmpi-bin libhdf5-openmpi-dev
   libboost-program-options-dev libboost-log-dev libfmt-dev libyaml-cpp-dev
   nlohmann-json3-dev libsimdjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libhwy-dev
+  libcurl4-openssl-dev libssl-dev
   libgtest-dev
 )
 faster=(ccache mold)  # used where present

@@ -1,0 +1,235 @@
+#include "qft/net/http.h"
+
+#include "qft/core/version.h"
+#include "qft/net/url.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <exception>
+#include <unistd.h>
+#include <utility>
+
+#include "library.h"
+
+#define CURL_DISABLE_TYPECHECK
+#define CURL_DISABLE_DEPRECATION  // the successors are not in libcurl 7.61, which RHEL 8 has
+#include <curl/curl.h>
+#undef curl_easy_setopt
+#undef curl_easy_getinfo
+
+namespace qft::net {
+namespace {
+
+constexpr std::size_t kMaxBody = std::size_t{64} << 20;
+
+/// What is used of libcurl.
+struct Curl {
+  decltype(curl_global_init)* global_init;
+  decltype(curl_easy_init)* make;
+  decltype(curl_easy_cleanup)* free;
+  decltype(curl_easy_reset)* reset;
+  decltype(curl_easy_setopt)* set;
+  decltype(curl_easy_perform)* perform;
+  decltype(curl_easy_getinfo)* get;
+  decltype(curl_easy_strerror)* words;
+  decltype(curl_slist_append)* append;
+  decltype(curl_slist_free_all)* free_list;
+
+  Curl() {
+    const Library library({"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.so"},
+                          "what speaks with hubs and trackers needs libcurl (Debian: libcurl4)");
+    library.find("curl_global_init", global_init);
+    library.find("curl_easy_init", make);
+    library.find("curl_easy_cleanup", free);
+    library.find("curl_easy_reset", reset);
+    library.find("curl_easy_setopt", set);
+    library.find("curl_easy_perform", perform);
+    library.find("curl_easy_getinfo", get);
+    library.find("curl_easy_strerror", words);
+    library.find("curl_slist_append", append);
+    library.find("curl_slist_free_all", free_list);
+    global_init(CURL_GLOBAL_DEFAULT);
+  }
+};
+
+const Curl& curl() {
+  static const Curl loaded;
+  return loaded;
+}
+
+/// The certificates' file: the environment's, else where this system keeps them; empty: libcurl's own choice.
+std::string certificates() {
+  for (const char* name : {"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"})
+    if (const char* file = std::getenv(name); file != nullptr && *file != '\0') return file;
+  for (const char* file : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"})
+    if (access(file, R_OK) == 0) return file;
+  return {};
+}
+
+/// A list of headers as libcurl wants it.
+class HeaderList {
+ public:
+  HeaderList() = default;
+  HeaderList(const HeaderList&) = delete;
+  HeaderList& operator=(const HeaderList&) = delete;
+  ~HeaderList() { curl().free_list(list_); }
+  void add(const std::string& line) { list_ = curl().append(list_, line.c_str()); }
+  curl_slist* get() const { return list_; }
+
+ private:
+  curl_slist* list_ = nullptr;
+};
+
+/// A transfer under way, as libcurl's callbacks see it.
+struct Transfer {
+  CURL* handle;
+  const Request& request;
+  Response& response;
+  bool ended_here = false;    ///< by sink or go_on
+  std::exception_ptr thrown;  ///< by sink or go_on: no exception may pass through C
+
+  template <class F>
+  bool ask(F&& f) {
+    try {
+      if (f()) return true;
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    ended_here = true;
+    return false;
+  }
+
+  std::size_t take(std::string_view bytes) {
+    long status = 0;
+    curl().get(handle, CURLINFO_RESPONSE_CODE, &status);
+    if (request.sink && status >= 200 && status < 300) return ask([&] { return request.sink(bytes); }) ? bytes.size() : 0;
+    if (response.body.size() + bytes.size() > kMaxBody) return 0;
+    response.body += bytes;
+    return bytes.size();
+  }
+
+  void take_header(std::string_view line) {
+    if (line.starts_with("HTTP/")) response.headers.clear(), response.body.clear();
+    const std::size_t colon = line.find(':');
+    if (colon == line.npos) return;
+    Header h{std::string(line.substr(0, colon)), {}};
+    std::ranges::transform(h.name, h.name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    line.remove_prefix(colon + 1);
+    const std::size_t begin = line.find_first_not_of(" \t"), end = line.find_last_not_of(" \t\r\n");
+    if (begin != line.npos) h.value = line.substr(begin, end - begin + 1);
+    response.headers.push_back(std::move(h));
+  }
+};
+
+std::size_t on_body(char* data, std::size_t, std::size_t bytes, void* transfer) {
+  return static_cast<Transfer*>(transfer)->take({data, bytes});
+}
+
+std::size_t on_header(char* data, std::size_t, std::size_t bytes, void* transfer) {
+  static_cast<Transfer*>(transfer)->take_header({data, bytes});
+  return bytes;
+}
+
+int on_progress(void* transfer, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  auto& t = *static_cast<Transfer*>(transfer);
+  return !t.request.go_on || t.ask(t.request.go_on) ? 0 : 1;
+}
+
+}  // namespace
+
+std::string_view Response::header(std::string_view name) const {
+  const auto found = std::ranges::find(headers, name, &Header::name);
+  return found == headers.end() ? std::string_view() : std::string_view(found->value);
+}
+
+struct Client::Handle {
+  CURL* handle = curl().make();
+  Handle() { require(handle != nullptr, "libcurl gives no handle: out of memory"); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() { curl().free(handle); }
+
+  template <class T>
+  void set(CURLoption option, T value) const {
+    const CURLcode code = curl().set(handle, option, value);
+    QFT_ASSERT(code == CURLE_OK, "libcurl takes option {} not: {}", static_cast<int>(option), curl().words(code));
+  }
+
+  void set_what(const Request& r) const {
+    set(CURLOPT_URL, r.url.c_str());
+    set(CURLOPT_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+    set(CURLOPT_REDIR_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+    set(CURLOPT_FOLLOWLOCATION, r.follow_redirects ? 1L : 0L);
+    set(CURLOPT_MAXREDIRS, 10L);
+    if (r.method == "HEAD") set(CURLOPT_NOBODY, 1L);
+    if (r.method != "GET" && r.method != "HEAD") {
+      set(CURLOPT_CUSTOMREQUEST, r.method.c_str());
+      set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(r.body.size()));
+      set(CURLOPT_POSTFIELDS, r.body.data());
+    }
+    if (r.first_byte > 0) set(CURLOPT_RESUME_FROM_LARGE, static_cast<curl_off_t>(r.first_byte));
+  }
+
+  void set_how(const Request& r) const {
+    set(CURLOPT_NOSIGNAL, 1L);
+    set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(r.connect_timeout.count()));
+    set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(CURLOPT_LOW_SPEED_TIME, std::max(1L, static_cast<long>(r.stall_timeout.count() / 1000)));
+    const std::string file = certificates();
+    if (!file.empty()) set(CURLOPT_CAINFO, file.c_str());
+  }
+
+  /// libcurl sends a password only to the host that was asked, and so it does with the token.
+  void set_secrets(const Request& r) const {
+    if (r.token.empty()) return;
+    set(CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BEARER));
+    set(CURLOPT_XOAUTH2_BEARER, r.token.c_str());
+    set(CURLOPT_UNRESTRICTED_AUTH, 0L);
+  }
+};
+
+Client::Client() : handle_(std::make_unique<Handle>()) {}
+Client::~Client() = default;
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+
+Response Client::send(const Request& request) {
+  Response response;
+  const Handle& h = *handle_;
+  Transfer transfer{h.handle, request, response, false, {}};
+  curl().reset(h.handle);
+  h.set_what(request);
+  h.set_how(request);
+  h.set_secrets(request);
+  HeaderList headers;
+  headers.add("User-Agent: qft/" + std::string(version()));
+  headers.add("Expect:");
+  for (const Header& header : request.headers) headers.add(header.name + ": " + header.value);
+  h.set(CURLOPT_HTTPHEADER, headers.get());
+  h.set(CURLOPT_WRITEFUNCTION, &on_body);
+  h.set(CURLOPT_WRITEDATA, static_cast<void*>(&transfer));
+  h.set(CURLOPT_HEADERFUNCTION, &on_header);
+  h.set(CURLOPT_HEADERDATA, static_cast<void*>(&transfer));
+  h.set(CURLOPT_NOPROGRESS, 0L);
+  h.set(CURLOPT_XFERINFOFUNCTION, &on_progress);
+  h.set(CURLOPT_XFERINFODATA, static_cast<void*>(&transfer));
+  std::array<char, CURL_ERROR_SIZE> words{};
+  h.set(CURLOPT_ERRORBUFFER, words.data());
+  const CURLcode code = curl().perform(h.handle);
+  if (transfer.thrown) std::rethrow_exception(transfer.thrown);
+  if (transfer.ended_here) throw NetworkError(fmt::format("{}: the transfer was ended here", without_secrets(request.url)));
+  if (code != CURLE_OK)
+    throw NetworkError(fmt::format("{} {}: {}", request.method, without_secrets(request.url),
+                                   words[0] != '\0' ? words.data() : curl().words(code)));
+  long status = 0;
+  curl().get(h.handle, CURLINFO_RESPONSE_CODE, &status);
+  response.status = static_cast<int>(status);
+  const char* url = nullptr;
+  curl().get(h.handle, CURLINFO_EFFECTIVE_URL, &url);
+  response.url = url == nullptr ? request.url : url;
+  return response;
+}
+
+}  // namespace qft::net

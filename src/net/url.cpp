@@ -1,0 +1,54 @@
+#include "qft/net/url.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace qft::net {
+namespace {
+
+/// Where user, host and port begin and end.
+struct Authority {
+  std::size_t begin, end;
+};
+
+Authority authority_of(std::string_view url) {
+  const std::size_t scheme = url.find("://");
+  const std::size_t begin = scheme == url.npos ? 0 : scheme + 3;
+  return {begin, std::min(url.find_first_of("/?#", begin), url.size())};
+}
+
+}  // namespace
+
+std::string host_of(std::string_view url) {
+  const auto [begin, end] = authority_of(url);
+  const std::string_view authority = url.substr(begin, end - begin);
+  const std::size_t at = authority.rfind('@');
+  return std::string(at == authority.npos ? authority : authority.substr(at + 1));
+}
+
+std::string without_secrets(std::string_view url) {
+  const auto [begin, end] = authority_of(url);
+  const std::string_view path = url.substr(end, url.find_first_of("?#", end) - end);
+  return fmt::format("{}{}{}", url.substr(0, begin), host_of(url), path);
+}
+
+std::string percent_encoded(std::string_view text, std::string_view keep) {
+  static constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+  std::string out;
+  for (const char c : text) {
+    if (kPlain.find(c) != kPlain.npos || keep.find(c) != keep.npos)
+      out += c;
+    else
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+std::string join(std::string_view base, std::string_view path) {
+  while (base.ends_with('/')) base.remove_suffix(1);
+  while (path.starts_with('/')) path.remove_prefix(1);
+  return fmt::format("{}/{}", base, path);
+}
+
+}  // namespace qft::net
