@@ -87,6 +87,7 @@ class ExecutionPlanner {
             .lora_dropout = spec_.lora.dropout > 0.0,
             .tokens = graphs() ? parallel::padded_tokens(tokens()) : tokens(),
             .group = group,
+            .micro_batches = batches_.max_micro_batches,
             .prefetch_budget = config_.parallel.prefetch_bytes,
             .partial_sums = partial_sums(),
             .labels = batches_.labels,

@@ -41,27 +41,6 @@ std::int64_t padded(const ExecutionConfig& run, std::int64_t n) {
   return run.strategy.sharded() ? padded_numel(n, run.shard_ranks) : n;
 }
 
-/// The most bytes at any time of what comes and goes within a step.
-struct TransientPeaks {
-  std::int64_t gathered, gradients, both;
-};
-
-TransientPeaks transient_peaks(const ExecutionConfig& run, const parallel::ActionList& list,
-                               const std::vector<parallel::GatheredBytes>& units) {
-  parallel::Gauge gathered, gradients, both;
-  GatheredSet gathered_set(units);
-  TransientGradients transient(run, {&gradients, &both});
-  const bool gradients_come = run.training && run.strategy.gradients;
-  for (const parallel::Action& action : list) {
-    const std::int64_t before = gathered_set.here();
-    gathered_set.run(action);
-    gathered.add(gathered_set.here() - before);
-    both.add(gathered_set.here() - before);
-    if (gradients_come) transient.run(action);
-  }
-  return {gathered.peak(), gradients.peak(), both.peak()};
-}
-
 /// Gradients kept over the step and in flight (`transient`), in device memory; adds the offloaded ones to `host`.
 std::int64_t gradient_bytes(const ExecutionConfig& run, std::int64_t transient, std::int64_t& host) {
   const std::int64_t item = size_of(run.precision.grad), wide_item = size_of(parallel::wide(run.precision.grad));
@@ -131,6 +110,26 @@ std::int64_t grad_logprobs_bytes(const ExecutionConfig& run) {
   return labels_of(run) * size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
 }
 
+/// Rows of logits that are held at a time.
+std::int64_t head_rows(const ExecutionConfig& run) {
+  return std::min(labels_of(run), run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(run.spec.config.vocab_size));
+}
+
+/// What a single operation allocates and frees, at most.
+struct Temporaries {
+  std::int64_t layer, head = 0;
+
+  explicit Temporaries(const ExecutionConfig& run) : layer(operation_bytes(run)) {
+    if (!run.plain_operations) return;
+    const auto& c = run.spec.config;
+    const auto plain = [&](const ops::generic::Sizes& sizes) {
+      return ops::generic::scratch_bytes(sizes, run.precision.compute);
+    };
+    layer = std::max(layer, plain({run.tokens, c.hidden_size, c.intermediate_size, 0, 0}));
+    head = plain({run.tokens, c.hidden_size, 0, head_rows(run), c.vocab_size});
+  }
+};
+
 /// Bytes that layers and head use besides the activations: Workspace, and the arena of a layer that is recomputed.
 std::int64_t buffer_bytes(const ExecutionConfig& run) {
   const auto& c = run.spec.config;
@@ -138,14 +137,9 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   const Widest widest(run);
   std::int64_t columns = widest.scratch;
   if (run.training && run.lora_dropout) columns += 2 * widest.input;
-  const std::int64_t labels = labels_of(run);
-  const std::int64_t rows = std::min(labels, run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(c.vocab_size));
-  std::int64_t temporary = operation_bytes(run);  // of one operation at a time
-  if (run.plain_operations)
-    temporary = std::max(
-        temporary,
-        ops::generic::scratch_bytes({run.tokens, c.hidden_size, c.intermediate_size, rows, c.vocab_size}, run.precision.compute));
-  std::int64_t bytes = run.tokens * columns * item + temporary;
+  const std::int64_t rows = head_rows(run);
+  const Temporaries temporary(run);
+  std::int64_t bytes = run.tokens * columns * item + std::max(temporary.layer, temporary.head);
   if (run.training) {
     const std::int64_t adapter_rows = widest.lora_parts * run.spec.lora.rank;
     bytes += run.tokens * adapter_rows * item;
@@ -164,6 +158,32 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   return bytes;
 }
 
+/// The most bytes at any time of what comes and goes within a step.
+struct TransientPeaks {
+  std::int64_t gathered, gradients, all;  ///< `all`: with the operations' temporaries
+};
+
+TransientPeaks transient_peaks(const ExecutionConfig& run, const parallel::ActionList& list,
+                               const std::vector<parallel::GatheredBytes>& units) {
+  parallel::Gauge gathered, gradients, all;
+  GatheredSet gathered_set(units);
+  TransientGradients transient(run, {&gradients, &all});
+  const Temporaries temporaries(run);
+  const bool gradients_come = run.training && run.strategy.gradients;
+  for (const parallel::Action& action : list) {
+    const std::int64_t before = gathered_set.here();
+    gathered_set.run(action);
+    gathered.add(gathered_set.here() - before);
+    all.add(gathered_set.here() - before);
+    if (gradients_come) transient.run(action);
+    if (action.kind != parallel::ActionKind::forward && action.kind != parallel::ActionKind::backward) continue;
+    const std::int64_t temporary = action.target == run.spec.head_unit() ? temporaries.head : temporaries.layer;
+    all.add(temporary);
+    all.add(-temporary);
+  }
+  return {gathered.peak(), gradients.peak(), all.peak()};
+}
+
 }  // namespace
 
 std::string describe(const MemoryPlan& p) {
@@ -178,7 +198,7 @@ std::string describe(const MemoryPlan& p) {
   for (const auto& [bytes, name] : parts)
     if (bytes > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_bytes(static_cast<double>(bytes)));
   if (p.apart > 0)
-    text += fmt::format("; {} less, as gathered weights and gradients peak at different times",
+    text += fmt::format("; {} less, as gathered weights, gradients and temporaries peak at different times",
                         format_bytes(static_cast<double>(p.apart)));
   if (p.host > 0) text += fmt::format("; in host memory {}", format_bytes(static_cast<double>(p.host)));
   return text;
@@ -241,8 +261,10 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   const std::int64_t item = size_of(run.precision.compute);
   const auto units = gathered_bytes(run);
   const std::int64_t prefetch_budget = run.prefetch_budget > 0 ? run.prefetch_budget : default_prefetch_budget(run.spec, units);
-  // Two groups, because memory may peak where one follows the other.
-  const int group = static_cast<int>(run.group), max_micro_batches = 2 * group;
+  // Two groups where there are as many, because memory may peak where one follows the other.
+  const std::int64_t two_groups = 2 * run.group;
+  const int group = static_cast<int>(run.group);
+  const int max_micro_batches = static_cast<int>(run.micro_batches > 0 ? std::min(run.micro_batches, two_groups) : two_groups);
   const parallel::ScheduleOptions options{max_micro_batches, max_micro_batches, group, run.strategy.reduce_every_group(),
                                           run.strategy.reshard_after_forward};
   const parallel::ActionList list = parallel::with_gathers(
@@ -250,8 +272,6 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
       prefetch_budget);
   const TransientPeaks peaks = transient_peaks(run, list, units);
   p.gathered = peaks.gathered;
-  // A host's blocks are kept for the next use of their size; a device's serve whatever comes next.
-  if (!run.on_cpu) p.apart = peaks.gathered + peaks.gradients - peaks.both;
   std::int64_t kept = 0, masters = 0;
   for (const auto& unit : run.spec.units) {
     for (const std::int64_t n : {unit.frozen_numel, unit.trainable_numel})
@@ -260,7 +280,7 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   }
   (run.offload.weights ? p.host : p.weights) += kept;
   if (run.training) {
-    const bool copy = run.precision.has_master_copy() || (run.offload.optimizer && !run.offload.weights);
+    const bool copy = run.precision.has_master_copy() || run.offload.optimizer != run.offload.weights;
     const std::int64_t each = run.rule.state_bytes(run.precision) + (copy ? size_of(run.precision.master) : 0);
     (run.offload.optimizer ? p.host : p.optimizer) += masters * each;
     p.gradients = gradient_bytes(run, peaks.gradients, p.host);
@@ -271,6 +291,9 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
     p.activations = 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens);
   }
   p.buffers = buffer_bytes(run);
+  // A host's blocks are kept for the next use of their size; a device's serve whatever comes next.
+  const Temporaries temporary(run);
+  if (!run.on_cpu) p.apart = peaks.gathered + peaks.gradients + std::max(temporary.layer, temporary.head) - peaks.all;
   return p;
 }
 

@@ -67,6 +67,7 @@ class Planner {
             .lora_dropout = plan_.recipe.spec.lora.dropout > 0.0,
             .tokens = largest.tokens,
             .group = group,
+            .micro_batches = max_micro_batches_,
             .prefetch_budget = config_.parallel.prefetch_bytes,
             .partial_sums = config_.training.deterministic ? partial_sums(max_micro_batches_) : 0,
             .labels = largest.labels,

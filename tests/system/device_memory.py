@@ -12,7 +12,10 @@ FULL = {"finetuning_type": "full", "global_batch_size": 4}
 LORA = {"finetuning_type": "lora", "lora_rank": 8, "per_device_train_batch_size": 2, "global_batch_size": 8}
 KEPT = {"gradient_checkpointing": False}
 OFFLOADED = {"offload_optimizer": "cpu", "offload_param": "cpu"}
-CASES = [("ddp", 1, FULL), ("zero2", 2, FULL | KEPT), ("zero3", 2, FULL), ("zero3", 2, FULL | OFFLOADED), ("ddp", 1, LORA), ("zero1", 2, LORA | KEPT),
+# Masters on the device, weights of the same type in host memory: two copies.
+WEIGHTS_OFFLOADED = {"bf16": False, "pure_bf16": True, "offload_param": "cpu"}
+CASES = [("ddp", 1, FULL), ("zero2", 2, FULL | KEPT), ("zero3", 2, FULL), ("zero3", 2, FULL | OFFLOADED), ("zero3", 2, FULL | WEIGHTS_OFFLOADED),
+         ("ddp", 1, LORA), ("zero1", 2, LORA | KEPT),
          ("zero3", 2, LORA), ("zero3", 1, LORA | OFFLOADED)]
 
 
@@ -31,7 +34,8 @@ def main():
             mpirun(ranks, [args.build / "bin/qft", "train", write(tmp / f"{i}.yaml", {**settings, **changes, "strategy": strategy, "output_dir": str(out)})])
             results = json.loads((out / "train_results.json").read_text())
             words = [changes["finetuning_type"], *(["nothing recomputed"] if KEPT.items() <= changes.items() else []),
-                     *(["offloaded"] if OFFLOADED.items() <= changes.items() else [])]
+                     *(["offloaded"] if OFFLOADED.items() <= changes.items() else []),
+                     *(["weights offloaded"] if WEIGHTS_OFFLOADED.items() <= changes.items() else [])]
             off = results["memory_predicted"] / results["memory_peak"] - 1
             report.check(f"{strategy} on {ranks}, {', '.join(words)}: peak {results['memory_peak'] / MB:.1f} MB, predicted off by {off:+.1%}",
                          abs(off), 0.1)

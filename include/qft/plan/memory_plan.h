@@ -23,8 +23,9 @@ struct MemoryPlan {
   std::int64_t optimizer = 0;    ///< masters, and what the rule keeps beside them
   std::int64_t activations = 0;  ///< of all micro-batches in flight
   std::int64_t buffers = 0;      ///< scratch of the operations, and of one layer that is recomputed
-  std::int64_t apart = 0;        ///< gathered weights and gradients peak at different times: less than their sum by this
-  std::int64_t host = 0;         ///< what is offloaded to host memory; not in total()
+  std::int64_t apart =
+      0;  ///< what a device's memory needs less, because gathered weights, gradients and temporaries peak at different times
+  std::int64_t host = 0;  ///< what is offloaded to host memory; not in total()
 
   /// What is allocated before the first step: exact, not an estimate.
   std::int64_t state() const { return weights + optimizer; }
@@ -61,6 +62,7 @@ struct ExecutionConfig {
   bool lora_dropout = false;
   std::int64_t tokens = 0;           ///< of a micro-batch
   std::int64_t group = 1;            ///< micro-batches in flight
+  std::int64_t micro_batches = 0;    ///< of the rank that has most in a step; 0: not known
   std::int64_t prefetch_budget = 0;  ///< bytes gathered ahead; 0: default_prefetch_budget()
   std::int64_t partial_sums = 0;     ///< gradient sums kept at once in ReductionOrder::by_micro_batch
   std::int64_t labels = 0;           ///< of a micro-batch; 0: each of its tokens
