@@ -69,6 +69,20 @@ function(qft_write_module_table file)
   file(WRITE "${file}" "${text}\n")
 endfunction()
 
+# QFT_BACKEND_ABI: what a back end must share with the programs that load it, as a text: the headers of its table, and LibTorch. For
+# the sources that state or compare it.
+set(_abi "")
+foreach(_header include/qft/core/dtype.h include/qft/device/backend.h include/qft/device/graph.h include/qft/comm/collective_library.h
+                include/qft/ops/kernel_args.h src/ops/device_kernels.h src/optim/device_kernels.h)
+  set_property(DIRECTORY "${CMAKE_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${_header}")
+  file(SHA256 "${CMAKE_SOURCE_DIR}/${_header}" _digest)
+  string(APPEND _abi "${_digest}")
+endforeach()
+file(STRINGS "${QFT_TORCH_DIR}/include/torch/csrc/api/include/torch/version.h" _torch_version REGEX "define TORCH_VERSION ")
+string(APPEND _abi "${_torch_version}")
+string(SHA256 _abi "${_abi}")
+string(SUBSTRING "${_abi}" 0 16 QFT_BACKEND_ABI)
+
 # qft_backend(NAME DEPS modules... LIBS targets...): the shared object of a kind of accelerator, from src/NAME, beside the programs. It
 # sees the headers of DEPS and is linked with none of our libraries, whose state it would have a second copy of.
 function(qft_backend name)
@@ -78,6 +92,7 @@ function(qft_backend name)
   add_library(qft_${name} SHARED ${sources})
   target_include_directories(qft_${name} PRIVATE "${CMAKE_SOURCE_DIR}/include")
   target_link_libraries(qft_${name} PRIVATE ${B_LIBS} qft_warnings)
+  target_compile_definitions(qft_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:QFT_BACKEND_ABI="${QFT_BACKEND_ABI}">)
   target_link_options(qft_${name} PRIVATE -Wl,--no-undefined)
   set_target_properties(qft_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
                         CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden)

@@ -2,6 +2,7 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 #include "qft/device/backends.h"
 #include "qft/device/device.h"
 
@@ -61,6 +62,8 @@ c10::Device choose_device(Session& session, std::string_view text) {
   device::DeviceWish wish;
   agreed(session.world(), [&] { wish = device::parse_device(text); });
   const std::string kind = agreed_kind(session, wish);
+  if (session.rank() == 0)
+    for (const std::string& text : device::backend_warnings()) log::warn("{}", text);
   if (kind == "cpu") return c10::kCPU;
   const auto uuids = uuids_of(kind);
   const int count = static_cast<int>(uuids.size());

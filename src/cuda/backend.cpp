@@ -113,6 +113,8 @@ void check_launch() {
 
 }  // namespace qft::cuda
 
+extern "C" __attribute__((visibility("default"))) qft::device::BackendAbi qft_device_backend_abi = QFT_BACKEND_ABI;
+
 extern "C" __attribute__((visibility("default"))) const qft::device::Backend* qft_device_backend() {
   static const qft::cuda::CudaBackend backend;
   return &backend;

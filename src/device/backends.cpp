@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -23,33 +24,42 @@ std::string dl_error() {
   return text == nullptr ? "no reason given" : text;
 }
 
-/// Why CUDA cannot work in this process, without LibTorch's part of it, which takes a second to load; empty: it can.
-std::string cuda_obstacle() {
+/// Why a kind is not used; empty: nothing is known against it. `broken`: something is there that should work.
+struct Obstacle {
+  std::string why;
+  bool broken = false;
+};
+
+/// Without LibTorch's part of CUDA, which takes a second to load.
+Obstacle cuda_obstacle() {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (driver == nullptr) return fmt::format("no NVIDIA driver: {}", dl_error());
+  if (driver == nullptr) return {fmt::format("no NVIDIA driver: {}", dl_error())};
   const auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
   const auto count_devices = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
-  if (init == nullptr || count_devices == nullptr) return fmt::format("libcuda.so.1 is no NVIDIA driver: {}", dl_error());
-  if (const int code = init(0); code != 0)
-    return fmt::format("the NVIDIA driver does not start (cuInit: error {}): does nvidia-smi work here?", code);
+  if (init == nullptr || count_devices == nullptr) return {fmt::format("libcuda.so.1 is no NVIDIA driver: {}", dl_error()), true};
+  constexpr int kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE
+  const int started = init(0);
+  if (started != 0 && started != kNoDevice)
+    return {fmt::format("the NVIDIA driver does not start (cuInit: error {}): does nvidia-smi work here?", started), true};
   int count = 0;
-  if (const int code = count_devices(&count); code != 0) return fmt::format("cuDeviceGetCount: error {}", code);
+  const int counted = started == 0 ? count_devices(&count) : 0;
+  if (counted != 0) return {fmt::format("cuDeviceGetCount: error {}", counted), true};
   if (count > 0) return {};
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  return visible == nullptr ? "the driver shows no GPU" : fmt::format("CUDA_VISIBLE_DEVICES='{}' leaves no GPU", visible);
+  return {visible == nullptr ? "the driver shows no GPU" : fmt::format("CUDA_VISIBLE_DEVICES='{}' leaves no GPU", visible)};
 }
 
 /// The simulated device is for tests: LibTorch prefers it to others once it is there.
-std::string sim_obstacle() {
+Obstacle sim_obstacle() {
   const char* asked = std::getenv("QFT_DEVICE");
-  return asked != nullptr && std::string_view(asked) == "sim" ? "" : "not asked for (QFT_DEVICE=sim)";
+  return {asked != nullptr && std::string_view(asked).starts_with("sim") ? "" : "not asked for (QFT_DEVICE=sim)"};
 }
 
 struct Kind {
   const char* name;
   const char* file;
-  std::string (*obstacle)();
-  /// A library that the user's search path is to decide on, not the run path of LibTorch's.
+  Obstacle (*obstacle)();
+  /// A library that LD_LIBRARY_PATH is to decide on, not the run path of LibTorch's.
   const char* from_search_path = nullptr;
   bool for_tests = false;  ///< nothing is said of it where it is not asked for
 };
@@ -68,6 +78,43 @@ fs::path file_of(const Kind& kind) {
   return {};
 }
 
+/// The file of this name in the first folder of LD_LIBRARY_PATH that has one; empty: none.
+fs::path in_search_path(const char* name) {
+  const char* path = std::getenv("LD_LIBRARY_PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  std::error_code error;
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (!folder.empty() && fs::exists(fs::path(folder) / name, error)) return fs::path(folder) / name;
+  return {};
+}
+
+/// Null where it does not load; dl_error() says why.
+void* open_object(const Kind& kind, const fs::path& file, BackendEntry& entry) {
+  const fs::path preferred = kind.from_search_path == nullptr ? fs::path() : in_search_path(kind.from_search_path);
+  void* first = preferred.empty() ? nullptr : dlopen(preferred.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (object != nullptr || first == nullptr) return object;
+  entry.note = fmt::format("'{}', which comes first in LD_LIBRARY_PATH, is not taken but LibTorch's own: {}", preferred.string(),
+                           dl_error());
+  dlclose(first);
+  return dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
+/// The table in the object; null, with the reason in `entry`, where that is none of this build.
+const Backend* backend_in(void* object, const fs::path& file, BackendEntry& entry) {
+  const auto function = object == nullptr ? nullptr : reinterpret_cast<BackendFunction>(dlsym(object, kBackendFunction));
+  if (function == nullptr) {
+    entry.why = fmt::format("'{}' does not load: {}", file.string(), dl_error());
+    return nullptr;
+  }
+  const auto* abi = static_cast<BackendAbi*>(dlsym(object, kBackendAbi));
+  const std::string_view theirs = abi == nullptr ? "none" : *abi;
+  if (theirs == QFT_BACKEND_ABI) return function();
+  entry.why = fmt::format("'{}' is of another build than the program (tables {} and {}): build both, or install both anew",
+                          file.string(), theirs, QFT_BACKEND_ABI);
+  return nullptr;
+}
+
 BackendEntry load(const Kind& kind) {
   BackendEntry entry;
   entry.name = kind.name;
@@ -76,23 +123,20 @@ BackendEntry load(const Kind& kind) {
     entry.why = fmt::format("{} is not beside the program", kind.file);
     return entry;
   }
-  if (entry.why = kind.obstacle(); !entry.why.empty()) return entry;
-  if (kind.from_search_path != nullptr) dlopen(kind.from_search_path, RTLD_NOW | RTLD_GLOBAL);  // else LibTorch's own is taken
-  void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  const auto function = object == nullptr ? nullptr : reinterpret_cast<BackendFunction>(dlsym(object, kBackendFunction));
-  if (function == nullptr) {
-    entry.why = fmt::format("'{}' does not load: {}", file.string(), dl_error());
-    return entry;
-  }
-  entry.backend = function();
-  entry.count = entry.backend->count(entry.why);
+  const Obstacle obstacle = kind.obstacle();
+  entry.why = obstacle.why;
+  entry.broken = obstacle.broken;
+  if (!entry.why.empty()) return entry;
+  entry.backend = backend_in(open_object(kind, file, entry), file, entry);
+  if (entry.backend != nullptr) entry.count = entry.backend->count(entry.why);
+  entry.broken = entry.count == 0;
   return entry;
 }
 
 std::vector<BackendEntry> load_all() {
   std::vector<BackendEntry> entries;
   for (const Kind& kind : kKinds)
-    if (!kind.for_tests || kind.obstacle().empty()) entries.push_back(load(kind));
+    if (!kind.for_tests || kind.obstacle().why.empty()) entries.push_back(load(kind));
   return entries;
 }
 
@@ -132,6 +176,15 @@ const DeviceFacts& facts_of(c10::Device device) {
 
 bool has_own_memory(c10::Device device) {
   return !device.is_cpu() && !facts_of(device).unified;
+}
+
+std::vector<std::string> backend_warnings() {
+  std::vector<std::string> all;
+  for (const BackendEntry& entry : load_backends()) {
+    if (entry.broken) all.push_back(fmt::format("{} is not used: {}", entry.name, entry.why));
+    if (!entry.note.empty()) all.push_back(entry.note);
+  }
+  return all;
 }
 
 std::string obstacle_of(std::string_view kind, int index) {

@@ -23,6 +23,8 @@ std::string text_of(const DeviceFacts& facts) {
 }  // namespace
 
 DeviceWish parse_device(std::string_view wish) {
+  const char* forced = std::getenv("QFT_DEVICE");
+  if (wish == "auto" && forced != nullptr && std::string_view(forced) != "auto") return parse_device(forced);
   if (wish == "auto" || wish == "cpu") return {std::string(wish), {}};
   const auto colon = wish.find(':');
   DeviceWish parsed{std::string(wish.substr(0, colon)), {}};
@@ -41,8 +43,6 @@ DeviceWish parse_device(std::string_view wish) {
 std::string kind_for(const DeviceWish& wish) {
   if (wish.kind == "cpu") return wish.kind;
   if (wish.kind == "auto") {
-    if (const char* forced = std::getenv("QFT_DEVICE"); forced != nullptr && std::string_view(forced) != "auto")
-      return kind_for(parse_device(forced));
     for (const BackendEntry& entry : load_backends())
       if (entry.count > 0) return entry.name;
     return "cpu";

@@ -149,6 +149,8 @@ class SimBackend final : public device::Backend {
 }  // namespace
 }  // namespace qft::sim
 
+extern "C" __attribute__((visibility("default"))) qft::device::BackendAbi qft_device_backend_abi = QFT_BACKEND_ABI;
+
 extern "C" __attribute__((visibility("default"))) const qft::device::Backend* qft_device_backend() {
   static const qft::sim::SimBackend backend;
   if (qft::sim::device_count() > 0) qft::sim::register_device();

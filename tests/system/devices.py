@@ -46,9 +46,14 @@ def reasons(report, qft, tmp, backend):
     driver = {"LD_LIBRARY_PATH": f"{tmp}:{os.environ.get('LD_LIBRARY_PATH', '')}", "FAKE_INIT": "0", "FAKE_COUNT": "1"}
     cases = [("no file", {"QFT_BACKEND_PATH": str(empty)}, "libqft_cuda.so is not beside the program"),
              ("a file that is no object", {"QFT_BACKEND_PATH": str(broken), **driver}, r"'\S+/libqft_cuda.so' does not load: .*(too short|invalid)")]
+    other = tmp / "other"
+    other.mkdir()
+    (other / "table.c").write_text('const char* const qft_device_backend_abi = "of another day";\nvoid* qft_device_backend(void) { return 0; }\n')
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", other / "libqft_cuda.so", other / "table.c"], check=True)
+    cases += [("a file of another build", {"QFT_BACKEND_PATH": str(other), **driver}, r"is of another build than the program \(tables of another day and ")]
     if backend:
-        cases += [("a driver that does not start", {**driver, "FAKE_INIT": "100"}, r"does not start \(cuInit: error 100\)"),
-                  ("no GPU shown", {**driver, "FAKE_COUNT": "0", "CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES='' leaves no GPU"),
+        cases += [("a driver that does not start", {**driver, "FAKE_INIT": "3"}, r"does not start \(cuInit: error 3\)"),
+                  ("no GPU shown", {**driver, "FAKE_INIT": "100", "CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES='' leaves no GPU"),
                   ("a driver that is none", driver, "cudaGetDeviceCount: ")]
     for name, environment, words in cases:
         told = version(qft, **environment)
@@ -85,6 +90,7 @@ def main():
         if backend:
             result, on_cpu = losses("no-gpu", **driver)
             report.equal("where CUDA's part loads and finds no GPU, training goes on on the CPU", on_cpu, expected)
+            report.holds("... which is said", re.search("cuda is not used: cudaGetDeviceCount: ", result.stderr), result.stderr)
         result, _ = losses("asked", QFT_DEVICE="cuda")
         if "cuda: not used" in version(qft):
             report.holds("a device that is asked for and not here is refused with the reason",

@@ -68,7 +68,10 @@ class Backend {
   virtual const void* part(std::string_view module) const = 0;
 };
 
-/// What a back end's shared object exports, under this name.
+/// What a back end's shared object exports, under these names: a text of the build, which must be the programs' own, and the
+/// table.
+using BackendAbi = const char* const;
+inline constexpr const char* kBackendAbi = "qft_device_backend_abi";
 using BackendFunction = const Backend* (*)();
 inline constexpr const char* kBackendFunction = "qft_device_backend";
 

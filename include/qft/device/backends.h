@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace qft::device {
 
@@ -14,7 +15,9 @@ struct BackendEntry {
   std::string name;                  ///< "cuda"
   const Backend* backend = nullptr;  ///< null: not loaded
   int count = 0;                     ///< devices that this process sees
-  std::string why;                   ///< count is 0 because of this
+  std::string why = {};              ///< count is 0 because of this
+  bool broken = false;               ///< count is 0, though the driver shows a device, or should
+  std::string note = {};             ///< what its user should know where it works
 };
 
 /// Loads every back end whose file lies beside the programs and whose driver and device are there; that of the simulated device
@@ -36,6 +39,9 @@ const DeviceFacts& facts_of(c10::Device device);
 /// False where the device's memory is the host's: on the CPU, and on devices with unified memory. What is offloaded from there
 /// would stay where it is.
 bool has_own_memory(c10::Device device);
+
+/// Kinds that should work and do not, and what else to know of those that do: nothing where all is well.
+std::vector<std::string> backend_warnings();
 
 /// Why nothing can be computed on device `index` of `kind`, with its name and what to do; empty: it can.
 std::string obstacle_of(std::string_view kind, int index);

@@ -16,12 +16,11 @@ struct DeviceWish {
   std::string kind;          ///< "auto", "cpu" or a back end's name
   std::optional<int> index;  ///< of "cuda:1"
 };
-/// Throws ConfigError for an unknown word.
+/// For "auto" what QFT_DEVICE says, where it is set. Throws ConfigError for an unknown word.
 DeviceWish parse_device(std::string_view wish);
 
 /// The kind that a process takes for `wish`: "cpu" or a back end's name that has devices here; for "auto" that of the
-/// environment's QFT_DEVICE, else of the first back end with devices. Throws ConfigError with the reason where the kind asked
-/// for, or its index, is not here.
+/// first back end with devices. Throws ConfigError with the reason where the kind asked for, or its index, is not here.
 std::string kind_for(const DeviceWish& wish);
 
 /// Devices of a kind that this process sees: 1 for "cpu", 0 for one that is not loaded.
