@@ -18,6 +18,15 @@ if(NOT QFT_CUDA STREQUAL "OFF")
              "${CUDAToolkit_VERSION}: load a CUDA ${_torch_cuda} toolkit (CUDAToolkit_ROOT), or take another LibTorch")
     endif()
   endif()
+  # libnccl: the one that LibTorch's wheel brings, else that of the system or of NCCL_ROOT. What is linked says the interface; at run
+  # time the user's search path decides.
+  set(_beside_torch "${QFT_TORCH_DIR}/../nvidia/nccl")
+  find_path(QFT_NCCL_INCLUDE nccl.h HINTS "${_beside_torch}/include" ENV NCCL_ROOT PATH_SUFFIXES include)
+  find_library(QFT_NCCL_LIBRARY NAMES libnccl.so.2 nccl HINTS "${_beside_torch}/lib" ENV NCCL_ROOT PATH_SUFFIXES lib lib64)
+  if(NOT _obstacle AND (NOT QFT_NCCL_INCLUDE OR NOT QFT_NCCL_LIBRARY))
+    string(CONCAT _obstacle "NCCL is not found beside LibTorch (${_beside_torch}) or in the system: install the wheel nvidia-nccl-cu13 "
+           "beside torch, or set NCCL_ROOT to a folder with include/nccl.h and lib/libnccl.so")
+  endif()
   if(_obstacle AND NOT QFT_CUDA STREQUAL "AUTO")
     message(FATAL_ERROR "QFT_CUDA=${QFT_CUDA}, but ${_obstacle}")
   elseif(_obstacle)
@@ -71,15 +80,6 @@ if(QFT_HAS_CUDA)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   endif()
 
-  # libnccl: the one that LibTorch's wheel brings, else that of the system or of NCCL_ROOT. What is linked says the interface; at run
-  # time the user's search path decides.
-  set(_beside_torch "${QFT_TORCH_DIR}/../nvidia/nccl")
-  find_path(QFT_NCCL_INCLUDE nccl.h HINTS "${_beside_torch}/include" ENV NCCL_ROOT PATH_SUFFIXES include)
-  find_library(QFT_NCCL_LIBRARY NAMES libnccl.so.2 nccl HINTS "${_beside_torch}/lib" ENV NCCL_ROOT PATH_SUFFIXES lib lib64)
-  if(NOT QFT_NCCL_INCLUDE OR NOT QFT_NCCL_LIBRARY)
-    message(FATAL_ERROR "NCCL not found beside LibTorch (${_beside_torch}) or in the system: install the wheel "
-                        "nvidia-nccl-cu13 beside torch, or set NCCL_ROOT to a folder with include/nccl.h and lib/libnccl.so")
-  endif()
   get_filename_component(_nccl_folder "${QFT_NCCL_LIBRARY}" DIRECTORY)
   target_include_directories(qft_torch_cuda SYSTEM INTERFACE "${QFT_NCCL_INCLUDE}")
   target_link_libraries(qft_torch_cuda INTERFACE "${QFT_NCCL_LIBRARY}")
