@@ -1,7 +1,6 @@
 #include "qft/ops/attention.h"
 
 #include "qft/core/error.h"
-#include "qft/device/device.h"
 
 #include <cmath>
 #include <functional>
@@ -9,6 +8,7 @@
 
 #include "ops/attention_blocked.h"
 #include "ops_support.h"
+#include "support/gpu.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -175,7 +175,7 @@ TEST(AttentionKernels, ArePlainAtenWhereNoneIsMeantForTheDevice) {
 
 // Flash attention in bf16, the memory-efficient kernel in fp32.
 TEST(AttentionOnGpu, AgreesWithAutograd) {
-  if (device::device_count("cuda") == 0) GTEST_SKIP() << "no GPU";
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   const c10::Device gpu(at::kCUDA, 0);
   Workspace scratch(gpu);
   const auto there = [&](const QkvViews& v) { return QkvViews{v.q.to(gpu), v.k.to(gpu), v.v.to(gpu)}; };

@@ -22,6 +22,7 @@
 #include "ops/cuda/norm.cuh"
 #include "ops/tensor_args.h"
 #include "ops_support.h"
+#include "support/gpu.h"
 #include <ATen/TensorOperators.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -44,7 +45,7 @@ void with_type(at::ScalarType type, F f) {
 class CudaKernels : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (GetParam() && device::device_count("cuda") == 0) GTEST_SKIP() << "no GPU";
+    if (GetParam() && !test::has_gpu()) GTEST_SKIP() << "no GPU";
   }
   bool on_gpu() const { return GetParam(); }
   at::Tensor here(const at::Tensor& t) const {

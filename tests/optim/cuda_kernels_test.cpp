@@ -3,7 +3,6 @@
 #include "support/simt.h"
 // clang-format on
 
-#include "qft/device/device.h"
 #include "qft/optim/optimizer.h"
 #include "qft/optim/square_sum.h"
 
@@ -15,6 +14,7 @@
 #include "optim/cuda/lion.cuh"
 #include "optim/cuda/square_sum.cuh"
 #include "optim/cuda/update.cuh"
+#include "support/gpu.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
@@ -97,7 +97,7 @@ TEST(UpdateKernel, OfLionAgreesWithAtenOnAnyLengthAndAlignment) {
 }
 
 TEST(UpdateKernel, UpdatesOnAGpuAsOnTheCpu) {
-  if (device::device_count("cuda") == 0) GTEST_SKIP() << "no GPU";
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   const c10::Device gpu(at::kCUDA, 0);
   for (const RuleSpec& rule : rules())
     for (const Precision& precision :
@@ -142,7 +142,7 @@ TEST(SquareSum, AgreesWithFp64) {
     const double exact_half = half.to(at::kDouble).square().sum().item<double>();
     EXPECT_NEAR(square_sum({half}), exact_half, 1e-12 * exact_half);
     EXPECT_NEAR(square_sum({values, narrow}), exact + exact_narrow, 1e-12 * (exact + exact_narrow));
-    if (device::device_count("cuda") == 0) continue;
+    if (!test::has_gpu()) continue;
     const c10::Device gpu(at::kCUDA, 0);
     EXPECT_NEAR(square_sum({values.to(gpu), narrow.to(gpu)}), exact + exact_narrow, 1e-12 * (exact + exact_narrow));
   }

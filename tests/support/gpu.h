@@ -1,0 +1,23 @@
+// Whether a test's part for a GPU can run.
+#pragma once
+
+#include "qft/device/backends.h"
+#include "qft/device/device.h"
+
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+namespace qft::test {
+
+/// False where there is no GPU; where there is one that is not used, though this build has CUDA's part, the test fails.
+inline bool has_gpu() {
+  if (device::device_count("cuda") > 0) return true;
+  const char* built = std::getenv("QFT_BACKEND_PATH");
+  const bool is_due = std::filesystem::exists("/dev/nvidia0") && built != nullptr &&
+                      std::filesystem::exists(std::filesystem::path(built) / "libqft_cuda.so");
+  if (is_due) ADD_FAILURE() << "a GPU is here, but not used: " << device::find_entry("cuda")->why;
+  return false;
+}
+
+}  // namespace qft::test
