@@ -3,10 +3,12 @@
 #include "qft/comm/collective_library.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 #include "qft/device/backends.h"
 #include "qft/device/stream.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "device_group.h"
@@ -170,6 +172,10 @@ const Library& library_of(Communicator& host, c10::Device device) {
   agreed(host, [&] {
     require(library != nullptr, "there is no library of collectives for {}: choose the device cpu", device.str());
     if (const std::string obstacle = library->obstacle(); !obstacle.empty()) fail("{}", obstacle);
+  });
+  static std::once_flag told;  // the first group has all ranks
+  std::call_once(told, [&] {
+    if (host.rank() == 0) log::info("collectives by {}", library->version());
   });
   return *library;
 }

@@ -11,6 +11,7 @@
 
 #include "call.h"
 #include "patience.h"
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace qft::comm {
 namespace {
@@ -60,10 +61,20 @@ DeviceGroup::~DeviceGroup() {
   }
 }
 
+DeviceGroup::Result DeviceGroup::state() const {
+  const std::lock_guard lock(library_mutex_);
+  require(!is_aborted_, "{}: the group was aborted", library_.version());
+  return library_.state(group_);
+}
+
+void DeviceGroup::enter_device() const {
+  c10::impl::VirtualGuardImpl(device_.type()).setDevice(device_);
+}
+
 void DeviceGroup::complete(Result result, std::string_view what, std::chrono::seconds limit) const {
   const activity::Waiting waiting;
   for (const Patience patience; result == Result::in_progress;) {
-    result = library_.state(group_);
+    result = state();
     if (result != Result::in_progress) break;
     require(limit.count() == 0 || patience.waited() < limit,
             "{}: {} is not done after {} s: a rank has not come, or the network between GPUs does not work (NCCL_DEBUG=INFO, "
@@ -86,6 +97,7 @@ bool DeviceGroup::finalize() const noexcept {
 
 void DeviceGroup::abort() noexcept {
   std::call_once(aborted_, [this] {
+    const std::lock_guard lock(library_mutex_);
     is_aborted_ = true;
     library_.abort(group_);
   });
@@ -97,7 +109,13 @@ std::shared_ptr<const device::Event> DeviceGroup::launch(const device::Stream& s
   ready.record(device::Stream::current(device_));
   stream.wait(ready);
   library_.group_start();
-  const Result posted = post(library_, group_, stream.native());
+  Result posted = Result::failed;
+  try {
+    posted = post(library_, group_, stream.native());
+  } catch (...) {
+    library_.group_end();
+    throw;
+  }
   const Result ended = library_.group_end();
   if (posted == Result::failed) fail_in(library_, group_, what);
   // The first ones connect, and wait for ranks that have work before them: how long that may take, the watchdog knows.
@@ -114,11 +132,15 @@ std::shared_ptr<const device::Event> DeviceGroup::launch(const device::Stream& s
 }
 
 void DeviceGroup::check_async() const {
-  require(!is_aborted_, "{}: an operation under way was aborted", library_.version());
-  if (library_.state(group_) == Result::failed) fail_in(library_, group_, "an operation under way");
+  if (state() == Result::failed) fail_in(library_, group_, "an operation under way");
 }
 
-std::string DeviceGroup::failure() const {
+std::string DeviceGroup::failure() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_.empty()) return lost_;
+  }
+  const std::lock_guard lock(library_mutex_);
   if (is_aborted_ || library_.state(group_) != Result::failed) return {};
   return library_.last_error(group_);
 }
@@ -130,12 +152,20 @@ void DeviceGroup::forget_finished() {
 
 DeviceCollectives DeviceGroup::progress() {
   const std::lock_guard lock(mutex_);
-  forget_finished();
-  DeviceCollectives all{key_, called_, finished_, finished_, size_, {}};
-  if (under_way_.empty()) return all;
-  all.next = under_way_.front().note;
-  if (under_way_.front().ready.query()) all.reached = all.next.number;
-  return all;
+  const auto known = [&] { return DeviceCollectives{key_, called_, finished_, finished_, size_, {}}; };
+  if (!lost_.empty()) return known();
+  try {
+    enter_device();
+    forget_finished();
+    DeviceCollectives all = known();
+    if (under_way_.empty()) return all;
+    all.next = under_way_.front().note;
+    if (under_way_.front().ready.query()) all.reached = all.next.number;
+    return all;
+  } catch (const std::exception& e) {
+    lost_ = fmt::format("{}: {}", device_.str(), e.what());  // the rank's own thread sees it too, and ends the job in good order
+    return known();
+  }
 }
 
 AllDeviceCollectives device_collectives() {
@@ -150,7 +180,7 @@ AllDeviceCollectives device_collectives() {
 
 std::string device_failure() {
   const std::lock_guard lock(groups().mutex);
-  for (const DeviceGroup* group : groups().all)
+  for (DeviceGroup* group : groups().all)
     if (std::string text = group->failure(); !text.empty()) return text;
   return {};
 }

@@ -39,7 +39,7 @@ class DeviceGroup {
   void check_async() const;
 
   DeviceCollectives progress();
-  std::string failure() const;
+  std::string failure();
   /// At most once, also where several threads call.
   void abort() noexcept;
 
@@ -49,6 +49,10 @@ class DeviceGroup {
     device::Event ready;  ///< behind what it waits for on this rank
     std::shared_ptr<const device::Event> done;
   };
+  /// Of the library's own; throws where another thread has aborted, which frees the group.
+  Result state() const;
+  /// Makes the group's device that of this thread, which may be one that has none: an event of another would get a context there.
+  void enter_device() const;
   /// Returns once the call is over; where `limit` is not 0, throws after so long.
   void complete(Result result, std::string_view what, std::chrono::seconds limit) const;
   bool finalize() const noexcept;
@@ -62,6 +66,8 @@ class DeviceGroup {
   std::mutex mutex_;
   std::deque<Launch> under_way_;  ///< collectives in the order of their calls
   std::uint64_t called_ = 0, finished_ = 0;
+  std::string lost_;                  ///< what the device said when it was asked for the marks' state
+  mutable std::mutex library_mutex_;  ///< between state() and abort()
   std::once_flag aborted_;
   std::atomic<bool> is_aborted_{false};
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <memory>
 
 #include <ATen/ops/empty.h>
@@ -23,8 +24,11 @@ std::size_t length_of(std::size_t piece, std::size_t bytes) {
 }  // namespace
 
 StagedCopy::~StagedCopy() {
-  for (const auto& half : halves_)
-    if (half) half->copied.synchronize();
+  for (auto& half : halves_) try {
+      if (half) half->copied.synchronize();
+    } catch (const std::exception&) {
+      half.release();  // the device is lost, and may still write there: the memory stays taken until the process ends
+    }
 }
 
 void StagedCopy::reserve() {

@@ -1,4 +1,6 @@
 // Jobs whose devices hang in a collective, or whose collectives fail while the hosts wait: who is named, and that they end.
+#include <algorithm>
+
 #include "jobs.h"
 
 namespace {
@@ -18,7 +20,8 @@ constexpr const char* kSecond = " all_reduce(sum, F32, 1000), number 2 on 'devic
 TEST(DeviceJob, AHealthyOneEndsWell) {
   const auto ending = run_on_sim("");
   EXPECT_EQ(ending.code, 0) << ending.output;
-  EXPECT_EQ(ending.output, "");
+  EXPECT_TRUE(ending.output.ends_with("collectives by simulated collectives\n")) << ending.output;
+  EXPECT_EQ(std::ranges::count(ending.output, '\n'), 1) << ending.output;
 }
 
 TEST(DeviceJob, ARankThatNeverCallsIsNamed) {
