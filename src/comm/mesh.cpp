@@ -69,26 +69,22 @@ Degrees resolve(Degrees degrees, int world_size) {
   return degrees;
 }
 
-Mesh::Mesh(Communicator& world, Degrees degrees) : world_(world), degrees_(resolve(degrees, world.size())) {
+Mesh::Mesh(Communicator& world, Degrees degrees, const ForDevice& for_device)
+    : world_size_(world.size()), degrees_(resolve(degrees, world.size())) {
   const auto extent = values(degrees_);
   int rest = world.rank();
   for (std::size_t a = kAxes; a-- > 0;) {
     coordinates_[a] = rest % extent[a];
     rest /= extent[a];
   }
-  // Ranks share a group along some axes if they agree in all others: those coordinates, mixed, are the colour.
-  const auto group_along = [&](auto&& in_group, std::string name) {
-    int color = 0;
-    for (std::size_t a = 0; a < kAxes; ++a) {
-      if (!in_group(static_cast<Axis>(a))) color = color * extent[a] + coordinates_[a];
-    }
-    return world_.split(color, world_.rank(), std::move(name));
-  };
   for (std::size_t a = 0; a < kAxes; ++a) {
-    const auto axis = static_cast<Axis>(a);
-    groups_[a] = group_along([axis](Axis b) { return b == axis; }, std::string(name_of(axis)));
+    // Ranks share a group along an axis if they agree in all others: those coordinates, mixed, are the colour.
+    int color = 0;
+    for (std::size_t b = 0; b < kAxes; ++b)
+      if (b != a) color = color * extent[b] + coordinates_[b];
+    auto group = world.split(color, world.rank(), std::string(kAxisNames[a]));
+    groups_[a] = for_device ? for_device(std::move(group)) : std::move(group);
   }
-  data_ = group_along([](Axis b) { return b == Axis::replicate || b == Axis::shard; }, "data");
 }
 
 Communicator& Mesh::group(Axis axis) const {
@@ -102,7 +98,7 @@ int Mesh::coordinate(Axis axis) const {
 }
 
 std::string Mesh::describe() const {
-  return fmt::format("{} {} = {}", world_.size(), world_.size() == 1 ? "rank" : "ranks", product(values(degrees_)));
+  return fmt::format("{} {} = {}", world_size_, world_size_ == 1 ? "rank" : "ranks", product(values(degrees_)));
 }
 
 }  // namespace qft::comm

@@ -46,8 +46,9 @@ Layout::Layout(comm::Communicator& world, c10::Device device, const Strategy& st
                const Offload& offload)
     : strategy_(with_offload(strategy, offload)), offload_(offload) {
   const auto degrees = degrees_of(world, strategy, group);
-  device_world_ = comm::make_device_communicator(world, device, "data");
-  mesh_ = std::make_unique<comm::Mesh>(*device_world_, degrees);
+  mesh_ = std::make_unique<comm::Mesh>(world.host(), degrees, [device](std::unique_ptr<comm::Communicator> host) {
+    return comm::make_device_communicator(*host, device, host->name());
+  });
 }
 
 bool is_first_holder(const model::ParamSpec& param, const comm::Mesh& mesh) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -39,14 +40,14 @@ Degrees resolve(Degrees degrees, int world_size);
 /// The groups of this rank. The world must outlive the mesh.
 class Mesh {
  public:
-  /// Collective over `world`. Throws ConfigError (alike on all ranks) where the degrees do not fit.
-  Mesh(Communicator& world, Degrees degrees);
+  /// The communicator of a device for the ranks of `host`; takes `host`, or what it needs of it.
+  using ForDevice = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> host)>;
+  /// Collective over `world`, the ranks in host memory; its groups are what `for_device` makes of theirs, else those in host
+  /// memory. Throws ConfigError (alike on all ranks) where the degrees do not fit.
+  Mesh(Communicator& world, Degrees degrees, const ForDevice& for_device = {});
 
-  Communicator& world() const { return world_; }
   /// The ranks that differ from this one along `axis` only.
   Communicator& group(Axis axis) const;
-  /// replicate x shard: the ranks that work on different samples of the same global batch.
-  Communicator& data() const { return *data_; }
 
   const Degrees& degrees() const { return degrees_; }
   int degree(Axis axis) const;
@@ -56,11 +57,10 @@ class Mesh {
   std::string describe() const;
 
  private:
-  Communicator& world_;
+  int world_size_;
   Degrees degrees_;
   std::array<int, kAxes> coordinates_{};
   std::array<std::unique_ptr<Communicator>, kAxes> groups_;
-  std::unique_ptr<Communicator> data_;
 };
 
 }  // namespace qft::comm

@@ -42,7 +42,6 @@ class Layout {
  private:
   Strategy strategy_;
   Offload offload_;
-  std::unique_ptr<comm::Communicator> device_world_;
   std::unique_ptr<comm::Mesh> mesh_;
 };
 
