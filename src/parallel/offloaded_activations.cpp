@@ -1,7 +1,6 @@
 #include "offloaded_activations.h"
 
 #include "qft/core/error.h"
-#include "qft/parallel/sharded_buffer.h"
 
 #include <ATen/ops/empty.h>
 
@@ -16,7 +15,8 @@ void OffloadedActivations::keep(int layer, const at::Tensor& x) {
     kept_.resize(l + 1);
   }
   if (!memory_[l].defined() || memory_[l].scalar_type() != x.scalar_type() || memory_[l].numel() < x.numel())
-    memory_[l] = at::empty({x.numel()}, host_options(x.options()));
+    // From LibTorch's allocator: it keeps what is freed here until the copies are done.
+    memory_[l] = at::empty({x.numel()}, x.options().device(at::kCPU).pinned_memory(!x.is_cpu()));
   kept_[l] = memory_[l].narrow(0, 0, x.numel()).view(x.sizes());
   const auto current = device::Stream::current(copies_.device());
   current.wait(copied_);  // the copy before: its source is overwritten next

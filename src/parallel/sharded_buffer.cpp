@@ -1,6 +1,7 @@
 #include "qft/parallel/sharded_buffer.h"
 
 #include "qft/core/error.h"
+#include "qft/device/host_tensor.h"
 #include "qft/device/scalar_type.h"
 
 #include <exception>
@@ -32,7 +33,7 @@ at::Tensor BlockPool::take(std::int64_t n, const at::TensorOptions& options) {
   auto& free = (*blocks_)[bytes];
   at::Tensor block;
   if (free.empty()) {
-    block = at::empty({bytes}, at::TensorOptions().dtype(at::kByte));
+    block = device::host_tensor({bytes}, at::kByte, device_);
   } else {
     block = std::move(free.back());
     free.pop_back();
@@ -54,8 +55,9 @@ ShardedBuffer::ShardedBuffer(std::int64_t n, const at::TensorOptions& options, c
     : division_(n, comm), comm_(&comm), transfers_(&transfers), residency_(residency) {
   if (n == 0) return;
   // Zeros: alignment gaps and padding take part in sums and in the optimizer's arithmetic.
-  rest_ =
-      at::zeros({rest_is_whole() ? division_.padded() : division_.chunk}, residency.offloaded ? host_options(options) : options);
+  const std::int64_t kept = rest_is_whole() ? division_.padded() : division_.chunk;
+  rest_ = residency.offloaded ? device::host_tensor({kept}, options.dtype().toScalarType(), options.device()).zero_()
+                              : at::zeros({kept}, options);
   slice_ = rest_is_whole() ? division_.slice_of(rest_) : rest_;
   if (residency.offloaded) copied_.emplace(transfers.copies.device());
   if (frees_whole()) return;
@@ -69,7 +71,7 @@ std::int64_t ShardedBuffer::gathered_bytes() const {
 
 void ShardedBuffer::make_room() {
   if (empty() || whole_.defined()) return;
-  whole_ = transfers_->pool.take(division_.padded(), slice_.options().device(transfers_->copies.device()).pinned_memory(false));
+  whole_ = transfers_->pool.take(division_.padded(), slice_.options().device(transfers_->copies.device()));
   transfers_->gathered.add(gathered_bytes());
 }
 

@@ -1,4 +1,5 @@
 #include "qft/core/error.h"
+#include "qft/device/host_tensor.h"
 #include "qft/device/scalar_type.h"
 #include "qft/optim/square_sum.h"
 #include "qft/parallel/sharded_buffer.h"
@@ -30,7 +31,7 @@ class ShardedStore final : public WeightStore {
         training_(training),
         grad_type_(precision.grad),
         grad_options_(at::TensorOptions().dtype(precision.grad).device(device)),
-        transfers_{device::Stream::make(device), {}, {}},
+        transfers_{device::Stream::make(device), {}, BlockPool(device)},
         units_(spec.units.size()) {
     QFT_ASSERT(strategy.gradients || replicate.size() == 1, "{} has no replicas of its slices", strategy.name);
     require(!training || spec.num_params(true) > 0, "no parameter is trainable: check finetuning_type and lora_target");
@@ -233,9 +234,12 @@ class ShardedStore final : public WeightStore {
       u.owned = d.slice_of(u.grads);
       return;
     }
-    const auto options = offload_.optimizer ? host_options(grad_options_) : grad_options_;
-    u.sum = at::zeros({d.chunk}, options.dtype(wide(grad_type_)));
-    u.owned = grad_type_ == wide(grad_type_) ? u.sum : at::zeros({d.chunk}, options);
+    const auto zeros = [&](at::ScalarType type) {
+      if (!offload_.optimizer) return at::zeros({d.chunk}, grad_options_.dtype(type));
+      return device::host_tensor({d.chunk}, type, grad_options_.device()).zero_();
+    };
+    u.sum = zeros(wide(grad_type_));
+    u.owned = grad_type_ == wide(grad_type_) ? u.sum : zeros(grad_type_);
   }
 
   /// Copies the slice to host memory after the reduction, on a stream of its own.
@@ -245,7 +249,7 @@ class ShardedStore final : public WeightStore {
     const device::StreamGuard beside(copies);
     r.work.wait();
     const at::Tensor slice = r.unit->trainable.division().slice_of(r.wide);
-    r.on_host = at::empty(slice.sizes(), host_options(slice.options()));
+    r.on_host = transfers_.pool.take(slice.numel(), slice.options().device(at::kCPU));
     r.on_host.copy_(slice, /*non_blocking=*/true);
     r.copied.record(copies);
   }

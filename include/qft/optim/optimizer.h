@@ -1,6 +1,7 @@
 // An optimizer on the flat buffers that a rank owns: masters, the rule's state, and the compute copies.
 #pragma once
 
+#include "qft/device/stream.h"
 #include "qft/optim/precision.h"
 #include "qft/optim/rule.h"
 
@@ -55,11 +56,16 @@ class Optimizer {
     at::Tensor master;
     std::vector<at::Tensor> state;
     bool has_copy = false;  ///< the master is not the weights themselves
+    at::Tensor staging;     ///< rounded masters on their way to a device, where they are in host memory: pinned
+    device::Event uploaded;
+    const at::Tensor& copy_in(const at::Tensor& weights) const { return staging.defined() ? staging : weights; }
   };
 
   /// Returns whether the rule wrote the copy.
   bool update(std::size_t i, const Segment& segment, double learning_rate, double grad_scale);
   void publish(std::size_t i);
+  /// Starts the copy to the device, where there is one.
+  void upload(std::size_t i);
 
   const RuleSpec& spec_;
   std::unique_ptr<Rule> rule_;

@@ -52,23 +52,22 @@ inline at::ScalarType wide(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/// Where offloaded tensors of `device` live: host memory, pinned if that is not the CPU.
-inline at::TensorOptions host_options(const at::TensorOptions& on_device) {
-  return on_device.device(at::kCPU).pinned_memory(!on_device.device().is_cpu());
-}
-
 /// Frees a tensor's memory now, whatever views of it there are: they see a storage of size 0 from then on.
 void free_storage(at::Tensor& tensor);
 
 /// A pool of memory that is taken and freed again and again in few sizes. The heap would use a freed block for something small
-/// and need a new one next time; CUDA's allocator is such a pool itself.
+/// and need a new one next time, and pinning is slow; CUDA's allocator is such a pool itself.
 class BlockPool {
  public:
+  /// Host memory is made for copies with `device`.
+  explicit BlockPool(c10::Device device) : device_(device) {}
+
   /// Uninitialised [n]; its memory returns to the pool when its storage is freed.
   at::Tensor take(std::int64_t n, const at::TensorOptions& options);
 
  private:
   using Blocks = std::map<std::int64_t, std::vector<at::Tensor>>;  ///< free ones by bytes
+  c10::Device device_;
   std::shared_ptr<Blocks> blocks_ = std::make_shared<Blocks>();
 };
 
