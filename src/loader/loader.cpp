@@ -185,8 +185,11 @@ EvalLoader::EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset 
   if (max_items > 0) num_items_ = std::min(num_items_, max_items);
   const std::int64_t per_round = micro_batch_size * world_size;
   max_micro_batches_ = (num_items_ + per_round - 1) / per_round;
-  for (std::int64_t i = 0; i < num_items_; ++i) {
-    tokens_ += pack_->item_tokens()[static_cast<std::size_t>(item_at(i))];
+  for (std::int64_t i = 0, micro_tokens = 0; i < num_items_; ++i) {
+    const std::int64_t tokens = pack_->item_tokens()[static_cast<std::size_t>(item_at(i))];
+    tokens_ += tokens;
+    micro_tokens = i % micro_batch_size == 0 ? tokens : micro_tokens + tokens;
+    most_tokens_ = std::max(most_tokens_, micro_tokens);
     label_tokens_ += pack_->item_labels()[static_cast<std::size_t>(item_at(i))];
   }
 }

@@ -5,15 +5,17 @@
 #include "qft/device/memory.h"
 #include "qft/parallel/out_of_memory.h"
 
+#include <fmt/format.h>
+
 namespace qft::train {
 
-void take_memory(comm::Communicator& comm, const std::string& what, const std::function<void()>& take) {
+void take_memory(comm::Communicator& comm, c10::Device device, const std::string& what, const std::function<void()>& take) {
   const auto held = [] { return format_bytes(static_cast<double>(device::host_memory().current)) + " of host memory in all"; };
   comm::agreed(comm, [&] {
     parallel::or_explain_memory(
         take, [&] { return what; }, held,
-        "async_save: false, which makes no copy of what is saved; fewer ranks on each node; more ranks, on more "
-        "nodes, with strategy zero3");
+        fmt::format("{}fewer ranks on each node; more ranks, on more nodes, with strategy zero3",
+                    device.is_cpu() ? "async_save: false, which makes no copy of what is saved; " : ""));
   });
 }
 

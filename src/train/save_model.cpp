@@ -58,7 +58,7 @@ Factors gather_adapter(engine::Instance& instance, comm::Communicator& comm) {
   Factors factors;
   at::Tensor room;
   device::StagedCopy staged(instance.transformer().device());
-  take_memory(comm, "gathering the adapter", [&] {
+  take_memory(comm, instance.transformer().device(), "gathering the adapter", [&] {
     room = instance.master_room();
     if (comm.rank() != 0) return;
     staged.reserve();
@@ -111,7 +111,7 @@ void for_each_base_tensor(engine::Instance& instance, comm::Communicator& comm,
                           const std::function<void(const at::Tensor&)>& visit) {
   std::exception_ptr failure;
   for (int u = 0; u < instance.spec().num_units(); ++u) {
-    take_memory(comm, "gathering the model", [&] { instance.weights().make_room(u); });
+    take_memory(comm, instance.transformer().device(), "gathering the model", [&] { instance.weights().make_room(u); });
     const auto& buffers = instance.weights().acquire(u);
     for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
       if (p.role != model::Role::base || failure) continue;
@@ -140,7 +140,7 @@ std::vector<FileRecord> write_base_model(const std::vector<io::TensorSpec>& spec
 WriteModel stage_base_model(engine::Instance& instance, const Writers& who) {
   const auto specs = base_tensors(instance);
   std::vector<at::Tensor> values;
-  take_memory(who.comm, "the copy of the model's weights", [&] {
+  take_memory(who.comm, instance.transformer().device(), "the copy of the model's weights", [&] {
     for (const auto& shard : io::plan_shards(specs, model::kDefaultShardBytes, who.rank(), who.writers))
       for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
         const bool mine = shard.mine && who.rank() < who.writers;

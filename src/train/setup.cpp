@@ -90,7 +90,8 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
   if (s.saved) s.loader->resume(s.saved->state().at("data"));
   const loader::BatchBounds most = s.loader->bounds();
   require_room(config, s, comm);
-  s.batches = {most.tokens, most.labels, most.sequences, most.max_micro_batches};
+  s.batches = {most.tokens, most.labels, most.sequences, most.max_micro_batches,
+               s.data.eval ? s.data.eval->loader(config, comm)->most_tokens() : 0};
   return s;
 }
 

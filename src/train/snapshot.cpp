@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <string>
 
 #include "save_memory.h"
@@ -22,6 +23,7 @@ struct HeldState {
   checkpoint::TensorSlice slice;
   at::Tensor values;
   bool to_save = true;
+  int unit = 0;
 };
 
 /// Names in the checkpoint of a parameter's master and of what the optimizer's rule keeps of it, in this order.
@@ -31,11 +33,12 @@ std::vector<std::string> state_names(const optim::RuleSpec& rule, const model::P
   return names;
 }
 
-HeldState held_state(const std::string& name, const model::ParamSpec& p, const model::Shard& shard) {
+HeldState held_state(const std::string& name, const model::ParamSpec& p, const model::Shard& shard, int unit) {
   return {{name, device::dtype_of(shard.values.scalar_type()), p.shape, p.box, static_cast<std::uint64_t>(shard.begin),
            static_cast<std::uint64_t>(shard.end())},
           shard.values,
-          p.first_holder};
+          p.first_holder,
+          unit};
 }
 
 std::vector<HeldState> held_states(engine::Instance& instance) {
@@ -46,8 +49,8 @@ std::vector<HeldState> held_states(engine::Instance& instance) {
     for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
       if (!p.trainable) continue;
       const auto names = state_names(rule, p);
-      list.push_back(held_state(names[0], p, instance.param(u, p)));
-      for (std::size_t s = 0; s < rule.state.size(); ++s) list.push_back(held_state(names[s + 1], p, instance.state(u, p, s)));
+      list.push_back(held_state(names[0], p, instance.param(u, p), u));
+      for (std::size_t s = 0; s < rule.state.size(); ++s) list.push_back(held_state(names[s + 1], p, instance.state(u, p, s), u));
     }
   return list;
 }
@@ -101,7 +104,8 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, engine::Instance& in
     trainer_state_ = log->trainer_state({info.progression.step, info.total_steps, info.epoch, t.num_train_epochs,
                                          t.per_device_train_batch_size, info.progression.best});
   if (!t.save_only_model || info.stopped)
-    take_memory(comm, "the copy of masters and optimizer state", [&] { stage_state(instance, staged); });
+    take_memory(comm, instance.transformer().device(), "the copy of masters and optimizer state",
+                [&] { stage_state(instance, staged); });
   if (staged) {
     write_model_ = stage_model(config, instance, who);
     thread_ = std::thread([this] { write_files(); });
@@ -168,9 +172,10 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim
           saved.dir().string(), tensor.name);
 }
 
-void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& instance) {
-  require_same_tensors(saved, instance.optimizer()->rule(), instance.spec());
-  const auto states = held_states(instance);
+namespace {
+
+/// By way of host memory where the state is a device's. Collective.
+void load_states(const checkpoint::SharedCheckpoint& saved, std::span<const HeldState> states, device::StagedCopy& staged) {
   std::vector<checkpoint::HostSlice> targets;
   std::vector<at::Tensor> read;
   for (const HeldState& held : states) {
@@ -178,9 +183,22 @@ void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& 
     if (held.values.numel() > 0) targets.push_back({held.slice, read.back().data_ptr()});
   }
   saved.read(targets);
-  device::StagedCopy staged(instance.transformer().device());
   for (std::size_t i = 0; i < states.size(); ++i)
     if (!states[i].values.is_cpu()) staged.to_device(states[i].values, read[i]);
+}
+
+}  // namespace
+
+void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& instance) {
+  require_same_tensors(saved, instance.optimizer()->rule(), instance.spec());
+  const auto states = held_states(instance);
+  device::StagedCopy staged(instance.transformer().device());
+  // Unit by unit: the host holds no more than one at a time of a device's state.
+  for (auto begin = states.begin(); begin != states.end();) {
+    const auto end = std::find_if(begin, states.end(), [&](const HeldState& held) { return held.unit != begin->unit; });
+    load_states(saved, {begin, end}, staged);
+    begin = end;
+  }
   instance.optimizer()->set_steps(saved.state().at("optimizer_steps").get<std::int64_t>());
   instance.publish();
 }

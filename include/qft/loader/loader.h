@@ -94,6 +94,8 @@ class EvalLoader {
   std::int64_t num_items() const { return num_items_; }
   std::int64_t global_label_tokens() const { return label_tokens_; }
   std::int64_t global_tokens() const { return tokens_; }
+  /// Of the largest micro-batch of any rank.
+  std::int64_t most_tokens() const { return most_tokens_; }
   /// The next micro-batch of this rank: without tokens where the last round has none for it, nothing after
   /// max_micro_batches() calls.
   std::optional<MicroBatch> next();
@@ -106,7 +108,7 @@ class EvalLoader {
 
   std::shared_ptr<const pack::PackReader> pack_;
   ItemSubset items_;
-  std::int64_t micro_batch_size_, num_items_, max_micro_batches_, label_tokens_ = 0, tokens_ = 0;
+  std::int64_t micro_batch_size_, num_items_, max_micro_batches_, label_tokens_ = 0, tokens_ = 0, most_tokens_ = 0;
   int rank_, world_size_;
   std::unique_ptr<Prefetcher<MicroBatch>> prefetcher_;
 };
