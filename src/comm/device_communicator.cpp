@@ -182,6 +182,11 @@ const Library& library_of(Communicator& host, c10::Device device) {
 
 }  // namespace
 
+std::int64_t device_group_bytes(c10::Device device, int ranks) {
+  const auto* library = device.is_cpu() ? nullptr : device::part_of<Library>(device, "comm");
+  return library == nullptr ? 0 : library->group_bytes(ranks);
+}
+
 std::unique_ptr<Communicator> make_device_communicator(Communicator& host, c10::Device device, std::string name) {
   if (!device.is_cpu() && host.size() == 1) return make_self_communicator(std::move(name), device);
   auto own_host = host.split(0, host.rank(), name);

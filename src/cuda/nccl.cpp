@@ -59,6 +59,9 @@ cudaStream_t stream_of(CollectiveLibrary::Stream stream) {
   return static_cast<cudaStream_t>(stream);
 }
 
+/// Buffers of a group's channels: assumed, not measured.
+constexpr std::int64_t kGroupBytes = std::int64_t{256} << 20;
+
 class Nccl final : public CollectiveLibrary {
  public:
   std::string version() const override {
@@ -82,6 +85,8 @@ class Nccl final : public CollectiveLibrary {
     const char* text = ncclGetLastError(comm_of(group));
     return text == nullptr || *text == '\0' ? "no detail" : text;
   }
+
+  std::int64_t group_bytes(int ranks) const override { return ranks > 1 ? kGroupBytes : 0; }
 
   Result unique_id(UniqueId& id) const override {
     ncclUniqueId made{};

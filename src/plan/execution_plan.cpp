@@ -1,5 +1,6 @@
 #include "qft/plan/execution_plan.h"
 
+#include "qft/comm/device_communicator.h"
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
@@ -45,7 +46,12 @@ class ExecutionPlanner {
         training_(training),
         batches_(batches) {
     const int sharers = comm::Session::exists() ? comm::Session::current().sharers_of(device) : 1;
-    available_ = comm::all_reduce_value(comm, std::min(device::memory_left(device, sharers), allowed()), comm::ReduceOp::min);
+    const std::int64_t left = device::memory_left(device, sharers) - comm::device_group_bytes(device, comm.size());
+    available_ = comm::all_reduce_value(comm, std::min(left, allowed()), comm::ReduceOp::min);
+    if (device::has_own_memory(device)) {
+      const int neighbours = comm::Session::exists() ? comm::Session::current().local_size() : 1;
+      on_host_ = comm::all_reduce_value(comm, device::host_memory_available() / neighbours, comm::ReduceOp::min);
+    }
     if (const double limit = config.parallel.max_memory * 1e9; limit > 0 && available_ <= 0)
       fail_config("max_memory {} is less than the {} that a process takes before it holds any of the model: raise it",
                   format_bytes(limit), format_bytes(limit - static_cast<double>(available_)));
@@ -55,7 +61,7 @@ class ExecutionPlanner {
     const bool automatic = config_.parallel.strategy == "auto";
     ExecutionPlan plan =
         automatic ? choose() : evaluated(parallel::strategy_of(config_.parallel.strategy), offload_of(config_, device_));
-    if (!automatic && least(plan.footprint.memory) > available_) refuse(plan);
+    if (!automatic && !can_start(plan)) refuse(plan);
     choose_group(plan);
     return plan;
   }
@@ -63,6 +69,11 @@ class ExecutionPlanner {
  private:
   /// The bytes that are needed in any order of micro-batches.
   static std::int64_t least(const MemoryPlan& p) { return p.weights + p.gradients + p.optimizer; }
+
+  /// Whether what cannot be done without is there, on the device and on the host.
+  bool can_start(const ExecutionPlan& plan) const {
+    return least(plan.footprint.memory) <= available_ && (on_host_ == 0 || plan.footprint.memory.host <= on_host_);
+  }
 
   /// What max_memory leaves for the model on this rank; below 0 where the process uses more already.
   std::int64_t allowed() const {
@@ -88,6 +99,7 @@ class ExecutionPlanner {
             .tokens = graphs() ? parallel::padded_tokens(tokens()) : tokens(),
             .group = group,
             .micro_batches = batches_.max_micro_batches,
+            .evaluation_tokens = batches_.evaluation_tokens,
             .prefetch_budget = config_.parallel.prefetch_bytes,
             .partial_sums = partial_sums(),
             .labels = batches_.labels,
@@ -131,15 +143,16 @@ class ExecutionPlanner {
 
   /// What is available for the model itself: where the host's memory is the device's, copies for checkpoints are taken of it too.
   /// On the CPU a footprint counts them.
-  std::int64_t room(const ExecutionConfig& run) const {
-    return device_.is_cpu() || device::has_own_memory(device_) ? available_ : available_ - footprint_of(run, config_).staged;
+  Room room(const ExecutionConfig& run) const {
+    const bool apart = device_.is_cpu() || device::has_own_memory(device_);
+    return {std::max<std::int64_t>(1, apart ? available_ : available_ - footprint_of(run, config_).staged), on_host_};
   }
 
   ExecutionPlan evaluated(const parallel::Strategy& strategy, const parallel::Offload& offload) const {
     std::int64_t group = std::max<std::int64_t>(1, config_.training.breadth_first_micro_batches);
     if (batches_.max_micro_batches > 0) group = std::min(group, batches_.max_micro_batches);
     const auto config_with = [&](const MemoryPolicy& policy) { return execution_config(strategy, offload, group, policy); };
-    const PolicyFit fit = fastest_that_fits(config_, std::max<std::int64_t>(room(config_with({})), 1), config_with);
+    const PolicyFit fit = fastest_that_fits(config_, room(config_with({})), config_with);
     ExecutionPlan plan{strategy, offload,    group, config_.parallel.prefetch_bytes, fit.policy, fit.footprint,
                        fit.fits, available_, {}};
     if (plan.prefetch_budget == 0) plan.prefetch_budget = default_prefetch_budget(spec_, gathered_bytes(config_with(fit.policy)));
@@ -170,11 +183,20 @@ class ExecutionPlanner {
                        plan.offload.weights ? " and the weights" : "");
   }
 
+  /// "1.20 GB", and what is offloaded: "and 8.40 GB of host memory"
+  static std::string needs(const ExecutionPlan& plan) {
+    const std::string host = plan.offload.any() ? fmt::format(" and {} of host memory", bytes_text(plan.footprint.on_host)) : "";
+    return bytes_text(plan.footprint.needed) + host;
+  }
+  /// What a rank has.
+  std::string has() const {
+    return bytes_text(available_) + (on_host_ > 0 ? fmt::format(" and {} of host memory", bytes_text(on_host_)) : "");
+  }
+
   /// "ddp 2.10 GB, zero2 1.20 GB"
   static std::string list(const std::vector<ExecutionPlan>& all, std::size_t count) {
     std::string text;
-    for (std::size_t i = 0; i < count; ++i)
-      text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_of(all[i]), bytes_text(all[i].footprint.needed));
+    for (std::size_t i = 0; i < count; ++i) text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_of(all[i]), needs(all[i]));
     return text;
   }
 
@@ -184,15 +206,15 @@ class ExecutionPlanner {
       if (!all[i].fits) continue;
       ExecutionPlan plan = all[i];
       plan.reason = i == 0 ? fmt::format("{} fits, and no strategy is faster", name_of(plan))
-                           : fmt::format("the model has {} available, too little for {}", bytes_text(available_), list(all, i));
+                           : fmt::format("the model has {} available, too little for {}", has(), list(all, i));
       return plan;
     }
+    const std::string numbers = list(all, all.size());
+    std::erase_if(all, [&](const ExecutionPlan& p) { return !can_start(p); });
+    if (all.empty()) fail_config("no strategy fits into the {} that a rank has: {}. {}", has(), numbers, advice());
     ExecutionPlan smallest = *std::ranges::min_element(all, {}, [](const ExecutionPlan& p) { return p.footprint.needed; });
-    if (least(smallest.footprint.memory) > available_)
-      fail_config("no strategy fits into the {} that a rank has: {}. {}", bytes_text(available_), list(all, all.size()),
-                  advice());
     smallest.reason = fmt::format("{} needs the least memory, but the {} available to the model may not be enough; {}",
-                                  name_of(smallest), bytes_text(available_), list(all, all.size()));
+                                  name_of(smallest), has(), numbers);
     return smallest;
   }
 
@@ -210,10 +232,9 @@ class ExecutionPlanner {
   [[noreturn]] void refuse(const ExecutionPlan& plan) const {
     std::string fitting;
     for (const ExecutionPlan& other : candidates())
-      if (other.fits)
-        fitting += fmt::format("{}{} takes {}", fitting.empty() ? "" : ", ", name_of(other), bytes_text(other.footprint.needed));
+      if (other.fits) fitting += fmt::format("{}{} takes {}", fitting.empty() ? "" : ", ", name_of(other), needs(other));
     fail_config("strategy {} needs {} on each rank before the first activation ({}), but a rank has {}: {}. {}", name_of(plan),
-                bytes_text(least(plan.footprint.memory)), describe(plan.footprint.memory), bytes_text(available_),
+                bytes_text(least(plan.footprint.memory)), describe(plan.footprint.memory), has(),
                 fitting.empty() ? "no strategy fits on these ranks" : fitting, advice());
   }
 
@@ -226,7 +247,7 @@ class ExecutionPlanner {
     };
     const std::int64_t most =
         batches_.max_micro_batches > 0 ? batches_.max_micro_batches : std::numeric_limits<std::int64_t>::max();
-    plan.group = largest_group(config_with(1), plan.footprint, room(config_with(1)), most);
+    plan.group = largest_group(config_with(1), plan.footprint, room(config_with(1)).device, most);
     plan.footprint = footprint_of(config_with(std::min(plan.group, micro_batches())), config_);
   }
 
@@ -239,6 +260,7 @@ class ExecutionPlanner {
   bool training_;
   Batches batches_;
   std::int64_t available_ = 0;
+  std::int64_t on_host_ = 0;  ///< of a rank, beside a device with memory of its own; 0: not asked
 };
 
 }  // namespace

@@ -30,22 +30,25 @@ Footprint footprint_of(const ExecutionConfig& run, const config::RunConfig& conf
   Footprint f;
   f.memory = plan_memory(run);
   f.kernels = kernel_bytes(run, run.group);
-  if (run.training && t.async_save && t.save_strategy != "no") f.staged = staged_bytes(run, t.save_only_model);
+  // What a device holds is copied to the host before it is written, in the background or not.
+  if (run.training && t.save_strategy != "no" && (t.async_save || !run.on_cpu)) f.staged = staged_bytes(run, t.save_only_model);
   if (run.training && !run.on_cpu) f.staged += static_cast<std::int64_t>(device::StagedCopy::kBytes);
   f.needed = f.memory.total() + (run.on_cpu ? f.memory.host + f.staged + f.kernels : 0);
+  if (!run.on_cpu) f.on_host = f.memory.host + f.staged;
   return f;
 }
 
-bool fits(const Footprint& footprint, std::int64_t available) {
-  return footprint.needed <= available / 10 * 9;
+bool fits(const Footprint& footprint, const Room& room) {
+  const auto holds = [](std::int64_t bytes, std::int64_t available) { return available == 0 || bytes <= available / 10 * 9; };
+  return holds(footprint.needed, room.device) && holds(footprint.on_host, room.host);
 }
 
-PolicyFit fastest_that_fits(const config::RunConfig& config, std::int64_t available,
+PolicyFit fastest_that_fits(const config::RunConfig& config, const Room& room,
                             const std::function<ExecutionConfig(const MemoryPolicy&)>& config_with) {
   PolicyFit fit;
   for (const MemoryPolicy& policy : policies_of(config)) {
     fit = {policy, footprint_of(config_with(policy), config)};
-    fit.fits = available == 0 || fits(fit.footprint, available);
+    fit.fits = fits(fit.footprint, room);
     if (fit.fits) break;
   }
   return fit;

@@ -75,8 +75,7 @@ double Machine::matmul_flops(at::ScalarType type) const {
 }
 
 std::int64_t Machine::memory_of_a_rank(std::int64_t ranks) const {
-  const auto sharers = is_cpu() ? std::min(ranks_per_node, ranks) : 1;
-  return static_cast<std::int64_t>(memory_gb * 1e9) / std::max<std::int64_t>(sharers, 1);
+  return static_cast<std::int64_t>(memory_gb * 1e9) / (is_cpu() ? ranks_of_a_node(ranks) : 1);
 }
 
 Link link_of(const Machine& m, int ranks, int stride) {

@@ -158,6 +158,21 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   return bytes;
 }
 
+/// What evaluations between the steps add: buffers grow to the size of their micro-batches, and stay.
+std::int64_t evaluation_bytes(const ExecutionConfig& run) {
+  if (!run.training || run.evaluation_tokens == 0) return 0;
+  const auto buffers_for = [&](std::int64_t tokens) {
+    ExecutionConfig forward = run;
+    forward.training = forward.graphs = false;
+    forward.tokens = tokens;
+    forward.labels = 0;
+    return buffer_bytes(forward);
+  };
+  // Steps that recompute nothing have no arena for a layer that is computed and forgotten.
+  const std::int64_t layer = run.recompute ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
+  return std::max<std::int64_t>(0, buffers_for(run.evaluation_tokens) - (buffers_for(run.tokens) - layer));
+}
+
 /// The most bytes at any time of what comes and goes within a step.
 struct TransientPeaks {
   std::int64_t gathered, gradients, all;  ///< `all`: with the operations' temporaries
@@ -283,14 +298,19 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
     const bool copy = run.precision.has_master_copy() || run.offload.optimizer != run.offload.weights;
     const std::int64_t each = run.rule.state_bytes(run.precision) + (copy ? size_of(run.precision.master) : 0);
     (run.offload.optimizer ? p.host : p.optimizer) += masters * each;
+    if (run.offload.optimizer && !run.offload.weights) p.host += masters * item;  // rounded, on their way to the device
     p.gradients = gradient_bytes(run, peaks.gradients, p.host);
     const std::int64_t micro =
         parallel::activation_bytes(run.spec, run.precision.compute, run.tokens, run.recompute, run.offload.activations);
     p.activations = run.group * (micro + grad_logprobs_bytes(run));
+    // LibTorch's pinned memory has blocks of powers of two.
+    const auto input = static_cast<std::uint64_t>(parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens));
+    if (run.offload.activations)
+      p.host += run.group * run.spec.config.num_layers * static_cast<std::int64_t>(std::bit_ceil(input));
   } else {
     p.activations = 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens);
   }
-  p.buffers = buffer_bytes(run);
+  p.buffers = buffer_bytes(run) + evaluation_bytes(run);
   // A host's blocks are kept for the next use of their size; a device's serve whatever comes next.
   const Temporaries temporary(run);
   if (!run.on_cpu) p.apart = peaks.gathered + peaks.gradients + std::max(temporary.layer, temporary.head) - peaks.all;

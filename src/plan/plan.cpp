@@ -96,8 +96,16 @@ class Planner {
   /// Bytes that the process leaves to the model; 0: unknown.
   std::int64_t left() const { return plan_.available == 0 ? 0 : std::max<std::int64_t>(1, plan_.available - process()); }
 
+  /// A rank's share of its node's memory, beside the process; 0: unknown.
+  std::int64_t host_left() const {
+    if (!plan_.machine || plan_.machine->host_memory_gb <= 0) return 0;
+    const auto share =
+        static_cast<std::int64_t>(plan_.machine->host_memory_gb * 1e9) / plan_.machine->ranks_of_a_node(plan_.ranks);
+    return std::max<std::int64_t>(1, share - process());
+  }
+
   PolicyFit fastest_that_fits(const Strategy& strategy, std::int64_t group) const {
-    return plan::fastest_that_fits(config_, left(),
+    return plan::fastest_that_fits(config_, {left(), on_cpu() ? 0 : host_left()},
                                    [&](const MemoryPolicy& policy) { return execution_config(strategy, group, policy); });
   }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace qft::comm {
@@ -27,6 +28,9 @@ class CollectiveLibrary {
   virtual std::string obstacle() const = 0;
   /// What the library says of the last failure on a group (null: of this process).
   virtual std::string last_error(Group group) const = 0;
+
+  /// Device memory that a group of `ranks` takes for itself.
+  virtual std::int64_t group_bytes(int ranks) const = 0;
 
   virtual Result unique_id(UniqueId& id) const = 0;
   virtual Result init(Group& group, int size, const UniqueId& id, int rank) const = 0;

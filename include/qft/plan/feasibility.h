@@ -19,11 +19,18 @@ struct Footprint {
   std::int64_t staged = 0;   ///< copies of a checkpoint that is written while training goes on; in host memory
   std::int64_t kernels = 0;  ///< compiled products on the CPU, beyond those of one micro-batch
   std::int64_t needed = 0;   ///< the part of it in device memory; on the CPU all of it
+  std::int64_t on_host = 0;  ///< the part of it in host memory; on the CPU none
 };
 Footprint footprint_of(const ExecutionConfig& run, const config::RunConfig& config);
 
-/// `available`: bytes that the process leaves to the model. A tenth must stay free, because not everything is predicted.
-bool fits(const Footprint& footprint, std::int64_t available);
+/// Bytes that the process leaves to the model; 0: unknown, everything fits.
+struct Room {
+  std::int64_t device = 0;  ///< on the CPU the host's
+  std::int64_t host = 0;    ///< of a rank, beside a device with memory of its own
+};
+
+/// A tenth must stay free, because not everything is predicted.
+bool fits(const Footprint& footprint, const Room& room);
 
 /// A memory policy, and the memory that a rank needs under it.
 struct PolicyFit {
@@ -32,8 +39,8 @@ struct PolicyFit {
   bool fits = true;
 };
 /// The fastest of the policies that the run file allows that fits, else the one that needs least. `config_with`: the run under a
-/// policy. `available` 0: unknown, everything fits.
-PolicyFit fastest_that_fits(const config::RunConfig& config, std::int64_t available,
+/// policy.
+PolicyFit fastest_that_fits(const config::RunConfig& config, const Room& room,
                             const std::function<ExecutionConfig(const MemoryPolicy&)>& config_with);
 
 /// The largest group of micro-batches in flight that fits into `available` bytes, a fifth of them free; at least 1, at most

@@ -3,6 +3,7 @@
 
 #include "qft/config/field.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -49,6 +50,8 @@ struct Machine {
   double matmul_flops(at::ScalarType type) const;
   /// Bytes that a rank can take: of its device, or its share of the node's memory.
   std::int64_t memory_of_a_rank(std::int64_t ranks) const;
+  /// Ranks that share a node's memory, of `ranks`.
+  std::int64_t ranks_of_a_node(std::int64_t ranks) const { return std::max<std::int64_t>(1, std::min(ranks_per_node, ranks)); }
 };
 
 /// What a group of ranks has of the links on its way.

@@ -39,6 +39,7 @@ std::string describe(const MemoryPlan& plan);
 struct Batches {
   std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of a micro-batch, at most
   std::int64_t max_micro_batches = 0;                  ///< micro-batches of a rank in a step, at most
+  std::int64_t evaluation_tokens = 0;                  ///< of a micro-batch of evaluations during training; 0: there are none
 };
 
 /// What a run trains.
@@ -60,17 +61,18 @@ struct ExecutionConfig {
   bool training = true;
   bool recompute = true;
   bool lora_dropout = false;
-  std::int64_t tokens = 0;           ///< of a micro-batch
-  std::int64_t group = 1;            ///< micro-batches in flight
-  std::int64_t micro_batches = 0;    ///< of the rank that has most in a step; 0: not known
-  std::int64_t prefetch_budget = 0;  ///< bytes gathered ahead; 0: default_prefetch_budget()
-  std::int64_t partial_sums = 0;     ///< gradient sums kept at once in ReductionOrder::by_micro_batch
-  std::int64_t labels = 0;           ///< of a micro-batch; 0: each of its tokens
-  std::int64_t head_rows = 0;        ///< of logits held at a time; 0: ops::head_chunk_rows()
-  bool graphs = false;               ///< layers run as graphs; `tokens` are padded
-  std::int64_t sequences = 0;        ///< of a micro-batch; 0: not known, one
-  bool on_cpu = true;                ///< where products and attention have scratch of their own
-  bool plain_operations = false;     ///< no kernels of our own: ops::generic::takes()
+  std::int64_t tokens = 0;             ///< of a micro-batch
+  std::int64_t group = 1;              ///< micro-batches in flight
+  std::int64_t micro_batches = 0;      ///< of the rank that has most in a step; 0: not known
+  std::int64_t evaluation_tokens = 0;  ///< as in Batches
+  std::int64_t prefetch_budget = 0;    ///< bytes gathered ahead; 0: default_prefetch_budget()
+  std::int64_t partial_sums = 0;       ///< gradient sums kept at once in ReductionOrder::by_micro_batch
+  std::int64_t labels = 0;             ///< of a micro-batch; 0: each of its tokens
+  std::int64_t head_rows = 0;          ///< of logits held at a time; 0: ops::head_chunk_rows()
+  bool graphs = false;                 ///< layers run as graphs; `tokens` are padded
+  std::int64_t sequences = 0;          ///< of a micro-batch; 0: not known, one
+  bool on_cpu = true;                  ///< where products and attention have scratch of their own
+  bool plain_operations = false;       ///< no kernels of our own: ops::generic::takes()
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
 };
 
