@@ -74,7 +74,11 @@ class Planner {
             .head_rows = policy.head_rows,
             .graphs = graphs_,
             .sequences = largest.sequences,
+            .longest = largest.longest,
+            .padded = largest.padded,
             .on_cpu = on_cpu(),
+            .attention = on_cpu() ? ops::AttentionPath::cpu
+                                  : ops::usual_attention_path(plan_.recipe.precision.compute, plan_.recipe.spec.config.head_dim),
             // CUDA has kernels for the same types as the CPU.
             .plain_operations = ops::generic::takes(c10::kCPU, plan_.recipe.precision.compute),
             .objective = plan_.recipe.objective.kind};

@@ -8,8 +8,11 @@
 
 namespace qft::loader {
 
+/// 0: not known.
 struct BatchBounds {
   std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of a micro-batch, at most
+  std::int64_t longest = 0;                            ///< tokens of a sequence, at most; an item's where it has several
+  std::int64_t padded = 0;                             ///< of a micro-batch, were all its sequences as long as its longest
   std::int64_t max_micro_batches = 0;                  ///< micro-batches of a rank in a step, at most
 };
 

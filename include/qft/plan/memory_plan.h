@@ -2,7 +2,9 @@
 #pragma once
 
 #include "qft/config/run_config.h"
+#include "qft/loader/batch_bounds.h"
 #include "qft/model/spec.h"
+#include "qft/ops/attention.h"
 #include "qft/optim/precision.h"
 #include "qft/optim/rule.h"
 #include "qft/parallel/action.h"
@@ -35,11 +37,8 @@ struct MemoryPlan {
 /// "weights 1.2 GB, gathered 0.3 GB, ...": the parts that are not zero, largest first.
 std::string describe(const MemoryPlan& plan);
 
-/// The largest micro-batches of the run; 0: not known.
-struct Batches {
-  std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of a micro-batch, at most
-  std::int64_t max_micro_batches = 0;                  ///< micro-batches of a rank in a step, at most
-};
+/// The largest micro-batches of the run.
+using Batches = loader::BatchBounds;
 
 /// What a run trains.
 struct Recipe {
@@ -69,8 +68,11 @@ struct ExecutionConfig {
   std::int64_t head_rows = 0;        ///< of logits held at a time; 0: ops::head_chunk_rows()
   bool graphs = false;               ///< layers run as graphs; `tokens` are padded
   std::int64_t sequences = 0;        ///< of a micro-batch; 0: not known, one
-  bool on_cpu = true;                ///< where products and attention have scratch of their own
-  bool plain_operations = false;     ///< no kernels of our own: ops::generic::takes()
+  std::int64_t longest = 0;          ///< of its sequences, and all of them padded to it: as in ops::PackedSizes
+  std::int64_t padded = 0;
+  bool on_cpu = true;  ///< where products have scratch of their own
+  ops::AttentionPath attention = ops::AttentionPath::cpu;
+  bool plain_operations = false;  ///< no kernels of our own: ops::generic::takes()
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
 };
 
