@@ -91,8 +91,7 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   const plan::ExecutionPlan& plan = b.plan;
   const std::int64_t kernels =
       device.is_cpu() ? device::keep_kernels_for(plan::kernel_sets(b.spec, b.types.precision, plan.group)) : 0;
-  b.memory = {plan.footprint.memory, before,     kernels, device::has_own_memory(device) ? 0 : plan.footprint.staged,
-              plan.available,        plan.reason};
+  b.memory = {plan.footprint.memory, before, kernels, device.is_cpu() ? plan.footprint.staged : 0, plan.available, plan.reason};
   return b;
 }
 
