@@ -39,7 +39,7 @@ class Planner {
   int group_ranks() const {
     if (config_.parallel.hsdp_group_size > 0)
       return static_cast<int>(std::min<std::int64_t>(config_.parallel.hsdp_group_size, 1 << 20));
-    return plan_.machine ? static_cast<int>(std::min<std::int64_t>(plan_.machine->ranks_per_node, 1 << 20)) : 1;
+    return plan_.machine ? static_cast<int>(plan_.machine->ranks_per_node) : 1;
   }
   bool groups() const {
     const int size = group_ranks();
