@@ -18,10 +18,11 @@ void Machine::visit(const config::FieldVisitor& field) {
   field(Field("source", "where the numbers come from"), &source);
   field(Field("assumed", "keys whose values nobody has measured"), &assumed);
   field(Field("device", "what computes").one_of({"cuda", "cpu"}), &device);
+  field(Field("unified", "the device's memory is the host's: nothing is offloaded, and copies for checkpoints count"), &unified);
   field(Field("ranks_per_node", "ranks on a node: one a GPU").in(1, kMostRanks), &ranks_per_node);
   field(Field("threads_per_rank", "compute threads of a rank on the CPU; 0: those of the process that plans").in(0, kMostThreads),
         &threads_per_rank);
-  field(Field("memory_gb", "GB of a rank's device; on the CPU of the node, which its ranks share").above(0),
+  field(Field("memory_gb", "GB of a rank's device; on the CPU and where unified of the node, whose ranks share it").above(0),
         &memory_gb);
   field(Field("host_memory_gb", "GB of a node's host memory").at_least(0), &host_memory_gb);
   field(Field("process_gb", "GB that a process takes before it holds any of the model").at_least(0), &process_gb);
@@ -80,7 +81,7 @@ double Machine::matmul_flops(at::ScalarType type) const {
 }
 
 std::int64_t Machine::memory_of_a_rank(std::int64_t ranks) const {
-  const auto sharers = is_cpu() ? std::min(ranks_per_node, ranks) : 1;
+  const auto sharers = is_cpu() || unified ? std::min(ranks_per_node, ranks) : 1;
   return static_cast<std::int64_t>(memory_gb * 1e9) / std::max<std::int64_t>(sharers, 1);
 }
 

@@ -63,6 +63,12 @@ TEST_F(MachineFile, RefusesNumbersThatNoNodeHas) {
   }
 }
 
+TEST_F(MachineFile, OfUnifiedMemoryIsSharedByTheRanksOfANode) {
+  const std::string text = std::string(kLeast) + "ranks_per_node: 4\n";
+  EXPECT_EQ(read(text).memory_of_a_rank(8), 80'000'000'000);
+  EXPECT_EQ(read(text + "unified: true\n").memory_of_a_rank(8), 20'000'000'000);
+}
+
 TEST_F(MachineFile, IsReadAsWritten) {
   Machine m =
       read(std::string(kLeast) + "name: a b\nassumed: [memory_gb]\nmatmul_tflops_bf16: 0.00001\nnetwork_latency_us: 12.5\n");
