@@ -37,14 +37,16 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
         "cuda_graphs needs weights and gradients at fixed addresses, but strategy {} runs, which shards them: use ddp or zero1, "
         "or remove cuda_graphs",
         strategy.name);
+  const bool bf16_has_flash = precision.compute == at::kFloat && device::facts_of(device).bf16 &&
+                              ops::usual_attention_path(at::kBFloat16, spec.config.head_dim) == ops::AttentionPath::flash;
   for (const model::Layer& layer : spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
       if (!model::make_sublayer(spec.config, sublayer)->can_be_captured(device, precision.compute))
         fail_config(
             "cuda_graphs needs flash attention, which LibTorch does not have for {} and heads of {} on {} (its other kernels "
-            "copy "
-            "each sequence, and a graph cannot follow changing lengths): set bf16: true, or remove cuda_graphs",
-            c10::toString(precision.compute), spec.config.head_dim, device::describe(device));
+            "copy each sequence, and a graph cannot follow changing lengths): {}remove cuda_graphs",
+            c10::toString(precision.compute), spec.config.head_dim, device::describe(device),
+            bf16_has_flash ? "set bf16: true, or " : "");
   return true;
 }
 
