@@ -61,9 +61,10 @@ TEST(BatchBounds, OfALongRunHoldItsLongestItem) {
   LoaderOptions options = options_of(1, 1, false);
   options.num_epochs = 1;
   const StepSchedule schedule(tokens, labels, options, 1);
-  EXPECT_EQ(batch_bounds(schedule, tokens, labels).tokens, 99);
-  EXPECT_EQ(batch_bounds(schedule, tokens, labels).longest, 99);
-  EXPECT_EQ(batch_bounds(schedule, tokens, labels, 2).padded, 2 * 99);
+  const BatchBounds bounds = batch_bounds(schedule, tokens, labels, 2);
+  EXPECT_EQ(bounds.tokens, 99);
+  EXPECT_EQ(bounds.longest, 99);
+  EXPECT_EQ(bounds.padded, 2 * 99);
 }
 
 TEST(BatchBounds, OfALongRunHoldItsFullestRow) {
