@@ -5,7 +5,7 @@ the simulated device on what is left: a test that still passes would miss that m
     scripts/nightly_mutations.py [--checkout build-mutations] [--only PATTERN] [--list]
 
 Prints a line for each site: caught (and by which tests), does not compile, or SURVIVED; for a survivor that EXPLAINED has a reason for,
-the reason. Exit code 1 where a site survives without one, or a test fails on the unchanged sources."""
+the reason; at the end how many of each. Exit code 1 where a site survives without one, or a test fails on the unchanged sources."""
 import argparse
 import os
 import re
@@ -27,6 +27,7 @@ TESTS = [(2, EQUIVALENCE, []), (2, "comm_device_test", []), (1, EQUIVALENCE, [])
 FIRST_FOR = {"src/comm/": "comm_device_test", "src/device/graph": "sim_layer_graphs_test", "src/device/staged": "train_save_test", "src/device/upload": "sim_qft_operations_test",
              "src/train/": "train_save_test", "src/ops/": "sim_qft_operations_test"}
 
+NOT_COMPILED = "does not compile"
 # Sites that no test can catch, by file and statement, and why.
 EXPLAINED = {
     ("src/device/graph.cpp", "const StreamGuard on_stream(stream_);"):
@@ -147,22 +148,31 @@ class Judge:
             return False
 
     def verdict(self, site):
-        """The first test that fails, 'does not compile', or None."""
+        """The first test that fails, NOT_COMPILED, or None."""
         first = next((program for start, program in FIRST_FOR.items() if site.path.startswith(start)), EQUIVALENCE)
         order = sorted(TESTS, key=lambda test: test[1] != first)
         for program in dict.fromkeys(test[1] for test in order):
             if self.compile([program]).returncode != 0:
-                return "does not compile"
+                return NOT_COMPILED
             for test in order:
                 if test[1] == program and not self.passes(test):
                     return f"{program} on {test[0]} ranks"
         return None
 
 
+def reset(checkout):
+    """Makes the checkout hold the sources as they are committed here now, whatever an earlier night left in it."""
+    head = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    if checkout.exists():
+        subprocess.run(["git", "-C", checkout, "checkout", "--detach", "--force", "--quiet", head], check=True)
+    else:
+        subprocess.run(["git", "-C", ROOT, "worktree", "add", "--detach", "--quiet", checkout, head], check=True)
+
+
 def prepare(checkout):
     """A checkout of the sources as committed, built."""
-    if not checkout.exists():
-        subprocess.run(["git", "-C", ROOT, "worktree", "add", "--detach", "--quiet", checkout], check=True)
+    reset(checkout)
+    if not (checkout / "build").exists():
         for shared in (".venv", "models"):
             if (ROOT / shared).exists() and not (checkout / shared).exists():
                 (checkout / shared).symlink_to(ROOT / shared)
@@ -191,7 +201,7 @@ def main():
     if failing:
         sys.exit(f"false alarm: {failing} fails on the unchanged sources")
     print("all tests pass on the unchanged sources", flush=True)
-    caught, survived, unexplained = 0, [], 0
+    caught, broken, survived, unexplained = 0, 0, 0, 0
     every = [site for site in sites(checkout) if re.search(args.only, str(site))]
     for site in every:
         file, started = checkout / site.path, time.monotonic()
@@ -201,14 +211,13 @@ def main():
             verdict = judge.verdict(site)
         finally:
             file.write_text(original)
-        if verdict:
-            caught += 1
-        else:
-            survived.append(site)
+        broken += verdict == NOT_COMPILED
+        survived += verdict is None
+        caught += verdict not in (NOT_COMPILED, None)
         reason = EXPLAINED.get((site.path, site.statement))
         unexplained += verdict is None and reason is None
         print(f"{verdict or 'SURVIVED':32} {time.monotonic() - started:4.0f} s  {site}" + (f"\n    {reason}" if reason and not verdict else ""), flush=True)
-    print(f"{caught} of {len(every)} caught, {len(survived)} survive, {unexplained} of them without a reason")
+    print(f"of {len(every)} sites: {caught} caught, {broken} do not compile, {survived} survive, {unexplained} of them without a reason")
     sys.exit(1 if unexplained else 0)
 
 

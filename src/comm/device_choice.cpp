@@ -76,7 +76,7 @@ c10::Device choose_device(Session& session, std::string_view text) {
   else if (sharers > 1 && !may_share() && !device::facts_of(device::use_device(kind, index)).shareable)
     refusal = fmt::format(
         "{}: {} of {} ranks would share one {} device ({}), of {} that this rank sees: start one rank per device, or set "
-        "NCCL_MULTI_RANK_GPU_ENABLE=1 to share them (NCCL 2.30 or newer)",
+        "NCCL_MULTI_RANK_GPU_ENABLE=1 to share them, which NCCL knows from 2.30 on (older ones refuse it)",
         session.hostname(), sharers, session.local_size(), kind, mine, count);
   all_agree(session.world(), refusal, kExitUsage);
   const c10::Device device = device::use_device(kind, index);

@@ -37,25 +37,34 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
         "cuda_graphs needs weights and gradients at fixed addresses, but strategy {} runs, which shards them: use ddp or zero1, "
         "or remove cuda_graphs",
         strategy.name);
+  const bool bf16_has_flash = precision.compute == at::kFloat && device::facts_of(device).bf16 &&
+                              ops::usual_attention_path(at::kBFloat16, spec.config.head_dim) == ops::AttentionPath::flash;
   for (const model::Layer& layer : spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
       if (!model::make_sublayer(spec.config, sublayer)->can_be_captured(device, precision.compute))
         fail_config(
             "cuda_graphs needs flash attention, which LibTorch does not have for {} and heads of {} on {} (its other kernels "
-            "copy "
-            "each sequence, and a graph cannot follow changing lengths): set bf16: true, or remove cuda_graphs",
-            c10::toString(precision.compute), spec.config.head_dim, device::describe(device));
+            "copy each sequence, and a graph cannot follow changing lengths): {}remove cuda_graphs",
+            c10::toString(precision.compute), spec.config.head_dim, device::describe(device),
+            bf16_has_flash ? "set bf16: true, or " : "");
   return true;
 }
 
-/// `types` where the device multiplies them. Where it has no bf16, fp32 takes its place if nobody but the model's files asks for
-/// it, and a key that does is refused.
-InferencePrecision as_multiplied(InferencePrecision types, const config::RunConfig& config, Use use, c10::Device device) {
-  if (types.precision.compute != at::kBFloat16 || device.is_cpu() || device::facts_of(device).bf16) return types;
+bool has_bf16(c10::Device device) {
+  return device.is_cpu() || device::facts_of(device).bf16;
+}
+
+/// `types` where the devices of all ranks multiply them (`all_bf16`). Where one has no bf16, fp32 takes its place on all ranks if
+/// nobody but the model's files asks for it; a key that does is refused, by the ranks whose device it is.
+InferencePrecision as_multiplied(InferencePrecision types, const config::RunConfig& config, Use use, c10::Device device,
+                                 bool all_bf16) {
+  if (types.precision.compute != at::kBFloat16 || all_bf16) return types;
   const auto& t = config.training;
   const bool by_name = use == Use::inference && dtype_from_torch(config.model.infer_dtype).has_value();
   if (!by_name && config.compute_dtype() != DType::bf16)
-    return {optim::Precision::fp32(), types.reason + ", in bfloat16, which this device does not multiply"};
+    return {optim::Precision::fp32(), fmt::format("{}, in bfloat16, which {} does not multiply", types.reason,
+                                                  has_bf16(device) ? "another rank's device" : "this device")};
+  if (has_bf16(device)) return types;
   const char* key = by_name ? "infer_dtype" : t.pure_bf16 ? "pure_bf16" : t.bf16 ? "bf16" : "compute_dtype";
   const auto given = config.given.find(key);
   fail_config("{}{} asks for bf16, which this device does not multiply ({}): set {} instead",
@@ -69,30 +78,32 @@ struct LoadPlan {
   std::optional<io::ModelFiles> files;
   InferencePrecision types;  ///< in training without a reason
   plan::ExecutionPlan plan;
+  bool graphs = false;  ///< layers run as graphs
   MemoryPrediction memory;
 };
 
 LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use,
                       const plan::Batches& batches) {
   LoadPlan b;
+  const bool training = use == Use::training;
+  const bool all_bf16 = comm::all_reduce_value(comm, has_bf16(device) ? 1 : 0, comm::ReduceOp::min) == 1;
   // If one rank does not see a directory, all ranks must end, with that rank's reason.
   comm::agreed(comm, [&] {
     b.spec = spec_of(config, use);
     b.files = io::ModelFiles::open(config.model.model_name_or_path);
     model::require_base_weights(b.spec, *b.files);
     if (const auto adapter = adapter_dir(config); !adapter.empty()) model::require_adapter(b.spec, adapter);
-    b.types = use == Use::training ? InferencePrecision{training_precision(config), {}} : inference_precision(config, *b.files);
-    b.types = as_multiplied(std::move(b.types), config, use, device);
+    b.types = training ? InferencePrecision{training_precision(config), {}} : inference_precision(config, *b.files);
+    b.types = as_multiplied(std::move(b.types), config, use, device, all_bf16);
   });
   device::release_unused();  // of what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
-  b.plan =
-      plan::plan_execution(config, b.spec, b.types.precision, objective_of(config), comm, device, use == Use::training, batches);
+  b.plan = plan::plan_execution(config, b.spec, b.types.precision, objective_of(config), comm, device, training, batches);
+  if (training) comm::agreed(comm, [&] { b.graphs = graphs_of(config, b.spec, b.types.precision, b.plan.strategy, device); });
   const plan::ExecutionPlan& plan = b.plan;
   const std::int64_t kernels =
       device.is_cpu() ? device::keep_kernels_for(plan::kernel_sets(b.spec, b.types.precision, plan.group)) : 0;
-  b.memory = {plan.footprint.memory, before,     kernels, device::has_own_memory(device) ? 0 : plan.footprint.staged,
-              plan.available,        plan.reason};
+  b.memory = {plan.footprint.memory, before, kernels, device.is_cpu() ? plan.footprint.staged : 0, plan.available, plan.reason};
   return b;
 }
 
@@ -134,12 +145,10 @@ std::unique_ptr<Instance> Instance::build(InstanceOptions options, comm::Communi
 
 namespace {
 
-InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan, const comm::Communicator& comm,
-                           c10::Device device, bool training) {
+InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan, const comm::Communicator& comm, bool training) {
   const auto& t = config.training;
   const plan::ExecutionPlan& plan = load_plan.plan;
   const optim::Precision& precision = load_plan.types.precision;
-  const bool graphs = training && graphs_of(config, load_plan.spec, precision, plan.strategy, device);
   const double dropout = training ? load_plan.spec.lora.dropout : 0.0;
   return {.spec = std::move(load_plan.spec),
           .precision = precision,
@@ -153,7 +162,7 @@ InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan,
           .rule = &optim::rule_of(t.optim),
           .hyper = {t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay},
           .executor = {plan.policy.recompute, plan.offload.activations, dropout, static_cast<std::uint64_t>(t.seed),
-                       plan::memory_advice(config, plan, comm.size()), t.debug_sync, graphs}};
+                       plan::memory_advice(config, plan, comm.size()), t.debug_sync, load_plan.graphs}};
 }
 
 /// The base model's, and the adapter's or LoRA's initial ones. Returns the bytes read.
@@ -174,7 +183,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
                                          const plan::Batches& batches) {
   const auto start = std::chrono::steady_clock::now();
   LoadPlan load_plan = load_plan_of(config, comm, device, use, batches);
-  auto self = build(options_of(config, load_plan, comm, device, use == Use::training), comm, device, use);
+  auto self = build(options_of(config, load_plan, comm, use == Use::training), comm, device, use);
   const parallel::Offload& offload = self->layout().offload();
   if (config.training.debug_sync && !device.is_cpu() && (offload.optimizer || offload.weights))
     fail_config(

@@ -15,29 +15,35 @@ BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int3
     const StepPlan plan = schedule.plan(i * total / count);
     most.max_micro_batches = std::max(most.max_micro_batches, plan.max_micro_batches);
     for (const auto& items : plan.micro_batches) {
-      std::int64_t t = 0, l = 0;
+      std::int64_t t = 0, l = 0, longest = 0;
       for (const std::int64_t item : items) {
         t += tokens[static_cast<std::size_t>(item)];
         l += labels[static_cast<std::size_t>(item)];
+        longest = std::max<std::int64_t>(longest, tokens[static_cast<std::size_t>(item)]);
       }
+      const std::int64_t sequences = static_cast<std::int64_t>(items.size()) * item_sequences;
       most.tokens = std::max(most.tokens, t);
       most.labels = std::max(most.labels, l);
-      most.sequences = std::max(most.sequences, static_cast<std::int64_t>(items.size()) * item_sequences);
+      most.sequences = std::max(most.sequences, sequences);
+      most.longest = std::max(most.longest, longest);
+      most.padded = std::max(most.padded, sequences * longest);
     }
   }
   if (count == total) return most;
   const auto& options = schedule.options();
-  most.sequences =
-      std::min(options.micro_batch_size, schedule.global_batch_size()) * schedule.most_items_of_a_unit() * item_sequences;
+  const std::int64_t units = std::min(options.micro_batch_size, schedule.global_batch_size());
+  most.sequences = units * schedule.most_items_of_a_unit() * item_sequences;
   const auto consider = [&](std::int64_t item) {
     most.tokens = std::max<std::int64_t>(most.tokens, tokens[static_cast<std::size_t>(item)]);
     most.labels = std::max<std::int64_t>(most.labels, labels[static_cast<std::size_t>(item)]);
+    most.longest = std::max<std::int64_t>(most.longest, tokens[static_cast<std::size_t>(item)]);
   };
   if (const auto& chosen = options.items; chosen) {
     for (const std::int64_t item : *chosen) consider(item);
   } else {
     for (std::size_t i = 0; i < tokens.size(); ++i) consider(static_cast<std::int64_t>(i));
   }
+  most.padded = std::max(most.padded, units * item_sequences * most.longest);  // the longest item in a row of its own
   return most;
 }
 

@@ -37,7 +37,7 @@ QkvViews split_qkv(const at::Tensor& qkv, std::int64_t heads, std::int64_t kv_he
 AttentionKernel default_attention_kernel(const at::Tensor& q) {
   if (q.scalar_type() == at::kDouble) return AttentionKernel::reference;
   if (q.is_cpu()) return blocked::available(q.scalar_type()) ? AttentionKernel::blocked : AttentionKernel::sdpa;
-  const bool has = sdpa::torch_kernel(q.device(), q.scalar_type(), q.size(2)) != sdpa::TorchKernel::none;
+  const bool has = attention_path(q.device(), q.scalar_type(), q.size(2)) != AttentionPath::matrices;
   return has ? AttentionKernel::sdpa : AttentionKernel::reference;
 }
 
@@ -84,7 +84,8 @@ at::Tensor hidden_keys(std::int64_t queries, std::int64_t keys, std::int64_t win
 }
 
 bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t head_dim) {
-  return device.is_cpu() || sdpa::torch_kernel(device, dtype, head_dim) == sdpa::TorchKernel::flash;
+  const AttentionPath path = attention_path(device, dtype, head_dim);
+  return path == AttentionPath::cpu || path == AttentionPath::flash;
 }
 
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& given, const at::Tensor& out,

@@ -138,50 +138,55 @@ void flash_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor
 }
 
 /// What LibTorch would run by itself. It pads heads, and so do we; groups are no question, as `repeated` ends them.
-TorchKernel ask(c10::Device device, at::ScalarType dtype, std::int64_t head_dim) {
+AttentionPath ask(c10::Device device, at::ScalarType dtype, std::int64_t head_dim) {
   const device::Backend* const backend = device::find_backend(device.type());
-  if (backend == nullptr || dtype == at::kDouble || !device::facts_of(device).torch_attention) return TorchKernel::none;
+  if (backend == nullptr || dtype == at::kDouble || !device::facts_of(device).torch_attention) return AttentionPath::matrices;
   const at::Tensor head =
       at::empty({1, 1, 8, aligned_head_dim(head_dim, dtype)}, at::TensorOptions().dtype(dtype).device(device));
   switch (static_cast<at::SDPBackend>(at::_fused_sdp_choice(head, head, head, std::nullopt, 0.0, /*is_causal=*/true))) {
     case at::SDPBackend::flash_attention:
     case at::SDPBackend::cudnn_attention:  // needs no less than flash attention
-      return TorchKernel::flash;
+      return AttentionPath::flash;
     case at::SDPBackend::efficient_attention:
-      return TorchKernel::efficient;
+      return AttentionPath::efficient;
     default:
-      return TorchKernel::none;
+      return AttentionPath::matrices;
   }
 }
 
-TorchKernel kernel_for(const QkvViews& in) {
-  return torch_kernel(in.q.device(), in.q.scalar_type(), in.q.size(2));
+AttentionPath kernel_for(const QkvViews& in) {
+  return attention_path(in.q.device(), in.q.scalar_type(), in.q.size(2));
 }
 
 }  // namespace
 
-TorchKernel torch_kernel(c10::Device device, at::ScalarType dtype, std::int64_t head_dim) {
-  static std::mutex mutex;
-  static std::map<std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType, std::int64_t>, TorchKernel> known;
-  const std::lock_guard lock(mutex);
-  const std::tuple key{device.type(), device.index(), dtype, head_dim};
-  auto found = known.find(key);
-  if (found == known.end()) found = known.emplace(key, ask(device, dtype, head_dim)).first;
-  return found->second;
-}
-
 void device_attention_forward(const QkvViews& in, const PackedSequences& seq, const AttentionOptions& options,
                               const at::Tensor& out, const at::Tensor& lse) {
   if (seq.num_tokens() == 0) return;
-  const auto forward = kernel_for(in) == TorchKernel::flash ? &flash_forward : &efficient_forward;
+  const auto forward = kernel_for(in) == AttentionPath::flash ? &flash_forward : &efficient_forward;
   forward(aligned(in), seq, options, out.view(in.q.sizes()), lse);
 }
 
 void device_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
                                const PackedSequences& seq, const AttentionOptions& options, const QkvViews& grads) {
   if (seq.num_tokens() == 0) return;
-  const auto backward = kernel_for(in) == TorchKernel::flash ? &flash_backward : &efficient_backward;
+  const auto backward = kernel_for(in) == AttentionPath::flash ? &flash_backward : &efficient_backward;
   backward(aligned(gout.view(in.q.sizes())), aligned(in), aligned(out.view(in.q.sizes())), lse, seq, options, grads);
 }
 
 }  // namespace qft::ops::sdpa
+
+namespace qft::ops {
+
+AttentionPath attention_path(c10::Device device, at::ScalarType dtype, std::int64_t head_dim) {
+  if (device.is_cpu()) return AttentionPath::cpu;
+  static std::mutex mutex;
+  static std::map<std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType, std::int64_t>, AttentionPath> known;
+  const std::lock_guard lock(mutex);
+  const std::tuple key{device.type(), device.index(), dtype, head_dim};
+  auto found = known.find(key);
+  if (found == known.end()) found = known.emplace(key, sdpa::ask(device, dtype, head_dim)).first;
+  return found->second;
+}
+
+}  // namespace qft::ops

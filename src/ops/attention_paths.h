@@ -21,22 +21,12 @@ void attention_forward(const QkvViews& in, const PackedSequences& sequences, con
 void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
                         const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads);
 
-/// What LibTorch has for packed sequences on an accelerator.
-enum class TorchKernel : std::uint8_t {
-  none,
-  flash,     ///< half precision, heads of up to 256, on chips that have it
-  efficient  ///< memory-efficient: pads sums of exponentials and of gradients to the longest sequence
-};
-/// For this dtype and head size on `device`, which is no CPU. LibTorch is asked once.
-TorchKernel torch_kernel(c10::Device device, at::ScalarType dtype, std::int64_t head_dim);
-/// The same on a chip that has flash attention, where none is there to ask.
-TorchKernel usual_torch_kernel(at::ScalarType dtype, std::int64_t head_dim);
 /// Of heads as these kernels take them.
 std::int64_t aligned_head_dim(std::int64_t head_dim, at::ScalarType dtype);
 /// Of the memory-efficient kernel's sums of exponentials.
 std::int64_t padded_lse_length(std::int64_t longest);
 
-/// attention_forward and attention_backward on an accelerator, by torch_kernel(), which is not `none`.
+/// attention_forward and attention_backward on an accelerator, by attention_path(), which is not `matrices`.
 void device_attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
                               const at::Tensor& out, const at::Tensor& lse);
 void device_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,

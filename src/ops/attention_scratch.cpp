@@ -15,26 +15,28 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
 /// One call on an accelerator, and the bytes that LibTorch's kernels allocate for it.
 class DeviceScratch {
  public:
-  DeviceScratch(const blocked::Shape& size, at::ScalarType dtype)
+  DeviceScratch(const blocked::Shape& size, const PackedSizes& packed, at::ScalarType dtype, AttentionPath path)
       : size_(size),
-        dtype_(dtype),
+        path_(path),
         item_(static_cast<std::int64_t>(c10::elementSize(dtype))),
         head_dim_(sdpa::aligned_head_dim(size.head_dim, dtype)),
-        longest_(std::min(size.tokens, 2 * size.tokens / size.sequences)) {}
+        longest_(packed.longest > 0 ? packed.longest : std::min(size.tokens, 2 * size.tokens / size.sequences)),
+        padded_(packed.padded > 0 ? packed.padded : size.sequences * longest_) {}
 
   std::int64_t bytes(bool backward) const {
-    switch (sdpa::usual_torch_kernel(dtype_, head_dim_)) {
-      case sdpa::TorchKernel::flash:
+    switch (path_) {
+      case AttentionPath::flash:
         return padding(backward) + kStates + (backward ? flash_backward() : queries(item_) + row(size_.tokens));
-      case sdpa::TorchKernel::efficient:
-        return padding(backward) + repeated() + (backward ? efficient_backward() : efficient_forward());
+      case AttentionPath::efficient:
+        return padding(backward) + repeated() + kRounding + (backward ? efficient_backward() : efficient_forward());
       default:
         return matrices(backward);
     }
   }
 
  private:
-  static constexpr std::int64_t kStates = 2 * 512;  ///< of random numbers, made for a dropout of 0 too
+  static constexpr std::int64_t kStates = 2 * 512;     ///< of random numbers, made for a dropout of 0 too
+  static constexpr std::int64_t kRounding = 16 * 512;  ///< allocators give whole blocks of 512 bytes, here to 16 tensors at most
 
   std::int64_t queries(std::int64_t item) const { return size_.tokens * size_.heads * head_dim_ * item; }
   std::int64_t keys() const { return size_.tokens * size_.kv_heads * head_dim_ * item_; }
@@ -64,7 +66,9 @@ class DeviceScratch {
 
   /// Keys and values of each query head.
   std::int64_t repeated() const { return grouped() ? 2 * queries(item_) : 0; }
-  std::int64_t padded_lse() const { return size_.sequences * row(sdpa::padded_lse_length(longest_)); }
+  /// Of all sequences, where each takes as much as the longest, rounded up to `longest`.
+  std::int64_t padded(std::int64_t longest) const { return padded_ + size_.sequences * (longest - longest_); }
+  std::int64_t padded_lse() const { return row(padded(sdpa::padded_lse_length(longest_))); }
   /// The result, where wide heads do not fit into registers its fp32 sums too; the sums of exponentials, padded and packed.
   std::int64_t efficient_forward() const {
     constexpr std::int64_t kIndices = 28;
@@ -74,13 +78,13 @@ class DeviceScratch {
   /// Gradients; q's in fp32 as padded blocks; before these are there, products whose sums are the rows of delta.
   std::int64_t efficient_backward() const {
     const std::int64_t rows = head_dim_ <= 64 ? 64 : 128, columns = half() && head_dim_ > 64 && head_dim_ <= 128 ? 128 : 64;
-    std::int64_t blocks = round_up(longest_, rows) * round_up(head_dim_, columns);
+    std::int64_t blocks = size_.heads * padded(round_up(longest_, rows)) * round_up(head_dim_, columns);
     const std::int64_t calls = size_.sequences * size_.heads;
     if (half() && head_dim_ > 128)
-      blocks += 2 * columns * round_up(head_dim_, rows) *
+      blocks += calls * 2 * columns * round_up(head_dim_, rows) *
                 std::max<std::int64_t>(1, std::min(round_up(longest_, columns) / columns, 200 / calls));
     const std::int64_t delta = half() ? 0 : queries(4) + 2 * row(size_.tokens);
-    return padded_lse() + 3 * queries(item_) + row(size_.tokens) + std::max(delta, 4 * calls * blocks);
+    return padded_lse() + 3 * queries(item_) + row(size_.tokens) + std::max(delta, 4 * blocks);
   }
 
   /// Scores of the longest sequence, and its operands in the type of sums.
@@ -90,9 +94,9 @@ class DeviceScratch {
   }
 
   blocked::Shape size_;
-  at::ScalarType dtype_;
+  AttentionPath path_;
   std::int64_t item_, head_dim_;
-  std::int64_t longest_;  ///< of the sequences: assumed to be twice the average
+  std::int64_t longest_, padded_;
 };
 
 }  // namespace
@@ -108,18 +112,19 @@ std::int64_t padded_lse_length(std::int64_t longest) {
   return round_up(longest, 32);
 }
 
-TorchKernel usual_torch_kernel(at::ScalarType dtype, std::int64_t head_dim) {
-  constexpr std::int64_t kWidestFlash = 256;
-  if (dtype == at::kDouble) return TorchKernel::none;
-  return dtype != at::kFloat && head_dim <= kWidestFlash ? TorchKernel::flash : TorchKernel::efficient;
-}
-
 }  // namespace sdpa
 
-std::int64_t attention_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t heads, std::int64_t kv_heads,
-                                     std::int64_t head_dim, at::ScalarType dtype, bool backward, bool on_cpu) {
-  const blocked::Shape shape{tokens, sequences, heads, kv_heads, head_dim};
-  if (!on_cpu) return DeviceScratch(shape, dtype).bytes(backward);
+AttentionPath usual_attention_path(at::ScalarType dtype, std::int64_t head_dim) {
+  constexpr std::int64_t kWidestFlash = 256;
+  if (dtype == at::kDouble) return AttentionPath::matrices;
+  return dtype != at::kFloat && head_dim <= kWidestFlash ? AttentionPath::flash : AttentionPath::efficient;
+}
+
+std::int64_t attention_scratch_bytes(const PackedSizes& sizes, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+                                     at::ScalarType dtype, bool backward, AttentionPath path) {
+  const std::int64_t tokens = sizes.tokens;
+  const blocked::Shape shape{tokens, sizes.sequences, heads, kv_heads, head_dim};
+  if (path != AttentionPath::cpu) return DeviceScratch(shape, sizes, dtype, path).bytes(backward);
   if (dtype == at::kDouble || !blocked::available(dtype))  // queries and output gradients, also transposed, and sums
     return backward ? tokens * heads * head_dim * (4 * static_cast<std::int64_t>(c10::elementSize(dtype)) + 4) : 0;
   Workspace counted(c10::kMeta);  // the kernels' own requests, without memory

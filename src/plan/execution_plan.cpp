@@ -25,9 +25,24 @@ std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
-/// What the configuration offloads. Nothing where the device's memory is host memory.
-parallel::Offload offload_of(const config::RunConfig& config, c10::Device device) {
-  if (!device::has_own_memory(device)) return {};
+/// What a plan depends on of the ranks' devices, which may be unlike: the same on all ranks, as all must run one plan.
+struct Devices {
+  bool own_memory;               ///< each has memory that is not the host's
+  bool plain_operations;         ///< one has no kernels of our own
+  ops::AttentionPath attention;  ///< that of the one that takes most memory
+
+  Devices(c10::Device device, const model::ModelSpec& spec, at::ScalarType compute, comm::Communicator& comm) {
+    const auto most = [&](int value) { return comm::all_reduce_value(comm, value, comm::ReduceOp::max); };
+    own_memory = most(device::has_own_memory(device) ? 0 : 1) == 0;
+    plain_operations = most(ops::generic::takes(device, compute) ? 1 : 0) == 1;
+    attention =
+        static_cast<ops::AttentionPath>(most(static_cast<int>(ops::attention_path(device, compute, spec.config.head_dim))));
+  }
+};
+
+/// What the configuration offloads. Nothing where a device's memory is host memory.
+parallel::Offload offload_of(const config::RunConfig& config, const Devices& devices) {
+  if (!devices.own_memory) return {};
   const auto& p = config.parallel;
   return {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
 }
@@ -44,11 +59,12 @@ class ExecutionPlanner {
         comm_(comm),
         device_(device),
         training_(training),
-        batches_(batches) {
+        batches_(batches),
+        devices_(device, spec, precision.compute, comm) {
     const int sharers = comm::Session::exists() ? comm::Session::current().sharers_of(device) : 1;
     const std::int64_t left = device::memory_left(device, sharers) - comm::device_group_bytes(device, comm.size());
     available_ = comm::all_reduce_value(comm, std::min(left, allowed()), comm::ReduceOp::min);
-    if (device::has_own_memory(device)) {
+    if (devices_.own_memory) {
       const int neighbours = comm::Session::exists() ? comm::Session::current().local_size() : 1;
       on_host_ = comm::all_reduce_value(comm, device::host_memory_available() / neighbours, comm::ReduceOp::min);
     }
@@ -60,7 +76,7 @@ class ExecutionPlanner {
   ExecutionPlan run() {
     const bool automatic = config_.parallel.strategy == "auto";
     ExecutionPlan plan =
-        automatic ? choose() : evaluated(parallel::strategy_of(config_.parallel.strategy), offload_of(config_, device_));
+        automatic ? choose() : evaluated(parallel::strategy_of(config_.parallel.strategy), offload_of(config_, devices_));
     if (!automatic && !can_start(plan)) refuse(plan);
     choose_group(plan);
     return plan;
@@ -106,8 +122,11 @@ class ExecutionPlanner {
             .head_rows = policy.head_rows,
             .graphs = graphs(),
             .sequences = batches_.sequences,
+            .longest = batches_.longest,
+            .padded = batches_.padded,
             .on_cpu = device_.is_cpu(),
-            .plain_operations = ops::generic::takes(device_, precision_.compute),
+            .attention = devices_.attention,
+            .plain_operations = devices_.plain_operations,
             .objective = training_ ? objective_.kind : parallel::ObjectiveKind::row_local};
   }
 
@@ -144,7 +163,7 @@ class ExecutionPlanner {
   /// What is available for the model itself: where the host's memory is the device's, copies for checkpoints are taken of it too.
   /// On the CPU a footprint counts them.
   Room room(const ExecutionConfig& run) const {
-    const bool apart = device_.is_cpu() || device::has_own_memory(device_);
+    const bool apart = device_.is_cpu() || devices_.own_memory;
     return {std::max<std::int64_t>(1, apart ? available_ : available_ - footprint_of(run, config_).staged), on_host_};
   }
 
@@ -162,13 +181,13 @@ class ExecutionPlanner {
   /// From the fastest to the one that needs least memory. A single rank cannot shard.
   std::vector<ExecutionPlan> candidates() const {
     std::vector<ExecutionPlan> all;
-    const parallel::Offload asked = offload_of(config_, device_);
+    const parallel::Offload asked = offload_of(config_, devices_);
     all.push_back(evaluated(parallel::strategy_of("ddp"), asked));
     if (comm_.size() > 1 && !config_.training.deterministic)
       for (const char* name : {"zero1", "zero2", "zero3"})
         if (const parallel::Strategy& s = parallel::strategy_of(name); s.stays_put() || !graphs())
           all.push_back(evaluated(s, asked));
-    if (!device::has_own_memory(device_) || config_.training.deterministic || graphs()) return all;
+    if (!devices_.own_memory || config_.training.deterministic || graphs()) return all;
     const parallel::Strategy last = all.back().strategy;
     parallel::Offload more = asked;
     more.optimizer = true;
@@ -220,7 +239,7 @@ class ExecutionPlanner {
 
   std::string advice() const {
     const device::HostLimit limit = device::host_memory_limit();
-    const bool tight = !device::has_own_memory(device_) && !limit.source.empty();
+    const bool tight = !devices_.own_memory && !limit.source.empty();
     return fmt::format(
         "Start more ranks (now {}), or lower per_device_train_batch_size ({}) or cutoff_len ({}){}{}", comm_.size(),
         config_.training.per_device_train_batch_size, config_.data.cutoff_len,
@@ -259,6 +278,7 @@ class ExecutionPlanner {
   c10::Device device_;
   bool training_;
   Batches batches_;
+  Devices devices_;
   std::int64_t available_ = 0;
   std::int64_t on_host_ = 0;  ///< of a rank, beside a device with memory of its own; 0: not asked
 };

@@ -9,15 +9,21 @@ namespace qft::plan {
 
 using config::Field;
 
+namespace {
+constexpr std::int64_t kMostRanks = 4096, kMostThreads = 65536;  ///< on a node: far beyond any, and an int holds them
+}  // namespace
+
 void Machine::visit(const config::FieldVisitor& field) {
   field(Field("name", "the machine in one line"), &name);
   field(Field("source", "where the numbers come from"), &source);
   field(Field("assumed", "keys whose values nobody has measured"), &assumed);
   field(Field("device", "what computes").one_of({"cuda", "cpu"}), &device);
-  field(Field("ranks_per_node", "ranks on a node: one a GPU").at_least(1), &ranks_per_node);
-  field(Field("threads_per_rank", "compute threads of a rank on the CPU; 0: those of the process that plans").at_least(0),
+  field(Field("unified", "the device's memory is the host's: nothing is offloaded, and copies for checkpoints count"), &unified);
+  field(Field("ranks_per_node", "ranks on a node: one a GPU").in(1, kMostRanks), &ranks_per_node);
+  field(Field("threads_per_rank", "compute threads of a rank on the CPU; 0: those of the process that plans").in(0, kMostThreads),
         &threads_per_rank);
-  field(Field("memory_gb", "GB of a rank's device; on the CPU of the node, which its ranks share").above(0), &memory_gb);
+  field(Field("memory_gb", "GB of a rank's device; on the CPU and where unified of the node, whose ranks share it").above(0),
+        &memory_gb);
   field(Field("host_memory_gb", "GB of a node's host memory").at_least(0), &host_memory_gb);
   field(Field("process_gb", "GB that a process takes before it holds any of the model").at_least(0), &process_gb);
   field(Field("matmul_tflops_bf16", "of a large product of matrices; TFLOPS").at_least(0), &matmul_tflops_bf16);
@@ -75,12 +81,12 @@ double Machine::matmul_flops(at::ScalarType type) const {
 }
 
 std::int64_t Machine::memory_of_a_rank(std::int64_t ranks) const {
-  return static_cast<std::int64_t>(memory_gb * 1e9) / (is_cpu() ? ranks_of_a_node(ranks) : 1);
+  return static_cast<std::int64_t>(memory_gb * 1e9) / (is_cpu() || unified ? ranks_of_a_node(ranks) : 1);
 }
 
 Link link_of(const Machine& m, int ranks, int stride) {
   if (ranks <= 1) return {};
-  const auto per_node = static_cast<int>(std::min<std::int64_t>(m.ranks_per_node, 1 << 20));
+  const auto per_node = static_cast<int>(m.ranks_per_node);
   const bool crosses = static_cast<std::int64_t>(ranks) * stride > per_node;
   const bool inside = stride < per_node;  // some neighbours of the ring share a node
   const auto require_link = [&](double gb_s, const char* key) {

@@ -5,6 +5,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/version.h"
+#include "qft/device/backends.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/device/stream.h"
@@ -120,6 +121,7 @@ class Measurement::Impl {
   Machine machine() {
     Machine m;
     m.device = device_.is_cpu() ? "cpu" : "cuda";
+    m.unified = !device_.is_cpu() && !device::has_own_memory(device_);
     m.ranks_per_node = session_.local_size();
     if (device_.is_cpu()) m.threads_per_rank = at::get_num_threads();
     m.name = fmt::format("{} x {}, {} ranks each", session_.node_count(), device::describe(device_), session_.local_size());

@@ -57,12 +57,12 @@ std::int64_t gradient_bytes(const ExecutionConfig& run, std::int64_t transient, 
 
 /// The most scratch that the operations of any sub-layer need.
 std::int64_t operation_bytes(const ExecutionConfig& run) {
+  const ops::PackedSizes sizes{run.tokens, std::max<std::int64_t>(run.sequences, 1), run.longest, run.padded};
   std::int64_t most = 0;
   for (const model::Layer& layer : run.spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
       most = std::max(most, make_sublayer(run.spec.config, sublayer)
-                                ->operation_scratch_bytes(run.tokens, std::max<std::int64_t>(run.sequences, 1),
-                                                          run.precision.compute, run.training, run.on_cpu));
+                                ->operation_scratch_bytes(sizes, run.precision.compute, run.training, run.attention));
   return most;
 }
 

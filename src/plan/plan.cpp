@@ -1,12 +1,14 @@
 #include "qft/plan/plan.h"
 
 #include "qft/core/error.h"
+#include "qft/device/backends.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/ops/generic.h"
 #include "qft/plan/feasibility.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 namespace qft::plan {
@@ -19,10 +21,15 @@ class Planner {
   Planner(const config::RunConfig& config, Plan& plan) : config_(config), plan_(plan) {
     for (const StepShape& step : plan.workload.steps) max_micro_batches_ = std::max(max_micro_batches_, step.max_micro_batches);
     const auto& p = config.parallel;
-    const bool host_apart = !plan.process.on_cpu;
-    graphs_ = host_apart && config.training.cuda_graphs;
+    graphs_ = !on_cpu() && config.training.cuda_graphs;
     if (graphs_) plan.workload = padded_to_graph_shapes(std::move(plan.workload));
-    if (host_apart) offload_ = {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
+    if (!on_host()) offload_ = {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
+    for (const auto& [key, place] : {std::pair{"offload_optimizer", &p.offload_optimizer},
+                                     {"offload_param", &p.offload_param},
+                                     {"offload_activations", &p.offload_activations}})
+      if (on_host() && *place == "cpu")
+        plan.notes.push_back(fmt::format("{} is cpu, which has no effect on {}: its memory is host memory", key,
+                                         on_cpu() ? "a CPU" : "a device with unified memory"));
   }
 
   void run() {
@@ -39,7 +46,7 @@ class Planner {
   int group_ranks() const {
     if (config_.parallel.hsdp_group_size > 0)
       return static_cast<int>(std::min<std::int64_t>(config_.parallel.hsdp_group_size, 1 << 20));
-    return plan_.machine ? static_cast<int>(std::min<std::int64_t>(plan_.machine->ranks_per_node, 1 << 20)) : 1;
+    return plan_.machine ? static_cast<int>(plan_.machine->ranks_per_node) : 1;
   }
   bool groups() const {
     const int size = group_ranks();
@@ -74,7 +81,11 @@ class Planner {
             .head_rows = policy.head_rows,
             .graphs = graphs_,
             .sequences = largest.sequences,
+            .longest = largest.longest,
+            .padded = largest.padded,
             .on_cpu = on_cpu(),
+            .attention = on_cpu() ? ops::AttentionPath::cpu
+                                  : ops::usual_attention_path(plan_.recipe.precision.compute, plan_.recipe.spec.config.head_dim),
             // CUDA has kernels for the same types as the CPU.
             .plain_operations = ops::generic::takes(c10::kCPU, plan_.recipe.precision.compute),
             .objective = plan_.recipe.objective.kind};
@@ -82,6 +93,7 @@ class Planner {
 
   std::int64_t process() const { return plan_.process.bytes; }
   bool on_cpu() const { return plan_.process.on_cpu; }
+  bool on_host() const { return on_cpu() || plan_.process.unified; }
   /// 1, what the run file says, and the largest that fits; where nothing is gathered or reduced more often, 1 alone.
   std::vector<std::int64_t> groups_of(const Strategy& strategy) const {
     std::vector<std::int64_t> groups = {1};
@@ -93,8 +105,14 @@ class Planner {
     return groups;
   }
 
-  /// Bytes that the process leaves to the model; 0: unknown.
-  std::int64_t left() const { return plan_.available == 0 ? 0 : std::max<std::int64_t>(1, plan_.available - process()); }
+  /// Copies for checkpoints, which a footprint counts on the CPU alone, where a device has no other memory than the host's.
+  std::int64_t staged_beside(const Footprint& footprint) const { return plan_.process.unified ? footprint.staged : 0; }
+
+  /// Bytes that the process leaves to the model of `run`; 0: unknown.
+  std::int64_t left(const ExecutionConfig& run) const {
+    if (plan_.available == 0) return 0;
+    return std::max<std::int64_t>(1, plan_.available - process() - staged_beside(footprint_of(run, config_)));
+  }
 
   /// A rank's share of its node's memory, beside the process; 0: unknown.
   std::int64_t host_left() const {
@@ -105,14 +123,16 @@ class Planner {
   }
 
   PolicyFit fastest_that_fits(const Strategy& strategy, std::int64_t group) const {
-    return plan::fastest_that_fits(config_, {left(), on_cpu() ? 0 : host_left()},
-                                   [&](const MemoryPolicy& policy) { return execution_config(strategy, group, policy); });
+    const auto config_with = [&](const MemoryPolicy& policy) { return execution_config(strategy, group, policy); };
+    const Room room{left(config_with({})), on_cpu() || plan_.process.unified ? 0 : host_left()};
+    return plan::fastest_that_fits(config_, room, config_with);
   }
 
   std::int64_t largest(const Strategy& strategy) const {
     if (plan_.available == 0) return max_micro_batches_;
     const PolicyFit one = fastest_that_fits(strategy, 1);
-    return largest_group(execution_config(strategy, 1, one.policy), one.footprint, left(), max_micro_batches_);
+    const ExecutionConfig run = execution_config(strategy, 1, one.policy);
+    return largest_group(run, one.footprint, left(run), max_micro_batches_);
   }
 
   void add(const Strategy& strategy, std::int64_t group) {
@@ -127,9 +147,9 @@ class Planner {
     row.replicas = execution.replicas;
     row.asked = config_.parallel.strategy == strategy.name;
     row.memory = fit.footprint.memory;
-    row.staged = on_cpu() ? fit.footprint.staged : 0;
+    row.staged = on_host() ? fit.footprint.staged : 0;
     row.process = process() + fit.footprint.kernels;
-    row.needed = process() + fit.footprint.needed;
+    row.needed = process() + fit.footprint.needed + staged_beside(fit.footprint);
     row.fits = fit.fits;
     // The bytes do not depend on a machine: any will do.
     row.time = simulate(execution, plan_.machine.value_or(any_machine()), plan_.workload);
@@ -156,9 +176,17 @@ Process process_here(const config::RunConfig& config) {
   const auto& p = config.parallel;
   const bool for_gpus =
       p.offload_optimizer == "cpu" || p.offload_param == "cpu" || p.offload_activations == "cpu" || config.training.cuda_graphs;
-  if (!config.training.use_cpu && (for_gpus || device::kind_for({"auto", {}}) != "cpu")) return {};
+  if (!config.training.use_cpu) {
+    const char* forced = std::getenv("QFT_DEVICE");
+    const std::string kind = forced == nullptr ? "auto" : device::parse_device(forced).kind;
+    for (const device::BackendEntry& entry : device::load_backends())
+      if (entry.count > 0 && (kind == "auto" || kind == entry.name))
+        return {.unified = device::facts_of(c10::Device(entry.backend->type(), 0)).unified};
+    // What is planned here may run elsewhere: a login node has no GPU.
+    if (for_gpus || (kind != "auto" && kind != "cpu")) return {};
+  }
   device::release_unused();
-  return {true, device::memory_use(c10::kCPU).current + device::kernel_cache_bytes(1)};
+  return {.on_cpu = true, .bytes = device::memory_use(c10::kCPU).current + device::kernel_cache_bytes(1)};
 }
 
 Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const std::optional<Machine>& machine,
@@ -169,7 +197,8 @@ Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const 
   plan.recipe = std::move(recipe);
   plan.ranks = ranks;
   plan.machine = machine;
-  plan.process = machine ? Process{machine->is_cpu(), static_cast<std::int64_t>(machine->process_gb * 1e9)} : here;
+  plan.process =
+      machine ? Process{machine->is_cpu(), machine->unified, static_cast<std::int64_t>(machine->process_gb * 1e9)} : here;
   plan.available = machine ? machine->memory_of_a_rank(ranks) : 0;
   if (const auto limit = static_cast<std::int64_t>(config.parallel.max_memory * 1e9); limit > 0)
     plan.available = plan.available > 0 ? std::min(plan.available, limit) : limit;

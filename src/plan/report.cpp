@@ -2,6 +2,7 @@
 #include "qft/core/units.h"
 #include "qft/plan/plan.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/Parallel.h>
@@ -104,7 +105,10 @@ std::string threads_text(const Plan& plan) {
 std::string machine_text(const Plan& plan) {
   if (!plan.machine)
     return fmt::format("no machine description: bytes only, for ranks on {}; --machine FILE adds times and what fits\n{}",
-                       plan.process.on_cpu ? "the CPU, as here" : "GPUs", threads_text(plan));
+                       plan.process.on_cpu    ? "the CPU, as here"
+                       : plan.process.unified ? "GPUs with unified memory, as here"
+                                              : "GPUs",
+                       threads_text(plan));
   const Machine& m = *plan.machine;
   std::string assumed;
   for (const std::string& key : m.assumed) assumed += (assumed.empty() ? "" : ", ") + key;
@@ -146,8 +150,8 @@ std::string to_text(const Plan& plan) {
                   format_count(static_cast<double>(plan.recipe.spec.num_params(false))),
                   format_count(static_cast<double>(plan.recipe.spec.num_params(true))), plan.ranks, plan.workload.description);
   text += machine_text(plan) + "\n" + memory_table(plan) + "\n" + time_table(plan);
-  for (const Row& row : plan.rows)
-    if (row.asked) return text + "\n* what the run file asks for\n";
+  if (std::ranges::any_of(plan.rows, &Row::asked)) text += "\n* what the run file asks for\n";
+  for (const std::string& note : plan.notes) text += fmt::format("note: {}\n", note);
   return text;
 }
 
@@ -157,6 +161,7 @@ nlohmann::ordered_json to_json(const Plan& plan) {
     json["machine"] = {{"name", plan.machine->name}, {"source", plan.machine->source}, {"assumed", plan.machine->assumed}};
   if (plan.available > 0) json["memory_of_a_rank"] = plan.available;
   if (plan.process.on_cpu) json["threads"] = at::get_num_threads();
+  if (!plan.notes.empty()) json["notes"] = plan.notes;
   json["rows"] = nlohmann::ordered_json::array();
   for (const Row& row : plan.rows) json["rows"].push_back(row_json(plan, row));
   return json;

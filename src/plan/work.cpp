@@ -85,12 +85,13 @@ void MicroShape::add_sequence(std::int64_t length, std::int64_t sequence_labels)
   labels += sequence_labels;
   ++sequences;
   lengths_.push_back(length);
-  longest_ = std::max(longest_, length);
+  longest = std::max(longest, length);
+  padded = std::max(padded, sequences * longest);
   all_pairs_ += model::visible_pairs(length, 0);
 }
 
 double MicroShape::pairs(std::int64_t window) const {
-  if (window == 0 || window >= longest_) return all_pairs_;
+  if (window == 0 || window >= longest) return all_pairs_;
   double sum = 0;
   for (const std::int64_t length : lengths_) sum += model::visible_pairs(length, window);
   return sum;

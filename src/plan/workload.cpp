@@ -57,6 +57,8 @@ Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::
   all.largest.tokens = most.tokens;
   all.largest.labels = most.labels;
   all.largest.sequences = most.sequences;
+  all.largest.longest = most.longest;
+  all.largest.padded = most.padded;
   double sum = 0;
   for (const StepShape& step : all.steps) sum += static_cast<double>(step.tokens);
   all.description = fmt::format(

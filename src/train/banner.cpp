@@ -72,6 +72,10 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
     if (const c10::Device d = instance.transformer().device(); place != "none" && !device::has_own_memory(d))
       log::info("note: {} is {}, which has no effect on {}: its memory is host memory", key, place,
                 d.is_cpu() ? "a CPU" : device::describe(d));
+  if (session.size() > 1 && !instance.transformer().device().is_cpu())
+    log::info(
+        "note: a device that is slower than the others is not named: ranks are compared by the time of their hosts, and the "
+        "others' devices wait for it unseen (docs/reliability.md)");
   if (config.training.debug_sync && instance.transformer().device().is_cpu())
     log::info("note: debug_sync is true, which has no effect on a CPU: work is done when a call returns");
   if (config.training.cuda_graphs && instance.transformer().device().is_cpu())

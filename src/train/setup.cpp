@@ -88,10 +88,9 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
   if (!s.data.pack || (s.data.eval && !s.data.eval->pack)) return s;
   s.loader = s.data.loader(config, comm);
   if (s.saved) s.loader->resume(s.saved->state().at("data"));
-  const loader::BatchBounds most = s.loader->bounds();
+  s.batches = s.loader->bounds();
   require_room(config, s, comm);
-  s.batches = {most.tokens, most.labels, most.sequences, most.max_micro_batches,
-               s.data.eval ? s.data.eval->loader(config, comm)->most_tokens() : 0};
+  if (s.data.eval) s.batches.evaluation_tokens = s.data.eval->loader(config, comm)->most_tokens();
   return s;
 }
 

@@ -31,8 +31,13 @@ TEST(BatchBounds, AreReachedAndNeverExceeded) {
       const StepPlan plan = schedule.plan(step);
       seen.max_micro_batches = std::max(seen.max_micro_batches, plan.max_micro_batches);
       for (const auto& items : plan.micro_batches) {
-        std::int64_t t = 0, l = 0;
-        for (const auto item : items) t += tokens[static_cast<std::size_t>(item)], l += labels[static_cast<std::size_t>(item)];
+        std::int64_t t = 0, l = 0, longest = 0;
+        for (const auto item : items) {
+          const std::int64_t n = tokens[static_cast<std::size_t>(item)];
+          t += n, l += labels[static_cast<std::size_t>(item)], longest = std::max(longest, n);
+        }
+        seen.longest = std::max(seen.longest, longest);
+        seen.padded = std::max(seen.padded, longest * static_cast<std::int64_t>(items.size()));
         seen.tokens = std::max(seen.tokens, t);
         seen.labels = std::max(seen.labels, l);
         seen.sequences = std::max(seen.sequences, static_cast<std::int64_t>(items.size()));
@@ -41,6 +46,9 @@ TEST(BatchBounds, AreReachedAndNeverExceeded) {
     EXPECT_EQ(bounds.tokens, seen.tokens) << packing;
     EXPECT_EQ(bounds.labels, seen.labels) << packing;
     EXPECT_EQ(bounds.sequences, seen.sequences) << packing;
+    EXPECT_EQ(bounds.longest, seen.longest) << packing;
+    EXPECT_EQ(bounds.padded, seen.padded) << packing;
+    EXPECT_LE(bounds.padded, bounds.longest * bounds.sequences) << packing;
     EXPECT_EQ(bounds.max_micro_batches, seen.max_micro_batches) << packing;
     EXPECT_EQ(bounds.max_micro_batches, 4);
     EXPECT_LE(bounds.tokens, packing ? 300 : 3 * 95);
@@ -53,7 +61,10 @@ TEST(BatchBounds, OfALongRunHoldItsLongestItem) {
   LoaderOptions options = options_of(1, 1, false);
   options.num_epochs = 1;
   const StepSchedule schedule(tokens, labels, options, 1);
-  EXPECT_EQ(batch_bounds(schedule, tokens, labels).tokens, 99);
+  const BatchBounds bounds = batch_bounds(schedule, tokens, labels, 2);
+  EXPECT_EQ(bounds.tokens, 99);
+  EXPECT_EQ(bounds.longest, 99);
+  EXPECT_EQ(bounds.padded, 2 * 99);
 }
 
 TEST(BatchBounds, OfALongRunHoldItsFullestRow) {

@@ -79,6 +79,44 @@ TEST(CudaGraphs, ArePlannedWithWhatTheyPadAndHold) {
   EXPECT_EQ(with.rows[0].memory.state(), without.rows[0].memory.state());
 }
 
+TEST(UnifiedMemory, IsOffloadedToNowhereAndHoldsTheCopiesForCheckpoints) {
+  const TempDir dir;
+  write_bytes(dir / "config.json", kTiny);
+  config::RunConfig config;
+  config.model.model_name_or_path = dir.path().string();
+  config.finetuning.finetuning_type = "full";
+  config.data.cutoff_len = 2000;
+  config.training.bf16 = true;
+  config.training.async_save = true;
+  config.training.save_strategy = "steps";
+  config.parallel.offload_optimizer = "cpu";
+  config.resolve();
+  Machine machine;
+  machine.memory_gb = 80;
+  machine.memory_gb_s = machine.matmul_tflops_bf16 = machine.attention_efficiency = machine.host_device_gb_s = 1;
+  machine.node_gb_s = machine.network_gb_s = 1;
+  const auto row_of = [&](bool unified, double gb) {
+    machine.unified = unified;
+    machine.memory_gb = gb;
+    const Plan plan = make_plan(config, engine::recipe_of(config), 1, machine, full_rows(config, 1));
+    EXPECT_EQ(plan.notes.empty(), !unified);
+    EXPECT_EQ(to_text(plan).find("offload_optimizer is cpu, which has no effect") == std::string::npos, !unified);
+    return plan.rows.at(0);
+  };
+  const Row apart = row_of(false, 80), unified = row_of(true, 80);
+  EXPECT_EQ(apart.memory.optimizer, 0);
+  EXPECT_EQ(unified.memory.host, 0);
+  EXPECT_GT(unified.memory.optimizer, 0);
+  EXPECT_GT(apart.memory.host, unified.memory.optimizer) << "with the sums of gradients";
+  EXPECT_EQ(apart.staged, 0);
+  EXPECT_GT(unified.staged, 0);
+  EXPECT_EQ(unified.needed, unified.memory.total() + unified.staged);
+  // Memory for the model alone, a tenth of it free, does not hold the copies besides.
+  const auto only_model = static_cast<double>(unified.memory.total()) * 1.01 / 0.9e9;
+  EXPECT_FALSE(row_of(true, only_model).fits);
+  EXPECT_TRUE(row_of(true, only_model + 1.01e-9 * static_cast<double>(unified.staged)).fits);
+}
+
 TEST(Hsdp, AskedForWithoutGroupsIsAnError) {
   const TempDir dir;
   write_bytes(dir / "config.json", kTiny);

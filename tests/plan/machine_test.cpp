@@ -54,6 +54,21 @@ TEST_F(MachineFile, NamesWhatIsMissing) {
   EXPECT_THROW(link_of(m, 2, 1), ConfigError);
 }
 
+TEST_F(MachineFile, RefusesNumbersThatNoNodeHas) {
+  for (const char* line :
+       {"threads_per_rank: 4294967297", "threads_per_rank: -1", "ranks_per_node: 4294967297", "ranks_per_node: 0"}) {
+    const std::string error = error_of(std::string(kLeast) + line + "\n"),
+                      key = std::string(line).substr(0, std::string(line).find(':'));
+    EXPECT_NE(error.find(".yaml:3: " + key), std::string::npos) << line << ": " << error;
+  }
+}
+
+TEST_F(MachineFile, OfUnifiedMemoryIsSharedByTheRanksOfANode) {
+  const std::string text = std::string(kLeast) + "ranks_per_node: 4\n";
+  EXPECT_EQ(read(text).memory_of_a_rank(8), 80'000'000'000);
+  EXPECT_EQ(read(text + "unified: true\n").memory_of_a_rank(8), 20'000'000'000);
+}
+
 TEST_F(MachineFile, IsReadAsWritten) {
   Machine m =
       read(std::string(kLeast) + "name: a b\nassumed: [memory_gb]\nmatmul_tflops_bf16: 0.00001\nnetwork_latency_us: 12.5\n");

@@ -43,19 +43,16 @@ Machine machine(double gb_s, double tflops = 1.0) {
 ExecutionConfig execution_config(const model::ModelSpec& spec, const char* strategy, int ranks, std::int64_t group,
                                  std::int64_t prefetch_budget = 1, const char* optim = "adamw") {
   const auto& s = parallel::strategy_of(strategy);
-  return {spec,
-          optim::Precision::bf16(),
-          optim::rule_of(optim),
-          s,
-          {},
-          s.sharded() ? ranks : 1,
-          s.sharded() ? 1 : ranks,
-          true,
-          true,
-          false,
-          32,
-          group,
-          prefetch_budget};
+  return {.spec = spec,
+          .precision = optim::Precision::bf16(),
+          .rule = optim::rule_of(optim),
+          .strategy = s,
+          .offload = {},
+          .shard_ranks = s.sharded() ? ranks : 1,
+          .replicas = s.sharded() ? 1 : ranks,
+          .tokens = 32,
+          .group = group,
+          .prefetch_budget = prefetch_budget};
 }
 
 TEST(Work, CountsTheOperationsOfALayer) {

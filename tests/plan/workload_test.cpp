@@ -46,6 +46,8 @@ TEST(Workload, OfPairsHasTwoSequencesAnItem) {
   EXPECT_EQ(micro.sequences, 6);
   EXPECT_EQ(micro.pairs(), 2 * 15 + 55 + 66 + 2 * 10);
   EXPECT_EQ(all.largest.sequences, 6);
+  EXPECT_EQ(all.largest.longest, 21) << "a pack does not say how an item is divided";
+  EXPECT_EQ(all.largest.padded, 6 * 21);
 }
 
 TEST(Workload, WithoutAPackHasFullRows) {
@@ -57,6 +59,8 @@ TEST(Workload, WithoutAPackHasFullRows) {
   ASSERT_EQ(w.steps.size(), 1U);
   EXPECT_EQ(w.steps[0].max_micro_batches, 3);
   EXPECT_EQ(w.largest.tokens, 400);
+  EXPECT_EQ(w.largest.longest, 100);
+  EXPECT_EQ(w.largest.padded, 400);
   EXPECT_EQ(w.largest.pairs(), 4 * 5050);
   EXPECT_EQ(w.steps[0].tokens, 2400);
   config.training.max_tokens_per_micro_batch = 200;  // two rows at a time, twice as often

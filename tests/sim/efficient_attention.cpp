@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "attention_math.h"
+#include "memory.h"
 #include "queue_work.h"
 #include "torch_kernels.h"
 #include <ATen/ATen.h>
@@ -135,13 +136,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
   return {gq, gk, gv, at::Tensor()};
 }
 
-/// As CUDA chooses from compute capability 8.0 on. Attention without a causal mask is that of decoding, which is not simulated.
+/// As CUDA chooses: flash attention from compute capability 8.0 on, as bf16. Attention without a causal mask is that of decoding,
+/// which is not simulated.
 std::int64_t choose(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& mask, double /*dropout*/,
                     bool causal, std::optional<double> /*scale*/, bool /*groups*/) {
   const auto answer = [](at::SDPBackend backend) { return static_cast<std::int64_t>(backend); };
   const bool alike = q.size(-1) == k.size(-1) && q.size(-1) == v.size(-1);
   if (!causal || mask || !alike) return answer(at::SDPBackend::math);
-  if (is_half(q) && q.size(-1) <= 256) return answer(at::SDPBackend::flash_attention);
+  if (is_half(q) && q.size(-1) <= 256 && setting("QFT_SIM_BF16", 1) != 0) return answer(at::SDPBackend::flash_attention);
   const std::int64_t alignment = is_half(q) ? 8 : 4;
   return answer((is_half(q) || q.scalar_type() == at::kFloat) && q.size(-1) % alignment == 0 ? at::SDPBackend::efficient_attention
                                                                                              : at::SDPBackend::math);

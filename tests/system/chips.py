@@ -37,11 +37,17 @@ def main():
         def run(command, settings, ranks=1, **chip):
             run_file = write(tmp / "run.yaml", base | settings)
             sim = {"QFT_DEVICE": "sim", "QFT_BACKEND_PATH": str(args.build / "tests")}
-            with mock.patch.dict(os.environ, sim | chip):
-                result = mpirun(ranks, [qft, *command.split(), run_file], check=False)
+            # What is said of one rank is as "0=1": QFT_SIM_BF16="1=0" takes bf16 from rank 1.
+            of_one = {name: value.split("=") for name, value in chip.items() if re.fullmatch(r"\d=\d", value)}
+            each = "".join(f"[ $OMPI_COMM_WORLD_RANK = {rank} ] && export {name}={value}; " for name, (rank, value) in of_one.items())
+            with mock.patch.dict(os.environ, sim | {name: value for name, value in chip.items() if name not in of_one}):
+                result = mpirun(ranks, ["bash", "-c", each + 'exec "$@"', "rank", qft, *command.split(), run_file], check=False)
             log = tmp / "out/trainer_log.jsonl"
             losses = [json.loads(line).get("loss") for line in log.read_text().splitlines()] if log.exists() else []
             return result, result.stdout + result.stderr, losses
+
+        def memory():
+            return json.loads((tmp / "out/train_results.json").read_text())["memory_predicted"]
 
         # Unified memory: what is offloaded would stay where it is.
         offload = {"strategy": "zero2", "offload_optimizer": "cpu"}
@@ -55,6 +61,11 @@ def main():
             report.holds(f"{key} is said to have no effect",
                          re.search(f"note: {key} is cpu, which has no effect on simulated device, .*: its memory is host memory", told), told)
         report.holds("nothing is offloaded", "; runs: zero2" in told and "offloaded to" not in told, told)
+        predicted = memory()
+        run("train", {"strategy": "zero2"})
+        report.equal("what the allocator holds is predicted without copies in host memory", predicted, memory())
+        _, told, losses = run("train", offload, ranks=2, QFT_SIM_UNIFIED="1=1")
+        report.holds("where one rank's memory is the host's, all run without offloading", losses and "; runs: zero2" in told and "offloaded to" not in told, told)
 
         # No bf16, as on V100.
         for settings, key in (({"compute_dtype": "auto", "bf16": True}, "bf16"), ({"compute_dtype": "bfloat16"}, "compute_dtype")):
@@ -65,11 +76,22 @@ def main():
                                    told), told)
         result, told, losses = run("train", {"compute_dtype": "auto", "fp16": True}, QFT_SIM_BF16="0")
         report.holds("fp16 trains there", result.returncode == 0 and losses and losses[0] is not None, told)
+        for settings, bf16, advised in (({"compute_dtype": "auto", "fp16": True}, "0", False), ({}, "0", False), ({}, "1", True)):
+            result, told, _ = run("train", settings | {"cuda_graphs": True}, QFT_SIM_BF16=bf16)
+            report.holds(f"cuda_graphs without flash attention, {settings or 'fp32'}, bf16 {bf16}: bf16 is advised where it helps",
+                         result.returncode == 2 and "remove cuda_graphs" in told and ("set bf16: true" in told) == advised, told)
         to_bf16(tmp / "model")
         ask = {"compute_dtype": "auto", "prompt": "Say the number 3", "max_new_tokens": 2, "do_sample": False}
         result, told, _ = run("generate", ask, QFT_SIM_BF16="0")
         report.holds("a model in bf16 answers in fp32 there, and why is said",
                      result.returncode == 0 and "in bfloat16, which this device does not multiply" in told, told)
+
+        # Ranks on unlike chips compute in one type.
+        result, told, _ = run("generate", ask, ranks=2, QFT_SIM_BF16="1=0")
+        report.holds("where one rank's chip has no bf16 all answer in fp32, and why is said",
+                     result.returncode == 0 and "in bfloat16, which another rank's device does not multiply" in told, told)
+        result, told, _ = run("train", {"compute_dtype": "auto", "bf16": True}, ranks=2, QFT_SIM_BF16="1=0")
+        report.holds("training in bf16 is refused there, by that rank", result.returncode == 2 and re.search(r"rank 1.*bf16 asks for bf16, which this device does not multiply", told), told)
 
         # A chip that nothing was compiled for.
         obstacle = "its compute capability is 7.0, but qft's kernels are compiled for 8.0, 9.0"

@@ -49,6 +49,18 @@ def main():
         machine.write_text(re.sub(r"threads_per_rank: \d+", "threads_per_rank: 5", measured))
         os.environ.pop("OMP_NUM_THREADS", None)
         report.equal("buffers are planned for the threads of the machine", json.loads(plan("--machine", machine, "--json").stdout)["threads"], 5)
+        machine.write_text(measured)
+        os.environ["QFT_DEVICE"] = "cuda"  # as a login node's profile may set it
+        report.holds("QFT_DEVICE=cuda plans for GPUs, here or not", "for ranks on GPUs" in plan().stdout)
+        os.environ |= {"QFT_DEVICE": "sim", "QFT_BACKEND_PATH": str(args.build / "tests"), "QFT_SIM_UNIFIED": "1"}
+        unified = plan("offload_optimizer=cpu").stdout
+        report.holds("a device with unified memory here: nothing is planned on the host, and why is said",
+                     "GPUs with unified memory, as here" in unified and "note: offload_optimizer is cpu, which has no effect" in unified and "on the host" not in unified, unified)
+        mpirun(1, [qft, "bench", "machine", run_file, "--output", machine])
+        report.holds("qft bench machine measures that", "unified: true" in machine.read_text(), machine.read_text())
+        for name in ("QFT_DEVICE", "QFT_BACKEND_PATH", "QFT_SIM_UNIFIED"):
+            del os.environ[name]
+
         machine.write_text(measured + "netwrok_gb_s: 3\n")
         wrong = plan("--machine", machine, check=False)
         report.holds("an unknown key of a machine is refused by line, with the nearest name",

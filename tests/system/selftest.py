@@ -1,12 +1,17 @@
-"""qft selftest as a user runs it: the table, its JSON, its exit codes, alone and with two ranks."""
+"""qft selftest as a user runs it: the table, its JSON, its exit codes, alone and with two ranks, on the CPU and a part of it on
+the simulated device."""
 import json
 import os
 import re
 import time
+from unittest import mock
 
 from common import Report, arguments, mpirun, run
 
 GROUPS = ["copies", "kernels", "optimizers", "products", "attention", "collectives", "steps", "decoding"]
+# On the simulated device, which takes its time: something of each group.
+FEW = "copies/pinned|copies/graphs|kernels/rope|optimizers/.*fp32, 1029|products/.*fp32, (1|37) |attention/.*fp32.*64$|" \
+      "collectives/.*f32, 1009|steps/(ddp|zero3)/LoRA, fp32|decoding/.*fp32, qwen3, ddp"
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -29,6 +34,18 @@ def whole(report, qft, ranks):
     print(f"        {len(told['checks'])} checks, {time.monotonic() - start:.0f} s")
 
 
+def simulated(report, build, ranks):
+    sim = {"QFT_DEVICE": "sim", "QFT_BACKEND_PATH": str(build / "tests")}
+    command = [build / "bin/qft", "selftest", "--json", "--only", FEW]
+    with mock.patch.dict(os.environ, sim):
+        result = mpirun(ranks, command, check=False) if ranks > 1 else run(command, check=False, env=ENV | sim)
+    report.equal(f"simulated device, {ranks} ranks: exit code", result.returncode, 0)
+    told = json.loads(result.stdout)
+    report.equal("    no check fails", [check for check in told["checks"] if check["verdict"] == "FAILED"], [])
+    report.equal("    each group has been run", {check["group"] for check in told["checks"] if check["verdict"] == "ok"}, set(GROUPS))
+    report.holds("    it names the device", re.search(rf"on {ranks} ranks?, sim \(simulated device", told["summary"]), told["summary"])
+
+
 def parts(report, qft):
     table = run([qft, "selftest", "--device", "cpu", "--only", "kernels/rope"], env=ENV).stdout.splitlines()
     report.holds("a part of it as a table", table[0].split() == ["group", "what", "case", "error", "limit", "verdict"] and
@@ -41,10 +58,12 @@ def parts(report, qft):
 
 def main():
     report = Report()
-    qft = arguments().build / "bin/qft"
+    build = arguments().build
+    qft = build / "bin/qft"
     parts(report, qft)
     for ranks in (1, 2):
         whole(report, qft, ranks)
+        simulated(report, build, ranks)
     report.finish()
 
 

@@ -32,7 +32,7 @@ struct MemoryPrediction {
   plan::MemoryPlan plan;
   std::int64_t before = 0;     ///< what the process used before it held any of the model
   std::int64_t kernels = 0;    ///< compiled kernels that LibTorch will keep (CPU)
-  std::int64_t staged = 0;     ///< copies for checkpoints, where they are device memory
+  std::int64_t staged = 0;     ///< copies for checkpoints, on the CPU: a device's allocator does not count them
   std::int64_t available = 0;  ///< what it could take then, on the rank that had least
   std::string reason;          ///< why this strategy, where it was to be chosen
   std::int64_t total() const { return before + kernels + staged + plan.total(); }

@@ -8,9 +8,13 @@
 
 namespace qft::loader {
 
+/// 0: not known.
 struct BatchBounds {
   std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of a micro-batch, at most
+  std::int64_t longest = 0;                            ///< tokens of a sequence, at most; an item's where it has several
+  std::int64_t padded = 0;                             ///< of a micro-batch, were all its sequences as long as its longest
   std::int64_t max_micro_batches = 0;                  ///< micro-batches of a rank in a step, at most
+  std::int64_t evaluation_tokens = 0;                  ///< of a micro-batch of evaluations during training; 0: there are none
 };
 
 /// tokens[i], labels[i]: the lengths that the schedule was made from. Plans all steps of runs with up to two million units; of

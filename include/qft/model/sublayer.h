@@ -76,8 +76,8 @@ class SubLayer {
   /// Bytes of that for one token.
   virtual std::int64_t state_bytes_per_token(at::ScalarType dtype) const;
   /// Bytes of scratch that its operations take besides SubLayerSpec::scratch and that of linears, at most.
-  virtual std::int64_t operation_scratch_bytes(std::int64_t tokens, std::int64_t sequences, at::ScalarType dtype, bool backward,
-                                               bool on_cpu) const;
+  virtual std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
+                                               ops::AttentionPath path) const;
   /// Whether work captured in a graph serves other sequences of the same number and longest length.
   virtual bool can_be_captured(c10::Device device, at::ScalarType dtype) const;
 

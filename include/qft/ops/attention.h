@@ -54,6 +54,18 @@ AttentionKernel default_attention_kernel(const at::Tensor& q);
 /// them serves others of the same number and max_length. True on the CPU, where a replay calls anew.
 bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t head_dim);
 
+/// What `automatic` runs, as far as memory depends on it; those of an accelerator from the one that takes least.
+enum class AttentionPath : std::uint8_t {
+  cpu,
+  flash,      ///< LibTorch's for half precision and heads of up to 256, on chips that have it
+  efficient,  ///< LibTorch's memory-efficient one: pads sums of exponentials and of gradients to the longest sequence
+  matrices    ///< explicit ones
+};
+/// For this dtype and head size on `device`. LibTorch is asked once.
+AttentionPath attention_path(c10::Device device, at::ScalarType dtype, std::int64_t head_dim);
+/// The same on a chip that has flash attention, where none is there to ask.
+AttentionPath usual_attention_path(at::ScalarType dtype, std::int64_t head_dim);
+
 /// out = softmax(scale * q k^T + mask) v per sequence and head. The mask is causal and has the window. A window that no sequence
 /// exceeds changes no bit. `blocked`, and flash attention on CUDA devices, skip what lies outside of the window.
 ///   out  [T, heads * head_dim], contiguous
@@ -69,10 +81,16 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
                         Workspace& workspace, AttentionKernel kernel = AttentionKernel::automatic);
 
-/// Bytes of the workspace that attention over `tokens` tokens of 1 to `sequences` sequences takes at most, with this process's
-/// number of threads; where LibTorch's kernels run, an estimate of what they take.
-std::int64_t attention_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t heads, std::int64_t kv_heads,
-                                     std::int64_t head_dim, at::ScalarType dtype, bool backward, bool on_cpu = true);
+/// Micro-batches of at most this size.
+struct PackedSizes {
+  std::int64_t tokens = 0, sequences = 1;
+  std::int64_t longest = 0;  ///< tokens of a sequence; 0: not known, taken to be twice the average
+  std::int64_t padded = 0;   ///< tokens if each sequence were as long as the longest beside it; 0: not known, of `longest`
+};
+/// Bytes of the workspace that attention takes at most, with this process's number of threads; where LibTorch's kernels run, an
+/// estimate of what they take.
+std::int64_t attention_scratch_bytes(const PackedSizes& sizes, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+                                     at::ScalarType dtype, bool backward, AttentionPath path = AttentionPath::cpu);
 
 /// New tokens of one sequence and what they see: the sequence's keys and values so far, the new tokens' own included.
 struct CachedSequence {

@@ -21,9 +21,10 @@ struct Machine {
   std::vector<std::string> assumed;  ///< keys whose values nobody has measured
 
   std::string device = "cuda";
+  bool unified = false;  ///< the device's memory is the host's
   std::int64_t ranks_per_node = 1;
   std::int64_t threads_per_rank = 0;  ///< compute threads on the CPU; 0: as many as the process that plans has
-  double memory_gb = 0;               ///< of a rank's device; on the CPU of the node, shared by its ranks
+  double memory_gb = 0;               ///< of a rank's device; on the CPU and where unified of the node, shared by its ranks
   double host_memory_gb = 0;          ///< of a node
   double process_gb = 0;              ///< what a process takes of `memory_gb` before it holds any of the model
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "qft/config/run_config.h"
+#include "qft/loader/batch_bounds.h"
 #include "qft/model/spec.h"
+#include "qft/ops/attention.h"
 #include "qft/optim/precision.h"
 #include "qft/optim/rule.h"
 #include "qft/parallel/action.h"
@@ -35,12 +37,8 @@ struct MemoryPlan {
 /// "weights 1.2 GB, gathered 0.3 GB, ...": the parts that are not zero, largest first.
 std::string describe(const MemoryPlan& plan);
 
-/// The largest micro-batches of the run; 0: not known.
-struct Batches {
-  std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< of a micro-batch, at most
-  std::int64_t max_micro_batches = 0;                  ///< micro-batches of a rank in a step, at most
-  std::int64_t evaluation_tokens = 0;                  ///< of a micro-batch of evaluations during training; 0: there are none
-};
+/// The largest micro-batches of the run.
+using Batches = loader::BatchBounds;
 
 /// What a run trains.
 struct Recipe {
@@ -61,18 +59,21 @@ struct ExecutionConfig {
   bool training = true;
   bool recompute = true;
   bool lora_dropout = false;
-  std::int64_t tokens = 0;             ///< of a micro-batch
-  std::int64_t group = 1;              ///< micro-batches in flight
-  std::int64_t micro_batches = 0;      ///< of the rank that has most in a step; 0: not known
+  std::int64_t tokens = 0;           ///< of a micro-batch
+  std::int64_t group = 1;            ///< micro-batches in flight
+  std::int64_t micro_batches = 0;    ///< of the rank that has most in a step; 0: not known
   std::int64_t evaluation_tokens = 0;  ///< as in Batches
-  std::int64_t prefetch_budget = 0;    ///< bytes gathered ahead; 0: default_prefetch_budget()
-  std::int64_t partial_sums = 0;       ///< gradient sums kept at once in ReductionOrder::by_micro_batch
-  std::int64_t labels = 0;             ///< of a micro-batch; 0: each of its tokens
-  std::int64_t head_rows = 0;          ///< of logits held at a time; 0: ops::head_chunk_rows()
-  bool graphs = false;                 ///< layers run as graphs; `tokens` are padded
-  std::int64_t sequences = 0;          ///< of a micro-batch; 0: not known, one
-  bool on_cpu = true;                  ///< where products and attention have scratch of their own
-  bool plain_operations = false;       ///< no kernels of our own: ops::generic::takes()
+  std::int64_t prefetch_budget = 0;  ///< bytes gathered ahead; 0: default_prefetch_budget()
+  std::int64_t partial_sums = 0;     ///< gradient sums kept at once in ReductionOrder::by_micro_batch
+  std::int64_t labels = 0;           ///< of a micro-batch; 0: each of its tokens
+  std::int64_t head_rows = 0;        ///< of logits held at a time; 0: ops::head_chunk_rows()
+  bool graphs = false;               ///< layers run as graphs; `tokens` are padded
+  std::int64_t sequences = 0;        ///< of a micro-batch; 0: not known, one
+  std::int64_t longest = 0;          ///< of its sequences, and all of them padded to it: as in ops::PackedSizes
+  std::int64_t padded = 0;
+  bool on_cpu = true;  ///< where products have scratch of their own
+  ops::AttentionPath attention = ops::AttentionPath::cpu;
+  bool plain_operations = false;  ///< no kernels of our own: ops::generic::takes()
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
 };
 

@@ -25,7 +25,7 @@ struct Row {
   MemoryPolicy policy;
   bool asked = false;        ///< the row that the run file asks for
   MemoryPlan memory;         ///< of one rank
-  std::int64_t staged = 0;   ///< copies for checkpoints, on the CPU
+  std::int64_t staged = 0;   ///< copies for checkpoints, where host memory is what a rank computes in
   std::int64_t process = 0;  ///< what the process needs besides, compiled kernels included
   std::int64_t needed = 0;   ///< the total
   bool fits = true;          ///< into nine tenths of what a rank has; true where the machine is not known
@@ -34,11 +34,12 @@ struct Row {
 
 /// The memory of a rank's process before it loads a model.
 struct Process {
-  bool on_cpu = false;     ///< its device's memory is the host's
+  bool on_cpu = false;
+  bool unified = false;    ///< it computes on a device whose memory is the host's
   std::int64_t bytes = 0;  ///< taken before it holds any of the model; compiled products of one micro-batch count
 };
-/// This machine's, for a plan without a machine description: on the CPU where there is no GPU here and the run file asks for
-/// nothing that only a GPU has. Measures this process.
+/// This machine's, for a plan without a machine description: on the CPU where there is no GPU here, and neither QFT_DEVICE nor
+/// the run file asks for what only a GPU has. Measures this process.
 Process process_here(const config::RunConfig& config);
 
 /// What `qft plan` prints.
@@ -50,6 +51,7 @@ struct Plan {
   std::int64_t available = 0;  ///< bytes of a rank, max_memory at most; 0: unknown
   Workload workload;
   std::vector<Row> rows;
+  std::vector<std::string> notes;  ///< what the run file asks for and has no effect
 };
 
 /// A row for each strategy, at g = 1, at what breadth_first_micro_batches says, and at the largest g that fits. `config` is a

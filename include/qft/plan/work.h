@@ -17,6 +17,8 @@ struct MicroShape {
   std::int64_t tokens = 0;
   std::int64_t labels = 0;
   std::int64_t sequences = 0;
+  std::int64_t longest = 0;  ///< tokens of a sequence
+  std::int64_t padded = 0;   ///< tokens if each sequence were as long as the longest
 
   void add_sequence(std::int64_t length, std::int64_t sequence_labels);
   /// Pairs of a token and one that it sees within the window; 0: no window.
@@ -24,7 +26,6 @@ struct MicroShape {
 
  private:
   std::vector<std::int64_t> lengths_;
-  std::int64_t longest_ = 0;
   double all_pairs_ = 0;
 };
 

@@ -22,7 +22,7 @@ struct StepShape {
 
 struct Workload {
   std::vector<StepShape> steps;  ///< a sample of the run's steps, at least one
-  MicroShape largest;            ///< the most tokens, labels and sequences of any micro-batch of the run
+  MicroShape largest;            ///< the most of each that any micro-batch of the run has
   std::string description;       ///< where the lengths come from
 };
 

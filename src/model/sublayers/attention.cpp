@@ -113,9 +113,9 @@ class Attention final : public SubLayer {
     return 2 * kv_heads_ * head_dim_ * static_cast<std::int64_t>(c10::elementSize(dtype));
   }
 
-  std::int64_t operation_scratch_bytes(std::int64_t tokens, std::int64_t sequences, at::ScalarType dtype, bool backward,
-                                       bool on_cpu) const override {
-    return ops::attention_scratch_bytes(tokens, sequences, heads_, kv_heads_, head_dim_, dtype, backward, on_cpu);
+  std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
+                                       ops::AttentionPath path) const override {
+    return ops::attention_scratch_bytes(sizes, heads_, kv_heads_, head_dim_, dtype, backward, path);
   }
 
   bool can_be_captured(c10::Device device, at::ScalarType dtype) const override {

@@ -20,8 +20,8 @@ std::int64_t SubLayer::state_bytes_per_token(at::ScalarType /*dtype*/) const {
   return 0;
 }
 
-std::int64_t SubLayer::operation_scratch_bytes(std::int64_t /*tokens*/, std::int64_t /*sequences*/, at::ScalarType /*dtype*/,
-                                               bool /*backward*/, bool /*on_cpu*/) const {
+std::int64_t SubLayer::operation_scratch_bytes(const ops::PackedSizes& /*sizes*/, at::ScalarType /*dtype*/, bool /*backward*/,
+                                               ops::AttentionPath /*path*/) const {
   return 0;
 }
 
