@@ -72,10 +72,11 @@ def own_stream(line):
 
 
 def pageable(line):
-    found = re.search(r"host_options\(", line)
-    if found and "inline" not in line:
+    found = re.search(r"(?:host_tensor|BlockPool)\((?=.*device)", line)
+    if found and not line.startswith("at::Tensor"):
         end = call_end(line, found.end() - 1)
-        return end and line[:found.start()] + f"({line[found.end():end - 1]}).device(at::kCPU)" + line[end:]
+        last = line.rfind(",", found.end(), end) + 1 or found.end()
+        return end and line[:last] + "c10::Device(c10::kCPU))" + line[end:]
     found = re.search(r"\.pinned_memory\((?!false)", line)
     if found:
         end = call_end(line, found.end() - 1)
@@ -94,6 +95,7 @@ KINDS = {"wait": lambda line: removed_call(line, "wait") or removed_call(line, "
 
 # What frees memory before its last use: (file, statement, what is there instead).
 EARLY = [
+    ("src/device/host_tensor.cpp", "[memory, device](void*) { wait_for(device); }", "[memory, device](void*) {}"),
     ("src/parallel/sharded_store.cpp", "    r.work.wait();\n    r.copied.synchronize();\n",
      "    if (strategy_.gradients) free_storage(r.grads);\n    r.work.wait();\n    r.copied.synchronize();\n"),
     ("src/parallel/sharded_buffer.cpp", "  settle();\n  free_storage(whole_);\n", "  free_storage(whole_);\n  gather_.wait();\n"),
