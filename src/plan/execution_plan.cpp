@@ -66,7 +66,8 @@ class ExecutionPlanner {
     available_ = comm::all_reduce_value(comm, std::min(left, allowed()), comm::ReduceOp::min);
     if (devices_.own_memory) {
       const int neighbours = comm::Session::exists() ? comm::Session::current().local_size() : 1;
-      on_host_ = comm::all_reduce_value(comm, device::host_memory_available() / neighbours, comm::ReduceOp::min);
+      on_host_ = comm::all_reduce_value(comm, std::max<std::int64_t>(1, device::memory_left(c10::kCPU, neighbours)),
+                                        comm::ReduceOp::min);
     }
     if (const double limit = config.parallel.max_memory * 1e9; limit > 0 && available_ <= 0)
       fail_config("max_memory {} is less than the {} that a process takes before it holds any of the model: raise it",

@@ -115,6 +115,13 @@ TEST(UnifiedMemory, IsOffloadedToNowhereAndHoldsTheCopiesForCheckpoints) {
   const auto only_model = static_cast<double>(unified.memory.total()) * 1.01 / 0.9e9;
   EXPECT_FALSE(row_of(true, only_model).fits);
   EXPECT_TRUE(row_of(true, only_model + 1.01e-9 * static_cast<double>(unified.staged)).fits);
+
+  // What is offloaded must fit into the node's memory, where that is known.
+  EXPECT_TRUE(apart.fits);
+  machine.host_memory_gb = 0.9e-9 * static_cast<double>(apart.memory.host);
+  EXPECT_FALSE(row_of(false, 80).fits);
+  machine.host_memory_gb = 1000;
+  EXPECT_TRUE(row_of(false, 80).fits);
 }
 
 TEST(Hsdp, AskedForWithoutGroupsIsAnError) {
