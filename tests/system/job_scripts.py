@@ -355,6 +355,35 @@ class Kubernetes(Case):
         self.assertEqual(actions, {75: "Ignore", 2: "FailJob"})
 
 
+class MpiOperator(Case):
+    def setUp(self):
+        super().setUp()
+        self.spec = yaml.safe_load((ROOT / "k8s/qft-mpijob.yaml").read_text())["spec"]
+        self.launcher, self.worker = (self.spec["mpiReplicaSpecs"][name]["template"]["spec"]["containers"][0] for name in ("Launcher", "Worker"))
+
+    def test_the_launcher_waits_for_all_workers_and_runs_on_all(self):
+        (self.dir / "ssh").write_text(NOTE)
+        (self.dir / "ssh").chmod(0o755)
+        hosts = self.dir / "hostfile"
+        hosts.write_text("qft-worker-0.qft.default.svc slots=4\nqft-worker-1.qft.default.svc slots=4\n")
+        env = {e["name"]: e["value"] for e in self.launcher["env"]}
+        job = self.job(*self.launcher["command"], *self.launcher["args"], TMPDIR=str(self.dir), OMPI_MCA_orte_default_hostfile=str(hosts),
+                       STUB_STATUS="75", **env)
+        self.assertEqual(job.end(), 75, job.text)
+        self.assertEqual([call.split(" true")[0].split()[-1] for call in job.calls("ssh")],
+                         ["qft-worker-0.qft.default.svc", "qft-worker-1.qft.default.svc"])
+        self.assertNotIn("-np", job.calls("mpirun")[0], "as many ranks as slots")
+
+    def test_it_starts_again_and_workers_go_as_those_of_the_plain_job(self):
+        self.assertEqual(self.spec["mpiReplicaSpecs"]["Launcher"]["restartPolicy"], "OnFailure")
+        self.assertEqual(self.spec["slotsPerWorker"], self.worker["resources"]["limits"]["nvidia.com/gpu"])
+        plain = next(p for p in yaml.safe_load_all((ROOT / "k8s/qft-job.yaml").read_text()) if p["kind"] == "Job")["spec"]["template"]["spec"]
+        self.assertEqual(self.worker["lifecycle"], plain["containers"][0]["lifecycle"])
+        for name in ("Launcher", "Worker"):
+            grace = self.spec["mpiReplicaSpecs"][name]["template"]["spec"]["terminationGracePeriodSeconds"]
+            self.assertEqual(grace, plain["terminationGracePeriodSeconds"])
+
+
 class Usage(Case):
     def test_help(self):
         job = self.job("qft-run", "--help")
