@@ -39,7 +39,7 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(false);  // nothing reads what it has not written
   }
-  p.device = comm::choose_device(session, p.config.training.use_cpu ? "cpu" : "auto");
+  if (purpose != config::Purpose::check) p.device = comm::choose_device(session, p.config.training.use_cpu ? "cpu" : "auto");
   return p;
 }
 

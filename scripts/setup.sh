@@ -66,6 +66,9 @@ apt_install() {
 }
 
 install_packages() {
+  if [[ $level == test ]]; then
+    packages+=(iproute2)  # nodes made of namespaces
+  fi
   command -v apt-get >/dev/null ||
     die "no apt-get here: install or load the counterparts of ${packages[*]}, then repeat with --no-apt"
   local needed wanted

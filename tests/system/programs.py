@@ -166,7 +166,7 @@ def check_check(case):
     for override, code, words in refused:
         out, log = case.run("qft check", override, code=code)
         case.says(f"{override} is refused", out + log, *words)
-    case.says("and that is the last word of the table", out, "BAD ", "check failed")
+    case.says("and that is the last word of the table", out, "FAIL  run", "check failed")
     out, _ = case.run("qft check", "learning_rate=0.5")
     case.says("a run that is done says so", out, "nothing is left to train")
     case.says("resume_from_checkpoint=false is answered by what is there", case.run("qft train", "resume_from_checkpoint=false", code=2)[1],
