@@ -1,6 +1,7 @@
 #include "qft/plan/plan.h"
 
 #include "qft/config/start.h"
+#include "qft/device/backends.h"
 #include "qft/device/threads.h"
 #include "qft/engine/data_setup.h"
 #include "qft/engine/recipe.h"
@@ -38,6 +39,7 @@ plan::Workload workload(const config::RunConfig& config, int ranks, int item_seq
 }
 
 int run(const config::CommandLine& line) {
+  device::load_backends();
   auto config = config::start(line, config::Purpose::plan);
   pack::take_pack_options(config, config::Purpose::plan);
   config::say_notes(config);

@@ -139,9 +139,8 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "parallelism_config tp_size", "tensor and context parallelism are not implemented: remove it", "null|0|1"},
 
     // Logging, evaluation and checkpoints.
-    {kNoEffect, "report_to", kMetrics, "none|null"},
     {kNoEffect,
-     "run_name project trackio_space_id trackio_bucket_id trackio_static_space_id logging_dir use_swanlab "
+     "project trackio_space_id trackio_bucket_id trackio_static_space_id use_swanlab "
      "swanlab_project swanlab_workspace swanlab_run_name swanlab_mode swanlab_api_key swanlab_logdir "
      "swanlab_lark_webhook_url swanlab_lark_secret",
      kMetrics, kOff},

@@ -9,6 +9,7 @@
 #include "qft/job/stop_signal.h"
 #include "qft/pack/inputs.h"
 #include "qft/plan/file_sizes.h"
+#include "qft/track/tracker.h"
 #include "qft/train/snapshot.h"
 
 #include <algorithm>
@@ -96,6 +97,9 @@ RunPreview check_evaluation(const config::RunConfig& config, comm::Communicator&
 
 Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::MissingPacks missing) {
   Setup s;
+  comm::agreed(comm, [&] {
+    if (comm.rank() == 0) track::chosen_trackers(config.training.report_to);  // refuses what cannot run here
+  });
   comm::agreed(comm, [&] { s.model = model::ModelConfig::load(config.model.model_name_or_path); });
   if (const auto point = find_resume_point(config, comm)) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
   s.data = engine::open_training_data(config, s.model, comm, missing, [&](const pack::PackAttributes& wanted) {

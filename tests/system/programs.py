@@ -8,7 +8,7 @@ from pathlib import Path
 from common import Report, arguments, mpirun, run
 from tiny import make, write
 
-NOTE = "report_to has no effect here"
+NOTE = "use_swanlab has no effect here"
 WATCHDOG = "ddp_timeout is 180000000 s"
 
 
@@ -18,7 +18,7 @@ class Case:
     def __init__(self, build, tmp, report):
         self.bin, self.tmp, self.report = build / "bin", tmp, report
         self.settings = {**make(tmp, samples=12), "max_steps": 2, "save_steps": 2, "val_size": 4, "compute_dtype": "auto", "do_eval": True,
-                         "report_to": "wandb", "ddp_timeout": 180000000}
+                         "use_swanlab": True, "ddp_timeout": 180000000}
         del self.settings["global_batch_size"]
         self.out = tmp / "out"
         self.file = write(tmp / "run.yaml", self.settings)
