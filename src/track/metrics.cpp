@@ -67,9 +67,10 @@ std::vector<Metric> metrics_of(const json& line, double time) {
   const json memory = line.value("memory", json());
   if (memory.is_array() && !memory.empty() && std::ranges::all_of(memory, [](const json& m) { return m.is_number(); }))
     add("memory_peak", std::ranges::max(memory).get<double>());
-  for (const auto& [phase, seconds] : line.value("seconds", json::object()).items())
+  const json phases = line.value("seconds", json::object()), system = line.value("system", json::object());
+  for (const auto& [phase, seconds] : phases.items())
     if (seconds.is_number()) add("seconds/" + phase, seconds.get<double>());
-  add_system(line.value("system", json::object()), add);
+  add_system(system, add);
   return metrics;
 }
 

@@ -97,9 +97,10 @@ std::vector<track::GpuUse> gpus_here() {
 std::map<std::string, std::vector<double>> gather_use(track::MachineUse* here, comm::Communicator& comm) {
   const std::string mine = here == nullptr ? "{}" : here->take().dump();
   std::map<std::string, std::vector<double>> all;
-  for (const std::string& text : comm::all_gather_strings(comm, mine))
-    for (const auto& [key, values] : nlohmann::json::parse(text).items())
-      for (const auto& value : values) all[key].push_back(value.get<double>());
+  for (const std::string& text : comm::all_gather_strings(comm, mine)) {
+    const auto node = nlohmann::json::parse(text).get<std::map<std::string, std::vector<double>>>();
+    for (const auto& [key, values] : node) all[key].insert(all[key].end(), values.begin(), values.end());
+  }
   return all;
 }
 
