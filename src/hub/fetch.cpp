@@ -100,6 +100,8 @@ fs::path locate(const Source& source, const Wanted& wanted, const FetchOptions& 
       return own.folder;
     }
     fail("there is no folder '{}', and it could not be fetched: {}; {}", source.id, e.what(), advice(source, own));
+  } catch (const Error& e) {
+    fail("'{}' is no folder here, and fetching it failed: {}", source.id, e.what());
   }
 }
 
