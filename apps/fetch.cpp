@@ -4,6 +4,7 @@
 #include "qft/core/log.h"
 #include "qft/core/units.h"
 #include "qft/inputs/inputs.h"
+#include "qft/inputs/staged.h"
 
 #include <cstdio>
 #include <functional>
@@ -32,6 +33,7 @@ config::CommandSpec spec() {
       "dataset", "the names are datasets")("no-weights", "configuration and tokenizer only: enough for qft-pack and qft plan")(
       "all", "all files of the repository")("include", po::value<std::vector<std::string>>()->composing(),
                                             "only files that match this pattern (repeatable)")(
+      "prune", po::value<double>(), "instead: remove the copies in stage_to that nobody has used for so many days")(
       "at-once", po::value<int>()->default_value(8), "files at a time");
   return s;
 }
@@ -82,8 +84,20 @@ hub::Wanted wanted_of(const config::CommandLine& line) {
   return wanted;
 }
 
+/// The copies on this node's own disk, by their age.
+int prune(const config::RunConfig& config, double days) {
+  if (config.model.stage_to.empty()) fail_config("qft fetch --prune: where? Name the folder of copies: stage_to=DIR");
+  if (!(days >= 0 && days < 1e5)) fail_config("qft fetch --prune {}: expected a number of days", days);
+  const auto removed = inputs::prune(config.model.stage_to, std::chrono::seconds(static_cast<std::int64_t>(days * 86400)));
+  for (const inputs::Pruned& p : removed)
+    log::info("removed '{}' ({})", p.folder.string(), format_bytes(static_cast<double>(p.bytes)));
+  if (removed.empty()) log::info("nothing in '{}' is older and unused", config.model.stage_to);
+  return kExitOk;
+}
+
 int run(const config::CommandLine& line) {
   auto config = config::start(line, config::Purpose::any);
+  if (line.options.count("prune")) return prune(config, line.options["prune"].as<double>());
   const bool to = line.options.count("to") > 0;
   if (line.words.empty() && line.run_file.empty()) fail_config("qft fetch: what? Name a model (owner/name), or a run file");
   if (to && (line.words.size() > 1 || !line.run_file.empty())) fail_config("qft fetch: --to takes one name at a time");

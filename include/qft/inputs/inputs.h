@@ -32,8 +32,13 @@ std::vector<Found> find(config::RunConfig& config, config::Purpose purpose, cons
 
 /// The same on all ranks: rank 0 finds, and fetches what no cache has (qft check fetches nothing), once for all nodes. Then every
 /// rank sees the folders, or finds them in its own node's cache. Collective; throws the same Error on all ranks, which names the
-/// nodes that do not.
+/// nodes that do not. Then stage().
 void bring(config::RunConfig& config, config::Purpose purpose, comm::Session& session);
+
+/// Where stage_to is given: copies what the run reads, from the first node that sees it, over MPI to every node's own disk, once,
+/// and enters the copies in config.folders. What lies on that disk already, or was copied there by an earlier run and has not
+/// changed, stays. bring() calls it. Collective; throws the same Error on all ranks.
+void stage(config::RunConfig& config, config::Purpose purpose, comm::Session& session);
 
 /// A name as written in a run: "owner/name" or "owner/name@revision".
 hub::Source source_of(const std::string& name, hub::Hub hub, hub::Kind kind, const std::string& revision = {});
