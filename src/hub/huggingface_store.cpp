@@ -35,10 +35,10 @@ class HuggingFaceStore final : public Store {
     const fs::path final = folder(listing);
     std::error_code code;
     if (fs::is_directory(final, code)) {
-      for (const RemoteFile& file : files) link(file, final / file.path);
+      for (const RemoteFile& file : files) link(file, final, final);
     } else {
       const fs::path made = home_ / ("tmp-" + random_hex(12));
-      for (const RemoteFile& file : files) link(file, made / file.path);
+      for (const RemoteFile& file : files) link(file, made, final);
       storage.create_directory(final.parent_path());
       rename_or_merge(made, final, files);
     }
@@ -52,12 +52,13 @@ class HuggingFaceStore final : public Store {
   }
 
  private:
-  /// A relative link to the blob; where the file system has no links, the file itself.
-  void link(const RemoteFile& file, const fs::path& name) const {
+  /// In `folder`, which will be called `final`: a relative link to the blob; where the file system has no links, the file itself.
+  void link(const RemoteFile& file, const fs::path& folder, const fs::path& final) const {
+    const fs::path name = folder / file.path;
     std::error_code code;
     if (fs::exists(name, code)) return;
     io::posix_storage().create_directory(name.parent_path());
-    const fs::path target = whole(file).lexically_relative(name.parent_path());
+    const fs::path target = whole(file).lexically_relative((final / file.path).parent_path());
     const fs::path temporary = name.parent_path() / (".qft-" + random_hex(12));
     fs::create_symlink(target, temporary, code);
     if (code == std::errc::operation_not_permitted || code == std::errc::function_not_supported ||
@@ -73,7 +74,7 @@ class HuggingFaceStore final : public Store {
     fs::rename(made, final, code);
     if (!code) return;
     require(fs::is_directory(final), "cannot rename '{}' to '{}': {}", made.string(), final.string(), code.message());
-    for (const RemoteFile& file : files) link(file, final / file.path);
+    for (const RemoteFile& file : files) link(file, final, final);
     io::remove_tree(io::posix_storage(), made);
   }
 
