@@ -100,7 +100,7 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
   comm::agreed(comm, [&] {
     if (comm.rank() == 0) track::chosen_trackers(config.training.report_to);  // refuses what cannot run here
   });
-  comm::agreed(comm, [&] { s.model = model::ModelConfig::load(config.model.model_name_or_path); });
+  comm::agreed(comm, [&] { s.model = model::ModelConfig::load(config.model_path()); });
   if (const auto point = find_resume_point(config, comm)) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
   s.data = engine::open_training_data(config, s.model, comm, missing, [&](const pack::PackAttributes& wanted) {
     if (s.saved) pack::require_same_pack(s.saved->state().at("data"), wanted);

@@ -262,7 +262,8 @@ TEST(Relations, AreCheckedBetweenKeys) {
        "save_steps 100 is no multiple of "},
       {"predict_with_generate: true\ncompute_accuracy: true\neval_dataset: a\n", "no token accuracy"},
       {"predict_with_generate: true\ntrain_on_prompt: true\neval_dataset: a\n", "nothing tells the answer to compare with"},
-      {"dataset_dir: REMOTE:user/data\n", "give a local folder"},
+      {"hf_hub_token: hf_secret\n", "it is refused: a run file is copied"},
+      {"hub: nowhere\n", "huggingface"},
   };
   for (const Relation& relation : relations) {
     SCOPED_TRACE(relation.text);
