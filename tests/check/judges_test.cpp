@@ -1,9 +1,13 @@
 // The judges of `qft check`, with facts that are made up.
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 
 #include "check/probe.h"
+#include "test_paths.h"
 #include <gtest/gtest.h>
 
 namespace qft::check {
@@ -58,14 +62,15 @@ TEST_F(Judges, TheTableIsInOrder) {
   Gather last = nullptr;
   for (const Probe& p : probes()) {
     EXPECT_TRUE(names.insert(p.name).second) << p.name << " is there twice";
-    if (p.gather != last)
+    if (p.gather != last) {
       EXPECT_TRUE(gatherers.insert(p.gather).second) << p.name << ": rows with one gatherer must follow each other";
+    }
     last = p.gather;
   }
 }
 
 TEST_F(Judges, TheDocumentHasTheTable) {
-  std::ifstream in(std::filesystem::path(test::kSourceDir) / "docs/check.md");
+  std::ifstream in(std::filesystem::path(qft::test::kSourceDir) / "docs/check.md");
   const std::string text((std::istreambuf_iterator<char>(in)), {});
   EXPECT_NE(text.find("<!-- probes -->\n" + describe_probes() + "<!-- end of probes -->"), std::string::npos)
       << "docs/check.md lacks:\n"
@@ -283,9 +288,9 @@ TEST_F(Judges, FilesThatAreMissingOrDiffer) {
   ASSERT_EQ(verdicts.size(), 2U);
   EXPECT_EQ(verdicts[0].text, "model_name_or_path: '/m/config.json' is not there on node2");
   EXPECT_EQ(verdicts[1].nodes, std::vector<std::string>{"node1"});
-  facts = nodes(3, whole);
-  facts.of[0]["paths"][0] = {{"", {{"error", "does not exist"}}}};
-  EXPECT_EQ(only("files", facts).text, "model_name_or_path: '/m' does not exist on node0");
+  auto gone = nodes(3, whole);
+  gone.of[0]["paths"][0] = {{"", {{"error", "does not exist"}}}};
+  EXPECT_EQ(only("files", gone).text, "model_name_or_path: '/m' does not exist on node0");
 }
 
 TEST_F(Judges, RoomForTheCheckpoints) {
@@ -343,7 +348,7 @@ TEST_F(Judges, CollectivesThatAreWrongOrSlow) {
   };
   auto facts = nodes(2, group_facts("", 20, 1.1));
   for (const char* name : {"values", "latency", "all-reduce"}) EXPECT_EQ(only(name, facts).level, Level::fine) << name;
-  facts = nodes(2, group_facts("", 5000, 0.05));
+  facts.of.assign(2, group_facts("", 5000, 0.05));
   facts.of[1]["groups"][0]["wrong"] = "all_reduce of f32";
   EXPECT_EQ(only("values", facts).nodes, std::vector<std::string>{"node1"});
   EXPECT_EQ(only("latency", facts).level, Level::warning);
