@@ -281,7 +281,7 @@ TEST_F(Judges, FilesThatAreMissingOrDiffer) {
   options_.paths = {{"model_name_or_path", "/m", NeededPath::Use::read}};
   const Json whole = {{"paths", Json::array({{{"config.json", file(10, "aa")}, {"model.safetensors", file(1000, "bb")}}})}};
   auto facts = nodes(3, whole);
-  EXPECT_NE(only("files", facts).text.find("2 files, 1.01 KB"), std::string::npos);
+  EXPECT_NE(only("files", facts).text.find("2 files, 1.01 kB"), std::string::npos);
   facts.of[1]["paths"][0]["model.safetensors"] = file(1000, "cc");
   facts.of[2]["paths"][0].erase("config.json");
   const auto verdicts = judge("files", facts);
