@@ -144,7 +144,9 @@ std::vector<std::string> send_run(const std::filesystem::path& output_dir, const
           output_dir.string());
   const nlohmann::json description = io::read_json(file);
   Run run = run_of(output_dir, description);
-  const auto asked = names.empty() ? run.settings.value("report_to", names) : names;
+  auto asked = names;
+  if (const auto given = run.settings.find("report_to"); names.empty() && given != run.settings.end() && given->is_array())
+    asked = given->get<std::vector<std::string>>();
   const auto chosen = chosen_trackers(asked);
   if (chosen.empty()) fail_config("report_to of the run is none: name a tracker, as in --to mlflow");
   run.from_step = kNoStep;  // of what is there nothing is dropped
