@@ -70,7 +70,7 @@ std::string_view to_string(Status status) {
 Run run_of(const std::filesystem::path& output_dir, const nlohmann::json& d) {
   Run run{output_dir, d.at("run"), d.at("name"), d.at("from_step"), {}, d.at("settings"), {}};
   if (const auto found = run.settings.find("logging_dir"); found != run.settings.end() && found->is_string())
-    run.logging_dir = *found;
+    run.logging_dir = found->get<std::string>();
   for (const char* key : {"version", "device", "strategy", "job"})
     if (const std::string value = d.at(key); !value.empty()) run.tags[fmt::format("qft.{}", key)] = value;
   run.tags["qft.ranks"] = d.at("ranks").dump();
