@@ -44,12 +44,13 @@ std::string find_as_text(RunConfig config, Purpose purpose) {
     return purpose == Purpose::check ? in_cache(source, wanted) : hub::locate(source, wanted, options);
   };
   const std::size_t notes = config.notes.size();
+  const std::string given = config.model.model_name_or_path;
   json result = {{"found", json::array()}};
   for (const Found& f : find(config, purpose, locate)) {
     log::info("{} {}: '{}'", hub::name_of(f.source.kind), f.source.id, f.folder.string());
     result["found"].push_back(to_json(f));
   }
-  result["model"] = config.model.model_name_or_path;
+  if (config.model.model_name_or_path != given) result["model"] = config.model.model_name_or_path;  // an adapter named it
   result["notes"] = std::vector<std::string>(config.notes.begin() + static_cast<std::ptrdiff_t>(notes), config.notes.end());
   return result.dump();
 }
@@ -72,7 +73,7 @@ void bring(RunConfig& config, Purpose purpose, comm::Session& session) {
   const activity::Phase phase("finding the model and data");
   const std::string text = comm::on_root(session.world(), [&] { return find_as_text(config, purpose); });
   const json result = json::parse(text);
-  config.model.model_name_or_path = result.at("model").get<std::string>();
+  if (result.contains("model")) config.model.model_name_or_path = result["model"].get<std::string>();
   for (const json& note : result.at("notes")) config.notes.push_back(note.get<std::string>());
   std::vector<Found> found;
   for (const json& j : result.at("found")) found.push_back(found_of(j));

@@ -33,6 +33,7 @@ void Trainer::begin_watching() {
   banner.samples = data_.items ? static_cast<std::int64_t>(data_.items->size()) : data_.pack->num_items();
   banner.hosts = std::move(hosts);
   print(banner, config_, *instance_, session_);
+  if (progression_.step >= loader_->total_steps()) return;  // what is done keeps its description
   watching_ = std::make_unique<Watching>(config_, run_.id, progression_.step, describe_run(banner, config_, *instance_, data_));
 }
 
