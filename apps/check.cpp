@@ -1,48 +1,35 @@
+// qft check [RUN.yaml] [--machine FILE] [--only PATTERN] [--json]: what would break or slow down a job.
+#include "qft/check/check.h"
+
+#include "qft/check/paths.h"
 #include "qft/comm/device_choice.h"
-#include "qft/job/preflight.h"
+#include "qft/plan/machine.h"
 #include "qft/train/setup.h"
 
 #include <cstdio>
-#include <filesystem>
 
 #include "subcommand.h"
 
 namespace qft::apps {
 namespace {
 
+namespace po = boost::program_options;
+
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft check";
   s.summary =
-      "checks what would break or slow down a job: versions, files, core binding, memory, collectives; with a run file also, "
-      "without "
-      "writing anything, all that qft train checks before its first step: data, template, LoRA targets, packs, the checkpoint to "
-      "resume "
-      "from, memory";
+      "finds in seconds what would break or slow down a job on these nodes: versions, files, output, GPUs, network, clocks, "
+      "limits, "
+      "collectives; with a run file also, without writing anything, all that qft train checks before its first step; a verdict a "
+      "line, and at the end the nodes to leave out";
   s.run_file = config::CommandSpec::RunFile::optional;
   s.purpose = config::Purpose::check;
   s.machine_readable = true;
+  s.options.add_options()("machine", po::value<std::string>(),
+                          "a description of the machine: what its network is known to reach")(
+      "only", po::value<std::string>()->default_value(""), "probes whose group/name has this regular expression");
   return s;
-}
-
-// The keys whose files every rank needs.
-std::vector<job::NeededPath> needed_paths(const config::RunConfig& c) {
-  using Use = job::NeededPath::Use;
-  std::vector<job::NeededPath> paths;
-  const auto add = [&](const char* key, const std::string& path, Use use) {
-    if (!path.empty()) paths.push_back({key, path, use});
-  };
-  add("model_name_or_path", c.model.model_name_or_path, Use::read);
-  add("tokenizer_name_or_path", c.model.tokenizer_name_or_path, Use::read);
-  for (const std::string& name : c.data.dataset) {
-    const std::string file = name.substr(0, name.rfind('#'));  // a file or folder, else an entry of dataset_info.json
-    const bool is_path = std::filesystem::exists(file);
-    add(is_path ? "dataset" : "dataset_dir", is_path ? file : c.data.dataset_dir, Use::read);
-  }
-  add("pack", c.data.pack, Use::read);
-  add("eval_pack", c.data.eval_pack, Use::read);
-  add("output_dir", c.training.output_dir, Use::write);
-  return paths;
 }
 
 /// A file that says what to train on, or what to do with it: what `qft train` would do is looked at. Others name files only.
@@ -51,42 +38,54 @@ bool is_for_training(const config::RunConfig& c) {
   return data || c.training.do_train || !c.training.output_dir.empty();
 }
 
+/// Ranks that find no common device are a fault to be told among the others, which need none.
+void choose_device(comm::Session& session, std::string_view wish, check::Options& options) {
+  try {
+    options.device = comm::choose_device(session, wish);
+  } catch (const Error& e) {  // alike on all ranks
+    options.device_error = e.what();
+  }
+}
+
+check::RunForecast forecast_of(comm::Session& session, config::RunConfig config, c10::Device device) {
+  take_pack_options(session, config, config::Purpose::train);
+  train::RunPreview preview = train::check_run(config, session.world(), device);
+  return {std::move(preview.lines), preview.checkpoint_bytes, preview.checkpoints, preview.result_bytes};
+}
+
+check::Options options_of(comm::Session& session, const config::CommandLine& line) {
+  check::Options options;
+  options.only = line.options["only"].as<std::string>();
+  if (line.options.count("machine") > 0) {
+    const auto machine = plan::Machine::load(line.options["machine"].as<std::string>());
+    options.expected = {machine.name, machine.network_gb_s * 1e9};
+  }
+  options.gpus = device::gpu_report();
+  session.world().barrier();  // from here on ranks may have contexts on GPUs
+  const bool has_run = !line.run_file.empty() || !line.overrides.empty();
+  const auto config = has_run ? prepare(session, line, config::Purpose::check).config : config::RunConfig();
+  choose_device(session, config.training.use_cpu ? "cpu" : "auto", options);
+  if (!has_run) return options;
+  options.paths = check::paths_of(config);
+  if (is_for_training(config)) {
+    config.validate(config::Purpose::train);
+    options.run = [&session, config, device = options.device] { return forecast_of(session, config, device); };
+  }
+  return options;
+}
+
 int run(comm::Session& session, const config::CommandLine& line) {
-  job::PreflightOptions options;
-  std::optional<Prepared> prepared;
-  if (line.run_file.empty() && line.overrides.empty()) {
-    options.device = comm::choose_device(session, "auto");
-  } else {
-    prepared = prepare(session, line, config::Purpose::check);
-    options.device = prepared->device;
-    options.paths = needed_paths(prepared->config);
-  }
-  const bool trains = prepared && is_for_training(prepared->config);
-  if (trains) prepared->config.validate(config::Purpose::train);
-  auto report = job::run_preflight(session, options);
-  const bool root = session.rank() == 0, passed = report.passed();
-  if (root && !line.json) std::fputs(to_text(report).c_str(), stdout), std::fflush(stdout);
-  const auto found = [&](job::Finding::Level level, const std::string& text) {
-    report.findings.push_back({level, "run", text, {}});
-    if (root && !line.json) std::fputs(to_text(report.findings.back()).c_str(), stdout);
-  };
-  const auto conclude = [&] {
-    if (root)
-      std::printf("%s\n", line.json ? to_json(report).dump(2).c_str() : report.passed() ? "check passed" : "check failed");
-  };
-  if (passed && trains) {
-    try {
-      take_pack_options(session, prepared->config, config::Purpose::train);
-      for (const std::string& text : train::check_run(prepared->config, session.world(), prepared->device))
-        found(job::Finding::Level::fine, text);
-    } catch (const Error& e) {  // alike on all ranks; its exit code is that of training
-      found(job::Finding::Level::problem, e.what());
-      conclude();
-      throw;
-    }
-  }
-  conclude();
-  return passed ? kExitOk : kExitFailed;
+  const bool prints = session.rank() == 0;
+  const check::Options options = options_of(session, line);
+  const check::Report report = check::run(session, options, [&](const check::Verdict& verdict) {
+    if (!prints || line.json) return;
+    std::fputs(to_text(verdict).c_str(), stdout);
+    std::fflush(stdout);
+  });
+  if (prints) std::fputs(line.json ? (to_json(report).dump(2) + "\n").c_str() : summary(report).c_str(), stdout);
+  std::fflush(stdout);
+  if (report.refusal) std::rethrow_exception(report.refusal);  // its exit code is that of training
+  return report.passed() ? kExitOk : kExitFailed;
 }
 
 }  // namespace

@@ -24,8 +24,9 @@ namespace {
 
 using namespace qft;  // NOLINT: a program
 
-const apps::Subcommand* const kSubcommands[] = {&apps::kTrain, &apps::kEval,  &apps::kGenerate, &apps::kChat, &apps::kExport,
-                                                &apps::kPlan,  &apps::kCheck, &apps::kSelftest, &apps::kBench};
+const apps::Subcommand* const kSubcommands[] = {&apps::kTrain,  &apps::kEval,  &apps::kGenerate, &apps::kChat,
+                                                &apps::kExport, &apps::kFetch, &apps::kPlan,     &apps::kWatch,
+                                                &apps::kTrack,  &apps::kCheck, &apps::kSelftest, &apps::kBench};
 
 /// What subcommands of LLaMA-Factory, ms-swift and TRL are called here.
 struct Elsewhere {
@@ -56,7 +57,6 @@ int run_alone(const apps::Subcommand& command, std::span<const std::string> args
   if (const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE"); ranks != nullptr && std::string_view(ranks) != "1")
     fail_config("qft {} runs as one process, not {}: leave mpirun out", command.name, ranks);
   const auto line = parse(command, args);
-  if (line) device::load_backends();
   return line ? command.run_alone(*line) : kExitOk;
 }
 

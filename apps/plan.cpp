@@ -1,9 +1,12 @@
 #include "qft/plan/plan.h"
 
 #include "qft/config/start.h"
+#include "qft/device/backends.h"
 #include "qft/device/threads.h"
 #include "qft/engine/data_setup.h"
 #include "qft/engine/recipe.h"
+#include "qft/hub/fetch.h"
+#include "qft/inputs/inputs.h"
 #include "qft/pack/options.h"
 
 #include <cstdio>
@@ -38,7 +41,10 @@ plan::Workload workload(const config::RunConfig& config, int ranks, int item_seq
 }
 
 int run(const config::CommandLine& line) {
+  device::load_backends();
   auto config = config::start(line, config::Purpose::plan);
+  inputs::find(config, config::Purpose::plan,
+               [](const hub::Source& source, const hub::Wanted& wanted) { return hub::locate(source, wanted); });
   pack::take_pack_options(config, config::Purpose::plan);
   config::say_notes(config);
   const int ranks = line.options["ranks"].as<int>();

@@ -3,6 +3,7 @@
 #include "qft/config/start.h"
 #include "qft/core/log.h"
 #include "qft/device/threads.h"
+#include "qft/inputs/inputs.h"
 #include "qft/job/watchdog.h"
 #include "qft/pack/options.h"
 
@@ -22,10 +23,12 @@ void take_pack_options(comm::Session& session, config::RunConfig& config, config
 Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose) {
   Prepared p;
   p.config = config::start(line, purpose, session.rank(), session.size());
-  if (purpose == config::Purpose::train || purpose == config::Purpose::eval) take_pack_options(session, p.config, purpose);
   job::WatchdogOptions watch{std::chrono::seconds(p.config.training.ddp_timeout)};
   watch.stop_stragglers = p.config.training.straggler_action == "stop";
   job::Watchdog::current().set(watch);
+  inputs::bring(p.config, purpose, session);
+  config::say_notes(p.config);
+  if (purpose == config::Purpose::train || purpose == config::Purpose::eval) take_pack_options(session, p.config, purpose);
   p.config.check_world(session.size());
   const char* asked = std::getenv("NPROC_PER_NODE");
   if (asked != nullptr && std::string_view(asked) != "1" && session.size() == 1)
@@ -39,7 +42,7 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(false);  // nothing reads what it has not written
   }
-  p.device = comm::choose_device(session, p.config.training.use_cpu ? "cpu" : "auto");
+  if (purpose != config::Purpose::check) p.device = comm::choose_device(session, p.config.training.use_cpu ? "cpu" : "auto");
   return p;
 }
 

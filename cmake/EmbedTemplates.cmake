@@ -14,3 +14,13 @@ function(qft_embed_templates target)
   target_sources(${target} PRIVATE "${CMAKE_BINARY_DIR}/generated/embedded_templates.cpp")
   target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}/src/encode")
 endfunction()
+
+# qft_embed_text(TARGET FILE NAME NAMESPACE): compiles FILE, of the calling folder, into TARGET as `const std::string_view NAME`.
+function(qft_embed_text target file name namespace)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
+  file(READ "${file}" QFT_TEXT)
+  set(QFT_NAME "${name}")
+  set(QFT_NAMESPACE "${namespace}")
+  configure_file("${CMAKE_SOURCE_DIR}/cmake/embedded_text.cpp.in" "${CMAKE_BINARY_DIR}/generated/${name}.cpp" @ONLY)
+  target_sources(${target} PRIVATE "${CMAKE_BINARY_DIR}/generated/${name}.cpp")
+endfunction()

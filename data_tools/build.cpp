@@ -1,6 +1,7 @@
 // qft-pack RUN.yaml --output PACK: encodes the datasets of a run file.
 #include "qft/config/start.h"
 #include "qft/core/error.h"
+#include "qft/inputs/inputs.h"
 #include "qft/job/watchdog.h"
 #include "qft/pack/preprocess.h"
 
@@ -40,8 +41,9 @@ int workers_of(const config::CommandLine& line, const config::RunConfig& config)
 int run(comm::Session& session, const config::CommandLine& line) {
   if (!line.words.empty())
     fail_config("qft-pack: '{}' is neither a run file (.yaml) nor one of {}", line.words.front(), command_names());
-  const config::RunConfig config = config::start(line, config::Purpose::pack, session.rank(), session.size());
+  config::RunConfig config = config::start(line, config::Purpose::pack, session.rank(), session.size());
   job::Watchdog::current().set({std::chrono::seconds(config.training.ddp_timeout)});
+  inputs::bring(config, config::Purpose::pack, session);
   const std::string output = output_of(line, "qft-pack");
   const auto part = line.options.count("eval") ? pack::CorpusPart::eval : pack::CorpusPart::train;
   const pack::PackReport report = pack::pack_datasets(config, part, session.world(), output, workers_of(line, config));

@@ -1,6 +1,7 @@
 // qft-pack inspect PACK...: what a pack holds, with a few items as text.
 #include "qft/config/start.h"
 #include "qft/core/error.h"
+#include "qft/inputs/inputs.h"
 #include "qft/pack/print.h"
 #include "qft/tokenizer/tokenizer.h"
 
@@ -31,7 +32,9 @@ config::CommandSpec spec() {
 
 std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const config::CommandLine& line) {
   if (line.run_file.empty() && line.overrides.empty()) return nullptr;
-  const std::string path = config::start(line, config::Purpose::check).tokenizer_path();
+  config::RunConfig config = config::start(line, config::Purpose::check);
+  inputs::find(config, config::Purpose::plan, inputs::in_cache);
+  const std::string& path = config.tokenizer_path();
   if (path.empty()) fail_config("qft-pack inspect: neither the run file nor an override names a tokenizer");
   return tokenizer::Tokenizer::load(path);
 }

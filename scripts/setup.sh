@@ -10,7 +10,8 @@ usage: scripts/setup.sh [--no-apt] [build|cuda|demo|test]
   build   what the programs are built from: system packages, the CPU part of LibTorch (default)
   cuda    the same with LibTorch's CUDA libraries
   demo    build, and what makes the demo's model
-  test    demo, and the full torch, transformers, peft and tokenizers that the tests compare with
+  test    demo, and the full torch, transformers, peft and tokenizers that the tests compare with; TensorBoard and MLflow in
+          .venv-watch; headless Chromium
 
   --no-apt   leave system packages alone (a cluster whose modules provide them)
 
@@ -21,6 +22,7 @@ TEXT
 apt=1
 level=build
 uv=
+venv=.venv
 for argument in "$@"; do
   case "$argument" in
     build | cuda | demo | test) level=$argument ;;
@@ -66,6 +68,9 @@ apt_install() {
 }
 
 install_packages() {
+  if [[ $level == test ]]; then
+    packages+=(iproute2)  # nodes made of namespaces
+  fi
   command -v apt-get >/dev/null ||
     die "no apt-get here: install or load the counterparts of ${packages[*]}, then repeat with --no-apt"
   local needed wanted
@@ -82,6 +87,13 @@ install_packages() {
   for package in "${wanted[@]}"; do
     apt_install install -y --no-install-recommends "$package" || say "no package $package here: building without it"
   done
+}
+
+# Looks at report.html in a test, which is skipped without.
+install_browser() {
+  [[ -n $(missing_packages chromium-headless-shell) && -n $(missing_packages chromium) ]] || return 0
+  apt_install install -y --no-install-recommends chromium-headless-shell ||
+    apt_install install -y --no-install-recommends chromium || say "no Chromium here: a test is skipped"
 }
 
 # uv reads its own settings: hand it the package index and the certificates that pip is configured with.
@@ -109,18 +121,18 @@ find_uv() {
   uv=.cache/uv/bin/uv
 }
 
-# install_python LIST [uv options]: the packages of scripts/python/LIST.txt; a stamp in .venv says that they are there.
+# install_python LIST [uv options]: the packages of scripts/python/LIST.txt into $venv; a stamp there says that they are in.
 install_python() {
-  local list=scripts/python/$1.txt stamp=.venv/.qft-$1
+  local list=scripts/python/$1.txt stamp=$venv/.qft-$1
   shift
   ! cmp -s "$list" "$stamp" || return 0
   [[ -n $uv ]] || find_uv
-  if [[ ! -x .venv/bin/python ]]; then
-    say "creating .venv"
-    "$uv" venv --quiet --python "$(command -v python3)" .venv
+  if [[ ! -x $venv/bin/python ]]; then
+    say "creating $venv"
+    "$uv" venv --quiet --python "$(command -v python3)" "$venv"
   fi
   say "installing $(grep -cv '^#' "$list") Python packages of $list"
-  "$uv" pip install --quiet --python .venv/bin/python "$@" -r "$list"
+  "$uv" pip install --quiet --python "$venv/bin/python" "$@" -r "$list"
   cp "$list" "$stamp"
 }
 
@@ -139,6 +151,8 @@ main() {
   fi
   if [[ $level == test ]]; then
     install_python test
+    venv=.venv-watch install_python watch
+    [[ $apt -eq 0 ]] || install_browser
   fi
 }
 

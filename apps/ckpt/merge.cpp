@@ -1,10 +1,13 @@
 // qft-ckpt merge ADAPTER --output DIR: the base model with the adapter merged in.
+#include "qft/core/hub.h"
 #include "qft/core/units.h"
+#include "qft/hub/fetch.h"
 #include "qft/io/file.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/export.h"
 
 #include <iostream>
+#include <optional>
 
 #include "command.h"
 #include <boost/program_options/value_semantic.hpp>
@@ -29,6 +32,14 @@ config::CommandSpec spec() {
   return spec;
 }
 
+/// The folder of a model that is named as on a hub; nothing where no cache has it.
+std::optional<fs::path> in_cache(const std::string& name) {
+  if (!is_named_as_on_a_hub(name)) return std::nullopt;
+  for (const hub::Hub hub : {hub::Hub::huggingface, hub::Hub::modelscope})
+    if (auto folder = hub::find_cached({hub, hub::Kind::model, name, ""}, {})) return folder;
+  return std::nullopt;
+}
+
 fs::path base_of(const config::CommandLine& line, const fs::path& adapter) {
   if (line.options.count("base")) {
     const fs::path base = line.options["base"].as<std::string>();
@@ -36,11 +47,13 @@ fs::path base_of(const config::CommandLine& line, const fs::path& adapter) {
     return base;
   }
   const std::string name = model::read_base_model_name(adapter);
+  if (!name.empty() && !fs::is_directory(name))
+    if (const auto folder = in_cache(name)) return *folder;
   if (name.empty() || !fs::is_directory(name))
     fail_config(
-        "qft-ckpt merge: the adapter was made for '{}', which is no directory here: name the base model's "
-        "with "
-        "--base",
+        "qft-ckpt merge: the adapter was made for '{}', which is no directory here and in no hub's cache: fetch it with qft "
+        "fetch, "
+        "or name the base model's directory with --base",
         name);
   return name;
 }

@@ -3,6 +3,7 @@
 #include "qft/config/help.h"
 #include "qft/config/start.h"
 #include "qft/core/error.h"
+#include "qft/core/log_file.h"
 #include "qft/core/version.h"
 
 #include <iostream>
@@ -129,7 +130,10 @@ RunConfig start(const CommandLine& line, Purpose purpose, int rank, int ranks) {
         "from",
         line.run_file.string());
   RunConfig config = line.load(purpose);
-  log::init({line.log_level.value_or(log::parse_severity(config.training.log_level)), rank, ranks});
+  const log::Severity level = line.log_level.value_or(log::parse_severity(config.training.log_level));
+  log::init({level, rank, ranks});
+  const bool lasts = purpose == Purpose::train || purpose == Purpose::eval || purpose == Purpose::pack;
+  if (lasts && !config.training.log_dir.empty()) log::open_file(config.training.log_dir, level);
   say_notes(config);
   return config;
 }

@@ -28,7 +28,8 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kNoEffect, "trust_remote_code", "no Python is run: architectures are built in", "false"},
     {kNoEffect, "use_fast_tokenizer", "the tokenizer is native", "true"},
     {kNoEffect, "low_cpu_mem_usage", "weights are always read straight into place", "true"},
-    {kNoEffect, "cache_dir model_revision hf_hub_token ms_hub_token om_hub_token", kNoDownload, "null|main"},
+    {kNoEffect, "cache_dir", kCache, "null"},
+    {kRefused, "hf_hub_token ms_hub_token om_hub_token", kToken, "null"},
     {kNoEffect, "use_cache use_kv_cache", "generation always keeps a KV cache", "true"},
     {kNoEffect, "use_reentrant_gc gradient_checkpointing_kwargs activation_checkpointing_kwargs",
      "recomputation has one form here, with the same results", "null|true"},
@@ -139,9 +140,8 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "parallelism_config tp_size", "tensor and context parallelism are not implemented: remove it", "null|0|1"},
 
     // Logging, evaluation and checkpoints.
-    {kNoEffect, "report_to", kMetrics, "none|null"},
     {kNoEffect,
-     "run_name project trackio_space_id trackio_bucket_id trackio_static_space_id logging_dir use_swanlab "
+     "project trackio_space_id trackio_bucket_id trackio_static_space_id use_swanlab "
      "swanlab_project swanlab_workspace swanlab_run_name swanlab_mode swanlab_api_key swanlab_logdir "
      "swanlab_lark_webhook_url swanlab_lark_secret",
      kMetrics, kOff},

@@ -44,9 +44,11 @@ constexpr std::string_view kZeroNames =
 constexpr std::string_view kText = "models are text only";
 constexpr std::string_view kTuner = "it belongs to a method that qft does not have";
 constexpr std::string_view kEngine = "it belongs to another inference engine";
-constexpr std::string_view kMetrics = "metrics go to trainer_log.jsonl in output_dir";
+constexpr std::string_view kMetrics = "metrics go to trainer_log.jsonl in output_dir, and to what report_to names";
 constexpr std::string_view kKernels = "qft has kernels of its own";
-constexpr std::string_view kNoDownload = "nothing is downloaded: model_name_or_path is a folder";
+constexpr std::string_view kCache = "the hubs' own variables say where their caches are: HF_HOME, HF_HUB_CACHE, MODELSCOPE_CACHE";
+constexpr std::string_view kToken =
+    "a run file is copied into checkpoints: set HF_TOKEN or MODELSCOPE_API_TOKEN in the environment instead";
 constexpr std::string_view kAttention = "attention takes the fastest kernel that fits; results differ in rounding only";
 constexpr std::string_view kQuantized = "quantized base weights are not implemented: remove it to train on bf16 weights";
 constexpr std::string_view kVocabulary =

@@ -37,7 +37,8 @@ const Reading kReadings[] = {
      "cutoff_len: 512\n"},
     {Purpose::check, kTrainingGroups, "", kNotInTraining, kTrainingSample},
     {Purpose::eval, "dataset parallel eval generate",
-     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype stage pref_loss pref_beta "
+     "model_name_or_path model_revision hub stage_to stage_limit "
+     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype stage pref_loss pref_beta "
      "pref_ftx "
      "simpo_gamma output_dir overwrite_output_dir "
      "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level "
@@ -51,18 +52,23 @@ const Reading kReadings[] = {
      "eval_dataset: cluster_questions  # or eval_pack, dataset, pack\n"
      "output_dir: out\n"},
     {Purpose::generate, "generate",
-     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template "
+     "model_name_or_path model_revision hub stage_to stage_limit "
+     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template "
      "default_system enable_thinking "
      "tool_format bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level",
      "",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"},
     {Purpose::export_model, "export",
-     "model_name_or_path tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype log_level", "",
+     "model_name_or_path model_revision hub stage_to stage_limit "
+     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype log_level",
+     "",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "adapter_name_or_path: demo_output/tuned\n"
      "export_dir: exported\n"},
-    {Purpose::pack, "dataset", "model_name_or_path tokenizer_name_or_path stage seed log_level ddp_timeout",
+    {Purpose::pack, "dataset",
+     "model_name_or_path model_revision hub stage_to stage_limit "
+     "tokenizer_name_or_path stage seed log_level ddp_timeout",
      "pack eval_pack val_size eval_on_each_dataset use_curriculum curriculum_seed curriculum packing "
      "neat_packing",
      "model_name_or_path: models/smollm2  # or tokenizer_name_or_path\n"

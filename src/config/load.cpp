@@ -139,11 +139,12 @@ void set_swift_folders(RunConfig& config, Purpose purpose) {
   config.notes.push_back(fmt::format("export_dir is not given: {}, as in ms-swift", exported));
 }
 
-// An adapter alone names its base in adapter_config.json.
+}  // namespace
+
 void take_base_of_adapter(RunConfig& config) {
   if (!config.model.model_name_or_path.empty() || config.model.adapter_name_or_path.empty()) return;
-  const auto file =
-      std::filesystem::path(config.model.adapter_name_or_path.front()) / config.model.adapter_folder / "adapter_config.json";
+  const auto file = std::filesystem::path(config.folder_of(config.model.adapter_name_or_path.front())) /
+                    config.model.adapter_folder / "adapter_config.json";
   std::error_code code;
   if (!std::filesystem::is_regular_file(file, code)) return;
   const nlohmann::json adapter = as_json(parse_file(file));
@@ -153,8 +154,6 @@ void take_base_of_adapter(RunConfig& config) {
   config.notes.push_back(
       fmt::format("model_name_or_path is not given: {}, by {}", config.model.model_name_or_path, file.string()));
 }
-
-}  // namespace
 
 RunConfig load_run_config(const std::filesystem::path& file, std::span<const std::string> overrides, Purpose purpose) {
   RunConfig config;

@@ -3,11 +3,24 @@
 namespace qft::config {
 
 void ModelArgs::visit(const FieldVisitor& field) {
-  field(Field("model_name_or_path", "folder of the model in Hugging Face layout").path(), &model_name_or_path);
+  field(Field("model_name_or_path", "folder of the model in Hugging Face layout, or its name on a hub: owner/name").path(),
+        &model_name_or_path);
+  field(Field("model_revision", "branch, tag or commit of the model on its hub").shown_default("the hub's default branch"),
+        &model_revision);
+  field(Field("hub",
+              "where names of models and datasets are looked up; auto: modelscope with USE_MODELSCOPE_HUB=1, else huggingface")
+            .one_of({"auto", "huggingface", "modelscope"}),
+        &hub);
   field(Field("tokenizer_name_or_path", "folder of the tokenizer's files").path().shown_default("model_name_or_path"),
         &tokenizer_name_or_path);
-  field(Field("adapter_name_or_path", "LoRA adapters to load; training continues the last one").path(), &adapter_name_or_path);
+  field(
+      Field("adapter_name_or_path", "LoRA adapters to load: folders, or names on a hub; training continues the last one").path(),
+      &adapter_name_or_path);
   field(Field("adapter_folder", "sub-folder of adapter_name_or_path that holds the adapter"), &adapter_folder);
+  field(Field("stage_to", "folder on each node's own disk, to which model, adapters, packs and data are copied over MPI, once")
+            .path(),
+        &stage_to);
+  field(Field("stage_limit", "GB that stage_to may hold: what was used longest ago goes first").above(0), &stage_limit);
   field(Field("infer_dtype",
               "type of weights and compute in eval, generate, chat and predict, and of an export; auto: the model's own")
             .one_of({"auto", "float16", "bfloat16", "float32"}),

@@ -83,8 +83,13 @@ bool RunConfig::chooses_recompute() const {
          parallel.offload_activations == "none";
 }
 
+const std::string& RunConfig::folder_of(const std::string& name) const {
+  const auto found = folders.find(name);
+  return found == folders.end() ? name : found->second;
+}
+
 const std::string& RunConfig::tokenizer_path() const {
-  return model.tokenizer_name_or_path.empty() ? model.model_name_or_path : model.tokenizer_name_or_path;
+  return folder_of(model.tokenizer_name_or_path.empty() ? model.model_name_or_path : model.tokenizer_name_or_path);
 }
 
 std::vector<BoundField> bound_fields(RunConfig& config) {

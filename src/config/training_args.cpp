@@ -141,6 +141,17 @@ void visit_events(TrainingArgs& a, const FieldVisitor& field) {
         &a.greater_is_better);
 }
 
+void visit_watching(TrainingArgs& a, const FieldVisitor& field) {
+  field(Field("report_to", "where metrics go beside trainer_log.jsonl: tensorboard, mlflow, both, or all that can run here")
+            .shown_default("none"),
+        &a.report_to);
+  field(Field("run_name", "the run's name in TensorBoard, MLflow and the report"), &a.run_name);
+  field(Field("logging_dir", "folder of TensorBoard's files").path().shown_default("one of its own in output_dir/runs"),
+        &a.logging_dir);
+  field(Field("log_dir", "folder of a log file for each rank, which holds what all ranks say from log_level on").path(),
+        &a.log_dir);
+}
+
 void visit_launch(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("log_level", "least severity that is logged")
             .one_of({"trace", "debug", "info", "warning", "error", "critical", "passive"}),
@@ -160,6 +171,7 @@ void TrainingArgs::visit(const FieldVisitor& field) {
   visit_optimizer(*this, field);
   visit_numerics(*this, field);
   visit_events(*this, field);
+  visit_watching(*this, field);
   visit_launch(*this, field);
 }
 

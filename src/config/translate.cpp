@@ -110,7 +110,8 @@ class Translator {
         return;
       case Class::refused:
         if (is_harmless(key.harmless, setting.value)) return;
-        fail_config("{}: {} is refused: {}", setting.where, describe(setting.value), key.reason);
+        fail_config("{}: {} is refused: {}", setting.where, key.name.ends_with("_token") ? "it" : describe(setting.value),
+                    key.reason);
     }
   }
 

@@ -2,8 +2,10 @@
 #include "qft/config/run_config.h"
 #include "qft/config/start.h"
 #include "qft/core/error.h"
+#include "qft/core/hub.h"
 
 #include <cmath>
+#include <filesystem>
 
 #include "bound_field.h"
 #include "runnable.h"
@@ -54,11 +56,6 @@ void check_data(const RunConfig& c) {
           "one leaves out earlier turns, the other trains on them");
   if (d.neat_packing && d.packing == false) {
     fail_config("{} is true, but {} is false: drop one", at_key(c, "neat_packing"), at_key(c, "packing"));
-  }
-  for (const std::string_view remote : {"REMOTE:", "ONLINE"}) {
-    if (d.dataset_dir.starts_with(remote)) {
-      fail_config("{} is '{}': nothing is downloaded, give a local folder", at_key(c, "dataset_dir"), d.dataset_dir);
-    }
   }
   check_mixing(c);
 }
@@ -220,7 +217,10 @@ void check_prediction(const RunConfig& c) {
 }
 
 void check_purpose(const RunConfig& c, Purpose purpose) {
-  const bool model = !c.model.model_name_or_path.empty();
+  // An adapter that is still on its hub will name its base.
+  const auto& adapters = c.model.adapter_name_or_path;
+  const bool model = !c.model.model_name_or_path.empty() ||
+                     (!adapters.empty() && is_named_as_on_a_hub(adapters.front()) && !std::filesystem::exists(adapters.front()));
   const bool train_data = !c.data.dataset.empty() || !c.data.pack.empty();
   const bool eval_data = train_data || !c.data.eval_dataset.empty() || !c.data.eval_pack.empty();
   switch (purpose) {

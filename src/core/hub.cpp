@@ -18,11 +18,11 @@ bool is_named_as_on_a_hub(const std::string& name) {
 }
 
 std::string how_to_fetch(std::string_view what, std::string_view name) {
-  const bool dataset = what == "dataset";
   return fmt::format(
-      "Nothing is downloaded in a job: fetch {0} once, by 'modelscope download --{1} {2} --local_dir {2}' or 'hf download {2}{3} "
-      "--local-dir {2}', and name that folder",
-      dataset ? "a dataset from its hub" : "the model", what, name, dataset ? " --repo-type dataset" : "");
+      "If it is on a hub, fetch it where there is a network, as on a login node: 'qft fetch {}{}', into a cache that all nodes "
+      "see "
+      "(HF_HOME), or with --to DIR, and name that folder",
+      what == "dataset" ? "--dataset " : "", name);
 }
 
 }  // namespace qft

@@ -16,10 +16,15 @@ bool lies_in(const fs::path& file, const fs::path& dir) {
   return at == dir.end();
 }
 
-// The cache keeps files once, under their hash, beside the snapshots that link to them.
+// The cache keeps files once, under their hash: beside the snapshots that link to them, or beside all repositories.
 bool lies_in_blobs_of(const fs::path& file, const fs::path& dir) {
-  for (fs::path at = dir.parent_path(); at.has_relative_path(); at = at.parent_path())
-    if (at.filename() == "snapshots") return lies_in(file, at.parent_path() / "blobs");
+  for (fs::path at = dir.parent_path(); at.has_relative_path(); at = at.parent_path()) {
+    if (at.filename() != "snapshots") continue;
+    const fs::path repository = at.parent_path();
+    const std::string name = repository.filename().string();
+    const bool named = name.starts_with("models--") || name.starts_with("datasets--");
+    return lies_in(file, repository / "blobs") || (named && lies_in(file, repository.parent_path() / "blobs"));
+  }
   return false;
 }
 

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "dataset_path.h"
+#include "hub_data.h"
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
@@ -48,12 +49,13 @@ constexpr std::array kFormattings{std::pair{std::string_view("alpaca"), Formatti
                                   std::pair{std::string_view("sharegpt"), Formatting::sharegpt},
                                   std::pair{std::string_view("openai"), Formatting::openai}};
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
-    {"hf_hub_url", "is on the Hugging Face hub"}, {"ms_hub_url", "is on ModelScope"},
-    {"om_hub_url", "is on the Modelers hub"},     {"script_url", "is made by a Python script"},
+    {"om_hub_url", "is on the Modelers hub"},
+    {"script_url", "is made by a Python script"},
     {"cloud_file_name", "is in cloud storage"},
 };
-constexpr std::string_view kEntryKeys[] = {"file_name", "file_sha1", "formatting", "ranking", "num_samples",
-                                           "columns",   "tags",      "split",      "subset",  "folder"};
+constexpr std::string_view kEntryKeys[] = {"file_name",  "file_sha1",  "formatting", "ranking", "num_samples",
+                                           "columns",    "tags",       "split",      "subset",  "folder",
+                                           "hf_hub_url", "ms_hub_url", "om_hub_url"};
 constexpr std::string_view kMedia[] = {"images", "videos", "audios"};
 constexpr std::string_view kFileTypes[] = {".json", ".jsonl", ".txt"};
 
@@ -156,6 +158,21 @@ void check_types(const Entry& entry, const std::vector<fs::path>& files) {
     if (kind(file) != kind(files.front()))
       fail_config("{}: {} and {} are of different types", entry.where, files.front().string(), file.string());
   }
+}
+
+/// The files of a dataset of a hub; `split` becomes what is left to do with their records.
+std::vector<fs::path> hub_entry_files(const Entry& entry, const HubDataset& hub, const HubFolders& folders, json& split) {
+  const auto text = [&](const char* key) {
+    return entry.value.contains(key) ? text_or_none(entry, key, entry.value[key]) : std::string();
+  };
+  std::string name = text("split");
+  const std::size_t end = std::min(name.find('['), name.size());
+  split = "train" + name.substr(end);
+  name.resize(end);
+  const auto files = hub_files(fetched(hub.id, entry.where, folders),
+                               {.folder = hub.folder, .subset = text("subset"), .split = name}, entry.where);
+  check_types(entry, files);
+  return files;
 }
 
 std::vector<fs::path> read_files(const Entry& entry, const fs::path& dataset_dir) {
@@ -267,6 +284,80 @@ std::pair<std::string, std::string> split_sample(const std::string& name) {
   fail_config("dataset: {}", text);
 }
 
+/// dataset_dir: what its dataset_info.json describes.
+struct Folder {
+  const HubFolders& folders;
+  fs::path dir, info_file;
+  json info;
+
+  /// "ONLINE" is a folder without the file, "REMOTE:owner/name" one of a hub.
+  Folder(const std::string& name, const HubFolders& where)
+      : folders(where),
+        dir(folder_of(name, where)),
+        info_file(dir / "dataset_info.json"),
+        info(name == "ONLINE" ? json::object() : read_info(info_file)) {}
+
+  /// The entry's name, and how many records are drawn; a path may have a # in its name.
+  std::pair<std::string, std::string> split_name(const std::string& name) const {
+    std::error_code code;
+    return info.contains(name) || folders.contains(name) || fs::exists(name, code) ? std::pair{name, std::string()}
+                                                                                   : split_sample(name);
+  }
+
+  Entry entry_of(const std::string& name) const {
+    const Entry entry{info.at(name), info_file.string() + ": " + name};
+    if (!entry.value.is_object())
+      fail_config("{}: expected an object, got {}: write {{\"file_name\": \"FILE.json\"}}", entry.where,
+                  entry.value.is_array() ? "a list" : entry.value.dump().substr(0, 40));
+    return entry;
+  }
+
+  std::optional<HubDataset> on_hub(const std::string& name, bool modelscope) const {
+    const std::string plain = split_name(name).first, id = plain.substr(0, plain.rfind(':'));
+    std::error_code code;
+    if (info.contains(plain)) return hub_of(entry_of(plain).value, modelscope);
+    if (fs::exists(plain, code) || fs::exists(id, code) || !is_named_as_on_a_hub(id)) return std::nullopt;
+    return HubDataset{hub_key(id), "", id, ""};
+  }
+
+  DatasetSpec load(const std::string& name) const {
+    const auto [plain, sample] = split_name(name);
+    DatasetSpec spec = info.contains(plain) ? load_entry(plain) : load_path(plain);
+    if (!sample.empty()) spec.num_samples = std::stoll(sample);
+    return spec;
+  }
+
+ private:
+  DatasetSpec load_path(const std::string& name) const {
+    const auto copy = folders.find(name);  // on this node's own disk
+    if (auto spec = dataset_at(copy == folders.end() ? name : copy->second)) {
+      spec->name = name;
+      return std::move(*spec);
+    }
+    const std::size_t colon = name.rfind(':');
+    const std::string id = name.substr(0, colon);
+    if (!folders.contains(hub_key(id))) fail_unknown(name, info_file, info);
+    const HubPart part{.subset = colon == name.npos ? "" : name.substr(colon + 1)};
+    return dataset_of(hub_files(fetched(id, name, folders), part, "dataset " + name), name);
+  }
+
+  DatasetSpec load_entry(const std::string& name) const {
+    const Entry entry = entry_of(name);
+    DatasetSpec spec;
+    spec.name = name;
+    json split;
+    // Whichever of its hubs it was fetched from.
+    auto hub = hub_of(entry.value, true);
+    if (hub && !folders.contains(hub->key)) hub = hub_of(entry.value, false);
+    spec.files = hub ? hub_entry_files(entry, *hub, folders, split) : read_files(entry, dir);
+    spec.described_in = section_of(entry, "columns");
+    spec.tags_from = section_of(entry, "tags");
+    for (const auto& [key, value] : entry.value.items()) read_option(entry, key, hub && key == "split" ? split : value, spec);
+    check(entry, spec);
+    return spec;
+  }
+};
+
 }  // namespace
 
 std::vector<std::string> DatasetSpec::named_columns() const {
@@ -286,45 +377,30 @@ std::vector<std::string> DatasetSpec::named_columns() const {
   return names;
 }
 
-std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::span<const std::string> names) {
-  const std::string dir = dataset_dir.string();
-  if (dir == "ONLINE" || dir.starts_with("REMOTE:"))
-    fail_config("dataset_dir: {}: qft reads files only, none from a hub: download them and give their folder", dir);
-  const fs::path file = dataset_dir / "dataset_info.json";
-  if (names.empty() && !fs::is_regular_file(file)) fail_config("there is no {}", file.string());
-  const json info = read_info(file);
+std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::span<const std::string> names,
+                                           const HubFolders& folders) {
+  const Folder folder(dataset_dir.string(), folders);
+  if (names.empty() && !fs::is_regular_file(folder.info_file)) fail_config("there is no {}", folder.info_file.string());
   std::vector<DatasetSpec> specs;
   std::set<std::string> seen;
   for (const std::string& name : names) {
     if (!seen.insert(name).second) fail_config("dataset: '{}' is named twice", name);
-    // A path may have a # in its name.
-    if (auto file_or_folder = info.contains(name) ? std::nullopt : dataset_at(name)) {
-      specs.push_back(std::move(*file_or_folder));
-      continue;
-    }
-    const auto [entry_name, sample] = info.contains(name) ? std::pair{name, std::string()} : split_sample(name);
-    if (!info.contains(entry_name)) {
-      auto spec = dataset_at(entry_name);
-      if (!spec) fail_unknown(entry_name, file, info);
-      spec->num_samples = std::stoll(sample);
-      specs.push_back(std::move(*spec));
-      continue;
-    }
-    const Entry entry{info[entry_name], file.string() + ": " + entry_name};
-    if (!entry.value.is_object())
-      fail_config("{}: expected an object, got {}: write {{\"file_name\": \"FILE.json\"}}", entry.where,
-                  entry.value.is_array() ? "a list" : entry.value.dump().substr(0, 40));
-    DatasetSpec spec;
-    spec.name = entry_name;
-    spec.files = read_files(entry, dataset_dir);
-    spec.described_in = section_of(entry, "columns");
-    spec.tags_from = section_of(entry, "tags");
-    for (const auto& [key, value] : entry.value.items()) read_option(entry, key, value, spec);
-    if (!sample.empty()) spec.num_samples = std::stoll(sample);
-    check(entry, spec);
-    specs.push_back(std::move(spec));
+    specs.push_back(folder.load(name));
   }
   return specs;
+}
+
+std::vector<HubDataset> hub_datasets(const fs::path& dataset_dir, std::span<const std::string> names, bool modelscope,
+                                     const HubFolders& folders) {
+  std::vector<HubDataset> found;
+  if (const std::string id = remote_id(dataset_dir.string()); !id.empty()) {
+    found.push_back({hub_key(id), "", id, ""});
+    if (!folders.contains(found.back().key)) return found;
+  }
+  const Folder folder(dataset_dir.string(), folders);
+  for (const std::string& name : names)
+    if (auto hub = folder.on_hub(name, modelscope)) found.push_back(std::move(*hub));
+  return found;
 }
 
 }  // namespace qft::encode

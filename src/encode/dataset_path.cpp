@@ -219,7 +219,13 @@ std::string read_columns(const ColumnNames& c, const Seen& seen) {
   return fmt::format("{}{}{}", fmt::join(read, ", "), rest.empty() ? "" : "; not read: ", list(rest));
 }
 
-/// The words of a file's name, and of its folders below `folder`.
+bool is_described(const fs::path& file) {  // files that stand beside the data in a hub's repository
+  return is_one_of(file.filename().string(), {"dataset_info.json", "dataset_infos.json", "configuration.json"}) ||
+         is_one_of(file.stem().string(), {"README", "LICENSE", "requirements"});
+}
+
+}  // namespace
+
 std::set<std::string, std::less<>> name_words(const fs::path& file, const fs::path& folder) {
   std::set<std::string, std::less<>> words;
   std::string word;
@@ -233,13 +239,7 @@ std::set<std::string, std::less<>> name_words(const fs::path& file, const fs::pa
   return words;
 }
 
-bool is_described(const fs::path& file) {  // files that stand beside the data in a hub's repository
-  return is_one_of(file.filename().string(), {"dataset_info.json", "dataset_infos.json", "configuration.json"}) ||
-         is_one_of(file.stem().string(), {"README", "LICENSE", "requirements"});
-}
-
-/// The data files of a folder: JSON lines before JSON before text, the training files where others are marked as such too.
-std::vector<fs::path> files_in(const fs::path& folder) {
+std::vector<fs::path> data_files_in(const fs::path& folder) {
   std::vector<fs::path> lines, json, text, train, unmarked;
   std::string foreign;
   std::error_code code, unreadable;
@@ -281,8 +281,6 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return unmarked.empty() ? found : unmarked;
 }
 
-}  // namespace
-
 void refuse_type(const std::string& where, const fs::path& file) {
   const std::string pointer = describe_pointer(io::File::open_read(file).lead(), file);
   if (!pointer.empty()) fail_config("{}: {}", where, pointer);
@@ -294,10 +292,14 @@ std::optional<DatasetSpec> dataset_at(const std::string& name) {
   const fs::path path = name;
   const bool folder = fs::is_directory(path, code);
   if (!folder && !fs::is_regular_file(path, code)) return std::nullopt;
+  return dataset_of(folder ? data_files_in(path) : std::vector<fs::path>{path}, name);
+}
+
+DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name) {
   DatasetSpec spec;
   spec.name = name;
   spec.described_in = spec.tags_from = "what the first records show";
-  spec.files = folder ? files_in(path) : std::vector<fs::path>{path};
+  spec.files = std::move(files);
   const std::string type = spec.files.front().extension().string();
   if (!is_one_of(type, {".json", ".jsonl", ".txt"})) refuse_type("dataset", spec.files.front());
   if (type == ".txt") {

@@ -3,8 +3,11 @@
 
 #include "qft/encode/dataset_info.h"
 
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 namespace qft::encode {
 
@@ -13,6 +16,14 @@ namespace qft::encode {
 /// and an answer, text. nullopt where there is no such path. Throws ConfigError with the file and its columns where no format
 /// fits.
 std::optional<DatasetSpec> dataset_at(const std::string& name);
+/// The same of files that are known, of which there is one at least.
+DatasetSpec dataset_of(std::vector<std::filesystem::path> files, const std::string& name);
+
+/// The data files of a folder: JSON lines before JSON before text, the training files where others are marked as such too.
+/// Throws ConfigError where there are none.
+std::vector<std::filesystem::path> data_files_in(const std::filesystem::path& folder);
+/// The words of a file's name, and of its folders below `folder`.
+std::set<std::string, std::less<>> name_words(const std::filesystem::path& file, const std::filesystem::path& folder);
 
 /// Throws ConfigError starting with `where`: `file` is of a type that is not read, or only points to one.
 [[noreturn]] void refuse_type(const std::string& where, const std::filesystem::path& file);

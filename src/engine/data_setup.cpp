@@ -175,7 +175,7 @@ std::unique_ptr<loader::Loader> TrainingData::loader(const config::RunConfig& co
 }
 
 std::optional<PlannedData> planned_data(const config::RunConfig& config, int ranks) {
-  fs::path path = config.data.pack;
+  fs::path path = config.folder_of(config.data.pack);
   if (path.empty() && !config.training.output_dir.empty()) path = own_pack(config, CorpusPart::train);
   if (path.empty() || (config.data.pack.empty() && !fs::exists(path))) return std::nullopt;
   PlannedData d{pack::PackReader::open(path), nullptr};
@@ -189,9 +189,9 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
                                 MissingPacks missing, const pack::BeforePacking& before) {
   TrainingData d;
   if (config.data.use_curriculum) loader::parse_curriculum(config.data.curriculum);  // its mistakes, before packing
-  d.pack = open_pack(config, model, comm, config.data.pack, CorpusPart::train, missing, before);
+  d.pack = open_pack(config, model, comm, config.folder_of(config.data.pack), CorpusPart::train, missing, before);
   if (has_eval_source(config))
-    d.eval = EvalSet{open_pack(config, model, comm, config.data.eval_pack, CorpusPart::eval, missing), nullptr};
+    d.eval = EvalSet{open_pack(config, model, comm, config.folder_of(config.data.eval_pack), CorpusPart::eval, missing), nullptr};
   if (!d.pack || (d.eval && !d.eval->pack)) return d;
   if (auto [train, eval] = split(config, *d.pack); eval) {
     d.items = std::move(train);
@@ -210,7 +210,7 @@ EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig
     if (missing == MissingPacks::make) hold.emplace(config.training.output_dir, comm, "qft eval");
   };
   const bool own = has_eval_source(config);
-  const auto pack = open_pack(config, model, comm, own ? config.data.eval_pack : config.data.pack,
+  const auto pack = open_pack(config, model, comm, config.folder_of(own ? config.data.eval_pack : config.data.pack),
                               own ? CorpusPart::eval : CorpusPart::train, missing, before);
   if (!pack) return {};
   const EvalSet set =

@@ -90,7 +90,7 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   // If one rank does not see a directory, all ranks must end, with that rank's reason.
   comm::agreed(comm, [&] {
     b.spec = spec_of(config, use);
-    b.files = io::ModelFiles::open(config.model.model_name_or_path);
+    b.files = io::ModelFiles::open(config.model_path());
     model::require_base_weights(b.spec, *b.files);
     if (const auto adapter = adapter_dir(config); !adapter.empty()) model::require_adapter(b.spec, adapter);
     b.types = training ? InferencePrecision{training_precision(config), {}} : inference_precision(config, *b.files);

@@ -75,7 +75,7 @@ std::filesystem::path adapter_dir(const config::RunConfig& config) {
   if (names.size() > 1)
     fail_config("adapter_name_or_path names {} adapters: only one is implemented; merge the others first (qft export)",
                 names.size());
-  const std::filesystem::path dir = names.front();
+  const std::filesystem::path dir = config.folder_of(names.front());
   return config.model.adapter_folder.empty() ? dir : dir / config.model.adapter_folder;
 }
 
@@ -95,7 +95,7 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::LoraConfig lora = lora_of(config, use);
-  return model::ModelSpec::build(model::ModelConfig::load(config.model.model_name_or_path),
+  return model::ModelSpec::build(model::ModelConfig::load(config.model_path()),
                                  lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
 }
 

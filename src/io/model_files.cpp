@@ -77,10 +77,7 @@ std::vector<std::string> copy_existing(Storage& storage, const fs::path& from, c
 }
 
 ModelFiles ModelFiles::open(const fs::path& dir) {
-  require(fs::exists(dir),
-          "model '{}' does not exist: qft reads local directories; download one with "
-          "'huggingface-cli download NAME --local-dir DIR' and give DIR",
-          dir.string());
+  require(fs::exists(dir), "model '{}' does not exist; one of a hub is fetched with 'qft fetch OWNER/NAME'", dir.string());
   require_directory(dir, "model");
   ModelFiles model;
   model.dir_ = dir;

@@ -2,6 +2,7 @@
 
 #include "qft/comm/work.h"
 #include "qft/core/error.h"
+#include "qft/core/log_file.h"
 #include "qft/job/watchdog.h"
 
 #include <algorithm>
@@ -184,6 +185,7 @@ int run_main(int argc, char** argv, const std::function<int(comm::Session&, std:
   Watchdog::current().set({});
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto outcome = attempt([&] { return body(*session, arguments); });
+  if (!outcome.error.empty()) log::write_to_file(log::Severity::error, outcome.error);
   const int code = settle(outcome, control);
   MPI_Comm_free(&control);
   if (code != kExitOk) finalize_at_most(std::chrono::seconds(10), code);

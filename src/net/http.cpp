@@ -23,6 +23,7 @@ namespace qft::net {
 namespace {
 
 constexpr std::size_t kMaxBody = std::size_t{64} << 20;
+constexpr int kMaxRedirects = 10;
 
 /// What is used of libcurl.
 struct Curl {
@@ -82,13 +83,24 @@ class HeaderList {
   curl_slist* list_ = nullptr;
 };
 
+int status_of(CURL* handle) {
+  long status = 0;
+  curl().get(handle, CURLINFO_RESPONSE_CODE, &status);
+  return static_cast<int>(status);
+}
+
+bool is_success(int status) {
+  return status >= 200 && status < 300;
+}
+
 /// A transfer under way, as libcurl's callbacks see it.
 struct Transfer {
   CURL* handle;
   const Request& request;
   Response& response;
-  bool ended_here = false;    ///< by sink or go_on
-  std::exception_ptr thrown;  ///< by sink or go_on: no exception may pass through C
+  bool ended_here = false;         ///< by sink or go_on
+  bool wrong_range = false;        ///< not from the byte that was asked for
+  std::exception_ptr thrown = {};  ///< by sink or go_on: no exception may pass through C
 
   template <class F>
   bool ask(F&& f) {
@@ -102,13 +114,19 @@ struct Transfer {
   }
 
   std::size_t take(std::string_view bytes) {
-    long status = 0;
-    curl().get(handle, CURLINFO_RESPONSE_CODE, &status);
-    if (request.sink && status >= 200 && status < 300) return ask([&] { return request.sink(bytes); }) ? bytes.size() : 0;
+    const int status = status_of(handle);
+    if (is_success(status) && request.first_byte > 0 && !starts_at(request.first_byte)) {
+      wrong_range = true;
+      return 0;
+    }
+    if (request.sink && is_success(status)) return ask([&] { return request.sink(bytes); }) ? bytes.size() : 0;
     if (response.body.size() + bytes.size() > kMaxBody) return 0;
     response.body += bytes;
     return bytes.size();
   }
+
+  /// "Content-Range: bytes 100-199/200"
+  bool starts_at(std::int64_t byte) const { return response.header("content-range").starts_with(fmt::format("bytes {}-", byte)); }
 
   void take_header(std::string_view line) {
     if (line.starts_with("HTTP/")) response.headers.clear(), response.body.clear();
@@ -160,16 +178,13 @@ struct Client::Handle {
   void set_what(const Request& r) const {
     set(CURLOPT_URL, r.url.c_str());
     set(CURLOPT_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-    set(CURLOPT_REDIR_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-    set(CURLOPT_FOLLOWLOCATION, r.follow_redirects ? 1L : 0L);
-    set(CURLOPT_MAXREDIRS, 10L);
     if (r.method == "HEAD") set(CURLOPT_NOBODY, 1L);
     if (r.method != "GET" && r.method != "HEAD") {
       set(CURLOPT_CUSTOMREQUEST, r.method.c_str());
       set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(r.body.size()));
       set(CURLOPT_POSTFIELDS, r.body.data());
     }
-    if (r.first_byte > 0) set(CURLOPT_RESUME_FROM_LARGE, static_cast<curl_off_t>(r.first_byte));
+    if (r.first_byte > 0) set(CURLOPT_RANGE, fmt::format("{}-", r.first_byte).c_str());
   }
 
   void set_how(const Request& r) const {
@@ -177,16 +192,18 @@ struct Client::Handle {
     set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(r.connect_timeout.count()));
     set(CURLOPT_LOW_SPEED_LIMIT, 1L);
     set(CURLOPT_LOW_SPEED_TIME, std::max(1L, static_cast<long>(r.stall_timeout.count() / 1000)));
+    // libcurl itself passes over HTTP_PROXY, which a web server may set from a request.
+    const char *proxy = std::getenv("HTTP_PROXY"), *lower = std::getenv("http_proxy");
+    if (proxy != nullptr && lower == nullptr && std::getenv("REQUEST_METHOD") == nullptr && r.url.starts_with("http://"))
+      set(CURLOPT_PROXY, proxy);
     const std::string file = certificates();
     if (!file.empty()) set(CURLOPT_CAINFO, file.c_str());
   }
 
-  /// libcurl sends a password only to the host that was asked, and so it does with the token.
-  void set_secrets(const Request& r) const {
+  void set_token(const Request& r) const {
     if (r.token.empty()) return;
     set(CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BEARER));
     set(CURLOPT_XOAUTH2_BEARER, r.token.c_str());
-    set(CURLOPT_UNRESTRICTED_AUTH, 0L);
   }
 };
 
@@ -195,14 +212,14 @@ Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
 Client& Client::operator=(Client&&) noexcept = default;
 
-Response Client::send(const Request& request) {
+Response Client::send_once(const Request& request) {
   Response response;
   const Handle& h = *handle_;
-  Transfer transfer{h.handle, request, response, false, {}};
+  Transfer transfer{.handle = h.handle, .request = request, .response = response};
   curl().reset(h.handle);
   h.set_what(request);
   h.set_how(request);
-  h.set_secrets(request);
+  h.set_token(request);
   HeaderList headers;
   headers.add("User-Agent: qft/" + std::string(version()));
   headers.add("Expect:");
@@ -219,17 +236,36 @@ Response Client::send(const Request& request) {
   h.set(CURLOPT_ERRORBUFFER, words.data());
   const CURLcode code = curl().perform(h.handle);
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
+  if (transfer.wrong_range)
+    throw NoRangeError(fmt::format("{}: the server does not send the file from byte {} on, but its answer {} {}",
+                                   without_secrets(request.url), request.first_byte, status_of(h.handle),
+                                   response.header("content-range")));
   if (transfer.ended_here) throw NetworkError(fmt::format("{}: the transfer was ended here", without_secrets(request.url)));
   if (code != CURLE_OK)
     throw NetworkError(fmt::format("{} {}: {}", request.method, without_secrets(request.url),
                                    words[0] != '\0' ? words.data() : curl().words(code)));
-  long status = 0;
-  curl().get(h.handle, CURLINFO_RESPONSE_CODE, &status);
-  response.status = static_cast<int>(status);
-  const char* url = nullptr;
-  curl().get(h.handle, CURLINFO_EFFECTIVE_URL, &url);
-  response.url = url == nullptr ? request.url : url;
+  response.status = status_of(h.handle);
+  response.url = request.url;
   return response;
+}
+
+Response Client::send(const Request& request) {
+  Request hop = request;
+  for (int hops = 0; hops <= kMaxRedirects; ++hops) {
+    Response response = send_once(hop);
+    if (!request.follow_redirects) return response;
+    const char* next = nullptr;
+    curl().get(handle_->handle, CURLINFO_REDIRECT_URL, &next);  // whole, also where the header is relative
+    if (response.status < 300 || response.status > 399 || next == nullptr) return response;
+    if (site_of(next) != site_of(hop.url)) {
+      hop.token.clear();
+      std::erase_if(hop.headers, [](const Header& h) { return h.secret; });
+    }
+    hop.url = next;
+    const bool same_method = response.status == 307 || response.status == 308 || hop.method == "HEAD";
+    if (!same_method) hop.method = "GET", hop.body.clear();
+  }
+  throw NetworkError(fmt::format("{}: redirected more than {} times", without_secrets(request.url), kMaxRedirects));
 }
 
 }  // namespace qft::net

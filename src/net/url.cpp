@@ -1,6 +1,7 @@
 #include "qft/net/url.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include <fmt/format.h>
 
@@ -25,6 +26,12 @@ std::string host_of(std::string_view url) {
   const std::string_view authority = url.substr(begin, end - begin);
   const std::size_t at = authority.rfind('@');
   return std::string(at == authority.npos ? authority : authority.substr(at + 1));
+}
+
+std::string site_of(std::string_view url) {
+  std::string site = fmt::format("{}{}", url.substr(0, authority_of(url).begin), host_of(url));
+  std::ranges::transform(site, site.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return site;
 }
 
 std::string without_secrets(std::string_view url) {

@@ -95,7 +95,7 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   std::shared_ptr<Corpus> corpus(new Corpus);
   const config::DataArgs& data = config.data;
   corpus->stage_ = config.finetuning.stage;
-  corpus->specs_ = encode::load_dataset_info(data.dataset_dir, dataset_names(config, part));
+  corpus->specs_ = encode::load_dataset_info(config.folder_of(data.dataset_dir), dataset_names(config, part), config.folders);
   check_stage(corpus->specs_, corpus->stage_);
 
   encode::EncoderOptions options;

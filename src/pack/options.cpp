@@ -210,7 +210,7 @@ void take_pack_options(RunConfig& config, const PackAttributes& pack, const std:
 }
 
 void take_pack_options(RunConfig& config, config::Purpose purpose) {
-  const std::string train = config.data.pack, eval = config.data.eval_pack;
+  const std::string train = config.folder_of(config.data.pack), eval = config.folder_of(config.data.eval_pack);
   // An evaluation with data of its own does without the training pack.
   const bool has_own = purpose == config::Purpose::eval && !(eval.empty() && config.data.eval_dataset.empty());
   if (!train.empty() && (!has_own || std::filesystem::exists(train)))

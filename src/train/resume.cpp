@@ -6,6 +6,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/log_file.h"
 #include "qft/engine/data_setup.h"
 #include "qft/eval/predict.h"
 #include "qft/io/dir_lock.h"
@@ -14,7 +15,9 @@
 #include "qft/job/batch_job.h"
 #include "qft/job/output_dir.h"
 #include "qft/optim/rule.h"
+#include "qft/track/tracker.h"
 #include "qft/train/run_log.h"
+#include "qft/watch/page.h"
 
 #include <algorithm>
 
@@ -29,14 +32,24 @@ using nlohmann::json;
 /// What a run that ended before its first checkpoint leaves, or an evaluation: a run may start there.
 bool is_leftover(const std::string& name) {
   return name == job::kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.starts_with(io::kLockFile) ||
-         name == kStopFile || name.starts_with(".nfs") ||  // what NFS calls a file that was removed while it is open
+         name == kStopFile || log::is_log_file(name) || name == track::kRunFile || name == track::kRunsFolder ||
+         name == track::kMlflowFile || name == watch::kReportFile ||
+         name.starts_with(".nfs") ||  // what NFS calls a file that was removed while it is open
          name.ends_with("_results.json") || name == eval::kPredictionsFile;
 }
 
-bool in_use(const fs::path& dir) {
+/// Whether `folder`, where it is given, is `entry` or lies in it.
+bool holds(const fs::path& entry, const std::string& folder) {
+  const auto whole = [](const fs::path& path) { return fs::absolute(path).lexically_normal().string() + "/"; };
+  return !folder.empty() && whole(folder).starts_with(whole(entry));
+}
+
+bool in_use(const config::TrainingArgs& t) {
+  const fs::path dir = t.output_dir;
   if (!fs::is_directory(dir)) return fs::exists(dir);
   for (const auto& entry : fs::directory_iterator(dir))
-    if (!is_leftover(entry.path().filename().string())) return true;
+    if (!is_leftover(entry.path().filename().string()) && !holds(entry.path(), t.log_dir) && !holds(entry.path(), t.logging_dir))
+      return true;
   return false;
 }
 
@@ -193,7 +206,7 @@ std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm:
           "from the beginning",
           t.output_dir);
   }
-  const bool used = comm::broadcast_value<std::int32_t>(comm, in_use(t.output_dir)) != 0;
+  const bool used = comm::broadcast_value<std::int32_t>(comm, in_use(t)) != 0;
   if (used && !t.overwrite_output_dir && wish == "false")
     fail_config(
         "resume_from_checkpoint is false, but output_dir '{}' is not empty: choose another, or set overwrite_output_dir: true, "

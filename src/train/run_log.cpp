@@ -1,5 +1,6 @@
 #include "qft/train/run_log.h"
 
+#include "qft/core/clock.h"
 #include "qft/core/error.h"
 #include "qft/core/json.h"
 #include "qft/core/units.h"
@@ -66,6 +67,7 @@ ordered_json entry_json(const LogEntry& e) {
   for (const auto& [name, value] : e.metrics) json[name] = json_number(value);
   const double share = e.total_steps > 0 ? static_cast<double>(e.step) / static_cast<double>(e.total_steps) : 1.0;
   json["epoch"] = e.epoch;
+  json["time"] = std::round(e.time * 1e3) / 1e3;
   json["percentage"] = std::round(share * 1e4) / 1e2;
   json["elapsed_time"] = format_duration(e.elapsed_seconds);
   json["remaining_time"] = format_duration(share > 0 ? e.elapsed_seconds * (1 - share) / share : NAN);
@@ -75,6 +77,7 @@ ordered_json entry_json(const LogEntry& e) {
   if (e.skipped_updates > 0) json["skipped_updates"] = e.skipped_updates;
   json["memory"] = e.memory;
   json["seconds"] = phases_json(e.phases);
+  if (!e.system.empty()) json["system"] = e.system;
   return json;
 }
 
@@ -101,7 +104,8 @@ RunLog::RunLog(std::filesystem::path dir, std::int64_t from_step) : dir_(std::mo
   io::atomic_write_file(io::posix_storage(), path, kept);
 }
 
-void RunLog::append(const LogEntry& entry) {
+void RunLog::append(LogEntry entry) {
+  entry.time = unix_seconds();
   entries_.push_back(entry);
   const auto path = dir_ / kLogFile;
   std::ofstream out(path, std::ios::app);

@@ -177,7 +177,7 @@ std::vector<FileRecord> save_base_model(engine::Instance& instance, const Writer
 /// What lies beside the weights.
 void copy_companions(const config::RunConfig& config, bool lora, io::Storage& storage, const fs::path& dir,
                      std::vector<FileRecord>& written) {
-  if (!lora) copy_existing(storage, config.model.model_name_or_path, dir, io::kModelConfigFiles, written);
+  if (!lora) copy_existing(storage, config.model_path(), dir, io::kModelConfigFiles, written);
   copy_existing(storage, config.tokenizer_path(), dir, io::kTokenizerFiles, written);
 }
 
@@ -226,7 +226,7 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
 }
 
 void export_model(const config::RunConfig& config, io::Storage& storage) {
-  const fs::path base = config.model.model_name_or_path, adapter = engine::adapter_dir(config);
+  const fs::path base = config.model_path(), adapter = engine::adapter_dir(config);
   const std::optional<DType> dtype = dtype_from_torch(config.model.infer_dtype);
   if (adapter.empty()) require_conversion(config, io::ModelFiles::open(base), dtype);
   const auto& exporting = config.exporting;

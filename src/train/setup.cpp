@@ -8,7 +8,11 @@
 #include "qft/job/batch_job.h"
 #include "qft/job/stop_signal.h"
 #include "qft/pack/inputs.h"
+#include "qft/plan/file_sizes.h"
+#include "qft/track/tracker.h"
 #include "qft/train/snapshot.h"
+
+#include <algorithm>
 
 #include "resume.h"
 
@@ -69,18 +73,34 @@ void require_room(const config::RunConfig& config, const Setup& setup, comm::Com
   });
 }
 
+/// Checkpoints that the run adds to its output_dir, at most. Where its steps are not known yet: the ones that it keeps, or one.
+std::int64_t checkpoints_of(const config::RunConfig& config, const Setup& setup) {
+  const auto& t = config.training;
+  if (t.save_strategy == "no") return 0;
+  const std::int64_t kept = t.save_total_limit.value_or(0);
+  if (!setup.loader) return kept + 1;
+  std::int64_t saves = 0;
+  for (std::int64_t step = steps_done(setup) + 1; step <= setup.loader->total_steps(); ++step)
+    saves += saves_at(t, *setup.loader, step);
+  return kept > 0 ? std::min(saves, kept + 1) : saves;  // the oldest goes once the new one is whole
+}
+
 /// do_eval and do_predict without do_train.
-std::vector<std::string> check_evaluation(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
+RunPreview check_evaluation(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
   const auto preview = engine::Instance::preview(config, comm, device, engine::Use::inference);
   engine::open_eval_data(config, preview.spec.config, comm, engine::MissingPacks::leave);
-  return {model_words(config, preview), memory_words(preview), "nothing is trained: do_eval or do_predict alone was requested"};
+  return {.lines = {model_words(config, preview), memory_words(preview),
+                    "nothing is trained: do_eval or do_predict alone was requested"}};
 }
 
 }  // namespace
 
 Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::MissingPacks missing) {
   Setup s;
-  comm::agreed(comm, [&] { s.model = model::ModelConfig::load(config.model.model_name_or_path); });
+  comm::agreed(comm, [&] {
+    if (comm.rank() == 0) track::chosen_trackers(config.training.report_to);  // refuses what cannot run here
+  });
+  comm::agreed(comm, [&] { s.model = model::ModelConfig::load(config.model_path()); });
   if (const auto point = find_resume_point(config, comm)) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
   s.data = engine::open_training_data(config, s.model, comm, missing, [&](const pack::PackAttributes& wanted) {
     if (s.saved) pack::require_same_pack(s.saved->state().at("data"), wanted);
@@ -101,13 +121,17 @@ bool saves_at(const config::TrainingArgs& t, const loader::Loader& loader, std::
          (last && t.save_strategy != "no");
 }
 
-std::vector<std::string> check_run(config::RunConfig config, comm::Communicator& comm, c10::Device device) {
+RunPreview check_run(config::RunConfig config, comm::Communicator& comm, c10::Device device) {
   job::job_end(comm);
   if (!config::trains(config)) return check_evaluation(config, comm, device);
   const Setup setup = set_up(config, comm, engine::MissingPacks::leave);
   const auto preview = engine::Instance::preview(config, comm, device, engine::Use::training, setup.batches);
-  if (setup.saved) require_same_tensors(*setup.saved, optim::rule_of(config.training.optim), preview.spec);
-  return {model_words(config, preview), data_words(setup), memory_words(preview), start_words(config, setup)};
+  const auto& rule = optim::rule_of(config.training.optim);
+  if (setup.saved) require_same_tensors(*setup.saved, rule, preview.spec);
+  return {{model_words(config, preview), data_words(setup), memory_words(preview), start_words(config, setup)},
+          plan::checkpoint_bytes(preview.spec, preview.precision, rule, config.training.save_only_model),
+          checkpoints_of(config, setup),
+          plan::model_file_bytes(preview.spec, preview.precision)};
 }
 
 }  // namespace qft::train

@@ -22,6 +22,7 @@
 #include "banner.h"
 #include "resume.h"
 #include "step_work.h"
+#include "watching.h"
 
 namespace qft::train {
 namespace {
@@ -95,9 +96,20 @@ std::int64_t Trainer::interval(double steps) const {
   return config::TrainingArgs::interval(steps, loader_->total_steps());
 }
 
+Trainer::~Trainer() = default;
+
 int Trainer::run() {
+  begin_watching();
+  const int code = train();
+  if (watching_) {
+    const activity::Phase phase("results");
+    watching_->end(code == kExitOk ? track::Status::finished : track::Status::stopped);
+  }
+  return code;
+}
+
+int Trainer::train() {
   const activity::Phase phase("train");
-  print_banner();
   start_ = since_log_.started = steady_seconds();
   bar_ = std::make_unique<Progress>("train", loader_->total_steps(), is_root());
   instance_->executor().take_times();
@@ -249,6 +261,7 @@ void Trainer::note(const std::optional<Saved>& saved) {
   last_checkpoint_ = saved->dir;
   limit_.observe_save(saved->seconds);
   if (!is_root()) return;
+  if (watching_) watching_->report();
   bar_->clear();
   log::info("saved '{}' in {:.2f} s, of which training waited {:.2f} s", saved->dir.string(), saved->seconds,
             saved->stall_seconds);

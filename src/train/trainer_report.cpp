@@ -16,12 +16,14 @@
 #include <cmath>
 
 #include "banner.h"
+#include "watching.h"
 
 namespace qft::train {
 
-void Trainer::print_banner() const {
+void Trainer::begin_watching() {
   const auto& t = config_.training;
   auto hosts = comm::all_gather_strings(comm_, session_.hostname());
+  if (session_.local_rank() == 0) machine_ = std::make_unique<track::MachineUse>(gpus_here);
   if (!is_root()) return;
   Banner banner;
   banner.model = config_.model.model_name_or_path;
@@ -31,11 +33,14 @@ void Trainer::print_banner() const {
   banner.samples = data_.items ? static_cast<std::int64_t>(data_.items->size()) : data_.pack->num_items();
   banner.hosts = std::move(hosts);
   print(banner, config_, *instance_, session_);
+  if (progression_.step >= loader_->total_steps()) return;  // what is done keeps its description
+  watching_ = std::make_unique<Watching>(config_, run_.id, progression_.step, describe_run(banner, config_, *instance_, data_));
 }
 
 void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResult& result) {
   const auto memory = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).peak);
   const auto times = instance_->executor().take_times();
+  auto system = gather_use(machine_.get(), comm_);
   const double at = steady_seconds();
   if (is_root()) {
     LogEntry e;
@@ -51,6 +56,7 @@ void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResu
     e.total_tokens = progression_.total_tokens;
     e.label_tokens = progression_.label_tokens;
     e.memory = memory;
+    e.system = std::move(system);
     e.skipped_updates = progression_.guard.skipped;
     e.phases = since_log_.phases;
     e.phases.save = saver_->take_stall();

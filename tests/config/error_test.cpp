@@ -78,9 +78,9 @@ TEST(ConfigErrors, RefuseNothingThatAsksForNothing) {
 }
 
 TEST(ConfigErrors, NoteWhatHasNoEffectOnce) {
-  const RunConfig c = load_text("report_to: wandb\ndataloader_num_workers: 4\n");
+  const RunConfig c = load_text("use_swanlab: true\ndataloader_num_workers: 4\n");
   ASSERT_EQ(c.notes.size(), 2u);
-  EXPECT_CONTAINS(c.notes[0], "run.yaml:1: report_to has no effect here: metrics go to trainer_log.jsonl");
+  EXPECT_CONTAINS(c.notes[0], "run.yaml:1: use_swanlab has no effect here: metrics go to trainer_log.jsonl");
   EXPECT_CONTAINS(c.notes[1], "one prefetch thread per rank reads the pack");
 }
 
@@ -262,7 +262,8 @@ TEST(Relations, AreCheckedBetweenKeys) {
        "save_steps 100 is no multiple of "},
       {"predict_with_generate: true\ncompute_accuracy: true\neval_dataset: a\n", "no token accuracy"},
       {"predict_with_generate: true\ntrain_on_prompt: true\neval_dataset: a\n", "nothing tells the answer to compare with"},
-      {"dataset_dir: REMOTE:user/data\n", "give a local folder"},
+      {"hf_hub_token: hf_secret\n", "it is refused: a run file is copied"},
+      {"hub: nowhere\n", "huggingface"},
   };
   for (const Relation& relation : relations) {
     SCOPED_TRACE(relation.text);

@@ -78,8 +78,8 @@ TEST(DatasetInfo, AFolderStandsForItsFilesInOrder) {
 
 TEST(DatasetInfo, RefusesWhatIsNotAFile) {
   Info info;
-  info.refuses({{"hf_hub_url", "a/b"}}, {"hf_hub_url", "Hugging Face", "file_name"});
-  info.refuses({{"ms_hub_url", "a/b"}, {"file_name", "d.json"}}, {"ms_hub_url", "ModelScope"});
+  info.refuses({{"hf_hub_url", "a/b"}}, {"qft fetch --dataset a/b"});
+  info.refuses({{"ms_hub_url", "a/b"}, {"file_name", "d.json"}}, {"qft fetch --dataset a/b"});
   info.refuses({{"script_url", "s"}}, {"script_url"});
   info.refuses({{"cloud_file_name", "s3://x"}}, {"cloud_file_name"});
   info.refuses(json::object(), {"no file_name"});
@@ -132,7 +132,7 @@ TEST(DatasetInfo, NamesMustBeThereAndOnce) {
   info.folder.write("dataset_info.json", "{\"a\": ");
   expect_error<ConfigError>([&] { load({"a"}); }, {"dataset_info.json", "it ends too early"});
   expect_error<ConfigError>([&] { load_dataset_info(info.folder.path() / "absent", {}); }, {"dataset_info.json"});
-  expect_error<ConfigError>([&] { load_dataset_info("REMOTE:a/b", {}); }, {"REMOTE", "files only"});
+  expect_error<ConfigError>([&] { load_dataset_info("REMOTE:a/b", {}); }, {"dataset_dir", "qft fetch --dataset a/b"});
 }
 
 }  // namespace

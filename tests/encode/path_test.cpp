@@ -132,7 +132,7 @@ TEST(DatasetPaths, MistakesNameFileAndColumns) {
   run.folder.write("only/data.parquet", "x");
   expect_error<ConfigError>([&] { run.read("only"); }, {"no .jsonl", "data.parquet"});
   run.config.data.dataset = {"AI-ModelScope/nowhere#5"};
-  expect_error<ConfigError>([&] { run.open(); }, {"AI-ModelScope/nowhere", "Nothing is downloaded", "modelscope download"});
+  expect_error<ConfigError>([&] { run.open(); }, {"AI-ModelScope/nowhere", "qft fetch --dataset AI-ModelScope/nowhere"});
   run.config.data.dataset = {run.path("x.jsonl") + ":part"};
   expect_error<ConfigError>([&] { run.open(); }, {"':part' names a part of a dataset on a hub"});
 }

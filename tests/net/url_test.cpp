@@ -18,6 +18,12 @@ TEST(Url, HasAHost) {
   EXPECT_EQ(host_of("http:///a"), "");
 }
 
+TEST(Url, HasASite) {
+  EXPECT_EQ(site_of("https://me:p@Hub.Example:8443/a"), "https://hub.example:8443");
+  EXPECT_NE(site_of("http://hub.example/a"), site_of("https://hub.example/a"));
+  EXPECT_NE(site_of("https://hub.example/a"), site_of("https://hub.example:8443/a"));
+}
+
 TEST(Url, EncodesAndJoins) {
   EXPECT_EQ(percent_encoded("a b/c+d"), "a%20b%2Fc%2Bd");
   EXPECT_EQ(percent_encoded("refs/pr/1", "/"), "refs/pr/1");

@@ -1,5 +1,6 @@
 """Every kind of bad input ends on all ranks, soon, with an exit code and a message that says what and where."""
 import json
+import os
 import shutil
 import struct
 import tempfile
@@ -56,7 +57,7 @@ GOOD = '{"instruction": "a", "input": "", "output": "b"}'
 # name, what is broken (directory), settings, words that the message must hold, exit code
 CASES = [
     ("a model by its name on a hub", None, {"model_name_or_path": "Qwen/Qwen2.5-7B-Instruct"},
-     ["there is no folder 'Qwen/Qwen2.5-7B-Instruct'", "modelscope download --model Qwen/Qwen2.5-7B-Instruct"], 2),
+     ["there is no folder 'Qwen/Qwen2.5-7B-Instruct'", "qft fetch Qwen/Qwen2.5-7B-Instruct", "HF_HUB_OFFLINE"], 2),
     ("missing model directory", None, {"model_name_or_path": "/no/such/model"}, ["/no/such/model"], 2),
     ("missing weights", lambda d: (d / "model/model.safetensors").unlink(), {}, ["model"], 1),
     ("truncated shard", lambda d: truncate(d / "model/model.safetensors"), {}, ["model.safetensors"], 1),
@@ -102,6 +103,7 @@ def check(report, name, result, words, code):
 
 
 def main():
+    os.environ["HF_HUB_OFFLINE"] = "1"
     args = arguments()
     qft = args.build / "bin/qft"
     report = Report()

@@ -8,7 +8,7 @@ from pathlib import Path
 from common import Report, arguments, mpirun, run
 from tiny import make, write
 
-NOTE = "report_to has no effect here"
+NOTE = "use_swanlab has no effect here"
 WATCHDOG = "ddp_timeout is 180000000 s"
 
 
@@ -18,7 +18,7 @@ class Case:
     def __init__(self, build, tmp, report):
         self.bin, self.tmp, self.report = build / "bin", tmp, report
         self.settings = {**make(tmp, samples=12), "max_steps": 2, "save_steps": 2, "val_size": 4, "compute_dtype": "auto", "do_eval": True,
-                         "report_to": "wandb", "ddp_timeout": 180000000}
+                         "use_swanlab": True, "ddp_timeout": 180000000}
         del self.settings["global_batch_size"]
         self.out = tmp / "out"
         self.file = write(tmp / "run.yaml", self.settings)
@@ -166,7 +166,7 @@ def check_check(case):
     for override, code, words in refused:
         out, log = case.run("qft check", override, code=code)
         case.says(f"{override} is refused", out + log, *words)
-    case.says("and that is the last word of the table", out, "BAD ", "check failed")
+    case.says("and that is the last word of the table", out, "FAIL  run", "check failed")
     out, _ = case.run("qft check", "learning_rate=0.5")
     case.says("a run that is done says so", out, "nothing is left to train")
     case.says("resume_from_checkpoint=false is answered by what is there", case.run("qft train", "resume_from_checkpoint=false", code=2)[1],

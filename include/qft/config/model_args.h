@@ -3,6 +3,7 @@
 
 #include "qft/config/field.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,13 @@ namespace qft::config {
 
 struct ModelArgs {
   std::string model_name_or_path;
+  std::string model_revision;
+  std::string hub = "auto";
   std::string tokenizer_name_or_path;
   std::vector<std::string> adapter_name_or_path;
   std::string adapter_folder;
+  std::string stage_to;
+  std::optional<double> stage_limit;  ///< GB
   std::string infer_dtype = "auto";
   bool disable_gradient_checkpointing = false;
 

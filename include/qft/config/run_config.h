@@ -49,6 +49,9 @@ struct RunConfig {
   /// The keys that files and overrides set, and where: "run.yaml:12", "command line".
   std::map<std::string, std::string, std::less<>> given;
   std::vector<WorldClaim> world_claims;
+  /// Where this node has what the run names elsewhere: on a hub, or on storage that it is staged from. By the name as given;
+  /// that of a dataset with "dataset:" before it. Filled by inputs::find() and inputs::stage().
+  std::map<std::string, std::string, std::less<>> folders;
 
   /// True where a file or an override set this key.
   bool is_given(std::string_view key) const { return given.find(key) != given.end(); }
@@ -75,9 +78,16 @@ struct RunConfig {
   bool recompute() const;
   /// True where max_memory is given, and no other key says whether activations are recomputed.
   bool chooses_recompute() const;
-  /// tokenizer_name_or_path, else model_name_or_path.
+  /// Where this node has `name`: of `folders`, else the name itself.
+  const std::string& folder_of(const std::string& name) const;
+  /// The folder of model_name_or_path.
+  const std::string& model_path() const { return folder_of(model.model_name_or_path); }
+  /// The folder of tokenizer_name_or_path, else of model_name_or_path.
   const std::string& tokenizer_path() const;
 };
+
+/// Where only an adapter is given: takes the base model that its adapter_config.json names, and notes it.
+void take_base_of_adapter(RunConfig& config);
 
 /// Reads a .yaml, .yml or .json run file and then `overrides` ("key=value", the later wins), imports what its
 /// deepspeed / fsdp / accelerate_config keys point to, resolves and validates. Not collective.

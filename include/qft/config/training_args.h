@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -76,6 +77,11 @@ struct TrainingArgs {
   bool load_best_model_at_end = false;
   std::string metric_for_best_model;
   std::optional<bool> greater_is_better;
+
+  std::vector<std::string> report_to;
+  std::string run_name;
+  std::string logging_dir;
+  std::string log_dir;
 
   std::string log_level = "info";
   nlohmann::json deepspeed;    // null, a name or path, or the DeepSpeed object itself

@@ -1,4 +1,4 @@
-// Names as models and datasets have on a hub, from which nothing is downloaded in a job.
+// Names as models and datasets have on a hub.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace qft {
 /// Whether `name` is of the form owner/name, and looks like no path that was meant to be in this folder.
 bool is_named_as_on_a_hub(const std::string& name);
 
-/// "Nothing is downloaded in a job: fetch ... once, by ..., and name that folder"; `what` is "model" or "dataset".
+/// "If it is on a hub, fetch it ...: 'qft fetch NAME' ..."; `what` is "model" or "dataset".
 std::string how_to_fetch(std::string_view what, std::string_view name);
 
 }  // namespace qft

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,9 +48,26 @@ struct DatasetSpec {
   std::vector<std::string> named_columns() const;
 };
 
+/// Where datasets of a hub lie on this node: folders by HubDataset::key.
+using HubFolders = std::map<std::string, std::string, std::less<>>;
+
 /// The entries of `names` in `dataset_dir`/dataset_info.json, else the files or folders of these names, whose format is told from
-/// their first records; "name#500" is `name` with num_samples 500. Throws ConfigError naming file, dataset and key for what is
-/// missing, unknown, unsupported (a hub, a script, images) or outside the folder.
-std::vector<DatasetSpec> load_dataset_info(const std::filesystem::path& dataset_dir, std::span<const std::string> names);
+/// their first records; "name#500" is `name` with num_samples 500. Datasets of a hub are read from `folders`. Throws ConfigError
+/// naming file, dataset and key for what is missing, unknown, unsupported (a script, images) or outside the folder.
+std::vector<DatasetSpec> load_dataset_info(const std::filesystem::path& dataset_dir, std::span<const std::string> names,
+                                           const HubFolders& folders = {});
+
+/// A dataset that lies on a hub.
+struct HubDataset {
+  std::string key;     ///< "dataset:owner/name"
+  std::string hub;     ///< "huggingface" or "modelscope" where its entry says so; else empty
+  std::string id;      ///< "owner/name", or "owner/name@revision"
+  std::string folder;  ///< of the repository, which its entry names; else empty
+};
+/// Those of `names` that lie on a hub: by hf_hub_url or ms_hub_url of their entry (the latter where `modelscope`, or where there
+/// is no other), or by their name, if it is no entry, file or folder. With "REMOTE:owner/name" as `dataset_dir` that one first,
+/// and the others once it is in `folders`. Throws ConfigError where the file is none.
+std::vector<HubDataset> hub_datasets(const std::filesystem::path& dataset_dir, std::span<const std::string> names,
+                                     bool modelscope = false, const HubFolders& folders = {});
 
 }  // namespace qft::encode

@@ -19,8 +19,15 @@ class NetworkError : public Error {
   using Error::Error;
 };
 
+/// The server sends a file from its beginning only, or from another byte than was asked for: nothing of it was taken.
+class NoRangeError : public NetworkError {
+ public:
+  using NetworkError::NetworkError;
+};
+
 struct Header {
   std::string name, value;
+  bool secret = false;  ///< of a request: for the host of its `url` alone, like the token
 };
 
 struct Request {
@@ -29,7 +36,7 @@ struct Request {
   std::vector<Header> headers;
   std::string token;  ///< sent as a bearer's to the host of `url`, to none that it redirects to; empty: none
   std::string body;
-  std::int64_t first_byte = 0;  ///< 0: everything; else the answer to be is 206
+  std::int64_t first_byte = 0;  ///< 0: everything; else the answer to be is 206 (NoRangeError where it is 200)
   bool follow_redirects = true;
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds stall_timeout{30'000};  ///< without a byte for so long, the transfer ends
@@ -60,10 +67,11 @@ class Client {
 
   /// Proxies are those of the environment (https_proxy, no_proxy ...), and so are certificates (CURL_CA_BUNDLE,
   /// REQUESTS_CA_BUNDLE, SSL_CERT_FILE). Throws NetworkError where no answer came, also where `sink` or `go_on` ended it;
-  /// any status is an answer. No message shows a secret.
+  /// any status is an answer. Where redirects are followed, a host that was not asked gets no secret. No message shows one.
   Response send(const Request& request);
 
  private:
+  Response send_once(const Request& request);
   struct Handle;
   std::unique_ptr<Handle> handle_;
 };

@@ -12,6 +12,9 @@ std::string without_secrets(std::string_view url);
 /// "host:port" of an address, or "host"; empty where it has none.
 std::string host_of(std::string_view url);
 
+/// "https://host:port" of an address, in lower case: who shares it may see the same secrets.
+std::string site_of(std::string_view url);
+
 /// `text` with all but letters, digits and "-._~" as %XX; `keep`: characters that stay besides.
 std::string percent_encoded(std::string_view text, std::string_view keep = "");
 

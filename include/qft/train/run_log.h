@@ -1,6 +1,7 @@
 // What a run leaves for people and tools to read: trainer_log.jsonl, trainer_state.json, the loss plot.
 #pragma once
 
+#include "qft/track/tracker.h"
 #include "qft/train/best_model.h"
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace qft::train {
 
-inline constexpr const char* kLogFile = "trainer_log.jsonl";
+using track::kLogFile;
 
 /// Seconds spent in each part of the steps since the last log line, on rank 0.
 struct PhaseSeconds {
@@ -27,12 +28,14 @@ struct LogEntry {
   double epoch = 0.0;
   std::optional<double> loss, eval_loss, grad_norm, learning_rate;
   std::map<std::string, double> metrics;  ///< of the objective, by names with a slash ("rewards/chosen")
+  double time = 0.0;                      ///< Unix time; append() sets it
   double elapsed_seconds = 0.0;
   double tokens_per_second = 0.0;                   ///< of all ranks, since the entry before
   std::int64_t total_tokens = 0, label_tokens = 0;  ///< since the start of training, all ranks
   std::vector<std::int64_t> memory;                 ///< peak bytes per rank
   std::int64_t skipped_updates = 0;                 ///< since the start of training
   PhaseSeconds phases;
+  std::map<std::string, std::vector<double>> system;  ///< of the nodes: track/machine_use.h
 };
 
 /// The part of HF's trainer_state.json that is not history.
@@ -49,7 +52,7 @@ class RunLog {
   /// Keeps the log in `dir` up to `from_step`; 0 starts a new one.
   RunLog(std::filesystem::path dir, std::int64_t from_step);
 
-  void append(const LogEntry& entry);
+  void append(LogEntry entry);
   /// HF's trainer_state.json (log_history included) for a checkpoint or the end.
   std::string trainer_state(const TrainerState& state) const;
   /// training_loss.svg and training_eval_loss.svg from the entries so far.

@@ -37,9 +37,17 @@ inline bool due(std::int64_t step, std::int64_t interval) {
 /// Whether the run saves a checkpoint of this step.
 bool saves_at(const config::TrainingArgs& training, const loader::Loader& loader, std::int64_t step);
 
+/// What a run would do.
+struct RunPreview {
+  std::vector<std::string> lines;     ///< what would run, a line each
+  std::int64_t checkpoint_bytes = 0;  ///< of one checkpoint on disk
+  std::int64_t checkpoints = 0;       ///< that the run adds at most, the one being written included
+  std::int64_t result_bytes = 0;      ///< of the model or the adapter that it leaves beside them
+};
+
 /// Everything that `qft train` refuses before its first step, found without writing anything or loading the model: set_up(),
-/// files and memory (Instance::preview()), and the checkpoint's tensors; without training, what evaluation needs. Returns what
-/// would run, a line each. Collective; throws as training would.
-std::vector<std::string> check_run(config::RunConfig config, comm::Communicator& comm, c10::Device device);
+/// files and memory (Instance::preview()), and the checkpoint's tensors; without training, what evaluation needs. Collective;
+/// throws as training would.
+RunPreview check_run(config::RunConfig config, comm::Communicator& comm, c10::Device device);
 
 }  // namespace qft::train

@@ -11,6 +11,7 @@
 #include "qft/job/time_limit.h"
 #include "qft/optim/loss_scaler.h"
 #include "qft/optim/schedule.h"
+#include "qft/track/machine_use.h"
 #include "qft/train/run_log.h"
 #include "qft/train/saver.h"
 #include "qft/train/snapshot.h"
@@ -24,18 +25,22 @@
 
 namespace qft::train {
 
+class Watching;
+
 /// One run from a configuration to its results. Collective in all its calls.
 class Trainer {
  public:
   /// Opens data, model and output directory, and resumes where there is something to resume.
   Trainer(config::RunConfig config, comm::Session& session, c10::Device device);
+  ~Trainer();
 
   /// Trains to the end, or to a request to stop. Returns an exit code: 0, or 75 after a committed checkpoint.
   int run();
 
  private:
   bool was_finished();
-  void print_banner() const;
+  int train();
+  void begin_watching();
   parallel::StepResult step(const loader::StepBatch& batch);
   void warn_skipped(const std::string& objection, double scale) const;
   void after_step(const loader::StepBatch& batch, const parallel::StepResult& result);
@@ -70,7 +75,9 @@ class Trainer {
   double epoch_ = 0.0;          ///< at the last step that was done
   bool same_settings_ = false;  ///< as in the checkpoint that this run resumes from
   std::unique_ptr<Saver> saver_;
-  std::unique_ptr<RunLog> log_;  ///< rank 0's
+  std::unique_ptr<RunLog> log_;                 ///< rank 0's
+  std::unique_ptr<Watching> watching_;          ///< rank 0's, from run() on
+  std::unique_ptr<track::MachineUse> machine_;  ///< of a node's first rank
   std::unique_ptr<Progress> bar_;
 
   /// What has been done since the last log line.

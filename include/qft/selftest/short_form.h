@@ -1,0 +1,14 @@
+// The self-test in seconds instead of minutes.
+#pragma once
+
+#include <string_view>
+
+namespace qft::selftest {
+
+/// Options::only for it: of each kind of computation one case, in the types of training.
+inline constexpr std::string_view kShortForm =
+    "^kernels/.*/(fp32|bf16), 7 x 97|^products/linear with LoRA/(fp32|bf16), q, k, v of odd sizes|^attention/.*/(fp32|bf16), "
+    ".*heads of "
+    "64$|^steps/(ddp|zero3)/(full|LoRA), (fp32|bf16), plain";
+
+}  // namespace qft::selftest

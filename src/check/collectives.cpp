@@ -1,0 +1,109 @@
+// Whether collectives are right, and how fast: over host memory, and between devices.
+#include "qft/comm/bandwidth.h"
+#include "qft/comm/device_communicator.h"
+#include "qft/core/units.h"
+
+#include <algorithm>
+
+#include "probe.h"
+
+namespace qft::check {
+namespace {
+
+// Slower than any network worth the name, so that a busy machine is not called broken.
+constexpr double kSlowMicroseconds = 1000, kBrokenMicroseconds = 100'000;
+constexpr double kSlowRate = 0.1e9, kBrokenRate = 0.001e9;  // of the bus, in bytes a second
+constexpr double kMachineProblem = 0.4, kMachineWarning = 0.7;
+constexpr double kOneSize = 0.05, kLongest = 0.5;  // seconds
+
+/// All-reduces of growing size, until one would take too long.
+std::vector<comm::BandwidthRow> measure(comm::Communicator& comm, c10::Device device, std::size_t largest) {
+  std::vector<comm::BandwidthRow> rows;
+  for (const auto bytes : comm::bandwidth_sizes(largest)) {
+    rows.push_back(comm::measure(comm, device, comm::OpKind::all_reduce, bytes, kOneSize));
+    if (rows.back().microseconds * 8 > kLongest * 1e6) break;
+  }
+  return rows;
+}
+
+Json look_at(comm::Communicator& comm, c10::Device device, std::size_t largest) {
+  std::string wrong;
+  for (const auto& text : comm::verify_collectives(comm, device)) wrong += (wrong.empty() ? "" : "; ") + text;
+  Json rows = Json::array();
+  if (comm.size() > 1)
+    for (const auto& row : measure(comm, device, largest)) rows.push_back(to_json(row));
+  return {{"by", std::string(comm.backend())}, {"wrong", wrong}, {"rows", rows}};
+}
+
+/// Calls `judge` with each group of ranks that was measured, as rank 0 saw it.
+template <class F>
+void for_each_group(const Facts& facts, F&& judge) {
+  for (std::size_t i = 0; i < facts.at(0, "groups").size(); ++i) judge(i, facts.at(0, "groups").at(i));
+}
+
+}  // namespace
+
+Json gather_collectives(Context& context) {
+  const Options& options = context.options;
+  comm::Communicator& world = context.session.world();
+  Json groups = Json::array();
+  groups.push_back(look_at(world, c10::kCPU, options.largest_message));
+  if (!options.device.is_cpu()) {
+    const auto devices = comm::make_device_communicator(world, options.device, "device");
+    groups.push_back(look_at(*devices, options.device, options.largest_message));
+  }
+  return {{"groups", groups}};
+}
+
+void judge_values(const Facts& facts, Judgement& out) {
+  for_each_group(facts, [&](std::size_t i, const Json& group_facts) {
+    std::vector<int> bad;
+    const auto wrong = [&](int rank) { return facts.at(rank, "groups").at(i).at("wrong").get<std::string>(); };
+    for (const int rank : facts.all())
+      if (!wrong(rank).empty()) bad.push_back(rank);
+    const std::string by = group_facts.at("by");
+    if (bad.empty())
+      out.fine(fmt::format("{}: right on all ranks", by));
+    else
+      out.fail(fmt::format("{}: {}", by, describe(facts, group(bad, wrong))), bad);
+  });
+}
+
+void judge_latency(const Facts& facts, Judgement& out) {
+  for_each_group(facts, [&](std::size_t, const Json& group_facts) {
+    if (group_facts.at("rows").empty()) return;
+    const double latency = group_facts.at("rows").front().at("microseconds");
+    const auto text =
+        fmt::format("{}: an all-reduce of 8 bytes takes {:.1f} us", group_facts.at("by").get<std::string>(), latency);
+    if (latency > kBrokenMicroseconds)
+      out.fail(text);
+    else if (latency > kSlowMicroseconds)
+      out.warn(text);
+    else
+      out.fine(text);
+  });
+}
+
+void judge_all_reduce(const Facts& facts, Judgement& out) {
+  const ExpectedLinks& expected = facts.options.expected;
+  for_each_group(facts, [&](std::size_t, const Json& group_facts) {
+    if (group_facts.at("rows").empty()) return;
+    const Json& largest = group_facts.at("rows").back();
+    const double rate = largest.at("bus_gb_s").get<double>() * 1e9;
+    const bool known = facts.nodes() > 1 && expected.network_bytes_per_second > 0;
+    const double broken = known ? kMachineProblem * expected.network_bytes_per_second : kBrokenRate;
+    const double slow = known ? kMachineWarning * expected.network_bytes_per_second : kSlowRate;
+    const auto text = fmt::format(
+        "{}: {}/s of bus bandwidth with {}{}", group_facts.at("by").get<std::string>(), format_bytes(rate),
+        format_bytes(largest.at("bytes").get<double>()),
+        known ? fmt::format("; '{}' says {}/s", expected.machine, format_bytes(expected.network_bytes_per_second)) : "");
+    if (rate < broken)
+      out.fail(text);
+    else if (rate < slow)
+      out.warn(text);
+    else
+      out.fine(text);
+  });
+}
+
+}  // namespace qft::check

@@ -1,0 +1,242 @@
+// What the run reads and writes: there, readable and the same on every node; writable, and shared or not.
+#include "qft/comm/exchange.h"
+#include "qft/core/hash.h"
+#include "qft/core/units.h"
+#include "qft/io/file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "outputs.h"
+#include "probe.h"
+
+namespace qft::check {
+namespace {
+
+namespace fs = std::filesystem;
+using Use = NeededPath::Use;
+
+constexpr std::uint64_t kWholeBytes = std::uint64_t{1} << 20, kSampleBytes = std::uint64_t{64} << 10;
+constexpr int kSamples = 10;
+
+/// Of the size and ten samples, first and last bytes among them; of a small file of all.
+std::string sampled_hash(const io::File& file) {
+  Hasher hasher;
+  hasher.update(std::to_string(file.size()));
+  const bool whole = file.size() <= kWholeBytes;
+  std::vector<char> buffer(whole ? file.size() : kSampleBytes);
+  for (int i = 0; i < (whole ? 1 : kSamples); ++i) {
+    const std::uint64_t offset = whole ? 0 : (file.size() - kSampleBytes) / (kSamples - 1) * static_cast<std::uint64_t>(i);
+    file.pread(i == kSamples - 1 ? file.size() - kSampleBytes : offset, buffer.data(), buffer.size());
+    hasher.update(buffer.data(), buffer.size());
+  }
+  return hasher.hex().substr(0, 16);
+}
+
+/// "dangling link", ... or the size and hash of a file.
+Json state_of(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_symlink(path, error) && !fs::exists(path, error))
+    return {{"error", fmt::format("is a link to '{}', which does not exist", fs::read_symlink(path, error).string())}};
+  if (!fs::exists(path, error)) return {{"error", "does not exist"}};
+  if (access(path.c_str(), R_OK) != 0) return {{"error", fmt::format("is not readable: {}", std::strerror(errno))}};
+  try {
+    const io::File file = io::File::open_read(path);
+    return {{"size", file.size()}, {"hash", sampled_hash(file)}};
+  } catch (const std::exception& e) {
+    return {{"error", fmt::format("cannot be read: {}", e.what())}};
+  }
+}
+
+/// A file, or those that lie in a folder, by name.
+Json look_at(const fs::path& path) {
+  std::error_code error;
+  Json files = Json::object();
+  if (!fs::is_directory(path, error)) {
+    files[""] = state_of(path);
+    return files;
+  }
+  fs::directory_iterator entries(path, error);
+  if (error) files[""] = {{"error", fmt::format("cannot be listed: {}", error.message())}};
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error))
+    if (!entries->is_directory(error)) files[entries->path().filename().string()] = state_of(entries->path());
+  return files;
+}
+
+/// What a rank has of a file, in words by which ranks are told apart.
+std::string words_of(const Json& files, const std::string& name) {
+  const auto found = files.find(name);
+  if (found == files.end()) return "is not there";
+  if (found->contains("error")) return found->at("error");
+  return fmt::format("has {} bytes (hash {})", found->at("size").get<std::uint64_t>(), found->at("hash").get<std::string>());
+}
+
+struct Looked {
+  std::size_t files = 0;
+  double bytes = 0;
+  bool good = true;
+};
+
+Looked judge_path(const Facts& facts, const NeededPath& path, std::size_t index, Judgement& out) {
+  const auto files_of = [&](int rank) -> const Json& { return facts.of[static_cast<std::size_t>(rank)].at("paths").at(index); };
+  std::vector<std::string> names;
+  for (const int rank : facts.all())
+    for (const auto& [name, state] : files_of(rank).items()) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  // A folder here that is a file, or nothing, there: the path itself is what differs.
+  if (!names.empty() && names.front().empty()) names.resize(1);
+  Looked looked;
+  for (const std::string& name : names) {
+    const Groups groups = group(facts.all(), [&](int rank) {
+      const Json& files = files_of(rank);
+      return name.empty() && !files.contains("") ? std::string("is a folder") : words_of(files, name);
+    });
+    std::vector<int> bad;
+    for (const auto& [words, ranks] : groups)
+      if (!words.starts_with("has ") && words != "is a folder") bad.insert(bad.end(), ranks.begin(), ranks.end());
+    const std::string file = (name.empty() ? path.path : path.path / name).string();
+    if (groups.size() == 1 && bad.empty()) {
+      const Json& state = files_of(0).at(name);
+      looked.files += 1;
+      looked.bytes += state.at("size").get<double>();
+      continue;
+    }
+    looked.good = false;
+    std::sort(bad.begin(), bad.end());
+    if (!bad.empty()) {
+      const Groups wrong = group(bad, [&](int rank) { return words_of(files_of(rank), name); });
+      out.fail(fmt::format("{}: '{}' {}", path.key, file, describe(facts, wrong)), bad);
+    } else {
+      out.fail(fmt::format("{}: '{}' is not the same everywhere: it {}", path.key, file, describe(facts, groups)),
+               minority(groups));
+    }
+  }
+  return looked;
+}
+
+/// The reason why 64 KiB cannot be written and brought to the disk there. Permission bits do not tell about quotas, read-only
+/// mounts and squashed users: a file does.
+std::string try_to_write(const fs::path& folder) {
+  const fs::path file = folder / fmt::format(".qft-check-own-{}", getpid());
+  const int fd = open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+  if (fd < 0) return fmt::format("a file could not be made in {}: {}", folder.string(), std::strerror(errno));
+  const std::vector<char> text(kSampleBytes, 'q');
+  errno = 0;
+  const ssize_t written = write(fd, text.data(), text.size());
+  const bool good = written == static_cast<ssize_t>(text.size()) && fsync(fd) == 0;
+  const int why = good ? 0 : errno != 0 ? errno : ENOSPC;
+  close(fd);
+  unlink(file.c_str());
+  return good ? "" : fmt::format("64 KiB could not be written in {}: {}", folder.string(), std::strerror(why));
+}
+
+/// Whether each rank sees what rank 0 writes there. Collective.
+bool sees_rank_zeros_file(comm::Session& session, const fs::path& path) {
+  const auto name = fmt::format(".qft-check-{}", comm::broadcast_string(session.world(), std::to_string(getpid())));
+  const fs::path file = existing_folder(path) / name;
+  if (session.rank() == 0) {
+    const int fd = open(file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0) close(fd);
+  }
+  session.world().barrier();
+  std::error_code error;
+  const bool sees = fs::exists(file, error);
+  session.world().barrier();
+  if (session.rank() == 0) unlink(file.c_str());
+  return sees;
+}
+
+}  // namespace
+
+fs::path existing_folder(fs::path path) {
+  std::error_code error;
+  path = fs::absolute(path, error);
+  while (!fs::is_directory(path, error) && path.has_relative_path()) path = path.parent_path();
+  return path;
+}
+
+Room room_in(const fs::path& folder) {
+  struct statvfs room{};
+  if (statvfs(folder.c_str(), &room) != 0) return {-1, -1};
+  return {static_cast<std::int64_t>(room.f_bavail) * static_cast<std::int64_t>(room.f_frsize),
+          room.f_files == 0 ? -1 : static_cast<std::int64_t>(room.f_favail)};
+}
+
+Json gather_files(Context& context) {
+  Json paths = Json::array();
+  for (const NeededPath& needed : context.options.paths)
+    paths.push_back(needed.use == Use::read ? look_at(needed.path) : Json::object());
+  return {{"paths", paths}};
+}
+
+void judge_files(const Facts& facts, Judgement& out) {
+  const auto& paths = facts.options.paths;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    if (paths[i].use != Use::read) continue;
+    const Looked looked = judge_path(facts, paths[i], i, out);
+    if (looked.good)
+      out.fine(fmt::format("{}: '{}': {} file{}, {}, readable and the same on all ranks", paths[i].key, paths[i].path.string(),
+                           looked.files, looked.files == 1 ? "" : "s", format_bytes(looked.bytes)));
+  }
+}
+
+Json gather_outputs(Context& context) {
+  Json outputs = Json::array();
+  for (const NeededPath& needed : context.options.paths) {
+    if (needed.use != Use::write) continue;
+    const fs::path folder = existing_folder(needed.path);
+    outputs.push_back({{"key", needed.key},
+                       {"path", needed.path.string()},
+                       {"error", try_to_write(folder)},
+                       {"inodes", room_in(folder).files},
+                       {"sees", sees_rank_zeros_file(context.session, needed.path)}});
+  }
+  return {{"outputs", outputs}};
+}
+
+void judge_writable(const Facts& facts, Judgement& out) {
+  constexpr std::int64_t kFewFiles = 1000;
+  for (std::size_t i = 0; i < facts.at(0, "outputs").size(); ++i) {
+    const auto of = [&](int rank) -> const Json& { return facts.at(rank, "outputs").at(i); };
+    const std::string what = fmt::format("{} '{}'", of(0).at("key").get<std::string>(), of(0).at("path").get<std::string>());
+    std::vector<int> bad, few;
+    for (const int rank : facts.all()) {
+      const std::int64_t files = of(rank).at("inodes");
+      if (of(rank).at("error") != "")
+        bad.push_back(rank);
+      else if (files >= 0 && files < kFewFiles)
+        few.push_back(rank);
+    }
+    const Groups groups = group(bad, [&](int rank) { return of(rank).at("error").get<std::string>(); });
+    if (!bad.empty()) out.fail(fmt::format("{} cannot be written: {}", what, describe(facts, groups)), bad);
+    if (!few.empty()) {
+      const Groups left =
+          group(few, [&](int rank) { return fmt::format("{} files", of(rank).at("inodes").get<std::int64_t>()); });
+      out.fail(fmt::format("{} has no inodes for more than {}", what, describe(facts, left)), few);
+    }
+    if (bad.empty() && few.empty()) out.fine(fmt::format("{} can be written on all ranks", what));
+  }
+}
+
+void judge_shared(const Facts& facts, Judgement& out) {
+  for (std::size_t i = 0; i < facts.at(0, "outputs").size(); ++i) {
+    const Json& first = facts.at(0, "outputs").at(i);
+    std::vector<int> blind;
+    for (const int rank : facts.all())
+      if (!facts.at(rank, "outputs").at(i).at("sees").get<bool>()) blind.push_back(rank);
+    const std::string path = first.at("path");
+    if (first.at("error") != "") continue;  // rank 0 had nothing to show
+    if (blind.empty())
+      out.fine(fmt::format("'{}' is shared by all ranks", path));
+    else
+      out.warn(fmt::format("'{}' is private to each node: {} of {} ranks do not see rank 0's files", path, blind.size(),
+                           facts.ranks()));
+  }
+}
+
+}  // namespace qft::check

@@ -1,0 +1,228 @@
+// The GPUs of every node as the driver's management library sees them.
+#include "qft/core/units.h"
+#include "qft/device/backends.h"
+#include "qft/device/nvml.h"
+
+#include <algorithm>
+
+#include "probe.h"
+#include <fmt/ranges.h>
+
+namespace qft::check {
+namespace {
+
+constexpr std::int64_t kHeldWithoutProcess = std::int64_t{2} << 30;  // a driver keeps less for itself
+
+template <class T>
+Json value_or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json as_json(const device::GpuState& gpu) {
+  Json processes = Json::array();
+  for (const auto& p : gpu.processes) processes.push_back({{"pid", p.pid}, {"bytes", p.bytes}, {"name", p.name}});
+  return {{"name", gpu.name},
+          {"uuid", gpu.uuid},
+          {"memory", gpu.memory},
+          {"used", gpu.used},
+          {"processes", processes},
+          {"uncorrected_errors", value_or_null(gpu.uncorrected_errors)},
+          {"remap_pending", value_or_null(gpu.remap_pending)},
+          {"remap_failed", value_or_null(gpu.remap_failed)},
+          {"slowed_by", gpu.slowed_by},
+          {"clock_mhz", value_or_null(gpu.clock_mhz)},
+          {"most_clock_mhz", value_or_null(gpu.most_clock_mhz)},
+          {"temperature", value_or_null(gpu.temperature)},
+          {"pcie_lanes", value_or_null(gpu.pcie_lanes)},
+          {"most_pcie_lanes", value_or_null(gpu.most_pcie_lanes)},
+          {"links_up", gpu.links_up},
+          {"links_down", gpu.links_down},
+          {"peers", gpu.peers}};
+}
+
+bool has_gpus(const Facts& facts) {
+  const auto leaders = facts.leaders();
+  return std::any_of(leaders.begin(), leaders.end(), [&](int rank) { return !facts.at(rank, "gpus").empty(); });
+}
+
+/// The GPUs that the job's ranks take; all, where ranks compute elsewhere or on slices that have UUIDs of their own.
+std::vector<std::string> taken(const Facts& facts) {
+  std::vector<std::string> known, mine;
+  for (const int rank : facts.leaders())
+    for (const Json& gpu : facts.at(rank, "gpus")) known.push_back(gpu.at("uuid"));
+  for (const int rank : facts.all())
+    if (const std::string uuid = facts.at(rank, "uuid"); std::find(known.begin(), known.end(), uuid) != known.end())
+      mine.push_back(uuid);
+  return mine.empty() ? known : mine;
+}
+
+/// Judges every GPU of the job by itself: `fault` says what is wrong with it, or nothing.
+template <class Fault>
+void judge_each(const Facts& facts, Judgement& out, const char* fine,
+                void (Judgement::*tell)(std::string, std::span<const int>, std::string), Fault&& fault) {
+  if (!has_gpus(facts)) return;
+  const auto mine = taken(facts);
+  bool good = true;
+  for (const int rank : facts.leaders()) {
+    const Json& gpus = facts.at(rank, "gpus");
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      if (std::find(mine.begin(), mine.end(), gpus[i].at("uuid")) == mine.end()) continue;
+      const std::string text = fault(gpus[i]);
+      if (text.empty()) continue;
+      good = false;
+      const std::vector<int> there{rank};
+      (out.*tell)(fmt::format("GPU {} of {} {}", i, facts.places[static_cast<std::size_t>(rank)].host, text), there, {});
+    }
+  }
+  if (good) out.fine(fine);
+}
+
+std::string memory_fault(const Json& gpu) {
+  std::vector<std::string> parts;
+  for (const Json& p : gpu.at("processes")) {
+    const std::string name = p.at("name");
+    const auto bytes = p.at("bytes").get<double>();
+    parts.push_back(fmt::format("process {}{}{}", p.at("pid").get<unsigned>(), name.empty() ? "" : fmt::format(" ({})", name),
+                                bytes > 0 ? fmt::format(" with {}", format_bytes(bytes)) : ""));
+  }
+  const auto used = gpu.at("used").get<std::int64_t>();
+  const auto size = format_bytes(gpu.at("memory").get<double>());
+  if (!parts.empty())
+    return fmt::format("holds memory of other programs: {} ({} of {} in use)", fmt::join(parts, ", "),
+                       format_bytes(static_cast<double>(used)), size);
+  if (used > kHeldWithoutProcess)
+    return fmt::format("has {} of {} in use, and the driver names no process: one that has died, or lives in another container",
+                       format_bytes(static_cast<double>(used)), size);
+  return {};
+}
+
+std::string error_fault(const Json& gpu) {
+  std::vector<std::string> parts;
+  if (const Json& errors = gpu.at("uncorrected_errors"); !errors.is_null() && errors.get<std::int64_t>() > 0)
+    parts.push_back(fmt::format("{} uncorrected ECC errors since the driver was loaded", errors.get<std::int64_t>()));
+  if (gpu.at("remap_failed") == true) parts.emplace_back("a row of its memory that could not be replaced");
+  if (gpu.at("remap_pending") == true) parts.emplace_back("a row of its memory that waits for a reset to be replaced");
+  return parts.empty() ? "" : fmt::format("has {}", fmt::join(parts, ", "));
+}
+
+std::string clock_fault(const Json& gpu) {
+  if (gpu.at("slowed_by").empty()) return {};
+  const auto number = [&](const char* key, const char* unit) {
+    return gpu.at(key).is_null() ? std::string("unknown") : fmt::format("{} {}", gpu.at(key).get<int>(), unit);
+  };
+  return fmt::format("is slowed down by {}: {} of {}, at {}",
+                     fmt::join(gpu.at("slowed_by").get<std::vector<std::string>>(), ", "), number("clock_mhz", "MHz"),
+                     number("most_clock_mhz", "MHz"), number("temperature", "degrees"));
+}
+
+std::string peer_fault(const Json& gpu) {
+  std::map<std::string, std::vector<std::size_t>> why;
+  for (std::size_t i = 0; i < gpu.at("peers").size(); ++i)
+    if (const std::string text = gpu.at("peers")[i]; !text.empty()) why[text].push_back(i);
+  std::vector<std::string> parts;
+  for (const auto& [text, gpus] : why) parts.push_back(fmt::format("GPU {}: {}", fmt::join(gpus, ", "), text));
+  return parts.empty() ? "" : fmt::format("copies through host memory to {}", fmt::join(parts, "; "));
+}
+
+std::string link_fault(const Json& gpu) {
+  const int up = gpu.at("links_up"), down = gpu.at("links_down");
+  return up + down > 0 && down > 0 ? fmt::format("has {} of {} NVLinks down", down, up + down) : "";
+}
+
+std::string lane_fault(const Json& gpu) {
+  const Json &now = gpu.at("pcie_lanes"), &most = gpu.at("most_pcie_lanes");
+  if (now.is_null() || most.is_null() || now.get<int>() >= most.get<int>()) return {};
+  return fmt::format("has {} of its {} PCIe lanes", now.get<int>(), most.get<int>());
+}
+
+}  // namespace
+
+Json gather_gpus(Context& context) {
+  const auto& report = context.options.gpus;
+  const c10::Device device = context.options.device;
+  Json gpus = Json::array();
+  for (const auto& gpu : report.gpus) gpus.push_back(as_json(gpu));
+  const auto* facts = device.is_cpu() ? nullptr : &device::facts_of(device);
+  return {{"error", report.error},
+          {"driver", report.driver},
+          {"cuda", report.cuda},
+          {"gpus", gpus},
+          {"uuid", facts != nullptr ? facts->uuid : ""},
+          {"unified", facts != nullptr && facts->unified}};
+}
+
+void judge_driver(const Facts& facts, Judgement& out) {
+  if (!has_gpus(facts)) {
+    out.fine(fmt::format("not used: {}",
+                         facts.at(0, "error").get<std::string>().empty() ? "no GPU" : facts.at(0, "error").get<std::string>()));
+    return;
+  }
+  std::vector<int> failed, good;
+  for (const int rank : facts.leaders()) (facts.at(rank, "error") == "" ? good : failed).push_back(rank);
+  const Groups errors = group(failed, [&](int rank) { return facts.at(rank, "error").get<std::string>(); });
+  if (!failed.empty()) out.fail(describe(facts, errors), failed);
+  const Groups versions = group(good, [&](int rank) {
+    return fmt::format("{} (CUDA {})", facts.at(rank, "driver").get<std::string>(), facts.at(rank, "cuda").get<std::string>());
+  });
+  if (versions.size() > 1)
+    out.fail(describe(facts, versions), minority(versions));
+  else if (failed.empty())
+    out.fine(versions.front().first);
+}
+
+void judge_gpus(const Facts& facts, Judgement& out) {
+  if (!has_gpus(facts)) return;
+  const Groups groups = group(facts.leaders(), [&](int rank) {
+    std::map<std::string, int> kinds;
+    for (const Json& gpu : facts.at(rank, "gpus")) ++kinds[gpu.at("name")];
+    std::vector<std::string> parts;
+    for (const auto& [name, count] : kinds) parts.push_back(fmt::format("{} x {}", count, name));
+    return parts.empty() ? std::string("no GPU") : fmt::format("{}", fmt::join(parts, " + "));
+  });
+  if (groups.size() == 1)
+    out.fine(groups.front().first);
+  else
+    out.fail(describe(facts, groups), minority(groups));
+}
+
+void judge_gpu_memory(const Facts& facts, Judgement& out) {
+  judge_each(facts, out, "no other program holds any", &Judgement::fail, memory_fault);
+}
+
+void judge_gpu_errors(const Facts& facts, Judgement& out) {
+  judge_each(facts, out, "no uncorrected error, no row to replace", &Judgement::fail, error_fault);
+}
+
+void judge_gpu_clocks(const Facts& facts, Judgement& out) {
+  judge_each(facts, out, "nothing slows them down", &Judgement::warn, clock_fault);
+}
+
+void judge_gpu_peers(const Facts& facts, Judgement& out) {
+  judge_each(facts, out, "GPUs of a node copy to each other directly", &Judgement::warn, peer_fault);
+}
+
+void judge_gpu_links(const Facts& facts, Judgement& out) {
+  judge_each(facts, out, "none is down", &Judgement::fail, link_fault);
+  if (!has_gpus(facts)) return;
+  const Groups groups = group(facts.leaders(), [&](int rank) {
+    int links = 0;
+    for (const Json& gpu : facts.at(rank, "gpus")) links += gpu.at("links_up").get<int>() + gpu.at("links_down").get<int>();
+    return fmt::format("{} links", links);
+  });
+  if (groups.size() > 1) out.fail(describe(facts, groups), minority(groups));
+}
+
+void judge_gpu_lanes(const Facts& facts, Judgement& out) {
+  judge_each(facts, out, "every GPU has all of its lanes", &Judgement::warn, lane_fault);
+}
+
+void judge_unified_memory(const Facts& facts, Judgement& out) {
+  std::vector<int> unified;
+  for (const int rank : facts.all())
+    if (facts.at(rank, "unified").get<bool>()) unified.push_back(rank);
+  if (!unified.empty())
+    out.fine(fmt::format("the device's memory is the host's on {}: offloading moves nothing there, file caches count against it",
+                         facts.where(unified)));
+}
+
+}  // namespace qft::check

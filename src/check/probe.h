@@ -1,0 +1,183 @@
+// What a probe is: a row of the table, a function that gathers and one that judges. Private to check.
+#pragma once
+
+#include "qft/check/check.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace qft::check {
+
+using Json = nlohmann::json;
+
+/// Where a rank runs.
+struct Place {
+  std::string host;
+  int node = 0, local_rank = 0;
+};
+
+/// What gatherers work with, on each rank.
+struct Context {
+  comm::Session& session;
+  const Options& options;
+  std::set<std::string> failed = {};  ///< groups with a problem so far, alike on all ranks
+  RunForecast forecast = {};          ///< once the run was looked at
+  std::exception_ptr refusal = {};
+};
+
+/// The facts of all ranks, by rank: what one gatherer returned on each.
+struct Facts {
+  std::vector<Place> places;
+  std::vector<Json> of;
+  const Options& options;
+  std::set<std::string> failed = {};  ///< groups in which earlier probes found a problem
+
+  std::size_t ranks() const { return of.size(); }
+  int nodes() const;
+  std::vector<int> all() const;
+  /// The first rank of each node.
+  std::vector<int> leaders() const;
+  const Json& at(int rank, const char* key) const { return of.at(static_cast<std::size_t>(rank)).at(key); }
+  /// "node01, node02", "all nodes", or, where a node has other ranks too, "rank 3 (node01)".
+  std::string where(std::span<const int> ranks) const;
+  std::vector<std::string> hosts(std::span<const int> ranks) const;
+};
+
+struct Probe;
+
+/// Collects a probe's verdicts.
+class Judgement {
+ public:
+  Judgement(const Probe& probe, const Facts& facts, std::vector<Verdict>& verdicts)
+      : probe_(probe), facts_(facts), verdicts_(verdicts) {}
+
+  void fine(std::string text);
+  /// `ranks`: where it is so; where that is a part of the nodes, these are named as being at fault. `remedy`: where the probe's
+  /// own does not fit.
+  void warn(std::string text, std::span<const int> ranks = {}, std::string remedy = {});
+  void fail(std::string text, std::span<const int> ranks = {}, std::string remedy = {});
+
+  const Probe& probe() const { return probe_; }
+
+ private:
+  void add(Level level, std::string text, std::span<const int> ranks, std::string remedy);
+  const Probe& probe_;
+  const Facts& facts_;
+  std::vector<Verdict>& verdicts_;
+};
+
+/// Returns this rank's facts as a JSON object; rows with the same gatherer follow each other and share one gathering. May be
+/// collective. What it throws is a problem of that rank.
+using Gather = Json (*)(Context&);
+/// Knows nothing but the facts: tests make some up.
+using Judge = void (*)(const Facts&, Judgement&);
+
+struct Probe {
+  const char* group;
+  const char* name;
+  Gather gather;
+  Judge judge;
+  const char* fact;    ///< the one that is judged, where a judge serves several rows; else ""
+  const char* remedy;  ///< of what is not fine
+};
+std::span<const Probe> probes();
+
+/// Ranks by a value as text, in the order of their lowest rank.
+using Groups = std::vector<std::pair<std::string, std::vector<int>>>;
+template <class F>
+Groups group(std::span<const int> ranks, F&& text_of) {
+  Groups groups;
+  for (const int rank : ranks) {
+    const std::string text = text_of(rank);
+    auto at = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
+    if (at == groups.end()) at = groups.insert(groups.end(), {text, {}});
+    at->second.push_back(rank);
+  }
+  return groups;
+}
+/// "A on node01; B on node02".
+std::string describe(const Facts& facts, const Groups& groups);
+/// The ranks of all groups but the one that has more than half of the ranks; none where no group has.
+std::vector<int> minority(const Groups& groups);
+
+/// The probe's fact is the same on all ranks: else a problem, or, for judge_alike, a warning.
+void judge_equal(const Facts& facts, Judgement& out);
+void judge_alike(const Facts& facts, Judgement& out);
+
+// The gatherers and judges, by file.
+Json gather_path_mtu(Context& context);
+void judge_path_mtu(const Facts& facts, Judgement& out);
+
+Json gather_software(Context& context);
+void judge_hosts(const Facts& facts, Judgement& out);
+void judge_device(const Facts& facts, Judgement& out);
+void judge_libraries(const Facts& facts, Judgement& out);
+void judge_variables(const Facts& facts, Judgement& out);
+
+Json gather_host(Context& context);
+void judge_memory(const Facts& facts, Judgement& out);
+void judge_binding(const Facts& facts, Judgement& out);
+void judge_oversubscription(const Facts& facts, Judgement& out);
+void judge_load(const Facts& facts, Judgement& out);
+void judge_locked_memory(const Facts& facts, Judgement& out);
+void judge_open_files(const Facts& facts, Judgement& out);
+void judge_stack(const Facts& facts, Judgement& out);
+void judge_shared_memory(const Facts& facts, Judgement& out);
+void judge_huge_pages(const Facts& facts, Judgement& out);
+
+Json gather_files(Context& context);
+void judge_files(const Facts& facts, Judgement& out);
+
+Json gather_outputs(Context& context);
+void judge_writable(const Facts& facts, Judgement& out);
+void judge_shared(const Facts& facts, Judgement& out);
+
+Json gather_gpus(Context& context);
+void judge_driver(const Facts& facts, Judgement& out);
+void judge_gpus(const Facts& facts, Judgement& out);
+void judge_gpu_memory(const Facts& facts, Judgement& out);
+void judge_gpu_errors(const Facts& facts, Judgement& out);
+void judge_gpu_clocks(const Facts& facts, Judgement& out);
+void judge_gpu_peers(const Facts& facts, Judgement& out);
+void judge_gpu_links(const Facts& facts, Judgement& out);
+void judge_gpu_lanes(const Facts& facts, Judgement& out);
+void judge_unified_memory(const Facts& facts, Judgement& out);
+
+Json gather_links(Context& context);
+void judge_interfaces(const Facts& facts, Judgement& out);
+void judge_addresses(const Facts& facts, Judgement& out);
+void judge_link_speed(const Facts& facts, Judgement& out);
+void judge_mtu(const Facts& facts, Judgement& out);
+void judge_nccl_interface(const Facts& facts, Judgement& out);
+void judge_rdma_ports(const Facts& facts, Judgement& out);
+void judge_gpu_direct(const Facts& facts, Judgement& out);
+
+Json gather_clock(Context& context);
+void judge_clock(const Facts& facts, Judgement& out);
+
+Json gather_pairs(Context& context);
+void judge_route(const Facts& facts, Judgement& out);
+void judge_rdma_use(const Facts& facts, Judgement& out);
+void judge_pairs(const Facts& facts, Judgement& out);
+
+Json gather_collectives(Context& context);
+void judge_values(const Facts& facts, Judgement& out);
+void judge_latency(const Facts& facts, Judgement& out);
+void judge_all_reduce(const Facts& facts, Judgement& out);
+
+Json gather_selftest(Context& context);
+void judge_selftest(const Facts& facts, Judgement& out);
+
+Json gather_run(Context& context);
+void judge_run(const Facts& facts, Judgement& out);
+Json gather_space(Context& context);
+void judge_space(const Facts& facts, Judgement& out);
+
+}  // namespace qft::check

@@ -1,0 +1,236 @@
+#include "qft/device/nvml.h"
+
+#include <array>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace qft::device {
+namespace {
+
+// The library's interface as far as it is used: its ABI is stable, its header is not on every machine that builds qft.
+using Device = void*;
+using Result = int;
+constexpr Result kSuccess = 0, kTooSmall = 7;
+
+struct MemoryInfo {
+  unsigned long long total, free, used;
+};
+struct ProcessInfo {
+  unsigned pid;
+  unsigned long long bytes;
+  unsigned gpu_instance, compute_instance;
+};
+constexpr unsigned kUncorrected = 1, kSinceLoaded = 0, kMultiprocessors = 1, kCelsius = 0, kRead = 0;
+constexpr unsigned kMostLinks = 18;
+constexpr unsigned long long kUntold = ~0ULL;
+struct Utilization {
+  unsigned gpu, memory;
+};
+
+/// The functions that are called, by the library's names. What an old driver lacks is null.
+struct Table {
+  Result (*init)() = nullptr;
+  Result (*shutdown)() = nullptr;
+  const char* (*error)(Result) = nullptr;
+  Result (*driver)(char*, unsigned) = nullptr;
+  Result (*cuda)(int*) = nullptr;
+  Result (*count)(unsigned*) = nullptr;
+  Result (*device)(unsigned, Device*) = nullptr;
+  Result (*name)(Device, char*, unsigned) = nullptr;
+  Result (*uuid)(Device, char*, unsigned) = nullptr;
+  Result (*memory)(Device, MemoryInfo*) = nullptr;
+  Result (*processes)(Device, unsigned*, ProcessInfo*) = nullptr;
+  Result (*process_name)(unsigned, char*, unsigned) = nullptr;
+  Result (*errors)(Device, unsigned, unsigned, unsigned long long*) = nullptr;
+  Result (*rows)(Device, unsigned*, unsigned*, unsigned*, unsigned*) = nullptr;
+  Result (*slowed)(Device, unsigned long long*) = nullptr;
+  Result (*clock)(Device, unsigned, unsigned*) = nullptr;
+  Result (*most_clock)(Device, unsigned, unsigned*) = nullptr;
+  Result (*temperature)(Device, unsigned, unsigned*) = nullptr;
+  Result (*power)(Device, unsigned*) = nullptr;
+  Result (*utilization)(Device, Utilization*) = nullptr;
+  Result (*lanes)(Device, unsigned*) = nullptr;
+  Result (*most_lanes)(Device, unsigned*) = nullptr;
+  Result (*link)(Device, unsigned, unsigned*) = nullptr;
+  Result (*peer)(Device, Device, unsigned, unsigned*) = nullptr;
+
+  template <class Visit>
+  void visit(Visit&& visit) {
+    visit("nvmlInit_v2", init);
+    visit("nvmlShutdown", shutdown);
+    visit("nvmlErrorString", error);
+    visit("nvmlSystemGetDriverVersion", driver);
+    visit("nvmlSystemGetCudaDriverVersion", cuda);
+    visit("nvmlDeviceGetCount_v2", count);
+    visit("nvmlDeviceGetHandleByIndex_v2", device);
+    visit("nvmlDeviceGetName", name);
+    visit("nvmlDeviceGetUUID", uuid);
+    visit("nvmlDeviceGetMemoryInfo", memory);
+    visit("nvmlDeviceGetComputeRunningProcesses_v3", processes);
+    visit("nvmlSystemGetProcessName", process_name);
+    visit("nvmlDeviceGetTotalEccErrors", errors);
+    visit("nvmlDeviceGetRemappedRows", rows);
+    visit("nvmlDeviceGetCurrentClocksThrottleReasons", slowed);
+    visit("nvmlDeviceGetClockInfo", clock);
+    visit("nvmlDeviceGetMaxClockInfo", most_clock);
+    visit("nvmlDeviceGetTemperature", temperature);
+    visit("nvmlDeviceGetPowerUsage", power);
+    visit("nvmlDeviceGetUtilizationRates", utilization);
+    visit("nvmlDeviceGetCurrPcieLinkWidth", lanes);
+    visit("nvmlDeviceGetMaxPcieLinkWidth", most_lanes);
+    visit("nvmlDeviceGetNvLinkState", link);
+    visit("nvmlDeviceGetP2PStatus", peer);
+  }
+};
+
+struct Reason {
+  unsigned long long bit;
+  const char* words;
+};
+constexpr Reason kReasons[] = {{0x08, "the hardware's slowdown (heat or power)"},
+                               {0x20, "it is too hot (software's slowdown)"},
+                               {0x40, "it is too hot (hardware's slowdown)"},
+                               {0x80, "the power brake of its power supply"}};
+constexpr std::array<const char*, 7> kPeerWords = {"",
+                                                   "the chip set does not support it",
+                                                   "the GPUs do not support it",
+                                                   "they lie on different I/O hubs",
+                                                   "it is disabled in the driver",
+                                                   "it is not supported",
+                                                   "the driver does not tell why"};
+
+/// The library while it is in use.
+class Library {
+ public:
+  Library() {
+    const char* file = std::getenv("QFT_NVML_LIBRARY");
+    void* object = dlopen(file != nullptr ? file : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (object == nullptr) {
+      why_ = file != nullptr ? fmt::format("QFT_NVML_LIBRARY '{}' does not load", file) : "no NVIDIA driver is installed";
+      return;
+    }
+    table_.visit([&](const char* symbol, auto& function) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(object, symbol));
+    });
+    const Result result = table_.init != nullptr && table_.count != nullptr && table_.device != nullptr ? table_.init() : -1;
+    if (result != kSuccess) why_ = fmt::format("NVIDIA's driver does not answer: {}", words_of(result));
+    open_ = result == kSuccess;
+  }
+  ~Library() {
+    if (open_ && table_.shutdown != nullptr) table_.shutdown();
+  }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  const std::string& why() const { return why_; }
+  const Table* operator->() const { return &table_; }
+
+  std::string words_of(Result result) const {
+    const char* text = table_.error != nullptr ? table_.error(result) : nullptr;
+    return text != nullptr ? text : fmt::format("error {}", result);
+  }
+
+  /// Calls a function that fills a number; nothing where it is missing or refuses.
+  template <class Number, class Function, class... Arguments>
+  std::optional<Number> number(Function function, Arguments... arguments) const {
+    Number value{};
+    if (function == nullptr || function(arguments..., &value) != kSuccess) return std::nullopt;
+    return value;
+  }
+  template <class Function, class... Arguments>
+  std::string text(Function function, Arguments... arguments) const {
+    std::array<char, 128> buffer{};
+    if (function == nullptr || function(arguments..., buffer.data(), static_cast<unsigned>(buffer.size() - 1)) != kSuccess)
+      return {};
+    return buffer.data();
+  }
+
+ private:
+  Table table_;
+  std::string why_;
+  bool open_ = false;
+};
+
+std::vector<GpuProcess> processes_of(const Library& nvml, Device device) {
+  std::vector<ProcessInfo> infos(16);
+  auto count = static_cast<unsigned>(infos.size());
+  if (nvml->processes == nullptr) return {};
+  Result result = nvml->processes(device, &count, infos.data());
+  if (result == kTooSmall) {
+    infos.resize(count += 16);
+    result = nvml->processes(device, &count, infos.data());
+  }
+  if (result != kSuccess) return {};
+  infos.resize(count);
+  std::vector<GpuProcess> processes;
+  for (const ProcessInfo& info : infos)
+    processes.push_back(
+        {info.pid, info.bytes == kUntold ? 0 : static_cast<std::int64_t>(info.bytes), nvml.text(nvml->process_name, info.pid)});
+  return processes;
+}
+
+std::optional<int> as_int(const std::optional<unsigned>& value) {
+  return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+}
+
+GpuState state_of(const Library& nvml, Device device) {
+  GpuState gpu;
+  gpu.name = nvml.text(nvml->name, device);
+  gpu.uuid = nvml.text(nvml->uuid, device);
+  if (const auto memory = nvml.number<MemoryInfo>(nvml->memory, device))
+    gpu.memory = static_cast<std::int64_t>(memory->total), gpu.used = static_cast<std::int64_t>(memory->used);
+  gpu.processes = processes_of(nvml, device);
+  if (const auto errors = nvml.number<unsigned long long>(nvml->errors, device, kUncorrected, kSinceLoaded))
+    gpu.uncorrected_errors = static_cast<std::int64_t>(*errors);
+  unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
+  if (nvml->rows != nullptr && nvml->rows(device, &corrected, &uncorrected, &pending, &failed) == kSuccess)
+    gpu.remap_pending = pending != 0, gpu.remap_failed = failed != 0;
+  const auto slowed = nvml.number<unsigned long long>(nvml->slowed, device).value_or(0);
+  for (const Reason& reason : kReasons)
+    if ((slowed & reason.bit) != 0) gpu.slowed_by.emplace_back(reason.words);
+  gpu.clock_mhz = as_int(nvml.number<unsigned>(nvml->clock, device, kMultiprocessors));
+  gpu.most_clock_mhz = as_int(nvml.number<unsigned>(nvml->most_clock, device, kMultiprocessors));
+  gpu.temperature = as_int(nvml.number<unsigned>(nvml->temperature, device, kCelsius));
+  if (const auto milliwatts = nvml.number<unsigned>(nvml->power, device)) gpu.watts = *milliwatts / 1e3;
+  if (const auto use = nvml.number<Utilization>(nvml->utilization, device)) gpu.use_percent = static_cast<int>(use->gpu);
+  gpu.pcie_lanes = as_int(nvml.number<unsigned>(nvml->lanes, device));
+  gpu.most_pcie_lanes = as_int(nvml.number<unsigned>(nvml->most_lanes, device));
+  for (unsigned link = 0; link < kMostLinks; ++link)
+    if (const auto up = nvml.number<unsigned>(nvml->link, device, link)) (*up != 0 ? gpu.links_up : gpu.links_down) += 1;
+  return gpu;
+}
+
+std::string peer_words(const Library& nvml, Device from, Device to) {
+  const auto status = from == to ? 0U : nvml.number<unsigned>(nvml->peer, from, to, kRead).value_or(0);
+  return kPeerWords[std::min<std::size_t>(status, kPeerWords.size() - 1)];
+}
+
+}  // namespace
+
+GpuReport gpu_report() {
+  GpuReport report;
+  const Library nvml;
+  if (report.error = nvml.why(); !report.error.empty()) return report;
+  report.driver = nvml.text(nvml->driver);
+  if (const auto cuda = nvml.number<int>(nvml->cuda)) report.cuda = fmt::format("{}.{}", *cuda / 1000, *cuda % 1000 / 10);
+  std::vector<Device> devices;
+  for (unsigned i = 0, count = nvml.number<unsigned>(nvml->count).value_or(0); i < count; ++i) {
+    Device device = nullptr;
+    const Result result = nvml->device(i, &device);
+    if (result != kSuccess) {  // a GPU that has fallen off the bus
+      report.error = fmt::format("GPU {} of {} does not answer: {}", i, count, nvml.words_of(result));
+      return report;
+    }
+    devices.push_back(device);
+  }
+  for (Device device : devices) {
+    report.gpus.push_back(state_of(nvml, device));
+    for (Device other : devices) report.gpus.back().peers.push_back(peer_words(nvml, device, other));
+  }
+  return report;
+}
+
+}  // namespace qft::device

@@ -1,0 +1,69 @@
+// What a hub is asked: the files of a repository at a revision, and each file.
+#pragma once
+
+#include "qft/hub/source.h"
+#include "qft/net/http.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::hub {
+
+/// A file as its hub describes it.
+struct RemoteFile {
+  enum class Check : std::uint8_t { size, git_blob, sha256 };  ///< by what its bytes are known to be right
+  std::string path;                                            ///< in the repository: "config.json", "data/train.jsonl"
+  std::uint64_t bytes = 0;
+  Check check = Check::size;
+  std::string digest;  ///< lower-case hex; empty with Check::size
+};
+
+/// 40 hex digits.
+bool is_commit(const std::string& text);
+
+struct Listing {
+  std::string commit;             ///< empty where the hub tells none
+  std::vector<RemoteFile> files;  ///< paths are plain and stay inside the repository
+};
+
+class Api {
+ public:
+  Api(Source source, Settings settings);
+  virtual ~Api() = default;
+  /// Throws net::NetworkError where the hub does not answer, Error naming what it refused and why.
+  virtual Listing list(net::Client& client) const = 0;
+  /// What asks for the whole file.
+  virtual net::Request file(const Listing& listing, const RemoteFile& file) const = 0;
+  /// What the hub's refusal of the repository or of a file of it means.
+  [[noreturn]] void refuse(net::Client& client, const net::Response& response) const;
+
+  const Source& source() const { return source_; }
+  const Settings& settings() const { return settings_; }
+
+ protected:
+  net::Request request(const std::string& path) const;
+  /// The answer as JSON; what is no success is refused. A busy server is asked again.
+  nlohmann::json ask(net::Client& client, const net::Request& request, net::Response* response = nullptr) const;
+  /// Adds the file after checking that its path stays inside the repository.
+  void add(Listing& listing, RemoteFile file) const;
+  virtual std::vector<std::string> revisions(net::Client& client) const = 0;
+  /// Whether the repository itself can be seen, where a revision of it cannot.
+  virtual bool is_there(net::Client& client) const = 0;
+
+  /// The hub's own words of a refusal.
+  std::string words_of(const net::Response& response) const;
+  [[noreturn]] void refuse_token() const;
+
+ private:
+  Source source_;
+  Settings settings_;
+};
+
+std::unique_ptr<Api> huggingface_api(Source source, Settings settings);
+std::unique_ptr<Api> modelscope_api(Source source, Settings settings);
+
+}  // namespace qft::hub

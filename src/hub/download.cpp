@@ -1,0 +1,243 @@
+#include "download.h"
+
+#include "qft/core/activity.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/core/progress.h"
+#include "qft/core/random_id.h"
+#include "qft/core/units.h"
+#include "qft/core/workers.h"
+#include "qft/net/url.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "file_lock.h"
+#include "part_file.h"
+
+namespace qft::hub {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kTries = 5;  // in a row that bring nothing
+constexpr double kMegabyte = 1e6;
+
+bool is_busy(int status) {
+  return status == 408 || status == 429 || status >= 500;
+}
+
+/// What all threads of a download share.
+class Shared {
+ public:
+  Shared(const Download& download, std::uint64_t total, std::size_t files)
+      : download_(download),
+        files_(files),
+        progress_(fmt::format("fetching {}: MB", download.api.source().id), megabytes(total), download.show_progress) {}
+
+  bool goes_on() const { return !failed_ && (!download_.go_on || download_.go_on()); }
+  void fail_all() { failed_ = true; }
+  void came(std::int64_t bytes) {  // less than 0: taken back
+    const std::scoped_lock lock(mutex_);
+    came_ += bytes;
+    show();
+  }
+  void was_there(std::uint64_t bytes) {
+    const std::scoped_lock lock(mutex_);
+    resumed_ += static_cast<std::int64_t>(bytes);
+    show();
+  }
+  void is_whole() {
+    const std::scoped_lock lock(mutex_);
+    ++whole_;
+    show();
+  }
+  void say_waits(const std::string& path) {
+    const std::scoped_lock lock(mutex_);
+    progress_.clear();
+    if (!std::exchange(said_waits_, true)) log::info("another process fetches {}: waiting for it", path);
+  }
+  std::uint64_t bytes() const { return static_cast<std::uint64_t>(std::max<std::int64_t>(came_, 0)); }
+
+ private:
+  static std::int64_t megabytes(std::uint64_t bytes) {
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(bytes) / kMegabyte));
+  }
+  void show() {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double rate = seconds > 0 ? static_cast<double>(came_) / seconds / kMegabyte : 0;
+    progress_.update(static_cast<std::int64_t>(static_cast<double>(came_ + resumed_) / kMegabyte),
+                     fmt::format("{:.1f} MB/s, {} of {} files", rate, whole_, files_));
+  }
+
+  const Download& download_;
+  std::size_t files_, whole_ = 0;
+  std::int64_t came_ = 0, resumed_ = 0;
+  bool said_waits_ = false;
+  std::atomic<bool> failed_ = false;
+  Clock::time_point start_ = Clock::now();
+  std::mutex mutex_;
+  Progress progress_;
+};
+
+/// One thread's work on one file.
+class Task {
+ public:
+  Task(const Download& download, Shared& shared, net::Client& client, const RemoteFile& file)
+      : download_(download), shared_(shared), client_(client), file_(file) {}
+
+  void run() {
+    const FileLock lock(download_.store.lock(file_), [&] { shared_.say_waits(file_.path); }, [&] { return shared_.goes_on(); });
+    if (download_.store.has(file_)) return shared_.was_there(file_.bytes), shared_.is_whole();
+    fs::path path = download_.store.part(file_);
+    if (!lock.held()) path += "." + random_hex(8);
+    for (int tries = 1;; ++tries) {
+      PartFile part(path, file_);
+      if (tries == 1) shared_.was_there(part.size());
+      load(part);
+      const auto found = part.finish(download_.store.whole(file_));
+      if (!found) return shared_.is_whole();
+      shared_.came(-static_cast<std::int64_t>(file_.bytes));
+      if (tries == 2)
+        fail(
+            "{}: {} of {} has the {} {}, the hub states {}: it was removed. Try again; where it stays so, a proxy or mirror on "
+            "the "
+            "way to {} changes files",
+            download_.api.source().id, file_.path, net::host_of(download_.api.settings().endpoint),
+            file_.check == RemoteFile::Check::sha256 ? "sha256" : "git hash", *found, file_.digest,
+            net::without_secrets(download_.api.settings().endpoint));
+      log::warn("{}: {} came with another hash than the hub states: it is fetched again", download_.api.source().id, file_.path);
+    }
+  }
+
+ private:
+  /// Until all bytes are in the part.
+  void load(PartFile& part) {
+    std::uint64_t most = part.size();  // bytes that come a second time are no progress
+    for (int tries = 0; part.size() < file_.bytes;) {
+      const std::string fault = request(part);
+      if (fault.empty()) continue;
+      tries = part.size() > most ? 1 : tries + 1;
+      most = std::max(most, part.size());
+      if (tries == kTries) give_up(part, fault);
+      for (const auto until = Clock::now() + std::chrono::milliseconds(250 << tries); Clock::now() < until;) {
+        if (!shared_.goes_on()) give_up(part, "ended on request");
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        activity::tick();
+      }
+    }
+  }
+
+  /// Asks for what is missing; returns why not all of it came.
+  std::string request(PartFile& part) {
+    net::Request r = download_.api.file(download_.listing, file_);
+    r.first_byte = static_cast<std::int64_t>(part.size());
+    r.go_on = [this] { return activity::tick(), shared_.goes_on(); };
+    r.sink = [&](std::string_view bytes) {
+      require(bytes.size() <= file_.bytes - part.size(), "{}: more bytes of {} come than the {} that the hub states",
+              download_.api.source().id, file_.path, file_.bytes);
+      part.append(bytes);
+      shared_.came(static_cast<std::int64_t>(bytes.size()));
+      return true;
+    };
+    try {
+      const net::Response response = client_.send(r);
+      if (response.ok()) return part.size() == file_.bytes ? "" : "the answer ended early";
+      if (response.status == 416) return drop(part), "";
+      if (!is_busy(response.status)) download_.api.refuse(client_, response);
+      return fmt::format("{} answers {}", net::host_of(response.url), response.status);
+    } catch (const net::NoRangeError&) {
+      drop(part);
+      return {};
+    } catch (const net::NetworkError& e) {
+      if (!shared_.goes_on()) give_up(part, "ended on request");
+      return e.what();
+    }
+  }
+
+  void drop(PartFile& part) {
+    shared_.came(-static_cast<std::int64_t>(part.size()));
+    part.clear();
+  }
+
+  [[noreturn]] void give_up(const PartFile& part, const std::string& why) const {
+    throw net::NetworkError(fmt::format(
+        "{}: {} stopped after {} of {}: {}. What came is kept: the same command goes on from there", download_.api.source().id,
+        file_.path, format_bytes(static_cast<double>(part.size())), format_bytes(static_cast<double>(file_.bytes)), why));
+  }
+
+  const Download& download_;
+  Shared& shared_;
+  net::Client& client_;
+  const RemoteFile& file_;
+};
+
+/// Runs `body` on each file, several at a time; the first error ends all.
+void for_each(int threads, const std::vector<RemoteFile>& files, Shared* shared,
+              const std::function<void(net::Client&, const RemoteFile&)>& body) {
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr first;  // the others say only that they were ended
+  run_workers(std::max(1, std::min<int>(threads, static_cast<int>(files.size()))), [&](int) {
+    try {
+      net::Client client;
+      for (std::size_t i = next++; i < files.size(); i = next++) body(client, files[i]);
+    } catch (...) {
+      next = files.size();
+      const std::scoped_lock lock(mutex);
+      if (!first) first = std::current_exception();
+      if (shared != nullptr) shared->fail_all();
+    }
+  });
+  if (first) std::rethrow_exception(first);
+}
+
+void require_space(const Download& download, const std::vector<RemoteFile>& files) {
+  std::uint64_t needed = 0;
+  std::error_code code;
+  for (const RemoteFile& file : files) {
+    const auto there = fs::file_size(download.store.part(file), code);
+    needed += file.bytes - std::min(file.bytes, code ? 0 : there);
+  }
+  fs::path disk = download.store.folder(download.listing);
+  while (!disk.empty() && disk.has_parent_path() && disk != disk.parent_path() && !fs::exists(disk, code))
+    disk = disk.parent_path();
+  const fs::space_info space = fs::space(disk.empty() ? "." : disk, code);
+  if (code || needed == 0) return;
+  require(needed + needed / 100 <= space.available,  // a file system takes some for itself
+          "{} needs {} more, and the disk of {} has {} free: free space there, or name another place ({} or --to)",
+          download.api.source().id, format_bytes(static_cast<double>(needed)), disk.string(),
+          format_bytes(static_cast<double>(space.available)), download.api.settings().cache_key);
+}
+
+}  // namespace
+
+std::uint64_t bring(const Download& download, const std::vector<RemoteFile>& files) {
+  std::vector<RemoteFile> missing;
+  std::mutex mutex;
+  for_each(download.threads, files, nullptr, [&](net::Client&, const RemoteFile& file) {
+    if (download.store.has(file)) return;
+    const std::scoped_lock lock(mutex);
+    missing.push_back(file);
+  });
+  if (missing.empty()) return 0;
+  std::ranges::sort(missing,
+                    [](const auto& a, const auto& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.path < b.path; });
+  // Files of the same content are one in a cache.
+  std::set<fs::path> seen;
+  std::erase_if(missing, [&](const RemoteFile& file) { return !seen.insert(download.store.whole(file)).second; });
+  std::uint64_t total = 0;
+  for (const RemoteFile& file : missing) total += file.bytes;
+  require_space(download, missing);
+  Shared shared(download, total, missing.size());
+  for_each(download.threads, missing, &shared,
+           [&](net::Client& client, const RemoteFile& file) { Task(download, shared, client, file).run(); });
+  return shared.bytes();
+}
+
+}  // namespace qft::hub

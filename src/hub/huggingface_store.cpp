@@ -1,0 +1,97 @@
+#include "qft/core/error.h"
+#include "qft/core/random_id.h"
+#include "qft/io/storage.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "store.h"
+
+namespace qft::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+class HuggingFaceStore final : public Store {
+ public:
+  HuggingFaceStore(const Source& source, const fs::path& cache)
+      : home_(cache / huggingface_folder(source)),
+        locks_(cache / ".locks" / huggingface_folder(source)),
+        revision_(revision_of(source)) {}
+
+  /// Its name is its hash, and it got it when it was whole.
+  bool has(const RemoteFile& file) const override {
+    std::error_code code;
+    return fs::file_size(whole(file), code) == file.bytes && !code;
+  }
+  fs::path whole(const RemoteFile& file) const override { return home_ / "blobs" / file.digest; }
+  fs::path lock(const RemoteFile& file) const override { return locks_ / (file.digest + ".lock"); }
+  fs::path readable(const RemoteFile& file) const override { return whole(file); }
+  void admit(const std::vector<RemoteFile>&) const override {}
+  fs::path folder(const Listing& listing) const override { return home_ / "snapshots" / listing.commit; }
+
+  void publish(const Listing& listing, const std::vector<RemoteFile>& files) override {
+    io::Storage& storage = io::posix_storage();
+    const fs::path final = folder(listing);
+    std::error_code code;
+    if (fs::is_directory(final, code)) {
+      for (const RemoteFile& file : files) link(file, final, final);
+    } else {
+      const fs::path made = home_ / ("tmp-" + random_hex(12));
+      for (const RemoteFile& file : files) link(file, made, final);
+      storage.create_directory(final.parent_path());
+      rename_or_merge(made, final, files);
+    }
+    storage.sync_directory(final);
+    if (revision_ == listing.commit) return;
+    const fs::path ref = home_ / "refs" / revision_, temporary = ref.string() + "." + random_hex(8) + ".tmp";
+    storage.create_directory(ref.parent_path());
+    io::write_file(storage, temporary, listing.commit);
+    storage.rename(temporary, ref);
+    storage.sync_directory(ref.parent_path());
+  }
+
+ private:
+  /// In `folder`, which will be called `final`: a relative link to the blob; where the file system has no links, the file itself.
+  void link(const RemoteFile& file, const fs::path& folder, const fs::path& final) const {
+    const fs::path name = folder / file.path;
+    std::error_code code;
+    if (fs::exists(name, code)) return;
+    io::posix_storage().create_directory(name.parent_path());
+    const fs::path target = whole(file).lexically_relative((final / file.path).parent_path());
+    const fs::path temporary = name.parent_path() / (".qft-" + random_hex(12));
+    fs::create_symlink(target, temporary, code);
+    if (code == std::errc::operation_not_permitted || code == std::errc::function_not_supported ||
+        code == std::errc::operation_not_supported)
+      return io::posix_storage().rename(whole(file), name);
+    require(!code, "cannot make the link '{}': {}", name.string(), code.message());
+    io::posix_storage().rename(temporary, name);
+  }
+
+  /// Another process may have made the snapshot meanwhile.
+  void rename_or_merge(const fs::path& made, const fs::path& final, const std::vector<RemoteFile>& files) const {
+    std::error_code code;
+    fs::rename(made, final, code);
+    if (!code) return;
+    require(fs::is_directory(final), "cannot rename '{}' to '{}': {}", made.string(), final.string(), code.message());
+    for (const RemoteFile& file : files) link(file, final, final);
+    io::remove_tree(io::posix_storage(), made);
+  }
+
+  fs::path home_, locks_;
+  std::string revision_;
+};
+
+}  // namespace
+
+std::string huggingface_folder(const Source& source) {
+  std::string id = source.id;
+  id.replace(id.find('/'), 1, "--");
+  return fmt::format("{}s--{}", name_of(source.kind), id);
+}
+
+std::unique_ptr<Store> huggingface_store(const Source& source, const fs::path& cache) {
+  return std::make_unique<HuggingFaceStore>(source, cache);
+}
+
+}  // namespace qft::hub

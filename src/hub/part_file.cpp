@@ -1,0 +1,105 @@
+#include "part_file.h"
+
+#include "qft/core/activity.h"
+#include "qft/core/error.h"
+#include "qft/io/storage.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+#include "store.h"
+
+namespace qft::hub {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::size_t kBlock = std::size_t{1} << 20;
+
+std::optional<net::Digest> digest_for(const RemoteFile& file) {
+  if (file.check == RemoteFile::Check::size) return std::nullopt;
+  const bool git = file.check == RemoteFile::Check::git_blob;
+  net::Digest digest(git ? net::Digest::Kind::sha1 : net::Digest::Kind::sha256);
+  if (git) digest.update(fmt::format("blob {}", file.bytes)), digest.update(std::string_view("\0", 1));
+  return digest;
+}
+
+/// Reads to the end and returns the number of bytes; -1 for an error.
+std::int64_t read_all(int fd, std::optional<net::Digest>& digest) {
+  std::vector<char> block(kBlock);
+  std::int64_t total = 0;
+  for (;;) {
+    const ssize_t n = pread(fd, block.data(), block.size(), total);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n < 0 ? -1 : total;
+    if (digest) digest->update(block.data(), static_cast<std::size_t>(n));
+    total += n;
+    activity::tick();
+  }
+}
+
+}  // namespace
+
+bool is_right(const fs::path& path, const RemoteFile& file) {
+  std::error_code code;
+  if (fs::file_size(path, code) != file.bytes || code) return false;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  auto digest = digest_for(file);
+  const std::int64_t bytes = read_all(fd, digest);
+  close(fd);
+  return bytes == static_cast<std::int64_t>(file.bytes) && (!digest || digest->hex() == file.digest);
+}
+
+PartFile::PartFile(fs::path path, const RemoteFile& file) : path_(std::move(path)), file_(file) {
+  io::posix_storage().create_directory(path_.parent_path());
+  fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  require(fd_ >= 0, "cannot write '{}': {}", path_.string(), std::strerror(errno));
+  digest_ = digest_for(file_);
+  const std::int64_t there = read_all(fd_, digest_);
+  require(there >= 0, "cannot read '{}': {}", path_.string(), std::strerror(errno));
+  size_ = static_cast<std::uint64_t>(there);
+  if (size_ > file_.bytes) clear();
+}
+
+PartFile::~PartFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void PartFile::clear() {
+  require(ftruncate(fd_, 0) == 0, "cannot empty '{}': {}", path_.string(), std::strerror(errno));
+  size_ = 0;
+  digest_ = digest_for(file_);
+}
+
+void PartFile::append(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(size_));
+    if (n < 0 && errno == EINTR) continue;
+    const int code = n < 0 ? errno : ENOSPC;
+    if (n <= 0)
+      fail("cannot write '{}' after {} of {} bytes: {}{}. What came is kept: the same command goes on from there", path_.string(),
+           size_, file_.bytes, std::strerror(code),
+           code == ENOSPC || code == EDQUOT ? ": free space there, or name another cache" : "");
+    if (digest_) digest_->update(bytes.data(), static_cast<std::size_t>(n));
+    size_ += static_cast<std::uint64_t>(n);
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+  activity::tick();
+}
+
+std::optional<std::string> PartFile::finish(const fs::path& whole) {
+  QFT_ASSERT(size_ == file_.bytes, "{} of {} bytes", size_, file_.bytes);
+  if (std::string found = digest_ ? digest_->hex() : ""; found != file_.digest) {
+    unlink(path_.c_str());
+    return found;
+  }
+  require(fsync(fd_) == 0, "cannot sync '{}' to disk: {}", path_.string(), std::strerror(errno));
+  io::posix_storage().rename(path_, whole);
+  return std::nullopt;
+}
+
+}  // namespace qft::hub

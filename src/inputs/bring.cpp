@@ -1,0 +1,88 @@
+#include "qft/comm/exchange.h"
+#include "qft/core/activity.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/inputs/inputs.h"
+#include "qft/job/stop_signal.h"
+
+#include <nlohmann/json.hpp>
+
+namespace qft::inputs {
+namespace {
+
+namespace fs = std::filesystem;
+using config::Purpose;
+using config::RunConfig;
+using nlohmann::json;
+
+json to_json(const Found& f) {
+  return {{"key", f.key},
+          {"folder", f.folder.string()},
+          {"hub", static_cast<int>(f.source.hub)},
+          {"kind", static_cast<int>(f.source.kind)},
+          {"id", f.source.id},
+          {"revision", f.source.revision},
+          {"needs", static_cast<int>(f.wanted.needs)},
+          {"part", f.wanted.folder}};
+}
+
+Found found_of(const json& j) {
+  Found f;
+  f.key = j.at("key").get<std::string>();
+  f.folder = j.at("folder").get<std::string>();
+  f.source = {static_cast<hub::Hub>(j.at("hub").get<int>()), static_cast<hub::Kind>(j.at("kind").get<int>()),
+              j.at("id").get<std::string>(), j.at("revision").get<std::string>()};
+  f.wanted.needs = static_cast<hub::Needs>(j.at("needs").get<int>());
+  f.wanted.folder = j.at("part").get<std::string>();
+  return f;
+}
+
+/// What rank 0 found, as text for the others.
+std::string find_as_text(RunConfig config, Purpose purpose) {
+  const hub::FetchOptions options{.go_on = [] { return job::stop_requested() == 0; }};
+  const Locate locate = [&](const hub::Source& source, const hub::Wanted& wanted) {
+    return purpose == Purpose::check ? in_cache(source, wanted) : hub::locate(source, wanted, options);
+  };
+  const std::size_t notes = config.notes.size();
+  const std::string given = config.model.model_name_or_path;
+  json result = {{"found", json::array()}};
+  for (const Found& f : find(config, purpose, locate)) {
+    log::info("{} {}: '{}'", hub::name_of(f.source.kind), f.source.id, f.folder.string());
+    result["found"].push_back(to_json(f));
+  }
+  if (config.model.model_name_or_path != given) result["model"] = config.model.model_name_or_path;  // an adapter named it
+  result["notes"] = std::vector<std::string>(config.notes.begin() + static_cast<std::ptrdiff_t>(notes), config.notes.end());
+  return result.dump();
+}
+
+/// The folder as this node sees it: rank 0's, or the same commit in a cache of this node.
+fs::path here(const Found& f, const comm::Session& session) {
+  std::error_code code;
+  if (fs::is_directory(f.folder, code)) return f.folder;
+  const auto own = hub::find_cached(f.source, f.wanted);
+  if (own && own->filename() == f.folder.filename()) return *own;
+  fail(
+      "node {} does not see '{}', where rank 0 has {}: put the cache on storage that all nodes share ({}), run qft fetch on this "
+      "node too, or set stage_to to a folder on each node's own disk, to which it is copied over MPI",
+      session.hostname(), f.folder.string(), f.source.id, hub::settings_of(f.source.hub).cache_key);
+}
+
+}  // namespace
+
+void bring(RunConfig& config, Purpose purpose, comm::Session& session) {
+  const activity::Phase phase("finding the model and data");
+  const std::string text = comm::on_root(session.world(), [&] { return find_as_text(config, purpose); });
+  const json result = json::parse(text);
+  if (result.contains("model")) config.model.model_name_or_path = result["model"].get<std::string>();
+  for (const json& note : result.at("notes")) config.notes.push_back(note.get<std::string>());
+  std::vector<Found> found;
+  for (const json& j : result.at("found")) found.push_back(found_of(j));
+  const bool stages = !config.model.stage_to.empty() && purpose != Purpose::check;
+  if (!found.empty())
+    comm::agreed(session.world(), [&] {
+      for (const Found& f : found) config.folders[f.key] = (stages ? f.folder : here(f, session)).string();
+    });
+  if (stages) stage(config, purpose, session);
+}
+
+}  // namespace qft::inputs

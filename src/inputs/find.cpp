@@ -1,0 +1,103 @@
+#include "qft/core/error.h"
+#include "qft/core/hub.h"
+#include "qft/encode/dataset_info.h"
+#include "qft/inputs/inputs.h"
+
+#include <set>
+
+namespace qft::inputs {
+namespace {
+
+namespace fs = std::filesystem;
+using config::Purpose;
+using config::RunConfig;
+
+/// The search for what one run names.
+class Search {
+ public:
+  Search(RunConfig& config, const Locate& locate) : config_(config), locate_(locate), hub_(hub::default_hub(config.model.hub)) {}
+
+  /// `name` where that is no path.
+  void path(const std::string& name, const hub::Wanted& wanted, const std::string& revision = {}) {
+    std::error_code code;
+    if (name.empty() || fs::exists(name, code) || !is_named_as_on_a_hub(name)) return;
+    add(name, source_of(name, hub_, hub::Kind::model, revision), wanted);
+  }
+
+  void datasets(const std::vector<std::string>& names) {
+    const bool modelscope = hub_ == hub::Hub::modelscope;
+    // Twice where dataset_dir itself is on a hub: then its file says what else is.
+    for (bool more = true; more;) {
+      more = false;
+      for (const auto& dataset : encode::hub_datasets(config_.data.dataset_dir, names, modelscope, config_.folders)) {
+        if (config_.folders.contains(dataset.key)) continue;
+        const hub::Hub hub = dataset.hub.empty() ? hub_ : hub::default_hub(dataset.hub);
+        add(dataset.key, source_of(dataset.id, hub, hub::Kind::dataset),
+            {.needs = hub::Needs::dataset, .folder = dataset.folder});
+        more = true;
+      }
+    }
+  }
+
+  std::vector<Found> found() && { return std::move(found_); }
+
+ private:
+  void add(const std::string& key, const hub::Source& source, const hub::Wanted& wanted) {
+    if (config_.folders.contains(key)) return;
+    const fs::path folder = locate_(source, wanted);
+    config_.folders[key] = folder.string();
+    found_.push_back({key, source, wanted, folder});
+  }
+
+  RunConfig& config_;
+  const Locate& locate_;
+  hub::Hub hub_;
+  std::vector<Found> found_;
+};
+
+bool reads_data(Purpose purpose) {
+  return purpose == Purpose::pack || purpose == Purpose::train || purpose == Purpose::eval || purpose == Purpose::check;
+}
+
+}  // namespace
+
+hub::Source source_of(const std::string& name, hub::Hub hub, hub::Kind kind, const std::string& revision) {
+  const std::size_t at = name.find('@');
+  hub::Source source{hub, kind, name.substr(0, at), at == name.npos ? revision : name.substr(at + 1)};
+  hub::check(source);
+  return source;
+}
+
+fs::path in_cache(const hub::Source& source, const hub::Wanted& wanted) {
+  for (const hub::Hub hub : {source.hub, source.hub == hub::Hub::huggingface ? hub::Hub::modelscope : hub::Hub::huggingface}) {
+    hub::Source there = source;
+    there.hub = hub;
+    if (hub != source.hub && !source.revision.empty()) break;
+    if (const auto folder = hub::find_cached(there, wanted)) return *folder;
+  }
+  fail_config("'{}' is no path, and no cache has it whole. {}", source.id, how_to_fetch(hub::name_of(source.kind), source.id));
+}
+
+std::vector<Found> find(RunConfig& config, Purpose purpose, const Locate& locate) {
+  Search search(config, locate);
+  const bool weights = purpose != Purpose::pack && purpose != Purpose::plan;
+  if (weights)
+    for (const std::string& name : config.model.adapter_name_or_path)
+      search.path(name, {.needs = hub::Needs::adapter, .folder = config.model.adapter_folder});
+  if (config.model.model_name_or_path.empty() && !config.model.adapter_name_or_path.empty()) {
+    config::take_base_of_adapter(config);
+    if (config.model.model_name_or_path.empty())
+      fail_config("model_name_or_path is not given, and the adapter {} names no base model: give it",
+                  config.model.adapter_name_or_path.front());
+  }
+  search.path(config.model.model_name_or_path, {.needs = weights ? hub::Needs::model : hub::Needs::tokenizer},
+              config.model.model_revision);
+  search.path(config.model.tokenizer_name_or_path, {.needs = hub::Needs::tokenizer});
+  if (reads_data(purpose)) {
+    if (config.data.pack.empty()) search.datasets(config.data.dataset);
+    if (config.data.eval_pack.empty()) search.datasets(config.data.eval_dataset);
+  }
+  return std::move(search).found();
+}
+
+}  // namespace qft::inputs

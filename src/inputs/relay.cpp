@@ -1,0 +1,108 @@
+#include "relay.h"
+
+#include "qft/core/activity.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace qft::inputs {
+namespace {
+
+constexpr std::uint64_t kBlock = std::uint64_t{4} << 20;
+constexpr std::uint64_t kSlots = 8;
+constexpr std::uint64_t kBehind = kSlots / 2;  // blocks that may still be sent or written while others come
+
+/// Writes blocks in order, behind the main thread.
+class Writer {
+ public:
+  explicit Writer(const Write& write) : write_(write) {
+    if (write_) thread_ = std::jthread([this] { run(); });
+  }
+  ~Writer() { finish(); }
+
+  void put(std::span<const std::byte> block) {
+    const std::scoped_lock lock(mutex_);
+    queue_[put_++ % kSlots] = block;
+    wake_.notify_all();
+  }
+  /// Until `blocks` of them are written.
+  void wait_for(std::uint64_t blocks) {
+    if (!write_) return;
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [&] { return written_ >= blocks; });
+  }
+  void finish() {
+    {
+      const std::scoped_lock lock(mutex_);
+      ends_ = true;
+      wake_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [&] { return written_ < put_ || ends_; });
+      if (written_ == put_) return;
+      const auto block = queue_[written_ % kSlots];
+      lock.unlock();
+      write_(block);
+      lock.lock();
+      ++written_;
+      wake_.notify_all();
+    }
+  }
+
+  const Write& write_;
+  std::array<std::span<const std::byte>, kSlots> queue_;
+  std::uint64_t put_ = 0, written_ = 0;
+  bool ends_ = false;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::jthread thread_;
+};
+
+}  // namespace
+
+void relay(comm::Communicator& chain, std::uint64_t total, const Read& read, const Write& write) {
+  const int me = chain.rank();
+  const bool first = me == 0, last = me + 1 == chain.size();
+  const std::uint64_t blocks = (total + kBlock - 1) / kBlock;
+  std::vector<std::vector<std::byte>> slots(kSlots);
+  for (auto& slot : slots) slot.resize(std::min(kBlock, total));
+  const auto block = [&](std::uint64_t b) { return std::span(slots[b % kSlots]).first(std::min(kBlock, total - b * kBlock)); };
+  std::array<comm::Work, kSlots> coming, going;
+  const auto ask_for = [&](std::uint64_t b) {
+    coming[b % kSlots] = chain.start_recv(block(b).data(), block(b).size(), DType::u8, me - 1);
+  };
+  Writer writer(write);
+  if (!first)
+    for (std::uint64_t b = 0; b < std::min(kSlots, blocks); ++b) ask_for(b);
+  for (std::uint64_t b = 0; b < blocks; ++b) {
+    if (first) {
+      going[b % kSlots].wait();
+      writer.wait_for(b < kSlots ? 0 : b - kSlots + 1);
+      read(block(b));
+    } else {
+      coming[b % kSlots].wait();
+    }
+    if (!last) going[b % kSlots] = chain.start_send(block(b).data(), block(b).size(), DType::u8, me + 1);
+    if (write) writer.put(block(b));
+    activity::tick();
+    if (first || b < kBehind || b - kBehind + kSlots >= blocks) continue;
+    const std::uint64_t old = b - kBehind;
+    going[old % kSlots].wait();
+    writer.wait_for(old + 1);
+    ask_for(old + kSlots);
+  }
+  for (comm::Work& work : going) work.wait();
+  writer.finish();
+}
+
+}  // namespace qft::inputs

@@ -1,0 +1,26 @@
+#include "qft/plan/file_sizes.h"
+
+#include <c10/core/ScalarType.h>
+
+namespace qft::plan {
+namespace {
+
+std::int64_t size_of(at::ScalarType type) {
+  return static_cast<std::int64_t>(c10::elementSize(type));
+}
+
+}  // namespace
+
+std::int64_t model_file_bytes(const model::ModelSpec& spec, const optim::Precision& p) {
+  // PEFT expects no fp64 in adapters.
+  if (spec.lora.enabled()) return spec.num_params(true) * size_of(p.master == at::kDouble ? at::kFloat : p.master);
+  return spec.num_params(false) * size_of(p.compute);
+}
+
+std::int64_t checkpoint_bytes(const model::ModelSpec& spec, const optim::Precision& p, const optim::RuleSpec& rule,
+                              bool model_only) {
+  const std::int64_t state = spec.num_params(true) * (size_of(p.master) + rule.state_bytes(p));
+  return (model_only ? 0 : state) + model_file_bytes(spec, p);
+}
+
+}  // namespace qft::plan

@@ -1,0 +1,164 @@
+#include "event_file.h"
+
+#include "qft/core/clock.h"
+#include "qft/core/error.h"
+#include "qft/core/hash.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unistd.h>
+
+#include "protobuf.h"
+
+namespace qft::track {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Numbers of the fields in tensorboard/compat/proto: event.proto, summary.proto, tensor.proto, tensor_shape.proto.
+namespace event {
+constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
+}
+namespace session_log {
+constexpr int kStatus = 1, kStart = 1;
+}
+namespace summary {
+constexpr int kValue = 1, kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9, kPluginData = 1, kPluginName = 1;
+}
+namespace tensor {
+constexpr int kDtype = 1, kString = 7, kShape = 2, kDim = 2, kDimSize = 1, kStringVal = 8;
+}
+
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+
+/// TFRecord's checksum: CRC32C, rotated, so that checksums of data with checksums in it are good ones too.
+std::uint32_t masked_crc(const void* data, std::size_t bytes) {
+  const std::uint32_t crc = crc32c(data, bytes);
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+MessageWriter at(std::int64_t step, double time) {
+  MessageWriter m;
+  m.real64(event::kWallTime, time).integer(event::kStep, static_cast<std::uint64_t>(step));
+  return m;
+}
+
+/// The event files of a folder in the order in which they are read.
+std::vector<fs::path> event_files(const fs::path& dir) {
+  std::vector<fs::path> files;
+  std::error_code code;
+  for (fs::directory_iterator it(dir, code), end; !code && it != end; it.increment(code))
+    if (it->path().filename().string().starts_with(kPrefix)) files.push_back(it->path());
+  std::ranges::sort(files);
+  return files;
+}
+
+/// The seconds in a file's name; 0 where it has none.
+std::int64_t seconds_of(const fs::path& file) {
+  return std::atoll(file.filename().string().c_str() + kPrefix.size());
+}
+
+std::string host() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+void take_event(std::string_view message, LastSteps& last) {
+  std::int64_t step = 0;
+  std::vector<std::string> tags;
+  bool starts = false;
+  read_message(message, [&](const FieldRead& f) {
+    if (f.field == event::kStep) step = static_cast<std::int64_t>(f.integer);
+    if (f.field == event::kSessionLog)
+      read_message(f.bytes, [&](const FieldRead& s) {
+        starts = starts || (s.field == session_log::kStatus && s.integer == session_log::kStart);
+      });
+    if (f.field == event::kSummary)
+      read_message(f.bytes, [&](const FieldRead& value) {
+        read_message(value.bytes, [&](const FieldRead& v) {
+          if (value.field == summary::kValue && v.field == summary::kTag) tags.emplace_back(v.bytes);
+        });
+      });
+  });
+  if (starts) last.cut(step - 1);
+  for (const std::string& tag : tags) last.add(tag, step);
+}
+
+}  // namespace
+
+EventFile::EventFile(const fs::path& dir) {
+  std::error_code code;
+  fs::create_directories(dir, code);
+  require(!code, "cannot make directory '{}': {}", dir.string(), code.message());
+  const double now = unix_seconds();
+  auto seconds = static_cast<std::int64_t>(now);
+  for (const fs::path& file : event_files(dir)) seconds = std::max(seconds, seconds_of(file) + 1);
+  path_ = dir / fmt::format("{}{:010d}.{}.{}.0", kPrefix, seconds, host(), ::getpid());
+  out_.open(path_, std::ios::binary | std::ios::app);
+  require(out_.good(), "cannot write '{}': {}", path_.string(), std::strerror(errno));
+  write(MessageWriter().real64(event::kWallTime, now).bytes(event::kFileVersion, "brain.Event:2").text());
+}
+
+void EventFile::start(std::int64_t step, double time) {
+  MessageWriter status;
+  status.integer(session_log::kStatus, session_log::kStart);
+  write(at(step, time).bytes(event::kSessionLog, status.text()).text());
+}
+
+void EventFile::scalars(const std::vector<Scalar>& values, std::int64_t step, double time) {
+  MessageWriter list;
+  for (const Scalar& s : values) {
+    MessageWriter value;
+    value.bytes(summary::kTag, s.tag).real32(summary::kSimpleValue, s.value);
+    list.bytes(summary::kValue, value.text());
+  }
+  write(at(step, time).bytes(event::kSummary, list.text()).text());
+}
+
+void EventFile::text(std::string_view tag, std::string_view markdown, std::int64_t step, double time) {
+  MessageWriter dim, shape, words, plugin, metadata, value, list;
+  dim.integer(tensor::kDimSize, 1);
+  shape.bytes(tensor::kDim, dim.text());
+  words.integer(tensor::kDtype, tensor::kString).bytes(tensor::kShape, shape.text()).bytes(tensor::kStringVal, markdown);
+  plugin.bytes(summary::kPluginName, "text");
+  metadata.bytes(summary::kPluginData, plugin.text());
+  value.bytes(summary::kTag, tag).bytes(summary::kTensor, words.text()).bytes(summary::kMetadata, metadata.text());
+  list.bytes(summary::kValue, value.text());
+  write(at(step, time).bytes(event::kSummary, list.text()).text());
+}
+
+void EventFile::write(std::string_view event) {
+  const std::uint64_t length = event.size();
+  const std::uint32_t length_crc = masked_crc(&length, sizeof length), crc = masked_crc(event.data(), event.size());
+  out_.write(reinterpret_cast<const char*>(&length), sizeof length);
+  out_.write(reinterpret_cast<const char*>(&length_crc), sizeof length_crc);
+  out_.write(event.data(), static_cast<std::streamsize>(event.size()));
+  out_.write(reinterpret_cast<const char*>(&crc), sizeof crc);
+}
+
+void EventFile::flush() {
+  out_.flush();
+  require(out_.good(), "cannot write '{}': is the disk full?", path_.string());
+}
+
+LastSteps read_last_steps(const fs::path& dir) {
+  LastSteps last;
+  for (const fs::path& file : event_files(dir)) {
+    std::ifstream in(file, std::ios::binary);
+    std::uint64_t length = 0;
+    std::uint32_t crc = 0;
+    std::string message;
+    while (in.read(reinterpret_cast<char*>(&length), sizeof length) && in.read(reinterpret_cast<char*>(&crc), sizeof crc) &&
+           crc == masked_crc(&length, sizeof length)) {
+      message.resize(length);
+      if (!in.read(message.data(), static_cast<std::streamsize>(length)) || !in.read(reinterpret_cast<char*>(&crc), sizeof crc) ||
+          crc != masked_crc(message.data(), message.size()))
+        break;
+      take_event(message, last);
+    }
+  }
+  return last;
+}
+
+}  // namespace qft::track

@@ -1,0 +1,266 @@
+// MLflow: a run on a tracking server, by its REST API.
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/core/version.h"
+#include "qft/io/file.h"
+#include "qft/io/storage.h"
+#include "qft/net/url.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <unistd.h>
+
+#include "mlflow_api.h"
+#include "trackers.h"
+
+namespace qft::track {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// What a request of log-batch may hold, and the longest texts.
+constexpr std::size_t kMetricsAtOnce = 1000, kParamsAtOnce = 100, kTagsAtOnce = 100, kLongestParam = 6000, kLongestTag = 5000;
+/// The tag by which a run of ours is known again.
+constexpr const char* kRunTag = "qft.run";
+/// What is kept of output_dir when the run ends; weights only where HF_MLFLOW_LOG_ARTIFACTS asks for them.
+constexpr const char* kResults[] = {"run.json",          "trainer_log.jsonl", "trainer_state.json",    "all_results.json",
+                                    "training_loss.svg", "report.html",       "training_eval_loss.svg"};
+constexpr const char* kWeights[] = {"adapter_config.json", "adapter_model.safetensors"};
+constexpr std::uint64_t kMostArtifactBytes = std::uint64_t{2} << 30;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool is_true(std::string word) {
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return word == "true" || word == "1" || word == "yes" || word == "on";
+}
+
+/// Letters, digits and _ - . space : / are what a key may have.
+std::string key_of(std::string name) {
+  std::ranges::replace_if(
+      name,
+      [](unsigned char c) {
+        return std::isalnum(c) == 0 && std::string_view("_-. :/").find(static_cast<char>(c)) == std::string_view::npos;
+      },
+      '_');
+  return name;
+}
+
+/// JSON has no NaN: protobuf's JSON takes its name.
+json number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+std::int64_t milliseconds(double seconds) {
+  return static_cast<std::int64_t>(seconds * 1e3);
+}
+
+std::string shortened(std::string text, std::size_t most) {
+  if (text.size() > most) text = text.substr(0, most - 3) + "...";
+  return text;
+}
+
+class Mlflow : public Tracker {
+ public:
+  Mlflow(const Run& run, std::shared_ptr<Deadline> deadline) : run_(run), api_(std::move(deadline)) {}
+  std::string_view name() const override { return "mlflow"; }
+  std::string address() const override { return fmt::format("{}/#/experiments/{}/runs/{}", api_.address(), experiment_, id_); }
+
+  void open() override {
+    if (id_.empty()) find_or_make();
+    try {
+      log_settings();
+    } catch (const MlflowError& e) {
+      if (e.code != "INVALID_PARAMETER_VALUE") throw;
+      log::warn("mlflow: the server does not take the settings, the metrics go on without: {}", e.what());
+    }
+  }
+
+  void log(std::span<const Metric> metrics) override {
+    std::vector<json> list;
+    for (const Metric& m : metrics)
+      if (const std::string key = key_of(m.name); last_.is_new({key, m.value, m.step, m.time}))
+        list.push_back({{"key", key}, {"value", number(m.value)}, {"timestamp", milliseconds(m.time)}, {"step", m.step}});
+    log_batches("metrics", list, kMetricsAtOnce);
+  }
+
+  void finish(Status status) override {
+    const auto& dir = run_.output_dir;
+    if (root_.starts_with("mlflow-artifacts:")) {
+      for (const char* file : kResults) keep(dir / file, file);
+      if (is_true(variable("HF_MLFLOW_LOG_ARTIFACTS")))
+        for (const char* file : kWeights) keep(dir / file, std::string("model/") + file);
+    } else {
+      log::info("mlflow: results are not kept as artifacts: the server leaves them to {} (start it with --serve-artifacts)",
+                net::without_secrets(root_));
+    }
+    const char* word = status == Status::finished ? "FINISHED" : status == Status::stopped ? "KILLED" : "FAILED";
+    api_.post("runs/update", {{"run_id", id_}, {"status", word}, {"end_time", milliseconds(unix_seconds())}});
+  }
+
+ private:
+  /// MLFLOW_RUN_ID, or the run in which this one began, or a new one.
+  void find_or_make() {
+    const std::string asked = variable("MLFLOW_RUN_ID");
+    if (!asked.empty()) {
+      take(asked);
+    } else if (const std::string known = known_run(); !known.empty()) {
+      try {
+        take(known);
+      } catch (const MlflowError& e) {
+        if (e.code != "RESOURCE_DOES_NOT_EXIST") throw;
+        log::warn("mlflow: run {}, in which this one began, is gone: it gets a new one", known);
+        make();
+      }
+    } else {
+      make();
+    }
+    const json note{{"run_id", id_}, {"server", api_.address()}, {"run", run_.id}};
+    io::atomic_write_file(io::posix_storage(), run_.output_dir / kMlflowFile, note.dump(2) + "\n");
+  }
+
+  /// The run of the server that the note in output_dir names; empty: there is none, or it belongs to another run.
+  std::string known_run() const {
+    const fs::path file = run_.output_dir / kMlflowFile;
+    if (!fs::exists(file)) return {};
+    try {
+      const json note = io::read_json(file);
+      if (note.at("server") == api_.address() && note.at("run") == run_.id) return note.at("run_id").get<std::string>();
+    } catch (const std::exception&) {  // cut short or changed: no note
+    }
+    return {};
+  }
+
+  std::string experiment() {
+    if (std::string id = variable("MLFLOW_EXPERIMENT_ID"); !id.empty()) return id;
+    const std::string asked = variable("MLFLOW_EXPERIMENT_NAME"), name = asked.empty() ? "Default" : asked;
+    const std::string query = "experiment_name=" + net::percent_encoded(name);
+    const auto existing = [&] {
+      const json found = api_.get("experiments/get-by-name", query).at("experiment");
+      if (found.value("lifecycle_stage", "active") != "active")
+        fail("experiment '{}' was deleted: restore it, or set MLFLOW_EXPERIMENT_NAME to another name", name);
+      return found.at("experiment_id").get<std::string>();
+    };
+    try {
+      return existing();
+    } catch (const MlflowError& e) {
+      if (e.code != "RESOURCE_DOES_NOT_EXIST") throw;
+    }
+    try {
+      return api_.post("experiments/create", {{"name", name}}).at("experiment_id").get<std::string>();
+    } catch (const MlflowError& e) {
+      if (e.code != "RESOURCE_ALREADY_EXISTS") throw;
+      return existing();  // another run was faster
+    }
+  }
+
+  void make() {
+    const std::string name = run_.name.empty() ? fs::absolute(run_.output_dir).lexically_normal().filename().string() : run_.name;
+    const json run = api_.post("runs/create", {{"experiment_id", experiment()},
+                                               {"run_name", name},
+                                               {"start_time", milliseconds(unix_seconds())},
+                                               {"tags", {{{"key", kRunTag}, {"value", run_.id}}}}});
+    note(run.at("run"));
+  }
+
+  void take(const std::string& id) {
+    const json run = api_.get("runs/get", "run_id=" + net::percent_encoded(id)).at("run");
+    note(run);
+    if (run.at("info").value("lifecycle_stage", "active") != "active")
+      fail("run {} was deleted: restore it, or unset MLFLOW_RUN_ID", id);
+    const json data = run.value("data", json::object());
+    for (const json& p : data.value("params", json::array())) params_[p.at("key")] = p.at("value");
+    bool ours = false;
+    for (const json& tag : data.value("tags", json::array()))
+      ours = ours || (tag.at("key") == kRunTag && tag.at("value") == run_.id);
+    if (ours)
+      for (const json& m : data.value("metrics", json::array())) last_.add(m.at("key"), step_of(m));
+    json update{{"run_id", id_}, {"status", "RUNNING"}};
+    if (!run_.name.empty()) update["run_name"] = run_.name;
+    api_.post("runs/update", update);
+  }
+
+  /// Some servers write 64-bit numbers as texts.
+  static std::int64_t step_of(const json& metric) {
+    const json step = metric.value("step", json(0));
+    return step.is_string() ? std::atoll(step.get_ref<const std::string&>().c_str()) : step.get<std::int64_t>();
+  }
+
+  void note(const json& run) {
+    const json& info = run.at("info");
+    id_ = info.at("run_id").get<std::string>();
+    experiment_ = info.at("experiment_id").get<std::string>();
+    root_ = info.value("artifact_uri", "");
+  }
+
+  /// Parameters of a run never change: what a resumed run changed is in tags.
+  void log_settings() {
+    std::vector<json> params, tags;
+    const auto tag = [&](const std::string& key, const std::string& value) {
+      tags.push_back({{"key", key_of(key)}, {"value", shortened(value, kLongestTag)}});
+    };
+    for (const auto& [key, value] : run_.settings.items()) {
+      if (value.is_null() || value == "" || value == json::array()) continue;
+      const std::string text = shortened(value.is_string() ? value.get<std::string>() : value.dump(), kLongestParam);
+      const auto before = params_.find(key);
+      if (before == params_.end())
+        params.push_back({{"key", key_of(key)}, {"value", text}});
+      else if (before->second != text)
+        tag(fmt::format("changed.{}", key), text);
+    }
+    tag(kRunTag, run_.id);
+    tag("mlflow.source.name", "qft train");
+    tag("mlflow.source.type", "JOB");
+    if (const std::string user = variable("USER"); !user.empty()) tag("mlflow.user", user);
+    for (const auto& [key, value] : run_.tags) tag(key, value);
+    const json own = json::parse(variable("MLFLOW_TAGS"), nullptr, /*allow_exceptions=*/false);
+    if (own.is_object())
+      for (const auto& [key, value] : own.items()) tag(key, value.is_string() ? value.get<std::string>() : value.dump());
+    log_batches("params", params, kParamsAtOnce);
+    log_batches("tags", tags, kTagsAtOnce);
+  }
+
+  void log_batches(const char* what, const std::vector<json>& list, std::size_t at_once) {
+    for (std::size_t begin = 0; begin < list.size(); begin += at_once)
+      api_.post(
+          "runs/log-batch",
+          {{"run_id", id_},
+           {what, json(std::vector<json>(list.begin() + static_cast<std::ptrdiff_t>(begin),
+                                         list.begin() + static_cast<std::ptrdiff_t>(std::min(list.size(), begin + at_once))))}});
+  }
+
+  void keep(const fs::path& file, const std::string& as) {
+    std::error_code code;
+    if (!fs::is_regular_file(file, code)) return;
+    const std::uint64_t bytes = fs::file_size(file);
+    if (bytes > kMostArtifactBytes) {
+      log::warn("mlflow: '{}' has {} bytes, too many to send: use `mlflow artifacts log-artifact`", file.string(), bytes);
+      return;
+    }
+    const io::File in = io::File::open_read(file);
+    std::string content(in.size(), '\0');
+    in.pread(0, content.data(), content.size());
+    api_.put_artifact(root_, as, std::move(content));
+  }
+
+  Run run_;
+  MlflowApi api_;
+  std::string id_, experiment_, root_;  ///< of the server's run; root_: where its artifacts are
+  std::map<std::string, std::string> params_;
+  LastSteps last_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tracker> make_mlflow(const Run& run, std::shared_ptr<Deadline> deadline) {
+  return std::make_unique<Mlflow>(run, std::move(deadline));
+}
+
+}  // namespace qft::track

@@ -1,0 +1,45 @@
+// The part of MLflow's REST API 2.0 that a run needs (https://mlflow.org/docs/latest/rest-api.html). Private to track.
+#pragma once
+
+#include "qft/net/http.h"
+#include "qft/track/tracker.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::track {
+
+/// An answer that is an error of the server: "RESOURCE_DOES_NOT_EXIST".
+class MlflowError : public Error {
+ public:
+  MlflowError(std::string code, const std::string& message) : Error(message), code(std::move(code)) {}
+  std::string code;
+};
+
+class MlflowApi {
+ public:
+  /// The server of MLFLOW_TRACKING_URI, as MLFLOW_TRACKING_TOKEN or MLFLOW_TRACKING_USERNAME and _PASSWORD (or those in the
+  /// address) say who asks.
+  explicit MlflowApi(std::shared_ptr<Deadline> deadline);
+
+  /// The server's address, without secrets.
+  const std::string& address() const { return shown_; }
+
+  /// Throws NetworkError where there is no answer, MlflowError where it is an error.
+  nlohmann::json get(const std::string& method, const std::string& query);
+  nlohmann::json post(const std::string& method, const nlohmann::json& body);
+  /// Keeps a text or bytes as `path` among the artifacts of the server's own store, `root` being "mlflow-artifacts:/...".
+  void put_artifact(const std::string& root, const std::string& path, std::string content);
+
+ private:
+  nlohmann::json send(net::Request request);
+
+  std::shared_ptr<Deadline> deadline_;
+  std::string base_, shown_, token_, basic_;
+  std::unique_ptr<net::Client> client_;
+};
+
+}  // namespace qft::track

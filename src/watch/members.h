@@ -1,0 +1,29 @@
+// Members of JSON that another program may have written: what is not of the type that is asked for is not there. Private to
+// watch.
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::watch {
+
+/// Null where there is none.
+inline nlohmann::json member(const nlohmann::json& object, const char* key) {
+  const auto it = object.is_object() ? object.find(key) : object.end();
+  return object.is_object() && it != object.end() ? *it : nlohmann::json();
+}
+
+/// NaN where there is none.
+inline double number_in(const nlohmann::json& object, const char* key) {
+  const nlohmann::json value = member(object, key);
+  return value.is_number() ? value.get<double>() : NAN;
+}
+
+inline std::string text_in(const nlohmann::json& object, const char* key, const std::string& otherwise = {}) {
+  const nlohmann::json value = member(object, key);
+  return value.is_string() ? value.get<std::string>() : otherwise;
+}
+
+}  // namespace qft::watch

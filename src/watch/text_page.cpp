@@ -1,0 +1,214 @@
+// The page of characters.
+#include "qft/core/units.h"
+#include "qft/watch/page.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "members.h"
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace qft::watch {
+namespace {
+
+using nlohmann::json;
+
+/// Columns that a text takes: characters, without the escape sequences among them.
+std::size_t columns_of(std::string_view text) {
+  std::size_t n = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\x1b')
+      i = std::min(text.find('m', i), text.size());
+    else if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80)
+      ++n;
+  }
+  return n;
+}
+
+/// Names from files may hold anything: no control character reaches the terminal, and no half of a UTF-8 character.
+std::string plain(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return out;
+}
+
+/// At most `width` columns.
+std::string cut(const std::string& text, int width) {
+  if (columns_of(text) <= static_cast<std::size_t>(width)) return text;
+  std::size_t n = 0, i = 0;
+  for (; i < text.size(); ++i) {
+    if (text[i] == '\x1b') {
+      i = std::min(text.find('m', i), text.size() - 1);
+      continue;
+    }
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80 && ++n > static_cast<std::size_t>(width)) break;
+  }
+  return text.substr(0, i) + (text.find('\x1b') == text.npos ? "" : "\x1b[0m");
+}
+
+class Page {
+ public:
+  Page(const RunView& run, const PageOptions& options) : run_(run), o_(options) {}
+
+  std::string text() {
+    heading();
+    progress();
+    numbers();
+    machine();
+    checkpoints();
+    for (const std::string& warning : run_.warnings) line(colored("1;33", "! " + plain(warning)));
+    line("");
+    curve();
+    std::string all;
+    if (lines_.size() > static_cast<std::size_t>(o_.height)) lines_.resize(static_cast<std::size_t>(o_.height));
+    for (const std::string& l : lines_) all += l + "\n";
+    return all;
+  }
+
+ private:
+  void line(const std::string& text) { lines_.push_back(cut(text, o_.width)); }
+  std::string colored(const char* code, const std::string& text) const {
+    return o_.color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
+  }
+  /// A member of run.json as text; empty where it is not there.
+  std::string said(const char* key) const { return plain(text_in(run_.description, key)); }
+
+  void heading() {
+    const std::string name = said("name").empty() ? plain(run_.dir.lexically_normal().string()) : said("name");
+    const char* color = run_.status == "silent" || run_.status == "failed" ? "1;31" : "1;32";
+    line(fmt::format("{}  {}{}", colored("1", name), colored(color, run_.status), where()));
+    const json model = member(run_.description, "model");
+    if (!model.is_object()) return;
+    line(fmt::format("{}: {} parameters, {} trained; {}", plain(text_in(model, "path")),
+                     format_count(number_in(model, "parameters")), format_count(number_in(model, "trainable")),
+                     said("strategy")));
+  }
+
+  std::string where() const {
+    if (!run_.description.is_object()) return "";
+    std::set<std::string> hosts;
+    for (const json& host : member(run_.description, "hosts"))
+      if (host.is_string()) hosts.insert(plain(host.get<std::string>()));
+    const double ranks = number_in(run_.description, "ranks");
+    return fmt::format("  {:.0f} rank{} on {}, {}", ranks, ranks == 1 ? "" : "s", fmt::join(hosts, ", "), said("device"));
+  }
+
+  void progress() {
+    if (run_.last.is_null()) {
+      line("no step is logged yet");
+      return;
+    }
+    const double step = number_in(run_.last, "current_steps"), total = number_in(run_.last, "total_steps");
+    const double share = total > 0 ? std::clamp(step / total, 0.0, 1.0) : 0;
+    const int cells = std::max(10, o_.width / 3), full = static_cast<int>(share * cells);
+    std::string bar;
+    for (int i = 0; i < cells; ++i) bar += i < full ? "█" : "░";
+    std::string times = fmt::format("{} gone", plain(text_in(run_.last, "elapsed_time", "-")));
+    if (run_.status == "running") times += fmt::format(", {} left", plain(text_in(run_.last, "remaining_time", "-")));
+    line(fmt::format("step {:.0f}/{:.0f}  {} {:.1f} %  epoch {:.2f}  {}", step, total, colored("36", bar), 100 * share,
+                     number_in(run_.last, "epoch"), times));
+  }
+
+  void numbers() {
+    std::string text;
+    const auto add = [&](const char* label, const char* metric, const char* form) {
+      if (const double value = run_.now(metric); run_.curves.contains(metric))
+        text += fmt::format("{}{} {}", text.empty() ? "" : "  ", label, fmt::format(fmt::runtime(form), value));
+    };
+    add("loss", "loss", "{:.4f}");
+    add("eval_loss", "eval_loss", "{:.4f}");
+    add("lr", "learning_rate", "{:.3e}");
+    add("grad_norm", "grad_norm", "{:.4f}");
+    if (!text.empty()) line(text);
+    if (!run_.last.is_object()) return;
+    text = fmt::format("{:.0f} tokens/s  {}", run_.now("tokens_per_second"), spark("tokens_per_second"));
+    text += fmt::format("  {} tokens so far", format_count(run_.now("num_input_tokens_seen")));
+    line(text);
+    phases();
+  }
+
+  /// The last values of a metric as a row of bars.
+  std::string spark(const std::string& metric) const {
+    static constexpr const char* kBars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    const auto it = run_.curves.find(metric);
+    if (it == run_.curves.end()) return "";
+    const Curve& curve = it->second;
+    const std::size_t first = curve.size() > 30 ? curve.size() - 30 : 0;
+    double most = 0;
+    for (std::size_t i = first; i < curve.size(); ++i)
+      if (std::isfinite(curve[i].second)) most = std::max(most, curve[i].second);
+    std::string bars;
+    for (std::size_t i = first; i < curve.size() && most > 0; ++i)
+      bars += kBars[std::isfinite(curve[i].second) ? static_cast<int>(std::clamp(curve[i].second / most * 7, 0.0, 7.0)) : 0];
+    return bars;
+  }
+
+  void phases() {
+    const json seconds = member(run_.last, "seconds");
+    double sum = 0;
+    for (const auto& [name, value] : seconds.items()) sum += value.is_number() ? value.get<double>() : 0;
+    if (sum <= 0) return;
+    std::string text = "time goes to";
+    for (const auto& [name, value] : seconds.items())
+      if (value.is_number() && value.get<double>() > 0.005 * sum)
+        text += fmt::format("  {} {:.0f} %", plain(name), 100 * value.get<double>() / sum);
+    line(text);
+  }
+
+  void machine() {
+    std::string text;
+    if (const double most = run_.now("memory_peak"); std::isfinite(most)) {
+      text = fmt::format("memory of a rank {} at most", format_bytes(most));
+      const json predicted = member(run_.description, "memory");
+      if (const double total = number_in(predicted, "total"); std::isfinite(total))
+        text += fmt::format(", {} predicted, {} available", format_bytes(total), format_bytes(number_in(predicted, "available")));
+    }
+    if (!text.empty()) line(text);
+    text.clear();
+    const json system = member(run_.last, "system");
+    for (const auto& [name, values] : system.items()) {
+      std::vector<std::string> shown;
+      for (const json& v : values)
+        if (v.is_number())
+          shown.push_back(v.get<double>() >= 1e6 ? format_bytes(v.get<double>()) : fmt::format("{:.0f}", v.get<double>()));
+      if (!shown.empty()) text += fmt::format("{}{} {}", text.empty() ? "" : "  ", plain(name), fmt::join(shown, " "));
+    }
+    if (!text.empty()) line(text);
+  }
+
+  void checkpoints() {
+    if (run_.checkpoints.empty()) {
+      if (run_.status == "running") line("no checkpoint yet");
+      return;
+    }
+    const CheckpointSeen& newest = run_.checkpoints.back();
+    line(fmt::format("last checkpoint {}, {} ago ({} there)", plain(newest.name),
+                     format_duration(std::max(0.0, o_.now - newest.time)), run_.checkpoints.size()));
+  }
+
+  void curve() {
+    const auto find = [&](const std::string& name) {
+      const auto it = run_.curves.find(name);
+      return it == run_.curves.end() ? Curve() : it->second;
+    };
+    const Curve beside = o_.metric == "loss" ? find("eval_loss") : Curve();
+    line(colored("36", o_.metric) + (beside.empty() ? "" : ", " + colored("33", "eval_loss")));
+    const int rest = std::max(6, o_.height - static_cast<int>(lines_.size()) - 1);
+    for (const std::string& row : draw_curve(find(o_.metric), beside, o_.width, std::min(rest, 20), o_.color))
+      lines_.push_back(row);
+  }
+
+  const RunView& run_;
+  const PageOptions& o_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace
+
+std::string text_page(const RunView& run, const PageOptions& options) {
+  return Page(run, options).text();
+}
+
+}  // namespace qft::watch

@@ -1,0 +1,100 @@
+// `qft check` as a whole on this machine.
+#include "qft/check/check.h"
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+namespace qft::check {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<Verdict> of(const Report& report, const std::string& probe) {
+  std::vector<Verdict> found;
+  for (const Verdict& v : report.verdicts)
+    if (v.probe == probe) found.push_back(v);
+  return found;
+}
+
+TEST(Check, PassesOnThisMachine) {
+  Options options;
+  options.gpus.error = "no driver";
+  options.largest_message = 1 << 16;
+  options.only = "^(?!compute)";
+  auto& session = comm::Session::current();
+  std::size_t told = 0;
+  const auto report = run(session, options, [&](const Verdict&) { ++told; });
+  for (const Verdict& v : report.verdicts) EXPECT_NE(v.level, Level::problem) << v.probe << ": " << v.text;
+  EXPECT_TRUE(report.passed());
+  EXPECT_EQ(told, report.verdicts.size());
+  ASSERT_EQ(of(report, "values").size(), 1U);
+  EXPECT_NE(of(report, "values")[0].text.find("right on all ranks"), std::string::npos);
+  EXPECT_EQ(to_json(report).at("facts").at("software").at(0).at("ranks").size(), static_cast<std::size_t>(session.size()));
+}
+
+TEST(Check, NamesMissingFilesTheirKeyAndRanks) {
+  auto& session = comm::Session::current();
+  const auto here =
+      fs::temp_directory_path() / ("qft-check-" + comm::broadcast_string(session.world(), std::to_string(getpid())));
+  if (session.rank() == 0) {
+    fs::create_directories(here / "model");
+    std::ofstream(here / "model/config.json") << "{}";
+    fs::create_symlink(here / "nowhere", here / "model/tokenizer.json");
+  }
+  session.world().barrier();
+  Options options;
+  options.only = "^files/";
+  options.paths = {{"model_name_or_path", here / "model", NeededPath::Use::read},
+                   {"pack", here / "no.h5", NeededPath::Use::read},
+                   {"export_dir", "/proc/qft/out", NeededPath::Use::write},
+                   {"output_dir", here / "out/run1", NeededPath::Use::write}};
+  const auto report = run(session, options);
+  EXPECT_FALSE(report.passed());
+  const auto files = of(report, "files");
+  ASSERT_EQ(files.size(), 2U);
+  EXPECT_NE(files[0].text.find("tokenizer.json' is a link to '" + (here / "nowhere").string() + "', which does not exist"),
+            std::string::npos)
+      << files[0].text;
+  EXPECT_NE(files[1].text.find("no.h5' does not exist"), std::string::npos) << files[1].text;
+  const auto outputs = of(report, "output");
+  ASSERT_EQ(outputs.size(), 2U);
+  EXPECT_NE(outputs[0].text.find("could not be made in /proc"), std::string::npos) << outputs[0].text;
+  EXPECT_EQ(outputs[1].level, Level::fine);
+  const auto shared = of(report, "output sharing");
+  ASSERT_EQ(shared.size(), 1U);
+  EXPECT_NE(shared[0].text.find("shared by all ranks"), std::string::npos);
+  session.world().barrier();
+  if (session.rank() == 0) {
+    EXPECT_EQ(std::distance(fs::directory_iterator(here), fs::directory_iterator()), 1) << "a probe's file was left behind";
+    fs::remove_all(here);
+  }
+}
+
+TEST(Check, ARefusedRunIsAProblemAndLeavesNoRoomToJudge) {
+  Options options;
+  options.only = "^run/";
+  options.run = []() -> RunForecast { fail_config("no such template"); };
+  const auto refused = run(comm::Session::current(), options);
+  EXPECT_THROW(std::rethrow_exception(refused.refusal), ConfigError);
+  ASSERT_EQ(refused.verdicts.size(), 1U);
+  EXPECT_EQ(refused.verdicts[0].text, "no such template");
+  options.run = [] { return RunForecast{{"it fits"}, 0, 0, 0}; };
+  EXPECT_TRUE(run(comm::Session::current(), options).passed());
+}
+
+TEST(Check, OnlyMustFitAProbe) {
+  Options options;
+  options.only = "nothing of the kind";
+  EXPECT_THROW(run(comm::Session::current(), options), ConfigError);
+  options.only = "(";
+  EXPECT_THROW(run(comm::Session::current(), options), ConfigError);
+}
+
+}  // namespace
+}  // namespace qft::check

@@ -1,0 +1,42 @@
+#include "inputs/relay.h"
+
+#include "qft/comm/session.h"
+
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace qft::inputs {
+namespace {
+
+TEST(Relay, BringsEveryByteToEveryRankInOrder) {
+  comm::Communicator& world = comm::Session::current().world();
+  for (const std::uint64_t total :
+       {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4} << 20, (std::uint64_t{71} << 20) + 12345}) {
+    std::vector<std::byte> got;
+    std::uint64_t read = 0;
+    relay(
+        world, total,
+        [&](std::span<std::byte> bytes) {
+          for (std::byte& byte : bytes) byte = static_cast<std::byte>(read++ * 2654435761U >> 13);
+        },
+        [&](std::span<const std::byte> bytes) { got.insert(got.end(), bytes.begin(), bytes.end()); });
+    ASSERT_EQ(got.size(), total);
+    std::uint64_t wrong = 0;
+    for (std::uint64_t i = 0; i < total; ++i) wrong += got[i] != static_cast<std::byte>(i * 2654435761U >> 13);
+    EXPECT_EQ(wrong, 0U) << total;
+  }
+}
+
+TEST(Relay, PassesRanksThatWriteNothing) {
+  comm::Communicator& world = comm::Session::current().world();
+  const bool writes = world.rank() + 1 == world.size();
+  std::uint64_t got = 0;
+  const Write write = [&](std::span<const std::byte> bytes) { got += bytes.size(); };
+  relay(world, 9 << 20, [](std::span<std::byte> bytes) { std::memset(bytes.data(), 1, bytes.size()); }, writes ? write : Write());
+  EXPECT_EQ(got, writes ? 9U << 20 : 0U);
+}
+
+}  // namespace
+}  // namespace qft::inputs

@@ -1,0 +1,170 @@
+#include "qft/inputs/staged.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <fstream>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "inputs/streams.h"
+#include <gtest/gtest.h>
+
+namespace qft::inputs {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Two folders: originals, and the copies of a node.
+class Staged : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "qft-staged-XXXXXX").string();
+    root_ = mkdtemp(name.data());
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  StagedItem original(const std::string& name, std::size_t bytes) const {
+    StagedItem item{name, root_ / "originals" / name, false, {}};
+    for (const auto& [file, size] :
+         {std::pair{"config.json", std::size_t{2}}, {"empty", std::size_t{0}}, {"sub/weights", bytes}}) {
+      const fs::path path = item.source / file;
+      fs::create_directories(path.parent_path());
+      std::ofstream(path) << std::string(size, 'x');
+      struct stat status{};
+      stat(path.c_str(), &status);
+      item.files.push_back({file, size, status.st_mtim.tv_sec * INT64_C(1'000'000'000) + status.st_mtim.tv_nsec, {}});
+    }
+    return item;
+  }
+
+  /// As staging does it, on one node.
+  static fs::path copy(StageFolder& folder, StagedItem item) {
+    const fs::path made = folder.begin(item);
+    StreamReader reader(item.source, item.files);
+    StreamWriter writer(made, item.files);
+    std::vector<std::byte> bytes(item.bytes());
+    reader.read(bytes);
+    for (std::size_t at = 0; at < bytes.size(); at += 1000)
+      writer.write(std::span(bytes).subspan(at, std::min<std::size_t>(1000, bytes.size() - at)));
+    item.files = reader.finish();
+    EXPECT_EQ(reader.error(), "");
+    EXPECT_EQ(writer.finish(item.files), "");
+    return folder.commit(item, made);
+  }
+
+  fs::path disk() const { return root_ / "disk"; }
+  fs::path root_;
+};
+
+TEST_F(Staged, IsFoundAgainUntilTheOriginalOrTheCopyChanges) {
+  StagedItem item = original("model", 5000);
+  StageFolder folder(disk(), 0);
+  EXPECT_FALSE(folder.find(item));
+  const fs::path there = copy(folder, item);
+  EXPECT_EQ(folder.find(item), there);
+  EXPECT_EQ(fs::file_size(there / "sub/weights"), 5000U);
+  EXPECT_TRUE(fs::exists(there / "empty"));
+  StagedItem newer = item;
+  newer.files.back().changed += 1;
+  EXPECT_FALSE(folder.find(newer));
+}
+
+TEST_F(Staged, IsMadeAnewWhereItWasChanged) {
+  const StagedItem item = original("model", 5000);
+  fs::path there;
+  {
+    StageFolder folder(disk(), 0);
+    there = copy(folder, item);
+  }
+  fs::permissions(there / "sub/weights", fs::perms::owner_all);
+  std::ofstream(there / "sub/weights", std::ios::app) << "more";
+  StageFolder folder(disk(), 0);
+  EXPECT_FALSE(folder.find(item));
+  EXPECT_FALSE(fs::exists(there));
+}
+
+TEST_F(Staged, MakesRoomByWhatWasUsedLongestAgo) {
+  const StagedItem a = original("a", 4000), b = original("b", 4000), c = original("c", 4000);
+  fs::path old, newer;
+  {
+    StageFolder folder(disk(), 10'000);
+    old = copy(folder, a), newer = copy(folder, b);
+  }
+  const timespec long_ago[] = {{1000, 0}, {1000, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, (old / ".qft-staged.json").c_str(), long_ago, 0), 0);
+  StageFolder folder(disk(), 10'000);
+  const fs::path there = copy(folder, c);
+  EXPECT_FALSE(fs::exists(old));
+  EXPECT_TRUE(fs::exists(newer));
+  EXPECT_TRUE(fs::exists(there));
+  EXPECT_THROW(static_cast<void>(folder.begin(original("large", 20'000))), Error);
+}
+
+TEST_F(Staged, DoesNotRemoveWhatIsInUse) {
+  const StagedItem a = original("a", 4000);
+  StageFolder holder(disk(), 0);
+  const fs::path there = copy(holder, a);
+  StageFolder other(disk(), 5000);
+  EXPECT_THROW(static_cast<void>(other.begin(original("b", 4000))), Error);
+  EXPECT_TRUE(prune(disk(), std::chrono::seconds(0)).empty());
+  EXPECT_TRUE(fs::exists(there / "sub/weights"));
+}
+
+TEST_F(Staged, PrunesOnlyWhatItsManifestNames) {
+  fs::path there, stranger = disk() / "mine", mixed;
+  {
+    StageFolder folder(disk(), 0);
+    there = copy(folder, original("a", 10)), mixed = copy(folder, original("b", 10));
+  }
+  fs::create_directories(stranger);
+  std::ofstream(stranger / "thesis.txt") << "words";
+  std::ofstream(mixed / "notes.txt") << "words";
+  EXPECT_TRUE(prune(disk(), std::chrono::hours(1)).empty());
+  EXPECT_EQ(prune(disk(), std::chrono::seconds(0)).size(), 2U);
+  EXPECT_FALSE(fs::exists(there));
+  EXPECT_TRUE(fs::exists(stranger / "thesis.txt"));
+  EXPECT_TRUE(fs::exists(mixed / "notes.txt"));
+  EXPECT_FALSE(fs::exists(mixed / "config.json"));
+}
+
+TEST_F(Staged, OfAKilledProcessIsNeverTakenForACopy) {
+  const StagedItem item = original("model", 5000);
+  const pid_t child = fork();
+  if (child == 0) {
+    StageFolder folder(disk(), 0);
+    static_cast<void>(folder.begin(item));
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  StageFolder folder(disk(), 0);
+  EXPECT_FALSE(folder.find(item));
+  EXPECT_EQ(prune(disk(), std::chrono::seconds(0)).size(), 1U);
+  EXPECT_TRUE(fs::is_empty(disk()));
+}
+
+TEST_F(Staged, NoticesAFileThatChangesMeanwhile) {
+  StagedItem item = original("model", 5000);
+  fs::resize_file(item.source / "sub/weights", 100);
+  StreamReader reader(item.source, item.files);
+  std::vector<std::byte> bytes(item.bytes());
+  reader.read(bytes);
+  EXPECT_NE(reader.error().find("it ends there"), std::string::npos);
+}
+
+TEST_F(Staged, NoticesBytesThatChangeOnTheWay) {
+  const StagedItem item = original("model", 5000);
+  fs::create_directories(root_ / "made");
+  StreamReader reader(item.source, item.files);
+  StreamWriter writer(root_ / "made", item.files);
+  std::vector<std::byte> bytes(item.bytes());
+  reader.read(bytes);
+  bytes.back() ^= std::byte{1};
+  writer.write(bytes);
+  EXPECT_NE(writer.finish(reader.finish()).find("sub/weights' came with the hash"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace qft::inputs

@@ -1,0 +1,181 @@
+#include "qft/core/clock.h"
+#include "qft/core/error.h"
+#include "qft/watch/page.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "track/folder.h"
+#include <gtest/gtest.h>
+
+namespace qft::watch {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kHostile = "</script><script>alert('x')</script> \"q\" \x1b[2J\x07 <!-- \xff";
+
+class WatchTest : public ::testing::Test {
+ protected:
+  WatchTest() : dir_(folder_.path()) {}
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories((dir_ / name).parent_path());
+    std::ofstream(dir_ / name) << text;
+  }
+  void describe(const std::string& status, const std::string& name = "a run") const {
+    json d{{"run", "0123"},         {"status", status}, {"name", name},     {"ranks", 2},
+           {"hosts", {"n1", "n2"}}, {"device", "CPU"},  {"strategy", "ddp"}};
+    d["model"] = {{"path", "models/m"}, {"parameters", 8e9}, {"trainable", 4e7}};
+    d["memory"] = {{"total", 5e9}, {"available", 9e9}, {"parts", {{"weights", 5e9}}}};
+    d["settings"] = {{"lora_rank", 4}};
+    write("run.json", d.dump(-1, ' ', false, json::error_handler_t::replace));
+  }
+  static std::string entry(int step, double loss) {
+    return fmt::format(
+        "{{\"current_steps\": {}, \"total_steps\": 100, \"loss\": {}, \"lr\": 0.001, \"grad_norm\": 1.5, \"epoch\": 0.5, "
+        "\"time\": {}, "
+        "\"elapsed_time\": \"01:00\", \"remaining_time\": \"02:00\", \"throughput\": 1234.0, \"memory\": [3e9, 4e9], "
+        "\"seconds\": {{\"forward\": 1.0, \"backward\": 3.0}}}}\n",
+        step, loss, unix_seconds());
+  }
+  std::string page(int width = 100, int height = 40) {
+    RunReader reader(dir_);
+    return text_page(reader.refresh(), {width, height, false, "loss", unix_seconds()});
+  }
+  TempFolder folder_;
+  fs::path dir_;
+};
+
+TEST_F(WatchTest, ShowsARunAsItsFilesHaveIt) {
+  describe("running");
+  write(".qft-lock", "x");
+  std::string log;
+  for (int step = 1; step <= 30; ++step) log += entry(step, 3.0 - 0.05 * step);
+  write("trainer_log.jsonl", log + "{\"current_steps\": 30, \"eval_loss\": 1.75, \"epoch\": 0.5}\n{\"current_steps\": 31, \"lo");
+  write("checkpoint-20/manifest.json", "{}");
+  write("checkpoint-5/manifest.json", "{}");
+  write("checkpoint-99/model.safetensors", "another program's");
+  const std::string text = page();
+  for (const char* part :
+       {"a run  running  2 ranks on n1, n2", "step 30/100", "loss 1.5000", "eval_loss 1.7500", "1234 tokens/s",
+        "01:00 gone, 02:00 left", "last checkpoint checkpoint-20", "forward 25 %  backward 75 %", "4.00 GB at most", "step 1"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST_F(WatchTest, FitsTheTerminal) {
+  describe("running", std::string(300, 'n'));
+  std::string log;
+  for (int step = 1; step <= 50; ++step) log += entry(step, 1.0 / step);
+  write("trainer_log.jsonl", log);
+  for (const auto& [width, height] : {std::pair{40, 12}, {80, 24}, {200, 60}}) {
+    const std::string text = page(width, height);
+    EXPECT_LE(std::count(text.begin(), text.end(), '\n'), height);
+    for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != text.npos; begin = end + 1) {
+      const std::string line = text.substr(begin, end - begin);
+      EXPECT_LE(std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }),
+                width)
+          << line;
+    }
+  }
+}
+
+TEST_F(WatchTest, FollowsALogThatGrowsAndOneThatAResumedRunCut) {
+  describe("running");
+  write("trainer_log.jsonl", entry(1, 3.0) + entry(2, 2.0) + entry(3, 1.0));
+  RunReader reader(dir_);
+  EXPECT_EQ(reader.refresh().curves.at("loss").size(), 3u);
+  std::ofstream(dir_ / "trainer_log.jsonl", std::ios::app) << entry(4, 0.5);
+  EXPECT_EQ(reader.refresh().curves.at("loss").size(), 4u);
+  write("new", entry(1, 3.0) + entry(2, 2.5));
+  fs::rename(dir_ / "new", dir_ / "trainer_log.jsonl");
+  const auto& curve = reader.refresh().curves.at("loss");
+  ASSERT_EQ(curve.size(), 2u);
+  EXPECT_EQ(curve.back().second, 2.5);
+}
+
+TEST_F(WatchTest, TellsARunThatWasKilledFromOneThatGoesOn) {
+  describe("running");
+  write("trainer_log.jsonl", entry(1, 3.0));
+  write(".qft-lock", "x");
+  RunReader reader(dir_);
+  EXPECT_EQ(reader.refresh().status, "running");
+  EXPECT_TRUE(reader.refresh().warnings.empty());
+  const auto hours_ago = fs::file_time_type::clock::now() - std::chrono::hours(2);
+  for (const char* name : {"run.json", "trainer_log.jsonl", ".qft-lock"}) fs::last_write_time(dir_ / name, hours_ago);
+  EXPECT_EQ(reader.refresh().status, "silent");
+  EXPECT_NE(page().find("! no sign of life for 2:00:0"), std::string::npos) << page();
+  describe("finished");
+  EXPECT_EQ(reader.refresh().status, "finished");
+}
+
+TEST_F(WatchTest, WarnsOfNumbersThatAreNotFinite) {
+  describe("stopped");
+  write("trainer_log.jsonl", "{\"current_steps\": 7, \"loss\": \"NaN\", \"grad_norm\": \"Infinity\", \"skipped_updates\": 3}\n");
+  const std::string text = page();
+  EXPECT_NE(text.find("is not finite"), std::string::npos) << text;
+  EXPECT_NE(text.find("3 updates were skipped"), std::string::npos) << text;
+}
+
+TEST_F(WatchTest, RefusesAFolderThatHoldsNoRun) {
+  RunReader reader(dir_);
+  EXPECT_THROW(reader.refresh(), Error);
+  EXPECT_THROW(RunReader(dir_ / "none").refresh(), Error);
+}
+
+TEST_F(WatchTest, TakesNothingFromFilesThatAreNotWhatTheyShouldBe) {
+  for (const char* text :
+       {"", "{", "[]", "3", "{\"status\": \"running\"}", "{\"hosts\": 3, \"model\": 4, \"memory\": 5, \"name\": []}"}) {
+    write("run.json", text);
+    write("trainer_log.jsonl",
+          "[]\n\"x\"\n{\"current_steps\": 3, \"loss\": 1, \"memory\": 3, \"seconds\": {\"a\": \"b\"}, \"system\": {\"x\": 3}}\n");
+    write("generated_predictions.jsonl", "[]\n{\"prompt\": 3}\n");
+    write("all_results.json", "{");
+    try {
+      RunReader reader(dir_);
+      const RunView& run = reader.refresh();
+      text_page(run, {80, 30, false, "loss", 0});
+      html_page(run, 0);
+    } catch (const Error&) {
+    }  // says what is wrong
+  }
+}
+
+TEST_F(WatchTest, HostileTextsStayTexts) {
+  describe("finished", kHostile);
+  write("trainer_log.jsonl", entry(1, 3.0));
+  write("generated_predictions.jsonl", json{{"prompt", "</script>"}, {"predict", "<b>"}, {"label", "'"}}.dump() + "\n");
+  RunReader reader(dir_);
+  const std::string html = html_page(reader.refresh(), unix_seconds());
+  const std::size_t begin = html.find("id=\"data\">") + 10, end = html.find("</script>", begin);
+  const json data = json::parse(html.substr(begin, end - begin));
+  EXPECT_EQ(data["samples"][0]["prompt"], "</script>");
+  EXPECT_EQ(html.substr(begin, end - begin).find('<'), std::string::npos);
+  const std::string text = page();
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_EQ(text.find('\x07'), std::string::npos);
+}
+
+TEST(HtmlPage, KeepsTheSpikesOfALongCurve) {
+  RunView run;
+  for (int step = 0; step < 100000; ++step) run.curves["loss"].emplace_back(step, step == 77777 ? 50.0 : 1.0);
+  const std::string html = html_page(run, 0);
+  EXPECT_LT(html.size(), 200000u);
+  EXPECT_NE(html.find("[77777,50.0]"), std::string::npos);
+}
+
+TEST(Curve, IsDrawnFromItsFirstStepToItsLast) {
+  Curve curve;
+  for (int i = 0; i <= 100; ++i) curve.emplace_back(i, 100.0 - i);
+  const auto rows = draw_curve(curve, {}, 60, 11, false);
+  ASSERT_EQ(rows.size(), 11u);
+  EXPECT_NE(rows[0].find("100"), std::string::npos);
+  EXPECT_NE(rows[0].find("⢄"), std::string::npos) << rows[0];
+  EXPECT_NE(rows[10].find("step 0"), std::string::npos);
+  EXPECT_EQ(draw_curve({{1, NAN}}, {}, 60, 11, false).size(), 1u);
+  EXPECT_EQ(draw_curve({{1, 2.0}}, {}, 60, 5, false).size(), 5u) << "one point";
+}
+
+}  // namespace
+}  // namespace qft::watch
