@@ -52,8 +52,7 @@ fs::path member_of(const fs::path& dir, std::string_view name) {
   require(!code, "cannot follow the link '{}': {}", path.string(), code.message());
   require(lies_in(target, home) || lies_in_blobs_of(target, home),
           "'{}' is a link to '{}', outside its directory, and is not followed: put the file itself there "
-          "(cp, or ln "
-          "without -s), or give the directory that holds it",
+          "(cp, or ln without -s), or give the directory that holds it",
           path.string(), target.string());
   return path;
 }

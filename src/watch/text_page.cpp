@@ -124,7 +124,8 @@ class Page {
     if (!text.empty()) line(text);
     if (!run_.last.is_object()) return;
     text = fmt::format("{:.0f} tokens/s  {}", run_.now("tokens_per_second"), spark("tokens_per_second"));
-    text += fmt::format("  {} tokens so far", format_count(run_.now("num_input_tokens_seen")));
+    if (const double seen = run_.now("num_input_tokens_seen"); std::isfinite(seen))
+      text += fmt::format("  {} tokens so far", format_count(seen));
     line(text);
     phases();
   }

@@ -58,13 +58,16 @@ TEST(MemberOf, FollowsTheLinksOfTheHuggingFaceCache) {
   const TempDir dir;
   const fs::path repo = dir / "models--a--b", snapshot = repo / "snapshots/abc";
   write_bytes(repo / "blobs/0123", "x");
-  write_bytes(dir / "blobs/0123", "x");
+  write_bytes(dir / "blobs/4567", "x");  // what several repositories of a cache share
+  write_bytes(dir / "other/blobs/89ab", "x");
   fs::create_directories(snapshot / "adapter");
   fs::create_symlink("../../blobs/0123", snapshot / "model.safetensors");
   fs::create_symlink("../../../blobs/0123", snapshot / "adapter/adapter_model.safetensors");
-  fs::create_symlink("../../../blobs/0123", snapshot / "other.safetensors");
+  fs::create_symlink("../../../blobs/4567", snapshot / "shared.safetensors");
+  fs::create_symlink("../../../other/blobs/89ab", snapshot / "other.safetensors");
   EXPECT_EQ(member_of(snapshot, "model.safetensors"), snapshot / "model.safetensors");
   EXPECT_EQ(member_of(snapshot / "adapter", "adapter_model.safetensors"), snapshot / "adapter/adapter_model.safetensors");
+  EXPECT_EQ(member_of(snapshot, "shared.safetensors"), snapshot / "shared.safetensors");
   EXPECT_TRUE(contains(error_of([&] { member_of(snapshot, "other.safetensors"); }), "outside its directory"));
 }
 

@@ -169,11 +169,11 @@ TEST(DatasetPaths, OnlyANameAsOnAHubIsAnsweredWithDownloads) {
     return "nothing is wrong";
   };
   for (const std::string name : {"d/nofile.jsonl", "a/b/c", "/nowhere/x", "./nowhere/x", "numbers d/messages"}) {
-    EXPECT_EQ(answer(name).find("download"), std::string::npos) << answer(name);
+    EXPECT_EQ(answer(name).find("qft fetch"), std::string::npos) << answer(name);
     EXPECT_NE(answer(name).find("no such file or folder"), std::string::npos) << answer(name);
   }
   EXPECT_NE(answer("numbers d/messages").find("separate datasets by commas"), std::string::npos);
-  EXPECT_NE(answer("owner/name").find("modelscope download --dataset owner/name"), std::string::npos);
+  EXPECT_NE(answer("owner/name").find("qft fetch --dataset owner/name"), std::string::npos);
 }
 
 TEST(DatasetPaths, TextsAreLearnedByStagePt) {

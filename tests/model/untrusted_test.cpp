@@ -50,7 +50,7 @@ TEST(ModelConfig, AFolderThatIsNoneIsAMistakeInTheSettings) {
   const TempDir dir;
   EXPECT_THROW(ModelConfig::load(dir / "nowhere"), ConfigError);
   EXPECT_TRUE(contains(error_of([&] { ModelConfig::load(dir / "nowhere"); }), "there is no model folder"));
-  EXPECT_TRUE(contains(error_of([&] { ModelConfig::load("owner-x/name"); }), "modelscope download --model owner-x/name"));
+  EXPECT_TRUE(contains(error_of([&] { ModelConfig::load("owner-x/name"); }), "qft fetch owner-x/name"));
   EXPECT_THROW(ModelConfig::load(dir.path()), ConfigError);
 }
 
