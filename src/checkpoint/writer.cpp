@@ -6,11 +6,10 @@
 #include "qft/core/log.h"
 #include "qft/core/random_id.h"
 #include "qft/core/version.h"
+#include "qft/job/output_dir.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
-#include <thread>
 
 #include "records.h"
 #include "slices.h"
@@ -28,28 +27,6 @@ FileRecord record_of(const fs::path& path) {
 }
 
 }  // namespace
-
-std::vector<bool> ranks_sharing(comm::Communicator& comm, const fs::path& dir) {
-  const std::string name = comm::on_root(comm, [&] {
-    // The name must be new: an old file on a private disk would be taken for rank 0's.
-    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-    const std::string probe = fmt::format("{}probe-{:x}", io::kTempPrefix, now);
-    io::write_file(io::posix_storage(), dir / probe, "");
-    return probe;
-  });
-  bool sees = fs::exists(dir / name);
-  // Network file systems may show a new name a moment late.
-  for (int attempt = 0; attempt < 5 && !sees && fs::exists(dir); ++attempt) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50 << attempt));
-    std::error_code ignored;
-    static_cast<void>(fs::directory_iterator(dir, ignored));
-    sees = fs::exists(dir / name);
-  }
-  const auto all = comm::all_gather_value<std::int32_t>(comm, sees ? 1 : 0);
-  std::error_code ignored;
-  if (comm.rank() == 0) fs::remove(dir / name, ignored);
-  return {all.begin(), all.end()};
-}
 
 CheckpointWriter::CheckpointWriter(comm::Communicator& comm, io::Storage& storage, SaveOptions options)
     : comm_(comm.host()),
@@ -76,7 +53,7 @@ CheckpointWriter::~CheckpointWriter() = default;
 // Where this rank writes: rank 0's temporary directory, or one of its own that is sent there at commit.
 void CheckpointWriter::find_shared() {
   const fs::path temp = io::CommitDir::temp_path(target_, owner_);
-  const std::vector<bool> sees = ranks_sharing(comm_, temp);
+  const std::vector<bool> sees = job::ranks_sharing(comm_, temp);
   comm::agreed(comm_, [&] {
     if (sees[static_cast<std::size_t>(comm_.rank())]) {
       dir_ = temp;

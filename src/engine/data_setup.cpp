@@ -5,6 +5,8 @@
 #include "qft/core/log.h"
 #include "qft/encode/chat_template.h"
 #include "qft/engine/objectives.h"
+#include "qft/inputs/inputs.h"
+#include "qft/io/file.h"
 #include "qft/job/output_dir.h"
 #include "qft/pack/preprocess.h"
 #include "qft/tokenizer/tokenizer.h"
@@ -38,6 +40,26 @@ bool have_pack(const config::RunConfig& config, const model::ModelConfig& model,
   return outlook.is_current;
 }
 
+/// Packs the datasets of `part` into `path`, unless they are there already; returns this node's path of the pack. With stage_to
+/// the ranks pack that see rank 0's folder, and the pack goes to every node's own disk.
+fs::path make_pack(const config::RunConfig& config, comm::Communicator& comm, CorpusPart part, const fs::path& path,
+                   const pack::BeforePacking& before) {
+  const int workers = pack::default_workers(config);
+  if (config.model.stage_to.empty()) {
+    pack::pack_datasets(config, part, comm, path, workers, before);
+    return path;
+  }
+  comm::agreed(comm, [&] {
+    if (comm.rank() == 0) io::probe_writable(path.parent_path());
+  });
+  const bool packs = job::ranks_sharing(comm, path.parent_path())[static_cast<std::size_t>(comm.rank())];
+  const auto group = comm.split(packs ? 0 : 1, comm.rank(), "packing");
+  comm::agreed(comm, [&] {
+    if (packs) pack::pack_datasets(config, part, *group, path, workers, before);
+  });
+  return inputs::stage_pack(config, path, comm::Session::current());
+}
+
 /// Throws ConfigError where the pack, which may have set the stage, holds items that are not trained on. One of stage kto is no
 /// pair.
 void require_items_of(const pack::PackReader& pack, const config::RunConfig& config) {
@@ -66,7 +88,7 @@ std::shared_ptr<const pack::PackReader> open_pack(const config::RunConfig& confi
       fail_config("no pack is given and no output_dir to make one in: add eval_pack=, pack= or output_dir=");
     path = own_pack(config, part);
     if (missing == MissingPacks::make)
-      pack::pack_datasets(config, part, comm, path, pack::default_workers(config), before);
+      path = make_pack(config, comm, part, path, before);
     else if (!have_pack(config, model, comm, part, path, before))
       return nullptr;
   }
@@ -206,8 +228,8 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
 EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
                        MissingPacks missing) {
   std::optional<job::OutputDir> hold;  // while a pack is made there: a run may be at work
-  const auto before = [&](const pack::PackAttributes&) {
-    if (missing == MissingPacks::make) hold.emplace(config.training.output_dir, comm, "qft eval");
+  const auto before = [&](const pack::PackAttributes&, comm::Communicator& packing) {
+    if (missing == MissingPacks::make) hold.emplace(config.training.output_dir, packing, "qft eval");
   };
   const bool own = has_eval_source(config);
   const auto pack = open_pack(config, model, comm, config.folder_of(own ? config.data.eval_pack : config.data.pack),

@@ -77,12 +77,12 @@ void bring(RunConfig& config, Purpose purpose, comm::Session& session) {
   for (const json& note : result.at("notes")) config.notes.push_back(note.get<std::string>());
   std::vector<Found> found;
   for (const json& j : result.at("found")) found.push_back(found_of(j));
-  const bool stages = !config.model.stage_to.empty() && purpose != Purpose::check;
+  const bool stages = !config.model.stage_to.empty();
   if (!found.empty())
     comm::agreed(session.world(), [&] {
       for (const Found& f : found) config.folders[f.key] = (stages ? f.folder : here(f, session)).string();
     });
-  if (stages) stage(config, purpose, session);
+  if (stages) stage(config, purpose == Purpose::check ? Purpose::train : purpose, session);
 }
 
 }  // namespace qft::inputs

@@ -219,19 +219,32 @@ class Staging {
 
 }  // namespace
 
-void stage(RunConfig& config, Purpose purpose, comm::Session& session) {
+namespace {
+
+/// This node's path of each candidate, by key. The leaders of the nodes work and agree among themselves on every error.
+nlohmann::json staged(const RunConfig& config, const std::vector<Candidate>& all, comm::Session& session) {
   const bool leads = session.local_rank() == 0;
-  const auto all = candidates(config, purpose);
   const auto leaders = session.world().split(leads ? 0 : 1, session.rank(), "leaders");
   nlohmann::json folders = nlohmann::json::object();
-  comm::agreed(session.world(), [&] {  // the leaders agree among themselves on every error
+  comm::agreed(session.world(), [&] {
     if (!leads) return;
     Staging staging(config, *leaders);
     for (const Candidate& candidate : all) folders[candidate.key] = staging.run(candidate);
   });
-  folders = comm::broadcast_json(session.node_group(), folders);
+  return comm::broadcast_json(session.node_group(), folders);
+}
+
+}  // namespace
+
+void stage(RunConfig& config, Purpose purpose, comm::Session& session) {
+  const nlohmann::json folders = staged(config, candidates(config, purpose), session);
   for (const auto& [key, folder] : folders.items())
     if (folder.get<std::string>() != key) config.folders[key] = folder.get<std::string>();
+}
+
+fs::path stage_pack(const RunConfig& config, const fs::path& path, comm::Session& session) {
+  if (config.model.stage_to.empty()) return path;
+  return staged(config, {{path.string(), {.everything = true}}}, session).at(path.string()).get<std::string>();
 }
 
 }  // namespace qft::inputs

@@ -2,7 +2,13 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/io/file.h"
+#include "qft/io/storage.h"
 #include "qft/job/batch_job.h"
+
+#include <chrono>
+#include <thread>
+
+#include <fmt/format.h>
 
 namespace qft::job {
 namespace fs = std::filesystem;
@@ -22,6 +28,28 @@ OutputDir::OutputDir(const fs::path& dir, comm::Communicator& comm, const char* 
     io::probe_writable(dir);
     lock_.emplace(dir, io::this_process(program, this_job().job, this_job().restarts.value_or(-1)));
   });
+}
+
+std::vector<bool> ranks_sharing(comm::Communicator& comm, const fs::path& dir) {
+  const std::string name = comm::on_root(comm, [&] {
+    // The name must be new: an old file on a private disk would be taken for rank 0's.
+    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+    const std::string probe = fmt::format("{}probe-{:x}", io::kTempPrefix, now);
+    io::write_file(io::posix_storage(), dir / probe, "");
+    return probe;
+  });
+  bool sees = fs::exists(dir / name);
+  // Network file systems may show a new name a moment late.
+  for (int attempt = 0; attempt < 5 && !sees && fs::exists(dir); ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 << attempt));
+    std::error_code ignored;
+    static_cast<void>(fs::directory_iterator(dir, ignored));
+    sees = fs::exists(dir / name);
+  }
+  const auto all = comm::all_gather_value<std::int32_t>(comm, sees ? 1 : 0);
+  std::error_code ignored;
+  if (comm.rank() == 0) fs::remove(dir / name, ignored);
+  return {all.begin(), all.end()};
 }
 
 }  // namespace qft::job

@@ -112,7 +112,9 @@ void PackBuilder::prepare_folder() {
   });
   comm::agreed(comm_, [&] {
     require(std::filesystem::exists(folder_ / token),
-            "this rank does not see '{}', which rank 0 made: put the pack into a folder that all nodes share", folder_.string());
+            "this rank does not see '{}', which rank 0 made: put the pack into a folder that all nodes share, or set "
+            "stage_to to a folder on each node's own disk, to which it is copied over MPI",
+            folder_.string());
   });
 }
 

@@ -150,7 +150,7 @@ PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, c
   const PackAttributes attributes = corpus->attributes();
   check_same_inputs(attributes, comm);
   preview.is_current = comm::broadcast_value<std::int32_t>(comm, comm.rank() == 0 && is_current_pack(path, attributes)) != 0;
-  if (before && !preview.is_current) before(attributes);
+  if (before && !preview.is_current) before(attributes, comm);
   preview.records = corpus->num_records();
   preview.vocab_size = attributes.vocab_size;
   preview.chunks = corpus->num_chunks();
@@ -203,7 +203,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
     return report;
   }
 
-  if (before) before(corpus->attributes());
+  if (before) before(corpus->attributes(), comm);
   BuildProgress progress(corpus->num_chunks(), comm);
   builder.on_progress([&](const PackProgress& done) { progress.update(done); });
   std::mutex mutex;

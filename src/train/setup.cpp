@@ -102,9 +102,10 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
   });
   comm::agreed(comm, [&] { s.model = model::ModelConfig::load(config.model_path()); });
   if (const auto point = find_resume_point(config, comm)) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
-  s.data = engine::open_training_data(config, s.model, comm, missing, [&](const pack::PackAttributes& wanted) {
-    if (s.saved) pack::require_same_pack(s.saved->state().at("data"), wanted);
-  });
+  s.data =
+      engine::open_training_data(config, s.model, comm, missing, [&](const pack::PackAttributes& wanted, comm::Communicator&) {
+        if (s.saved) pack::require_same_pack(s.saved->state().at("data"), wanted);
+      });
   if (!s.data.pack || (s.data.eval && !s.data.eval->pack)) return s;
   s.loader = s.data.loader(config, comm);
   if (s.saved) s.loader->resume(s.saved->state().at("data"));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "members.h"
 #include <fmt/format.h>
@@ -78,7 +79,7 @@ class Page {
   void heading() {
     const std::string name = said("name").empty() ? plain(run_.dir.lexically_normal().string()) : said("name");
     const char* color = run_.status == "silent" || run_.status == "failed" ? "1;31" : "1;32";
-    line(fmt::format("{}  {}{}", colored("1", name), colored(color, run_.status), where()));
+    line(fmt::format("{}  {}{}", colored("1", cut(name, o_.width / 3)), colored(color, run_.status), where()));
     const json model = member(run_.description, "model");
     if (!model.is_object()) return;
     line(fmt::format("{}: {} parameters, {} trained; {}", plain(text_in(model, "path")),
@@ -174,7 +175,10 @@ class Page {
       for (const json& v : values)
         if (v.is_number())
           shown.push_back(v.get<double>() >= 1e6 ? format_bytes(v.get<double>()) : fmt::format("{:.0f}", v.get<double>()));
-      if (!shown.empty()) text += fmt::format("{}{} {}", text.empty() ? "" : "  ", plain(name), fmt::join(shown, " "));
+      if (shown.empty()) continue;
+      const std::string next = fmt::format("{} {}", plain(name), fmt::join(shown, " "));
+      if (text.size() + next.size() + 2 > static_cast<std::size_t>(o_.width)) line(std::exchange(text, ""));
+      text += (text.empty() ? "" : "  ") + next;
     }
     if (!text.empty()) line(text);
   }

@@ -73,7 +73,7 @@ TEST(ModelWriter, MissingBytesAreAnError) {
 
 TEST(ModelFiles, ADirectoryWithoutSafetensorsSaysWhatToDo) {
   const TempDir dir;
-  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open("Qwen/Qwen2.5-7B"); }), "huggingface-cli download"));
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open("Qwen/Qwen2.5-7B"); }), "qft fetch"));
   EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "is the download complete"));
   write_bytes(dir / "x.gguf", "");
   EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "gguf_file='x.gguf'"));

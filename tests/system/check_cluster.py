@@ -76,24 +76,26 @@ class Cluster:
             else:
                 run("tc", "qdisc", "del", "dev", device, "root")
 
-    def run(self, program, *arguments, setups=(), ranks_per_node=1):
-        """`setups`: shell by node. Returns the exit code, stdout and stderr."""
+    def job(self, program, *arguments, setups=(), ranks_per_node=1):
+        """The words that start it on all nodes. `setups`: shell by node."""
         for node in range(self.nodes):
             self._script(node, dict(setups).get(node, ""))
         hosts = ",".join(f"{PREFIX}{i + 1}:{ranks_per_node}" for i in range(self.nodes))
         command = [self.tmp / "node0", "mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", self.tmp / "agent", "--mca", "btl", "tcp,self",
                    "--mca", "btl_tcp_if_include", PREFIX + "0/24", "--mca", "oob_tcp_if_include", PREFIX + "0/24", "--host", hosts,
                    "-np", self.nodes * ranks_per_node, "--bind-to", "none", program, *arguments]
-        result = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=with_sessions(os.environ), timeout=120)
-        return result.returncode, result.stdout, result.stderr
+        return [str(word) for word in command]
+
+    def run(self, *words, **options):
+        return subprocess.run(self.job(*words, **options), capture_output=True, text=True, env=with_sessions(os.environ), timeout=120)
 
     def check(self, program, *arguments, **options):
         """The report of `qft check --json` and the exit code; stderr where it wrote none."""
-        code, out, err = self.run(program, "check", *arguments, "--json", **options)
+        result = self.run(program, "check", *arguments, "--json", **options)
         try:
-            return code, json.loads(out), err
+            return result.returncode, json.loads(result.stdout), result.stderr
         except ValueError:
-            return code, {"passed": False, "exclude": [], "verdicts": []}, out + err
+            return result.returncode, {"passed": False, "exclude": [], "verdicts": []}, result.stdout + result.stderr
 
 
 def permitted():

@@ -41,6 +41,7 @@ def mtu(cluster, undo=False):
 def narrow_switch(cluster, undo=False):
     for i in range(cluster.nodes):
         cluster.on_switch("ip", "link", "set", f"port{i}", "mtu", 9000 if undo else 1500)
+        cluster.on_node(i, "sysctl", "-w", f"net.ipv4.tcp_mtu_probing={0 if undo else 2}")  # or MPI itself would hang
 
 
 def gigabit(cluster, undo=False):
@@ -86,7 +87,7 @@ def faults(tmp, build, settings):
               last="export NCCL_SOCKET_IFNAME=ib9", excluded=True, also=("environment",)),
         Fault("a variable that only one node has", "environment", "warning", "NCCL_IB_DISABLE differs", 2, last="export NCCL_IB_DISABLE=1"),
         Fault("a dangling link in the model's folder", "files", "problem", r"tokenizer.json' is a link to '.*', which does not exist on NODE", 1,
-              last=f"mount -t tmpfs tmpfs {tmp}/store", excluded=True, also=("run",)),
+              last=f"mount -t tmpfs tmpfs {tmp}/models--Acme--tiny/blobs", excluded=True, also=("run",)),
         Fault("a file that one node lacks", "files", "problem", "special_tokens_map.json' is not there on NODE", 2, excluded=True, also=("run",),
               last=f"mkdir {tmp}/less; cp -r {model}/. {tmp}/less; rm {tmp}/less/special_tokens_map.json; mount --bind {tmp}/less {model}"),
         Fault("weights of the same size with another content", "files", "problem", "model.safetensors' is not the same everywhere", 3, nodes=3,
@@ -106,7 +107,7 @@ def faults(tmp, build, settings):
               first=f"mount -t tmpfs -o size=1m tmpfs {out}", arguments=many_saves, also=("output sharing",)),
         Fault("locked memory bounded beside RDMA", "locked memory", "problem", "RDMA needs it unlimited", 2, first="ulimit -l 1024; " + rdma(),
               last="ulimit -l 64; " + rdma(), also=("RDMA", "GPUDirect")),
-        Fault("locked memory bounded on one node", "locked memory", "warning", "65.54 KB on NODE", 1, last="ulimit -l 64"),
+        Fault("locked memory bounded on one node", "locked memory", "warning", "65.54 kB on NODE", 1, last="ulimit -l 64"),
         Fault("few open files", "open files", "problem", "200 on NODE: 264 is the least", 1, last="ulimit -n 200", excluded=True),
         Fault("a small stack", "stack", "warning", "4.19 MB on NODE", 1, last="ulimit -s 4096"),
         Fault("/dev/shm of 1 MB", "/dev/shm", "problem", "1.05 MB of 1.05 MB free", 1, last="mount -t tmpfs -o size=1m tmpfs /dev/shm", excluded=True),
@@ -141,9 +142,12 @@ class Nodes:
 
     def __init__(self, args, tmp, report):
         self.build, self.tmp, self.report = args.build, tmp, report
-        model, store = tmp / "model", tmp / "store"
+        repository = tmp / "models--Acme--tiny"  # as in a hub's cache: files are links
+        model, store = repository / "snapshots/main", repository / "blobs"
         self.settings = {**make(tmp), "output_dir": str(tmp / "out"), "save_steps": 10, "max_steps": 20}
-        store.mkdir()
+        store.mkdir(parents=True)
+        shutil.move(tmp / "model", model)
+        self.settings["model_name_or_path"] = str(model)
         (tmp / "out").mkdir()
         shutil.move(model / "tokenizer.json", store)
         (model / "tokenizer.json").symlink_to(store / "tokenizer.json")

@@ -124,11 +124,17 @@ def check_choices(report, hub, fetch, model):
     report.holds(".bin where there are no safetensors", "pytorch_model.bin" in files_of(fetch("Acme/pickled").stdout.strip()))
 
 
+def forget_caches(fetch):
+    """Both hubs': a run takes a model from where it is."""
+    for cache in ("hf", "ms"):
+        shutil.rmtree(fetch.home / cache, ignore_errors=True)
+
+
 def check_runs(report, hub, fetch, settings, tmp):
     """Training under mpirun from names of a hub alone."""
     settings = {**settings, "model_name_or_path": "Acme/tiny", "max_steps": 4, "logging_steps": 1}
     run_file = write(tmp / "run.yaml", settings)
-    shutil.rmtree(fetch.home / "hf")
+    forget_caches(fetch)
     hub.forget()
     environment = {**fetch.environment(), "OMP_NUM_THREADS": "1"}
     trace = tmp / "trace"
@@ -145,7 +151,7 @@ def check_runs(report, hub, fetch, settings, tmp):
     else:
         print("skipped: no strace here")
 
-    shutil.rmtree(fetch.home / "hf")
+    forget_caches(fetch)
     hub.forget()
     result = run(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", 2, fetch.qft, "train", run_file, f"output_dir={tmp / 'two'}"], check=False,
                  env=environment)

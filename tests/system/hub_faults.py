@@ -204,7 +204,7 @@ def check_full_disk(report, hub, cdn, fetch):
     # Others fill it meanwhile.
     hub.models["Acme/fits"] = Repository(files(1_500_000, seed=10))
     cdn.delay = 0.05
-    fill = f'(sleep 0.4; head -c 2000000 /dev/zero >"{disk}/fill" 2>/dev/null) & "$@"; code=$?; wait; find "$HF_HOME" -name config.json >&2; ls -l "$HF_HOME"/hub/*/blobs >&2; exit $code'
+    fill = f'(until ls "$HF_HOME"/hub/*/blobs/*.incomplete* >/dev/null 2>&1; do sleep 0.02; done; head -c 2000000 /dev/zero >"{disk}/fill" 2>/dev/null) & "$@"; code=$?; wait; find "$HF_HOME" -name config.json >&2; ls -l "$HF_HOME"/hub/*/blobs >&2; exit $code'
     result = fetch("Acme/fits", before=[*namespace, "sh", "-c", inside + fill, "sh"], HF_HOME=str(disk))
     cdn.delay = 0.0
     report.holds("a disk that fills up on the way", result.returncode == 1 and "No space left" in result.stderr and "kept" in result.stderr, result.stderr)

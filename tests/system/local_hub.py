@@ -36,7 +36,7 @@ class Repository:
 class LocalHub:
     """Serves both APIs; `storage` is where large files are redirected to (a second host, as a CDN), None: from here."""
 
-    def __init__(self, storage=None, name="hub"):
+    def __init__(self, storage=None, name="hub", host="127.0.0.1"):
         self.models, self.datasets, self.storage, self.name = {}, {}, storage, name
         self.log = []          # (method, path, headers) of every request
         self.served = {}       # bytes sent, by file
@@ -67,9 +67,9 @@ class LocalHub:
             def handle_error(self, *args):
                 pass  # clients that are killed
 
-        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server = Server((host, 0), Handler)
         self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.url = f"http://{host}:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self):

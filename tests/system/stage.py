@@ -2,63 +2,44 @@
 shaped. What only the first node has is copied once over MPI, at the wire's speed, verified, and found again by the next run."""
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from common import Report, arguments, run, with_sessions
+from check_cluster import Cluster, permitted
+from common import Report, arguments, run
 from tiny import make, write
 
 RATE = 200  # Mbit/s
 
 
-class Nodes:
-    """Two nodes; /node of each is its own disk, /first only the first one's."""
+class Nodes(Cluster):
+    """Two nodes; `here` of each is its own disk. The wire between them is shaped."""
 
-    def __init__(self, folder):
-        self.folder, self.names = Path(folder), [f"qft-stage-{end}{os.getpid()}" for end in "ab"]
+    def __init__(self, tmp):
+        super().__init__(tmp, 2)
+        self.here, self.disks = tmp / "node", [tmp / f"disk{node}" for node in range(2)]
+        for folder in (self.here, *self.disks):
+            folder.mkdir()
 
     def __enter__(self):
-        a, b = self.names
-        for name in self.names:
-            run(["ip", "netns", "add", name])
-        run(["ip", "link", "add", "qfts", "netns", a, "type", "veth", "peer", "name", "qfts", "netns", b])
-        for i, name in enumerate(self.names):
-            run(["ip", "-n", name, "addr", "add", f"10.9.7.{i + 1}/24", "dev", "qfts"])
-            run(["ip", "-n", name, "link", "set", "qfts", "up"])
-            run(["ip", "-n", name, "link", "set", "lo", "up"])
-            run(["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "qfts", "root", "tbf", "rate", f"{RATE}mbit", "burst", "256kb", "latency", "50ms"])
-            (self.folder / f"disk{i}").mkdir()
-        (self.folder / "node").mkdir()
-        # A process learns from its address which node it is on.
-        self.enter = self.folder / "enter"
-        self.enter.write_text(f"""#!/bin/bash
-ip -o addr show dev qfts | grep -q 10.9.7.1/ && i=0 || i=1
-exec unshare -m --propagation unchanged bash -c 'mount --make-rprivate / && mount --bind "{self.folder}/disk'$i'" "{self.folder}/node" && exec "$@"' bash "$@"
-""")
-        self.agent = self.folder / "agent"
-        self.agent.write_text(f'#!/bin/bash\nshift\nexec ip netns exec {b} bash -c "$*"\n')
-        for script in [self.enter, self.agent]:
-            script.chmod(0o755)
+        super().__enter__()
+        self.limit(1, f"{RATE}mbit")
+        self.job("true")  # scripts that know the disks
         return self
 
-    def __exit__(self, *_):
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+    def job(self, *words, each=1):
+        mounts = {node: f'mount --bind "{disk}" "{self.here}"\nexport OMP_NUM_THREADS=1\n' for node, disk in enumerate(self.disks)}
+        return super().job(*words, setups=mounts, ranks_per_node=each)
 
-    def run(self, *command, each=1):
-        return subprocess.run([str(c) for c in ["ip", "netns", "exec", self.names[0], "mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", self.agent,
-                                                "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "10.9.7.0/24", "--mca", "oob_tcp_if_include", "10.9.7.0/24",
-                                                "--host", f"10.9.7.1:{each},10.9.7.2:{each}", "-np", 2 * each, "--bind-to", "none", "-x", "OMP_NUM_THREADS=1",
-                                                self.enter, *command]],
-                              capture_output=True, text=True, env=with_sessions(os.environ))
+    def on_first(self, *command):
+        return subprocess.run([str(c) for c in [self.tmp / "node0", *command]], capture_output=True, text=True)
 
     def received(self):
         """Bytes that came to the second node."""
-        return int(run(["ip", "netns", "exec", self.names[1], "cat", "/sys/class/net/qfts/statistics/rx_bytes"]).stdout)
+        return int(run(["ip", "netns", "exec", self.spaces[1], "cat", "/sys/class/net/eth0/statistics/rx_bytes"]).stdout)
 
 
 def copies(disk):
@@ -67,19 +48,19 @@ def copies(disk):
 
 def main():
     args = arguments()
-    if os.geteuid() != 0 or not all(map(shutil.which, ["ip", "tc", "unshare"])):
-        print("skipped: needs root, ip, tc and unshare")
+    if why := permitted():
+        print(f"skipped: {why}")
         sys.exit(77)
     report = Report()
     qft = args.build / "bin/qft"
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
         with Nodes(tmp) as nodes:
-            first, second = tmp / "disk0", tmp / "disk1"
+            first, second = nodes.disks
             settings = make(first)  # the second node does not have it
-            here = str(tmp / "node")
+            here = str(nodes.here)
             settings = json.loads(json.dumps(settings).replace(str(first), here))
-            (first / "model/extra.json").write_bytes(b" " * 30_000_000)  # something to measure
+            (first / "model/extra.json").write_bytes(b" " * 75_000_000)  # something to measure
             settings |= {"stage_to": f"{here}/local", "max_steps": 3, "output_dir": f"{here}/out"}
             run_file = write(tmp / "run.yaml", settings)
             before = nodes.received()
@@ -88,7 +69,7 @@ def main():
             report.holds("a model and data that only one node has", result.returncode == 0, result.stderr[-2000:])
             staged = copies(second / "local")
             size = sum(p.stat().st_size for p in (first / "model").iterdir())
-            report.equal("  are copied to the other's disk, not to their own", (len(staged), len(copies(first / "local")) if (first / "local").exists() else 0), (2, 0))
+            report.equal("  are copied to the other's disk, not to their own", (len(staged), len(copies(first / "local"))), (3, 0))  # the pack that the run made too
             report.holds("  byte for byte", any((f / "model.safetensors").exists() and (f / "model.safetensors").read_bytes() == (first / "model/model.safetensors").read_bytes()
                                                 for f in staged), staged)
             report.holds("  over the wire once", size < came < 1.25 * size, f"{came} of {size}")
@@ -100,7 +81,7 @@ def main():
 
             before = nodes.received()
             result = nodes.run(qft, "train", run_file, f"output_dir={here}/again")
-            report.holds("the next run finds the copies", result.returncode == 0 and nodes.received() - before < size / 4 and "staging" not in result.stderr, result.stderr[-2000:])
+            report.holds("the next run finds the copies", result.returncode == 0 and nodes.received() - before < size / 4 and "staging model" not in result.stderr and "staging data" not in result.stderr, result.stderr[-2000:])
             (first / "data/numbers.json").write_text((first / "data/numbers.json").read_text().replace("again", "anew"))
             result = nodes.run(qft, "train", run_file, f"output_dir={here}/third")
             report.holds("what has changed is copied again, and only that", result.returncode == 0 and "staging data" in result.stderr and "staging model" not in result.stderr,
@@ -113,7 +94,7 @@ def main():
             (second / "local/mine").mkdir()
             (second / "local/mine/thesis").write_text("words")
             run([qft, "fetch", "--prune", "1", f"stage_to={second / 'local'}"])
-            report.equal("qft fetch --prune 1 leaves what is new", len(copies(second / "local")), 3)
+            report.equal("qft fetch --prune 1 leaves what is new", len(copies(second / "local")), 6)  # model, data twice, a pack for each run
             for copy in copies(second / "local"):
                 os.utime(copy / ".qft-staged.json", (time.time() - 2 * 86400,) * 2)
             result = run([qft, "fetch", "--prune", "1", f"stage_to={second / 'local'}"])

@@ -55,11 +55,11 @@ def free_port():
 class Server:
     """A real `mlflow server`, and a door before it that can be shut."""
 
-    def __init__(self, python, folder):
-        self.port, self.door = free_port(), free_port()
+    def __init__(self, python, folder, host="127.0.0.1"):
+        self.host, self.port, self.door = host, free_port(), free_port()
         self.log = open(folder / "server.log", "w")
         self.process = subprocess.Popen(
-            [python.parent / "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
+            [python.parent / "mlflow", "server", "--host", host, "--port", str(self.port), "--workers", "1",
              "--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "artifacts")],
             stdout=self.log, stderr=self.log, start_new_session=True, env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
         self.open = None
@@ -69,14 +69,14 @@ class Server:
             if self.process.poll() is not None:
                 break
             try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                socket.create_connection((self.host, self.port), 1).close()
                 return
             except OSError:
                 time.sleep(0.1)
         sys.exit(f"mlflow server did not start: {Path(self.log.name).read_text()[-2000:]}")
 
     def ask(self, method, body=None):
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/api/2.0/mlflow/{method}",
+        request = urllib.request.Request(f"http://{self.host}:{self.port}/api/2.0/mlflow/{method}",
                                          None if body is None else json.dumps(body).encode(), {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read())
@@ -270,4 +270,5 @@ def main():
     report.finish()
 
 
-main()
+if __name__ == "__main__":
+    main()

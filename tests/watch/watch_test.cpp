@@ -60,7 +60,7 @@ TEST_F(WatchTest, ShowsARunAsItsFilesHaveIt) {
   const std::string text = page();
   for (const char* part :
        {"a run  running  2 ranks on n1, n2", "step 30/100", "loss 1.5000", "eval_loss 1.7500", "1234 tokens/s",
-        "01:00 gone, 02:00 left", "last checkpoint checkpoint-20", "forward 25 %  backward 75 %", "4.00 GB at most", "step 1"})
+        "01:00 gone, 02:00 left", "last checkpoint checkpoint-20", "backward 75 %  forward 25 %", "4.00 GB at most", "step 1"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 

@@ -88,8 +88,4 @@ class CheckpointWriter {
 void prune_checkpoints(io::Storage& storage, const std::filesystem::path& output_dir, std::int64_t limit,
                        const std::filesystem::path& newest, const std::filesystem::path& best);
 
-/// For each rank whether it sees the directory that rank 0 sees under this path; it must exist on rank 0.
-/// Collective; writes and removes a small file there.
-std::vector<bool> ranks_sharing(comm::Communicator& comm, const std::filesystem::path& dir);
-
 }  // namespace qft::checkpoint

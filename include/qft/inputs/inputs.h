@@ -40,6 +40,10 @@ void bring(config::RunConfig& config, config::Purpose purpose, comm::Session& se
 /// changed, stays. bring() calls it. Collective; throws the same Error on all ranks.
 void stage(config::RunConfig& config, config::Purpose purpose, comm::Session& session);
 
+/// Where stage_to is given: the pack that this run made at `path`, seen by rank 0 at least, goes to every node's own disk as
+/// stage() does it. Returns this node's path; `path` without stage_to. Collective; throws the same Error on all ranks.
+std::filesystem::path stage_pack(const config::RunConfig& config, const std::filesystem::path& path, comm::Session& session);
+
 /// A name as written in a run: "owner/name" or "owner/name@revision".
 hub::Source source_of(const std::string& name, hub::Hub hub, hub::Kind kind, const std::string& revision = {});
 

@@ -33,4 +33,8 @@ class OutputDir {
   std::optional<io::DirLock> lock_;
 };
 
+/// For each rank whether it sees the directory that rank 0 sees under this path; it must exist on rank 0. Collective; writes and
+/// removes a small file there.
+std::vector<bool> ranks_sharing(comm::Communicator& comm, const std::filesystem::path& dir);
+
 }  // namespace qft::job

@@ -26,7 +26,7 @@ inline constexpr int kMaxWorkers = 1024;
 int default_workers(const config::RunConfig& config);
 
 /// Called on all ranks before anything is written, with what the pack is to be made of; what it throws it throws on all.
-using BeforePacking = std::function<void(const PackAttributes&)>;
+using BeforePacking = std::function<void(const PackAttributes&, comm::Communicator&)>;
 
 /// Makes `path` the pack of the datasets that `config` names, unless it is that already. Collective; the folder must be one that
 /// all ranks see. Throws the same Error on all ranks. Logs on rank 0 what was done and how many records were left out, and why.
