@@ -33,7 +33,8 @@ std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-Line line_of(const PredictTask& task, const infer::Answer& answer, const tokenizer::Tokenizer& tokenizer, bool skip_special) {
+Line line_of(const PredictTask& task, const infer::Answer& answer, const tokenizer::Tokenizer& tokenizer, bool skip_special,
+             WordCutter& cutter) {
   std::vector<std::int32_t> said = answer.ids;
   if (answer.stop >= 0) said.push_back(answer.stop);
   Line line;
@@ -41,22 +42,23 @@ Line line_of(const PredictTask& task, const infer::Answer& answer, const tokeniz
   line.text = fmt::format("{{\"prompt\": {}, \"predict\": {}, \"label\": {}}}\n", quoted(tokenizer.decode(task.prompt)),
                           quoted(tokenizer.decode(skip_special ? answer.ids : said, skip_special)),
                           quoted(tokenizer.decode(task.label, skip_special)));
-  const TextScores s = score(tokenizer.decode(answer.ids, true), tokenizer.decode(task.label, true));
+  const TextScores s = score(tokenizer.decode(answer.ids, true), tokenizer.decode(task.label, true), cutter);
   line.scores = {s.bleu_4, s.rouge_1, s.rouge_2, s.rouge_l};
   line.new_tokens = static_cast<std::int64_t>(said.size());
   return line;
 }
 
 std::vector<Line> answer_all(infer::Decoder& decoder, const std::vector<PredictTask>& tasks, const config::RunConfig& config,
-                             const encode::ChatTemplate& chat, Progress& bar) {
+                             const encode::ChatTemplate& chat, WordCutter& cutter, Progress& bar) {
   std::vector<Line> lines;
   std::vector<infer::Request> requests;
   for (const auto& task : tasks) requests.push_back({task.prompt, task.max_new_tokens, static_cast<std::uint64_t>(task.item)});
-  infer::generate_all(decoder, infer::sampler_options(config), requests, chat.stop_token_ids(),
-                      [&](std::size_t number, const infer::Answer& answer) {
-                        lines.push_back(line_of(tasks[number], answer, chat.tokenizer(), config.generate.skip_special_tokens));
-                        bar.update(static_cast<std::int64_t>(lines.size()));
-                      });
+  infer::generate_all(
+      decoder, infer::sampler_options(config), requests, chat.stop_token_ids(),
+      [&](std::size_t number, const infer::Answer& answer) {
+        lines.push_back(line_of(tasks[number], answer, chat.tokenizer(), config.generate.skip_special_tokens, cutter));
+        bar.update(static_cast<std::int64_t>(lines.size()));
+      });
   return lines;
 }
 
@@ -89,9 +91,11 @@ PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, 
                       const config::RunConfig& config, comm::Communicator& comm, const std::filesystem::path& file) {
   const auto start = std::chrono::steady_clock::now();
   std::optional<encode::ChatTemplate> chat;
+  std::optional<WordCutter> cutter;
   std::vector<PredictTask> tasks;
   comm::agreed(comm, [&] {
     chat = encode::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path()));
+    cutter.emplace();
     tasks = tasks_of(pack, items, config, instance.spec().config, comm.rank(), comm.size());
   });
   warn_of_short_answers(tasks, instance.spec().config, comm);
@@ -100,7 +104,7 @@ PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, 
   std::vector<Line> mine;
   comm::agreed(comm, [&] {
     Progress bar("predict", static_cast<std::int64_t>(tasks.size()), comm.rank() == 0);
-    mine = answer_all(decoder, tasks, config, *chat, bar);
+    mine = answer_all(decoder, tasks, config, *chat, *cutter, bar);
   });
   const std::vector<Line> all = gather(mine, comm);
   comm::agreed(comm, [&] {
