@@ -1,10 +1,15 @@
+#include "qft/core/units.h"
+#include "qft/eval/compare.h"
 #include "qft/eval/evaluate.h"
 
 #include "subcommand.h"
+#include <boost/program_options/value_semantic.hpp>
 #include <nlohmann/json.hpp>
 
 namespace qft::apps {
 namespace {
+
+namespace po = boost::program_options;
 
 config::CommandSpec spec() {
   config::CommandSpec s;
@@ -13,21 +18,11 @@ config::CommandSpec spec() {
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::eval;
   s.machine_readable = true;
+  s.options.add_options()(
+      "compare", po::bool_switch(),
+      "answers and scores of the base model and of the tuned one side by side: of adapter_name_or_path, or of "
+      "what training left in output_dir");
   return s;
-}
-
-nlohmann::ordered_json to_json(const eval::Evaluation& e, const config::RunConfig& config) {
-  nlohmann::ordered_json json = {
-      {"model_name_or_path", config.model.model_name_or_path},
-      {"adapter_name_or_path", e.adapter.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(e.adapter)},
-      {"dtype", e.dtype}};
-  for (const auto& [key, value] : eval::eval_values(*e.likelihood, config)) json[key] = value;
-  json["label_tokens"] = e.likelihood->label_tokens;
-  json["tokens"] = e.likelihood->tokens;
-  json["items"] = e.likelihood->items;
-  if (e.answers)
-    for (const auto& [key, value] : e.answers->values()) json[key] = value;
-  return json;
 }
 
 void print(const eval::PerplexityResult& r) {
@@ -40,23 +35,47 @@ void print(const eval::PerplexityResult& r) {
 
 void print(const eval::PredictResult& r, const std::filesystem::path& dir) {
   fmt::print(
-      "BLEU-4      {:.4f}\nROUGE-1     {:.4f}\nROUGE-2     {:.4f}\nROUGE-L     {:.4f}\n"
-      "answers {}, new tokens {}, {:.1f} s, {:.1f} tok/s; '{}'\n",
-      r.mean.bleu_4, r.mean.rouge_1, r.mean.rouge_2, r.mean.rouge_l, r.items, r.new_tokens, r.seconds,
-      static_cast<double>(r.new_tokens) / r.seconds, (dir / eval::kPredictionsFile).string());
+      "BLEU-4      {:.4f}\nROUGE-1     {:.4f}\nROUGE-2     {:.4f}\nROUGE-L     {:.4f}, words by {}\n"
+      "answers {}, new tokens {}, {:.1f} s, {:.2f} s a sample, {:.1f} tok/s, at most {} of a rank's memory; '{}'\n",
+      r.mean.bleu_4, r.mean.rouge_1, r.mean.rouge_2, r.mean.rouge_l, r.words, r.items, r.new_tokens, r.seconds,
+      r.seconds / static_cast<double>(r.items), static_cast<double>(r.new_tokens) / r.seconds,
+      format_bytes(static_cast<double>(r.memory_peak)), (dir / eval::kPredictionsFile).string());
+}
+
+void print(const nlohmann::ordered_json& comparison, const std::filesystem::path& dir) {
+  const auto& base = comparison["base"];
+  const auto& tuned = comparison["tuned"];
+  fmt::print("{:32} {:>12} {:>12} {:>12}\n", "", "base", "tuned", "difference");
+  for (const auto& [key, difference] : comparison["difference"].items())
+    fmt::print("{:32} {:12.4f} {:12.4f} {:+12.4f}\n", key, base[key].get<double>(), tuned[key].get<double>(),
+               difference.get<double>());
+  fmt::print("'{}'\n", (dir / eval::kComparedFile).string());
+}
+
+int compare(comm::Session& session, config::CommandLine line) {
+  line.overrides.emplace_back("predict_with_generate=true");
+  const auto [config, device] = prepare(session, line, config::Purpose::eval);
+  const auto comparison = eval::compare(config, session.world(), device);
+  if (session.rank() != 0) return kExitOk;
+  if (line.json)
+    fmt::print("{}\n", comparison.dump());
+  else
+    print(comparison, config.training.output_dir);
+  return kExitOk;
 }
 
 int run(comm::Session& session, const config::CommandLine& line) {
+  if (line.options["compare"].as<bool>()) return compare(session, line);
   const auto [config, device] = prepare(session, line, config::Purpose::eval);
   const auto result =
       eval::evaluate(config, session.world(), device, {.likelihood = true, .answers = config.eval.predict_with_generate});
   if (session.rank() != 0) return kExitOk;
   if (line.json) {
-    fmt::print("{}\n", to_json(result, config).dump());
+    fmt::print("{}\n", eval::to_json(result, config).dump());
     return kExitOk;
   }
-  fmt::print("model       {}{}, in {}\n", config.model.model_name_or_path,
-             result.adapter.empty() ? "" : " with adapter " + result.adapter, result.dtype);
+  fmt::print("model       {}{}, in {}\n", result.model, result.adapter.empty() ? "" : " with adapter " + result.adapter,
+             result.dtype);
   print(*result.likelihood);
   if (result.answers) print(*result.answers, config.training.output_dir);
   return kExitOk;

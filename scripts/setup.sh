@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what qft is built from: Debian or Ubuntu packages, and LibTorch into .venv by uv. Safe to repeat.
+# Installs what qft is built from: Debian or Ubuntu packages, and LibTorch and jieba's dictionary into .venv by uv. Safe to repeat.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -7,7 +7,7 @@ usage() {
   cat <<'TEXT'
 usage: scripts/setup.sh [--no-apt] [build|cuda|demo|test]
 
-  build   what the programs are built from: system packages, the CPU part of LibTorch (default)
+  build   what the programs are built from: system packages, the CPU part of LibTorch, jieba's dictionary (default)
   cuda    the same with LibTorch's CUDA libraries
   demo    build, and what makes the demo's model
   test    demo, and the full torch, transformers, peft and tokenizers that the tests compare with; TensorBoard and MLflow in

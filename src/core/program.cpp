@@ -20,4 +20,9 @@ int run_program(const std::function<int()>& body) {
   }
 }
 
+std::filesystem::path program_folder() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+}
+
 }  // namespace qft

@@ -1,6 +1,7 @@
 #include "qft/device/backends.h"
 
 #include "qft/core/error.h"
+#include "qft/core/program.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -70,7 +71,7 @@ constexpr Kind kKinds[] = {{"cuda", "libqft_cuda.so", cuda_obstacle, "libnccl.so
 fs::path file_of(const Kind& kind) {
   const char* path = std::getenv("QFT_BACKEND_PATH");
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const fs::path program = program_folder();
   const std::vector<fs::path> folders =
       path != nullptr ? std::vector<fs::path>{path} : std::vector<fs::path>{program, program.parent_path() / "lib/qft"};
   for (const fs::path& folder : folders)

@@ -1,5 +1,6 @@
 // Where templates are looked for: a file given by path, folders of files, the ones in the binary; and which one a model has.
 #include "qft/core/error.h"
+#include "qft/core/program.h"
 #include "qft/encode/template_spec.h"
 #include "qft/io/file.h"
 
@@ -25,9 +26,8 @@ bool is_path(const std::string& name) {
 std::vector<fs::path> folders() {
   std::vector<fs::path> result;
   if (const char* dir = std::getenv("QFT_TEMPLATES"); dir && *dir) result.emplace_back(dir);
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (!error) result.push_back(program.parent_path().parent_path() / "share/qft/configs/templates");
+  if (const fs::path program = program_folder(); !program.empty())
+    result.push_back(program.parent_path() / "share/qft/configs/templates");
   return result;
 }
 

@@ -27,6 +27,30 @@ PerplexityResult likelihood_of(engine::Instance& instance, const engine::EvalSet
                         [&](std::int64_t done) { bar.update(done); });
 }
 
+/// As Python's json.dumps() writes them, but for characters that are not ASCII.
+std::string line_of(const Prediction& p) {
+  const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
+  return fmt::format("{{\"prompt\": {}, \"predict\": {}, \"label\": {}}}\n", quoted(p.prompt), quoted(p.predict),
+                     quoted(p.label));
+}
+
+void write_answers(const fs::path& dir, const PredictResult& result) {
+  std::string lines;
+  for (const Prediction& p : result.samples) lines += line_of(p);
+  io::atomic_write_file(io::posix_storage(), dir / kPredictionsFile, lines);
+  write_results(dir, "predict", result.values());
+}
+
+PredictResult answers_of(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
+                         comm::Communicator& comm, bool files) {
+  const activity::Phase phase("predict");
+  auto result = predict(instance, *set.pack, set.items, config, comm);
+  comm::agreed(comm, [&] {
+    if (comm.rank() == 0 && files) write_answers(config.training.output_dir, result);
+  });
+  return result;
+}
+
 double rounded(double value, double scale) {
   return std::round(value * scale) / scale;
 }
@@ -35,32 +59,41 @@ double rounded(double value, double scale) {
 
 PredictResult predict(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
                       comm::Communicator& comm) {
-  const activity::Phase phase("predict");
-  const std::filesystem::path dir = config.training.output_dir;
-  const auto result = eval::predict(instance, *set.pack, set.items, config, comm, dir / kPredictionsFile);
-  comm::agreed(comm, [&] {
-    if (comm.rank() == 0) write_results(dir, "predict", result.values());
-  });
-  return result;
+  return answers_of(instance, set, config, comm, /*files=*/true);
 }
 
 Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const Wanted& wanted) {
   const fs::path dir = config.training.output_dir;
-  const bool writes = comm.rank() == 0 && !dir.empty();
+  const bool writes = comm.rank() == 0 && !dir.empty() && wanted.files;
   comm::agreed(comm, [&] {
     if (writes) io::probe_writable(dir);
   });
   const auto instance = infer::load_for_inference(config, comm, device);
   const auto set = engine::open_eval_data(config, instance->spec().config, comm);
-  Evaluation result{engine::adapter_dir(config).string(), infer::type_of(*instance), {}, {}};
+  Evaluation result{config.model.model_name_or_path, engine::adapter_dir(config).string(), infer::type_of(*instance), {}, {}};
   if (wanted.likelihood) {
     result.likelihood = likelihood_of(*instance, set, config, comm);
     comm::agreed(comm, [&] {
       if (writes) write_results(dir, "eval", eval_values(*result.likelihood, config));
     });
   }
-  if (wanted.answers) result.answers = predict(*instance, set, config, comm);
+  if (wanted.answers) result.answers = answers_of(*instance, set, config, comm, wanted.files);
   return result;
+}
+
+nlohmann::ordered_json to_json(const Evaluation& e, const config::RunConfig& config) {
+  nlohmann::ordered_json json = {
+      {"model_name_or_path", e.model},
+      {"adapter_name_or_path", e.adapter.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(e.adapter)},
+      {"dtype", e.dtype}};
+  if (e.likelihood) {
+    for (const auto& [key, value] : eval_values(*e.likelihood, config)) json[key] = value;
+    json["label_tokens"] = e.likelihood->label_tokens;
+    json["tokens"] = e.likelihood->tokens;
+    json["items"] = e.likelihood->items;
+  }
+  if (e.answers) json.update(nlohmann::ordered_json(e.answers->values()));
+  return json;
 }
 
 std::map<std::string, double> eval_values(const PerplexityResult& r, const config::RunConfig& config) {
@@ -74,9 +107,10 @@ std::map<std::string, double> eval_values(const PerplexityResult& r, const confi
   return values;
 }
 
-void write_results(const fs::path& dir, const std::string& split, const std::map<std::string, double>& values) {
+void write_results(const fs::path& dir, const std::string& split, const nlohmann::json& values) {
   nlohmann::ordered_json own;
-  for (const auto& [key, value] : values) own[key] = json_number(value);
+  for (const auto& [key, value] : values.items())
+    own[key] = value.is_number_float() ? json_number(value.get<double>()) : nlohmann::ordered_json(value);
   auto& storage = io::posix_storage();
   io::atomic_write_file(storage, dir / (split + "_results.json"), own.dump(4) + "\n");
   nlohmann::ordered_json all;

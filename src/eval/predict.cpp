@@ -2,13 +2,14 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
+#include "qft/core/json.h"
+#include "qft/core/log.h"
 #include "qft/core/progress.h"
+#include "qft/device/memory.h"
 #include "qft/encode/chat_template.h"
 #include "qft/infer/generator.h"
-#include "qft/io/storage.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -19,54 +20,86 @@
 namespace qft::eval {
 namespace {
 
-/// A line of the file, with what is to be averaged.
-struct Line {
+/// An answer as ranks tell each other of it.
+struct Answered {
   std::int64_t order = 0;  ///< among all items
-  std::string text;
-  std::array<double, 4> scores{};  ///< in the order of TextScores
   std::int64_t new_tokens = 0;
-  NLOHMANN_DEFINE_TYPE_INTRUSIVE(Line, order, text, scores, new_tokens)
+  Prediction sample;
 };
 
-/// As Python's json.dumps() writes it.
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+void to_json(nlohmann::json& json, const Answered& a) {
+  const auto& [prompt, predict, label, scores] = a.sample;
+  json = {a.order, a.new_tokens, prompt, predict, label};
+  for (const auto& score : kScoreNames) json.push_back(scores.*score.value);
 }
 
-Line line_of(const PredictTask& task, const infer::Answer& answer, const tokenizer::Tokenizer& tokenizer, bool skip_special) {
+void from_json(const nlohmann::json& json, Answered& a) {
+  std::size_t at = 0;
+  const auto take = [&](auto& value) { json.at(at++).get_to(value); };
+  take(a.order), take(a.new_tokens), take(a.sample.prompt), take(a.sample.predict), take(a.sample.label);
+  for (const auto& score : kScoreNames) take(a.sample.scores.*score.value);
+}
+
+Answered answered(const PredictTask& task, const infer::Answer& answer, const tokenizer::Tokenizer& tokenizer, bool skip_special,
+                  WordCutter& cutter) {
   std::vector<std::int32_t> said = answer.ids;
   if (answer.stop >= 0) said.push_back(answer.stop);
-  Line line;
-  line.order = task.order;
-  line.text = fmt::format("{{\"prompt\": {}, \"predict\": {}, \"label\": {}}}\n", quoted(tokenizer.decode(task.prompt)),
-                          quoted(tokenizer.decode(skip_special ? answer.ids : said, skip_special)),
-                          quoted(tokenizer.decode(task.label, skip_special)));
-  const TextScores s = score(tokenizer.decode(answer.ids, true), tokenizer.decode(task.label, true));
-  line.scores = {s.bleu_4, s.rouge_1, s.rouge_2, s.rouge_l};
-  line.new_tokens = static_cast<std::int64_t>(said.size());
-  return line;
+  const auto text = [&](const std::vector<std::int32_t>& ids, bool skip) { return as_utf8(tokenizer.decode(ids, skip)); };
+  Answered a;
+  a.order = task.order;
+  a.new_tokens = static_cast<std::int64_t>(said.size());
+  a.sample.prompt = text(task.prompt, false);
+  a.sample.predict = text(skip_special ? answer.ids : said, skip_special);
+  a.sample.label = text(task.label, skip_special);
+  a.sample.scores = score(tokenizer.decode(answer.ids, true), tokenizer.decode(task.label, true), cutter);
+  return a;
 }
 
-std::vector<Line> answer_all(infer::Decoder& decoder, const std::vector<PredictTask>& tasks, const config::RunConfig& config,
-                             const encode::ChatTemplate& chat, Progress& bar) {
-  std::vector<Line> lines;
+std::vector<Answered> answer_all(infer::Decoder& decoder, const std::vector<PredictTask>& tasks, const config::RunConfig& config,
+                                 const encode::ChatTemplate& chat, WordCutter& cutter, Progress& bar) {
+  std::vector<Answered> all;
   std::vector<infer::Request> requests;
   for (const auto& task : tasks) requests.push_back({task.prompt, task.max_new_tokens, static_cast<std::uint64_t>(task.item)});
-  infer::generate_all(decoder, infer::sampler_options(config), requests, chat.stop_token_ids(),
-                      [&](std::size_t number, const infer::Answer& answer) {
-                        lines.push_back(line_of(tasks[number], answer, chat.tokenizer(), config.generate.skip_special_tokens));
-                        bar.update(static_cast<std::int64_t>(lines.size()));
-                      });
-  return lines;
+  infer::generate_all(
+      decoder, infer::sampler_options(config), requests, chat.stop_token_ids(),
+      [&](std::size_t number, const infer::Answer& answer) {
+        all.push_back(answered(tasks[number], answer, chat.tokenizer(), config.generate.skip_special_tokens, cutter));
+        bar.update(static_cast<std::int64_t>(all.size()));
+      });
+  return all;
 }
 
-/// The lines of all ranks in order. Collective.
-std::vector<Line> gather(const std::vector<Line>& mine, comm::Communicator& comm) {
-  std::vector<Line> all;
+/// The answers of all ranks in order. Collective.
+std::vector<Answered> gather(const std::vector<Answered>& mine, comm::Communicator& comm) {
+  std::vector<Answered> all;
   for (const auto& text : comm::all_gather_strings(comm, nlohmann::json(mine).dump()))
-    for (const auto& line : nlohmann::json::parse(text)) all.push_back(line.get<Line>());
-  std::ranges::sort(all, {}, &Line::order);
+    for (const auto& entry : nlohmann::json::parse(text)) all.push_back(entry.get<Answered>());
+  std::ranges::sort(all, {}, &Answered::order);
   return all;
+}
+
+/// Sums and means of `all`, with its samples on rank 0.
+PredictResult summary(std::vector<Answered> all, int rank) {
+  PredictResult result;
+  result.items = static_cast<std::int64_t>(all.size());
+  for (Answered& a : all) {
+    for (const auto& [name, value] : kScoreNames) result.mean.*value += a.sample.scores.*value;
+    result.new_tokens += a.new_tokens;
+    if (rank == 0) result.samples.push_back(std::move(a.sample));
+  }
+  for (const auto& [name, value] : kScoreNames) result.mean.*value /= static_cast<double>(all.size());
+  return result;
+}
+
+/// "jieba" or "characters". Collective.
+std::string words_of(const WordCutter& cutter, comm::Communicator& comm) {
+  const auto lacking = comm::all_reduce_value(comm, static_cast<std::int32_t>(cutter.lacked_dictionary()));
+  if (lacking == 0) return "jieba";
+  if (comm.rank() == 0)
+    log::warn(
+        "ROUGE counts each Chinese character as a word, and is not comparable with LLaMA-Factory's: jieba's dictionary is not in "
+        "share/qft/jieba; name one in JIEBA_DICT (the dict.txt of the Python package jieba)");
+  return "characters";
 }
 
 double rounded(double value, double decimals) {
@@ -75,49 +108,44 @@ double rounded(double value, double decimals) {
 
 }  // namespace
 
-std::map<std::string, double> PredictResult::values() const {
-  return {{"predict_bleu-4", mean.bleu_4},
-          {"predict_rouge-1", mean.rouge_1},
-          {"predict_rouge-2", mean.rouge_2},
-          {"predict_rouge-l", mean.rouge_l},
-          {"predict_runtime", rounded(seconds, 1e4)},
-          {"predict_samples_per_second", rounded(static_cast<double>(items) / seconds, 1e3)},
-          {"predict_tokens_per_second", rounded(static_cast<double>(new_tokens) / seconds, 1e3)}};
+nlohmann::json PredictResult::values() const {
+  const auto count = static_cast<double>(items);
+  nlohmann::json json = {{"predict_runtime", rounded(seconds, 1e4)},
+                         {"predict_model_preparation_time", rounded(preparation_seconds, 1e4)},
+                         {"predict_samples_per_second", rounded(count / seconds, 1e3)},
+                         {"predict_seconds_per_sample", rounded(seconds / count, 1e4)},
+                         {"predict_tokens_per_second", rounded(static_cast<double>(new_tokens) / seconds, 1e3)},
+                         {"predict_memory_peak", memory_peak},
+                         {"predict_words", words}};
+  for (const auto& [name, value] : kScoreNames) json[fmt::format("predict_{}", name)] = mean.*value;
+  return json;
 }
 
 PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, const loader::ItemSubset& items,
-                      const config::RunConfig& config, comm::Communicator& comm, const std::filesystem::path& file) {
+                      const config::RunConfig& config, comm::Communicator& comm) {
   const auto start = std::chrono::steady_clock::now();
+  const c10::Device device = instance.transformer().device();
+  device::reset_peak(device);
   std::optional<encode::ChatTemplate> chat;
+  std::optional<WordCutter> cutter;
   std::vector<PredictTask> tasks;
   comm::agreed(comm, [&] {
     chat = encode::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path()));
+    cutter.emplace();
     tasks = tasks_of(pack, items, config, instance.spec().config, comm.rank(), comm.size());
   });
   warn_of_short_answers(tasks, instance.spec().config, comm);
   const DecoderRoom room = room_for(tasks, instance, config, comm);
   infer::Decoder decoder(instance, room.capacity, room.slots);
-  std::vector<Line> mine;
+  std::vector<Answered> mine;
   comm::agreed(comm, [&] {
     Progress bar("predict", static_cast<std::int64_t>(tasks.size()), comm.rank() == 0);
-    mine = answer_all(decoder, tasks, config, *chat, bar);
+    mine = answer_all(decoder, tasks, config, *chat, *cutter, bar);
   });
-  const std::vector<Line> all = gather(mine, comm);
-  comm::agreed(comm, [&] {
-    if (comm.rank() != 0) return;
-    std::string text;
-    for (const Line& line : all) text += line.text;
-    io::atomic_write_file(io::posix_storage(), file, text);
-  });
-  PredictResult result;
-  result.items = static_cast<std::int64_t>(all.size());
-  std::array<double, 4> sums{};
-  for (const Line& line : all) {
-    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += line.scores[i];
-    result.new_tokens += line.new_tokens;
-  }
-  for (double& sum : sums) sum /= static_cast<double>(all.size());
-  result.mean = {sums[0], sums[1], sums[2], sums[3]};
+  PredictResult result = summary(gather(mine, comm), comm.rank());
+  result.words = words_of(*cutter, comm);
+  result.memory_peak = comm::all_reduce_value(comm, device::memory_use(device).peak, comm::ReduceOp::max);
+  result.preparation_seconds = instance.load_report().seconds;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

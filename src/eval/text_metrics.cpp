@@ -88,8 +88,8 @@ double bleu_4(std::u32string_view prediction, std::u32string_view label) {
   return brevity * std::exp(logarithms);
 }
 
-Rouge rouge(std::u32string_view prediction, std::u32string_view label) {
-  const auto predicted = cut_words(prediction), expected = cut_words(label);
+Rouge rouge(std::u32string_view prediction, std::u32string_view label, WordCutter& cutter) {
+  const auto predicted = cutter.cut(prediction), expected = cutter.cut(label);
   if (all_space(predicted) || all_space(expected)) return {};
   std::unordered_map<std::u32string, std::uint32_t> numbers;
   const auto number = [&](const std::vector<std::u32string>& words) {
@@ -102,9 +102,9 @@ Rouge rouge(std::u32string_view prediction, std::u32string_view label) {
   return {rouge_n(ours, theirs, 1), rouge_n(ours, theirs, 2), rouge_l(ours, theirs)};
 }
 
-TextScores score(std::string_view prediction, std::string_view label) {
+TextScores score(std::string_view prediction, std::string_view label, WordCutter& cutter) {
   const std::u32string ours = code_points(prediction), theirs = code_points(label);
-  const Rouge r = rouge(ours, theirs);
+  const Rouge r = rouge(ours, theirs, cutter);
   return {percent(bleu_4(ours, theirs)), percent(r.rouge_1), percent(r.rouge_2), percent(r.rouge_l)};
 }
 

@@ -1,84 +1,11 @@
 #include "words.h"
 
-#include "qft/eval/text_metrics.h"
-
 #include <algorithm>
-#include <array>
 
 namespace qft::eval {
 namespace {
 
 using View = std::u32string_view;
-
-bool is_alphanumeric(char32_t c) {
-  return (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z') || (c >= U'0' && c <= U'9');
-}
-bool is_digit(char32_t c) {
-  return c >= U'0' && c <= U'9';
-}
-bool is_han(char32_t c) {
-  return c >= 0x4E00 && c <= 0x9FD5;
-}
-/// What jieba takes together before it looks for words.
-bool in_block(char32_t c) {
-  return is_han(c) || is_alphanumeric(c) || View(U"+#&._%-").find(c) != View::npos;
-}
-
-/// The words without a Han character in jieba's dictionary.
-constexpr std::array<View, 5> kMixedWords = {U"AT&T", U"C++", U"c++", U"C#", U"c#"};
-
-std::size_t mixed_word_at(View text) {
-  for (const View word : kMixedWords)
-    if (text.starts_with(word)) return word.size();
-  return 0;
-}
-
-/// Length of letters and digits, a decimal fraction and a percent sign at the start of `text`; 0 for none.
-std::size_t number_or_name_at(View text) {
-  const auto run = [&](std::size_t from, bool (*wanted)(char32_t)) {
-    while (from < text.size() && wanted(text[from])) ++from;
-    return from;
-  };
-  std::size_t end = run(0, is_alphanumeric);
-  if (end == 0) return 0;
-  if (end + 1 < text.size() && text[end] == U'.' && is_digit(text[end + 1])) end = run(end + 1, is_digit);
-  if (end < text.size() && text[end] == U'%') ++end;
-  return end;
-}
-
-/// A part of a block that holds no mixed word.
-void cut_plain(View text, std::vector<std::u32string>& words) {
-  std::size_t marks = 0;  // where a run of other marks began
-  const auto flush = [&](std::size_t end) {
-    if (end > marks) words.emplace_back(text.substr(marks, end - marks));
-  };
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = is_han(text[i]) ? 1 : number_or_name_at(text.substr(i));
-    if (length == 0) {
-      ++i;
-      continue;
-    }
-    flush(i);
-    words.emplace_back(text.substr(i, length));
-    marks = i += length;
-  }
-  flush(text.size());
-}
-
-void cut_block(View text, std::vector<std::u32string>& words) {
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = mixed_word_at(text.substr(i));
-    if (length == 0) {
-      ++i;
-      continue;
-    }
-    cut_plain(text.substr(begin, i - begin), words);
-    words.emplace_back(text.substr(i, length));
-    begin = i += length;
-  }
-  cut_plain(text.substr(begin), words);
-}
 
 bool is_closing_quote(char32_t c) {
   return c == U'\u201D' || c == U'\u2019';
@@ -146,23 +73,6 @@ std::u32string code_points(std::string_view utf8) {
 bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
-std::vector<std::u32string> cut_words(std::u32string_view text) {
-  std::vector<std::u32string> words;
-  for (std::size_t i = 0; i < text.size();) {
-    if (!in_block(text[i])) {
-      const std::size_t length = text.substr(i).starts_with(U"\r\n") ? 2 : 1;
-      words.emplace_back(text.substr(i, length));
-      i += length;
-      continue;
-    }
-    std::size_t end = i;
-    while (end < text.size() && in_block(text[end])) ++end;
-    cut_block(text.substr(i, end - i), words);
-    i = end;
-  }
-  return words;
 }
 
 std::vector<std::u32string> sentence_words(const std::vector<std::u32string>& words) {

@@ -15,9 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool holds_adapter(const fs::path& dir) {
-  return fs::exists(dir / model::kAdapterConfigFile);
-}
 bool holds_result(const fs::path& dir) {
   return holds_adapter(dir) || fs::exists(dir / io::kSingleFile) || fs::exists(dir / io::kIndexFile);
 }
@@ -37,6 +34,10 @@ std::string adapter_words(const fs::path& adapter, const model::LoraConfig& lora
 }
 
 }  // namespace
+
+bool holds_adapter(const fs::path& dir) {
+  return fs::exists(dir / model::kAdapterConfigFile);
+}
 
 fs::path unused_result(const config::RunConfig& config) {
   const fs::path dir = config.training.output_dir;

@@ -22,8 +22,9 @@ using nlohmann::json;
 
 constexpr std::size_t kLines = 1000;
 constexpr std::string_view kCheckpointPrefix = "checkpoint-";
-/// What an evaluation with predict_with_generate writes, and what one of the base beside it.
+/// What an evaluation with predict_with_generate writes, and what one writes that compares with the base.
 constexpr const char* kAnswers = "generated_predictions.jsonl";
+constexpr const char* kCompared = "compared_predictions.jsonl";
 
 /// Unix time of the last change; 0 where there is no such file.
 double changed(const fs::path& path) {
@@ -117,7 +118,8 @@ void RunReader::read_status() {
 }
 
 void RunReader::read_samples() {
-  std::ifstream in(view_.dir / kAnswers);
+  const fs::path answers = view_.dir / kAnswers, compared = view_.dir / kCompared;
+  std::ifstream in(changed(compared) >= changed(answers) ? compared : answers);
   for (std::string line; view_.samples.size() < kSamples && std::getline(in, line);) {
     const json record = json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!record.is_object()) continue;

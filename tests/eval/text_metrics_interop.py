@@ -1,10 +1,11 @@
 """Scores against those of LLaMA-Factory's own means: nltk's BLEU-4 over characters with smoothing method 3, and
-rouge-chinese over the words of jieba. Texts without Han characters are cut by jieba as it is; in those with Han characters
-jieba's dictionary and its model of unknown words are taken away, so that each is a word."""
+rouge-chinese over the words of jieba; then, by a program that has no dictionary beside it, over those that jieba cuts without its
+dictionary and its model of unknown words: each Han character one."""
 import argparse
 import json
 import logging
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -56,16 +57,16 @@ def expected(cut, prediction, label):
     return [round(v * 100, 4) for v in (bleu, *(rouge[n]["f"] for n in ("rouge-1", "rouge-2", "rouge-l")))]
 
 
-def ours(build, pairs):
+def ours(probe, pairs):
     lines = "".join(json.dumps({"predict": p, "label": l}) + "\n" for p, l in pairs)
-    result = subprocess.run([build / "tests/score_probe"], input=lines, capture_output=True, text=True, check=True)
+    result = subprocess.run([probe], input=lines, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def compare(name, build, cut, pairs):
+def compare(name, probe, cut, pairs):
     worst, at = 0.0, None
     positive = 0
-    for pair, mine in zip(pairs, ours(build, pairs), strict=True):
+    for pair, mine in zip(pairs, ours(probe, pairs), strict=True):
         theirs = expected(cut, *pair)
         positive += min(theirs) > 0
         error = max(abs(a - b) for a, b in zip(mine, theirs))
@@ -94,11 +95,12 @@ def main():
     build = parser.parse_args().build
     jieba.setLogLevel(logging.ERROR)
     generator = random.Random(5)
-    is_han = lambda c: "\u4e00" <= c <= "\u9fd5"
-    plain = [(p, l) for p, l in texts(generator, SENTENCES, []) if not any(map(is_han, p + l))]
-    good = compare("without Han characters", build, lambda text: list(jieba.cut(text)), plain)
-    bare = without_dictionary()
-    good &= compare("a Han character a word", build, lambda text: list(bare.cut(text)), list(texts(generator, HAN + SENTENCES, list("天地人，。"))))
+    pairs = list(texts(generator, HAN + SENTENCES, list("天地人，。")))
+    probe = build / "tests/score_probe"
+    good = compare("words of jieba", probe, lambda text: list(jieba.cut(text)), list(texts(generator, SENTENCES, [])) + pairs)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        bare, alone = without_dictionary(), shutil.copy(probe, elsewhere)
+        good &= compare("a Han character a word", alone, lambda text: list(bare.cut(text)), pairs)
     sys.exit(0 if good else 1)
 
 

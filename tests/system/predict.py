@@ -1,6 +1,7 @@
 """qft eval with predict_with_generate: answers are transformers' own, the file is the same for any batch size and number of
-ranks, its scores are those of the texts in it, and do_predict writes after training what qft eval writes of its result."""
+ranks, its scores are those of the texts in it, do_predict writes after training what qft eval writes of its result, and --compare what it writes of base and tuned model."""
 import json
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -129,6 +130,59 @@ def check_training(runs, settings):
         runs.report.holds("figures of both in all_results.json", "train_loss" in results and METRICS[0] in results)
 
 
+def check_words(runs, settings):
+    """Chinese answers are scored by jieba's words, and without its dictionary by characters, said once."""
+    saved = json.loads((runs.directory / "out/predict_results.json").read_text())
+    runs.report.equal("words of", saved["predict_words"], "jieba")
+    runs.report.holds("figures of time and memory", saved["predict_memory_peak"] > 1e6 and saved["predict_model_preparation_time"] > 0
+                      and abs(saved["predict_seconds_per_sample"] * 17 - saved["predict_runtime"]) < 1e-3 * 17, saved)
+    (runs.directory / "bare").mkdir()
+    bare = shutil.copy(runs.qft, runs.directory / "bare/qft")
+    file = write(runs.directory / "bare.yaml", {**settings, "output_dir": str(runs.directory / "bare/out")})
+    result = mpirun(2, [bare, "eval", file, "--json"])
+    runs.report.equal("words without a dictionary", json.loads(result.stdout)["predict_words"], "characters")
+    runs.report.equal("warnings of it", result.stderr.count("JIEBA_DICT"), 1)
+
+
+def check_comparison(runs, settings):
+    """Base and tuned model side by side are what qft eval says of each: of an adapter that is named, of one and of a whole model
+    in output_dir."""
+    base, _ = runs.eval(settings, adapter_name_or_path=None)
+    for kind, ranks, named in (("lora", 1, True), ("lora", 2, False), ("full", 2, False)):
+        out = runs.directory / f"compared-{kind}"
+        training = {**settings, "finetuning_type": kind, "lora_rank": 4, "dataset": "turns", "do_train": True, "max_steps": 3,
+                    "learning_rate": 0.01, "output_dir": str(out), "predict_with_generate": False}
+        if not out.exists():
+            mpirun(2, [runs.qft, "train", write(runs.directory / "train.yaml", training)])
+        adapter = {"adapter_name_or_path": str(out)} if named else {}
+        file = write(runs.directory / "compare.yaml", {**training, **adapter, "do_train": False})
+        printed = json.loads(mpirun(ranks, [runs.qft, "eval", "--compare", file, "--json"]).stdout)
+        lines = [json.loads(line) for line in (out / "compared_predictions.jsonl").read_text().splitlines()]
+        answers = (out / "generated_predictions.jsonl").read_bytes()
+        as_answers = lambda key: [{"prompt": x["prompt"], "predict": x[key], "label": x["label"]} for x in lines]
+        name = f"{kind} by its {'name' if named else 'output_dir'}, {ranks} ranks: "
+        runs.report.holds(name + "the base's answers", as_answers("base") == [json.loads(x) for x in base.splitlines()])
+        runs.report.holds(name + "the tuned model's", as_answers("predict") == [json.loads(x) for x in answers.splitlines()])
+        tuned = {"adapter_name_or_path": str(out)} if kind == "lora" else {"model_name_or_path": str(out)}
+        alone, alone_printed = runs.eval(settings, finetuning_type=kind, **tuned)
+        runs.same(name + "answers that qft eval gives otherwise", answers, alone)
+        runs.report.holds(name + "which are others", base != alone)
+        runs.report.check(name + "loss of the tuned model", abs(printed["tuned"]["eval_loss"] - alone_printed["eval_loss"]), 1e-6)
+        for metric in (*METRICS, "eval_loss"):
+            difference = printed["tuned"][metric] - printed["base"][metric]
+            runs.report.check(name + f"difference of {metric}", abs(printed["difference"][metric] - difference), 1e-9)
+        for metric in METRICS:
+            for side, key in (("base", "base_scores"), ("tuned", "predict_scores")):
+                mean = sum(x[key][metric.removeprefix("predict_")] for x in lines) / len(lines)
+                runs.report.check(name + f"mean {metric} of {side}", abs(mean - printed[side][metric]), 1e-9)
+        runs.report.equal(name + "compare_results.json", json.loads((out / "compare_results.json").read_text()), printed)
+    nothing = write(runs.directory / "nothing.yaml", {**settings, "output_dir": str(runs.directory / "nothing")})
+    result = mpirun(2, [runs.qft, "eval", "--compare", nothing], check=False)
+    runs.report.holds("nothing tuned is refused", result.returncode == 2 and "adapter_name_or_path" in result.stderr, result.stderr)
+    table = run([runs.qft, "eval", runs.directory / "compare.yaml", "--compare"]).stdout
+    runs.report.holds("a table", all(word in table for word in ("base", "tuned", "difference", "eval_loss", *METRICS)), table)
+
+
 def check_refusals(runs, settings):
     config = runs.directory / "model/config.json"
     cases = [("a prompt longer than the model's positions", {}, ["item", "turns", "max_position_embeddings", "cutoff_len"], 2),
@@ -160,7 +214,9 @@ def main():
         runs = Runs(args.build, directory, report)
         reference = check_answers(runs, settings, rows)
         check_company(runs, settings, reference)
+        check_words(runs, settings)
         check_training(runs, settings)
+        check_comparison(runs, settings)
         check_refusals(runs, settings)
     report.finish()
 

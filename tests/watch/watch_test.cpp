@@ -2,6 +2,7 @@
 #include "qft/core/error.h"
 #include "qft/watch/page.h"
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -140,6 +141,22 @@ TEST_F(WatchTest, TakesNothingFromFilesThatAreNotWhatTheyShouldBe) {
     } catch (const Error&) {
     }  // says what is wrong
   }
+}
+
+TEST_F(WatchTest, ShowsTheBasesAnswersUntilOthersAreNewer) {
+  describe("finished");
+  write("trainer_log.jsonl", entry(1, 3.0));
+  write("compared_predictions.jsonl", json{{"prompt", "p"}, {"label", "l"}, {"base", "b"}, {"predict", "t"}}.dump() + "\n");
+  RunReader compared(dir_);
+  ASSERT_EQ(compared.refresh().samples.size(), 1u);
+  EXPECT_EQ(compared.refresh().samples[0].base, "b");
+  EXPECT_EQ(compared.refresh().samples[0].tuned, "t");
+  write("generated_predictions.jsonl", json{{"prompt", "p"}, {"label", "l"}, {"predict", "newer"}}.dump() + "\n");
+  fs::last_write_time(dir_ / "compared_predictions.jsonl", fs::file_time_type::clock::now() - std::chrono::minutes(1));
+  RunReader newer(dir_);
+  ASSERT_EQ(newer.refresh().samples.size(), 1u);
+  EXPECT_EQ(newer.refresh().samples[0].tuned, "newer");
+  EXPECT_EQ(newer.refresh().samples[0].base, "");
 }
 
 TEST_F(WatchTest, HostileTextsStayTexts) {

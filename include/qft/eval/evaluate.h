@@ -13,26 +13,36 @@
 #include <optional>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace qft::eval {
 
-/// What an Evaluation is to hold.
+/// In output_dir, as LLaMA-Factory names it: a line an item, {"prompt": ..., "predict": ..., "label": ...}.
+inline constexpr const char* kPredictionsFile = "generated_predictions.jsonl";
+
+/// What an Evaluation is to hold, and whether output_dir gets it.
 struct Wanted {
-  bool likelihood = true, answers = false;
+  bool likelihood = true, answers = false, files = true;
 };
 
 struct Evaluation {
+  std::string model;    ///< as it is named
   std::string adapter;  ///< its directory; empty: none
   std::string dtype;    ///< "bfloat16"
   std::optional<PerplexityResult> likelihood;
   std::optional<PredictResult> answers;
 };
 
+/// What ran, and eval_values(), tokens and items, PredictResult::values() of what there is: one flat object.
+nlohmann::ordered_json to_json(const Evaluation& evaluation, const config::RunConfig& config);
+
 /// `qft eval`, and `qft train` where nothing is trained: loads the model, opens the evaluation set, scores. Where output_dir is
-/// given (answers need one) rank 0 writes eval_results.json, predict_results.json and all_results.json there. Collective.
+/// given (answers need one) and files are wanted rank 0 writes eval_results.json, predict_results.json, all_results.json and
+/// generated_predictions.jsonl there. Collective.
 Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const Wanted& wanted);
 
-/// predict() of `set`, which writes generated_predictions.jsonl; rank 0 writes predict_results.json and all_results.json
-/// beside it, in output_dir. Collective; throws as predict() does.
+/// predict() of `set`; rank 0 writes generated_predictions.jsonl, predict_results.json and all_results.json in output_dir.
+/// Collective; throws as predict() does.
 PredictResult predict(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
                       comm::Communicator& comm);
 
@@ -40,8 +50,8 @@ PredictResult predict(engine::Instance& instance, const engine::EvalSet& set, co
 /// eval_perplexity too, as LLaMA-Factory has it); of other objectives their metrics ("eval_rewards/chosen") instead.
 std::map<std::string, double> eval_values(const PerplexityResult& result, const config::RunConfig& config);
 
-/// <split>_results.json of the output directory `dir`, merged into its all_results.json.
-void write_results(const std::filesystem::path& dir, const std::string& split, const std::map<std::string, double>& values);
+/// <split>_results.json of the output directory `dir`, merged into its all_results.json. `values`: a flat object.
+void write_results(const std::filesystem::path& dir, const std::string& split, const nlohmann::json& values);
 
 /// One line for the log.
 std::string describe(const PredictResult& result, const std::filesystem::path& dir);

@@ -14,6 +14,8 @@ namespace qft::infer {
 /// What training left in output_dir (the folder itself, or its newest checkpoint) where neither adapter_name_or_path nor
 /// model_name_or_path names it; empty where there is none, or where adapter_name_or_path is given (null: the base is meant).
 std::filesystem::path unused_result(const config::RunConfig& config);
+/// Whether the result `dir` is an adapter, not a whole model.
+bool holds_adapter(const std::filesystem::path& dir);
 /// "adapter_name_or_path=out" (or model_name_or_path): what makes a program take the result `dir`.
 std::string key_for(const std::filesystem::path& dir);
 
