@@ -75,10 +75,11 @@ const RunView& RunReader::refresh() {
 void RunReader::read_log() {
   for (;;) {
     const auto lines = log_.next(kLines);
-    if (log_.restarted()) view_.curves.clear(), view_.last = view_.last_eval = nullptr;
+    if (log_.restarted()) view_.curves.clear(), view_.last = view_.last_eval = view_.system = nullptr;
     for (const json& line : lines) {
       const auto metrics = track::metrics_of(line, 0.0);
       if (metrics.empty()) continue;
+      if (line.contains("system")) view_.system = line.at("system");
       for (const auto& m : metrics) view_.curves[m.name].emplace_back(m.step, m.value);
       if (!line.contains("loss")) {
         view_.last_eval = line;

@@ -169,8 +169,7 @@ class Page {
     }
     if (!text.empty()) line(text);
     text.clear();
-    const json system = member(run_.last, "system");
-    for (const auto& [name, values] : system.items()) {
+    for (const auto& [name, values] : run_.system.items()) {
       std::vector<std::string> shown;
       for (const json& v : values)
         if (v.is_number())

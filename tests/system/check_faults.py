@@ -41,7 +41,8 @@ def mtu(cluster, undo=False):
 def narrow_switch(cluster, undo=False):
     for i in range(cluster.nodes):
         cluster.on_switch("ip", "link", "set", f"port{i}", "mtu", 9000 if undo else 1500)
-        cluster.on_node(i, "sysctl", "-w", f"net.ipv4.tcp_mtu_probing={0 if undo else 2}")  # or MPI itself would hang
+        # MPI's own TCP keeps to packets that come through, or nothing would start.
+        cluster.on_node(i, "ip", "route", "replace", "10.9.7.0/24", "dev", "eth0", *([] if undo else ["advmss", 1400]))
 
 
 def gigabit(cluster, undo=False):
@@ -77,7 +78,7 @@ def faults(tmp, build, settings):
         Fault("a switch that drops packets of more than 1500 bytes", "path MTU", "problem", "9000 bytes.*do not arrive on node", 4, net=narrow_switch),
         Fault("100 Mbit/s on one node, 1 Gbit/s on the others", "pairs of nodes", "problem", "NODE is slow with every other node", 3, net=slow_cable,
               excluded=True, nodes=3, arguments=("--machine", tmp / "gigabit.yaml"), also=("all-reduce",)),
-        Fault("a link of 10 Gbit/s that carries 1 Gbit/s", "pairs of nodes", "problem", r"11\d\.\d+ MB/s.*eth0 has 1.25 GB/s", 2, net=gigabit),
+        Fault("a link of 10 Gbit/s that carries 1 Gbit/s", "pairs of nodes", "problem", r"1[12]\d\.\d+ MB/s.*eth0 has 1.25 GB/s", 2, net=gigabit),
         Fault("a clock that is five minutes fast", "clocks", "problem", r"\+300\.\d s on NODE", 1, last=f"{shift}300", also=("environment",)),
         Fault("a clock that is five seconds slow", "clocks", "warning", r"-5\.\d s on NODE", 2, last=f"{shift}-5", also=("environment",)),
         Fault("nodes with one name", "host names", "warning", "2 nodes have the name node0", 5, last="hostname node0"),

@@ -35,6 +35,7 @@ struct RunView {
   double silent_seconds = 0;       ///< of a run that should be running: since its last sign of life
   std::map<std::string, Curve> curves;
   nlohmann::json last, last_eval;           ///< lines of the log; null: none yet
+  nlohmann::json system;                    ///< the last values of the machines, of which not every line tells; null: none yet
   std::vector<CheckpointSeen> checkpoints;  ///< oldest first
   nlohmann::json results;                   ///< all_results.json; null: none
   std::vector<Sample> samples;              ///< at most kSamples
