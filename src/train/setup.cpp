@@ -13,6 +13,7 @@
 #include "qft/train/snapshot.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "resume.h"
 
@@ -73,15 +74,24 @@ void require_room(const config::RunConfig& config, const Setup& setup, comm::Com
   });
 }
 
+/// What can be told while the number of samples is not known.
+std::int64_t saves_before_packing(const config::TrainingArgs& t) {
+  const std::int64_t steps = std::max<std::int64_t>(t.max_steps, 0);
+  std::int64_t saves = 1;
+  if (t.save_strategy == "epoch" && steps == 0) saves = static_cast<std::int64_t>(std::ceil(t.num_train_epochs));
+  if (t.save_strategy == "steps" && steps > 0)
+    saves = steps / std::max<std::int64_t>(config::TrainingArgs::interval(t.save_steps, steps), 1);
+  return std::max<std::int64_t>(saves, 1);
+}
+
 /// Checkpoints that the run adds to its output_dir, at most. Where its steps are not known yet: the ones that it keeps, or one.
 std::int64_t checkpoints_of(const config::RunConfig& config, const Setup& setup) {
   const auto& t = config.training;
   if (t.save_strategy == "no") return 0;
-  const std::int64_t kept = t.save_total_limit.value_or(0);
-  if (!setup.loader) return kept + 1;
-  std::int64_t saves = 0;
-  for (std::int64_t step = steps_done(setup) + 1; step <= setup.loader->total_steps(); ++step)
+  std::int64_t saves = setup.loader ? 0 : saves_before_packing(t);
+  for (std::int64_t step = steps_done(setup) + 1; setup.loader && step <= setup.loader->total_steps(); ++step)
     saves += saves_at(t, *setup.loader, step);
+  const std::int64_t kept = t.save_total_limit.value_or(0);
   return kept > 0 ? std::min(saves, kept + 1) : saves;  // the oldest goes once the new one is whole
 }
 
