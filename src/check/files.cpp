@@ -63,7 +63,8 @@ Json look_at(const fs::path& path) {
   fs::directory_iterator entries(path, error);
   if (error) files[""] = {{"error", fmt::format("cannot be listed: {}", error.message())}};
   for (; !error && entries != fs::directory_iterator(); entries.increment(error))
-    if (!entries->is_directory(error)) files[entries->path().filename().string()] = state_of(entries->path());
+    if (const std::string name = entries->path().filename(); !entries->is_directory(error) && !name.starts_with(".qft-"))
+      files[name] = state_of(entries->path());  // records of qft's own, such as a copy's, differ
   return files;
 }
 

@@ -12,7 +12,7 @@ from check_cluster import Cluster, permitted
 from common import Report, arguments, run
 from tiny import make, write
 
-RATE = 200  # Mbit/s
+RATE = 100  # Mbit/s
 
 
 class Nodes(Cluster):
@@ -60,7 +60,7 @@ def main():
             settings = make(first)  # the second node does not have it
             here = str(nodes.here)
             settings = json.loads(json.dumps(settings).replace(str(first), here))
-            (first / "model/extra.json").write_bytes(b" " * 75_000_000)  # something to measure
+            (first / "model/extra.json").write_bytes(b" " * 40_000_000)  # something to measure
             settings |= {"stage_to": f"{here}/local", "max_steps": 3, "output_dir": f"{here}/out"}
             run_file = write(tmp / "run.yaml", settings)
             before = nodes.received()
