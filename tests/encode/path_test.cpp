@@ -5,6 +5,7 @@ namespace {
 
 using nlohmann::json;
 using qft::ConfigError;
+using qft::Error;
 using qft::test::encode_all;
 using qft::test::expect_error;
 using qft::test::SmallRun;
@@ -128,7 +129,8 @@ TEST(DatasetPaths, MistakesNameFileAndColumns) {
   run.folder.write("many/a.jsonl", R"({"messages": [{"role": "user", "content": "q"}]})");
   run.folder.write("many/b.jsonl", R"({"messages": [{"role": "clerk", "content": "q"}]})");
   expect_error<ConfigError>([&] { run.read("many"); }, {"b.jsonl:1: a message has the role 'clerk'"});
-  refuses("pointer.parquet", "version https://git-lfs.github.com/spec/v1\n", {"pointer.parquet' is a Git LFS pointer"});
+  run.folder.write("pointer.parquet", "version https://git-lfs.github.com/spec/v1\n");
+  expect_error<Error>([&] { run.read("pointer.parquet"); }, {"pointer.parquet' is a Git LFS pointer"});
   run.folder.write("only/data.tsv", "x");
   expect_error<ConfigError>([&] { run.read("only"); }, {"no .jsonl", "data.tsv"});
   run.config.data.dataset = {"AI-ModelScope/nowhere#5"};

@@ -399,9 +399,9 @@ TEST(Templates, OfADatasetRenderItsSamplesAlone) {
   run.add("other", "o.json", records("other"), {{"template", "vicuna"}});
   run.add("same", "s.json", records("same"), {{"template", "chatml"}});
   const EncodedCorpus mixed = run.encode();
-  std::vector<encode::EncodedItem> expected;
+  std::vector<EncodedItem> expected;
   for (const auto& [name, chat] : {std::pair("mine", "chatml"), std::pair("other", "vicuna"), std::pair("same", "chatml")})
-    for (encode::EncodedItem& item : only(name, chat).items) expected.push_back(std::move(item));
+    for (EncodedItem& item : only(name, chat).items) expected.push_back(std::move(item));
   ASSERT_EQ(mixed.items.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(mixed.items[i].sequences.at(0).ids, expected[i].sequences.at(0).ids) << i;
