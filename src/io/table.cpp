@@ -1,6 +1,7 @@
 #include "qft/io/table.h"
 
 #include "qft/core/error.h"
+#include "qft/core/program.h"
 #include "qft/io/table_plugin.h"
 
 #include <cstdlib>
@@ -14,8 +15,7 @@ namespace fs = std::filesystem;
 /// QFT_BACKEND_PATH, or beside the program, and lib/qft where that is installed.
 std::vector<fs::path> folders() {
   if (const char* path = std::getenv("QFT_BACKEND_PATH")) return {path};
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const fs::path program = program_folder();
   return {program, program.parent_path() / "lib/qft"};
 }
 
