@@ -20,6 +20,11 @@ if(TARGET qft_cuda)
   install(TARGETS qft_cuda LIBRARY DESTINATION lib/qft)  # where the programs look for back ends
 endif()
 
+if(TARGET qft_arrow)
+  set_target_properties(qft_arrow PROPERTIES INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR}" INSTALL_RPATH_USE_LINK_PATH TRUE)
+  install(TARGETS qft_arrow LIBRARY DESTINATION lib/qft)
+endif()
+
 install(PROGRAMS apps/qft-run DESTINATION "${CMAKE_INSTALL_BINDIR}")
 
 set(_share "${CMAKE_INSTALL_DATADIR}/qft")

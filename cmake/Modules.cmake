@@ -83,7 +83,7 @@ string(APPEND _abi "${_torch_version}")
 string(SHA256 _abi "${_abi}")
 string(SUBSTRING "${_abi}" 0 16 QFT_BACKEND_ABI)
 
-# qft_backend(NAME DEPS modules... LIBS targets...): the shared object of a kind of accelerator, from src/NAME, beside the programs. It
+# qft_backend(NAME DEPS modules... LIBS targets...): the shared object of a kind of accelerator, or of files, from src/NAME, beside the programs. It
 # sees the headers of DEPS and is linked with none of our libraries, whose state it would have a second copy of.
 function(qft_backend name)
   cmake_parse_arguments(B "" "" "DEPS;LIBS" ${ARGN})

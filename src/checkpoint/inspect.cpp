@@ -4,7 +4,6 @@
 #include "qft/core/error.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
-#include "qft/io/safetensors.h"
 
 #include <algorithm>
 #include <chrono>
@@ -111,36 +110,39 @@ void add_files(ordered_json& summary, const fs::path& dir) {
   summary["age_seconds"] = std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(age).count());
 }
 
-bool has_safetensors(const fs::path& dir) {
-  for (const auto& item : fs::directory_iterator(dir))
-    if (item.path().extension() == ".safetensors") return true;
-  return false;
-}
-
-Totals count_tensors(const fs::path& dir) {
+Totals count_tensors(const std::vector<fs::path>& files) {
   Totals totals;
-  for (const auto& item : fs::directory_iterator(dir)) {
-    if (item.path().extension() != ".safetensors") continue;
-    const auto file = io::SafetensorsFile::open(item.path());
-    for (const io::TensorEntry& entry : file.entries()) totals.add(entry.dtype, entry.elements());
+  for (const fs::path& path : files) {
+    const auto file = io::open_tensor_file(path);
+    for (const io::TensorEntry& entry : file->entries()) totals.add(entry.dtype, entry.elements());
   }
   return totals;
+}
+
+ordered_json summarize_file(const fs::path& path) {
+  ordered_json summary{{"path", path.string()}, {"kind", "file of tensors"}, {"manifest", false}};
+  count_tensors({path}).write(summary);
+  summary["bytes"] = fs::file_size(path);
+  summary["files"] = ordered_json::array({{{"name", path.filename().string()}, {"bytes", fs::file_size(path)}}});
+  return summary;
 }
 
 }  // namespace
 
 ordered_json summarize(const fs::path& dir) {
+  if (fs::is_regular_file(dir)) return summarize_file(dir);
   io::require_directory(dir, "checkpoint");
   const json adapter = read_json(dir / "adapter_config.json"), config = read_json(dir / "config.json");
   const bool manifest = fs::exists(dir / kManifestFile);
-  require(manifest || has_safetensors(dir), "'{}' is no checkpoint, adapter or model: it has neither {} nor safetensors files",
+  const std::vector<fs::path> weights = io::weight_files(dir);
+  require(manifest || !weights.empty(), "'{}' is no checkpoint, adapter or model: it has neither {} nor files of weights",
           dir.string(), kManifestFile);
   ordered_json summary;
   summary["path"] = dir.string();
   summary["kind"] = manifest              ? "qft checkpoint"
                     : adapter.is_object() ? "PEFT adapter"
                     : config.is_object()  ? "Hugging Face model"
-                                          : "safetensors files";
+                                          : "files of weights";
   summary["manifest"] = manifest;
   if (manifest) add_manifest(summary, dir);
   add_trainer_state(summary, dir);
@@ -148,7 +150,7 @@ ordered_json summarize(const fs::path& dir) {
   if (config.is_object() && config.contains("architectures") && config["architectures"].is_array() &&
       !config["architectures"].empty())
     summary["architecture"] = config["architectures"][0];
-  if (!manifest) count_tensors(dir).write(summary);
+  if (!manifest) count_tensors(weights).write(summary);
   add_files(summary, dir);
   return summary;
 }

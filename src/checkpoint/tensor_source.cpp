@@ -3,6 +3,7 @@
 #include "qft/core/error.h"
 #include "qft/core/member.h"
 #include "qft/io/file.h"
+#include "qft/io/model_files.h"
 
 #include <algorithm>
 #include <set>
@@ -14,43 +15,42 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Safetensors files of `dir`, sorted, without those that only hold ranges of state tensors.
-std::vector<fs::path> weight_files(const fs::path& dir, const Manifest* manifest) {
+// Files of weights, sorted, without those that only hold ranges of state tensors.
+std::vector<fs::path> weight_files(const fs::path& path, const Manifest* manifest) {
+  if (fs::is_regular_file(path)) return {path};
   std::vector<fs::path> files;
-  if (manifest != nullptr) {
-    const std::set<std::string> state_files = files_with_slices(*manifest);
-    for (const FileRecord& file : manifest->files)
-      if (file.name.ends_with(".safetensors") && !state_files.count(file.name)) files.push_back(member_of(dir, file.name));
+  if (manifest == nullptr) {
+    for (const fs::path& file : io::weight_files(path)) files.push_back(member_of(path, file.filename().string()));
     return files;
   }
-  for (const auto& item : fs::directory_iterator(dir))
-    if (item.path().extension() == ".safetensors") files.push_back(member_of(dir, item.path().filename().string()));
-  std::sort(files.begin(), files.end());
+  const std::set<std::string> state_files = files_with_slices(*manifest);
+  for (const FileRecord& file : manifest->files)
+    if (file.name.ends_with(".safetensors") && !state_files.count(file.name)) files.push_back(member_of(path, file.name));
   return files;
 }
 
 }  // namespace
 
-TensorSource TensorSource::open(const fs::path& dir) {
-  io::require_directory(dir, "checkpoint");
+TensorSource TensorSource::open(const fs::path& path) {
+  if (!fs::is_regular_file(path)) io::require_directory(path, "checkpoint");
   TensorSource source;
-  source.dir_ = dir;
-  if (fs::exists(dir / kManifestFile)) {
-    source.checkpoint_ = Checkpoint::open(dir);
+  source.dir_ = path;
+  if (fs::exists(path / kManifestFile)) {
+    source.checkpoint_ = Checkpoint::open(path);
     for (const TensorRecord& t : source.manifest()->tensors)
       source.tensors_[t.name] = {t.dtype, t.shape, t.elements(), nullptr, nullptr};
   }
-  for (const fs::path& path : weight_files(dir, source.manifest())) {
-    source.files_.push_back(std::make_unique<io::SafetensorsFile>(io::SafetensorsFile::open(path)));
-    const io::SafetensorsFile& file = *source.files_.back();
+  for (const fs::path& from : weight_files(path, source.manifest())) {
+    source.files_.push_back(io::open_tensor_file(from));
+    const io::TensorFile& file = *source.files_.back();
     for (const io::TensorEntry& entry : file.entries()) {
       const auto [at, fresh] =
           source.tensors_.try_emplace(entry.name, Tensor{entry.dtype, entry.shape, entry.elements(), &file, &entry});
       require(fresh, "tensor '{}' is in '{}' and in '{}': which one counts is not known", entry.name,
-              at->second.file != nullptr ? at->second.file->path().string() : (dir / kManifestFile).string(), path.string());
+              at->second.file != nullptr ? at->second.file->path().string() : (path / kManifestFile).string(), from.string());
     }
   }
-  require(!source.tensors_.empty(), "'{}' holds no tensors: it has neither {} nor safetensors files", dir.string(),
+  require(!source.tensors_.empty(), "'{}' holds no tensors: it has neither {} nor files of weights", path.string(),
           kManifestFile);
   return source;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "qft/checkpoint/checkpoint.h"
-#include "qft/io/safetensors.h"
+#include "qft/io/tensor_file.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -15,18 +15,18 @@
 
 namespace qft::checkpoint {
 
-/// A checkpoint's training state, however many files hold its ranges, and the tensors of all other
-/// safetensors files: an adapter, or a model and its shards.
+/// A checkpoint's training state, however many files hold its ranges, and the tensors of its other files of weights: an
+/// adapter, or a model and its shards. A single file of tensors is a source too.
 class TensorSource {
  public:
-  /// Throws Error where `dir` is no directory, holds no tensors, or a file or manifest is damaged.
-  static TensorSource open(const std::filesystem::path& dir);
+  /// Throws Error where `path` is nothing of this, holds no tensors, or a file or manifest is damaged.
+  static TensorSource open(const std::filesystem::path& path);
 
   struct Tensor {
     DType dtype = DType::f32;
     std::vector<std::int64_t> shape;
     std::uint64_t elements = 0;
-    const io::SafetensorsFile* file = nullptr;  // null: read through the manifest
+    const io::TensorFile* file = nullptr;  // null: read through the manifest
     const io::TensorEntry* entry = nullptr;
   };
   /// By name.
@@ -42,7 +42,7 @@ class TensorSource {
  private:
   std::filesystem::path dir_;
   std::optional<Checkpoint> checkpoint_;
-  std::vector<std::unique_ptr<io::SafetensorsFile>> files_;
+  std::vector<std::unique_ptr<io::TensorFile>> files_;
   std::map<std::string, Tensor> tensors_;
 };
 

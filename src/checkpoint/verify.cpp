@@ -91,27 +91,27 @@ void check_plain_file(const fs::path& dir, const fs::path& path, VerifyReport& r
 
 VerifyReport verify_plain(const fs::path& dir) {
   VerifyReport report;
-  std::vector<fs::path> weights;
+  const std::vector<fs::path> weights = io::weight_files(dir);
   for (const auto& item : fs::directory_iterator(dir)) {
     const fs::path& path = item.path();
     if (!item.is_regular_file()) continue;
-    if (path.extension() == ".safetensors") weights.push_back(path);
     check_plain_file(dir, path, report);
     ++report.files;
     report.bytes += item.file_size();
   }
   for (const fs::path& path : weights)
     guarded(report, [&] {
-      const auto file = io::SafetensorsFile::open(path);
-      report.tensors += file.entries().size();
-      const auto format = file.metadata().find("format");
-      require(format == file.metadata().end() || format->second != kShardFormat,
+      const auto file = io::open_tensor_file(path);
+      report.tensors += file->entries().size();
+      const auto format = file->metadata().find("format");
+      require(format == file->metadata().end() || format->second != kShardFormat,
               "'{}' is part of a checkpoint of qft, but there is no {}: the checkpoint was never finished", path.string(),
               kManifestFile);
     });
-  if (fs::exists(dir / io::kIndexFile)) guarded(report, [&] { io::ModelFiles::open(dir); });
+  const bool has_index = std::ranges::any_of(io::kModelWeights, [&](const auto& way) { return fs::exists(dir / way.index); });
+  if (has_index) guarded(report, [&] { io::ModelFiles::open(dir); });
   if (weights.empty())
-    report.errors.push_back(fmt::format("'{}' has neither {} nor safetensors files", dir.string(), kManifestFile));
+    report.errors.push_back(fmt::format("'{}' has neither {} nor files of weights", dir.string(), kManifestFile));
   report.warnings.push_back(fmt::format("'{}' has no {}: structure checked, contents cannot be", dir.string(), kManifestFile));
   return report;
 }

@@ -98,7 +98,6 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "train_sampling_strategy", "samples are shuffled: use disable_shuffling for source order",
      "random|group_by_length"},
     {kRefused, "ignore_pad_token_for_loss", "there is no padding that could enter the loss: remove it", "true"},
-    {kRefused, "dataloader_drop_last", "the last batch of an epoch is trained on: lower max_steps to end before it", kOff},
     {kRefused, "num_beams eval_num_beams generation_num_beams", "beam search is not implemented: remove it", "null|1"},
 
     // Methods and optimizers.

@@ -40,6 +40,10 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
             .at_least(1)
             .zero_word("auto"),
         &a.breadth_first_micro_batches);
+  field(
+      Field("dataloader_drop_last",
+            "leave out the last samples of an epoch that do not fill a micro-batch of every rank (each epoch leaves out others)"),
+      &a.dataloader_drop_last);
   field(Field("num_train_epochs", "passes over the training set").above(0), &a.num_train_epochs);
   field(Field("max_steps", "optimizer steps; 1 or more overrides num_train_epochs").at_least(-1), &a.max_steps);
   field(Field("max_hours", "stop with a checkpoint (exit code 75) after this time; 0: no limit").at_least(0), &a.max_hours);
@@ -66,6 +70,7 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
             .advise("qft has AdamW and Lion"),
         &a.optim);
   field(Field("learning_rate", "peak learning rate").at_least(0), &a.learning_rate);
+  field(Field("scale_lr_by_world_size", "multiply learning_rate by the number of ranks"), &a.scale_lr_by_world_size);
   field(Field("weight_decay", "decoupled weight decay; none on norms and biases").at_least(0), &a.weight_decay);
   field(Field("adam_beta1", "AdamW: decay of the first moment; Lion: share of the momentum in a step's direction")
             .in_half_open(0, 1),

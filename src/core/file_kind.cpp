@@ -21,7 +21,7 @@ std::string describe_no_text(std::string_view lead, const std::filesystem::path&
     return fmt::format("'{}' is UTF-16: save it as UTF-8 (iconv -f UTF-16 -t UTF-8 '{}' > NEW)", name, name);
   if (lead.starts_with("\x1F\x8B")) return fmt::format("'{}' is compressed: unpack it first (gzip -dc '{}' > NEW)", name, name);
   if (lead.starts_with("PK\x03\x04")) return fmt::format("'{}' is a zip archive: unpack it first", name);
-  if (lead.starts_with("PAR1")) return fmt::format("'{}' is a Parquet file: convert it to JSON lines first", name);
+  if (lead.starts_with("PAR1")) return fmt::format("'{}' is a Parquet file: give it a name that ends in .parquet", name);
   return {};
 }
 

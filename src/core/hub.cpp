@@ -1,5 +1,7 @@
 #include "qft/core/hub.h"
 
+#include "qft/core/data_types.h"
+
 #include <filesystem>
 #include <system_error>
 
@@ -10,9 +12,7 @@ namespace qft {
 bool is_named_as_on_a_hub(const std::string& name) {
   const std::size_t slash = name.find('/');
   if (slash == name.npos || slash != name.rfind('/') || name.starts_with('.')) return false;
-  const std::string type = std::filesystem::path(name).extension().string();
-  for (const char* ending : {".json", ".jsonl", ".txt", ".csv", ".parquet"})
-    if (type == ending) return false;
+  if (is_data_file(name)) return false;
   std::error_code code;
   return slash > 0 && name.find(' ') == name.npos && !std::filesystem::exists(name.substr(0, slash), code);
 }

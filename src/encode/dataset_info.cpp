@@ -2,6 +2,7 @@
 
 #include "qft/comm/session.h"
 #include "qft/config/nearest.h"
+#include "qft/core/data_types.h"
 #include "qft/core/error.h"
 #include "qft/core/hub.h"
 #include "qft/core/json.h"
@@ -55,9 +56,8 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
 };
 constexpr std::string_view kEntryKeys[] = {"file_name",  "file_sha1",  "formatting", "ranking", "num_samples",
                                            "columns",    "tags",       "split",      "subset",  "folder",
-                                           "hf_hub_url", "ms_hub_url", "om_hub_url"};
+                                           "hf_hub_url", "ms_hub_url", "om_hub_url", "template"};
 constexpr std::string_view kMedia[] = {"images", "videos", "audios"};
-constexpr std::string_view kFileTypes[] = {".json", ".jsonl", ".txt"};
 
 std::string text_or_none(const Entry& entry, std::string_view key, const json& value) {
   if (value.is_null()) return {};
@@ -153,8 +153,7 @@ void add_files(const Entry& entry, const fs::path& path, std::vector<fs::path>& 
 void check_types(const Entry& entry, const std::vector<fs::path>& files) {
   const auto kind = [](const fs::path& file) { return file.extension() == ".txt"; };
   for (const fs::path& file : files) {
-    if (std::find(std::begin(kFileTypes), std::end(kFileTypes), file.extension()) == std::end(kFileTypes))
-      refuse_type(entry.where, file);
+    if (!is_data_file(file)) refuse_type(entry.where, file);
     if (kind(file) != kind(files.front()))
       fail_config("{}: {} and {} are of different types", entry.where, files.front().string(), file.string());
   }
@@ -210,6 +209,8 @@ void read_option(const Entry& entry, const std::string& key, const json& value, 
     if (!value.is_number_integer() || value.get<std::int64_t>() < 1)
       fail_config("{}: num_samples: expected a whole number from 1 on, got {}", entry.where, value.dump());
     spec.num_samples = value.get<std::int64_t>();
+  } else if (key == "template") {
+    spec.template_name = text_or_none(entry, key, value);
   } else if (key == "columns") {
     read_columns(entry, spec.columns);
   } else if (key == "tags") {

@@ -1,5 +1,6 @@
 #include "dataset_path.h"
 
+#include "qft/core/data_types.h"
 #include "qft/core/error.h"
 #include "qft/core/file_kind.h"
 #include "qft/core/log.h"
@@ -8,6 +9,7 @@
 #include "qft/io/file.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <initializer_list>
 #include <map>
@@ -81,18 +83,9 @@ void look_at_messages(const dom::element& value, const std::string& where, Seen&
 }
 
 void look_at(const fs::path& path, Seen& seen) {
-  const io::File handle = io::File::open_read(path);
-  if (handle.size() == 0) return;
-  const io::Mapping mapping(handle, 0, handle.size());
-  const std::string_view bytes(reinterpret_cast<const char*>(mapping.data()), mapping.size());
-  require_text(bytes, path);
-  const std::size_t mark = bytes.starts_with("\xEF\xBB\xBF") ? 3 : 0;
-  RecordScanner scanner(bytes, layout_of(path, bytes.substr(mark)), path);
-  scanner.seek(mark, 1, 0);
   const DatasetSpec unknown;
   RecordConverter converter(unknown, false);
-  RecordText record;
-  for (int i = 0; i < kRecords && scanner.next(record); ++i) {
+  for_first_records(path, kRecords, [&](const RecordText& record) {
     for (const std::string_view word : {"{{NAME}}", "{{AUTHOR}}"})
       if (record.text.find(word) != record.text.npos) seen.placeholders.emplace(word, record.where());
     try {
@@ -105,7 +98,7 @@ void look_at(const fs::path& path, Seen& seen) {
     } catch (const Error& e) {  // where others can be read, it is reported when it is
       if (seen.fault.empty()) seen.fault = fmt::format("{}: {}", record.where(), e.what());
     }
-  }
+  });
 }
 
 std::string list(const Names& names) {
@@ -240,7 +233,8 @@ std::set<std::string, std::less<>> name_words(const fs::path& file, const fs::pa
 }
 
 std::vector<fs::path> data_files_in(const fs::path& folder) {
-  std::vector<fs::path> lines, json, text, train, unmarked;
+  std::array<std::vector<fs::path>, kDataTypes.size()> by_type;
+  std::vector<fs::path> train, unmarked;
   std::string foreign;
   std::error_code code, unreadable;
   if (fs::directory_iterator(folder, code); code)
@@ -255,16 +249,16 @@ std::vector<fs::path> data_files_in(const fs::path& folder) {
       log::warn("dataset: the folder {} is skipped: {}", entry->path().string(), unreadable.message());
     if (!entry->is_regular_file(unreadable) || is_described(entry->path())) continue;
     const std::string type = entry->path().extension().string();
-    if (type == ".jsonl") lines.push_back(entry->path());
-    if (type == ".json") json.push_back(entry->path());
-    if (type == ".txt") text.push_back(entry->path());
-    if (is_one_of(type, {".parquet", ".csv", ".arrow", ".tsv", ".gz", ".zip"})) foreign = entry->path().string();
+    if (const auto known = std::ranges::find(kDataTypes, type); known != kDataTypes.end())
+      by_type[static_cast<std::size_t>(known - kDataTypes.begin())].push_back(entry->path());
+    if (is_one_of(type, {".tsv", ".gz", ".zst", ".zip"})) foreign = entry->path().string();
   }
   if (code) fail_config("dataset: cannot read all of the folder {}: {}", folder.string(), code.message());
-  std::vector<fs::path>& found = !lines.empty() ? lines : !json.empty() ? json : text;
-  if (found.empty())
-    fail_config("dataset: the folder {} has no .jsonl, .json or .txt file{}", folder.string(),
+  const auto first = std::ranges::find_if(by_type, [](const auto& files) { return !files.empty(); });
+  if (first == by_type.end())
+    fail_config("dataset: the folder {} has no {} file{}", folder.string(), fmt::join(kDataTypes, ", "),
                 foreign.empty() ? "" : fmt::format(": convert {} to JSON lines first", foreign));
+  std::vector<fs::path>& found = *first;
   std::sort(found.begin(), found.end());
   for (const fs::path& file : found) {
     const auto words = name_words(file, folder);
@@ -284,7 +278,8 @@ std::vector<fs::path> data_files_in(const fs::path& folder) {
 void refuse_type(const std::string& where, const fs::path& file) {
   const std::string pointer = describe_pointer(io::File::open_read(file).lead(), file);
   if (!pointer.empty()) fail_config("{}: {}", where, pointer);
-  fail_config("{}: {} is no .json, .jsonl or .txt file: convert it to JSON lines first", where, file.string());
+  fail_config("{}: {} is none of the files that qft reads ({}): convert it to JSON lines first", where, file.string(),
+              fmt::join(kDataTypes, ", "));
 }
 
 std::optional<DatasetSpec> dataset_at(const std::string& name) {
@@ -301,7 +296,7 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name) {
   spec.described_in = spec.tags_from = "what the first records show";
   spec.files = std::move(files);
   const std::string type = spec.files.front().extension().string();
-  if (!is_one_of(type, {".json", ".jsonl", ".txt"})) refuse_type("dataset", spec.files.front());
+  if (!is_data_file(spec.files.front())) refuse_type("dataset", spec.files.front());
   if (type == ".txt") {
     spec.columns = {};
     spec.columns.prompt = "text";

@@ -11,7 +11,7 @@
 
 namespace qft::encode {
 
-/// What lies at the path `name`: a .json, .jsonl or .txt file, or a folder of them (of the training files where it has others).
+/// What lies at the path `name`: a file of kDataTypes, or a folder of them (of the training files where it has others).
 /// The format is told from the first records: messages or conversations, pairs of turns, instruction and output, a question
 /// and an answer, text. nullopt where there is no such path. Throws ConfigError with the file and its columns where no format
 /// fits.
@@ -19,7 +19,7 @@ std::optional<DatasetSpec> dataset_at(const std::string& name);
 /// The same of files that are known, of which there is one at least.
 DatasetSpec dataset_of(std::vector<std::filesystem::path> files, const std::string& name);
 
-/// The data files of a folder: JSON lines before JSON before text, the training files where others are marked as such too.
+/// The data files of a folder: of the first of kDataTypes that it has, the training files where others are marked as such too.
 /// Throws ConfigError where there are none.
 std::vector<std::filesystem::path> data_files_in(const std::filesystem::path& folder);
 /// The words of a file's name, and of its folders below `folder`.

@@ -102,6 +102,15 @@ void add_thinking_note(std::string& system, bool has_tools) {
   }
 }
 
+// True or false; of csv files as a text, in Python's or JSON's spelling.
+bool read_flag(const simdjson::dom::element& value, bool& flag) {
+  if (value.get(flag) == simdjson::SUCCESS) return true;
+  std::string_view word;
+  if (value.get(word) != simdjson::SUCCESS) return false;
+  flag = word == "true" || word == "True";
+  return flag || word == "false" || word == "False";
+}
+
 }  // namespace
 
 dom::object RecordConverter::parse(std::string_view text) {
@@ -175,7 +184,7 @@ void RecordConverter::convert_alpaca(const Object& record, Conversation& convers
 void RecordConverter::read_feedback(const Object& record, Conversation& conversation) const {
   const auto tag = find(record, spec_.columns.kto_tag);
   bool liked = false;
-  if (tag && tag->get(liked) == simdjson::SUCCESS && conversation.responses.size() == 1)
+  if (tag && read_flag(*tag, liked) && conversation.responses.size() == 1)
     conversation.desirable = liked && !conversation.responses.front().text.empty();
 }
 

@@ -1,17 +1,24 @@
 #include "qft/encode/record_source.h"
 
 #include "qft/core/activity.h"
+#include "qft/core/data_types.h"
 #include "qft/core/error.h"
 #include "qft/core/file_kind.h"
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <future>
+#include <mutex>
+
+#include "csv.h"
 
 namespace qft::encode {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::size_t kWindow = std::size_t{4} << 20;  // bytes of a mapped file that are in memory at a time
+constexpr std::size_t kKeptGroups = 4;                 // of a table
 
 bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
@@ -25,6 +32,7 @@ std::int64_t count_lines(std::string_view bytes) {
 
 RecordLayout layout_of(const std::filesystem::path& file, std::string_view bytes) {
   if (file.extension() == ".txt") return RecordLayout::text_lines;
+  if (file.extension() == ".csv") return RecordLayout::csv_rows;
   const auto first = std::find_if_not(bytes.begin(), bytes.end(), is_space);
   return first != bytes.end() && *first == '[' ? RecordLayout::json_array : RecordLayout::json_lines;
 }
@@ -35,6 +43,7 @@ void require_text(std::string_view bytes, const std::filesystem::path& file) {
 }
 
 std::string RecordText::where() const {
+  if (line == 0) return fmt::format("{}: row {}", file->string(), number);
   const std::string place = fmt::format("{}:{}", file->string(), line);
   return number == 0 ? place : fmt::format("{}: record {}, byte {}", place, number, byte);
 }
@@ -50,6 +59,7 @@ void RecordScanner::seek(std::size_t offset, std::int64_t line, std::int64_t rec
 }
 
 bool RecordScanner::next(RecordText& record) {
+  if (layout_ == RecordLayout::csv_rows) return next_row(record);
   return layout_ == RecordLayout::json_array ? next_element(record) : next_line(record);
 }
 
@@ -65,6 +75,35 @@ bool RecordScanner::next_line(RecordText& record) {
     if (layout_ == RecordLayout::text_lines || !std::all_of(record.text.begin(), record.text.end(), is_space)) return true;
   }
   return false;
+}
+
+bool RecordScanner::next_row(RecordText& record) try {
+  if (columns_.empty()) {
+    std::size_t at = bytes_.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+    while (at < bytes_.size() && !read_csv_row(bytes_, at, columns_)) {
+    }
+    first_row_ = at;
+    auto names = columns_;
+    std::sort(names.begin(), names.end());
+    const auto twice = std::adjacent_find(names.begin(), names.end());
+    require(twice == names.end(), "the first line names the column '{}' twice", twice == names.end() ? "" : *twice);
+  }
+  if (offset_ < first_row_) {
+    line_ += count_lines(bytes_.substr(offset_, first_row_ - offset_));
+    offset_ = first_row_;
+  }
+  while (offset_ < bytes_.size()) {
+    std::size_t end = offset_;
+    const bool is_row = read_csv_row(bytes_, end, fields_);
+    if (is_row) csv_record(columns_, fields_, row_);
+    record = {row_, &file_, line_, 0, static_cast<std::int64_t>(offset_) + 1};
+    line_ += count_lines(bytes_.substr(offset_, end - offset_));
+    offset_ = end;
+    if (is_row) return true;
+  }
+  return false;
+} catch (const Error& e) {
+  fail("{}:{}: {}", file_.string(), line_, e.what());
 }
 
 void RecordScanner::skip_space() {
@@ -143,6 +182,64 @@ void RecordSource::SourceFile::release(std::size_t begin, std::size_t end) const
   mapping.release(begin, end - std::min(begin, end));
 }
 
+/// The groups of a table that cursors read last: threads that read near each other decode a group once.
+class TableCache {
+ public:
+  explicit TableCache(const std::filesystem::path& path) : file_(path) {}
+  const io::TableFile& file() const { return file_; }
+
+  std::shared_ptr<const io::TableRows> read(std::size_t group) {
+    using Rows = std::shared_ptr<const io::TableRows>;
+    std::promise<Rows> made;
+    std::shared_future<Rows> rows;
+    bool make = false;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto known = std::find_if(recent_.begin(), recent_.end(), [&](const auto& r) { return r.first == group; });
+      make = known == recent_.end();
+      rows = make ? made.get_future().share() : known->second;
+      if (!make) recent_.erase(known);
+      recent_.emplace_front(group, rows);
+      if (recent_.size() > kKeptGroups) recent_.pop_back();
+    }
+    if (make) try {
+        made.set_value(std::make_shared<const io::TableRows>(file_.read(group)));
+      } catch (...) {
+        made.set_exception(std::current_exception());
+      }
+    return rows.get();
+  }
+
+ private:
+  io::TableFile file_;
+  std::mutex mutex_;
+  std::deque<std::pair<std::size_t, std::shared_future<std::shared_ptr<const io::TableRows>>>> recent_;  // the last one first
+};
+
+void for_first_records(const std::filesystem::path& path, std::int64_t count,
+                       const std::function<void(const RecordText&)>& body) {
+  const io::File handle = io::File::open_read(path);
+  if (handle.size() == 0) return;
+  if (is_table_file(path)) {
+    const std::string pointer = describe_pointer(handle.lead(), path);
+    require(pointer.empty(), "{}", pointer);
+    const io::TableFile table(path);
+    for (std::int64_t g = 0, row = 0; g < static_cast<std::int64_t>(table.groups()) && row < count; ++g) {
+      const io::TableRows rows = table.read(static_cast<std::size_t>(g));
+      for (std::size_t i = 0; i < rows.ends.size() && row < count; ++i) body({rows.row(i), &path, 0, ++row, 0});
+    }
+    return;
+  }
+  const io::Mapping mapping(handle, 0, handle.size());
+  const std::string_view bytes(reinterpret_cast<const char*>(mapping.data()), mapping.size());
+  require_text(bytes, path);
+  const std::size_t mark = bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+  RecordScanner scanner(bytes, layout_of(path, bytes.substr(mark)), path);
+  scanner.seek(mark, 1, 0);
+  RecordText record;
+  for (std::int64_t i = 0; i < count && scanner.next(record); ++i) body(record);
+}
+
 std::shared_ptr<const RecordSource> RecordSource::open(const std::vector<std::filesystem::path>& files) {
   auto source = std::make_shared<RecordSource>();
   source->files_.reserve(files.size());  // records point to the paths
@@ -164,7 +261,14 @@ std::shared_ptr<const RecordSource> RecordSource::open(const std::vector<std::fi
 /// Finds the file's records and hashes its bytes in one pass, and gives back what is behind.
 void RecordSource::index(SourceFile& file, Hasher& hasher) {
   const std::string_view bytes = file.bytes();
-  require_text(bytes, file.path);
+  const std::string pointer = describe_pointer(bytes.substr(0, kLeadBytes), file.path);
+  require(pointer.empty(), "{}", pointer);
+  if (is_table_file(file.path)) {
+    file.table = std::make_shared<TableCache>(file.path);
+    file.records = file.table->file().rows();
+  } else {
+    require_text(bytes, file.path);
+  }
   const std::size_t start = bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   file.layout = layout_of(file.path, bytes.substr(start));
   file.first = size_;
@@ -177,6 +281,7 @@ void RecordSource::index(SourceFile& file, Hasher& hasher) {
       activity::tick();
     }
   };
+  if (file.table) return pass(bytes.size());
   RecordScanner scanner(bytes, file.layout, file.path);
   scanner.seek(start, 1, 0);
   RecordText record;
@@ -200,7 +305,22 @@ std::vector<std::pair<std::filesystem::path, std::int64_t>> RecordSource::files(
 }
 
 RecordCursor::~RecordCursor() {
-  if (file_) file_->release(released_, scanner_->offset());
+  leave_file();
+}
+
+void RecordCursor::leave_file() {
+  if (file_ && scanner_) file_->release(released_, scanner_->offset());
+}
+
+RecordText RecordCursor::row_of_table(std::int64_t row) {
+  const auto& starts = file_->table->file().starts();
+  const auto group = static_cast<std::size_t>(std::upper_bound(starts.begin(), starts.end(), row) - starts.begin()) - 1;
+  if (!rows_ || group != group_) {
+    rows_ = file_->table->read(group);
+    group_ = group;
+    activity::tick();
+  }
+  return {rows_->row(static_cast<std::size_t>(row - starts[group])), &file_->path, 0, row + 1, 0};
 }
 
 RecordText RecordCursor::at(std::int64_t index) {
@@ -210,12 +330,14 @@ RecordText RecordCursor::at(std::int64_t index) {
                                         [](std::int64_t i, const auto& file) { return i < file.first; });
     auto file = after - 1;
     while (file->records == 0) --file;
-    if (file_) file_->release(released_, scanner_->offset());
+    leave_file();
     file_ = &*file;
-    scanner_ = std::make_unique<RecordScanner>(file_->bytes(), file_->layout, file_->path);
+    scanner_ = file_->table ? nullptr : std::make_unique<RecordScanner>(file_->bytes(), file_->layout, file_->path);
+    rows_.reset();
     next_ = -1;
   }
   const std::int64_t local = index - file_->first;
+  if (file_->table) return row_of_table(local);
   const std::int64_t mark = local / RecordSource::kStride;
   if (next_ < 0 || local < next_ || mark > next_ / RecordSource::kStride) {
     const RecordSource::Mark& m = file_->marks[static_cast<std::size_t>(mark)];

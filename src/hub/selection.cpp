@@ -1,9 +1,11 @@
 #include "selection.h"
 
+#include "qft/core/data_types.h"
 #include "qft/core/error.h"
 #include "qft/core/json.h"
 #include "qft/core/member.h"
 #include "qft/io/file.h"
+#include "qft/io/model_files.h"
 
 #include <algorithm>
 #include <array>
@@ -19,16 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Ways to keep weights, the preferred first: one file, or an index that names several.
-struct Weights {
-  const char* file;
-  const char* index;
-};
-constexpr std::array kOfModel = {Weights{"model.safetensors", "model.safetensors.index.json"},
-                                 Weights{"pytorch_model.bin", "pytorch_model.bin.index.json"}};
-constexpr std::array kOfAdapter = {Weights{"adapter_model.safetensors", nullptr}, Weights{"adapter_model.bin", nullptr}};
 constexpr std::array kSmall = {".json", ".jinja", ".txt", ".model", ".tiktoken"};  // configuration, tokenizer, templates
-constexpr std::array kRecords = {".json", ".jsonl", ".txt", ".csv", ".parquet", ".arrow", ".md"};
 
 bool needs_weights(const Wanted& wanted) {
   return !wanted.everything && wanted.include.empty() && (wanted.needs == Needs::model || wanted.needs == Needs::adapter);
@@ -48,7 +41,7 @@ bool is_first(const RemoteFile& file, const Wanted& wanted) {
     return std::ranges::any_of(wanted.include, [&](const auto& p) { return fnmatch(p.c_str(), file.path.c_str(), 0) == 0; });
   if (fs::path(file.path).filename().string().starts_with('.')) return false;
   if (wanted.needs == Needs::dataset)
-    return has_type(file.path, kRecords) &&
+    return (is_data_file(file.path) || file.path.ends_with(".md")) &&
            (wanted.folder.empty() || file.path.starts_with(name_in(wanted, "")) || file.path == "README.md");
   const std::string folder = name_in(wanted, "");  // "" or "sub/"
   return file.path.starts_with(folder) && file.path.find('/', folder.size()) == file.path.npos && has_type(file.path, kSmall);
@@ -68,15 +61,16 @@ std::set<std::string> shards_of(const std::string& index, const std::string& whe
   return shards;
 }
 
-std::span<const Weights> ways_of(const Wanted& wanted, bool adapter) {
-  return adapter || wanted.needs == Needs::adapter ? std::span<const Weights>(kOfAdapter) : std::span<const Weights>(kOfModel);
+std::span<const io::WeightNames> ways_of(const Wanted& wanted, bool adapter) {
+  return adapter || wanted.needs == Needs::adapter ? std::span<const io::WeightNames>(io::kAdapterWeights)
+                                                   : std::span<const io::WeightNames>(io::kModelWeights);
 }
 
 /// What `exists` and `read` show of a repository's weights: their names; nothing where there are none.
 template <class Exists, class Read>
 std::optional<std::set<std::string>> weights_in(const Wanted& wanted, const Exists& exists, const Read& read) {
   for (const bool adapter : {false, true})
-    for (const Weights& way : ways_of(wanted, adapter)) {
+    for (const io::WeightNames& way : ways_of(wanted, adapter)) {
       if (exists(name_in(wanted, way.file))) return std::set{name_in(wanted, way.file)};
       if (way.index != nullptr && exists(name_in(wanted, way.index)))
         return shards_of(read(name_in(wanted, way.index)), way.index, wanted);
@@ -108,8 +102,8 @@ std::vector<RemoteFile> select_weights(const Listing& listing, const Wanted& wan
     for (const RemoteFile& file : listing.files)
       if (there.size() < 12) there.push_back(file.path);
     fail("{} has no weights that qft reads ({}{}, or .bin); it has {}{}. qft fetch --all fetches it as it is", id,
-         name_in(wanted, ""), wanted.needs == Needs::adapter ? kOfAdapter[0].file : kOfModel[0].file, fmt::join(there, ", "),
-         listing.files.size() > there.size() ? " ..." : "");
+         name_in(wanted, ""), wanted.needs == Needs::adapter ? io::kAdapterWeights[0].file : io::kModelWeights[0].file,
+         fmt::join(there, ", "), listing.files.size() > there.size() ? " ..." : "");
   }
   std::vector<RemoteFile> files;
   for (const std::string& name : *names) {

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool holds_result(const fs::path& dir) {
-  return holds_adapter(dir) || fs::exists(dir / io::kSingleFile) || fs::exists(dir / io::kIndexFile);
+  return holds_adapter(dir) || io::holds_model_weights(dir);
 }
 
 /// True where `path` is `dir` or lies in it.

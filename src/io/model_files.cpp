@@ -19,20 +19,12 @@ std::string describe_other_weights(const fs::path& dir) {
   std::string gguf;
   for (const auto& item : fs::directory_iterator(dir))
     if (item.path().extension() == ".gguf") gguf = item.path().filename().string();
-  const std::string pickles = find_pickle(dir);
-  if (!pickles.empty())
-    return fmt::format(
-        "it has '{}', a pickle, which may run any code when it is loaded and which qft does not read: "
-        "convert it once in "
-        "Python, if you trust where it comes from, with "
-        "AutoModelForCausalLM.from_pretrained('{}').save_pretrained(OUT, safe_serialization=True)",
-        pickles, dir.string());
   if (!gguf.empty())
     return fmt::format(
         "it has '{}', which qft does not read: convert it once in Python with "
         "AutoModelForCausalLM.from_pretrained('{}', gguf_file='{}').save_pretrained(OUT)",
         gguf, dir.string(), gguf);
-  if (fs::exists(dir / "adapter_model.safetensors"))
+  if (fs::exists(adapter_weights_of(dir)))
     return "it is an adapter: give it as adapter_name_or_path and the base model as model_name_or_path";
   return "is the download complete?";
 }
@@ -41,7 +33,7 @@ std::string describe_other_weights(const fs::path& dir) {
 std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   const nlohmann::json json = read_json(path);
   require(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(),
-          "'{}' is no index of safetensors shards: it has no object \"weight_map\"", path.string());
+          "'{}' is no index of shards: it has no object \"weight_map\"", path.string());
   std::map<std::string, std::string> result;
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     require(file.is_string(), "'{}': the file of tensor '{}' is no text", path.string(), tensor);
@@ -55,14 +47,29 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
 
 }  // namespace
 
-std::string find_pickle(const fs::path& dir) {
-  std::string found;
+bool holds_model_weights(const fs::path& dir) {
+  return std::ranges::any_of(kModelWeights,
+                             [&](const WeightNames& way) { return fs::exists(dir / way.file) || fs::exists(dir / way.index); });
+}
+
+fs::path adapter_weights_of(const fs::path& dir) {
+  for (const WeightNames& way : kAdapterWeights)
+    if (fs::exists(dir / way.file)) return member_of(dir, way.file);
+  return dir / kAdapterWeights[0].file;
+}
+
+std::vector<fs::path> weight_files(const fs::path& dir) {
+  std::vector<fs::path> safe, torch;
   for (const auto& item : fs::directory_iterator(dir)) {
-    const std::string extension = item.path().extension().string();
-    for (const char* pickle : {".bin", ".pt", ".pth", ".pkl", ".ckpt"})
-      if (extension == pickle) found = std::max(found, item.path().filename().string());
+    const std::string name = item.path().filename().string();
+    if (item.path().extension() == ".safetensors")
+      safe.push_back(item.path());
+    else if (item.path().extension() == ".bin" && (name.starts_with("pytorch_model") || name.starts_with("adapter_model")))
+      torch.push_back(item.path());
   }
-  return found;
+  std::vector<fs::path>& files = safe.empty() ? torch : safe;
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
 std::vector<std::string> copy_existing(Storage& storage, const fs::path& from, const fs::path& to,
@@ -81,33 +88,40 @@ ModelFiles ModelFiles::open(const fs::path& dir) {
   require_directory(dir, "model");
   ModelFiles model;
   model.dir_ = dir;
-  // As transformers: a single file wins over an index.
-  if (fs::exists(dir / kSingleFile)) {
-    model.add_file(member_of(dir, kSingleFile));
-    return model;
+  // As transformers: safetensors first, and a single file wins over an index.
+  for (const WeightNames& way : kModelWeights) {
+    if (fs::exists(dir / way.file)) {
+      model.add_file(member_of(dir, way.file));
+      return model;
+    }
+    if (fs::exists(dir / way.index)) {
+      model.add_shards(member_of(dir, way.index));
+      return model;
+    }
   }
-  const fs::path index_path = dir / kIndexFile;
-  require(fs::exists(index_path), "model '{}' has neither {} nor {}: {}", dir.string(), kSingleFile, kIndexFile,
-          describe_other_weights(dir));
-  const auto weight_map = read_weight_map(member_of(dir, kIndexFile));
+  fail("model '{}' has neither {} nor {}, nor these as .bin: {}", dir.string(), kSingleFile, kIndexFile,
+       describe_other_weights(dir));
+}
+
+void ModelFiles::add_shards(const fs::path& index_path) {
+  const auto weight_map = read_weight_map(index_path);
   std::set<std::string> shards;
   for (const auto& [tensor, file] : weight_map) shards.insert(file);
   for (const std::string& file : shards) {
-    require(fs::exists(dir / file), "'{}' names the shard '{}', which is missing: is the download complete?", index_path.string(),
-            file);
-    model.add_file(member_of(dir, file));
+    require(fs::exists(dir_ / file), "'{}' names the shard '{}', which is missing: is the download complete?",
+            index_path.string(), file);
+    add_file(member_of(dir_, file));
   }
   for (const auto& [tensor, file] : weight_map) {
-    const TensorLocation* location = model.find(tensor);
+    const TensorLocation* location = find(tensor);
     require(location != nullptr && location->file->path().filename() == file,
             "'{}' says that tensor '{}' is in '{}', which does not have it", index_path.string(), tensor, file);
   }
-  return model;
 }
 
 void ModelFiles::add_file(const fs::path& path) {
-  files_.push_back(std::make_unique<SafetensorsFile>(SafetensorsFile::open(path)));
-  const SafetensorsFile& file = *files_.back();
+  files_.push_back(open_tensor_file(path));
+  const TensorFile& file = *files_.back();
   for (const TensorEntry& entry : file.entries()) {
     const auto [it, added] = index_.emplace(entry.name, TensorLocation{&file, &entry});
     require(added, "tensor '{}' is in both '{}' and '{}'", entry.name, it->second.file->path().string(), path.string());

@@ -15,12 +15,6 @@ namespace qft::io {
 
 static_assert(std::endian::native == std::endian::little, "safetensors data are little-endian");
 
-std::uint64_t TensorSpec::elements() const {
-  std::uint64_t n = 1;
-  for (const std::int64_t d : shape) n *= static_cast<std::uint64_t>(d);
-  return n;
-}
-
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   SafetensorsFile result(File::open_read(path));
   const std::uint64_t size = result.file_.size();
@@ -43,32 +37,10 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   } catch (const Error& e) {
     fail("safetensors file '{}': {}", path.string(), e.what());
   }
-  result.entries_ = std::move(header.entries);
+  for (TensorEntry& entry : header.entries) entry.file_offset += 8 + header_bytes;
+  result.set_entries(std::move(header.entries));
   result.metadata_ = std::move(header.metadata);
-  result.index_.reserve(result.entries_.size());
-  for (std::size_t i = 0; i < result.entries_.size(); ++i) {
-    result.entries_[i].file_offset += 8 + header_bytes;
-    result.index_.emplace(result.entries_[i].name, i);
-  }
   return result;
-}
-
-const TensorEntry* SafetensorsFile::find(std::string_view name) const {
-  const auto it = index_.find(std::string(name));
-  return it == index_.end() ? nullptr : &entries_[it->second];
-}
-
-const TensorEntry& SafetensorsFile::at(std::string_view name) const {
-  const TensorEntry* entry = find(name);
-  require(entry != nullptr, "'{}' has no tensor '{}'", path().string(), name);
-  return *entry;
-}
-
-void SafetensorsFile::read(const TensorEntry& entry, std::uint64_t first_byte, std::uint64_t bytes, void* dst) const {
-  const std::uint64_t total = entry.bytes();
-  require(first_byte <= total && bytes <= total - first_byte, "'{}': bytes [{}, {}) of tensor '{}' asked for, it has {}",
-          path().string(), first_byte, first_byte + bytes, entry.name, total);
-  file_.pread(entry.file_offset + first_byte, dst, bytes);
 }
 
 Mapping SafetensorsFile::map(const TensorEntry& entry) const {

@@ -64,6 +64,7 @@ LoaderOptions loader_options(const config::RunConfig& config) {
   // Documents of stage pt are joined into full rows when they are packed; only samples are laid out here.
   options.packing = config.data.packing.value_or(false) && config.finetuning.stage != "pt";
   options.row_tokens = static_cast<std::int32_t>(config.data.cutoff_len);
+  options.drop_last = t.dataloader_drop_last;
   options.num_epochs = t.num_train_epochs;
   options.max_steps = std::max<std::int64_t>(0, t.max_steps);
   return options;
@@ -210,7 +211,7 @@ void StepSchedule::count_steps() {
                                                                              : global_batch_;
   used_units_ = options.drop_last ? units_ - units_ % units_together_ : units_;
   if (used_units_ == 0)
-    fail_config("there are no training samples for a step: {} {} with drop_last {} and a global batch of {}", units_,
+    fail_config("there are no training samples for a step: {} {} with dataloader_drop_last {} and a global batch of {}", units_,
                 options.packing ? "rows" : "items", options.drop_last, global_batch_);
   steps_per_epoch_ = ceil_div(used_units_, global_batch_);
   total_steps_ = options.max_steps > 0

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,12 +42,12 @@ class Adapter {
     for (const UnitSpec& unit : spec.units)
       for (const ParamSpec& param : unit.params) {
         if (param.role == Role::base) continue;
-        require_shape(file_, file_.at(param.name), param.shape);
+        require_shape(*file_, file_->at(param.name), param.shape);
         Factors& factors = factors_[base_weight_of(param)];
         (param.role == Role::lora_a ? factors.a : factors.b) = &param;
         ++used;
       }
-    require_all_used(file_, used);
+    require_all_used(*file_, used);
   }
 
   /// nullptr where the adapter leaves the tensor alone.
@@ -55,9 +56,9 @@ class Adapter {
     return it == factors_.end() ? nullptr : &it->second;
   }
   std::vector<float> read(const ParamSpec& factor) const {
-    const io::TensorEntry& entry = file_.at(factor.name);
+    const io::TensorEntry& entry = file_->at(factor.name);
     std::vector<char> bytes(entry.bytes());
-    file_.read(entry, 0, bytes.size(), bytes.data());
+    file_->read(entry, 0, bytes.size(), bytes.data());
     std::vector<float> values(entry.elements());
     to_float(entry.dtype, bytes.data(), values.size(), values.data());
     return values;
@@ -66,7 +67,7 @@ class Adapter {
   float scaling() const { return scaling_; }
 
  private:
-  io::SafetensorsFile file_;
+  std::unique_ptr<io::TensorFile> file_;
   std::map<std::string, Factors> factors_;
   std::int64_t rank_;
   float scaling_;

@@ -18,7 +18,7 @@ constexpr std::int64_t kPieceBytes = 8 << 20;
 
 }  // namespace
 
-std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst) {
+std::int64_t read_into(const io::TensorFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst) {
   require_shape(file, entry, param.shape);
   const at::ScalarType type = device::scalar_type_of(entry.dtype);
   const auto item = static_cast<std::int64_t>(size_of(entry.dtype));

@@ -63,23 +63,23 @@ void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& acc
 }
 
 void require_adapter(const ModelSpec& spec, const std::filesystem::path& dir) {
-  const io::SafetensorsFile file = open_adapter(dir);
+  const auto file = open_adapter(dir);
   std::size_t used = 0;
   for (const auto& unit : spec.units)
     for (const auto& param : unit.params) {
       if (param.role == Role::base) continue;
-      require_shape(file, file.at(param.name), param.shape);
+      require_shape(*file, file->at(param.name), param.shape);
       ++used;
     }
-  require_all_used(file, used);
+  require_all_used(*file, used);
 }
 
 void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const ParamAccess& access) {
   require_adapter(spec, dir);
-  const io::SafetensorsFile file = open_adapter(dir);
+  const auto file = open_adapter(dir);
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& param : spec.units[static_cast<std::size_t>(u)].params)
-      if (param.role != Role::base) read_into(file, file.at(param.name), param, access(u, param));
+      if (param.role != Role::base) read_into(*file, file->at(param.name), param, access(u, param));
 }
 
 }  // namespace qft::model

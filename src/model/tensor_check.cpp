@@ -20,7 +20,7 @@ bool is_redundant(const std::string& name, const ModelConfig& config) {
 
 }  // namespace
 
-void require_shape(const io::SafetensorsFile& file, const io::TensorEntry& entry, const std::vector<std::int64_t>& shape) {
+void require_shape(const io::TensorFile& file, const io::TensorEntry& entry, const std::vector<std::int64_t>& shape) {
   require(entry.shape == shape, "'{}': tensor '{}' has shape [{}], the model's config.json asks for [{}]", file.path().string(),
           entry.name, fmt::join(entry.shape, ", "), fmt::join(shape, ", "));
   require(is_floating(entry.dtype),
@@ -43,21 +43,13 @@ void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files) {
        files.dir().string(), n, spec.config.architecture, fmt::join(unexpected, ", "));
 }
 
-io::SafetensorsFile open_adapter(const std::filesystem::path& dir) {
-  if (!std::filesystem::exists(dir / kAdapterWeightsFile)) {
-    const std::string pickle = io::find_pickle(dir);
-    require(pickle.empty(),
-            "adapter '{}' has '{}', a pickle, which may run any code when it is loaded and which qft does "
-            "not read: "
-            "convert it once in Python, if you trust where it comes from, with "
-            "AutoPeftModelForCausalLM.from_pretrained('{}').save_pretrained(OUT, safe_serialization=True)",
-            dir.string(), pickle, dir.string());
-    fail("adapter '{}' has no {}: is it complete?", dir.string(), kAdapterWeightsFile);
-  }
-  return io::SafetensorsFile::open(member_of(dir, kAdapterWeightsFile));
+std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir) {
+  const std::filesystem::path path = io::adapter_weights_of(dir);
+  require(std::filesystem::exists(path), "adapter '{}' has no {}: is it complete?", dir.string(), path.filename().string());
+  return io::open_tensor_file(path);
 }
 
-void require_all_used(const io::SafetensorsFile& file, std::size_t used) {
+void require_all_used(const io::TensorFile& file, std::size_t used) {
   require(used == file.entries().size(),
           "'{}' holds {} tensors, the adapter's configuration asks for {}: was it made for another model?", file.path().string(),
           file.entries().size(), used);

@@ -6,22 +6,23 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace qft::model {
 
 /// Throws Error unless the tensor has this shape and a floating element type.
-void require_shape(const io::SafetensorsFile& file, const io::TensorEntry& entry, const std::vector<std::int64_t>& shape);
+void require_shape(const io::TensorFile& file, const io::TensorEntry& entry, const std::vector<std::int64_t>& shape);
 
 /// Throws Error naming tensors of the files that the architecture does not have (values that are derived, and
 /// the second name of a tied head, may be there).
 void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files);
 
-/// The weights of an adapter; throws Error where they are missing or a pickle.
-io::SafetensorsFile open_adapter(const std::filesystem::path& dir);
+/// The weights of an adapter; throws Error where they are missing.
+std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir);
 /// Throws Error unless `used` is the number of tensors that the adapter's file holds.
-void require_all_used(const io::SafetensorsFile& file, std::size_t used);
+void require_all_used(const io::TensorFile& file, std::size_t used);
 /// The name of the base tensor that a LoRA factor changes.
 std::string base_weight_of(const ParamSpec& factor);
 

@@ -104,7 +104,7 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   options.train_on_prompt = data.train_on_prompt && options.kind == encode::SampleKind::conversation;
   options.mask_history = data.mask_history && options.kind == encode::SampleKind::conversation;
   options.add_bos_token = options.kind == encode::SampleKind::document && adds_bos_token(config.tokenizer_path());
-  corpus->encoder_ = std::make_unique<encode::Encoder>(encode::ChatTemplate::for_packing(config), options);
+  corpus->make_encoders(config, options);
 
   if (joins_documents(config)) corpus->block_tokens_ = document_block_tokens(config);
   corpus->skip_broken_ = data.on_error == "skip";
@@ -119,6 +119,35 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
     named.data.template_name = corpus->encoder_->chat_template().spec().name;
   corpus->template_options_ = template_options(named);
   return corpus;
+}
+
+void Corpus::make_encoders(const config::RunConfig& config, const encode::EncoderOptions& options) {
+  encoder_ = std::make_unique<encode::Encoder>(encode::ChatTemplate::for_packing(config), options);
+  if (stage_ == "pt") return;  // documents have no template
+  for (const encode::DatasetSpec& spec : specs_) {
+    if (spec.template_name.empty() || others_.contains(spec.template_name)) continue;
+    config::RunConfig other = config;
+    other.data.template_name = spec.template_name;
+    try {
+      others_.emplace(spec.template_name, std::make_unique<encode::Encoder>(encode::ChatTemplate::for_packing(other), options));
+    } catch (const ConfigError& e) {
+      fail_config("dataset '{}' has the template '{}': {}", spec.name, spec.template_name, e.what());
+    }
+    // Stop words that are no tokens are added to the vocabulary: two templates would add them in places of each other.
+    const std::int64_t mine = encoder_->chat_template().tokenizer().vocab_size(),
+                       its = others_.at(spec.template_name)->chat_template().tokenizer().vocab_size();
+    if (mine != its)
+      fail_config(
+          "dataset '{}' has the template '{}', with which the vocabulary has {} tokens, with the run's it has {}: its stop "
+          "words are no tokens of this tokenizer; pack the dataset on its own",
+          spec.name, spec.template_name, its, mine);
+    log::info("dataset {}: template {}", spec.name, spec.template_name);
+  }
+}
+
+const encode::Encoder& Corpus::encoder_of(std::int32_t dataset) const {
+  const auto other = others_.find(specs_[static_cast<std::size_t>(dataset)].template_name);
+  return other == others_.end() ? *encoder_ : *other->second;
 }
 
 void Corpus::open_sources(const config::RunConfig& config) {
@@ -163,7 +192,10 @@ void Corpus::record_options(const config::RunConfig& config) {
   if (data.max_samples) options_["max_samples"] = *data.max_samples;
   bool draws = !data.interleave_probs.empty();
   for (const encode::DatasetSpec& spec : specs_) {
-    options_["datasets"].push_back(describe(spec));
+    nlohmann::json& described = options_["datasets"].emplace_back(describe(spec));
+    const auto other = others_.find(spec.template_name);
+    if (other != others_.end())
+      described["template"] = {{"name", spec.template_name}, {"hash", other->second->chat_template().hash()}};
     draws |= spec.num_samples.has_value();
   }
   if (draws) options_["seed"] = config.training.seed;
@@ -307,7 +339,7 @@ class Corpus::ChunkReader {
 
   template <class Where>
   void encode(const encode::RecordRef& ref, const Where& where, encode::Conversation conversation, RecordCounts& counts) {
-    auto encoded = corpus_.encoder_->encode(conversation);
+    auto encoded = corpus_.encoder_of(ref.dataset).encode(conversation);
     if (const auto* reason = std::get_if<encode::DropReason>(&encoded))
       return drop(ref, explain(*reason, spec_of(ref)), where, counts);
     auto& sample = std::get<encode::Encoded>(encoded);

@@ -39,6 +39,13 @@ parallel::MicroRange micro_range(const config::RunConfig& config, const loader::
   return {batch.first_micro_batch, static_cast<std::int64_t>(batch.micro_batches.size()), batch.global_micro_batches};
 }
 
+double peak_learning_rate(const config::TrainingArgs& t, int ranks) {
+  if (!t.scale_lr_by_world_size) return t.learning_rate;
+  const double peak = t.learning_rate * ranks;
+  log::info("peak learning rate {}: learning_rate {} times {} ranks (scale_lr_by_world_size)", peak, t.learning_rate, ranks);
+  return peak;
+}
+
 optim::LossScaler scaler_of(const config::RunConfig& config) {
   const auto& t = config.training;
   if (config.compute_dtype() != DType::f16) return {};
@@ -72,7 +79,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   job::stop_before_training(comm_, leave);
   instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches);
   const auto& t = config_.training;
-  schedule_ = {optim::parse_schedule(t.lr_scheduler_type), t.learning_rate, t.warmup(loader_->total_steps()),
+  schedule_ = {optim::parse_schedule(t.lr_scheduler_type), peak_learning_rate(t, comm_.size()), t.warmup(loader_->total_steps()),
                loader_->total_steps(), t.warmup_type == "log"};
   scaler_ = scaler_of(config_);
   if (const auto& saved = setup.saved) {

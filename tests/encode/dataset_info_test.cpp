@@ -99,8 +99,8 @@ TEST(DatasetInfo, RefusesPathsOutOfTheFolder) {
 
 TEST(DatasetInfo, RefusesOtherFileTypes) {
   Info info;
-  info.folder.write("d.parquet", "x");
-  info.refuses({{"file_name", "d.parquet"}}, {"d.parquet", "JSON lines"});
+  info.folder.write("d.tsv", "x");
+  info.refuses({{"file_name", "d.tsv"}}, {"d.tsv", "JSON lines"});
   info.refuses({{"file_name", {"d.json", "t.txt"}}}, {"different types"});
 }
 

@@ -5,6 +5,7 @@ namespace {
 
 using nlohmann::json;
 using qft::ConfigError;
+using qft::Error;
 using qft::test::encode_all;
 using qft::test::expect_error;
 using qft::test::SmallRun;
@@ -124,13 +125,14 @@ TEST(DatasetPaths, MistakesNameFileAndColumns) {
   refuses("calls.jsonl", R"({"messages": [{"role": "assistant", "tool_calls": [{}]}]})", {"formatting: openai"});
   refuses("name.jsonl", R"({"query": "q", "response": "I am {{NAME}}"})", {"{{NAME}}", "sed"});
   refuses("text.jsonl", R"({"text": "t"})", {"stage sft learns answers"});
-  refuses("table.csv", "a,b\n", {"table.csv", "JSON lines"});
+  refuses("table.tsv", "a\tb\n", {"table.tsv is none of the files that qft reads (.jsonl, .json, .parquet", "JSON lines"});
   run.folder.write("many/a.jsonl", R"({"messages": [{"role": "user", "content": "q"}]})");
   run.folder.write("many/b.jsonl", R"({"messages": [{"role": "clerk", "content": "q"}]})");
   expect_error<ConfigError>([&] { run.read("many"); }, {"b.jsonl:1: a message has the role 'clerk'"});
-  refuses("pointer.parquet", "version https://git-lfs.github.com/spec/v1\n", {"pointer.parquet' is a Git LFS pointer"});
-  run.folder.write("only/data.parquet", "x");
-  expect_error<ConfigError>([&] { run.read("only"); }, {"no .jsonl", "data.parquet"});
+  run.folder.write("pointer.parquet", "version https://git-lfs.github.com/spec/v1\n");
+  expect_error<Error>([&] { run.read("pointer.parquet"); }, {"pointer.parquet' is a Git LFS pointer"});
+  run.folder.write("only/data.tsv", "x");
+  expect_error<ConfigError>([&] { run.read("only"); }, {"no .jsonl", "data.tsv"});
   run.config.data.dataset = {"AI-ModelScope/nowhere#5"};
   expect_error<ConfigError>([&] { run.open(); }, {"AI-ModelScope/nowhere", "qft fetch --dataset AI-ModelScope/nowhere"});
   run.config.data.dataset = {run.path("x.jsonl") + ":part"};

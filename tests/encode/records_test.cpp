@@ -126,4 +126,47 @@ TEST(RecordSource, HashFollowsTheContents) {
   EXPECT_NE(hash("{} \n"), first);
 }
 
+TEST(RecordSource, CsvRowsBecomeObjectsOfTexts) {
+  TempFolder folder;
+  const auto file = folder.write("a.csv",
+                                 "\xEF\xBB\xBF"
+                                 "instruction,\"out\"\"put\",note\r\n"
+                                 "q,42,\r\n"
+                                 "\r\n"
+                                 "\"two\nlines, and \"\"quotes\"\"\",\"a\\b\",\"\"\n"
+                                 "\xC3\xA4,NA,\tx");
+  EXPECT_EQ(all_of(*RecordSource::open({file})),
+            (Expected{{R"({"instruction": "q", "out\"put": "42", "note": null})", 2},
+                      {R"({"instruction": "two\nlines, and \"quotes\"", "out\"put": "a\\b", "note": null})", 4},
+                      {"{\"instruction\": \"\xC3\xA4\", \"out\\\"put\": \"NA\", \"note\": \"\\u0009x\"}", 6}}));
+}
+
+TEST(RecordSource, CsvRowsCanBeReadInAnyOrder) {
+  TempFolder folder;
+  std::string text = "n\n";
+  for (int i = 0; i < 2000; ++i) text += "\"row\n" + std::to_string(i) + "\"\n";
+  const auto source = RecordSource::open({folder.write("a.csv", text), folder.write("b.csv", "n\nlast\n")});
+  ASSERT_EQ(source->size(), 2001);
+  RecordCursor cursor(*source);
+  for (const std::int64_t i : {1999, 0, 700, 701, 300, 1500, 2000, 1}) {
+    const RecordText record = cursor.at(i);
+    EXPECT_EQ(record.text, i == 2000 ? R"({"n": "last"})" : R"({"n": "row\n)" + std::to_string(i) + "\"}");
+    EXPECT_EQ(record.line, i == 2000 ? 2 : 2 + 2 * i);
+  }
+}
+
+TEST(RecordSource, ABrokenCsvFileIsAnErrorWithItsLine) {
+  TempFolder folder;
+  const auto refuses = [&](std::string_view text, const std::vector<std::string>& parts) {
+    const auto file = folder.write("a.csv", text);
+    expect_error<Error>([&] { RecordSource::open({file}); }, parts);
+  };
+  refuses("a,b\n1,2\n\"x\ny\",2,3\n", {"a.csv:3: the row has 3 fields, the first line names 2 columns"});
+  refuses("a,b\n1\n", {"a.csv:2: the row has 1 fields"});
+  refuses("a,b\n1,\"2\n", {"a.csv:2: a field opens with a quote that nothing closes"});
+  refuses("a,b\n\"1\"x,2\n", {"a.csv:2: a field has text behind its closing quote: 'x'"});
+  refuses("a,b,a\n1,2,3\n", {"a.csv:1: the first line names the column 'a' twice"});
+  refuses("a,b\n", {"a.csv has no records"});
+}
+
 }  // namespace

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -93,6 +94,60 @@ def safetensors_files():
     yield "none", safetensors({})
 
 
+def pickle_text(value):
+    return b"X" + len(value).to_bytes(4, "little") + value.encode()
+
+
+def pickle_tuple(numbers):
+    return b"(" + b"".join(b"\x8a\x08" + n.to_bytes(8, "little") if n >= 2**31 else b"J" + n.to_bytes(4, "little", signed=True)
+                           for n in numbers) + b"t"
+
+
+def pickled_tensor(kind, record, elements, offset, shape, strides):
+    """As torch.save() pickles one."""
+    number = lambda n: pickle_tuple([n])[1:-1]
+    return (b"ctorch._utils\n_rebuild_tensor_v2\n((" + pickle_text("storage") + b"ctorch\n" + kind.encode() + b"Storage\n" + pickle_text(record)
+            + pickle_text("cpu") + number(elements) + b"tQ" + number(offset) + pickle_tuple(shape) + pickle_tuple(strides)
+            + b"\x89ccollections\nOrderedDict\n)RtR")
+
+
+def pickled_dict(items, state=b""):
+    return b"\x80\x02ccollections\nOrderedDict\n)Rq\x00(" + b"".join(pickle_text(k) + v for k, v in items.items()) + b"u" + state + b"."
+
+
+def torch_files():
+    w = pickled_tensor("Float", "0", 16, 2, [2, 3], [3, 1])
+    plain = pickled_dict({"w": w, "parameter": b"ctorch._utils\n_rebuild_parameter\n(" + w + b"\x88}tR", "step": b"K\x03", "none": b"N"},
+                         b"}" + pickle_text("_metadata") + b"}sb")
+    for name, method in (("archive", zipfile.ZIP_STORED), ("compressed", zipfile.ZIP_DEFLATED)):
+        with tempfile.TemporaryFile() as file:
+            with zipfile.ZipFile(file, "w", method) as archive:
+                for record, content in (("a/data.pkl", plain), ("a/byteorder", b"little"), ("a/data/0", b"x" * 64), ("a/version", b"3\n")):
+                    archive.writestr(zipfile.ZipInfo(record), content, method)
+            file.seek(0)
+            yield name, file.read()
+    pickles = {
+        "plain": plain,
+        "views": pickled_dict({"t": pickled_tensor("BFloat16", "0", 32, 1, [5, 3], [1, 5]), "s": pickled_tensor("Long", "0", 8, 7, [], []),
+                               "e": pickled_tensor("Bool", "0", 64, 64, [0, 4], [4, 1])}),
+        "nested": b"\x80\x02}(" + pickle_text("m") + b"](" + w + b"Ne" + pickle_text("n") + b"}" + pickle_text("k") + b"Nsu.",
+        "system": b"\x80\x02cos\nsystem\n(" + pickle_text("true") + b"tR.",
+        "stack_global": b"\x80\x04\x95" + b"\x10" + b"\x00" * 7 + b"\x8c\x02os\x94\x8c\x06system\x94\x93\x94\x8c\x04true\x85R.",
+        "huge": pickled_dict({"w": pickled_tensor("Float", "0", 2**62, 0, [2**31, 2**31], [2**31, 1])}),
+        "far": pickled_dict({"w": pickled_tensor("Float", "0", 16, 0, [2, 2], [2**62, 2**62])}),
+        "expanded": pickled_dict({"w": pickled_tensor("Byte", "0", 64, 0, [2**40], [0])}),
+        "cycle": b"\x80\x02}q\x00" + pickle_text("a") + b"h\x00s.",
+        # Each dict holds the one before it many times.
+        "shared": b"\x80\x02}q\x00" + b"".join(b"}(" + b"".join(b"K" + bytes([i]) + b"h" + bytes([n]) for i in range(20)) + b"uq" + bytes([n + 1])
+                                                for n in range(7)) + b".",
+        "long_name": pickled_dict({"n" * 2000: w}),
+        "many_marks": b"\x80\x02" + b"(" * 5000 + b"t" * 5000 + b".",
+        "not_there": b"\x80\x02h\x05.",
+    }
+    for name, text in pickles.items():
+        yield f"pickle_{name}", b"\x01" + text
+
+
 def indexes():
     yield "plain", b'{"metadata": {"total_size": 7}, "weight_map": {"w": "a.safetensors", "v": "a.safetensors", "x": "b.safetensors"}}'
     yield "outside", b'{"weight_map": {"w": "../outside.safetensors", "x": "/etc/passwd"}}'
@@ -168,7 +223,7 @@ def run_files():
 
 def main():
     for target, files in (("records", records()), ("dataset_info", dataset_infos()), ("tokenizer", tokenizers()), ("pack", packs(sys.argv[1])),
-                          ("safetensors", safetensors_files()), ("index", indexes()), ("manifest", manifests()),
+                          ("safetensors", safetensors_files()), ("torch_file", torch_files()), ("index", indexes()), ("manifest", manifests()),
                           ("model_config", model_configs()), ("adapter_config", adapter_configs()),
                           ("run_file", run_files())):
         folder = HERE / "corpus" / target

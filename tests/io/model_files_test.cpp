@@ -77,10 +77,8 @@ TEST(ModelFiles, ADirectoryWithoutSafetensorsSaysWhatToDo) {
   EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "is the download complete"));
   write_bytes(dir / "x.gguf", "");
   EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "gguf_file='x.gguf'"));
-  write_bytes(dir / "pytorch_model.bin", "");
-  const std::string message = error_of([&] { ModelFiles::open(dir.path()); });
-  EXPECT_TRUE(contains(message, "pytorch_model.bin"));
-  EXPECT_TRUE(contains(message, "safe_serialization=True"));
+  write_bytes(dir / "pytorch_model.bin", "x");
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "pytorch_model.bin': it has no end of a zip archive"));
   write_bytes(dir / "file", "");
   EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir / "file"); }), "not a directory"));
 }

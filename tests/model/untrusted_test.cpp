@@ -110,7 +110,7 @@ TEST(AdapterConfig, WhatIsNoAdapterIsRefused) {
   EXPECT_TRUE(contains(error_of([&] { read_adapter_config(dir.path()); }), "expected a JSON object"));
 }
 
-TEST(Adapter, PicklesAreRefusedWithAdvice) {
+TEST(Adapter, ADamagedPickleIsRefused) {
   const TempDir dir;
   write_bytes(dir / kAdapterConfigFile, adapter().dump());
   const ModelSpec spec =
@@ -119,8 +119,7 @@ TEST(Adapter, PicklesAreRefusedWithAdvice) {
   EXPECT_TRUE(contains(load(), "has no adapter_model.safetensors"));
   write_bytes(dir / "adapter_model.bin", "x");
   const std::string error = load();
-  EXPECT_TRUE(contains(error, "'adapter_model.bin', a pickle"));
-  EXPECT_TRUE(contains(error, "safe_serialization=True"));
+  EXPECT_TRUE(contains(error, "adapter_model.bin': it has no end of a zip archive"));
 }
 
 }  // namespace qft::model

@@ -383,6 +383,42 @@ TEST(Stages, TakeTheDatasetsOfTheirKind) {
   expect_error<ConfigError>([&] { run.open(); }, {"dataset is not given"});
 }
 
+TEST(Templates, OfADatasetRenderItsSamplesAlone) {
+  const auto records = [](const std::string& of) {
+    return json::array({{{"instruction", "q" + of}, {"output", "a" + of}}, {{"instruction", "r" + of}, {"output", "b" + of}}})
+        .dump();
+  };
+  const auto only = [&](const char* name, const char* chat) {
+    SmallRun run;
+    run.add(name, "d.json", records(name));
+    run.config.data.template_name = chat;
+    return run.encode();
+  };
+  SmallRun run;
+  run.add("mine", "m.json", records("mine"));
+  run.add("other", "o.json", records("other"), {{"template", "vicuna"}});
+  run.add("same", "s.json", records("same"), {{"template", "chatml"}});
+  const EncodedCorpus mixed = run.encode();
+  std::vector<EncodedItem> expected;
+  for (const auto& [name, chat] : {std::pair("mine", "chatml"), std::pair("other", "vicuna"), std::pair("same", "chatml")})
+    for (EncodedItem& item : only(name, chat).items) expected.push_back(std::move(item));
+  ASSERT_EQ(mixed.items.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(mixed.items[i].sequences.at(0).ids, expected[i].sequences.at(0).ids) << i;
+    EXPECT_EQ(run.learned(mixed.items[i].sequences[0]), run.learned(expected[i].sequences[0])) << i;
+  }
+  EXPECT_NE(run.text(mixed.items[2].sequences[0].ids).find("USER: qother"), std::string::npos);
+
+  // The pack says so: another template is another pack.
+  const json described = run.open()->attributes().options["datasets"];
+  EXPECT_FALSE(described[0].contains("template"));
+  EXPECT_EQ(described[1]["template"]["name"], "vicuna");
+  run.info["other"]["template"] = "alpaca";
+  EXPECT_NE(run.open()->attributes().options["datasets"], described);
+  run.info["other"]["template"] = "chatmll";
+  expect_error<ConfigError>([&] { run.open(); }, {"dataset 'other' has the template 'chatmll'"});
+}
+
 TEST(Origins, CarryDatasetIndexCategoryAndTags) {
   SmallRun run;
   run.add("a", "a.json", alpaca({"q"}));

@@ -26,6 +26,7 @@ struct TrainingArgs {
   std::int64_t gradient_accumulation_steps = 1;
   std::optional<std::int64_t> global_batch_size;
   std::int64_t breadth_first_micro_batches = 0;  // 0 is "auto"
+  bool dataloader_drop_last = false;
   double num_train_epochs = 3.0;
   std::int64_t max_steps = -1;
   double max_hours = 0.0;
@@ -37,6 +38,7 @@ struct TrainingArgs {
 
   std::string optim = "adamw_torch";
   double learning_rate = 5e-5;
+  bool scale_lr_by_world_size = false;
   double weight_decay = 0.0;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;

@@ -37,6 +37,7 @@ struct DatasetSpec {
   Formatting formatting = Formatting::alpaca;
   bool ranking = false;
   Split split;
+  std::string template_name;                // of its samples; empty: the run's
   std::optional<std::int64_t> num_samples;  // drawn by the seed; above the dataset's size some are repeated
   ColumnNames columns;
   MessageTags tags;

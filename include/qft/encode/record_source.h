@@ -1,11 +1,14 @@
-// The records of a dataset's files as pieces of text, found without parsing them and read in constant memory.
+// The records of a dataset's files as pieces of text, found without parsing them and read in constant memory; those of csv files
+// and tables (Parquet, Arrow) become JSON objects.
 #pragma once
 
 #include "qft/core/hash.h"
 #include "qft/io/file.h"
+#include "qft/io/table.h"
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,15 +17,15 @@
 
 namespace qft::encode {
 
-/// A record where it stands: a JSON object, or a line of a .txt file. Views are valid as long as the source.
+/// A record where it stands: a JSON object, or a line of a .txt file. The text is valid until its scanner or cursor reads on.
 struct RecordText {
   std::string_view text;
   const std::filesystem::path* file = nullptr;
-  std::int64_t line = 0;    // of its first character, from 1
-  std::int64_t number = 0;  // in a JSON array, from 1; 0 where every record has a line of its own
+  std::int64_t line = 0;    // of its first character, from 1; 0 in a table
+  std::int64_t number = 0;  // in a JSON array or a table, from 1; 0 where every record has a line of its own
   std::int64_t byte = 0;    // of its first character in the file, from 1
 
-  /// "data/alpaca.jsonl:17", in an array "data/alpaca.json:1: record 17, byte 5123"
+  /// "data/alpaca.jsonl:17", in an array "data/alpaca.json:1: record 17, byte 5123", in a table "data/alpaca.parquet: row 17"
   std::string where() const;
 };
 
@@ -31,6 +34,7 @@ enum class RecordLayout {
   json_lines,  // one value a line; blank lines count for nothing
   json_array,  // the elements of one array, however they are spread over lines
   text_lines,  // every line, the empty ones too
+  csv_rows,    // the first one names the columns; all values are texts
 };
 
 /// By the file's name, and the first character of its bytes (behind a byte order mark).
@@ -54,6 +58,7 @@ class RecordScanner {
  private:
   bool next_line(RecordText& record);
   bool next_element(RecordText& record);
+  bool next_row(RecordText& record);
   void skip_space();
   std::size_t end_of_object(std::size_t begin) const;
   std::size_t end_of_string(std::size_t begin) const;
@@ -66,7 +71,16 @@ class RecordScanner {
   std::int64_t line_ = 1;
   std::int64_t records_ = 0;  // before offset_
   bool closed_ = false;       // the array's end was read
+  // Of csv files: the columns and where their line ends; the last row and its record.
+  std::vector<std::string> columns_, fields_;
+  std::size_t first_row_ = 0;
+  std::string row_;
 };
+
+class TableCache;
+
+/// The first `count` records of a file, fewer where it has fewer, each handed to `body`. Throws Error as RecordSource does.
+void for_first_records(const std::filesystem::path& file, std::int64_t count, const std::function<void(const RecordText&)>& body);
 
 /// The records of one dataset, numbered over its files. Immutable and thread-safe.
 class RecordSource {
@@ -96,7 +110,8 @@ class RecordSource {
     io::Mapping mapping;
     RecordLayout layout = RecordLayout::json_lines;
     std::int64_t first = 0, records = 0;
-    std::vector<Mark> marks;  // start of record first + i * kStride
+    std::vector<Mark> marks;                 // start of record first + i * kStride
+    std::shared_ptr<TableCache> table = {};  // Parquet, Arrow: instead of layout and marks
 
     std::string_view bytes() const;
     /// Lets the system take back the memory of bytes [begin, end).
@@ -123,7 +138,12 @@ class RecordCursor {
 
  private:
   const RecordSource& source_;
+  RecordText row_of_table(std::int64_t row);
+  void leave_file();
+
   std::unique_ptr<RecordScanner> scanner_;
+  std::shared_ptr<const io::TableRows> rows_;  // the group of a table that was read last
+  std::size_t group_ = 0;
   const RecordSource::SourceFile* file_ = nullptr;
   std::int64_t next_ = 0;     // the record that the scanner would give
   std::size_t released_ = 0;  // the file's bytes before this are given back, from where the scanner started

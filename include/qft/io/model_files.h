@@ -1,6 +1,6 @@
 // A model directory in Hugging Face layout: config.json and model.safetensors, or
-// model.safetensors.index.json and its shards. Reading by tensor name and byte range, and writing with a
-// limit on the size of a shard.
+// model.safetensors.index.json and its shards; where it has neither, pytorch_model.bin or its shards. Reading by tensor
+// name and byte range, and writing safetensors with a limit on the size of a shard.
 #pragma once
 
 #include "qft/io/safetensors.h"
@@ -20,6 +20,17 @@ namespace qft::io {
 inline constexpr const char* kSingleFile = "model.safetensors";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
 
+/// A way to keep weights: in one file, or in those that an index names (null: there is no such way).
+struct WeightNames {
+  const char* file;
+  const char* index;
+};
+/// Of a model and of an adapter, the preferred first.
+inline constexpr std::array kModelWeights = {WeightNames{kSingleFile, kIndexFile},
+                                             WeightNames{"pytorch_model.bin", "pytorch_model.bin.index.json"}};
+inline constexpr std::array kAdapterWeights = {WeightNames{"adapter_model.safetensors", nullptr},
+                                               WeightNames{"adapter_model.bin", nullptr}};
+
 /// Files that belong to a model beside its weights, and those of its tokenizer.
 inline constexpr std::array kModelConfigFiles = {"config.json", "generation_config.json"};
 inline constexpr std::array kTokenizerFiles = {
@@ -30,19 +41,24 @@ inline constexpr std::array kTokenizerFiles = {
 std::vector<std::string> copy_existing(Storage& storage, const std::filesystem::path& from, const std::filesystem::path& to,
                                        std::span<const char* const> names);
 
-/// The name of a file in `dir` that is a pickle by its extension; empty where there is none.
-std::string find_pickle(const std::filesystem::path& dir);
+/// True where `dir` has a model's file of weights, or an index of them.
+bool holds_model_weights(const std::filesystem::path& dir);
+/// The file of an adapter's weights in `dir`, the preferred one; its preferred name where there is none.
+std::filesystem::path adapter_weights_of(const std::filesystem::path& dir);
+/// The files of `dir` that hold weights, whatever they belong to, sorted: safetensors files; where there are none, those named
+/// as the .bin files of models and adapters, shards among them.
+std::vector<std::filesystem::path> weight_files(const std::filesystem::path& dir);
 
 /// Where a tensor is.
 struct TensorLocation {
-  const SafetensorsFile* file = nullptr;
+  const TensorFile* file = nullptr;
   const TensorEntry* entry = nullptr;
 };
 
 /// The weights of a model directory, headers read and checked, data read on demand. Immutable, thread-safe.
 class ModelFiles {
  public:
-  /// Throws Error where `dir` is no local directory, has no safetensors weights (naming what it has instead
+  /// Throws Error where `dir` is no local directory, has no weights that qft reads (naming what it has instead
   /// and how to convert), or where index and shards disagree: a shard missing or truncated, a tensor of the
   /// index that its shard lacks, an index that names files outside the directory.
   static ModelFiles open(const std::filesystem::path& dir);
@@ -60,14 +76,15 @@ class ModelFiles {
   /// Of all tensors, without headers.
   std::uint64_t total_bytes() const { return total_bytes_; }
   const std::filesystem::path& dir() const { return dir_; }
-  const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
+  const std::vector<std::unique_ptr<TensorFile>>& files() const { return files_; }
 
  private:
   ModelFiles() = default;
   void add_file(const std::filesystem::path& path);
+  void add_shards(const std::filesystem::path& index_path);
 
   std::filesystem::path dir_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<std::unique_ptr<TensorFile>> files_;
   std::unordered_map<std::string, TensorLocation> index_;
   std::uint64_t total_bytes_ = 0;
 };

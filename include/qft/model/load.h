@@ -20,7 +20,7 @@ using ParamAccess = std::function<Shard(int unit, const ParamSpec& param)>;
 /// Reads the shard's elements of the parameter's box from the tensor in a file, and no others, converting from F64, F32, BF16 or
 /// F16 on the way in pieces: nothing of the tensor's size is allocated. Returns the bytes read. Throws Error for another dtype or
 /// shape.
-std::int64_t read_into(const io::SafetensorsFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst);
+std::int64_t read_into(const io::TensorFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst);
 
 /// Throws as load_base_weights() for what the files' headers show: a missing, an unknown or another tensor. Reads no data.
 void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files);
@@ -35,7 +35,7 @@ std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& file
 /// from (seed, name, index): the same on any number of ranks, whatever their slices.
 void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
 
-/// Fills every LoRA factor from DIR/adapter_model.safetensors.
+/// Fills every LoRA factor from DIR/adapter_model.safetensors, or else adapter_model.bin.
 void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const ParamAccess& access);
 
 }  // namespace qft::model

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -61,6 +62,8 @@ class Corpus {
   class ChunkReader;
   Corpus() = default;
   void open_sources(const config::RunConfig& config);
+  void make_encoders(const config::RunConfig& config, const encode::EncoderOptions& options);
+  const encode::Encoder& encoder_of(std::int32_t dataset) const;
   std::int64_t default_chunk_records() const;
   void note_skipped(const std::string& what) const;
   void record_options(const config::RunConfig& config);
@@ -68,7 +71,8 @@ class Corpus {
   std::vector<encode::DatasetSpec> specs_;
   std::vector<std::shared_ptr<const encode::RecordSource>> sources_;
   std::unique_ptr<const encode::RecordOrder> order_;
-  std::unique_ptr<const encode::Encoder> encoder_;
+  std::unique_ptr<const encode::Encoder> encoder_;                        // with the run's template
+  std::map<std::string, std::unique_ptr<const encode::Encoder>> others_;  // by the templates that datasets name
   std::string stage_;
   std::int64_t chunk_records_ = 1000;
   std::int64_t block_tokens_ = 0;  // > 0: documents are joined and cut into blocks

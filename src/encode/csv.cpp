@@ -1,0 +1,63 @@
+#include "csv.h"
+
+#include "qft/core/error.h"
+#include "qft/core/json_text.h"
+
+#include <algorithm>
+
+namespace qft::encode {
+namespace {
+
+// One past the quote that closes the field opened at `at`, whose letters are appended.
+std::size_t read_quoted(std::string_view bytes, std::size_t at, std::string& field) {
+  for (++at;;) {
+    const std::size_t quote = bytes.find('"', at);
+    require(quote != bytes.npos, "a field opens with a quote that nothing closes");
+    field.append(bytes, at, quote - at);
+    at = quote + 1;
+    if (at == bytes.size() || bytes[at] != '"') return at;
+    field += '"';
+    ++at;
+  }
+}
+
+}  // namespace
+
+bool read_csv_row(std::string_view bytes, std::size_t& at, std::vector<std::string>& fields) {
+  fields.clear();
+  for (bool more = true; more;) {
+    std::string& field = fields.emplace_back();
+    const bool quoted = at < bytes.size() && bytes[at] == '"';
+    if (quoted) at = read_quoted(bytes, at, field);
+    const std::size_t end = std::min(bytes.find_first_of(",\n", at), bytes.size());
+    std::string_view rest = bytes.substr(at, end - at);
+    more = end < bytes.size() && bytes[end] == ',';
+    if (!more && rest.ends_with('\r')) rest.remove_suffix(1);
+    require(!quoted || rest.empty(), "a field has text behind its closing quote: '{}'", rest.substr(0, 20));
+    field += rest;
+    at = end < bytes.size() ? end + 1 : end;
+  }
+  if (fields.size() > 1 || !fields.front().empty()) return true;
+  fields.clear();
+  return false;
+}
+
+void csv_record(const std::vector<std::string>& columns, const std::vector<std::string>& fields, std::string& record) {
+  require(fields.size() == columns.size(),
+          "the row has {} fields, the first line names {} columns: put fields with commas, quotes "
+          "or several lines in quotes",
+          fields.size(), columns.size());
+  record.clear();
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    record += i == 0 ? "{" : ", ";
+    append_json_text(record, columns[i]);
+    record += ": ";
+    if (fields[i].empty())
+      record += "null";
+    else
+      append_json_text(record, fields[i]);
+  }
+  record += "}";
+}
+
+}  // namespace qft::encode

@@ -1,0 +1,93 @@
+#include "qft/io/table.h"
+
+#include "qft/core/error.h"
+#include "qft/core/program.h"
+#include "qft/io/table_plugin.h"
+
+#include <cstdlib>
+#include <dlfcn.h>
+
+namespace qft::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// QFT_BACKEND_PATH, or beside the program, and lib/qft where that is installed.
+std::vector<fs::path> folders() {
+  if (const char* path = std::getenv("QFT_BACKEND_PATH")) return {path};
+  const fs::path program = program_folder();
+  return {program, program.parent_path() / "lib/qft"};
+}
+
+struct Loaded {
+  const TablePlugin* plugin = nullptr;
+  std::string why;
+};
+
+Loaded load() {
+  std::error_code code;
+  std::string looked;
+  for (const fs::path& folder : folders()) {
+    const fs::path file = folder / kTablePluginFile;
+    looked += (looked.empty() ? "" : " and ") + folder.string();
+    if (!fs::exists(file, code)) continue;
+    void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const auto function =
+        object == nullptr ? nullptr : reinterpret_cast<const TablePlugin* (*)()>(dlsym(object, kTablePluginFunction));
+    if (function == nullptr) {
+      const char* reason = dlerror();
+      return {nullptr, fmt::format("'{}' does not load ({}): put the folder of libarrow and libparquet, of pyarrow's wheel for "
+                                   "instance, into LD_LIBRARY_PATH",
+                                   file.string(), reason == nullptr ? "no reason given" : reason)};
+    }
+    const TablePlugin* plugin = function();
+    if (plugin->version == kTablePluginVersion) return {plugin, {}};
+    return {nullptr, fmt::format("'{}' is of another build than the program: build both anew", file.string())};
+  }
+  return {nullptr, fmt::format("{} is not in {}: it is built where CMake finds Apache Arrow (uv pip install pyarrow, or "
+                               "-DQFT_ARROW_DIR=DIR)",
+                               kTablePluginFile, looked)};
+}
+
+const TablePlugin& plugin_for(const fs::path& path) {
+  static const Loaded loaded = load();
+  const std::string kind = path.extension().string().substr(1);
+  if (loaded.plugin == nullptr)
+    fail(
+        "'{}' needs Apache Arrow's library, and {}. Or convert the file to JSON lines, in Python: "
+        "datasets.load_dataset('{}', data_files='{}')['train'].to_json('FILE.jsonl')",
+        path.string(), loaded.why, kind, path.string());
+  return *loaded.plugin;
+}
+
+TableFault keep_in(std::string& reason) {
+  return {&reason, [](void* context, const char* text) { *static_cast<std::string*>(context) = text; }};
+}
+
+}  // namespace
+
+TableFile::TableFile(const fs::path& path) : path_(path) {
+  const TablePlugin& plugin = plugin_for(path);
+  std::string reason;
+  void* table = plugin.open(path.c_str(), keep_in(reason));
+  require(table != nullptr, "cannot read '{}': {}", path.string(), reason);
+  table_ = std::shared_ptr<void>(table, plugin.close);
+  for (std::uint64_t i = 0; i < plugin.groups(table); ++i) starts_.push_back(starts_.back() + plugin.rows(table, i));
+}
+
+TableRows TableFile::read(std::size_t group) const {
+  TableRows rows;
+  std::string reason;
+  const TableSink sink{&rows, [](void* context, const char* json, std::uint64_t bytes) {
+                         auto& to = *static_cast<TableRows*>(context);
+                         to.text.append(json, bytes);
+                         to.ends.push_back(to.text.size());
+                       }};
+  require(plugin_for(path_).read(table_.get(), group, sink, keep_in(reason)), "cannot read '{}': {}", path_.string(), reason);
+  require(static_cast<std::int64_t>(rows.ends.size()) == starts_[group + 1] - starts_[group],
+          "'{}': {} rows in group {}, where {} were announced", path_.string(), rows.ends.size(), group,
+          starts_[group + 1] - starts_[group]);
+  return rows;
+}
+
+}  // namespace qft::io

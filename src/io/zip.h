@@ -1,0 +1,22 @@
+// The directory of a zip archive, with 64-bit sizes where it has them; records that are compressed are told, not read. Private to
+// io. Format: APPNOTE.TXT 6.3 of PKWARE, sections 4.3 and 4.5.3.
+#pragma once
+
+#include "qft/io/file.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace qft::io {
+
+struct ZipRecord {
+  std::uint64_t offset = 0, bytes = 0;  // of its data, in the file
+  bool stored = true;                   // as it is
+};
+
+/// Records by name. Throws Error, without the file's name, where the directory is damaged, a record lies outside the file, is
+/// encrypted, or has a name twice.
+std::map<std::string, ZipRecord> read_zip_directory(const File& file);
+
+}  // namespace qft::io
