@@ -13,7 +13,11 @@ folder=$(realpath "${1:-.cache/image}")
 work=$(mktemp -d)
 # The simplest storage and isolation work in containers and virtual machines too.
 buildah() { command buildah --storage-driver vfs --root "$folder/storage" --runroot "$folder/run" "$@"; }
-trap 'buildah rm --all >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
+cleanup() {
+  { buildah rm --all; buildah rmi --prune; } >/dev/null 2>&1 || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
 
 base=localhost/debian:bookworm-slim
 if ! buildah inspect --type image $base >/dev/null 2>&1; then
