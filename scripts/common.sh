@@ -19,6 +19,15 @@ mpi_environment() {
   export OMPI_MCA_btl_vader_single_copy_mechanism=none
 }
 
+# debian_root FOLDER [PACKAGE,...]: a new Debian root (needs root's rights) that trusts the certificates of this site.
+debian_root() {
+  debootstrap --variant=minbase ${2:+--include="$2"} bookworm "$1" >/dev/null
+  mkdir -p "$1/usr/local/share/ca-certificates"
+  find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$1/usr/local/share/ca-certificates/" \;
+  [[ ! -x $1/usr/sbin/update-ca-certificates ]] || chroot "$1" update-ca-certificates >/dev/null
+  rm -f "$1"/var/cache/apt/archives/*.deb
+}
+
 # The small model of the demo and the tests.
 make_model() {
   [[ -f models/smollm2/model.safetensors ]] || .venv/bin/python examples/make_smollm2.py models/smollm2 >&2

@@ -91,8 +91,12 @@ bool is_number_of_job(const std::string& job) {
 }
 
 JobEnd slurm_end(const std::string& job, const Ask& ask) {
+  // One task of an array has the array's own number, under which scontrol shows all tasks.
+  const std::string array = environment("SLURM_ARRAY_JOB_ID"), task = environment("SLURM_ARRAY_TASK_ID");
+  const bool of_array = !array.empty() && is_number_of_job(array) && !task.empty();
   // The format of times is the user's otherwise.
-  const Answer answer = ask({"env", "SLURM_TIME_FORMAT=standard", "scontrol", "show", "job", job});
+  const Answer answer =
+      ask({"env", "SLURM_TIME_FORMAT=standard", "scontrol", "show", "job", of_array ? fmt::format("{}_{}", array, task) : job});
   const std::string end = answer.ok() ? value_of(answer.text, "EndTime") : "";
   if (const auto at = local_time(end, "%Y-%m-%dT%H:%M:%S")) return {at, ""};
   if (end.starts_with("Unknown")) return {std::nullopt, fmt::format("job {} of SLURM has no time limit", job)};

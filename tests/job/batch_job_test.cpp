@@ -38,8 +38,8 @@ class BatchJob : public ::testing::Test {
 
  private:
   static void clear() {
-    for (const char* v : {"QFT_JOB_END", "SLURM_JOB_END_TIME", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID", "PBS_WALLTIME",
-                          "PBS_ENVIRONMENT"})
+    for (const char* v : {"QFT_JOB_END", "SLURM_JOB_END_TIME", "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
+                          "SLURM_RESTART_COUNT", "PBS_JOBID", "PBS_WALLTIME", "PBS_ENVIRONMENT"})
       unsetenv(v);
   }
 };
@@ -73,6 +73,14 @@ TEST_F(BatchJob, OfSlurmIsAskedForItsEnd) {
   EXPECT_EQ(known.note, "");
   EXPECT_EQ(asked_.back(), "42");
   EXPECT_NE(end("   StartTime=2023-11-14T22:00:00 EndTime=Unknown Deadline=N/A\n").note.find("no time limit"), std::string::npos);
+}
+
+TEST_F(BatchJob, OfAnArrayIsAskedForByItsTask) {
+  setenv("SLURM_JOB_ID", "42", 1);
+  setenv("SLURM_ARRAY_JOB_ID", "42", 1);
+  setenv("SLURM_ARRAY_TASK_ID", "3", 1);
+  EXPECT_EQ(end("   StartTime=2023-11-14T22:00:00 EndTime=2023-11-14T23:13:20 Deadline=N/A\n").at, kNow + 3600);
+  EXPECT_EQ(asked_.back(), "42_3");
 }
 
 TEST_F(BatchJob, WhoseEndNobodyTellsIsNamedInANote) {

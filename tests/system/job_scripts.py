@@ -35,8 +35,14 @@ done
 """
 NOTE = '#!/bin/bash\necho "${0##*/} $*" >>"$STUB/calls"\n'
 STUBS = {
-    "srun": LAUNCHER, "mpirun": LAUNCHER, "scontrol": NOTE, "qsub": NOTE + 'pwd >"$STUB/qsub_at"\n',
-    "squeue": NOTE + 'echo "${STUB_STATE:-RUNNING}"\n',
+    "srun": LAUNCHER, "mpirun": LAUNCHER, "qsub": NOTE + 'pwd >"$STUB/qsub_at"\n',
+    "scontrol": """#!/bin/bash
+if [[ $* == *"show job"* ]]; then
+  echo "JobId=42 JobName=qft JobState=${STUB_STATE:-RUNNING} Requeue=${STUB_REQUEUE:-1} Restarts=0 BatchFlag=${STUB_BATCH:-1} Reboot=0 ExitCode=0:0"
+  echo "${@: -1}" >"$STUB/asked"
+  exit
+fi
+""" + NOTE.partition("\n")[2],
     "qstat": NOTE + '[[ -n ${STUB_QSTAT:-} ]] || exit 127\ncat "$STUB_QSTAT"\n',
 }
 
@@ -186,13 +192,39 @@ class Slurm(Case):
     def test_a_signal_before_the_launcher_starts(self):
         job = self.start(STUB_SLOW="1", **slurm()).up().send(signal.SIGUSR1)
         self.assertEqual(job.end(), 75, job.text)
-        self.assertEqual(job.calls(), ["squeue --noheader --jobs=42 --format=%T", "scontrol requeue 42"])
+        self.assertEqual(job.calls(), ["scontrol requeue 42"])
 
     def test_a_cancelled_job_stays_cancelled(self):
         job = self.start(STUB_STATE="COMPLETING", STUB_STATUS="75", **slurm())
         self.assertEqual(job.end(), 75)
         self.assertEqual(job.calls("scontrol"), [])
         self.assertIn("COMPLETING", job.text)
+
+    def test_of_an_array_its_own_task_alone_is_put_back(self):
+        array = {"SLURM_ARRAY_JOB_ID": "42", "SLURM_ARRAY_TASK_ID": "3"}
+        job = self.start("seed=%a", "output_dir=out/%a/%a", STUB_STATUS="75", **slurm(**array))
+        self.assertEqual(job.end(), 75)
+        self.assertTrue(job.calls("mpirun")[0].split("|")[0].endswith("qft train run.yaml seed=3 output_dir=out/3/3"))
+        self.assertEqual((self.dir / "asked").read_text(), "42_3\n")
+        self.assertEqual(job.calls("scontrol"), ["scontrol requeue 42_3"])
+
+    def test_outside_of_arrays_arguments_stay_as_they_are(self):
+        job = self.start("output_dir=out/%a", STUB_STATUS="0", **slurm())
+        self.assertEqual(job.end(), 0)
+        self.assertTrue(job.calls("mpirun")[0].split("|")[0].endswith("output_dir=out/%a"))
+
+    def test_what_may_not_be_put_back_says_who_goes_on(self):
+        for env, words in (({"STUB_REQUEUE": "0"}, "the next job of the chain"), ({"STUB_BATCH": "0"}, "the same command")):
+            job = self.start(STUB_STATUS="75", **slurm(**env))
+            self.assertEqual(job.end(), 75)
+            self.assertEqual(job.calls("scontrol"), [])
+            self.assertIn(words, job.text)
+
+    def test_without_gpus_the_other_two_lines_count(self):
+        lines = self.SCRIPT.read_text().splitlines()
+        given, instead = ([line for line in lines if line.startswith(start)] for start in ("#SBATCH", "##SBATCH"))
+        self.assertEqual([line for line in given if "gpu" in line.split()[1]][1:], ["#SBATCH --gpus-per-node=4", "#SBATCH --cpus-per-gpu=8"])
+        self.assertEqual([line.split()[1].split("=")[0] for line in instead], ["--ntasks-per-node", "--cpus-per-task"])
 
     def test_what_ends_by_itself_is_not_put_back(self):
         for status in (0, 1, 2, 137):
@@ -258,6 +290,21 @@ class Pbs(Case):
         self.assertTrue(job.calls("mpirun")[0].split("|")[0].endswith("qft train my.yaml seed=3"))
         self.assertEqual(job.calls("qsub"), [f"qsub -l walltime=00:00:04 -N two words -v QFT_ARGS=my.yaml seed=3 {script}"])
         self.assertEqual((self.dir / "qsub_at").read_text().strip(), str(self.dir / "work"))
+
+    def test_of_an_array_its_own_task_alone_is_submitted_again(self):
+        arguments = "    Submit_arguments = -J 1-5 -q long -v QFT_ARGS=run.yaml {script}"
+        for variable, again in (("PBS_ARRAY_INDEX", "-J 4-5:2"), ("PBS_ARRAYID", "-t 4")):
+            job = self.start(more=arguments.format(script="my.pbs"), QFT_ARGS="run.yaml seed=%a", STUB_STATUS="75", **{variable: "4"})
+            self.assertEqual(job.end(), 75, job.text)
+            self.assertTrue(job.calls("mpirun")[0].split("|")[0].endswith("qft train run.yaml seed=4"))
+            self.assertEqual(job.calls("qsub"), [f"qsub {again} -q long -v QFT_ARGS=run.yaml my.pbs"])
+            (self.dir / "calls").unlink()
+
+    def test_an_interactive_job_is_not_submitted_again_and_keeps_its_own_time(self):
+        job = self.start(STUB_STATUS="75", PBS_ENVIRONMENT="PBS_INTERACTIVE")
+        self.assertEqual(job.end(), 75, job.text)
+        self.assertEqual(job.calls("qsub"), [])
+        self.assertTrue(job.calls("mpirun")[0].endswith("QFT_JOB_END="))
 
     def test_without_qstat(self):
         for known in ({"PBS_WALLTIME": "4"}, {}):  # Torque's variable, then the script's own line

@@ -1,7 +1,8 @@
-"""slurm/finetune-cpu.sbatch under a SLURM of two nodes (scripts/nightly_slurm.sh): stopped in every way, under both launchers, the
-job goes on from its checkpoint and ends with the weights of a run left alone; what is cancelled stays so."""
+"""The scripts of slurm/ under a SLURM of two nodes (scripts/test-slurm.sh): stopped in every way, under both launchers, as arrays, in
+chains and interactive, a job goes on from its checkpoint and ends with the weights of a run left alone; what is cancelled stays so."""
 import json
 import os
+import pty
 import re
 import subprocess
 import tempfile
@@ -9,19 +10,24 @@ import time
 from pathlib import Path
 
 from common import ROOT, Report, arguments, mpirun
-from jobs import done
+from jobs import done, wait_for
 from kills import committed, weights
 from tiny import make, write
 
 STEPS = 400
+SIZE = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--time=10"]
 
 
-def slurm(*command, check=True):
-    return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=check).stdout.strip()
+def slurm(*command, check=True, **options):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=check, **options).stdout.strip()
+
+
+def fact(job, name):
+    return re.search(rf"\b{name}=(\w+)", slurm("scontrol", "--oneliner", "show", "job", job)).group(1)
 
 
 def state(job):
-    return re.search(r"JobState=(\w+)", slurm("scontrol", "show", "job", job)).group(1)
+    return fact(job, "JobState")
 
 
 def wait_until(condition, patience=240):
@@ -33,6 +39,14 @@ def wait_until(condition, patience=240):
     return True
 
 
+def finished(job):
+    """A job that waits to start again starts soon, but not while its first start still ends: that would be its end."""
+    if state(job) == "PENDING" and fact(job, "Reason") == "BeginTime":
+        time.sleep(3)
+        slurm("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)  # it may have begun by now
+    return state(job) in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+
+
 class Runs:
     def __init__(self, build, directory):
         self.dir = Path(directory)
@@ -40,26 +54,30 @@ class Runs:
         records = [{"instruction": f"Say the number {100 + i}", "input": "", "output": "one two three"} for i in range(40)]
         (self.dir / "data/numbers.json").write_text(json.dumps(records))
         # One machine plays two: ranks must not meet in its shared memory.
-        needs = f"export PATH={build}/bin:$PATH OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=tcp,self"
-        script = (ROOT / "slurm/finetune-cpu.sbatch").read_text()
-        self.script = self.dir / "finetune-cpu.sbatch"
-        self.script.write_text(re.sub("# <- 3.*", needs, script))
+        self.env = {**os.environ, "PATH": f"{build}/bin:{os.environ['PATH']}", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl": "tcp,self"}
+        for name in ("finetune", "pack"):
+            self.change(name)
+
+    def change(self, name):
+        """The script as its marked lines say for nodes without GPUs; what the programs need is exported there, not by sbatch."""
+        needs = "\n".join(f"export {key}={self.env[key]}" for key in ("PATH", "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_btl"))
+        text = (ROOT / f"slurm/{name}.sbatch").read_text()
+        text = re.sub("# <- 3.*", needs, re.sub("(?m)^#SBATCH --(gpus-per-node|cpus-per-gpu).*\n", "", text)).replace("##SBATCH", "#SBATCH")
+        (self.dir / f"{name}.sbatch").write_text(re.sub("--partition=[a-z]+", "--partition=cpu", text))
 
     def run_file(self, name):
         return write(self.dir / f"{name}.yaml", {**self.settings, "output_dir": str(self.dir / name)})
 
-    def submit(self, name, launcher):
-        options = ["--parsable", "--ntasks-per-node=1", "--cpus-per-task=1", "--time=10", f"--chdir={self.dir}", f"--output={self.dir}/{name}.log"]
-        env = {**os.environ, "LAUNCHER": launcher}
-        return subprocess.run(["sbatch", *options, str(self.script), str(self.run_file(name))], env=env, capture_output=True, text=True,
-                              check=True).stdout.strip()
+    def submit(self, log, *command, options=(), launcher=""):
+        return slurm("sbatch", "--parsable", *SIZE, f"--chdir={self.dir}", f"--output={self.dir}/{log}.log", *options, *command,
+                     env={**os.environ, "LAUNCHER": launcher})
 
-    def finished(self, job):
-        """A job that waits to start again starts soon, but not while its first start still ends: that would be its end."""
-        if state(job) == "PENDING":
-            time.sleep(3)
-            slurm("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)  # it may have begun by now
-        return state(job) in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+    def train(self, name, **options):
+        return self.submit(name, self.dir / "finetune.sbatch", self.run_file(name), **options)
+
+    def log(self, name):
+        return (self.dir / f"{name}.log").read_text()
 
 
 def usr1(job, _):
@@ -70,40 +88,124 @@ def pre_empt(job, directory):
     slurm("sbatch", "--partition=first", "--nodes=2", "--exclusive", "--time=1", f"--output={directory}/first.log", "--wrap", "sleep 3")
 
 
+def in_training(report, name, out):
+    report.holds(f"{name}: in training", wait_until(lambda: done(out) >= 20))
+
+
+def completes(report, runs, job, log):
+    report.holds("    ... it ends", wait_until(lambda: finished(job)))
+    report.equal("    ... well", state(job), "COMPLETED")
+    if state(job) != "COMPLETED":
+        print(runs.log(log))
+
+
+def stopped_and_requeued(report, runs, whole):
+    for launcher, how, stop in (("", "USR1", usr1), ("mpirun", "USR1", usr1), ("", "pre-emption", pre_empt), ("mpirun", "pre-emption", pre_empt)):
+        name = f"{how}-{launcher or 'default'}"
+        out = runs.dir / name
+        job = runs.train(name, launcher=launcher)
+        in_training(report, name, out)
+        stop(job, runs.dir)
+        completes(report, runs, job, name)
+        report.equal("    ... checkpoints: where it stopped, and the last", len(committed(out)), 2)
+        report.equal("    ... with the same weights", weights(out), whole)
+        report.holds("    ... and knew its end all the time", "is unknown" not in runs.log(name))
+
+
+def cancelled(report, runs, _):
+    out = runs.dir / "cancelled"
+    job = runs.train("cancelled")
+    wait_until(lambda: done(out) >= 20)
+    slurm("scancel", job)
+    wait_until(lambda: finished(job))
+    time.sleep(3)
+    report.equal("scancel: the job stays cancelled", state(job), "CANCELLED")
+    report.equal("    ... checkpoints", len(committed(out)), 1)
+
+
+def signalled_early(report, runs, _):
+    job = runs.train("early")
+    wait_until(lambda: state(job) == "RUNNING")
+    time.sleep(0.5)
+    usr1(job, None)
+    report.holds("an early USR1: the job ends", wait_until(lambda: finished(job)))
+    report.equal("    ... well", state(job), "COMPLETED")
+
+
+def array(report, runs, whole):
+    """The task that is stopped has, by itself, the number of the array."""
+    names = {task: f"array-{task}" for task in (1, 2)}
+    for name in names.values():
+        runs.run_file(name)
+    job = runs.submit("array-%a", runs.dir / "finetune.sbatch", runs.dir / "array-%a.yaml", options=["--array=1-2"])
+    for name in names.values():
+        in_training(report, name, runs.dir / name)
+    numbers = {task: fact(f"{job}_{task}", "JobId") for task in names}
+    report.holds("    ... one task has the array's number", job in numbers.values())
+    first = next(task for task, number in numbers.items() if number == job)
+    usr1(f"{job}_{first}", None)
+    for task, name in names.items():
+        completes(report, runs, f"{job}_{task}", name)
+        report.equal(f"    ... starts of task {task}", int(fact(f"{job}_{task}", "Restarts")) + 1, 2 if task == first else 1)
+        report.equal("    ... with the same weights", weights(runs.dir / name), whole)
+
+
+def chain(report, runs, whole):
+    """Where no job may be requeued: the next one waits for the end of the one before."""
+    out = runs.dir / "chain"
+    first = runs.train("chain", options=["--no-requeue"])
+    second = runs.train("chain", options=["--no-requeue", f"--dependency=afterany:{first}"])
+    in_training(report, "a chain's first job", out)
+    usr1(first, None)
+    report.holds("    ... it ends", wait_until(lambda: finished(first)))
+    report.equal("    ... with 75, and is not put back", (state(first), re.search("ExitCode=(\\d+)", slurm("scontrol", "show", "job", first)).group(1)),
+                 ("FAILED", "75"))
+    report.holds("    ... and says who goes on", "the next job of the chain" in runs.log("chain"))
+    report.holds("its second job ends", wait_until(lambda: finished(second)))
+    report.equal("    ... well", state(second), "COMPLETED")
+    report.equal("    ... with the same weights", weights(out), whole)
+
+
+def interactive(report, runs, whole):
+    """salloc in a terminal, in which Ctrl-C is pressed; then the same command again."""
+    for launcher in ("srun", "mpirun"):
+        name = f"interactive-{launcher}"
+        out, run_file = runs.dir / name, runs.run_file(name)
+        command = ["setsid", "--ctty", "salloc", "--partition=cpu", *SIZE, "qft-run", "qft", "train", str(run_file)]
+        env = {**runs.env, "LAUNCHER": launcher}
+        here, there = pty.openpty()
+        with (runs.dir / f"{name}.log").open("w") as log:
+            job = subprocess.Popen(command, stdin=there, stdout=log, stderr=log, cwd=runs.dir, env=env)
+            report.holds(f"salloc, {launcher}: in training", wait_for(lambda: done(out) >= 20, job))
+            os.write(here, b"\x03")
+            job.wait(120)
+        report.equal("    ... Ctrl-C ends it with a checkpoint", len(committed(out)), 1)
+        report.holds("    ... and nothing is put into the queue", "an interactive job" in runs.log(name) and not slurm("squeue", "--noheader"))
+        again = subprocess.run(command[2:], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=runs.dir, env=env, timeout=240)
+        report.equal("    ... the same command ends", again.returncode, 0)
+        report.equal("    ... with the same weights", weights(out), whole)
+
+
+def pack(report, runs, whole):
+    runs.run_file("packed")
+    job = runs.submit("pack", runs.dir / "pack.sbatch", runs.dir / "packed.yaml", runs.dir / "train.h5")
+    report.holds("pack.sbatch: it ends", wait_until(lambda: finished(job)))
+    report.equal("    ... well", state(job), "COMPLETED")
+    job = runs.submit("packed", runs.dir / "finetune.sbatch", runs.dir / "packed.yaml", f"pack={runs.dir}/train.h5", options=[f"--dependency=afterok:{job}"])
+    completes(report, runs, job, "packed")
+    report.equal("    ... a run of that pack has the same weights", weights(runs.dir / "packed"), whole)
+
+
 def main():
-    args = arguments()
+    args = arguments(only="")
     report = Report()
     with tempfile.TemporaryDirectory(prefix="qft-slurm-") as tmp:
         runs = Runs(args.build.resolve(), tmp)
         mpirun(2, [args.build / "bin/qft", "train", runs.run_file("whole")])
         whole = weights(runs.dir / "whole")
-        for launcher, how, stop in (("", "USR1", usr1), ("mpirun", "USR1", usr1), ("", "pre-emption", pre_empt)):
-            name = f"{how}-{launcher or 'default'}"
-            out = runs.dir / name
-            job = runs.submit(name, launcher)
-            report.holds(f"{name}: in training", wait_until(lambda: done(out) >= 20))
-            stop(job, runs.dir)
-            report.holds("    ... it ends", wait_until(lambda: runs.finished(job)))
-            report.equal("    ... well", state(job), "COMPLETED")
-            if state(job) != "COMPLETED":
-                print((runs.dir / f"{name}.log").read_text())
-            report.equal("    ... checkpoints: where it stopped, and the last", len(committed(out)), 2)
-            report.equal("    ... with the same weights", weights(out), whole)
-            report.holds("    ... and knew its end all the time", "is unknown" not in (runs.dir / f"{name}.log").read_text())
-        out = runs.dir / "cancelled"
-        job = runs.submit("cancelled", "")
-        wait_until(lambda: done(out) >= 20)
-        slurm("scancel", job)
-        wait_until(lambda: runs.finished(job))
-        time.sleep(3)
-        report.equal("scancel: the job stays cancelled", state(job), "CANCELLED")
-        report.equal("    ... checkpoints", len(committed(out)), 1)
-        job = runs.submit("early", "")
-        wait_until(lambda: state(job) == "RUNNING")
-        time.sleep(0.5)
-        usr1(job, None)
-        report.holds("an early USR1: the job ends", wait_until(lambda: runs.finished(job)))
-        report.equal("    ... well", state(job), "COMPLETED")
+        for part in (stopped_and_requeued, cancelled, signalled_early, array, chain, interactive, pack):
+            if args.only in ("", part.__name__):
+                part(report, runs, whole)
     report.finish()
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The SLURM scripts under SLURM itself: two nodes on this machine (Debian's slurm-wlm and munge; root): nightly_slurm.sh [BUILD_DIR]
+# The job scripts of slurm/ under SLURM itself: two nodes on this machine (Debian's slurm-wlm and munge; root). Nightly.
+# Usage: scripts/test-slurm.sh [BUILD_DIR [--only PART]]; PART: a function of tests/system/slurm_jobs.py
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:-build}")
@@ -52,4 +53,4 @@ for ((i = 0; i < 30; i++)); do
   sleep 1
 done
 sinfo --Node
-PYTHONPATH=tests/interop HF_HUB_OFFLINE=1 .venv/bin/python tests/system/slurm_jobs.py --build "$build"
+PYTHONPATH=tests/interop HF_HUB_OFFLINE=1 .venv/bin/python tests/system/slurm_jobs.py --build "$build" "${@:2}"
