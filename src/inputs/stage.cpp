@@ -238,8 +238,7 @@ nlohmann::json staged(const RunConfig& config, const std::vector<Candidate>& all
 
 void stage(RunConfig& config, Purpose purpose, comm::Session& session) {
   const nlohmann::json folders = staged(config, candidates(config, purpose), session);
-  for (const auto& [key, folder] : folders.items())
-    if (folder.get<std::string>() != key) config.folders[key] = folder.get<std::string>();
+  for (const auto& [key, folder] : folders.items()) config.folders[key] = folder.get<std::string>();
 }
 
 fs::path stage_pack(const RunConfig& config, const fs::path& path, comm::Session& session) {

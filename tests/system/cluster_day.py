@@ -26,6 +26,7 @@ class Day(Nodes):
 
     def __enter__(self):
         super().__enter__()
+        self.limit(1, None)  # check would find the wire slow
         self.cable = f"qfto{os.getpid()}"
         sh("ip", "link", "add", self.cable, "type", "veth", "peer", "name", "outside", "netns", self.spaces[0])
         sh("ip", "addr", "add", f"{OUTSIDE}/24", "dev", self.cable)
