@@ -2,8 +2,11 @@
 #include "cache.h"
 
 #include "qft/core/error.h"
+#include "qft/core/hash.h"
 #include "qft/core/json.h"
+#include "qft/core/log.h"
 #include "qft/io/file.h"
+#include "qft/io/storage.h"
 
 #include <algorithm>
 #include <cctype>
@@ -17,16 +20,17 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// The listing that huggingface_hub keeps of a commit; nothing where it has none.
-std::optional<Listing> listing_of(const fs::path& home, const std::string& commit) {
-  const fs::path file = home / "trees" / (commit + ".json");
+fs::path listing_file(const fs::path& home, const std::string& revision) {
+  return home / ".qft-listings" / (hash_hex(revision) + ".json");
+}
+
+std::optional<Listing> read_listing(const fs::path& file) {
   std::error_code code;
   if (!fs::is_regular_file(file, code)) return std::nullopt;
   try {
     const json tree = io::read_json(file);
     if (tree.value("format_version", 0) != 1) return std::nullopt;
     Listing listing;
-    listing.commit = commit;
     for (const auto& [path, entry] : tree.at("files").items())
       listing.files.push_back({path, entry.at("size").get<std::uint64_t>(), {}, {}});
     return listing;
@@ -35,23 +39,24 @@ std::optional<Listing> listing_of(const fs::path& home, const std::string& commi
   }
 }
 
-std::string missing_of(const Listing& listing, const fs::path& snapshot, const Wanted& wanted) {
-  std::vector<RemoteFile> files = select_first(listing, wanted);
-  std::error_code code;
-  for (const RemoteFile& file : files)
-    if (!fs::exists(snapshot / file.path, code)) return file.path;
-  for (const RemoteFile& file : select_weights(listing, wanted, snapshot.string(),
-                                               [&](const RemoteFile& f) { return io::read_text_file(snapshot / f.path); }))
-    if (!fs::exists(snapshot / file.path, code)) return file.path;
-  return {};
+/// What huggingface_hub keeps of a commit, or qft of a revision; nothing where neither did.
+std::optional<Listing> listing_of(const fs::path& home, const std::string& revision) {
+  auto listing = read_listing(home / "trees" / (revision + ".json"));
+  return listing ? listing : read_listing(listing_file(home, revision));
 }
 
 Cached look_at(const fs::path& folder, const Wanted& wanted, const std::optional<Listing>& listing = {}) {
+  Cached cached{folder, {}, listing.has_value(), false};
   try {
-    return {folder, listing ? missing_of(*listing, folder, wanted) : missing_in(folder, wanted)};
+    const std::string needed = missing_in(folder, wanted);
+    cached.missing = listing ? missing_of(*listing, folder, wanted) : needed;
+    // A tokenizer may be brought along; records that are known to be missing may not.
+    cached.may_do = needed.empty() || needed == "tokenizer.json";
+    if (wanted.needs == Needs::dataset && !cached.missing.empty()) cached.may_do = false;
   } catch (const Error& e) {  // an index that is none
-    return {folder, e.what()};
+    cached.missing = e.what();
   }
+  return cached;
 }
 
 Cached in_huggingface(const Source& source, const fs::path& cache, const Wanted& wanted) {
@@ -84,14 +89,34 @@ Cached in_modelscope(const Source& source, const fs::path& cache, const Wanted& 
   std::error_code code;
   for (const fs::path& folder : folders) {
     if (!fs::is_directory(folder, code) || fs::is_empty(folder, code)) continue;
-    Cached found = look_at(folder, wanted);
+    const bool ours = folder == folders.front();
+    Cached found = look_at(folder, wanted, ours ? listing_of(snapshots.parent_path(), revision_of(source)) : std::nullopt);
     if (found.missing.empty()) return found;
-    if (best.folder.empty() || found.missing == "tokenizer.json") best = std::move(found);
+    if (best.folder.empty() || (found.may_do && !best.may_do)) best = std::move(found);
   }
   return best;
 }
 
 }  // namespace
+
+std::string missing_of(const Listing& listing, const fs::path& folder, const Wanted& wanted) {
+  std::error_code code;
+  const auto lacks = [&](const RemoteFile& file) { return fs::file_size(folder / file.path, code) != file.bytes || code; };
+  const auto read = [&](const RemoteFile& file) { return io::read_text_file(folder / file.path); };
+  for (const RemoteFile& file : select_first(listing, wanted))
+    if (lacks(file)) return file.path;
+  for (const RemoteFile& file : select_weights(listing, wanted, folder.string(), read))
+    if (lacks(file)) return file.path;
+  return {};
+}
+
+void keep_listing(const fs::path& home, const std::string& revision, const Listing& listing) {
+  json files = json::object();
+  for (const RemoteFile& file : listing.files) files[as_utf8(file.path)] = {{"size", file.bytes}};
+  const fs::path file = listing_file(home, revision);
+  io::posix_storage().create_directory(file.parent_path());
+  io::atomic_write_file(io::posix_storage(), file, json{{"format_version", 1}, {"files", std::move(files)}}.dump(1) + "\n");
+}
 
 Cached look_in_cache(const Source& source, const Wanted& wanted) {
   check(source);
@@ -114,7 +139,10 @@ std::vector<std::string> files_of(const fs::path& folder, const Wanted& wanted) 
 
 std::optional<fs::path> find_cached(const Source& source, const Wanted& wanted) {
   const Cached found = look_in_cache(source, wanted);
-  return !found.folder.empty() && found.missing.empty() ? std::optional(found.folder) : std::nullopt;
+  if (found.folder.empty() || !found.missing.empty()) return std::nullopt;
+  if (!found.listed && wanted.needs == Needs::dataset)
+    log::warn("nobody kept what {} lists: whether '{}' has all of it is not known", source.id, found.folder.string());
+  return found.folder;
 }
 
 }  // namespace qft::hub

@@ -40,9 +40,44 @@ std::string advice(const Source& source, const Cached& cached) {
       there, source.id, option_of(source), own.cache_key);
 }
 
-/// Enough for who brings a tokenizer along.
-bool may_do(const Cached& cached) {
-  return !cached.folder.empty() && cached.missing == "tokenizer.json";
+std::unique_ptr<Api> api_of(const Source& source, const Settings& settings) {
+  return source.hub == Hub::huggingface ? huggingface_api(source, settings) : modelscope_api(source, settings);
+}
+
+/// Asks the hub what belongs to a folder of its cache, of which nobody kept the listing, and enters what is missing. Where the
+/// hub does not say, what is there has to do.
+void ask_hub(Source source, const Wanted& wanted, Cached& cached) {
+  const Settings settings = settings_of(source.hub);
+  if (source.hub == Hub::huggingface) source.revision = cached.folder.filename().string();  // the hub may have a newer one
+  Listing listing;
+  try {
+    net::Client client;
+    listing = api_of(source, settings)->list(client);
+  } catch (const Error& e) {
+    log::warn("{}: taking '{}' without knowing whether it has all files", e.what(), cached.folder.string());
+    return;
+  }
+  cached.listed = true;
+  cached.missing = missing_of(listing, cached.folder, wanted);
+  if (!cached.missing.empty()) {
+    if (wanted.needs == Needs::dataset) cached.may_do = false;
+    return;
+  }
+  try {
+    store_for(source, {}, settings)->keep(listing);
+  } catch (const Error& e) {  // a cache of somebody else's: the hub is asked again next time
+    log::debug("{}", e.what());
+  }
+}
+
+/// Where the hub cannot be asked: what there is, if it may do.
+std::optional<fs::path> without_hub(const Cached& cached, const std::string& why) {
+  if (cached.folder.empty() || !cached.may_do) return std::nullopt;
+  if (!cached.missing.empty())
+    log::warn("{}: taking '{}', which has no {}", why, cached.folder.string(), cached.missing);
+  else if (!cached.listed)
+    log::warn("{}: taking '{}' without knowing whether it has all files", why, cached.folder.string());
+  return cached.folder;
 }
 
 }  // namespace
@@ -52,7 +87,7 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
   if (const std::string offline = offline_by(); !offline.empty())
     fail("{} forbids to fetch {}: unset it to download", offline, source.id);
   const Settings settings = settings_of(source.hub);
-  const auto api = source.hub == Hub::huggingface ? huggingface_api(source, settings) : modelscope_api(source, settings);
+  const auto api = api_of(source, settings);
   net::Client client;
   const Listing listing = api->list(client);
   const auto store = store_for(source, options, settings);
@@ -79,26 +114,30 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
 }
 
 fs::path locate(const Source& source, const Wanted& wanted, const FetchOptions& options) {
-  const Cached own = look_in_cache(source, wanted);
-  if (!own.folder.empty() && own.missing.empty()) return own.folder;
-  if (source.revision.empty()) {
+  Cached own = look_in_cache(source, wanted);
+  const std::string offline = offline_by();
+  const bool there = !own.folder.empty() && own.missing.empty();
+  if (there && !own.listed && offline.empty()) ask_hub(source, wanted, own);
+  if (there && own.missing.empty() && (own.listed || offline.empty())) return own.folder;
+  if (source.revision.empty() && !there) {
     Source other = source;
     other.hub = source.hub == Hub::huggingface ? Hub::modelscope : Hub::huggingface;
     if (const auto found = find_cached(other, wanted)) return *found;
   }
-  const std::string offline = offline_by();
-  if (!offline.empty() && may_do(own)) return own.folder;
-  if (!offline.empty())
+  if (!offline.empty()) {
+    if (const auto found = without_hub(own, offline)) return *found;
     fail_config("there is no folder '{}', and {} forbids to download it; {}", source.id, offline, advice(source, own));
-  log::info("{} is in no cache of this machine: fetching it from {}", source.id, net::host_of(settings_of(source.hub).endpoint));
+  }
+  log::info("{}: fetching it from {}",
+            own.folder.empty()
+                ? fmt::format("{} is in no cache of this machine", source.id)
+                : fmt::format("'{}' has only a part of {} ({} is missing)", own.folder.string(), source.id, own.missing),
+            net::host_of(settings_of(source.hub).endpoint));
   try {
     const Fetched fetched = fetch(source, wanted, options);
     return fetched.folder;
   } catch (const net::NetworkError& e) {
-    if (may_do(own)) {
-      log::warn("{}: taking {}, which has no tokenizer.json", e.what(), own.folder.string());
-      return own.folder;
-    }
+    if (const auto found = without_hub(own, e.what())) return *found;
     fail("there is no folder '{}', and it could not be fetched: {}; {}", source.id, e.what(), advice(source, own));
   } catch (const Error& e) {
     fail("'{}' is no folder here, and fetching it failed: {}", source.id, e.what());

@@ -9,19 +9,41 @@
 #include <cstring>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
 namespace qft::hub {
+namespace {
+
+int open_at(const std::filesystem::path& path) {
+  int fd = -1;
+  for (int tries = 0; fd < 0 && tries < 10; ++tries) {  // who ends may remove the folder just now
+    io::posix_storage().create_directory(path.parent_path());
+    fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0 && errno != ENOENT) break;
+  }
+  require(fd >= 0, "cannot make the lock '{}': {}", path.string(), std::strerror(errno));
+  return fd;
+}
+
+/// Whether the path still names the file that is open: one that was removed locks nobody out.
+bool is_named(int fd, const std::filesystem::path& path) {
+  struct stat own{}, named{};
+  return fstat(fd, &own) == 0 && stat(path.c_str(), &named) == 0 && own.st_ino == named.st_ino && own.st_dev == named.st_dev;
+}
+
+}  // namespace
 
 FileLock::FileLock(const std::filesystem::path& path, const std::function<void()>& waits, const std::function<bool()>& go_on) {
-  io::posix_storage().create_directory(path.parent_path());
-  fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  require(fd_ >= 0, "cannot make the lock '{}': {}", path.string(), std::strerror(errno));
+  fd_ = open_at(path);
   for (bool first = true;; first = false) {
     if (flock(fd_, LOCK_EX | LOCK_NB) == 0) {
-      held_ = true;
-      return;
+      held_ = is_named(fd_, path);
+      if (held_) return;
+      close(fd_);
+      fd_ = open_at(path);
+      continue;
     }
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return;  // ENOLCK, ENOSYS, EOPNOTSUPP
@@ -33,6 +55,13 @@ FileLock::FileLock(const std::filesystem::path& path, const std::function<void()
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     activity::tick();
   }
+}
+
+void FileLock::remove_free(const std::filesystem::path& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return;
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_named(fd, path)) unlink(path.c_str());
+  close(fd);
 }
 
 FileLock::~FileLock() {

@@ -15,6 +15,8 @@ class FileLock {
   FileLock& operator=(const FileLock&) = delete;
   /// False where the file system has no locks: then two processes may do the same, each in files of its own.
   bool held() const { return held_; }
+  /// Removes a lock's file where nobody holds it.
+  static void remove_free(const std::filesystem::path& path);
 
  private:
   int fd_ = -1;

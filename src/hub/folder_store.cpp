@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "cache.h"
+#include "file_lock.h"
 #include "store.h"
 
 namespace qft::hub {
@@ -57,9 +59,15 @@ class FolderStore final : public Store {
     }
   }
 
+  void keep(const Listing& listing) const override {
+    if (!own_) keep_listing(final_.parent_path().parent_path(), revision_of(source_), listing);
+  }
+
   void publish(const Listing& listing, const std::vector<RemoteFile>& files) override {
     io::Storage& storage = io::posix_storage();
     std::error_code code;
+    const FileLock lock(work_ / "publish.lock", [] {}, [] { return true; });  // others bring files to work_, and publish
+    keep(listing);
     if (!fs::exists(final_, code)) {
       const fs::path made = work_ / ("tmp-" + random_hex(12));
       for (const RemoteFile& file : files) move(file, made);
@@ -67,24 +75,41 @@ class FolderStore final : public Store {
       fs::rename(made, final_, code);
       require(!code || fs::is_directory(final_), "cannot rename '{}' to '{}': {}", made.string(), final_.string(),
               code.message());
-      if (code)
-        for (const RemoteFile& file : files) storage.rename(made / file.path, final_ / file.path);
+      if (code) {  // the hub's own client was faster
+        for (const RemoteFile& file : files) {
+          storage.create_directory((final_ / file.path).parent_path());
+          storage.rename(made / file.path, final_ / file.path);
+        }
+        io::remove_tree(storage, made);
+      }
     }
     for (const bool last : {false, true})
       for (const RemoteFile& file : files)
         if ((file.path == "config.json") == last) move(file, final_);
     storage.sync_directory(final_);
     if (own_) write_record(listing, files);
-    io::remove_tree(storage, work_);
-    if (!own_) fs::remove(work_.parent_path(), code);  // where no other revision is on its way
+    clear(files);
   }
 
  private:
+  /// Where the file was there before, or another process moved it, nothing is to be done.
   void move(const RemoteFile& file, const fs::path& to) const {
-    std::error_code code;
-    if (!fs::exists(whole(file), code)) return;
+    std::error_code code, size_code;
     io::posix_storage().create_directory((to / file.path).parent_path());
-    io::posix_storage().rename(whole(file), to / file.path);
+    fs::rename(whole(file), to / file.path, code);
+    if (code == std::errc::no_such_file_or_directory && fs::file_size(to / file.path, size_code) == file.bytes && !size_code)
+      return;
+    require(!code, "cannot rename '{}' to '{}': {}", whole(file).string(), (to / file.path).string(), code.message());
+  }
+
+  /// Removes what is left of these files in work_, and work_ itself where nobody else has anything on its way there.
+  void clear(const std::vector<RemoteFile>& files) const {
+    std::error_code code;
+    if (own_)
+      for (const RemoteFile& file : files) FileLock::remove_free(lock(file));
+    fs::remove(work_ / "publish.lock", code);
+    fs::remove(work_, code);
+    if (!own_) fs::remove(work_.parent_path(), code);
   }
 
   nlohmann::json read_record() const {

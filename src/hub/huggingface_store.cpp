@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "cache.h"
 #include "store.h"
 
 namespace qft::hub {
@@ -30,9 +31,12 @@ class HuggingFaceStore final : public Store {
   void admit(const std::vector<RemoteFile>&) const override {}
   fs::path folder(const Listing& listing) const override { return home_ / "snapshots" / listing.commit; }
 
+  void keep(const Listing& listing) const override { keep_listing(home_, listing.commit, listing); }
+
   void publish(const Listing& listing, const std::vector<RemoteFile>& files) override {
     io::Storage& storage = io::posix_storage();
     const fs::path final = folder(listing);
+    keep(listing);  // first: what is there without it could be a part
     std::error_code code;
     if (fs::is_directory(final, code)) {
       for (const RemoteFile& file : files) link(file, final, final);

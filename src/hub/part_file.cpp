@@ -55,8 +55,11 @@ bool is_right(const fs::path& path, const RemoteFile& file) {
 }
 
 PartFile::PartFile(fs::path path, const RemoteFile& file) : path_(std::move(path)), file_(file) {
-  io::posix_storage().create_directory(path_.parent_path());
-  fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  for (int tries = 0; fd_ < 0 && tries < 10; ++tries) {  // another process may remove the folder, where it is empty
+    io::posix_storage().create_directory(path_.parent_path());
+    fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd_ < 0 && errno != ENOENT) break;
+  }
   require(fd_ >= 0, "cannot write '{}': {}", path_.string(), std::strerror(errno));
   digest_ = digest_for(file_);
   const std::int64_t there = read_all(fd_, digest_);

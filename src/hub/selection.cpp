@@ -27,8 +27,16 @@ bool needs_weights(const Wanted& wanted) {
   return !wanted.everything && wanted.include.empty() && (wanted.needs == Needs::model || wanted.needs == Needs::adapter);
 }
 
+std::string name_in(const std::string& folder, const std::string& name) {
+  return (fs::path(folder) / name).lexically_normal().generic_string();
+}
+
 std::string name_in(const Wanted& wanted, const std::string& name) {
-  return (fs::path(wanted.folder) / name).lexically_normal().generic_string();
+  return name_in(wanted.folder, name);
+}
+
+bool lies_in(const RemoteFile& file, const std::vector<std::string>& folders) {
+  return folders.empty() || std::ranges::any_of(folders, [&](const auto& f) { return file.path.starts_with(name_in(f, "")); });
 }
 
 bool has_type(const std::string& path, const auto& types) {
@@ -41,8 +49,7 @@ bool is_first(const RemoteFile& file, const Wanted& wanted) {
     return std::ranges::any_of(wanted.include, [&](const auto& p) { return fnmatch(p.c_str(), file.path.c_str(), 0) == 0; });
   if (fs::path(file.path).filename().string().starts_with('.')) return false;
   if (wanted.needs == Needs::dataset)
-    return (is_data_file(file.path) || file.path.ends_with(".md")) &&
-           (wanted.folder.empty() || file.path.starts_with(name_in(wanted, "")) || file.path == "README.md");
+    return (is_data_file(file.path) || file.path.ends_with(".md")) && (lies_in(file, wanted.folders) || file.path == "README.md");
   const std::string folder = name_in(wanted, "");  // "" or "sub/"
   return file.path.starts_with(folder) && file.path.find('/', folder.size()) == file.path.npos && has_type(file.path, kSmall);
 }
@@ -118,7 +125,12 @@ std::string missing_in(const fs::path& folder, const Wanted& wanted) {
   std::error_code code;
   const auto exists = [&](const std::string& name) { return fs::is_regular_file(folder / name, code); };
   if (!fs::is_directory(folder, code)) return "the folder";
-  if (wanted.needs == Needs::dataset) return fs::is_empty(folder, code) ? "all files" : "";
+  if (wanted.needs == Needs::dataset) {
+    if (fs::is_empty(folder, code)) return "all files";
+    const auto lacks = [&](const std::string& name) { return !fs::is_directory(folder / name, code); };
+    const auto missing = std::ranges::find_if(wanted.folders, lacks);
+    return missing == wanted.folders.end() ? "" : *missing;
+  }
   const char* config = wanted.needs == Needs::adapter ? "adapter_config.json" : "config.json";
   if (!exists(name_in(wanted, config))) return name_in(wanted, config);
   if (needs_weights(wanted)) {

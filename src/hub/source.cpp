@@ -53,8 +53,14 @@ std::string stripped(std::string text) {
   return text;
 }
 
-std::string with_scheme(std::string endpoint) {
+std::string endpoint_of(const Variable& variable, std::string endpoint) {
   while (endpoint.ends_with('/')) endpoint.pop_back();
+  const std::size_t scheme = endpoint.find("://"),
+                    slash = endpoint.find_first_of("/?#", scheme == endpoint.npos ? 0 : scheme + 3);
+  if (slash != endpoint.npos && endpoint.find('@', slash) != endpoint.npos)  // part of a password: not shown
+    fail_config(
+        "{} has an '@' after a '/', '?' or '#': in its user and password write all but letters and digits as %XX: '/' as %2F",
+        variable.name);
   return endpoint.find("://") == endpoint.npos ? "https://" + endpoint : endpoint;
 }
 
@@ -65,7 +71,7 @@ fs::path home() {
 Settings huggingface() {
   Settings s;
   const Variable endpoint = first_of({"HF_ENDPOINT"});
-  s.endpoint = endpoint.name.empty() ? "https://huggingface.co" : with_scheme(endpoint.value);
+  s.endpoint = endpoint.name.empty() ? "https://huggingface.co" : endpoint_of(endpoint, endpoint.value);
   const Variable xdg = first_of({"XDG_CACHE_HOME"}), own = first_of({"HF_HOME"});
   const fs::path hf_home = !own.name.empty()   ? expanded(own.value)
                            : !xdg.name.empty() ? expanded(xdg.value) / "huggingface"
@@ -89,7 +95,7 @@ Settings huggingface() {
 Settings modelscope() {
   Settings s;
   const Variable endpoint = first_of({"MODELSCOPE_ENDPOINT", "MODELSCOPE_DOMAIN"});
-  s.endpoint = endpoint.name.empty() ? "https://modelscope.cn" : with_scheme(stripped(endpoint.value));
+  s.endpoint = endpoint.name.empty() ? "https://modelscope.cn" : endpoint_of(endpoint, stripped(endpoint.value));
   const Variable cache = first_of({"MODELSCOPE_CACHE"});
   s.cache = cache.name.empty() ? home() / ".cache" / "modelscope" : expanded(cache.value);
   s.cache_key = "MODELSCOPE_CACHE";

@@ -27,6 +27,8 @@ class Store {
   virtual void admit(const std::vector<RemoteFile>& files) const = 0;
   /// All files are here: gives them their names. A new folder appears whole; config.json comes last in one that is there.
   virtual void publish(const Listing& listing, const std::vector<RemoteFile>& files) = 0;
+  /// Keeps the listing, by which a cache is later known to be whole; in a folder of the user's, nothing.
+  virtual void keep(const Listing& listing) const = 0;
   /// The folder of the repository's files.
   virtual std::filesystem::path folder(const Listing& listing) const = 0;
 };

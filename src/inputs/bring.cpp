@@ -23,7 +23,8 @@ json to_json(const Found& f) {
           {"id", f.source.id},
           {"revision", f.source.revision},
           {"needs", static_cast<int>(f.wanted.needs)},
-          {"part", f.wanted.folder}};
+          {"part", f.wanted.folder},
+          {"parts", f.wanted.folders}};
 }
 
 Found found_of(const json& j) {
@@ -34,6 +35,7 @@ Found found_of(const json& j) {
               j.at("id").get<std::string>(), j.at("revision").get<std::string>()};
   f.wanted.needs = static_cast<hub::Needs>(j.at("needs").get<int>());
   f.wanted.folder = j.at("part").get<std::string>();
+  f.wanted.folders = j.at("parts").get<std::vector<std::string>>();
   return f;
 }
 

@@ -29,11 +29,12 @@ class Search {
     // Twice where dataset_dir itself is on a hub: then its file says what else is.
     for (bool more = true; more;) {
       more = false;
-      for (const auto& dataset : encode::hub_datasets(config_.data.dataset_dir, names, modelscope, config_.folders)) {
+      const auto all = encode::hub_datasets(config_.data.dataset_dir, names, modelscope, config_.folders);
+      for (const auto& dataset : all) {
         if (config_.folders.contains(dataset.key)) continue;
         const hub::Hub hub = dataset.hub.empty() ? hub_ : hub::default_hub(dataset.hub);
         add(dataset.key, source_of(dataset.id, hub, hub::Kind::dataset),
-            {.needs = hub::Needs::dataset, .folder = dataset.folder});
+            {.needs = hub::Needs::dataset, .folders = folders_of(dataset.key, all)});
         more = true;
       }
     }
@@ -42,6 +43,17 @@ class Search {
   std::vector<Found> found() && { return std::move(found_); }
 
  private:
+  /// What several entries want of one repository; empty: all of it.
+  static std::vector<std::string> folders_of(const std::string& key, const std::vector<encode::HubDataset>& all) {
+    std::vector<std::string> folders;
+    for (const auto& dataset : all) {
+      if (dataset.key != key) continue;
+      if (dataset.folder.empty()) return {};
+      folders.push_back(dataset.folder);
+    }
+    return folders;
+  }
+
   void add(const std::string& key, const hub::Source& source, const hub::Wanted& wanted) {
     if (config_.folders.contains(key)) return;
     const fs::path folder = locate_(source, wanted);
@@ -94,8 +106,11 @@ std::vector<Found> find(RunConfig& config, Purpose purpose, const Locate& locate
               config.model.model_revision);
   search.path(config.model.tokenizer_name_or_path, {.needs = hub::Needs::tokenizer});
   if (reads_data(purpose)) {
-    if (config.data.pack.empty()) search.datasets(config.data.dataset);
-    if (config.data.eval_pack.empty()) search.datasets(config.data.eval_dataset);
+    std::vector<std::string> names;  // together: two may want parts of one repository
+    if (config.data.pack.empty()) names = config.data.dataset;
+    if (config.data.eval_pack.empty())
+      names.insert(names.end(), config.data.eval_dataset.begin(), config.data.eval_dataset.end());
+    if (!names.empty()) search.datasets(names);
   }
   return std::move(search).found();
 }

@@ -1,5 +1,6 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
+#include "qft/core/json.h"
 #include "qft/core/log.h"
 #include "qft/core/progress.h"
 #include "qft/core/units.h"
@@ -150,7 +151,13 @@ class Staging {
       log::debug("'{}' is not staged: {}", path.string(), e.what());
       return {};
     }
-    return item.files.empty() ? nlohmann::json() : to_json(item);
+    if (item.files.empty()) return {};
+    for (const auto& name : {item.source.string(), item.name})
+      require(as_utf8(name) == name, "cannot stage '{}': its name is no UTF-8; rename it", as_utf8(name));
+    for (const StagedFile& file : item.files)
+      require(as_utf8(file.path) == file.path, "cannot stage '{}': the name '{}' in it is no UTF-8; rename it",
+              item.source.string(), as_utf8(file.path));
+    return to_json(item);
   }
 
   /// The path itself where it lies on this node's own disk, or a copy from earlier.
@@ -225,13 +232,15 @@ namespace {
 nlohmann::json staged(const RunConfig& config, const std::vector<Candidate>& all, comm::Session& session) {
   const bool leads = session.local_rank() == 0;
   const auto leaders = session.world().split(leads ? 0 : 1, session.rank(), "leaders");
-  nlohmann::json folders = nlohmann::json::object();
+  std::string told;
   comm::agreed(session.world(), [&] {
     if (!leads) return;
     Staging staging(config, *leaders);
+    nlohmann::json folders = nlohmann::json::object();
     for (const Candidate& candidate : all) folders[candidate.key] = staging.run(candidate);
+    told = folders.dump();
   });
-  return comm::broadcast_json(session.node_group(), folders);
+  return nlohmann::json::parse(comm::broadcast_string(session.node_group(), std::move(told)));
 }
 
 }  // namespace

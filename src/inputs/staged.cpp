@@ -201,8 +201,12 @@ fs::path StageFolder::commit(const StagedItem& item, const fs::path& made) {
   return final;
 }
 
-void StageFolder::drop(const fs::path& made) {
-  io::remove_tree(io::posix_storage(), made);
+void StageFolder::drop(const fs::path& made) noexcept {
+  try {
+    io::remove_tree(io::posix_storage(), made);
+  } catch (const std::exception& e) {  // a disk that fails: the other nodes must hear of the first error
+    log::warn("left '{}' behind: {}", made.string(), e.what());
+  }
 }
 
 std::vector<Pruned> prune(const fs::path& dir, std::chrono::seconds age) {

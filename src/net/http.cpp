@@ -212,6 +212,23 @@ Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
 Client& Client::operator=(Client&&) noexcept = default;
 
+namespace {
+
+/// libcurl's words; where a proxy with a password is set, they may have its address or what a wrong one is taken for.
+std::string words_of(CURLcode code, const char* words, const Request& request) {
+  const bool https = request.url.starts_with("https:");
+  for (const char* name : {https ? "https_proxy" : "http_proxy", https ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"})
+    if (const char* proxy = std::getenv(name); proxy != nullptr && std::string_view(proxy).find('@') != std::string_view::npos) {
+      const std::string_view host = std::string_view(proxy).substr(std::string_view(proxy).rfind('@') + 1);
+      return fmt::format(
+          "{} ({} names the proxy {}; in its user and password all but letters and digits are written as %XX: '#' as %23)",
+          curl().words(code), name, host);
+    }
+  return words[0] != '\0' ? words : curl().words(code);
+}
+
+}  // namespace
+
 Response Client::send_once(const Request& request) {
   Response response;
   const Handle& h = *handle_;
@@ -242,8 +259,8 @@ Response Client::send_once(const Request& request) {
                                    response.header("content-range")));
   if (transfer.ended_here) throw NetworkError(fmt::format("{}: the transfer was ended here", without_secrets(request.url)));
   if (code != CURLE_OK)
-    throw NetworkError(fmt::format("{} {}: {}", request.method, without_secrets(request.url),
-                                   words[0] != '\0' ? words.data() : curl().words(code)));
+    throw NetworkError(
+        fmt::format("{} {}: {}", request.method, without_secrets(request.url), words_of(code, words.data(), request)));
   response.status = status_of(h.handle);
   response.url = request.url;
   return response;

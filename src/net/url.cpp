@@ -13,10 +13,21 @@ struct Authority {
   std::size_t begin, end;
 };
 
+/// "host:word" can be no host and port.
+bool has_wrong_port(std::string_view authority) {
+  const std::size_t colon = authority.rfind(':');
+  if (colon == authority.npos || authority.find('@') != authority.npos || authority.ends_with(']')) return false;
+  return authority.find_first_not_of("0123456789", colon + 1) != authority.npos;
+}
+
 Authority authority_of(std::string_view url) {
   const std::size_t scheme = url.find("://");
   const std::size_t begin = scheme == url.npos ? 0 : scheme + 3;
-  return {begin, std::min(url.find_first_of("/?#", begin), url.size())};
+  const std::size_t end = std::min(url.find_first_of("/?#", begin), url.size());
+  if (!has_wrong_port(url.substr(begin, end - begin))) return {begin, end};
+  // "me:pa/ss@host": a password as it is, not percent-encoded.
+  const std::size_t at = url.rfind('@');
+  return {begin, at == url.npos || at < end ? end : std::min(url.find_first_of("/?#", at), url.size())};
 }
 
 }  // namespace

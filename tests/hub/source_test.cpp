@@ -35,6 +35,19 @@ TEST_F(Environment, SaysWhereTheHuggingFaceCacheIs) {
   EXPECT_EQ(settings_of(Hub::huggingface).cache_key, "HF_HUB_CACHE");
 }
 
+TEST_F(Environment, RefusesAnEndpointWithAPasswordThatIsNoPartOfAnAddress) {
+  for (const char* endpoint : {"https://me:x/q9@mirror.example", "me:12/q9@mirror.example", "https://me:x#q9@mirror.example"}) {
+    set("HF_ENDPOINT", endpoint);
+    try {
+      settings_of(Hub::huggingface);
+      ADD_FAILURE() << endpoint;
+    } catch (const ConfigError& e) {
+      EXPECT_NE(std::string(e.what()).find("HF_ENDPOINT"), std::string::npos);
+      EXPECT_EQ(std::string(e.what()).find("q9"), std::string::npos) << e.what();
+    }
+  }
+}
+
 TEST_F(Environment, SaysWhereTheHubsAre) {
   EXPECT_EQ(settings_of(Hub::huggingface).endpoint, "https://huggingface.co");
   set("HF_ENDPOINT", "https://mirror.example/");

@@ -72,6 +72,12 @@ TEST_F(Staged, IsFoundAgainUntilTheOriginalOrTheCopyChanges) {
   EXPECT_FALSE(folder.find(newer));
 }
 
+TEST_F(Staged, WhatCannotBeRemovedIsLeft) {
+  EXPECT_NO_THROW(StageFolder::drop(root_ / "none"));
+  std::ofstream(root_ / "file") << "x";
+  EXPECT_NO_THROW(StageFolder::drop(root_ / "file" / "in-a-file"));
+}
+
 TEST_F(Staged, IsMadeAnewWhereItWasChanged) {
   const StagedItem item = original("model", 5000);
   fs::path there;

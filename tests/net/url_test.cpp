@@ -10,6 +10,12 @@ TEST(Url, ShowsNoPasswordAndNoSignature) {
   EXPECT_EQ(without_secrets("http://hub.example"), "http://hub.example");
   EXPECT_EQ(without_secrets("http://hub.example?token=t"), "http://hub.example");
   EXPECT_EQ(without_secrets("http://hub.example/a@b"), "http://hub.example/a@b");
+  EXPECT_EQ(without_secrets("http://hub.example:80/a@b"), "http://hub.example:80/a@b");
+  for (const char* url :
+       {"https://me:pa/ss@hub.example/a", "https://me:pa#ss@hub.example/a", "https://me:p?a/ss@hub.example/a"}) {
+    EXPECT_EQ(without_secrets(url), "https://hub.example/a");
+    EXPECT_EQ(host_of(url), "hub.example");
+  }
 }
 
 TEST(Url, HasAHost) {

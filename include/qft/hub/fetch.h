@@ -19,7 +19,8 @@ enum class Needs : std::uint8_t { model, tokenizer, adapter, dataset };
 /// Which files of a repository.
 struct Wanted {
   Needs needs = Needs::model;
-  std::string folder = {};                ///< of the repository, in which they lie; empty: its top (of a data set: everywhere)
+  std::string folder = {};                ///< of the repository, in which they lie; empty: its top
+  std::vector<std::string> folders = {};  ///< of a data set, in which they lie; empty: everywhere
   bool everything = false;                ///< all files instead
   std::vector<std::string> include = {};  ///< those that match one of these patterns instead ("*" matches "/" too)
 };
@@ -48,12 +49,15 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
 /// has no weights.
 std::vector<std::string> files_of(const std::filesystem::path& folder, const Wanted& wanted);
 
-/// The folder in a hub's cache that has all that is wanted. Opens no connection.
+/// The folder in a hub's cache that has all that is wanted, by what qft or huggingface_hub kept of the hub's listing; where
+/// neither did, a dataset of which something is there counts, with a warning. Opens no connection.
 std::optional<std::filesystem::path> find_cached(const Source& source, const Wanted& wanted);
 
-/// The folder of `source`: find_cached(), there or (without a revision) in the other hub's cache, else fetch(). Where nothing may
-/// be downloaded, or the hub is out of reach, what a cache has of the model is taken if only its tokenizer may be missing. Throws
-/// Error that says where it was looked for, why it was not downloaded, and how to fetch it elsewhere.
+/// The folder of `source`: from the cache, there or (without a revision) in the other hub's, else fetch(). Of what other programs
+/// put into a cache, without keeping the listing, the hub is asked once whether that is all. Where nothing may be downloaded, or
+/// the hub is out of reach, what a cache has is taken with a warning, if all that a run needs is there, but for a tokenizer or
+/// what is not known to be missing. Throws Error that says where it was looked for, why it was not downloaded, and how to fetch
+/// it elsewhere.
 std::filesystem::path locate(const Source& source, const Wanted& wanted, const FetchOptions& options = {});
 
 }  // namespace qft::hub

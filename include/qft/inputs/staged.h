@@ -50,8 +50,8 @@ class StageFolder {
   std::filesystem::path begin(const StagedItem& item);
   /// The copy is in the folder that begin() gave: gives it its name, durably, and holds it.
   std::filesystem::path commit(const StagedItem& item, const std::filesystem::path& made);
-  /// Removes what begin() gave.
-  static void drop(const std::filesystem::path& made);
+  /// Removes what begin() gave; what cannot be removed is left, with a warning.
+  static void drop(const std::filesystem::path& made) noexcept;
 
  private:
   void hold(const std::filesystem::path& copy);

@@ -1,0 +1,76 @@
+#include "qft/core/error.h"
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "hub/file_lock.h"
+#include "hub/store.h"
+#include <gtest/gtest.h>
+
+namespace qft::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FolderStore : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "qft-store-XXXXXX").string();
+    root_ = mkdtemp(name.data());
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  static void bring(const Store& store, const RemoteFile& file, bool whole = true) {
+    const fs::path path = whole ? store.whole(file) : store.part(file);
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << std::string(file.bytes, 'x');
+  }
+
+  fs::path root_;
+  Source source_{Hub::modelscope, Kind::model, "Acme/tiny", ""};
+  RemoteFile config_{"config.json", 2, {}, {}}, first_{"model-1.safetensors", 5, {}, {}},
+      second_{"model-2.safetensors", 6, {}, {}};
+  Listing listing_{"", {config_, first_, second_}};
+};
+
+TEST_F(FolderStore, LeavesWhatAnotherProcessIsBringing) {
+  for (const bool own : {false, true}) {
+    const auto make = [&] { return own ? folder_store(source_, root_ / "to") : modelscope_store(source_, root_ / "cache"); };
+    const auto slow = make(), quick = make();
+    bring(*slow, first_);
+    bring(*slow, second_, false);
+    bring(*quick, config_);
+    quick->publish(listing_, {config_});
+    EXPECT_TRUE(slow->has(first_)) << own;
+    EXPECT_TRUE(fs::exists(slow->part(second_))) << own;
+    fs::rename(slow->part(second_), slow->whole(second_));
+    slow->publish(listing_, listing_.files);
+    for (const RemoteFile& file : listing_.files) EXPECT_EQ(fs::file_size(slow->folder(listing_) / file.path), file.bytes);
+    EXPECT_FALSE(fs::exists(slow->whole(first_).parent_path())) << own;
+  }
+}
+
+TEST_F(FolderStore, PublishesNothingThatIsNotThere) {
+  const auto store = modelscope_store(source_, root_);
+  bring(*store, config_);
+  bring(*store, second_);
+  EXPECT_THROW(store->publish(listing_, listing_.files), Error);
+  EXPECT_FALSE(fs::exists(store->folder(listing_)));
+}
+
+TEST_F(FolderStore, LocksByTheFileThatThePathNames) {
+  const fs::path path = root_ / "a.lock";
+  const auto go_on = [] { return true; };
+  auto first = std::make_unique<FileLock>(path, [] {}, go_on);
+  FileLock::remove_free(path);
+  EXPECT_TRUE(fs::exists(path));
+  // One that waits for a file that is removed meanwhile locks the new one.
+  FileLock second(path, [&] { fs::remove(path), first.reset(); }, go_on);
+  EXPECT_TRUE(second.held());
+  EXPECT_TRUE(fs::exists(path));
+}
+
+}  // namespace
+}  // namespace qft::hub
