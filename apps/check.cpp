@@ -64,9 +64,10 @@ check::Options options_of(comm::Session& session, const config::CommandLine& lin
   session.world().barrier();  // from here on ranks may have contexts on GPUs
   const bool has_run = !line.run_file.empty() || !line.overrides.empty();
   const auto config = has_run ? prepare(session, line, config::Purpose::check).config : config::RunConfig();
+  options.use_cpu = config.training.use_cpu;
   choose_device(session, config.training.use_cpu ? "cpu" : "auto", options);
   if (!has_run) return options;
-  options.paths = check::paths_of(config);
+  options.paths = check::paths_of(config, session.world());
   if (is_for_training(config)) {
     config.validate(config::Purpose::train);
     options.run = [&session, config, device = options.device] { return forecast_of(session, config, device); };

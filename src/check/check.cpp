@@ -122,7 +122,12 @@ std::vector<Verdict> judge(const Probe& probe, const Facts& facts, Context& cont
   Json all = Json::array();
   if (context.session.rank() == 0) {
     Judgement out(probe, facts, verdicts);
-    if (!judge_failures(facts, out)) probe.judge(facts, out);
+    try {
+      if (!judge_failures(facts, out)) probe.judge(facts, out);
+    } catch (const std::exception& e) {  // the other ranks wait for what is told here
+      out.fail(fmt::format("cannot be judged: {}", e.what()), {},
+               "this is a fault of qft check: report it with the output of --json");
+    }
     for (const Verdict& v : verdicts) all.push_back(as_json(v));
   }
   verdicts.clear();

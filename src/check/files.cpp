@@ -1,6 +1,7 @@
 // What the run reads and writes: there, readable and the same on every node; writable, and shared or not.
 #include "qft/comm/exchange.h"
 #include "qft/core/hash.h"
+#include "qft/core/random_id.h"
 #include "qft/core/units.h"
 #include "qft/io/file.h"
 
@@ -123,7 +124,7 @@ Looked judge_path(const Facts& facts, const NeededPath& path, std::size_t index,
 /// The reason why 64 KiB cannot be written and brought to the disk there. Permission bits do not tell about quotas, read-only
 /// mounts and squashed users: a file does.
 std::string try_to_write(const fs::path& folder) {
-  const fs::path file = folder / fmt::format(".qft-check-own-{}", getpid());
+  const fs::path file = folder / fmt::format(".qft-check-own-{}", random_hex());  // two nodes may have the same pids
   const int fd = open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
   if (fd < 0) return fmt::format("a file could not be made in {}: {}", folder.string(), std::strerror(errno));
   const std::vector<char> text(kSampleBytes, 'q');
@@ -138,7 +139,7 @@ std::string try_to_write(const fs::path& folder) {
 
 /// Whether each rank sees what rank 0 writes there. Collective.
 bool sees_rank_zeros_file(comm::Session& session, const fs::path& path) {
-  const auto name = fmt::format(".qft-check-{}", comm::broadcast_string(session.world(), std::to_string(getpid())));
+  const auto name = fmt::format(".qft-check-{}", comm::broadcast_string(session.world(), random_hex()));
   const fs::path file = existing_folder(path) / name;
   if (session.rank() == 0) {
     const int fd = open(file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);

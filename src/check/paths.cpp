@@ -1,34 +1,87 @@
 // The paths of a run file.
 #include "qft/check/paths.h"
 
+#include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/encode/dataset_info.h"
 
-namespace qft::check {
+#include <algorithm>
+#include <optional>
 
-std::vector<NeededPath> paths_of(const config::RunConfig& c) {
-  using Use = NeededPath::Use;
+#include <nlohmann/json.hpp>
+
+namespace qft::check {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Use = NeededPath::Use;
+
+/// A path that means the same on all ranks: below a folder of config::RunConfig::folders, by its key, or, without key, as it is.
+Json portable(const fs::path& path, const config::RunConfig& c) {
+  for (const auto& [key, folder] : c.folders)
+    if (const fs::path inside = path.lexically_relative(folder); !inside.empty() && *inside.begin() != "..")
+      return {key, inside.string()};
+  return {"", path.string()};
+}
+
+fs::path local(const std::string& key, const fs::path& path, const config::RunConfig& c) {
+  if (key.empty()) return path;
+  return path == "." ? fs::path(c.folder_of(key)) : c.folder_of(key) / path;
+}
+
+/// The data files of a list of datasets as this rank finds them; nullopt where it lacks some.
+std::optional<Json> data_files(const char* key, const std::vector<std::string>& names, const config::RunConfig& c) {
+  Json files = Json::array();
+  try {
+    for (const auto& dataset : encode::load_dataset_info(c.data.dataset_dir, names, c.folders))
+      for (const auto& file : dataset.files) files.push_back({key, portable(file, c)});
+  } catch (const Error&) {  // said where the run is looked at, with file and key
+    return std::nullopt;
+  }
+  return files;
+}
+
+/// What any rank finds: a file that some lack is to be told, and looked at by all.
+void add_datasets(const char* key, const std::vector<std::string>& names, const config::RunConfig& c, comm::Communicator& world,
+                  Json& paths) {
+  if (names.empty()) return;
+  std::error_code error;
+  const fs::path info = encode::dataset_info_file(c.data.dataset_dir, c.folders);
+  Json mine{{"info", fs::exists(info, error) ? portable(info, c) : Json()}, {"files", nullptr}};
+  if (auto files = data_files(key, names, c)) mine["files"] = std::move(*files);
+  Json found = Json::array();
+  const auto add = [](Json& list, const Json& path) {
+    if (std::find(list.begin(), list.end(), path) == list.end()) list.push_back(path);
+  };
+  for (const std::string& text : comm::all_gather_strings(world, mine.dump())) {
+    const Json theirs = Json::parse(text);
+    if (!theirs["info"].is_null()) add(paths, {"dataset_dir", theirs["info"]});
+    for (const Json& file : theirs["files"]) add(found, file);
+  }
+  // Where none has all of it, whatever lies in the folder must be alike.
+  if (found.empty()) add(paths, {"dataset_dir", info.empty() ? Json{"", c.data.dataset_dir} : portable(info.parent_path(), c)});
+  for (Json& file : found) paths.push_back(std::move(file));
+}
+
+}  // namespace
+
+std::vector<NeededPath> paths_of(const config::RunConfig& c, comm::Communicator& world) {
+  Json read = Json::array();
+  const auto add = [&](const char* key, const std::string& path) {
+    if (!path.empty()) read.push_back({key, portable(path, c)});
+  };
+  add("model_name_or_path", c.model_path());
+  add("tokenizer_name_or_path", c.folder_of(c.model.tokenizer_name_or_path));
+  for (const std::string& adapter : c.model.adapter_name_or_path) add("adapter_name_or_path", c.folder_of(adapter));
+  add_datasets("dataset", c.data.dataset, c, world, read);
+  add_datasets("eval_dataset", c.data.eval_dataset, c, world, read);
+  add("pack", c.data.pack);
+  add("eval_pack", c.data.eval_pack);
   std::vector<NeededPath> paths;
-  const auto add = [&](const char* key, const std::string& path, Use use) {
-    if (!path.empty()) paths.push_back({key, path, use});
-  };
-  const auto add_datasets = [&](const char* key, const std::vector<std::string>& names) {
-    if (names.empty()) return;
-    try {
-      for (const auto& dataset : encode::load_dataset_info(c.data.dataset_dir, names, c.folders))
-        for (const auto& file : dataset.files) add(key, file.string(), Use::read);
-    } catch (const Error&) {  // said where the run is looked at, with file and key; here all that it is read from must be alike
-      add("dataset_dir", c.data.dataset_dir, Use::read);
-    }
-  };
-  add("model_name_or_path", c.model_path(), Use::read);
-  add("tokenizer_name_or_path", c.folder_of(c.model.tokenizer_name_or_path), Use::read);
-  for (const std::string& adapter : c.model.adapter_name_or_path) add("adapter_name_or_path", c.folder_of(adapter), Use::read);
-  add_datasets("dataset", c.data.dataset);
-  add_datasets("eval_dataset", c.data.eval_dataset);
-  add("pack", c.data.pack, Use::read);
-  add("eval_pack", c.data.eval_pack, Use::read);
-  add("output_dir", c.training.output_dir, Use::write);
+  for (const Json& path : comm::broadcast_json(world, read))
+    paths.push_back({path[0], local(path[1][0], path[1][1].get<std::string>(), c), Use::read});
+  if (!c.training.output_dir.empty()) paths.push_back({"output_dir", c.training.output_dir, Use::write});
   return paths;
 }
 

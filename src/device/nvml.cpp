@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdlib>
 #include <dlfcn.h>
+#include <filesystem>
+#include <fstream>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -13,7 +15,7 @@ namespace {
 // The library's interface as far as it is used: its ABI is stable, its header is not on every machine that builds qft.
 using Device = void*;
 using Result = int;
-constexpr Result kSuccess = 0, kTooSmall = 7;
+constexpr Result kSuccess = 0, kNoPermission = 4, kTooSmall = 7, kNotLoaded = 9;
 
 struct MemoryInfo {
   unsigned long long total, free, used;
@@ -30,7 +32,7 @@ struct Utilization {
   unsigned gpu, memory;
 };
 
-/// The functions that are called, by the library's names. What an old driver lacks is null.
+/// The functions that are called, by the library's names, a newer one first. What an old driver lacks is null.
 struct Table {
   Result (*init)() = nullptr;
   Result (*shutdown)() = nullptr;
@@ -70,10 +72,12 @@ struct Table {
     visit("nvmlDeviceGetUUID", uuid);
     visit("nvmlDeviceGetMemoryInfo", memory);
     visit("nvmlDeviceGetComputeRunningProcesses_v3", processes);
+    visit("nvmlDeviceGetComputeRunningProcesses_v2", processes);  // drivers before 510: the same layout
     visit("nvmlSystemGetProcessName", process_name);
     visit("nvmlDeviceGetTotalEccErrors", errors);
     visit("nvmlDeviceGetRemappedRows", rows);
-    visit("nvmlDeviceGetCurrentClocksThrottleReasons", slowed);
+    visit("nvmlDeviceGetCurrentClocksEventReasons", slowed);
+    visit("nvmlDeviceGetCurrentClocksThrottleReasons", slowed);  // its name before 535
     visit("nvmlDeviceGetClockInfo", clock);
     visit("nvmlDeviceGetMaxClockInfo", most_clock);
     visit("nvmlDeviceGetTemperature", temperature);
@@ -91,8 +95,8 @@ struct Reason {
   const char* words;
 };
 constexpr Reason kReasons[] = {{0x08, "the hardware's slowdown (heat or power)"},
-                               {0x20, "it is too hot (software's slowdown)"},
-                               {0x40, "it is too hot (hardware's slowdown)"},
+                               {0x20, "heat (software's slowdown)"},
+                               {0x40, "heat (hardware's slowdown)"},
                                {0x80, "the power brake of its power supply"}};
 constexpr std::array<const char*, 7> kPeerWords = {"",
                                                    "the chip set does not support it",
@@ -101,6 +105,17 @@ constexpr std::array<const char*, 7> kPeerWords = {"",
                                                    "it is disabled in the driver",
                                                    "it is not supported",
                                                    "the driver does not tell why"};
+
+/// A PCI device of NVIDIA is in this machine.
+bool has_card() {
+  std::error_code error;
+  for (std::filesystem::directory_iterator device("/sys/bus/pci/devices", error), end; !error && device != end;
+       device.increment(error)) {
+    std::string vendor;
+    if (std::ifstream(device->path() / "vendor") >> vendor && vendor == "0x10de") return true;
+  }
+  return false;
+}
 
 /// The library while it is in use.
 class Library {
@@ -113,11 +128,12 @@ class Library {
       return;
     }
     table_.visit([&](const char* symbol, auto& function) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(object, symbol));
+      if (function == nullptr) function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(object, symbol));
     });
     const Result result = table_.init != nullptr && table_.count != nullptr && table_.device != nullptr ? table_.init() : -1;
     if (result != kSuccess) why_ = fmt::format("NVIDIA's driver does not answer: {}", words_of(result));
     open_ = result == kSuccess;
+    installed_ = result != kNotLoaded || has_card();  // images for GPUs have the library on nodes without any, too
   }
   ~Library() {
     if (open_ && table_.shutdown != nullptr) table_.shutdown();
@@ -126,6 +142,7 @@ class Library {
   Library& operator=(const Library&) = delete;
 
   const std::string& why() const { return why_; }
+  bool installed() const { return installed_; }
   const Table* operator->() const { return &table_; }
 
   std::string words_of(Result result) const {
@@ -151,7 +168,7 @@ class Library {
  private:
   Table table_;
   std::string why_;
-  bool open_ = false;
+  bool open_ = false, installed_ = false;
 };
 
 std::vector<GpuProcess> processes_of(const Library& nvml, Device device) {
@@ -213,22 +230,23 @@ std::string peer_words(const Library& nvml, Device from, Device to) {
 GpuReport gpu_report() {
   GpuReport report;
   const Library nvml;
+  report.installed = nvml.installed();
   if (report.error = nvml.why(); !report.error.empty()) return report;
   report.driver = nvml.text(nvml->driver);
   if (const auto cuda = nvml.number<int>(nvml->cuda)) report.cuda = fmt::format("{}.{}", *cuda / 1000, *cuda % 1000 / 10);
-  std::vector<Device> devices;
-  for (unsigned i = 0, count = nvml.number<unsigned>(nvml->count).value_or(0); i < count; ++i) {
-    Device device = nullptr;
-    const Result result = nvml->device(i, &device);
-    if (result != kSuccess) {  // a GPU that has fallen off the bus
-      report.error = fmt::format("GPU {} of {} does not answer: {}", i, count, nvml.words_of(result));
-      return report;
-    }
-    devices.push_back(device);
+  std::vector<Device> devices(nvml.number<unsigned>(nvml->count).value_or(0), nullptr);
+  for (unsigned i = 0; i < devices.size(); ++i) {
+    const Result result = nvml->device(i, &devices[i]);
+    if (result == kSuccess) continue;
+    devices[i] = nullptr;
+    if (result != kNoPermission)  // that of another job; else one that has fallen off the bus
+      report.lost.push_back(fmt::format("GPU {} of {} does not answer: {}", i, devices.size(), nvml.words_of(result)));
   }
-  for (Device device : devices) {
-    report.gpus.push_back(state_of(nvml, device));
-    for (Device other : devices) report.gpus.back().peers.push_back(peer_words(nvml, device, other));
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i] == nullptr) continue;
+    GpuState& gpu = report.gpus.emplace_back(state_of(nvml, devices[i]));
+    gpu.index = static_cast<int>(i);
+    for (Device other : devices) gpu.peers.push_back(other == nullptr ? "" : peer_words(nvml, devices[i], other));
   }
   return report;
 }

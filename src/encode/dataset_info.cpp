@@ -138,8 +138,12 @@ fs::path resolve(const Entry& entry, const fs::path& dataset_dir, const std::str
 void add_files(const Entry& entry, const fs::path& path, std::vector<fs::path>& files) {
   if (fs::is_directory(path)) {
     std::vector<fs::path> found;
-    for (const fs::directory_entry& file : fs::directory_iterator(path))
+    for (const fs::directory_entry& file : fs::directory_iterator(path)) {
+      if (file.is_symlink() && !file.exists())  // passed over, its records would be missing without a word
+        fail_config("{}: the link {} leads to {}, which does not exist: bring that back, or remove the link", entry.where,
+                    file.path().string(), fs::read_symlink(file.path()).string());
       if (file.is_regular_file()) found.push_back(file.path());
+    }
     std::sort(found.begin(), found.end());
     if (found.empty()) fail_config("{}: the folder {} has no files", entry.where, path.string());
     files.insert(files.end(), found.begin(), found.end());
@@ -389,6 +393,10 @@ std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::spa
     specs.push_back(folder.load(name));
   }
   return specs;
+}
+
+fs::path dataset_info_file(const fs::path& dataset_dir, const HubFolders& folders) {
+  return dataset_dir == "ONLINE" ? fs::path() : folder_of(dataset_dir.string(), folders) / "dataset_info.json";
 }
 
 std::vector<HubDataset> hub_datasets(const fs::path& dataset_dir, std::span<const std::string> names, bool modelscope,

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <exception>
 #include <unistd.h>
 #include <utility>
@@ -162,12 +165,42 @@ std::string_view Response::header(std::string_view name) const {
   return found == headers.end() ? std::string_view() : std::string_view(found->value);
 }
 
+/// While it is there a write of this thread to a connection that was closed is an error as any, not the end of the process:
+/// libcurl's TLS libraries write to sockets by means that raise SIGPIPE.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoPipeSignal() {
+    const timespec now{};
+    if (!was_pending_)
+      while (sigtimedwait(&pipe_, nullptr, &now) == -1 && errno == EINTR) {
+      }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_{}, before_{};
+  bool was_pending_ = false;
+};
+
 struct Client::Handle {
   CURL* handle = curl().make();
   Handle() { require(handle != nullptr, "libcurl gives no handle: out of memory"); }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
-  ~Handle() { curl().free(handle); }
+  ~Handle() {
+    const NoPipeSignal quiet;  // it says good-bye to servers that may be gone
+    curl().free(handle);
+  }
 
   template <class T>
   void set(CURLoption option, T value) const {
@@ -251,7 +284,10 @@ Response Client::send_once(const Request& request) {
   h.set(CURLOPT_XFERINFODATA, static_cast<void*>(&transfer));
   std::array<char, CURL_ERROR_SIZE> words{};
   h.set(CURLOPT_ERRORBUFFER, words.data());
-  const CURLcode code = curl().perform(h.handle);
+  const CURLcode code = [&] {
+    const NoPipeSignal quiet;
+    return curl().perform(h.handle);
+  }();
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
   if (transfer.wrong_range)
     throw NoRangeError(fmt::format("{}: the server does not send the file from byte {} on, but its answer {} {}",

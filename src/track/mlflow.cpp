@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <unistd.h>
+#include <exception>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "mlflow_api.h"
 #include "trackers.h"
@@ -24,6 +27,8 @@ using nlohmann::json;
 constexpr std::size_t kMetricsAtOnce = 1000, kParamsAtOnce = 100, kTagsAtOnce = 100, kLongestParam = 6000, kLongestTag = 5000;
 /// The tag by which a run of ours is known again.
 constexpr const char* kRunTag = "qft.run";
+/// Our own code for a run that was deleted, which the server still shows.
+constexpr const char* kDeleted = "DELETED";
 /// What is kept of output_dir when the run ends; weights only where HF_MLFLOW_LOG_ARTIFACTS asks for them.
 constexpr const char* kResults[] = {"run.json",          "trainer_log.jsonl", "trainer_state.json",    "all_results.json",
                                     "training_loss.svg", "report.html",       "training_eval_loss.svg"};
@@ -75,6 +80,7 @@ class Mlflow : public Tracker {
 
   void open() override {
     if (id_.empty()) find_or_make();
+    if (!noted_) note();
     try {
       log_settings();
     } catch (const MlflowError& e) {
@@ -84,25 +90,30 @@ class Mlflow : public Tracker {
   }
 
   void log(std::span<const Metric> metrics) override {
-    std::vector<json> list;
-    for (const Metric& m : metrics)
-      if (const std::string key = key_of(m.name); last_.is_new({key, m.value, m.step, m.time}))
-        list.push_back({{"key", key}, {"value", number(m.value)}, {"timestamp", milliseconds(m.time)}, {"step", m.step}});
-    log_batches("metrics", list, kMetricsAtOnce);
+    std::vector<Metric> list;
+    for (Metric m : metrics) {
+      m.name = key_of(m.name);
+      if (last_.is_new(m) && refused_.count(m.name) == 0) list.push_back(std::move(m));
+    }
+    for (std::size_t begin = 0; begin < list.size(); begin += kMetricsAtOnce)
+      log_metrics(std::span(list).subspan(begin, std::min(kMetricsAtOnce, list.size() - begin)));
   }
 
   void finish(Status status) override {
-    const auto& dir = run_.output_dir;
+    if (!ended_) {  // before the artifacts, which a server may refuse
+      const char* word = status == Status::finished ? "FINISHED" : status == Status::stopped ? "KILLED" : "FAILED";
+      api_.post("runs/update", {{"run_id", id_}, {"status", word}, {"end_time", milliseconds(unix_seconds())}});
+      ended_ = true;
+    }
     if (root_.starts_with("mlflow-artifacts:")) {
-      for (const char* file : kResults) keep(dir / file, file);
+      for (const char* file : kResults) keep(file, file);
       if (is_true(variable("HF_MLFLOW_LOG_ARTIFACTS")))
-        for (const char* file : kWeights) keep(dir / file, std::string("model/") + file);
+        for (const char* file : kWeights) keep(file, std::string("model/") + file);
+      if (unanswered_) std::rethrow_exception(std::exchange(unanswered_, nullptr));
     } else {
       log::info("mlflow: results are not kept as artifacts: the server leaves them to {} (start it with --serve-artifacts)",
                 net::without_secrets(root_));
     }
-    const char* word = status == Status::finished ? "FINISHED" : status == Status::stopped ? "KILLED" : "FAILED";
-    api_.post("runs/update", {{"run_id", id_}, {"status", word}, {"end_time", milliseconds(unix_seconds())}});
   }
 
  private:
@@ -115,15 +126,20 @@ class Mlflow : public Tracker {
       try {
         take(known);
       } catch (const MlflowError& e) {
-        if (e.code != "RESOURCE_DOES_NOT_EXIST") throw;
+        if (e.code != "RESOURCE_DOES_NOT_EXIST" && e.code != kDeleted) throw;
         log::warn("mlflow: run {}, in which this one began, is gone: it gets a new one", known);
         make();
       }
     } else {
       make();
     }
+  }
+
+  /// Where a resumed run finds this one again.
+  void note() {
     const json note{{"run_id", id_}, {"server", api_.address()}, {"run", run_.id}};
     io::atomic_write_file(io::posix_storage(), run_.output_dir / kMlflowFile, note.dump(2) + "\n");
+    noted_ = true;
   }
 
   /// The run of the server that the note in output_dir names; empty: there is none, or it belongs to another run.
@@ -167,14 +183,13 @@ class Mlflow : public Tracker {
                                                {"run_name", name},
                                                {"start_time", milliseconds(unix_seconds())},
                                                {"tags", {{{"key", kRunTag}, {"value", run_.id}}}}});
-    note(run.at("run"));
+    enter(run.at("run"));
   }
 
   void take(const std::string& id) {
     const json run = api_.get("runs/get", "run_id=" + net::percent_encoded(id)).at("run");
-    note(run);
     if (run.at("info").value("lifecycle_stage", "active") != "active")
-      fail("run {} was deleted: restore it, or unset MLFLOW_RUN_ID", id);
+      throw MlflowError(kDeleted, fmt::format("run {} was deleted: restore it, or unset MLFLOW_RUN_ID", id));
     const json data = run.value("data", json::object());
     for (const json& p : data.value("params", json::array())) params_[p.at("key")] = p.at("value");
     bool ours = false;
@@ -182,9 +197,10 @@ class Mlflow : public Tracker {
       ours = ours || (tag.at("key") == kRunTag && tag.at("value") == run_.id);
     if (ours)
       for (const json& m : data.value("metrics", json::array())) last_.add(m.at("key"), step_of(m));
-    json update{{"run_id", id_}, {"status", "RUNNING"}};
+    json update{{"run_id", id}, {"status", "RUNNING"}};
     if (!run_.name.empty()) update["run_name"] = run_.name;
     api_.post("runs/update", update);
+    enter(run);
   }
 
   /// Some servers write 64-bit numbers as texts.
@@ -193,7 +209,7 @@ class Mlflow : public Tracker {
     return step.is_string() ? std::atoll(step.get_ref<const std::string&>().c_str()) : step.get<std::int64_t>();
   }
 
-  void note(const json& run) {
+  void enter(const json& run) {
     const json& info = run.at("info");
     id_ = info.at("run_id").get<std::string>();
     experiment_ = info.at("experiment_id").get<std::string>();
@@ -236,7 +252,42 @@ class Mlflow : public Tracker {
                                          list.begin() + static_cast<std::ptrdiff_t>(std::min(list.size(), begin + at_once))))}});
   }
 
-  void keep(const fs::path& file, const std::string& as) {
+  /// Down to the metric that the server refuses: it is left out from then on, and the others arrive.
+  void log_metrics(std::span<const Metric> metrics) {
+    std::vector<json> list;
+    for (const Metric& m : metrics)
+      if (refused_.count(m.name) == 0)
+        list.push_back({{"key", m.name}, {"value", number(m.value)}, {"timestamp", milliseconds(m.time)}, {"step", m.step}});
+    try {
+      log_batches("metrics", list, kMetricsAtOnce);
+      for (const Metric& m : metrics) last_.add(m.name, m.step);
+    } catch (const MlflowError& e) {
+      if (e.code != "INVALID_PARAMETER_VALUE") throw;
+      if (const std::size_t half = metrics.size() / 2; half > 0) {
+        log_metrics(metrics.first(half));
+        log_metrics(metrics.subspan(half));
+      } else {
+        refused_.insert(metrics.front().name);
+        log::warn("mlflow: the server does not take the metric '{}', the others go on: {}", metrics.front().name, e.what());
+      }
+    }
+  }
+
+  /// Keeps a file of output_dir once. What the server refuses is passed over; without an answer it is tried again.
+  void keep(const char* file, const std::string& as) {
+    if (kept_.count(as) > 0) return;
+    try {
+      put(run_.output_dir / file, as);
+    } catch (const net::NetworkError&) {
+      unanswered_ = std::current_exception();
+      return;
+    } catch (const Error& e) {
+      log::warn("mlflow: '{}' is not kept as an artifact, the others are: {}", as, e.what());
+    }
+    kept_.insert(as);
+  }
+
+  void put(const fs::path& file, const std::string& as) {
     std::error_code code;
     if (!fs::is_regular_file(file, code)) return;
     const std::uint64_t bytes = fs::file_size(file);
@@ -255,6 +306,10 @@ class Mlflow : public Tracker {
   std::string id_, experiment_, root_;  ///< of the server's run; root_: where its artifacts are
   std::map<std::string, std::string> params_;
   LastSteps last_;
+  std::set<std::string, std::less<>> refused_;  ///< metrics
+  std::set<std::string, std::less<>> kept_;     ///< artifacts that are there, or that the server refuses
+  std::exception_ptr unanswered_;               ///< of an artifact
+  bool noted_ = false, ended_ = false;          ///< the note is written; the server knows how the run ended
 };
 
 }  // namespace

@@ -16,13 +16,15 @@ using nlohmann::json;
 
 /// Points of a curve in the page at most: more are no wider than a screen's dots.
 constexpr std::size_t kPoints = 3000;
+/// Points of all curves of the machine at most, and of all others: each GPU and node has some of its own.
+constexpr std::size_t kAllPoints = 150'000;
 
-constexpr std::string_view kPhase = "seconds/";
+constexpr std::string_view kPhase = "seconds/", kMachine = "system/";
 
 /// Of more points than the page holds the lowest and the highest of each run of neighbours: no spike is lost.
-Curve thinned(const Curve& curve) {
-  if (curve.size() <= kPoints) return curve;
-  const std::size_t share = (2 * curve.size() + kPoints - 1) / kPoints;
+Curve thinned(const Curve& curve, std::size_t points) {
+  if (curve.size() <= points) return curve;
+  const std::size_t share = (2 * curve.size() + points - 1) / points;
   Curve kept;
   for (std::size_t begin = 0; begin < curve.size(); begin += share) {
     const auto first = curve.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -58,8 +60,12 @@ std::string in_script(const json& data) {
 std::string html_page(const RunView& run, double now) {
   json curves = json::object(), checkpoints = json::array(), samples = json::array();
   json phases = json::object();  // seconds of all log lines
-  for (const auto& [name, curve] : run.curves) {
-    curves[name] = to_json(thinned(curve));
+  const auto is_machine = [](const auto& curve) { return curve.first.starts_with(kMachine); };
+  const auto of_machine = static_cast<std::size_t>(std::count_if(run.curves.begin(), run.curves.end(), is_machine));
+  for (const auto& named : run.curves) {
+    const auto& [name, curve] = named;
+    const std::size_t alike = is_machine(named) ? of_machine : run.curves.size() - of_machine;
+    curves[name] = to_json(thinned(curve, std::clamp(kAllPoints / alike, std::size_t{2}, kPoints)));
     if (!name.starts_with(kPhase)) continue;
     double sum = 0;
     for (const auto& [step, seconds] : curve) sum += std::isfinite(seconds) ? seconds : 0;

@@ -28,10 +28,32 @@ std::size_t columns_of(std::string_view text) {
   return n;
 }
 
-/// Names from files may hold anything: no control character reaches the terminal, and no half of a UTF-8 character.
+/// Bytes of the UTF-8 character that `text` begins with; 0 where it is none, as far as a terminal minds.
+std::size_t character(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const std::size_t n = lead < 0x80                   ? 1
+                        : lead >= 0xC2 && lead < 0xE0 ? 2
+                        : lead >= 0xE0 && lead < 0xF0 ? 3
+                        : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                      : 0;
+  if (n > text.size()) return 0;
+  for (std::size_t i = 1; i < n; ++i)
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
+  return n;
+}
+
+/// Names from files may hold anything: no control character reaches the terminal, be it one of ASCII or of those that Unicode has
+/// at U+0080 (U+009B begins an escape sequence), and no half of a UTF-8 character.
 std::string plain(std::string_view text) {
   std::string out;
-  for (const char c : text) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  while (!text.empty()) {
+    const std::size_t n = character(text);
+    const auto first = static_cast<unsigned char>(text[0]);
+    const bool control =
+        n == 1 ? first < 0x20 || first == 0x7f : n == 2 && first == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;
+    out += n == 0 || control ? std::string_view("?") : text.substr(0, n);
+    text.remove_prefix(std::max<std::size_t>(n, 1));
+  }
   return out;
 }
 
@@ -198,7 +220,7 @@ class Page {
       return it == run_.curves.end() ? Curve() : it->second;
     };
     const Curve beside = o_.metric == "loss" ? find("eval_loss") : Curve();
-    line(colored("36", o_.metric) + (beside.empty() ? "" : ", " + colored("33", "eval_loss")));
+    line(colored("36", plain(o_.metric)) + (beside.empty() ? "" : ", " + colored("33", "eval_loss")));
     const int rest = std::max(6, o_.height - static_cast<int>(lines_.size()) - 1);
     for (const std::string& row : draw_curve(find(o_.metric), beside, o_.width, std::min(rest, 20), o_.color))
       lines_.push_back(row);

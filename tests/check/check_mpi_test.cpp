@@ -1,5 +1,6 @@
 // `qft check` as a whole on this machine.
 #include "qft/check/check.h"
+#include "qft/check/paths.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 
@@ -74,6 +75,83 @@ TEST(Check, NamesMissingFilesTheirKeyAndRanks) {
     EXPECT_EQ(std::distance(fs::directory_iterator(here), fs::directory_iterator()), 1) << "a probe's file was left behind";
     fs::remove_all(here);
   }
+}
+
+/// A folder that all ranks name alike, and one of each rank's own in it; removed at the end.
+class Folder {
+ public:
+  explicit Folder(comm::Session& session) : session_(session) {
+    all_ = fs::temp_directory_path() / ("qft-check-" + comm::broadcast_string(session.world(), std::to_string(getpid())));
+    fs::create_directories(mine());
+    session.world().barrier();
+  }
+  ~Folder() {
+    session_.world().barrier();
+    if (session_.rank() == 0) fs::remove_all(all_);
+  }
+  fs::path mine() const { return all_ / std::to_string(session_.rank()); }
+
+ private:
+  comm::Session& session_;
+  fs::path all_;
+};
+
+TEST(Check, LeftOversAndEqualPidsAreNoFault) {
+  auto& session = comm::Session::current();
+  const Folder folder(session);
+  const auto pid = std::to_string(getpid()), first = comm::broadcast_string(session.world(), pid);
+  for (const std::string& name : {".qft-check-own-" + pid, ".qft-check-" + first}) std::ofstream(folder.mine() / name) << "x";
+  Options options;
+  options.only = "^files/";
+  options.paths = {{"output_dir", folder.mine(), NeededPath::Use::write}};
+  const auto report = run(session, options);
+  EXPECT_TRUE(report.passed()) << summary(report);
+  EXPECT_EQ(of(report, "output sharing").at(0).level, session.size() == 1 ? Level::fine : Level::warning);
+}
+
+/// What is said of datasets of `files` files each, of which rank `lacking` has not the last, under a name that all ranks share.
+std::vector<Verdict> of_data(comm::Session& session, int files, int lacking, bool dangling) {
+  const Folder folder(session);
+  const bool lacks = session.rank() == lacking;
+  nlohmann::json info;
+  config::RunConfig config;
+  config.data.dataset_dir = "REMOTE:acme/data";
+  config.folders["dataset:acme/data"] = folder.mine();
+  for (int i = 0; i < files; ++i) {
+    const std::string name = "n" + std::to_string(i), last = "set" + name + "/" + name + ".json";
+    fs::create_directory(folder.mine() / ("set" + name));
+    info[name] = {{"file_name", "set" + name}};
+    std::ofstream(folder.mine() / ("set" + name) / "a.json") << "[]";
+    if (!lacks || i + 1 < files)
+      std::ofstream(folder.mine() / last) << "[]";
+    else if (dangling)
+      fs::create_symlink("nowhere", folder.mine() / last);
+    config.data.dataset.push_back(name);
+  }
+  std::ofstream(folder.mine() / "dataset_info.json") << info.dump();
+  session.world().barrier();
+  Options options;
+  options.only = "^files/files";
+  options.paths = paths_of(config, session.world());
+  std::vector<Verdict> bad;
+  for (const Verdict& v : run(session, options).verdicts)
+    if (v.level != Level::fine) bad.push_back(v);
+  return bad;
+}
+
+TEST(Check, ADataFileThatOneRankLacks) {
+  auto& session = comm::Session::current();
+  if (session.size() == 1) GTEST_SKIP() << "needs another rank that has it";
+  for (const int files : {1, 2, 4})
+    for (const int lacking : {0, session.size() - 1})
+      for (const bool dangling : {false, true}) {
+        const auto bad = of_data(session, files, lacking, dangling);
+        ASSERT_EQ(bad.size(), 1U) << files << " files, not on rank " << lacking;
+        const auto last =
+            fmt::format("n{}.json' {}", files - 1, dangling ? "is a link to 'nowhere', which does not exist" : "does not exist");
+        EXPECT_NE(bad[0].text.find(last), std::string::npos) << bad[0].text;
+      }
+  EXPECT_TRUE(of_data(session, 2, -1, false).empty());
 }
 
 TEST(Check, ARefusedRunIsAProblemAndLeavesNoRoomToJudge) {

@@ -221,12 +221,24 @@ TEST_F(Judges, RatesAreHeldAgainstTheLinkAndTheMachine) {
   EXPECT_EQ(level(0.117e9), Level::fine);
 }
 
+TEST_F(Judges, OneConnectionNeedNotFillAFastLink) {
+  for (const auto& [rate, level] : {std::pair{2e9, Level::warning}, {0.9e9, Level::problem}}) {
+    auto facts = nodes(2, wire({{0, 1, rate}, {1, 0, rate}}));
+    for (Json& node : facts.of) node["interfaces"] = Json::array({link("eth0", 200'000, 9000, "10.0.0.1")});
+    EXPECT_EQ(only("pairs of nodes", facts).level, level) << rate;
+  }
+}
+
 TEST_F(Judges, TheRouteAndRdma) {
   const Json pairs = {{0, 1, 1e9}, {1, 0, 1e9}};
   const auto route = only("route", nodes(2, wire(pairs)));
   EXPECT_EQ(route.level, Level::problem);
   EXPECT_NE(route.text.find("eth0, but faster ones are there: ib0 (10.1.0.1, 200000 Mb/s)"), std::string::npos) << route.text;
   EXPECT_EQ(only("route", nodes(2, wire(pairs, "ib0"))).level, Level::fine);
+  EXPECT_EQ(only("route", nodes(2, wire(pairs, "eth0", 2'000'000'000))).text, "messages went by RDMA");
+  auto alone = nodes(2, wire(pairs));
+  alone.of[1]["interfaces"].erase(1);
+  EXPECT_EQ(only("route", alone).level, Level::warning) << "nobody else is in that network";
   EXPECT_TRUE(judge("RDMA", nodes(2, wire(pairs))).empty());
   EXPECT_EQ(only("RDMA", nodes(2, wire(pairs, "eth0", 0))).level, Level::warning);
   EXPECT_EQ(only("RDMA", nodes(2, wire(pairs, "eth0", 2'000'000'000))).level, Level::fine);
@@ -306,38 +318,97 @@ TEST_F(Judges, RoomForTheCheckpoints) {
   EXPECT_TRUE(judge("space", nodes(2, each)).empty());
 }
 
+Json gpu(int index) {
+  return {{"index", index},
+          {"name", "H"},
+          {"uuid", fmt::format("GPU-{}", index)},
+          {"memory", 80'000'000'000},
+          {"used", 0},
+          {"processes", Json::array()},
+          {"uncorrected_errors", nullptr},
+          {"remap_pending", nullptr},
+          {"remap_failed", nullptr},
+          {"slowed_by", Json::array()},
+          {"clock_mhz", nullptr},
+          {"most_clock_mhz", nullptr},
+          {"temperature", nullptr},
+          {"pcie_lanes", nullptr},
+          {"most_pcie_lanes", nullptr},
+          {"links_up", 0},
+          {"links_down", 0},
+          {"peers", Json::array({""})}};
+}
+Json of_gpus(const Json& gpus) {
+  return {{"error", ""},  {"installed", true}, {"lost", Json::array()}, {"pid", 0}, {"driver", "570"}, {"cuda", "12.8"},
+          {"gpus", gpus}, {"uuid", ""},        {"unified", false}};
+}
+Json process(int pid, std::int64_t bytes) {
+  return Json::array({{{"pid", pid}, {"bytes", bytes}, {"name", ""}}});
+}
+
 TEST_F(Judges, GpusOfTheJobAlone) {
-  Json gpu = {{"name", "H"},
-              {"uuid", "GPU-0"},
-              {"memory", 80'000'000'000},
-              {"used", 0},
-              {"processes", Json::array()},
-              {"uncorrected_errors", nullptr},
-              {"remap_pending", nullptr},
-              {"remap_failed", nullptr},
-              {"slowed_by", Json::array()},
-              {"clock_mhz", nullptr},
-              {"most_clock_mhz", nullptr},
-              {"temperature", nullptr},
-              {"pcie_lanes", nullptr},
-              {"most_pcie_lanes", nullptr},
-              {"links_up", 0},
-              {"links_down", 0},
-              {"peers", Json::array({""})}};
-  Json other = gpu;
-  other["uuid"] = "GPU-1";
-  other["processes"] = Json::array({{{"pid", 7}, {"bytes", 0}, {"name", ""}}});
-  auto facts = nodes(
-      1, {{"error", ""}, {"driver", "570"}, {"cuda", "12.8"}, {"gpus", {gpu, other}}, {"uuid", "GPU-0"}, {"unified", false}});
+  Json other = gpu(1);
+  other["processes"] = process(7, 0);
+  auto facts = nodes(1, of_gpus({gpu(0), other}));
+  facts.of[0]["uuid"] = "GPU-0";
   EXPECT_EQ(only("GPU memory", facts).level, Level::fine) << "another job's GPU";
   facts.of[0]["uuid"] = "GPU-1";
   EXPECT_NE(only("GPU memory", facts).text.find("GPU 1 of node0 holds memory of other programs: process 7"), std::string::npos);
+  options_.use_cpu = true;
+  EXPECT_TRUE(judge("GPU memory", facts).empty()) << "the job has none";
+  options_.use_cpu = false;
   facts.of[0]["unified"] = true;
   EXPECT_EQ(only("unified memory", facts).level, Level::fine);
   facts.of[0]["gpus"] = Json::array();
   facts.of[0]["error"] = "no NVIDIA driver is installed";
+  facts.of[0]["installed"] = false;
   EXPECT_EQ(only("GPU driver", facts).text, "not used: no NVIDIA driver is installed");
   EXPECT_TRUE(judge("GPU clocks", facts).empty());
+}
+
+TEST_F(Judges, MemoryOfOwnRanksAndOfServices) {
+  Json held = gpu(0);
+  held["processes"] = process(7, 1'000'000'000);
+  auto facts = nodes(1, of_gpus(Json::array({held})), 2);
+  EXPECT_EQ(only("GPU memory", facts).level, Level::problem);
+  facts.of[1]["pid"] = 7;
+  EXPECT_EQ(only("GPU memory", facts).level, Level::fine) << "a rank of the job";
+  facts.of[0]["gpus"][0]["processes"] = process(8, 30'000'000);
+  EXPECT_EQ(only("GPU memory", facts).level, Level::warning) << "such as MPS";
+}
+
+TEST_F(Judges, ADriverThatIsBrokenEverywhere) {
+  auto facts = nodes(1, of_gpus(Json::array()));
+  facts.of[0]["error"] = "NVIDIA's driver does not answer: Driver/library version mismatch";
+  EXPECT_EQ(only("GPU driver", facts).level, Level::problem);
+  options_.use_cpu = true;
+  EXPECT_EQ(only("GPU driver", facts).level, Level::warning);
+  options_.use_cpu = false;
+  for (const bool another : {false, true}) {
+    auto node = nodes(1, of_gpus(another ? Json::array({gpu(0)}) : Json::array()));
+    node.of[0]["lost"] = {"GPU 1 of 2 does not answer: GPU is lost"};
+    const auto verdicts = judge("GPU driver", node);
+    ASSERT_FALSE(verdicts.empty());
+    EXPECT_EQ(verdicts[0].level, Level::problem);
+    EXPECT_EQ(verdicts[0].text, "GPU 1 of 2 does not answer: GPU is lost on node0");
+  }
+}
+
+TEST_F(Judges, CardsWithoutABridgeHaveAllLinksDown) {
+  Json card = gpu(0), second = gpu(1);
+  card["links_down"] = second["links_down"] = 4;
+  auto facts = nodes(2, of_gpus({card, second}));
+  EXPECT_EQ(only("NVLink", facts).level, Level::fine);
+  for (int n = 0; n < 2; ++n)
+    for (Json& g : facts.of[n]["gpus"]) g["name"] = "NVIDIA A100-SXM4-80GB";
+  EXPECT_EQ(judge("NVLink", facts).size(), 4U);
+  EXPECT_EQ(judge("NVLink", facts)[0].level, Level::warning);
+  facts.of[0]["gpus"][0]["links_up"] = 4;
+  facts.of[0]["gpus"][0]["links_down"] = 0;
+  const auto verdicts = judge("NVLink", facts);
+  ASSERT_EQ(verdicts.size(), 3U) << "all but the one that has its links";
+  EXPECT_EQ(verdicts[0].text, "GPU 1 of node0 has 4 of 4 NVLinks down");
+  EXPECT_EQ(verdicts[0].level, Level::problem);
 }
 
 TEST_F(Judges, CollectivesThatAreWrongOrSlow) {

@@ -1,5 +1,6 @@
 // NVIDIA's management library without GPUs: QFT_NVML_LIBRARY names this object, QFT_NVML_STAND_IN a file that says what there is,
-// a line each: "driver 570.86" "gpus 2" "lost 1" (that GPU does not answer), and of GPU N "N process PID BYTES", "N held BYTES",
+// a line each: "driver 570.86" "gpus 2" "lost 1" (that GPU does not answer),
+// "hidden 1" (another job's), "broken" (nothing answers), and of GPU N "N process PID BYTES", "N held BYTES",
 // "N errors COUNT", "N pending", "N failed", "N slowed MASK", "N lanes COUNT" (of 16), "N links UP DOWN", "N peer STATUS".
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +13,7 @@
 
 namespace {
 
-constexpr int kOk = 0, kNotSupported = 3, kTooSmall = 7, kLost = 15;
+constexpr int kOk = 0, kNotSupported = 3, kNoPermission = 4, kTooSmall = 7, kLost = 15, kMismatch = 18;
 constexpr unsigned long long kMemory = 80ULL << 30, kIdle = 500ULL << 20;
 
 struct Gpu {
@@ -24,7 +25,8 @@ struct Gpu {
 };
 struct Node {
   std::string driver = "570.86.15";
-  unsigned lost = ~0U;
+  unsigned lost = ~0U, hidden = ~0U;
+  bool broken = false;
   std::vector<Gpu> gpus;
 };
 
@@ -58,6 +60,8 @@ Node read_node() {
     line >> word;
     if (word == "driver") line >> node.driver;
     if (word == "lost") line >> node.lost;
+    if (word == "hidden") line >> node.hidden;
+    if (word == "broken") node.broken = true;
     if (word == "gpus") {
       std::size_t count = 0;
       line >> count;
@@ -91,13 +95,13 @@ extern "C" {
 
 int nvmlInit_v2() {
   node() = read_node();
-  return kOk;
+  return node().broken ? kMismatch : kOk;
 }
 int nvmlShutdown() {
   return kOk;
 }
 const char* nvmlErrorString(int result) {
-  return result == kLost ? "GPU is lost" : "Not Supported";
+  return result == kLost ? "GPU is lost" : result == kMismatch ? "Driver/library version mismatch" : "Not Supported";
 }
 int nvmlSystemGetDriverVersion(char* text, unsigned size) {
   return give(text, size, node().driver);
@@ -111,6 +115,7 @@ int nvmlDeviceGetCount_v2(unsigned* count) {
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   if (index == node().lost) return kLost;
+  if (index == node().hidden) return kNoPermission;
   *device = &node().gpus.at(index);
   return kOk;
 }

@@ -54,10 +54,27 @@ TEST(Nvml, ManyProcesses) {
 }
 
 TEST(Nvml, AGpuThatIsLostOrADriverThatIsNotThere) {
-  EXPECT_EQ(report_of("gpus 2\nlost 1\n").error, "GPU 1 of 2 does not answer: GPU is lost");
+  const auto lost = report_of("gpus 3\nlost 1\n2 peer 4\n");
+  EXPECT_EQ(lost.error, "");
+  EXPECT_EQ(lost.lost, std::vector<std::string>{"GPU 1 of 3 does not answer: GPU is lost"});
+  ASSERT_EQ(lost.gpus.size(), 2U);
+  EXPECT_EQ(lost.gpus[1].index, 2);
+  EXPECT_EQ(lost.gpus[0].peers, (std::vector<std::string>{"", "", "it is disabled in the driver"}));
   EXPECT_TRUE(report_of("").gpus.empty());
+  const auto broken = report_of("gpus 2\nbroken\n");
+  EXPECT_EQ(broken.error, "NVIDIA's driver does not answer: Driver/library version mismatch");
+  EXPECT_TRUE(broken.installed);
   setenv("QFT_NVML_LIBRARY", "/no/such/library.so", 1);
   EXPECT_EQ(gpu_report().error, "QFT_NVML_LIBRARY '/no/such/library.so' does not load");
+  EXPECT_FALSE(gpu_report().installed);
+}
+
+TEST(Nvml, AnotherJobsGpuIsPassedOver) {
+  const auto report = report_of("gpus 2\nhidden 0\n");
+  EXPECT_EQ(report.error, "");
+  EXPECT_TRUE(report.lost.empty());
+  ASSERT_EQ(report.gpus.size(), 1U);
+  EXPECT_EQ(report.gpus[0].index, 1);
 }
 
 }  // namespace

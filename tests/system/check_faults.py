@@ -130,7 +130,7 @@ def faults(tmp, build, settings):
         Fault("memory of a GPU in use by nobody", "GPU memory", "problem", "GPU 0 of NODE has .*names no process", 2, gpus="0 held 30000000000\n", excluded=True),
         Fault("uncorrected ECC errors", "GPU errors", "problem", "GPU 1 of NODE has 3 uncorrected", 1, gpus="1 errors 3\n", excluded=True),
         Fault("a row of GPU memory that waits for a reset", "GPU errors", "problem", "waits for a reset", 2, gpus="0 pending\n", excluded=True),
-        Fault("a GPU that is too hot", "GPU clocks", "warning", "slowed down by it is too hot .*1000 MHz of 1980 MHz", 1, gpus="0 slowed 64\n"),
+        Fault("a GPU that is too hot", "GPU clocks", "warning", "slowed down by heat .*1000 MHz of 1980 MHz", 1, gpus="0 slowed 64\n"),
         Fault("GPUs that cannot reach each other", "GPU peers", "warning", "GPU 0 of NODE copies through host memory to GPU 1", 1, gpus="0 peer 4\n"),
         Fault("an NVLink that is down", "NVLink", "problem", "GPU 1 of NODE has 2 of 4 NVLinks down", 1, gpus="1 links 2 2\n", excluded=True),
         Fault("a GPU with half of its PCIe lanes", "PCIe", "warning", "GPU 0 of NODE has 8 of its 16 PCIe lanes", 1, gpus="0 lanes 8\n"),

@@ -182,6 +182,38 @@ TEST(HtmlPage, KeepsTheSpikesOfALongCurve) {
   EXPECT_NE(html.find("[77777,50.0]"), std::string::npos);
 }
 
+TEST(HtmlPage, StaysSmallWithManyGpus) {
+  RunView run;
+  for (int step = 0; step < 2000; ++step) run.curves["loss"].emplace_back(step, 1.0);
+  for (int gpu = 0; gpu < 500; ++gpu) run.curves["system/gpu_use_" + std::to_string(gpu)] = run.curves["loss"];
+  const std::string html = html_page(run, 0);
+  EXPECT_LT(html.size(), 4'000'000u);
+  const auto begin = html.find("id=\"data\">") + 10;
+  const json data = json::parse(html.substr(begin, html.find("</script>", begin) - begin));
+  EXPECT_EQ(data["curves"]["loss"].size(), 2000u) << "the machine's curves are the ones that are thinned";
+}
+
+/// A call with an argument for each point fails beyond some 100,000.
+TEST(HtmlPage, SpreadsNoPointsIntoArguments) {
+  const std::string html = html_page(RunView(), 0);
+  EXPECT_EQ(html.find("Math.min(...steps"), std::string::npos);
+  EXPECT_EQ(html.find("Math.max(...steps"), std::string::npos);
+}
+
+/// What a log or a run file holds is shown, and does nothing to the terminal.
+TEST(TextPage, ControlCharactersOfAllKindsAreReplaced) {
+  RunView run;
+  run.dir = "run";
+  const std::string name = "a/\x1b]0;PWN\x07\xc2\x9b 31m\xff\xe2\x82";
+  run.curves[name] = {{1, 1.0}, {2, 2.0}};
+  run.warnings = {name};
+  run.description = {{"name", "f\xc3\xbcr \xe4\xbd\xa0"}};
+  const std::string text = text_page(run, {80, 24, false, name, 0});
+  for (const char* part : {"\x1b", "\x07", "\xc2\x9b", "\xff", "\xe2\x82\n"})
+    EXPECT_EQ(text.find(part), std::string::npos) << text;
+  EXPECT_NE(text.find("f\xc3\xbcr \xe4\xbd\xa0"), std::string::npos) << "letters stay";
+}
+
 TEST(Curve, IsDrawnFromItsFirstStepToItsLast) {
   Curve curve;
   for (int i = 0; i <= 100; ++i) curve.emplace_back(i, 100.0 - i);

@@ -56,6 +56,7 @@ struct Options {
   std::vector<NeededPath> paths;
   c10::Device device = c10::kCPU;
   std::string device_error;  ///< why the ranks found no common device; `device` is the CPU then
+  bool use_cpu = false;      ///< the run asks for the CPU: others may use this node's GPUs
   device::GpuReport gpus;    ///< of this node, from before this process had a context on a GPU
   ExpectedLinks expected;
   std::function<RunForecast()> run;  ///< collective; throws what training would refuse. Empty: no run is looked at

@@ -58,6 +58,9 @@ using HubFolders = std::map<std::string, std::string, std::less<>>;
 std::vector<DatasetSpec> load_dataset_info(const std::filesystem::path& dataset_dir, std::span<const std::string> names,
                                            const HubFolders& folders = {});
 
+/// The dataset_info.json that `dataset_dir` names on this node, whether it is there or not; empty for "ONLINE".
+std::filesystem::path dataset_info_file(const std::filesystem::path& dataset_dir, const HubFolders& folders = {});
+
 /// A dataset that lies on a hub.
 struct HubDataset {
   std::string key;     ///< "dataset:owner/name"
