@@ -38,8 +38,9 @@ def files_of(folder):
 
 
 def bytes_on_disk(folder):
-    """Of all files, links not followed."""
-    return sum(p.stat().st_size for p in Path(folder).rglob("*") if p.is_file() and not p.is_symlink())
+    """Of all files of repositories, links not followed; qft's own listing of them does not count."""
+    files = [p for p in Path(folder).rglob("*") if p.is_file() and not p.is_symlink()]
+    return sum(p.stat().st_size for p in files if not any(part.startswith(".qft-") for part in p.parts))
 
 
 class Client:
