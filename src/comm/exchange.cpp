@@ -20,7 +20,7 @@ std::string broadcast_string(Communicator& comm, std::string text, int root) {
 }
 
 nlohmann::json broadcast_json(Communicator& comm, const nlohmann::json& value, int root) {
-  return nlohmann::json::parse(broadcast_string(comm, comm.rank() == root ? value.dump() : std::string(), root));
+  return nlohmann::json::parse(on_root(comm, [&] { return value.dump(); }, root));
 }
 
 std::vector<std::string> all_gather_strings(Communicator& comm, const std::string& text) {

@@ -114,6 +114,7 @@ void Api::refuse(net::Client& client, const net::Response& response) const {
          settings_.token.empty()
              ? fmt::format("set {}", key)
              : fmt::format("see that the token of {} is that account's and may read it", settings_.token_from));
+  if (code == "EntryNotFound") fail("{} {} on {}: the hub lists a file that it does not have{}", kind, source_.id, host, said);
   if (status == 401 && !settings_.token.empty() && code != "RepoNotFound") refuse_token();
   if (code == "RevisionNotFound" || (status == 404 && code != "RepoNotFound" && is_there(client))) {
     const auto names = revisions(client);

@@ -9,7 +9,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kPage = 200;         // entries that are asked for at a time of a data set
-constexpr std::size_t kMostListed = 3000;  // of a model the hub lists no more, and says nothing
+constexpr std::size_t kMostListed = 3000;  // entries: of a model the hub lists no more, and says nothing
 
 class ModelScope final : public Api {
  public:
@@ -18,9 +18,10 @@ class ModelScope final : public Api {
   Listing list(net::Client& client) const override {
     Listing listing;
     if (source().kind == Kind::model) {
-      add_all(listing, entries(client, list_path("files")));
-      require(listing.files.size() < kMostListed, "{}: ModelScope lists the first {} files only: take it from Hugging Face",
-              source().id, listing.files.size());
+      const json found = entries(client, list_path("files"));
+      require(found.size() < kMostListed, "{}: ModelScope lists the first {} files and folders only: take it from Hugging Face",
+              source().id, found.size());
+      add_all(listing, found);
       return listing;
     }
     for (int page = 1;; ++page) {

@@ -89,6 +89,12 @@ TEST(Exchange, AgreedKeepsTheExitCodeOfTheFailingRank) {
   EXPECT_EQ(code, kExitFailed);
 }
 
+TEST(Exchange, AValueThatIsNoJsonIsAnErrorOfAll) {
+  const nlohmann::json bad = {{"name", "\xcb\xb5.txt"}}, good = {{"name", "x"}};
+  EXPECT_THROW(broadcast_json(world(), bad), Error);
+  EXPECT_EQ(broadcast_json(world(), good), good);
+}
+
 TEST(Exchange, OnRootRunsOnceAndSharesTextOrError) {
   int runs = 0;
   const auto text = on_root(world(), [&] {

@@ -173,6 +173,61 @@ def check_runs(report, hub, fetch, settings, tmp):
     return environment
 
 
+PARTS = """
+import sys
+from huggingface_hub import hf_hub_download
+for file in sys.argv[4:]:
+    hf_hub_download(sys.argv[2], file, repo_type=sys.argv[3])
+"""
+
+
+def check_parts(report, hub, fetch, settings, tmp, environment):
+    """What a cache has of a dataset or a model may be a part, which somebody fetched file by file."""
+    records = json.loads((Path(settings["dataset_dir"]) / "numbers.json").read_text())
+    lines = lambda rows: "".join(json.dumps(r) + "\n" for r in rows).encode()
+    hub.datasets["Acme/shards"] = Repository({f"{n}/train-{i}.jsonl": lines(records[5 * i:5 * i + 5]) for n in ("en", "zh") for i in range(2)})
+    part = Client(sys.executable, PARTS, fetch)
+    folder = tmp / "parts"
+    folder.mkdir()
+    (folder / "dataset_info.json").write_text(json.dumps({n: {"hf_hub_url": "Acme/shards", "folder": n} for n in ("en", "zh")}
+                                                         | {"all": {"hf_hub_url": "Acme/shards"}}))
+
+    def pack(names, model="Acme/tiny", **more):
+        return run([args.build / "bin/qft-pack", write(tmp / "pack.yaml", {**settings, "model_name_or_path": model, "dataset_dir": str(folder), "dataset": names}),
+                    "--output", tmp / "parts.h5", "--json"], check=False, env={**environment, **more})
+
+    def items(result):
+        return json.loads(result.stdout or "{}").get("items")
+
+    pack("all")  # the model
+    for names, expected in [("all", 20), ("en", 10)]:
+        shutil.rmtree(fetch.cache / "datasets--Acme--shards", ignore_errors=True)
+        part("online", "Acme/shards", "dataset", "en/train-0.jsonl")
+        result = pack(names)
+        report.equal(f"dataset: {names}, of which one file is in the cache: all come", items(result), expected)
+    result = pack("zh")
+    report.equal("  another folder of it later", items(result), 10)
+    shutil.rmtree(fetch.cache / "datasets--Acme--shards")
+    for names, expected in [("en,zh", 20), ("en,all", 30)]:
+        result = pack(names)
+        report.equal(f"dataset: {names}, parts of one repository", items(result), expected)
+        shutil.rmtree(fetch.cache / "datasets--Acme--shards")
+    pack("zh")
+    hub.forget()
+    report.equal("  which then is known to be there", (items(pack("zh")), hub.log), (10, []))
+    shutil.rmtree(fetch.cache / "datasets--Acme--shards")
+    part("online", "Acme/shards", "dataset", "en/train-0.jsonl")
+    result = pack("all", HF_HUB_OFFLINE="1")
+    report.holds("  offline it is taken with a warning", items(result) == 5 and "without knowing whether" in result.stderr, result.stderr)
+
+    files = hub.models["Acme/tiny"].commits[hub.models["Acme/tiny"].refs["main"]]
+    hub.models["Acme/partly"] = Repository({**files, "generation_config.json": b'{"eos_token_id": 1}'})
+    part("online", "Acme/partly", "model", *[n for n in files if "/" not in n and n != "tokenizer_config.json"])
+    snapshot = next((fetch.cache / "models--Acme--partly/snapshots").iterdir())
+    result = pack("all", model="Acme/partly")
+    report.holds("a model of which small files are missing", result.returncode == 0 and (snapshot / "generation_config.json").exists(), result.stderr)
+
+
 def check_datasets(report, hub, fetch, settings, tmp, environment):
     records = json.loads((Path(settings["dataset_dir"]) / "numbers.json").read_text())
     lines = lambda rows: "".join(json.dumps(r) + "\n" for r in rows).encode()
@@ -217,6 +272,7 @@ def main():
         check_choices(report, hub, fetch, model)
         environment = check_runs(report, hub, fetch, settings, tmp)
         check_datasets(report, hub, fetch, settings, tmp, environment)
+        check_parts(report, hub, fetch, settings, tmp, environment)
     report.finish()
 
 

@@ -56,6 +56,7 @@ def check_refusals(report, hub, fetch):
     hub.models["Acme/gated"] = Repository(files(), token=SECRET, gated=True)
     hub.models["Acme/private"] = Repository(files(), token=SECRET)
     hub.models["Acme/gguf"] = Repository({"config.json": b"{}", "model.gguf": b"x"})
+    hub.models["Acme/many"] = Repository({"config.json": b"{}"} | {f"d/{i}": b"x" for i in range(2998)})
     hub.models["Acme/torn"] = Repository({"config.json": b"{}", "model.safetensors.index.json": json.dumps(
         {"weight_map": {"a": "model-1.safetensors"}}).encode()})
     wrong = "hf_wrongwrongwrong"
@@ -68,6 +69,7 @@ def check_refusals(report, hub, fetch):
         ("a private model without a token", ["Acme/private"], {}, ["private", "no token is given"]),
         ("a wrong token", ["Acme/gated"], {"HF_TOKEN": wrong}, ["refuses the token of HF_TOKEN"]),
         ("on ModelScope", ["--hub", "modelscope", "Acme/tiny"], {"MODELSCOPE_API_TOKEN": wrong}, ["refuses the token of MODELSCOPE_API_TOKEN"]),
+        ("a listing that ModelScope cuts", ["--hub", "modelscope", "Acme/many"], {}, ["lists the first 3000"]),
         ("weights of another kind", ["Acme/gguf"], {}, ["no weights that qft reads", "model.gguf", "--all"]),
         ("an index that names what is not there", ["Acme/torn"], {}, ["names 'model-1.safetensors'"]),
         ("a name that is none", ["../../etc/passwd"], {}, ["no name of a model on a hub"]),
@@ -139,6 +141,18 @@ def check_interruptions(report, hub, cdn, fetch):
     result = fetch("Acme/plain")
     cdn.no_range = False
     report.holds("a server without ranges: from the beginning", result.returncode == 0, result.stderr)
+
+    hub.models["Acme/signed"] = Repository(files(100_000, seed=12))
+    cdn.refuses[WEIGHTS] = (403, 1)
+    report.equal("a storage that refuses a signature: a new one is asked for", fetch("Acme/signed").returncode, 0)
+    for status in (403, 416):
+        hub.models["Acme/refused"] = Repository(files(100_000, seed=status))
+        cdn.refuses[WEIGHTS] = (status, 1000)
+        result = fetch("Acme/refused")
+        asked = 1000 - cdn.refuses.pop(WEIGHTS)[1]
+        report.holds(f"a storage that always answers {status}: it is named, and the account is not blamed", result.returncode == 1
+                     and f"{cdn.url.removeprefix('http://')} answers {status}" in result.stderr and "gated" not in result.stderr, result.stderr)
+        report.holds("  after a few requests", asked < 10, asked)
 
     hub.models["Acme/busy"] = Repository(files(100_000, seed=5))
     hub.busy = 1

@@ -43,6 +43,7 @@ class LocalHub:
         self.blobs = {}        # of a CDN: data by hash
         self.stop_after = {}   # path: bytes after which the connection breaks, once; a negative number: bytes that come at all
         self.wrong = {}        # path: the bytes that are sent instead
+        self.refuses = {}      # path: the status that it is answered with, and how often
         self.no_range = False
         self.delay = 0.0       # seconds before each 64 KiB
         self.busy = 0          # answers 503 so often
@@ -113,6 +114,10 @@ class LocalHub:
         self.send(h, status, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
 
     def send_file(self, h, name, data, headers):
+        status, times = self.refuses.get(name, (0, 0))
+        if times > 0:
+            self.refuses[name] = (status, times - 1)
+            return self.send(h, status, b"<html>")
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", h.headers.get("Range") or "")
         begin, end, status = 0, len(data), 200
         if wanted and not self.no_range:

@@ -59,7 +59,7 @@ T broadcast_value(Communicator& comm, T value, int root = 0) {
 
 /// Root's text (any bytes) on all ranks.
 std::string broadcast_string(Communicator& comm, std::string text, int root = 0);
-nlohmann::json broadcast_json(Communicator& comm, const nlohmann::json& value, int root = 0);
+nlohmann::json broadcast_json(Communicator& comm, const nlohmann::json& value, int root = 0);  ///< Error on all: no UTF-8
 
 /// Every rank's text (any bytes, any length), by rank.
 std::vector<std::string> all_gather_strings(Communicator& comm, const std::string& text);
