@@ -5,7 +5,10 @@
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -18,25 +21,66 @@ constexpr std::int64_t kMaxRank = 65536;
 
 /// Keys of PEFT's LoraConfig that change the computation and are not implemented: all must be absent, null, false or empty.
 constexpr const char* kMustBeEmpty[] = {
-    "use_dora",  "modules_to_save", "rank_pattern", "alpha_pattern",   "layer_replication", "layers_to_transform",
-    "lora_bias", "fan_in_fan_out",  "use_qalora",   "exclude_modules", "target_parameters", "trainable_token_indices"};
+    "use_dora",  "modules_to_save", "layer_replication", "layers_to_transform",
+    "lora_bias", "fan_in_fan_out",  "use_qalora",   "exclude_modules", "trainable_token_indices"};
 
 bool is_empty(const json& value) {
   return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
          ((value.is_array() || value.is_object()) && value.empty());
 }
 
-void set_targets(LoraConfig& lora, const json& targets, const std::string& where) {
-  std::string list;
+/// `more`: names of modules, each with a comma after it.
+void set_targets(LoraConfig& lora, const json& targets, const std::string& more, const std::string& where) {
+  std::string list = more;
   if (targets.is_string()) {
     require(targets == "all-linear", "{}: target_modules '{}': regular expressions are not implemented; list the modules", where,
             targets.get<std::string>());
-    list = "all";
+    list += "all";
   } else {
     require(targets.is_array(), "{}: target_modules is {}, expected a list", where, targets.dump());
     for (const auto& t : targets) list += t.get<std::string>() + ",";
   }
   lora.set_targets(list);
+}
+
+/// PEFT's names of wrapped parameters: stacks of experts by their own, routers as the modules that they are.
+void set_target_parameters(LoraConfig& lora, const json& names, std::string& modules, const std::string& where) {
+  if (is_empty(names)) return;
+  require(names.is_array(), "{}: target_parameters is {}, expected a list", where, names.dump());
+  for (const json& name : names) {
+    const std::string path = name.get<std::string>();
+    constexpr std::string_view kWeight = ".weight";
+    if (path.ends_with("gate_up_proj") || path.ends_with("down_proj")) {
+      lora.target_parameters.push_back(path);
+    } else {
+      require(path.ends_with(kWeight), "{}: target_parameters has '{}', which is not implemented (implemented: gate_up_proj, "
+              "down_proj and routers' gate.weight)", where, path);
+      const std::string module = path.substr(0, path.size() - kWeight.size());
+      modules += module.substr(module.rfind('.') + 1) + ",";
+    }
+  }
+}
+
+/// Whether an adapter has factors for the linears of single experts: newer PEFT wraps these as fused parameters or not at all.
+bool has_expert_modules(const std::filesystem::path& dir) {
+  const std::filesystem::path path = io::adapter_weights_of(dir);
+  if (!std::filesystem::exists(path)) return true;  // whoever reads the weights says so
+  const auto file = io::open_tensor_file(path);
+  return std::ranges::any_of(file->entries(), [](const io::TensorEntry& entry) { return entry.name.find(".experts.0.") != std::string::npos; });
+}
+
+/// Ranks or alphas of stacks of experts: what PEFT writes where it makes one pair of factors of those of gate and up.
+template <class Number>
+std::map<std::string, Number> read_pattern(const json& config, const char* key, const std::string& where) {
+  std::map<std::string, Number> numbers;
+  const json patterns = config.value(key, json::object());
+  for (const auto& [pattern, number] : patterns.items()) {
+    const std::string name = pattern.substr(pattern.rfind('.') + 1);
+    require(name == "gate_up_proj" || name == "down_proj",
+            "{}: {} has '{}': ranks and alphas of single modules are not implemented", where, key, pattern);
+    numbers[name] = number.template get<Number>();
+  }
+  return numbers;
 }
 
 // Where the adapter's configuration is.
@@ -48,6 +92,14 @@ std::filesystem::path config_of(const std::filesystem::path& dir) {
     fail_config("'{}' has no {}: it is no adapter{}", dir.string(), kAdapterConfigFile,
                 std::filesystem::exists(dir / "config.json", code) ? ", but a whole model" : "");
   return path;
+}
+
+/// As read_pattern() reads it.
+template <class Number>
+json pattern_of(const std::map<std::string, Number>& numbers) {
+  json pattern = json::object();
+  for (const auto& [name, number] : numbers) pattern[".*\\." + name] = number;
+  return pattern;
 }
 
 }  // namespace
@@ -73,7 +125,15 @@ LoraConfig read_adapter_config(const std::filesystem::path& dir) {
     lora.alpha = config.at("lora_alpha").get<double>();
     lora.dropout = config.value("lora_dropout", 0.0);
     lora.rslora = config.value("use_rslora", false);
-    set_targets(lora, config.at("target_modules"), where);
+    json modules = config.contains("target_modules") ? config["target_modules"] : json();
+    std::string routers;
+    set_target_parameters(lora, config.value("target_parameters", json()), routers, where);
+    if (!is_empty(modules) || !routers.empty() || lora.target_parameters.empty()) set_targets(lora, modules, routers, where);
+    lora.expert_modules = has_expert_modules(dir);
+    lora.ranks = read_pattern<std::int64_t>(config, "rank_pattern", where);
+    lora.alphas = read_pattern<double>(config, "alpha_pattern", where);
+    for (const auto& [name, own] : lora.ranks)
+      require(own >= 1 && own <= kMaxRank, "{}: the rank of {} is {}, expected an integer from 1 to {}", where, name, own, kMaxRank);
   } catch (const json::exception& e) {
     fail("{}: {}", where, e.what());
   }
@@ -88,7 +148,7 @@ std::string read_base_model_name(const std::filesystem::path& dir) {
 
 std::string adapter_config_json(const LoraConfig& lora, const std::string& base_model_name_or_path) {
   const double alpha = lora.alpha;
-  const json config = {{"alpha_pattern", json::object()},
+  const json config = {{"alpha_pattern", pattern_of(lora.alphas)},
                        {"auto_mapping", nullptr},
                        {"base_model_name_or_path", base_model_name_or_path},
                        {"bias", "none"},
@@ -102,9 +162,10 @@ std::string adapter_config_json(const LoraConfig& lora, const std::string& base_
                        {"modules_to_save", nullptr},
                        {"peft_type", "LORA"},
                        {"r", lora.rank},
-                       {"rank_pattern", json::object()},
+                       {"rank_pattern", pattern_of(lora.ranks)},
                        {"revision", nullptr},
                        {"target_modules", lora.targets},
+                       {"target_parameters", lora.target_parameters.empty() ? json() : json(lora.target_parameters)},
                        {"task_type", "CAUSAL_LM"},
                        {"use_dora", false},
                        {"use_rslora", lora.rslora}};

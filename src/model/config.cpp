@@ -12,15 +12,17 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <tuple>
 
+#include "config_reader.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::model {
 namespace {
 
 using nlohmann::json;
+using Reader = ConfigReader;
 constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
-constexpr std::int64_t kMaxSize = 1 << 20;
 constexpr std::int64_t kMaxVocabulary = 1 << 24;
 constexpr std::int64_t kMaxLayers = 4096;
 
@@ -31,8 +33,13 @@ struct Bias {
 };
 constexpr Bias kNever{nullptr, false}, kAlways{nullptr, true}, kAttentionBias{"attention_bias", false},
     kMlpBias{"mlp_bias", false};
-/// Which layers may have a sliding window; `some`: use_sliding_window, max_window_layers and layer_types say it.
-enum class Windows : std::uint8_t { none, some, all };
+/// Which layers may have a sliding window: `some`: use_sliding_window, max_window_layers and layer_types say it; `asked`: all where
+/// use_sliding_window is true; `given`: all where sliding_window is a number; `all`: these where config.json lacks it too.
+enum class Windows : std::uint8_t { none, some, asked, given, all };
+
+/// How an architecture has experts: `mixtral` in every layer, by names of its own; `qwen` in those that config.json says, perhaps
+/// beside a shared one.
+enum class Experts : std::uint8_t { none, mixtral, qwen, qwen_shared };
 
 /// One row an architecture: what config.json leaves unsaid.
 struct Architecture {
@@ -42,12 +49,16 @@ struct Architecture {
   bool qk_norm;
   std::int64_t default_head_dim;  ///< 0: hidden_size / num_attention_heads
   Windows windows;
+  Experts experts = Experts::none;
 };
 constexpr auto kArchitectures = std::to_array<Architecture>({
     {"llama", "LlamaForCausalLM", kAttentionBias, kAttentionBias, kMlpBias, false, 0, Windows::none},
     {"mistral", "MistralForCausalLM", kNever, kNever, kNever, false, 0, Windows::all},
+    {"mixtral", "MixtralForCausalLM", kNever, kNever, kNever, false, 0, Windows::given, Experts::mixtral},
     {"qwen2", "Qwen2ForCausalLM", kAlways, kNever, kNever, false, 0, Windows::some},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", {"qkv_bias", true}, kNever, kNever, false, 0, Windows::some, Experts::qwen_shared},
     {"qwen3", "Qwen3ForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 128, Windows::some},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 128, Windows::asked, Experts::qwen},
 });
 /// What transformers takes where config.json has no sliding_window (null is none), or no max_window_layers.
 constexpr std::int64_t kDefaultWindow = 4096, kDefaultFullLayers = 28;
@@ -60,62 +71,6 @@ const Architecture& architecture_of(const std::string& model_type, const std::st
   }
   fail("{}: model_type '{}' is not implemented (implemented: {})", where, model_type, known);
 }
-
-/// Typed access to a key, with errors that name file and key.
-class Reader {
- public:
-  Reader(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
-
-  std::int64_t integer(const char* key, std::optional<std::int64_t> fallback = {}) const {
-    const json* value = find(key);
-    if (value == nullptr) {
-      require(fallback.has_value(), "{}: key '{}' is missing", where_, key);
-      return *fallback;
-    }
-    require(value->is_number_integer() && value->get<std::int64_t>() >= 0 && value->get<std::int64_t>() < (1LL << 40),
-            "{}: '{}' is {}, expected a non-negative integer", where_, key, value->dump());
-    return value->get<std::int64_t>();
-  }
-  std::int64_t positive(const char* key, std::optional<std::int64_t> fallback = {}) const {
-    const std::int64_t value = integer(key, fallback);
-    require(value > 0, "{}: '{}' is 0, expected a positive integer", where_, key);
-    return value;
-  }
-  /// A size of the model: no product of three of them overflows.
-  std::int64_t size(const char* key, std::optional<std::int64_t> fallback = {}) const {
-    const std::int64_t value = positive(key, fallback);
-    require(value <= kMaxSize, "{}: '{}' is {}, more than {}: is the file damaged?", where_, key, value, kMaxSize);
-    return value;
-  }
-  double number(const char* key, double fallback) const {
-    const json* value = find(key);
-    if (value == nullptr) return fallback;
-    require(value->is_number(), "{}: '{}' is {}, expected a number", where_, key, value->dump());
-    return value->get<double>();
-  }
-  bool boolean(const char* key, bool fallback) const {
-    const json* value = find(key);
-    if (value == nullptr) return fallback;
-    require(value->is_boolean(), "{}: '{}' is {}, expected true or false", where_, key, value->dump());
-    return value->get<bool>();
-  }
-  std::string text(const char* key, const std::string& fallback) const {
-    const json* value = find(key);
-    if (value == nullptr) return fallback;
-    require(value->is_string(), "{}: '{}' is {}, expected a string", where_, key, value->dump());
-    return value->get<std::string>();
-  }
-  bool is_null(const char* key) const { return object_.contains(key) && find(key) == nullptr; }
-  const json* find(const char* key) const {
-    const auto it = object_.find(key);
-    return it == object_.end() || it->is_null() ? nullptr : &*it;
-  }
-  const std::string& where() const { return where_; }
-
- private:
-  const json& object_;
-  std::string where_;
-};
 
 RopeConfig read_rope(const Reader& config) {
   RopeConfig rope;
@@ -142,12 +97,14 @@ RopeConfig read_rope(const Reader& config) {
 
 /// ModelConfig::windows.
 std::vector<std::int64_t> read_windows(const Reader& config, const Architecture& arch, std::int64_t layers) {
-  const bool wanted = arch.windows == Windows::all || config.boolean("use_sliding_window", false);
+  const bool always = arch.windows == Windows::all || arch.windows == Windows::given;
+  const bool wanted = always ? arch.windows == Windows::all || config.find("sliding_window") != nullptr
+                             : config.boolean("use_sliding_window", false);
   require(!wanted || arch.windows != Windows::none,
           "{}: use_sliding_window is true, but {} has no sliding window: set it to false", config.where(), arch.model_type);
   const std::int64_t window = wanted && !config.is_null("sliding_window") ? config.positive("sliding_window", kDefaultWindow) : 0;
   const std::int64_t full =
-      arch.windows == Windows::all ? 0 : std::min(layers, config.integer("max_window_layers", kDefaultFullLayers));
+      arch.windows == Windows::some ? std::min(layers, config.integer("max_window_layers", kDefaultFullLayers)) : 0;
   std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), window);
   std::fill_n(windows.begin(), full, 0);
   const json* types = config.find("layer_types");
@@ -173,6 +130,39 @@ std::vector<std::int64_t> read_windows(const Reader& config, const Architecture&
     windows[i] = sliding ? window : 0;
   }
   return windows;
+}
+
+/// Sizes of experts, and which layers have them.
+void read_experts(const Reader& config, const Architecture& arch, ModelConfig& c) {
+  if (arch.experts == Experts::none) return;
+  ExpertsConfig& e = c.experts;
+  const bool mixtral = arch.experts == Experts::mixtral;
+  // Newer files of Qwen's models have Mixtral's name.
+  e.count = config.size(config.find("num_experts") != nullptr ? "num_experts" : "num_local_experts");
+  e.per_token = config.size("num_experts_per_tok");
+  require(e.per_token <= e.count, "{}: num_experts_per_tok is {}, more than the {} experts", config.where(), e.per_token, e.count);
+  e.intermediate_size = mixtral ? c.intermediate_size : config.size("moe_intermediate_size");
+  if (arch.experts == Experts::qwen_shared) e.shared_size = config.size("shared_expert_intermediate_size");
+  e.normalise = mixtral || config.boolean("norm_topk_prob", false);
+  if (config.boolean("output_router_logits", false)) e.aux_loss_coef = config.number("router_aux_loss_coef", 0.001);
+  const double jitter = config.number("router_jitter_noise", 0.0);
+  require(jitter == 0.0, "{}: router_jitter_noise {} is not implemented: set it to 0", config.where(), jitter);
+  c.sparse.assign(static_cast<std::size_t>(c.num_layers), true);
+  if (mixtral) {
+    e.block = "block_sparse_moe";
+    std::tie(e.gate, e.up, e.down) = std::make_tuple("w1", "w3", "w2");
+    return;
+  }
+  const std::int64_t step = config.positive("decoder_sparse_step", 1);
+  for (std::size_t i = 0; i < c.sparse.size(); ++i) c.sparse[i] = (static_cast<std::int64_t>(i) + 1) % step == 0;
+  const json* dense = config.find("mlp_only_layers");
+  if (dense == nullptr) return;
+  require(dense->is_array(), "{}: mlp_only_layers is {}, expected a list of layers", config.where(), dense->dump());
+  for (const json& layer : *dense) {
+    require(layer.is_number_integer() && layer >= 0, "{}: mlp_only_layers holds {}, expected numbers of layers", config.where(),
+            layer.dump());
+    if (layer.get<std::int64_t>() < c.num_layers) c.sparse[layer.get<std::size_t>()] = false;
+  }
 }
 
 std::vector<std::int32_t> read_token_ids(const json* value, const std::string& where) {
@@ -271,6 +261,7 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   require(c.num_layers <= kMaxLayers, "{}: 'num_hidden_layers' is {}, more than {}: is the file damaged?", where, c.num_layers,
           kMaxLayers);
   c.windows = read_windows(reader, arch, c.num_layers);
+  read_experts(reader, arch, c);
   require(c.vocab_size <= kMaxVocabulary, "{}: 'vocab_size' is {}, more than {}: is the file damaged?", where, c.vocab_size,
           kMaxVocabulary);
   require(c.num_heads * c.head_dim <= kMaxSize, "{}: {} heads of {} are more than {} columns: is the file damaged?", where,

@@ -7,6 +7,7 @@
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
+#include "qft/model/load.h"
 #include "qft/model/spec.h"
 #include "qft/ops/cpu/kernels.h"
 
@@ -15,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tensor_check.h"
@@ -28,49 +30,100 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kPieceBytes = 16 << 20;
 constexpr std::int64_t kColumns = 2048;  // of a row at once: their sums stay in the first-level cache
 
-/// The factors of one module: B [out, rank], A [rank, in].
-struct Factors {
-  const ParamSpec *a = nullptr, *b = nullptr;
+/// The factors of one parameter, in fp32: A [experts, ranks, in], B [experts, rows, rank]; experts is 1 but for a stack.
+class Factors {
+ public:
+  Factors(const io::TensorFile& file, const ParamSpec& a, const ParamSpec& b, std::vector<LoraRows> rows, std::int64_t out)
+      : a_(read(file, a)), b_(read(file, b)), rows_(std::move(rows)), out_(out), in_(a.shape.back()), rank_(b.shape.back()) {
+    for (const LoraRows& part : rows_) b_rows_ += part.rows;
+  }
+
+  struct Row {
+    const float *b = nullptr, *a = nullptr;  ///< [rank], [rank, in]; nullptr: the row is left alone
+  };
+  /// Of row `row` of the parameter seen as a matrix with `in` columns.
+  Row at(std::int64_t row) const {
+    const std::int64_t expert = row / out_, within = row % out_;
+    std::int64_t rank0 = expert * rank_ * std::ssize(rows_), b_row = expert * b_rows_;
+    for (const LoraRows& part : rows_) {
+      if (within >= part.row0 && within < part.row0 + part.rows)
+        return {b_.data() + (b_row + within - part.row0) * rank_, a_.data() + rank0 * in_};
+      rank0 += rank_;
+      b_row += part.rows;
+    }
+    return {};
+  }
+  std::int64_t rank() const { return rank_; }
+  float scaling() const { return static_cast<float>(rows_.front().scaling); }
+
+ private:
+  static std::vector<float> read(const io::TensorFile& file, const ParamSpec& factor) {
+    std::vector<float> all;
+    for (const FileTensor& part : factor.in_files()) {
+      const io::TensorEntry& entry = factor_of(file, part.name);
+      std::vector<char> bytes(entry.bytes());
+      file.read(entry, 0, bytes.size(), bytes.data());
+      all.resize(all.size() + entry.elements());
+      to_float(entry.dtype, bytes.data(), entry.elements(), all.data() + all.size() - entry.elements());
+    }
+    if (!factor.experts_last) return all;
+    std::vector<float> experts_first(all.size());
+    const auto experts = static_cast<std::size_t>(factor.shape[0]), values = all.size() / experts;
+    for (std::size_t i = 0; i < values; ++i)
+      for (std::size_t e = 0; e < experts; ++e) experts_first[e * values + i] = all[i * experts + e];
+    return experts_first;
+  }
+
+  std::vector<float> a_, b_;
+  std::vector<LoraRows> rows_;
+  std::int64_t out_, in_, rank_, b_rows_ = 0;
 };
 
 /// An open adapter whose tensors are those that its configuration asks for.
 class Adapter {
  public:
   Adapter(const ModelSpec& spec, const fs::path& dir)
-      : file_(open_adapter(dir)), rank_(spec.lora.rank), scaling_(static_cast<float>(spec.lora.scaling())) {
+      : file_(open_adapter(dir)) {
     std::size_t used = 0;
     for (const UnitSpec& unit : spec.units)
       for (const ParamSpec& param : unit.params) {
         if (param.role == Role::base) continue;
-        require_shape(*file_, file_->at(param.name), param.shape);
-        Factors& factors = factors_[base_weight_of(param)];
-        (param.role == Role::lora_a ? factors.a : factors.b) = &param;
-        ++used;
+        for (const FileTensor& part : param.in_files()) {
+          require_shape(*file_, factor_of(*file_, part.name), part.shape);
+          ++used;
+        }
+        Pair& pair = pairs_[base_weight_of(param)];
+        (param.role == Role::lora_a ? pair.a : pair.b) = &param;
+        pair.layer = unit.layer;
       }
     require_all_used(*file_, used);
+    for (auto& [name, pair] : pairs_) pair.rows = rows_of(spec, pair, name);
   }
 
-  /// nullptr where the adapter leaves the tensor alone.
-  const Factors* find(const ParamSpec& base) const {
-    const auto it = factors_.find(base.name);
-    return it == factors_.end() ? nullptr : &it->second;
+  /// Nothing where the adapter leaves the parameter alone.
+  std::optional<Factors> find(const ParamSpec& base) const {
+    const auto it = pairs_.find(base.name);
+    if (it == pairs_.end()) return {};
+    const std::int64_t out = base.shape[base.shape.size() - 2];
+    return Factors(*file_, *it->second.a, *it->second.b, it->second.rows, out);
   }
-  std::vector<float> read(const ParamSpec& factor) const {
-    const io::TensorEntry& entry = file_->at(factor.name);
-    std::vector<char> bytes(entry.bytes());
-    file_->read(entry, 0, bytes.size(), bytes.data());
-    std::vector<float> values(entry.elements());
-    to_float(entry.dtype, bytes.data(), values.size(), values.data());
-    return values;
-  }
-  std::int64_t rank() const { return rank_; }
-  float scaling() const { return scaling_; }
 
  private:
+  struct Pair {
+    const ParamSpec *a = nullptr, *b = nullptr;
+    int layer = 0;
+    std::vector<LoraRows> rows;
+  };
+  /// All rows of a linear; of a stack those of its linears that are wrapped.
+  static std::vector<LoraRows> rows_of(const ModelSpec& spec, const Pair& pair, const std::string& base) {
+    for (const SubLayerSpec& sublayer : spec.layers[static_cast<std::size_t>(pair.layer)])
+      for (const ParamGroup& group : sublayer.params)
+        if (group.is_stack() && base.ends_with(group.stack.path + "." + group.stack.name)) return lora_rows(spec.lora, group);
+    return {{0, 0, pair.b->shape[0], spec.lora.rank, spec.lora.scaling()}};
+  }
+
   std::unique_ptr<io::TensorFile> file_;
-  std::map<std::string, Factors> factors_;
-  std::int64_t rank_;
-  float scaling_;
+  std::map<std::string, Pair> pairs_;
 };
 
 /// to[columns] = from[columns] + scaling * b A, with b [rank] one row of B; `from` may be `to` where the types are one. `sums`
@@ -119,22 +172,23 @@ void stream(const io::TensorLocation& from, DType type, std::uint64_t step, io::
   }
 }
 
-void write_merged(const io::TensorLocation& from, DType type, const ParamSpec& param, const Adapter& adapter,
+/// `first_row`: of the parameter seen as a matrix, that with which the tensor begins.
+void write_merged(const io::TensorLocation& from, DType type, std::int64_t columns, std::int64_t first_row,
                   const Factors& factors, io::ModelWriter& writer) {
-  const std::vector<float> a = adapter.read(*factors.a), b = adapter.read(*factors.b);
-  const std::int64_t columns = param.shape[1], rank = adapter.rank();
   const DType dtype = from.entry->dtype;
   const std::uint64_t row_bytes = static_cast<std::uint64_t>(columns) * size_of(dtype);
   const std::uint64_t row_bytes_to = static_cast<std::uint64_t>(columns) * size_of(type);
   const std::uint64_t step = std::max<std::uint64_t>(1, kPieceBytes / row_bytes) * row_bytes;
   stream(from, type, step, writer, [&](std::uint64_t begin, std::uint64_t n, const char* bytes, char* to) {
-    const auto first = static_cast<std::int64_t>(begin / row_bytes);
+    const std::int64_t first = first_row + static_cast<std::int64_t>(begin / row_bytes);
     for_row_parts(static_cast<std::int64_t>(n / row_bytes), [&](std::int64_t from_row, std::int64_t to_row) {
       std::vector<float> sums(static_cast<std::size_t>(columns)), values(static_cast<std::size_t>(columns));
-      for (std::int64_t r = from_row; r < to_row; ++r)
+      for (std::int64_t r = from_row; r < to_row; ++r) {
+        const Factors::Row row = factors.at(first + r);
         merge_row(dtype, bytes + static_cast<std::uint64_t>(r) * row_bytes, type,
-                  to + static_cast<std::uint64_t>(r) * row_bytes_to, b.data() + (first + r) * rank, a.data(), rank, columns,
-                  adapter.scaling(), sums, values);
+                  to + static_cast<std::uint64_t>(r) * row_bytes_to, row.b, row.a, row.b == nullptr ? 0 : factors.rank(), columns,
+                  factors.scaling(), sums, values);
+      }
     });
   });
 }
@@ -157,16 +211,22 @@ void set_config_type(io::Storage& storage, const fs::path& dir, DType type) {
   io::write_file(storage, dir / "config.json", config.dump(2) + "\n");
 }
 
-/// Every base tensor in the order of the units, as `type`, or else with the element type that it has in the files.
+/// Calls body with every base parameter in the order of the units, and each tensor that the files have for it.
+template <class F>
+void for_each_tensor(const ModelSpec& spec, const io::ModelFiles& files, const F& body) {
+  for (const UnitSpec& unit : spec.units)
+    for (const ParamSpec& p : unit.params)
+      if (p.role == Role::base)
+        for (const Source& source : sources_of(p, files)) body(p, source);
+}
+
+/// All of them, as `type`, or else with the element type that each has in the files.
 std::vector<io::TensorSpec> tensors_of(const ModelSpec& spec, const io::ModelFiles& files, std::optional<DType> type) {
   std::vector<io::TensorSpec> tensors;
-  for (const UnitSpec& unit : spec.units)
-    for (const ParamSpec& p : unit.params) {
-      if (p.role != Role::base) continue;
-      const io::TensorLocation& where = files.at(p.name);
-      require_shape(*where.file, *where.entry, p.shape);
-      tensors.push_back({p.name, type.value_or(where.entry->dtype), p.shape});
-    }
+  for_each_tensor(spec, files, [&](const ParamSpec&, const Source& source) {
+    const io::TensorEntry& entry = *source.at.entry;
+    tensors.push_back({entry.name, type.value_or(entry.dtype), entry.shape});
+  });
   return tensors;
 }
 
@@ -189,21 +249,23 @@ ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
   io::ModelWriter writer(storage, commit.temp(), std::move(tensors), request.max_shard_bytes);
   Progress progress("export", report.tensors);
   std::int64_t done = 0;
-  for (const UnitSpec& unit : spec.units)
-    for (const ParamSpec& p : unit.params) {
-      if (p.role != Role::base) continue;
-      const io::TensorLocation& where = files.at(p.name);
-      report.bytes += where.entry->bytes();
-      const DType type = request.dtype.value_or(where.entry->dtype);
-      report.converted += type != where.entry->dtype ? 1 : 0;
-      if (const Factors* factors = adapter ? adapter->find(p) : nullptr) {
-        write_merged(where, type, p, *adapter, *factors, writer);
-        ++report.merged;
-      } else {
-        write_unmerged(where, type, writer);
-      }
-      progress.update(++done);
+  const ParamSpec* current = nullptr;
+  std::optional<Factors> factors;
+  for_each_tensor(spec, files, [&](const ParamSpec& p, const Source& source) {
+    if (std::exchange(current, &p) != &p) factors = adapter ? adapter->find(p) : std::nullopt;
+    const io::TensorEntry& entry = *source.at.entry;
+    report.bytes += entry.bytes();
+    const DType type = request.dtype.value_or(entry.dtype);
+    report.converted += type != entry.dtype ? 1 : 0;
+    if (factors) {
+      const std::int64_t columns = p.shape.back();
+      write_merged(source.at, type, columns, source.begin / columns, *factors, writer);
+      ++report.merged;
+    } else {
+      write_unmerged(source.at, type, writer);
     }
+    progress.update(++done);
+  });
   writer.finish();
   io::copy_existing(storage, request.base, commit.temp(), io::kModelConfigFiles);
   if (request.dtype) set_config_type(storage, commit.temp(), *request.dtype);

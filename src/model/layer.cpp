@@ -28,12 +28,15 @@ LayerSaved Transformer::room_for(int layer, const LayerWeights& w, const at::Ten
     s.x = i == 0 ? x : arena.alloc(x.sizes(), dtype_);
     s.rstd = arena.alloc({tokens}, statistics_dtype());
     for (const SavedSpec& t : sublayers(layer)[i]->spec().saved) {
-      const auto dtype = t.statistic ? statistics_dtype() : dtype_;
+      const auto dtype = t.type == SavedType::index       ? at::kInt
+                         : t.type == SavedType::statistic ? statistics_dtype()
+                                                          : dtype_;
       s.tensors.push_back(t.transposed ? arena.alloc({t.columns, tokens}, dtype) : arena.alloc({tokens, t.columns}, dtype));
     }
-    for (const Projection& projection : w[i].linears) {
-      const std::int64_t columns = ops::lora_saved_columns(projection.weights);
-      s.lora.push_back(columns == 0 ? at::Tensor() : arena.alloc({tokens, columns}, dtype_));
+    const auto groups = sublayers(layer)[i]->spec().linears();
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const std::int64_t columns = ops::lora_saved_columns(w[i].linears[g].weights), rows = tokens * groups[g]->stack.per_token;
+      s.lora.push_back(columns == 0 ? at::Tensor() : arena.alloc({rows, columns}, dtype_));
     }
   }
   return saved;

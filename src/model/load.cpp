@@ -4,7 +4,6 @@
 #include "qft/device/scalar_type.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -16,27 +15,51 @@ namespace {
 
 constexpr std::int64_t kPieceBytes = 8 << 20;
 
+/// The part of `dst` that the source has: where it begins in `dst`, and how many elements it is. Boxes are whole where tensors
+/// have parts.
+std::pair<std::int64_t, std::int64_t> common(const Source& source, const ParamSpec& param, const Shard& dst) {
+  if (param.parts.empty()) return {0, dst.values.numel()};
+  const std::int64_t begin = std::max(dst.begin, source.begin);
+  const std::int64_t end = std::min(dst.end(), source.begin + static_cast<std::int64_t>(source.at.entry->elements()));
+  return {begin - dst.begin, std::max<std::int64_t>(end - begin, 0)};
+}
+
 }  // namespace
 
-std::int64_t read_into(const io::TensorFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst) {
-  require_shape(file, entry, param.shape);
+std::vector<Source> sources_of(const ParamSpec& param, const io::ModelFiles& files) {
+  std::vector<Source> sources;
+  const bool whole = param.parts.empty() || files.find(param.name) != nullptr;
+  std::int64_t begin = 0;
+  for (const FileTensor& part : whole ? std::vector<FileTensor>{{param.name, param.shape}} : param.parts) {
+    const io::TensorLocation& where = files.at(part.name);
+    require_shape(*where.file, *where.entry, part.shape);
+    sources.push_back({where, begin});
+    begin += static_cast<std::int64_t>(where.entry->elements());
+  }
+  return sources;
+}
+
+std::int64_t read_into(const Source& source, const ParamSpec& param, const Shard& dst) {
+  const io::TensorEntry& entry = *source.at.entry;
   const at::ScalarType type = device::scalar_type_of(entry.dtype);
   const auto item = static_cast<std::int64_t>(size_of(entry.dtype));
-  const std::int64_t total = dst.values.numel();
+  const auto [offset, total] = common(source, param, dst);
   if (total == 0) return 0;
-  const BoxRange whole{Box::whole(param.shape), 0, entry.elements()};
-  const auto read = [&](std::int64_t first, std::int64_t count, void* to) {
-    const auto begin = static_cast<std::uint64_t>(dst.begin + first), width = static_cast<std::uint64_t>(item);
+  const at::Tensor values = dst.values.narrow(0, offset, total);
+  const auto source_begin = static_cast<std::uint64_t>(source.begin);
+  const BoxRange whole{Box::whole(param.shape), source_begin, source_begin + entry.elements()};
+  const auto read = [&, first_of_all = dst.begin + offset](std::int64_t first, std::int64_t count, void* to) {
+    const auto begin = static_cast<std::uint64_t>(first_of_all + first), width = static_cast<std::uint64_t>(item);
     std::uint64_t missing = static_cast<std::uint64_t>(count);
     for_each_common_run({param.box, begin, begin + missing}, whole, [&](const CommonRun& run) {
-      file.read(entry, run.b * width, run.count * width, static_cast<char*>(to) + run.a * width);
+      source.at.file->read(entry, run.b * width, run.count * width, static_cast<char*>(to) + run.a * width);
       missing -= run.count;
     });
     QFT_ASSERT(missing == 0, "'{}': {} elements from {} on are not in its box {}", param.name, count, begin,
                param.box.describe());
   };
-  if (dst.values.is_cpu() && dst.values.scalar_type() == type) {
-    read(0, total, dst.values.data_ptr());
+  if (values.is_cpu() && values.scalar_type() == type) {
+    read(0, total, values.data_ptr());
     return total * item;
   }
   const std::int64_t piece = kPieceBytes / item;
@@ -44,19 +67,30 @@ std::int64_t read_into(const io::TensorFile& file, const io::TensorEntry& entry,
   for (std::int64_t first = 0; first < total; first += piece) {
     const std::int64_t n = std::min(piece, total - first);
     read(first, n, staging.data_ptr());
-    dst.values.narrow(0, first, n).copy_(staging.narrow(0, 0, n));
+    values.narrow(0, first, n).copy_(staging.narrow(0, 0, n));
   }
   return total * item;
+}
+
+std::vector<std::pair<FileTensor, at::Tensor>> as_in_files(const ParamSpec& param, const at::Tensor& values) {
+  const at::Tensor all = param.experts_last ? values.view(param.shape).permute({1, 2, 0}).contiguous().view(-1) : values;
+  std::vector<std::pair<FileTensor, at::Tensor>> tensors;
+  std::int64_t begin = 0;
+  std::vector<FileTensor> parts = param.in_files();
+  for (FileTensor& part : parts) {
+    const auto count = static_cast<std::int64_t>(Box::whole(part.shape).elements());
+    const at::Tensor view = all.narrow(0, begin, count).view(part.shape);
+    tensors.emplace_back(std::move(part), view);
+    begin += count;
+  }
+  return tensors;
 }
 
 void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files) {
   refuse_unexpected(spec, files);
   for (const auto& unit : spec.units)
-    for (const auto& param : unit.params) {
-      if (param.role != Role::base) continue;
-      const io::TensorLocation& where = files.at(param.name);
-      require_shape(*where.file, *where.entry, param.shape);
-    }
+    for (const auto& param : unit.params)
+      if (param.role == Role::base) sources_of(param, files);
 }
 
 std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access) {
@@ -65,8 +99,9 @@ std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& file
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& param : spec.units[static_cast<std::size_t>(u)].params) {
       if (param.role != Role::base) continue;
-      const io::TensorLocation& where = files.at(param.name);
-      bytes += read_into(*where.file, *where.entry, param, access(u, param));
+      const Shard dst = access(u, param);
+      if (dst.values.numel() == 0) continue;
+      for (const Source& source : sources_of(param, files)) bytes += read_into(source, param, dst);
     }
   return bytes;
 }

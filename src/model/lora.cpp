@@ -1,5 +1,6 @@
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
+#include "qft/device/scalar_type.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/load.h"
 #include "qft/ops/philox.h"
@@ -8,6 +9,7 @@
 #include <cmath>
 
 #include "tensor_check.h"
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 namespace qft::model {
@@ -35,10 +37,31 @@ void fill_uniform(const ParamSpec& param, std::uint64_t seed, const Shard& dst) 
   for_each_common_run(mine, {whole, 0, whole.elements()}, [&](const CommonRun& run) {
     const auto begin = static_cast<std::int64_t>(run.b);
     const auto part = uniform(seed, param.name, begin, begin + static_cast<std::int64_t>(run.count),
-                              1.0 / std::sqrt(static_cast<double>(param.shape[1])));
+                              1.0 / std::sqrt(static_cast<double>(param.shape.back())));
     std::copy(part.begin(), part.end(), values.begin() + static_cast<std::ptrdiff_t>(run.a));
   });
   dst.values.copy_(at::from_blob(values.data(), {dst.values.numel()}, at::kFloat));
+}
+
+/// The elements of a factor whose experts are innermost in its tensor, which is read whole.
+void read_experts_last(const io::TensorFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst) {
+  const at::Tensor all = at::empty({static_cast<std::int64_t>(entry.elements())},
+                                   at::TensorOptions().dtype(device::scalar_type_of(entry.dtype)));
+  file.read(entry, 0, entry.bytes(), all.data_ptr());
+  const at::Tensor experts_first = all.view({param.shape[1], param.shape[2], param.shape[0]}).permute({2, 0, 1}).contiguous();
+  dst.values.copy_(experts_first.view(-1).narrow(0, dst.begin, dst.values.numel()));
+}
+
+/// This rank's part of a factor.
+void read_factor(const io::TensorFile& file, const ParamSpec& param, const Shard& dst) {
+  if (dst.values.numel() == 0) return;
+  std::int64_t begin = 0;
+  for (const FileTensor& part : param.in_files()) {
+    const io::TensorEntry& entry = factor_of(file, part.name);
+    if (param.experts_last) return read_experts_last(file, entry, param, dst);
+    read_into({{&file, &entry}, begin}, param, dst);
+    begin += static_cast<std::int64_t>(entry.elements());
+  }
 }
 
 }  // namespace
@@ -68,8 +91,10 @@ void require_adapter(const ModelSpec& spec, const std::filesystem::path& dir) {
   for (const auto& unit : spec.units)
     for (const auto& param : unit.params) {
       if (param.role == Role::base) continue;
-      require_shape(*file, file->at(param.name), param.shape);
-      ++used;
+      for (const FileTensor& part : param.in_files()) {
+        require_shape(*file, factor_of(*file, part.name), part.shape);
+        ++used;
+      }
     }
   require_all_used(*file, used);
 }
@@ -79,7 +104,7 @@ void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const
   const auto file = open_adapter(dir);
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& param : spec.units[static_cast<std::size_t>(u)].params)
-      if (param.role != Role::base) read_into(*file, file->at(param.name), param, access(u, param));
+      if (param.role != Role::base) read_factor(*file, param, access(u, param));
 }
 
 }  // namespace qft::model

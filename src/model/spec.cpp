@@ -7,6 +7,7 @@
 #include <iterator>
 #include <set>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 #include "sublayers/descriptions.h"
@@ -23,6 +24,7 @@ struct Tensor {
   bool decays = false;              ///< as HF Trainer decides: not biases and norms
   Along tensor_axis = Along::copy;  ///< its gradient along comm::Axis::tensor
   Along pipeline_axis = Along::own;
+  std::vector<FileTensor> parts = {};
 };
 
 /// Ranks with other samples, or with other tokens of a sample, have terms of the gradient.
@@ -58,13 +60,47 @@ void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning
   p.trainable = finetuning == Finetuning::full;
   p.weight_decay = tensor.decays;
   p.gradient = gradient_axes(tensor.tensor_axis, tensor.pipeline_axis);
+  p.parts = tensor.parts;
   place(unit, std::move(p), tensor.starts_group);
+}
+
+/// The tensors of each expert and linear, `rows` (linears, if not 0 all of so many rows) x columns, named with `suffix`.
+std::vector<FileTensor> parts_of(const std::string& prefix, const ParamGroup& group, const std::vector<LoraRows>& linears,
+                                 const std::string& suffix, std::int64_t rows, std::int64_t columns) {
+  std::vector<FileTensor> parts;
+  for (std::int64_t expert = 0; expert < group.stack.experts; ++expert)
+    for (const LoraRows& part : linears)
+      parts.push_back({fmt::format("{}{}.{}.{}{}", prefix, group.stack.path, expert, group.linears[part.linear].path, suffix),
+                       {rows > 0 ? rows : part.rows, columns}});
+  return parts;
+}
+
+/// Each linear of a group.
+std::vector<LoraRows> linears_of(const ParamGroup& group) {
+  std::vector<LoraRows> all;
+  std::int64_t row0 = 0;
+  for (std::size_t i = 0; i < group.linears.size(); ++i) {
+    all.push_back({i, row0, group.linears[i].out, 0, 1.0});
+    row0 += group.linears[i].out;
+  }
+  return all;
+}
+
+std::string path_of(const ExpertStack& stack) {
+  return stack.path + "." + stack.name;
+}
+
+void place_stack(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const ParamGroup& group) {
+  Tensor tensor{path_of(group.stack), {group.stack.experts, group.out(), group.in()}, true, /*decays=*/true, Along::own};
+  if (!group.stack.fused) tensor.parts = parts_of(prefix, group, linears_of(group), ".weight", 0, group.in());
+  place_base(unit, prefix, finetuning, tensor);
 }
 
 void place_group(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const ParamGroup& group) {
   if (group.linears.empty())
     return place_base(unit, prefix, finetuning,
                       {.path = group.vector, .shape = {group.size}, .tensor_axis = group.per_head ? Along::sum : Along::copy});
+  if (group.is_stack()) return place_stack(unit, prefix, finetuning, group);
   bool first = true;
   for (const LinearSpec& linear : group.linears)
     place_base(unit, prefix, finetuning,
@@ -85,6 +121,51 @@ Along lora_along_tensor(Role role, Split split) {
   return (role == Role::lora_b) == (split == Split::rows) ? Along::own : Along::sum;
 }
 
+constexpr const char* kAdapterPrefix = "base_model.model.";
+
+/// PEFT's name of a factor of a fused tensor: it wraps the experts once for each that it adapts, the last one outermost.
+std::string fused_factor(const LoraConfig& lora, const std::string& prefix, const ModelSpec& spec, int layer,
+                         const ParamGroup& group, const char* suffix) {
+  std::string wrappers;
+  bool later = false;
+  for (const SubLayerSpec& sublayer : spec.layers[static_cast<std::size_t>(layer)])
+    for (const ParamGroup& other : sublayer.params) {
+      if (later && other.is_stack() && lora.targets_parameter(other.stack)) wrappers += ".base_layer";
+      later = later || (&other == &group);
+    }
+  return fmt::format("{}{}mlp.experts{}{}", kAdapterPrefix, prefix, wrappers, suffix);
+}
+
+/// The factors of all experts: A [experts, ranks of the linears, in], B [experts, rows of the linears, rank].
+void place_stack_lora(UnitSpec& unit, const ModelSpec& spec, const std::string& prefix, const ParamGroup& group) {
+  const LoraConfig& lora = spec.lora;
+  const std::vector<LoraRows> wrapped = lora_rows(lora, group);
+  if (wrapped.empty()) return;
+  const bool fused = lora.targets_parameter(group.stack);
+  std::int64_t rows = 0;
+  for (const LoraRows& part : wrapped) rows += part.rows;
+  const std::int64_t experts = group.stack.experts, rank = wrapped.front().rank, ranks = rank * std::ssize(wrapped);
+  for (const Role role : {Role::lora_a, Role::lora_b}) {
+    const bool a = role == Role::lora_a;
+    ParamSpec p;
+    p.role = role;
+    p.path = path_of(group.stack) + (a ? kLoraA : kLoraB);
+    p.name = kAdapterPrefix + prefix + p.path;
+    p.shape = a ? Shape{experts, ranks, group.in()} : Shape{experts, rows, rank};
+    p.trainable = true;
+    p.weight_decay = true;
+    p.gradient = gradient_axes(lora_along_tensor(role, group.linears.front().split));
+    if (!fused) {
+      p.parts = parts_of(kAdapterPrefix + prefix, group, wrapped, a ? kLoraA : kLoraB, a ? rank : 0, a ? group.in() : rank);
+    } else {
+      p.experts_last = !a;
+      p.parts = {{fused_factor(lora, prefix, spec, unit.layer, group, a ? kLoraA : kLoraB),
+                  a ? Shape{experts * ranks, group.in()} : Shape{rows, rank * experts}}};
+    }
+    place(unit, std::move(p), true);
+  }
+}
+
 /// The factors of a group lie A A A B B B.
 void place_lora(UnitSpec& unit, const LoraConfig& lora, const std::string& prefix, const ParamGroup& group) {
   for (const Role role : {Role::lora_a, Role::lora_b}) {
@@ -94,7 +175,7 @@ void place_lora(UnitSpec& unit, const LoraConfig& lora, const std::string& prefi
       ParamSpec p;
       p.role = role;
       p.path = linear.path + (role == Role::lora_a ? kLoraA : kLoraB);
-      p.name = "base_model.model." + prefix + p.path;
+      p.name = kAdapterPrefix + prefix + p.path;
       p.shape = role == Role::lora_a ? Shape{lora.rank, linear.in} : Shape{linear.out, lora.rank};
       p.trainable = true;
       p.weight_decay = true;
@@ -128,7 +209,8 @@ UnitSpec build_layer(const ModelSpec& spec, int index) {
   }
   if (spec.finetuning == Finetuning::lora)
     for (const auto& sublayer : layer)
-      for (const ParamGroup& group : sublayer.params) place_lora(unit, spec.lora, prefix, group);
+      for (const ParamGroup& group : sublayer.params)
+        group.is_stack() ? place_stack_lora(unit, spec, prefix, group) : place_lora(unit, spec.lora, prefix, group);
   return finished(std::move(unit));
 }
 
@@ -156,12 +238,44 @@ UnitSpec build_head(const ModelSpec& spec) {
 
 }  // namespace
 
-double LoraConfig::scaling() const {
+double LoraConfig::scaling(std::int64_t rank, double alpha) const {
   return rslora ? alpha / std::sqrt(static_cast<double>(rank)) : alpha / static_cast<double>(rank);
 }
 
 bool LoraConfig::targets_module(std::string_view name) const {
   return std::ranges::find(targets, name) != targets.end();
+}
+
+bool LoraConfig::targets_parameter(const ExpertStack& stack) const {
+  // Its path in a layer depends on the version of transformers.
+  return std::ranges::any_of(target_parameters, [&](const std::string& path) {
+    return path == stack.name || path.ends_with("experts." + stack.name);
+  });
+}
+
+void LoraConfig::keep_targets(const std::vector<std::string>& modules) {
+  std::erase_if(targets, [&](const std::string& name) { return std::ranges::find(modules, name) == modules.end(); });
+}
+
+std::vector<LoraRows> lora_rows(const LoraConfig& lora, const ParamGroup& group) {
+  if (!lora.enabled()) return {};
+  if (group.is_stack() && lora.targets_parameter(group.stack)) {
+    const auto own = [&](const auto& pattern, auto fallback) {
+      const auto it = pattern.find(group.stack.name);
+      return it == pattern.end() ? fallback : it->second;
+    };
+    const std::int64_t rank = own(lora.ranks, lora.rank);
+    return {{0, 0, group.out(), rank, lora.scaling(rank, own(lora.alphas, lora.alpha))}};
+  }
+  if (group.is_stack() && !lora.expert_modules) return {};
+  std::vector<LoraRows> rows = linears_of(group);
+  for (LoraRows& part : rows) std::tie(part.rank, part.scaling) = std::make_tuple(lora.rank, lora.scaling());
+  std::erase_if(rows, [&](const LoraRows& part) { return !lora.targets_module(group.linears[part.linear].name); });
+  return rows;
+}
+
+std::vector<FileTensor> ParamSpec::in_files() const {
+  return parts.empty() ? std::vector<FileTensor>{{name, shape}} : parts;
 }
 
 void LoraConfig::set_targets(const std::string& list) {
@@ -173,7 +287,8 @@ void LoraConfig::set_targets(const std::string& list) {
     word.erase(word.find_last_not_of(" \t") + 1);
     if (word.empty()) continue;
     if (word == "all") {
-      asked.insert(known.begin(), known.end());
+      for (const std::string& name : known)
+        if (!is_router(name)) asked.insert(name);
       continue;
     }
     if (std::ranges::find(known, word) == known.end())
@@ -203,6 +318,7 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   ModelSpec spec;
   spec.config = config;
   spec.lora = lora;
+  spec.lora.keep_targets(lora_modules(config));
   spec.finetuning = finetuning;
   for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(describe_layer(config, i));
   spec.units.push_back(build_embedding(spec));

@@ -32,7 +32,10 @@ void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files) {
   std::set<std::string> known;
   for (const auto& unit : spec.units)
     for (const auto& param : unit.params)
-      if (param.role == Role::base) known.insert(param.name);
+      if (param.role == Role::base) {
+        known.insert(param.name);
+        for (const FileTensor& part : param.parts) known.insert(part.name);
+      }
   std::vector<std::string> unexpected;
   for (const auto& name : files.names())
     if (!known.count(name) && !is_redundant(name, spec.config)) unexpected.push_back(name);
@@ -49,6 +52,16 @@ std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir) {
   return io::open_tensor_file(path);
 }
 
+const io::TensorEntry& factor_of(const io::TensorFile& file, const std::string& name) {
+  constexpr std::string_view kOld = ".block_sparse_moe.", kNew = ".mlp.";
+  const auto place = name.find(kOld);
+  if (place != std::string::npos && file.find(name) == nullptr) {
+    const std::string other = std::string(name).replace(place, kOld.size(), kNew);
+    if (const io::TensorEntry* entry = file.find(other)) return *entry;
+  }
+  return file.at(name);
+}
+
 void require_all_used(const io::TensorFile& file, std::size_t used) {
   require(used == file.entries().size(),
           "'{}' holds {} tensors, the adapter's configuration asks for {}: was it made for another model?", file.path().string(),
@@ -57,7 +70,8 @@ void require_all_used(const io::TensorFile& file, std::size_t used) {
 
 std::string base_weight_of(const ParamSpec& factor) {
   static const std::string prefix = "base_model.model.";
-  return factor.name.substr(prefix.size(), factor.name.rfind(".lora_") - prefix.size()) + ".weight";
+  const std::string module = factor.name.substr(prefix.size(), factor.name.rfind(".lora_") - prefix.size());
+  return factor.shape.size() == 3 ? module : module + ".weight";  // a stack of experts is no module
 }
 
 }  // namespace qft::model

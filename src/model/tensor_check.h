@@ -21,9 +21,11 @@ void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files);
 
 /// The weights of an adapter; throws Error where they are missing.
 std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir);
+/// The tensor of a factor. Newer files name Mixtral's router by another path. Throws Error where there is none.
+const io::TensorEntry& factor_of(const io::TensorFile& file, const std::string& name);
 /// Throws Error unless `used` is the number of tensors that the adapter's file holds.
 void require_all_used(const io::TensorFile& file, std::size_t used);
-/// The name of the base tensor that a LoRA factor changes.
+/// The name of the base parameter that a LoRA factor changes.
 std::string base_weight_of(const ParamSpec& factor);
 
 }  // namespace qft::model

@@ -43,9 +43,34 @@ std::int64_t rows_of(const UnitSpec& unit, const LinearSpec& linear) {
   return p->box.extent[0];
 }
 
+/// The stacked weights of all experts, and their factors: those of one expert lie as those of a group of linears do.
+Projection bind_stack(const ModelSpec& spec, const UnitSpec& unit, const ParamGroup& group, std::uint32_t site,
+                      const UnitBuffers& flat) {
+  const std::string path = group.stack.path + "." + group.stack.name;
+  Projection p;
+  const Weight w = bind_weight(unit, path, flat);
+  p.weights.weight = w.value;
+  p.grads.weight = w.grad;
+  const std::vector<LoraRows> wrapped = lora_rows(spec.lora, group);
+  if (wrapped.empty() || find(unit, path + kLoraA) == nullptr) return p;
+  const Weight a = bind_weight(unit, path + kLoraA, flat), b = bind_weight(unit, path + kLoraB, flat);
+  std::int64_t rank0 = 0, b_row0 = 0;
+  for (const LoraRows& part : wrapped) {
+    const auto ranks = [&](const at::Tensor& t) { return t.narrow(1, rank0, part.rank); };
+    const auto rows = [&](const at::Tensor& t) { return t.narrow(1, b_row0, part.rows); };
+    p.weights.lora.push_back({ranks(a.value), rows(b.value), part.row0, part.rows, part.scaling,
+                              site + static_cast<std::uint32_t>(part.linear)});
+    if (flat.grad.defined()) p.grads.lora.push_back({ranks(a.grad), rows(b.grad)});
+    rank0 += part.rank;
+    b_row0 += part.rows;
+  }
+  return p;
+}
+
 /// `site`: of the group's first linear, among those of the layer.
 Projection bind_projection(const ModelSpec& spec, const UnitSpec& unit, const ParamGroup& group, std::uint32_t site,
                            const UnitBuffers& flat) {
+  if (group.is_stack()) return bind_stack(spec, unit, group, site, flat);
   Projection p;
   const Weight w = bind_fused(unit, group, ".weight", flat), b = bind_fused(unit, group, ".bias", flat);
   p.weights.weight = w.value;
@@ -84,7 +109,7 @@ LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitB
         continue;
       }
       w.linears.push_back(bind_projection(spec, unit, group, site, flat));
-      site += static_cast<std::uint32_t>(group.linears.size());
+      site += static_cast<std::uint32_t>(std::ssize(group.linears) * group.experts());
     }
   }
   return layer;

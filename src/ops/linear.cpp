@@ -198,7 +198,7 @@ void base_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor&
 
 std::int64_t lora_saved_columns(const LinearWeights& w) {
   std::int64_t sum = 0;
-  for (const LoraPart& part : w.lora) sum += part.a.size(0);
+  for (const LoraPart& part : w.lora) sum += part.a.size(-2);
   return sum;
 }
 

@@ -9,16 +9,17 @@ namespace {
 /// What a layer leaves to its backward pass besides its input.
 std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer, at::ScalarType compute, std::int64_t tokens) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
-  std::int64_t values = -spec.config.hidden_size, statistics = 0;  // the input of the first sub-layer is the layer's
+  std::int64_t values = -spec.config.hidden_size, statistics = 0, indices = 0;  // the input of the first sub-layer is the layer's
   for (const model::SubLayerSpec& sublayer : layer) {
     values += spec.config.hidden_size;
     ++statistics;
-    for (const model::SavedSpec& saved : sublayer.saved) (saved.statistic ? statistics : values) += saved.columns;
+    for (const model::SavedSpec& saved : sublayer.saved)
+      (saved.type == model::SavedType::statistic ? statistics : saved.type == model::SavedType::index ? indices : values) +=
+          saved.columns;
     for (const model::ParamGroup* group : sublayer.linears())
-      for (const model::LinearSpec& linear : group->linears)
-        if (spec.lora.enabled() && spec.lora.targets_module(linear.name)) values += spec.lora.rank;
+      for (const model::LoraRows& part : model::lora_rows(spec.lora, *group)) values += part.rank * group->stack.per_token;
   }
-  return tokens * (values * item + statistics * (compute == at::kDouble ? 8 : 4));
+  return tokens * (values * item + statistics * (compute == at::kDouble ? 8 : 4) + indices * 4);
 }
 
 }  // namespace

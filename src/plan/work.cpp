@@ -17,7 +17,7 @@ double to_double(std::int64_t n) {
 
 /// Sums over the linear modules of a sub-layer.
 struct Linears {
-  double weights = 0;      ///< elements
+  double weights = 0;      ///< elements by which a token is multiplied
   double entries = 0;      ///< of those that read the norm's output
   double lora = 0;         ///< rank x (inputs + outputs) of those with LoRA
   double lora_inputs = 0;  ///< inputs of those with LoRA
@@ -25,12 +25,12 @@ struct Linears {
   Linears(const ModelSpec& spec, const model::SubLayerSpec& sublayer) {
     int index = 0;
     for (const model::ParamGroup* group : sublayer.linears()) {
-      weights += to_double(group->out() * group->in());
-      if (index++ < sublayer.entries) entries += to_double(group->out() * group->in());
-      for (const model::LinearSpec& linear : group->linears) {
-        if (!spec.lora.enabled() || !spec.lora.targets_module(linear.name)) continue;
-        lora += to_double(spec.lora.rank * (linear.out + linear.in));
-        lora_inputs += to_double(linear.in);
+      const std::int64_t rows = group->stack.per_token;
+      weights += to_double(rows * group->out() * group->in());
+      if (index++ < sublayer.entries) entries += to_double(rows * group->out() * group->in());
+      for (const model::LoraRows& part : model::lora_rows(spec.lora, *group)) {
+        lora += to_double(rows * part.rank * (part.rows + group->in()));
+        lora_inputs += to_double(rows * group->in());
       }
     }
   }

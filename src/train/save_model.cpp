@@ -10,6 +10,7 @@
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/export.h"
+#include "qft/model/load.h"
 
 #include <exception>
 #include <functional>
@@ -38,7 +39,7 @@ void copy_existing(io::Storage& storage, const fs::path& from, const fs::path& t
     written.push_back({name, fs::file_size(to / name), hash_file(to / name)});
 }
 
-/// Host copies of adapter factors, by name.
+/// Host copies of an adapter's tensors as its file has them, by name.
 using Factors = std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>>;
 
 at::ScalarType adapter_type(const engine::Instance& instance) {
@@ -55,7 +56,7 @@ void for_each_factor(const model::ModelSpec& spec, const std::function<void(int,
 
 /// All factors on rank 0, none elsewhere. Collective.
 Factors gather_adapter(engine::Instance& instance, comm::Communicator& comm) {
-  Factors factors;
+  std::map<std::string, at::Tensor> copies;
   at::Tensor room;
   device::StagedCopy staged(instance.transformer().device());
   take_memory(comm, instance.transformer().device(), "gathering the adapter", [&] {
@@ -63,14 +64,17 @@ Factors gather_adapter(engine::Instance& instance, comm::Communicator& comm) {
     if (comm.rank() != 0) return;
     staged.reserve();
     for_each_factor(instance.spec(), [&](int, const model::ParamSpec& p) {
-      factors[p.name] = {p.shape, at::empty({p.numel}, at::TensorOptions().dtype(adapter_type(instance)))};
+      copies[p.name] = at::empty({p.numel}, at::TensorOptions().dtype(adapter_type(instance)));
     });
   });
   int gathered = -1;
   at::Tensor whole;
+  Factors factors;
   for_each_factor(instance.spec(), [&](int unit, const model::ParamSpec& p) {
     if (unit != gathered) whole = instance.whole_master(gathered = unit, room);
-    if (comm.rank() == 0) staged.to_host(factors.at(p.name).second, whole.narrow(0, p.offset, p.numel));
+    if (comm.rank() != 0) return;
+    staged.to_host(copies.at(p.name), whole.narrow(0, p.offset, p.numel));
+    for (auto& [tensor, values] : model::as_in_files(p, copies.at(p.name))) factors[tensor.name] = {tensor.shape, values};
   });
   return factors;
 }
@@ -92,7 +96,8 @@ std::vector<io::TensorSpec> base_tensors(const engine::Instance& instance) {
   std::vector<io::TensorSpec> specs;
   for (const auto& unit : instance.spec().units)
     for (const auto& p : unit.params)
-      if (p.role == model::Role::base) specs.push_back({p.name, dtype, p.shape});
+      if (p.role == model::Role::base)
+        for (const model::FileTensor& part : p.in_files()) specs.push_back({part.name, dtype, part.shape});
   return specs;
 }
 
@@ -105,9 +110,10 @@ std::vector<FileRecord> records_of(const io::ModelWriter& writer, const fs::path
   return written;
 }
 
-/// Gathers one unit after another on every rank: `visit` gets each base tensor in order, on the device, valid during the call.
+/// Gathers one unit after another on every rank: `visit` gets the values of each base parameter in order, on the device, valid
+/// during the call: those of its tensors in files, one after the other.
 /// What it throws on this rank is rethrown after the last gather, because the other ranks need this one. Collective.
-void for_each_base_tensor(engine::Instance& instance, comm::Communicator& comm,
+void for_each_base_param(engine::Instance& instance, comm::Communicator& comm,
                           const std::function<void(const at::Tensor&)>& visit) {
   std::exception_ptr failure;
   for (int u = 0; u < instance.spec().num_units(); ++u) {
@@ -150,8 +156,12 @@ WriteModel stage_base_model(engine::Instance& instance, const Writers& who) {
   });
   std::size_t next = 0;
   device::StagedCopy staged(instance.transformer().device());
-  for_each_base_tensor(instance, who.comm, [&](const at::Tensor& weights) {
-    if (const at::Tensor& copy = values[next++]; copy.defined()) staged.to_host(copy, weights);
+  for_each_base_param(instance, who.comm, [&](const at::Tensor& weights) {
+    for (std::int64_t begin = 0; begin < weights.numel();) {
+      const auto count = static_cast<std::int64_t>(Box::whole(specs[next].shape).elements());
+      if (const at::Tensor& copy = values[next++]; copy.defined()) staged.to_host(copy, weights.narrow(0, begin, count));
+      begin += count;
+    }
   });
   return [specs, values = std::move(values), rank = who.rank(), writers = who.writers](
              io::Storage& storage, const fs::path& dir) { return write_base_model(specs, values, rank, writers, storage, dir); };
@@ -161,7 +171,7 @@ std::vector<FileRecord> save_base_model(engine::Instance& instance, const Writer
                                         const fs::path& dir) {
   std::unique_ptr<io::ModelWriter> writer;
   device::StagedCopy staged(instance.transformer().device());
-  for_each_base_tensor(instance, who.comm, [&](const at::Tensor& weights) {
+  for_each_base_param(instance, who.comm, [&](const at::Tensor& weights) {
     if (who.rank() >= who.writers) return;
     if (!writer)
       writer = std::make_unique<io::ModelWriter>(storage, dir, base_tensors(instance), model::kDefaultShardBytes,

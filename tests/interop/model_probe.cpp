@@ -7,6 +7,7 @@
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
 #include "qft/job/run_main.h"
+#include "qft/model/load.h"
 
 #include <cstdio>
 #include <map>
@@ -98,7 +99,14 @@ int run(comm::Session& session, std::span<const std::string> args) {
   out["grad_norm"] = at::full({1}, result.grad_norm, at::kDouble);
   for (int u = 0; u < instance->spec().num_units(); ++u)
     for (const auto& p : instance->spec().units[static_cast<std::size_t>(u)].params)
-      if (p.trainable) out["grad." + p.name] = instance->grads(u).narrow(0, p.offset, p.numel).view(p.shape);
+      if (p.trainable) {
+        const at::Tensor grad = instance->grads(u).narrow(0, p.offset, p.numel);
+        if (p.role == model::Role::base) {
+          out["grad." + p.name] = grad.view(p.shape);
+          continue;
+        }
+        for (const auto& [tensor, values] : model::as_in_files(p, grad)) out["grad." + tensor.name] = values;
+      }
   write(args[2], out);
   return 0;
 }

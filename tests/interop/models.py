@@ -82,14 +82,14 @@ def probe(build, directory, run_file, sequences, overrides=(), group=1, micro_ba
 
 @contextlib.contextmanager
 def in_double():
-    """transformers' norms in fp64 where the weights are: it names torch.float32 in them. What it has in fp32 besides, angles of
-    rotary embedding, is what qft has."""
+    """transformers' norms and routers in fp64 where the weights are: it names torch.float32 and torch.float in them. What it has in
+    fp32 besides, angles of rotary embedding, is what qft has."""
     single = torch.float32
-    torch.float32 = torch.float64
+    torch.float32 = torch.float = torch.float64
     try:
         yield
     finally:
-        torch.float32 = single
+        torch.float32 = torch.float = single
 
 
 TIE = 1e-4  # two logits so close, relative to them, may change places in fp32

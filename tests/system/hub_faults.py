@@ -191,7 +191,7 @@ def check_content(report, hub, cdn, fetch):
 
 def check_together(report, hub, cdn, fetch):
     hub.models["Acme/shared"] = Repository(files(4_000_000, seed=8))
-    cdn.served, cdn.delay = {}, 0.005
+    cdn.served, cdn.delay = {}, 0.05  # longer than the last of the processes takes to start
     processes = [fetch.start("Acme/shared") for _ in range(3)]
     errors = [p.communicate()[1] for p in processes]
     cdn.delay = 0.0

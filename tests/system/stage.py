@@ -91,7 +91,7 @@ def main():
             result = nodes.run(qft, "train", run_file, f"output_dir={here}/fifth", "stage_to=null")
             report.holds("without stage_to the second node says what it misses", result.returncode != 0 and "model" in result.stderr, result.stderr[-500:])
 
-            odd = first / b"model/\xcb\xb5.txt".decode(errors="surrogateescape")
+            odd = first / b"model/\xcb\xff.txt".decode(errors="surrogateescape")
             odd.write_text("notes")
             result = nodes.run(qft, "train", run_file, f"output_dir={here}/sixth", f"stage_to={here}/sixth-local")
             report.holds("a name that is no UTF-8 ends the job with an error", result.returncode == 1 and "no UTF-8" in result.stderr, result.stderr[-2000:])

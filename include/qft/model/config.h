@@ -21,7 +21,21 @@ struct RopeConfig {
   std::optional<Llama3> llama3;
 };
 
-/// One decoder-only transformer of the Llama family, dense.
+/// Feed-forward by experts of which each token takes a few (Shazeer et al. 2017; Mixtral, Qwen's MoE models).
+struct ExpertsConfig {
+  std::int64_t count = 0;              ///< experts of a layer; 0: the model is dense
+  std::int64_t per_token = 0;          ///< that a token goes to
+  std::int64_t intermediate_size = 0;  ///< of an expert
+  std::int64_t shared_size = 0;        ///< of the expert that every token goes to; 0: none
+  bool normalise = false;              ///< weights of a token's experts add up to 1 (norm_topk_prob)
+  bool fused = false;                  ///< models' files have one tensor for all experts
+  double aux_loss_coef = 0.0;          ///< router_aux_loss_coef, where output_router_logits asks for the loss
+  std::string block = "mlp";           ///< path of router and experts in a layer
+  /// Names of an expert's linears in files: gate, up, down.
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
+/// One decoder-only transformer of the Llama family.
 struct ModelConfig {
   std::string model_type;    ///< one of architectures(): "qwen2"
   std::string architecture;  ///< transformers' class, e.g. "Qwen2ForCausalLM"
@@ -35,6 +49,8 @@ struct ModelConfig {
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;               ///< per-head RMSNorm of q and k (Qwen3)
   std::vector<std::int64_t> windows;  ///< of each layer, as window() returns them; empty: no layer has one
+  ExpertsConfig experts;
+  std::vector<bool> sparse;  ///< of each layer: whether its feed-forward is experts; empty: of none
   std::vector<std::int32_t> eos_token_ids;
   std::string raw;  ///< config.json as read, for export
 
@@ -44,6 +60,8 @@ struct ModelConfig {
 
   /// How many tokens a token sees in the attention of a layer, itself included; 0: all before it.
   std::int64_t window(int layer) const { return windows.empty() ? 0 : windows.at(static_cast<std::size_t>(layer)); }
+
+  bool is_sparse(int layer) const { return !sparse.empty() && sparse.at(static_cast<std::size_t>(layer)); }
 
   /// Inverse frequencies [head_dim / 2], scaling applied (fp32 arithmetic where transformers uses it).
   std::vector<double> inverse_frequencies() const;

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,8 @@ namespace qft::model {
 
 /// The names of the linear modules that LoRA can wrap, of all kinds of sub-layers, in the order in which PEFT's files have them.
 const std::vector<std::string>& lora_modules();
+/// Those that a model has.
+std::vector<std::string> lora_modules(const ModelConfig& config);
 
 /// LoRA (Hu et al. 2021; PEFT's LoraLayer): W x + scaling * B A dropout(x).
 struct LoraConfig {
@@ -25,13 +28,32 @@ struct LoraConfig {
   double dropout = 0.0;
   bool rslora = false;               ///< scaling alpha / sqrt(rank) (Kalajdzievski 2023)
   std::vector<std::string> targets;  ///< of lora_modules(), in that order
+  bool expert_modules = true;        ///< they mean the linears of each expert too
+  /// Stacks of experts with one pair of factors an expert for the fused tensor, by its path's end (PEFT's target_parameters).
+  std::vector<std::string> target_parameters;
+  /// Ranks and alphas of parameters whose path matches, which are other than these (PEFT's rank_pattern, alpha_pattern).
+  std::map<std::string, std::int64_t> ranks = {};
+  std::map<std::string, double> alphas = {};
 
   bool enabled() const { return rank > 0; }
   bool targets_module(std::string_view name) const;
-  double scaling() const;
-  /// `all` or a comma-separated list of module names; throws ConfigError naming an unknown one and the known.
+  bool targets_parameter(const ExpertStack& stack) const;
+  double scaling() const { return scaling(rank, alpha); }
+  double scaling(std::int64_t rank, double alpha) const;
+  /// `all` (but for routers) or a comma-separated list of module names; throws ConfigError naming an unknown one and the known.
   void set_targets(const std::string& list);
+  /// Keeps those targets that are among `modules`.
+  void keep_targets(const std::vector<std::string>& modules);
 };
+
+/// Rows of a group's weight to which one pair of factors adds: of a linear, or of all.
+struct LoraRows {
+  std::size_t linear = 0;  ///< the first of them
+  std::int64_t row0 = 0, rows = 0, rank = 0;
+  double scaling = 1.0;
+};
+/// Those of a group that LoRA wraps, by ascending row0.
+std::vector<LoraRows> lora_rows(const LoraConfig& lora, const ParamGroup& group);
 
 /// A base tensor, or one of the two factors of a linear's LoRA.
 enum class Role : std::uint8_t { base, lora_a, lora_b };
@@ -46,13 +68,21 @@ enum class Along : std::uint8_t {
 /// By comm::Axis.
 using GradientAxes = std::array<Along, comm::kAxes>;
 
+/// A tensor of files that holds elements of a logical tensor that follow each other.
+struct FileTensor {
+  std::string name;
+  Shape shape;
+};
+
 /// One logical tensor, and the box of it with which this rank computes. `offset` counts elements in the unit's frozen or
 /// trainable flat buffer, where the box lies flattened.
 struct ParamSpec {
   std::string name;  ///< Hugging Face's name, or PEFT's for a LoRA factor
   std::string path;  ///< in its unit: "self_attn.q_proj.weight", "self_attn.q_proj.lora_A.weight", "lm_head.weight"
   Role role = Role::base;
-  Shape shape;  ///< of the whole tensor, as files have it
+  Shape shape;  ///< of the whole tensor
+  std::vector<FileTensor> parts;  ///< where files have tensors of parts of it, in order, rather than one of this name and shape
+  bool experts_last = false;      ///< [experts, out, rank] here, [out, rank * experts] with the experts innermost in files
   Box box;
   std::int64_t numel = 0;  ///< of the box
   std::int64_t offset = 0;
@@ -62,6 +92,8 @@ struct ParamSpec {
   bool weight_decay = false;  ///< as HF Trainer decides: not for biases and norms
   double lr_factor = 1.0;     ///< of the run's learning rate
 
+  /// How files have it.
+  std::vector<FileTensor> in_files() const;
   Along along(comm::Axis axis) const { return gradient[static_cast<std::size_t>(axis)]; }
 };
 

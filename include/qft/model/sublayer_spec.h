@@ -22,22 +22,39 @@ struct LinearSpec {
   Split split = Split::rows;
 };
 
+/// What makes a group of linears that of many experts.
+struct ExpertStack {
+  std::int64_t experts = 0;    ///< 0: it is no stack
+  std::int64_t per_token = 1;  ///< experts, so rows, of a token
+  std::string path = {};       ///< of the experts in the layer: "mlp.experts"
+  std::string name = {};       ///< of the fused tensor there, as transformers has it: "gate_up_proj"
+  bool fused = false;          ///< models' files have that, rather than a tensor of each expert and linear
+};
+
 /// Parameters that lie next to each other in the flat buffers: linears of one input, computed as one product (weights, then
-/// biases, then LoRA's factors), or a single vector.
+/// biases, then LoRA's factors), or a single vector. Of experts the group is a stack: the weights of all its linears are one
+/// parameter [experts, rows of the linears, in], LoRA's factors likewise.
 struct ParamGroup {
   std::vector<LinearSpec> linears = {};
+  ExpertStack stack = {};
   std::string vector = {};  ///< its path, where there are no linears: "self_attn.q_norm.weight"
   std::int64_t size = 0;
   bool per_head = false;  ///< the vector serves each head alike, and heads are shared: its gradient is a sum over them
 
+  bool is_stack() const { return stack.experts > 0; }
   std::int64_t in() const { return linears.front().in; }
+  /// Of the weights; each takes part in per_token products of experts() tokens.
+  std::int64_t experts() const { return is_stack() ? stack.experts : 1; }
   std::int64_t out() const;
 };
+
+/// Element type of what is kept: compute dtype; statistics_dtype(); int32.
+enum class SavedType : std::uint8_t { compute, statistic, index };
 
 /// A tensor [T, columns] that forward leaves to backward, or [columns, T].
 struct SavedSpec {
   std::int64_t columns = 0;
-  bool statistic = false;   ///< in statistics_dtype(), else in compute dtype
+  SavedType type = SavedType::compute;
   bool transposed = false;  ///< [columns, T]
 };
 
@@ -57,7 +74,7 @@ struct SubLayerCost {
 /// Pairs of a token and one that it sees, in a sequence of `length` tokens. `window`: as in SubLayerSpec.
 double visible_pairs(std::int64_t length, std::int64_t window);
 
-enum class SubLayerKind : std::uint8_t { attention, swiglu };
+enum class SubLayerKind : std::uint8_t { attention, swiglu, experts };
 
 struct SubLayerSpec {
   SubLayerKind kind = SubLayerKind::attention;

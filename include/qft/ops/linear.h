@@ -43,7 +43,7 @@ struct LoraDropout {
   RowIdentity rows;
 };
 
-/// Columns of `saved`: the sum of the parts' ranks (0 without LoRA).
+/// Columns of `saved`: the sum of the parts' ranks (0 without LoRA). `w` may be a stack of experts'.
 std::int64_t lora_saved_columns(const LinearWeights& w);
 
 /// Up to so many rows of x, reading the weight dominates and a kernel of its own runs (CPU, fp32 and bf16): a row of y has the

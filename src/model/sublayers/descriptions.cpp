@@ -1,6 +1,7 @@
 #include "descriptions.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace qft::model {
 
@@ -22,20 +23,42 @@ std::vector<const ParamGroup*> SubLayerSpec::linears() const {
   return groups;
 }
 
+namespace {
+
+/// Adds the names of a layer's linears that `names` lacks: kinds may share them.
+void add_modules(const Layer& layer, std::vector<std::string>& names) {
+  for (const SubLayerSpec& sublayer : layer)
+    for (const ParamGroup* group : sublayer.linears())
+      for (const LinearSpec& linear : group->linears)
+        if (std::ranges::find(names, linear.name) == names.end()) names.push_back(linear.name);
+}
+
+}  // namespace
+
 const std::vector<std::string>& lora_modules() {
   static const std::vector<std::string> names = [] {
+    ModelConfig qwen, mixtral;
+    qwen.experts = {.count = 1, .per_token = 1, .shared_size = 1};
+    mixtral.experts = {.count = 1, .per_token = 1, .gate = "w1", .up = "w3", .down = "w2"};
     std::vector<std::string> all;
-    for (const SubLayerSpec& sublayer : {describe_attention({}, 0), describe_swiglu({})})
-      for (const ParamGroup* group : sublayer.linears())
-        for (const LinearSpec& linear : group->linears)
-          if (std::ranges::find(all, linear.name) == all.end()) all.push_back(linear.name);  // kinds may share names
+    add_modules({describe_attention({}, 0), describe_swiglu({}), describe_experts(qwen), describe_experts(mixtral)}, all);
     return all;
   }();
   return names;
 }
 
+std::vector<std::string> lora_modules(const ModelConfig& config) {
+  std::vector<std::string> names;
+  for (int i = 0; i < config.num_layers; ++i) add_modules(describe_layer(config, i), names);
+  std::vector<std::string> ordered;
+  std::ranges::copy_if(lora_modules(), std::back_inserter(ordered),
+                       [&](const std::string& name) { return std::ranges::find(names, name) != names.end(); });
+  return ordered;
+}
+
 Layer describe_layer(const ModelConfig& config, int index) {
-  return {describe_attention(config, config.window(index)), describe_swiglu(config)};
+  return {describe_attention(config, config.window(index)),
+          config.is_sparse(index) ? describe_experts(config) : describe_swiglu(config)};
 }
 
 }  // namespace qft::model

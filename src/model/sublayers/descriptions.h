@@ -4,6 +4,8 @@
 #include "qft/model/config.h"
 #include "qft/model/spec.h"
 
+#include <string_view>
+
 namespace qft::model {
 
 /// softmax(q k^T) v over each sequence, causal and within the window (0: none), with grouped query heads, rotary embedding, and
@@ -11,6 +13,12 @@ namespace qft::model {
 SubLayerSpec describe_attention(const ModelConfig& config, std::int64_t window);
 /// down(silu(gate(x)) * up(x)).
 SubLayerSpec describe_swiglu(const ModelConfig& config);
+
+/// Sum over a token's experts of weight * down(silu(gate(x)) * up(x)), with the weights of a router; and a shared expert, where
+/// the configuration has one.
+SubLayerSpec describe_experts(const ModelConfig& config);
+/// Whether a linear of this name chooses experts, rather than computes: `all` linears are without it.
+bool is_router(std::string_view name);
 
 /// The sub-layers of layer `index`, in order.
 Layer describe_layer(const ModelConfig& config, int index);

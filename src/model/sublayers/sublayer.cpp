@@ -35,6 +35,8 @@ std::unique_ptr<const SubLayer> make_sublayer(const ModelConfig& config, const S
       return make_attention(config, spec);
     case SubLayerKind::swiglu:
       return make_swiglu(config, spec);
+    case SubLayerKind::experts:
+      return make_experts(config, spec);
   }
   fail("sub-layer kind {} has no code", static_cast<int>(spec.kind));
 }

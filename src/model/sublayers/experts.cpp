@@ -1,0 +1,173 @@
+// Feed-forward by experts: each token's few, and perhaps one that all tokens share. The weight of an expert scales the activation
+// that its last linear reads: the same sum as weight * down(activation), whose gradient needs no second product.
+#include "qft/core/error.h"
+#include "qft/ops/experts.h"
+#include "qft/ops/swiglu.h"
+
+#include "kinds.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sum.h>
+
+namespace qft::model {
+namespace {
+
+// By order in the description (experts_spec.cpp); the second of two where there is no shared expert.
+enum Saved : std::size_t { kProbabilities, kExperts, kWeights, kGateUpRows, kSharedRows, kSharedGate };
+enum Scratch : std::size_t { kX, kAct, kY, kGradAct, kSharedAct, kSharedGradAct, kSharedY };
+enum Linear : std::size_t { kRouter, kGateUp, kSharedGateUp, kSharedRouter };
+
+class Experts final : public SubLayer {
+ public:
+  Experts(const ModelConfig& c, const SubLayerSpec& spec)
+      : SubLayer(spec),
+        count_(c.experts.count),
+        per_token_(c.experts.per_token),
+        shared_(c.experts.shared_size > 0),
+        normalise_(c.experts.normalise),
+        down_(shared_ ? 4 : 2),
+        shared_down_(5) {}
+
+  void forward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
+               const at::Tensor& out) const override {
+    const at::Tensor logits = room(pass, "experts_logits", count_);
+    ops::linear_forward(x, w.linears[kRouter].weights, pass.dropout, logits, s.lora[kRouter], pass.workspace);
+    ops::route_forward(logits, normalise_, s.tensors[kProbabilities], s.tensors[kExperts], s.tensors[kWeights]);
+    const ops::ExpertRows dealt = ops::deal_rows(s.tensors[kExperts], count_, pass.workspace);
+    const ops::LoraDropout dropout = dropout_of(pass, dealt);
+    const at::Tensor rows = expert_rows(pass, kX), act = expert_rows(pass, kAct), y = expert_rows(pass, kY);
+    ops::gather_rows(x, dealt, rows);
+    ops::experts_forward(dealt, rows, w.linears[kGateUp].weights, 2, dropout, gate_up(s), s.lora[kGateUp], pass.workspace);
+    ops::swiglu_forward(gate_up(s), act);
+    act.mul_(weights_of_rows(s, dealt));
+    ops::experts_forward(dealt, act, w.linears[down_].weights, 1, dropout, y, s.lora[down_], pass.workspace);
+    ops::sum_rows(y, dealt, out, ops::GradMode::write);
+    if (shared_) forward_shared(w, x, pass, s, out);
+  }
+
+  void backward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
+                const at::Tensor& gout, const at::Tensor& gx, ops::GradMode mode) const override {
+    const ops::ExpertRows dealt = ops::deal_rows(s.tensors[kExperts], count_, pass.workspace);
+    const ops::LoraDropout dropout = dropout_of(pass, dealt);
+    const Projection &in = w.linears[kGateUp], &down = w.linears[down_];
+    const at::Tensor act = expert_rows(pass, kAct), gact = expert_rows(pass, kGradAct), weights = weights_of_rows(s, dealt);
+    const at::Tensor rows = expert_rows(pass, kX), gy = expert_rows(pass, kY);
+    ops::gather_rows(gout, dealt, gy);
+    ops::swiglu_forward(gate_up(s), act);
+    const at::Tensor gweights = backward_down(pass, dealt, down, s, dropout, {act, weights, gy, gact});
+    ops::swiglu_backward(gate_up(s), gact, gate_up(s), {});
+    if (in.needs_input()) ops::gather_rows(x, dealt, rows);
+    ops::experts_backward(dealt, gate_up(s), in.needs_input() ? rows : at::Tensor(), in.weights, 2, dropout, s.lora[kGateUp], gy,
+                          mode, in.grads, pass.workspace);
+    if (mode != ops::GradMode::skip) ops::sum_rows(gy, dealt, gx, mode);
+    const ops::GradMode more = mode == ops::GradMode::skip ? mode : ops::GradMode::accumulate;
+    backward_router(w, x, pass, s, gweights, gx, more);
+    if (shared_) backward_shared(w, x, pass, s, gout, gx, more);
+  }
+
+  std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
+                                       ops::AttentionPath /*path*/) const override {
+    const auto item = static_cast<std::int64_t>(c10::elementSize(dtype == at::kDouble ? at::kDouble : at::kFloat));
+    const std::int64_t router = sizes.tokens * count_ * item;  // logits; in backward what their gradient is made of
+    return ops::dealt_bytes(sizes.tokens, per_token_) + (backward ? 4 : 2) * router;
+  }
+
+  /// Where rows go is known to the host only after the router.
+  bool can_be_captured(c10::Device device, at::ScalarType /*dtype*/) const override { return device.is_cpu(); }
+
+ private:
+  static at::Tensor room(const LayerPass& pass, const char* name, std::int64_t columns) {
+    return pass.workspace.get(name, {pass.tokens(), columns}, pass.dtype);
+  }
+  /// Scratch of all experts' rows, one an expert of a token.
+  at::Tensor expert_rows(const LayerPass& pass, Scratch which) const {
+    const at::Tensor t = pass.scratch(spec_.scratch[which]);
+    return t.view({t.size(0) * per_token_, t.size(1) / per_token_});
+  }
+  at::Tensor gate_up(const SubLayerSaved& s) const {
+    const at::Tensor& t = s.tensors[kGateUpRows];
+    return t.view({t.size(0) * per_token_, t.size(1) / per_token_});
+  }
+  static ops::LoraDropout dropout_of(const LayerPass& pass, const ops::ExpertRows& dealt) {
+    ops::LoraDropout dropout = pass.dropout;
+    dropout.rows = dropout.p > 0.0 ? ops::rows_of(pass.dropout.rows, dealt) : ops::RowIdentity{};
+    return dropout;
+  }
+  /// [rows, 1], of compute dtype.
+  static at::Tensor weights_of_rows(const SubLayerSaved& s, const ops::ExpertRows& dealt) {
+    const at::Tensor rows = at::empty({dealt.count()}, s.tensors[kWeights].options());
+    rows.index_copy_(0, dealt.places, s.tensors[kWeights].view({-1}));
+    return rows.unsqueeze(1);
+  }
+
+  /// Tensors of rows in the backward pass.
+  struct Rows {
+    const at::Tensor &act, &weights, &gy, &gact;
+  };
+  /// Writes the gradient of the activation into `gact`; returns that of the routing weights, [T, per_token] of statistics_dtype().
+  at::Tensor backward_down(const LayerPass& pass, const ops::ExpertRows& dealt, const Projection& down, const SubLayerSaved& s,
+                           const ops::LoraDropout& dropout, const Rows& r) const {
+    const auto wide = s.tensors[kProbabilities].scalar_type();
+    const at::Tensor unweighted = r.act.clone();
+    r.act.mul_(r.weights);
+    ops::experts_backward(dealt, r.gy, r.act, down.weights, 1, dropout, s.lora[down_], r.gact, ops::GradMode::write, down.grads,
+                          pass.workspace);
+    const at::Tensor of_rows = at::sum(r.gact.to(wide) * unweighted, 1);
+    r.gact.mul_(r.weights);
+    return at::index_select(of_rows, 0, dealt.places).view({pass.tokens(), per_token_});
+  }
+
+  void backward_router(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
+                       const at::Tensor& gweights, const at::Tensor& gx, ops::GradMode mode) const {
+    const Projection& router = w.linears[kRouter];
+    const at::Tensor glogits = room(pass, "experts_logits", count_);
+    ops::route_backward(s.tensors[kProbabilities], s.tensors[kExperts], normalise_, gweights, {}, glogits);
+    ops::linear_backward(glogits, x, router.weights, pass.dropout, s.lora[kRouter], gx, mode, router.grads, pass.workspace);
+  }
+
+  void forward_shared(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
+                      const at::Tensor& out) const {
+    const at::Tensor act = pass.scratch(spec_.scratch[kSharedAct]), y = pass.scratch(spec_.scratch[kSharedY]);
+    const at::Tensor &rows = s.tensors[kSharedRows], &gate = s.tensors[kSharedGate];
+    ops::linear_forward(x, w.linears[kSharedGateUp].weights, pass.dropout, rows, s.lora[kSharedGateUp], pass.workspace);
+    ops::linear_forward(x, w.linears[kSharedRouter].weights, pass.dropout, gate, s.lora[kSharedRouter], pass.workspace);
+    gate.sigmoid_();
+    ops::swiglu_forward(rows, act);
+    act.mul_(gate);
+    ops::linear_forward(act, w.linears[shared_down_].weights, pass.dropout, y, s.lora[shared_down_], pass.workspace);
+    out.add_(y);
+  }
+
+  void backward_shared(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
+                       const at::Tensor& gout, const at::Tensor& gx, ops::GradMode mode) const {
+    const Projection &in = w.linears[kSharedGateUp], &router = w.linears[kSharedRouter], &down = w.linears[shared_down_];
+    const at::Tensor act = pass.scratch(spec_.scratch[kSharedAct]), gact = pass.scratch(spec_.scratch[kSharedGradAct]);
+    const at::Tensor &rows = s.tensors[kSharedRows], &gate = s.tensors[kSharedGate];
+    const auto wide = s.tensors[kProbabilities].scalar_type();
+    ops::swiglu_forward(rows, act);
+    const at::Tensor ungated = act.clone();
+    act.mul_(gate);
+    ops::linear_backward(gout, act, down.weights, pass.dropout, s.lora[shared_down_], gact, ops::GradMode::write, down.grads,
+                         pass.workspace);
+    const at::Tensor open = gate.to(wide), ggate = at::sum(gact.to(wide) * ungated, 1, /*keepdim=*/true);
+    gact.mul_(gate);
+    ops::swiglu_backward(rows, gact, rows, {});
+    ops::linear_backward(rows, x, in.weights, pass.dropout, s.lora[kSharedGateUp], gx, mode, in.grads, pass.workspace);
+    gate.copy_(ggate * open * (1.0 - open));
+    ops::linear_backward(gate, x, router.weights, pass.dropout, s.lora[kSharedRouter], gx, mode, router.grads, pass.workspace);
+  }
+
+  std::int64_t count_, per_token_;
+  bool shared_, normalise_;
+  std::size_t down_, shared_down_;
+};
+
+}  // namespace
+
+std::unique_ptr<const SubLayer> make_experts(const ModelConfig& config, const SubLayerSpec& spec) {
+  return std::make_unique<Experts>(config, spec);
+}
+
+}  // namespace qft::model

@@ -1,0 +1,171 @@
+#include "qft/ops/experts.h"
+
+#include "qft/core/convert.h"
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "cpu/tensors.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/zeros_like.h>
+
+namespace qft::ops {
+namespace {
+
+/// Calls body(expert, first row, rows) for those that have rows.
+template <class F>
+void for_each_expert(const ExpertRows& dealt, const F& body) {
+  for (std::size_t e = 0; e + 1 < dealt.begins.size(); ++e)
+    if (const std::int64_t rows = dealt.begins[e + 1] - dealt.begins[e]; rows > 0)
+      body(static_cast<std::int64_t>(e), dealt.begins[e], rows);
+}
+
+/// Rows of a tensor that may be undefined.
+at::Tensor rows_if(const at::Tensor& t, std::int64_t first, std::int64_t count) {
+  return t.defined() ? t.narrow(0, first, count) : t;
+}
+
+LoraDropout rows_of(LoraDropout dropout, std::int64_t first, std::int64_t count) {
+  dropout.rows = {rows_if(dropout.rows.sample_ids, first, count), rows_if(dropout.rows.positions, first, count)};
+  return dropout;
+}
+
+/// sum_rows() of tokens [begin, end) by kernels.
+template <class T>
+void sum_tokens(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& out, bool add, std::int64_t begin,
+                std::int64_t end) {
+  const std::int64_t width = out.size(1), per_token = places.numel() / std::max<std::int64_t>(out.size(0), 1);
+  const auto kernels = cpu::activation_kernels<T>();
+  const auto* place = places.const_data_ptr<std::int64_t>();
+  std::vector<float> sums(static_cast<std::size_t>(width));
+  constexpr DType type = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
+  for (std::int64_t t = begin; t < end; ++t) {
+    std::fill(sums.begin(), sums.end(), 0.0F);
+    T* to = data<T>(out) + t * width;
+    if (add) kernels.add_to_float(sums.data(), to, 1.0F, width);
+    for (std::int64_t j = 0; j < per_token; ++j)
+      kernels.add_to_float(sums.data(), const_data<T>(rows) + place[t * per_token + j] * width, 1.0F, width);
+    from_float(type, sums.data(), sums.size(), reinterpret_cast<char*>(to));
+  }
+}
+
+}  // namespace
+
+void route_forward(const at::Tensor& logits, bool normalise, const at::Tensor& probabilities, const at::Tensor& experts,
+                   const at::Tensor& weights) {
+  at::Tensor all = probabilities;
+  at::softmax_out(all, logits, -1, probabilities.scalar_type());
+  auto [values, indices] = at::topk(probabilities, experts.size(1), -1);
+  if (normalise) values.div_(values.sum(-1, /*keepdim=*/true));
+  experts.copy_(indices);
+  weights.copy_(values);
+}
+
+void route_backward(const at::Tensor& probabilities, const at::Tensor& experts, bool normalise, const at::Tensor& gweights,
+                    const at::Tensor& gprobabilities, const at::Tensor& glogits) {
+  const at::Tensor index = experts.to(at::kLong);
+  at::Tensor gvalues = gweights;
+  if (normalise) {
+    const at::Tensor values = at::gather(probabilities, 1, index), sum = values.sum(1, /*keepdim=*/true);
+    gvalues = (gweights - (gweights * values).sum(1, /*keepdim=*/true) / sum) / sum;
+  }
+  const at::Tensor g = gprobabilities.defined() ? gprobabilities.clone() : at::zeros_like(probabilities);
+  g.scatter_add_(1, index, gvalues);
+  glogits.copy_(probabilities * (g - (g * probabilities).sum(1, /*keepdim=*/true)));
+}
+
+ExpertRows deal_rows(const at::Tensor& experts, std::int64_t count, Workspace& workspace) {
+  const std::int64_t rows = experts.numel(), per_token = experts.size(1);
+  const at::Tensor chosen = experts.cpu();
+  const auto* expert = chosen.const_data_ptr<std::int32_t>();
+  ExpertRows dealt;
+  dealt.begins.assign(static_cast<std::size_t>(count) + 1, 0);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    QFT_ASSERT(expert[i] >= 0 && expert[i] < count, "expert {} of {}", expert[i], count);
+    ++dealt.begins[static_cast<std::size_t>(expert[i]) + 1];
+  }
+  for (std::size_t e = 0; e < static_cast<std::size_t>(count); ++e) dealt.begins[e + 1] += dealt.begins[e];
+  std::vector<std::int64_t> next(dealt.begins.begin(), dealt.begins.end() - 1), tokens(static_cast<std::size_t>(rows)),
+      places(static_cast<std::size_t>(rows));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t row = next[static_cast<std::size_t>(expert[i])]++;
+    tokens[static_cast<std::size_t>(row)] = i / per_token;
+    places[static_cast<std::size_t>(i)] = row;
+  }
+  dealt.tokens = workspace.get("experts.tokens", {rows}, at::kLong);
+  dealt.places = workspace.get("experts.places", {rows}, at::kLong);
+  const auto keep = [&](const std::vector<std::int64_t>& from, const at::Tensor& to) {
+    to.copy_(at::from_blob(const_cast<std::int64_t*>(from.data()), {rows}, at::kLong));
+  };
+  keep(tokens, dealt.tokens);
+  keep(places, dealt.places);
+  return dealt;
+}
+
+std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token) {
+  return 2 * tokens * per_token * std::int64_t{sizeof(std::int64_t)};
+}
+
+void gather_rows(const at::Tensor& x, const ExpertRows& dealt, const at::Tensor& rows) {
+  at::Tensor out = rows;
+  at::index_select_out(out, x, 0, dealt.tokens);
+}
+
+void sum_rows(const at::Tensor& rows, const ExpertRows& dealt, const at::Tensor& out, GradMode mode) {
+  const bool add = mode == GradMode::accumulate;
+  const bool done = cpu::with_kernel_type(out, [&]<class T>() {
+    cpu::for_rows(out.size(0), rows.numel() / std::max<std::int64_t>(out.size(0), 1),
+                  [&](std::int64_t begin, std::int64_t end) { sum_tokens<T>(rows, dealt.places, out, add, begin, end); });
+  });
+  if (done || out.size(0) == 0) return;
+  const auto wide = out.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor sums = at::index_select(rows, 0, dealt.places).view({out.size(0), -1, out.size(1)}).sum(1, false, wide);
+  out.copy_(add ? sums.add_(out) : sums);
+}
+
+LinearWeights expert_of(const LinearWeights& stack, std::int64_t e, std::uint32_t sites) {
+  LinearWeights w{stack.weight.select(0, e), {}, {}};
+  for (const LoraPart& part : stack.lora)
+    w.lora.push_back({part.a.select(0, e), part.b.select(0, e), part.row0, part.rows, part.scaling,
+                      part.site + sites * static_cast<std::uint32_t>(e)});
+  return w;
+}
+
+LinearGrads expert_of(const LinearGrads& stack, std::int64_t e) {
+  LinearGrads grads;
+  if (stack.weight.defined()) grads.weight = stack.weight.select(0, e);
+  for (const LinearGrads::Lora& part : stack.lora) grads.lora.push_back({part.a.select(0, e), part.b.select(0, e)});
+  return grads;
+}
+
+void experts_forward(const ExpertRows& dealt, const at::Tensor& x, const LinearWeights& stack, std::uint32_t sites,
+                     const LoraDropout& dropout, const at::Tensor& y, const at::Tensor& saved, Workspace& workspace) {
+  for_each_expert(dealt, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+    linear_forward(x.narrow(0, first, count), expert_of(stack, e, sites), rows_of(dropout, first, count),
+                   y.narrow(0, first, count), rows_if(saved, first, count), workspace);
+  });
+}
+
+void experts_backward(const ExpertRows& dealt, const at::Tensor& gy, const at::Tensor& x, const LinearWeights& stack,
+                      std::uint32_t sites, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
+                      GradMode mode, const LinearGrads& grads, Workspace& workspace) {
+  for_each_expert(dealt, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+    linear_backward(gy.narrow(0, first, count), rows_if(x, first, count), expert_of(stack, e, sites),
+                    rows_of(dropout, first, count), rows_if(saved, first, count), rows_if(gx, first, count), mode,
+                    expert_of(grads, e), workspace);
+  });
+}
+
+RowIdentity rows_of(const RowIdentity& tokens, const ExpertRows& dealt) {
+  if (!tokens.sample_ids.defined()) return {};
+  return {at::index_select(tokens.sample_ids, 0, dealt.tokens), at::index_select(tokens.positions, 0, dealt.tokens)};
+}
+
+}  // namespace qft::ops
