@@ -14,7 +14,12 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("lora_rank", "rank of the LoRA matrices").at_least(1), &lora_rank);
   field(Field("lora_alpha", "LoRA is scaled by lora_alpha / lora_rank").at_least(0).shown_default("lora_rank * 2"), &lora_alpha);
   field(Field("lora_dropout", "dropout before the LoRA matrices").in_half_open(0, 1), &lora_dropout);
-  field(Field("lora_target", "linear layers that get LoRA matrices; all: every one except the head"), &lora_target);
+  field(Field("lora_target", "linear layers that get LoRA matrices; all: every one except the head and routers of experts"),
+        &lora_target);
+  field(Field("lora_target_parameters",
+              "experts.gate_up_proj, experts.down_proj: matrices for the fused weights of all experts, as newer PEFT has them, "
+              "rather than for each linear"),
+        &lora_target_parameters);
   field(Field("additional_target", "modules trained in full and saved beside the LoRA matrices"), &additional_target);
   field(Field("use_rslora", "scale by lora_alpha over the square root of lora_rank"), &use_rslora);
   field(Field("use_dora", "DoRA: also train the magnitude of each weight column"), &use_dora);

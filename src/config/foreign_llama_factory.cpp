@@ -53,7 +53,6 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "resize_vocab add_tokens add_special_tokens new_special_tokens_config", kVocabulary, kOff},
     {kNoEffect, "init_special_tokens", "it has a meaning with new tokens only", "noise_init"},
     {kRefused, "split_special_tokens", "special tokens are always one token each: remove it", kOff},
-    {kRefused, "moe_aux_loss_coef", "the router's auxiliary loss is not implemented: remove it", "null|0|0.0"},
     {kRefused, "use_kt", "qft does not use KTransformers: remove it", kOff},
     {kNoEffect,
      "kt_config kt_cpu_activation kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path "

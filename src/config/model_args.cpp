@@ -25,6 +25,12 @@ void ModelArgs::visit(const FieldVisitor& field) {
               "type of weights and compute in eval, generate, chat and predict, and of an export; auto: the model's own")
             .one_of({"auto", "float16", "bfloat16", "float32"}),
         &infer_dtype);
+  field(Field("moe_aux_loss_coef", "weight of the loss that keeps a model's experts equally busy, of each sequence")
+            .at_least(0)
+            .shown_default("router_aux_loss_coef of config.json where it has output_router_logits: true, else 0"),
+        &moe_aux_loss_coef);
+  field(Field("moe_z_loss_coef", "weight of the squares of the logarithms of the routers' sums of exponentials").at_least(0),
+        &moe_z_loss_coef);
   field(Field("disable_gradient_checkpointing", "keep all activations for backward: faster, needs more memory"),
         &disable_gradient_checkpointing);
 }

@@ -1,9 +1,11 @@
 #include "qft/engine/objectives.h"
 
 #include "qft/core/error.h"
+#include "qft/parallel/routing_objective.h"
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "simpo.h"
 
@@ -28,6 +30,14 @@ constexpr ObjectiveRow kObjectives[] = {
 };
 
 }  // namespace
+
+Made make_objective(const RunConfig& config, const model::ModelConfig& model, const parallel::BatchTotals& totals) {
+  Made made = objective_of(config).make(config, totals);
+  if (model.experts.count == 0) return made;
+  const parallel::RoutingCoefficients coefficients{config.model.moe_aux_loss_coef.value_or(model.experts.aux_loss_coef),
+                                                   config.model.moe_z_loss_coef};
+  return std::make_unique<parallel::RoutingObjective>(std::move(made), model, coefficients, totals);
+}
 
 const ObjectiveRow& objective_of(const RunConfig& config) {
   const auto& f = config.finetuning;

@@ -6,6 +6,7 @@
 #include "qft/engine/objectives.h"
 #include "qft/model/adapter_config.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -34,12 +35,19 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
         "merge it first (qft export) and train a new one on the merged model",
         config.given.find(key)->second, key, asked, dir.string(), theirs);
   };
+  const std::vector<std::string> modules = model::lora_modules(model::ModelConfig::load(config.model_path()));
+  const auto of_model = [&](model::LoraConfig lora) {
+    lora.keep_targets(modules);
+    return lora.targets;
+  };
   model::LoraConfig wish;
   wish.set_targets(join(f.lora_target));
   same("lora_rank", f.lora_rank == adapter.rank, f.lora_rank, adapter.rank);
   same("lora_alpha", static_cast<double>(f.lora_alpha) == adapter.alpha, f.lora_alpha, adapter.alpha);
   same("use_rslora", f.use_rslora == adapter.rslora, f.use_rslora, adapter.rslora);
-  same("lora_target", wish.targets == adapter.targets, join(f.lora_target), join(adapter.targets));
+  same("lora_target", of_model(wish) == of_model(adapter), join(f.lora_target), join(adapter.targets));
+  same("lora_target_parameters", f.lora_target_parameters == adapter.target_parameters, join(f.lora_target_parameters),
+       join(adapter.target_parameters));
 }
 
 /// No dropout where the sequences of an item are compared with each other, as in TRL and LLaMA-Factory.
@@ -64,7 +72,34 @@ model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
   lora.dropout = dropout_of(config);
   lora.rslora = config.finetuning.use_rslora;
   lora.set_targets(join(config.finetuning.lora_target));
+  lora.target_parameters = config.finetuning.lora_target_parameters;
   return lora;
+}
+
+/// Every module and parameter that the run file names is in the model: PEFT would leave out in silence what is not.
+void require_targets(const config::RunConfig& config, const model::ModelSpec& spec) {
+  const auto& f = config.finetuning;
+  const std::vector<std::string> modules = model::lora_modules(spec.config);
+  for (const std::string& name : f.lora_target)
+    if (name != "all" && std::ranges::find(modules, name) == modules.end())
+      fail_config("lora_target '{}' is no linear module of this {}: it has {}", name, spec.config.model_type, join(modules));
+  for (const std::string& name : f.lora_target_parameters) {
+    model::LoraConfig one;
+    one.target_parameters = {name};
+    bool found = false;
+    for (const model::Layer& layer : spec.layers)
+      for (const model::SubLayerSpec& sublayer : layer)
+        for (const model::ParamGroup& group : sublayer.params)
+          found = found || (group.is_stack() && one.targets_parameter(group.stack));
+    if (!found)
+      fail_config("lora_target_parameters '{}' is no parameter of this {}: {}", name, spec.config.model_type,
+                  spec.config.experts.count > 0 ? "it has experts.gate_up_proj and experts.down_proj" : "it has no experts");
+  }
+  if (!f.lora_target_parameters.empty() && spec.lora.dropout > 0.0)
+    fail_config(
+        "lora_dropout {} does not go with lora_target_parameters: PEFT has no dropout there; set it to 0, or name the "
+        "experts' linears in lora_target",
+        spec.lora.dropout);
 }
 
 }  // namespace
@@ -95,8 +130,10 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::LoraConfig lora = lora_of(config, use);
-  return model::ModelSpec::build(model::ModelConfig::load(config.model_path()),
-                                 lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
+  model::ModelSpec spec = model::ModelSpec::build(model::ModelConfig::load(config.model_path()),
+                                                  lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
+  if (use == Use::training && lora.enabled() && adapter_dir(config).empty()) require_targets(config, spec);
+  return spec;
 }
 
 optim::Precision training_precision(const config::RunConfig& config) {

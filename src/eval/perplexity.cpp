@@ -58,8 +58,8 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
     require(out.good(), "cannot write predict_logprobs '{}'", logprobs_file.string());
   });
   const engine::ObjectiveRow& row = engine::objective_of(config);
-  const auto objective =
-      row.make(config, {static_cast<double>(loader.global_label_tokens()), static_cast<double>(loader.num_items())});
+  const auto objective = row.make(config, {static_cast<double>(loader.global_label_tokens()),
+                                           static_cast<double>(loader.num_items()), static_cast<double>(loader.global_tokens())});
   const std::size_t width = 1 + 2 * objective->metrics().size();
   // Each micro-batch has a place of its own, so that sums are the same on any number of ranks.
   std::vector<double> sums(width * static_cast<std::size_t>(loader.max_micro_batches() * comm.size()));

@@ -21,8 +21,8 @@ constexpr std::int64_t kMaxRank = 65536;
 
 /// Keys of PEFT's LoraConfig that change the computation and are not implemented: all must be absent, null, false or empty.
 constexpr const char* kMustBeEmpty[] = {
-    "use_dora",  "modules_to_save", "layer_replication", "layers_to_transform",
-    "lora_bias", "fan_in_fan_out",  "use_qalora",   "exclude_modules", "trainable_token_indices"};
+    "use_dora",       "modules_to_save", "layer_replication", "layers_to_transform",    "lora_bias",
+    "fan_in_fan_out", "use_qalora",      "exclude_modules",   "trainable_token_indices"};
 
 bool is_empty(const json& value) {
   return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
@@ -53,8 +53,10 @@ void set_target_parameters(LoraConfig& lora, const json& names, std::string& mod
     if (path.ends_with("gate_up_proj") || path.ends_with("down_proj")) {
       lora.target_parameters.push_back(path);
     } else {
-      require(path.ends_with(kWeight), "{}: target_parameters has '{}', which is not implemented (implemented: gate_up_proj, "
-              "down_proj and routers' gate.weight)", where, path);
+      require(path.ends_with(kWeight),
+              "{}: target_parameters has '{}', which is not implemented (implemented: gate_up_proj, "
+              "down_proj and routers' gate.weight)",
+              where, path);
       const std::string module = path.substr(0, path.size() - kWeight.size());
       modules += module.substr(module.rfind('.') + 1) + ",";
     }
@@ -66,7 +68,8 @@ bool has_expert_modules(const std::filesystem::path& dir) {
   const std::filesystem::path path = io::adapter_weights_of(dir);
   if (!std::filesystem::exists(path)) return true;  // whoever reads the weights says so
   const auto file = io::open_tensor_file(path);
-  return std::ranges::any_of(file->entries(), [](const io::TensorEntry& entry) { return entry.name.find(".experts.0.") != std::string::npos; });
+  return std::ranges::any_of(file->entries(),
+                             [](const io::TensorEntry& entry) { return entry.name.find(".experts.0.") != std::string::npos; });
 }
 
 /// Ranks or alphas of stacks of experts: what PEFT writes where it makes one pair of factors of those of gate and up.
@@ -133,7 +136,8 @@ LoraConfig read_adapter_config(const std::filesystem::path& dir) {
     lora.ranks = read_pattern<std::int64_t>(config, "rank_pattern", where);
     lora.alphas = read_pattern<double>(config, "alpha_pattern", where);
     for (const auto& [name, own] : lora.ranks)
-      require(own >= 1 && own <= kMaxRank, "{}: the rank of {} is {}, expected an integer from 1 to {}", where, name, own, kMaxRank);
+      require(own >= 1 && own <= kMaxRank, "{}: the rank of {} is {}, expected an integer from 1 to {}", where, name, own,
+              kMaxRank);
   } catch (const json::exception& e) {
     fail("{}: {}", where, e.what());
   }

@@ -33,8 +33,8 @@ struct Bias {
 };
 constexpr Bias kNever{nullptr, false}, kAlways{nullptr, true}, kAttentionBias{"attention_bias", false},
     kMlpBias{"mlp_bias", false};
-/// Which layers may have a sliding window: `some`: use_sliding_window, max_window_layers and layer_types say it; `asked`: all where
-/// use_sliding_window is true; `given`: all where sliding_window is a number; `all`: these where config.json lacks it too.
+/// Which layers may have a sliding window: `some`: use_sliding_window, max_window_layers and layer_types say it; `asked`: all
+/// where use_sliding_window is true; `given`: all where sliding_window is a number; `all`: these where config.json lacks it too.
 enum class Windows : std::uint8_t { none, some, asked, given, all };
 
 /// How an architecture has experts: `mixtral` in every layer, by names of its own; `qwen` in those that config.json says, perhaps
@@ -140,7 +140,8 @@ void read_experts(const Reader& config, const Architecture& arch, ModelConfig& c
   // Newer files of Qwen's models have Mixtral's name.
   e.count = config.size(config.find("num_experts") != nullptr ? "num_experts" : "num_local_experts");
   e.per_token = config.size("num_experts_per_tok");
-  require(e.per_token <= e.count, "{}: num_experts_per_tok is {}, more than the {} experts", config.where(), e.per_token, e.count);
+  require(e.per_token <= e.count, "{}: num_experts_per_tok is {}, more than the {} experts", config.where(), e.per_token,
+          e.count);
   e.intermediate_size = mixtral ? c.intermediate_size : config.size("moe_intermediate_size");
   if (arch.experts == Experts::qwen_shared) e.shared_size = config.size("shared_expert_intermediate_size");
   e.normalise = mixtral || config.boolean("norm_topk_prob", false);

@@ -7,7 +7,6 @@
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
-#include "qft/model/load.h"
 #include "qft/model/spec.h"
 #include "qft/ops/cpu/kernels.h"
 
@@ -19,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "sources.h"
 #include "tensor_check.h"
 #include <nlohmann/json.hpp>
 
@@ -82,8 +82,7 @@ class Factors {
 /// An open adapter whose tensors are those that its configuration asks for.
 class Adapter {
  public:
-  Adapter(const ModelSpec& spec, const fs::path& dir)
-      : file_(open_adapter(dir)) {
+  Adapter(const ModelSpec& spec, const fs::path& dir) : file_(open_adapter(dir)) {
     std::size_t used = 0;
     for (const UnitSpec& unit : spec.units)
       for (const ParamSpec& param : unit.params) {

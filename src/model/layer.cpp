@@ -28,9 +28,7 @@ LayerSaved Transformer::room_for(int layer, const LayerWeights& w, const at::Ten
     s.x = i == 0 ? x : arena.alloc(x.sizes(), dtype_);
     s.rstd = arena.alloc({tokens}, statistics_dtype());
     for (const SavedSpec& t : sublayers(layer)[i]->spec().saved) {
-      const auto dtype = t.type == SavedType::index       ? at::kInt
-                         : t.type == SavedType::statistic ? statistics_dtype()
-                                                          : dtype_;
+      const auto dtype = t.type == SavedType::index ? at::kInt : t.type == SavedType::statistic ? statistics_dtype() : dtype_;
       s.tensors.push_back(t.transposed ? arena.alloc({t.columns, tokens}, dtype) : arena.alloc({tokens, t.columns}, dtype));
     }
     const auto groups = sublayers(layer)[i]->spec().linears();
@@ -42,9 +40,21 @@ LayerSaved Transformer::room_for(int layer, const LayerWeights& w, const at::Ten
   return saved;
 }
 
-LayerPass Transformer::pass_over(int layer, const MicroInput& in, const DropoutPass& dropout) {
+LayerPass Transformer::pass_over(int layer, const MicroInput& in, const DropoutPass& dropout, const RoutingLoss& routing) {
   const ops::DropoutKey key = {dropout.seed, dropout.step, static_cast<std::uint32_t>(layer), 0};
-  return {in.positions, &in.sequences, {dropout.p, key, in.identity}, rope_, workspace_, dtype_};
+  return {in.positions,
+          &in.sequences,
+          {dropout.p, key, in.identity},
+          rope_,
+          workspace_,
+          dtype_,
+          in.routing.observed() ? &in.routing : nullptr,
+          routing};
+}
+
+void Transformer::observe_routing(int layer, const MicroInput& in, const LayerSaved& saved) const {
+  if (!in.routing.observed()) return;
+  for (std::size_t i = 0; i < saved.sublayers.size(); ++i) sublayers(layer)[i]->observe(layer, saved.sublayers[i], in.routing);
 }
 
 void Transformer::layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
@@ -77,8 +87,9 @@ void Transformer::run_forward(int layer, const LayerWeights& w, const at::Tensor
 }
 
 void Transformer::layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
-                                 const LayerSaved& saved, const at::Tensor& g, bool needs_input_grad) {
-  const LayerPass pass = pass_over(layer, in, dropout);
+                                 const LayerSaved& saved, const at::Tensor& g, bool needs_input_grad,
+                                 const RoutingLoss& routing) {
+  const LayerPass pass = pass_over(layer, in, dropout, routing);
   const at::Tensor gbranch = scratch("branch", g.size(0), g.size(1));
   for (std::size_t i = sublayers(layer).size(); i-- > 0;) {
     const SubLayer& sublayer = *sublayers(layer)[i];

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "read_into.h"
 #include "tensor_check.h"
 #include <ATen/ops/empty.h>
 
@@ -25,19 +26,6 @@ std::pair<std::int64_t, std::int64_t> common(const Source& source, const ParamSp
 }
 
 }  // namespace
-
-std::vector<Source> sources_of(const ParamSpec& param, const io::ModelFiles& files) {
-  std::vector<Source> sources;
-  const bool whole = param.parts.empty() || files.find(param.name) != nullptr;
-  std::int64_t begin = 0;
-  for (const FileTensor& part : whole ? std::vector<FileTensor>{{param.name, param.shape}} : param.parts) {
-    const io::TensorLocation& where = files.at(part.name);
-    require_shape(*where.file, *where.entry, part.shape);
-    sources.push_back({where, begin});
-    begin += static_cast<std::int64_t>(where.entry->elements());
-  }
-  return sources;
-}
 
 std::int64_t read_into(const Source& source, const ParamSpec& param, const Shard& dst) {
   const io::TensorEntry& entry = *source.at.entry;

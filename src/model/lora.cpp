@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "read_into.h"
 #include "tensor_check.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -45,8 +46,8 @@ void fill_uniform(const ParamSpec& param, std::uint64_t seed, const Shard& dst) 
 
 /// The elements of a factor whose experts are innermost in its tensor, which is read whole.
 void read_experts_last(const io::TensorFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst) {
-  const at::Tensor all = at::empty({static_cast<std::int64_t>(entry.elements())},
-                                   at::TensorOptions().dtype(device::scalar_type_of(entry.dtype)));
+  const at::Tensor all =
+      at::empty({static_cast<std::int64_t>(entry.elements())}, at::TensorOptions().dtype(device::scalar_type_of(entry.dtype)));
   file.read(entry, 0, entry.bytes(), all.data_ptr());
   const at::Tensor experts_first = all.view({param.shape[1], param.shape[2], param.shape[0]}).permute({2, 0, 1}).contiguous();
   dst.values.copy_(experts_first.view(-1).narrow(0, dst.begin, dst.values.numel()));

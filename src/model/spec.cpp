@@ -248,9 +248,8 @@ bool LoraConfig::targets_module(std::string_view name) const {
 
 bool LoraConfig::targets_parameter(const ExpertStack& stack) const {
   // Its path in a layer depends on the version of transformers.
-  return std::ranges::any_of(target_parameters, [&](const std::string& path) {
-    return path == stack.name || path.ends_with("experts." + stack.name);
-  });
+  return std::ranges::any_of(
+      target_parameters, [&](const std::string& path) { return path == stack.name || path.ends_with("experts." + stack.name); });
 }
 
 void LoraConfig::keep_targets(const std::vector<std::string>& modules) {

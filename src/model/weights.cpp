@@ -58,8 +58,8 @@ Projection bind_stack(const ModelSpec& spec, const UnitSpec& unit, const ParamGr
   for (const LoraRows& part : wrapped) {
     const auto ranks = [&](const at::Tensor& t) { return t.narrow(1, rank0, part.rank); };
     const auto rows = [&](const at::Tensor& t) { return t.narrow(1, b_row0, part.rows); };
-    p.weights.lora.push_back({ranks(a.value), rows(b.value), part.row0, part.rows, part.scaling,
-                              site + static_cast<std::uint32_t>(part.linear)});
+    p.weights.lora.push_back(
+        {ranks(a.value), rows(b.value), part.row0, part.rows, part.scaling, site + static_cast<std::uint32_t>(part.linear)});
     if (flat.grad.defined()) p.grads.lora.push_back({ranks(a.grad), rows(b.grad)});
     rank0 += part.rank;
     b_row0 += part.rows;

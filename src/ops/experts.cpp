@@ -11,6 +11,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/topk.h>
@@ -58,27 +59,31 @@ void sum_tokens(const at::Tensor& rows, const at::Tensor& places, const at::Tens
 
 }  // namespace
 
-void route_forward(const at::Tensor& logits, bool normalise, const at::Tensor& probabilities, const at::Tensor& experts,
-                   const at::Tensor& weights) {
-  at::Tensor all = probabilities;
-  at::softmax_out(all, logits, -1, probabilities.scalar_type());
+void route_forward(const at::Tensor& logits, bool normalise, const at::Tensor& probabilities, const at::Tensor& log_sums,
+                   const at::Tensor& experts, const at::Tensor& weights) {
+  at::Tensor all = probabilities, sums = log_sums;
+  const at::Tensor wide = logits.to(probabilities.scalar_type());
+  at::logsumexp_out(sums, wide, 1);
+  at::softmax_out(all, wide, -1);
   auto [values, indices] = at::topk(probabilities, experts.size(1), -1);
   if (normalise) values.div_(values.sum(-1, /*keepdim=*/true));
   experts.copy_(indices);
   weights.copy_(values);
 }
 
-void route_backward(const at::Tensor& probabilities, const at::Tensor& experts, bool normalise, const at::Tensor& gweights,
-                    const at::Tensor& gprobabilities, const at::Tensor& glogits) {
+void route_backward(const at::Tensor& probabilities, const at::Tensor& experts, bool normalise, const RouteGrads& grads,
+                    const at::Tensor& glogits) {
   const at::Tensor index = experts.to(at::kLong);
-  at::Tensor gvalues = gweights;
+  at::Tensor gvalues = grads.weights;
   if (normalise) {
     const at::Tensor values = at::gather(probabilities, 1, index), sum = values.sum(1, /*keepdim=*/true);
-    gvalues = (gweights - (gweights * values).sum(1, /*keepdim=*/true) / sum) / sum;
+    gvalues = (gvalues - (gvalues * values).sum(1, /*keepdim=*/true) / sum) / sum;
   }
-  const at::Tensor g = gprobabilities.defined() ? gprobabilities.clone() : at::zeros_like(probabilities);
+  const at::Tensor g = grads.probabilities.defined() ? grads.probabilities.clone() : at::zeros_like(probabilities);
   g.scatter_add_(1, index, gvalues);
-  glogits.copy_(probabilities * (g - (g * probabilities).sum(1, /*keepdim=*/true)));
+  at::Tensor inner = (g * probabilities).sum(1, /*keepdim=*/true);
+  if (grads.log_sums.defined()) inner = inner - grads.log_sums.unsqueeze(1);
+  glogits.copy_(probabilities * (g - inner));
 }
 
 ExpertRows deal_rows(const at::Tensor& experts, std::int64_t count, Workspace& workspace) {

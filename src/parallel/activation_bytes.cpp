@@ -14,8 +14,9 @@ std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer
     values += spec.config.hidden_size;
     ++statistics;
     for (const model::SavedSpec& saved : sublayer.saved)
-      (saved.type == model::SavedType::statistic ? statistics : saved.type == model::SavedType::index ? indices : values) +=
-          saved.columns;
+      (saved.type == model::SavedType::statistic ? statistics
+       : saved.type == model::SavedType::index   ? indices
+                                                 : values) += saved.columns;
     for (const model::ParamGroup* group : sublayer.linears())
       for (const model::LoraRows& part : model::lora_rows(spec.lora, *group)) values += part.rank * group->stack.per_token;
   }

@@ -221,7 +221,10 @@ void Executor::backward_layer(const Action& action, MicroInFlight& micro, const 
 
 void Executor::run(const LayerCall& call, const MicroInFlight& micro, const Pass& pass) {
   if (graphs_ && pass.training()) return graphs_->run(micro.place(), call);
-  call.run(transformer_, micro.input(), pass.dropout);
+  model::RoutingLoss routing = pass.training() ? pass.objective->routing() : model::RoutingLoss{};
+  routing.balance *= pass.loss_scale;
+  routing.z *= pass.loss_scale;
+  call.run(transformer_, micro.input(), pass.dropout, routing);
 }
 
 /// For a row-local objective the logits are computed once: the head's backward is done together with its forward.

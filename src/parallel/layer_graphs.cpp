@@ -115,7 +115,8 @@ void LayerGraphs::start_over(Recorded& recorded, const LayerCall& call, const Ad
         "shapes; {} replays: capturing costs more than it saves, so remove the key or set packing: true",
         counts_.moved, counts_.forgotten, kShapes, counts_.replayed);
   recorded = {};
-  recorded.workspace = transformer_.workspace().places_used_by([&] { pool_.warm_up([&] { call.run(transformer_, in, {}); }); });
+  recorded.workspace =
+      transformer_.workspace().places_used_by([&] { pool_.warm_up([&] { call.run(transformer_, in, {}, {}); }); });
   recorded.addresses = addresses;
   ++counts_.by_kernels;
 }
@@ -127,7 +128,7 @@ void LayerGraphs::run(std::size_t place, const LayerCall& call) {
   if (recorded.addresses != addresses || !recorded.workspace.unmoved())
     return start_over(recorded, call, addresses, graphs.input);
   if (!recorded.graph) {
-    recorded.graph = pool_.capture([this, call, &in = graphs.input] { call.run(transformer_, in, {}); });
+    recorded.graph = pool_.capture([this, call, &in = graphs.input] { call.run(transformer_, in, {}, {}); });
     ++counts_.captured;
   }
   recorded.graph->replay();

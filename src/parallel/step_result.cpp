@@ -39,6 +39,7 @@ Score add_up(const Objective& objective, std::span<const double> sums) {
   for (std::size_t m = 0; m < objective.metrics().size(); ++m)
     if (const double count = totals[2 + 2 * m]; count > 0)
       score.metrics[std::string(objective.metrics()[m])] = plain_nan(totals[1 + 2 * m] / count);
+  objective.summarise(score.metrics);
   return score;
 }
 

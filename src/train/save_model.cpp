@@ -114,7 +114,7 @@ std::vector<FileRecord> records_of(const io::ModelWriter& writer, const fs::path
 /// during the call: those of its tensors in files, one after the other.
 /// What it throws on this rank is rethrown after the last gather, because the other ranks need this one. Collective.
 void for_each_base_param(engine::Instance& instance, comm::Communicator& comm,
-                          const std::function<void(const at::Tensor&)>& visit) {
+                         const std::function<void(const at::Tensor&)>& visit) {
   std::exception_ptr failure;
   for (int u = 0; u < instance.spec().num_units(); ++u) {
     take_memory(comm, instance.transformer().device(), "gathering the model", [&] { instance.weights().make_room(u); });

@@ -13,11 +13,13 @@
 #include "qft/eval/perplexity.h"
 #include "qft/job/batch_job.h"
 #include "qft/job/stop_signal.h"
+#include "qft/parallel/routing_objective.h"
 #include "qft/train/save_model.h"
 #include "qft/train/setup.h"
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "banner.h"
 #include "resume.h"
@@ -165,8 +167,10 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
   for (const auto& micro : batch.micro_batches) inputs.push_back(instance_->input(micro));
   const auto list =
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);
-  const auto objective = engine::objective_of(config_).make(
-      config_, {static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples)});
+  const auto objective =
+      engine::make_objective(config_, instance_->spec().config,
+                             {static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples),
+                              static_cast<double>(batch.global_tokens)});
   const auto result = instance_->executor().train(
       list, inputs, *objective, static_cast<std::uint64_t>(progression_.step),
       [this](bool step_done) { return asked_to_stop(step_done); }, scaler_.scale(), micro_range(config_, batch));
@@ -196,6 +200,9 @@ void Trainer::after_step(const loader::StepBatch& batch, const parallel::StepRes
   progression_.label_tokens += batch.global_label_tokens;
   if (result.finite) progression_.loss_sum += result.loss;
   since_log_.tokens += batch.global_tokens;
+  if (const std::string collapse = parallel::describe_collapse(result.metrics, instance_->spec().config);
+      !collapse.empty() && is_root() && !std::exchange(warned_of_collapse_, true))
+    log::warn("step {}: {}", progression_.step, collapse);
   const bool last = progression_.step == loader_->total_steps();
   bar_->update(progression_.step,
                fmt::format("loss {:.4f}  {:.0f} tok/s", result.loss,

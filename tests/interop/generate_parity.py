@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from common import ROOT, Report, arguments, run
-from models import greedy, make_model
+from models import by_expert, greedy, make_model
 
 SYSTEM = "You are a terse assistant."
 PROMPTS = ["What is the capital of France?", "Write a haiku about the sea.\nUse no commas."]
@@ -16,7 +16,7 @@ PROMPTS = ["What is the capital of France?", "Write a haiku about the sea.\nUse 
 def main():
     args = arguments()
     report = Report()
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
 
     torch.set_num_threads(2)
     compared = whole = 0
@@ -27,6 +27,8 @@ def main():
                                  max_window_layers=1),
             "qwen3": Qwen3Config(**shape, num_attention_heads=4, num_key_value_heads=2, head_dim=16, use_sliding_window=True,
                                  sliding_window=30, layer_types=["sliding_attention", "full_attention"]),
+            "qwen3_moe": Qwen3MoeConfig(**shape, num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_experts=6,
+                                        num_experts_per_tok=2, moe_intermediate_size=24, norm_topk_prob=True),
             "mistral": MistralConfig(**shape, num_attention_heads=6, num_key_value_heads=2, sliding_window=9)}
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
@@ -35,7 +37,7 @@ def main():
             if config is not None:
                 directory = tmp / name
                 make_model(config, directory)
-            model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64)
+            model = by_expert(AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64))
             run_file = tmp / "run.yaml"
             run_file.write_text(f"model_name_or_path: {directory}\ntokenizer_name_or_path: {ROOT / 'models/smollm2'}\n"
                                 f"template: smollm2\ndo_sample: false\nmax_new_tokens: 24\nsystem: {SYSTEM}\ncompute_dtype: float32\n")

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from common import ROOT, Report, arguments, run
-from models import in_double, make_model, relative_error, tiny_configs
+from models import by_expert, in_double, make_model, relative_error, tiny_configs
 
 
 FLOOR = 1e-7  # one rounding to fp32
@@ -33,9 +33,27 @@ def weights(directory):
     return merged
 
 
+def stacked(tensors):
+    """Tensors of single experts as transformers holds them: all experts' in one, gate before up."""
+    names = {"gate_proj": "gate_up_proj", "w1": "gate_up_proj", "down_proj": "down_proj", "w2": "down_proj"}
+    result = {}
+    for name in sorted(tensors, key=lambda n: [int(part) if part.isdigit() else part for part in n.split(".")] if ".experts." in n else []):
+        if ".experts." not in name:
+            result[name.replace(".block_sparse_moe.", ".mlp.")] = tensors[name]
+            continue
+        stem, linear, _ = name.rsplit(".", 2)
+        if linear not in names:
+            continue
+        other = {"gate_proj": "up_proj", "w1": "w3"}.get(linear)
+        parts = [tensors[name]] + ([tensors[f"{stem}.{other}.weight"]] if other else [])
+        target = stem.rsplit(".", 1)[0].replace(".block_sparse_moe.", ".mlp.") + "." + names[linear]
+        result.setdefault(target, []).append(torch.cat(parts))
+    return {n: torch.stack(t) if isinstance(t, list) else t for n, t in result.items()}
+
+
 def logits(model, ids):
     with torch.no_grad():
-        return model.eval()(input_ids=ids).logits
+        return by_expert(model).eval()(input_ids=ids).logits
 
 
 def compare(args, report, label, config, dtype, options):
@@ -67,7 +85,7 @@ def compare(args, report, label, config, dtype, options):
         theirs = lambda kind: PeftModel.from_pretrained(load(base, kind), adapter).merge_and_unload()
         judge, reference = theirs(torch.float64), theirs(dtype)
         exact, reference = judge.state_dict(), reference.state_dict()
-        mine = weights(merged)
+        mine = stacked(weights(merged))
         error = lambda tensors: max(relative_error(tensors[n], exact[n]) for n in mine)
         report.check(f"{label}: weights (PEFT {error(reference):.1e})", error(mine), 1.5 * error(reference) + FLOOR)
 
@@ -123,7 +141,10 @@ def main():
     configs = tiny_configs()
     cases = [("qwen2_tied", torch.float32, {"target_modules": "all-linear"}),
              ("qwen3", torch.bfloat16, {"target_modules": "all-linear", "use_rslora": True}),
-             ("llama_biases", torch.float16, {"target_modules": ["q_proj", "down_proj"]})]
+             ("llama_biases", torch.float16, {"target_modules": ["q_proj", "down_proj"]}),
+             ("qwen3_moe", torch.float32, {"target_modules": ["q_proj"], "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}),
+             ("qwen2_moe", torch.bfloat16, {"target_modules": "all-linear"}),
+             ("mixtral", torch.float32, {"target_modules": ["o_proj"], "target_parameters": ["mlp.experts.gate_up_proj"]})]
     for name, dtype, options in cases:
         compare(args, report, f"{name} {str(dtype).split('.')[1]}", configs[name], dtype, options)
     smollm2(args, report)

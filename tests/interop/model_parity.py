@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from common import ROOT, Report, arguments
-from models import in_double, labels_of, make_model, make_sequences, probe, relative_error, tiny_configs
+from models import by_expert, in_double, is_moe, labels_of, make_model, make_sequences, probe, relative_error, tiny_configs
 
 EXACT = 1e-6  # two programs in fp64 differ by 1e-14, unless a cosine in fp32 has another last bit
 FLOOR = 1e-6  # a few roundings to fp32: transformers may happen to be exact
@@ -20,7 +20,7 @@ FLOOR = 1e-6  # a few roundings to fp32: transformers may happen to be exact
 
 def reference(model, sequences):
     """Like model_probe's: "logits" of each sequence, the token-mean "loss" over all, and "grad.<name>" of what is trainable."""
-    model.zero_grad()
+    by_expert(model).zero_grad()
     count = sum(int((labels_of(s) >= 0).sum()) for s in sequences)
     logits, loss = [], 0.0
     for s in sequences:
@@ -29,8 +29,15 @@ def reference(model, sequences):
         part = torch.nn.functional.cross_entropy(out[:-1], labels_of(s)[1:], reduction="sum", ignore_index=-100) / count
         part.backward()
         loss += part.item()
-    grads = {"grad." + n.replace(".default", ""): p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
+    grads = {"grad." + in_files(n.replace(".default", ""), model.config): p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
     return {"logits": torch.cat(logits), "loss": torch.tensor([loss], dtype=torch.float64), **grads}
+
+
+def in_files(name, config):
+    """qft's name of a parameter: as files have it."""
+    if config.model_type == "mixtral" and not ("experts" in name and "lora_" in name):
+        return name.replace(".mlp.", ".block_sparse_moe.")
+    return name
 
 
 def errors(ours, judge):
@@ -63,6 +70,16 @@ def both_types(report, name, build, tmp, settings, sequences, single, **options)
         compare(report, f"{name} {dtype}", ours, judge, theirs)
 
 
+def adapters_of(config):
+    """By name, what LoRA wraps; for models with experts also the fused weights of all experts, one alone and both."""
+    adapters = {"LoRA": dict(target_modules="all-linear")}
+    if is_moe(config):
+        fused = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+        adapters["fused"] = dict(target_modules=["q_proj", "v_proj"], target_parameters=fused)
+        adapters["down"] = dict(target_modules=["k_proj"], target_parameters=fused[1:])
+    return adapters
+
+
 def tiny(report, build, name, config):
     from peft import LoraConfig, get_peft_model
 
@@ -74,16 +91,16 @@ def tiny(report, build, name, config):
         base = {"model_name_or_path": str(tmp / "model"), "stage": "sft", "output_dir": str(tmp / "out")}
         both_types(report, f"{name} full", build, tmp, {**base, "finetuning_type": "full", "gradient_checkpointing": False}, sequences, model)
 
-        lora = LoraConfig(r=4, lora_alpha=12, target_modules="all-linear", lora_dropout=0.0, task_type="CAUSAL_LM")
-        peft_model = get_peft_model(model, lora)
-        torch.manual_seed(3)
-        with torch.no_grad():
-            for n, p in peft_model.named_parameters():
-                if "lora_" in n:
-                    p.copy_(torch.randn_like(p) * 0.1)
-        peft_model.save_pretrained(tmp / "adapter")
-        settings = {**base, "finetuning_type": "lora", "adapter_name_or_path": str(tmp / "adapter"), "gradient_checkpointing": True}
-        both_types(report, f"{name} LoRA", build, tmp, settings, sequences, peft_model, group=2, micro_batch=2)
+        for label, targets in adapters_of(config).items():
+            peft_model = get_peft_model(copy.deepcopy(model), LoraConfig(r=4, lora_alpha=12, lora_dropout=0.0, task_type="CAUSAL_LM", **targets))
+            torch.manual_seed(3)
+            with torch.no_grad():
+                for n, p in peft_model.named_parameters():
+                    if "lora_" in n:
+                        p.copy_(torch.randn_like(p) * 0.1)
+            peft_model.save_pretrained(tmp / label)
+            settings = {**base, "finetuning_type": "lora", "adapter_name_or_path": str(tmp / label), "gradient_checkpointing": True}
+            both_types(report, f"{name} {label}", build, tmp, settings, sequences, peft_model, group=2, micro_batch=2)
 
 
 def smollm2(report, build):

@@ -11,7 +11,7 @@ from common import run
 
 def tiny_configs():
     """name -> transformers config; each stresses something that the others do not."""
-    from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+    from transformers import LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig
 
     base = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, vocab_size=211, rms_norm_eps=1e-5,
                 max_position_embeddings=512)
@@ -29,6 +29,13 @@ def tiny_configs():
                                     layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
         "mistral": MistralConfig(**base, num_attention_heads=4, num_key_value_heads=2, head_dim=20, tie_word_embeddings=False,
                                  sliding_window=32),
+        "qwen2_moe": Qwen2MoeConfig(**base, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True, num_experts=5,
+                                    num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=40),
+        "qwen3_moe": Qwen3MoeConfig(**base, num_attention_heads=4, num_key_value_heads=2, head_dim=24, tie_word_embeddings=False,
+                                    num_experts=7, num_experts_per_tok=3, moe_intermediate_size=22, norm_topk_prob=True,
+                                    mlp_only_layers=[1]),
+        "mixtral": MixtralConfig(**base, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False,
+                                 num_local_experts=4, num_experts_per_tok=2),
         "llama_one_kv_head": LlamaConfig(**base, num_attention_heads=6, num_key_value_heads=1, tie_word_embeddings=False),
         "llama_biases": LlamaConfig(**base, num_attention_heads=3, num_key_value_heads=3, attention_bias=True, mlp_bias=True,
                                     tie_word_embeddings=True),
@@ -37,12 +44,24 @@ def tiny_configs():
     }
 
 
+def is_moe(config):
+    return bool(getattr(config, "num_experts_per_tok", 0))
+
+
+def by_expert(model):
+    """Sets that a model with experts computes by its plain loop, the only one of its ways that fp64 has."""
+    for module in model.modules():
+        if is_moe(getattr(module, "config", None)):
+            module.config._experts_implementation = "eager"
+    return model
+
+
 def make_model(config, directory, dtype=torch.float32, seed=0, **save_options):
     """A random model in which every parameter, biases and norms too, differs from its default."""
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = by_expert(AutoModelForCausalLM.from_config(config, dtype=torch.float32))
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn_like(p)
@@ -82,14 +101,15 @@ def probe(build, directory, run_file, sequences, overrides=(), group=1, micro_ba
 
 @contextlib.contextmanager
 def in_double():
-    """transformers' norms and routers in fp64 where the weights are: it names torch.float32 and torch.float in them. What it has in
-    fp32 besides, angles of rotary embedding, is what qft has."""
-    single = torch.float32
-    torch.float32 = torch.float = torch.float64
+    """transformers' norms and routers in fp64 where the weights are: it names torch.float32 in them, and torch.float in a softmax.
+    What it has in fp32 besides, angles of rotary embedding, is what qft has."""
+    single, softmax = torch.float32, torch.nn.functional.softmax
+    torch.float32 = torch.float64
+    torch.nn.functional.softmax = lambda *args, dtype=None, **more: softmax(*args, dtype=torch.float64 if dtype is single else dtype, **more)
     try:
         yield
     finally:
-        torch.float32 = torch.float = single
+        torch.float32, torch.nn.functional.softmax = single, softmax
 
 
 TIE = 1e-4  # two logits so close, relative to them, may change places in fp32

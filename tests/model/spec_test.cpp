@@ -10,9 +10,15 @@ namespace qft::model {
 namespace {
 
 nlohmann::json base(std::string_view type) {
-  return {{"model_type", type},     {"hidden_size", 24},        {"intermediate_size", 40},
-          {"num_hidden_layers", 2}, {"num_attention_heads", 3}, {"num_key_value_heads", 1},
-          {"vocab_size", 101},      {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", true}};
+  nlohmann::json config = {{"model_type", type},     {"hidden_size", 24},        {"intermediate_size", 40},
+                           {"num_hidden_layers", 2}, {"num_attention_heads", 3}, {"num_key_value_heads", 1},
+                           {"vocab_size", 101},      {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", true}};
+  if (type == "mixtral" || type.ends_with("_moe"))
+    config.update({{"num_local_experts", 4},
+                   {"num_experts_per_tok", 2},
+                   {"moe_intermediate_size", 16},
+                   {"shared_expert_intermediate_size", 32}});
+  return config;
 }
 
 void expect_refused(const nlohmann::json& config, const std::string& word) {
@@ -216,6 +222,78 @@ TEST(Spec, SaysWhatEachGradientIsAlongTheMesh) {
       }
     EXPECT_TRUE(found) << tail;
   }
+}
+
+TEST(ModelConfig, ReadsWhichLayersHaveExperts) {
+  auto config = base("qwen3_moe");
+  config["num_hidden_layers"] = 5;
+  config["decoder_sparse_step"] = 2;
+  config["mlp_only_layers"] = {3, 70};
+  config["norm_topk_prob"] = true;
+  config["router_aux_loss_coef"] = 0.01;
+  const auto qwen = ModelConfig::parse(config.dump(), "t");
+  EXPECT_EQ(qwen.sparse, (std::vector<bool>{false, true, false, false, false}));
+  EXPECT_TRUE(qwen.experts.normalise);
+  EXPECT_EQ(qwen.experts.aux_loss_coef, 0.0) << "only where output_router_logits asks for it";
+  config["output_router_logits"] = true;
+  EXPECT_EQ(ModelConfig::parse(config.dump(), "t").experts.aux_loss_coef, 0.01);
+  const auto mixtral = ModelConfig::parse(base("mixtral").dump(), "t");
+  EXPECT_EQ(mixtral.experts.intermediate_size, 40);
+  EXPECT_TRUE(mixtral.is_sparse(0) && mixtral.is_sparse(1) && mixtral.windows == std::vector<std::int64_t>(2));
+  EXPECT_EQ(ModelConfig::parse(base("qwen2_moe").dump(), "t").experts.shared_size, 32);
+  config = base("qwen3_moe");
+  config["num_experts_per_tok"] = 5;
+  expect_refused(config, "num_experts_per_tok is 5, more than the 4 experts");
+  config = base("qwen3_moe");
+  config["mlp_only_layers"] = "all";
+  expect_refused(config, "mlp_only_layers is \"all\"");
+  config = base("mixtral");
+  config["router_jitter_noise"] = 0.1;
+  expect_refused(config, "router_jitter_noise 0.1");
+}
+
+TEST(Spec, ExpertsAreOneParameterOfManyTensors) {
+  LoraConfig lora;
+  lora.rank = 2;
+  lora.alpha = 2;
+  lora.set_targets("up_proj,down_proj");
+  const auto config = ModelConfig::parse(base("qwen3_moe").dump(), "t");
+  const auto find = [](const ModelSpec& spec, const std::string& tail) -> const ParamSpec& {
+    for (const auto& p : spec.units[1].params)
+      if (p.path == tail) return p;
+    throw std::runtime_error(tail);
+  };
+  const auto modules = ModelSpec::build(config, Finetuning::lora, lora);
+  const ParamSpec& base_weight = find(modules, "mlp.experts.gate_up_proj");
+  EXPECT_EQ(base_weight.shape, (Shape{4, 32, 24}));
+  ASSERT_EQ(base_weight.in_files().size(), 8u);
+  EXPECT_EQ(base_weight.in_files()[5].name, "model.layers.0.mlp.experts.2.up_proj.weight");
+  EXPECT_EQ(base_weight.in_files()[5].shape, (Shape{16, 24}));
+  const ParamSpec& a = find(modules, "mlp.experts.gate_up_proj.lora_A.weight");
+  EXPECT_EQ(a.shape, (Shape{4, 2, 24})) << "of up alone";
+  EXPECT_EQ(a.in_files()[3].name, "base_model.model.model.layers.0.mlp.experts.3.up_proj.lora_A.weight");
+
+  lora.targets = {"q_proj"};
+  lora.target_parameters = {"mlp.experts.gate_up_proj", "experts.down_proj"};
+  const auto fused = ModelSpec::build(config, Finetuning::lora, lora);
+  const ParamSpec& b = find(fused, "mlp.experts.gate_up_proj.lora_B.weight");
+  EXPECT_TRUE(b.experts_last);
+  EXPECT_EQ(b.shape, (Shape{4, 32, 2}));
+  ASSERT_EQ(b.in_files().size(), 1u);
+  EXPECT_EQ(b.in_files()[0].name, "base_model.model.model.layers.0.mlp.experts.base_layer.lora_B.weight");
+  EXPECT_EQ(b.in_files()[0].shape, (Shape{32, 8}));
+  EXPECT_EQ(find(fused, "mlp.experts.down_proj.lora_A.weight").in_files()[0].name,
+            "base_model.model.model.layers.0.mlp.experts.lora_A.weight");
+}
+
+TEST(LoraConfig, AllMeansNoRouter) {
+  LoraConfig lora;
+  lora.set_targets("all");
+  lora.keep_targets(lora_modules(ModelConfig::parse(base("qwen2_moe").dump(), "t")));
+  EXPECT_EQ(lora.targets,
+            (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}));
+  lora.set_targets("all,gate");
+  EXPECT_TRUE(lora.targets_module("gate") && !lora.targets_module("shared_expert_gate"));
 }
 
 TEST(LoraConfig, NamesAnUnknownTarget) {

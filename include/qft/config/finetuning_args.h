@@ -17,6 +17,7 @@ struct FinetuningArgs {
   std::int64_t lora_alpha = 0;  // 0 until RunConfig::resolve() makes it 2 * lora_rank
   double lora_dropout = 0.0;
   std::vector<std::string> lora_target = {"all"};
+  std::vector<std::string> lora_target_parameters;
   std::vector<std::string> additional_target;
   bool use_rslora = false;
   bool use_dora = false;

@@ -19,6 +19,8 @@ struct ModelArgs {
   std::string stage_to;
   std::optional<double> stage_limit;  ///< GB
   std::string infer_dtype = "auto";
+  std::optional<double> moe_aux_loss_coef;
+  double moe_z_loss_coef = 0.0;
   bool disable_gradient_checkpointing = false;
 
   void visit(const FieldVisitor& field);

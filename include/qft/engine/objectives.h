@@ -14,6 +14,10 @@ struct ObjectiveRow : parallel::ObjectiveTraits {
   std::unique_ptr<parallel::Objective> (*make)(const config::RunConfig& config, const parallel::BatchTotals& totals);
 };
 
+/// What a step trains: the row's objective, for a model with experts with what its routers add.
+std::unique_ptr<parallel::Objective> make_objective(const config::RunConfig& config, const model::ModelConfig& model,
+                                                    const parallel::BatchTotals& totals);
+
 /// The row that a configuration asks for.
 const ObjectiveRow& objective_of(const config::RunConfig& config);
 

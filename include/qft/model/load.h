@@ -19,19 +19,6 @@ namespace qft::model {
 /// Gives what this rank holds of the box of a parameter of a unit: the whole, a part, or nothing (no elements).
 using ParamAccess = std::function<Shard(int unit, const ParamSpec& param)>;
 
-/// A tensor in a file, and the element of the logical tensor with which it begins.
-struct Source {
-  io::TensorLocation at;
-  std::int64_t begin = 0;
-};
-/// Where a base parameter is in a model's files: in one tensor, or in the parts that ParamSpec::parts names. Throws Error where a
-/// tensor is missing, or has another shape or no floating type.
-std::vector<Source> sources_of(const ParamSpec& param, const io::ModelFiles& files);
-
-/// Reads those of the shard's elements of the parameter's box that the tensor in the file has, and no others, converting from F64,
-/// F32, BF16 or F16 on the way in pieces: nothing of the tensor's size is allocated. Returns the bytes read.
-std::int64_t read_into(const Source& source, const ParamSpec& param, const Shard& dst);
-
 /// The values [numel] of a whole parameter as the tensors that files have for it, in order: views, or a copy where files have
 /// another order of elements.
 std::vector<std::pair<FileTensor, at::Tensor>> as_in_files(const ParamSpec& param, const at::Tensor& values);

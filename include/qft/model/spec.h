@@ -80,7 +80,7 @@ struct ParamSpec {
   std::string name;  ///< Hugging Face's name, or PEFT's for a LoRA factor
   std::string path;  ///< in its unit: "self_attn.q_proj.weight", "self_attn.q_proj.lora_A.weight", "lm_head.weight"
   Role role = Role::base;
-  Shape shape;  ///< of the whole tensor
+  Shape shape;                    ///< of the whole tensor
   std::vector<FileTensor> parts;  ///< where files have tensors of parts of it, in order, rather than one of this name and shape
   bool experts_last = false;      ///< [experts, out, rank] here, [out, rank * experts] with the experts innermost in files
   Box box;

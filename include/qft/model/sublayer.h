@@ -2,6 +2,7 @@
 #pragma once
 
 #include "qft/model/config.h"
+#include "qft/model/routing.h"
 #include "qft/model/sublayer_spec.h"
 #include "qft/model/weights.h"
 #include "qft/ops/attention.h"
@@ -46,6 +47,8 @@ struct LayerPass {
   const ops::RopeTable& rope;
   ops::Workspace& workspace;
   at::ScalarType dtype;
+  const Routing* routing = nullptr;  ///< of the micro-batch, where it is observed
+  RoutingLoss routing_loss = {};
 
   std::int64_t tokens() const { return positions.size(0); }
   at::Tensor scratch(const ScratchSpec& spec) const { return workspace.get(spec.name, {tokens(), spec.columns}, dtype); }
@@ -70,6 +73,9 @@ class SubLayer {
   /// the entries needs it. May overwrite `saved`; leaves gout.
   virtual void backward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& saved,
                         const at::Tensor& gout, const at::Tensor& gx, ops::GradMode mode) const = 0;
+
+  /// Adds to `routing` what a router did in the forward pass that filled `saved`.
+  virtual void observe(std::int64_t layer, const SubLayerSaved& saved, const Routing& routing) const;
 
   /// For a sequence of up to `capacity` tokens; nullptr where tokens do not mix.
   virtual std::unique_ptr<DecodeState> make_state(std::int64_t capacity, at::ScalarType dtype, c10::Device device) const;

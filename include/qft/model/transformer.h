@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qft/model/arena.h"
+#include "qft/model/routing.h"
 #include "qft/model/sequence_state.h"
 #include "qft/model/spec.h"
 #include "qft/model/sublayer.h"
@@ -30,6 +31,7 @@ struct MicroInput {
   ops::RowIdentity identity;                ///< for dropout
   std::vector<std::int32_t> label_offsets;  ///< [S + 1]: of labels, those of sequence s are [offsets[s], offsets[s + 1])
   std::vector<std::int32_t> item_offsets;  ///< [I + 1]: the same of sequences and items (a sample, a pair), which are never split
+  Routing routing;                         ///< of models with experts, in training: filled by the forward passes of its layers
   std::int64_t num_tokens() const { return tokens.size(0); }
 
   /// `label_positions`: indices of label tokens, ascending, none the first of its sequence (its hidden row is the one
@@ -74,10 +76,13 @@ class Transformer {
   /// y = layer(saved.x()); fills the rest of `saved`, of room_for(). y [T, hidden] may lie anywhere but x.
   void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout, const at::Tensor& y,
                      const LayerSaved& saved);
+  /// Adds to `in.routing` what the layer's routers did in a forward pass; not after one that is done again.
+  void observe_routing(int layer, const MicroInput& in, const LayerSaved& saved) const;
   /// `g` [T, hidden] holds the gradient of y and receives that of x (undefined contents if !needs_input_grad).
-  /// Adds to the weights' gradients; overwrites parts of what `saved` names.
+  /// Adds to the weights' gradients; overwrites parts of what `saved` names. `routing`: of the losses that `in.routing`, complete
+  /// by then, adds to.
   void layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout, const LayerSaved& saved,
-                      const at::Tensor& g, bool needs_input_grad);
+                      const at::Tensor& g, bool needs_input_grad, const RoutingLoss& routing = {});
   /// The same as layer_forward for the new tokens of sequences, one after another: `positions` [T] are theirs. Their states are
   /// brought up to date but for SequenceState::advance().
   void layer_decode(int layer, const LayerWeights& w, const at::Tensor& positions, std::span<const SequenceTokens> sequences,
@@ -105,7 +110,7 @@ class Transformer {
   /// What a sub-layer adds to its input, from the norm of that.
   using Branch = std::function<void(std::size_t index, const at::Tensor& normed, const at::Tensor& branch)>;
   void run_forward(int layer, const LayerWeights& w, const at::Tensor& y, const LayerSaved& saved, const Branch& sub);
-  LayerPass pass_over(int layer, const MicroInput& in, const DropoutPass& dropout);
+  LayerPass pass_over(int layer, const MicroInput& in, const DropoutPass& dropout, const RoutingLoss& routing = {});
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
 
   const ModelSpec& spec_;

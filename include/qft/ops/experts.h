@@ -11,18 +11,24 @@
 
 namespace qft::ops {
 
-/// probabilities = softmax(logits); a token goes to the per_token experts with the highest ones, with these as weights, divided by
-/// their sum if `normalise` (transformers' Qwen3MoeTopKRouter). A NaN gives NaN weights, and experts that exist.
+/// probabilities = softmax(logits); a token goes to the per_token experts with the highest ones, with these as weights, divided
+/// by their sum if `normalise` (transformers' Qwen3MoeTopKRouter). A NaN gives NaN weights, and experts that exist.
 ///   logits         [T, experts]
 ///   probabilities  [T, experts], fp64 for fp64 data, else fp32
+///   log_sums       [T], the same: log of the sum of exp(logits)
 ///   experts        int32 [T, per_token], by falling probability
 ///   weights        [T, per_token], the dtype of logits
-void route_forward(const at::Tensor& logits, bool normalise, const at::Tensor& probabilities, const at::Tensor& experts,
-                   const at::Tensor& weights);
-/// Writes the gradient of logits from those of the weights and, where it is defined, of all probabilities.
-///   gweights, gprobabilities  like weights and probabilities, both of the dtype of probabilities
-void route_backward(const at::Tensor& probabilities, const at::Tensor& experts, bool normalise, const at::Tensor& gweights,
-                    const at::Tensor& gprobabilities, const at::Tensor& glogits);
+void route_forward(const at::Tensor& logits, bool normalise, const at::Tensor& probabilities, const at::Tensor& log_sums,
+                   const at::Tensor& experts, const at::Tensor& weights);
+/// Gradients of what a router gives, of the dtype of probabilities. Undefined: zero.
+struct RouteGrads {
+  at::Tensor weights;        ///< [T, per_token]
+  at::Tensor probabilities;  ///< [T, experts]
+  at::Tensor log_sums;       ///< [T]
+};
+/// Writes the gradient of logits.
+void route_backward(const at::Tensor& probabilities, const at::Tensor& experts, bool normalise, const RouteGrads& grads,
+                    const at::Tensor& glogits);
 
 /// Where the rows of experts lie: per_token for each token, those of the first expert first, in the order of the tokens.
 struct ExpertRows {

@@ -17,9 +17,11 @@ struct LayerCall {
   at::Tensor g;  ///< [T, hidden]: defined for backward, which replaces y's gradient by x's
   bool needs_input_grad = true;
 
-  void run(model::Transformer& transformer, const model::MicroInput& in, const model::DropoutPass& dropout) const {
+  void run(model::Transformer& transformer, const model::MicroInput& in, const model::DropoutPass& dropout,
+           const model::RoutingLoss& routing) const {
     if (y.defined()) transformer.layer_forward(layer, *weights, in, dropout, y, saved);
-    if (g.defined()) transformer.layer_backward(layer, *weights, in, dropout, saved, g, needs_input_grad);
+    if (y.defined() && !g.defined()) transformer.observe_routing(layer, in, saved);
+    if (g.defined()) transformer.layer_backward(layer, *weights, in, dropout, saved, g, needs_input_grad, routing);
   }
 };
 

@@ -4,7 +4,9 @@
 #include "qft/model/transformer.h"
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +26,7 @@ struct ObjectiveTraits {
 
 /// What a step counts, over all ranks.
 struct BatchTotals {
-  double label_tokens = 0, items = 0;
+  double label_tokens = 0, items = 0, tokens = 0;
 };
 
 /// The objective of one step. Its loss is a sum over micro-batches, as gradients are.
@@ -42,6 +44,11 @@ class Objective {
   /// Sums of a micro-batch with these log-probabilities [L] (valid during the call): on their device, fp64 [1 + 2 metrics()], its
   /// part of the loss and for each metric a sum and a count. sequence_level: fills grad [L] too, where it is defined.
   virtual at::Tensor observe(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& grad) const = 0;
+
+  /// What routers of experts add to the loss, and so to gradients.
+  virtual model::RoutingLoss routing() const { return {}; }
+  /// Turns the metrics of all ranks, by name, into those that are reported.
+  virtual void summarise(std::map<std::string, double>& /*metrics*/) const {}
 };
 
 /// A function of the log-probabilities of whole sequences.

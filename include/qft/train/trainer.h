@@ -90,6 +90,7 @@ class Trainer {
   double start_ = 0.0;                                             ///< of this process' part of the run, on the steady clock
   double step_seconds_ = std::numeric_limits<double>::infinity();  ///< of the last step; the first may take long
   double last_learning_rate_ = 0.0;
+  bool warned_of_collapse_ = false;
   bool stopping_ = false;  ///< a rank has asked for an end after this step
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
   std::filesystem::path last_checkpoint_;       ///< committed, or resumed from

@@ -16,7 +16,8 @@ SubLayerSpec describe_attention(const ModelConfig& c, std::int64_t window) {
     spec.params.push_back({.vector = "self_attn.k_norm.weight", .size = c.head_dim, .per_head = true});
   }
   spec.params.push_back({.linears = {{"o_proj", "self_attn.o_proj", hidden, q, c.o_bias, Split::columns}}});
-  spec.saved = {{.columns = c.qkv_size()}, {.columns = q}, {.columns = c.num_heads, .type = SavedType::statistic, .transposed = true}};
+  spec.saved = {
+      {.columns = c.qkv_size()}, {.columns = q}, {.columns = c.num_heads, .type = SavedType::statistic, .transposed = true}};
   if (c.qk_norm) {
     spec.saved.push_back({.columns = q + kv});
     spec.saved.push_back({.columns = c.num_heads, .type = SavedType::statistic});

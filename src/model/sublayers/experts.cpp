@@ -1,7 +1,8 @@
 // Feed-forward by experts: each token's few, and perhaps one that all tokens share. The weight of an expert scales the activation
 // that its last linear reads: the same sum as weight * down(activation), whose gradient needs no second product.
-#include "qft/core/error.h"
 #include "qft/ops/experts.h"
+
+#include "qft/core/error.h"
 #include "qft/ops/swiglu.h"
 
 #include "kinds.h"
@@ -15,7 +16,7 @@ namespace qft::model {
 namespace {
 
 // By order in the description (experts_spec.cpp); the second of two where there is no shared expert.
-enum Saved : std::size_t { kProbabilities, kExperts, kWeights, kGateUpRows, kSharedRows, kSharedGate };
+enum Saved : std::size_t { kProbabilities, kLogSums, kExperts, kWeights, kGateUpRows, kSharedRows, kSharedGate };
 enum Scratch : std::size_t { kX, kAct, kY, kGradAct, kSharedAct, kSharedGradAct, kSharedY };
 enum Linear : std::size_t { kRouter, kGateUp, kSharedGateUp, kSharedRouter };
 
@@ -34,7 +35,8 @@ class Experts final : public SubLayer {
                const at::Tensor& out) const override {
     const at::Tensor logits = room(pass, "experts_logits", count_);
     ops::linear_forward(x, w.linears[kRouter].weights, pass.dropout, logits, s.lora[kRouter], pass.workspace);
-    ops::route_forward(logits, normalise_, s.tensors[kProbabilities], s.tensors[kExperts], s.tensors[kWeights]);
+    ops::route_forward(logits, normalise_, s.tensors[kProbabilities], s.tensors[kLogSums].view({-1}), s.tensors[kExperts],
+                       s.tensors[kWeights]);
     const ops::ExpertRows dealt = ops::deal_rows(s.tensors[kExperts], count_, pass.workspace);
     const ops::LoraDropout dropout = dropout_of(pass, dealt);
     const at::Tensor rows = expert_rows(pass, kX), act = expert_rows(pass, kAct), y = expert_rows(pass, kY);
@@ -65,6 +67,10 @@ class Experts final : public SubLayer {
     const ops::GradMode more = mode == ops::GradMode::skip ? mode : ops::GradMode::accumulate;
     backward_router(w, x, pass, s, gweights, gx, more);
     if (shared_) backward_shared(w, x, pass, s, gout, gx, more);
+  }
+
+  void observe(std::int64_t layer, const SubLayerSaved& s, const Routing& routing) const override {
+    routing.add(layer, s.tensors[kProbabilities], s.tensors[kExperts], s.tensors[kLogSums].view({-1}));
   }
 
   std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
@@ -106,7 +112,8 @@ class Experts final : public SubLayer {
   struct Rows {
     const at::Tensor &act, &weights, &gy, &gact;
   };
-  /// Writes the gradient of the activation into `gact`; returns that of the routing weights, [T, per_token] of statistics_dtype().
+  /// Writes the gradient of the activation into `gact`; returns that of the routing weights, [T, per_token] of
+  /// statistics_dtype().
   at::Tensor backward_down(const LayerPass& pass, const ops::ExpertRows& dealt, const Projection& down, const SubLayerSaved& s,
                            const ops::LoraDropout& dropout, const Rows& r) const {
     const auto wide = s.tensors[kProbabilities].scalar_type();
@@ -123,7 +130,11 @@ class Experts final : public SubLayer {
                        const at::Tensor& gweights, const at::Tensor& gx, ops::GradMode mode) const {
     const Projection& router = w.linears[kRouter];
     const at::Tensor glogits = room(pass, "experts_logits", count_);
-    ops::route_backward(s.tensors[kProbabilities], s.tensors[kExperts], normalise_, gweights, {}, glogits);
+    ops::RouteGrads grads{gweights, {}, {}};
+    const RoutingLoss& loss = pass.routing_loss;
+    if (pass.routing != nullptr && loss.balance != 0.0) grads.probabilities = pass.routing->balance_gradient().mul_(loss.balance);
+    if (loss.z != 0.0) grads.log_sums = s.tensors[kLogSums].view({-1}) * (2.0 * loss.z);
+    ops::route_backward(s.tensors[kProbabilities], s.tensors[kExperts], normalise_, grads, glogits);
     ops::linear_backward(glogits, x, router.weights, pass.dropout, s.lora[kRouter], gx, mode, router.grads, pass.workspace);
   }
 

@@ -24,6 +24,7 @@ SubLayerSpec describe_experts(const ModelConfig& c) {
                  {.linears = {{e.down, e.down, hidden, inner, false, Split::columns}},
                   .stack = {e.count, k, experts, "down_proj", e.fused}}};
   spec.saved = {{.columns = e.count, .type = SavedType::statistic},  // the router's probabilities
+                {.columns = 1, .type = SavedType::statistic},        // and the log of the sum that they are divided by
                 {.columns = k, .type = SavedType::index},            // the experts of a token
                 {.columns = k},                                      // and their weights
                 {.columns = k * 2 * inner}};                         // gate and up of each
@@ -37,10 +38,9 @@ SubLayerSpec describe_experts(const ModelConfig& c) {
   spec.backward.values = 6 * h + 6 * static_cast<double>(e.count) + rows * (7 * h + 12 * i);
   if (shared == 0) return spec;
   // Before the expert's linear that reads its activation: entries come first.
-  spec.params.insert(spec.params.begin() + 2,
-                     {{.linears = {{"gate_proj", block + "shared_expert.gate_proj", shared, hidden},
-                                   {"up_proj", block + "shared_expert.up_proj", shared, hidden}}},
-                      {.linears = {{kSharedRouter, block + kSharedRouter, 1, hidden}}}});
+  spec.params.insert(spec.params.begin() + 2, {{.linears = {{"gate_proj", block + "shared_expert.gate_proj", shared, hidden},
+                                                            {"up_proj", block + "shared_expert.up_proj", shared, hidden}}},
+                                               {.linears = {{kSharedRouter, block + kSharedRouter, 1, hidden}}}});
   spec.params.push_back({.linears = {{"down_proj", block + "shared_expert.down_proj", hidden, shared, false, Split::columns}}});
   spec.entries = 4;
   spec.saved.push_back({.columns = 2 * shared});

@@ -11,6 +11,8 @@ void SubLayer::decode(const SubLayerWeights& w, const at::Tensor& x, const Layer
   forward(w, x, pass, saved, out);
 }
 
+void SubLayer::observe(std::int64_t /*layer*/, const SubLayerSaved& /*saved*/, const Routing& /*routing*/) const {}
+
 std::unique_ptr<DecodeState> SubLayer::make_state(std::int64_t /*capacity*/, at::ScalarType /*dtype*/,
                                                   c10::Device /*device*/) const {
   return nullptr;

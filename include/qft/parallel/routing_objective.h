@@ -1,0 +1,47 @@
+// The objective of a model with experts: another one, with the losses of its routers and what they did as metrics.
+#pragma once
+
+#include "qft/parallel/objective.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace qft::parallel {
+
+/// Coefficients of a run, 0: without.
+struct RoutingCoefficients {
+  double balance = 0.0, z = 0.0;
+};
+
+/// loss = inner's + balance coefficient * mean over the tokens of the sequences' balance loss + z coefficient * mean over the
+/// tokens of the squares (model/routing.h). Metrics: router/aux_loss; router/entropy, of a token and layer, in nats;
+/// router/load_max and router/load_min: how many tokens the busiest and the idlest expert of any layer got, over what each would
+/// get if all got alike.
+class RoutingObjective final : public Objective {
+ public:
+  RoutingObjective(std::unique_ptr<Objective> inner, const model::ModelConfig& config, const RoutingCoefficients& coefficients,
+                   const BatchTotals& totals);
+  ObjectiveKind kind() const override { return inner_->kind(); }
+  double denominator() const override { return inner_->denominator(); }
+  std::span<const std::string_view> metrics() const override { return names_; }
+  void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override { inner_->known_gradient(in, grad); }
+  at::Tensor observe(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& grad) const override;
+  model::RoutingLoss routing() const override { return weights_; }
+  void summarise(std::map<std::string, double>& metrics) const override;
+
+ private:
+  std::unique_ptr<Objective> inner_;
+  model::RoutingLoss weights_;
+  std::int64_t layers_, sparse_layers_ = 0, experts_;
+  double total_tokens_;
+  std::vector<bool> sparse_;
+  double even_load_;  ///< tokens of an expert of a layer, if all got alike
+  std::vector<std::string> texts_;
+  std::vector<std::string_view> names_;  ///< the inner's, aux_loss, entropy, and the load of each layer and expert
+};
+
+/// What a step's routing metrics warn of: routers that send nearly all tokens to the same experts. Empty where nothing does.
+std::string describe_collapse(const std::map<std::string, double>& metrics, const model::ModelConfig& config);
+
+}  // namespace qft::parallel

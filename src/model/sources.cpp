@@ -1,0 +1,20 @@
+#include "sources.h"
+
+#include "tensor_check.h"
+
+namespace qft::model {
+
+std::vector<Source> sources_of(const ParamSpec& param, const io::ModelFiles& files) {
+  std::vector<Source> sources;
+  const bool whole = param.parts.empty() || files.find(param.name) != nullptr;
+  std::int64_t begin = 0;
+  for (const FileTensor& part : whole ? std::vector<FileTensor>{{param.name, param.shape}} : param.parts) {
+    const io::TensorLocation& where = files.at(part.name);
+    require_shape(*where.file, *where.entry, part.shape);
+    sources.push_back({where, begin});
+    begin += static_cast<std::int64_t>(where.entry->elements());
+  }
+  return sources;
+}
+
+}  // namespace qft::model

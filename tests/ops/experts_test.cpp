@@ -1,0 +1,165 @@
+#include "qft/ops/experts.h"
+
+#include "ops_support.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/sum.h>
+
+namespace qft::ops {
+namespace {
+
+using namespace testing;
+
+constexpr std::int64_t kExperts = 5;
+
+/// What a router's forward gives.
+struct Routed {
+  at::Tensor probabilities, log_sums, experts, weights;
+};
+
+Routed route(const at::Tensor& logits, std::int64_t per_token, bool normalise) {
+  const auto statistics = statistics_dtype(logits.scalar_type());
+  const std::int64_t tokens = logits.size(0);
+  Routed r{empty(logits.sizes(), statistics), empty({tokens}, statistics), zeros({tokens, per_token}, at::kInt),
+           empty({tokens, per_token}, logits.scalar_type())};
+  route_forward(logits, normalise, r.probabilities, r.log_sums, r.experts, r.weights);
+  return r;
+}
+
+TEST(Experts, ARouterAgreesWithAutograd) {
+  for (const at::ScalarType dtype : kDtypes)
+    for (const bool normalise : {false, true}) {
+      const at::Tensor logits = randn({9, kExperts}, dtype, 1, 2.0);
+      const Routed r = route(logits, 3, normalise);
+      const at::Tensor index = r.experts.to(at::kLong);
+      const auto weights_of = [&](const std::vector<at::Tensor>& in) {
+        const at::Tensor chosen = at::gather(at::softmax(in[0], -1), 1, index);
+        return normalise ? chosen / chosen.sum(1, true) : chosen;
+      };
+      const auto statistics = statistics_dtype(dtype);
+      const at::Tensor gweights = randn({9, 3}, statistics, 2), gp = randn({9, kExperts}, statistics, 3),
+                       gsums = randn({9}, statistics, 4);
+      const Oracle of_weights = differentiate(weights_of, {logits}, gweights);
+      const Oracle of_all = differentiate([](const auto& in) { return at::softmax(in[0], -1); }, {logits}, gp);
+      const Oracle of_sums = differentiate([](const auto& in) { return at::logsumexp(in[0], 1); }, {logits}, gsums);
+      expect_close(r.weights, of_weights.value, tolerance(dtype), "weights");
+      expect_close(r.log_sums, of_sums.value, tolerance(dtype), "log sums");
+      const at::Tensor glogits = empty(logits.sizes(), dtype);
+      route_backward(r.probabilities, r.experts, normalise, {gweights, gp, gsums}, glogits);
+      expect_close(glogits, of_weights.grads[0] + of_all.grads[0] + of_sums.grads[0], tolerance(dtype), "logits' gradient");
+    }
+}
+
+TEST(Experts, RowsLieByExpertInTheOrderOfTokens) {
+  const at::Tensor experts = int32s({2, 0, 0, 4, 2, 0}).view({3, 2});
+  const ExpertRows dealt = deal_rows(experts, kExperts, workspace());
+  EXPECT_EQ(dealt.begins, (std::vector<std::int64_t>{0, 3, 3, 5, 5, 6}));
+  EXPECT_TRUE(dealt.tokens.equal(int32s({0, 1, 2, 0, 2, 1}).to(at::kLong)));
+  EXPECT_TRUE(dealt.places.equal(int32s({3, 0, 1, 5, 4, 2}).to(at::kLong)));
+  EXPECT_EQ(deal_rows(experts.narrow(0, 0, 0), kExperts, workspace()).count(), 0);
+}
+
+struct Stack {
+  at::Tensor weight, a, b;  ///< [E, N, K], [E, 2 r, K], [E, N, r]: two linears of N / 2 rows
+  LinearWeights weights() const {
+    const std::int64_t half = b.size(1) / 2, rank = b.size(2);
+    LinearWeights w{weight, {}, {}};
+    for (std::int64_t i = 0; i < 2; ++i)
+      w.lora.push_back(
+          {a.narrow(1, i * rank, rank), b.narrow(1, i * half, half), i * half, half, 0.7, static_cast<std::uint32_t>(i)});
+    return w;
+  }
+  static LinearGrads grads(const at::Tensor& w, const at::Tensor& a, const at::Tensor& b) {
+    const std::int64_t half = b.size(1) / 2, rank = b.size(2);
+    LinearGrads g{w, {}, {}};
+    for (std::int64_t i = 0; i < 2; ++i) g.lora.push_back({a.narrow(1, i * rank, rank), b.narrow(1, i * half, half)});
+    return g;
+  }
+};
+
+/// Each token's sum over its experts of (W + scaling B A) x, of tokens one after the other.
+at::Tensor token_by_token(const std::vector<at::Tensor>& in, const at::Tensor& experts) {
+  const at::Tensor &x = in[0], &w = in[1], &a = in[2], &b = in[3];
+  const std::int64_t half = b.size(1) / 2, rank = b.size(2);
+  std::vector<at::Tensor> rows;
+  for (std::int64_t t = 0; t < x.size(0); ++t) {
+    at::Tensor sum;
+    for (std::int64_t j = 0; j < experts.size(1); ++j) {
+      const std::int64_t e = experts[t][j].item<int>();
+      std::vector<at::Tensor> halves;
+      for (std::int64_t i = 0; i < 2; ++i)
+        halves.push_back(w[e].narrow(0, i * half, half) +
+                         0.7 * at::matmul(b[e].narrow(0, i * half, half), a[e].narrow(0, i * rank, rank)));
+      const at::Tensor y = at::matmul(at::stack(halves).view({2 * half, -1}), x[t]);
+      sum = sum.defined() ? sum + y : y;
+    }
+    rows.push_back(sum);
+  }
+  return at::stack(rows);
+}
+
+TEST(Experts, LinearsOfExpertsAgreeWithAutograd) {
+  constexpr std::int64_t kTokens = 37, kIn = 24, kOut = 20, kRank = 4;
+  for (const at::ScalarType dtype : kDtypes) {
+    const at::Tensor x = randn({kTokens, kIn}, dtype, 1), gy = randn({kTokens, kOut}, dtype, 2);
+    const Stack stack{randn({kExperts, kOut, kIn}, dtype, 3), randn({kExperts, 2 * kRank, kIn}, dtype, 4),
+                      randn({kExperts, kOut, kRank}, dtype, 5)};
+    at::Tensor experts = route(randn({kTokens, kExperts}, dtype, 6), 2, false).experts;
+    experts.masked_fill_(experts == 3, 1);  // the fourth has no row
+    experts.select(1, 1).masked_fill_(experts.select(1, 0) == experts.select(1, 1), 0);
+    const Oracle oracle =
+        differentiate([&](const auto& in) { return token_by_token(in, experts); }, {x, stack.weight, stack.a, stack.b}, gy);
+    const ExpertRows dealt = deal_rows(experts, kExperts, workspace());
+    const std::int64_t rows = dealt.count();
+    const at::Tensor in = empty({rows, kIn}, dtype), y = empty({rows, kOut}, dtype), saved = empty({rows, 2 * kRank}, dtype),
+                     out = empty({kTokens, kOut}, dtype);
+    gather_rows(x, dealt, in);
+    experts_forward(dealt, in, stack.weights(), 2, {}, y, saved, workspace());
+    sum_rows(y, dealt, out, GradMode::write);
+    expect_close(out, oracle.value, tolerance(dtype), "out");
+
+    const auto wide = statistics_dtype(dtype);
+    const at::Tensor gw = zeros(stack.weight.sizes(), wide), ga = zeros(stack.a.sizes(), wide), gb = zeros(stack.b.sizes(), wide),
+                     gx = empty({rows, kIn}, dtype), gsum = empty({kTokens, kIn}, dtype);
+    gather_rows(gy, dealt, y);
+    experts_backward(dealt, y, in, stack.weights(), 2, {}, saved, gx, GradMode::write, Stack::grads(gw, ga, gb), workspace());
+    sum_rows(gx, dealt, gsum, GradMode::write);
+    expect_close(gsum, oracle.grads[0], tolerance(dtype), "x gradient");
+    expect_close(gw, oracle.grads[1], tolerance(dtype), "weight gradient");
+    expect_close(ga, oracle.grads[2], tolerance(dtype), "A gradient");
+    expect_close(gb, oracle.grads[3], tolerance(dtype), "B gradient");
+    EXPECT_EQ(gw[3].abs().max().item<double>(), 0.0);
+    const at::Tensor twice = gsum.clone();
+    sum_rows(gx, dealt, twice, GradMode::accumulate);
+    expect_close(twice, 2 * oracle.grads[0], tolerance(dtype), "the sum added again");
+  }
+}
+
+/// Of few rows, as in decoding: a token's result does not depend on which others go to the same expert.
+TEST(Experts, ATokenHasTheSameBitsInAnyCompany) {
+  constexpr std::int64_t kTokens = 8, kIn = 48, kOut = 32;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = randn({kTokens, kIn}, dtype, 1), weight = randn({kExperts, kOut, kIn}, dtype, 3);
+    const at::Tensor experts = route(randn({kTokens, kExperts}, dtype, 6), 2, false).experts;
+    const auto sums = [&](std::int64_t first, std::int64_t count) {
+      const ExpertRows dealt = deal_rows(experts.narrow(0, first, count), kExperts, workspace());
+      const at::Tensor in = empty({dealt.count(), kIn}, dtype), y = empty({dealt.count(), kOut}, dtype),
+                       out = empty({count, kOut}, dtype);
+      gather_rows(x.narrow(0, first, count), dealt, in);
+      experts_forward(dealt, in, {weight, {}, {}}, 1, {}, y, {}, workspace());
+      sum_rows(y, dealt, out, GradMode::write);
+      return out;
+    };
+    const at::Tensor all = sums(0, kTokens);
+    for (std::int64_t t = 0; t < kTokens; ++t) EXPECT_TRUE(sums(t, 1).equal(all.narrow(0, t, 1))) << t;
+  }
+}
+
+}  // namespace
+}  // namespace qft::ops
