@@ -201,10 +201,8 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
 model::MicroInput Instance::input(const loader::MicroBatch& batch) const {
   model::MicroInput in = model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples,
                                                   transformer_->device(), batch.item_offsets);
-  const model::ModelConfig& c = spec().config;
-  if (optimizer_ && c.experts.count > 0)
-    in.routing = model::Routing::build(batch.cu_seqlens, c.num_layers, std::ranges::count(c.sparse, true), c.experts.count,
-                                       transformer_->statistics_dtype(), transformer_->device());
+  if (optimizer_)
+    in.routing = model::Routing::build(spec().config, batch.cu_seqlens, transformer_->statistics_dtype(), transformer_->device());
   return in;
 }
 

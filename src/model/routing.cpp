@@ -2,6 +2,7 @@
 
 #include "qft/device/upload.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -13,8 +14,10 @@
 
 namespace qft::model {
 
-Routing Routing::build(std::span<const std::int32_t> cu_seqlens, std::int64_t layers, std::int64_t sparse_layers,
-                       std::int64_t experts, at::ScalarType statistics, c10::Device device) {
+Routing Routing::build(const ModelConfig& config, std::span<const std::int32_t> cu_seqlens, at::ScalarType statistics,
+                       c10::Device device) {
+  const std::int64_t experts = config.experts.count;
+  if (experts == 0) return {};
   std::vector<std::int64_t> sequence, lengths;
   for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
     sequence.resize(static_cast<std::size_t>(cu_seqlens[s + 1]), static_cast<std::int64_t>(s));
@@ -27,10 +30,10 @@ Routing Routing::build(std::span<const std::int32_t> cu_seqlens, std::int64_t la
   r.lengths = device::upload(lengths, device).to(statistics);
   r.chosen = at::zeros({sequences, experts}, options);
   r.probability = at::zeros({sequences, experts}, options);
-  r.load = at::zeros({layers, experts}, options);
+  r.load = at::zeros({config.num_layers, experts}, options);
   r.entropy = at::zeros({1}, options);
   r.square = at::zeros({1}, options);
-  r.sparse_layers = sparse_layers;
+  r.sparse_layers = std::ranges::count(config.sparse, true);
   return r;
 }
 

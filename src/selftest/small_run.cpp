@@ -2,8 +2,11 @@
 
 #include "qft/core/hash.h"
 #include "qft/ops/philox.h"
+#include "qft/parallel/routing_objective.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include <ATen/ops/from_blob.h>
 
@@ -11,6 +14,9 @@ namespace qft::selftest {
 namespace {
 
 constexpr std::uint32_t kVocabulary = 53;
+constexpr parallel::RoutingCoefficients kRouting{0.3, 0.02};
+constexpr const char* kExperts =
+    R"("num_experts":5,"num_experts_per_tok":2,"moe_intermediate_size":16,"shared_expert_intermediate_size":24,"mlp_only_layers":[1],)";
 constexpr double kLongStep = 1e6;  // seconds: a vote before each group
 
 /// Values in center + [-bound, bound) from name and index alone, in this rank's slice of the parameter.
@@ -50,19 +56,20 @@ engine::InstanceOptions options_of(const SmallCase& c) {
 }  // namespace
 
 model::ModelSpec make_spec(const SmallCase& c) {
-  const std::string text = R"({"model_type":")" + c.model_type +
-                           R"(","hidden_size":24,"intermediate_size":40,"num_hidden_layers":3,"num_attention_heads":3,)" +
-                           R"("num_key_value_heads":1,"head_dim":8,"vocab_size":)" + std::to_string(kVocabulary) + "," +
-                           (c.sliding_window > 0 ? R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":)" +
-                                                       std::to_string(c.sliding_window) + ","
-                                                 : "") +
-                           R"("tie_word_embeddings":)" + (c.tied ? "true}" : "false}");
+  const std::string text =
+      R"({"model_type":")" + c.model_type +
+      R"(","hidden_size":24,"intermediate_size":40,"num_hidden_layers":3,"num_attention_heads":3,)" +
+      R"("num_key_value_heads":1,"head_dim":8,"vocab_size":)" + std::to_string(kVocabulary) + "," +
+      (c.sliding_window > 0
+           ? R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":)" + std::to_string(c.sliding_window) + ","
+           : "") +
+      (c.model_type.ends_with("_moe") ? kExperts : "") + R"("tie_word_embeddings":)" + (c.tied ? "true}" : "false}");
   model::LoraConfig lora;
   if (c.lora) {
     lora.rank = 3;
     lora.alpha = 6;
     lora.dropout = c.dropout;
-    lora.set_targets("all");
+    lora.set_targets(c.model_type.ends_with("_moe") ? "all,gate" : "all");
   }
   auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"),
                                       c.lora ? model::Finetuning::lora : model::Finetuning::full, lora);
@@ -120,8 +127,12 @@ parallel::StepResult SmallRun::step(int number, int pack, const parallel::AskedT
   const int max_micro_batches = (bins + ranks - 1) / ranks;
   const parallel::MicroRange range =
       case_.deterministic ? parallel::MicroRange{first, last - first, bins} : parallel::MicroRange{};
-  const parallel::BatchTotals totals{labels, static_cast<double>(items)};
-  const auto objective = case_.objective ? case_.objective(totals) : std::make_unique<parallel::TokenMeanLoss>(totals);
+  double tokens = 0;
+  for (const auto& s : batch) tokens += static_cast<double>(s.tokens.size());
+  const parallel::BatchTotals totals{labels, static_cast<double>(items), tokens};
+  auto objective = case_.objective ? case_.objective(totals) : std::make_unique<parallel::TokenMeanLoss>(totals);
+  if (spec().config.experts.count > 0)
+    objective = std::make_unique<parallel::RoutingObjective>(std::move(objective), spec().config, kRouting, totals);
   const auto result =
       executor().train(list(static_cast<int>(micros.size()), max_micro_batches, asked_to_stop ? kLongStep : 0.0), micros,
                        *objective, static_cast<std::uint64_t>(number), asked_to_stop, case_.loss_scale, range);
@@ -154,7 +165,9 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
     samples.push_back(q.id);
     if ((s + 1) % each == 0) items.push_back(static_cast<std::int32_t>(samples.size()));
   }
-  return model::MicroInput::build(tokens, cu, labels, samples, device_, items);
+  model::MicroInput in = model::MicroInput::build(tokens, cu, labels, samples, device_, items);
+  in.routing = model::Routing::build(spec().config, cu, instance_->transformer().statistics_dtype(), device_);
+  return in;
 }
 
 }  // namespace qft::selftest

@@ -1,6 +1,8 @@
 // What routers of a model with experts did in a micro-batch, and the losses that keep them balanced.
 #pragma once
 
+#include "qft/model/config.h"
+
 #include <cstdint>
 #include <span>
 
@@ -23,9 +25,9 @@ struct Routing {
   bool observed() const { return chosen.defined(); }
   std::int64_t experts() const { return chosen.size(1); }
 
-  /// Zeros, for sequences with these bounds [S + 1].
-  static Routing build(std::span<const std::int32_t> cu_seqlens, std::int64_t layers, std::int64_t sparse_layers,
-                       std::int64_t experts, at::ScalarType statistics, c10::Device device);
+  /// Zeros, for sequences with these bounds [S + 1]; nothing for a model without experts.
+  static Routing build(const ModelConfig& config, std::span<const std::int32_t> cu_seqlens, at::ScalarType statistics,
+                       c10::Device device);
   /// Adds what a layer's router did: probabilities [T, E], experts int32 [T, k], log_sums [T].
   void add(std::int64_t layer, const at::Tensor& probabilities, const at::Tensor& chosen_experts,
            const at::Tensor& log_sums) const;
