@@ -190,6 +190,8 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
         "debug_sync does not go with offloading, which waits for copies to host memory, but {} runs: choose a strategy without "
         "offloading, or remove debug_sync",
         self->layout().describe());
+  if (config.training.debug_sync && !device.is_cpu() && self->spec().config.experts.count > 0)
+    fail_config("debug_sync does not go with experts: the host waits for each router, to deal the rows; remove debug_sync");
   self->precision_reason_ = std::move(load_plan.types.reason);
   self->memory_ = std::move(load_plan.memory);
   comm::agreed(comm, [&] { self->report_.bytes_read = load_weights(config, *load_plan.files, *self); });

@@ -6,11 +6,12 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/bincount.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/special_entr.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 namespace qft::model {
 
@@ -41,7 +42,8 @@ void Routing::add(std::int64_t layer, const at::Tensor& probabilities, const at:
                   const at::Tensor& log_sums) const {
   const std::int64_t count = experts();
   const at::Tensor places = sequence.unsqueeze(1) * count + chosen_experts;
-  const at::Tensor counts = at::bincount(places.view({-1}), {}, chosen.numel()).view_as(chosen);
+  const at::Tensor counts = at::zeros_like(chosen);
+  counts.view({-1}).scatter_add_(0, places.view({-1}), at::ones({places.numel()}, counts.options()));
   chosen.add_(counts);
   load.select(0, layer).add_(counts.sum(0));
   probability.index_add_(0, sequence, probabilities);

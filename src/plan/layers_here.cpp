@@ -24,9 +24,19 @@ ModelSpec few_layers(const ModelSpec& whole, const optim::Precision& precision) 
   const auto bytes = std::max<std::int64_t>(1, whole.units[1].frozen_numel + whole.units[1].trainable_numel) *
                      static_cast<std::int64_t>(c10::elementSize(precision.compute));
   ModelConfig config = whole.config;
+  if (config.experts.count > 0) {  // dense layers with the work of the experts that a token takes
+    config.intermediate_size = config.experts.per_token * config.experts.intermediate_size + config.experts.shared_size;
+    config.experts = {};
+    config.sparse.clear();
+  }
   config.num_layers = std::clamp<std::int64_t>(kOutOfCache / bytes, 1, std::min<std::int64_t>(8, whole.config.num_layers));
   config.windows.assign(static_cast<std::size_t>(config.num_layers), whole.config.window(0));  // all like the first, as predicted
-  return ModelSpec::build(config, whole.finetuning, whole.lora);
+  LoraConfig lora = whole.lora;
+  if (!lora.target_parameters.empty()) {
+    lora.set_targets("all");
+    lora.target_parameters.clear();
+  }
+  return ModelSpec::build(config, whole.finetuning, lora);
 }
 
 MicroInput input_of(const ModelSpec& spec, const MeasureOptions& o, c10::Device device) {

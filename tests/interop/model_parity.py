@@ -18,15 +18,28 @@ EXACT = 1e-6  # two programs in fp64 differ by 1e-14, unless a cosine in fp32 ha
 FLOOR = 1e-6  # a few roundings to fp32: transformers may happen to be exact
 
 
-def reference(model, sequences):
-    """Like model_probe's: "logits" of each sequence, the token-mean "loss" over all, and "grad.<name>" of what is trainable."""
+def router_losses(out, config, balance, z):
+    """What the routers of one sequence add to the loss of its tokens' mean."""
+    from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
+
+    experts = getattr(config, "num_experts", None) or config.num_local_experts
+    total = balance * load_balancing_loss_func(out.router_logits, experts, config.num_experts_per_tok)
+    return total + z * sum(torch.logsumexp(logits, -1).square().mean() for logits in out.router_logits)
+
+
+def reference(model, sequences, balance=0.0, z=0.0):
+    """With the losses of the routers, of each sequence by itself, weighed by its tokens. Like model_probe's: "logits" of each sequence, the token-mean "loss" over all, and "grad.<name>" of what is trainable."""
     by_expert(model).zero_grad()
     count = sum(int((labels_of(s) >= 0).sum()) for s in sequences)
+    tokens = sum(len(s["ids"]) for s in sequences)
     logits, loss = [], 0.0
     for s in sequences:
-        out = model(input_ids=torch.tensor([s["ids"]])).logits[0]
+        whole = model(input_ids=torch.tensor([s["ids"]]), **({"output_router_logits": True} if balance else {}))
+        out = whole.logits[0]
         logits.append(out.detach())
         part = torch.nn.functional.cross_entropy(out[:-1], labels_of(s)[1:], reduction="sum", ignore_index=-100) / count
+        if balance:
+            part = part + router_losses(whole, model.config, balance, z) * len(s["ids"]) / tokens
         part.backward()
         loss += part.item()
     grads = {"grad." + in_files(n.replace(".default", ""), model.config): p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
@@ -61,11 +74,11 @@ def compare(report, name, ours, judge, theirs=None):
                      1.5 * yardstick[what] + FLOOR if theirs else EXACT)
 
 
-def both_types(report, name, build, tmp, settings, sequences, single, **options):
+def both_types(report, name, build, tmp, settings, sequences, single, losses={}, **options):
     """In fp64 and fp32; `single` is the model in fp32."""
     with in_double():
-        judge = reference(copy.deepcopy(single).to(torch.float64), sequences)
-    for dtype, theirs in (("float64", None), ("float32", reference(single, sequences))):
+        judge = reference(copy.deepcopy(single).to(torch.float64), sequences, **losses)
+    for dtype, theirs in (("float64", None), ("float32", reference(single, sequences, **losses))):
         ours = probe(build, tmp, {**settings, "compute_dtype": dtype}, sequences, **options)
         compare(report, f"{name} {dtype}", ours, judge, theirs)
 
@@ -90,6 +103,11 @@ def tiny(report, build, name, config):
         model = make_model(config, tmp / "model", torch.float32, max_shard_size="60KB")
         base = {"model_name_or_path": str(tmp / "model"), "stage": "sft", "output_dir": str(tmp / "out")}
         both_types(report, f"{name} full", build, tmp, {**base, "finetuning_type": "full", "gradient_checkpointing": False}, sequences, model)
+
+        if is_moe(config):
+            both_types(report, f"{name} routers' losses", build, tmp,
+                       {**base, "finetuning_type": "full", "moe_aux_loss_coef": 0.3, "moe_z_loss_coef": 0.01}, sequences, model,
+                       losses={"balance": 0.3, "z": 0.01}, group=2, micro_batch=2)
 
         for label, targets in adapters_of(config).items():
             peft_model = get_peft_model(copy.deepcopy(model), LoraConfig(r=4, lora_alpha=12, lora_dropout=0.0, task_type="CAUSAL_LM", **targets))

@@ -4,6 +4,7 @@
 // OUTPUT: "logits" [T, V], "logprobs" [labels], "loss" [1], and "grad.<name>" of every trainable parameter.
 #include "qft/core/error.h"
 #include "qft/engine/instance.h"
+#include "qft/engine/objectives.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
 #include "qft/job/run_main.h"
@@ -92,9 +93,14 @@ int run(comm::Session& session, std::span<const std::string> args) {
   std::vector<model::MicroInput> inputs;
   for (const auto& m : micros) inputs.push_back(m.build());
   const int n = static_cast<int>(inputs.size());
-  const parallel::TokenMeanLoss loss({static_cast<double>(all.labels.size()), static_cast<double>(sample)});
+  const parallel::BatchTotals totals{static_cast<double>(all.labels.size()), static_cast<double>(sample),
+                                     static_cast<double>(all.tokens.size())};
+  const auto loss = engine::make_objective(config, instance->spec().config, totals);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    inputs[i].routing = model::Routing::build(instance->spec().config, micros[i].cu_seqlens,
+                                              instance->transformer().statistics_dtype(), at::kCPU);
   const auto result = instance->executor().train(
-      parallel::training_schedule(instance->spec(), {n, n, input.value("group", 1), false}), inputs, loss, 0);
+      parallel::training_schedule(instance->spec(), {n, n, input.value("group", 1), false}), inputs, *loss, 0);
   out["loss"] = at::full({1}, result.loss, at::kDouble);
   out["grad_norm"] = at::full({1}, result.grad_norm, at::kDouble);
   for (int u = 0; u < instance->spec().num_units(); ++u)
