@@ -26,6 +26,8 @@ def load(args):
     dtype = torch.float32 if masters else DTYPES[args.precision]
     model = AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype, attn_implementation="sdpa")
     model.config.use_cache = False
+    if args.experts:
+        model.set_experts_implementation(args.experts)
     if args.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
@@ -67,6 +69,7 @@ def main():
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--collate", choices=["padded", "flat"], default="padded")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--experts", help="transformers' experts_implementation: eager, batched_mm, grouped_mm")
     parser.add_argument("--tuned", action="store_true", help="matmul precision medium; malloc thresholds are the caller's")
     args = parser.parse_args()
     if args.tuned:

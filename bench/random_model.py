@@ -16,19 +16,25 @@ SHAPES = {  # Qwen2.5's
     "7b": dict(hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4,
                tie_word_embeddings=False, vocab_size=152064),
 }
+EXPERTS = {  # Qwen3-MoE's, smaller
+    "moe": dict(hidden_size=768, intermediate_size=2048, moe_intermediate_size=384, num_experts=32, num_experts_per_tok=4,
+                num_hidden_layers=8, num_attention_heads=12, num_key_value_heads=4, head_dim=64, norm_topk_prob=True,
+                tie_word_embeddings=True, vocab_size=49152),
+}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shape", choices=list(SHAPES))
+    parser.add_argument("shape", choices=[*SHAPES, *EXPERTS])
     parser.add_argument("output", type=pathlib.Path)
     parser.add_argument("--tokenizer", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1] / "models/smollm2")
     parser.add_argument("--device", default="cpu", help="where the weights are drawn")
     args = parser.parse_args()
     import torch
-    from transformers import AutoModelForCausalLM, Qwen2Config
+    from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3MoeConfig
 
-    config = Qwen2Config(**SHAPES[args.shape], max_position_embeddings=32768, rms_norm_eps=1e-6, rope_theta=1e6)
+    kind, shape = (Qwen3MoeConfig, EXPERTS[args.shape]) if args.shape in EXPERTS else (Qwen2Config, SHAPES[args.shape])
+    config = kind(**shape, max_position_embeddings=32768, rms_norm_eps=1e-6, rope_theta=1e6)
     with torch.device(args.device):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(args.output)

@@ -110,8 +110,8 @@ def write_data(folder, case, steps):
 
 
 class Bench:
-    def __init__(self, build, model, case, steps, folder, device="cpu"):
-        self.case, self.steps, self.folder, self.device = case, steps, folder, device
+    def __init__(self, build, model, case, steps, folder, device="cpu", experts=None):
+        self.case, self.steps, self.folder, self.device, self.experts = case, steps, folder, device, experts
         self.build, self.model = build, model
         settings = write_data(folder, case, steps)
         settings["model_name_or_path"] = model
@@ -146,6 +146,7 @@ class Bench:
                    case.finetuning, "--precision", case.precision, "--dropout", str(case.dropout), "--batch", str(case.batch),
                    "--collate", case.peer_collate, "--device", self.device]
         command += ["--checkpointing"] if case.checkpointing else []
+        command += ["--experts", self.experts] if self.experts else []
         out, memory = run_measured(command + (["--tuned"] if tuned else []), TUNED if tuned else None)
         result = json.loads(out)
         memory = result["memory"] or memory
@@ -164,18 +165,18 @@ def roofline(build, case):
     return case.length / (step + (seconds["weight_gradients"] if case.finetuning == "full" else 0))
 
 
-def measure(build, model, name, rounds, steps, device):
+def measure(build, model, name, rounds, steps, device, experts):
     case = CASES[name]
     sides = {"qft": [], "HF": [], "HF tuned": []}
     with tempfile.TemporaryDirectory() as scratch:
-        bench = Bench(build, model, case, steps, pathlib.Path(scratch), device)
+        bench = Bench(build, model, case, steps, pathlib.Path(scratch), device, experts)
         for _ in range(rounds):
             sides["qft"].append(bench.qft())
             if case.peer_collate:
                 sides["HF"].append(bench.peer(tuned=False))
                 if device == "cpu":
                     sides["HF tuned"].append(bench.peer(tuned=True))
-        if device == "cpu" and case.data != "samples":  # whose batches have no one length
+        if device == "cpu" and case.data != "samples" and not experts:  # batches have no one length; bench_ops knows one shape
             sides["roofline"] = [(roofline(build, case), 0)]
     return {side: {"tokens_per_second": statistics.median(speed for speed, _ in runs), "memory": max(m for _, m in runs)}
             for side, runs in sides.items() if runs}
@@ -216,6 +217,7 @@ def main():
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models/smollm2")
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--experts", help="transformers' experts_implementation, for a model with experts")
     parser.add_argument("--steps", type=int, default=8, help="of a process, the first two not counted")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--against", type=pathlib.Path, metavar="BUILD", help="another build of qft, instead of Hugging Face")
@@ -232,7 +234,7 @@ def main():
     print("|---|---|---|---|---|---|---|---|---|---|")
     results = {}
     for name in args.cases:
-        results[name] = measure(args.build, args.model, name, args.rounds, args.steps, args.device)
+        results[name] = measure(args.build, args.model, name, args.rounds, args.steps, args.device, args.experts)
         print(row(name, results[name]), flush=True)
         if args.json:
             figures = {"date": time.strftime("%Y-%m-%d"), "threads": int(os.environ["OMP_NUM_THREADS"]), "cases": results}

@@ -172,6 +172,10 @@ def model_configs():
     yield "qwen2", json.dumps({"model_type": "qwen2", **base, "tie_word_embeddings": True, "eos_token_id": [1, 2]}).encode()
     yield "qwen3", json.dumps({"model_type": "qwen3", **base, "head_dim": 8, "num_key_value_heads": 1, "attention_bias": True}).encode()
     yield "mistral", json.dumps({"model_type": "mistral", **base, "sliding_window": 4, "layer_types": ["sliding_attention"] * 2}).encode()
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 4, "shared_expert_intermediate_size": 4}
+    yield "qwen2_moe", json.dumps({"model_type": "qwen2_moe", **base, **experts, "decoder_sparse_step": 2}).encode()
+    yield "qwen3_moe", json.dumps({"model_type": "qwen3_moe", **base, **experts, "mlp_only_layers": [1], "output_router_logits": True}).encode()
+    yield "mixtral", json.dumps({"model_type": "mixtral", **base, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}).encode()
     yield "llama", json.dumps({"model_type": "llama", **base, "mlp_bias": True, "eos_token_id": 1, "rope_parameters": {
         "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64}}).encode()
