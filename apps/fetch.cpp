@@ -34,7 +34,9 @@ config::CommandSpec spec() {
       "all", "all files of the repository")("include", po::value<std::vector<std::string>>()->composing(),
                                             "only files that match this pattern (repeatable)")(
       "prune", po::value<double>(), "instead: remove the copies in stage_to that nobody has used for so many days")(
-      "at-once", po::value<int>()->default_value(8), "files at a time");
+      "at-once", po::value<int>()->default_value(8), "files at a time")(
+      "patience", po::value<int>()->default_value(600),
+      "seconds that a hub which is busy or out of reach is waited for, once it answered");
   return s;
 }
 
@@ -44,6 +46,7 @@ class Fetching {
   explicit Fetching(const config::CommandLine& line) : line_(line) {
     options_.threads = line.options["at-once"].as<int>();
     if (options_.threads < 1 || options_.threads > 64) fail_config("--at-once {}: 1 to 64", options_.threads);
+    options_.patience = std::chrono::seconds(std::max(0, line.options["patience"].as<int>()));
     if (line.options.count("to")) options_.to = line.options["to"].as<std::string>();
   }
 

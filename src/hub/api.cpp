@@ -1,13 +1,14 @@
 #include "api.h"
 
+#include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/core/json.h"
+#include "qft/core/log.h"
 #include "qft/net/url.h"
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <thread>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -16,12 +17,8 @@ namespace qft::hub {
 namespace {
 
 constexpr std::chrono::milliseconds kConnect{8'000};  // a node without a network is told so at once
-constexpr int kTries = 4;
+constexpr std::chrono::seconds kWholeAnswer{120};     // of JSON
 constexpr std::size_t kMostWords = 300;
-
-bool is_busy(int status) {
-  return status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
-}
 
 bool is_hex(std::string_view text) {
   return text.find_first_not_of("0123456789abcdef") == text.npos;
@@ -41,7 +38,8 @@ bool is_commit(const std::string& text) {
   return text.size() == 40 && is_hex(text);
 }
 
-Api::Api(Source source, Settings settings) : source_(std::move(source)), settings_(std::move(settings)) {
+Api::Api(Source source, Settings settings, Trying trying)
+    : source_(std::move(source)), settings_(std::move(settings)), trying_(std::move(trying)) {
   check(source_);
 }
 
@@ -53,13 +51,38 @@ net::Request Api::request(const std::string& path) const {
   return r;
 }
 
-nlohmann::json Api::ask(net::Client& client, const net::Request& request, net::Response* response) const {
-  net::Response answer = client.send(request);
-  for (int i = 1; i < kTries && is_busy(answer.status); ++i) {
-    std::this_thread::sleep_for(std::chrono::seconds(1 << (i - 1)));
-    answer = client.send(request);
+net::Response Api::send(net::Client& client, net::Request request) const {
+  using Clock = std::chrono::steady_clock;
+  bool said = false;
+  Patience patience(trying_, [&](const std::string& words) {
+    if (!std::exchange(said, true)) log::info("{}", words);
+  });
+  for (;;) {
+    const auto until = Clock::now() + kWholeAnswer;
+    request.go_on = [&] { return activity::tick(), trying_.goes_on() && Clock::now() < until; };
+    std::string fault;
+    std::chrono::seconds asked{};
+    try {
+      net::Response answer = client.send(request);
+      answered_ = true;
+      if (!is_busy(answer.status)) return answer;
+      asked = asked_wait(answer, std::time(nullptr));
+      fault = fmt::format("{} answers {} to {}{}", net::host_of(answer.url), answer.status, net::without_secrets(answer.url),
+                          asked.count() > 0 ? fmt::format(" and asks to wait {} s", asked.count()) : "");
+    } catch (const net::NetworkError& e) {
+      if (!answered_ || !trying_.goes_on()) throw;  // a node without a network is told so at once
+      fault = e.what();
+    }
+    if (!patience.wait(fault, asked)) throw net::NetworkError(trying_.goes_on() ? fault : fault + ": ended on request");
   }
+}
+
+nlohmann::json Api::ask(net::Client& client, const net::Request& request, net::Response* response) const {
+  net::Response answer = send(client, request);
   if (!answer.ok()) refuse(client, answer);
+  require(!request.url.starts_with("https:") || answer.url.starts_with("https:"),
+          "{} redirects to {}, which is not encrypted: what that states of files cannot be trusted",
+          net::without_secrets(request.url), net::without_secrets(answer.url));
   nlohmann::json json;
   try {
     json = parse_json(answer.body, net::without_secrets(answer.url));
@@ -110,7 +133,7 @@ void Api::refuse(net::Client& client, const net::Response& response) const {
   const bool denied = status == 401 || status == 403;
   if (code == "GatedRepo" || (hf && status == 403))
     fail("{} {} is gated on {}{}: accept its conditions at {} with your account, and {}", kind, source_.id, host, said,
-         net::without_secrets(net::join(settings_.endpoint, source_.id)),
+         net::without_secrets(net::join(settings_.endpoint, (source_.kind == Kind::dataset ? "datasets/" : "") + source_.id)),
          settings_.token.empty()
              ? fmt::format("set {}", key)
              : fmt::format("see that the token of {} is that account's and may read it", settings_.token_from));

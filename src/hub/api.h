@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "patience.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::hub {
@@ -32,9 +33,9 @@ struct Listing {
 
 class Api {
  public:
-  Api(Source source, Settings settings);
+  Api(Source source, Settings settings, Trying trying);
   virtual ~Api() = default;
-  /// Throws net::NetworkError where the hub does not answer, Error naming what it refused and why.
+  /// Throws net::NetworkError where the hub does not answer (at once where it never did), Error naming what it refused and why.
   virtual Listing list(net::Client& client) const = 0;
   /// What asks for the whole file.
   virtual net::Request file(const Listing& listing, const RemoteFile& file) const = 0;
@@ -46,7 +47,7 @@ class Api {
 
  protected:
   net::Request request(const std::string& path) const;
-  /// The answer as JSON; what is no success is refused. A busy server is asked again.
+  /// The answer as JSON; what is no success is refused. A server that is busy, or was there before, is asked again.
   nlohmann::json ask(net::Client& client, const net::Request& request, net::Response* response = nullptr) const;
   /// Adds the file after checking that its path stays inside the repository.
   void add(Listing& listing, RemoteFile file) const;
@@ -59,11 +60,14 @@ class Api {
   [[noreturn]] void refuse_token() const;
 
  private:
+  net::Response send(net::Client& client, net::Request request) const;
   Source source_;
   Settings settings_;
+  Trying trying_;
+  mutable bool answered_ = false;
 };
 
-std::unique_ptr<Api> huggingface_api(Source source, Settings settings);
-std::unique_ptr<Api> modelscope_api(Source source, Settings settings);
+std::unique_ptr<Api> huggingface_api(Source source, Settings settings, Trying trying);
+std::unique_ptr<Api> modelscope_api(Source source, Settings settings, Trying trying);
 
 }  // namespace qft::hub

@@ -14,7 +14,7 @@
 #include <chrono>
 #include <mutex>
 #include <set>
-#include <thread>
+#include <utility>
 
 #include "file_lock.h"
 #include "part_file.h"
@@ -25,12 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTries = 5;  // in a row that bring nothing
+constexpr int kTries = 5;  // of what a storage refuses
 constexpr double kMegabyte = 1e6;
-
-bool is_busy(int status) {
-  return status == 408 || status == 429 || status >= 500;
-}
 
 /// What all threads of a download share.
 class Shared {
@@ -40,7 +36,7 @@ class Shared {
         files_(files),
         progress_(fmt::format("fetching {}: MB", download.api.source().id), megabytes(total), download.show_progress) {}
 
-  bool goes_on() const { return !failed_ && (!download_.go_on || download_.go_on()); }
+  bool goes_on() const { return !failed_ && download_.trying.goes_on(); }
   void fail_all() { failed_ = true; }
   void came(std::int64_t bytes) {  // less than 0: taken back
     const std::scoped_lock lock(mutex_);
@@ -57,10 +53,10 @@ class Shared {
     ++whole_;
     show();
   }
-  void say_waits(const std::string& path) {
+  void say_once(const std::string& words) {  // of the many threads' waits, the first
     const std::scoped_lock lock(mutex_);
     progress_.clear();
-    if (!std::exchange(said_waits_, true)) log::info("another process fetches {}: waiting for it", path);
+    if (!std::exchange(said_, true)) log::info("{}", words);
   }
   std::uint64_t bytes() const { return static_cast<std::uint64_t>(std::max<std::int64_t>(came_, 0)); }
 
@@ -78,7 +74,7 @@ class Shared {
   const Download& download_;
   std::size_t files_, whole_ = 0;
   std::int64_t came_ = 0, resumed_ = 0;
-  bool said_waits_ = false;
+  bool said_ = false;
   std::atomic<bool> failed_ = false;
   Clock::time_point start_ = Clock::now();
   std::mutex mutex_;
@@ -92,7 +88,10 @@ class Task {
       : download_(download), shared_(shared), client_(client), file_(file) {}
 
   void run() {
-    const FileLock lock(download_.store.lock(file_), [&] { shared_.say_waits(file_.path); }, [&] { return shared_.goes_on(); });
+    const FileLock lock(
+        download_.store.lock(file_),
+        [&] { shared_.say_once(fmt::format("another process fetches {}: waiting for it", file_.path)); },
+        [&] { return shared_.goes_on(); });
     if (download_.store.has(file_)) return shared_.was_there(file_.bytes), shared_.is_whole();
     fs::path path = download_.store.part(file_);
     if (!lock.held()) path += "." + random_hex(8);
@@ -116,25 +115,29 @@ class Task {
   }
 
  private:
+  /// Why not all bytes came; empty words: ask again at once.
+  struct Fault {
+    std::string words = {};
+    std::chrono::seconds asked = {};  ///< to wait
+    bool refused = false;             ///< not likely to end by itself
+  };
+
   /// Until all bytes are in the part.
   void load(PartFile& part) {
+    Patience patience({download_.trying.patience, [&] { return shared_.goes_on(); }},
+                      [&](const std::string& words) { shared_.say_once(words); });
     std::uint64_t most = part.size();  // bytes that come a second time are no progress
-    for (int tries = 0; part.size() < file_.bytes;) {
-      const std::string fault = request(part);
-      if (fault.empty()) continue;
-      tries = part.size() > most ? 1 : tries + 1;
-      most = std::max(most, part.size());
-      if (tries == kTries) give_up(part, fault);
-      for (const auto until = Clock::now() + std::chrono::milliseconds(250 << tries); Clock::now() < until;) {
-        if (!shared_.goes_on()) give_up(part, "ended on request");
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        activity::tick();
-      }
+    for (int refused = 0; part.size() < file_.bytes;) {
+      const Fault fault = request(part);
+      if (fault.words.empty()) continue;
+      if (part.size() > most) most = part.size(), refused = 0, patience.reset();
+      if (fault.refused && ++refused == kTries) give_up(part, fault.words);
+      if (!patience.wait(fault.words, fault.asked)) give_up(part, shared_.goes_on() ? fault.words : "ended on request");
     }
   }
 
-  /// Asks for what is missing; returns why not all of it came.
-  std::string request(PartFile& part) {
+  /// Asks for what is missing.
+  Fault request(PartFile& part) {
     net::Request r = download_.api.file(download_.listing, file_);
     r.first_byte = static_cast<std::int64_t>(part.size());
     r.go_on = [this] { return activity::tick(), shared_.goes_on(); };
@@ -147,18 +150,21 @@ class Task {
     };
     try {
       const net::Response response = client_.send(r);
-      if (response.ok()) return part.size() == file_.bytes ? "" : "the answer ended early";
-      if (response.status == 416 && r.first_byte > 0) return drop(part), "";
+      if (response.ok()) return {part.size() == file_.bytes ? "" : "the answer ended early"};
+      if (response.status == 416 && r.first_byte > 0) return drop(part), Fault();
       // The storage that a hub redirects to knows no accounts: a new redirection may bring a signature that it takes.
       const bool by_hub = net::site_of(response.url) == net::site_of(download_.api.settings().endpoint);
-      if (by_hub && !is_busy(response.status)) download_.api.refuse(client_, response);
-      return fmt::format("{} answers {}", net::host_of(response.url), response.status);
+      const bool busy = is_busy(response.status);
+      if (by_hub && !busy) download_.api.refuse(client_, response);
+      const auto asked = busy ? asked_wait(response, std::time(nullptr)) : std::chrono::seconds();
+      return {fmt::format("{} answers {}{}", net::host_of(response.url), response.status,
+                          asked.count() > 0 ? fmt::format(" and asks to wait {} s", asked.count()) : ""),
+              asked, !busy};
     } catch (const net::NoRangeError&) {
       drop(part);
       return {};
     } catch (const net::NetworkError& e) {
-      if (!shared_.goes_on()) give_up(part, "ended on request");
-      return e.what();
+      return {e.what()};
     }
   }
 
@@ -223,6 +229,7 @@ std::uint64_t bring(const Download& download, const std::vector<RemoteFile>& fil
   std::vector<RemoteFile> missing;
   std::mutex mutex;
   for_each(download.threads, files, nullptr, [&](net::Client&, const RemoteFile& file) {
+    if (!download.trying.goes_on()) throw net::NetworkError("ended on request while looking at what is there");
     if (download.store.has(file)) return;
     const std::scoped_lock lock(mutex);
     missing.push_back(file);

@@ -1,7 +1,6 @@
 // Files from a hub to a store: several at a time, each resumed where it stopped, and checked.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,7 +14,7 @@ struct Download {
   Store& store;
   int threads = 8;
   bool show_progress = true;
-  std::function<bool()> go_on = {};  ///< false ends it; empty: never
+  Trying trying = {};
 };
 
 /// Brings those of `files` that the store lacks, and returns the bytes that came. Files that are whole stay where something

@@ -15,6 +15,7 @@ namespace qft::hub {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr std::chrono::seconds kShortPatience{10};  // where what is there may do
 
 std::unique_ptr<Store> store_for(const Source& source, const FetchOptions& options, const Settings& settings) {
   if (!options.to.empty()) return folder_store(source, fs::absolute(options.to).lexically_normal());
@@ -40,19 +41,19 @@ std::string advice(const Source& source, const Cached& cached) {
       there, source.id, option_of(source), own.cache_key);
 }
 
-std::unique_ptr<Api> api_of(const Source& source, const Settings& settings) {
-  return source.hub == Hub::huggingface ? huggingface_api(source, settings) : modelscope_api(source, settings);
+std::unique_ptr<Api> api_of(const Source& source, const Settings& settings, const Trying& trying) {
+  return source.hub == Hub::huggingface ? huggingface_api(source, settings, trying) : modelscope_api(source, settings, trying);
 }
 
 /// Asks the hub what belongs to a folder of its cache, of which nobody kept the listing, and enters what is missing. Where the
 /// hub does not say, what is there has to do.
-void ask_hub(Source source, const Wanted& wanted, Cached& cached) {
+void ask_hub(Source source, const Wanted& wanted, const FetchOptions& options, Cached& cached) {
   const Settings settings = settings_of(source.hub);
   if (source.hub == Hub::huggingface) source.revision = cached.folder.filename().string();  // the hub may have a newer one
   Listing listing;
   try {
     net::Client client;
-    listing = api_of(source, settings)->list(client);
+    listing = api_of(source, settings, {kShortPatience, options.go_on})->list(client);
   } catch (const Error& e) {
     log::warn("{}: taking '{}' without knowing whether it has all files", e.what(), cached.folder.string());
     return;
@@ -87,11 +88,12 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
   if (const std::string offline = offline_by(); !offline.empty())
     fail("{} forbids to fetch {}: unset it to download", offline, source.id);
   const Settings settings = settings_of(source.hub);
-  const auto api = api_of(source, settings);
+  const Trying trying{options.patience, options.go_on};
+  const auto api = api_of(source, settings, trying);
   net::Client client;
   const Listing listing = api->list(client);
   const auto store = store_for(source, options, settings);
-  const Download download{*api, listing, *store, options.threads, options.show_progress, options.go_on};
+  const Download download{*api, listing, *store, options.threads, options.show_progress, trying};
 
   std::vector<RemoteFile> files = select_first(listing, wanted);
   store->admit(files);
@@ -117,7 +119,7 @@ fs::path locate(const Source& source, const Wanted& wanted, const FetchOptions& 
   Cached own = look_in_cache(source, wanted);
   const std::string offline = offline_by();
   const bool there = !own.folder.empty() && own.missing.empty();
-  if (there && !own.listed && offline.empty()) ask_hub(source, wanted, own);
+  if (there && !own.listed && offline.empty()) ask_hub(source, wanted, options, own);
   if (there && own.missing.empty() && (own.listed || offline.empty())) return own.folder;
   if (source.revision.empty() && !there) {
     Source other = source;

@@ -1,6 +1,7 @@
 #include "qft/core/error.h"
 #include "qft/net/url.h"
 
+#include <set>
 #include <string_view>
 
 #include "api.h"
@@ -31,7 +32,10 @@ class HuggingFace final : public Api {
     require(is_commit(listing.commit), "{}: the hub states no commit of revision '{}'", source().id, revision_of(source()));
     net::Request page = request(api("tree/" + listing.commit) + "?recursive=true&expand=false");
     const std::string site = net::site_of(page.url);
+    std::set<std::string> seen;
     for (net::Response response; !page.url.empty(); page.url = next_page(response)) {
+      require(seen.insert(page.url).second, "{}: the hub's listing never ends: its page {} comes again", source().id,
+              seen.size());
       if (net::site_of(page.url) != site) page.token.clear();
       const json entries = ask(client, page, &response);
       require(entries.is_array(), "{}: the hub's listing is no list", source().id);
@@ -84,8 +88,8 @@ class HuggingFace final : public Api {
 
 }  // namespace
 
-std::unique_ptr<Api> huggingface_api(Source source, Settings settings) {
-  return std::make_unique<HuggingFace>(std::move(source), std::move(settings));
+std::unique_ptr<Api> huggingface_api(Source source, Settings settings, Trying trying) {
+  return std::make_unique<HuggingFace>(std::move(source), std::move(settings), std::move(trying));
 }
 
 }  // namespace qft::hub

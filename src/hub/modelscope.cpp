@@ -97,8 +97,8 @@ class ModelScope final : public Api {
 
 }  // namespace
 
-std::unique_ptr<Api> modelscope_api(Source source, Settings settings) {
-  return std::make_unique<ModelScope>(std::move(source), std::move(settings));
+std::unique_ptr<Api> modelscope_api(Source source, Settings settings, Trying trying) {
+  return std::make_unique<ModelScope>(std::move(source), std::move(settings), std::move(trying));
 }
 
 }  // namespace qft::hub

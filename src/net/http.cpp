@@ -27,6 +27,7 @@ namespace {
 
 constexpr std::size_t kMaxBody = std::size_t{64} << 20;
 constexpr int kMaxRedirects = 10;
+constexpr long kLeastSpeed = 1000;  // bytes a second
 
 /// What is used of libcurl.
 struct Curl {
@@ -223,7 +224,7 @@ struct Client::Handle {
   void set_how(const Request& r) const {
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(r.connect_timeout.count()));
-    set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(CURLOPT_LOW_SPEED_LIMIT, kLeastSpeed);
     set(CURLOPT_LOW_SPEED_TIME, std::max(1L, static_cast<long>(r.stall_timeout.count() / 1000)));
     // libcurl itself passes over HTTP_PROXY, which a web server may set from a request.
     const char *proxy = std::getenv("HTTP_PROXY"), *lower = std::getenv("http_proxy");

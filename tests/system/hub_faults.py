@@ -55,6 +55,7 @@ class Fetcher:
 def check_refusals(report, hub, fetch):
     hub.models["Acme/gated"] = Repository(files(), token=SECRET, gated=True)
     hub.models["Acme/private"] = Repository(files(), token=SECRET)
+    hub.datasets["Acme/gated"] = Repository({"train.jsonl": b"{}"}, token=SECRET, gated=True)
     hub.models["Acme/gguf"] = Repository({"config.json": b"{}", "model.gguf": b"x"})
     hub.models["Acme/many"] = Repository({"config.json": b"{}"} | {f"d/{i}": b"x" for i in range(2998)})
     hub.models["Acme/torn"] = Repository({"config.json": b"{}", "model.safetensors.index.json": json.dumps(
@@ -66,6 +67,7 @@ def check_refusals(report, hub, fetch):
         ("a revision that is not there", ["Acme/tiny", "--revision", "v7"], {}, ["no revision 'v7'", "it has main"]),
         ("on ModelScope", ["--hub", "modelscope", "Acme/tiny@v7"], {}, ["no revision 'v7'", "it has main"]),
         ("a gated model without a token", ["Acme/gated"], {}, ["gated", "accept its conditions", "set HF_TOKEN"]),
+        ("a gated dataset", ["--dataset", "Acme/gated"], {}, ["gated", f"{hub.url}/datasets/Acme/gated"]),
         ("a private model without a token", ["Acme/private"], {}, ["private", "no token is given"]),
         ("a wrong token", ["Acme/gated"], {"HF_TOKEN": wrong}, ["refuses the token of HF_TOKEN"]),
         ("on ModelScope", ["--hub", "modelscope", "Acme/tiny"], {"MODELSCOPE_API_TOKEN": wrong}, ["refuses the token of MODELSCOPE_API_TOKEN"]),
@@ -113,7 +115,7 @@ def check_interruptions(report, hub, cdn, fetch):
 
     hub.models["Acme/dies"] = Repository(files(3_000_000, seed=2))
     cdn.served, cdn.stop_after = {}, {WEIGHTS: -1_500_000}
-    always = fetch("Acme/dies")
+    always = fetch("Acme/dies", "--patience", 4)
     kept = sum(p.stat().st_size for p in fetch.parts())
     report.holds("a server that stops for good: an error that says how much came",
                  always.returncode == 1 and "What came is kept" in always.stderr, always.stderr)
@@ -157,6 +159,23 @@ def check_interruptions(report, hub, cdn, fetch):
     hub.models["Acme/busy"] = Repository(files(100_000, seed=5))
     hub.busy = 1
     report.equal("a server that is busy is asked again", fetch("Acme/busy").returncode, 0)
+    for header in [{"Retry-After": "2"}, {"RateLimit": '"api";r=0;t=2'}]:
+        hub.busy, hub.busy_answer = 1, (429, header)
+        begun = time.monotonic()
+        result = fetch("Acme/busy")
+        report.holds(f"too many requests, {header}: it waits as long, and says so once", result.returncode == 0 and time.monotonic() - begun >= 2
+                     and result.stderr.count("answers 429") == 1 and "trying again in 2 s" in result.stderr, result.stderr)
+    hub.busy, hub.busy_answer = 1000, (503, {})
+    result = fetch("Acme/busy", "--patience", 1)
+    report.holds("one that stays busy: an error when that took as long as --patience", result.returncode == 1 and "answers 503" in result.stderr, result.stderr)
+    hub.busy, hub.page, hub.breaks = 0, 2, {"cursor=2": 2}
+    hub.models["Acme/paged"] = Repository(files(1000, seed=13))
+    result = fetch("Acme/paged")
+    report.equal("a connection that breaks in the middle of a listing", (result.returncode, hub.breaks), (0, {"cursor=2": 0}))
+    hub.loops, hub.page = True, 1000
+    result = fetch("Acme/paged")
+    report.holds("a listing that never ends", result.returncode == 1 and "never ends" in result.stderr, result.stderr)
+    hub.loops = False
 
 
 def check_content(report, hub, cdn, fetch):

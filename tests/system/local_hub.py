@@ -46,7 +46,10 @@ class LocalHub:
         self.refuses = {}      # path: the status that it is answered with, and how often
         self.no_range = False
         self.delay = 0.0       # seconds before each 64 KiB
-        self.busy = 0          # answers 503 so often
+        self.busy = 0          # answers so often
+        self.busy_answer = (503, {})  # with this status and these headers
+        self.breaks = {}       # part of a path: how often the connection breaks there, without an answer
+        self.loops = False     # each page of a listing names itself as the next
         self.extra = []        # entries that a listing gets beside the real ones
         self.page = 1000       # entries of a page
         hub = self
@@ -89,7 +92,12 @@ class LocalHub:
         self.log.append((h.command, h.path, dict(h.headers)))
         if self.busy > 0:
             self.busy -= 1
-            return self.send(h, 503, b"busy")
+            return self.send(h, self.busy_answer[0], b"busy", self.busy_answer[1])
+        for part, times in self.breaks.items():
+            if part in h.path and times > 0:
+                self.breaks[part] = times - 1
+                h.close_connection = True
+                return h.connection.shutdown(2)
         try:
             url = urlsplit(h.path)
             path, query = unquote(url.path), {k: v[0] for k, v in parse_qs(url.query).items()}
@@ -218,7 +226,9 @@ class LocalHub:
         entries = [self.tree_entry(n, d) for n, d in sorted(files.items())] + self.extra
         begin = int(query.get("cursor", 0))
         more = {"Link": f'<{self.url}/{h.path.lstrip("/").split("?")[0]}?recursive=true&expand=false&cursor={begin + self.page}>; rel="next"'}
-        return self.send_json(h, entries[begin:begin + self.page], more if begin + self.page < len(entries) else {})
+        if self.loops:
+            more = {"Link": f'<{self.url}{h.path}>; rel="next"'}
+        return self.send_json(h, entries[begin:begin + self.page], more if self.loops or begin + self.page < len(entries) else {})
 
     @staticmethod
     def tree_entry(name, data):

@@ -3,6 +3,7 @@
 
 #include "qft/hub/source.h"
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -29,7 +30,8 @@ struct FetchOptions {
   std::filesystem::path to = {};  ///< a folder for the files alone; empty: the hub's cache
   int threads = 8;                ///< files at a time
   bool show_progress = true;
-  std::function<bool()> go_on = {};  ///< asked often; false ends the download with an Error. Empty: never
+  std::chrono::seconds patience{600};  ///< that a hub which answered once, and now is busy or out of reach, is waited for
+  std::function<bool()> go_on = {};    ///< asked often; false ends the download with an Error. Empty: never
 };
 
 struct Fetched {

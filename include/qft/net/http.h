@@ -39,7 +39,7 @@ struct Request {
   std::int64_t first_byte = 0;  ///< 0: everything; else the answer to be is 206 (NoRangeError where it is 200)
   bool follow_redirects = true;
   std::chrono::milliseconds connect_timeout{10'000};
-  std::chrono::milliseconds stall_timeout{30'000};  ///< without a byte for so long, the transfer ends
+  std::chrono::milliseconds stall_timeout{30'000};  ///< at less than 1 kB/s for so long, the transfer ends
   /// Takes the body of an answer 2xx as it comes; false ends the transfer. Without: Response::body.
   std::function<bool(std::string_view)> sink;
   /// Asked about once a second; false ends the transfer.
