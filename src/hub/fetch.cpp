@@ -71,6 +71,18 @@ void ask_hub(Source source, const Wanted& wanted, const FetchOptions& options, C
   }
 }
 
+/// What a cache has whole of the files that a run needs; nothing where others are asked for.
+std::optional<Fetched> in_cache(const Source& source, const Wanted& wanted, const FetchOptions& options) {
+  if (!options.to.empty() || wanted.everything || !wanted.include.empty()) return std::nullopt;
+  const auto folder = find_cached(source, wanted);
+  if (!folder) return std::nullopt;
+  Fetched there;
+  there.folder = *folder;
+  if (source.hub == Hub::huggingface) there.commit = folder->filename().string();
+  for (const std::string& file : files_of(*folder, wanted)) ++there.files, there.bytes += fs::file_size(*folder / file);
+  return there;
+}
+
 /// Where the hub cannot be asked: what there is, if it may do.
 std::optional<fs::path> without_hub(const Cached& cached, const std::string& why) {
   if (cached.folder.empty() || !cached.may_do) return std::nullopt;
@@ -85,8 +97,10 @@ std::optional<fs::path> without_hub(const Cached& cached, const std::string& why
 
 Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& options) {
   check(source);
-  if (const std::string offline = offline_by(); !offline.empty())
-    fail("{} forbids to fetch {}: unset it to download", offline, source.id);
+  if (const std::string offline = offline_by(); !offline.empty()) {
+    if (auto there = in_cache(source, wanted, options)) return *there;
+    fail("{} forbids to fetch {}, which the cache has not whole: unset it to download", offline, source.id);
+  }
   const Settings settings = settings_of(source.hub);
   const Trying trying{options.patience, options.go_on};
   const auto api = api_of(source, settings, trying);

@@ -176,6 +176,8 @@ def check_interruptions(report, hub, cdn, fetch):
     result = fetch("Acme/paged")
     report.holds("a listing that never ends", result.returncode == 1 and "never ends" in result.stderr, result.stderr)
     hub.loops = False
+    result = fetch("Acme/paged", HF_HUB_OFFLINE="1")
+    report.holds("HF_HUB_OFFLINE where the cache has it: its folder", result.returncode == 0 and Path(result.stdout.strip()).is_dir(), result.stderr)
 
 
 def check_content(report, hub, cdn, fetch):
