@@ -1,9 +1,9 @@
 // What the run reads and writes: there, readable and the same on every node; writable, and shared or not.
 #include "qft/comm/exchange.h"
-#include "qft/core/hash.h"
 #include "qft/core/random_id.h"
 #include "qft/core/units.h"
 #include "qft/io/file.h"
+#include "qft/io/identity.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -21,23 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using Use = NeededPath::Use;
 
-constexpr std::uint64_t kWholeBytes = std::uint64_t{1} << 20, kSampleBytes = std::uint64_t{64} << 10;
-constexpr int kSamples = 10;
-
-/// Of the size and ten samples, first and last bytes among them; of a small file of all.
-std::string sampled_hash(const io::File& file) {
-  Hasher hasher;
-  hasher.update(std::to_string(file.size()));
-  const bool whole = file.size() <= kWholeBytes;
-  std::vector<char> buffer(whole ? file.size() : kSampleBytes);
-  for (int i = 0; i < (whole ? 1 : kSamples); ++i) {
-    const std::uint64_t offset = whole ? 0 : (file.size() - kSampleBytes) / (kSamples - 1) * static_cast<std::uint64_t>(i);
-    file.pread(i == kSamples - 1 ? file.size() - kSampleBytes : offset, buffer.data(), buffer.size());
-    hasher.update(buffer.data(), buffer.size());
-  }
-  return hasher.hex().substr(0, 16);
-}
-
 /// "dangling link", ... or the size and hash of a file.
 Json state_of(const fs::path& path) {
   std::error_code error;
@@ -47,7 +30,7 @@ Json state_of(const fs::path& path) {
   if (access(path.c_str(), R_OK) != 0) return {{"error", fmt::format("is not readable: {}", std::strerror(errno))}};
   try {
     const io::File file = io::File::open_read(path);
-    return {{"size", file.size()}, {"hash", sampled_hash(file)}};
+    return {{"size", file.size()}, {"hash", io::sampled_hash(file)}};
   } catch (const std::exception& e) {
     return {{"error", fmt::format("cannot be read: {}", e.what())}};
   }
@@ -127,7 +110,7 @@ std::string try_to_write(const fs::path& folder) {
   const fs::path file = folder / fmt::format(".qft-check-own-{}", random_hex());  // two nodes may have the same pids
   const int fd = open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
   if (fd < 0) return fmt::format("a file could not be made in {}: {}", folder.string(), std::strerror(errno));
-  const std::vector<char> text(kSampleBytes, 'q');
+  const std::vector<char> text(std::size_t{64} << 10, 'q');
   errno = 0;
   const ssize_t written = write(fd, text.data(), text.size());
   const bool good = written == static_cast<ssize_t>(text.size()) && fsync(fd) == 0;

@@ -2,6 +2,7 @@
 
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
+#include "qft/io/identity.h"
 #include "qft/io/storage.h"
 
 #include <cerrno>
@@ -9,7 +10,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -21,16 +21,11 @@ int open_at(const std::filesystem::path& path) {
   for (int tries = 0; fd < 0 && tries < 10; ++tries) {  // who ends may remove the folder just now
     io::posix_storage().create_directory(path.parent_path());
     fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0 && (errno == EACCES || errno == EROFS)) fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);  // another user's
     if (fd < 0 && errno != ENOENT) break;
   }
   require(fd >= 0, "cannot make the lock '{}': {}", path.string(), std::strerror(errno));
   return fd;
-}
-
-/// Whether the path still names the file that is open: one that was removed locks nobody out.
-bool is_named(int fd, const std::filesystem::path& path) {
-  struct stat own{}, named{};
-  return fstat(fd, &own) == 0 && stat(path.c_str(), &named) == 0 && own.st_ino == named.st_ino && own.st_dev == named.st_dev;
 }
 
 }  // namespace
@@ -39,7 +34,7 @@ FileLock::FileLock(const std::filesystem::path& path, const std::function<void()
   fd_ = open_at(path);
   for (bool first = true;; first = false) {
     if (flock(fd_, LOCK_EX | LOCK_NB) == 0) {
-      held_ = is_named(fd_, path);
+      held_ = io::is_named(fd_, path);
       if (held_) return;
       close(fd_);
       fd_ = open_at(path);
@@ -60,7 +55,7 @@ FileLock::FileLock(const std::filesystem::path& path, const std::function<void()
 void FileLock::remove_free(const std::filesystem::path& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return;
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_named(fd, path)) unlink(path.c_str());
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && io::is_named(fd, path)) unlink(path.c_str());
   close(fd);
 }
 

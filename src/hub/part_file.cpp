@@ -2,6 +2,7 @@
 
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
+#include "qft/io/identity.h"
 #include "qft/io/storage.h"
 
 #include <cerrno>
@@ -55,17 +56,21 @@ bool is_right(const fs::path& path, const RemoteFile& file) {
 }
 
 PartFile::PartFile(fs::path path, const RemoteFile& file) : path_(std::move(path)), file_(file) {
-  for (int tries = 0; fd_ < 0 && tries < 10; ++tries) {  // another process may remove the folder, where it is empty
-    io::posix_storage().create_directory(path_.parent_path());
-    fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd_ < 0 && errno != ENOENT) break;
-  }
-  require(fd_ >= 0, "cannot write '{}': {}", path_.string(), std::strerror(errno));
+  open_file(0);
   digest_ = digest_for(file_);
   const std::int64_t there = read_all(fd_, digest_);
   require(there >= 0, "cannot read '{}': {}", path_.string(), std::strerror(errno));
   size_ = static_cast<std::uint64_t>(there);
-  if (size_ > file_.bytes) clear();
+  if (size_ > file_.bytes || (size_ > 0 && !digest_)) clear();
+}
+
+void PartFile::open_file(int flags) {
+  for (int tries = 0; fd_ < 0 && tries < 10; ++tries) {  // another process may remove the folder, where it is empty
+    io::posix_storage().create_directory(path_.parent_path());
+    fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags, 0666);
+    if (fd_ < 0 && errno != ENOENT) break;
+  }
+  require(fd_ >= 0, "cannot write '{}': {}", path_.string(), std::strerror(errno));
 }
 
 PartFile::~PartFile() {
@@ -73,7 +78,10 @@ PartFile::~PartFile() {
 }
 
 void PartFile::clear() {
-  require(ftruncate(fd_, 0) == 0, "cannot empty '{}': {}", path_.string(), std::strerror(errno));
+  close(fd_);
+  fd_ = -1;
+  unlink(path_.c_str());
+  open_file(O_EXCL);
   size_ = 0;
   digest_ = digest_for(file_);
 }
@@ -101,7 +109,12 @@ std::optional<std::string> PartFile::finish(const fs::path& whole) {
     return found;
   }
   require(fsync(fd_) == 0, "cannot sync '{}' to disk: {}", path_.string(), std::strerror(errno));
+  struct stat status{};
+  require(io::is_named(fd_, path_) && fstat(fd_, &status) == 0 && static_cast<std::uint64_t>(status.st_size) == file_.bytes,
+          "another process replaced '{}' while it was written here: is this file system without locks? Run one at a time",
+          path_.string());
   io::posix_storage().rename(path_, whole);
+  io::posix_storage().sync_directory(whole.parent_path());
   return std::nullopt;
 }
 

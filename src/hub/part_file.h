@@ -14,7 +14,8 @@ namespace qft::hub {
 
 class PartFile {
  public:
-  /// Opens what is there of it, and reads it for the digest; more than the file has is dropped. Throws Error.
+  /// Opens what is there of it, and reads it for the digest; what cannot be its beginning, or is of a file whose hash nobody
+  /// states, is dropped. Throws Error.
   PartFile(std::filesystem::path path, const RemoteFile& file);
   ~PartFile();
   PartFile(const PartFile&) = delete;
@@ -23,14 +24,14 @@ class PartFile {
   std::uint64_t size() const { return size_; }
   /// Throws Error where the disk takes no more.
   void append(std::string_view bytes);
-  /// Starts from nothing.
+  /// Starts from nothing, in another file: where there are no locks, another process may write to the old one.
   void clear();
   /// All bytes are here: compares them with what the hub states, and gives the file the name `whole`, durably. Where they
-  /// differ, removes it and returns the digest that was found.
+  /// differ, removes it and returns the digest that was found. Throws Error where another process replaced the file.
   std::optional<std::string> finish(const std::filesystem::path& whole);
 
  private:
-  void start_digest();
+  void open_file(int flags);
   std::filesystem::path path_;
   const RemoteFile& file_;
   int fd_ = -1;
