@@ -114,8 +114,11 @@ void keep_listing(const fs::path& home, const std::string& revision, const Listi
   json files = json::object();
   for (const RemoteFile& file : listing.files) files[as_utf8(file.path)] = {{"size", file.bytes}};
   const fs::path file = listing_file(home, revision);
+  const std::string text = json{{"format_version", 1}, {"files", std::move(files)}}.dump(1) + "\n";
+  std::error_code code;
+  if (fs::is_regular_file(file, code) && io::read_text_file(file) == text) return;  // the cache may be somebody else's
   io::posix_storage().create_directory(file.parent_path());
-  io::atomic_write_file(io::posix_storage(), file, json{{"format_version", 1}, {"files", std::move(files)}}.dump(1) + "\n");
+  io::atomic_write_file(io::posix_storage(), file, text);
 }
 
 Cached look_in_cache(const Source& source, const Wanted& wanted) {
@@ -126,7 +129,8 @@ Cached look_in_cache(const Source& source, const Wanted& wanted) {
 
 std::vector<std::string> files_of(const fs::path& folder, const Wanted& wanted) {
   Listing listing;
-  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry)
+  const auto options = fs::directory_options::skip_permission_denied;  // lost+found
+  for (auto entry = fs::recursive_directory_iterator(folder, options); entry != fs::recursive_directory_iterator(); ++entry)
     if (entry->is_regular_file()) listing.files.push_back({entry->path().lexically_relative(folder).generic_string(), 0, {}, {}});
   std::ranges::sort(listing.files, {}, &RemoteFile::path);
   std::vector<std::string> paths;

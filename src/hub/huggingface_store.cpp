@@ -1,5 +1,6 @@
 #include "qft/core/error.h"
 #include "qft/core/random_id.h"
+#include "qft/io/file.h"
 #include "qft/io/storage.h"
 
 #include <algorithm>
@@ -39,7 +40,9 @@ class HuggingFaceStore final : public Store {
     keep(listing);  // first: what is there without it could be a part
     std::error_code code;
     if (fs::is_directory(final, code)) {
-      for (const RemoteFile& file : files) link(file, final, final);
+      for (const bool last : {false, true})
+        for (const RemoteFile& file : files)
+          if ((file.path == "config.json") == last) link(file, final, final);
     } else {
       const fs::path made = home_ / ("tmp-" + random_hex(12));
       for (const RemoteFile& file : files) link(file, made, final);
@@ -48,7 +51,9 @@ class HuggingFaceStore final : public Store {
     }
     storage.sync_directory(final);
     if (revision_ == listing.commit) return;
-    const fs::path ref = home_ / "refs" / revision_, temporary = ref.string() + "." + random_hex(8) + ".tmp";
+    const fs::path ref = home_ / "refs" / revision_;
+    if (fs::is_regular_file(ref, code) && io::read_text_file(ref, 4096) == listing.commit) return;
+    const fs::path temporary = home_ / ("tmp-" + random_hex(12));  // in refs/ it would be a revision
     storage.create_directory(ref.parent_path());
     io::write_file(storage, temporary, listing.commit);
     storage.rename(temporary, ref);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <initializer_list>
 
@@ -135,8 +136,10 @@ void check(const Source& source) {
   const auto allowed = [](unsigned char c) {
     return c > ' ' && c < 0x7f && std::string_view("~^:?*[\\").find(static_cast<char>(c)) == std::string_view::npos;
   };
-  if (!std::ranges::all_of(revision, allowed) || revision.find("..") != revision.npos || revision.starts_with('/') ||
-      revision.ends_with('/') || revision.starts_with('-') || revision.size() > 255)
+  const auto is_dot = [](const std::filesystem::path& part) { return part == "."; };
+  if (!std::ranges::all_of(revision, allowed) || std::ranges::any_of(std::filesystem::path(revision), is_dot) ||
+      revision.find("..") != revision.npos || revision.starts_with('/') || revision.ends_with('/') || revision.starts_with('-') ||
+      revision.size() > 255)
     fail_config("'{}' is no revision of {}: expected a branch, a tag or a commit", revision, id);
 }
 

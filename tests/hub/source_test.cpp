@@ -94,7 +94,7 @@ TEST(Source, IsRefusedWhereItCouldLeadOut) {
   check({Hub::huggingface, Kind::model, "Qwen/Qwen3-8B", "refs/pr/1"});
   for (const char* id : {"", "Qwen", "a/b/c", "../b", "a/..", "a/b..c", "a/.b", "a--b/c", "a/b c", "a/b%2e", "/a", "a/"})
     EXPECT_NE(refusal({Hub::huggingface, Kind::model, id, ""}).find("owner/name"), std::string::npos) << id;
-  for (const char* revision : {"..", "a/../b", "/a", "a/", "-x", "a b", "a\nb", "a:b"})
+  for (const char* revision : {"..", "a/../b", "/a", "a/", "-x", "a b", "a\nb", "a:b", ".", "./a", "a/./b"})
     EXPECT_NE(refusal({Hub::huggingface, Kind::model, "a/b", revision}).find("no revision"), std::string::npos) << revision;
 }
 
