@@ -7,6 +7,8 @@
 #include "qft/net/digest.h"
 
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
 
 #include "cache.h"
 #include "file_lock.h"
@@ -16,19 +18,51 @@ namespace qft::hub {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 constexpr const char* kRecord = ".qft-fetch.json";
+
+std::int64_t changed_at(const fs::path& path) {  // -1: there is none
+  std::error_code code;
+  const auto time = fs::last_write_time(path, code);
+  return code ? -1 : std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+/// Whether the file is the one that came from a hub, or, while others replace it, the one before.
+bool is_recorded(const fs::path& path, const json& entry) {
+  std::error_code code;
+  if (entry.contains("replaces") && is_recorded(path, entry["replaces"])) return true;
+  if (fs::file_size(path, code) != entry.value("bytes", std::uint64_t{0}) || code) return false;
+  if (entry.contains("changed")) return entry["changed"] == changed_at(path);
+  const std::string digest = entry.value("digest", "");
+  const auto check = digest.empty()        ? RemoteFile::Check::size
+                     : digest.size() == 40 ? RemoteFile::Check::git_blob
+                                           : RemoteFile::Check::sha256;
+  return is_right(path, {"", entry.value("bytes", std::uint64_t{0}), check, digest});
+}
 
 /// Files under their own names: in ModelScope's cache, or in a folder of the user's, which keeps a record of what came from a
 /// hub.
 class FolderStore final : public Store {
  public:
-  /// `own`: files of that name that the record does not name are somebody else's.
-  FolderStore(const Source& source, fs::path final, fs::path work, bool own)
-      : source_(source), final_(std::move(final)), work_(std::move(work)), own_(own), record_(read_record()) {}
+  /// In a folder of the user's: what the record does not name, or was changed since, is somebody else's.
+  FolderStore(const Source& source, const fs::path& folder)
+      : source_(source), final_(folder), work_(folder / ".qft-fetch"), own_(true), record_(read_record()) {}
+  /// In ModelScope's cache.
+  FolderStore(const Source& source, const fs::path& cache, const std::string& revision)
+      : source_(source),
+        home_(cache / modelscope_folder(source)),
+        locks_(cache / ".lock"),
+        final_(home_ / "snapshots" / revision),
+        work_(home_ / ".qft-parts" / hash_hex(revision)),
+        record_(json::object()) {}
 
   bool has(const RemoteFile& file) const override {
     std::error_code code;
-    return fs::exists(whole(file), code) || is_right(final_ / file.path, file);
+    if (fs::exists(whole(file), code)) return true;
+    const fs::path path = final_ / file.path;
+    const json entry = record_.value(file.path, json::object());
+    const bool same = entry.contains("changed") && entry.value("digest", "") == file.digest && is_recorded(path, entry);
+    return (same && fs::file_size(path, code) == file.bytes) || is_right(path, file);
   }
   fs::path whole(const RemoteFile& file) const override {
     return work_ / hash_hex(fmt::format("{}\n{}\n{}", file.path, file.bytes, file.digest));
@@ -40,7 +74,7 @@ class FolderStore final : public Store {
                                         name_of(source_.kind), std::string_view(source_.id)})
       digest.update(word), digest.update(std::string_view("\0", 1));
     digest.update(file.path);
-    return final_.parent_path().parent_path().parent_path().parent_path() / ".lock" / fmt::format("file_{}.lock", digest.hex());
+    return locks_ / fmt::format("file_{}.lock", digest.hex());
   }
   fs::path readable(const RemoteFile& file) const override {
     std::error_code code;
@@ -53,14 +87,18 @@ class FolderStore final : public Store {
     if (!own_) return;
     for (const RemoteFile& file : files) {
       const fs::path path = final_ / file.path;
-      if (!fs::exists(fs::symlink_status(path, code)) || record_.contains(file.path) || is_right(path, file)) continue;
-      fail("'{}' is there and is not the file that {} has (or only a part of it): name an empty folder, or move it away",
-           path.string(), source_.id);
+      if (!fs::exists(fs::symlink_status(path, code)) || is_recorded(path, record_.value(file.path, json::object())) ||
+          is_right(path, file))
+        continue;
+      fail(
+          "'{}' is there and is not the file that {} has (or a part of it, or changed since it came): name an empty folder, or "
+          "move it away",
+          path.string(), source_.id);
     }
   }
 
   void keep(const Listing& listing) const override {
-    if (!own_) keep_listing(final_.parent_path().parent_path(), revision_of(source_), listing);
+    if (!own_) keep_listing(home_, revision_of(source_), listing);
   }
 
   void publish(const Listing& listing, const std::vector<RemoteFile>& files) override {
@@ -70,7 +108,7 @@ class FolderStore final : public Store {
     keep(listing);
     if (!fs::exists(final_, code)) {
       const fs::path made = work_ / ("tmp-" + random_hex(12));
-      for (const RemoteFile& file : files) move(file, made);
+      for (const RemoteFile& file : files) link(file, made);
       fs::create_directories(final_.parent_path());
       fs::rename(made, final_, code);
       require(!code || fs::is_directory(final_), "cannot rename '{}' to '{}': {}", made.string(), final_.string(),
@@ -83,15 +121,24 @@ class FolderStore final : public Store {
         io::remove_tree(storage, made);
       }
     }
+    if (own_) write_record(listing, files, true);
     for (const bool last : {false, true})
       for (const RemoteFile& file : files)
         if ((file.path == "config.json") == last) move(file, final_);
     storage.sync_directory(final_);
-    if (own_) write_record(listing, files);
+    if (own_) write_record(listing, files, false);
     clear(files);
   }
 
  private:
+  /// The file in a folder that is not seen yet, and still where it came to: a kill costs nothing.
+  void link(const RemoteFile& file, const fs::path& made) const {
+    std::error_code code;
+    fs::create_directories((made / file.path).parent_path());
+    fs::create_hard_link(whole(file), made / file.path, code);
+    if (code) move(file, made);  // a file system without them
+  }
+
   /// Where the file was there before, or another process moved it, nothing is to be done.
   void move(const RemoteFile& file, const fs::path& to) const {
     std::error_code code, size_code;
@@ -105,32 +152,41 @@ class FolderStore final : public Store {
   /// Removes what is left of these files in work_, and work_ itself where nobody else has anything on its way there.
   void clear(const std::vector<RemoteFile>& files) const {
     std::error_code code;
-    if (own_)
-      for (const RemoteFile& file : files) FileLock::remove_free(lock(file));
+    for (const RemoteFile& file : files)
+      if (own_)
+        FileLock::remove_free(lock(file));
+      else
+        fs::remove(whole(file), code);  // linked
     fs::remove(work_ / "publish.lock", code);
     fs::remove(work_, code);
     if (!own_) fs::remove(work_.parent_path(), code);
   }
 
-  nlohmann::json read_record() const {
+  json read_record() const {
     std::error_code code;
-    if (!own_ || !fs::exists(final_ / kRecord, code)) return nlohmann::json::object();
+    if (!fs::exists(final_ / kRecord, code)) return json::object();
     const auto record = io::read_json(final_ / kRecord);
-    return record.is_object() && record.contains("files") && record["files"].is_object() ? record["files"]
-                                                                                         : nlohmann::json::object();
+    return record.is_object() && record.contains("files") && record["files"].is_object() ? record["files"] : json::object();
   }
 
-  void write_record(const Listing& listing, const std::vector<RemoteFile>& files) const {
-    nlohmann::json record = {{"hub", name_of(source_.hub)},      {"kind", name_of(source_.kind)}, {"id", source_.id},
-                             {"revision", revision_of(source_)}, {"commit", listing.commit},      {"files", record_}};
-    for (const RemoteFile& file : files) record["files"][file.path] = {{"bytes", file.bytes}, {"digest", file.digest}};
+  /// `before`: the files are about to get their names, some may still be the old ones.
+  void write_record(const Listing& listing, const std::vector<RemoteFile>& files, bool before) const {
+    json record = {{"hub", name_of(source_.hub)},      {"kind", name_of(source_.kind)}, {"id", source_.id},
+                   {"revision", revision_of(source_)}, {"commit", listing.commit},      {"files", record_}};
+    for (const RemoteFile& file : files) {
+      json entry = {
+          {"bytes", file.bytes}, {"digest", file.digest}, {"changed", changed_at(before ? readable(file) : final_ / file.path)}};
+      if (before && record_.contains(file.path)) entry["replaces"] = record_[file.path];  // its own too, where that was killed
+      record["files"][file.path] = std::move(entry);
+    }
     io::atomic_write_file(io::posix_storage(), final_ / kRecord, record.dump(1) + "\n");
   }
 
   Source source_;
+  fs::path home_, locks_;  // of ModelScope's cache
   fs::path final_, work_;
-  bool own_;
-  nlohmann::json record_;
+  bool own_ = false;
+  json record_;
 };
 
 }  // namespace
@@ -142,13 +198,11 @@ fs::path modelscope_folder(const Source& source) {
 }
 
 std::unique_ptr<Store> modelscope_store(const Source& source, const fs::path& cache) {
-  const fs::path home = cache / modelscope_folder(source);
-  const std::string revision = revision_of(source);
-  return std::make_unique<FolderStore>(source, home / "snapshots" / revision, home / ".qft-parts" / hash_hex(revision), false);
+  return std::make_unique<FolderStore>(source, cache, revision_of(source));
 }
 
 std::unique_ptr<Store> folder_store(const Source& source, const fs::path& folder) {
-  return std::make_unique<FolderStore>(source, folder, folder / ".qft-fetch", true);
+  return std::make_unique<FolderStore>(source, folder);
 }
 
 }  // namespace qft::hub

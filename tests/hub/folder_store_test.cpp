@@ -60,6 +60,56 @@ TEST_F(FolderStore, PublishesNothingThatIsNotThere) {
   EXPECT_FALSE(fs::exists(store->folder(listing_)));
 }
 
+/// The bytes that bring() writes are right by their size alone.
+TEST_F(FolderStore, ReplacesOnlyWhatIsAsItCame) {
+  const auto fetch = [&](const std::vector<RemoteFile>& files) {
+    const auto store = folder_store(source_, root_);
+    store->admit(files);
+    for (const RemoteFile& file : files)
+      if (!store->has(file)) bring(*store, file);
+    store->publish(listing_, files);
+  };
+  fetch({config_, first_});
+  RemoteFile newer = first_;
+  newer.bytes = 7;
+  fetch({config_, newer});
+  EXPECT_EQ(fs::file_size(root_ / first_.path), 7U);
+  std::ofstream(root_ / first_.path) << "my own words";
+  EXPECT_THROW(fetch({config_, first_}), Error);
+  EXPECT_EQ(fs::file_size(root_ / first_.path), 12U);
+}
+
+TEST_F(FolderStore, KnowsItsFilesAfterAKill) {
+  fs::create_directories(root_ / second_.path / "mine");  // so that publish() stops in the middle
+  {
+    const auto store = folder_store(source_, root_);
+    for (const RemoteFile& file : {first_, second_}) bring(*store, file);
+    EXPECT_THROW(store->publish(listing_, {first_, second_}), Error);
+  }
+  ASSERT_TRUE(fs::exists(root_ / first_.path));
+  RemoteFile newer = first_;
+  newer.bytes = 7;
+  EXPECT_NO_THROW(folder_store(source_, root_)->admit({newer}));
+}
+
+TEST_F(FolderStore, KeepsWhatCameAfterAKill) {
+  const auto store = modelscope_store(source_, root_ / "cache");
+  bring(*store, first_);
+  const fs::path snapshots = store->folder(listing_).parent_path();
+  std::ofstream(snapshots) << "in the way";
+  EXPECT_ANY_THROW(store->publish(listing_, {first_}));
+  EXPECT_TRUE(store->has(first_));
+  fs::remove(snapshots);
+  store->publish(listing_, {first_});
+  EXPECT_EQ(fs::file_size(store->folder(listing_) / first_.path), first_.bytes);
+}
+
+TEST_F(FolderStore, LocksOfARevisionWithASlashAreThoseOfTheHubsClient) {
+  Source source = source_;
+  source.revision = "feature/x";
+  EXPECT_EQ(modelscope_store(source, root_)->lock(first_).parent_path(), root_ / ".lock");
+}
+
 TEST_F(FolderStore, LocksByTheFileThatThePathNames) {
   const fs::path path = root_ / "a.lock";
   const auto go_on = [] { return true; };
