@@ -11,6 +11,19 @@
 #include <nlohmann/json.hpp>
 
 namespace qft::comm {
+namespace {
+
+/// The errors of several ranks, with the exit code of the first.
+class AgreedError : public Error {
+ public:
+  AgreedError(const std::string& message, int code) : Error(message), code_(code) {}
+  int exit_code() const noexcept override { return code_; }
+
+ private:
+  int code_;
+};
+
+}  // namespace
 
 std::string broadcast_string(Communicator& comm, std::string text, int root) {
   const auto length = broadcast_value(comm, static_cast<std::int64_t>(text.size()), root);
@@ -61,7 +74,7 @@ void all_agree(Communicator& comm, const std::string& local_error, int exit_code
     message += everywhere ? text : fmt::format("on rank{} {}: {}", ranks.size() > 1 ? "s" : "", format_ranks(ranks), text);
   }
   if (code == kExitUsage) throw ConfigError(message);
-  throw Error(message);
+  throw AgreedError(message, code);
 }
 
 void agreed(Communicator& comm, const std::function<void()>& body) {

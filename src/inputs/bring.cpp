@@ -73,7 +73,14 @@ fs::path here(const Found& f, const comm::Session& session) {
 
 void bring(RunConfig& config, Purpose purpose, comm::Session& session) {
   const activity::Phase phase("finding the model and data");
-  const std::string text = comm::on_root(session.world(), [&] { return find_as_text(config, purpose); });
+  const std::string text = comm::on_root(session.world(), [&] {
+    try {
+      return find_as_text(config, purpose);
+    } catch (const std::exception& e) {
+      if (job::stop_requested() == 0) throw;
+      throw job::Stopped(fmt::format("{} ({})", job::kNothingTrained, e.what()));
+    }
+  });
   const json result = json::parse(text);
   if (result.contains("model")) config.model.model_name_or_path = result["model"].get<std::string>();
   for (const json& note : result.at("notes")) config.notes.push_back(note.get<std::string>());

@@ -5,9 +5,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from common import Report, arguments, mpirun, run, with_sessions
@@ -181,6 +183,21 @@ for file in sys.argv[4:]:
 """
 
 
+def check_stop(report, hub, cdn, fetch, settings, tmp, environment):
+    """Asked to stop while its model comes, a run ends as any that has trained nothing: with 75."""
+    hub.models["Acme/slow"] = Repository({"config.json": b"{}", "model.safetensors": bytes(8_000_000)})
+    hub.forget()
+    cdn.delay = 0.05
+    run_file = write(tmp / "slow.yaml", {**settings, "model_name_or_path": "Acme/slow", "output_dir": str(tmp / "slow")})
+    process = subprocess.Popen([fetch.qft, "train", run_file], stderr=subprocess.PIPE, text=True, env=environment)
+    while not hub.served.get("model.safetensors") and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGUSR1)
+    said = process.communicate(timeout=60)[1]
+    cdn.delay = 0.0
+    report.holds("a signal while the model comes: exit code 75", process.returncode == 75 and "submit the job again" in said, f"{process.returncode} {said}")
+
+
 def check_parts(report, hub, fetch, settings, tmp, environment):
     """What a cache has of a dataset or a model may be a part, which somebody fetched file by file."""
     records = json.loads((Path(settings["dataset_dir"]) / "numbers.json").read_text())
@@ -273,6 +290,7 @@ def main():
         environment = check_runs(report, hub, fetch, settings, tmp)
         check_datasets(report, hub, fetch, settings, tmp, environment)
         check_parts(report, hub, fetch, settings, tmp, environment)
+        check_stop(report, hub, cdn, fetch, settings, tmp, environment)
     report.finish()
 
 

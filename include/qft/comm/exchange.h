@@ -65,8 +65,8 @@ nlohmann::json broadcast_json(Communicator& comm, const nlohmann::json& value, i
 std::vector<std::string> all_gather_strings(Communicator& comm, const std::string& text);
 
 /// A check that all ranks join: returns if `local_error` is empty on every rank; otherwise throws on all ranks the
-/// same Error, with each distinct message and the ranks it came from. The lowest failing rank's `exit_code` says
-/// whether it is an Error or a ConfigError.
+/// same Error, with each distinct message and the ranks it came from. Its exit code is the lowest failing
+/// rank's; of kExitUsage it is a ConfigError.
 void all_agree(Communicator& comm, const std::string& local_error, int exit_code = 1);
 
 /// Runs `body` on this rank and turns an exception on any rank into the same Error on all (through
