@@ -70,16 +70,19 @@ class Writer {
 
 }  // namespace
 
-void relay(comm::Communicator& chain, std::uint64_t total, const Read& read, const Write& write) {
+bool relay(comm::Communicator& chain, std::uint64_t total, const Read& read, const Write& write) {
   const int me = chain.rank();
   const bool first = me == 0, last = me + 1 == chain.size();
-  const std::uint64_t blocks = (total + kBlock - 1) / kBlock;
+  std::uint64_t blocks = (total + kBlock - 1) / kBlock;
   std::vector<std::vector<std::byte>> slots(kSlots);
-  for (auto& slot : slots) slot.resize(std::min(kBlock, total));
+  for (auto& slot : slots) slot.resize(std::min(kBlock, total) + 1);
   const auto block = [&](std::uint64_t b) { return std::span(slots[b % kSlots]).first(std::min(kBlock, total - b * kBlock)); };
+  // With it goes a byte that says whether there will be more. Where not, the blocks that were asked for by then still come.
+  const auto message = [&](std::uint64_t b) { return std::span(slots[b % kSlots]).first(block(b).size() + 1); };
+  bool whole = true;
   std::array<comm::Work, kSlots> coming, going;
   const auto ask_for = [&](std::uint64_t b) {
-    coming[b % kSlots] = chain.start_recv(block(b).data(), block(b).size(), DType::u8, me - 1);
+    coming[b % kSlots] = chain.start_recv(message(b).data(), message(b).size(), DType::u8, me - 1);
   };
   Writer writer(write);
   if (!first)
@@ -88,11 +91,12 @@ void relay(comm::Communicator& chain, std::uint64_t total, const Read& read, con
     if (first) {
       going[b % kSlots].wait();
       writer.wait_for(b < kSlots ? 0 : b - kSlots + 1);
-      read(block(b));
+      message(b).back() = static_cast<std::byte>(whole && read(block(b)));
     } else {
       coming[b % kSlots].wait();
     }
-    if (!last) going[b % kSlots] = chain.start_send(block(b).data(), block(b).size(), DType::u8, me + 1);
+    if (whole && message(b).back() == std::byte{0}) whole = false, blocks = std::min(blocks, b + kSlots);
+    if (!last) going[b % kSlots] = chain.start_send(message(b).data(), message(b).size(), DType::u8, me + 1);
     if (write) writer.put(block(b));
     activity::tick();
     if (first || b < kBehind || b - kBehind + kSlots >= blocks) continue;
@@ -103,6 +107,7 @@ void relay(comm::Communicator& chain, std::uint64_t total, const Read& read, con
   }
   for (comm::Work& work : going) work.wait();
   writer.finish();
+  return whole;
 }
 
 }  // namespace qft::inputs

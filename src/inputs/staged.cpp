@@ -5,15 +5,18 @@
 #include "qft/core/log.h"
 #include "qft/core/random_id.h"
 #include "qft/core/units.h"
-#include "qft/io/file.h"
+#include "qft/io/identity.h"
 #include "qft/io/storage.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "copies.h"
 
 namespace qft::inputs {
 namespace {
@@ -21,77 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kManifest = ".qft-staged.json";
 constexpr const char* kBegun = "tmp-qft-";  // how names of copies on their way begin
-
-/// A copy in the folder, as its manifest says.
-struct Copy {
-  fs::path folder;
-  StagedItem item;
-  bool whole = false;
-  std::time_t used = 0;  // the manifest's time: set at each use
-};
-
-std::optional<Copy> copy_at(const fs::path& folder) {
-  const fs::path manifest = folder / kManifest;
-  struct stat status{};
-  if (stat(manifest.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-  try {
-    const json j = io::read_json(manifest);
-    return Copy{folder, staged_item_of(j.at("item")), j.at("whole").get<bool>(), status.st_mtime};
-  } catch (const std::exception&) {  // no manifest of ours
-    return std::nullopt;
-  }
-}
-
-std::vector<Copy> copies_in(const fs::path& dir) {
-  std::vector<Copy> copies;
-  std::error_code code;
-  for (const auto& entry : fs::directory_iterator(dir, code))
-    if (entry.is_directory(code) && !entry.is_symlink(code))
-      if (auto copy = copy_at(entry.path())) copies.push_back(std::move(*copy));
-  std::ranges::sort(copies, {}, &Copy::used);
-  return copies;
-}
-
-/// A descriptor of the manifest with this lock; -1 where another process has one against it.
-int lock_of(const fs::path& folder, int kind) {
-  const int fd = open((folder / kManifest).c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return -1;
-  if (flock(fd, kind | LOCK_NB) == 0) return fd;
-  close(fd);
-  return -1;
-}
-
-/// Removes the files that the manifest names; false where a process uses them.
-bool remove(const Copy& copy) {
-  const int fd = lock_of(copy.folder, LOCK_EX);
-  if (fd < 0) return false;
-  std::error_code code;
-  for (const StagedFile& file : copy.item.files) fs::remove(copy.folder / file.path, code);
-  fs::remove(copy.folder / kManifest, code);
-  for (const StagedFile& file : copy.item.files)
-    for (fs::path at = (copy.folder / file.path).parent_path(); at != copy.folder && fs::remove(at, code);) at = at.parent_path();
-  if (!fs::remove(copy.folder, code)) log::warn("'{}' holds files that are not qft's: they stay", copy.folder.string());
-  close(fd);
-  return true;
-}
-
-void write_manifest(const fs::path& folder, const StagedItem& item, bool whole) {
-  io::atomic_write_file(io::posix_storage(), folder / kManifest, json{{"whole", whole}, {"item", to_json(item)}}.dump(1) + "\n");
-}
-
-std::int64_t changed_at(const struct stat& status) {
-  return status.st_mtim.tv_sec * INT64_C(1'000'000'000) + status.st_mtim.tv_nsec;
-}
-
-bool is_unchanged(const Copy& copy) {
-  return std::ranges::all_of(copy.item.files, [&](const StagedFile& file) {
-    struct stat status{};
-    return stat((copy.folder / file.path).c_str(), &status) == 0 && static_cast<std::uint64_t>(status.st_size) == file.bytes &&
-           changed_at(status) == file.changed;
-  });
-}
+constexpr int kNames = 9;                   // of one copy: the first may be taken by what is not qft's
 
 std::string bytes_of(std::uint64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -114,7 +48,7 @@ std::string StagedItem::folder() const {
 json to_json(const StagedItem& item) {
   json files = json::array();
   for (const StagedFile& f : item.files)
-    files.push_back({{"path", f.path}, {"bytes", f.bytes}, {"changed", f.changed}, {"hash", f.hash}});
+    files.push_back({{"path", f.path}, {"bytes", f.bytes}, {"changed", f.changed}, {"copied", f.copied}, {"hash", f.hash}});
   return {{"name", item.name}, {"source", item.source.string()}, {"is_file", item.is_file}, {"files", files}};
 }
 
@@ -122,7 +56,7 @@ StagedItem staged_item_of(const json& j) {
   StagedItem item{j.at("name").get<std::string>(), j.at("source").get<std::string>(), j.at("is_file").get<bool>(), {}};
   for (const json& f : j.at("files")) {
     StagedFile file{f.at("path").get<std::string>(), f.at("bytes").get<std::uint64_t>(), f.at("changed").get<std::int64_t>(),
-                    f.at("hash").get<std::string>()};
+                    f.at("hash").get<std::string>(), f.value("copied", f.at("changed").get<std::int64_t>())};
     const fs::path path = file.path;
     require(!path.is_absolute() && std::ranges::find(path, fs::path("..")) == path.end(), "'{}' leads out of its folder",
             file.path);
@@ -139,66 +73,106 @@ StageFolder::~StageFolder() {
   for (const int fd : held_) close(fd);
 }
 
-void StageFolder::hold(const fs::path& copy) {
-  const int fd = lock_of(copy, LOCK_SH);
-  if (fd < 0) return;  // a file system without locks: who prunes there decides
+void StageFolder::hold(int fd) {
+  if (fd < 0) return;  // a file system without locks
   held_.push_back(fd);
-  utimensat(AT_FDCWD, (copy / kManifest).c_str(), nullptr, 0);  // used now
+  futimens(fd, nullptr);  // used now
+}
+
+std::vector<fs::path> StageFolder::names_of(const StagedItem& item) const {
+  std::vector<fs::path> names{dir_ / item.folder()};
+  for (int i = 2; i <= kNames; ++i) names.push_back(names.front().string() + fmt::format("-{}", i));
+  return names;
 }
 
 std::optional<fs::path> StageFolder::find(const StagedItem& item) {
-  const auto copy = copy_at(dir_ / item.folder());
-  if (!copy) return std::nullopt;
-  if (copy->whole && is_unchanged(*copy)) {
-    hold(copy->folder);
-    return copy->folder;
+  for (const fs::path& folder : names_of(item)) {
+    const Lock lock = lock_of(folder, LOCK_SH);  // first: nobody removes it from now on
+    if (lock.busy) continue;                     // it is being removed
+    const auto copy = copy_at(folder);
+    if (copy && copy->whole && is_unchanged(*copy)) {
+      hold(lock.fd);
+      return folder;
+    }
+    if (lock.fd >= 0) close(lock.fd);
+    if (!copy) continue;
+    log::warn("the copy '{}' was changed since it was made: it is made anew", folder.string());
+    if (!remove(*copy)) log::warn("another process or user has '{}': it stays", folder.string());
   }
-  log::warn("the copy '{}' was changed since it was made: it is made anew", copy->folder.string());
-  require(remove(*copy), "the copy '{}' was changed, and another process uses it: end that, or name another stage_to",
-          copy->folder.string());
   return std::nullopt;
+}
+
+std::unique_ptr<StageClaim> StageFolder::claim(const StagedItem& item) {
+  const fs::path path = dir_ / fmt::format("{}-claim-{}", kOwnFiles, item.folder());
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) return std::make_unique<StageClaim>(path, fd);  // whatever is wrong here, begin() says it better
+  const bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+  if (locked ? io::is_named(fd, path) : errno != EWOULDBLOCK && errno != EINTR) return std::make_unique<StageClaim>(path, fd);
+  close(fd);
+  return nullptr;
+}
+
+StageClaim::~StageClaim() {
+  if (fd_ < 0) return;
+  unlink(path_.c_str());  // first: who opens it from now on gets another one
+  close(fd_);
 }
 
 fs::path StageFolder::begin(const StagedItem& item) {
   const std::uint64_t needed = item.bytes();
   require(limit_ == 0 || needed <= limit_, "{} has {}, and stage_limit allows {} in '{}': raise it, or leave stage_to out",
           item.source.string(), bytes_of(needed), bytes_of(limit_), dir_.string());
-  std::vector<Copy> copies = copies_in(dir_);
-  std::uint64_t there = 0;
-  for (const Copy& copy : copies) there += copy.item.bytes();
-  const auto has_room = [&] {
-    return (limit_ == 0 || there + needed <= limit_) && needed + needed / 100 <= fs::space(dir_).available;
-  };
-  for (const Copy& copy : copies) {
-    if (has_room()) break;
-    if (!remove(copy)) continue;
-    there -= copy.item.bytes();
-    log::info("removed the copy '{}' ({}), used longest ago, to make room", copy.folder.string(), bytes_of(copy.item.bytes()));
-  }
-  require(has_room(), "no room in '{}' for {} of {}: the disk has {} free, {} are other copies in use{}", dir_.string(),
-          bytes_of(needed), item.source.string(), bytes_of(fs::space(dir_).available), bytes_of(there),
-          limit_ == 0 ? "" : fmt::format(", stage_limit is {}", bytes_of(limit_)));
+  make_room(needed, item.source);
   const fs::path made = dir_ / (kBegun + random_hex(12));
   io::posix_storage().create_directory(made);
-  write_manifest(made, item, false);
-  hold(made);
+  hold(write_manifest(made, item, false));
   return made;
 }
 
-fs::path StageFolder::commit(const StagedItem& item, const fs::path& made) {
-  write_manifest(made, item, true);
-  const fs::path final = dir_ / item.folder();
-  std::error_code code;
-  fs::rename(made, final, code);
-  if (code) {  // another job was faster
-    const auto theirs = find(item);
-    require(theirs.has_value(), "cannot rename '{}' to '{}': {}", made.string(), final.string(), code.message());
-    drop(made);
-    return *theirs;
+void StageFolder::make_room(std::uint64_t needed, const fs::path& source) const {
+  std::vector<Copy> copies = copies_in(dir_);
+  std::erase_if(copies, [](const Copy& copy) { return !copy.whole && remove(copy); });  // what killed processes began
+  std::uint64_t there = 0, may_go = 0;
+  for (const Copy& copy : copies) {
+    there += copy.item.bytes();
+    if (is_free(copy)) may_go += copy.item.bytes();
   }
-  io::posix_storage().sync_directory(dir_);
-  hold(final);
-  return final;
+  const auto has_room = [&](std::uint64_t more) {
+    return (limit_ == 0 || there - more + needed <= limit_) && needed + needed / 100 <= fs::space(dir_).available + more;
+  };
+  for (const Copy& copy : copies) {
+    if (has_room(0) || !has_room(may_go)) break;  // nothing goes for nothing
+    if (!is_free(copy) || !remove(copy)) continue;
+    there -= copy.item.bytes();
+    may_go -= std::min(may_go, copy.item.bytes());
+    log::info("removed the copy '{}' ({}), used longest ago, to make room", copy.folder.string(), bytes_of(copy.item.bytes()));
+  }
+  require(has_room(0), "no room in '{}' for {} of {}: the disk has {} free, {} are other copies, {} of them not in use{}",
+          dir_.string(), bytes_of(needed), source.string(), bytes_of(fs::space(dir_).available), bytes_of(there),
+          bytes_of(may_go), limit_ == 0 ? "" : fmt::format(", stage_limit is {}", bytes_of(limit_)));
+}
+
+fs::path StageFolder::commit(const StagedItem& item, const fs::path& made) {
+  StagedItem copied = item;
+  for (StagedFile& file : copied.files) {
+    struct stat status{};
+    require(stat((made / file.path).c_str(), &status) == 0, "cannot read '{}'", (made / file.path).string());
+    file.copied = changed_at(status);
+  }
+  hold(write_manifest(made, copied, true));
+  std::error_code code;
+  for (const fs::path& name : names_of(item)) {
+    fs::rename(made, name, code);
+    if (!code) {
+      io::posix_storage().sync_directory(dir_);
+      return name;
+    }
+    if (const auto theirs = find(item)) {  // another job was faster
+      drop(made);
+      return *theirs;
+    }
+  }
+  fail("cannot rename '{}' to '{}': {}", made.string(), names_of(item).front().string(), code.message());
 }
 
 void StageFolder::drop(const fs::path& made) noexcept {
@@ -214,7 +188,7 @@ std::vector<Pruned> prune(const fs::path& dir, std::chrono::seconds age) {
   std::vector<Pruned> pruned;
   const std::time_t now = std::time(nullptr);
   for (const Copy& copy : copies_in(dir)) {
-    if (now - copy.used < age.count()) continue;
+    if (copy.whole && now - copy.used < age.count()) continue;
     if (remove(copy))
       pruned.push_back({copy.folder, copy.item.bytes()});
     else

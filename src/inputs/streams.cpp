@@ -1,17 +1,26 @@
 #include "streams.h"
 
+#include "qft/core/activity.h"
+
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "copies.h"
 #include <fmt/format.h>
 
 namespace qft::inputs {
 
 namespace fs = std::filesystem;
+namespace {
+
+constexpr std::int64_t kFlush = std::int64_t{32} << 20;
+
+}  // namespace
 
 std::uint64_t StreamPosition::next(std::uint64_t most) const {
   return std::min(most, files_[file].bytes - in_file);
@@ -57,6 +66,12 @@ void StreamReader::read(std::span<std::byte> bytes) {
 void StreamReader::close_file() {
   files_[at_.file].hash = hasher_->hex();
   hasher_.reset();
+  struct stat now{};
+  const StagedFile& file = files_[at_.file];
+  if (fd_ >= 0 && error_.empty() &&
+      (fstat(fd_, &now) != 0 || changed_at(now) != file.changed || static_cast<std::uint64_t>(now.st_size) != file.bytes))
+    error_ =
+        fmt::format("'{}' was changed while it was staged: run again when nobody writes to it", (base_ / file.path).string());
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
   at_.next_file();
@@ -93,7 +108,12 @@ void StreamWriter::write_some(std::span<const std::byte> bytes) {
       return;
     }
     bytes = bytes.subspan(static_cast<std::size_t>(n));
+    unflushed_ += n;
   }
+  if (unflushed_ < kFlush || fd_ < 0) return;
+  // The disk works while more comes, and has little left to do at the end.
+  sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);
+  unflushed_ = 0;
 }
 
 void StreamWriter::write(std::span<const std::byte> bytes) {
@@ -111,11 +131,14 @@ void StreamWriter::close_file() {
   StagedFile& file = files_[at_.file];
   file.hash = hasher_->hex();
   hasher_.reset();
-  const timespec changed{file.changed / 1'000'000'000, file.changed % 1'000'000'000};
-  const timespec times[] = {changed, changed};
-  const bool good = fd_ >= 0 && fsync(fd_) == 0 && futimens(fd_, times) == 0;
-  if (!good && error_.empty()) error_ = fmt::format("cannot finish '{}': {}", (made_ / file.path).string(), std::strerror(errno));
-  if (fd_ >= 0) close(fd_);
+  unflushed_ = 0;
+  const auto changed = std::chrono::nanoseconds(file.changed);
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(changed);
+  const timespec time{seconds.count(), (changed - seconds).count()};
+  const timespec times[] = {time, time};
+  if (fd_ >= 0) futimens(fd_, times);  // for people: the copy's own time is what it is known by
+  if (fd_ >= 0 && close(fd_) != 0 && error_.empty())
+    error_ = fmt::format("cannot finish '{}': {}", (made_ / file.path).string(), std::strerror(errno));
   fd_ = -1;
   at_.next_file();
 }
@@ -129,7 +152,16 @@ std::string StreamWriter::finish(const std::vector<StagedFile>& sent) {
     if (files_[i].hash != sent[i].hash)
       error_ = fmt::format("'{}' came with the hash {}, it was sent with {}: is this node's memory or network at fault?",
                            (made_ / files_[i].path).string(), files_[i].hash, sent[i].hash);
+  for (const StagedFile& file : files_) sync(made_ / file.path);
   return error_;
+}
+
+void StreamWriter::sync(const fs::path& path) {
+  if (!error_.empty()) return;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || fsync(fd) != 0) error_ = fmt::format("cannot sync '{}' to disk: {}", path.string(), std::strerror(errno));
+  if (fd >= 0) close(fd);
+  activity::tick();
 }
 
 }  // namespace qft::inputs

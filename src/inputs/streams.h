@@ -53,18 +53,21 @@ class StreamWriter {
   StreamWriter(std::filesystem::path made, const std::vector<StagedFile>& files);
   ~StreamWriter();
   void write(std::span<const std::byte> bytes);
-  /// All bytes came: what is wrong, also where a file's hash is not that of `sent`. Files are on disk, with the originals' times.
+  /// All bytes came: what is wrong, also where a file's hash is not that of `sent`. The files are
+  /// on disk, with the originals' times as far as that can keep them.
   std::string finish(const std::vector<StagedFile>& sent);
 
  private:
   void write_some(std::span<const std::byte> bytes);
   void open_file();
   void close_file();
+  void sync(const std::filesystem::path& path);
   std::filesystem::path made_;
   std::vector<StagedFile> files_;
   StreamPosition at_{files_};
   std::optional<Hasher> hasher_;
   int fd_ = -1;
+  std::int64_t unflushed_ = 0;  // bytes of the file that the disk was not told to write yet
   std::string error_;
 };
 

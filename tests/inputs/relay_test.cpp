@@ -20,6 +20,7 @@ TEST(Relay, BringsEveryByteToEveryRankInOrder) {
         world, total,
         [&](std::span<std::byte> bytes) {
           for (std::byte& byte : bytes) byte = static_cast<std::byte>(read++ * 2654435761U >> 13);
+          return true;
         },
         [&](std::span<const std::byte> bytes) { got.insert(got.end(), bytes.begin(), bytes.end()); });
     ASSERT_EQ(got.size(), total);
@@ -34,8 +35,21 @@ TEST(Relay, PassesRanksThatWriteNothing) {
   const bool writes = world.rank() + 1 == world.size();
   std::uint64_t got = 0;
   const Write write = [&](std::span<const std::byte> bytes) { got += bytes.size(); };
-  relay(world, 9 << 20, [](std::span<std::byte> bytes) { std::memset(bytes.data(), 1, bytes.size()); }, writes ? write : Write());
+  const Read read = [](std::span<std::byte> bytes) { return std::memset(bytes.data(), 1, bytes.size()) != nullptr; };
+  EXPECT_TRUE(relay(world, 9 << 20, read, writes ? write : Write()));
   EXPECT_EQ(got, writes ? 9U << 20 : 0U);
+}
+
+TEST(Relay, EndsEverywhereWhereTheFirstReadsNoMore) {
+  comm::Communicator& world = comm::Session::current().world();
+  for (const int most : {1, 2, 5, 9, 20}) {
+    int reads = 0;
+    std::uint64_t got = 0;
+    const Read read = [&](std::span<std::byte>) { return ++reads < most; };
+    EXPECT_FALSE(relay(world, std::uint64_t{80} << 20, read, [&](std::span<const std::byte> bytes) { got += bytes.size(); }));
+    EXPECT_EQ(reads, world.rank() == 0 ? most : 0);
+    EXPECT_LE(got, std::uint64_t{static_cast<unsigned>(most) + 8} * (4U << 20));
+  }
 }
 
 }  // namespace

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <fstream>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "inputs/copies.h"
 #include "inputs/streams.h"
 #include <gtest/gtest.h>
 
@@ -35,7 +37,7 @@ class Staged : public testing::Test {
       std::ofstream(path) << std::string(size, 'x');
       struct stat status{};
       stat(path.c_str(), &status);
-      item.files.push_back({file, size, status.st_mtim.tv_sec * INT64_C(1'000'000'000) + status.st_mtim.tv_nsec, {}});
+      item.files.push_back({.path = file, .bytes = size, .changed = changed_at(status)});
     }
     return item;
   }
@@ -43,6 +45,10 @@ class Staged : public testing::Test {
   /// As staging does it, on one node.
   static fs::path copy(StageFolder& folder, StagedItem item) {
     const fs::path made = folder.begin(item);
+    send(item, made);
+    return folder.commit(item, made);
+  }
+  static void send(StagedItem& item, const fs::path& made) {
     StreamReader reader(item.source, item.files);
     StreamWriter writer(made, item.files);
     std::vector<std::byte> bytes(item.bytes());
@@ -52,7 +58,11 @@ class Staged : public testing::Test {
     item.files = reader.finish();
     EXPECT_EQ(reader.error(), "");
     EXPECT_EQ(writer.finish(item.files), "");
-    return folder.commit(item, made);
+  }
+  /// Time of the last use of a copy.
+  static void age(const fs::path& copy) {
+    const timespec long_ago[] = {{1000, 0}, {1000, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, (copy / ".qft-staged.json").c_str(), long_ago, 0), 0);
   }
 
   fs::path disk() const { return root_ / "disk"; }
@@ -99,8 +109,7 @@ TEST_F(Staged, MakesRoomByWhatWasUsedLongestAgo) {
     StageFolder folder(disk(), 10'000);
     old = copy(folder, a), newer = copy(folder, b);
   }
-  const timespec long_ago[] = {{1000, 0}, {1000, 0}};
-  ASSERT_EQ(utimensat(AT_FDCWD, (old / ".qft-staged.json").c_str(), long_ago, 0), 0);
+  age(old);
   StageFolder folder(disk(), 10'000);
   const fs::path there = copy(folder, c);
   EXPECT_FALSE(fs::exists(old));
@@ -147,8 +156,114 @@ TEST_F(Staged, OfAKilledProcessIsNeverTakenForACopy) {
   waitpid(child, nullptr, 0);
   StageFolder folder(disk(), 0);
   EXPECT_FALSE(folder.find(item));
-  EXPECT_EQ(prune(disk(), std::chrono::seconds(0)).size(), 1U);
+  EXPECT_EQ(prune(disk(), std::chrono::hours(1)).size(), 1U);
   EXPECT_TRUE(fs::is_empty(disk()));
+}
+
+TEST_F(Staged, OfAKilledProcessGoesAtOnce) {
+  const StagedItem item = original("model", 5000);
+  {
+    static_cast<void>(StageFolder(disk(), 0).begin(item));
+  }
+  StageFolder folder(disk(), 0);
+  const fs::path other = folder.begin(original("b", 10)), third = folder.begin(original("c", 10));
+  EXPECT_EQ(std::distance(fs::directory_iterator(disk()), fs::directory_iterator()), 2) << "what is being made stays";
+  EXPECT_TRUE(fs::exists(other));
+}
+
+TEST_F(Staged, RemovesNothingWhereThatMakesNoRoom) {
+  const StagedItem a = original("a", 4000), b = original("b", 4000), c = original("c", 7000);
+  fs::path unused;
+  {
+    StageFolder folder(disk(), 10'000);
+    unused = copy(folder, b);
+  }
+  StageFolder holder(disk(), 10'000);
+  static_cast<void>(copy(holder, a));
+  EXPECT_THROW(static_cast<void>(holder.begin(c)), Error);
+  EXPECT_TRUE(fs::exists(unused / "sub/weights"));
+}
+
+TEST_F(Staged, TakesAnotherNameWhereItsOwnIsTaken) {
+  const StagedItem item = original("a", 10);
+  {
+    StageFolder folder(disk(), 0);
+    const fs::path first = copy(folder, item);
+    std::ofstream(first / "notes.txt") << "words";
+  }
+  prune(disk(), std::chrono::seconds(0));
+  StageFolder folder(disk(), 0);
+  const fs::path there = copy(folder, item);
+  EXPECT_EQ(folder.find(item), there);
+  EXPECT_TRUE(fs::exists(disk() / item.folder() / "notes.txt"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(disk()), fs::directory_iterator()), 2);
+}
+
+TEST_F(Staged, IsNotTakenWhileAnotherProcessRemovesIt) {
+  const StagedItem item = original("a", 10);
+  fs::path there;
+  {
+    StageFolder folder(disk(), 0);
+    there = copy(folder, item);
+  }
+  const int fd = open((there / ".qft-staged.json").c_str(), O_RDWR);
+  ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
+  StageFolder folder(disk(), 0);
+  EXPECT_FALSE(folder.find(item));
+  close(fd);
+  EXPECT_TRUE(folder.find(item));
+}
+
+TEST_F(Staged, IsMadeByOneProcessAtATime) {
+  const StagedItem item = original("a", 10);
+  StageFolder one(disk(), 0), two(disk(), 0);
+  auto claim = one.claim(item);
+  EXPECT_TRUE(claim);
+  EXPECT_FALSE(two.claim(item));
+  EXPECT_TRUE(two.claim(original("b", 10)));
+  claim.reset();
+  EXPECT_TRUE(two.claim(item));
+  EXPECT_TRUE(fs::is_empty(disk()));
+}
+
+TEST_F(Staged, IsKnownByTheTimesThatItsDiskKeeps) {
+  StagedItem item = original("old", 10);
+  const timespec before_1970[] = {{-3, 500'000'000}, {-3, 500'000'000}};
+  ASSERT_EQ(utimensat(AT_FDCWD, (item.source / "config.json").c_str(), before_1970, 0), 0);
+  item.files.front().changed = -2'500'000'000;
+  StageFolder folder(disk(), 0);
+  const fs::path made = folder.begin(item);
+  send(item, made);
+  const timespec whole_seconds[] = {{-3, 0}, {-3, 0}};  // as a disk may round
+  ASSERT_EQ(utimensat(AT_FDCWD, (made / "config.json").c_str(), whole_seconds, 0), 0);
+  const fs::path there = folder.commit(item, made);
+  EXPECT_EQ(folder.find(item), there);
+}
+
+TEST_F(Staged, FollowsNoLinkOutOfACopy) {
+  fs::path there;
+  {
+    StageFolder folder(disk(), 0);
+    there = copy(folder, original("a", 10));
+  }
+  fs::create_directories(root_ / "mine");
+  std::ofstream(root_ / "mine/weights") << "words";
+  fs::remove_all(there / "sub");
+  fs::create_symlink(root_ / "mine", there / "sub");
+  prune(disk(), std::chrono::seconds(0));
+  EXPECT_TRUE(fs::exists(root_ / "mine/weights"));
+}
+
+TEST_F(Staged, NoticesAFileThatIsReplacedByOneOfItsSize) {
+  StagedItem item = original("model", 5000);
+  StreamReader reader(item.source, item.files);
+  std::vector<std::byte> bytes(item.bytes());
+  reader.read(std::span(bytes).first(1000));
+  const timespec later[] = {{2'000'000'000, 0}, {2'000'000'000, 0}};
+  std::ofstream(item.source / "sub/weights", std::ios::in) << "another";
+  ASSERT_EQ(utimensat(AT_FDCWD, (item.source / "sub/weights").c_str(), later, 0), 0);
+  reader.read(std::span(bytes).subspan(1000));
+  EXPECT_NE(reader.error().find("was changed while it was staged"), std::string::npos) << reader.error();
 }
 
 TEST_F(Staged, NoticesAFileThatChangesMeanwhile) {

@@ -2,6 +2,8 @@
 shaped. What only the first node has is copied once over MPI, at the wire's speed, verified, and found again by the next run."""
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -9,7 +11,7 @@ import time
 from pathlib import Path
 
 from check_cluster import Cluster, permitted
-from common import Report, arguments, run
+from common import Report, arguments, run, with_sessions
 from tiny import make, write
 
 RATE = 100  # Mbit/s
@@ -44,6 +46,30 @@ class Nodes(Cluster):
 
 def copies(disk):
     return sorted(p.parent for p in disk.glob("*/.qft-staged.json"))
+
+
+def check_stop(report, nodes, qft, run_file):
+    """A signal to stop while 40 MB are on their way."""
+    local = nodes.disks[1] / "stopped"
+    words = [f"output_dir={nodes.here}/stopped-out", f"stage_to={nodes.here}/stopped"]
+    job = subprocess.Popen(nodes.job(qft, "train", run_file, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=with_sessions(os.environ))
+    ranks = lambda: [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and is_rank(p, qft, words[0])]
+    while job.poll() is None and not any(p.stat().st_size for p in local.glob("tmp-qft-*/extra.json")):
+        time.sleep(0.02)
+    for rank in ranks():
+        os.kill(rank, signal.SIGUSR1)
+    begun = time.monotonic()
+    said = job.communicate(timeout=60)[1]
+    report.holds("a signal while a model is staged: exit code 75, soon", job.returncode == 75 and time.monotonic() - begun < 30, f"{job.returncode} {said[-2000:]}")
+    report.equal("  and nothing half is left", [p.name for p in local.glob("tmp-qft-*")], [])
+
+
+def is_rank(process, program, word):
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[0] == str(program).encode() and word.encode() in words
 
 
 def main():
@@ -82,6 +108,13 @@ def main():
             before = nodes.received()
             result = nodes.run(qft, "train", run_file, f"output_dir={here}/again")
             report.holds("the next run finds the copies", result.returncode == 0 and nodes.received() - before < size / 4 and "staging model" not in result.stderr and "staging data" not in result.stderr, result.stderr[-2000:])
+            half = second / "model"
+            shutil.copytree(first / "model", half)
+            os.truncate(half / "model.safetensors", 1000)
+            result = nodes.run(qft, "train", run_file, f"output_dir={here}/half")
+            report.holds("half a model on the second node's own disk: its copy of the whole is taken", result.returncode == 0
+                         and "is not what the first node has" in result.stderr and "staging model" not in result.stderr, result.stderr[-2000:])
+            shutil.rmtree(half)
             (first / "data/numbers.json").write_text((first / "data/numbers.json").read_text().replace("again", "anew"))
             result = nodes.run(qft, "train", run_file, f"output_dir={here}/third")
             report.holds("what has changed is copied again, and only that", result.returncode == 0 and "staging data" in result.stderr and "staging model" not in result.stderr,
@@ -97,10 +130,12 @@ def main():
             report.holds("a name that is no UTF-8 ends the job with an error", result.returncode == 1 and "no UTF-8" in result.stderr, result.stderr[-2000:])
             odd.unlink()
 
+            check_stop(report, nodes, qft, run_file)
+
             (second / "local/mine").mkdir()
             (second / "local/mine/thesis").write_text("words")
             run([qft, "fetch", "--prune", "1", f"stage_to={second / 'local'}"])
-            report.equal("qft fetch --prune 1 leaves what is new", len(copies(second / "local")), 6)  # model, data twice, a pack for each run
+            report.equal("qft fetch --prune 1 leaves what is new", len(copies(second / "local")), 7)  # model, data twice, a pack for each run
             for copy in copies(second / "local"):
                 os.utime(copy / ".qft-staged.json", (time.time() - 2 * 86400,) * 2)
             result = run([qft, "fetch", "--prune", "1", f"stage_to={second / 'local'}"])
