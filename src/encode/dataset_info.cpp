@@ -124,10 +124,10 @@ void read_tags(const Entry& entry, MessageTags& tags) {
 }
 
 // Joins to the folder and refuses relative names that climb out of it.
-fs::path resolve(const Entry& entry, const fs::path& dataset_dir, const std::string& name) {
+fs::path resolve(const Entry& entry, const fs::path& dataset_dir, const std::string& name, const HubFolders& folders) {
   if (name.empty()) fail_config("{}: file_name is empty", entry.where);
   const fs::path path = name;
-  if (path.is_absolute()) return path.lexically_normal();
+  if (path.is_absolute()) return copied(path.lexically_normal(), folders);
   const fs::path inside = path.lexically_normal();
   if (!inside.empty() && *inside.begin() == "..")
     fail_config("{}: file_name '{}' leads out of {}: write an absolute path if that is meant", entry.where, name,
@@ -178,7 +178,7 @@ std::vector<fs::path> hub_entry_files(const Entry& entry, const HubDataset& hub,
   return files;
 }
 
-std::vector<fs::path> read_files(const Entry& entry, const fs::path& dataset_dir) {
+std::vector<fs::path> read_files(const Entry& entry, const fs::path& dataset_dir, const HubFolders& folders) {
   for (const auto& [key, reason] : kRefused)
     if (entry.value.contains(key))
       fail_config(
@@ -189,7 +189,7 @@ std::vector<fs::path> read_files(const Entry& entry, const fs::path& dataset_dir
   std::vector<fs::path> files;
   const json& names = entry.value["file_name"];
   for (const json& name : names.is_array() ? names : json::array({names}))
-    add_files(entry, resolve(entry, dataset_dir, text_or_none(entry, "file_name", name)), files);
+    add_files(entry, resolve(entry, dataset_dir, text_or_none(entry, "file_name", name), folders), files);
   if (files.empty()) fail_config("{}: file_name: the list is empty", entry.where);
   check_types(entry, files);
   return files;
@@ -354,7 +354,7 @@ struct Folder {
     // Whichever of its hubs it was fetched from.
     auto hub = hub_of(entry.value, true);
     if (hub && !folders.contains(hub->key)) hub = hub_of(entry.value, false);
-    spec.files = hub ? hub_entry_files(entry, *hub, folders, split) : read_files(entry, dir);
+    spec.files = hub ? hub_entry_files(entry, *hub, folders, split) : read_files(entry, dir, folders);
     spec.described_in = section_of(entry, "columns");
     spec.tags_from = section_of(entry, "tags");
     for (const auto& [key, value] : entry.value.items()) read_option(entry, key, hub && key == "split" ? split : value, spec);

@@ -133,6 +133,15 @@ fs::path folder_of(const std::string& dataset_dir, const HubFolders& folders) {
   return dataset_dir.starts_with(kRemote) ? dataset_dir.substr(kRemote.size()) : dataset_dir;
 }
 
+fs::path copied(const fs::path& path, const HubFolders& folders) {
+  std::error_code code;
+  for (const auto& [original, copy] : folders) {
+    const fs::path inside = path.lexically_relative(fs::absolute(original, code).lexically_normal());
+    if (!inside.empty() && *inside.begin() != ".." && fs::exists(copy / inside, code)) return copy / inside;
+  }
+  return path;
+}
+
 std::vector<fs::path> hub_files(const fs::path& repository, const HubPart& part, const std::string& where) {
   const std::string split = part.split.empty() ? "train" : part.split;
   const auto names = all_files(repository);

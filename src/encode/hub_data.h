@@ -27,6 +27,9 @@ std::string remote_id(const std::string& dataset_dir);
 /// Where the files are that dataset_dir names.
 std::filesystem::path folder_of(const std::string& dataset_dir, const HubFolders& folders);
 
+/// The copy of a file of one of `folders`, where there is one; else `path`, which is absolute.
+std::filesystem::path copied(const std::filesystem::path& path, const HubFolders& folders);
+
 /// A part of a dataset as Hugging Face datasets names it; empty: the default.
 struct HubPart {
   std::string folder = {};  ///< of the repository ("data_dir")

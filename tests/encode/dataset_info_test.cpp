@@ -51,6 +51,21 @@ TEST(DatasetInfo, ColumnsAndTagsReplaceAllDefaults) {
   EXPECT_EQ(spec.tags.user, "");
 }
 
+TEST(DatasetInfo, TakesTheCopyOfAFileThatIsNamedWhole) {
+  const TempFolder original, copy;
+  const std::string name = "d", file = original.path() / "d.json";
+  for (const TempFolder* folder : {&original, &copy}) {
+    folder->write("dataset_info.json", json{{"d", {{"file_name", file}}}}.dump());
+    folder->write("d.json", "[{}]");
+  }
+  const auto files = [&](const qft::encode::HubFolders& folders) {
+    return load_dataset_info(copy.path(), {&name, 1}, folders).front().files;
+  };
+  using Paths = std::vector<std::filesystem::path>;
+  EXPECT_EQ(files({}), Paths{file});
+  EXPECT_EQ(files({{original.path().string(), copy.path().string()}}), Paths{copy.path() / "d.json"});
+}
+
 TEST(DatasetInfo, NamesUnknownKeysWithTheNearestKnownOne) {
   const Info info;
   info.refuses({{"file_name", "d.json"}, {"columns", {{"promt", "a"}}}}, {"columns: promt: unknown key: did you mean 'prompt'?"});
