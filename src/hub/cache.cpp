@@ -141,8 +141,18 @@ std::vector<std::string> files_of(const fs::path& folder, const Wanted& wanted) 
   return paths;
 }
 
+std::optional<fs::path> without_hub(const Cached& cached, const std::string& why) {
+  if (cached.folder.empty() || !cached.may_do) return std::nullopt;
+  if (!cached.missing.empty())
+    log::warn("{}: taking '{}', which has no {}", why, cached.folder.string(), cached.missing);
+  else if (!cached.listed)
+    log::warn("{}: taking '{}' without knowing whether it has all files", why, cached.folder.string());
+  return cached.folder;
+}
+
 std::optional<fs::path> find_cached(const Source& source, const Wanted& wanted) {
   const Cached found = look_in_cache(source, wanted);
+  if (const std::string offline = offline_by(); !offline.empty()) return without_hub(found, offline);
   if (found.folder.empty() || !found.missing.empty()) return std::nullopt;
   if (!found.listed && wanted.needs == Needs::dataset)
     log::warn("nobody kept what {} lists: whether '{}' has all of it is not known", source.id, found.folder.string());

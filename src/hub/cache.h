@@ -13,6 +13,8 @@ struct Cached {
   bool listed = false;           ///< by the hub's listing; else what is there may be a part that nobody can tell from the whole
   bool may_do = false;           ///< for a run that cannot ask the hub
 };
+/// Where the hub cannot be asked, for the reason `why`: the folder, with a warning, if what it has may do.
+std::optional<std::filesystem::path> without_hub(const Cached& cached, const std::string& why);
 Cached look_in_cache(const Source& source, const Wanted& wanted);
 
 /// What `folder` lacks of what is wanted of the listing; empty: nothing.

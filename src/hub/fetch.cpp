@@ -83,16 +83,6 @@ std::optional<Fetched> in_cache(const Source& source, const Wanted& wanted, cons
   return there;
 }
 
-/// Where the hub cannot be asked: what there is, if it may do.
-std::optional<fs::path> without_hub(const Cached& cached, const std::string& why) {
-  if (cached.folder.empty() || !cached.may_do) return std::nullopt;
-  if (!cached.missing.empty())
-    log::warn("{}: taking '{}', which has no {}", why, cached.folder.string(), cached.missing);
-  else if (!cached.listed)
-    log::warn("{}: taking '{}' without knowing whether it has all files", why, cached.folder.string());
-  return cached.folder;
-}
-
 }  // namespace
 
 Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& options) {

@@ -76,6 +76,10 @@ TEST_F(Cache, DoesWithoutSmallFilesWhereTheHubCannotBeAsked) {
                  {"tokenizer.json", 2, {}, {}}}});
   EXPECT_EQ(look_in_cache(model_, {}).missing, "LICENSE.txt");
   EXPECT_EQ(locate(model_, {}), snapshot(model_));
+  EXPECT_EQ(find_cached(model_, {}), snapshot(model_)) << "as on other nodes, and for qft check";
+  unsetenv("HF_HUB_OFFLINE");
+  EXPECT_FALSE(find_cached(model_, {}));
+  setenv("HF_HUB_OFFLINE", "1", 1);
   fs::remove(snapshot(model_) / "model.safetensors");
   EXPECT_THROW(locate(model_, {}), Error);
 }

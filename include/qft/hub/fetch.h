@@ -52,7 +52,8 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
 std::vector<std::string> files_of(const std::filesystem::path& folder, const Wanted& wanted);
 
 /// The folder in a hub's cache that has all that is wanted, by what qft or huggingface_hub kept of the hub's listing; where
-/// neither did, a dataset of which something is there counts, with a warning. Opens no connection.
+/// neither did, a dataset of which something is there counts, with a warning. Where nothing may be downloaded, so does what
+/// locate() takes then. Opens no connection.
 std::optional<std::filesystem::path> find_cached(const Source& source, const Wanted& wanted);
 
 /// The folder of `source`: from the cache, there or (without a revision) in the other hub's, else fetch(). Of what other programs
