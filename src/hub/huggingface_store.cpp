@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 
 #include "cache.h"
 #include "store.h"
@@ -13,6 +14,7 @@ namespace qft::hub {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr const char* kTemporary = "tmp-";  // how names of what is not whole begin
 
 class HuggingFaceStore final : public Store {
  public:
@@ -37,6 +39,7 @@ class HuggingFaceStore final : public Store {
   void publish(const Listing& listing, const std::vector<RemoteFile>& files) override {
     io::Storage& storage = io::posix_storage();
     const fs::path final = folder(listing);
+    remove_old();
     keep(listing);  // first: what is there without it could be a part
     std::error_code code;
     if (fs::is_directory(final, code)) {
@@ -44,7 +47,7 @@ class HuggingFaceStore final : public Store {
         for (const RemoteFile& file : files)
           if ((file.path == "config.json") == last) link(file, final, final);
     } else {
-      const fs::path made = home_ / ("tmp-" + random_hex(12));
+      const fs::path made = home_ / fmt::format("{}{}", kTemporary, random_hex(12));
       for (const RemoteFile& file : files) link(file, made, final);
       storage.create_directory(final.parent_path());
       rename_or_merge(made, final, files);
@@ -53,7 +56,7 @@ class HuggingFaceStore final : public Store {
     if (revision_ == listing.commit) return;
     const fs::path ref = home_ / "refs" / revision_;
     if (fs::is_regular_file(ref, code) && io::read_text_file(ref, 4096) == listing.commit) return;
-    const fs::path temporary = home_ / ("tmp-" + random_hex(12));  // in refs/ it would be a revision
+    const fs::path temporary = home_ / fmt::format("{}{}", kTemporary, random_hex(12));  // in refs/ it would be a revision
     storage.create_directory(ref.parent_path());
     io::write_file(storage, temporary, listing.commit);
     storage.rename(temporary, ref);
@@ -61,6 +64,17 @@ class HuggingFaceStore final : public Store {
   }
 
  private:
+  /// What killed processes left.
+  void remove_old() const {
+    std::error_code code;
+    const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24);
+    std::vector<fs::path> left;
+    for (const auto& entry : fs::directory_iterator(home_, code))
+      if (entry.path().filename().string().starts_with(kTemporary) && entry.last_write_time(code) < old)
+        left.push_back(entry.path());
+    for (const fs::path& path : left) fs::remove_all(path, code);
+  }
+
   /// In `folder`, which will be called `final`: a relative link to the blob; where the file system has no links, the file itself.
   void link(const RemoteFile& file, const fs::path& folder, const fs::path& final) const {
     const fs::path name = folder / file.path;

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -31,7 +32,11 @@ TEST(HuggingFaceStore, WritesNothingWhereAllIsThere) {
   const ino_t ref = inode(home / "refs/main");
   const auto kept = fs::recursive_directory_iterator(home / ".qft-listings")->path();
   const ino_t list = inode(kept);
+  for (const char* left : {"tmp-old", "tmp-new"}) fs::create_directories(home / left);
+  fs::last_write_time(home / "tmp-old", fs::file_time_type::clock::now() - std::chrono::hours(25));
   huggingface_store(source, root)->publish(listing, {file});
+  EXPECT_FALSE(fs::exists(home / "tmp-old"));
+  EXPECT_TRUE(fs::exists(home / "tmp-new"));
   EXPECT_EQ(inode(home / "refs/main"), ref);
   EXPECT_EQ(inode(kept), list);
   EXPECT_EQ(std::distance(fs::directory_iterator(home / "refs"), fs::directory_iterator()), 1);
