@@ -4,7 +4,9 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -239,7 +241,7 @@ def check_full_disk(report, hub, cdn, fetch):
     # Others fill it meanwhile.
     hub.models["Acme/fits"] = Repository(files(1_500_000, seed=10))
     cdn.delay = 0.05
-    fill = f'(until ls "$HF_HOME"/hub/*/blobs/*.incomplete* >/dev/null 2>&1; do sleep 0.02; done; head -c 2000000 /dev/zero >"{disk}/fill" 2>/dev/null) & "$@"; code=$?; wait; find "$HF_HOME" -name config.json >&2; ls -l "$HF_HOME"/hub/*/blobs >&2; exit $code'
+    fill = f'(until find "$HF_HOME" -name "*.incomplete*" -size +60k 2>/dev/null | grep -q .; do sleep 0.02; done; head -c 2000000 /dev/zero >"{disk}/fill" 2>/dev/null) & "$@"; code=$?; wait; find "$HF_HOME" -name config.json >&2; ls -l "$HF_HOME"/hub/*/blobs >&2; exit $code'
     result = fetch("Acme/fits", before=[*namespace, "sh", "-c", inside + fill, "sh"], HF_HOME=str(disk))
     cdn.delay = 0.0
     report.holds("a disk that fills up on the way", result.returncode == 1 and "No space left" in result.stderr and "kept" in result.stderr, result.stderr)
@@ -286,6 +288,33 @@ def check_proxy(report, hub, fetch):
     report.equal("no_proxy", result.returncode, 0)
 
 
+def check_downgrade(report, hub, fetch):
+    """An encrypted hub whose listing is redirected to one that is not: what that states of files could be anybody's."""
+    key, certificate = fetch.home / "key.pem", fetch.home / "cert.pem"
+    made = shutil.which("openssl") and subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2",
+                                                       "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"], capture_output=True)
+    if not made or made.returncode != 0:
+        print("skipped: no openssl here")
+        return
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            self.send_response(302)
+            self.send_header("Location", hub.url + self.path)
+            self.end_headers()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    result = fetch("Acme/far", "--to", fetch.home / "downgrade", HF_ENDPOINT=f"https://127.0.0.1:{server.server_port}", CURL_CA_BUNDLE=str(certificate))
+    report.holds("an https hub that redirects its listing to http: refused", result.returncode == 1 and "is not encrypted" in result.stderr, result.stderr)
+
+
 def main():
     args = arguments()
     report = Report()
@@ -301,6 +330,7 @@ def main():
         check_together(report, hub, cdn, fetch)
         check_full_disk(report, hub, cdn, fetch)
         check_proxy(report, hub, fetch)
+        check_downgrade(report, hub, fetch)
     report.finish()
 
 
