@@ -17,9 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::chrono::seconds kShortPatience{10};  // where what is there may do
 
-std::unique_ptr<Store> store_for(const Source& source, const FetchOptions& options, const Settings& settings) {
+std::unique_ptr<Store> store_for(const Source& source, const FetchOptions& options, const Settings& settings,
+                                 const Listing& listing) {
   if (!options.to.empty()) return folder_store(source, fs::absolute(options.to).lexically_normal());
-  return source.hub == Hub::huggingface ? huggingface_store(source, settings.cache) : modelscope_store(source, settings.cache);
+  return source.hub == Hub::huggingface ? huggingface_store(source, settings.cache, listing.commit)
+                                        : modelscope_store(source, settings.cache);
 }
 
 std::string option_of(const Source& source) {
@@ -65,7 +67,7 @@ void ask_hub(Source source, const Wanted& wanted, const FetchOptions& options, C
     return;
   }
   try {
-    store_for(source, {}, settings)->keep(listing);
+    store_for(source, {}, settings, listing)->keep(listing);
   } catch (const Error& e) {  // a cache of somebody else's: the hub is asked again next time
     log::debug("{}", e.what());
   }
@@ -96,7 +98,7 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
   const auto api = api_of(source, settings, trying);
   net::Client client;
   const Listing listing = api->list(client);
-  const auto store = store_for(source, options, settings);
+  const auto store = store_for(source, options, settings, listing);
   const Download download{*api, listing, *store, options.threads, options.show_progress, trying};
 
   std::vector<RemoteFile> files = select_first(listing, wanted);

@@ -18,21 +18,27 @@ constexpr const char* kTemporary = "tmp-";  // how names of what is not whole be
 
 class HuggingFaceStore final : public Store {
  public:
-  HuggingFaceStore(const Source& source, const fs::path& cache)
+  HuggingFaceStore(const Source& source, const fs::path& cache, const std::string& commit)
       : home_(cache / huggingface_folder(source)),
         locks_(cache / ".locks" / huggingface_folder(source)),
-        revision_(revision_of(source)) {}
+        revision_(revision_of(source)),
+        snapshot_(home_ / "snapshots" / commit) {}
 
-  /// Its name is its hash, and it got it when it was whole.
+  /// Its name is its hash, and it got it when it was whole; without links the snapshot has the file itself.
   bool has(const RemoteFile& file) const override {
     std::error_code code;
-    return fs::file_size(whole(file), code) == file.bytes && !code;
+    if (fs::file_size(whole(file), code) == file.bytes && !code) return true;
+    const fs::path name = snapshot_ / file.path;
+    return fs::is_regular_file(fs::symlink_status(name, code)) && is_right(name, file);
   }
   fs::path whole(const RemoteFile& file) const override { return home_ / "blobs" / file.digest; }
   fs::path lock(const RemoteFile& file) const override { return locks_ / (file.digest + ".lock"); }
-  fs::path readable(const RemoteFile& file) const override { return whole(file); }
+  fs::path readable(const RemoteFile& file) const override {
+    std::error_code code;
+    return fs::exists(whole(file), code) ? whole(file) : snapshot_ / file.path;
+  }
   void admit(const std::vector<RemoteFile>&) const override {}
-  fs::path folder(const Listing& listing) const override { return home_ / "snapshots" / listing.commit; }
+  fs::path folder(const Listing&) const override { return snapshot_; }
 
   void keep(const Listing& listing) const override { keep_listing(home_, listing.commit, listing); }
 
@@ -53,6 +59,8 @@ class HuggingFaceStore final : public Store {
       rename_or_merge(made, final, files);
     }
     storage.sync_directory(final);
+    if (copied_)
+      for (const RemoteFile& file : files) fs::remove(whole(file), code);
     if (revision_ == listing.commit) return;
     const fs::path ref = home_ / "refs" / revision_;
     if (fs::is_regular_file(ref, code) && io::read_text_file(ref, 4096) == listing.commit) return;
@@ -76,23 +84,27 @@ class HuggingFaceStore final : public Store {
   }
 
   /// In `folder`, which will be called `final`: a relative link to the blob; where the file system has no links, the file itself.
-  void link(const RemoteFile& file, const fs::path& folder, const fs::path& final) const {
+  void link(const RemoteFile& file, const fs::path& folder, const fs::path& final) {
     const fs::path name = folder / file.path;
     std::error_code code;
-    if (fs::exists(name, code)) return;
+    const bool is_blob = fs::is_regular_file(fs::symlink_status(name, code)) && fs::exists(whole(file), code);  // a new one came
+    if (fs::exists(name, code) && !is_blob) return;
     io::posix_storage().create_directory(name.parent_path());
     const fs::path target = whole(file).lexically_relative((final / file.path).parent_path());
     const fs::path temporary = name.parent_path() / (".qft-" + random_hex(12));
     fs::create_symlink(target, temporary, code);
     if (code == std::errc::operation_not_permitted || code == std::errc::function_not_supported ||
-        code == std::errc::operation_not_supported)
-      return io::posix_storage().rename(whole(file), name);
+        code == std::errc::operation_not_supported) {
+      copied_ = true;
+      fs::create_hard_link(whole(file), temporary, code);
+      if (code) io::copy_file(io::posix_storage(), whole(file), temporary), code.clear();  // two files may have the same bytes
+    }
     require(!code, "cannot make the link '{}': {}", name.string(), code.message());
     io::posix_storage().rename(temporary, name);
   }
 
   /// Another process may have made the snapshot meanwhile.
-  void rename_or_merge(const fs::path& made, const fs::path& final, const std::vector<RemoteFile>& files) const {
+  void rename_or_merge(const fs::path& made, const fs::path& final, const std::vector<RemoteFile>& files) {
     std::error_code code;
     fs::rename(made, final, code);
     if (!code) return;
@@ -103,6 +115,8 @@ class HuggingFaceStore final : public Store {
 
   fs::path home_, locks_;
   std::string revision_;
+  fs::path snapshot_;
+  bool copied_ = false;  // blobs to where they are seen: no link leads to them
 };
 
 }  // namespace
@@ -113,8 +127,8 @@ std::string huggingface_folder(const Source& source) {
   return fmt::format("{}s--{}", name_of(source.kind), id);
 }
 
-std::unique_ptr<Store> huggingface_store(const Source& source, const fs::path& cache) {
-  return std::make_unique<HuggingFaceStore>(source, cache);
+std::unique_ptr<Store> huggingface_store(const Source& source, const fs::path& cache, const std::string& commit) {
+  return std::make_unique<HuggingFaceStore>(source, cache, commit);
 }
 
 }  // namespace qft::hub

@@ -34,7 +34,7 @@ class Store {
 };
 
 /// blobs, refs and snapshots, as huggingface_hub keeps them.
-std::unique_ptr<Store> huggingface_store(const Source& source, const std::filesystem::path& cache);
+std::unique_ptr<Store> huggingface_store(const Source& source, const std::filesystem::path& cache, const std::string& commit);
 /// snapshots, as modelscope keeps them.
 std::unique_ptr<Store> modelscope_store(const Source& source, const std::filesystem::path& cache);
 /// The files alone, in a folder of the user's.
