@@ -69,7 +69,7 @@ apt_install() {
 
 install_packages() {
   if [[ $level == test ]]; then
-    packages+=(iproute2)  # nodes made of namespaces
+    packages+=(iproute2 strace)  # nodes made of namespaces; connections and writes that tests count
   fi
   command -v apt-get >/dev/null ||
     die "no apt-get here: install or load the counterparts of ${packages[*]}, then repeat with --no-apt"
