@@ -19,7 +19,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
 from common import ROOT, with_sessions  # noqa: E402
-from tiny import make  # noqa: E402
+from tiny import ARCHITECTURES, make, write_model  # noqa: E402
 
 HERE = Path(__file__).parent / "other_tools"
 PAGE = ROOT / "docs/other_tools.md"
@@ -84,7 +84,9 @@ class Examples:
         if name and not name.startswith(("/", "$", "~")) and not path.exists() and "<" not in name:
             path.parent.mkdir(parents=True, exist_ok=True)
             kind = next((kind for pattern, kind in KINDS if pattern.search(name)), None)
-            shutil.copytree(self.adapter() if adapter else self.model, path)
+            shutil.copytree(self.adapter(kind) if adapter else self.model, path)
+            if kind in ARCHITECTURES and not adapter:
+                write_model(path, kind)
             if adapter and kind:
                 self.put_model(f"made/{kind}/{name}")
                 self.change(path / "adapter_config.json", base_model_name_or_path=f"made/{kind}/{name}")
@@ -96,12 +98,18 @@ class Examples:
     def change(path, **values):
         path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
-    def adapter(self):
-        """A LoRA adapter of the tiny model, trained once."""
-        adapter = self.directory / "made/adapter"
+    def adapter(self, kind=None):
+        """A LoRA adapter of the tiny model, or of one of a kind that qft has, trained once."""
+        kind = kind if kind in ARCHITECTURES else None
+        adapter = self.directory / f"made/adapter{kind or ''}"
         if not adapter.exists():
+            model = self.model
+            if kind:
+                model = self.directory / f"made/{kind}/base"
+                shutil.copytree(self.model, model)
+                write_model(model, kind)
             self.put_data("made/numbers")
-            self.qft(["train", "--model", str(self.model), "--dataset", "made/numbers", "--output_dir", str(adapter)] + SHORT, check=True)
+            self.qft(["train", "--model", str(model), "--dataset", "made/numbers", "--output_dir", str(adapter)] + SHORT, check=True)
         return adapter
 
     def put_data(self, name):

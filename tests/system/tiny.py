@@ -9,6 +9,8 @@ from safetensors.numpy import save_file
 from common import ROOT
 
 VOCABULARY = 1024
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24, "norm_topk_prob": True}
 
 
 def write_tokenizer(directory, vocabulary=VOCABULARY):
@@ -25,20 +27,40 @@ def write_tokenizer(directory, vocabulary=VOCABULARY):
         shutil.copy(source / name, directory)
 
 
+def feed_forward(prefix, hidden, inner):
+    return {f"{prefix}{x}_proj.weight": shape for x, shape in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner)))}
+
+
+def expert_shapes(prefix, kind, hidden):
+    """Of a layer with experts, one tensor for each expert and linear."""
+    count = EXPERTS["num_experts"]
+    shapes = {prefix + "gate.weight": (count, hidden)}
+    for e in range(count):
+        shapes |= feed_forward(f"{prefix}experts.{e}.", hidden, EXPERTS["moe_intermediate_size"])
+    if kind == "qwen2_moe":
+        shapes |= feed_forward(prefix + "shared_expert.", hidden, EXPERTS["shared_expert_intermediate_size"])
+        shapes[prefix + "shared_expert_gate.weight"] = (1, hidden)
+    return shapes
+
+
 def write_model(directory, kind="llama", hidden=32, intermediate=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocab=VOCABULARY,
                 positions=512, seed=0):
     """A random model in fp32 with tied embeddings. Without transformers, whose import takes longer than most runs."""
     shapes = {"model.embed_tokens.weight": (vocab, hidden), "model.norm.weight": (hidden,)}
     for i in range(layers):
         layer = f"model.layers.{i}."
+        if kind.endswith("_moe"):
+            shapes |= expert_shapes(layer + "mlp.", kind, hidden)
         shapes |= {layer + "input_layernorm.weight": (hidden,), layer + "post_attention_layernorm.weight": (hidden,),
                    layer + "self_attn.q_proj.weight": (heads * head_dim, hidden),
                    layer + "self_attn.k_proj.weight": (kv_heads * head_dim, hidden),
                    layer + "self_attn.v_proj.weight": (kv_heads * head_dim, hidden),
-                   layer + "self_attn.o_proj.weight": (hidden, heads * head_dim),
-                   layer + "mlp.gate_proj.weight": (intermediate, hidden), layer + "mlp.up_proj.weight": (intermediate, hidden),
-                   layer + "mlp.down_proj.weight": (hidden, intermediate)}
-        if kind == "qwen3":
+                   layer + "self_attn.o_proj.weight": (hidden, heads * head_dim)}
+        if not kind.endswith("_moe"):
+            shapes |= feed_forward(layer + "mlp.", hidden, intermediate)
+        if kind == "qwen2_moe":
+            shapes |= {layer + f"self_attn.{x}_proj.bias": (n * head_dim,) for x, n in (("q", heads), ("k", kv_heads), ("v", kv_heads))}
+        if kind in ("qwen3", "qwen3_moe"):
             shapes |= {layer + "self_attn.q_norm.weight": (head_dim,), layer + "self_attn.k_norm.weight": (head_dim,)}
     numbers = np.random.default_rng(seed)
     noise = {name: numbers.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
@@ -47,7 +69,7 @@ def write_model(directory, kind="llama", hidden=32, intermediate=48, layers=2, h
     save_file({name: 1 + np.float32(0.2) * n if "norm" in name else np.float32(0.15) * n for name, n in noise.items()},
               directory / "model.safetensors", metadata={"format": "pt"})
     (directory / "config.json").write_text(json.dumps({
-        "architectures": ["Qwen3ForCausalLM" if kind == "qwen3" else "LlamaForCausalLM"], "model_type": kind,
+        "architectures": [ARCHITECTURES[kind]], "model_type": kind, **(EXPERTS if kind.endswith("_moe") else {}),
         "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers, "num_attention_heads": heads,
         "num_key_value_heads": kv_heads, "head_dim": head_dim, "vocab_size": vocab, "max_position_embeddings": positions,
         "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": True, "dtype": "float32"}))
