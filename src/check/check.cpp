@@ -27,12 +27,13 @@ class Patience {
       : thread_([this, &session, probe = std::move(probe), seconds] {
           std::unique_lock lock(mutex_);
           if (over_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return done_; })) return;
-          std::fputs(fmt::format(
-                         "error on rank {} ({}): the probe '{}' is not done after {:.0f} s: a rank, a file system or the network "
-                         "is stuck; try 'mpirun --mca btl_tcp_if_include NETWORK', or fewer nodes, to find which\n",
-                         session.rank(), session.hostname(), probe, seconds)
-                         .c_str(),
-                     stderr);
+          std::fputs(
+              fmt::format(
+                  "error on rank {} ({}): the probe '{}' is not done after {:.0f} s; this rank {}. A rank, a file system or "
+                  "the network is stuck; try 'mpirun --mca btl_tcp_if_include NETWORK', or fewer nodes, to find which\n",
+                  session.rank(), session.hostname(), probe, seconds, state_)
+                  .c_str(),
+              stderr);
           std::fflush(stderr);
           std::_Exit(kExitFailed);
         }) {}
@@ -44,6 +45,11 @@ class Patience {
     over_.notify_one();
     thread_.join();
   }
+  /// Said where the patience ends: "has failed: ...".
+  void note(std::string state) {
+    const std::lock_guard lock(mutex_);
+    state_ = std::move(state);
+  }
   Patience(const Patience&) = delete;
   Patience& operator=(const Patience&) = delete;
 
@@ -51,6 +57,7 @@ class Patience {
   std::mutex mutex_;
   std::condition_variable over_;
   bool done_ = false;
+  std::string state_ = "is in it";
   std::thread thread_;
 };
 
@@ -90,7 +97,11 @@ std::vector<Json> gather_all(const Probe& probe, Context& context) {
   std::optional<Patience> patience;  // not for the run: it reads all of its data, under the watchdog
   if (probe.gather != gather_run) patience.emplace(context.session, probe.name, context.options.patience_seconds);
   std::vector<Json> all;
-  const std::string mine = gather_here(probe, context).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const Json facts = gather_here(probe, context);
+  if (patience)
+    patience->note(facts.contains(kFailure) ? fmt::format("has failed: {}", facts.at(kFailure).get<std::string>())
+                                            : std::string("has done its part and waits for others"));
+  const std::string mine = facts.dump(-1, ' ', false, Json::error_handler_t::replace);
   for (const auto& text : comm::all_gather_strings(context.session.world(), mine)) all.push_back(Json::parse(text));
   return all;
 }

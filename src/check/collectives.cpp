@@ -1,10 +1,13 @@
 // Whether collectives are right, and how fast: over host memory, and between devices.
 #include "qft/comm/bandwidth.h"
 #include "qft/comm/device_communicator.h"
+#include "qft/comm/mpi_setting.h"
 #include "qft/core/units.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "interfaces.h"
 #include "probe.h"
 
 namespace qft::check {
@@ -52,7 +55,18 @@ Json gather_collectives(Context& context) {
     const auto devices = comm::make_device_communicator(world, options.device, "device");
     groups.push_back(look_at(*devices, options.device, options.largest_message));
   }
-  return {{"groups", groups}};
+  std::int64_t megabits = 0;
+  for (const Interface& i :
+       candidates(interfaces(), comm::mpi_setting("btl_tcp_if_include"), comm::mpi_setting("btl_tcp_if_exclude")))
+    megabits = std::max(megabits, i.megabits);
+  return {{"groups", groups}, {"megabits", megabits}};
+}
+
+/// Bytes a second of the fastest interface of the node where it is slowest; 0 where one does not tell.
+double slowest_link(const Facts& facts) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const int rank : facts.leaders()) least = std::min(least, facts.at(rank, "megabits").get<std::int64_t>());
+  return static_cast<double>(least) * 1e6 / 8;
 }
 
 void judge_values(const Facts& facts, Judgement& out) {
@@ -91,12 +105,17 @@ void judge_all_reduce(const Facts& facts, Judgement& out) {
     const Json& largest = group_facts.at("rows").back();
     const double rate = largest.at("bus_gb_s").get<double>() * 1e9;
     const bool known = facts.nodes() > 1 && expected.network_bytes_per_second > 0;
-    const double broken = known ? kMachineProblem * expected.network_bytes_per_second : kBrokenRate;
-    const double slow = known ? kMachineWarning * expected.network_bytes_per_second : kSlowRate;
-    const auto text = fmt::format(
-        "{}: {}/s of bus bandwidth with {}{}", group_facts.at("by").get<std::string>(), format_bytes(rate),
-        format_bytes(largest.at("bytes").get<double>()),
-        known ? fmt::format("; '{}' says {}/s", expected.machine, format_bytes(expected.network_bytes_per_second)) : "");
+    const double link = facts.nodes() > 1 && !known ? slowest_link(facts) : 0;
+    const double broken = known      ? kMachineProblem * expected.network_bytes_per_second
+                          : link > 0 ? std::max(kBrokenRate, std::min(kLinkProblem * link, kOneStream))
+                                     : kBrokenRate;
+    const double slow = known ? kMachineWarning * expected.network_bytes_per_second : link > 0 ? kLinkWarning * link : kSlowRate;
+    const auto text =
+        fmt::format("{}: {}/s of bus bandwidth with {}{}", group_facts.at("by").get<std::string>(), format_bytes(rate),
+                    format_bytes(largest.at("bytes").get<double>()),
+                    known ? fmt::format("; '{}' says {}/s", expected.machine, format_bytes(expected.network_bytes_per_second))
+                    : link > 0 ? fmt::format("; the slowest node's fastest link has {}/s", format_bytes(link))
+                               : "");
     if (rate < broken)
       out.fail(text);
     else if (rate < slow)

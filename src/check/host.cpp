@@ -12,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <thread>
 
+#include "interfaces.h"
 #include "probe.h"
 
 namespace qft::check {
@@ -97,7 +98,7 @@ Json gather_host(Context& context) {
           {"shm", has_shm ? static_cast<std::int64_t>(shm.f_bavail * shm.f_frsize) : 0},
           {"shm_size", has_shm ? static_cast<std::int64_t>(shm.f_blocks * shm.f_frsize) : 0},
           {"thp", chosen_of(text_of(context.options.root / "sys/kernel/mm/transparent_hugepage/enabled"))},
-          {"rdma", !std::filesystem::is_empty(context.options.root / "sys/class/infiniband", error) && !error},
+          {"rdma", can_use_rdma(context.options.root)},
           {"gpus", !context.options.gpus.gpus.empty()}};
 }
 
@@ -168,14 +169,17 @@ void judge_load(const Facts& facts, Judgement& out) {
     out.warn(fmt::format("in the last minute {}", describe(facts, groups)), busy);
 }
 
+/// A card alone does not say that messages take it: ports may be down, or a container without its devices.
 void judge_locked_memory(const Facts& facts, Judgement& out) {
   std::vector<int> bound;
   for (const int rank : facts.all())
     if (facts.at(rank, "memlock").get<std::int64_t>() >= 0 && facts.at(rank, "rdma").get<bool>()) bound.push_back(rank);
   const Groups groups = group(facts.all(), [&](int rank) { return bytes(facts.at(rank, "memlock")); });
   const std::string text = groups.size() == 1 ? groups.front().first : describe(facts, groups);
-  if (!bound.empty())
+  if (!bound.empty() && facts.nodes() > 1)
     out.fail(fmt::format("{}: RDMA needs it unlimited", text), bound);
+  else if (!bound.empty())
+    out.warn(fmt::format("{}: RDMA to other nodes would need it unlimited", text), bound);
   else if (groups.size() > 1)
     out.warn(text, minority(groups));
   else

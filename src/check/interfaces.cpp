@@ -195,4 +195,13 @@ std::vector<RdmaPort> rdma_ports(const fs::path& root) {
   return ports;
 }
 
+bool can_use_rdma(const fs::path& root) {
+  const auto ports = rdma_ports(root);
+  if (std::none_of(ports.begin(), ports.end(), [](const RdmaPort& p) { return p.state == "ACTIVE"; })) return false;
+  std::error_code error;
+  for (const auto& device : fs::directory_iterator(root / "dev/infiniband", error))
+    if (device.path().filename().string().starts_with("uverbs")) return true;
+  return false;
+}
+
 }  // namespace qft::check

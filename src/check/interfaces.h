@@ -46,5 +46,7 @@ struct RdmaPort {
   std::int64_t sent = 0;  ///< bytes so far
 };
 std::vector<RdmaPort> rdma_ports(const std::filesystem::path& root);
+/// Whether a port is active, and programs have a device to use it by.
+bool can_use_rdma(const std::filesystem::path& root);
 
 }  // namespace qft::check

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <set>
 
 #include "interfaces.h"
@@ -37,6 +38,14 @@ std::vector<Interface> for_mpi(const Facts& facts, int rank) {
   return candidates(interfaces_at(facts, rank), facts.at(rank, "include"), facts.at(rank, "exclude"));
 }
 
+/// Gb/s of the node's fastest active RDMA port, 0 without one.
+double fastest_port(const Facts& facts, int rank) {
+  double best = 0;
+  for (const Json& p : facts.at(rank, "ports"))
+    if (p.at("state") == "ACTIVE") best = std::max(best, p.at("gigabits").get<double>());
+  return best;
+}
+
 /// A network that every node has, with each node's interface in it.
 struct Network {
   std::string name;
@@ -52,6 +61,13 @@ struct Network {
   }
 };
 
+/// A bridge of containers, say, that every node has for itself: two nodes have the same address in it.
+bool is_of_each_node(const Network& n) {
+  std::set<std::string> addresses;
+  for (const auto& [rank, i] : n.ends) addresses.insert(i.address);
+  return addresses.size() < n.ends.size();
+}
+
 std::vector<Network> common_networks(const Facts& facts) {
   std::vector<Network> networks;
   const auto leaders = facts.leaders();
@@ -61,7 +77,7 @@ std::vector<Network> common_networks(const Facts& facts) {
       if (at == networks.end()) at = networks.insert(networks.end(), {i.network(), {}});
       if (at->ends.empty() || at->ends.back().first != rank) at->ends.emplace_back(rank, i);
     }
-  std::erase_if(networks, [&](const Network& n) { return n.ends.size() < leaders.size(); });
+  std::erase_if(networks, [&](const Network& n) { return n.ends.size() < leaders.size() || is_of_each_node(n); });
   return networks;
 }
 
@@ -148,8 +164,13 @@ void judge_link_speed(const Facts& facts, Judgement& out) {
     if (!slow.empty()) out.fail(fmt::format("{}: {}", n.name, describe(facts, groups)), slow);
     fastest = std::max(fastest, n.megabits());
   }
+  // InfiniBand may carry no addresses: what messages get by it is measured.
+  double rdma = std::numeric_limits<double>::infinity();
+  for (const int rank : facts.leaders()) rdma = std::min(rdma, fastest_port(facts, rank));
   const bool declared = facts.options.expected.network_bytes_per_second > 0;
-  if (fastest > 0 && fastest <= kGigabit && !declared)
+  if (rdma * kGigabit > static_cast<double>(std::max(fastest, kGigabit)))
+    out.fine(fmt::format("RDMA ports of {} Gb/s on all nodes", rdma));
+  else if (fastest > 0 && fastest <= kGigabit && !declared)
     out.fail(fmt::format("the fastest network that all nodes have is one of {}", speed_words(fastest)));
   else if (fastest > 0)
     out.fine(speed_words(fastest));
@@ -198,20 +219,12 @@ void judge_nccl_interface(const Facts& facts, Judgement& out) {
 void judge_rdma_ports(const Facts& facts, Judgement& out) {
   const auto leaders = facts.leaders();
   double fastest = 0;
-  for (const int rank : leaders)
-    for (const Json& p : facts.at(rank, "ports"))
-      if (p.at("state") == "ACTIVE") fastest = std::max(fastest, p.at("gigabits").get<double>());
+  for (const int rank : leaders) fastest = std::max(fastest, fastest_port(facts, rank));
   const bool any = std::any_of(leaders.begin(), leaders.end(), [&](int rank) { return !facts.at(rank, "ports").empty(); });
   if (!any) return;
   std::vector<int> worse;
-  const auto best_of = [&](int rank) {
-    double best = 0;
-    for (const Json& p : facts.at(rank, "ports"))
-      if (p.at("state") == "ACTIVE") best = std::max(best, p.at("gigabits").get<double>());
-    return best;
-  };
   for (const int rank : leaders)
-    if (best_of(rank) < fastest) worse.push_back(rank);
+    if (fastest_port(facts, rank) < fastest) worse.push_back(rank);
   const Groups groups = group(leaders, [&](int rank) {
     std::vector<std::string> parts;
     for (const Json& p : facts.at(rank, "ports"))

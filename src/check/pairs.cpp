@@ -12,9 +12,7 @@ namespace qft::check {
 namespace {
 
 constexpr double kMeasureSeconds = 0.15, kLeastSeconds = 0.03, kAllSeconds = 3.0;
-constexpr double kSlowPair = 0.5;                         // of the median of the other pairs
-constexpr double kLinkProblem = 0.2, kLinkWarning = 0.5;  // of the interface's rate: one TCP stream does not fill a fast one
-constexpr double kOneStream = 1e9;                        // one TCP connection carries as much on any fast link
+constexpr double kSlowPair = 0.5;                               // of the median of the other pairs
 constexpr double kMachineProblem = 0.5, kMachineWarning = 0.8;  // of a measured rate
 constexpr double kGigabitBytes = 0.125e9;
 constexpr std::size_t kMostTold = 6;

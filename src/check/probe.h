@@ -15,6 +15,11 @@
 
 namespace qft::check {
 
+/// Parts of an interface's rate that a measurement must reach: one TCP connection does not fill a fast one.
+inline constexpr double kLinkProblem = 0.2, kLinkWarning = 0.5;
+/// Bytes a second that one TCP connection carries on any fast link.
+inline constexpr double kOneStream = 1e9;
+
 using Json = nlohmann::json;
 
 /// Where a rank runs.

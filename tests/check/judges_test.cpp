@@ -415,7 +415,7 @@ TEST_F(Judges, CollectivesThatAreWrongOrSlow) {
   const auto group_facts = [](const char* wrong, double us, double gb_s) -> Json {
     const Json row = {{"bytes", 8}, {"microseconds", us}, {"bus_gb_s", gb_s}};
     const Json measured = {{"by", "mpi"}, {"wrong", wrong}, {"rows", Json::array({row})}};
-    return {{"groups", Json::array({measured})}};
+    return {{"groups", Json::array({measured})}, {"megabits", 0}};
   };
   auto facts = nodes(2, group_facts("", 20, 1.1));
   for (const char* name : {"values", "latency", "all-reduce"}) EXPECT_EQ(only(name, facts).level, Level::fine) << name;
@@ -426,6 +426,22 @@ TEST_F(Judges, CollectivesThatAreWrongOrSlow) {
   EXPECT_EQ(only("all-reduce", facts).level, Level::warning);
   options_.expected = {"lab", 1e9};
   EXPECT_EQ(only("all-reduce", facts).level, Level::problem);
+}
+
+TEST_F(Judges, AnAllReduceFarBelowTheLink) {
+  const auto at_rate = [&](double gb_s, std::int64_t slowest) {
+    const Json row = {{"bytes", 8}, {"microseconds", 20}, {"bus_gb_s", gb_s}};
+    auto facts =
+        nodes(2, {{"groups", Json::array({{{"by", "mpi"}, {"wrong", ""}, {"rows", Json::array({row})}}})}, {"megabits", 25000}});
+    facts.of[1]["megabits"] = slowest;
+    return only("all-reduce", facts);
+  };
+  EXPECT_EQ(at_rate(2.0, 25000).level, Level::fine);
+  EXPECT_EQ(at_rate(1.2, 25000).level, Level::warning);
+  EXPECT_EQ(at_rate(0.5, 25000).level, Level::problem);
+  EXPECT_EQ(at_rate(0.5, 1000).level, Level::fine) << "the slower node's link";
+  EXPECT_EQ(at_rate(0.5, 0).level, Level::fine) << "a node that does not know its link";
+  EXPECT_EQ(at_rate(1.2, 400000).level, Level::warning) << "one TCP connection never fills such a link";
 }
 
 TEST_F(Judges, TheReportEndsWithTheNodesToLeaveOut) {

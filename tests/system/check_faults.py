@@ -63,6 +63,7 @@ for f in /tmp/qft-sys/real/class/*; do ln -s $f /tmp/qft-sys/class/; done
 rm -f /tmp/qft-sys/class/infiniband; p=/tmp/qft-sys/class/infiniband/mlx5_0/ports/1; mkdir -p $p/counters
 echo "{state}" > $p/state; echo "{rate}" > $p/rate; echo InfiniBand > $p/link_layer; echo 0 > $p/counters/port_xmit_data
 mount --bind /tmp/qft-sys/class /sys/class
+mkdir -p /dev/infiniband && mount -t tmpfs tmpfs /dev/infiniband && touch /dev/infiniband/uverbs0
 """
 
 
