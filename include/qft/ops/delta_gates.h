@@ -1,0 +1,25 @@
+// The gates of the gated delta net (Yang et al. 2024, as Qwen3-Next has them): how fast a state decays, how much is written.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::ops {
+
+/// What they are computed from.
+struct DeltaGateInputs {
+  at::Tensor a, b;     ///< [T, H], any strides
+  at::Tensor a_log;    ///< [H]
+  at::Tensor dt_bias;  ///< [H]
+};
+
+/// g = -exp(a_log) * softplus(a + dt_bias), beta = sigmoid(b).
+///   g, beta  [T, H] contiguous; fp64 for fp64 data, else fp32: beta is not rounded to b's dtype
+void delta_gates_forward(const DeltaGateInputs& in, const at::Tensor& g, const at::Tensor& beta);
+
+/// Gradients from those of g and beta.
+///   gg, gbeta           [T, H] contiguous, like g and beta
+///   grads.a, grads.b    [T, H] of a's dtype, written; may be a and b themselves
+///   grads.a_log, .dt_bias  [H], added to; undefined where frozen
+void delta_gates_backward(const at::Tensor& gg, const at::Tensor& gbeta, const DeltaGateInputs& in, const DeltaGateInputs& grads);
+
+}  // namespace qft::ops

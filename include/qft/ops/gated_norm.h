@@ -1,0 +1,24 @@
+// The norm of the gated delta net's output, with its gate (transformers' Qwen3NextRMSNormGated).
+#pragma once
+
+#include "qft/ops/workspace.h"
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::ops {
+
+/// y = weight * round(x * rstd) * silu(z), rstd = 1 / sqrt(mean(x^2) + eps) over the last dimension; `round` is to x's dtype.
+///   x, z, y  [T, heads, D], unit stride in the last dimension, the others as they like; y may be x or z
+///   weight   [D]
+///   rstd     [T, heads], contiguous; fp64 for fp64 data, else fp32
+void gated_norm_forward(const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight, double eps, const at::Tensor& y,
+                        const at::Tensor& rstd);
+
+/// Gradients from that of y; x, z, rstd: of the forward.
+///   gx, gz   like x; gx may be gy, gz may be z
+///   gweight  [D], added to, the weight's dtype or a wider one; undefined where the weight is frozen
+void gated_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight,
+                         const at::Tensor& rstd, const at::Tensor& gx, const at::Tensor& gz, const at::Tensor& gweight,
+                         Workspace& workspace);
+
+}  // namespace qft::ops
