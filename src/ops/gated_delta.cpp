@@ -1,0 +1,129 @@
+#include "qft/ops/gated_delta.h"
+
+#include "qft/core/error.h"
+#include "qft/ops/generic.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "gated_delta_generic.h"
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+namespace qft::ops {
+namespace {
+
+GatedDeltaTensors rows_of(const GatedDeltaTensors& t, std::int64_t first, std::int64_t rows) {
+  const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, rows); };
+  return {part(t.q), part(t.k), part(t.v), part(t.g), part(t.beta)};
+}
+DeltaShape shape_of(const GatedDeltaTensors& t) {
+  return {t.k.size(1), t.v.size(1), t.k.size(2), t.v.size(2)};
+}
+std::int64_t segments(std::int64_t tokens) {
+  return (tokens + kDeltaSegment - 1) / kDeltaSegment;
+}
+
+/// f(first row, rows, the sequence's first kept state) for each sequence.
+template <class F>
+void for_sequences(const PackedSequences& sequences, const F& f) {
+  std::int64_t kept = 0;
+  for (std::size_t s = 0; s + 1 < sequences.cu_seqlens.size(); ++s) {
+    const std::int64_t first = sequences.cu_seqlens[s], rows = sequences.cu_seqlens[s + 1] - first;
+    if (rows == 0) continue;
+    f(first, rows, kept);
+    kept += segments(rows) - 1;
+  }
+}
+
+void check(const GatedDeltaTensors& t) {
+  const auto rows = [](const at::Tensor& x) { return x.dim() == 3 && x.stride(2) == 1; };
+  QFT_ASSERT(rows(t.q) && rows(t.k) && rows(t.v) && t.q.sizes() == t.k.sizes() && t.v.size(1) % t.k.size(1) == 0,
+             "a delta rule of {} key heads and {} value heads", t.k.size(1), t.v.size(1));
+  QFT_ASSERT(t.g.is_contiguous() && t.beta.is_contiguous() && t.g.sizes() == t.beta.sizes() && t.g.size(1) == t.v.size(1) &&
+                 t.g.scalar_type() == generic::accumulate_dtype(t.v.scalar_type()),
+             "{} gates of {} value heads", t.g.size(1), t.v.size(1));
+}
+
+void forward_generic(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out,
+                     const at::Tensor& states) {
+  for_sequences(sequences, [&](std::int64_t first, std::int64_t rows, std::int64_t kept) {
+    GatedDeltaState state = GatedDeltaState::make(shape_of(in), in.g.scalar_type(), in.g.device());
+    for (std::int64_t at = 0; at < rows; at += kDeltaSegment) {
+      if (at > 0 && states.defined()) states[kept + at / kDeltaSegment - 1].copy_(state.state);
+      const std::int64_t count = std::min(kDeltaSegment, rows - at);
+      generic::advance_delta(rows_of(in, first + at, count), state, out.narrow(0, first + at, count));
+    }
+  });
+}
+
+void backward_generic(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states,
+                      const PackedSequences& sequences, const GatedDeltaTensors& grads) {
+  for_sequences(sequences, [&](std::int64_t first, std::int64_t rows, std::int64_t kept) {
+    GatedDeltaState state = GatedDeltaState::make(shape_of(in), in.g.scalar_type(), in.g.device());
+    const at::Tensor gstate = at::zeros_like(state.state);
+    for (std::int64_t segment = segments(rows) - 1; segment >= 0; --segment) {
+      const std::int64_t begin = segment * kDeltaSegment, end = std::min(begin + kDeltaSegment, rows);
+      if (segment > 0)
+        state.state.copy_(states[kept + segment - 1]);
+      else
+        state.state.zero_();
+      state.tokens = begin;
+      std::vector<at::Tensor> starts;  // of the segment's chunks
+      for (std::int64_t at = begin; at < end; at += kDeltaChunk) {
+        starts.push_back(state.state.clone());
+        generic::advance_delta(rows_of(in, first + at, std::min(kDeltaChunk, end - at)), state, {});
+      }
+      for (auto chunk = static_cast<std::int64_t>(starts.size()) - 1; chunk >= 0; --chunk) {
+        const std::int64_t at = begin + chunk * kDeltaChunk, count = std::min(kDeltaChunk, end - at);
+        generic::delta_chunk_backward(gout.narrow(0, first + at, count), rows_of(in, first + at, count),
+                                      starts[static_cast<std::size_t>(chunk)], rows_of(grads, first + at, count), gstate);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+std::int64_t kept_delta_states(const PackedSequences& sequences) {
+  std::int64_t count = 0;
+  for_sequences(sequences, [&](std::int64_t, std::int64_t rows, std::int64_t) { count += segments(rows) - 1; });
+  return count;
+}
+
+GatedDeltaState GatedDeltaState::make(const DeltaShape& shape, at::ScalarType dtype, c10::Device device) {
+  const auto zeros = [&](at::IntArrayRef sizes) { return at::zeros(sizes, at::TensorOptions(dtype).device(device)); };
+  return {zeros({shape.value_heads, shape.key_dim, shape.value_dim}), zeros({shape.key_heads, shape.key_dim, kDeltaChunk}),
+          zeros({shape.value_heads, kDeltaChunk, shape.value_dim}), zeros({shape.value_heads, kDeltaChunk}).to(at::kDouble), 0};
+}
+
+std::int64_t GatedDeltaState::bytes(const DeltaShape& shape, at::ScalarType dtype) {
+  const std::int64_t rows = kDeltaChunk * shape.value_dim, state = shape.key_dim * shape.value_dim;
+  return (shape.value_heads * (state + rows) + shape.key_heads * shape.key_dim * kDeltaChunk) *
+             static_cast<std::int64_t>(c10::elementSize(dtype)) +
+         shape.value_heads * kDeltaChunk * static_cast<std::int64_t>(sizeof(double));
+}
+
+void gated_delta_forward(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out,
+                         const at::Tensor& states, Workspace&) {
+  check(in);
+  forward_generic(in, sequences, out, states);
+}
+
+void gated_delta_backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states,
+                          const PackedSequences& sequences, const GatedDeltaTensors& grads, Workspace&) {
+  check(in);
+  backward_generic(gout, in, states, sequences, grads);
+}
+
+void gated_delta_decode(const GatedDeltaTensors& in, std::span<const RecurrentSequence> sequences, const at::Tensor& out,
+                        Workspace&) {
+  check(in);
+  std::int64_t first = 0;
+  for (const auto& [rows, state] : sequences) {
+    generic::advance_delta(rows_of(in, first, rows), *state, out.narrow(0, first, rows));
+    first += rows;
+  }
+}
+
+}  // namespace qft::ops

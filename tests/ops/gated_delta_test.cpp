@@ -1,0 +1,166 @@
+#include "qft/ops/gated_delta.h"
+
+#include <numeric>
+
+#include "ops_support.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+namespace qft::ops {
+namespace {
+
+using namespace testing;
+
+constexpr DeltaShape kShape{3, 6, 24, 40};
+const std::vector<at::ScalarType> kKernelDtypes = {at::kFloat, at::kBFloat16};
+
+PackedSequences packed(const std::vector<std::int32_t>& bounds) {
+  return PackedSequences::build(bounds, at::kCPU);
+}
+
+GatedDeltaTensors inputs(std::int64_t tokens, at::ScalarType dtype, double decay = 0.1, const DeltaShape& s = kShape) {
+  const at::ScalarType wide = statistics_dtype(dtype);
+  return {randn({tokens, s.key_heads, s.key_dim}, dtype, 1), randn({tokens, s.key_heads, s.key_dim}, dtype, 2),
+          randn({tokens, s.value_heads, s.value_dim}, dtype, 3), randn({tokens, s.value_heads}, wide, 4, decay).abs().neg(),
+          randn({tokens, s.value_heads}, wide, 5).sigmoid()};
+}
+GatedDeltaTensors rows_of(const GatedDeltaTensors& t, std::int64_t first, std::int64_t rows) {
+  const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, rows); };
+  return {part(t.q), part(t.k), part(t.v), part(t.g), part(t.beta)};
+}
+std::vector<at::Tensor> list(const GatedDeltaTensors& t) {
+  return {t.q, t.k, t.v, t.g, t.beta};
+}
+
+at::Tensor unit(const at::Tensor& x) {
+  return x * at::rsqrt((x * x).sum(-1, true) + 1e-6);
+}
+/// The rule as its definition has it, token by token.
+at::Tensor recurrent(const std::vector<at::Tensor>& in, const std::vector<std::int32_t>& bounds) {
+  const std::int64_t group = in[2].size(1) / in[1].size(1);
+  const at::Tensor q = (unit(in[0]) / std::sqrt(static_cast<double>(in[0].size(2)))).repeat_interleave(group, 1);
+  const at::Tensor k = unit(in[1]).repeat_interleave(group, 1);
+  // Not by indices: the gradient of each would be as large as the whole.
+  const std::vector<at::Tensor> qs = q.unbind(0), ks = k.unbind(0), vs = in[2].unbind(0), gs = in[3].unbind(0);
+  const std::vector<at::Tensor> betas = in[4].unbind(0);
+  std::vector<at::Tensor> out;
+  for (std::size_t s = 0; s + 1 < bounds.size(); ++s) {
+    at::Tensor state = at::zeros({in[2].size(1), k.size(2), in[2].size(2)}, k.options());
+    for (auto t = static_cast<std::size_t>(bounds[s]); t < static_cast<std::size_t>(bounds[s + 1]); ++t) {
+      state = state * at::exp(gs[t]).unsqueeze(-1).unsqueeze(-1);
+      const at::Tensor kt = ks[t].unsqueeze(-1), predicted = (state * kt).sum(1);
+      state = state + kt * ((vs[t] - predicted) * betas[t].unsqueeze(-1)).unsqueeze(1);
+      out.push_back((state * qs[t].unsqueeze(-1)).sum(1));
+    }
+  }
+  return at::stack(out);
+}
+
+struct Result {
+  at::Tensor out, states;
+};
+Result forward(const GatedDeltaTensors& in, const std::vector<std::int32_t>& bounds) {
+  const at::Tensor out = empty(in.v.sizes(), in.v.scalar_type());
+  const PackedSequences sequences = packed(bounds);
+  const at::Tensor states = empty({kept_delta_states(sequences), in.v.size(1), in.k.size(2), in.v.size(2)}, in.g.scalar_type());
+  gated_delta_forward(in, sequences, out, states, workspace());
+  return {out, states};
+}
+GatedDeltaTensors backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states,
+                           const std::vector<std::int32_t>& bounds) {
+  const auto like = [](const at::Tensor& x) { return empty(x.sizes(), x.scalar_type()); };
+  const GatedDeltaTensors grads{like(in.q), like(in.k), like(in.v), like(in.g), like(in.beta)};
+  gated_delta_backward(gout, in, states, packed(bounds), grads, workspace());
+  return grads;
+}
+
+/// fp32: sums of as many terms as a chunk has rows, in systems of them.
+double rule_tolerance(at::ScalarType dtype) {
+  return dtype == at::kFloat ? 2e-5 : tolerance(dtype);
+}
+
+void compare_with_autograd(const std::vector<std::int32_t>& bounds, at::ScalarType dtype, double decay) {
+  const GatedDeltaTensors in = inputs(bounds.back(), dtype, decay);
+  const at::Tensor gout = randn(in.v.sizes(), dtype, 6);
+  const Oracle oracle = differentiate([&](const auto& x) { return recurrent(x, bounds); }, list(in), gout);
+  const Result result = forward(in, bounds);
+  expect_close(result.out, oracle.value, rule_tolerance(dtype), "o");
+  const std::vector<at::Tensor> grads = list(backward(gout, in, result.states, bounds));
+  const char* names[] = {"gq", "gk", "gv", "gg", "gbeta"};
+  for (std::size_t i = 0; i < grads.size(); ++i) expect_close(grads[i], oracle.grads[i], rule_tolerance(dtype), names[i]);
+}
+
+TEST(GatedDelta, AgreesWithAutogradOfTheRecurrence) {
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const std::int32_t length : {1, 63, 64, 65, 130}) compare_with_autograd({0, length}, dtype, 0.1);
+    compare_with_autograd({0, 1, 64, 64, 129, 194, 324}, dtype, 0.1);
+    compare_with_autograd({0, 70, 140}, dtype, 30.0);
+  }
+}
+
+TEST(GatedDelta, LongSequencesGoThroughKeptStates) {
+  const std::vector<std::int32_t> bounds = {0, 30, 30 + 1090, 30 + 1090 + 1024};
+  EXPECT_EQ(kept_delta_states(packed(bounds)), 1);
+  EXPECT_LE(1, most_kept_delta_states(bounds.back()));
+  compare_with_autograd(bounds, at::kDouble, 0.01);
+}
+
+TEST(GatedDelta, PackedEqualsAlone) {
+  const std::vector<std::int32_t> bounds = {0, 1, 64, 64, 129, 194, 324};
+  for (const at::ScalarType dtype : kKernelDtypes) {
+    const GatedDeltaTensors in = inputs(bounds.back(), dtype);
+    const at::Tensor gout = randn(in.v.sizes(), dtype, 6);
+    const Result together = forward(in, bounds);
+    const std::vector<at::Tensor> grads = list(backward(gout, in, together.states, bounds));
+    for (std::size_t s = 0; s + 1 < bounds.size(); ++s) {
+      const std::int32_t first = bounds[s], rows = bounds[s + 1] - first;
+      const GatedDeltaTensors own = rows_of(in, first, rows);
+      const Result alone = forward(own, {0, rows});
+      EXPECT_TRUE(alone.out.equal(together.out.narrow(0, first, rows))) << "sequence " << s;
+      const std::vector<at::Tensor> own_grads = list(backward(gout.narrow(0, first, rows), own, alone.states, {0, rows}));
+      for (std::size_t i = 0; i < grads.size(); ++i)
+        EXPECT_TRUE(own_grads[i].equal(grads[i].narrow(0, first, rows))) << "sequence " << s << ", gradient " << i;
+    }
+    const Result leaking = forward(in, {0, 1, 64, 129, 324});
+    EXPECT_TRUE(leaking.out.narrow(0, 0, 129).equal(together.out.narrow(0, 0, 129)));
+    EXPECT_FALSE(leaking.out.narrow(0, 194, 130).equal(together.out.narrow(0, 194, 130)))
+        << "a boundary that is not there must be seen";
+  }
+}
+
+TEST(GatedDelta, DecodingAgreesWithTheForward) {
+  for (const at::ScalarType dtype : kDtypes) {
+    const GatedDeltaTensors in = inputs(150, dtype);
+    const at::Tensor whole = forward(in, {0, 150}).out, out = empty(whole.sizes(), dtype);
+    GatedDeltaState state = GatedDeltaState::make(kShape, statistics_dtype(dtype), at::kCPU);
+    EXPECT_EQ(
+        GatedDeltaState::bytes(kShape, statistics_dtype(dtype)),
+        static_cast<std::int64_t>(state.state.nbytes() + state.keys.nbytes() + state.updates.nbytes() + state.decay.nbytes()));
+    std::int64_t at = 0;
+    for (const std::int64_t n : {1, 30, 40, 57, 1, 21}) {
+      const std::vector<RecurrentSequence> one = {{n, &state}};
+      gated_delta_decode(rows_of(in, at, n), one, out.narrow(0, at, n), workspace());
+      at += n;
+    }
+    expect_close(out, whole, rule_tolerance(dtype), "decoded");
+  }
+}
+
+TEST(GatedDelta, ZeroRowsAndLargeDecaysStayFinite) {
+  for (const at::ScalarType dtype : kDtypes) {
+    const GatedDeltaTensors in = inputs(130, dtype, 2000.0);
+    for (const at::Tensor& t : {in.q, in.k, in.v}) t.narrow(0, 60, 10).zero_();
+    const Result result = forward(in, {0, 130});
+    EXPECT_TRUE(result.out.isfinite().all().item<bool>());
+    for (const at::Tensor& grad : list(backward(randn(in.v.sizes(), dtype, 6), in, result.states, {0, 130})))
+      EXPECT_TRUE(grad.isfinite().all().item<bool>());
+  }
+}
+
+}  // namespace
+}  // namespace qft::ops
