@@ -10,16 +10,18 @@ namespace {
 using namespace ops;        // NOLINT: the table's own file
 using namespace ops::cuda;  // NOLINT
 
-bool norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
+bool norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
+                  NormWeight form) {
   return with_kernel_type(x, [&]<class T>() {
-    launch_rms_norm_forward(norm_forward_args<T>(x, weight, eps, y, rstd), rstd.numel(), on_current_stream());
+    launch_rms_norm_forward(norm_forward_args<T>(x, weight, eps, y, rstd, form), rstd.numel(), on_current_stream());
   });
 }
 
 bool norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                   const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, const at::Tensor& partial) {
+                   const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, const at::Tensor& partial,
+                   NormWeight form) {
   return with_kernel_type(x, [&]<class T>() {
-    const RmsNormBackward<T> args = norm_backward_args<T>(gy, x, weight, rstd, residual_grad, gx);
+    const RmsNormBackward<T> args = norm_backward_args<T>(gy, x, weight, rstd, residual_grad, gx, form);
     const std::int64_t rows = rstd.numel();
     if (gweight.defined()) {
       const bool known = with_grad_type<T>(gweight, [&]<class G>() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qft/ops/dropout.h"
+#include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
 
 #include <ATen/core/Tensor.h>
@@ -12,12 +13,12 @@ namespace qft::ops {
 /// Each returns false, and does nothing, where it has no kernel for the data, such as fp64. Arguments as in the operations of the
 /// same names.
 struct DeviceKernels {
-  bool (*rms_norm_forward)(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
-                           const at::Tensor& rstd);
+  bool (*rms_norm_forward)(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
+                           NormWeight form);
   /// `partial`: room for partial sums, fp32 [norm_weight_grad_parts(rows), width]; undefined without gweight.
   bool (*rms_norm_backward)(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                             const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight,
-                            const at::Tensor& partial);
+                            const at::Tensor& partial, NormWeight form);
   bool (*rope)(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction);
   bool (*swiglu_forward)(const at::Tensor& gate_up, const at::Tensor& act);
   bool (*swiglu_backward)(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act);

@@ -19,23 +19,27 @@ at::Tensor accumulated(const at::Tensor& x) {
 
 }  // namespace
 
-void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
+                      NormWeight form) {
   const at::Tensor xf = accumulated(x);
   const at::Tensor r = at::rsqrt(xf.square().mean(-1, true) + eps);
   rstd.copy_(r.squeeze(-1));
-  y.copy_(weight * (xf * r).to(x.scalar_type()));
+  if (form == NormWeight::plain)
+    y.copy_(weight * (xf * r).to(x.scalar_type()));
+  else
+    y.copy_((xf * r) * (accumulated(weight) + 1));
 }
 
 void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight) {
+                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, NormWeight form) {
   const at::Tensor xf = accumulated(x), gf = accumulated(gy), r = rstd.unsqueeze(-1);
   const at::Tensor xhat = xf * r;
   if (gweight.defined()) {
-    // The forward multiplied the weight with the rounded value.
-    const at::Tensor rounded = accumulated(xhat.to(x.scalar_type()));
+    // A plain weight was multiplied with the rounded value.
+    const at::Tensor rounded = form == NormWeight::plain ? accumulated(xhat.to(x.scalar_type())) : xhat;
     gweight.add_((gf * rounded).reshape({-1, x.size(-1)}).sum(0));
   }
-  at::Tensor g = gf * accumulated(weight);
+  at::Tensor g = gf * (form == NormWeight::plain ? accumulated(weight) : accumulated(weight) + 1);
   g.sub_(xhat * (g * xhat).mean(-1, true)).mul_(r);
   if (residual_grad.defined()) g.add_(residual_grad);
   gx.copy_(g);

@@ -36,29 +36,31 @@ void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd
 
 }  // namespace
 
-void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
+                      NormWeight form) {
   check(x, weight, rstd);
-  const bool done =
-      cpu::with_kernel_type(x, [&]<class T>() { forward_cpu(norm_forward_args<T>(x, weight, eps, y, rstd), rstd.numel()); });
+  const bool done = cpu::with_kernel_type(
+      x, [&]<class T>() { forward_cpu(norm_forward_args<T>(x, weight, eps, y, rstd, form), rstd.numel()); });
   if (done) return;
   const DeviceKernels* kernels = device_kernels(x);
-  if (kernels == nullptr || !kernels->rms_norm_forward(x, weight, eps, y, rstd))
-    generic::rms_norm_forward(x, weight, eps, y, rstd);
+  if (kernels == nullptr || !kernels->rms_norm_forward(x, weight, eps, y, rstd, form))
+    generic::rms_norm_forward(x, weight, eps, y, rstd, form);
 }
 
 void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace) {
+                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace,
+                       NormWeight form) {
   check(x, weight, rstd);
   const bool done = cpu::with_kernel_type(x, [&]<class T>() {
-    backward_cpu(norm_backward_args<T>(gy, x, weight, rstd, residual_grad, gx), rstd.numel(), gweight, workspace);
+    backward_cpu(norm_backward_args<T>(gy, x, weight, rstd, residual_grad, gx, form), rstd.numel(), gweight, workspace);
   });
   if (done) return;
   const DeviceKernels* kernels = device_kernels(x);
   at::Tensor partial;
   if (kernels != nullptr && gweight.defined())
     partial = workspace.get("op.norm_gweight", {norm_weight_grad_parts(rstd.numel()), x.size(-1)}, at::kFloat);
-  if (kernels == nullptr || !kernels->rms_norm_backward(gy, x, weight, rstd, residual_grad, gx, gweight, partial))
-    generic::rms_norm_backward(gy, x, weight, rstd, residual_grad, gx, gweight);
+  if (kernels == nullptr || !kernels->rms_norm_backward(gy, x, weight, rstd, residual_grad, gx, gweight, partial, form))
+    generic::rms_norm_backward(gy, x, weight, rstd, residual_grad, gx, gweight, form);
 }
 
 }  // namespace qft::ops

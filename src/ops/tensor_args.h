@@ -3,6 +3,7 @@
 
 #include "qft/ops/dropout.h"
 #include "qft/ops/kernel_args.h"
+#include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
 
 #include <cstdint>
@@ -32,13 +33,21 @@ inline std::int64_t heads_of(const at::Tensor& x) {
 
 template <class T>
 RmsNormForward<T> norm_forward_args(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
-                                    const at::Tensor& rstd) {
-  return {head_rows<const T>(x), head_rows<T>(y), const_data<T>(weight), rstd.data_ptr<float>(), heads_of(x), x.size(-1), eps};
+                                    const at::Tensor& rstd, NormWeight form = NormWeight::plain) {
+  return {head_rows<const T>(x),
+          head_rows<T>(y),
+          const_data<T>(weight),
+          rstd.data_ptr<float>(),
+          heads_of(x),
+          x.size(-1),
+          eps,
+          form == NormWeight::zero_centred};
 }
 
 template <class T>
 RmsNormBackward<T> norm_backward_args(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                                      const at::Tensor& residual_grad, const at::Tensor& gx) {
+                                      const at::Tensor& residual_grad, const at::Tensor& gx,
+                                      NormWeight form = NormWeight::plain) {
   return {head_rows<const T>(gy),
           head_rows<const T>(x),
           head_rows<const T>(residual_grad),
@@ -46,7 +55,8 @@ RmsNormBackward<T> norm_backward_args(const at::Tensor& gy, const at::Tensor& x,
           const_data<T>(weight),
           rstd.const_data_ptr<float>(),
           heads_of(x),
-          x.size(-1)};
+          x.size(-1),
+          form == NormWeight::zero_centred};
 }
 
 template <class T>

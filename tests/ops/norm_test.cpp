@@ -18,16 +18,20 @@ at::Tensor rms_norm(const std::vector<at::Tensor>& in) {
   return in[0] * at::rsqrt(in[0].square().mean(-1, true) + kEps) * in[1];
 }
 
-void compare_with_autograd(at::IntArrayRef shape, at::ScalarType dtype, bool with_residual) {
+at::Tensor zero_centred(const std::vector<at::Tensor>& in) {
+  return rms_norm({in[0], in[1] + 1});
+}
+
+void compare_with_autograd(at::IntArrayRef shape, at::ScalarType dtype, bool with_residual, NormWeight form) {
   const at::Tensor x = randn(shape, dtype, 1, 2.0), w = randn({shape.back()}, dtype, 2), gy = randn(shape, dtype, 3);
   const at::Tensor residual = with_residual ? randn(shape, dtype, 4) : at::Tensor();
-  const Oracle oracle = differentiate(rms_norm, {x, w}, gy);
+  const Oracle oracle = differentiate(form == NormWeight::plain ? rms_norm : zero_centred, {x, w}, gy);
   const at::Tensor y = empty(shape, dtype), rstd = empty(shape.slice(0, shape.size() - 1), statistics_dtype(dtype));
-  rms_norm_forward(x, w, kEps, y, rstd);
+  rms_norm_forward(x, w, kEps, y, rstd, form);
   expect_close(y, oracle.value, tolerance(dtype), "y");
 
   const at::Tensor gx = empty(shape, dtype), gw = randn(w.sizes(), statistics_dtype(dtype), 5), before = gw.clone();
-  rms_norm_backward(gy, x, w, rstd, residual, gx, gw, workspace());
+  rms_norm_backward(gy, x, w, rstd, residual, gx, gw, workspace(), form);
   expect_close(gx, with_residual ? oracle.grads[0] + residual : oracle.grads[0], tolerance(dtype), "gx");
   expect_close(gw, before + oracle.grads[1], tolerance(dtype), "gw");
 }
@@ -35,7 +39,9 @@ void compare_with_autograd(at::IntArrayRef shape, at::ScalarType dtype, bool wit
 TEST(RmsNorm, AgreesWithAutograd) {
   for (const at::ScalarType dtype : kDtypes)
     for (const auto& [rows, width] : std::vector<std::pair<int, int>>{{1, 576}, {7, 64}, {33, 100}, {5, 6}, {3, 17}})
-      for (const bool residual : {false, true}) compare_with_autograd({rows, width}, dtype, residual);
+      for (const bool residual : {false, true})
+        for (const NormWeight form : {NormWeight::plain, NormWeight::zero_centred})
+          compare_with_autograd({rows, width}, dtype, residual, form);
 }
 
 TEST(RmsNorm, NormalisesHeadsOfFusedRows) {

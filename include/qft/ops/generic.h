@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qft/ops/dropout.h"
+#include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
 
 #include <ATen/core/Tensor.h>
@@ -14,9 +15,11 @@ inline at::ScalarType accumulate_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd);
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
+                      NormWeight form = NormWeight::plain);
 void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight);
+                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight,
+                       NormWeight form = NormWeight::plain);
 
 void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction);
 

@@ -24,6 +24,7 @@ struct RmsNormForward {
   float* rstd;
   std::int64_t heads, width;
   double eps;
+  bool zero_centred;
 };
 template <class T>
 struct RmsNormBackward {
@@ -32,6 +33,7 @@ struct RmsNormBackward {
   const T* weight;
   const float* rstd;
   std::int64_t heads, width;
+  bool zero_centred;
 };
 
 /// Rotates by sign * angle, in place.

@@ -1,24 +1,33 @@
-// Root-mean-square normalisation (Zhang & Sennrich 2019), with the roundings of transformers' LlamaRMSNorm.
+// Root-mean-square normalisation (Zhang & Sennrich 2019), with the roundings of transformers' LlamaRMSNorm, or of its
+// Qwen3NextRMSNorm.
 #pragma once
 
 #include "qft/ops/workspace.h"
+
+#include <cstdint>
 
 #include <ATen/core/Tensor.h>
 
 namespace qft::ops {
 
-/// y = weight * round(x * rstd), rstd = 1 / sqrt(mean(x^2) + eps) over the last dimension; `round` is to x's dtype.
+/// What a norm multiplies with: `plain`: y = weight * round(x * rstd), where `round` is to x's dtype; `zero_centred`:
+/// y = round((1 + weight) * x * rstd).
+enum class NormWeight : std::uint8_t { plain, zero_centred };
+
+/// y as NormWeight says, rstd = 1 / sqrt(mean(x^2) + eps) over the last dimension.
 ///   x, y    [T, D], or [T, heads, D] for the per-head norm of Qwen3. Unit stride in the last dimension; the others may be
 ///           strided (a slice of fused qkv rows). y may be x itself.
 ///   weight  [D]
 ///   rstd    [T] or [T, heads], contiguous; fp64 for fp64 data, else fp32
-void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd);
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
+                      NormWeight form = NormWeight::plain);
 
 /// gx = d(norm)/dx^T gy + residual_grad; gweight += sum over rows of gy * x * rstd.
 ///   gy, x, gx      as x above (x: the forward's input); gx may be gy or residual_grad itself
 ///   residual_grad  like gx, or undefined
 ///   gweight        [D], the weight's dtype or a wider one; undefined where the weight is frozen
 void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace);
+                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace,
+                       NormWeight form = NormWeight::plain);
 
 }  // namespace qft::ops

@@ -23,8 +23,9 @@ struct RopeTable {
 enum class RopeDirection { forward, backward };  ///< backward rotates by the negative angle
 
 /// Rotates every head of x in place.
-///   x          [T, heads, head_dim], unit stride in the last dimension, heads head_dim apart; rows may be strided: the q and k
-///              columns of fused qkv rows are one such view (see heads_view in attention.h)
+///   x          [T, heads, head_dim], unit stride in the last dimension, rows and heads strided as they like: the q and k columns
+///   of
+///              fused qkv rows are one such view (see heads_view in attention.h), the first columns of each head another
 ///   positions  int32 [T] on x's device, each < table.max_positions(): on the CPU a larger one throws Error
 void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction);
 
