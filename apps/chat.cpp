@@ -74,8 +74,7 @@ class Conversation {
           "max_new_tokens",
           prompt.size(), capacity, limit_);
     const auto limit = infer::answer_limit(config_.generate, capacity, static_cast<std::int64_t>(prompt.size()));
-    const auto kept = std::min(common_prefix(fed_, prompt), prompt.size() - 1);
-    decoder_.sequence().truncate(static_cast<std::int64_t>(kept));
+    decoder_.sequence().truncate(static_cast<std::int64_t>(std::min(common_prefix(fed_, prompt), prompt.size() - 1)));
     const auto g =
         infer::generate(decoder_, sampler_, chat_.tokenizer(), prompt, chat_.stop_token_ids(), limit.tokens,
                         config_.generate.skip_special_tokens, [](std::string_view piece) { std::cout << piece << std::flush; });

@@ -81,12 +81,10 @@ int run(const config::CommandLine& line) {
   const model::ExportRequest request = request_of(line);
   const model::ExportReport report = model::export_model(io::posix_storage(), request);
   if (line.json)
-    std::cout << nlohmann::ordered_json{{"path", request.target.string()},
-                                        {"base", request.base.string()},
-                                        {"tensors", report.tensors},
-                                        {"merged", report.merged},
-                                        {"bytes", report.bytes}}
-              << "\n";
+    std::cout
+        << nlohmann::ordered_json{{"path", request.target.string()}, {"base", request.base.string()}, {"tensors", report.tensors},
+                                  {"merged", report.merged},         {"kept", report.kept},           {"bytes", report.bytes}}
+        << "\n";
   else
     std::cout << request.target.string() << ": " << report.tensors << " tensors, " << report.merged
               << " of them merged with the adapter, " << format_bytes(static_cast<double>(report.bytes)) << "\n";

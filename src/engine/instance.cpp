@@ -3,6 +3,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 #include "qft/device/backends.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
@@ -170,6 +171,13 @@ std::int64_t load_weights(const config::RunConfig& config, const io::ModelFiles&
   const model::ModelSpec& spec = instance.spec();
   const auto access = [&](int unit, const model::ParamSpec& p) { return instance.param(unit, p); };
   const std::int64_t bytes = model::load_base_weights(spec, files, access);
+  const auto names = files.names();
+  if (const auto kept = std::ranges::count_if(names, [&](const std::string& name) { return spec.config.is_other(name); });
+      kept > 0)
+    log::info(
+        "{} tensors of the model (of vision, or of layers that predict several tokens) are not used; models that this run "
+        "writes, and exports of it, have them as they are",
+        kept);
   if (const auto adapter = adapter_dir(config); !adapter.empty())
     model::load_adapter(spec, adapter, access);
   else if (spec.lora.enabled())

@@ -118,8 +118,7 @@ DecoderRoom room_for(const std::vector<PredictTask>& tasks, engine::Instance& in
           "generation needs the whole model on each rank, {} more than it holds, but {} of memory are left: take fewer ranks a "
           "node or a device with more memory; the loss alone (predict_with_generate: false) needs a layer at a time",
           format_bytes(static_cast<double>(weights)), format_bytes(left));
-    const auto cache =
-        static_cast<double>(room.capacity * model::state_bytes_per_token(instance.spec(), instance.transformer().dtype()));
+    const auto cache = static_cast<double>(model::state_bytes(instance.spec(), room.capacity, instance.transformer().dtype()));
     const double fit = (left - static_cast<double>(weights)) / cache;
     if (fit < 1.0)
       fail(

@@ -9,12 +9,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
-#include <numbers>
 #include <tuple>
 
 #include "config_reader.h"
+#include "rope_config.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::model {
@@ -25,6 +24,8 @@ using Reader = ConfigReader;
 constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
 constexpr std::int64_t kMaxVocabulary = 1 << 24;
 constexpr std::int64_t kMaxLayers = 4096;
+constexpr std::int64_t kMostTaps = 8;  ///< of the short convolution (ops/short_convolution.h)
+constexpr std::int64_t kUnused = 1;    ///< width of a dense feed-forward that no layer has
 
 /// Whether linears carry a bias: what `key` of config.json says, `fallback` where it lacks that; without a key always `fallback`.
 struct Bias {
@@ -41,6 +42,10 @@ enum class Windows : std::uint8_t { none, some, asked, given, all };
 /// beside a shared one.
 enum class Experts : std::uint8_t { none, mixtral, qwen, qwen_shared };
 
+/// Hybrids of attention, with gates and norms of q and k, and of gated delta nets; all their norms are zero-centred.
+/// `by_key_head`: as DeltaNetConfig says.
+enum class Hybrid : std::uint8_t { none, by_key_head, apart };
+
 /// One row an architecture: what config.json leaves unsaid.
 struct Architecture {
   const char* model_type;
@@ -50,6 +55,7 @@ struct Architecture {
   std::int64_t default_head_dim;  ///< 0: hidden_size / num_attention_heads
   Windows windows;
   Experts experts = Experts::none;
+  Hybrid hybrid = Hybrid::none;
 };
 constexpr auto kArchitectures = std::to_array<Architecture>({
     {"llama", "LlamaForCausalLM", kAttentionBias, kAttentionBias, kMlpBias, false, 0, Windows::none},
@@ -59,7 +65,19 @@ constexpr auto kArchitectures = std::to_array<Architecture>({
     {"qwen2_moe", "Qwen2MoeForCausalLM", {"qkv_bias", true}, kNever, kNever, false, 0, Windows::some, Experts::qwen_shared},
     {"qwen3", "Qwen3ForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 128, Windows::some},
     {"qwen3_moe", "Qwen3MoeForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 128, Windows::asked, Experts::qwen},
+    {"qwen3_5", "Qwen3_5ForConditionalGeneration", kAttentionBias, kAttentionBias, kNever, true, 256, Windows::none,
+     Experts::none, Hybrid::apart},
+    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", kAttentionBias, kAttentionBias, kNever, true, 256, Windows::none,
+     Experts::qwen_shared, Hybrid::apart},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 256, Windows::none,
+     Experts::qwen_shared, Hybrid::apart},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 256, Windows::none, Experts::none,
+     Hybrid::apart},
+    {"qwen3_next", "Qwen3NextForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 256, Windows::none, Experts::qwen_shared,
+     Hybrid::by_key_head},
 });
+constexpr double kHybridRotated = 0.25;  ///< share of a hybrid's heads that is rotated where config.json lacks it
+constexpr std::int64_t kAttentionInterval = 4;
 /// What transformers takes where config.json has no sliding_window (null is none), or no max_window_layers.
 constexpr std::int64_t kDefaultWindow = 4096, kDefaultFullLayers = 28;
 
@@ -72,29 +90,6 @@ const Architecture& architecture_of(const std::string& model_type, const std::st
   fail("{}: model_type '{}' is not implemented (implemented: {})", where, model_type, known);
 }
 
-RopeConfig read_rope(const Reader& config) {
-  RopeConfig rope;
-  rope.theta = config.number("rope_theta", 10000.0);
-  // transformers 5 writes rope_parameters (theta inside); 4.x writes rope_theta and rope_scaling.
-  const json* scaling = config.find("rope_parameters");
-  if (scaling == nullptr) scaling = config.find("rope_scaling");
-  if (scaling == nullptr) return rope;
-  require(scaling->is_object(), "{}: rope scaling is {}, expected an object", config.where(), scaling->dump());
-  const Reader reader(*scaling, config.where() + ": rope_scaling");
-  rope.theta = reader.number("rope_theta", rope.theta);
-  const std::string type = reader.text("rope_type", reader.text("type", "default"));
-  if (type == "default") return rope;
-  require(type == "llama3", "{}: rope scaling '{}' is not implemented (implemented: default, llama3)", config.where(), type);
-  RopeConfig::Llama3 llama3;
-  llama3.factor = reader.number("factor", llama3.factor);
-  llama3.low_freq_factor = reader.number("low_freq_factor", llama3.low_freq_factor);
-  llama3.high_freq_factor = reader.number("high_freq_factor", llama3.high_freq_factor);
-  llama3.original_max_position_embeddings =
-      reader.integer("original_max_position_embeddings", llama3.original_max_position_embeddings);
-  rope.llama3 = llama3;
-  return rope;
-}
-
 /// ModelConfig::windows.
 std::vector<std::int64_t> read_windows(const Reader& config, const Architecture& arch, std::int64_t layers) {
   const bool always = arch.windows == Windows::all || arch.windows == Windows::given;
@@ -103,6 +98,7 @@ std::vector<std::int64_t> read_windows(const Reader& config, const Architecture&
   require(!wanted || arch.windows != Windows::none,
           "{}: use_sliding_window is true, but {} has no sliding window: set it to false", config.where(), arch.model_type);
   const std::int64_t window = wanted && !config.is_null("sliding_window") ? config.positive("sliding_window", kDefaultWindow) : 0;
+  if (arch.hybrid != Hybrid::none) return {};
   const std::int64_t full =
       arch.windows == Windows::some ? std::min(layers, config.integer("max_window_layers", kDefaultFullLayers)) : 0;
   std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), window);
@@ -132,6 +128,41 @@ std::vector<std::int64_t> read_windows(const Reader& config, const Architecture&
   return windows;
 }
 
+/// Sizes of gated delta nets, and which layers have them.
+void read_delta_net(const Reader& config, const Architecture& arch, ModelConfig& c) {
+  if (arch.hybrid == Hybrid::none) return;
+  c.zero_centred_norms = c.attention_gate = true;
+  c.delta_net = {.key_heads = config.size("linear_num_key_heads", 16),
+                 .value_heads = config.size("linear_num_value_heads", 32),
+                 .key_dim = config.size("linear_key_head_dim", 128),
+                 .value_dim = config.size("linear_value_head_dim", 128),
+                 .taps = config.size("linear_conv_kernel_dim", 4),
+                 .by_key_head = arch.hybrid == Hybrid::by_key_head};
+  const DeltaNetConfig& d = c.delta_net;
+  require(d.value_heads % d.key_heads == 0, "{}: linear_num_value_heads {} is not a multiple of linear_num_key_heads {}",
+          config.where(), d.value_heads, d.key_heads);
+  require(d.taps >= 2 && d.taps <= kMostTaps, "{}: linear_conv_kernel_dim {} is not implemented (implemented: 2 to {})",
+          config.where(), d.taps, kMostTaps);
+  require(d.columns() <= kMaxSize, "{}: projections of {} columns are more than {}: is the file damaged?", config.where(),
+          d.columns(), kMaxSize);
+  const auto layers = static_cast<std::size_t>(c.num_layers);
+  const json* types = config.find("layer_types");
+  if (types == nullptr) {
+    const std::int64_t interval = config.positive("full_attention_interval", kAttentionInterval);
+    for (std::size_t i = 0; i < layers; ++i) c.recurrent.push_back((static_cast<std::int64_t>(i) + 1) % interval != 0);
+    return;
+  }
+  require(types->is_array() && types->size() == layers, "{}: layer_types is no list of {} layers (num_hidden_layers)",
+          config.where(), layers);
+  for (std::size_t i = 0; i < layers; ++i) {
+    const json& type = (*types)[i];
+    require(type == "linear_attention" || type == "full_attention",
+            "{}: layer_types[{}] is {}, which is not implemented (implemented: full_attention, linear_attention)", config.where(),
+            i, type.dump());
+    c.recurrent.push_back(type == "linear_attention");
+  }
+}
+
 /// Sizes of experts, and which layers have them.
 void read_experts(const Reader& config, const Architecture& arch, ModelConfig& c) {
   if (arch.experts == Experts::none) return;
@@ -144,7 +175,7 @@ void read_experts(const Reader& config, const Architecture& arch, ModelConfig& c
           e.count);
   e.intermediate_size = mixtral ? c.intermediate_size : config.size("moe_intermediate_size");
   if (arch.experts == Experts::qwen_shared) e.shared_size = config.size("shared_expert_intermediate_size");
-  e.normalise = mixtral || config.boolean("norm_topk_prob", false);
+  e.normalise = mixtral || config.boolean("norm_topk_prob", arch.hybrid != Hybrid::none) || arch.hybrid == Hybrid::apart;
   if (config.boolean("output_router_logits", false)) e.aux_loss_coef = config.number("router_aux_loss_coef", 0.001);
   const double jitter = config.number("router_jitter_noise", 0.0);
   require(jitter == 0.0, "{}: router_jitter_noise {} is not implemented: set it to 0", config.where(), jitter);
@@ -209,39 +240,26 @@ std::vector<std::string_view> architectures() {
   return names;
 }
 
-std::vector<double> ModelConfig::inverse_frequencies() const {
-  std::vector<double> freq(static_cast<std::size_t>(head_dim / 2));
-  for (std::size_t i = 0; i < freq.size(); ++i) {
-    // fp32 as transformers computes it: the tables then agree to the last bit.
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
-    const float base = std::pow(static_cast<float>(rope.theta), exponent);
-    float f = 1.0f / base;
-    if (rope.llama3) {
-      const auto& s = *rope.llama3;
-      const double old_context = static_cast<double>(s.original_max_position_embeddings);
-      const double wavelength = 2.0 * std::numbers::pi / f;
-      if (wavelength > old_context / s.low_freq_factor) {
-        f = static_cast<float>(f / s.factor);
-      } else if (wavelength >= old_context / s.high_freq_factor) {
-        const double smooth = (old_context / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
-        f = static_cast<float>((1.0 - smooth) * f / s.factor + smooth * f);
-      }
-    }
-    freq[i] = f;
-  }
-  return freq;
+bool ModelConfig::is_other(std::string_view tensor) const {
+  return std::ranges::any_of(other_prefixes, [&](const std::string& prefix) { return tensor.starts_with(prefix); });
 }
 
 ModelConfig ModelConfig::parse(const std::string& text, const std::string& where) {
   const json object = parse_object(text, where);
-  const Reader reader(object, where);
+  const Reader whole(object, where);
   ModelConfig c;
-  c.model_type = reader.text("model_type", "");
+  c.model_type = whole.text("model_type", "");
   const Architecture& arch = architecture_of(c.model_type, where);
+  // A model that sees has the decoder's configuration in one of its own.
+  const json* nested = whole.find("text_config");
+  require(nested == nullptr || nested->is_object(), "{}: text_config is no object", where);
+  const Reader reader = nested == nullptr ? whole : Reader(*nested, where + ": text_config");
+  refuse_unimplemented(whole);
   refuse_unimplemented(reader);
   c.architecture = arch.hf_class;
   c.hidden_size = reader.size("hidden_size");
-  c.intermediate_size = reader.size("intermediate_size");
+  c.intermediate_size = reader.size(
+      "intermediate_size", arch.hybrid != Hybrid::none && arch.experts != Experts::none ? std::optional(kUnused) : std::nullopt);
   c.num_layers = reader.positive("num_hidden_layers");
   c.num_heads = reader.size("num_attention_heads");
   c.num_kv_heads = reader.size("num_key_value_heads", c.num_heads);
@@ -250,26 +268,32 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   c.max_position_embeddings = reader.positive("max_position_embeddings", 2048);
   c.rms_norm_eps = reader.number("rms_norm_eps", 1e-6);
   c.attention_dropout = reader.number("attention_dropout", 0.0);
-  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
+  c.tie_word_embeddings = whole.boolean("tie_word_embeddings", reader.boolean("tie_word_embeddings", false));
   const auto has_bias = [&](Bias bias) { return bias.key ? reader.boolean(bias.key, bias.fallback) : bias.fallback; };
   c.qkv_bias = has_bias(arch.qkv);
   c.o_bias = has_bias(arch.o);
   c.mlp_bias = has_bias(arch.mlp);
   c.qk_norm = arch.qk_norm;
-  c.rope = read_rope(reader);
-  c.eos_token_ids = read_token_ids(reader.find("eos_token_id"), where);
+  c.rope = read_rope(reader, c.max_position_embeddings, arch.hybrid == Hybrid::none ? 1.0 : kHybridRotated);
+  c.eos_token_ids = read_token_ids(whole.find("eos_token_id") ? whole.find("eos_token_id") : reader.find("eos_token_id"), where);
+  if (nested != nullptr) c.text_prefix = "model.language_model.";
+  if (nested != nullptr) c.other_prefixes.emplace_back("model.visual.");
+  if (arch.hybrid != Hybrid::none) c.other_prefixes.emplace_back("mtp.");
   c.raw = text;
   require(c.num_layers <= kMaxLayers, "{}: 'num_hidden_layers' is {}, more than {}: is the file damaged?", where, c.num_layers,
           kMaxLayers);
   c.windows = read_windows(reader, arch, c.num_layers);
   read_experts(reader, arch, c);
+  read_delta_net(reader, arch, c);
   require(c.vocab_size <= kMaxVocabulary, "{}: 'vocab_size' is {}, more than {}: is the file damaged?", where, c.vocab_size,
           kMaxVocabulary);
   require(c.num_heads * c.head_dim <= kMaxSize, "{}: {} heads of {} are more than {} columns: is the file damaged?", where,
           c.num_heads, c.head_dim, kMaxSize);
   require(c.num_heads % c.num_kv_heads == 0, "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where,
           c.num_heads, c.num_kv_heads);
-  require(c.head_dim % 2 == 0, "{}: head_dim {} is odd: rotary embeddings need an even one", where, c.head_dim);
+  require(c.rotary_dim() % 2 == 0 && c.rotary_dim() > 0,
+          "{}: {} of the {} columns of a head are rotated: rotary embeddings need an even number", where, c.rotary_dim(),
+          c.head_dim);
   return c;
 }
 

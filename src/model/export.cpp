@@ -206,7 +206,11 @@ void write_unmerged(const io::TensorLocation& from, DType type, io::ModelWriter&
 /// config.json says which type the weights have, under transformers' old or new name of the key.
 void set_config_type(io::Storage& storage, const fs::path& dir, DType type) {
   auto config = nlohmann::ordered_json::parse(io::read_text_file(dir / "config.json"));
-  config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = torch_name(type);
+  const auto set = [&](nlohmann::ordered_json& object) {
+    object[object.contains("torch_dtype") ? "torch_dtype" : "dtype"] = torch_name(type);
+  };
+  set(config);
+  if (const auto text = config.find("text_config"); text != config.end() && text->is_object()) set(*text);
   io::write_file(storage, dir / "config.json", config.dump(2) + "\n");
 }
 
@@ -219,6 +223,14 @@ void for_each_tensor(const ModelSpec& spec, const io::ModelFiles& files, const F
         for (const Source& source : sources_of(p, files)) body(p, source);
 }
 
+/// Tensors that are none of the decoder's, by name.
+std::vector<const io::TensorEntry*> others(const ModelSpec& spec, const io::ModelFiles& files) {
+  std::vector<const io::TensorEntry*> entries;
+  for (const std::string& name : files.names())
+    if (spec.config.is_other(name)) entries.push_back(files.at(name).entry);
+  return entries;
+}
+
 /// All of them, as `type`, or else with the element type that each has in the files.
 std::vector<io::TensorSpec> tensors_of(const ModelSpec& spec, const io::ModelFiles& files, std::optional<DType> type) {
   std::vector<io::TensorSpec> tensors;
@@ -226,6 +238,7 @@ std::vector<io::TensorSpec> tensors_of(const ModelSpec& spec, const io::ModelFil
     const io::TensorEntry& entry = *source.at.entry;
     tensors.push_back({entry.name, type.value_or(entry.dtype), entry.shape});
   });
+  for (const io::TensorEntry* entry : others(spec, files)) tensors.push_back({entry->name, entry->dtype, entry->shape});
   return tensors;
 }
 
@@ -265,6 +278,12 @@ ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
     }
     progress.update(++done);
   });
+  for (const io::TensorEntry* entry : others(spec, files)) {
+    write_unmerged(files.at(entry->name), entry->dtype, writer);
+    report.bytes += entry->bytes();
+    ++report.kept;
+    progress.update(++done);
+  }
   writer.finish();
   io::copy_existing(storage, request.base, commit.temp(), io::kModelConfigFiles);
   if (request.dtype) set_config_type(storage, commit.temp(), *request.dtype);

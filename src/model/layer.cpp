@@ -80,7 +80,7 @@ void Transformer::run_forward(int layer, const LayerWeights& w, const at::Tensor
   for (std::size_t i = 0; i < sublayers(layer).size(); ++i) {
     const SubLayerSaved& s = saved.sublayers[i];
     const at::Tensor normed = scratch("norm", tokens, hidden), branch = scratch("branch", tokens, hidden);
-    ops::rms_norm_forward(s.x, w[i].norm.value, spec_.config.rms_norm_eps, normed, s.rstd);
+    ops::rms_norm_forward(s.x, w[i].norm.value, spec_.config.rms_norm_eps, normed, s.rstd, norm_);
     sub(i, normed, branch);
     at::add_out(const_cast<at::Tensor&>(output_of(saved, i, y)), s.x, branch);
   }
@@ -98,12 +98,12 @@ void Transformer::layer_backward(int layer, const LayerWeights& w, const MicroIn
     at::Tensor normed;  // cheaper to compute again than to keep
     if (entries_need_input(sublayer.spec(), w[i])) {
       normed = scratch("norm", g.size(0), g.size(1));
-      ops::rms_norm_forward(s.x, norm.value, spec_.config.rms_norm_eps, normed, s.rstd);
+      ops::rms_norm_forward(s.x, norm.value, spec_.config.rms_norm_eps, normed, s.rstd, norm_);
     }
     // The norm's own gradient needs gbranch even where nothing below trains.
     const bool goes_on = i > 0 || needs_input_grad || norm.grad.defined();
     sublayer.backward(w[i], normed, pass, s, g, gbranch, goes_on ? ops::GradMode::write : ops::GradMode::skip);
-    if (goes_on) ops::rms_norm_backward(gbranch, s.x, norm.value, s.rstd, g, g, norm.grad, workspace_);
+    if (goes_on) ops::rms_norm_backward(gbranch, s.x, norm.value, s.rstd, g, g, norm.grad, workspace_, norm_);
   }
 }
 

@@ -2,12 +2,18 @@
 
 #include "qft/core/error.h"
 
+#include <algorithm>
+#include <ranges>
+
 namespace qft::model {
 
-std::int64_t state_bytes_per_token(const ModelSpec& spec, at::ScalarType dtype) {
+std::int64_t state_bytes(const ModelSpec& spec, std::int64_t capacity, at::ScalarType dtype) {
   std::int64_t bytes = 0;
   for (const Layer& layer : spec.layers)
-    for (const SubLayerSpec& sublayer : layer) bytes += make_sublayer(spec.config, sublayer)->state_bytes_per_token(dtype);
+    for (const SubLayerSpec& sublayer : layer) {
+      const auto code = make_sublayer(spec.config, sublayer);
+      bytes += code->state_bytes(dtype) + capacity * code->state_bytes_per_token(dtype);
+    }
   return bytes;
 }
 
@@ -20,9 +26,15 @@ SequenceState::SequenceState(const ModelSpec& spec, std::int64_t capacity, at::S
   }
 }
 
-void SequenceState::truncate(std::int64_t length) {
+std::int64_t SequenceState::truncate(std::int64_t length) {
   QFT_ASSERT(length <= length_, "cannot truncate {} tokens to {}", length_, length);
-  length_ = length;
+  const auto all = std::views::join(states_);
+  const bool can = std::ranges::all_of(all, [&](const auto& state) { return !state || state->can_go_back_to(length); });
+  length_ = can ? length : 0;
+  if (length_ == 0)
+    for (const auto& state : all)
+      if (state) state->forget();
+  return length_;
 }
 
 void SequenceState::require_room(std::int64_t tokens) const {

@@ -64,6 +64,14 @@ void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning
   place(unit, std::move(p), tensor.starts_group);
 }
 
+/// A tensor outside the layers.
+void place_outer(UnitSpec& unit, const ModelSpec& spec, const Tensor& tensor) {
+  constexpr std::string_view kDecoder = "model.";
+  place_base(unit, "", spec.finetuning, tensor);
+  std::string& name = unit.params.back().name;
+  if (name.starts_with(kDecoder)) name.replace(0, kDecoder.size(), spec.config.text_prefix);
+}
+
 /// The tensors of each expert and linear, `rows` (linears, if not 0 all of so many rows) x columns, named with `suffix`.
 std::vector<FileTensor> parts_of(const std::string& prefix, const ParamGroup& group, const std::vector<LoraRows>& linears,
                                  const std::string& suffix, std::int64_t rows, std::int64_t columns) {
@@ -99,7 +107,12 @@ void place_stack(UnitSpec& unit, const std::string& prefix, Finetuning finetunin
 void place_group(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const ParamGroup& group) {
   if (group.linears.empty())
     return place_base(unit, prefix, finetuning,
-                      {.path = group.vector, .shape = {group.size}, .tensor_axis = group.per_head ? Along::sum : Along::copy});
+                      {.path = group.tensor,
+                       .shape = group.shape,
+                       .decays = group.decays,
+                       .tensor_axis = group.of_heads   ? Along::own
+                                      : group.per_head ? Along::sum
+                                                       : Along::copy});
   if (group.is_stack()) return place_stack(unit, prefix, finetuning, group);
   bool first = true;
   for (const LinearSpec& linear : group.linears)
@@ -201,7 +214,7 @@ UnitSpec finished(UnitSpec unit) {
 
 UnitSpec build_layer(const ModelSpec& spec, int index) {
   UnitSpec unit = unit_of(UnitSpec::Kind::layer, index, fmt::format("layer {}", index));
-  const std::string prefix = fmt::format("model.layers.{}.", index);
+  const std::string prefix = fmt::format("{}layers.{}.", spec.config.text_prefix, index);
   const Layer& layer = spec.layers[static_cast<std::size_t>(index)];
   for (const auto& sublayer : layer) {
     place_base(unit, prefix, spec.finetuning, {.path = sublayer.norm, .shape = {spec.config.hidden_size}});
@@ -217,22 +230,21 @@ UnitSpec build_layer(const ModelSpec& spec, int index) {
 UnitSpec build_embedding(const ModelSpec& spec) {
   UnitSpec unit = unit_of(UnitSpec::Kind::embedding, -1, "embedding");
   // A tied table is used by the first stage of a pipeline and by the last.
-  place_base(unit, "", spec.finetuning,
-             {kEmbedTokens,
-              {spec.config.vocab_size, spec.config.hidden_size},
-              true,
-              /*decays=*/true,
-              Along::own,
-              spec.config.tie_word_embeddings ? Along::sum : Along::own});
+  place_outer(unit, spec,
+              {kEmbedTokens,
+               {spec.config.vocab_size, spec.config.hidden_size},
+               true,
+               /*decays=*/true,
+               Along::own,
+               spec.config.tie_word_embeddings ? Along::sum : Along::own});
   return finished(std::move(unit));
 }
 
 UnitSpec build_head(const ModelSpec& spec) {
   UnitSpec unit = unit_of(UnitSpec::Kind::head, -1, "head");
-  place_base(unit, "", spec.finetuning, {.path = kFinalNorm, .shape = {spec.config.hidden_size}});
+  place_outer(unit, spec, {.path = kFinalNorm, .shape = {spec.config.hidden_size}});
   if (!spec.config.tie_word_embeddings)
-    place_base(unit, "", spec.finetuning,
-               {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, Along::own});
+    place_outer(unit, spec, {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, Along::own});
   return finished(std::move(unit));
 }
 

@@ -38,7 +38,7 @@ void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files) {
       }
   std::vector<std::string> unexpected;
   for (const auto& name : files.names())
-    if (!known.count(name) && !is_redundant(name, spec.config)) unexpected.push_back(name);
+    if (!known.count(name) && !is_redundant(name, spec.config) && !spec.config.is_other(name)) unexpected.push_back(name);
   if (unexpected.empty()) return;
   const std::size_t n = unexpected.size();
   unexpected.resize(std::min<std::size_t>(n, 3));

@@ -44,7 +44,7 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
 }
 
 Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device)
-    : spec_(spec), dtype_(dtype), workspace_(device) {
+    : spec_(spec), dtype_(dtype), norm_(norm_weight(spec.config)), workspace_(device) {
   if (device.is_cpu() && dtype == at::kFloat) ops::choose_fp32_matmul();
   for (const Layer& layer : spec.layers) {
     Code& code = code_.emplace_back();
@@ -55,7 +55,8 @@ Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Devic
 void Transformer::ensure_positions(std::int64_t length) {
   if (rope_.cos.defined() && rope_.max_positions() >= length) return;
   const auto freq = spec_.config.inverse_frequencies();
-  rope_ = ops::RopeTable::build(freq, std::max<std::int64_t>(length, 256), dtype_, device());
+  rope_ = ops::RopeTable::build(freq, std::max<std::int64_t>(length, 256), dtype_, device(),
+                                spec_.config.rope.yarn ? spec_.config.rope.yarn->attention_factor : 1.0);
 }
 
 at::Tensor Transformer::scratch(const char* name, std::int64_t rows, std::int64_t columns) {
@@ -74,7 +75,7 @@ void Transformer::head_forward(const Weight& norm, const Weight& table, const Mi
                                const at::Tensor& logprobs) {
   const at::Tensor y = scratch("norm", x.size(0), x.size(1));
   const at::Tensor rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
-  ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd);
+  ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
   ops::head_forward(y, table.value, in.labels, logprobs, workspace_, head_rows_);
 }
 
@@ -82,15 +83,15 @@ void Transformer::head_forward_backward(const Weight& norm, const Weight& table,
                                         const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& g) {
   const at::Tensor y = scratch("norm", x.size(0), x.size(1));
   const at::Tensor rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
-  ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd);
+  ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
   ops::head_forward_backward(y, table.value, in.labels, grad_logprobs, logprobs, g, table.grad, workspace_, head_rows_);
-  ops::rms_norm_backward(g, x, norm.value, rstd, {}, g, norm.grad, workspace_);
+  ops::rms_norm_backward(g, x, norm.value, rstd, {}, g, norm.grad, workspace_, norm_);
 }
 
 at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows) {
   const at::Tensor y = scratch("norm", x_rows.size(0), x_rows.size(1));
   const at::Tensor rstd = workspace_.get("head.rstd", {x_rows.size(0)}, statistics_dtype());
-  ops::rms_norm_forward(x_rows, norm.value, spec_.config.rms_norm_eps, y, rstd);
+  ops::rms_norm_forward(x_rows, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
   const at::Tensor logits = workspace_.get("head.logits", {y.size(0), table.value.size(0)}, y.scalar_type());
   ops::linear_forward(y, {table.value, {}, {}}, {}, logits, {}, workspace_);
   return logits;

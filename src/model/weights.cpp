@@ -105,7 +105,7 @@ LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitB
     w.norm = bind_weight(unit, sublayer.norm, flat);
     for (const ParamGroup& group : sublayer.params) {
       if (group.linears.empty()) {
-        w.vectors.push_back(bind_weight(unit, group.vector, flat));
+        w.vectors.push_back(bind_weight(unit, group.tensor, flat));
         continue;
       }
       w.linears.push_back(bind_projection(spec, unit, group, site, flat));

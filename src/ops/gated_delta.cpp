@@ -91,6 +91,13 @@ std::int64_t kept_delta_states(const PackedSequences& sequences) {
   return count;
 }
 
+std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, at::ScalarType dtype, bool backward) {
+  const std::int64_t item = dtype == at::kDouble ? 8 : 4, state = shape.value_heads * shape.key_dim * shape.value_dim;
+  const std::int64_t rows = shape.value_heads * kDeltaChunk * std::max({shape.key_dim, shape.value_dim, kDeltaChunk});
+  constexpr std::int64_t kStates = kDeltaSegment / kDeltaChunk;
+  return item * (backward ? 30 * rows + (kStates + 4) * state : 14 * rows + 3 * state);
+}
+
 GatedDeltaState GatedDeltaState::make(const DeltaShape& shape, at::ScalarType dtype, c10::Device device) {
   const auto zeros = [&](at::IntArrayRef sizes) { return at::zeros(sizes, at::TensorOptions(dtype).device(device)); };
   return {zeros({shape.value_heads, shape.key_dim, shape.value_dim}), zeros({shape.key_heads, shape.key_dim, kDeltaChunk}),

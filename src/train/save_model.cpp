@@ -1,5 +1,6 @@
 #include "qft/train/save_model.h"
 
+#include "qft/comm/exchange.h"
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
@@ -90,6 +91,36 @@ std::vector<FileRecord> write_adapter(const Factors& factors, const std::string&
           write_text(storage, dir, model::kAdapterConfigFile, adapter_config)};
 }
 
+/// Tensors of the model's files beside the decoder's (ModelConfig::other_prefixes): the run's model has them as they are.
+class OtherTensors {
+ public:
+  OtherTensors() = default;
+  OtherTensors(const engine::Instance& instance, const fs::path& model) {
+    const auto& config = instance.spec().config;
+    if (config.other_prefixes.empty()) return;
+    files_ = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(model));
+    for (const std::string& name : files_->names())
+      if (config.is_other(name)) all_.push_back(files_->at(name));
+  }
+  void add_to(std::vector<io::TensorSpec>& specs) const {
+    for (const io::TensorLocation& t : all_) specs.push_back({t.entry->name, t.entry->dtype, t.entry->shape});
+  }
+  void append_to(io::ModelWriter& writer) const {
+    constexpr std::uint64_t kPiece = 16 << 20;
+    std::vector<char> bytes;
+    for (const io::TensorLocation& t : all_)
+      for (std::uint64_t begin = 0; begin < t.entry->bytes(); begin += bytes.size()) {
+        bytes.resize(std::min(kPiece, t.entry->bytes() - begin));
+        t.file->read(*t.entry, begin, bytes.size(), bytes.data());
+        writer.append(bytes.data(), bytes.size());
+      }
+  }
+
+ private:
+  std::shared_ptr<const io::ModelFiles> files_;
+  std::vector<io::TensorLocation> all_;
+};
+
 /// Every base tensor in the order of the units, as files have it.
 std::vector<io::TensorSpec> base_tensors(const engine::Instance& instance) {
   const DType dtype = device::dtype_of(instance.precision().compute);
@@ -134,21 +165,27 @@ void for_each_base_param(engine::Instance& instance, comm::Communicator& comm,
 
 /// Tensors one after the other, null where they are another rank's.
 std::vector<FileRecord> write_base_model(const std::vector<io::TensorSpec>& specs, const std::vector<at::Tensor>& values,
-                                         int rank, int writers, io::Storage& storage, const fs::path& dir) {
+                                         const OtherTensors& others, int rank, int writers, io::Storage& storage,
+                                         const fs::path& dir) {
   if (rank >= writers) return {};
   io::ModelWriter writer(storage, dir, specs, model::kDefaultShardBytes, {{"format", "pt"}}, rank, writers);
-  for (std::size_t i = 0; i < specs.size(); ++i)
+  for (std::size_t i = 0; i < values.size(); ++i)
     writer.append(values[i].defined() ? values[i].data_ptr() : nullptr, specs[i].bytes());
+  others.append_to(writer);
   writer.finish();
   return records_of(writer, dir);
 }
 
-WriteModel stage_base_model(engine::Instance& instance, const Writers& who) {
-  const auto specs = base_tensors(instance);
+WriteModel stage_base_model(engine::Instance& instance, const fs::path& base_dir, const Writers& who) {
+  auto specs = base_tensors(instance);
+  const std::size_t own = specs.size();
+  OtherTensors others;
+  comm::agreed(who.comm, [&] { others = OtherTensors(instance, base_dir); });
+  others.add_to(specs);
   std::vector<at::Tensor> values;
   take_memory(who.comm, instance.transformer().device(), "the copy of the model's weights", [&] {
     for (const auto& shard : io::plan_shards(specs, model::kDefaultShardBytes, who.rank(), who.writers))
-      for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
+      for (std::size_t i = 0; i < shard.tensors.size() && values.size() < own; ++i) {
         const bool mine = shard.mine && who.rank() < who.writers;
         values.push_back(mine ? at::empty(specs[values.size()].shape, at::TensorOptions().dtype(instance.precision().compute))
                               : at::Tensor());
@@ -163,23 +200,30 @@ WriteModel stage_base_model(engine::Instance& instance, const Writers& who) {
       begin += count;
     }
   });
-  return [specs, values = std::move(values), rank = who.rank(), writers = who.writers](
-             io::Storage& storage, const fs::path& dir) { return write_base_model(specs, values, rank, writers, storage, dir); };
+  return [specs, values = std::move(values), others = std::move(others), rank = who.rank(), writers = who.writers](
+             io::Storage& storage, const fs::path& dir) {
+    return write_base_model(specs, values, others, rank, writers, storage, dir);
+  };
 }
 
-std::vector<FileRecord> save_base_model(engine::Instance& instance, const Writers& who, io::Storage& storage,
-                                        const fs::path& dir) {
+std::vector<FileRecord> save_base_model(engine::Instance& instance, const fs::path& base_dir, const Writers& who,
+                                        io::Storage& storage, const fs::path& dir) {
+  OtherTensors others;
+  comm::agreed(who.comm, [&] { others = OtherTensors(instance, base_dir); });
+  auto specs = base_tensors(instance);
+  others.add_to(specs);
   std::unique_ptr<io::ModelWriter> writer;
   device::StagedCopy staged(instance.transformer().device());
   for_each_base_param(instance, who.comm, [&](const at::Tensor& weights) {
     if (who.rank() >= who.writers) return;
     if (!writer)
-      writer = std::make_unique<io::ModelWriter>(storage, dir, base_tensors(instance), model::kDefaultShardBytes,
-                                                 io::Metadata{{"format", "pt"}}, who.rank(), who.writers);
+      writer = std::make_unique<io::ModelWriter>(storage, dir, specs, model::kDefaultShardBytes, io::Metadata{{"format", "pt"}},
+                                                 who.rank(), who.writers);
     const at::Tensor host = staged.on_host(weights, instance.precision().compute);
     writer->append(host.data_ptr(), host.nbytes());
   });
   if (!writer) return {};
+  others.append_to(*writer);
   writer->finish();
   return records_of(*writer, dir);
 }
@@ -212,7 +256,7 @@ void require_conversion(const config::RunConfig& config, const io::ModelFiles& f
 std::vector<FileRecord> save_model(const config::RunConfig& config, engine::Instance& instance, io::Storage& storage,
                                    const fs::path& dir, const Writers& who) {
   if (instance.spec().lora.enabled()) return stage_model(config, instance, who)(storage, dir);
-  std::vector<FileRecord> written = save_base_model(instance, who, storage, dir);
+  std::vector<FileRecord> written = save_base_model(instance, config.model_path(), who, storage, dir);
   if (who.rank() == 0) copy_companions(config, /*lora=*/false, storage, dir, written);
   return written;
 }
@@ -221,7 +265,7 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
   const bool lora = instance.spec().lora.enabled(), first = who.rank() == 0;
   WriteModel weights;
   if (!lora) {
-    weights = stage_base_model(instance, who);
+    weights = stage_base_model(instance, config.model_path(), who);
   } else if (Factors factors = gather_adapter(instance, who.comm); first) {
     model::LoraConfig told = instance.spec().lora;
     told.dropout = config.finetuning.lora_dropout;  // also where an objective trains without
@@ -242,9 +286,10 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
   const auto& exporting = config.exporting;
   const auto report = model::export_model(storage, {base, adapter, config.tokenizer_path(), exporting.export_dir,
                                                     static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype});
-  log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type",
+  log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type{}",
             base.string(), adapter.empty() ? "" : fmt::format(" with adapter '{}'", adapter.string()), exporting.export_dir,
-            report.tensors, report.merged, report.converted);
+            report.tensors, report.merged, report.converted,
+            report.kept == 0 ? "" : fmt::format(", {} beside the text model left as they are", report.kept));
 }
 
 }  // namespace qft::train

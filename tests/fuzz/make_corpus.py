@@ -175,6 +175,11 @@ def model_configs():
     experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 4, "shared_expert_intermediate_size": 4}
     yield "qwen2_moe", json.dumps({"model_type": "qwen2_moe", **base, **experts, "decoder_sparse_step": 2}).encode()
     yield "qwen3_moe", json.dumps({"model_type": "qwen3_moe", **base, **experts, "mlp_only_layers": [1], "output_router_logits": True}).encode()
+    delta = {"linear_num_key_heads": 1, "linear_num_value_heads": 2, "linear_key_head_dim": 4, "linear_value_head_dim": 4, "head_dim": 8}
+    yield "qwen3_next", json.dumps({"model_type": "qwen3_next", **base, **experts, **delta, "layer_types": ["linear_attention", "full_attention"],
+                                    "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}}).encode()
+    yield "qwen3_5", json.dumps({"model_type": "qwen3_5", "text_config": {**base, **delta, "full_attention_interval": 2}, "vision_config": {},
+                                 "tie_word_embeddings": True}).encode()
     yield "mixtral", json.dumps({"model_type": "mixtral", **base, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}).encode()
     yield "llama", json.dumps({"model_type": "llama", **base, "mlp_bias": True, "eos_token_id": 1, "rope_parameters": {
         "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

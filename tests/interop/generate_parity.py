@@ -16,12 +16,15 @@ PROMPTS = ["What is the capital of France?", "Write a haiku about the sea.\nUse 
 def main():
     args = arguments()
     report = Report()
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
+    from transformers import (AutoModelForCausalLM, AutoTokenizer, LlamaConfig, MistralConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3Config,
+                              Qwen3MoeConfig, Qwen3NextConfig)
 
     torch.set_num_threads(2)
     compared = whole = 0
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "models/smollm2")
     shape = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, vocab_size=49152, tie_word_embeddings=True)
+    hybrid = dict(num_attention_heads=4, num_key_value_heads=2, head_dim=16, layer_types=["linear_attention", "full_attention"],
+                  linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=12, linear_value_head_dim=8)
     tiny = {"llama": LlamaConfig(**shape, num_attention_heads=6, num_key_value_heads=2),
             "qwen2": Qwen2Config(**shape, num_attention_heads=4, num_key_value_heads=1, use_sliding_window=True, sliding_window=12,
                                  max_window_layers=1),
@@ -29,6 +32,9 @@ def main():
                                  sliding_window=30, layer_types=["sliding_attention", "full_attention"]),
             "qwen3_moe": Qwen3MoeConfig(**shape, num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_experts=6,
                                         num_experts_per_tok=2, moe_intermediate_size=24, norm_topk_prob=True),
+            "qwen3_5": Qwen3_5TextConfig(**shape, **hybrid),
+            "qwen3_next": Qwen3NextConfig(**shape, **hybrid, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
+                                          shared_expert_intermediate_size=40),
             "mistral": MistralConfig(**shape, num_attention_heads=6, num_key_value_heads=2, sliding_window=9)}
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)

@@ -144,6 +144,8 @@ def main():
              ("llama_biases", torch.float16, {"target_modules": ["q_proj", "down_proj"]}),
              ("qwen3_moe", torch.float32, {"target_modules": ["q_proj"], "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}),
              ("qwen2_moe", torch.bfloat16, {"target_modules": "all-linear"}),
+             ("qwen3_next", torch.float32, {"target_modules": "all-linear"}),
+             ("qwen3_5", torch.bfloat16, {"target_modules": "all-linear"}),
              ("mixtral", torch.float32, {"target_modules": ["o_proj"], "target_parameters": ["mlp.experts.gate_up_proj"]})]
     for name, dtype, options in cases:
         compare(args, report, f"{name} {str(dtype).split('.')[1]}", configs[name], dtype, options)
@@ -151,4 +153,5 @@ def main():
     report.finish()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -11,12 +11,19 @@ from common import run
 
 def tiny_configs():
     """name -> transformers config; each stresses something that the others do not."""
-    from transformers import LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig
+    from transformers import (LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3Config,
+                              Qwen3MoeConfig, Qwen3NextConfig)
 
     base = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, vocab_size=211, rms_norm_eps=1e-5,
                 max_position_embeddings=512)
     llama3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                   original_max_position_embeddings=64)
+    yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32)
+    delta_net = dict(linear_num_key_heads=3, linear_num_value_heads=6, linear_key_head_dim=10, linear_value_head_dim=14,
+                     head_dim=24, num_attention_heads=4, num_key_value_heads=2)
+    hybrid = dict(layer_types=["linear_attention", "full_attention", "linear_attention"], linear_conv_kernel_dim=4,
+                  rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25))
+    sparse = dict(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=40)
     return {
         "qwen2_tied": Qwen2Config(**base, num_attention_heads=6, num_key_value_heads=2, tie_word_embeddings=True),
         "qwen2_untied": Qwen2Config(**base, num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False),
@@ -36,6 +43,14 @@ def tiny_configs():
                                     mlp_only_layers=[1]),
         "mixtral": MixtralConfig(**base, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False,
                                  num_local_experts=4, num_experts_per_tok=2),
+        "qwen3_next": Qwen3NextConfig(**base, **delta_net, **hybrid, **sparse, tie_word_embeddings=False, mlp_only_layers=[1]),
+        "qwen3_5": Qwen3_5TextConfig(**base, **delta_net, **hybrid, tie_word_embeddings=True),
+        "qwen3_5_moe": Qwen3_5MoeTextConfig(**{k: v for k, v in base.items() if k != "intermediate_size"}, **delta_net, **hybrid, **sparse,
+                                            tie_word_embeddings=False),
+        "qwen3_yarn": Qwen3Config(**base, num_attention_heads=4, num_key_value_heads=2, head_dim=24, tie_word_embeddings=False,
+                                  rope_parameters=yarn),
+        "llama_linear": LlamaConfig(**base, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False,
+                                    rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.5)),
         "llama_one_kv_head": LlamaConfig(**base, num_attention_heads=6, num_key_value_heads=1, tie_word_embeddings=False),
         "llama_biases": LlamaConfig(**base, num_attention_heads=3, num_key_value_heads=3, attention_bias=True, mlp_bias=True,
                                     tie_word_embeddings=True),
@@ -101,15 +116,16 @@ def probe(build, directory, run_file, sequences, overrides=(), group=1, micro_ba
 
 @contextlib.contextmanager
 def in_double():
-    """transformers' norms and routers in fp64 where the weights are: it names torch.float32 in them, and torch.float in a softmax.
-    What it has in fp32 besides, angles of rotary embedding, is what qft has."""
-    single, softmax = torch.float32, torch.nn.functional.softmax
+    """transformers' norms, routers and delta rules in fp64 where the weights are: it names torch.float32 in them, torch.float in a
+    softmax, and calls float(). What it has in fp32 besides, angles of rotary embedding, is what qft has."""
+    single, softmax, to_single = torch.float32, torch.nn.functional.softmax, torch.Tensor.float
+    torch.Tensor.float = lambda tensor: tensor if tensor.dtype == torch.float64 else to_single(tensor)
     torch.float32 = torch.float64
     torch.nn.functional.softmax = lambda *args, dtype=None, **more: softmax(*args, dtype=torch.float64 if dtype is single else dtype, **more)
     try:
         yield
     finally:
-        torch.float32, torch.nn.functional.softmax = single, softmax
+        torch.float32, torch.nn.functional.softmax, torch.Tensor.float = single, softmax, to_single
 
 
 TIE = 1e-4  # two logits so close, relative to them, may change places in fp32

@@ -13,7 +13,7 @@ nlohmann::json base(std::string_view type) {
   nlohmann::json config = {{"model_type", type},     {"hidden_size", 24},        {"intermediate_size", 40},
                            {"num_hidden_layers", 2}, {"num_attention_heads", 3}, {"num_key_value_heads", 1},
                            {"vocab_size", 101},      {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", true}};
-  if (type == "mixtral" || type.ends_with("_moe"))
+  if (type == "mixtral" || type.find("_moe") != type.npos || type == "qwen3_next")
     config.update({{"num_local_experts", 4},
                    {"num_experts_per_tok", 2},
                    {"moe_intermediate_size", 16},
@@ -53,8 +53,12 @@ TEST(ModelConfig, KnowsWhatEachArchitectureLeavesUnsaid) {
 TEST(ModelConfig, RefusesByNameWhatIsNotImplemented) {
   expect_refused(base("mamba"), "mamba");
   auto c = base("llama");
-  c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
-  expect_refused(c, "yarn");
+  c["rope_scaling"] = {{"rope_type", "longrope"}, {"factor", 4.0}};
+  expect_refused(c, "longrope");
+  c["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 4.0}};
+  expect_refused(c, "dynamic");
+  c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 0.5}};
+  expect_refused(c, "factor is 0.5");
   c = base("qwen2");
   c["hidden_act"] = "gelu";
   expect_refused(c, "gelu");

@@ -10,11 +10,12 @@ namespace qft::parallel {
 namespace {
 
 model::ModelSpec spec_of(const char* type, std::int64_t rank) {
-  const std::string text = std::string(R"({"model_type":")") + type +
-                           R"(","hidden_size":64,"intermediate_size":160,"num_hidden_layers":3,"num_attention_heads":4,)" +
-                           R"("num_key_value_heads":2,"head_dim":16,"vocab_size":32,"tie_word_embeddings":true,)" +
-                           R"("num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":48,)" +
-                           R"("shared_expert_intermediate_size":32})";
+  const std::string text =
+      std::string(R"({"model_type":")") + type +
+      R"(","hidden_size":64,"intermediate_size":160,"num_hidden_layers":3,"num_attention_heads":4,)" +
+      R"("num_key_value_heads":2,"head_dim":16,"vocab_size":32,"tie_word_embeddings":true,)" +
+      R"("linear_num_key_heads":2,"linear_num_value_heads":4,"linear_key_head_dim":12,"linear_value_head_dim":8,)" +
+      R"("num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":48,)" + R"("shared_expert_intermediate_size":32})";
   model::LoraConfig lora;
   if (rank > 0) {
     lora.rank = rank;
@@ -44,7 +45,7 @@ std::int64_t measured(const model::ModelSpec& spec, std::int64_t tokens) {
 
 TEST(ActivationBytes, AreWhatALayerTakes) {
   constexpr std::int64_t kTokens = 1024;
-  for (const char* type : {"llama", "qwen3", "qwen3_moe", "qwen2_moe"})
+  for (const char* type : {"llama", "qwen3", "qwen3_moe", "qwen2_moe", "qwen3_5_text", "qwen3_next"})
     for (const std::int64_t rank : {0, 5}) {
       const auto spec = spec_of(type, rank);
       const std::int64_t with = activation_bytes(spec, at::kFloat, kTokens, true);

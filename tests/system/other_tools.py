@@ -26,7 +26,7 @@ PAGE = ROOT / "docs/other_tools.md"
 # Chat templates of Qwen2.5 have this text, by which qft knows them.
 JINJA = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>"
 QUANTIZED = re.compile(r"awq|gptq|int4|bnb|aqlm|-2bit", re.IGNORECASE)
-# The model_type of what the tiny models stand for, by name, where it is none that qft has.
+# The model_type of what the tiny models stand for, by name.
 KINDS = [(re.compile(pattern, re.IGNORECASE), kind) for pattern, kind in (
     ("bert", "modernbert"), ("internlm", "internlm2"), ("prm", "qwen2_prm"), ("moss", "moss_vl"), ("qwen3-vl", "qwen3_vl"), ("vl-", "qwen2_5_vl"),
     ("glm-4.5", "glm4_moe"), ("glm-4", "glm4"), ("nemotron", "nemotron_h"), ("gpt-oss", "gpt_oss"), ("qwen3-next", "qwen3_next"),

@@ -9,8 +9,10 @@ from safetensors.numpy import save_file
 from common import ROOT
 
 VOCABULARY = 1024
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
+                 "qwen3_next": "Qwen3NextForCausalLM", "qwen3_5": "Qwen3_5ForConditionalGeneration", "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration"}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24, "norm_topk_prob": True}
+DELTA_NET = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 4, "linear_conv_kernel_dim": 4}
 
 
 def write_tokenizer(directory, vocabulary=VOCABULARY):
@@ -37,30 +39,46 @@ def expert_shapes(prefix, kind, hidden):
     shapes = {prefix + "gate.weight": (count, hidden)}
     for e in range(count):
         shapes |= feed_forward(f"{prefix}experts.{e}.", hidden, EXPERTS["moe_intermediate_size"])
-    if kind == "qwen2_moe":
+    if kind != "qwen3_moe":
         shapes |= feed_forward(prefix + "shared_expert.", hidden, EXPERTS["shared_expert_intermediate_size"])
         shapes[prefix + "shared_expert_gate.weight"] = (1, hidden)
     return shapes
 
 
+def delta_net_shapes(prefix, kind, hidden):
+    keys, values = (DELTA_NET[f"linear_num_{x}_heads"] * DELTA_NET[f"linear_{x}_head_dim"] for x in ("key", "value"))
+    heads, channels = DELTA_NET["linear_num_value_heads"], 2 * keys + values
+    rows = {"qkvz": channels + values, "ba": 2 * heads} if kind == "qwen3_next" else {"qkv": channels, "z": values, "b": heads, "a": heads}
+    return {**{f"{prefix}in_proj_{x}.weight": (n, hidden) for x, n in rows.items()}, prefix + "conv1d.weight": (channels, 1, 4),
+            prefix + "dt_bias": (heads,), prefix + "A_log": (heads,), prefix + "norm.weight": (DELTA_NET["linear_value_head_dim"],),
+            prefix + "out_proj.weight": (hidden, values)}
+
+
 def write_model(directory, kind="llama", hidden=32, intermediate=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocab=VOCABULARY,
                 positions=512, seed=0):
     """A random model in fp32 with tied embeddings. Without transformers, whose import takes longer than most runs."""
-    shapes = {"model.embed_tokens.weight": (vocab, hidden), "model.norm.weight": (hidden,)}
+    hybrid, sparse, sees = kind in ("qwen3_5", "qwen3_5_moe", "qwen3_next"), kind.endswith("_moe") or kind == "qwen3_next", "qwen3_5" in kind
+    model = "model.language_model." if sees else "model."
+    shapes = {model + "embed_tokens.weight": (vocab, hidden), model + "norm.weight": (hidden,)}
+    if sees:
+        shapes["model.visual.pos_embed.weight"] = (4, 8)
     for i in range(layers):
-        layer = f"model.layers.{i}."
-        if kind.endswith("_moe"):
+        layer = f"{model}layers.{i}."
+        if sparse:
             shapes |= expert_shapes(layer + "mlp.", kind, hidden)
-        shapes |= {layer + "input_layernorm.weight": (hidden,), layer + "post_attention_layernorm.weight": (hidden,),
-                   layer + "self_attn.q_proj.weight": (heads * head_dim, hidden),
+        else:
+            shapes |= feed_forward(layer + "mlp.", hidden, intermediate)
+        shapes |= {layer + "input_layernorm.weight": (hidden,), layer + "post_attention_layernorm.weight": (hidden,)}
+        if hybrid and i % 2 == 0:
+            shapes |= delta_net_shapes(layer + "linear_attn.", kind, hidden)
+            continue
+        shapes |= {layer + "self_attn.q_proj.weight": ((2 if hybrid else 1) * heads * head_dim, hidden),
                    layer + "self_attn.k_proj.weight": (kv_heads * head_dim, hidden),
                    layer + "self_attn.v_proj.weight": (kv_heads * head_dim, hidden),
                    layer + "self_attn.o_proj.weight": (hidden, heads * head_dim)}
-        if not kind.endswith("_moe"):
-            shapes |= feed_forward(layer + "mlp.", hidden, intermediate)
         if kind == "qwen2_moe":
             shapes |= {layer + f"self_attn.{x}_proj.bias": (n * head_dim,) for x, n in (("q", heads), ("k", kv_heads), ("v", kv_heads))}
-        if kind in ("qwen3", "qwen3_moe"):
+        if kind.startswith("qwen3"):
             shapes |= {layer + "self_attn.q_norm.weight": (head_dim,), layer + "self_attn.k_norm.weight": (head_dim,)}
     numbers = np.random.default_rng(seed)
     noise = {name: numbers.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
@@ -68,11 +86,13 @@ def write_model(directory, kind="llama", hidden=32, intermediate=48, layers=2, h
     directory.mkdir(parents=True, exist_ok=True)
     save_file({name: 1 + np.float32(0.2) * n if "norm" in name else np.float32(0.15) * n for name, n in noise.items()},
               directory / "model.safetensors", metadata={"format": "pt"})
-    (directory / "config.json").write_text(json.dumps({
-        "architectures": [ARCHITECTURES[kind]], "model_type": kind, **(EXPERTS if kind.endswith("_moe") else {}),
+    whole = {"architectures": [ARCHITECTURES[kind]], "model_type": kind, "tie_word_embeddings": True}
+    text = {
+        **(EXPERTS if sparse else {}), **({**DELTA_NET, "full_attention_interval": 2, "partial_rotary_factor": 0.5} if hybrid else {}),
         "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers, "num_attention_heads": heads,
         "num_key_value_heads": kv_heads, "head_dim": head_dim, "vocab_size": vocab, "max_position_embeddings": positions,
-        "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": True, "dtype": "float32"}))
+        "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "dtype": "float32"}
+    (directory / "config.json").write_text(json.dumps({**whole, "text_config": {**text, "model_type": f"{kind}_text"}} if sees else {**whole, **text}))
 
 
 def make(directory, kind="llama", samples=40, vocabulary=VOCABULARY):

@@ -5,20 +5,31 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 namespace qft::model {
 
-/// Rotary embedding. `llama3` scaling: transformers' modeling_rope_utils.py, _compute_llama3_parameters.
+/// Rotary embedding. Scalings: transformers' modeling_rope_utils.py, _compute_llama3_parameters, _compute_yarn_parameters (Peng
+/// et al. 2023), _compute_linear_scaling_rope_parameters.
 struct RopeConfig {
   double theta = 10000.0;
+  double partial = 1.0;  ///< share of a head's columns, from the first on, that is rotated
   struct Llama3 {
     double factor = 8.0, low_freq_factor = 1.0, high_freq_factor = 4.0;
     std::int64_t original_max_position_embeddings = 8192;
   };
   std::optional<Llama3> llama3;
+  struct Yarn {
+    double factor = 1.0, beta_fast = 32.0, beta_slow = 1.0;
+    std::int64_t original_max_position_embeddings = 0;
+    double attention_factor = 1.0;  ///< of cosines and sines
+    bool truncate = true;           ///< the range of dimensions that change has whole numbers as ends
+  };
+  std::optional<Yarn> yarn;
+  double linear = 1.0;  ///< positions are divided by it
 };
 
 /// Feed-forward by experts of which each token takes a few (Shazeer et al. 2017; Mixtral, Qwen's MoE models).
@@ -35,6 +46,17 @@ struct ExpertsConfig {
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
 };
 
+/// The gated delta net (Yang et al. 2024), the mixer of most layers of Qwen3-Next and Qwen3.5.
+struct DeltaNetConfig {
+  std::int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;  ///< key_heads 0: the model has none
+  std::int64_t taps = 4;                                                    ///< of the short convolution
+  bool by_key_head = false;  ///< projections hold what belongs to a key head together: q, k, v, gate; b, a (Qwen3-Next)
+
+  std::int64_t channels() const { return 2 * key_heads * key_dim + values(); }  ///< of the convolution: q, k, v
+  std::int64_t values() const { return value_heads * value_dim; }
+  std::int64_t columns() const { return channels() + values() + 2 * value_heads; }  ///< of all projections: q, k, v, gate, b, a
+};
+
 /// One decoder-only transformer of the Llama family.
 struct ModelConfig {
   std::string model_type;    ///< one of architectures(): "qwen2"
@@ -48,22 +70,35 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;               ///< per-head RMSNorm of q and k (Qwen3)
+  bool attention_gate = false;        ///< q_proj gives each head's gate too, whose sigmoid multiplies what it attends to
+  bool zero_centred_norms = false;    ///< norms multiply with 1 + weight
   std::vector<std::int64_t> windows;  ///< of each layer, as window() returns them; empty: no layer has one
   ExpertsConfig experts;
   std::vector<bool> sparse;  ///< of each layer: whether its feed-forward is experts; empty: of none
+  DeltaNetConfig delta_net;
+  std::vector<bool> recurrent;         ///< of each layer: whether its mixer is a gated delta net; empty: of none
+  std::string text_prefix = "model.";  ///< of the decoder's tensors in files
+  /// Prefixes of tensors that files may have beside the decoder's: they stay as they are.
+  std::vector<std::string> other_prefixes;
   std::vector<std::int32_t> eos_token_ids;
   std::string raw;  ///< config.json as read, for export
 
   std::int64_t q_size() const { return num_heads * head_dim; }
   std::int64_t kv_size() const { return num_kv_heads * head_dim; }
-  std::int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  /// Columns of the fused projection; gates are among those of q.
+  std::int64_t qkv_size() const { return (attention_gate ? 2 : 1) * q_size() + 2 * kv_size(); }
+  std::int64_t rotary_dim() const { return static_cast<std::int64_t>(rope.partial * static_cast<double>(head_dim)); }
 
   /// How many tokens a token sees in the attention of a layer, itself included; 0: all before it.
   std::int64_t window(int layer) const { return windows.empty() ? 0 : windows.at(static_cast<std::size_t>(layer)); }
 
   bool is_sparse(int layer) const { return !sparse.empty() && sparse.at(static_cast<std::size_t>(layer)); }
 
-  /// Inverse frequencies [head_dim / 2], scaling applied (fp32 arithmetic where transformers uses it).
+  bool is_recurrent(int layer) const { return !recurrent.empty() && recurrent.at(static_cast<std::size_t>(layer)); }
+  /// Whether this tensor of the files is none of the decoder's, but one that stays as it is.
+  bool is_other(std::string_view tensor) const;
+
+  /// Inverse frequencies [rotary_dim / 2], scaling applied (fp32 arithmetic where transformers uses it).
   std::vector<double> inverse_frequencies() const;
 
   /// Parses a config.json text. Throws Error naming `where` and the key for a missing or odd value, and for a

@@ -23,8 +23,9 @@ struct ExportRequest {
 };
 
 struct ExportReport {
-  std::int64_t tensors = 0, merged = 0, converted = 0;  // all, those that the adapter changed, those of another element type
-  std::uint64_t bytes = 0;                              // of tensors
+  // All, those that the adapter changed, those of another element type, and those beside the decoder that stay as they are.
+  std::int64_t tensors = 0, merged = 0, converted = 0, kept = 0;
+  std::uint64_t bytes = 0;  // of tensors
 };
 
 /// Writes W + scaling B A, summed in fp32 (fp64 for a tensor that is and stays fp64) and rounded once to the element type of

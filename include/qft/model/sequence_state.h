@@ -11,8 +11,8 @@
 
 namespace qft::model {
 
-/// Bytes that a token needs in all layers together.
-std::int64_t state_bytes_per_token(const ModelSpec& spec, at::ScalarType dtype);
+/// Bytes that a sequence of up to `capacity` tokens needs in all layers together.
+std::int64_t state_bytes(const ModelSpec& spec, std::int64_t capacity, at::ScalarType dtype);
 
 class SequenceState {
  public:
@@ -21,8 +21,8 @@ class SequenceState {
 
   std::int64_t capacity() const { return capacity_; }
   std::int64_t length() const { return length_; }
-  /// Forgets everything from token `length` on.
-  void truncate(std::int64_t length);
+  /// Forgets everything from token `length` on; where a state cannot go back there, everything. Returns length().
+  std::int64_t truncate(std::int64_t length);
   /// Throws Error where `tokens` more do not fit.
   void require_room(std::int64_t tokens) const;
   /// After all layers have taken `tokens` new ones.

@@ -7,6 +7,7 @@
 #include "qft/model/weights.h"
 #include "qft/ops/attention.h"
 #include "qft/ops/linear.h"
+#include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
 #include "qft/ops/workspace.h"
 
@@ -31,6 +32,10 @@ struct SubLayerSaved {
 class DecodeState {
  public:
   virtual ~DecodeState() = default;
+  /// Whether it can go on after its first `length` tokens as if the others had never come.
+  virtual bool can_go_back_to(std::int64_t /*length*/) const { return true; }
+  /// Back to the start of a sequence.
+  virtual void forget() {}
 };
 
 /// New tokens of one sequence in a decoding pass: they follow `past` ones, which `state` knows.
@@ -81,6 +86,8 @@ class SubLayer {
   virtual std::unique_ptr<DecodeState> make_state(std::int64_t capacity, at::ScalarType dtype, c10::Device device) const;
   /// Bytes of that for one token.
   virtual std::int64_t state_bytes_per_token(at::ScalarType dtype) const;
+  /// Bytes of it for a sequence of any length.
+  virtual std::int64_t state_bytes(at::ScalarType dtype) const;
   /// Bytes of scratch that its operations take besides SubLayerSpec::scratch and that of linears, at most.
   virtual std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
                                                ops::AttentionPath path) const;
@@ -90,6 +97,11 @@ class SubLayer {
  protected:
   SubLayerSpec spec_;
 };
+
+/// How a model's norms multiply with their weights.
+inline ops::NormWeight norm_weight(const ModelConfig& config) {
+  return config.zero_centred_norms ? ops::NormWeight::zero_centred : ops::NormWeight::plain;
+}
 
 /// The code of a sub-layer of a model with this configuration.
 std::unique_ptr<const SubLayer> make_sublayer(const ModelConfig& config, const SubLayerSpec& spec);

@@ -32,14 +32,16 @@ struct ExpertStack {
 };
 
 /// Parameters that lie next to each other in the flat buffers: linears of one input, computed as one product (weights, then
-/// biases, then LoRA's factors), or a single vector. Of experts the group is a stack: the weights of all its linears are one
-/// parameter [experts, rows of the linears, in], LoRA's factors likewise.
+/// biases, then LoRA's factors), or a single tensor that is no linear's. Of experts the group is a stack: the weights of all its
+/// linears are one parameter [experts, rows of the linears, in], LoRA's factors likewise.
 struct ParamGroup {
   std::vector<LinearSpec> linears = {};
   ExpertStack stack = {};
-  std::string vector = {};  ///< its path, where there are no linears: "self_attn.q_norm.weight"
-  std::int64_t size = 0;
-  bool per_head = false;  ///< the vector serves each head alike, and heads are shared: its gradient is a sum over them
+  std::string tensor = {};  ///< its path, where there are no linears: "self_attn.q_norm.weight"
+  std::vector<std::int64_t> shape = {};
+  bool decays = false;    ///< as HF Trainer decides: not biases and norms
+  bool per_head = false;  ///< the tensor serves each head alike, and heads are shared: its gradient is a sum over them
+  bool of_heads = false;  ///< each head has rows of its own, and heads are shared
 
   bool is_stack() const { return stack.experts > 0; }
   std::int64_t in() const { return linears.front().in; }
@@ -74,7 +76,7 @@ struct SubLayerCost {
 /// Pairs of a token and one that it sees, in a sequence of `length` tokens. `window`: as in SubLayerSpec.
 double visible_pairs(std::int64_t length, std::int64_t window);
 
-enum class SubLayerKind : std::uint8_t { attention, swiglu, experts };
+enum class SubLayerKind : std::uint8_t { attention, delta_net, swiglu, experts };
 
 struct SubLayerSpec {
   SubLayerKind kind = SubLayerKind::attention;

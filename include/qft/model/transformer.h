@@ -116,6 +116,7 @@ class Transformer {
   const ModelSpec& spec_;
   std::vector<Code> code_;  ///< by layer
   at::ScalarType dtype_;
+  ops::NormWeight norm_;
   ops::Workspace workspace_;
   ops::RopeTable rope_;
   std::int64_t head_rows_ = 0;

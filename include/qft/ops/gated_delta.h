@@ -13,6 +13,7 @@
 #pragma once
 
 #include "qft/ops/attention.h"
+#include "qft/ops/delta_chunks.h"
 #include "qft/ops/workspace.h"
 
 #include <cstdint>
@@ -21,9 +22,6 @@
 #include <ATen/core/Tensor.h>
 
 namespace qft::ops {
-
-inline constexpr std::int64_t kDeltaChunk = 64;      ///< tokens of a triangular system
-inline constexpr std::int64_t kDeltaSegment = 1024;  ///< tokens between states that forward keeps
 
 /// Operands, or their gradients.
 struct GatedDeltaTensors {
@@ -36,10 +34,6 @@ struct GatedDeltaTensors {
 /// the others again, a segment at a time, from them: a state a chunk would be as large as all else that a layer keeps, and none
 /// at all would let backward's scratch grow with the longest sequence.
 std::int64_t kept_delta_states(const PackedSequences& sequences);
-/// The most that sequences of together so many tokens can have.
-constexpr std::int64_t most_kept_delta_states(std::int64_t tokens) {
-  return tokens / kDeltaSegment;
-}
 
 /// Writes o and the kept states.
 ///   out     [T, value heads, Dv] of v's dtype, unit stride in the last dimension
@@ -56,6 +50,9 @@ void gated_delta_backward(const at::Tensor& gout, const GatedDeltaTensors& in, c
 struct DeltaShape {
   std::int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
 };
+
+/// Bytes that forward, or backward, takes for its own at most: what a chunk of all heads needs, and the states of a segment.
+std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, at::ScalarType dtype, bool backward);
 
 /// What decoding keeps of a sequence: the state at the last chunk's start, and the rows of the chunk since. The size does not
 /// grow with the sequence.

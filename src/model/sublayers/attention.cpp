@@ -1,6 +1,6 @@
-// Causal self-attention with grouped query heads and rotary embedding; with norms of q and k (Qwen3) where the configuration has
-// them.
-#include "qft/core/error.h"
+// Causal self-attention with grouped query heads and rotary embedding; with norms of q and k (Qwen3), and a gate for each head's
+// columns (Qwen3-Next), where the configuration has them.
+#include "qft/ops/head_gate.h"
 #include "qft/ops/norm.h"
 
 #include <cmath>
@@ -23,7 +23,7 @@ enum Saved : std::size_t {
   kQStatistic,
   kKStatistic  ///< with norms: q and k normed and rotated
 };
-enum Scratch : std::size_t { kGradAttended, kGradQkv };
+enum Scratch : std::size_t { kGradAttended, kGradQkv, kGated, kGradQk };
 
 /// Keys and values of a sequence, allocated once.
 struct KeysAndValues final : DecodeState {
@@ -54,7 +54,10 @@ class Attention final : public SubLayer {
         heads_(c.num_heads),
         kv_heads_(c.num_kv_heads),
         head_dim_(c.head_dim),
+        rotary_dim_(c.rotary_dim()),
         qk_norm_(c.qk_norm),
+        gated_(c.attention_gate),
+        norm_(norm_weight(c)),
         eps_(c.rms_norm_eps),
         options_{1.0 / std::sqrt(static_cast<double>(c.head_dim)), spec.window} {}
 
@@ -62,7 +65,7 @@ class Attention final : public SubLayer {
                const at::Tensor& out) const override {
     project(w, x, pass, s);
     ops::attention_forward(inputs(s), *pass.sequences, options_, s.tensors[kAttended], s.tensors[kLogSumExp], pass.workspace);
-    ops::linear_forward(s.tensors[kAttended], w.linears[kOutput].weights, pass.dropout, out, s.lora[kOutput], pass.workspace);
+    ops::linear_forward(gated(pass, s), w.linears[kOutput].weights, pass.dropout, out, s.lora[kOutput], pass.workspace);
   }
 
   void decode(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, std::span<const NewTokens> sequences,
@@ -79,24 +82,25 @@ class Attention final : public SubLayer {
       row += sequence.count;
     }
     ops::attention_decode(in.q, cached, options_, s.tensors[kAttended], pass.workspace);
-    ops::linear_forward(s.tensors[kAttended], w.linears[kOutput].weights, pass.dropout, out, s.lora[kOutput], pass.workspace);
+    ops::linear_forward(gated(pass, s), w.linears[kOutput].weights, pass.dropout, out, s.lora[kOutput], pass.workspace);
   }
 
   void backward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                 const at::Tensor& gout, const at::Tensor& gx, ops::GradMode mode) const override {
     const Projection &qkv = w.linears[kQkv], &output = w.linears[kOutput];
     const at::Tensor gattended = pass.scratch(spec_.scratch[kGradAttended]), gqkv = pass.scratch(spec_.scratch[kGradQkv]);
-    ops::linear_backward(gout, s.tensors[kAttended], output.weights, pass.dropout, s.lora[kOutput], gattended,
-                         ops::GradMode::write, output.grads, pass.workspace);
-    const auto grads = ops::split_qkv(gqkv, heads_, kv_heads_, head_dim_);
+    ops::linear_backward(gout, gated(pass, s), output.weights, pass.dropout, s.lora[kOutput], gattended, ops::GradMode::write,
+                         output.grads, pass.workspace);
+    if (gated_) ops::head_gate_backward(gattended, s.tensors[kAttended], gates(s.tensors[kQkvRows]), gates(gqkv));
+    const ops::QkvViews raw_grads = raw(gqkv), grads = inputs(gqkv, gated_ ? pass.scratch(spec_.scratch[kGradQk]) : gqkv);
     ops::attention_backward(gattended, inputs(s), s.tensors[kAttended], s.tensors[kLogSumExp], *pass.sequences, options_, grads,
                             pass.workspace);
-    ops::rope(q_and_k(gqkv), pass.positions, pass.rope, ops::RopeDirection::backward);
+    rotate(gated_ ? pass.scratch(spec_.scratch[kGradQk]) : gqkv, pass, ops::RopeDirection::backward);
     if (qk_norm_) {
-      const auto raw = ops::split_qkv(s.tensors[kQkvRows], heads_, kv_heads_, head_dim_);
+      const auto before = raw(s.tensors[kQkvRows]);
       const Weight &q = w.vectors[kQNorm], &k = w.vectors[kKNorm];
-      ops::rms_norm_backward(grads.q, raw.q, q.value, s.tensors[kQStatistic], {}, grads.q, q.grad, pass.workspace);
-      ops::rms_norm_backward(grads.k, raw.k, k.value, s.tensors[kKStatistic], {}, grads.k, k.grad, pass.workspace);
+      ops::rms_norm_backward(grads.q, before.q, q.value, s.tensors[kQStatistic], {}, raw_grads.q, q.grad, pass.workspace, norm_);
+      ops::rms_norm_backward(grads.k, before.k, k.value, s.tensors[kKStatistic], {}, raw_grads.k, k.grad, pass.workspace, norm_);
     }
     ops::linear_backward(gqkv, x, qkv.weights, pass.dropout, s.lora[kQkv], gx, mode, qkv.grads, pass.workspace);
   }
@@ -123,16 +127,35 @@ class Attention final : public SubLayer {
   }
 
  private:
-  at::Tensor q_and_k(const at::Tensor& rows) const { return ops::heads_view(rows, 0, heads_ + kv_heads_, head_dim_); }
+  /// Rotates q and k of rows that begin with them.
+  void rotate(const at::Tensor& rows, const LayerPass& pass, ops::RopeDirection direction) const {
+    const at::Tensor heads = ops::heads_view(rows, 0, heads_ + kv_heads_, head_dim_);
+    ops::rope(heads.narrow(2, 0, rotary_dim_), pass.positions, pass.rope, direction);
+  }
 
-  /// The columns that attention reads: with norms q and k have a buffer of their own.
-  ops::QkvViews inputs(const SubLayerSaved& s) const {
-    ops::QkvViews views = ops::split_qkv(s.tensors[kQkvRows], heads_, kv_heads_, head_dim_);
-    if (qk_norm_) {
-      views.q = ops::heads_view(s.tensors[kQk], 0, heads_, head_dim_);
-      views.k = ops::heads_view(s.tensors[kQk], heads_, kv_heads_, head_dim_);
-    }
-    return views;
+  /// q, k and v of projected rows; with gates each head has its gate after its q.
+  ops::QkvViews raw(const at::Tensor& rows) const {
+    if (!gated_) return ops::split_qkv(rows, heads_, kv_heads_, head_dim_);
+    return {ops::heads_view(rows, 0, heads_, 2 * head_dim_).narrow(2, 0, head_dim_),
+            ops::heads_view(rows, 2 * heads_, kv_heads_, head_dim_),
+            ops::heads_view(rows, 2 * heads_ + kv_heads_, kv_heads_, head_dim_)};
+  }
+  at::Tensor gates(const at::Tensor& rows) const {
+    return ops::heads_view(rows, 0, heads_, 2 * head_dim_).narrow(2, head_dim_, head_dim_);
+  }
+
+  /// The columns that attention reads, or their gradients: v is among `rows`; q and k begin `qk`, which may be `rows`.
+  ops::QkvViews inputs(const at::Tensor& rows, const at::Tensor& qk) const {
+    return {ops::heads_view(qk, 0, heads_, head_dim_), ops::heads_view(qk, heads_, kv_heads_, head_dim_), raw(rows).v};
+  }
+  ops::QkvViews inputs(const SubLayerSaved& s) const { return inputs(s.tensors[kQkvRows], s.tensors[qk_norm_ ? kQk : kQkvRows]); }
+
+  /// What the output's linear reads.
+  at::Tensor gated(const LayerPass& pass, const SubLayerSaved& s) const {
+    if (!gated_) return s.tensors[kAttended];
+    const at::Tensor out = pass.scratch(spec_.scratch[kGated]);
+    ops::head_gate_forward(s.tensors[kAttended], gates(s.tensors[kQkvRows]), out);
+    return out;
   }
 
   /// q, k and v as attention reads them.
@@ -140,16 +163,16 @@ class Attention final : public SubLayer {
     const at::Tensor& rows = s.tensors[kQkvRows];
     ops::linear_forward(x, w.linears[kQkv].weights, pass.dropout, rows, s.lora[kQkv], pass.workspace);
     if (qk_norm_) {
-      const auto raw = ops::split_qkv(rows, heads_, kv_heads_, head_dim_);
-      const auto normed = inputs(s);
-      ops::rms_norm_forward(raw.q, w.vectors[kQNorm].value, eps_, normed.q, s.tensors[kQStatistic]);
-      ops::rms_norm_forward(raw.k, w.vectors[kKNorm].value, eps_, normed.k, s.tensors[kKStatistic]);
+      const auto before = raw(rows), normed = inputs(s);
+      ops::rms_norm_forward(before.q, w.vectors[kQNorm].value, eps_, normed.q, s.tensors[kQStatistic], norm_);
+      ops::rms_norm_forward(before.k, w.vectors[kKNorm].value, eps_, normed.k, s.tensors[kKStatistic], norm_);
     }
-    ops::rope(q_and_k(qk_norm_ ? s.tensors[kQk] : rows), pass.positions, pass.rope, ops::RopeDirection::forward);
+    rotate(qk_norm_ ? s.tensors[kQk] : rows, pass, ops::RopeDirection::forward);
   }
 
-  std::int64_t heads_, kv_heads_, head_dim_;
-  bool qk_norm_;
+  std::int64_t heads_, kv_heads_, head_dim_, rotary_dim_;
+  bool qk_norm_, gated_;
+  ops::NormWeight norm_;
   double eps_;
   ops::AttentionOptions options_;
 };

@@ -8,12 +8,13 @@ SubLayerSpec describe_attention(const ModelConfig& c, std::int64_t window) {
   spec.kind = SubLayerKind::attention;
   spec.window = window;
   spec.norm = "input_layernorm.weight";
-  spec.params.push_back({.linears = {{"q_proj", "self_attn.q_proj", q, hidden, c.qkv_bias},
+  const std::int64_t asked = (c.attention_gate ? 2 : 1) * q;  // each head's gate follows its q
+  spec.params.push_back({.linears = {{"q_proj", "self_attn.q_proj", asked, hidden, c.qkv_bias},
                                      {"k_proj", "self_attn.k_proj", kv, hidden, c.qkv_bias},
                                      {"v_proj", "self_attn.v_proj", kv, hidden, c.qkv_bias}}});
   if (c.qk_norm) {
-    spec.params.push_back({.vector = "self_attn.q_norm.weight", .size = c.head_dim, .per_head = true});
-    spec.params.push_back({.vector = "self_attn.k_norm.weight", .size = c.head_dim, .per_head = true});
+    spec.params.push_back({.tensor = "self_attn.q_norm.weight", .shape = {c.head_dim}, .per_head = true});
+    spec.params.push_back({.tensor = "self_attn.k_norm.weight", .shape = {c.head_dim}, .per_head = true});
   }
   spec.params.push_back({.linears = {{"o_proj", "self_attn.o_proj", hidden, q, c.o_bias, Split::columns}}});
   spec.saved = {
@@ -24,9 +25,17 @@ SubLayerSpec describe_attention(const ModelConfig& c, std::int64_t window) {
     spec.saved.push_back({.columns = c.num_kv_heads, .type = SavedType::statistic});
   }
   spec.scratch = {{"gattention", q, /*backward_only=*/true}, {"gqkv", c.qkv_size(), /*backward_only=*/true}};
+  if (c.attention_gate) {
+    spec.scratch.push_back({"gated", q});
+    spec.scratch.push_back({"gqk", q + kv, /*backward_only=*/true});
+  }
   const auto h = static_cast<double>(hidden), rotated = static_cast<double>(q + kv), q_size = static_cast<double>(q);
   spec.forward = {.values = 5 * h + (c.qk_norm ? 4 : 2) * rotated, .pair_operations = 4 * q_size};  // q k^T and p v
   spec.backward = {.values = 6 * h + (c.qk_norm ? 5 : 2) * rotated, .pair_operations = 10 * q_size};
+  if (c.attention_gate) {
+    spec.forward.values += 3 * q_size;
+    spec.backward.values += 8 * q_size;
+  }
   return spec;
 }
 

@@ -37,11 +37,14 @@ void add_modules(const Layer& layer, std::vector<std::string>& names) {
 
 const std::vector<std::string>& lora_modules() {
   static const std::vector<std::string> names = [] {
-    ModelConfig qwen, mixtral;
+    ModelConfig qwen, mixtral, next;
+    next.delta_net.by_key_head = true;
     qwen.experts = {.count = 1, .per_token = 1, .shared_size = 1};
     mixtral.experts = {.count = 1, .per_token = 1, .gate = "w1", .up = "w3", .down = "w2"};
     std::vector<std::string> all;
-    add_modules({describe_attention({}, 0), describe_swiglu({}), describe_experts(qwen), describe_experts(mixtral)}, all);
+    add_modules({describe_attention({}, 0), describe_swiglu({}), describe_experts(qwen), describe_experts(mixtral),
+                 describe_delta_net(qwen), describe_delta_net(next)},
+                all);
     return all;
   }();
   return names;
@@ -57,7 +60,7 @@ std::vector<std::string> lora_modules(const ModelConfig& config) {
 }
 
 Layer describe_layer(const ModelConfig& config, int index) {
-  return {describe_attention(config, config.window(index)),
+  return {config.is_recurrent(index) ? describe_delta_net(config) : describe_attention(config, config.window(index)),
           config.is_sparse(index) ? describe_experts(config) : describe_swiglu(config)};
 }
 

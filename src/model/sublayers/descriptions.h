@@ -9,8 +9,10 @@
 namespace qft::model {
 
 /// softmax(q k^T) v over each sequence, causal and within the window (0: none), with grouped query heads, rotary embedding, and
-/// norms of q and k where the configuration has them.
+/// norms of q and k and gates of its heads where the configuration has them.
 SubLayerSpec describe_attention(const ModelConfig& config, std::int64_t window);
+/// The gated delta rule over each sequence, after a short convolution of q, k and v, and before a gated norm.
+SubLayerSpec describe_delta_net(const ModelConfig& config);
 /// down(silu(gate(x)) * up(x)).
 SubLayerSpec describe_swiglu(const ModelConfig& config);
 

@@ -22,6 +22,10 @@ std::int64_t SubLayer::state_bytes_per_token(at::ScalarType /*dtype*/) const {
   return 0;
 }
 
+std::int64_t SubLayer::state_bytes(at::ScalarType /*dtype*/) const {
+  return 0;
+}
+
 std::int64_t SubLayer::operation_scratch_bytes(const ops::PackedSizes& /*sizes*/, at::ScalarType /*dtype*/, bool /*backward*/,
                                                ops::AttentionPath /*path*/) const {
   return 0;
@@ -35,6 +39,8 @@ std::unique_ptr<const SubLayer> make_sublayer(const ModelConfig& config, const S
   switch (spec.kind) {
     case SubLayerKind::attention:
       return make_attention(config, spec);
+    case SubLayerKind::delta_net:
+      return make_delta_net(config, spec);
     case SubLayerKind::swiglu:
       return make_swiglu(config, spec);
     case SubLayerKind::experts:

@@ -1,0 +1,31 @@
+#include "qft/ops/head_gate.h"
+
+#include "qft/core/error.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sigmoid.h>
+
+namespace qft::ops {
+namespace {
+
+at::Tensor by_heads(const at::Tensor& rows, const at::Tensor& gate) {
+  QFT_ASSERT(gate.dim() == 3 && rows.size(1) == gate.size(1) * gate.size(2), "{} columns for gates of {} heads of {}",
+             rows.size(1), gate.size(1), gate.size(2));
+  return rows.unflatten(1, {gate.size(1), gate.size(2)});
+}
+
+}  // namespace
+
+void head_gate_forward(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
+  at::Tensor out = by_heads(y, gate);
+  at::mul_out(out, by_heads(x, gate), at::sigmoid(gate));
+}
+
+void head_gate_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& gate, const at::Tensor& ggate) {
+  const at::Tensor s = at::sigmoid(gate), g = by_heads(gy, gate);
+  ggate.copy_(g * by_heads(x, gate) * (s * (1 - s)));
+  g.mul_(s);
+}
+
+}  // namespace qft::ops
