@@ -29,10 +29,17 @@ ModelSpec few_layers(const ModelSpec& whole, const optim::Precision& precision) 
     config.experts = {};
     config.sparse.clear();
   }
+  if (!config.recurrent.empty()) {  // attention in every layer, as other models have it
+    config.recurrent.clear();
+    config.attention_gate = false;
+    config.rope.partial = 1.0;
+  }
   config.num_layers = std::clamp<std::int64_t>(kOutOfCache / bytes, 1, std::min<std::int64_t>(8, whole.config.num_layers));
   config.windows.assign(static_cast<std::size_t>(config.num_layers), whole.config.window(0));  // all like the first, as predicted
   LoraConfig lora = whole.lora;
-  if (!lora.target_parameters.empty()) {
+  LoraConfig kept = lora;
+  kept.keep_targets(lora_modules(config));
+  if (lora.enabled() && (!lora.target_parameters.empty() || kept.targets.empty())) {
     lora.set_targets("all");
     lora.target_parameters.clear();
   }
