@@ -274,7 +274,8 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   c.o_bias = has_bias(arch.o);
   c.mlp_bias = has_bias(arch.mlp);
   c.qk_norm = arch.qk_norm;
-  c.rope = read_rope(reader, c.max_position_embeddings, arch.hybrid == Hybrid::none ? 1.0 : kHybridRotated);
+  c.rope =
+      read_rope(reader, c.max_position_embeddings, arch.hybrid == Hybrid::none ? std::nullopt : std::optional(kHybridRotated));
   c.eos_token_ids = read_token_ids(whole.find("eos_token_id") ? whole.find("eos_token_id") : reader.find("eos_token_id"), where);
   if (nested != nullptr) c.text_prefix = "model.language_model.";
   if (nested != nullptr) c.other_prefixes.emplace_back("model.visual.");

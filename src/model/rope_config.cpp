@@ -88,10 +88,10 @@ float scaled_by(const RopeConfig::Yarn& y, const YarnRange& range, std::size_t i
 
 }  // namespace
 
-RopeConfig read_rope(const ConfigReader& config, std::int64_t& max_positions, double partial) {
+RopeConfig read_rope(const ConfigReader& config, std::int64_t& max_positions, std::optional<double> partial) {
   RopeConfig rope;
   rope.theta = config.number("rope_theta", 10000.0);
-  rope.partial = config.number("partial_rotary_factor", partial);
+  if (partial) rope.partial = config.number("partial_rotary_factor", *partial);
   // transformers 5 writes rope_parameters (theta inside); 4.x writes rope_theta and rope_scaling.
   const json* scaling = config.find("rope_parameters");
   if (scaling == nullptr) scaling = config.find("rope_scaling");
@@ -99,7 +99,7 @@ RopeConfig read_rope(const ConfigReader& config, std::int64_t& max_positions, do
   require(scaling->is_object(), "{}: rope scaling is {}, expected an object", config.where(), scaling->dump());
   const ConfigReader reader(*scaling, config.where() + ": rope_scaling");
   rope.theta = reader.number("rope_theta", rope.theta);
-  rope.partial = reader.number("partial_rotary_factor", rope.partial);
+  if (partial) rope.partial = reader.number("partial_rotary_factor", rope.partial);
   require(rope.partial > 0.0 && rope.partial <= 1.0, "{}: partial_rotary_factor is {}, expected a share of a head",
           config.where(), rope.partial);
   const std::string type = reader.text("rope_type", reader.text("type", "default"));

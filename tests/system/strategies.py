@@ -12,6 +12,8 @@ from tiny import cut, log_of, make, write
 FULL = {"finetuning_type": "full", "learning_rate": 1e-3}
 RUNS = [({}, "zero3", 3, {}), ({}, "hsdp", 4, {"hsdp_group_size": 2}), ({}, "shard_grad_op", 2, {"breadth_first_micro_batches": 1}),
         (FULL, "zero1", 3, {}), (FULL, "zero2", 2, {"breadth_first_micro_batches": 2}), (FULL, "zero3", 4, {"prefetch_bytes": 1})]
+# Experts and gated delta nets, whose files hold a tensor for each expert.
+SPARSE_RUNS = [({"lora_target": "all"}, "zero3", 3, {}), ({"lora_target": "all"}, "zero2", 2, {"breadth_first_micro_batches": 2}), (FULL, "zero3", 2, {})]
 
 
 def weights(directory):
@@ -29,6 +31,24 @@ def relative(ours, theirs, key):
     return max(abs(x - y) / abs(y) for x, y in zip(a, b))
 
 
+def compare(report, qft, tmp, settings, runs, model):
+    """Each run, number N in tmp/N, with one on one rank, in tmp/lora and tmp/full."""
+    references = {}
+    for number, (changes, strategy, ranks, more) in enumerate(runs):
+        kind = changes.get("finetuning_type", "lora")
+        if kind not in references:
+            out = references[kind] = tmp / kind
+            mpirun(1, [qft, "train", write(tmp / "r.yaml", {**settings, **changes, "output_dir": str(out)})])
+        out = tmp / f"{number}"
+        run_file = write(tmp / "r.yaml", {**settings, **changes, **more, "strategy": strategy, "output_dir": str(out)})
+        mpirun(ranks, [qft, "train", run_file])
+        name = f"{model} {kind} {strategy} on {ranks} ranks"
+        for key in ("loss", "grad_norm", "eval_loss"):
+            report.check(f"{name}: {key}", relative(log_of(out), log_of(references[kind]), key), 1e-10)
+        report.check(f"{name}: weights", worst(weights(out), weights(references[kind])), 1e-6 if kind == "lora" else 1e-9)
+    return references
+
+
 def main():
     args = arguments()
     qft = args.build / "bin/qft"
@@ -36,19 +56,9 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
         settings = {**make(tmp, "qwen3", samples=26), "save_steps": 4, "val_size": 0.2, "eval_strategy": "steps", "eval_steps": 4}
-        references = {}
-        for number, (changes, strategy, ranks, more) in enumerate(RUNS):
-            kind = changes.get("finetuning_type", "lora")
-            if kind not in references:
-                out = references[kind] = tmp / kind
-                mpirun(1, [qft, "train", write(tmp / "r.yaml", {**settings, **changes, "output_dir": str(out)})])
-            out = tmp / f"{number}"
-            run_file = write(tmp / "r.yaml", {**settings, **changes, **more, "strategy": strategy, "output_dir": str(out)})
-            mpirun(ranks, [qft, "train", run_file])
-            name = f"{kind} {strategy} on {ranks} ranks"
-            for key in ("loss", "grad_norm", "eval_loss"):
-                report.check(f"{name}: {key}", relative(log_of(out), log_of(references[kind]), key), 1e-10)
-            report.check(f"{name}: weights", worst(weights(out), weights(references[kind])), 1e-6 if kind == "lora" else 1e-9)
+        references = compare(report, qft, tmp, settings, RUNS, "qwen3")
+        sparse = tmp / "sparse"
+        compare(report, qft, sparse, {**settings, **make(sparse, "qwen3_5_moe", samples=26)}, SPARSE_RUNS, "qwen3_5_moe")
 
         # From a full zero3 run on 4 ranks: to the end of step 4 elsewhere, and on from there.
         source = tmp / f"{len(RUNS) - 1}"
