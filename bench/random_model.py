@@ -21,19 +21,24 @@ EXPERTS = {  # Qwen3-MoE's, smaller
                 num_hidden_layers=8, num_attention_heads=12, num_key_value_heads=4, head_dim=64, norm_topk_prob=True,
                 tie_word_embeddings=True, vocab_size=49152),
 }
+HYBRIDS = {  # Qwen3.5-0.8B's, half as deep and with a smaller vocabulary
+    "hybrid": dict(hidden_size=1024, intermediate_size=3584, num_hidden_layers=12, num_attention_heads=8, num_key_value_heads=2, head_dim=256,
+                   linear_num_key_heads=16, linear_num_value_heads=16, tie_word_embeddings=True, vocab_size=49152),
+}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shape", choices=[*SHAPES, *EXPERTS])
+    parser.add_argument("shape", choices=[*SHAPES, *EXPERTS, *HYBRIDS])
     parser.add_argument("output", type=pathlib.Path)
     parser.add_argument("--tokenizer", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1] / "models/smollm2")
     parser.add_argument("--device", default="cpu", help="where the weights are drawn")
     args = parser.parse_args()
     import torch
-    from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3MoeConfig
+    from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3_5TextConfig, Qwen3MoeConfig
 
-    kind, shape = (Qwen3MoeConfig, EXPERTS[args.shape]) if args.shape in EXPERTS else (Qwen2Config, SHAPES[args.shape])
+    kind, shape = next((kind, shapes[args.shape]) for kind, shapes in ((Qwen2Config, SHAPES), (Qwen3MoeConfig, EXPERTS), (Qwen3_5TextConfig, HYBRIDS))
+                       if args.shape in shapes)
     config = kind(**shape, max_position_embeddings=32768, rms_norm_eps=1e-6, rope_theta=1e6)
     with torch.device(args.device):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
