@@ -66,7 +66,7 @@ CASES = [
     ("config.json of a clone without Git LFS", lambda d: (d / "model/config.json").write_text("version https://git-lfs.github.com/spec/v1\n"), {},
      ["config.json' is a Git LFS pointer", "git lfs pull"], None),
     ("unknown model type", lambda d: edit_json(d / "model/config.json", model_type="mamba"), {}, ["mamba"], 1),
-    ("unknown rope scaling", lambda d: edit_json(d / "model/config.json", rope_parameters={"rope_type": "yarn", "factor": 4.0}), {}, ["yarn"], 1),
+    ("unknown rope scaling", lambda d: edit_json(d / "model/config.json", rope_parameters={"rope_type": "longrope", "factor": 4.0}), {}, ["longrope"], 1),
     ("unknown key", None, {"learning_rat": 1e-4}, ["learning_rat", "learning_rate"], 2),
     ("wrong type", None, {"lora_rank": "many"}, ["lora_rank", "many"], 2),
     ("unknown value", None, {"lr_scheduler_type": "staircase"}, ["staircase"], 2),

@@ -66,16 +66,19 @@ def write_model(directory, kind="llama", hidden=32, intermediate=48, layers=2, h
         layer = f"{model}layers.{i}."
         if sparse:
             shapes |= expert_shapes(layer + "mlp.", kind, hidden)
-        else:
-            shapes |= feed_forward(layer + "mlp.", hidden, intermediate)
         shapes |= {layer + "input_layernorm.weight": (hidden,), layer + "post_attention_layernorm.weight": (hidden,)}
-        if hybrid and i % 2 == 0:
+        recurrent = hybrid and i % 2 == 0
+        if recurrent:
             shapes |= delta_net_shapes(layer + "linear_attn.", kind, hidden)
+        else:
+            shapes |= {layer + "self_attn.q_proj.weight": ((2 if hybrid else 1) * heads * head_dim, hidden),
+                       layer + "self_attn.k_proj.weight": (kv_heads * head_dim, hidden),
+                       layer + "self_attn.v_proj.weight": (kv_heads * head_dim, hidden),
+                       layer + "self_attn.o_proj.weight": (hidden, heads * head_dim)}
+        if not sparse:  # in this order: old_checkpoint.py's fixture was trained from these very numbers
+            shapes |= feed_forward(layer + "mlp.", hidden, intermediate)
+        if recurrent:
             continue
-        shapes |= {layer + "self_attn.q_proj.weight": ((2 if hybrid else 1) * heads * head_dim, hidden),
-                   layer + "self_attn.k_proj.weight": (kv_heads * head_dim, hidden),
-                   layer + "self_attn.v_proj.weight": (kv_heads * head_dim, hidden),
-                   layer + "self_attn.o_proj.weight": (hidden, heads * head_dim)}
         if kind == "qwen2_moe":
             shapes |= {layer + f"self_attn.{x}_proj.bias": (n * head_dim,) for x, n in (("q", heads), ("k", kv_heads), ("v", kv_heads))}
         if kind.startswith("qwen3"):
