@@ -1,0 +1,20 @@
+// CPU kernels that decode quantised weights. T is float or Bf16; products are fp32, rounded once.
+#pragma once
+
+#include "qft/ops/cpu/kernels.h"
+
+#include <cstdint>
+
+namespace qft::ops::cpu {
+
+template <class T>
+struct QuantizedKernels {
+  /// `count` codes of 4 bits, two a byte, the first in the upper half, of one block.
+  void (*four_bits)(const std::uint8_t* codes, const float* table, float scale, T* out, std::int64_t count);
+  void (*int8)(const std::int8_t* codes, float largest, T* out, std::int64_t count);  ///< code * largest / 127
+  void (*fp8)(const std::uint8_t* codes, float scale, T* out, std::int64_t count);
+};
+template <class T>
+QuantizedKernels<T> quantized_kernels();
+
+}  // namespace qft::ops::cpu

@@ -1,0 +1,95 @@
+#include "qft/ops/quantized.h"
+
+#include "qft/core/error.h"
+
+#include <limits>
+#include <utility>
+
+#include "ops_support.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+namespace qft::ops {
+namespace {
+
+constexpr Quantization kKinds[] = {{QuantFormat::nf4, false}, {QuantFormat::nf4, true}, {QuantFormat::fp4, false},
+                                   {QuantFormat::fp4, true},  {QuantFormat::int8},      {QuantFormat::fp8}};
+constexpr std::pair<std::int64_t, std::int64_t> kShapes[] = {{1, 1}, {3, 5}, {7, 64}, {5, 77}, {129, 130}, {300, 260}};
+
+at::Tensor quantized(const at::Tensor& values, const QuantizedLayout& layout) {
+  at::Tensor bytes = at::empty({layout.bytes}, at::kByte);
+  quantize(values, layout, bytes);
+  return bytes;
+}
+
+at::Tensor decoded(const at::Tensor& bytes, const QuantizedLayout& layout, at::ScalarType type, bool generic = false) {
+  at::Tensor out = at::empty({layout.numel()}, type);
+  (generic ? dequantize_generic : dequantize)(bytes, layout, out);
+  return out;
+}
+
+TEST(Quantized, KernelsDecodeTheSameBitsAsPlainCalls) {
+  at::manual_seed(1);
+  for (const Quantization& kind : kKinds)
+    for (const auto& [rows, columns] : kShapes) {
+      const auto layout = QuantizedLayout::of(kind, rows, columns);
+      const at::Tensor bytes = quantized(at::randn({rows, columns}), layout);
+      for (const at::ScalarType type : {at::kFloat, at::kBFloat16})
+        EXPECT_TRUE(decoded(bytes, layout, type).equal(decoded(bytes, layout, type, true)))
+            << name_of(kind.format) << (kind.nested ? ", nested, " : ", ") << rows << " x " << columns << " "
+            << c10::toString(type);
+    }
+}
+
+TEST(Quantized, NumbersAreNearTheOriginals) {
+  at::manual_seed(2);
+  const at::Tensor values = at::randn({64, 200});
+  const auto error = [&](const Quantization& kind) {
+    const auto layout = QuantizedLayout::of(kind, 64, 200);
+    return ((decoded(quantized(values, layout), layout, at::kFloat) - values.view(-1)).norm() / values.norm()).item<double>();
+  };
+  EXPECT_LT(error({QuantFormat::nf4}), 0.10);
+  EXPECT_LT(error({QuantFormat::nf4, true}), 0.10);
+  EXPECT_LT(error({QuantFormat::fp4}), 0.15);
+  EXPECT_LT(error({QuantFormat::int8}), 0.01);
+  EXPECT_LT(error({QuantFormat::fp8}), 0.03);
+}
+
+TEST(Quantized, EveryCodeOfFp8IsDecodedAsTorchCastsIt) {
+  const auto layout = QuantizedLayout::of({QuantFormat::fp8}, 1, 256);
+  at::Tensor bytes = at::zeros({layout.bytes}, at::kByte);
+  for (std::int64_t i = 0; i < 256; ++i) bytes[i] = i % 128 == 127 ? 0 : i;  // no NaN
+  bytes.narrow(0, layout.scales, 4).view(at::kFloat).fill_(0.75);
+  EXPECT_TRUE(decoded(bytes, layout, at::kFloat).equal(bytes.narrow(0, 0, 256).view(at::kFloat8_e4m3fn).to(at::kFloat) * 0.75));
+}
+
+TEST(Quantized, ZerosStayZeros) {
+  for (const Quantization& kind : kKinds) {
+    const auto layout = QuantizedLayout::of(kind, 3, 70);
+    EXPECT_TRUE(decoded(quantized(at::zeros({3, 70}), layout), layout, at::kFloat).equal(at::zeros({210})))
+        << name_of(kind.format);
+  }
+}
+
+TEST(Quantized, TakesTheBytesItPromises) {
+  const auto of_bf16 = [](const Quantization& kind) {
+    const auto layout = QuantizedLayout::of(kind, 1024, 1024);
+    return static_cast<double>(layout.bytes) / (2.0 * 1024 * 1024);
+  };
+  EXPECT_LE(of_bf16({QuantFormat::nf4, true}), 0.26);
+  EXPECT_LE(of_bf16({QuantFormat::fp8}), 0.51);
+  EXPECT_LE(of_bf16({QuantFormat::int8}), 0.51);
+}
+
+TEST(Quantized, WeightsThatAreNotFiniteAreRefused) {
+  at::Tensor values = at::zeros({2, 64});
+  values[1][3] = std::numeric_limits<float>::infinity();
+  const auto layout = QuantizedLayout::of({QuantFormat::nf4}, 2, 64);
+  EXPECT_THROW(quantized(values, layout), Error) << "an infinity";
+}
+
+}  // namespace
+}  // namespace qft::ops
