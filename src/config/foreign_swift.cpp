@@ -17,7 +17,8 @@ constexpr ForeignRow kSwift[] = {
     {kRefused, "device_map_config device_map_config_path device_max_memory model_kwargs",
      "a rank computes on one device: strategy: zero3 splits a model over the ranks", "null|auto"},
     {kRefused, "init_strategy", "qft fine-tunes a model that has all its weights: remove it", "null"},
-    {kRefused, "quant_bits quant_method", kQuantized, "null|0"},
+    renamed("quant_bits", "quantization_bit", "0=null"),
+    renamed("quant_method", "quantization_method"),
     {kNoEffect,
      "bnb_4bit_comp_dtype hqq_axis hqq_dynamic_config_path quant_n_samples quant_batch_size quant_seqlen "
      "quant_device_map",

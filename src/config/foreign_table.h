@@ -50,7 +50,6 @@ constexpr std::string_view kCache = "the hubs' own variables say where their cac
 constexpr std::string_view kToken =
     "a run file is copied into checkpoints: set HF_TOKEN or MODELSCOPE_API_TOKEN in the environment instead";
 constexpr std::string_view kAttention = "attention takes the fastest kernel that fits; results differ in rounding only";
-constexpr std::string_view kQuantized = "quantized base weights are not implemented: remove it to train on bf16 weights";
 constexpr std::string_view kVocabulary =
     "qft does not change the vocabulary: add the tokens to the model and its tokenizer first";
 constexpr std::string_view kRanks = "mpirun or srun starts the ranks: no rendezvous is needed";

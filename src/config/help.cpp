@@ -38,7 +38,8 @@ const Reading kReadings[] = {
     {Purpose::check, kTrainingGroups, "", kNotInTraining, kTrainingSample},
     {Purpose::eval, "dataset parallel eval generate",
      "model_name_or_path model_revision hub stage_to stage_limit "
-     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype stage pref_loss pref_beta "
+     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype "
+     "quantization_bit quantization_method quantization_type double_quantization stage pref_loss pref_beta "
      "pref_ftx "
      "simpo_gamma output_dir overwrite_output_dir "
      "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level "
@@ -54,6 +55,7 @@ const Reading kReadings[] = {
     {Purpose::generate, "generate",
      "model_name_or_path model_revision hub stage_to stage_limit "
      "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template "
+     "quantization_bit quantization_method quantization_type double_quantization "
      "default_system enable_thinking "
      "tool_format bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level",
      "",

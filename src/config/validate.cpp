@@ -25,6 +25,20 @@ void check_model(const RunConfig& c) {
   }
 }
 
+void check_quantization(const RunConfig& c) {
+  const ModelArgs& m = c.model;
+  if (!m.quantization_bit) return;
+  if (*m.quantization_bit != 4 && *m.quantization_bit != 8)
+    fail_config("{}: expected 4 or 8, got {}", at_key(c, "quantization_bit"), *m.quantization_bit);
+  if (*m.quantization_bit == 4 && m.quantization_method != "bnb")
+    fail_config("{} is {}, which has 8 bits, but {} is 4: set it to 8, or quantization_method to bnb",
+                at_key(c, "quantization_method"), m.quantization_method, at_key(c, "quantization_bit"));
+  if (c.finetuning.finetuning_type != "lora")
+    fail_config(
+        "{} is {}, but {} is {}: quantised weights cannot be trained; set finetuning_type to lora, or remove quantization_bit",
+        at_key(c, "quantization_bit"), *m.quantization_bit, at_key(c, "finetuning_type"), c.finetuning.finetuning_type);
+}
+
 void check_mixing(const RunConfig& c) {
   const DataArgs& d = c.data;
   if (d.interleave_probs.empty()) return;
@@ -259,6 +273,7 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
 
 void RunConfig::validate(Purpose purpose) const {
   check_model(*this);
+  check_quantization(*this);
   check_data(*this);
   check_method(*this);
   check_schedule(*this);

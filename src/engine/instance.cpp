@@ -203,6 +203,8 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   self->precision_reason_ = std::move(load_plan.types.reason);
   self->memory_ = std::move(load_plan.memory);
   comm::agreed(comm, [&] { self->report_.bytes_read = load_weights(config, *load_plan.files, *self); });
+  const auto packed = [&](int unit) { return self->store_->resident_shard(unit, model::Part::quantized); };
+  self->report_.bytes_read += model::load_quantized_weights(self->spec(), *load_plan.files, packed, comm);
   self->publish();
   self->report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return self;
@@ -241,8 +243,9 @@ void Instance::update(double learning_rate, double grad_scale) {
 }
 
 model::Shard Instance::param(int unit, const model::ParamSpec& param) const {
+  QFT_ASSERT(!param.is_quantized(), "'{}' is quantised: it has no elements between uses", param.name);
   const int index = optimizer_index_.at(static_cast<std::size_t>(unit));
-  if (!param.trainable || index < 0) return shard_of(param, store_->resident_shard(unit, param.trainable));
+  if (!param.trainable || index < 0) return shard_of(param, store_->resident_shard(unit, param.part()));
   const auto i = static_cast<std::size_t>(index);
   return shard_of(param, {optimizer_->master(i), optimizer_->begin(i)});
 }

@@ -102,6 +102,13 @@ void require_targets(const config::RunConfig& config, const model::ModelSpec& sp
         spec.lora.dropout);
 }
 
+ops::Quantization quantization_of(const config::ModelArgs& model) {
+  if (!model.quantization_bit) return {};
+  if (*model.quantization_bit == 4)
+    return {model.quantization_type == "fp4" ? ops::QuantFormat::fp4 : ops::QuantFormat::nf4, model.double_quantization};
+  return {model.quantization_method == "fp8" ? ops::QuantFormat::fp8 : ops::QuantFormat::int8};
+}
+
 }  // namespace
 
 std::filesystem::path adapter_dir(const config::RunConfig& config) {
@@ -131,7 +138,8 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::LoraConfig lora = lora_of(config, use);
   model::ModelSpec spec = model::ModelSpec::build(model::ModelConfig::load(config.model_path()),
-                                                  lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora);
+                                                  lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora,
+                                                  quantization_of(config.model));
   if (use == Use::training && lora.enabled() && adapter_dir(config).empty()) require_targets(config, spec);
   return spec;
 }

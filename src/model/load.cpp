@@ -86,7 +86,7 @@ std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& file
   std::int64_t bytes = 0;
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& param : spec.units[static_cast<std::size_t>(u)].params) {
-      if (param.role != Role::base) continue;
+      if (param.role != Role::base || param.is_quantized()) continue;
       const Shard dst = access(u, param);
       if (dst.values.numel() == 0) continue;
       for (const Source& source : sources_of(param, files)) bytes += read_into(source, param, dst);

@@ -43,16 +43,19 @@ std::int64_t align(std::int64_t n) {
 
 /// Gives `param` its place in the unit and appends it.
 void place(UnitSpec& unit, ParamSpec param, bool starts_group) {
-  std::int64_t& end = param.trainable ? unit.trainable_numel : unit.frozen_numel;
+  std::int64_t& end = param.is_quantized() ? unit.quantized_numel : param.trainable ? unit.trainable_numel : unit.frozen_numel;
   if (starts_group) end = align(end);
   param.box = Box::whole(param.shape);
   param.numel = static_cast<std::int64_t>(param.box.elements());
   param.offset = end;
   end += param.numel;
+  param.packed_offset = unit.packed_bytes;
+  unit.packed_bytes += param.packed.bytes;
   unit.params.push_back(std::move(param));
 }
 
-void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const Tensor& tensor) {
+void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const Tensor& tensor,
+                const ops::Quantization& quantization = {}) {
   ParamSpec p;
   p.path = tensor.path;
   p.name = prefix + tensor.path;
@@ -61,6 +64,11 @@ void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning
   p.weight_decay = tensor.decays;
   p.gradient = gradient_axes(tensor.tensor_axis, tensor.pipeline_axis);
   p.parts = tensor.parts;
+  if (quantization.format != ops::QuantFormat::none) {
+    const std::int64_t columns = p.shape.back();
+    p.packed =
+        ops::QuantizedLayout::of(quantization, static_cast<std::int64_t>(Box::whole(p.shape).elements()) / columns, columns);
+  }
   place(unit, std::move(p), tensor.starts_group);
 }
 
@@ -98,13 +106,14 @@ std::string path_of(const ExpertStack& stack) {
   return stack.path + "." + stack.name;
 }
 
-void place_stack(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const ParamGroup& group) {
+void place_stack(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group) {
   Tensor tensor{path_of(group.stack), {group.stack.experts, group.out(), group.in()}, true, /*decays=*/true, Along::own};
   if (!group.stack.fused) tensor.parts = parts_of(prefix, group, linears_of(group), ".weight", 0, group.in());
-  place_base(unit, prefix, finetuning, tensor);
+  place_base(unit, prefix, spec.finetuning, tensor, spec.quantization);
 }
 
-void place_group(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const ParamGroup& group) {
+void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group) {
+  const Finetuning finetuning = spec.finetuning;
   if (group.linears.empty())
     return place_base(unit, prefix, finetuning,
                       {.path = group.tensor,
@@ -113,11 +122,14 @@ void place_group(UnitSpec& unit, const std::string& prefix, Finetuning finetunin
                        .tensor_axis = group.of_heads   ? Along::own
                                       : group.per_head ? Along::sum
                                                        : Along::copy});
-  if (group.is_stack()) return place_stack(unit, prefix, finetuning, group);
+  if (group.is_stack()) return place_stack(unit, prefix, spec, group);
+  // The linears of a group are one product, so all or none of them are quantised.
+  const bool router = std::ranges::any_of(group.linears, [](const LinearSpec& linear) { return is_router(linear.name); });
   bool first = true;
   for (const LinearSpec& linear : group.linears)
     place_base(unit, prefix, finetuning,
-               {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true, Along::own});
+               {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true, Along::own},
+               router ? ops::Quantization{} : spec.quantization);
   first = true;
   for (const LinearSpec& linear : group.linears)
     if (linear.bias)
@@ -209,6 +221,7 @@ UnitSpec unit_of(UnitSpec::Kind kind, int layer, std::string name) {
 UnitSpec finished(UnitSpec unit) {
   unit.frozen_numel = align(unit.frozen_numel);
   unit.trainable_numel = align(unit.trainable_numel);
+  unit.quantized_numel = align(unit.quantized_numel);
   return unit;
 }
 
@@ -218,7 +231,7 @@ UnitSpec build_layer(const ModelSpec& spec, int index) {
   const Layer& layer = spec.layers[static_cast<std::size_t>(index)];
   for (const auto& sublayer : layer) {
     place_base(unit, prefix, spec.finetuning, {.path = sublayer.norm, .shape = {spec.config.hidden_size}});
-    for (const ParamGroup& group : sublayer.params) place_group(unit, prefix, spec.finetuning, group);
+    for (const ParamGroup& group : sublayer.params) place_group(unit, prefix, spec, group);
   }
   if (spec.finetuning == Finetuning::lora)
     for (const auto& sublayer : layer)
@@ -324,13 +337,15 @@ std::int64_t ModelSpec::num_params(bool trainable_only) const {
   return n;
 }
 
-ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora) {
+ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora,
+                           const ops::Quantization& quantization) {
   QFT_ASSERT((finetuning == Finetuning::lora) == lora.enabled(), "LoRA rank {} does not fit the method", lora.rank);
   ModelSpec spec;
   spec.config = config;
   spec.lora = lora;
   spec.lora.keep_targets(lora_modules(config));
   spec.finetuning = finetuning;
+  spec.quantization = quantization;
   for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(describe_layer(config, i));
   spec.units.push_back(build_embedding(spec));
   for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_layer(spec, i));

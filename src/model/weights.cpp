@@ -1,6 +1,7 @@
 #include "qft/model/weights.h"
 
 #include "qft/core/error.h"
+#include "qft/ops/quantized.h"
 
 namespace qft::model {
 namespace {
@@ -11,12 +12,23 @@ const ParamSpec* find(const UnitSpec& unit, std::string_view path) {
   return nullptr;
 }
 
+const at::Tensor& buffer_of(const ParamSpec& param, const UnitBuffers& flat) {
+  switch (param.part()) {
+    case Part::quantized:
+      return flat.decoded;
+    case Part::trainable:
+      return flat.trainable;
+    default:
+      return flat.frozen;
+  }
+}
+
 /// A parameter in the flat buffer that holds it, and its gradient.
 Weight view_of(const ParamSpec& first, std::int64_t numel, at::IntArrayRef shape, const UnitBuffers& flat) {
   const auto view = [&](const at::Tensor& buffer) {
     return buffer.defined() ? buffer.narrow(0, first.offset, numel).view(shape) : at::Tensor();
   };
-  return {view(first.trainable ? flat.trainable : flat.frozen), first.trainable ? view(flat.grad) : at::Tensor()};
+  return {view(buffer_of(first, flat)), first.trainable ? view(flat.grad) : at::Tensor()};
 }
 
 /// A tensor of each linear of the group, `suffix` of its path, seen as one: rows add up. Nothing where they have none.
@@ -28,8 +40,8 @@ Weight bind_fused(const UnitSpec& unit, const ParamGroup& group, const char* suf
   std::int64_t end = first->offset;
   for (const LinearSpec& linear : group.linears) {
     const ParamSpec* p = find(unit, linear.path + suffix);
-    QFT_ASSERT(p != nullptr && p->offset == end && p->trainable == first->trainable, "{}: {} is not adjacent to its group",
-               unit.name, first->name);
+    QFT_ASSERT(p != nullptr && p->offset == end && p->part() == first->part(), "{}: {} is not adjacent to its group", unit.name,
+               first->name);
     end += p->numel;
     shape[0] += p->box.extent[0];
   }
@@ -121,8 +133,14 @@ Weight bind_weight(const UnitSpec& unit, std::string_view path, const UnitBuffer
   return view_of(*p, p->numel, p->box.extent, flat);
 }
 
-at::Tensor param_view(const ParamSpec& param, const at::Tensor& frozen, const at::Tensor& trainable) {
-  return (param.trainable ? trainable : frozen).narrow(0, param.offset, param.numel);
+void decode(const UnitSpec& unit, const at::Tensor& packed, const at::Tensor& decoded) {
+  for (const ParamSpec& p : unit.params)
+    if (p.is_quantized())
+      ops::dequantize(packed.narrow(0, p.packed_offset, p.packed.bytes), p.packed, decoded.narrow(0, p.offset, p.numel));
+}
+
+at::Tensor param_view(const ParamSpec& param, const UnitBuffers& flat) {
+  return buffer_of(param, flat).narrow(0, param.offset, param.numel);
 }
 
 }  // namespace qft::model

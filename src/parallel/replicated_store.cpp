@@ -1,6 +1,7 @@
 #include "qft/core/error.h"
 #include "qft/parallel/weight_store.h"
 
+#include "decoded_buffer.h"
 #include "gradient_sum.h"
 #include "owned_params.h"
 #include <ATen/ops/empty.h>
@@ -13,14 +14,17 @@ class ReplicatedStore final : public WeightStore {
  public:
   ReplicatedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device, comm::Communicator& comm,
                   bool training, ReductionOrder reduction_order, std::int64_t bucket_bytes)
-      : spec_(spec), units_(spec.units.size()), unit_grads_(spec.units.size()), order_(spec.units.size()) {
+      : spec_(spec), pool_(device), units_(spec.units.size()), unit_grads_(spec.units.size()), order_(spec.units.size()) {
     const auto options = at::TensorOptions().dtype(precision.compute).device(device);
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const auto& unit = spec.units[u];
-      units_[u].generation = 1;
-      if (unit.frozen_numel > 0) units_[u].frozen = at::empty({unit.frozen_numel}, options);
+      model::UnitBuffers& buffers = units_[u].buffers;
+      buffers.generation = 1;
+      if (unit.frozen_numel > 0) buffers.frozen = at::empty({unit.frozen_numel}, options);
+      if (unit.packed_bytes > 0) units_[u].packed = at::empty({unit.packed_bytes}, options.dtype(at::kByte));
+      units_[u].decoded = DecodedBuffer(unit, options, pool_, decoded_);
       // Zeros: the alignment gaps take part in the optimizer's arithmetic.
-      if (unit.trainable_numel > 0) units_[u].trainable = at::zeros({unit.trainable_numel}, options);
+      if (unit.trainable_numel > 0) buffers.trainable = at::zeros({unit.trainable_numel}, options);
     }
     if (!training) return;
     GradientLayout layout = lay_out_gradients(options.dtype(precision.grad), bucket_bytes);
@@ -28,10 +32,19 @@ class ReplicatedStore final : public WeightStore {
                                                              : make_bucketed_sum(std::move(layout), comm);
   }
 
-  void make_room(int) override {}
+  void make_room(int unit) override { at(unit).decoded.make_room(); }
   void gather(int, bool) override {}
-  const model::UnitBuffers& acquire(int unit) override { return units_.at(static_cast<std::size_t>(unit)); }
-  void release(int) override {}
+  const model::UnitBuffers& acquire(int unit) override {
+    Unit& u = at(unit);
+    if (u.held++ > 0 || u.decoded.empty()) return u.buffers;
+    u.buffers.decoded = u.decoded.fill(u.packed);
+    u.buffers.generation = ++generation_;
+    return u.buffers;
+  }
+  void release(int unit) override {
+    Unit& u = at(unit);
+    if (--u.held == 0) u.free_decoded();
+  }
 
   void start_step(const MicroRange& micros) override { sum_->start_step(micros); }
   at::Tensor grads(int unit) override { return unit_grads_.at(static_cast<std::size_t>(unit)); }
@@ -40,14 +53,19 @@ class ReplicatedStore final : public WeightStore {
     if (sum_) sum_->poll();
   }
   void finish_reductions() override { sum_->finish(); }
-  void abandon_step() override {}  // nothing is in flight before the last group's reductions
+  void abandon_step() override {  // nothing is in flight before the last group's reductions
+    for (Unit& u : units_) {
+      u.held = 0;
+      u.free_decoded();
+    }
+  }
   double local_grad_square_sum() const override { return sum_->square_sum_part(); }
 
   std::vector<optim::FlatParams> owned() const override {
     std::vector<optim::FlatParams> all;
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      if (!units_[u].trainable.defined()) continue;
-      all.push_back(owned_params(spec_.units[u], units_[u].trainable, unit_grads_[u], 0));
+      const at::Tensor& trainable = units_[u].buffers.trainable;
+      if (trainable.defined()) all.push_back(owned_params(spec_.units[u], trainable, unit_grads_[u], 0));
     }
     return all;
   }
@@ -55,23 +73,46 @@ class ReplicatedStore final : public WeightStore {
   void publish() override {}
   void settle() override {}
 
-  model::Shard resident_shard(int unit, bool trainable) override {
-    const model::UnitBuffers& buffers = units_.at(static_cast<std::size_t>(unit));
-    return {trainable ? buffers.trainable : buffers.frozen, 0};
+  model::Shard resident_shard(int unit, model::Part part) override {
+    const Unit& u = at(unit);
+    return {part == model::Part::trainable   ? u.buffers.trainable
+            : part == model::Part::quantized ? u.packed
+                                             : u.buffers.frozen,
+            0};
   }
-  std::vector<GatheredBytes> gathered_bytes() const override { return std::vector<GatheredBytes>(units_.size()); }
+  std::vector<GatheredBytes> gathered_bytes() const override {
+    std::vector<GatheredBytes> all;
+    for (const Unit& u : units_) all.push_back({0, 0, u.decoded.bytes()});
+    return all;
+  }
   StoreMemory memory() const override {
     StoreMemory m;
     for (const auto& u : units_)
-      for (const auto& t : {u.frozen, u.trainable})
+      for (const auto& t : {u.buffers.frozen, u.buffers.trainable, u.packed})
         if (t.defined()) m.weights += static_cast<std::int64_t>(t.nbytes());
     for (const at::Tensor& grads : unit_grads_)
       if (grads.defined()) m.grads += static_cast<std::int64_t>(grads.nbytes());
+    m.gathered = decoded_.now();
+    m.gathered_peak = decoded_.peak();
     m.grads_peak = m.grads + (sum_ ? sum_->bytes() : 0);
     return m;
   }
 
  private:
+  struct Unit {
+    model::UnitBuffers buffers;
+    at::Tensor packed;  ///< [packed_bytes]
+    DecodedBuffer decoded;
+    int held = 0;
+
+    void free_decoded() {
+      buffers.decoded.reset();
+      decoded.free();
+    }
+  };
+
+  Unit& at(int unit) { return units_.at(static_cast<std::size_t>(unit)); }
+
   /// Last unit first: the order in which the backward pass completes them.
   GradientLayout lay_out_gradients(const at::TensorOptions& options, std::int64_t bucket_bytes) {
     std::int64_t total = 0;
@@ -93,7 +134,10 @@ class ReplicatedStore final : public WeightStore {
   }
 
   const model::ModelSpec& spec_;
-  std::vector<model::UnitBuffers> units_;
+  BlockPool pool_;
+  Gauge decoded_;
+  std::uint64_t generation_ = 1;
+  std::vector<Unit> units_;
   std::vector<at::Tensor> unit_grads_;  ///< views of the layout's
   std::vector<std::size_t> order_;      ///< per unit: its place in the layout
   std::unique_ptr<GradientSum> sum_;    ///< nullptr without training

@@ -5,9 +5,11 @@
 #include "qft/parallel/sharded_buffer.h"
 #include "qft/parallel/weight_store.h"
 
+#include <array>
 #include <deque>
 #include <utility>
 
+#include "decoded_buffer.h"
 #include "owned_params.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -43,6 +45,8 @@ class ShardedStore final : public WeightStore {
       const auto& unit = spec.units[u];
       units_[u].frozen = ShardedBuffer(unit.frozen_numel, options, shard, residency, transfers_);
       units_[u].trainable = ShardedBuffer(unit.trainable_numel, options, shard, residency, transfers_);
+      units_[u].packed = ShardedBuffer(unit.packed_bytes, options.dtype(at::kByte), shard, residency, transfers_);
+      units_[u].decoded = DecodedBuffer(unit, options, transfers_.pool, transfers_.gathered);
       if (training && unit.trainable_numel > 0) make_gradients(units_[u]);
     }
   }
@@ -53,31 +57,29 @@ class ShardedStore final : public WeightStore {
   ShardedStore& operator=(const ShardedStore&) = delete;
 
   void make_room(int unit) override {
-    at(unit).frozen.make_room();
-    at(unit).trainable.make_room();
+    for (ShardedBuffer* buffer : at(unit).buffers_here()) buffer->make_room();
+    at(unit).decoded.make_room();
   }
 
   void gather(int unit, bool frozen_only) override {
     Unit& u = at(unit);
     u.frozen.gather();
+    u.packed.gather();
     if (!frozen_only) u.trainable.gather();
   }
 
   const model::UnitBuffers& acquire(int unit) override {
     Unit& u = at(unit);
     gather(unit, false);
-    const at::Tensor frozen = u.frozen.whole(), trainable = u.trainable.whole();
-    if (u.held++ == 0) u.buffers = {frozen, trainable, {}, u.frees_whole() ? ++generation_ : 1};
+    const at::Tensor frozen = u.frozen.whole(), trainable = u.trainable.whole(), packed = u.packed.whole();
+    if (u.held++ == 0) u.buffers = {frozen, trainable, {}, u.frees_whole() ? ++generation_ : 1, u.decoded.fill(packed)};
     return u.buffers;
   }
 
   void release(int unit) override {
     Unit& u = at(unit);
     QFT_ASSERT(u.held > 0, "{} is released more often than acquired", spec_.units[static_cast<std::size_t>(unit)].name);
-    if (--u.held > 0) return;
-    u.buffers = {};
-    u.frozen.free_whole();
-    u.trainable.free_whole();
+    if (--u.held == 0) u.free_whole();
   }
 
   void start_step(const MicroRange&) override {
@@ -118,10 +120,8 @@ class ShardedStore final : public WeightStore {
 
   void poll() override {
     for (Reduction& r : reductions_) r.work.test();
-    for (Unit& u : units_) {
-      u.frozen.poll();
-      u.trainable.poll();
-    }
+    for (Unit& u : units_)
+      for (ShardedBuffer* buffer : u.buffers_here()) buffer->poll();
   }
 
   void finish_reductions() override {
@@ -135,9 +135,7 @@ class ShardedStore final : public WeightStore {
     while (!reductions_.empty()) complete_oldest();
     for (Unit& u : units_) {
       u.held = 0;
-      u.buffers = {};
-      u.frozen.free_whole();
-      u.trainable.free_whole();
+      u.free_whole();
     }
   }
 
@@ -173,14 +171,13 @@ class ShardedStore final : public WeightStore {
   }
 
   void settle() override {
-    for (Unit& u : units_) {
-      u.frozen.settle();
-      u.trainable.settle();
-    }
+    for (Unit& u : units_)
+      for (ShardedBuffer* buffer : u.buffers_here()) buffer->settle();
   }
 
-  model::Shard resident_shard(int unit, bool trainable) override {
-    ShardedBuffer& b = trainable ? at(unit).trainable : at(unit).frozen;
+  model::Shard resident_shard(int unit, model::Part part) override {
+    Unit& u = at(unit);
+    ShardedBuffer& b = part == model::Part::trainable ? u.trainable : part == model::Part::quantized ? u.packed : u.frozen;
     if (b.empty()) return {};
     if (b.rest_is_whole()) return {b.rest().narrow(0, 0, b.division().n), 0};
     return {b.slice().narrow(0, 0, b.division().length()), b.division().begin()};
@@ -188,14 +185,16 @@ class ShardedStore final : public WeightStore {
 
   std::vector<GatheredBytes> gathered_bytes() const override {
     std::vector<GatheredBytes> all;
-    for (const Unit& u : units_) all.push_back({u.frozen.gathered_bytes(), u.trainable.gathered_bytes()});
+    for (const Unit& u : units_)
+      all.push_back({u.frozen.gathered_bytes() + u.packed.gathered_bytes(), u.trainable.gathered_bytes(), u.decoded.bytes()});
     return all;
   }
 
   StoreMemory memory() const override {
     StoreMemory m;
     for (const Unit& u : units_) {
-      (offload_.weights ? m.host : m.weights) += bytes_of(u.frozen.rest()) + bytes_of(u.trainable.rest());
+      (offload_.weights ? m.host : m.weights) +=
+          bytes_of(u.frozen.rest()) + bytes_of(u.trainable.rest()) + bytes_of(u.packed.rest());
       if (u.sum.defined())
         (offload_.optimizer ? m.host : m.grads) += bytes_of(u.sum) + (u.owned.is_same(u.sum) ? 0 : bytes_of(u.owned));
       if (!strategy_.gradients) m.grads += bytes_of(u.grads);
@@ -208,13 +207,21 @@ class ShardedStore final : public WeightStore {
 
  private:
   struct Unit {
-    ShardedBuffer frozen, trainable;
+    ShardedBuffer frozen, trainable, packed;
+    DecodedBuffer decoded;
     int held = 0;
     model::UnitBuffers buffers;
     at::Tensor grads;  ///< [padded]: whole over the step, or from the first use in a group to its reduction
     at::Tensor sum;    ///< [chunk]: this rank's slice of the groups reduced so far, fp32 or wider; only with sharded gradients
     at::Tensor owned;  ///< [chunk]: what the optimizer reads: `sum`, or a copy in the gradients' type, or a view of `grads`
-    bool frees_whole() const { return frozen.frees_whole() || trainable.frees_whole(); }
+
+    std::array<ShardedBuffer*, 3> buffers_here() { return {&frozen, &trainable, &packed}; }
+    bool frees_whole() const { return frozen.frees_whole() || trainable.frees_whole() || !decoded.empty(); }
+    void free_whole() {
+      buffers = {};
+      for (ShardedBuffer* buffer : buffers_here()) buffer->free_whole();
+      decoded.free();
+    }
   };
   struct Reduction {
     Unit* unit;

@@ -9,7 +9,10 @@ std::int64_t GatheredSet::run(const parallel::Action& action) {
   State& s = states_[static_cast<std::size_t>(action.target)];
   const parallel::GatheredBytes& unit = units_[static_cast<std::size_t>(action.target)];
   const std::int64_t before = s.here.total();
-  if (action.kind == parallel::ActionKind::acquire) ++s.held;
+  if (action.kind == parallel::ActionKind::acquire) {
+    ++s.held;
+    s.here.decoded = unit.decoded;
+  }
   if (action.kind == parallel::ActionKind::release && --s.held == 0) s.here = {};
   if (brings) s.here.frozen = unit.frozen;
   if (brings && action.kind != parallel::ActionKind::gather_frozen) s.here.trainable = unit.trainable;

@@ -21,8 +21,8 @@ using namespace model;
 constexpr std::int64_t kOutOfCache = std::int64_t{256} << 20;
 
 ModelSpec few_layers(const ModelSpec& whole, const optim::Precision& precision) {
-  const auto bytes = std::max<std::int64_t>(1, whole.units[1].frozen_numel + whole.units[1].trainable_numel) *
-                     static_cast<std::int64_t>(c10::elementSize(precision.compute));
+  const auto bytes =
+      std::max<std::int64_t>(1, whole.units[1].bytes(static_cast<std::int64_t>(c10::elementSize(precision.compute))));
   ModelConfig config = whole.config;
   if (config.experts.count > 0) {  // dense layers with the work of the experts that a token takes
     config.intermediate_size = config.experts.per_token * config.experts.intermediate_size + config.experts.shared_size;

@@ -198,10 +198,9 @@ class Measurement::Impl {
     return static_cast<double>(kBytes) / time_of([&] { device::copy_bytes(there.data(), host.data(), kBytes, device_); }) / 1e9;
   }
 
-  std::size_t bytes_of_a_layer() const {
-    const auto& unit = whole_.units[1];
-    return static_cast<std::size_t>(unit.frozen_numel + unit.trainable_numel) * c10::elementSize(precision_.compute);
-  }
+  std::int64_t item() const { return static_cast<std::int64_t>(c10::elementSize(precision_.compute)); }
+
+  std::size_t bytes_of_a_layer() const { return static_cast<std::size_t>(whole_.units[1].bytes(item())); }
 
   /// All-gathers of layers' weights, as many in flight as the prefetch budget allows: a single one may not fill a link.
   class Gathers {
@@ -244,8 +243,8 @@ class Measurement::Impl {
   /// Layers that fit into the default prefetch budget.
   std::size_t in_flight() const {
     std::int64_t largest = 0;
-    for (const auto& unit : whole_.units) largest = std::max(largest, unit.frozen_numel + unit.trainable_numel);
-    const auto layer = whole_.units[1].frozen_numel + whole_.units[1].trainable_numel;
+    for (const auto& unit : whole_.units) largest = std::max(largest, unit.bytes(item()));
+    const auto layer = whole_.units[1].bytes(item());
     return static_cast<std::size_t>(std::clamp<std::int64_t>(largest / std::max<std::int64_t>(layer, 1) + 1, 2, 8));
   }
 

@@ -241,18 +241,19 @@ std::vector<parallel::GatheredBytes> gathered_bytes(const ExecutionConfig& run) 
   const bool comes = run.offload.weights || (run.strategy.weights && run.shard_ranks > 1);
   std::vector<parallel::GatheredBytes> all;
   for (const auto& unit : run.spec.units)
-    all.push_back(comes ? parallel::GatheredBytes{padded(run, unit.frozen_numel) * item, padded(run, unit.trainable_numel) * item}
-                        : parallel::GatheredBytes{});
+    all.push_back({comes ? padded(run, unit.frozen_numel) * item + padded(run, unit.packed_bytes) : 0,
+                   comes ? padded(run, unit.trainable_numel) * item : 0, unit.quantized_numel * item});
   return all;
 }
 
 std::int64_t default_prefetch_budget(const model::ModelSpec& spec, const std::vector<parallel::GatheredBytes>& units) {
-  std::int64_t unit = 0, layer = 0;
+  std::int64_t unit = 0, layer = 0, decoded = 0;
   for (std::size_t u = 0; u < units.size(); ++u) {
-    unit = std::max(unit, units[u].total());
-    if (spec.units[u].kind == model::UnitSpec::Kind::layer) layer = std::max(layer, units[u].total());
+    unit = std::max(unit, units[u].gathered());
+    if (spec.units[u].kind == model::UnitSpec::Kind::layer) layer = std::max(layer, units[u].gathered());
+    decoded = std::max(decoded, units[u].decoded);
   }
-  return unit + kLayersAhead * layer;
+  return unit + kLayersAhead * layer + (layer > 0 ? decoded : 0);
 }
 
 std::int64_t staged_bytes(const ExecutionConfig& run, bool model_only) {
@@ -289,8 +290,8 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   p.gathered = peaks.gathered;
   std::int64_t kept = 0, masters = 0;
   for (const auto& unit : run.spec.units) {
-    for (const std::int64_t n : {unit.frozen_numel, unit.trainable_numel})
-      kept += (run.strategy.weights ? slice(run, n) : padded(run, n)) * item;
+    const auto kept_of = [&](std::int64_t n) { return run.strategy.weights ? slice(run, n) : padded(run, n); };
+    kept += (kept_of(unit.frozen_numel) + kept_of(unit.trainable_numel)) * item + kept_of(unit.packed_bytes);
     masters += run.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
   }
   (run.offload.weights ? p.host : p.weights) += kept;

@@ -20,8 +20,8 @@ Traffic step_traffic(const parallel::ActionList& list, const model::ModelSpec& s
   const at::ScalarType sums = parallel::wide(precision.grad);
   std::vector<parallel::GatheredBytes> weights;
   for (const auto& unit : spec.units)
-    weights.push_back(
-        {others(unit.frozen_numel, ranks, precision.compute), others(unit.trainable_numel, ranks, precision.compute)});
+    weights.push_back({others(unit.frozen_numel, ranks, precision.compute) + others(unit.packed_bytes, ranks, at::kByte),
+                       others(unit.trainable_numel, ranks, precision.compute)});
   std::int64_t gathered = 0, reduced = 0;
   GatheredSet gathered_set(weights);
   for (const parallel::Action& action : list) gathered_set.run(action);  // the step before leaves frozen weights in flight

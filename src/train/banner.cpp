@@ -45,6 +45,27 @@ std::string memory_words(const engine::MemoryPrediction& memory) {
                      format_bytes(static_cast<double>(memory.before + memory.available)), parts);
 }
 
+/// What the layers' linears take at rest, and what stays as it is; nothing where nothing is quantised.
+std::string quantization_words(const model::ModelSpec& spec, const optim::Precision& precision) {
+  std::int64_t weights = 0, packed = 0, plain = 0;
+  for (const auto& unit : spec.units)
+    for (const auto& p : unit.params) {
+      if (p.role != model::Role::base) continue;
+      weights += p.is_quantized() ? p.numel : 0;
+      packed += p.packed.bytes;
+      plain += p.is_quantized() ? 0 : p.numel;
+    }
+  if (packed == 0) return {};
+  const auto item = static_cast<std::int64_t>(c10::elementSize(precision.compute));
+  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
+  const ops::Quantization& kind = spec.quantization;
+  return fmt::format(
+      "quantised: the layers' linears to {}{}, {} of {} in {}; embedding, head, norms, biases and routers stay {}, {}",
+      ops::name_of(kind.format), kind.nested && ops::four_bits(kind.format) ? " with double quantisation" : "", bytes(packed),
+      bytes(weights * item), short_name(device::dtype_of(precision.compute)), short_name(device::dtype_of(precision.compute)),
+      bytes(plain * item));
+}
+
 }  // namespace
 
 void print(const Banner& b, const config::RunConfig& config, engine::Instance& instance, const comm::Session& session) {
@@ -60,6 +81,7 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
             format_count(static_cast<double>(trainable)), 100.0 * static_cast<double>(trainable) / static_cast<double>(all));
   log::info("loaded {} in {:.2f} s", format_bytes(static_cast<double>(instance.load_report().bytes_read)),
             instance.load_report().seconds);
+  if (const std::string words = quantization_words(spec, instance.precision()); !words.empty()) log::info("{}", words);
   log::info("strategy asked for: {}; runs: {}; {}; recomputation {}", config.parallel.strategy, instance.layout().describe(),
             precision_words(instance.precision()), instance.recompute() ? "on" : "off");
   const auto& memory = instance.memory();

@@ -92,7 +92,8 @@ std::string where(const config::RunConfig& config, const std::string& key) {
 
 /// Settings that define the checkpoint's tensors: with other values they would be another model.
 std::vector<std::string> fixed_keys(const config::RunConfig& config) {
-  std::vector<std::string> keys{"finetuning_type"};
+  std::vector<std::string> keys{"finetuning_type", "quantization_bit", "quantization_method", "quantization_type",
+                                "double_quantization"};
   // An adapter that is trained on brings its own.
   if (config.finetuning.finetuning_type == "lora" && config.model.adapter_name_or_path.empty())
     keys.insert(keys.end(), {"lora_rank", "lora_alpha", "use_rslora"});

@@ -153,7 +153,7 @@ void for_each_base_param(engine::Instance& instance, comm::Communicator& comm,
     for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
       if (p.role != model::Role::base || failure) continue;
       try {
-        visit(model::param_view(p, buffers.frozen, buffers.trainable));
+        visit(model::param_view(p, buffers));
       } catch (...) {
         failure = std::current_exception();
       }
@@ -281,6 +281,13 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
 
 void export_model(const config::RunConfig& config, io::Storage& storage) {
   const fs::path base = config.model_path(), adapter = engine::adapter_dir(config);
+  if (config.model.quantization_bit)
+    fail_config(
+        "{}: quantization_bit is {}, but an export has 16 bits, or those of infer_dtype: remove it (an adapter that was trained "
+        "on "
+        "quantised weights is merged into the model's own)",
+        config.given.contains("quantization_bit") ? config.given.find("quantization_bit")->second : "export",
+        *config.model.quantization_bit);
   const std::optional<DType> dtype = dtype_from_torch(config.model.infer_dtype);
   if (adapter.empty()) require_conversion(config, io::ModelFiles::open(base), dtype);
   const auto& exporting = config.exporting;

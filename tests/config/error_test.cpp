@@ -65,7 +65,10 @@ TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
   EXPECT_CONTAINS(error_of_text("optim: adafactor\n"), "got 'adafactor': qft has AdamW and Lion");
   EXPECT_CONTAINS(error_of_text("num_beams: 4\n"), "beam search is not implemented");
   EXPECT_CONTAINS(error_of_text("finetuning_type: oft\n"), "lora is the nearest");
-  EXPECT_CONTAINS(error_of_text("\nquantization_bit: 4\n"), "run.yaml:2: quantization_bit: '4' is refused");
+  EXPECT_CONTAINS(error_of_text("\nquantization_bit: 5\n"), "run.yaml:2: quantization_bit: expected 4 or 8, got 5");
+  EXPECT_CONTAINS(error_of_text("quantization_bit: 4\nquantization_method: fp8\n"), "which has 8 bits");
+  EXPECT_CONTAINS(error_of_text("quantization_bit: 4\nquantization_method: hqq\n"), "expected one of bnb, int8, fp8");
+  EXPECT_CONTAINS(error_of_text("quantization_bit: 4\nfinetuning_type: full\n"), "quantised weights cannot be trained");
   EXPECT_CONTAINS(error_of_text("shift_attn: true\n"), "is refused");
   EXPECT_CONTAINS(error_of_text("rope_scaling: yarn\n"), "config.json");
   EXPECT_CONTAINS(error_of_text("lr_scheduler_kwargs: {num_cycles: 2}\n"), "a mapping is refused");

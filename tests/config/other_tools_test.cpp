@@ -304,7 +304,7 @@ TEST(OtherTools, TwoNamesOfAKeyMustAgree) {
 TEST(OtherTools, RefusalsSayWhyAndWhatToDo) {
   EXPECT_CONTAINS(error_of_typed({"--tuner_type=adalora"}),
                   "command line: --tuner_type=adalora: 'adalora' is refused: lora and full");
-  EXPECT_CONTAINS(error_of_typed({"--quant_bits=4"}), "quantized base weights are not implemented");
+  EXPECT_CONTAINS(error_of_typed({"--quant_bits=4", "--quant_method=awq"}), "expected one of bnb, int8, fp8");
   EXPECT_CONTAINS(error_of_typed({"--task_type=seq_cls"}), "classifiers");
   EXPECT_CONTAINS(error_of_typed({"--rlhf_type=dpo"}), "stages pt and sft run");
   EXPECT_CONTAINS(error_of_typed({"--sequence_parallel_size=2"}), "not implemented");

@@ -42,17 +42,19 @@ def main():
 
         few = {"max_samples": 40}
         lora = {"finetuning_type": "lora", "lora_rank": 8, "per_device_train_batch_size": 4, "global_batch_size": 8}
+        nf4 = lora | {"quantization_bit": 4}
         ways = [("ddp", 1, True), ("ddp", 1, False), ("zero3", 2, True)]
         if args.complete == "yes":
             ways = [(name, ranks, recompute) for name, ranks in (("ddp", 1), ("ddp", 2), ("zero3", 2)) for recompute in (True, False)]
         cases = [("ddp", 1, {"global_batch_size": 2}), ("zero3", 2, {})]
         cases += [(name, ranks, lora | {"gradient_checkpointing": recompute}) for name, ranks, recompute in ways]
+        cases += [("ddp", 1, nf4), ("zero3", 2, nf4)]
         predicted = {}
         for i, (name, ranks, changes) in enumerate(cases):
             _, out = train(f"predicted-{i}", ranks, changes | {"strategy": name})
             results = json.loads((out / "train_results.json").read_text())
             predicted[name, ranks, changes.get("gradient_checkpointing")] = results["memory_predicted"]
-            what = f"{changes.get('finetuning_type', 'full')}{', nothing recomputed' if changes.get('gradient_checkpointing') is False else ''}"
+            what = f"{changes.get('finetuning_type', 'full')}{' on nf4' if 'quantization_bit' in changes else ''}{', nothing recomputed' if changes.get('gradient_checkpointing') is False else ''}"
             report.check(f"{name} {what} on {ranks} ranks: peak {results['memory_peak'] / MB:.0f} MB, predicted off by",
                          abs(results["memory_predicted"] / results["memory_peak"] - 1), 0.1)
             for part in ("weights", "gathered", "optimizer", "activations", "buffers"):

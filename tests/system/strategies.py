@@ -10,10 +10,14 @@ from common import Report, arguments, mpirun
 from tiny import cut, log_of, make, write
 
 FULL = {"finetuning_type": "full", "learning_rate": 1e-3}
+NF4 = {"quantization_bit": 4}
+FP8 = {"quantization_bit": 8, "quantization_method": "fp8"}
 RUNS = [({}, "zero3", 3, {}), ({}, "hsdp", 4, {"hsdp_group_size": 2}), ({}, "shard_grad_op", 2, {"breadth_first_micro_batches": 1}),
+        (NF4, "ddp", 2, {}), (NF4, "zero3", 3, {"prefetch_bytes": 1}), (NF4, "zero3", 2, {"offload_param": "cpu", "breadth_first_micro_batches": 2}),
         (FULL, "zero1", 3, {}), (FULL, "zero2", 2, {"breadth_first_micro_batches": 2}), (FULL, "zero3", 4, {"prefetch_bytes": 1})]
 # Experts and gated delta nets, whose files hold a tensor for each expert.
-SPARSE_RUNS = [({"lora_target": "all"}, "zero3", 3, {}), ({"lora_target": "all"}, "zero2", 2, {"breadth_first_micro_batches": 2}), (FULL, "zero3", 2, {})]
+SPARSE_RUNS = [({"lora_target": "all"}, "zero3", 3, {}), ({"lora_target": "all"}, "zero2", 2, {"breadth_first_micro_batches": 2}), (FULL, "zero3", 2, {}),
+               (FP8, "zero3", 2, {}), (FP8, "ddp", 2, {})]
 
 
 def weights(directory):
@@ -35,7 +39,7 @@ def compare(report, qft, tmp, settings, runs, model):
     """Each run, number N in tmp/N, with one on one rank, in tmp/lora and tmp/full."""
     references = {}
     for number, (changes, strategy, ranks, more) in enumerate(runs):
-        kind = changes.get("finetuning_type", "lora")
+        kind = changes.get("finetuning_type", "lora") + str(changes.get("quantization_bit", ""))
         if kind not in references:
             out = references[kind] = tmp / kind
             mpirun(1, [qft, "train", write(tmp / "r.yaml", {**settings, **changes, "output_dir": str(out)})])
@@ -45,7 +49,7 @@ def compare(report, qft, tmp, settings, runs, model):
         name = f"{model} {kind} {strategy} on {ranks} ranks"
         for key in ("loss", "grad_norm", "eval_loss"):
             report.check(f"{name}: {key}", relative(log_of(out), log_of(references[kind]), key), 1e-10)
-        report.check(f"{name}: weights", worst(weights(out), weights(references[kind])), 1e-6 if kind == "lora" else 1e-9)
+        report.check(f"{name}: weights", worst(weights(out), weights(references[kind])), 1e-9 if kind == "full" else 1e-6)
     return references
 
 

@@ -3,6 +3,7 @@
 
 #include "qft/config/field.h"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,10 @@ struct ModelArgs {
   std::string stage_to;
   std::optional<double> stage_limit;  ///< GB
   std::string infer_dtype = "auto";
+  std::optional<std::int64_t> quantization_bit;
+  std::string quantization_method = "bnb";
+  std::string quantization_type = "nf4";
+  bool double_quantization = true;
   std::optional<double> moe_aux_loss_coef;
   double moe_z_loss_coef = 0.0;
   bool disable_gradient_checkpointing = false;

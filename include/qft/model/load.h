@@ -1,6 +1,7 @@
 // Weights from and to files, by logical name.
 #pragma once
 
+#include "qft/comm/communicator.h"
 #include "qft/io/model_files.h"
 #include "qft/model/spec.h"
 #include "qft/model/weights.h"
@@ -28,9 +29,17 @@ void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files);
 /// The same check of an adapter's files.
 void require_adapter(const ModelSpec& spec, const std::filesystem::path& dir);
 
-/// Fills every base parameter (Role::base) from a model directory. Returns the bytes read. Throws Error naming the tensor, both
-/// shapes and the file; also for tensors in the files that the architecture does not have.
+/// Fills every base parameter (Role::base) that is not quantised from a model directory. Returns the bytes read. Throws Error
+/// naming the tensor, both shapes and the file; also for tensors in the files that the architecture does not have.
 std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access);
+
+/// Gives what this rank keeps of the bytes of a unit's quantised weights.
+using PackedAccess = std::function<Shard(int unit)>;
+
+/// Fills every quantised parameter: one rank reads and quantises a whole tensor, and all get its bytes. Returns the bytes that
+/// this rank read. Collective over `comm`; throws Error, on all ranks, where a weight is not finite.
+std::int64_t load_quantized_weights(const ModelSpec& spec, const io::ModelFiles& files, const PackedAccess& access,
+                                    comm::Communicator& comm);
 
 /// PEFT's initialisation: A uniform in +-1/sqrt(in_features) (kaiming_uniform with a = sqrt 5), B zero. Counter-based
 /// from (seed, name, index): the same on any number of ranks, whatever their slices.

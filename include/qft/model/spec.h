@@ -6,6 +6,7 @@
 #include "qft/core/box.h"
 #include "qft/model/config.h"
 #include "qft/model/sublayer_spec.h"
+#include "qft/ops/quantized_layout.h"
 
 #include <array>
 #include <cstdint>
@@ -74,8 +75,15 @@ struct FileTensor {
   Shape shape;
 };
 
-/// One logical tensor, and the box of it with which this rank computes. `offset` counts elements in the unit's frozen or
-/// trainable flat buffer, where the box lies flattened.
+/// The flat buffers of a unit.
+enum class Part : std::uint8_t {
+  frozen,     ///< in compute dtype
+  trainable,  ///< likewise
+  quantized   ///< frozen weights of 8 or 4 bits; decoded to compute dtype where the unit is acquired
+};
+
+/// One logical tensor, and the box of it with which this rank computes. `offset` counts elements in the flat buffer
+/// of its part, where the box lies flattened: of quantised weights in the decoded one.
 struct ParamSpec {
   std::string name;  ///< Hugging Face's name, or PEFT's for a LoRA factor
   std::string path;  ///< in its unit: "self_attn.q_proj.weight", "self_attn.q_proj.lora_A.weight", "lm_head.weight"
@@ -89,8 +97,13 @@ struct ParamSpec {
   GradientAxes gradient{};
   bool first_holder = true;  ///< the first of the ranks that hold the same box: it alone counts it in the norm, and saves it
   bool trainable = false;
-  bool weight_decay = false;  ///< as HF Trainer decides: not for biases and norms
-  double lr_factor = 1.0;     ///< of the run's learning rate
+  bool weight_decay = false;       ///< as HF Trainer decides: not for biases and norms
+  double lr_factor = 1.0;          ///< of the run's learning rate
+  ops::QuantizedLayout packed;     ///< of a quantised weight
+  std::int64_t packed_offset = 0;  ///< its first byte in the unit's bytes
+
+  bool is_quantized() const { return packed.kind.format != ops::QuantFormat::none; }
+  Part part() const { return is_quantized() ? Part::quantized : trainable ? Part::trainable : Part::frozen; }
 
   /// How files have it.
   std::vector<FileTensor> in_files() const;
@@ -104,6 +117,10 @@ struct UnitSpec {
   std::string name;  ///< "embedding", "layer 3", "head"
   std::vector<ParamSpec> params;
   std::int64_t frozen_numel = 0, trainable_numel = 0;  ///< flat sizes, alignment included
+  std::int64_t quantized_numel = 0, packed_bytes = 0;  ///< of quantised weights: decoded, and as they are kept
+
+  /// Of the weights between uses, at `item` bytes an element where they are not quantised.
+  std::int64_t bytes(std::int64_t item) const { return (frozen_numel + trainable_numel) * item + packed_bytes; }
 };
 
 /// Which base tensors train.
@@ -124,6 +141,7 @@ struct ModelSpec {
   ModelConfig config;
   LoraConfig lora;
   Finetuning finetuning = Finetuning::full;
+  ops::Quantization quantization;  ///< of the frozen linears of the layers, routers aside
   std::vector<UnitSpec> units;
   std::vector<Layer> layers;
 
@@ -133,7 +151,8 @@ struct ModelSpec {
   std::vector<int> units_of_block(int block) const;
   std::int64_t num_params(bool trainable_only) const;
 
-  static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora);
+  static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora,
+                         const ops::Quantization& quantization = {});
 };
 
 /// Flat buffers start each group of adjacent tensors on such a boundary (elements): vector loads stay aligned.

@@ -18,6 +18,7 @@ struct UnitBuffers {
   at::Tensor trainable;          ///< [trainable_numel], compute dtype
   at::Tensor grad;               ///< [trainable_numel], gradient dtype; undefined where no gradients are asked for
   std::uint64_t generation = 0;  ///< another one with each gather: views of an older one are stale; 0: not here
+  at::Tensor decoded = {};       ///< [quantized_numel], compute dtype
 };
 
 /// Elements [begin, end()) of what is flat and may be shared by ranks, as this one has them: of a unit's buffer, or of the box of
@@ -53,7 +54,9 @@ using LayerWeights = std::vector<SubLayerWeights>;
 LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat);
 /// The tensor at this path of the unit; throws if there is none.
 Weight bind_weight(const UnitSpec& unit, std::string_view path, const UnitBuffers& flat);
-/// The 1-D view of a parameter in whichever of the two buffers holds it.
-at::Tensor param_view(const ParamSpec& param, const at::Tensor& frozen, const at::Tensor& trainable);
+/// Decodes a unit's quantised weights: `packed` [packed_bytes] (uint8) to `decoded` [quantized_numel], on one device.
+void decode(const UnitSpec& unit, const at::Tensor& packed, const at::Tensor& decoded);
+/// The 1-D view of a parameter in whichever of the buffers holds it.
+at::Tensor param_view(const ParamSpec& param, const UnitBuffers& flat);
 
 }  // namespace qft::model

@@ -67,10 +67,12 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
 /// Forward only (evaluation).
 ActionList evaluation_schedule(const model::ModelSpec& spec, const ScheduleOptions& options);
 
-/// Bytes that a unit's weights take once gathered; 0 for what every rank holds anyway.
+/// Bytes that a unit's weights take once gathered, and from acquire to release; 0 for what every rank holds anyway.
 struct GatheredBytes {
   std::int64_t frozen = 0, trainable = 0;
-  std::int64_t total() const { return frozen + trainable; }
+  std::int64_t decoded = 0;  ///< of quantised weights
+  std::int64_t gathered() const { return frozen + trainable; }
+  std::int64_t total() const { return gathered() + decoded; }
 };
 
 /// The list with prefetches: after each acquire and release it gathers the units that are acquired next, as long as prefetched

@@ -21,7 +21,7 @@ namespace qft::parallel {
 /// Bytes on this rank.
 struct StoreMemory {
   std::int64_t weights = 0;        ///< on the device, kept between uses
-  std::int64_t gathered = 0;       ///< gathered weights, now
+  std::int64_t gathered = 0;       ///< gathered and decoded weights, now
   std::int64_t gathered_peak = 0;  ///< the same, at its peak
   std::int64_t grads = 0;          ///< kept over the step on the device
   std::int64_t grads_peak = 0;     ///< with gradients in flight to their owners, at the peak
@@ -84,8 +84,8 @@ class WeightStore : public WeightReader {
   /// than the executor and the optimizer. Not collective.
   virtual void settle() = 0;
 
-  /// What this rank holds of a unit's frozen or trainable buffer between uses: the whole where it is replicated.
-  virtual model::Shard resident_shard(int unit, bool trainable) = 0;
+  /// What this rank holds of a part of a unit between uses: the whole where it is replicated. Quantised weights are bytes.
+  virtual model::Shard resident_shard(int unit, model::Part part) = 0;
 };
 
 /// The most unit gradients in flight to their owners: more would pile up where the wire is slower than the compute.
