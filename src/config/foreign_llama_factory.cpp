@@ -118,7 +118,6 @@ constexpr ForeignRow kLlamaFactory[] = {
      "badam_mask_mode badam_verbose",
      "it belongs to an optimizer that qft does not have", ""},
     {kRefused, "optim_args optim_target_modules", "AdamW takes weight_decay, adam_beta1, adam_beta2, adam_epsilon", "null"},
-    {kRefused, "lr_scheduler_kwargs", "the implemented schedules take none: remove it", "null"},
     {kRefused, "use_llama_pro", "block expansion is not implemented: remove it", kOff},
     {kRefused, "use_dft_loss use_asft_loss use_eaft_loss", "the loss is cross-entropy: remove it", kOff},
     {kNoEffect, "asft_alpha eaft_alpha", "it belongs to losses that qft does not have", ""},

@@ -80,9 +80,12 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("max_grad_norm", "gradients are clipped to this norm; null or 0: no clipping").at_least(0).zero_word("null"),
         &a.max_grad_norm);
   field(Field("lr_scheduler_type", "learning-rate schedule")
-            .one_of({"linear", "cosine", "constant", "constant_with_warmup"})
-            .advise("other schedules are not implemented: cosine is the usual choice"),
+            .one_of({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
+                     "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay"})
+            .advise("schedules that follow a metric are not implemented: cosine is the usual choice"),
         &a.lr_scheduler_type);
+  field(Field("lr_scheduler_kwargs", "what the schedule takes besides, in transformers' words: {num_cycles: 2}"),
+        &a.lr_scheduler_kwargs);
   field(Field("warmup_ratio", "warm-up, as a fraction of all steps").in(0, 1), &a.warmup_ratio);
   field(Field("warmup_steps", "warm-up steps; above 0 it overrides warmup_ratio").at_least(0).steps(), &a.warmup_steps);
   field(Field("warmup_type", "shape of the warm-up: linear, or log, which is fast at first (DeepSpeed's)")

@@ -1,22 +1,11 @@
 #include "qft/optim/schedule.h"
 
-#include "qft/core/error.h"
-
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
-#include <utility>
 
 namespace qft::optim {
 namespace {
-
-constexpr std::array<std::pair<const char*, ScheduleKind>, 4> kNames{{
-    {"constant", ScheduleKind::constant},
-    {"constant_with_warmup", ScheduleKind::constant_with_warmup},
-    {"linear", ScheduleKind::linear},
-    {"cosine", ScheduleKind::cosine},
-}};
 
 /// The part of the peak that update number `step` of the warm-up has.
 double warmed_up(const Schedule& s, std::int64_t step) {
@@ -25,25 +14,85 @@ double warmed_up(const Schedule& s, std::int64_t step) {
   return static_cast<double>(step) / static_cast<double>(s.warmup_steps);
 }
 
-}  // namespace
-
-ScheduleKind parse_schedule(const std::string& name) {
-  std::string known;
-  for (const auto& [word, kind] : kNames) {
-    if (name == word) return kind;
-    known += known.empty() ? word : std::string(", ") + word;
-  }
-  fail_config("lr_scheduler_type '{}' is not implemented: use one of {}", name, known);
+double half_cosine(double angle) {
+  return 0.5 * (1.0 + std::cos(std::numbers::pi * angle));
 }
 
+double from_floor(double factor, double floor) {
+  return std::max(0.0, factor * (1.0 - floor) + floor);
+}
+
+/// Of the peak, after the warm-up; `progress` is 1 at the last step.
+double cosine(const Schedule& s, double progress) {
+  if (s.kind != ScheduleKind::cosine_with_restarts) return from_floor(half_cosine(s.num_cycles * 2.0 * progress), s.min_lr_rate);
+  return progress >= 1.0 ? 0.0 : std::max(0.0, half_cosine(std::fmod(s.num_cycles * progress, 1.0)));
+}
+
+double polynomial(const Schedule& s, std::int64_t step) {
+  if (step > s.total_steps) return s.lr_end / s.peak;
+  const double decay_steps = static_cast<double>(std::max<std::int64_t>(1, s.total_steps - s.warmup_steps));
+  const double left = 1.0 - static_cast<double>(step - s.warmup_steps) / decay_steps;
+  return ((s.peak - s.lr_end) * std::pow(left, s.power) + s.lr_end) / s.peak;
+}
+
+double inverse_sqrt(const Schedule& s, std::int64_t step) {
+  const double warmup = static_cast<double>(s.warmup_steps);
+  const double timescale = s.timescale > 0.0 ? s.timescale : s.warmup_steps > 0 ? warmup : 10'000.0;
+  return 1.0 / std::sqrt((static_cast<double>(step) + timescale - warmup) / timescale);
+}
+
+/// Its warm-up is one step ahead of the others', so that no step has a rate of 0.
+double cosine_warmup_with_min_lr(const Schedule& s, std::int64_t step) {
+  const double at = static_cast<double>(step), warmup = static_cast<double>(s.warmup_steps);
+  if (at < warmup)
+    return s.warmup_lr_rate ? *s.warmup_lr_rate + (1.0 - *s.warmup_lr_rate) * at / std::max(1.0, warmup - 1.0)
+                            : (at + 1.0) / std::max(1.0, warmup);
+  return cosine(s, (at - warmup + 1.0) / std::max(1.0, static_cast<double>(s.total_steps) - warmup));
+}
+
+double warmup_stable_decay(const Schedule& s, std::int64_t step) {
+  if (step < s.warmup_steps) {
+    const double progress = warmed_up(s, step);
+    const double factor = s.warmup_type == Ramp::linear   ? progress
+                          : s.warmup_type == Ramp::cosine ? 0.5 * (1.0 - std::cos(std::numbers::pi * progress))
+                                                          : 1.0 - std::sqrt(1.0 - progress);
+    return from_floor(factor, s.min_lr_ratio);
+  }
+  const std::int64_t decaying = step - s.warmup_steps - s.num_stable_steps;
+  if (decaying < 0) return 1.0;
+  if (decaying >= s.num_decay_steps) return s.min_lr_ratio;
+  const double progress = static_cast<double>(decaying) / static_cast<double>(s.num_decay_steps);
+  const double factor = s.decay_type == Ramp::linear   ? 1.0 - progress
+                        : s.decay_type == Ramp::cosine ? half_cosine(s.num_cycles * 2.0 * progress)
+                                                       : 1.0 - std::sqrt(progress);
+  return from_floor(factor, s.min_lr_ratio);
+}
+
+/// Of the peak.
+double factor(const Schedule& s, std::int64_t step) {
+  if (s.kind == ScheduleKind::constant) return 1.0;
+  if (s.kind == ScheduleKind::cosine_warmup_with_min_lr) return cosine_warmup_with_min_lr(s, step);
+  if (s.kind == ScheduleKind::warmup_stable_decay) return warmup_stable_decay(s, step);
+  if (step < s.warmup_steps) return warmed_up(s, step);
+  const double rest = static_cast<double>(std::max<std::int64_t>(1, s.total_steps - s.warmup_steps));
+  switch (s.kind) {
+    case ScheduleKind::linear:
+      return std::max(0.0, static_cast<double>(s.total_steps - step) / rest);
+    case ScheduleKind::polynomial:
+      return polynomial(s, step);
+    case ScheduleKind::inverse_sqrt:
+      return inverse_sqrt(s, step);
+    case ScheduleKind::constant_with_warmup:
+      return 1.0;
+    default:
+      return cosine(s, static_cast<double>(step - s.warmup_steps) / rest);
+  }
+}
+
+}  // namespace
+
 double Schedule::at(std::int64_t step) const {
-  if (kind == ScheduleKind::constant) return peak;
-  if (step < warmup_steps) return peak * warmed_up(*this, step);
-  if (kind == ScheduleKind::constant_with_warmup) return peak;
-  const double rest = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
-  if (kind == ScheduleKind::linear) return peak * std::max(0.0, static_cast<double>(total_steps - step) / rest);
-  const double progress = static_cast<double>(step - warmup_steps) / rest;
-  return peak * std::max(0.0, 0.5 * (1.0 + std::cos(std::numbers::pi * progress)));
+  return peak * factor(*this, step);
 }
 
 }  // namespace qft::optim

@@ -79,10 +79,14 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
     note_stop(config_.training.output_dir, *from, comm_);
   };
   job::stop_before_training(comm_, leave);
-  instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches);
   const auto& t = config_.training;
-  schedule_ = {optim::parse_schedule(t.lr_scheduler_type), peak_learning_rate(t, comm_.size()), t.warmup(loader_->total_steps()),
-               loader_->total_steps(), t.warmup_type == "log"};
+  optim::Schedule schedule;
+  schedule.peak = peak_learning_rate(t, comm_.size());
+  schedule.warmup_steps = t.warmup(loader_->total_steps());
+  schedule.total_steps = loader_->total_steps();
+  schedule.log_warmup = t.warmup_type == "log";
+  schedule_ = optim::make_schedule(t.lr_scheduler_type, t.lr_scheduler_kwargs, schedule);
+  instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches);
   scaler_ = scaler_of(config_);
   if (const auto& saved = setup.saved) {
     const auto& state = saved->state();

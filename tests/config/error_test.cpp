@@ -71,7 +71,6 @@ TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
   EXPECT_CONTAINS(error_of_text("quantization_bit: 4\nfinetuning_type: full\n"), "quantised weights cannot be trained");
   EXPECT_CONTAINS(error_of_text("shift_attn: true\n"), "is refused");
   EXPECT_CONTAINS(error_of_text("rope_scaling: yarn\n"), "config.json");
-  EXPECT_CONTAINS(error_of_text("lr_scheduler_kwargs: {num_cycles: 2}\n"), "a mapping is refused");
 }
 
 TEST(ConfigErrors, RefuseNothingThatAsksForNothing) {

@@ -4,6 +4,7 @@
 #include "qft/optim/schedule.h"
 
 #include <cmath>
+#include <string>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -13,6 +14,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace qft::optim {
 namespace {
@@ -129,31 +131,46 @@ TEST(Lion, KeepsOneValueOfEachElement) {
   EXPECT_EQ(rule_of("adamw_torch").state_bytes(Precision::bf16()), 8);
 }
 
+Schedule schedule(const char* name, double peak, std::int64_t warmup, std::int64_t total, bool log_warmup = false) {
+  Schedule base;
+  base.peak = peak;
+  base.warmup_steps = warmup;
+  base.total_steps = total;
+  base.log_warmup = log_warmup;
+  return make_schedule(name, nullptr, base);
+}
+
 // The values of deepspeed.runtime.lr_schedules.WarmupLR with warmup_type "log": log(i + 1) / log(warmup_num_steps).
 TEST(Schedule, WarmsUpByTheLogarithmAsDeepSpeed) {
-  const Schedule s{ScheduleKind::constant_with_warmup, 2.0, 10, 110, /*log_warmup=*/true};
+  const Schedule s = schedule("constant_with_warmup", 2.0, 10, 110, /*log_warmup=*/true);
   EXPECT_DOUBLE_EQ(s.at(0), 0.0);
   EXPECT_DOUBLE_EQ(s.at(1), 2.0 * 0.30102999566398120);
   EXPECT_DOUBLE_EQ(s.at(4), 2.0 * 0.69897000433601880);
   EXPECT_DOUBLE_EQ(s.at(9), 2.0);
   EXPECT_DOUBLE_EQ(s.at(10), 2.0);
-  EXPECT_DOUBLE_EQ((Schedule{ScheduleKind::linear, 2.0, 1, 3, true}.at(0)), 0.0);
+  EXPECT_DOUBLE_EQ(schedule("linear", 2.0, 1, 3, true).at(0), 0.0);
 }
 
-TEST(Schedule, MatchesTransformersAtTheEdges) {
-  Schedule s{ScheduleKind::cosine, 2.0, 10, 110};
-  EXPECT_DOUBLE_EQ(s.at(0), 0.0);
-  EXPECT_DOUBLE_EQ(s.at(5), 1.0);
-  EXPECT_DOUBLE_EQ(s.at(10), 2.0);
-  EXPECT_NEAR(s.at(60), 1.0, 1e-12);
-  EXPECT_NEAR(s.at(110), 0.0, 1e-12);
-  s.kind = ScheduleKind::linear;
-  EXPECT_DOUBLE_EQ(s.at(60), 1.0);
-  s.kind = ScheduleKind::constant_with_warmup;
-  EXPECT_DOUBLE_EQ(s.at(100), 2.0);
-  s.kind = ScheduleKind::constant;
-  EXPECT_DOUBLE_EQ(s.at(0), 2.0);
-  EXPECT_THROW(parse_schedule("polynomial"), ConfigError);
+TEST(Schedule, RefusesWhatTheScheduleDoesNotTake) {
+  const auto error = [](const char* name, const nlohmann::json& kwargs) {
+    try {
+      make_schedule(name, kwargs, {});
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string("nothing");
+  };
+  const auto says = [](const std::string& text, const char* part) { EXPECT_NE(text.find(part), std::string::npos) << text; };
+  says(error("greedy", {}), "use one of linear, cosine, cosine_with_restarts");
+  says(error("linear", {{"num_cycles", 2}}), "linear has no 'num_cycles': it takes none");
+  says(error("cosine", {{"cycles", 2}}), "it takes num_cycles");
+  says(error("cosine", {{"num_cycles", "two"}}), "expected a number of at least 0, got \"two\"");
+  says(error("cosine", "num_cycles"), "expected a mapping");
+  says(error("cosine_with_min_lr", {}), "either min_lr, a learning rate, or min_lr_rate");
+  says(error("cosine_with_min_lr", {{"min_lr", 1e-6}, {"min_lr_rate", 0.1}}), "either min_lr");
+  says(error("polynomial", {{"lr_end", 1.0}}), "it must be smaller");
+  says(error("warmup_stable_decay", {}), "num_decay_steps of warmup_stable_decay: expected");
+  says(error("warmup_stable_decay", {{"num_decay_steps", 5}, {"decay_type", "sqrt"}}), "linear, cosine or 1-sqrt");
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ struct TrainingArgs {
   double adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;  // 0: no clipping
   std::string lr_scheduler_type = "linear";
+  nlohmann::json lr_scheduler_kwargs;  // a mapping
   std::string warmup_type = "linear";
   double warmup_ratio = 0.0;
   double warmup_steps = 0.0;  // from 1 on a number of steps; below 1 a fraction of all steps

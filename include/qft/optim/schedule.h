@@ -1,15 +1,29 @@
-// Learning-rate schedules, as transformers' optimization.py defines them.
+// Learning-rate schedules, as transformers' optimization.py defines them, with lr_scheduler_kwargs' words.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include <nlohmann/json_fwd.hpp>
 
 namespace qft::optim {
 
-enum class ScheduleKind { constant, constant_with_warmup, linear, cosine };
+enum class ScheduleKind : std::uint8_t {
+  constant,
+  constant_with_warmup,
+  linear,
+  cosine,
+  cosine_with_restarts,
+  polynomial,
+  inverse_sqrt,
+  cosine_with_min_lr,
+  cosine_warmup_with_min_lr,
+  warmup_stable_decay
+};
 
-/// transformers' lr_scheduler_type words; throws ConfigError naming the implemented ones for any other.
-ScheduleKind parse_schedule(const std::string& name);
+/// How warmup_stable_decay rises and falls.
+enum class Ramp : std::uint8_t { linear, cosine, one_minus_sqrt };
 
 struct Schedule {
   ScheduleKind kind = ScheduleKind::linear;
@@ -18,8 +32,21 @@ struct Schedule {
   std::int64_t total_steps = 1;
   bool log_warmup = false;  ///< log(step + 1) / log(max(2, warmup_steps)) instead of step / warmup_steps: DeepSpeed's WarmupLR
 
-  /// The learning rate of the update number `step` (0-based): with warm-up the first one is 0, as in transformers.
+  double num_cycles = 0.5;               ///< waves of a cosine; whole ones, 1 by default, of cosine_with_restarts
+  double lr_end = 1e-7, power = 1.0;     ///< polynomial
+  double timescale = 0.0;                ///< inverse_sqrt; 0: the warm-up's steps, or 10,000 without one
+  double min_lr_rate = 0.0;              ///< of the peak: what a cosine ends with
+  std::optional<double> warmup_lr_rate;  ///< cosine_warmup_with_min_lr: of the peak, what the warm-up begins with
+  Ramp warmup_type = Ramp::linear, decay_type = Ramp::cosine;
+  std::int64_t num_decay_steps = 0, num_stable_steps = 0;
+  double min_lr_ratio = 0.0;  ///< of the peak: with what warmup_stable_decay begins and ends
+
+  /// The learning rate of the update number `step` (0-based): with warm-up the first one is 0 for most, as in transformers.
   double at(std::int64_t step) const;
 };
+
+/// `base` as lr_scheduler_type and lr_scheduler_kwargs (null, or a mapping) ask. Throws ConfigError for an unknown name, naming
+/// the implemented ones, and for a keyword that the schedule does not have, or lacks.
+Schedule make_schedule(const std::string& name, const nlohmann::json& kwargs, Schedule base);
 
 }  // namespace qft::optim
