@@ -40,6 +40,13 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
         &pref_beta);
   field(Field("pref_ftx", "stage dpo: weight of the chosen answer's own loss, added to the pair's").at_least(0), &pref_ftx);
   field(Field("simpo_gamma", "pref_loss simpo: the margin by which the chosen answer's reward is to be higher"), &simpo_gamma);
+  field(Field("dpo_label_smoothing", "pref_loss sigmoid: the share of the pairs whose answers are taken to be interchanged (cDPO)")
+            .in_half_open(0, 0.5),
+        &dpo_label_smoothing);
+  field(Field("ld_alpha",
+              "stage dpo: weight of the labels by which an answer is longer than the other one of its pair (LD-DPO); absent: 1")
+            .at_least(0),
+        &ld_alpha);
   field(Field("disable_shuffling", "keep the samples in source order"), &disable_shuffling);
   field(Field("early_stopping_steps", "stop after this many evaluations without a better metric").at_least(1),
         &early_stopping_steps);

@@ -98,9 +98,9 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "num_beams eval_num_beams generation_num_beams", "beam search is not implemented: remove it", "null|1"},
 
     // Methods and optimizers.
-    {kNoEffect, "pref_bco_weight dpo_label_smoothing ref_model ref_model_adapters ref_model_quantization_bit",
-     "it belongs to values of pref_loss that qft does not have", ""},
-    {kRefused, "ld_alpha", "the part of an answer beyond the other's length counts like the rest: remove it", "null"},
+    {kRefused, "pref_bco_weight", "no binary classifier loss is added: remove it", "null|0|0.0"},
+    {kRefused, "ref_model ref_model_adapters ref_model_quantization_bit",
+     "with LoRA the reference is the model without the adapter: remove it", "null"},
     {kNoEffect,
      "kto_chosen_weight kto_rejected_weight ppo_buffer_size ppo_epochs ppo_score_norm ppo_target "
      "ppo_whiten_rewards "

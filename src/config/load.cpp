@@ -46,7 +46,7 @@ void note_training(RunConfig& config) {
   }
   const bool pairs = config.finetuning.stage == "dpo";
   const bool pack_decides = !config.is_given("stage") && !config.data.pack.empty();
-  for (const char* key : {"pref_loss", "pref_beta", "pref_ftx", "simpo_gamma"})
+  for (const char* key : {"pref_loss", "pref_beta", "pref_ftx", "simpo_gamma", "dpo_label_smoothing", "ld_alpha"})
     if (!pairs && !pack_decides && config.is_given(key))
       config.notes.push_back(
           fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "stage"), config.finetuning.stage));

@@ -105,6 +105,9 @@ void check_method(const RunConfig& c) {
         "{} lays samples into rows of cutoff_len, but {} is dpo, whose pairs may be longer: remove packing (there is no padding "
         "without it either)",
         at_key(c, "packing"), at_key(c, "stage"));
+  if (f.dpo_label_smoothing > 0 && f.stage == "dpo" && f.pref_loss != "sigmoid")
+    fail_config("{} goes with pref_loss sigmoid only, but {} is {}: remove it", at_key(c, "dpo_label_smoothing"),
+                at_key(c, "pref_loss"), f.pref_loss);
   sft_only(c.data.train_on_prompt, "train_on_prompt");
   sft_only(c.data.mask_history, "mask_history");
   sft_only(c.eval.predict_with_generate, "predict_with_generate");

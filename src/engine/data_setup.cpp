@@ -133,6 +133,31 @@ void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items,
         pack.path().string(), longer, model.max_position_embeddings);
 }
 
+/// Pairs whose two answers are the same tokens have no gradient but that of pref_ftx: warns of them, throws where there are no
+/// others. LLaMA-Factory keeps them too.
+void check_pairs(const pack::PackReader& pack, const loader::ItemSubset& items, comm::Communicator& comm) {
+  if (pack.attributes().stage != "dpo") return;
+  comm::agreed(comm, [&] {
+    if (comm.rank() != 0) return;
+    const std::int64_t all = items ? static_cast<std::int64_t>(items->size()) : pack.num_items();
+    std::int64_t equal = 0, first = -1;
+    for (std::int64_t i = 0; i < all; ++i) {
+      const std::int64_t number = items ? (*items)[static_cast<std::size_t>(i)] : i;
+      const encode::EncodedItem item = pack.item(number);
+      if (item.sequences.front().ids != item.sequences.back().ids) continue;
+      if (equal++ == 0) first = number;
+    }
+    if (equal > 0 && equal == all)
+      fail_config("'{}': in all {} pairs the chosen answer is the rejected one: are the columns chosen and rejected the same?",
+                  pack.path().string(), all);
+    if (equal > 0)
+      log::warn(
+          "'{}': {} of {} pairs (the first: item {}) have the same tokens as chosen and rejected answer: nothing can be learned "
+          "from them; take them out of the data",
+          pack.path().string(), equal, all, first);
+  });
+}
+
 EvalSet learnable(EvalSet set, const comm::Communicator& comm) {
   set.items = learnable(*set.pack, std::move(set.items), comm.rank() == 0);
   return set;
@@ -221,6 +246,7 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
   }
   d.items = learnable(*d.pack, std::move(d.items), comm.rank() == 0);
   warn_of_long(*d.pack, d.items, model, comm);
+  check_pairs(*d.pack, d.items, comm);
   if (d.eval) d.eval = learnable(std::move(*d.eval), comm);
   return d;
 }

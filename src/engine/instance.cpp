@@ -99,6 +99,7 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   });
   device::release_unused();  // of what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
+  if (training) require_reference(config, b.spec);
   b.plan = plan::plan_execution(config, b.spec, b.types.precision, objective_of(config), comm, device, training, batches);
   if (training) comm::agreed(comm, [&] { b.graphs = graphs_of(config, b.spec, b.types.precision, b.plan.strategy, device); });
   const plan::ExecutionPlan& plan = b.plan;
@@ -159,6 +160,7 @@ InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan,
           .group = plan.group,
           .prefetch_budget = plan.prefetch_budget,
           .head_rows = plan.policy.head_rows,
+          .reference = objective_of(config).reference,
           .reduction_order = t.deterministic ? parallel::ReductionOrder::by_micro_batch : parallel::ReductionOrder::as_ready,
           .rule = &optim::rule_of(t.optim),
           .hyper = {t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay},
@@ -224,13 +226,16 @@ parallel::ActionList Instance::training_list(int micro_batches, int max_micro_ba
   const int votes = parallel::groups_per_vote(seconds, (max_micro_batches + group - 1) / group);
   const bool reduce_every_group = s.reduce_every_group() || options_.reduction_order == parallel::ReductionOrder::by_micro_batch;
   return parallel::with_gathers(parallel::training_schedule(spec(), {micro_batches, max_micro_batches, group, reduce_every_group,
-                                                                     s.reshard_after_forward, votes}),
+                                                                     s.reshard_after_forward, votes, options_.reference}),
                                 store_->gathered_bytes(), options_.prefetch_budget);
 }
 
 parallel::ActionList Instance::evaluation_list(int micro_batches, int max_micro_batches) const {
   return parallel::with_gathers(
-      parallel::evaluation_schedule(spec(), {micro_batches, max_micro_batches, std::max(1, max_micro_batches)}),
+      parallel::evaluation_schedule(spec(), {.micro_batches = micro_batches,
+                                             .max_micro_batches = max_micro_batches,
+                                             .group = std::max(1, max_micro_batches),
+                                             .reference = options_.reference}),
       store_->gathered_bytes(), options_.prefetch_budget);
 }
 

@@ -58,6 +58,7 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
     require(out.good(), "cannot write predict_logprobs '{}'", logprobs_file.string());
   });
   const engine::ObjectiveRow& row = engine::objective_of(config);
+  engine::require_reference(config, instance.spec());
   const auto objective = row.make(config, {static_cast<double>(loader.global_label_tokens()),
                                            static_cast<double>(loader.num_items()), static_cast<double>(loader.global_tokens())});
   const std::size_t width = 1 + 2 * objective->metrics().size();
@@ -72,11 +73,11 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
     std::vector<model::MicroInput> inputs;
     if (has_work) inputs.push_back(instance.input(batch));
     at::Tensor kept;  // log-probabilities, where they are written
-    instance.executor().evaluate(has_work ? work : idle, inputs, [&](const at::Tensor& logprobs) {
+    instance.executor().evaluate(has_work ? work : idle, inputs, [&](const parallel::Logprobs& logprobs) {
       const at::Tensor mine = objective->observe(inputs.front(), logprobs, {}).cpu();
       std::copy_n(mine.const_data_ptr<double>(), width,
                   sums.begin() + static_cast<std::ptrdiff_t>(width) * (round * comm.size() + comm.rank()));
-      if (write) kept = logprobs.to(at::kCPU, at::kFloat, false, true);
+      if (write) kept = logprobs.policy.to(at::kCPU, at::kFloat, false, true);
     });
     if (write) {
       // Rank r's micro-batch of a round precedes rank r + 1's in source order.

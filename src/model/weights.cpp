@@ -109,7 +109,7 @@ bool Projection::needs_input() const {
   return grads.weight.defined() || !grads.lora.empty();
 }
 
-LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat) {
+LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, bool adapter) {
   LayerWeights layer;
   std::uint32_t site = 0;
   for (const auto& sublayer : spec.layers.at(static_cast<std::size_t>(unit.layer))) {
@@ -121,6 +121,7 @@ LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitB
         continue;
       }
       w.linears.push_back(bind_projection(spec, unit, group, site, flat));
+      if (!adapter) w.linears.back().weights.lora.clear(), w.linears.back().grads.lora.clear();
       site += static_cast<std::uint32_t>(std::ssize(group.linears) * group.experts());
     }
   }

@@ -32,9 +32,9 @@ LayerCall AcquiredUnits::layer(int block, With with) {
   // The old views keep their storage object alive, so that no other has its address.
   const void* grads = call.flat.grad.defined() ? call.flat.grad.storage().unsafeGetStorageImpl() : nullptr;
   if (bound.generation != generation || bound.grads != grads)
-    bound = {
-        generation, grads,
-        std::make_shared<model::LayerWeights>(model::bind_layer(spec_, spec_.units[static_cast<std::size_t>(block)], call.flat))};
+    bound = {generation, grads,
+             std::make_shared<model::LayerWeights>(model::bind_layer(spec_, spec_.units[static_cast<std::size_t>(block)],
+                                                                     call.flat, /*adapter=*/with != With::base))};
   call.weights = bound.weights;
   return call;
 }

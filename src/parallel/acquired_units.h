@@ -13,8 +13,8 @@
 
 namespace qft::parallel {
 
-/// Weights alone, or with the buffers to which backward adds their gradients.
-enum class With : std::uint8_t { weights, gradients };
+/// Weights alone, with the buffers to which backward adds their gradients, or without the adapter's.
+enum class With : std::uint8_t { weights, gradients, base };
 
 class AcquiredUnits {
  public:
@@ -44,7 +44,7 @@ class AcquiredUnits {
     const void* grads = nullptr;
     std::shared_ptr<const model::LayerWeights> weights;
   };
-  std::vector<std::array<Bound, 2>> bound_;  ///< by unit and With
+  std::vector<std::array<Bound, 3>> bound_;  ///< by unit and With
 };
 
 }  // namespace qft::parallel

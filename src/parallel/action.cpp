@@ -31,15 +31,24 @@ class Builder {
   void release(int block) {
     for (const int unit : spec_.units_of_block(block)) list_.push_back({ActionKind::release, unit});
   }
+  /// The reference's log-probabilities are known before the policy's.
   void forward(int block, int group) {
-    const bool last_block = block == spec_.head_unit() && bottom_ > block;
-    for (int m = first(group); m < last(group); ++m)
+    const bool head = block == spec_.head_unit();
+    for (int m = first(group); m < last(group); ++m) {
+      if (options_.reference)
+        list_.push_back({.kind = ActionKind::forward,
+                         .target = block,
+                         .micro = m,
+                         .first = block == 0,
+                         .last = head,
+                         .lane = Lane::reference});
       list_.push_back({.kind = ActionKind::forward,
                        .target = block,
                        .micro = m,
                        .first = block == 0,
-                       .last = last_block,
+                       .last = head && bottom_ > block,
                        .needs_gradient = block >= bottom_});
+    }
   }
   /// The last micro-batch forward is the first backward: its activations are the warmest.
   void backward(int block, int group) {

@@ -16,6 +16,7 @@
 
 #include "acquired_units.h"
 #include "in_flight.h"
+#include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 
 namespace qft::parallel {
@@ -50,7 +51,8 @@ struct Executor::Pass {
   AskedToStop asked_to_stop = {};
   double loss_scale = 1.0;
   MicroRange range = {};
-  std::vector<at::Tensor> sums = {};  ///< by micro-batch, of the objective
+  std::vector<at::Tensor> sums = {};       ///< by micro-batch, of the objective
+  std::vector<at::Tensor> reference = {};  ///< the same: the reference's log-probabilities, from its head to the policy's
   double started = steady_seconds();
   StepResult result = {};
   bool training() const { return objective != nullptr; }
@@ -90,6 +92,7 @@ void Executor::evaluate(const ActionList& list, std::span<const model::MicroInpu
 
 void Executor::interpret(const ActionList& list, Pass& pass) {
   const c10::InferenceMode no_autograd;
+  pass.reference.resize(pass.micros.size());
   for (const auto& in : pass.micros)
     transformer_.ensure_positions(graphs_ && pass.training() ? graph_shape_of(in).tokens : in.sequences.max_length);
   const Action* current = nullptr;
@@ -112,8 +115,6 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
 }
 
 void Executor::perform(const Action& action, Pass& pass) {
-  if (action.lane != Lane::policy)
-    fail("{}: only the policy can run, other lanes are not implemented", describe(action, transformer_.spec()));
   switch (action.kind) {
     case ActionKind::gather:
       return store_.gather(action.target, /*frozen_only=*/false);
@@ -143,11 +144,11 @@ void Executor::acquire(int unit) {
 
 void Executor::forward(const Action& action, Pass& pass) {
   const Stopwatch watch(times_.forward);
-  MicroInFlight& micro = action.first ? open(action, pass) : in_flight_->at(action.micro);
+  MicroInFlight& micro = action.first ? open(action, pass) : in_flight_->at(action.micro, action.lane);
   if (action.target == 0) {
     transformer_.embedding_forward(units_->embedding(With::weights), micro.input(), micro.x());
   } else if (action.target == transformer_.spec().head_unit()) {
-    forward_head(action, micro, pass);
+    action.lane == Lane::reference ? forward_reference_head(action, micro, pass) : forward_head(action, micro, pass);
   } else {
     forward_layer(action, micro, pass);
   }
@@ -156,7 +157,7 @@ void Executor::forward(const Action& action, Pass& pass) {
 
 void Executor::backward(const Action& action, Pass& pass) {
   const Stopwatch watch(times_.backward);
-  MicroInFlight& micro = in_flight_->at(action.micro);
+  MicroInFlight& micro = in_flight_->at(action.micro, action.lane);
   if (action.target == 0) {
     transformer_.embedding_backward(units_->embedding(With::gradients), micro.input(), micro.g());
   } else if (action.target == transformer_.spec().head_unit()) {
@@ -194,17 +195,19 @@ void Executor::step(Pass& pass) {
 }
 
 MicroInFlight& Executor::open(const Action& action, const Pass& pass) {
-  MicroInFlight& micro = in_flight_->free_place();
+  MicroInFlight& micro = in_flight_->free_place(action.lane);
+  const bool trains = pass.training() && action.lane == Lane::policy;
   const model::MicroInput* in = &pass.micros[static_cast<std::size_t>(action.micro)];
-  if (graphs_ && pass.training()) in = &graphs_->admit(micro.place(), *in);
-  micro.open(action.micro, *in, pass.training(), in_flight_->scratch());
+  if (graphs_ && trains) in = &graphs_->admit(micro.place(), *in);
+  micro.open(action.micro, *in, trains, in_flight_->scratch());
   return micro;
 }
 
 void Executor::forward_layer(const Action& action, MicroInFlight& micro, const Pass& pass) {
   model::Arena& scratch = in_flight_->scratch();
   const auto mark = scratch.mark();
-  LayerCall call = units_->layer(action.target, With::weights);
+  LayerCall call = units_->layer(action.target, action.lane == Lane::reference ? With::base : With::weights);
+  call.counts_routing = action.lane == Lane::policy;
   micro.forward(call, action.needs_gradient, scratch);
   run(call, micro, pass);
   scratch.release(mark);
@@ -220,6 +223,7 @@ void Executor::backward_layer(const Action& action, MicroInFlight& micro, const 
 }
 
 void Executor::run(const LayerCall& call, const MicroInFlight& micro, const Pass& pass) {
+  if (micro.lane() == Lane::reference) return call.run(transformer_, micro.input(), {}, {});
   if (graphs_ && pass.training()) return graphs_->run(micro.place(), call);
   model::RoutingLoss routing = pass.training() ? pass.objective->routing() : model::RoutingLoss{};
   routing.balance *= pass.loss_scale;
@@ -244,13 +248,22 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
   } else {
     transformer_.head_forward(norm, table, in, micro.x(), logprobs);
   }
+  const Logprobs observed{logprobs, std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {})};
   if (pass.training()) {
     const at::Tensor grad = both ? at::Tensor() : micro.grad_logprobs(in.labels.size());
-    pass.sums[static_cast<std::size_t>(action.micro)] = pass.objective->observe(in, logprobs, grad);
+    pass.sums[static_cast<std::size_t>(action.micro)] = pass.objective->observe(in, observed, grad);
   } else {
-    (*pass.observe)(logprobs);
+    (*pass.observe)(observed);
   }
   scratch.release(mark);
+}
+
+void Executor::forward_reference_head(const Action& action, const MicroInFlight& micro, Pass& pass) {
+  const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
+  const auto options = at::TensorOptions().dtype(transformer_.statistics_dtype()).device(transformer_.device());
+  at::Tensor& logprobs = pass.reference[static_cast<std::size_t>(action.micro)];
+  logprobs = at::empty({in.labels.size()}, options);
+  transformer_.head_forward(units_->final_norm(With::weights), units_->head_table(With::weights), in, micro.x(), logprobs);
 }
 
 /// Computes the logits again and their gradient, unless forward_head() has done both.

@@ -7,8 +7,9 @@
 
 namespace qft::parallel {
 
-MicroInFlight::MicroInFlight(std::size_t place, const model::Transformer& transformer, const ActivationPolicy& policy)
+MicroInFlight::MicroInFlight(std::size_t place, Lane lane, const model::Transformer& transformer, const ActivationPolicy& policy)
     : place_(place),
+      lane_(lane),
       transformer_(transformer),
       policy_(policy),
       arena_(transformer.device()),
@@ -79,15 +80,16 @@ void MicroInFlight::backward(LayerCall& call, bool needs_gradient, model::Arena&
 InFlight::InFlight(const model::Transformer& transformer, const ActivationPolicy& policy)
     : transformer_(transformer), policy_(policy), scratch_(transformer.device()) {}
 
-MicroInFlight& InFlight::free_place() {
-  const auto free = std::ranges::find_if(places_, [](const auto& place) { return place->micro() < 0; });
+// A place of the reference has a small arena: it never becomes one of the policy.
+MicroInFlight& InFlight::free_place(Lane lane) {
+  const auto free = std::ranges::find_if(places_, [&](const auto& place) { return place->micro() < 0 && place->lane() == lane; });
   if (free != places_.end()) return **free;
-  return *places_.emplace_back(std::make_unique<MicroInFlight>(places_.size(), transformer_, policy_));
+  return *places_.emplace_back(std::make_unique<MicroInFlight>(places_.size(), lane, transformer_, policy_));
 }
 
-MicroInFlight& InFlight::at(int micro) {
+MicroInFlight& InFlight::at(int micro, Lane lane) {
   for (const auto& place : places_)
-    if (place->micro() == micro) return *place;
+    if (place->micro() == micro && place->lane() == lane) return *place;
   fail("micro-batch {} is not in flight: the action list is not a valid schedule", micro);
 }
 

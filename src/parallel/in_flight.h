@@ -3,6 +3,7 @@
 
 #include "qft/model/arena.h"
 #include "qft/model/transformer.h"
+#include "qft/parallel/action.h"
 #include "qft/parallel/layer_call.h"
 
 #include <cstddef>
@@ -21,14 +22,15 @@ struct ActivationPolicy {
   bool offload_inputs = false;  ///< with recompute: the input is kept in host memory
 };
 
-/// One micro-batch in flight. Its arena is reused by the next one in the same place.
+/// One micro-batch in flight in one lane. Its arena is reused by the next one in the same place.
 class MicroInFlight {
  public:
   /// `transformer` must outlive it.
-  MicroInFlight(std::size_t place, const model::Transformer& transformer, const ActivationPolicy& policy);
+  MicroInFlight(std::size_t place, Lane lane, const model::Transformer& transformer, const ActivationPolicy& policy);
 
   /// Its number among those in flight.
   std::size_t place() const { return place_; }
+  Lane lane() const { return lane_; }
   /// Index of the micro-batch; -1: the place is free.
   int micro() const { return micro_; }
 
@@ -65,6 +67,7 @@ class MicroInFlight {
   };
 
   std::size_t place_;
+  Lane lane_;
   const model::Transformer& transformer_;
   ActivationPolicy policy_;
   model::Arena arena_;
@@ -81,10 +84,10 @@ class InFlight {
  public:
   InFlight(const model::Transformer& transformer, const ActivationPolicy& policy);
 
-  /// A free place, to be opened; new places are made as they are needed.
-  MicroInFlight& free_place();
-  /// Throws Error where the micro-batch is not in flight.
-  MicroInFlight& at(int micro);
+  /// A free place of a lane, to be opened; new places are made as they are needed.
+  MicroInFlight& free_place(Lane lane);
+  /// Throws Error where the micro-batch is not in flight there.
+  MicroInFlight& at(int micro, Lane lane);
   model::Arena& scratch() { return scratch_; }
 
   /// Bytes of all arenas, without the scratch memory.

@@ -3,7 +3,8 @@
 #include "qft/core/error.h"
 #include "qft/device/upload.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/segment_reduce.h>
 #include <ATen/ops/sum.h>
@@ -24,12 +25,19 @@ void SequenceObjective::known_gradient(const model::MicroInput&, const at::Tenso
   fail("the gradient of a sequence's log-probability is not known before it");
 }
 
-at::Tensor SequenceObjective::observe(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& grad) const {
-  const at::Tensor counts = label_counts(in);
-  const at::Tensor sums = at::segment_reduce(logprobs.to(at::kDouble), "sum", counts, {}, {}, 0, /*unsafe=*/true);
-  const at::Tensor by_sequence = grad.defined() ? at::empty_like(sums) : at::Tensor();
-  const at::Tensor result = observe_sequences(in, sums, counts.to(at::kDouble), by_sequence);
-  if (grad.defined()) grad.copy_(at::repeat_interleave(by_sequence, counts, /*dim=*/0, /*output_size=*/grad.numel()));
+at::Tensor SequenceObjective::observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const {
+  const at::Tensor counts = label_counts(in), weights = label_weights(in, counts);
+  const auto sum_of = [&](const at::Tensor& values) {
+    return at::segment_reduce(values, "sum", counts, {}, {}, 0, /*unsafe=*/true);
+  };
+  const at::Tensor policy = logprobs.policy.to(at::kDouble);
+  SequenceSums sums{sum_of(weights.defined() ? policy * weights : policy), {}, counts.to(at::kDouble)};
+  if (logprobs.reference.defined()) sums.reference = sum_of(logprobs.reference.to(at::kDouble));
+  const at::Tensor by_sequence = grad.defined() ? at::empty_like(sums.policy) : at::Tensor();
+  const at::Tensor result = observe_sequences(in, sums, by_sequence);
+  if (!grad.defined()) return result;
+  const at::Tensor by_label = at::repeat_interleave(by_sequence, counts, /*dim=*/0, /*output_size=*/grad.numel());
+  grad.copy_(weights.defined() ? by_label * weights : by_label);
   return result;
 }
 
@@ -37,8 +45,8 @@ void TokenMeanLoss::known_gradient(const model::MicroInput&, const at::Tensor& g
   grad.fill_(-1.0 / denominator_);
 }
 
-at::Tensor TokenMeanLoss::observe(const model::MicroInput&, const at::Tensor& logprobs, const at::Tensor&) const {
-  return at::sum(logprobs, at::kDouble).neg_().view({1});
+at::Tensor TokenMeanLoss::observe(const model::MicroInput&, const Logprobs& logprobs, const at::Tensor&) const {
+  return at::sum(logprobs.policy, at::kDouble).neg_().view({1});
 }
 
 }  // namespace qft::parallel

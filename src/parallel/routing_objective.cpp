@@ -37,7 +37,7 @@ RoutingObjective::RoutingObjective(std::unique_ptr<Objective> inner, const model
   names_.insert(names_.end(), texts_.begin(), texts_.end());
 }
 
-at::Tensor RoutingObjective::observe(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& grad) const {
+at::Tensor RoutingObjective::observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const {
   const at::Tensor sums = inner_->observe(in, logprobs, grad);
   const model::Routing& r = in.routing;
   const auto wide = sums.options();

@@ -128,7 +128,8 @@ class ExecutionPlanner {
             .on_cpu = device_.is_cpu(),
             .attention = devices_.attention,
             .plain_operations = devices_.plain_operations,
-            .objective = training_ ? objective_.kind : parallel::ObjectiveKind::row_local};
+            .objective = training_ ? objective_.kind : parallel::ObjectiveKind::row_local,
+            .reference = objective_.reference};
   }
 
   bool graphs() const { return training_ && config_.training.cuda_graphs && !device_.is_cpu(); }

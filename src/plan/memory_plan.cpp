@@ -104,10 +104,21 @@ std::int64_t labels_of(const ExecutionConfig& run) {
   return run.labels > 0 ? std::min(run.labels, run.tokens) : run.tokens;
 }
 
+/// Of a log-probability.
+std::int64_t statistics_bytes(const ExecutionConfig& run) {
+  return size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
+}
+
 /// The gradients of log-probabilities, kept until the head's backward.
 std::int64_t grad_logprobs_bytes(const ExecutionConfig& run) {
   if (run.objective == parallel::ObjectiveKind::row_local) return 0;
-  return labels_of(run) * size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
+  return labels_of(run) * statistics_bytes(run);
+}
+
+/// What a micro-batch's reference lane holds: a layer's input and output, and log-probabilities.
+std::int64_t reference_bytes(const ExecutionConfig& run) {
+  if (!run.reference) return 0;
+  return 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens) + labels_of(run) * statistics_bytes(run);
 }
 
 /// Rows of logits that are held at a time.
@@ -154,7 +165,7 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   bytes +=
       run.training ? std::max(copied(run.tokens, widest.output), copied(rows, c.vocab_size)) : copied(run.tokens, widest.input);
   bytes += graph_bytes(run);
-  if (!run.training || run.recompute) bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
+  if (!run.training || run.recompute || run.reference) bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return bytes;
 }
 
@@ -169,7 +180,7 @@ std::int64_t evaluation_bytes(const ExecutionConfig& run) {
     return buffer_bytes(forward);
   };
   // Steps that recompute nothing have no arena for a layer that is computed and forgotten.
-  const std::int64_t layer = run.recompute ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
+  const std::int64_t layer = run.recompute || run.reference ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return std::max<std::int64_t>(0, buffers_for(run.evaluation_tokens) - (buffers_for(run.tokens) - layer));
 }
 
@@ -282,7 +293,7 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   const int group = static_cast<int>(run.group);
   const int max_micro_batches = static_cast<int>(run.micro_batches > 0 ? std::min(run.micro_batches, two_groups) : two_groups);
   const parallel::ScheduleOptions options{max_micro_batches, max_micro_batches, group, run.strategy.reduce_every_group(),
-                                          run.strategy.reshard_after_forward};
+                                          run.strategy.reshard_after_forward, /*groups_per_vote=*/0, run.reference};
   const parallel::ActionList list = parallel::with_gathers(
       run.training ? parallel::training_schedule(run.spec, options) : parallel::evaluation_schedule(run.spec, options), units,
       prefetch_budget);
@@ -303,13 +314,13 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
     p.gradients = gradient_bytes(run, peaks.gradients, p.host);
     const std::int64_t micro =
         parallel::activation_bytes(run.spec, run.precision.compute, run.tokens, run.recompute, run.offload.activations);
-    p.activations = run.group * (micro + grad_logprobs_bytes(run));
+    p.activations = run.group * (micro + grad_logprobs_bytes(run) + reference_bytes(run));
     // LibTorch's pinned memory has blocks of powers of two.
     const auto input = static_cast<std::uint64_t>(parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens));
     if (run.offload.activations)
       p.host += run.group * run.spec.config.num_layers * static_cast<std::int64_t>(std::bit_ceil(input));
   } else {
-    p.activations = 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens);
+    p.activations = 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens) + reference_bytes(run);
   }
   p.buffers = buffer_bytes(run) + evaluation_bytes(run);
   // A host's blocks are kept for the next use of their size; a device's serve whatever comes next.

@@ -88,7 +88,8 @@ class Planner {
                                   : ops::usual_attention_path(plan_.recipe.precision.compute, plan_.recipe.spec.config.head_dim),
             // CUDA has kernels for the same types as the CPU.
             .plain_operations = ops::generic::takes(c10::kCPU, plan_.recipe.precision.compute),
-            .objective = plan_.recipe.objective.kind};
+            .objective = plan_.recipe.objective.kind,
+            .reference = plan_.recipe.objective.reference};
   }
 
   std::int64_t process() const { return plan_.process.bytes; }

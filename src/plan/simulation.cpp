@@ -52,7 +52,8 @@ class Player {
     const int group = static_cast<int>(std::clamp<std::int64_t>(run_.group, 1, std::max(1, max_micro_batches)));
     const auto list = parallel::with_gathers(
         parallel::training_schedule(
-            run_.spec, {own, max_micro_batches, group, run_.strategy.reduce_every_group(), run_.strategy.reshard_after_forward}),
+            run_.spec, {own, max_micro_batches, group, run_.strategy.reduce_every_group(), run_.strategy.reshard_after_forward,
+                        /*groups_per_vote=*/0, run_.reference}),
         units_, prefetch_budget_);
     total_.tokens += static_cast<double>(step.tokens);
     for (const Action& action : list) perform(action);
@@ -76,7 +77,7 @@ class Player {
         gathered_set_.run(action);
         break;
       case ActionKind::forward:
-        compute(forward_work(run_.spec, action.target, micro(action), run_.precision.compute, run_.objective));
+        compute(forward_of(action));
         break;
       case ActionKind::backward:
         compute(backward_work(run_.spec, action.target, micro(action), run_.precision.compute, run_.recompute,
@@ -94,6 +95,13 @@ class Player {
   }
 
   const MicroShape& micro(const Action& action) const { return (*micros_)[static_cast<std::size_t>(action.micro)]; }
+
+  /// The reference passes without the adapter.
+  Work forward_of(const Action& action) const {
+    Work work = forward_work(run_.spec, action.target, micro(action), run_.precision.compute, run_.objective);
+    if (action.lane == parallel::Lane::reference) work.narrow = 0;
+    return work;
+  }
 
   void compute(const Work& work) { compute(seconds(work, machine_, run_.precision.compute)); }
   void compute(double takes) {

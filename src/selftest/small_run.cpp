@@ -40,6 +40,7 @@ engine::InstanceOptions options_of(const SmallCase& c) {
           .offload = c.offload,
           .group = c.group,
           .prefetch_budget = c.prefetch_budget,
+          .reference = c.reference,
           .reduction_order = c.deterministic ? parallel::ReductionOrder::by_micro_batch : parallel::ReductionOrder::as_ready,
           .bucket_bytes = 2048,
           .rule = &optim::rule_of(c.optim),

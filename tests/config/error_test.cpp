@@ -347,10 +347,17 @@ TEST(Purposes, AskForWhatTheProgramNeeds) {
   EXPECT_CONTAINS(error_of_text(model + "pack: p\n", {}, Purpose::train), "needs output_dir");
   EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\ndo_train: false\n", {}, Purpose::train), "qft eval");
   for (const Purpose purpose : {Purpose::train, Purpose::eval, Purpose::plan})
-    EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\n", {}, purpose),
-                    "pref_loss is \"sigmoid\", which is not implemented yet: pref_loss: simpo is");
-  EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: simpo\n", {}, Purpose::train));
-  EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\npref_loss: sigmoid\n", {}, Purpose::train));
+    EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: kto_pair\n", {}, purpose),
+                    "pref_loss is \"kto_pair\", which is not implemented yet");
+  EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\nstage: dpo\n", {}, Purpose::train));
+  EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\npref_loss: kto_pair\n", {}, Purpose::train));
+  EXPECT_NO_THROW(
+      load_text(model + "pack: p\noutput_dir: o\nstage: dpo\ndpo_label_smoothing: 0.1\nld_alpha: 0.5\n", {}, Purpose::train));
+  EXPECT_CONTAINS(
+      error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: ipo\ndpo_label_smoothing: 0.1\n", {}, Purpose::train),
+      "dpo_label_smoothing goes with pref_loss sigmoid only");
+  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\nref_model: m\n", {}, Purpose::train),
+                  "the reference is the model without the adapter");
   EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: kto\n", {}, Purpose::train),
                   "stages pt, sft and dpo run");
   EXPECT_CONTAINS(

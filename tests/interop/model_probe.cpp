@@ -88,7 +88,7 @@ int run(comm::Session& session, std::span<const std::string> args) {
   out["logits"] = all_logits(*instance, all.build());
   const std::vector<model::MicroInput> whole = {all.build()};
   instance->executor().evaluate(parallel::evaluation_schedule(instance->spec(), {1, 1, 1, false}), whole,
-                                [&](const at::Tensor& values) { out["logprobs"] = values.to(at::kDouble, false, true); });
+                                [&](const parallel::Logprobs& values) { out["logprobs"] = values.policy.to(at::kDouble, false, true); });
 
   std::vector<model::MicroInput> inputs;
   for (const auto& m : micros) inputs.push_back(m.build());

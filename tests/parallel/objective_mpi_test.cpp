@@ -3,8 +3,10 @@
 #include "qft/core/error.h"
 
 #include <cmath>
+#include <numeric>
+#include <vector>
 
-#include "engine/simpo.h"
+#include "engine/preference.h"
 #include "tiny_run.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones_like.h>
@@ -26,11 +28,10 @@ class SummedCrossEntropy final : public SequenceObjective {
 
  protected:
   /// With them the mean number of labels of a sequence, and a metric that counts only the sequences with ten or more.
-  at::Tensor observe_sequences(const model::MicroInput&, const at::Tensor& logprobs, const at::Tensor& counts,
-                               const at::Tensor& grad) const override {
+  at::Tensor observe_sequences(const model::MicroInput&, const SequenceSums& sums, const at::Tensor& grad) const override {
     if (grad.defined()) grad.fill_(-1.0 / denominator_);
-    const at::Tensor tall = counts.ge(10).to(at::kDouble);
-    return at::stack({logprobs.sum().neg(), counts.sum(), at::ones_like(counts).sum(), (counts * tall).sum(), tall.sum()});
+    const at::Tensor &counts = sums.counts, tall = counts.ge(10).to(at::kDouble);
+    return at::stack({sums.policy.sum().neg(), counts.sum(), at::ones_like(counts).sum(), (counts * tall).sum(), tall.sum()});
   }
 
  private:
@@ -110,7 +111,8 @@ TEST(SequenceLevel, InMicroBatchOrderTheBitsOfOneRank) {
 }
 
 std::unique_ptr<Objective> simpo(const BatchTotals& totals) {
-  return std::make_unique<engine::SimpoLoss>(2.0, 1.0, 0.1, totals);
+  return std::make_unique<engine::PreferenceLoss>(engine::pair_loss("simpo"),
+                                                  engine::PairOptions{.beta = 2.0, .gamma = 1.0, .ftx = 0.1}, totals);
 }
 
 /// Pairs train alike on one rank and on all of them, whatever is sharded.
@@ -137,18 +139,128 @@ TEST(Simpo, TwentyStepsUnderZero3AreThoseOfOneRank) {
   }
 }
 
-TEST(Lane, ThatIsNotBuiltIsRefused) {
-  TinyRun run({}, world());
-  ActionList list = run.list(0, 1);
-  list.insert(list.begin(), {.kind = ActionKind::forward, .target = 0, .micro = 0, .lane = Lane::reference});
-  const TokenMeanLoss loss({1.0, 1.0});
-  try {
-    run.executor().train(list, {}, loss, 0);
-    FAIL() << "the reference lane ran";
-  } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("forward(embedding, micro 0, reference): only the policy can run"), std::string::npos)
-        << e.what();
+std::unique_ptr<Objective> dpo(const BatchTotals& totals) {
+  return std::make_unique<engine::PreferenceLoss>(engine::pair_loss("sigmoid"),
+                                                  engine::PairOptions{.beta = 0.5, .ftx = 0.1, .ld_alpha = 0.7}, totals);
+}
+
+/// LoRA's B is not zero here: the reference differs from the policy at once.
+Case dpo_case() {
+  return {.lora = true, .item_sequences = 2, .reference = true, .objective = dpo};
+}
+
+void expect_near(const StepResult& got, const StepResult& want, double tolerance) {
+  EXPECT_NEAR(got.loss, want.loss, tolerance * want.loss);
+  EXPECT_NEAR(got.grad_norm, want.grad_norm, 10 * tolerance * want.grad_norm);
+  EXPECT_EQ(got.metrics.size(), want.metrics.size());
+  for (const auto& [name, value] : want.metrics) EXPECT_NEAR(got.metrics.at(name), value, 10 * tolerance) << name;
+}
+
+TEST(Reference, IsThePolicyWithoutItsAdapterUnderEveryStrategyAndOrder) {
+  const auto self = comm::make_self_communicator();
+  TinyRun expected(dpo_case(), *self, c10::kCPU);
+  std::vector<StepResult> want;
+  for (int s = 0; s < 3; ++s) want.push_back(expected.step(s, 1));
+  EXPECT_GT(std::abs(want[0].metrics.at("rewards/chosen")), 1e-3);
+  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "hsdp"})
+    for (const int group : {1, 3})
+      for (const int pack : {1, 2, 9})
+        for (const bool recompute : {false, true}) {
+          Case c = dpo_case();
+          c.strategy = strategy;
+          c.hsdp_group = world().size() % 2 == 0 ? 2 : world().size();
+          c.group = group;
+          c.recompute = recompute;
+          c.offload.activations = recompute && group > 1;
+          SCOPED_TRACE(fmt::format("{} group {} pack {} recompute {}", strategy, group, pack, recompute));
+          TinyRun got(c, world());
+          for (int s = 0; s < 3; ++s) expect_near(got.step(s, pack), want[static_cast<std::size_t>(s)], 1e-10);
+          const auto a = got.weights(), b = expected.weights();
+          ASSERT_EQ(a.size(), b.size());
+          for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-7) << i;
+        }
+}
+
+/// The policy of a model whose adapter is zero is its reference: no reward, and -log sigmoid(0) for each pair.
+TEST(Reference, OfAnAdapterThatIsZeroIsThePolicy) {
+  Case c = dpo_case();
+  c.objective = [](const BatchTotals& totals) -> std::unique_ptr<Objective> {
+    return std::make_unique<engine::PreferenceLoss>(engine::pair_loss("sigmoid"), engine::PairOptions{}, totals);
+  };
+  TinyRun run(c, world());
+  for (int u = 0; u < run.spec().num_units(); ++u)
+    for (const auto& p : run.spec().units[static_cast<std::size_t>(u)].params)
+      if (p.role == model::Role::lora_b) run.instance().param(u, p).values.zero_();
+  run.instance().publish();
+  const auto result = run.step(0, 2);
+  EXPECT_EQ(result.metrics.at("rewards/chosen"), 0.0);
+  EXPECT_EQ(result.metrics.at("rewards/accuracies"), 0.0);
+  EXPECT_DOUBLE_EQ(result.loss, std::log(2.0));
+}
+
+/// Experts: what the reference's routers do is no part of the policy's losses and metrics.
+TEST(Reference, LeavesTheRoutersOfThePolicyAlone) {
+  Case c = dpo_case();
+  c.model_type = "qwen2_moe";
+  const auto self = comm::make_self_communicator();
+  TinyRun one(c, *self);
+  c.strategy = "zero3";
+  c.group = 2;
+  TinyRun got(c, world());
+  Case plain = dpo_case();
+  plain.model_type = "qwen2_moe";
+  plain.reference = false;
+  plain.objective = simpo;
+  TinyRun without(plain, *self);
+  const auto want = one.step(0, 1), is = got.step(0, 2), alone = without.step(0, 1);
+  expect_near(is, want, 1e-10);
+  for (const char* name : {"router/aux_loss", "router/entropy", "router/load_max"})
+    EXPECT_NEAR(want.metrics.at(name), alone.metrics.at(name), 1e-12) << name;
+}
+
+TEST(Reference, InMicroBatchOrderTheBitsOfOneRank) {
+  const auto self = comm::make_self_communicator();
+  Case c = dpo_case();
+  c.precision = optim::Precision::bf16();
+  c.deterministic = true;
+  TinyRun one(c, *self), ours(c, world());
+  for (int s = 0; s < 3; ++s) {
+    const auto want = one.step(s, 2), got = ours.step(s, 2);
+    EXPECT_EQ(got.loss, want.loss);
+    EXPECT_EQ(got.metrics, want.metrics);
+    EXPECT_EQ(got.grad_norm, want.grad_norm);
   }
+  EXPECT_EQ(ours.weights(), one.weights());
+}
+
+/// Bytes that a step moves between the ranks, by collective and type.
+TEST(Reference, AddsNoByteToTheWire) {
+  const auto bytes_of = [](const Case& c) {
+    TinyRun run(c, world());
+    run.step(0, 1);
+    const auto groups = {&run.layout().shard(), &run.layout().replicate(), &world()};
+    for (comm::Communicator* group : groups) group->reset_counters();
+    run.step(1, 1);
+    std::vector<std::uint64_t> all;
+    for (const comm::Communicator* group : groups)
+      all.insert(all.end(), group->counters().bytes.begin(), group->counters().bytes.end());
+    return all;
+  };
+  for (const char* strategy : {"ddp", "zero2", "zero3", "hsdp"})
+    for (const int group : {1, 3}) {
+      Case c = dpo_case();
+      c.strategy = strategy;
+      c.hsdp_group = world().size() % 2 == 0 ? 2 : world().size();
+      c.group = group;
+      Case without = c;
+      without.reference = false;
+      without.objective = simpo;
+      const auto with = bytes_of(c);
+      EXPECT_EQ(with, bytes_of(without)) << strategy << " group " << group;
+      if (world().size() > 1) {
+        EXPECT_GT(std::accumulate(with.begin(), with.end(), std::uint64_t{0}), 0U);
+      }
+    }
 }
 
 }  // namespace

@@ -28,15 +28,17 @@ model::ModelSpec tiny(bool tied, bool lora) {
 
 /// A micro-batch is in flight from its first action to its last; a gradient that is promised comes.
 void check_marks(const model::ModelSpec& spec, const ActionList& list) {
-  std::map<int, std::vector<Action>> micros;
+  std::map<std::pair<int, Lane>, std::vector<Action>> micros;
   for (const Action& a : list)
-    if (a.micro >= 0) micros[a.micro].push_back(a);
+    if (a.micro >= 0) micros[{a.micro, a.lane}].push_back(a);
   for (const auto& [micro, actions] : micros) {
     for (std::size_t i = 0; i < actions.size(); ++i) {
       SCOPED_TRACE(describe(actions[i], spec));
       EXPECT_EQ(actions[i].first, i == 0);
       EXPECT_EQ(actions[i].last, i + 1 == actions.size());
-      EXPECT_EQ(actions[i].lane, Lane::policy);
+      if (actions[i].lane == Lane::reference) {
+        EXPECT_EQ(actions[i].kind, ActionKind::forward);
+      }
       const bool forward = actions[i].kind == ActionKind::forward;
       const int below = actions[i].target - (forward ? 0 : 1);
       const bool comes =
@@ -44,6 +46,24 @@ void check_marks(const model::ModelSpec& spec, const ActionList& list) {
       EXPECT_EQ(actions[i].needs_gradient, comes);
     }
   }
+}
+
+/// The reference passes each block before the policy, under the same acquire; without it, the list is the one without the lane.
+void check_reference(const model::ModelSpec& spec, const ActionList& with, const ActionList& without) {
+  check_marks(spec, with);
+  ActionList policy;
+  for (std::size_t i = 0; i < with.size(); ++i) {
+    if (with[i].lane == Lane::policy) {
+      policy.push_back(with[i]);
+      continue;
+    }
+    ASSERT_LT(i + 1, with.size());
+    const Action& next = with[i + 1];
+    EXPECT_EQ(next.kind, ActionKind::forward);
+    EXPECT_EQ(next.lane, Lane::policy);
+    EXPECT_EQ(std::pair(next.target, next.micro), std::pair(with[i].target, with[i].micro));
+  }
+  EXPECT_EQ(policy, without);
 }
 
 /// Every property that an executor relies on; throws through gtest on the first that fails.
@@ -122,12 +142,20 @@ TEST(Schedule, HoldsWeightsAndOrderForEveryShape) {
                 EXPECT_EQ(list.back().kind, ActionKind::step);
                 check(spec, options, list);
                 check(spec, options, with_gathers(list, gathered(spec), 3000));
+                if (!lora) continue;
+                ScheduleOptions lanes = options;
+                lanes.reference = true;
+                const auto both = training_schedule(spec, lanes);
+                check_reference(spec, both, list);
+                check_reference(spec, with_gathers(both, gathered(spec), 3000), with_gathers(list, gathered(spec), 3000));
               }
 }
 
 TEST(Schedule, EvaluationNeedsNoGradientAndEndsAtTheHead) {
   const auto spec = tiny(true, true);
-  check_marks(spec, evaluation_schedule(spec, {3, 3, 2, false}));
+  const auto list = evaluation_schedule(spec, {3, 3, 2, false});
+  check_marks(spec, list);
+  check_reference(spec, evaluation_schedule(spec, {.micro_batches = 3, .max_micro_batches = 3, .group = 2, .reference = true}), list);
 }
 
 TEST(Schedule, AnActionIsDescribedWithItsLane) {

@@ -16,9 +16,13 @@ def add_pairs(directory):
     records = [{"instruction": f"Say the number {i} {'again ' * (i % 5)}", "input": "", "chosen": " ".join(str(i + k) for k in range(2 + i % 7)),
                 "rejected": "no " * (1 + i % 4)} for i in range(SAMPLES)]
     (directory / "pairs.json").write_text(json.dumps(records))
+    (directory / "equal.json").write_text(json.dumps([{**r, "rejected": r["chosen"]} for r in records]))
+    (directory / "some.json").write_text(json.dumps([{**r, "rejected": r["chosen"] if i < 2 else r["rejected"]} for i, r in enumerate(records)]))
     info = json.loads((directory / "dataset_info.json").read_text())
     info["pairs"] = {"file_name": "pairs.json", "ranking": True,
                      "columns": {"prompt": "instruction", "query": "input", "chosen": "chosen", "rejected": "rejected"}}
+    for name in ("equal", "some"):
+        info[name] = {**info["pairs"], "file_name": f"{name}.json"}
     (directory / "dataset_info.json").write_text(json.dumps(info))
 
 
@@ -101,12 +105,21 @@ def main():
         chosen = lambda name: [[entry[key] for key in keys] for entry in log_of(tmp / name) if "loss" in entry]
         report.equal("deterministic: the bits of one rank on three", chosen("three"), chosen("one"))
 
+        some = {**settings, "dataset": "some", "output_dir": str(tmp / "some"), "pref_loss": "sigmoid", "finetuning_type": "lora", "max_steps": 2}
+        told = mpirun(2, [qft, "train", write(tmp / "some.yaml", some)])
+        report.holds("pairs of equal answers are counted", "2 of 24 pairs (the first: item 0)" in told.stderr + told.stdout, told.stderr)
+
+        lora = write(tmp / "lora.yaml", {**settings, "pref_loss": "sigmoid", "finetuning_type": "lora", "strategy": "zero3"})
+        with_lane, without = (json.loads(run([qft, "plan", lora, "--ranks", "4", "--json", *more]).stdout) for more in ([], ["pref_loss=simpo"]))
+        report.holds("qft plan counts the reference's memory", most(with_lane, "activations") > most(without, "activations"), [with_lane, without])
         plan = run([qft, "plan", run_file, "--ranks", "4"])
         report.holds("qft plan plans pairs", "zero3" in plan.stdout, plan.stdout)
         for what, changes, words in [("single samples in stage dpo", {"pack": str(tmp / "single.h5")}, "stage is dpo, sft in the pack"),
                                      ("pairs in stage sft", {"stage": "sft", "pack": str(tmp / "out/packs/train.h5")}, "stage is sft, dpo in the pack"),
                                      ("pairs for a reward model", {"stage": None, "pack": str(tmp / "reward.h5")}, "was packed for stage rm, 2 sequences"),
-                                     ("another loss", {"pref_loss": "sigmoid"}, "pref_loss is \"sigmoid\", which is not implemented"),
+                                     ("a loss with a reference, without an adapter", {"pref_loss": "sigmoid"}, "there is no adapter here"),
+                                     ("a loss that is not built", {"pref_loss": "kto_pair"}, "pref_loss is \"kto_pair\", which is not implemented"),
+                                     ("answers that are all equal", {"dataset": "equal", "output_dir": str(tmp / "equal")}, "in all 24 pairs the chosen answer is the rejected one"),
                                      ("packing", {"packing": True}, "remove packing")]:
             if "single" in what:
                 run([pack, write(tmp / "s.yaml", {**settings, "stage": "sft", "dataset": "numbers"}), "--output", tmp / "single.h5"])

@@ -4,6 +4,7 @@
 #include "qft/config/field.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace qft::config {
@@ -35,6 +36,8 @@ struct EvalArgs {
 struct ExportArgs {
   std::string export_dir;
   std::int64_t export_size = 5;  // GB (1e9 bytes)
+  std::string export_format = "safetensors";
+  std::optional<std::int64_t> export_quantization_bit;
 
   void visit(const FieldVisitor& field);
   bool operator==(const ExportArgs&) const = default;

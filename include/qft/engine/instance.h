@@ -56,6 +56,7 @@ struct InstanceOptions {
   std::int64_t group = 1;            ///< micro-batches that pass a block under one acquire
   std::int64_t prefetch_budget = 0;  ///< bytes of weights gathered ahead
   std::int64_t head_rows = 0;        ///< rows of logits held at a time; 0: ops::head_chunk_rows()
+  bool reference = false;            ///< lists have a reference lane
   parallel::ReductionOrder reduction_order = parallel::ReductionOrder::as_ready;
   std::int64_t bucket_bytes = parallel::kBucketBytes;
   const optim::RuleSpec* rule = &optim::rule_of("adamw");

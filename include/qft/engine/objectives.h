@@ -21,4 +21,7 @@ std::unique_ptr<parallel::Objective> make_objective(const config::RunConfig& con
 /// The row that a configuration asks for.
 const ObjectiveRow& objective_of(const config::RunConfig& config);
 
+/// Throws ConfigError where the row needs a reference and the model has no adapter to switch off.
+void require_reference(const config::RunConfig& config, const model::ModelSpec& spec);
+
 }  // namespace qft::engine

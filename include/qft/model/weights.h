@@ -51,7 +51,8 @@ struct SubLayerWeights {
 /// Of a layer's sub-layers, in order.
 using LayerWeights = std::vector<SubLayerWeights>;
 
-LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat);
+/// `adapter`: with LoRA's factors, where the model has them.
+LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, bool adapter = true);
 /// The tensor at this path of the unit; throws if there is none.
 Weight bind_weight(const UnitSpec& unit, std::string_view path, const UnitBuffers& flat);
 /// Decodes a unit's quantised weights: `packed` [packed_bytes] (uint8) to `decoded` [quantized_numel], on one device.

@@ -25,7 +25,7 @@ enum class ActionKind : std::uint8_t {
 /// A way through the blocks.
 enum class Lane : std::uint8_t {
   policy,    ///< the model that trains
-  reference  ///< the model as it was, without its adapters: forward only. Not implemented
+  reference  ///< the model without its adapter: forward only, and without dropout
 };
 
 struct Action {
@@ -53,6 +53,7 @@ struct ScheduleOptions {
   bool reduce_every_group = false;    ///< true: gradients do not stay whole between groups (sharded); false: once a step
   bool reshard_after_forward = true;  ///< gathered weights are released after forward and gathered again for backward
   int groups_per_vote = 0;            ///< a vote before every so many groups; 0: none but that of the step's end
+  bool reference = false;  ///< a reference lane beside the policy's: before it through each block, under the same acquire
 };
 
 /// How often the ranks vote in a step of `groups` that takes about `seconds`: every two seconds or more, for they wait for

@@ -26,8 +26,8 @@ struct PhaseTimes {
 /// groups, where a yes abandons the step.
 using AskedToStop = std::function<bool(bool step_done)>;
 
-/// Receives the log-probabilities [L] of a micro-batch's labels; they are valid during the call.
-using ObserveLogprobs = std::function<void(const at::Tensor& logprobs)>;
+/// Receives the log-probabilities of a micro-batch's labels; they are valid during the call.
+using ObserveLogprobs = std::function<void(const Logprobs& logprobs)>;
 
 /// Bytes that an executor holds: what MemoryPlan predicts under the same names.
 struct ExecutorMemory {
@@ -92,6 +92,7 @@ class Executor {
   void forward_layer(const Action& action, MicroInFlight& micro, const Pass& pass);
   void backward_layer(const Action& action, MicroInFlight& micro, const Pass& pass);
   void forward_head(const Action& action, MicroInFlight& micro, Pass& pass);
+  void forward_reference_head(const Action& action, const MicroInFlight& micro, Pass& pass);
   void backward_head(const Action& action, MicroInFlight& micro, const Pass& pass);
   void run(const LayerCall& call, const MicroInFlight& micro, const Pass& pass);
   std::string memory_held() const;

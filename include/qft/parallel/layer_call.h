@@ -16,11 +16,12 @@ struct LayerCall {
   at::Tensor y;  ///< [T, hidden]: defined for forward, which writes it
   at::Tensor g;  ///< [T, hidden]: defined for backward, which replaces y's gradient by x's
   bool needs_input_grad = true;
+  bool counts_routing = true;  ///< what routers did in forward is of the policy
 
   void run(model::Transformer& transformer, const model::MicroInput& in, const model::DropoutPass& dropout,
            const model::RoutingLoss& routing) const {
     if (y.defined()) transformer.layer_forward(layer, *weights, in, dropout, y, saved);
-    if (y.defined() && !g.defined()) transformer.observe_routing(layer, in, saved);
+    if (y.defined() && !g.defined() && counts_routing) transformer.observe_routing(layer, in, saved);
     if (g.defined()) transformer.layer_backward(layer, *weights, in, dropout, saved, g, needs_input_grad, routing);
   }
 };

@@ -22,6 +22,13 @@ enum class ObjectiveKind : std::uint8_t {
 struct ObjectiveTraits {
   ObjectiveKind kind = ObjectiveKind::row_local;
   int item_sequences = 1;  ///< of an item: 2 for pairs
+  bool reference = false;  ///< needs the log-probabilities of the reference lane too
+};
+
+/// Log-probabilities of a micro-batch's labels, [L].
+struct Logprobs {
+  at::Tensor policy;
+  at::Tensor reference;  ///< undefined where the lists have no reference lane
 };
 
 /// What a step counts, over all ranks.
@@ -41,9 +48,10 @@ class Objective {
 
   /// row_local: d(loss) / d(log-probability) of the labels of `in` into grad [L].
   virtual void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const = 0;
-  /// Sums of a micro-batch with these log-probabilities [L] (valid during the call): on their device, fp64 [1 + 2 metrics()], its
-  /// part of the loss and for each metric a sum and a count. sequence_level: fills grad [L] too, where it is defined.
-  virtual at::Tensor observe(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& grad) const = 0;
+  /// Sums of a micro-batch with these log-probabilities (valid during the call): on their device, fp64 [1 + 2 metrics()], its
+  /// part of the loss and for each metric a sum and a count. sequence_level: fills grad [L], that of the policy's, too, where it
+  /// is defined.
+  virtual at::Tensor observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const = 0;
 
   /// What routers of experts add to the loss, and so to gradients.
   virtual model::RoutingLoss routing() const { return {}; }
@@ -51,18 +59,25 @@ class Objective {
   virtual void summarise(std::map<std::string, double>& /*metrics*/) const {}
 };
 
+/// Of each sequence of a micro-batch: [S], fp64.
+struct SequenceSums {
+  at::Tensor policy;     ///< the sum of its labels' log-probabilities, as weighted by label_weights()
+  at::Tensor reference;  ///< that of the reference lane, not weighted; undefined without one
+  at::Tensor counts;     ///< how many labels there are
+};
+
 /// A function of the log-probabilities of whole sequences.
 class SequenceObjective : public Objective {
  public:
   ObjectiveKind kind() const final { return ObjectiveKind::sequence_level; }
   void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const final;
-  at::Tensor observe(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& grad) const final;
+  at::Tensor observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const final;
 
  protected:
-  /// The same from `logprobs` [S], the sum over each sequence's labels, and `counts` [S], how many these are: both fp64.
-  /// `grad` [S], fp64: d(loss) / d(logprobs), where it is defined.
-  virtual at::Tensor observe_sequences(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& counts,
-                                       const at::Tensor& grad) const = 0;
+  /// The same from the sums of the sequences. `grad` [S], fp64: d(loss) / d(sums.policy), where it is defined.
+  virtual at::Tensor observe_sequences(const model::MicroInput& in, const SequenceSums& sums, const at::Tensor& grad) const = 0;
+  /// What each label counts in its sequence's sum: fp64 [L] on the labels' device; undefined: 1. `counts` int64 [S].
+  virtual at::Tensor label_weights(const model::MicroInput& /*in*/, const at::Tensor& /*counts*/) const { return {}; }
 };
 
 /// Cross-entropy, averaged over the label tokens of the global batch.
@@ -72,7 +87,7 @@ class TokenMeanLoss final : public Objective {
   ObjectiveKind kind() const override { return ObjectiveKind::row_local; }
   double denominator() const override { return denominator_; }
   void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override;
-  at::Tensor observe(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& grad) const override;
+  at::Tensor observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const override;
 
  private:
   double denominator_;

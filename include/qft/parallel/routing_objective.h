@@ -26,7 +26,7 @@ class RoutingObjective final : public Objective {
   double denominator() const override { return inner_->denominator(); }
   std::span<const std::string_view> metrics() const override { return names_; }
   void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override { inner_->known_gradient(in, grad); }
-  at::Tensor observe(const model::MicroInput& in, const at::Tensor& logprobs, const at::Tensor& grad) const override;
+  at::Tensor observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const override;
   model::RoutingLoss routing() const override { return weights_; }
   void summarise(std::map<std::string, double>& metrics) const override;
 

@@ -39,6 +39,7 @@ struct SmallCase {
   bool graphs = false;
   bool debug_sync = false;  ///< from the second step on, a wait of the host for its device is an error
   int item_sequences = 1;
+  bool reference = false;  ///< steps have a reference lane
   /// What is trained; null: TokenMeanLoss.
   std::unique_ptr<parallel::Objective> (*objective)(const parallel::BatchTotals& totals) = nullptr;
 };

@@ -1,0 +1,143 @@
+#include "preference.h"
+
+#include "qft/core/error.h"
+#include "qft/device/upload.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/expm1.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+
+namespace qft::engine {
+namespace {
+
+using at::Tensor;
+
+constexpr std::array<std::string_view, 6> kMetrics = {"rewards/chosen",  "rewards/rejected", "rewards/accuracies",
+                                                      "rewards/margins", "logps/chosen",     "logps/rejected"};
+constexpr std::string_view kOrpoMetrics[] = {"sft_loss", "odds_ratio_loss"};
+
+/// A loss of the margin alone.
+PairTerms of_margin(const Tensor& loss, const Tensor& by_margin) {
+  return {loss, by_margin, -by_margin};
+}
+
+/// DPO (Rafailov et al. 2023, equation 7); with label smoothing cDPO (Mitchell 2023). TRL: loss_type sigmoid.
+PairTerms sigmoid(const PairOptions& o, const Tensor& chosen, const Tensor& rejected) {
+  const Tensor logits = (chosen - rejected) * o.beta;
+  const double kept = 1.0 - o.label_smoothing, changed = o.label_smoothing;
+  return of_margin(at::log_sigmoid(logits) * -kept - at::log_sigmoid(-logits) * changed,
+                   (at::sigmoid(logits) * changed - at::sigmoid(-logits) * kept) * o.beta);
+}
+
+/// RSO (Liu et al. 2023): the hinge loss of SLiC (Zhao et al. 2023). TRL: loss_type hinge.
+PairTerms hinge(const PairOptions& o, const Tensor& chosen, const Tensor& rejected) {
+  const Tensor missing = 1.0 - (chosen - rejected) * o.beta;
+  return of_margin(at::relu(missing), missing.gt(0.0).to(at::kDouble) * -o.beta);
+}
+
+/// IPO (Azar et al. 2023, equation 17), of means as TRL and LLaMA-Factory have it; beta is the paper's tau.
+PairTerms ipo(const PairOptions& o, const Tensor& chosen, const Tensor& rejected) {
+  const Tensor distance = chosen - rejected - 1.0 / (2.0 * o.beta);
+  return of_margin(distance.square(), distance * 2.0);
+}
+
+/// SimPO (Meng et al. 2024, equation 6). LLaMA-Factory: simpo_loss.
+PairTerms simpo(const PairOptions& o, const Tensor& chosen, const Tensor& rejected) {
+  const Tensor logits = (chosen - rejected) * o.beta - o.gamma;
+  return of_margin(-at::log_sigmoid(logits), at::sigmoid(-logits) * -o.beta);
+}
+
+/// log(1 - p) of log p, and 1 - p. An answer that is certain, or empty, counts as almost so: all results stay finite.
+struct Complement {
+  Tensor value, log;
+  explicit Complement(const Tensor& logp) : value(-at::expm1(logp.clamp_max(-1e-12))), log(value.log()) {}
+};
+
+/// ORPO (Hong et al. 2024, equations 6 and 7), of means. LLaMA-Factory: odds_ratio_loss.
+PairTerms orpo(const PairOptions& o, const Tensor& chosen, const Tensor& rejected) {
+  const Complement not_chosen(chosen), not_rejected(rejected);
+  const Tensor log_odds = (chosen - not_chosen.log) - (rejected - not_rejected.log);
+  const Tensor ratio = -at::log_sigmoid(log_odds), by_odds = at::sigmoid(-log_odds) * -o.beta;
+  return {ratio * o.beta - chosen, by_odds / not_chosen.value - 1.0, -by_odds / not_rejected.value, {-chosen, ratio}};
+}
+
+constexpr PairLoss kLosses[] = {
+    {.name = "sigmoid", .reference = true, .terms = sigmoid},
+    {.name = "hinge", .reference = true, .terms = hinge},
+    {.name = "ipo", .reference = true, .mean = true, .terms = ipo},
+    {.name = "orpo", .mean = true, .terms = orpo, .metrics = kOrpoMetrics},
+    {.name = "simpo", .mean = true, .terms = simpo},
+};
+
+void require_pairs(const model::MicroInput& in) {
+  for (std::size_t i = 1; i < in.item_offsets.size(); ++i)
+    require(in.item_offsets[i] - in.item_offsets[i - 1] == 2, "an item of {} sequences is no pair of a chosen and a rejected one",
+            in.item_offsets[i] - in.item_offsets[i - 1]);
+}
+
+}  // namespace
+
+std::span<const PairLoss> pair_losses() {
+  return kLosses;
+}
+
+const PairLoss& pair_loss(std::string_view name) {
+  const auto row = std::ranges::find(kLosses, name, &PairLoss::name);
+  require(row != std::end(kLosses), "there is no pref_loss {}", name);
+  return *row;
+}
+
+PreferenceLoss::PreferenceLoss(const PairLoss& loss, const PairOptions& options, const parallel::BatchTotals& totals)
+    : loss_(loss), options_(options), pairs_(totals.items), names_(kMetrics.begin(), kMetrics.end()) {
+  names_.insert(names_.end(), loss.metrics.begin(), loss.metrics.end());
+}
+
+Tensor PreferenceLoss::label_weights(const model::MicroInput& in, const Tensor& counts) const {
+  if (!options_.ld_alpha) return {};
+  // As LLaMA-Factory counts: positions from an answer's first label on, also those between labels.
+  const Tensor& rows = in.labels.rows;
+  const auto labels = rows.numel();
+  const Tensor offsets = device::upload(std::vector<std::int32_t>(in.label_offsets.begin(), in.label_offsets.end() - 1), rows.device());
+  const Tensor first = labels == 0 ? offsets : rows.index_select(0, offsets.clamp_max(labels - 1));
+  const Tensor shorter = counts.view({-1, 2}).amin(1, /*keepdim=*/true).expand({-1, 2}).reshape({-1});
+  const Tensor end = at::repeat_interleave(first + shorter, counts, /*dim=*/0, /*output_size=*/labels);
+  return at::where(rows.lt(end), 1.0, *options_.ld_alpha).to(at::kDouble);
+}
+
+Tensor PreferenceLoss::observe_sequences(const model::MicroInput& in, const parallel::SequenceSums& sums, const Tensor& grad) const {
+  require_pairs(in);
+  require(sums.reference.defined() == loss_.reference, "pref_loss {}: a reference is {}", loss_.name,
+          loss_.reference ? "missing" : "not wanted");
+  const Tensor lengths = sums.counts.clamp_min(1.0);  // an answer that was cut off has the mean 0
+  const Tensor logps = loss_.mean ? sums.policy / lengths : sums.policy;
+  const auto side = [](const Tensor& values, std::int64_t which) { return values.view({-1, 2}).select(1, which); };
+  Tensor values = logps;
+  if (loss_.reference) values = logps - (loss_.mean ? sums.reference / lengths : sums.reference);
+  const Tensor chosen = side(values, 0), rejected = side(values, 1), margins = chosen - rejected;
+  const PairTerms terms = loss_.terms(options_, chosen, rejected);
+  if (grad.defined()) {
+    const Tensor by_value = at::stack({terms.by_chosen, terms.by_rejected}, 1).view({-1});
+    grad.copy_((loss_.mean ? by_value / lengths : by_value) / pairs_);
+    side(grad, 0).sub_(options_.ftx / pairs_ / side(lengths, 0));
+  }
+  std::vector<Tensor> metrics = {chosen * options_.beta,  rejected * options_.beta, margins.gt(0.0).to(at::kDouble),
+                                 margins * options_.beta, side(logps, 0),           side(logps, 1)};
+  metrics.insert(metrics.end(), terms.metrics.begin(), terms.metrics.end());
+  const Tensor totals = at::stack(metrics).sum(1);
+  const Tensor pairs = at::full_like(totals, static_cast<double>(margins.numel()));
+  const Tensor loss = terms.loss.sum() - side(sums.policy / lengths, 0).sum() * options_.ftx;
+  return at::cat({loss.view({1}), at::stack({totals, pairs}, 1).view({-1})});
+}
+
+}  // namespace qft::engine

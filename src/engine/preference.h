@@ -1,0 +1,65 @@
+// Losses of preference pairs: a table with a row for each value of pref_loss.
+#pragma once
+
+#include "qft/parallel/objective.h"
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace qft::engine {
+
+/// The keys of a run that the losses read.
+struct PairOptions {
+  double beta = 0.1;             ///< pref_beta
+  double gamma = 0.5;            ///< simpo_gamma
+  double ftx = 0.0;              ///< pref_ftx
+  double label_smoothing = 0.0;  ///< dpo_label_smoothing
+  std::optional<double> ld_alpha = {};
+};
+
+/// Of pairs [P], fp64.
+struct PairTerms {
+  at::Tensor loss;                      ///< without ftx
+  at::Tensor by_chosen, by_rejected;    ///< d(loss) / d(the chosen, the rejected answer's value)
+  std::vector<at::Tensor> metrics = {};  ///< of PairLoss::metrics
+};
+
+/// A loss of pairs. An answer's value is the sum, or the mean, of its labels' log-probabilities; less the reference's, if there is
+/// one.
+struct PairLoss {
+  std::string_view name;  ///< of pref_loss
+  bool reference = false;
+  bool mean = false;
+  PairTerms (*terms)(const PairOptions& options, const at::Tensor& chosen, const at::Tensor& rejected) = nullptr;
+  std::span<const std::string_view> metrics = {};  ///< further ones
+};
+
+std::span<const PairLoss> pair_losses();
+/// The row of that name; throws Error where there is none.
+const PairLoss& pair_loss(std::string_view name);
+
+/// An item is a pair of sequences, the chosen one first. The loss is the mean over the pairs of
+///   terms(chosen, rejected) - ftx * mean log-probability of the chosen answer's labels
+/// Metrics by TRL's names; an answer's reward is beta times its value. With ld_alpha (Liu et al. 2024, LD-DPO) the policy's labels
+/// from the shorter answer's length on count ld_alpha.
+class PreferenceLoss final : public parallel::SequenceObjective {
+ public:
+  PreferenceLoss(const PairLoss& loss, const PairOptions& options, const parallel::BatchTotals& totals);
+  double denominator() const override { return pairs_; }
+  std::span<const std::string_view> metrics() const override { return names_; }
+
+ protected:
+  at::Tensor observe_sequences(const model::MicroInput& in, const parallel::SequenceSums& sums,
+                               const at::Tensor& grad) const override;
+  at::Tensor label_weights(const model::MicroInput& in, const at::Tensor& counts) const override;
+
+ private:
+  const PairLoss& loss_;
+  PairOptions options_;
+  double pairs_;
+  std::vector<std::string_view> names_;
+};
+
+}  // namespace qft::engine

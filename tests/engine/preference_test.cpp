@@ -1,0 +1,164 @@
+// The losses of pairs against TRL's and LLaMA-Factory's formulas as autograd differentiates them, in fp64.
+#include "engine/preference.h"
+
+#include "qft/core/error.h"
+
+#include <cmath>
+#include <map>
+#include <string>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/log1p.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/stack.h>
+#include <gtest/gtest.h>
+
+namespace qft::engine {
+namespace {
+
+constexpr double kPairs = 7.0;  // of the global batch, of which the micro-batch has three
+constexpr std::int64_t kLabels = 12;
+
+/// Three pairs; sequence s has 3 + s tokens, of which the last 1 + s % 3 are labels.
+model::MicroInput pairs() {
+  std::vector<std::int32_t> tokens, bounds = {0}, labels;
+  for (std::int32_t s = 0; s < 6; ++s) {
+    for (std::int32_t t = 0; t < 3 + s; ++t) tokens.push_back(t);
+    bounds.push_back(static_cast<std::int32_t>(tokens.size()));
+    for (std::int32_t l = 1 + s % 3; l > 0; --l) labels.push_back(bounds.back() - l);
+  }
+  return model::MicroInput::build(tokens, bounds, labels, {}, at::kCPU, std::vector<std::int32_t>{0, 2, 4, 6});
+}
+
+/// TRL's dpo_loss(), and odds_ratio_loss(), simpo_loss(), ld_alpha and pref_ftx of LLaMA-Factory's CustomDPOTrainer.
+struct Judge {
+  at::Tensor chosen, rejected, reward_chosen, reward_rejected, sft, ratio, loss;
+
+  Judge(const std::string& name, const PairOptions& o, const at::Tensor& policy, const at::Tensor& reference,
+        const model::MicroInput& in) {
+    const bool mean = name == "ipo" || name == "orpo" || name == "simpo";
+    const auto length = [&](std::size_t s) { return in.label_offsets[s + 1] - in.label_offsets[s]; };
+    const auto of = [&](const at::Tensor& logprobs, std::size_t side, bool averaged, std::optional<double> alpha) {
+      std::vector<at::Tensor> all;
+      for (std::size_t s = side; s < 6; s += 2) {
+        const auto begin = in.label_offsets[s], end = in.label_offsets[s + 1];
+        const auto shared = begin + std::min(length(s - side), length(s - side + 1));
+        const at::Tensor sum = logprobs.slice(0, begin, shared).sum() + alpha.value_or(1.0) * logprobs.slice(0, shared, end).sum();
+        all.push_back(averaged ? sum / static_cast<double>(end - begin) : sum);
+      }
+      return at::stack(all);
+    };
+    chosen = of(policy, 0, mean, o.ld_alpha);
+    rejected = of(policy, 1, mean, o.ld_alpha);
+    at::Tensor c = chosen, r = rejected;
+    if (reference.defined()) {
+      c = chosen - of(reference, 0, mean, {});
+      r = rejected - of(reference, 1, mean, {});
+    }
+    reward_chosen = o.beta * c;
+    reward_rejected = o.beta * r;
+    const at::Tensor logits = c - r;
+    sft = -of(policy, 0, true, o.ld_alpha);
+    if (name == "sigmoid")
+      loss = -at::log_sigmoid(o.beta * logits) * (1 - o.label_smoothing) - at::log_sigmoid(-o.beta * logits) * o.label_smoothing;
+    if (name == "hinge") loss = at::relu(1 - o.beta * logits);
+    if (name == "ipo") loss = (logits - 1 / (2 * o.beta)).pow(2);
+    if (name == "simpo") loss = -at::log_sigmoid(o.beta * (logits - o.gamma / o.beta));
+    if (name == "orpo") {
+      ratio = -at::log_sigmoid(logits - (at::log1p(-at::exp(c)) - at::log1p(-at::exp(r))));
+      loss = -c + o.beta * ratio;
+    }
+    loss = loss + o.ftx * sft;
+  }
+};
+
+struct Draw {
+  model::MicroInput in = pairs();
+  at::Tensor policy = -at::randn({kLabels}, at::kDouble).abs() - 0.1;
+  at::Tensor reference = -at::randn({kLabels}, at::kDouble).abs() - 0.1;
+  /// As the loss wants them.
+  parallel::Logprobs logprobs(const PairLoss& loss) const { return {policy, loss.reference ? reference : at::Tensor()}; }
+};
+
+void expect_formula(const PairLoss& loss, const PairOptions& options) {
+  Draw draw;
+  const at::Tensor leaf = draw.policy.detach().clone().requires_grad_();
+  const Judge judge(std::string(loss.name), options, leaf, draw.logprobs(loss).reference, draw.in);
+  (judge.loss.sum() / kPairs).backward();
+
+  const PreferenceLoss ours(loss, options, {12.0, kPairs});
+  EXPECT_EQ(ours.kind(), parallel::ObjectiveKind::sequence_level);
+  const at::Tensor grad = at::empty_like(draw.policy);
+  const at::Tensor sums = ours.observe(draw.in, draw.logprobs(loss), grad);
+  EXPECT_LE((grad - leaf.grad()).abs().max().item<double>(), 1e-13);
+  ASSERT_EQ(sums.numel(), 1 + 2 * static_cast<std::int64_t>(ours.metrics().size()));
+  EXPECT_NEAR(sums[0].item<double>() / ours.denominator(), judge.loss.sum().item<double>() / kPairs, 1e-13);
+
+  const auto mean = [](const at::Tensor& values) { return values.detach().mean().item<double>(); };
+  std::map<std::string_view, double> expected = {
+      {"rewards/chosen", mean(judge.reward_chosen)},
+      {"rewards/rejected", mean(judge.reward_rejected)},
+      {"rewards/accuracies", mean(judge.reward_chosen.gt(judge.reward_rejected).to(at::kDouble))},
+      {"rewards/margins", mean(judge.reward_chosen - judge.reward_rejected)},
+      {"logps/chosen", mean(judge.chosen)},
+      {"logps/rejected", mean(judge.rejected)}};
+  if (loss.name == "orpo") expected.insert({{"sft_loss", mean(judge.sft)}, {"odds_ratio_loss", mean(judge.ratio)}});
+  ASSERT_EQ(ours.metrics().size(), expected.size());
+  for (std::size_t m = 0; m < ours.metrics().size(); ++m) {
+    const auto at = static_cast<std::int64_t>(m);
+    EXPECT_EQ(sums[2 + 2 * at].item<double>(), 3.0);
+    EXPECT_NEAR(sums[1 + 2 * at].item<double>() / 3.0, expected.at(ours.metrics()[m]), 1e-13) << ours.metrics()[m];
+  }
+}
+
+TEST(Preference, LossGradientAndMetricsAreTheFormulas) {
+  for (const PairLoss& loss : pair_losses())
+    for (const double beta : {0.3, 2.5})
+      for (const double ftx : {0.0, 0.3})
+        for (const std::optional<double> alpha : {std::optional<double>{}, {0.4}, {0.0}}) {
+          SCOPED_TRACE(std::string(loss.name) + " beta " + std::to_string(beta));
+          PairOptions options{.beta = beta, .gamma = 0.7, .ftx = ftx, .ld_alpha = alpha};
+          expect_formula(loss, options);
+          options.label_smoothing = 0.2;
+          if (loss.name == "sigmoid") expect_formula(loss, options);
+        }
+}
+
+TEST(Preference, WithoutAGradientTheSumsAreTheSame) {
+  for (const PairLoss& loss : pair_losses()) {
+    const Draw draw;
+    const PreferenceLoss ours(loss, {.ld_alpha = 0.5}, {12.0, kPairs});
+    const at::Tensor with = ours.observe(draw.in, draw.logprobs(loss), at::empty_like(draw.policy));
+    EXPECT_TRUE(ours.observe(draw.in, draw.logprobs(loss), {}).equal(with)) << loss.name;
+  }
+}
+
+TEST(Preference, AnswersThatWereCutOffLeaveAllFinite) {
+  const std::vector<std::int32_t> tokens(12, 1), bounds = {0, 3, 6, 9, 12}, labels = {4, 5, 7, 8};
+  const auto in = model::MicroInput::build(tokens, bounds, labels, {}, at::kCPU, std::vector<std::int32_t>{0, 2, 4});
+  for (const PairLoss& loss : pair_losses()) {
+    const at::Tensor logprobs = -at::randn({4}, at::kDouble).abs(), grad = at::empty_like(logprobs);
+    const PreferenceLoss ours(loss, {.ftx = 0.1, .ld_alpha = 0.5}, {4.0, 2.0});
+    const at::Tensor sums = ours.observe(in, {logprobs, loss.reference ? logprobs * 2 : at::Tensor()}, grad);
+    EXPECT_TRUE(sums.isfinite().all().item<bool>()) << loss.name;
+    EXPECT_TRUE(grad.isfinite().all().item<bool>()) << loss.name;
+  }
+}
+
+TEST(Preference, RefusesWhatIsNoPairAndAReferenceThatIsMissing) {
+  const std::vector<std::int32_t> tokens(6, 1), bounds = {0, 3, 6}, labels = {1, 4};
+  const auto single = model::MicroInput::build(tokens, bounds, labels, {}, at::kCPU);
+  const at::Tensor logprobs = at::randn({2}, at::kDouble);
+  EXPECT_THROW(PreferenceLoss(pair_loss("simpo"), {}, {2.0, 2.0}).observe(single, {logprobs}, {}), Error);
+  const Draw draw;
+  EXPECT_THROW(PreferenceLoss(pair_loss("sigmoid"), {}, {2.0, 2.0}).observe(draw.in, {draw.policy}, {}), Error);
+  EXPECT_THROW(PreferenceLoss(pair_loss("simpo"), {}, {2.0, 2.0}).observe(draw.in, {draw.policy, draw.reference}, {}), Error);
+  EXPECT_THROW(pair_loss("none"), Error);
+}
+
+}  // namespace
+}  // namespace qft::engine

@@ -1,0 +1,170 @@
+"""Each loss of pairs over a few LoRA steps, packed without padding, beside a plain loop over PEFT's model with padded batches and the
+adapter switched off as the reference. The judge has TRL's dpo_loss (0.24) and, of LLaMA-Factory's CustomDPOTrainer, its losses,
+log-probabilities and metrics, in words of its own."""
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from common import ROOT, Report, arguments, mpirun, run
+from models import in_double, labels_of
+
+sys.path.append(str(ROOT / "tests/system"))
+from tiny import log_of, make, write  # noqa: E402
+
+SAMPLES, BATCH, EPOCHS, LR, RANK = 12, 4, 2, 2e-3, 3
+TOLERANCE = 1e-8  # two programs in fp64 differ by 1e-14 in a step; the steps add up
+REFERENCE = {"sigmoid", "hinge", "ipo"}
+MEAN = {"ipo", "orpo", "simpo"}
+
+
+def add_pairs(directory):
+    records = [{"instruction": f"Say the number {i} {'again ' * (i % 5)}", "input": "", "chosen": " ".join(str(i + k) for k in range(2 + i % 7)),
+                "rejected": "no " * (1 + i % 4)} for i in range(SAMPLES)]
+    (directory / "pairs.json").write_text(json.dumps(records))
+    (directory / "dataset_info.json").write_text(json.dumps({"pairs": {"file_name": "pairs.json", "ranking": True, "columns": {
+        "prompt": "instruction", "query": "input", "chosen": "chosen", "rejected": "rejected"}}}))
+
+
+def make_adapter(directory, model_dir):
+    """As PEFT saves it, both factors random: the reference differs from the policy in the first step."""
+    c = json.loads((Path(model_dir) / "config.json").read_text())
+    hidden, inner, heads, kv = c["hidden_size"], c["intermediate_size"], c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
+    shapes = {"self_attn.q_proj": (hidden, heads), "self_attn.v_proj": (hidden, kv), "self_attn.o_proj": (heads, hidden), "mlp.down_proj": (inner, hidden)}
+    generator, tensors = torch.Generator().manual_seed(3), {}
+    for layer in range(c["num_hidden_layers"]):
+        for name, (width, rows) in shapes.items():
+            stem = f"base_model.model.model.layers.{layer}.{name}"
+            tensors[f"{stem}.lora_A.weight"] = torch.randn(RANK, width, generator=generator) / width**0.5
+            tensors[f"{stem}.lora_B.weight"] = torch.randn(rows, RANK, generator=generator) * 0.1
+    directory.mkdir()
+    save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
+    (directory / "adapter_config.json").write_text(json.dumps({
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": 2 * RANK, "lora_dropout": 0.0, "bias": "none",
+        "target_modules": sorted({n.split(".")[1] for n in shapes}), "base_model_name_or_path": str(model_dir)}))
+    return directory
+
+
+def logps(model, sequences, alpha=None):
+    """Sums over the labels, and their numbers, of chosen answers and then as many rejected ones, padded to the longest."""
+    longest = max(len(s["ids"]) for s in sequences)
+    ids, mask = torch.zeros(len(sequences), longest, dtype=torch.long), torch.zeros(len(sequences), longest, dtype=torch.long)
+    labels = torch.full((len(sequences), longest), -100)
+    for i, s in enumerate(sequences):
+        ids[i, :len(s["ids"])], mask[i, :len(s["ids"])], labels[i, :len(s["ids"])] = torch.tensor(s["ids"]), 1, labels_of(s)
+    logits, labels = model(input_ids=ids, attention_mask=mask).logits[:, :-1], labels[:, 1:]
+    counted = labels >= 0
+    each = torch.log_softmax(logits, -1).gather(2, labels.clamp(min=0)[:, :, None])[:, :, 0] * counted
+    lengths = counted.sum(1)
+    if alpha is not None:  # labels beyond the other answer's length
+        shorter = torch.minimum(*lengths.chunk(2)).repeat(2)
+        place = counted.cumsum(1)
+        each = torch.where(place <= shorter[:, None], each, alpha * each)
+    return each.sum(1), lengths
+
+
+def loss_of(model, pairs, o):
+    """The loss of each pair, and its metrics by name."""
+    name, beta, smoothing = o["pref_loss"], o["pref_beta"], o.get("dpo_label_smoothing", 0.0)
+    sequences = [p["chosen"] for p in pairs] + [p["rejected"] for p in pairs]
+    sums, lengths = logps(model, sequences, o.get("ld_alpha"))
+    own = sums / lengths if name in MEAN else sums
+    values = own
+    if name in REFERENCE:
+        with torch.no_grad(), model.disable_adapter():
+            reference, _ = logps(model, sequences)
+        values = own - (reference / lengths if name in MEAN else reference)
+    chosen, rejected = values.chunk(2)
+    margin, log_sigmoid = chosen - rejected, torch.nn.functional.logsigmoid
+    sft = -(sums / lengths).chunk(2)[0]
+    metrics = {}
+    if name == "sigmoid":
+        loss = -(1 - smoothing) * log_sigmoid(beta * margin) - smoothing * log_sigmoid(-beta * margin)
+    elif name == "hinge":
+        loss = torch.relu(1 - beta * margin)
+    elif name == "ipo":
+        loss = (margin - 1 / (2 * beta))**2
+    elif name == "simpo":
+        loss = -log_sigmoid(beta * (margin - o["simpo_gamma"] / beta))
+    else:
+        odds = lambda p: p - torch.log1p(-torch.exp(p))
+        ratio = -log_sigmoid(odds(chosen) - odds(rejected))
+        loss = sft + beta * ratio
+        metrics = {"sft_loss": sft, "odds_ratio_loss": ratio}
+    metrics |= {"rewards/chosen": beta * chosen, "rewards/rejected": beta * rejected, "rewards/margins": beta * margin,
+                "rewards/accuracies": (chosen > rejected).to(torch.float64), "logps/chosen": own.chunk(2)[0], "logps/rejected": own.chunk(2)[1]}
+    return loss + o.get("pref_ftx", 0.0) * sft, metrics
+
+
+def judge(model_dir, adapter, pairs, options):
+    """Loss, norm and metrics of each step, and of all pairs after the last."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float64)
+    model = PeftModel.from_pretrained(base, adapter, is_trainable=True).to(torch.float64)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=LR, weight_decay=0.0)
+    means = lambda loss, metrics: {"loss": loss.mean().item(), **{n: v.mean().item() for n, v in metrics.items()}}
+    steps = []
+    with in_double():
+        for step in range(EPOCHS * SAMPLES // BATCH):
+            first = step * BATCH % SAMPLES
+            loss, metrics = loss_of(model, pairs[first:first + BATCH], options)
+            loss.mean().backward()
+            seen = means(loss, metrics)
+            seen["grad_norm"] = torch.nn.utils.clip_grad_norm_(parameters, 1.0).item()
+            optimizer.step()
+            optimizer.zero_grad()
+            steps.append(seen)
+        with torch.no_grad():
+            return steps, means(*loss_of(model, pairs, options))
+
+
+CASES = [({"pref_loss": "sigmoid", "pref_beta": 0.1}, "ddp", 1, 1),
+         ({"pref_loss": "sigmoid", "pref_beta": 0.5, "dpo_label_smoothing": 0.1, "pref_ftx": 0.2, "ld_alpha": 0.3}, "zero3", 2, 1),
+         ({"pref_loss": "sigmoid", "pref_beta": 0.5, "ld_alpha": 0.0}, "zero2", 2, 2),
+         ({"pref_loss": "hinge", "pref_beta": 0.3, "pref_ftx": 0.1}, "ddp", 2, 2),
+         ({"pref_loss": "ipo", "pref_beta": 0.2}, "zero3", 1, 4),
+         ({"pref_loss": "orpo", "pref_beta": 0.4}, "zero2", 2, 1),
+         ({"pref_loss": "simpo", "pref_beta": 2.0, "simpo_gamma": 0.9, "ld_alpha": 0.5}, "ddp", 1, 2)]
+
+
+def main():
+    args = arguments()
+    qft, pack = args.build / "bin/qft", args.build / "bin/qft-pack"
+    report = Report()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        settings = {**make(tmp, "qwen3"), "stage": "dpo", "dataset": "pairs", "eval_dataset": "pairs", "lora_dropout": 0.0,
+                    "disable_shuffling": True, "learning_rate": LR, "num_train_epochs": EPOCHS, "lr_scheduler_type": "constant", "warmup_ratio": 0.0,
+                    "global_batch_size": BATCH, "do_eval": True}
+        for key in ("lora_rank", "lora_alpha"):
+            settings.pop(key, None)
+        add_pairs(tmp / "data")
+        adapter = make_adapter(tmp / "adapter", settings["model_name_or_path"])
+        settings["adapter_name_or_path"] = str(adapter)
+        run([pack, write(tmp / "pack.yaml", {k: v for k, v in settings.items() if k != "eval_dataset"}), "--output", tmp / "pairs.h5"])
+        pairs = [json.loads(line) for line in run([pack, "export", tmp / "pairs.h5"]).stdout.splitlines()]
+        report.equal("pairs in the pack", len(pairs), SAMPLES)
+        for number, (options, strategy, ranks, each) in enumerate(CASES):
+            what = ", ".join(f"{k} {v}" for k, v in options.items())
+            out = tmp / f"out{number}"
+            run_file = write(tmp / f"run{number}.yaml", {**settings, **options, "strategy": strategy, "per_device_train_batch_size": each, "output_dir": str(out)})
+            mpirun(ranks, [qft, "train", run_file])
+            steps, evaluated = judge(settings["model_name_or_path"], adapter, pairs, options)
+            log = [entry for entry in log_of(out) if "loss" in entry]
+            report.equal(f"{what}: steps", len(log), len(steps))
+            for name in steps[0]:
+                report.check(f"{what}: {name}", max(abs(e[name] - s[name]) / max(1.0, abs(s[name])) for e, s in zip(log, steps)), TOLERANCE)
+            results = json.loads((out / "all_results.json").read_text())
+            for name, value in evaluated.items():
+                report.check(f"{what}: eval_{name}", abs(results[f"eval_{name}"] - value) / max(1.0, abs(value)), TOLERANCE)
+    report.finish()
+
+
+main()
