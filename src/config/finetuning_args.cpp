@@ -35,18 +35,27 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("pref_loss", "stage dpo: the loss of a pair").one_of({"sigmoid", "hinge", "ipo", "kto_pair", "orpo", "simpo"}),
         &pref_loss);
   field(Field("pref_beta",
-              "stage dpo: factor of the reward (beta): the larger, the stronger a difference of log-probabilities counts")
+              "stages dpo, kto: factor of the reward (beta): the larger, the stronger a difference of log-probabilities counts")
             .above(0),
         &pref_beta);
-  field(Field("pref_ftx", "stage dpo: weight of the chosen answer's own loss, added to the pair's").at_least(0), &pref_ftx);
+  field(Field("pref_ftx", "stages dpo, kto: weight of the chosen answer's own loss, added to the pair's").at_least(0), &pref_ftx);
   field(Field("simpo_gamma", "pref_loss simpo: the margin by which the chosen answer's reward is to be higher"), &simpo_gamma);
-  field(Field("dpo_label_smoothing", "pref_loss sigmoid: the share of the pairs whose answers are taken to be interchanged (cDPO)")
-            .in_half_open(0, 0.5),
-        &dpo_label_smoothing);
+  field(
+      Field("dpo_label_smoothing", "pref_loss sigmoid: the share of the pairs whose answers are taken to be interchanged (cDPO)")
+          .in_half_open(0, 0.5),
+      &dpo_label_smoothing);
   field(Field("ld_alpha",
               "stage dpo: weight of the labels by which an answer is longer than the other one of its pair (LD-DPO); absent: 1")
             .at_least(0),
         &ld_alpha);
+  field(Field("kto_chosen_weight", "stage kto: weight of answers that are liked").at_least(0), &kto_chosen_weight);
+  field(Field("kto_rejected_weight", "stage kto: weight of answers that are not").at_least(0), &kto_rejected_weight);
+  field(Field("ref_model", "stages dpo and kto: the model to compare with (folder, or name on a hub)")
+            .path()
+            .shown_default("with LoRA the model without the adapter, else the one that training starts from"),
+        &ref_model);
+  field(Field("ref_model_adapters", "an adapter on ref_model, or on model_name_or_path where that is absent").path(),
+        &ref_model_adapters);
   field(Field("disable_shuffling", "keep the samples in source order"), &disable_shuffling);
   field(Field("early_stopping_steps", "stop after this many evaluations without a better metric").at_least(1),
         &early_stopping_steps);

@@ -99,10 +99,9 @@ constexpr ForeignRow kLlamaFactory[] = {
 
     // Methods and optimizers.
     {kRefused, "pref_bco_weight", "no binary classifier loss is added: remove it", "null|0|0.0"},
-    {kRefused, "ref_model ref_model_adapters ref_model_quantization_bit",
-     "with LoRA the reference is the model without the adapter: remove it", "null"},
+    {kRefused, "ref_model_quantization_bit", "ref_model computes in the run's type: remove it", "null"},
     {kNoEffect,
-     "kto_chosen_weight kto_rejected_weight ppo_buffer_size ppo_epochs ppo_score_norm ppo_target "
+     "ppo_buffer_size ppo_epochs ppo_score_norm ppo_target "
      "ppo_whiten_rewards "
      "reward_model reward_model_adapters reward_model_quantization_bit reward_model_type",
      "it belongs to stages that qft does not have", ""},

@@ -44,15 +44,20 @@ void note_training(RunConfig& config) {
     config.notes.push_back(fmt::format("{} overrides {}, as with transformers 4; transformers 5 would take the latter",
                                        at_key(config, "warmup_steps"), at_key(config, "warmup_ratio")));
   }
-  const bool pairs = config.finetuning.stage == "dpo";
+  const bool pairs = config.finetuning.stage == "dpo", compares = pairs || config.finetuning.stage == "kto";
   const bool pack_decides = !config.is_given("stage") && !config.data.pack.empty();
-  for (const char* key : {"pref_loss", "pref_beta", "pref_ftx", "simpo_gamma", "dpo_label_smoothing", "ld_alpha"})
-    if (!pairs && !pack_decides && config.is_given(key))
-      config.notes.push_back(
-          fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "stage"), config.finetuning.stage));
-  if (pairs && config.finetuning.lora_dropout > 0) {
-    config.notes.push_back(
-        fmt::format("{} has no effect: as in LLaMA-Factory stage dpo trains without dropout", at_key(config, "lora_dropout")));
+  const auto only = [&](bool used, std::initializer_list<const char*> keys) {
+    for (const char* key : keys)
+      if (!used && !pack_decides && config.is_given(key))
+        config.notes.push_back(
+            fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "stage"), config.finetuning.stage));
+  };
+  only(pairs, {"pref_loss", "simpo_gamma", "dpo_label_smoothing", "ld_alpha"});
+  only(compares, {"pref_beta", "pref_ftx", "ref_model", "ref_model_adapters"});
+  only(compares && !pairs, {"kto_chosen_weight", "kto_rejected_weight"});
+  if (compares && config.finetuning.lora_dropout > 0) {
+    config.notes.push_back(fmt::format("{} has no effect: as in LLaMA-Factory and TRL stage {} trains without dropout",
+                                       at_key(config, "lora_dropout"), config.finetuning.stage));
   }
   if (t.max_steps > 0 && config.is_given("num_train_epochs")) wins("max_steps", "num_train_epochs");
   if (t.global_batch_size && config.is_given("gradient_accumulation_steps")) {

@@ -100,11 +100,11 @@ void check_method(const RunConfig& c) {
     }
   };
   sft_only(c.data.neat_packing, "neat_packing");
-  if (c.data.packing == true && f.stage == "dpo")
+  if (c.data.packing == true && (f.stage == "dpo" || f.stage == "kto"))
     fail_config(
-        "{} lays samples into rows of cutoff_len, but {} is dpo, whose pairs may be longer: remove packing (there is no padding "
-        "without it either)",
-        at_key(c, "packing"), at_key(c, "stage"));
+        "{} lays samples into rows of cutoff_len, but {} is {}, whose items are two sequences and may be longer: remove packing "
+        "(there is no padding without it either)",
+        at_key(c, "packing"), at_key(c, "stage"), f.stage);
   if (f.dpo_label_smoothing > 0 && f.stage == "dpo" && f.pref_loss != "sigmoid")
     fail_config("{} goes with pref_loss sigmoid only, but {} is {}: remove it", at_key(c, "dpo_label_smoothing"),
                 at_key(c, "pref_loss"), f.pref_loss);

@@ -161,4 +161,10 @@ Encoded Encoder::encode_feedback(const Conversation& conversation) const {
   return encoded;
 }
 
+bool is_liked(const EncodedItem& item) {
+  for (const auto& [name, value] : item.tags)
+    if (name == kFeedbackTag) return value == "true";
+  fail("an item of stage kto without the tag {}: pack the data again", kFeedbackTag);
+}
+
 }  // namespace qft::encode

@@ -12,6 +12,7 @@
 #include "qft/tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <functional>
 
 #include <fmt/ranges.h>
 
@@ -60,15 +61,16 @@ fs::path make_pack(const config::RunConfig& config, comm::Communicator& comm, Co
   return inputs::stage_pack(config, path, comm::Session::current());
 }
 
-/// Throws ConfigError where the pack, which may have set the stage, holds items that are not trained on. One of stage kto is no
-/// pair.
+/// Throws ConfigError where the pack, which may have set the stage, holds items that are not trained on.
 void require_items_of(const pack::PackReader& pack, const config::RunConfig& config) {
   const auto& have = pack.attributes();
-  if (have.sequences_per_item == objective_of(config).item_sequences && have.stage != "kto") return;
-  fail_config(
-      "'{}' was packed for stage {}, {} sequences an item, but stages pt and sft train on single samples and dpo on preference "
-      "pairs: give a pack of such a stage, or none",
-      pack.path().string(), have.stage, have.sequences_per_item);
+  const ObjectiveRow& row = objective_of(config);
+  if (have.sequences_per_item == row.item_sequences && (have.stage == "kto") == row.estimates_kl) return;
+  fail_config("'{}' was packed for stage {}, {} sequences an item, but {} trains on {}: give a pack of that stage, or none",
+              pack.path().string(), have.stage, have.sequences_per_item, config.finetuning.stage,
+              row.estimates_kl         ? "single answers that are liked or not"
+              : row.item_sequences > 1 ? "preference pairs"
+                                       : "single samples");
 }
 
 /// Opens the pack `given`, or that of the datasets of `part`, which it makes or leaves out (null); checks that it fits.
@@ -133,28 +135,61 @@ void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items,
         pack.path().string(), longer, model.max_position_embeddings);
 }
 
-/// Pairs whose two answers are the same tokens have no gradient but that of pref_ftx: warns of them, throws where there are no
-/// others. LLaMA-Factory keeps them too.
-void check_pairs(const pack::PackReader& pack, const loader::ItemSubset& items, comm::Communicator& comm) {
-  if (pack.attributes().stage != "dpo") return;
-  comm::agreed(comm, [&] {
-    if (comm.rank() != 0) return;
-    const std::int64_t all = items ? static_cast<std::int64_t>(items->size()) : pack.num_items();
-    std::int64_t equal = 0, first = -1;
+/// Which of the items, of which there are `all`, are so, and the first of them.
+struct Found {
+  std::int64_t all = 0, count = 0, first = -1;
+  Found(const pack::PackReader& pack, const loader::ItemSubset& items,
+        const std::function<bool(const encode::EncodedItem&)>& is_so)
+      : all(items ? static_cast<std::int64_t>(items->size()) : pack.num_items()) {
     for (std::int64_t i = 0; i < all; ++i) {
       const std::int64_t number = items ? (*items)[static_cast<std::size_t>(i)] : i;
-      const encode::EncodedItem item = pack.item(number);
-      if (item.sequences.front().ids != item.sequences.back().ids) continue;
-      if (equal++ == 0) first = number;
+      if (is_so(pack.item(number)) && count++ == 0) first = number;
     }
-    if (equal > 0 && equal == all)
-      fail_config("'{}': in all {} pairs the chosen answer is the rejected one: are the columns chosen and rejected the same?",
-                  pack.path().string(), all);
-    if (equal > 0)
-      log::warn(
-          "'{}': {} of {} pairs (the first: item {}) have the same tokens as chosen and rejected answer: nothing can be learned "
-          "from them; take them out of the data",
-          pack.path().string(), equal, all, first);
+  }
+};
+
+/// Pairs whose two answers are the same tokens have no gradient but that of pref_ftx: warns of them, throws where there are no
+/// others. LLaMA-Factory keeps them too.
+void check_pairs(const pack::PackReader& pack, const loader::ItemSubset& items) {
+  const Found equal(pack, items,
+                    [](const encode::EncodedItem& item) { return item.sequences.front().ids == item.sequences.back().ids; });
+  if (equal.count > 0 && equal.count == equal.all)
+    fail_config("'{}': in all {} pairs the chosen answer is the rejected one: are the columns chosen and rejected the same?",
+                pack.path().string(), equal.all);
+  if (equal.count > 0)
+    log::warn(
+        "'{}': {} of {} pairs (the first: item {}) have the same tokens as chosen and rejected answer: nothing can be learned "
+        "from them; take them out of the data",
+        pack.path().string(), equal.count, equal.all, equal.first);
+}
+
+/// KTO compares answers of the two kinds. Its authors advise weights by which the kinds count between 1:1 and 4:3.
+void check_feedback(const pack::PackReader& pack, const loader::ItemSubset& items, const config::FinetuningArgs& f) {
+  const Found liked(pack, items, [](const encode::EncodedItem& item) { return encode::is_liked(item); });
+  const std::int64_t others = liked.all - liked.count;
+  if (liked.count == 0 || others == 0)
+    fail_config(
+        "'{}': all {} answers are {}: stage kto learns from both kinds; is '{}' of dataset_info.json the right column? Answers "
+        "that are all good are for stage sft",
+        pack.path().string(), liked.all, liked.count == 0 ? "disliked" : "liked", encode::kFeedbackTag);
+  const double balance =
+      f.kto_chosen_weight * static_cast<double>(liked.count) / (f.kto_rejected_weight * static_cast<double>(others));
+  if (balance < 0.99 || balance > 4.0 / 3.0 + 0.01)
+    log::warn(
+        "'{}': {} liked answers of weight {} and {} others of weight {}: the kinds count {:.2f} to 1, where between 1 and 1.33 "
+        "is "
+        "advised, kto_chosen_weight between {:.2f} and {:.2f}",
+        pack.path().string(), liked.count, f.kto_chosen_weight, others, f.kto_rejected_weight, balance,
+        f.kto_chosen_weight / balance, f.kto_chosen_weight / balance * 4.0 / 3.0);
+}
+
+/// What a stage asks of its items. Reads all of them on rank 0.
+void check_items(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config,
+                 comm::Communicator& comm) {
+  comm::agreed(comm, [&] {
+    if (comm.rank() != 0) return;
+    if (pack.attributes().stage == "dpo") check_pairs(pack, items);
+    if (pack.attributes().stage == "kto") check_feedback(pack, items, config.finetuning);
   });
 }
 
@@ -246,7 +281,7 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
   }
   d.items = learnable(*d.pack, std::move(d.items), comm.rank() == 0);
   warn_of_long(*d.pack, d.items, model, comm);
-  check_pairs(*d.pack, d.items, comm);
+  check_items(*d.pack, d.items, config, comm);
   if (d.eval) d.eval = learnable(std::move(*d.eval), comm);
   return d;
 }

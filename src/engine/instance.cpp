@@ -9,6 +9,7 @@
 #include "qft/device/memory.h"
 #include "qft/device/scalar_type.h"
 #include "qft/engine/objectives.h"
+#include "qft/engine/reference.h"
 #include "qft/plan/execution_plan.h"
 #include "qft/plan/feasibility.h"
 
@@ -79,6 +80,7 @@ struct LoadPlan {
   std::optional<io::ModelFiles> files;
   InferencePrecision types;  ///< in training without a reason
   plan::ExecutionPlan plan;
+  bool lane = false;    ///< lists have a reference lane
   bool graphs = false;  ///< layers run as graphs
   MemoryPrediction memory;
 };
@@ -99,8 +101,10 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   });
   device::release_unused();  // of what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
-  if (training) require_reference(config, b.spec);
-  b.plan = plan::plan_execution(config, b.spec, b.types.precision, objective_of(config), comm, device, training, batches);
+  parallel::ObjectiveTraits objective = objective_of(config);
+  b.lane = has_reference_lane(config, b.spec);
+  objective.reference = b.lane;
+  b.plan = plan::plan_execution(config, b.spec, b.types.precision, objective, comm, device, training, batches);
   if (training) comm::agreed(comm, [&] { b.graphs = graphs_of(config, b.spec, b.types.precision, b.plan.strategy, device); });
   const plan::ExecutionPlan& plan = b.plan;
   const std::int64_t kernels =
@@ -160,7 +164,7 @@ InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan,
           .group = plan.group,
           .prefetch_budget = plan.prefetch_budget,
           .head_rows = plan.policy.head_rows,
-          .reference = objective_of(config).reference,
+          .reference = load_plan.lane,
           .reduction_order = t.deterministic ? parallel::ReductionOrder::by_micro_batch : parallel::ReductionOrder::as_ready,
           .rule = &optim::rule_of(t.optim),
           .hyper = {t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay},
@@ -215,6 +219,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
 model::MicroInput Instance::input(const loader::MicroBatch& batch) const {
   model::MicroInput in = model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples,
                                                   transformer_->device(), batch.item_offsets);
+  in.liked = batch.liked;
   if (optimizer_)
     in.routing = model::Routing::build(spec().config, batch.cu_seqlens, transformer_->statistics_dtype(), transformer_->device());
   return in;
@@ -231,11 +236,13 @@ parallel::ActionList Instance::training_list(int micro_batches, int max_micro_ba
 }
 
 parallel::ActionList Instance::evaluation_list(int micro_batches, int max_micro_batches) const {
+  const int all = std::max(1, max_micro_batches);
   return parallel::with_gathers(
-      parallel::evaluation_schedule(spec(), {.micro_batches = micro_batches,
-                                             .max_micro_batches = max_micro_batches,
-                                             .group = std::max(1, max_micro_batches),
-                                             .reference = options_.reference}),
+      parallel::evaluation_schedule(
+          spec(), {.micro_batches = micro_batches,
+                   .max_micro_batches = max_micro_batches,
+                   .group = optimizer_ ? static_cast<int>(std::clamp<std::int64_t>(options_.group, 1, all)) : all,
+                   .reference = options_.reference}),
       store_->gathered_bytes(), options_.prefetch_budget);
 }
 

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/ranges.h>
-
+#include "kto.h"
 #include "preference.h"
 
 namespace qft::engine {
@@ -28,11 +27,19 @@ Made preference(const RunConfig& config, const parallel::BatchTotals& totals) {
       pair_loss(f.pref_loss), PairOptions{f.pref_beta, f.simpo_gamma, f.pref_ftx, f.dpo_label_smoothing, f.ld_alpha}, totals);
 }
 
-/// A row of each loss of pairs behind those of single samples.
+Made kto(const RunConfig& config, const parallel::BatchTotals& totals) {
+  const auto& f = config.finetuning;
+  return std::make_unique<KtoLoss>(KtoOptions{f.pref_beta, f.pref_ftx, f.kto_chosen_weight, f.kto_rejected_weight}, totals);
+}
+
+using Kind = parallel::ObjectiveKind;
+
 std::vector<ObjectiveRow> objectives() {
-  std::vector<ObjectiveRow> all = {{{parallel::ObjectiveKind::row_local, 1}, "cross_entropy", token_mean}};
+  std::vector<ObjectiveRow> all = {
+      {{.kind = Kind::row_local}, "cross_entropy", token_mean},
+      {{.kind = Kind::sequence_level, .item_sequences = 2, .reference = true, .estimates_kl = true}, "kto", kto}};
   for (const PairLoss& loss : pair_losses())
-    all.push_back({{parallel::ObjectiveKind::sequence_level, 2, loss.reference}, loss.name, preference});
+    all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .reference = loss.reference}, loss.name, preference});
   return all;
 }
 
@@ -48,25 +55,11 @@ Made make_objective(const RunConfig& config, const model::ModelConfig& model, co
 
 const ObjectiveRow& objective_of(const RunConfig& config) {
   const auto& f = config.finetuning;
-  const std::string_view name = f.stage == "dpo" ? std::string_view(f.pref_loss) : "cross_entropy";
+  const std::string_view name = f.stage == "dpo" ? std::string_view(f.pref_loss) : f.stage == "kto" ? "kto" : "cross_entropy";
   static const std::vector<ObjectiveRow> rows = objectives();
   const auto row = std::ranges::find(rows, name, &ObjectiveRow::name);
   if (row == rows.end()) fail_config("pref_loss {} is not implemented: qft --help lists those that are", f.pref_loss);
   return *row;
-}
-
-void require_reference(const RunConfig& config, const model::ModelSpec& spec) {
-  const ObjectiveRow& row = objective_of(config);
-  if (!row.reference || spec.lora.enabled()) return;
-  std::vector<std::string_view> without;
-  for (const PairLoss& loss : pair_losses())
-    if (!loss.reference) without.push_back(loss.name);
-  const auto given = config.given.find("pref_loss");
-  fail_config(
-      "{}pref_loss {} compares with a reference, which is the model without its adapter, but there is no adapter here (a model of "
-      "its own as ref_model is not implemented): train with finetuning_type: lora (in evaluation, give adapter_name_or_path), or "
-      "use a pref_loss without a reference: {}",
-      given == config.given.end() ? "" : given->second + ": ", row.name, fmt::join(without, ", "));
 }
 
 }  // namespace qft::engine

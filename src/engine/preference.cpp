@@ -108,14 +108,16 @@ Tensor PreferenceLoss::label_weights(const model::MicroInput& in, const Tensor& 
   // As LLaMA-Factory counts: positions from an answer's first label on, also those between labels.
   const Tensor& rows = in.labels.rows;
   const auto labels = rows.numel();
-  const Tensor offsets = device::upload(std::vector<std::int32_t>(in.label_offsets.begin(), in.label_offsets.end() - 1), rows.device());
+  const Tensor offsets =
+      device::upload(std::vector<std::int32_t>(in.label_offsets.begin(), in.label_offsets.end() - 1), rows.device());
   const Tensor first = labels == 0 ? offsets : rows.index_select(0, offsets.clamp_max(labels - 1));
   const Tensor shorter = counts.view({-1, 2}).amin(1, /*keepdim=*/true).expand({-1, 2}).reshape({-1});
   const Tensor end = at::repeat_interleave(first + shorter, counts, /*dim=*/0, /*output_size=*/labels);
   return at::where(rows.lt(end), 1.0, *options_.ld_alpha).to(at::kDouble);
 }
 
-Tensor PreferenceLoss::observe_sequences(const model::MicroInput& in, const parallel::SequenceSums& sums, const Tensor& grad) const {
+Tensor PreferenceLoss::observe_sequences(const model::MicroInput& in, const parallel::SequenceSums& sums,
+                                         const Tensor& grad) const {
   require_pairs(in);
   require(sums.reference.defined() == loss_.reference, "pref_loss {}: a reference is {}", loss_.name,
           loss_.reference ? "missing" : "not wanted");

@@ -21,13 +21,13 @@ struct PairOptions {
 
 /// Of pairs [P], fp64.
 struct PairTerms {
-  at::Tensor loss;                      ///< without ftx
-  at::Tensor by_chosen, by_rejected;    ///< d(loss) / d(the chosen, the rejected answer's value)
+  at::Tensor loss;                       ///< without ftx
+  at::Tensor by_chosen, by_rejected;     ///< d(loss) / d(the chosen, the rejected answer's value)
   std::vector<at::Tensor> metrics = {};  ///< of PairLoss::metrics
 };
 
-/// A loss of pairs. An answer's value is the sum, or the mean, of its labels' log-probabilities; less the reference's, if there is
-/// one.
+/// A loss of pairs. An answer's value is the sum, or the mean, of its labels' log-probabilities; less the reference's, if there
+/// is one.
 struct PairLoss {
   std::string_view name;  ///< of pref_loss
   bool reference = false;
@@ -42,8 +42,8 @@ const PairLoss& pair_loss(std::string_view name);
 
 /// An item is a pair of sequences, the chosen one first. The loss is the mean over the pairs of
 ///   terms(chosen, rejected) - ftx * mean log-probability of the chosen answer's labels
-/// Metrics by TRL's names; an answer's reward is beta times its value. With ld_alpha (Liu et al. 2024, LD-DPO) the policy's labels
-/// from the shorter answer's length on count ld_alpha.
+/// Metrics by TRL's names; an answer's reward is beta times its value. With ld_alpha (Liu et al. 2024, LD-DPO) the policy's
+/// labels from the shorter answer's length on count ld_alpha.
 class PreferenceLoss final : public parallel::SequenceObjective {
  public:
   PreferenceLoss(const PairLoss& loss, const PairOptions& options, const parallel::BatchTotals& totals);

@@ -161,9 +161,7 @@ optim::Precision training_precision(const config::RunConfig& config) {
 }
 
 plan::Recipe recipe_of(const config::RunConfig& config) {
-  model::ModelSpec spec = spec_of(config, Use::training);
-  require_reference(config, spec);
-  return {std::move(spec), training_precision(config), objective_of(config)};
+  return {spec_of(config, Use::training), training_precision(config), objective_of(config)};
 }
 
 }  // namespace qft::engine

@@ -19,11 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-PerplexityResult likelihood_of(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
-                               comm::Communicator& comm) {
+PerplexityResult likelihood_of(engine::Instance& instance, engine::ReferenceModel* reference, const engine::EvalSet& set,
+                               const config::RunConfig& config, comm::Communicator& comm) {
   const auto loader = set.loader(config, comm);
   Progress bar("eval", loader->max_micro_batches(), comm.rank() == 0);
-  return eval::evaluate(config, instance, *loader, comm, config.eval.predict_logprobs,
+  return eval::evaluate(config, instance, reference, *loader, comm, config.eval.predict_logprobs,
                         [&](std::int64_t done) { bar.update(done); });
 }
 
@@ -70,9 +70,10 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
   });
   const auto instance = infer::load_for_inference(config, comm, device);
   const auto set = engine::open_eval_data(config, instance->spec().config, comm);
+  const auto reference = wanted.likelihood ? engine::ReferenceModel::load(config, comm, device, engine::Use::inference) : nullptr;
   Evaluation result{config.model.model_name_or_path, engine::adapter_dir(config).string(), infer::type_of(*instance), {}, {}};
   if (wanted.likelihood) {
-    result.likelihood = likelihood_of(*instance, set, config, comm);
+    result.likelihood = likelihood_of(*instance, reference.get(), set, config, comm);
     comm::agreed(comm, [&] {
       if (writes) write_results(dir, "eval", eval_values(*result.likelihood, config));
     });

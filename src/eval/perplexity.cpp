@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/engine/objectives.h"
+#include "qft/engine/step_inputs.h"
 #include "qft/parallel/step_result.h"
 
 #include <algorithm>
@@ -37,6 +38,17 @@ std::string describe(const loader::MicroBatch& batch, const at::Tensor& logprobs
   return text;
 }
 
+/// A pass of its own, before that which scores.
+void estimate_kl(engine::StepInputs& step, loader::EvalLoader& loader, comm::Communicator& comm, parallel::BatchTotals& totals) {
+  engine::KlEstimate estimate(loader.max_micro_batches() * comm.size());
+  loader.rewind();
+  for (std::int64_t round = 0; round < loader.max_micro_batches(); ++round) {
+    const loader::MicroBatch batch = loader.next().value();
+    step.estimate_kl(std::span(&batch, batch.tokens.empty() ? 0 : 1), 1, round * comm.size() + comm.rank(), estimate);
+  }
+  estimate.agree(comm, totals);
+}
+
 }  // namespace
 
 std::string PerplexityResult::scores() const {
@@ -46,8 +58,8 @@ std::string PerplexityResult::scores() const {
   return text;
 }
 
-PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, loader::EvalLoader& loader,
-                          comm::Communicator& comm, const std::filesystem::path& logprobs_file,
+PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::ReferenceModel* reference,
+                          loader::EvalLoader& loader, comm::Communicator& comm, const std::filesystem::path& logprobs_file,
                           const std::function<void(std::int64_t)>& progress) {
   const auto start = std::chrono::steady_clock::now();
   const bool write = !logprobs_file.empty();
@@ -57,10 +69,12 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
     out.open(logprobs_file);
     require(out.good(), "cannot write predict_logprobs '{}'", logprobs_file.string());
   });
+  engine::StepInputs step(config, instance, reference);
+  parallel::BatchTotals totals{static_cast<double>(loader.global_label_tokens()), static_cast<double>(loader.num_items()),
+                               static_cast<double>(loader.global_tokens())};
+  if (step.estimates_kl()) estimate_kl(step, loader, comm, totals);
   const engine::ObjectiveRow& row = engine::objective_of(config);
-  engine::require_reference(config, instance.spec());
-  const auto objective = row.make(config, {static_cast<double>(loader.global_label_tokens()),
-                                           static_cast<double>(loader.num_items()), static_cast<double>(loader.global_tokens())});
+  const auto objective = row.make(config, totals);
   const std::size_t width = 1 + 2 * objective->metrics().size();
   // Each micro-batch has a place of its own, so that sums are the same on any number of ranks.
   std::vector<double> sums(width * static_cast<std::size_t>(loader.max_micro_batches() * comm.size()));
@@ -70,8 +84,7 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
   for (std::int64_t round = 0; round < loader.max_micro_batches(); ++round) {
     const loader::MicroBatch batch = loader.next().value();
     const bool has_work = !batch.tokens.empty();
-    std::vector<model::MicroInput> inputs;
-    if (has_work) inputs.push_back(instance.input(batch));
+    const auto inputs = step.inputs(std::span(&batch, has_work ? 1 : 0), 1);
     at::Tensor kept;  // log-probabilities, where they are written
     instance.executor().evaluate(has_work ? work : idle, inputs, [&](const parallel::Logprobs& logprobs) {
       const at::Tensor mine = objective->observe(inputs.front(), logprobs, {}).cpu();

@@ -48,6 +48,7 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
     const std::size_t tokens_before = batch.tokens.size(), labels_before = batch.label_positions.size();
     pack.read(item, flat);
     append_item(batch, flat, item * pack.attributes().sequences_per_item);
+    if (pack.attributes().stage == "kto") batch.liked.push_back(encode::is_liked(pack.item(item)) ? 1 : 0);
     const auto i = static_cast<std::size_t>(item);
     const auto got_tokens = static_cast<std::int64_t>(batch.tokens.size() - tokens_before);
     const auto got_labels = static_cast<std::int64_t>(batch.label_positions.size() - labels_before);
@@ -65,6 +66,25 @@ void check_rank(int rank, int world_size) {
 }
 
 }  // namespace
+
+MicroBatch sequences_of(const MicroBatch& batch, std::int32_t which) {
+  MicroBatch part{.cu_seqlens = {0}, .item_offsets = {0}, .liked = batch.liked};
+  for (std::size_t i = 0; i + 1 < batch.item_offsets.size(); ++i) {
+    const std::int32_t s = batch.item_offsets[i] + which;
+    QFT_ASSERT(s < batch.item_offsets[i + 1], "item {} has no sequence {}", i, which);
+    const auto at = static_cast<std::size_t>(s);
+    const std::int32_t begin = batch.cu_seqlens[at], end = batch.cu_seqlens[at + 1];
+    const std::int32_t moved = static_cast<std::int32_t>(part.tokens.size()) - begin;
+    part.tokens.insert(part.tokens.end(), batch.tokens.begin() + begin, batch.tokens.begin() + end);
+    part.cu_seqlens.push_back(static_cast<std::int32_t>(part.tokens.size()));
+    const auto& labels = batch.label_positions;
+    for (auto l = std::ranges::lower_bound(labels, begin); l != labels.end() && *l < end; ++l)
+      part.label_positions.push_back(*l + moved);
+    part.samples.push_back(batch.samples[at]);
+    part.item_offsets.push_back(static_cast<std::int32_t>(part.samples.size()));
+  }
+  return part;
+}
 
 Loader::Loader(std::shared_ptr<const pack::PackReader> pack, LoaderOptions options, int rank, int world_size)
     : pack_(std::move(pack)),

@@ -75,12 +75,6 @@ std::string bar(std::int64_t part, std::int64_t most) {
   return std::string(static_cast<std::size_t>((part * kWidth + most - 1) / most), '#');
 }
 
-std::string_view feedback_of(const encode::EncodedItem& item) {
-  for (const auto& [name, value] : item.tags)
-    if (name == encode::kFeedbackTag) return value;
-  fail("an item of stage kto without the tag {}", encode::kFeedbackTag);
-}
-
 }  // namespace
 
 nlohmann::ordered_json summarize(const PackReader& pack) {
@@ -161,7 +155,7 @@ void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t c
       line.pop_back();
       line += ",\"kl\":";
       append(line, item.sequences.back());
-      line += fmt::format(",\"{}\":{}}}", encode::kFeedbackTag, feedback_of(item));
+      line += fmt::format(",\"{}\":{}}}", encode::kFeedbackTag, encode::is_liked(item));
     } else if (item.sequences.size() == 2) {
       line += "{\"chosen\":";
       append(line, item.sequences[0]);

@@ -248,7 +248,8 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
   } else {
     transformer_.head_forward(norm, table, in, micro.x(), logprobs);
   }
-  const Logprobs observed{logprobs, std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {})};
+  Logprobs observed{logprobs, std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {})};
+  if (!observed.reference.defined()) observed.reference = in.reference;
   if (pass.training()) {
     const at::Tensor grad = both ? at::Tensor() : micro.grad_logprobs(in.labels.size());
     pass.sums[static_cast<std::size_t>(action.micro)] = pass.objective->observe(in, observed, grad);

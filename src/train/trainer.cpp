@@ -9,6 +9,7 @@
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
 #include "qft/engine/objectives.h"
+#include "qft/engine/step_inputs.h"
 #include "qft/eval/evaluate.h"
 #include "qft/eval/perplexity.h"
 #include "qft/job/batch_job.h"
@@ -86,6 +87,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   schedule.total_steps = loader_->total_steps();
   schedule.log_warmup = t.warmup_type == "log";
   schedule_ = optim::make_schedule(t.lr_scheduler_type, t.lr_scheduler_kwargs, schedule);
+  reference_ = engine::ReferenceModel::load(config_, comm_, device, engine::Use::training);
   instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches);
   scaler_ = scaler_of(config_);
   if (const auto& saved = setup.saved) {
@@ -167,14 +169,18 @@ int Trainer::train() {
 }
 
 parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
-  std::vector<model::MicroInput> inputs;
-  for (const auto& micro : batch.micro_batches) inputs.push_back(instance_->input(micro));
+  engine::StepInputs step(config_, *instance_, reference_.get());
+  parallel::BatchTotals totals{static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples),
+                               static_cast<double>(batch.global_tokens)};
+  if (step.estimates_kl()) {
+    engine::KlEstimate estimate(batch.global_micro_batches);
+    step.estimate_kl(batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch, estimate);
+    estimate.agree(comm_, totals);
+  }
+  const auto inputs = step.inputs(batch.micro_batches, batch.max_micro_batches);
   const auto list =
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);
-  const auto objective =
-      engine::make_objective(config_, instance_->spec().config,
-                             {static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples),
-                              static_cast<double>(batch.global_tokens)});
+  const auto objective = engine::make_objective(config_, instance_->spec().config, totals);
   const auto result = instance_->executor().train(
       list, inputs, *objective, static_cast<std::uint64_t>(progression_.step),
       [this](bool step_done) { return asked_to_stop(step_done); }, scaler_.scale(), micro_range(config_, batch));
@@ -224,7 +230,7 @@ void Trainer::evaluate(double epoch) {
   const activity::Phase phase("eval");
   const auto& t = config_.training;
   const auto loader = data_.eval->loader(config_, comm_);
-  const auto result = eval::evaluate(config_, *instance_, *loader, comm_);
+  const auto result = eval::evaluate(config_, *instance_, reference_.get(), *loader, comm_);
   last_evaluated_ = progression_.step;
   eval_ = result;
   if (is_root()) {

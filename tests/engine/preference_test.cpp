@@ -47,7 +47,8 @@ struct Judge {
       for (std::size_t s = side; s < 6; s += 2) {
         const auto begin = in.label_offsets[s], end = in.label_offsets[s + 1];
         const auto shared = begin + std::min(length(s - side), length(s - side + 1));
-        const at::Tensor sum = logprobs.slice(0, begin, shared).sum() + alpha.value_or(1.0) * logprobs.slice(0, shared, end).sum();
+        const at::Tensor sum =
+            logprobs.slice(0, begin, shared).sum() + alpha.value_or(1.0) * logprobs.slice(0, shared, end).sum();
         all.push_back(averaged ? sum / static_cast<double>(end - begin) : sum);
       }
       return at::stack(all);

@@ -87,8 +87,9 @@ int run(comm::Session& session, std::span<const std::string> args) {
   std::map<std::string, at::Tensor> out;
   out["logits"] = all_logits(*instance, all.build());
   const std::vector<model::MicroInput> whole = {all.build()};
-  instance->executor().evaluate(parallel::evaluation_schedule(instance->spec(), {1, 1, 1, false}), whole,
-                                [&](const parallel::Logprobs& values) { out["logprobs"] = values.policy.to(at::kDouble, false, true); });
+  instance->executor().evaluate(
+      parallel::evaluation_schedule(instance->spec(), {1, 1, 1, false}), whole,
+      [&](const parallel::Logprobs& values) { out["logprobs"] = values.policy.to(at::kDouble, false, true); });
 
   std::vector<model::MicroInput> inputs;
   for (const auto& m : micros) inputs.push_back(m.build());

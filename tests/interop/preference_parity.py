@@ -1,7 +1,8 @@
-"""Each loss of pairs over a few LoRA steps, packed without padding, beside a plain loop over PEFT's model with padded batches and the
-adapter switched off as the reference. The judge has TRL's dpo_loss (0.24) and, of LLaMA-Factory's CustomDPOTrainer, its losses,
-log-probabilities and metrics, in words of its own."""
+"""Each loss of pairs, and KTO's, over a few steps, packed without padding, beside a plain loop with padded batches: over PEFT's model
+with the adapter switched off as the reference, in full training over a second model. The judge has TRL's dpo_loss and kto_loss (0.24)
+and, of LLaMA-Factory's CustomDPOTrainer and CustomKTOTrainer, losses, log-probabilities and metrics, in words of its own."""
 import json
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -25,8 +26,13 @@ def add_pairs(directory):
     records = [{"instruction": f"Say the number {i} {'again ' * (i % 5)}", "input": "", "chosen": " ".join(str(i + k) for k in range(2 + i % 7)),
                 "rejected": "no " * (1 + i % 4)} for i in range(SAMPLES)]
     (directory / "pairs.json").write_text(json.dumps(records))
-    (directory / "dataset_info.json").write_text(json.dumps({"pairs": {"file_name": "pairs.json", "ranking": True, "columns": {
-        "prompt": "instruction", "query": "input", "chosen": "chosen", "rejected": "rejected"}}}))
+    answers = [{"instruction": r["instruction"], "input": "", "output": r["chosen" if i % 3 else "rejected"], "good": bool(i % 3)}
+               for i, r in enumerate(records)]
+    (directory / "answers.json").write_text(json.dumps(answers))
+    columns = {"prompt": "instruction", "query": "input"}
+    (directory / "dataset_info.json").write_text(json.dumps({
+        "pairs": {"file_name": "pairs.json", "ranking": True, "columns": {**columns, "chosen": "chosen", "rejected": "rejected"}},
+        "answers": {"file_name": "answers.json", "columns": {**columns, "response": "output", "kto_tag": "good"}}}))
 
 
 def make_adapter(directory, model_dir):
@@ -48,6 +54,18 @@ def make_adapter(directory, model_dir):
     return directory
 
 
+def another_model(directory, model_dir):
+    """The same model with other weights."""
+    from safetensors.torch import load_file
+
+    shutil.copytree(model_dir, directory)
+    generator = torch.Generator().manual_seed(8)
+    tensors = load_file(directory / "model.safetensors")
+    save_file({n: t * (1 + 0.1 * torch.randn(t.shape, generator=generator)).to(t.dtype) for n, t in tensors.items()}, directory / "model.safetensors",
+              metadata={"format": "pt"})
+    return directory
+
+
 def logps(model, sequences, alpha=None):
     """Sums over the labels, and their numbers, of chosen answers and then as many rejected ones, padded to the longest."""
     longest = max(len(s["ids"]) for s in sequences)
@@ -66,17 +84,35 @@ def logps(model, sequences, alpha=None):
     return each.sum(1), lengths
 
 
-def loss_of(model, pairs, o):
+def kto_of(model, reference, answers, o):
+    """The loss of the batch, and its metrics by name."""
+    beta, good = o["pref_beta"], torch.tensor([a["kto_tag"] for a in answers])
+    sums, lengths = logps(model, answers)
+    with torch.no_grad():
+        other, _ = logps(model, [a["kl"] for a in answers])
+    own, others = reference(answers), reference([a["kl"] for a in answers])
+    kl = (other - others[0]).mean().clamp(min=0)
+    ratio = sums - own[0]
+    weights = torch.where(good, o.get("kto_chosen_weight", 1.0), o.get("kto_rejected_weight", 1.0)).to(torch.float64)
+    loss = (weights * torch.where(good, 1 - torch.sigmoid(beta * (ratio - kl)), 1 - torch.sigmoid(beta * (kl - ratio)))).mean()
+    loss = loss + o.get("pref_ftx", 0.0) * -(sums / lengths)[good].mean() / good.sum() * len(answers)
+    metrics = {"kl": kl, "rewards/chosen": beta * ratio[good], "rewards/rejected": beta * ratio[~good],
+               "rewards/margins": beta * (ratio[good].mean() - ratio[~good].mean()), "logps/chosen": sums[good], "logps/rejected": sums[~good]}
+    return loss, metrics
+
+
+def loss_of(model, reference, pairs, o):
     """The loss of each pair, and its metrics by name."""
+    if o["stage"] == "kto":
+        return kto_of(model, reference, pairs, o)
     name, beta, smoothing = o["pref_loss"], o["pref_beta"], o.get("dpo_label_smoothing", 0.0)
     sequences = [p["chosen"] for p in pairs] + [p["rejected"] for p in pairs]
     sums, lengths = logps(model, sequences, o.get("ld_alpha"))
     own = sums / lengths if name in MEAN else sums
     values = own
     if name in REFERENCE:
-        with torch.no_grad(), model.disable_adapter():
-            reference, _ = logps(model, sequences)
-        values = own - (reference / lengths if name in MEAN else reference)
+        theirs, _ = reference(sequences)
+        values = own - (theirs / lengths if name in MEAN else theirs)
     chosen, rejected = values.chunk(2)
     margin, log_sigmoid = chosen - rejected, torch.nn.functional.logsigmoid
     sft = -(sums / lengths).chunk(2)[0]
@@ -99,13 +135,32 @@ def loss_of(model, pairs, o):
     return loss + o.get("pref_ftx", 0.0) * sft, metrics
 
 
-def judge(model_dir, adapter, pairs, options):
-    """Loss, norm and metrics of each step, and of all pairs after the last."""
+def models_of(model_dir, adapter, options):
+    """The model that trains, and what gives the reference's sums and lengths of sequences."""
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    base = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float64)
-    model = PeftModel.from_pretrained(base, adapter, is_trainable=True).to(torch.float64)
+    load = lambda directory: AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64)
+    tuned = lambda directory, trains: PeftModel.from_pretrained(load(directory), adapter, is_trainable=trains).to(torch.float64)
+    full = options.get("finetuning_type") == "full"
+    model = load(model_dir) if full else tuned(model_dir, True)
+    other = None if not full and "ref_model" not in options and "ref_model_adapters" not in options else load(options.get("ref_model", model_dir))
+    if "ref_model_adapters" in options:
+        other = tuned(options.get("ref_model", model_dir), False)
+
+    def reference(sequences):
+        with torch.no_grad():
+            if other is not None:
+                return logps(other, sequences)
+            with model.disable_adapter():
+                return logps(model, sequences)
+
+    return model, reference
+
+
+def judge(model_dir, adapter, pairs, options):
+    """Loss, norm and metrics of each step, and of all pairs after the last."""
+    model, reference = models_of(model_dir, adapter, options)
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=LR, weight_decay=0.0)
     means = lambda loss, metrics: {"loss": loss.mean().item(), **{n: v.mean().item() for n, v in metrics.items()}}
@@ -113,7 +168,7 @@ def judge(model_dir, adapter, pairs, options):
     with in_double():
         for step in range(EPOCHS * SAMPLES // BATCH):
             first = step * BATCH % SAMPLES
-            loss, metrics = loss_of(model, pairs[first:first + BATCH], options)
+            loss, metrics = loss_of(model, reference, pairs[first:first + BATCH], options)
             loss.mean().backward()
             seen = means(loss, metrics)
             seen["grad_norm"] = torch.nn.utils.clip_grad_norm_(parameters, 1.0).item()
@@ -121,7 +176,7 @@ def judge(model_dir, adapter, pairs, options):
             optimizer.zero_grad()
             steps.append(seen)
         with torch.no_grad():
-            return steps, means(*loss_of(model, pairs, options))
+            return steps, means(*loss_of(model, reference, pairs, options))
 
 
 CASES = [({"pref_loss": "sigmoid", "pref_beta": 0.1}, "ddp", 1, 1),
@@ -130,6 +185,12 @@ CASES = [({"pref_loss": "sigmoid", "pref_beta": 0.1}, "ddp", 1, 1),
          ({"pref_loss": "hinge", "pref_beta": 0.3, "pref_ftx": 0.1}, "ddp", 2, 2),
          ({"pref_loss": "ipo", "pref_beta": 0.2}, "zero3", 1, 4),
          ({"pref_loss": "orpo", "pref_beta": 0.4}, "zero2", 2, 1),
+         ({"stage": "kto", "dataset": "answers", "pref_beta": 0.3}, "ddp", 1, 4),
+         ({"stage": "kto", "dataset": "answers", "pref_beta": 0.5, "pref_ftx": 0.2, "kto_chosen_weight": 1.3, "kto_rejected_weight": 0.8}, "zero3", 2, 1),
+         ({"stage": "kto", "dataset": "answers", "pref_beta": 0.5, "finetuning_type": "full"}, "zero3", 2, 1),
+         ({"pref_loss": "sigmoid", "pref_beta": 0.3, "finetuning_type": "full"}, "zero3", 2, 1),
+         ({"pref_loss": "ipo", "pref_beta": 0.3, "ref_model": "other"}, "zero2", 2, 1),
+         ({"pref_loss": "sigmoid", "pref_beta": 0.3, "ref_model_adapters": "adapter", "finetuning_type": "full"}, "ddp", 1, 2),
          ({"pref_loss": "simpo", "pref_beta": 2.0, "simpo_gamma": 0.9, "ld_alpha": 0.5}, "ddp", 1, 2)]
 
 
@@ -146,17 +207,24 @@ def main():
         for key in ("lora_rank", "lora_alpha"):
             settings.pop(key, None)
         add_pairs(tmp / "data")
-        adapter = make_adapter(tmp / "adapter", settings["model_name_or_path"])
-        settings["adapter_name_or_path"] = str(adapter)
-        run([pack, write(tmp / "pack.yaml", {k: v for k, v in settings.items() if k != "eval_dataset"}), "--output", tmp / "pairs.h5"])
-        pairs = [json.loads(line) for line in run([pack, "export", tmp / "pairs.h5"]).stdout.splitlines()]
-        report.equal("pairs in the pack", len(pairs), SAMPLES)
+        model_dir = settings["model_name_or_path"]
+        adapter = make_adapter(tmp / "adapter", model_dir)
+        paths = {"ref_model": str(another_model(tmp / "other", model_dir)), "ref_model_adapters": str(adapter)}
+        packs = {}
+        for stage, dataset in [("dpo", "pairs"), ("kto", "answers")]:
+            alone = {**{k: v for k, v in settings.items() if k != "eval_dataset"}, "stage": stage, "dataset": dataset}
+            run([pack, write(tmp / "pack.yaml", alone), "--output", tmp / f"{stage}.h5"])
+            packs[stage] = [json.loads(line) for line in run([pack, "export", tmp / f"{stage}.h5"]).stdout.splitlines()]
+            report.equal(f"items of stage {stage}", len(packs[stage]), SAMPLES)
         for number, (options, strategy, ranks, each) in enumerate(CASES):
-            what = ", ".join(f"{k} {v}" for k, v in options.items())
+            what = ", ".join(f"{k} {v}" for k, v in options.items() if k != "dataset")
             out = tmp / f"out{number}"
-            run_file = write(tmp / f"run{number}.yaml", {**settings, **options, "strategy": strategy, "per_device_train_batch_size": each, "output_dir": str(out)})
+            options = {"stage": "dpo", "dataset": "pairs", **options, **{k: paths[k] for k in options if k in paths}}
+            trained = {} if options.get("finetuning_type") == "full" else {"adapter_name_or_path": str(adapter)}
+            run_file = write(tmp / f"run{number}.yaml", {**settings, **trained, **options, "eval_dataset": options["dataset"], "strategy": strategy,
+                                                         "per_device_train_batch_size": each, "output_dir": str(out)})
             mpirun(ranks, [qft, "train", run_file])
-            steps, evaluated = judge(settings["model_name_or_path"], adapter, pairs, options)
+            steps, evaluated = judge(model_dir, adapter, packs[options["stage"]], options)
             log = [entry for entry in log_of(out) if "loss" in entry]
             report.equal(f"{what}: steps", len(log), len(steps))
             for name in steps[0]:

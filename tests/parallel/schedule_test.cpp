@@ -155,7 +155,8 @@ TEST(Schedule, EvaluationNeedsNoGradientAndEndsAtTheHead) {
   const auto spec = tiny(true, true);
   const auto list = evaluation_schedule(spec, {3, 3, 2, false});
   check_marks(spec, list);
-  check_reference(spec, evaluation_schedule(spec, {.micro_batches = 3, .max_micro_batches = 3, .group = 2, .reference = true}), list);
+  check_reference(spec, evaluation_schedule(spec, {.micro_batches = 3, .max_micro_batches = 3, .group = 2, .reference = true}),
+                  list);
 }
 
 TEST(Schedule, AnActionIsDescribedWithItsLane) {

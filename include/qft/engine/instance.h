@@ -104,7 +104,7 @@ class Instance {
   /// The action list of a training step. `micro_batches`: of this rank; `max_micro_batches`: of the rank that has most;
   /// `seconds`: how long the step is expected to take, alike on every rank (0: no vote but the one at its end).
   parallel::ActionList training_list(int micro_batches, int max_micro_batches, double seconds = 0.0) const;
-  /// Of a forward pass over as many micro-batches.
+  /// Of a forward pass over as many micro-batches: in training as many pass a block under one acquire as there, else all.
   parallel::ActionList evaluation_list(int micro_batches, int max_micro_batches) const;
   /// One update of the optimizer with gradients multiplied by `grad_scale`. Collective.
   void update(double learning_rate, double grad_scale);

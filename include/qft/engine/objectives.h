@@ -10,7 +10,7 @@
 namespace qft::engine {
 
 struct ObjectiveRow : parallel::ObjectiveTraits {
-  std::string_view name;  ///< of stages pt and sft cross_entropy, else a value of pref_loss
+  std::string_view name;  ///< cross_entropy (stages pt and sft), kto, or a value of pref_loss
   std::unique_ptr<parallel::Objective> (*make)(const config::RunConfig& config, const parallel::BatchTotals& totals);
 };
 
@@ -20,8 +20,5 @@ std::unique_ptr<parallel::Objective> make_objective(const config::RunConfig& con
 
 /// The row that a configuration asks for.
 const ObjectiveRow& objective_of(const config::RunConfig& config);
-
-/// Throws ConfigError where the row needs a reference and the model has no adapter to switch off.
-void require_reference(const config::RunConfig& config, const model::ModelSpec& spec);
 
 }  // namespace qft::engine

@@ -4,6 +4,7 @@
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/engine/instance.h"
+#include "qft/engine/reference.h"
 #include "qft/loader/loader.h"
 
 #include <cstdint>
@@ -28,11 +29,11 @@ struct PerplexityResult {
 };
 
 /// One pass of `loader` from its start, scored by the objective that `config` trains. Collective: every rank holds its own part
-/// of the items, and all get the result of the whole. `progress` gets the rounds done.
-/// `logprobs_file`: where not empty, rank 0 writes one JSON line a sequence in source order:
+/// of the items, and all get the result of the whole. `reference`: null where the run has none of its own. `progress` gets the
+/// rounds done. `logprobs_file`: where not empty, rank 0 writes one JSON line a sequence in source order:
 /// {"ids": [...], "positions": [...], "logprobs": [...]}, positions indexing ids, natural logarithms.
-PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, loader::EvalLoader& loader,
-                          comm::Communicator& comm, const std::filesystem::path& logprobs_file = {},
+PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::ReferenceModel* reference,
+                          loader::EvalLoader& loader, comm::Communicator& comm, const std::filesystem::path& logprobs_file = {},
                           const std::function<void(std::int64_t)>& progress = {});
 
 }  // namespace qft::eval

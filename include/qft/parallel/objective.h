@@ -21,19 +21,22 @@ enum class ObjectiveKind : std::uint8_t {
 /// What a run's data and memory depend on in its objective.
 struct ObjectiveTraits {
   ObjectiveKind kind = ObjectiveKind::row_local;
-  int item_sequences = 1;  ///< of an item: 2 for pairs
-  bool reference = false;  ///< needs the log-probabilities of the reference lane too
+  int item_sequences = 1;     ///< of an item: 2 for pairs
+  bool reference = false;     ///< needs the log-probabilities of a reference too: of the reference lane, or MicroInput::reference
+  bool estimates_kl = false;  ///< an item's second sequence is not trained: it estimates BatchTotals::kl before the step
 };
 
 /// Log-probabilities of a micro-batch's labels, [L].
 struct Logprobs {
   at::Tensor policy;
-  at::Tensor reference;  ///< undefined where the lists have no reference lane
+  at::Tensor reference;  ///< undefined where there is no reference
 };
 
 /// What a step counts, over all ranks.
 struct BatchTotals {
   double label_tokens = 0, items = 0, tokens = 0;
+  double liked = 0;  ///< of the items, where data says so
+  double kl = 0;     ///< KL divergence of the policy from the reference, as estimated before the step
 };
 
 /// The objective of one step. Its loss is a sum over micro-batches, as gradients are.
@@ -62,7 +65,7 @@ class Objective {
 /// Of each sequence of a micro-batch: [S], fp64.
 struct SequenceSums {
   at::Tensor policy;     ///< the sum of its labels' log-probabilities, as weighted by label_weights()
-  at::Tensor reference;  ///< that of the reference lane, not weighted; undefined without one
+  at::Tensor reference;  ///< that of the reference, not weighted; undefined without one
   at::Tensor counts;     ///< how many labels there are
 };
 

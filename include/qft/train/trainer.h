@@ -6,6 +6,7 @@
 #include "qft/core/progress.h"
 #include "qft/engine/data_setup.h"
 #include "qft/engine/instance.h"
+#include "qft/engine/reference.h"
 #include "qft/eval/perplexity.h"
 #include "qft/job/output_dir.h"
 #include "qft/job/time_limit.h"
@@ -64,7 +65,8 @@ class Trainer {
   config::RunConfig config_;
   comm::Session& session_;
   comm::Communicator& comm_;
-  job::OutputDir output_;  ///< before all that writes there
+  job::OutputDir output_;                              ///< before all that writes there
+  std::unique_ptr<engine::ReferenceModel> reference_;  ///< null where the run has none of its own
   std::unique_ptr<engine::Instance> instance_;
   engine::TrainingData data_;
   std::unique_ptr<loader::Loader> loader_;

@@ -1,0 +1,52 @@
+// What a step's objective takes: micro-batches on the device, and what is to be known of them before the step.
+#pragma once
+
+#include "qft/comm/communicator.h"
+#include "qft/config/run_config.h"
+#include "qft/engine/instance.h"
+#include "qft/engine/objectives.h"
+#include "qft/engine/reference.h"
+#include "qft/loader/loader.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace qft::engine {
+
+/// The estimate of the KL divergence of a global batch, micro-batch by micro-batch: the same bits on any number of ranks.
+class KlEstimate {
+ public:
+  /// `micro_batches`: of all ranks.
+  explicit KlEstimate(std::int64_t micro_batches) : sums_(kWidth * static_cast<std::size_t>(micro_batches)) {}
+  /// Of micro-batch `index`: the sum of log-ratios of so many sequences, and how many items are liked.
+  void add(std::int64_t index, double log_ratios, double sequences, double liked);
+  /// Sets `kl` (not below 0) and `liked`. Collective.
+  void agree(comm::Communicator& comm, parallel::BatchTotals& totals);
+
+ private:
+  static constexpr std::size_t kWidth = 3;
+  std::vector<double> sums_;
+};
+
+class StepInputs {
+ public:
+  /// `reference`: null where the run has none of its own. All must outlive this.
+  StepInputs(const config::RunConfig& config, Instance& instance, ReferenceModel* reference)
+      : row_(objective_of(config)), instance_(instance), reference_(reference) {}
+
+  bool estimates_kl() const { return row_.estimates_kl; }
+  /// What is trained or scored of the micro-batches. `rounds`: of the rank that has most. Collective.
+  std::vector<model::MicroInput> inputs(std::span<const loader::MicroBatch> batches, std::int64_t rounds);
+  /// Adds the micro-batches, of which `first` is the number among those of all ranks, to the estimate. Collective.
+  void estimate_kl(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first, KlEstimate& estimate);
+
+ private:
+  std::vector<model::MicroInput> build(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int32_t sequence);
+
+  const ObjectiveRow& row_;
+  Instance& instance_;
+  ReferenceModel* reference_;
+};
+
+}  // namespace qft::engine

@@ -1,0 +1,55 @@
+#include "kto.h"
+
+#include "qft/core/error.h"
+#include "qft/device/upload.h"
+
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/stack.h>
+
+namespace qft::engine {
+namespace {
+
+using at::Tensor;
+
+constexpr std::string_view kMetrics[] = {"rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected", "kl"};
+
+}  // namespace
+
+std::span<const std::string_view> KtoLoss::metrics() const {
+  return kMetrics;
+}
+
+void KtoLoss::summarise(std::map<std::string, double>& metrics) const {
+  const auto chosen = metrics.find("rewards/chosen"), rejected = metrics.find("rewards/rejected");
+  if (chosen != metrics.end() && rejected != metrics.end()) metrics["rewards/margins"] = chosen->second - rejected->second;
+}
+
+Tensor KtoLoss::observe_sequences(const model::MicroInput& in, const parallel::SequenceSums& sums, const Tensor& grad) const {
+  const auto sequences = static_cast<std::size_t>(sums.policy.numel());
+  require(in.liked.size() == sequences, "{} sequences, of which {} say whether their answer is liked", sequences,
+          in.liked.size());
+  require(sums.reference.defined(), "stage kto: a reference is missing");
+  const Tensor liked =
+      device::upload(std::vector<std::int64_t>(in.liked.begin(), in.liked.end()), sums.policy.device()).to(at::kDouble);
+  const Tensor sign = liked * 2.0 - 1.0, disliked = 1.0 - liked;
+  const Tensor weight = liked * options_.chosen_weight + disliked * options_.rejected_weight;
+  const Tensor ratio = sums.policy - sums.reference, reward = ratio * options_.beta;
+  const Tensor gain = at::sigmoid(sign * (ratio - totals_.kl) * options_.beta);
+  const Tensor lengths = sums.counts.clamp_min(1.0);  // an answer that was cut off has the mean 0
+  const double ftx = totals_.liked > 0 ? options_.ftx * (totals_.items / totals_.liked) * (totals_.items / totals_.liked) : 0.0;
+  const Tensor by_mean = liked * -ftx;
+  if (grad.defined()) grad.copy_((weight * sign * gain * (gain - 1.0) * options_.beta + by_mean / lengths) / totals_.items);
+  const Tensor loss = (weight * (1.0 - gain) + by_mean * (sums.policy / lengths)).sum();
+  const Tensor all = at::ones_like(liked);
+  const Tensor totals =
+      at::stack({reward * liked, reward * disliked, sums.policy * liked, sums.policy * disliked, all * totals_.kl}).sum(1);
+  const Tensor counts = at::stack({liked, disliked, liked, disliked, all}).sum(1);
+  return at::cat({loss.view({1}), at::stack({totals, counts}, 1).view({-1})});
+}
+
+}  // namespace qft::engine

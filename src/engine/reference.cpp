@@ -1,0 +1,93 @@
+#include "qft/engine/reference.h"
+
+#include "qft/core/convert.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/engine/objectives.h"
+#include "qft/tokenizer/tokenizer.h"
+
+#include <string>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+#include <fmt/ranges.h>
+
+namespace qft::engine {
+namespace {
+
+using config::RunConfig;
+
+bool names_reference(const RunConfig& config) {
+  return !config.finetuning.ref_model.empty() || !config.finetuning.ref_model_adapters.empty();
+}
+
+/// The run that would load the reference for inference.
+RunConfig reference_config(const RunConfig& config, Use use) {
+  RunConfig own = config;
+  if (!config.finetuning.ref_model.empty()) own.model.model_name_or_path = config.finetuning.ref_model;
+  own.model.adapter_name_or_path = config.finetuning.ref_model_adapters;
+  own.model.adapter_folder.clear();
+  if (use == Use::training) own.model.infer_dtype = torch_name(config.compute_dtype());
+  return own;
+}
+
+/// Log-probabilities of the same token numbers are compared.
+void require_same_vocabulary(const RunConfig& config, const RunConfig& own) {
+  const auto policy = model::ModelConfig::load(config.model_path()), theirs = model::ModelConfig::load(own.model_path());
+  if (policy.vocab_size != theirs.vocab_size)
+    fail_config("ref_model '{}' has a vocabulary of {} tokens, but the model '{}' has {}: a reference must read the same tokens",
+                own.model.model_name_or_path, theirs.vocab_size, config.model.model_name_or_path, policy.vocab_size);
+  if (!std::filesystem::exists(std::filesystem::path(own.model_path()) / "tokenizer.json")) return;
+  const auto ours = tokenizer::Tokenizer::load(config.tokenizer_path())->hash();
+  if (const auto other = tokenizer::Tokenizer::load(own.model_path())->hash(); other != ours)
+    fail_config(
+        "ref_model '{}' has another tokenizer (hash {}) than '{}' ({}): the tokens of the data mean something else to it; use a "
+        "reference of the same family",
+        own.model.model_name_or_path, other, config.tokenizer_path(), ours);
+}
+
+}  // namespace
+
+bool has_reference_lane(const RunConfig& config, const model::ModelSpec& spec) {
+  return objective_of(config).reference && spec.lora.enabled() && !names_reference(config);
+}
+
+ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec, Use use) {
+  const ObjectiveRow& row = objective_of(config);
+  if (!row.reference) return ReferenceKind::none;
+  if (has_reference_lane(config, spec)) return ReferenceKind::lane;
+  if (names_reference(config) || use == Use::training) return ReferenceKind::model;
+  fail_config(
+      "{} compares the model with a reference, but there is neither an adapter, which could be switched off, nor a ref_model: "
+      "give adapter_name_or_path, or ref_model (the model that training started from)",
+      config.finetuning.stage == "kto" ? std::string("stage kto") : fmt::format("pref_loss {}", row.name));
+}
+
+std::unique_ptr<ReferenceModel> ReferenceModel::load(const RunConfig& config, comm::Communicator& comm, c10::Device device,
+                                                     Use use) {
+  RunConfig own;
+  bool wanted = false;
+  comm::agreed(comm, [&] {
+    wanted = reference_of(config, spec_of(config, use), use) == ReferenceKind::model;
+    if (!wanted) return;
+    own = reference_config(config, use);
+    require_same_vocabulary(config, own);
+  });
+  if (!wanted) return nullptr;
+  auto instance = Instance::load(own, comm, device, Use::inference);
+  if (comm.rank() == 0)
+    log::info(
+        "reference: model '{}'{}, frozen, {}, {}", own.model.model_name_or_path,
+        own.model.adapter_name_or_path.empty() ? "" : fmt::format(" with adapter '{}'", own.model.adapter_name_or_path.front()),
+        c10::toString(instance->precision().compute), instance->layout().describe());
+  return std::unique_ptr<ReferenceModel>(new ReferenceModel(std::move(instance)));
+}
+
+void ReferenceModel::score(std::span<model::MicroInput> micros, std::int64_t rounds) {
+  const auto list = instance_->evaluation_list(static_cast<int>(micros.size()), static_cast<int>(rounds));
+  std::size_t next = 0;
+  instance_->executor().evaluate(list, micros,
+                                 [&](const parallel::Logprobs& logprobs) { micros[next++].reference = logprobs.policy.clone(); });
+}
+
+}  // namespace qft::engine

@@ -1,0 +1,57 @@
+#include "qft/engine/step_inputs.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/stack.h>
+
+namespace qft::engine {
+
+void KlEstimate::add(std::int64_t index, double log_ratios, double sequences, double liked) {
+  const std::size_t at = kWidth * static_cast<std::size_t>(index);
+  QFT_ASSERT(at + kWidth <= sums_.size(), "micro-batch {} of {}", index, sums_.size() / kWidth);
+  sums_[at] = log_ratios, sums_[at + 1] = sequences, sums_[at + 2] = liked;
+}
+
+void KlEstimate::agree(comm::Communicator& comm, parallel::BatchTotals& totals) {
+  comm.host().all_reduce(sums_.data(), sums_.size(), DType::f64);  // each has a place of its own: zeros change nothing
+  double log_ratios = 0.0, sequences = 0.0;
+  totals.liked = 0.0;
+  for (std::size_t at = 0; at < sums_.size(); at += kWidth)
+    log_ratios += sums_[at], sequences += sums_[at + 1], totals.liked += sums_[at + 2];
+  totals.kl = sequences > 0 ? std::max(0.0, log_ratios / sequences) : 0.0;
+}
+
+std::vector<model::MicroInput> StepInputs::build(std::span<const loader::MicroBatch> batches, std::int64_t rounds,
+                                                 std::int32_t sequence) {
+  std::vector<model::MicroInput> inputs;
+  for (const loader::MicroBatch& batch : batches)
+    inputs.push_back(instance_.input(row_.estimates_kl ? loader::sequences_of(batch, sequence) : batch));
+  if (reference_) reference_->score(inputs, rounds);
+  return inputs;
+}
+
+std::vector<model::MicroInput> StepInputs::inputs(std::span<const loader::MicroBatch> batches, std::int64_t rounds) {
+  return build(batches, rounds, 0);
+}
+
+void StepInputs::estimate_kl(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first,
+                             KlEstimate& estimate) {
+  const auto inputs = build(batches, rounds, 1);
+  std::vector<at::Tensor> sums;
+  instance_.executor().evaluate(
+      instance_.evaluation_list(static_cast<int>(inputs.size()), static_cast<int>(rounds)), inputs,
+      [&](const parallel::Logprobs& p) { sums.push_back((p.policy.to(at::kDouble) - p.reference.to(at::kDouble)).sum()); });
+  if (sums.empty()) return;
+  const at::Tensor all = at::stack(sums).cpu();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const auto& liked = batches[i].liked;
+    estimate.add(first + static_cast<std::int64_t>(i), all.const_data_ptr<double>()[i], static_cast<double>(liked.size()),
+                 std::accumulate(liked.begin(), liked.end(), 0.0));
+  }
+}
+
+}  // namespace qft::engine
