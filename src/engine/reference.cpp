@@ -1,5 +1,6 @@
 #include "qft/engine/reference.h"
 
+#include "qft/comm/exchange.h"
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"

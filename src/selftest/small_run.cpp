@@ -128,9 +128,9 @@ parallel::StepResult SmallRun::step(int number, int pack, const parallel::AskedT
   const int max_micro_batches = (bins + ranks - 1) / ranks;
   const parallel::MicroRange range =
       case_.deterministic ? parallel::MicroRange{first, last - first, bins} : parallel::MicroRange{};
-  double tokens = 0;
-  for (const auto& s : batch) tokens += static_cast<double>(s.tokens.size());
-  const parallel::BatchTotals totals{labels, static_cast<double>(items), tokens};
+  double tokens = 0, liked = 0;
+  for (const auto& s : batch) tokens += static_cast<double>(s.tokens.size()), liked += is_liked(s);
+  const parallel::BatchTotals totals{labels, static_cast<double>(items), tokens, liked};
   auto objective = case_.objective ? case_.objective(totals) : std::make_unique<parallel::TokenMeanLoss>(totals);
   if (spec().config.experts.count > 0)
     objective = std::make_unique<parallel::RoutingObjective>(std::move(objective), spec().config, kRouting, totals);
@@ -157,6 +157,7 @@ std::vector<double> SmallRun::weights() const {
 model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first, int count) const {
   std::vector<std::int32_t> tokens, cu = {0}, labels, items = {0};
   std::vector<std::int64_t> samples;
+  std::vector<std::uint8_t> liked;
   const int each = case_.item_sequences;
   for (int s = first * each; s < (first + count) * each; ++s) {
     const auto& q = batch[static_cast<std::size_t>(s)];
@@ -164,9 +165,11 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
     tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
     cu.push_back(static_cast<std::int32_t>(tokens.size()));
     samples.push_back(q.id);
+    liked.push_back(is_liked(q) ? 1 : 0);
     if ((s + 1) % each == 0) items.push_back(static_cast<std::int32_t>(samples.size()));
   }
   model::MicroInput in = model::MicroInput::build(tokens, cu, labels, samples, device_, items);
+  in.liked = std::move(liked);
   in.routing = model::Routing::build(spec().config, cu, instance_->transformer().statistics_dtype(), device_);
   return in;
 }

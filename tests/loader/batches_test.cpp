@@ -43,6 +43,29 @@ void expect_faithful(const MicroBatch& batch, int sequences_per_item) {
   }
 }
 
+TEST(SequencesOfItems, AreTheSameSequencesWithTheirOwnLabels) {
+  const TempDir dir;
+  const auto pack = test::build_pack(dir / "p.h5", 7, 2);
+  Loader loader(pack, {.micro_batch_size = 3, .global_batch_size = 7}, 0, 1);
+  for (const MicroBatch& batch : loader.next().micro_batches)
+    for (const std::int32_t which : {0, 1}) {
+      const MicroBatch part = sequences_of(batch, which);
+      ASSERT_EQ(part.samples.size(), batch.item_offsets.size() - 1);
+      ASSERT_EQ(part.item_offsets.size(), batch.item_offsets.size());
+      std::vector<std::int32_t> labels;
+      for (std::size_t i = 0; i < part.samples.size(); ++i) {
+        EXPECT_EQ(part.samples[i], batch.samples[2 * i + static_cast<std::size_t>(which)]);
+        const auto item = make_item(part.samples[i] / 2, 2);
+        const auto& sequence = item.sequences[static_cast<std::size_t>(which)];
+        const std::int32_t begin = part.cu_seqlens[i], end = part.cu_seqlens[i + 1];
+        EXPECT_EQ(std::vector<std::int32_t>(part.tokens.begin() + begin, part.tokens.begin() + end), sequence.ids);
+        for (const encode::Span& span : sequence.label_spans)
+          for (std::int32_t p = std::max(span.begin, 1); p < span.end; ++p) labels.push_back(begin + p);
+      }
+      EXPECT_EQ(part.label_positions, labels);
+    }
+}
+
 LoaderOptions small_options(bool packing) {
   LoaderOptions options;
   options.micro_batch_size = 2;

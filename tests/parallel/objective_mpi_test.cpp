@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "engine/kto.h"
 #include "engine/preference.h"
 #include "tiny_run.h"
 #include <ATen/TensorOperators.h>
@@ -260,6 +261,29 @@ TEST(Reference, AddsNoByteToTheWire) {
       if (world().size() > 1) {
         EXPECT_GT(std::accumulate(with.begin(), with.end(), std::uint64_t{0}), 0U);
       }
+    }
+}
+
+/// Single answers of which some are liked, with a KL term that is known: alike on one rank and on all.
+TEST(Kto, StepsUnderEveryStrategyAreThoseOfOneRank) {
+  Case c{.lora = true, .reference = true};
+  c.objective = [](const BatchTotals& totals) -> std::unique_ptr<Objective> {
+    BatchTotals known = totals;
+    known.kl = 0.05;
+    return std::make_unique<engine::KtoLoss>(engine::KtoOptions{.beta = 0.5, .ftx = 0.1, .chosen_weight = 1.2}, known);
+  };
+  const auto self = comm::make_self_communicator();
+  TinyRun one(c, *self, c10::kCPU);
+  std::vector<StepResult> want;
+  for (int s = 0; s < 3; ++s) want.push_back(one.step(s, 1));
+  EXPECT_NEAR(want[0].metrics.at("kl"), 0.05, 1e-15);
+  for (const char* strategy : {"ddp", "zero2", "zero3"})
+    for (const int pack : {2, 9}) {
+      SCOPED_TRACE(fmt::format("{} pack {}", strategy, pack));
+      c.strategy = strategy;
+      c.group = 2;
+      TinyRun got(c, world());
+      for (int s = 0; s < 3; ++s) expect_near(got.step(s, pack), want[static_cast<std::size_t>(s)], 1e-10);
     }
 }
 

@@ -1,11 +1,11 @@
-"""Stage dpo with pref_loss simpo: pairs of a ranking dataset, packed and trained in fp64 under zero3 on three ranks, beside a plain
+"""Stages dpo and kto: with pref_loss simpo pairs of a ranking dataset, packed and trained in fp64 under zero3 on three ranks, beside a plain
 torch loop over transformers' model with LLaMA-Factory's formula; evaluated by the same; and what is no pair is refused."""
 import json
 import tempfile
 from pathlib import Path
 
 from common import Report, arguments, mpirun, run
-from tiny import log_of, make, write
+from tiny import log_of, make, write, write_model
 
 SAMPLES, BATCH, EPOCHS, LR = 24, 6, 2, 1e-3
 BETA, GAMMA, FTX = 2.0, 1.2, 0.1
@@ -23,6 +23,10 @@ def add_pairs(directory):
                      "columns": {"prompt": "instruction", "query": "input", "chosen": "chosen", "rejected": "rejected"}}
     for name in ("equal", "some"):
         info[name] = {**info["pairs"], "file_name": f"{name}.json"}
+    for name, good in (("answers", lambda i: i % 3 > 0), ("liked", lambda i: True)):
+        (directory / f"{name}.json").write_text(json.dumps([{"instruction": r["instruction"], "output": r["chosen"], "good": good(i)}
+                                                            for i, r in enumerate(records[:12])]))
+        info[name] = {"file_name": f"{name}.json", "columns": {"prompt": "instruction", "response": "output", "kto_tag": "good"}}
     (directory / "dataset_info.json").write_text(json.dumps(info))
 
 
@@ -105,6 +109,21 @@ def main():
         chosen = lambda name: [[entry[key] for key in keys] for entry in log_of(tmp / name) if "loss" in entry]
         report.equal("deterministic: the bits of one rank on three", chosen("three"), chosen("one"))
 
+        kto = {**settings, "stage": "kto", "dataset": "answers", "finetuning_type": "lora", "deterministic": True, "eval_dataset": "answers"}
+        for ranks in (1, 3):
+            out = tmp / f"kto{ranks}"
+            mpirun(ranks, [qft, "train", write(tmp / "kto.yaml", {**kto, "output_dir": str(out), "save_steps": 2})])
+        entries = {ranks: [e for e in log_of(tmp / f"kto{ranks}") if "loss" in e] for ranks in (1, 3)}
+        keys = ["loss", "grad_norm", "kl", "rewards/margins"]
+        report.equal("kto: the bits of one rank on three", *([[e[k] for k in keys] for e in entries[ranks]] for ranks in (3, 1)))
+        report.holds("kto: the policy leaves its reference", entries[1][-1]["rewards/margins"] > 0, entries[1][-1])
+        again = tmp / "again"
+        mpirun(2, [qft, "train", write(tmp / "kto.yaml", {**kto, "output_dir": str(again), "resume_from_checkpoint": str(tmp / "kto3/checkpoint-2")})])
+        report.equal("kto: resumed on two ranks, the bits go on", [[e[k] for k in keys] for e in log_of(again) if "loss" in e and e["current_steps"] > 2],
+                     [[e[k] for k in keys] for e in entries[1][2:]])
+        alone = run([qft, "eval", write(tmp / "alone.yaml", {**settings, "pref_loss": "sigmoid"})], check=False)
+        report.holds("qft eval: nothing to compare with", alone.returncode == 2 and "neither an adapter" in alone.stderr, alone.stderr)
+
         some = {**settings, "dataset": "some", "output_dir": str(tmp / "some"), "pref_loss": "sigmoid", "finetuning_type": "lora", "max_steps": 2}
         told = mpirun(2, [qft, "train", write(tmp / "some.yaml", some)])
         report.holds("pairs of equal answers are counted", "2 of 24 pairs (the first: item 0)" in told.stderr + told.stdout, told.stderr)
@@ -117,10 +136,14 @@ def main():
         for what, changes, words in [("single samples in stage dpo", {"pack": str(tmp / "single.h5")}, "stage is dpo, sft in the pack"),
                                      ("pairs in stage sft", {"stage": "sft", "pack": str(tmp / "out/packs/train.h5")}, "stage is sft, dpo in the pack"),
                                      ("pairs for a reward model", {"stage": None, "pack": str(tmp / "reward.h5")}, "was packed for stage rm, 2 sequences"),
-                                     ("a loss with a reference, without an adapter", {"pref_loss": "sigmoid"}, "there is no adapter here"),
+                                     ("a reference of another vocabulary", {"pref_loss": "sigmoid", "ref_model": str(tmp / "other")}, "a vocabulary of 1100 tokens"),
+                                     ("answers that are all liked", {"stage": "kto", "dataset": "liked", "output_dir": str(tmp / "liked")}, "all 12 answers are liked"),
+                                     ("pairs in stage kto", {"stage": "kto", "pack": str(tmp / "out/packs/train.h5")}, "stage is kto, dpo in the pack"),
                                      ("a loss that is not built", {"pref_loss": "kto_pair"}, "pref_loss is \"kto_pair\", which is not implemented"),
                                      ("answers that are all equal", {"dataset": "equal", "output_dir": str(tmp / "equal")}, "in all 24 pairs the chosen answer is the rejected one"),
                                      ("packing", {"packing": True}, "remove packing")]:
+            if "vocabulary" in what:
+                write_model(tmp / "other", "qwen3", vocab=1100)
             if "single" in what:
                 run([pack, write(tmp / "s.yaml", {**settings, "stage": "sft", "dataset": "numbers"}), "--output", tmp / "single.h5"])
             if "reward" in what:

@@ -53,6 +53,11 @@ struct Sequence {
   std::int64_t id = 0;
 };
 
+/// Every third is not.
+inline bool is_liked(const Sequence& sequence) {
+  return sequence.id % 3 != 0;
+}
+
 /// Nine items of sequences of different lengths; label tokens are a part of each.
 std::vector<Sequence> global_batch(int step, int item_sequences = 1);
 
