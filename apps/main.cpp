@@ -24,7 +24,7 @@ namespace {
 
 using namespace qft;  // NOLINT: a program
 
-const apps::Subcommand* const kSubcommands[] = {&apps::kTrain,  &apps::kEval,  &apps::kGenerate, &apps::kChat,
+const apps::Subcommand* const kSubcommands[] = {&apps::kTrain,  &apps::kEval,  &apps::kScore,    &apps::kGenerate, &apps::kChat,
                                                 &apps::kExport, &apps::kFetch, &apps::kPlan,     &apps::kWatch,
                                                 &apps::kTrack,  &apps::kCheck, &apps::kSelftest, &apps::kBench};
 
@@ -33,7 +33,7 @@ struct Elsewhere {
   std::string_view name, here;
 };
 constexpr Elsewhere kElsewhere[] = {
-    {"sft", "train"},    {"finetune", "train"}, {"pt", "train --stage pt"}, {"infer", "chat, or eval for data"},
+    {"sft", "train"},    {"finetune", "train"}, {"rlhf", "train"},  {"reward", "train --stage rm"}, {"pt", "train --stage pt"}, {"infer", "chat, or eval for data"},
     {"predict", "eval"}, {"merge", "export"},   {"merge-lora", "export"}};
 
 void print_usage() {

@@ -68,7 +68,9 @@ void check_rank(int rank, int world_size) {
 }  // namespace
 
 MicroBatch sequences_of(const MicroBatch& batch, std::int32_t which) {
-  MicroBatch part{.cu_seqlens = {0}, .item_offsets = {0}, .liked = batch.liked};
+  MicroBatch part;
+  part.cu_seqlens = part.item_offsets = {0};
+  part.liked = batch.liked;
   for (std::size_t i = 0; i + 1 < batch.item_offsets.size(); ++i) {
     const std::int32_t s = batch.item_offsets[i] + which;
     QFT_ASSERT(s < batch.item_offsets[i + 1], "item {} has no sequence {}", i, which);

@@ -10,6 +10,7 @@
 #include "qft/engine/data_setup.h"
 #include "qft/eval/compare.h"
 #include "qft/eval/evaluate.h"
+#include "qft/eval/score.h"
 #include "qft/io/dir_lock.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
@@ -36,7 +37,7 @@ bool is_leftover(const std::string& name) {
          name == kStopFile || log::is_log_file(name) || name == track::kRunFile || name == track::kRunsFolder ||
          name == track::kMlflowFile || name == watch::kReportFile ||
          name.starts_with(".nfs") ||  // what NFS calls a file that was removed while it is open
-         name.ends_with("_results.json") || name == eval::kPredictionsFile || name == eval::kComparedFile;
+         name.ends_with("_results.json") || name == eval::kPredictionsFile || name == eval::kComparedFile || name == eval::kScoresFile;
 }
 
 /// Whether `folder`, where it is given, is `entry` or lies in it.
