@@ -27,8 +27,8 @@ std::filesystem::path output_of(const config::CommandLine& line, const config::R
 }
 
 nlohmann::ordered_json to_json(const eval::ScoreResult& r) {
-  nlohmann::ordered_json json = {{"file", r.file},     {"items", r.items},     {"tokens", r.tokens}, {"lowest", r.lowest},
-                                 {"mean", r.mean},     {"highest", r.highest}, {"seconds", r.seconds}};
+  nlohmann::ordered_json json = {{"file", r.file}, {"items", r.items},     {"tokens", r.tokens},  {"lowest", r.lowest},
+                                 {"mean", r.mean}, {"highest", r.highest}, {"seconds", r.seconds}};
   for (const auto& [name, value] : r.metrics) json[name] = value;
   return json;
 }

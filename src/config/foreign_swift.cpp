@@ -65,9 +65,10 @@ constexpr ForeignRow kSwift[] = {
               "tokens have no weights of their own: there are default, last_round and all"),
     {kNoEffect, "is_binary_loss_scale acc_strategy acc_steps use_logits_to_keep gpu_memory_fraction test_oom_error",
      "it changes no result", ""},
-    converted("rlhf_type",
-              "dpo: stage=dpo; kto: stage=kto; rm: stage=rm; orpo: stage=dpo pref_loss=orpo; simpo: stage=dpo pref_loss=simpo; null:",
-              "dpo, kto, rm, orpo and simpo are implemented"),
+    converted(
+        "rlhf_type",
+        "dpo: stage=dpo; kto: stage=kto; rm: stage=rm; orpo: stage=dpo pref_loss=orpo; simpo: stage=dpo pref_loss=simpo; null:",
+        "dpo, kto, rm, orpo and simpo are implemented"),
 
     // Data.
     renamed("custom_train_dataset_path", "dataset"),

@@ -232,7 +232,8 @@ void check_prediction(const RunConfig& c) {
         at_key(c, "predict_with_generate"), trains(c) ? "during training " : "", trains(c) ? " after training" : "");
   }
   if (c.training.do_predict && c.finetuning.stage != "sft" && c.finetuning.stage != "rm") {
-    fail_config("{} goes with stages sft (answers) and rm (scores), but {} is {}", at_key(c, "do_predict"), at_key(c, "stage"), c.finetuning.stage);
+    fail_config("{} goes with stages sft (answers) and rm (scores), but {} is {}", at_key(c, "do_predict"), at_key(c, "stage"),
+                c.finetuning.stage);
   }
 }
 
@@ -267,8 +268,9 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       return need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
     case Purpose::generate:
       if (c.finetuning.stage == "rm")
-        fail_config("{} is rm: a reward model gives scores, no answers; qft score gives them (stage: sft runs the language model)",
-                    at_key(c, "stage"));
+        fail_config(
+            "{} is rm: a reward model gives scores, no answers; qft score gives them (stage: sft runs the language model)",
+            at_key(c, "stage"));
       return need(c, model, "model_name_or_path", "qft generate (or chat)");
     case Purpose::export_model:
       need(c, model, "model_name_or_path", "qft export");

@@ -143,10 +143,9 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::LoraConfig lora = lora_of(config, use);
-  model::ModelSpec spec = model::ModelSpec::build(model::ModelConfig::load(config.model_path()),
-                                                  lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora,
-                                                  quantization_of(config.model),
-                                                  objective_of(config).scores ? model::Head::value : model::Head::language_model);
+  model::ModelSpec spec = model::ModelSpec::build(
+      model::ModelConfig::load(config.model_path()), lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora,
+      quantization_of(config.model), objective_of(config).scores ? model::Head::value : model::Head::language_model);
   if (use == Use::training && lora.enabled() && adapter_dir(config).empty()) require_targets(config, spec);
   return spec;
 }

@@ -11,6 +11,8 @@
 #include "qft/io/storage.h"
 
 #include <cmath>
+#include <optional>
+#include <vector>
 
 #include "lines_file.h"
 #include <nlohmann/json.hpp>
@@ -20,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// One JSON line for each sequence of a micro-batch: {"ids": [...], "positions": [...], "logprobs": [...]}, positions indexing ids,
-/// natural logarithms.
+/// One JSON line for each sequence of a micro-batch: {"ids": [...], "positions": [...], "logprobs": [...]}, positions indexing
+/// ids, natural logarithms.
 std::string logprobs_lines(const loader::MicroBatch& batch, const at::Tensor& logprobs) {
   std::string text;
   const float* values = logprobs.const_data_ptr<float>();

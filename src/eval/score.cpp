@@ -7,12 +7,14 @@
 #include "qft/encode/dataset_info.h"
 #include "qft/eval/evaluate.h"
 #include "qft/infer/load_model.h"
-#include "qft/io/storage.h"
+#include "qft/io/file.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,9 +32,7 @@ struct Range {
   double lowest = std::numeric_limits<double>::infinity(), highest = -lowest, sum = 0.0;
   std::int64_t count = 0;
 
-  void add(double score) {
-    lowest = std::min(lowest, score), highest = std::max(highest, score), sum += score, ++count;
-  }
+  void add(double score) { lowest = std::min(lowest, score), highest = std::max(highest, score), sum += score, ++count; }
   void report(ScoreResult& result, comm::Communicator& comm) const {
     result.lowest = comm::all_reduce_value(comm, lowest, comm::ReduceOp::min);
     result.highest = comm::all_reduce_value(comm, highest, comm::ReduceOp::max);
@@ -122,9 +122,10 @@ const char* stage_of_data(const config::RunConfig& config) {
   const auto specs = encode::load_dataset_info(config.folder_of(d.dataset_dir), names, config.folders);
   const auto pairs = std::ranges::count_if(specs, [](const encode::DatasetSpec& spec) { return spec.ranking; });
   if (pairs > 0 && pairs < std::ssize(specs))
-    fail_config("{} of the {} datasets hold preference pairs (ranking in dataset_info.json), the others single answers: score "
-                "them one after the other",
-                pairs, specs.size());
+    fail_config(
+        "{} of the {} datasets hold preference pairs (ranking in dataset_info.json), the others single answers: score "
+        "them one after the other",
+        pairs, specs.size());
   return pairs > 0 ? "rm" : "sft";
 }
 

@@ -257,8 +257,8 @@ UnitSpec build_head(const ModelSpec& spec) {
   UnitSpec unit = unit_of(UnitSpec::Kind::head, -1, "head");
   place_outer(unit, spec, {.path = kFinalNorm, .shape = {spec.config.hidden_size}});
   if (spec.head == Head::value) {
-    for (const Tensor& tensor :
-         {Tensor{kValueHead, {1, spec.config.hidden_size}, true, /*decays=*/true}, {.path = kValueHeadBias, .shape = {1}}}) {
+    for (const Tensor& tensor : {Tensor{kValueHead, {1, spec.config.hidden_size}, true, /*decays=*/true},
+                                 Tensor{.path = kValueHeadBias, .shape = {1}}}) {
       place_base(unit, "", Finetuning::full, tensor);
       unit.params.back().role = Role::value_head;
     }

@@ -11,6 +11,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 namespace qft::plan {
 namespace {

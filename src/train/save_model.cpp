@@ -285,8 +285,8 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
     if (!first) return written;
     if (lora) {
       written.push_back(write_tensors(added.adapter, storage, dir, model::kAdapterWeightsFile));
-      written.push_back(write_text(storage, dir, model::kAdapterConfigFile,
-                                   model::adapter_config_json(told, config.model.model_name_or_path)));
+      written.push_back(
+          write_text(storage, dir, model::kAdapterConfigFile, model::adapter_config_json(told, config.model.model_name_or_path)));
     }
     write_value_head(added, storage, dir, written);
     copy_companions(config, lora, storage, dir, written);

@@ -48,7 +48,8 @@ TEST(Reward, LossGradientsAndMetricsAreThoseOfAutograd) {
                                                        {"rewards/margins", margins.sum().item<double>()}};
   ASSERT_EQ(loss.metrics().size(), expected.size());
   for (std::size_t m = 0; m < loss.metrics().size(); ++m) {
-    EXPECT_NEAR(sums[static_cast<std::int64_t>(1 + 2 * m)].item<double>(), expected.at(loss.metrics()[m]), 1e-12) << loss.metrics()[m];
+    EXPECT_NEAR(sums[static_cast<std::int64_t>(1 + 2 * m)].item<double>(), expected.at(loss.metrics()[m]), 1e-12)
+        << loss.metrics()[m];
     EXPECT_EQ(sums[static_cast<std::int64_t>(2 + 2 * m)].item<double>(), 3.0);
   }
   EXPECT_TRUE(loss.observe(in, {values, {}}, {}).equal(sums));

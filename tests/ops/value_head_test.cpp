@@ -13,7 +13,8 @@ namespace qft::ops {
 namespace {
 
 TEST(ValueHead, ScoresAndGradientsAreThoseOfALinear) {
-  const at::Tensor y = at::randn({5, 7}, at::kDouble).requires_grad_(true), weight = at::randn({1, 7}, at::kDouble).requires_grad_(true),
+  const at::Tensor y = at::randn({5, 7}, at::kDouble).requires_grad_(true),
+                   weight = at::randn({1, 7}, at::kDouble).requires_grad_(true),
                    bias = at::randn({1}, at::kDouble).requires_grad_(true);
   const at::Tensor expected = at::linear(y, weight, bias).view(-1), given = at::randn({5}, at::kDouble);
   expected.backward(given);
@@ -29,8 +30,10 @@ TEST(ValueHead, ScoresAndGradientsAreThoseOfALinear) {
 }
 
 TEST(ValueHead, OfBf16IsSummedInFp32) {
-  const at::Tensor y = at::randn({3, 512}, at::kBFloat16), weight = at::randn({1, 512}, at::kBFloat16), bias = at::randn({1}, at::kBFloat16);
-  const at::Tensor values = at::empty({3}, at::kFloat), gy = at::empty({3, 512}, at::kBFloat16), given = at::randn({3}, at::kFloat);
+  const at::Tensor y = at::randn({3, 512}, at::kBFloat16), weight = at::randn({1, 512}, at::kBFloat16),
+                   bias = at::randn({1}, at::kBFloat16);
+  const at::Tensor values = at::empty({3}, at::kFloat), gy = at::empty({3, 512}, at::kBFloat16),
+                   given = at::randn({3}, at::kFloat);
   value_head_forward(y, weight, bias, values);
   const at::Tensor exact = at::linear(y.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble)).view(-1);
   const at::Tensor usual = at::linear(y.to(at::kFloat), weight.to(at::kFloat), bias.to(at::kFloat)).view(-1);

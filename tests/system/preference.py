@@ -116,15 +116,12 @@ def main():
         report.holds("qft plan plans pairs", "zero3" in plan.stdout, plan.stdout)
         for what, changes, words in [("single samples in stage dpo", {"pack": str(tmp / "single.h5")}, "stage is dpo, sft in the pack"),
                                      ("pairs in stage sft", {"stage": "sft", "pack": str(tmp / "out/packs/train.h5")}, "stage is sft, dpo in the pack"),
-                                     ("pairs for a reward model", {"stage": None, "pack": str(tmp / "reward.h5")}, "was packed for stage rm, 2 sequences"),
                                      ("a loss with a reference, without an adapter", {"pref_loss": "sigmoid"}, "there is no adapter here"),
                                      ("a loss that is not built", {"pref_loss": "kto_pair"}, "pref_loss is \"kto_pair\", which is not implemented"),
                                      ("answers that are all equal", {"dataset": "equal", "output_dir": str(tmp / "equal")}, "in all 24 pairs the chosen answer is the rejected one"),
                                      ("packing", {"packing": True}, "remove packing")]:
             if "single" in what:
                 run([pack, write(tmp / "s.yaml", {**settings, "stage": "sft", "dataset": "numbers"}), "--output", tmp / "single.h5"])
-            if "reward" in what:
-                run([pack, write(tmp / "r.yaml", {**settings, "stage": "rm"}), "--output", tmp / "reward.h5"])
             wrong = {**settings, "output_dir": str(tmp / "bad"), "eval_dataset": None, "do_eval": None, **changes}
             bad = run([qft, "train", write(tmp / "bad.yaml", {k: v for k, v in wrong.items() if v is not None})], check=False)
             report.equal(f"{what}: exit code", bad.returncode, 2)

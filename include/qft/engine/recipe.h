@@ -28,8 +28,8 @@ struct InferencePrecision {
 /// pure_bf16 as true); else the type of the model's files, but fp32 for fp16 files, and for bf16 files under `bf16: false`.
 InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files);
 
-/// The units and tensors of a configuration's model, by its config.json, in stage rm with a value head, with LoRA as configured or as the adapter in
-/// adapter_name_or_path has it. Throws as the readers of those files do.
+/// The units and tensors of a configuration's model, by its config.json, in stage rm with a value head, with LoRA as configured
+/// or as the adapter in adapter_name_or_path has it. Throws as the readers of those files do.
 model::ModelSpec spec_of(const config::RunConfig& config, Use use);
 
 /// What a configuration trains. Reads of the model config.json only.

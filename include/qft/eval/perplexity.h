@@ -27,8 +27,8 @@ struct PerplexityResult {
   std::string scores() const;
 };
 
-/// Gets this rank's micro-batch of a round, without tokens where there is none, and what the head gave of it, fp32 on the CPU. Every
-/// rank calls it once a round.
+/// Gets this rank's micro-batch of a round, without tokens where there is none, and what the head gave of it, fp32 on the CPU.
+/// Every rank calls it once a round.
 using HeadValues = std::function<void(const loader::MicroBatch& batch, const at::Tensor& values)>;
 
 /// One pass of `loader` from its start, scored by the objective that `config` trains. Collective: every rank holds its own part
