@@ -24,17 +24,19 @@ namespace {
 
 using namespace qft;  // NOLINT: a program
 
-const apps::Subcommand* const kSubcommands[] = {&apps::kTrain,  &apps::kEval,  &apps::kGenerate, &apps::kChat,
-                                                &apps::kExport, &apps::kFetch, &apps::kPlan,     &apps::kWatch,
-                                                &apps::kTrack,  &apps::kCheck, &apps::kSelftest, &apps::kBench};
+const apps::Subcommand* const kSubcommands[] = {&apps::kTrain,  &apps::kEval,     &apps::kScore, &apps::kGenerate, &apps::kChat,
+                                                &apps::kExport, &apps::kFetch,    &apps::kPlan,  &apps::kWatch,    &apps::kTrack,
+                                                &apps::kCheck,  &apps::kSelftest, &apps::kBench};
 
 /// What subcommands of LLaMA-Factory, ms-swift and TRL are called here.
 struct Elsewhere {
   std::string_view name, here;
 };
-constexpr Elsewhere kElsewhere[] = {
-    {"sft", "train"},    {"finetune", "train"}, {"pt", "train --stage pt"}, {"infer", "chat, or eval for data"},
-    {"predict", "eval"}, {"merge", "export"},   {"merge-lora", "export"}};
+constexpr Elsewhere kElsewhere[] = {{"sft", "train"},           {"finetune", "train"},
+                                    {"rlhf", "train"},          {"reward", "train --stage rm"},
+                                    {"pt", "train --stage pt"}, {"infer", "chat, or eval for data"},
+                                    {"predict", "eval"},        {"merge", "export"},
+                                    {"merge-lora", "export"}};
 
 void print_usage() {
   std::printf("qft %s: distributed fine-tuning of Qwen-family models over MPI\n\nusage: [mpirun -np N] qft SUBCOMMAND ...\n\n",

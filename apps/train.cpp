@@ -22,6 +22,7 @@ void evaluate_only(const config::RunConfig& config, comm::Session& session, c10:
   const auto result = eval::evaluate(config, session.world(), device, wanted);
   if (session.rank() != 0) return;
   if (const auto& r = result.likelihood) log::info("{}  ({} samples, {:.1f} s)", r->scores(), r->items, r->seconds);
+  if (result.scores) log::info("{}", eval::describe(*result.scores));
   if (result.answers) log::info("{}", eval::describe(*result.answers, config.training.output_dir));
   log::info("done: nothing was trained; results in '{}'", config.training.output_dir);
 }

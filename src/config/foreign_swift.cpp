@@ -65,7 +65,10 @@ constexpr ForeignRow kSwift[] = {
               "tokens have no weights of their own: there are default, last_round and all"),
     {kNoEffect, "is_binary_loss_scale acc_strategy acc_steps use_logits_to_keep gpu_memory_fraction test_oom_error",
      "it changes no result", ""},
-    {kRefused, "rlhf_type", "preference and reward training are not implemented: stages pt and sft run", "null"},
+    converted(
+        "rlhf_type",
+        "dpo: stage=dpo; kto: stage=kto; rm: stage=rm; orpo: stage=dpo pref_loss=orpo; simpo: stage=dpo pref_loss=simpo; null:",
+        "dpo, kto, rm, orpo and simpo are implemented"),
 
     // Data.
     renamed("custom_train_dataset_path", "dataset"),

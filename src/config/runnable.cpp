@@ -26,7 +26,6 @@ constexpr auto kWherePairsCount = {Purpose::train, Purpose::eval, Purpose::plan}
 
 // The only list of missing features: implementing one removes its row.
 const NotYet kNotYet[] = {
-    {"stage", "rm", kTrainAndEval, "reward-model pairs can be packed but not trained: stages pt, sft, dpo and kto run"},
     {"pref_loss", "kto_pair", kWherePairsCount, "TRL has dropped it too; pref_loss: sigmoid is the nearest", "dpo"},
     {"finetuning_type", "freeze", kTrain, "use lora, or full to train all weights"},
     {"use_dora", "", kTrain, "use plain LoRA"},

@@ -100,11 +100,14 @@ void check_method(const RunConfig& c) {
     }
   };
   sft_only(c.data.neat_packing, "neat_packing");
-  if (c.data.packing == true && (f.stage == "dpo" || f.stage == "kto"))
+  if (c.data.packing == true && (f.stage == "dpo" || f.stage == "kto" || f.stage == "rm"))
     fail_config(
         "{} lays samples into rows of cutoff_len, but {} is {}, whose items are two sequences and may be longer: remove packing "
         "(there is no padding without it either)",
         at_key(c, "packing"), at_key(c, "stage"), f.stage);
+  if (f.stage == "rm" && !c.eval.predict_logprobs.empty())
+    fail_config("{} asks for log-probabilities, but {} is rm, whose model gives scores: remove it; qft score writes them",
+                at_key(c, "predict_logprobs"), at_key(c, "stage"));
   if (f.dpo_label_smoothing > 0 && f.stage == "dpo" && f.pref_loss != "sigmoid")
     fail_config("{} goes with pref_loss sigmoid only, but {} is {}: remove it", at_key(c, "dpo_label_smoothing"),
                 at_key(c, "pref_loss"), f.pref_loss);
@@ -228,8 +231,9 @@ void check_prediction(const RunConfig& c) {
         "remove it and run qft eval",
         at_key(c, "predict_with_generate"), trains(c) ? "during training " : "", trains(c) ? " after training" : "");
   }
-  if (c.training.do_predict && c.finetuning.stage != "sft") {
-    fail_config("{} goes with stage sft only, but {} is {}", at_key(c, "do_predict"), at_key(c, "stage"), c.finetuning.stage);
+  if (c.training.do_predict && c.finetuning.stage != "sft" && c.finetuning.stage != "rm") {
+    fail_config("{} goes with stages sft (answers) and rm (scores), but {} is {}", at_key(c, "do_predict"), at_key(c, "stage"),
+                c.finetuning.stage);
   }
 }
 
@@ -263,6 +267,10 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       need(c, !c.eval.predict_with_generate || !c.training.output_dir.empty(), "output_dir", "predict_with_generate");
       return need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
     case Purpose::generate:
+      if (c.finetuning.stage == "rm")
+        fail_config(
+            "{} is rm: a reward model gives scores, no answers; qft score gives them (stage: sft runs the language model)",
+            at_key(c, "stage"));
       return need(c, model, "model_name_or_path", "qft generate (or chat)");
     case Purpose::export_model:
       need(c, model, "model_name_or_path", "qft export");

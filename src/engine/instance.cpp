@@ -74,6 +74,17 @@ InferencePrecision as_multiplied(InferencePrecision types, const config::RunConf
               by_name ? "infer_dtype: float16" : "fp16: true");
 }
 
+/// Training may start from a new one.
+void require_value_head(const config::RunConfig& config, const model::ModelSpec& spec, Use use) {
+  if (const auto file = value_head_file(config); !file.empty()) return model::require_value_head(spec, file);
+  if (use == Use::training) return;
+  const auto& [adapters, model] = std::pair(config.model.adapter_name_or_path, config.model.model_name_or_path);
+  fail_config(
+      "'{}' has no {} (nor {}): it is no reward model; give {} with what stage rm left in its output_dir, or another stage",
+      adapters.empty() ? model : adapters.front(), io::kValueHeadFiles[0], io::kValueHeadFiles[1],
+      adapters.empty() ? "adapter_name_or_path or model_name_or_path" : "adapter_name_or_path");
+}
+
 /// What is known before anything is allocated.
 struct LoadPlan {
   model::ModelSpec spec;
@@ -96,6 +107,7 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
     b.files = io::ModelFiles::open(config.model_path());
     model::require_base_weights(b.spec, *b.files);
     if (const auto adapter = adapter_dir(config); !adapter.empty()) model::require_adapter(b.spec, adapter);
+    if (b.spec.head == model::Head::value) require_value_head(config, b.spec, use);
     b.types = training ? InferencePrecision{training_precision(config), {}} : inference_precision(config, *b.files);
     b.types = as_multiplied(std::move(b.types), config, use, device, all_bf16);
   });
@@ -172,6 +184,15 @@ InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan,
                        plan::memory_advice(config, plan, comm.size()), t.debug_sync, load_plan.graphs}};
 }
 
+void load_value_head(const config::RunConfig& config, const model::ModelSpec& spec, const model::ParamAccess& access) {
+  if (const auto file = value_head_file(config); !file.empty()) {
+    log::info("value head: '{}'", file.string());
+    return model::load_value_head(spec, file, access);
+  }
+  log::info("value head: random at first (there is no {} beside the model or its adapter)", io::kValueHeadFiles[0]);
+  model::init_value_head(spec, static_cast<std::uint64_t>(config.training.seed), access);
+}
+
 /// The base model's, and the adapter's or LoRA's initial ones. Returns the bytes read.
 std::int64_t load_weights(const config::RunConfig& config, const io::ModelFiles& files, Instance& instance) {
   const model::ModelSpec& spec = instance.spec();
@@ -181,13 +202,14 @@ std::int64_t load_weights(const config::RunConfig& config, const io::ModelFiles&
   if (const auto kept = std::ranges::count_if(names, [&](const std::string& name) { return spec.config.is_other(name); });
       kept > 0)
     log::info(
-        "{} tensors of the model (of vision, or of layers that predict several tokens) are not used; models that this run "
-        "writes, and exports of it, have them as they are",
+        "{} tensors of the model (of vision, of layers that predict several tokens, or the lm_head of a reward model) are not "
+        "used; models that this run writes, and exports of it, have them as they are",
         kept);
   if (const auto adapter = adapter_dir(config); !adapter.empty())
     model::load_adapter(spec, adapter, access);
   else if (spec.lora.enabled())
     model::init_lora(spec, static_cast<std::uint64_t>(config.training.seed), access);
+  if (spec.head == model::Head::value) load_value_head(config, spec, access);
   return bytes;
 }
 
@@ -292,11 +314,12 @@ at::Tensor Instance::whole_master(int unit, const at::Tensor& room) const {
   const at::Tensor mine = optimizer_->master(i);
   comm::Communicator& shard = layout_->shard();
   if (shard.size() == 1) return mine;
-  QFT_ASSERT(room.numel() >= mine.numel() * shard.size(), "room for {} elements", room.numel());
+  const at::Tensor whole = room.defined() ? room : at::empty({mine.numel() * shard.size()}, mine.options());
+  QFT_ASSERT(whole.numel() >= mine.numel() * shard.size(), "room for {} elements", whole.numel());
   comm::Communicator& group = mine.is_cpu() ? shard.host() : shard;  // offloaded masters are host memory
-  group.all_gather(mine.data_ptr(), room.data_ptr(), static_cast<std::size_t>(mine.numel()),
+  group.all_gather(mine.data_ptr(), whole.data_ptr(), static_cast<std::size_t>(mine.numel()),
                    device::dtype_of(mine.scalar_type()));
-  return room.narrow(0, 0, spec().units[static_cast<std::size_t>(unit)].trainable_numel);
+  return whole.narrow(0, 0, spec().units[static_cast<std::size_t>(unit)].trainable_numel);
 }
 
 }  // namespace qft::engine

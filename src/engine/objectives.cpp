@@ -10,6 +10,7 @@
 
 #include "kto.h"
 #include "preference.h"
+#include "reward.h"
 
 namespace qft::engine {
 namespace {
@@ -32,11 +33,16 @@ Made kto(const RunConfig& config, const parallel::BatchTotals& totals) {
   return std::make_unique<KtoLoss>(KtoOptions{f.pref_beta, f.pref_ftx, f.kto_chosen_weight, f.kto_rejected_weight}, totals);
 }
 
+Made reward(const RunConfig&, const parallel::BatchTotals& totals) {
+  return std::make_unique<RewardLoss>(totals);
+}
+
 using Kind = parallel::ObjectiveKind;
 
 std::vector<ObjectiveRow> objectives() {
   std::vector<ObjectiveRow> all = {
       {{.kind = Kind::row_local}, "cross_entropy", token_mean},
+      {{.kind = Kind::sequence_level, .item_sequences = 2, .scores = true}, "rm", reward},
       {{.kind = Kind::sequence_level, .item_sequences = 2, .reference = true, .estimates_kl = true}, "kto", kto}};
   for (const PairLoss& loss : pair_losses())
     all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .reference = loss.reference}, loss.name, preference});
@@ -55,7 +61,8 @@ Made make_objective(const RunConfig& config, const model::ModelConfig& model, co
 
 const ObjectiveRow& objective_of(const RunConfig& config) {
   const auto& f = config.finetuning;
-  const std::string_view name = f.stage == "dpo" ? std::string_view(f.pref_loss) : f.stage == "kto" ? "kto" : "cross_entropy";
+  const bool own = f.stage == "kto" || f.stage == "rm";
+  const std::string_view name = f.stage == "dpo" ? f.pref_loss : own ? f.stage : std::string_view("cross_entropy");
   static const std::vector<ObjectiveRow> rows = objectives();
   const auto row = std::ranges::find(rows, name, &ObjectiveRow::name);
   if (row == rows.end()) fail_config("pref_loss {} is not implemented: qft --help lists those that are", f.pref_loss);

@@ -80,13 +80,13 @@ constexpr PairLoss kLosses[] = {
     {.name = "simpo", .mean = true, .terms = simpo},
 };
 
+}  // namespace
+
 void require_pairs(const model::MicroInput& in) {
   for (std::size_t i = 1; i < in.item_offsets.size(); ++i)
     require(in.item_offsets[i] - in.item_offsets[i - 1] == 2, "an item of {} sequences is no pair of a chosen and a rejected one",
             in.item_offsets[i] - in.item_offsets[i - 1]);
 }
-
-}  // namespace
 
 std::span<const PairLoss> pair_losses() {
   return kLosses;

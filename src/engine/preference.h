@@ -40,6 +40,9 @@ std::span<const PairLoss> pair_losses();
 /// The row of that name; throws Error where there is none.
 const PairLoss& pair_loss(std::string_view name);
 
+/// Throws Error where an item of the micro-batch is no pair.
+void require_pairs(const model::MicroInput& in);
+
 /// An item is a pair of sequences, the chosen one first. The loss is the mean over the pairs of
 ///   terms(chosen, rejected) - ftx * mean log-probability of the chosen answer's labels
 /// Metrics by TRL's names; an answer's reward is beta times its value. With ld_alpha (Liu et al. 2024, LD-DPO) the policy's

@@ -50,9 +50,10 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
        join(adapter.target_parameters));
 }
 
-/// No dropout where the sequences of an item are compared with each other, as in TRL and LLaMA-Factory.
+/// No dropout where the log-probabilities of an item's sequences are compared with each other, as in TRL and LLaMA-Factory.
 double dropout_of(const config::RunConfig& config) {
-  return objective_of(config).item_sequences > 1 ? 0.0 : config.finetuning.lora_dropout;
+  const ObjectiveRow& row = objective_of(config);
+  return row.item_sequences > 1 && !row.scores ? 0.0 : config.finetuning.lora_dropout;
 }
 
 /// Rank 0 for full fine-tuning.
@@ -111,6 +112,11 @@ ops::Quantization quantization_of(const config::ModelArgs& model) {
 
 }  // namespace
 
+std::filesystem::path value_head_file(const config::RunConfig& config) {
+  const auto adapter = adapter_dir(config);
+  return io::value_head_of(adapter.empty() ? std::filesystem::path(config.model_path()) : adapter);
+}
+
 std::filesystem::path adapter_dir(const config::RunConfig& config) {
   const auto& names = config.model.adapter_name_or_path;
   if (names.empty()) return {};
@@ -137,9 +143,9 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::LoraConfig lora = lora_of(config, use);
-  model::ModelSpec spec = model::ModelSpec::build(model::ModelConfig::load(config.model_path()),
-                                                  lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora,
-                                                  quantization_of(config.model));
+  model::ModelSpec spec = model::ModelSpec::build(
+      model::ModelConfig::load(config.model_path()), lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora,
+      quantization_of(config.model), objective_of(config).scores ? model::Head::value : model::Head::language_model);
   if (use == Use::training && lora.enabled() && adapter_dir(config).empty()) require_targets(config, spec);
   return spec;
 }

@@ -11,7 +11,10 @@
 #include "qft/io/storage.h"
 
 #include <cmath>
+#include <optional>
+#include <vector>
 
+#include "lines_file.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::eval {
@@ -19,12 +22,39 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// One JSON line for each sequence of a micro-batch: {"ids": [...], "positions": [...], "logprobs": [...]}, positions indexing
+/// ids, natural logarithms.
+std::string logprobs_lines(const loader::MicroBatch& batch, const at::Tensor& logprobs) {
+  std::string text;
+  const float* values = logprobs.const_data_ptr<float>();
+  std::size_t label = 0;
+  for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    const std::int32_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1];
+    nlohmann::ordered_json line = {{"ids", std::vector<std::int32_t>(batch.tokens.begin() + begin, batch.tokens.begin() + end)},
+                                   {"positions", nlohmann::ordered_json::array()},
+                                   {"logprobs", nlohmann::ordered_json::array()}};
+    for (; label < batch.label_positions.size() && batch.label_positions[label] < end; ++label) {
+      line["positions"].push_back(batch.label_positions[label] - begin);
+      line["logprobs"].push_back(values[label]);
+    }
+    text += line.dump() + "\n";
+  }
+  return text;
+}
+
 PerplexityResult likelihood_of(engine::Instance& instance, engine::ReferenceModel* reference, const engine::EvalSet& set,
                                const config::RunConfig& config, comm::Communicator& comm) {
   const auto loader = set.loader(config, comm);
   Progress bar("eval", loader->max_micro_batches(), comm.rank() == 0);
-  return eval::evaluate(config, instance, reference, *loader, comm, config.eval.predict_logprobs,
-                        [&](std::int64_t done) { bar.update(done); });
+  std::optional<LinesFile> file;
+  if (!config.eval.predict_logprobs.empty()) file.emplace(config.eval.predict_logprobs, "predict_logprobs", comm);
+  const HeadValues write = [&](const loader::MicroBatch& batch, const at::Tensor& values) {
+    file->add(batch.tokens.empty() ? "" : logprobs_lines(batch, values));
+  };
+  const auto result = eval::evaluate(config, instance, reference, *loader, comm, file ? write : HeadValues(),
+                                     [&](std::int64_t done) { bar.update(done); });
+  if (file) file->close();
+  return result;
 }
 
 /// As Python's json.dumps() writes them, but for characters that are not ASCII.
@@ -71,14 +101,17 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
   const auto instance = infer::load_for_inference(config, comm, device);
   const auto set = engine::open_eval_data(config, instance->spec().config, comm);
   const auto reference = wanted.likelihood ? engine::ReferenceModel::load(config, comm, device, engine::Use::inference) : nullptr;
-  Evaluation result{config.model.model_name_or_path, engine::adapter_dir(config).string(), infer::type_of(*instance), {}, {}};
+  Evaluation result{config.model.model_name_or_path, engine::adapter_dir(config).string(), infer::type_of(*instance), {}, {}, {}};
   if (wanted.likelihood) {
     result.likelihood = likelihood_of(*instance, reference.get(), set, config, comm);
     comm::agreed(comm, [&] {
       if (writes) write_results(dir, "eval", eval_values(*result.likelihood, config));
     });
   }
-  if (wanted.answers) result.answers = answers_of(*instance, set, config, comm, wanted.files);
+  if (wanted.answers && config.finetuning.stage == "rm")
+    result.scores = predict_scores(*instance, set, config, comm);
+  else if (wanted.answers)
+    result.answers = answers_of(*instance, set, config, comm, wanted.files);
   return result;
 }
 
@@ -93,6 +126,7 @@ nlohmann::ordered_json to_json(const Evaluation& e, const config::RunConfig& con
     json["tokens"] = e.likelihood->tokens;
     json["items"] = e.likelihood->items;
   }
+  if (e.scores) json.update(nlohmann::ordered_json(e.scores->values()));
   if (e.answers) json.update(nlohmann::ordered_json(e.answers->values()));
   return json;
 }
@@ -125,6 +159,11 @@ void write_results(const fs::path& dir, const std::string& split, const nlohmann
   }
   all.update(own);
   io::atomic_write_file(storage, path, all.dump(4) + "\n");
+}
+
+std::string describe(const ScoreResult& r) {
+  return fmt::format("scores of {} pairs in {}: accuracy {:.4f}, margin {:.4f}; '{}'", r.items, format_duration(r.seconds),
+                     r.metrics.at("accuracy"), r.metrics.at("rewards/margins"), r.file);
 }
 
 std::string describe(const PredictResult& r, const fs::path& dir) {

@@ -118,6 +118,8 @@ std::vector<RemoteFile> select_weights(const Listing& listing, const Wanted& wan
     require(file != nullptr, "{}: its index of weights names '{}', which the repository does not have", id, name);
     files.push_back(*file);
   }
+  for (const char* name : io::kValueHeadFiles)
+    if (const RemoteFile* file = find(listing, name_in(wanted, name))) files.push_back(*file);
   return files;
 }
 

@@ -58,6 +58,12 @@ fs::path adapter_weights_of(const fs::path& dir) {
   return dir / kAdapterWeights[0].file;
 }
 
+fs::path value_head_of(const fs::path& dir) {
+  for (const char* name : kValueHeadFiles)
+    if (fs::exists(dir / name)) return member_of(dir, name);
+  return {};
+}
+
 std::vector<fs::path> weight_files(const fs::path& dir) {
   std::vector<fs::path> safe, torch;
   for (const auto& item : fs::directory_iterator(dir)) {

@@ -86,7 +86,7 @@ class Adapter {
     std::size_t used = 0;
     for (const UnitSpec& unit : spec.units)
       for (const ParamSpec& param : unit.params) {
-        if (param.role == Role::base) continue;
+        if (!is_factor(param.role)) continue;
         for (const FileTensor& part : param.in_files()) {
           require_shape(*file_, factor_of(*file_, part.name), part.shape);
           ++used;
@@ -286,6 +286,7 @@ ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
   }
   writer.finish();
   io::copy_existing(storage, request.base, commit.temp(), io::kModelConfigFiles);
+  io::copy_existing(storage, lora.enabled() ? request.adapter : request.base, commit.temp(), io::kValueHeadFiles);
   if (request.dtype) set_config_type(storage, commit.temp(), *request.dtype);
   io::copy_existing(storage, request.tokenizer, commit.temp(), io::kTokenizerFiles);
   commit.commit();

@@ -249,15 +249,22 @@ UnitSpec build_embedding(const ModelSpec& spec) {
                true,
                /*decays=*/true,
                Along::own,
-               spec.config.tie_word_embeddings ? Along::sum : Along::own});
+               spec.ties_head() ? Along::sum : Along::own});
   return finished(std::move(unit));
 }
 
 UnitSpec build_head(const ModelSpec& spec) {
   UnitSpec unit = unit_of(UnitSpec::Kind::head, -1, "head");
   place_outer(unit, spec, {.path = kFinalNorm, .shape = {spec.config.hidden_size}});
-  if (!spec.config.tie_word_embeddings)
+  if (spec.head == Head::value) {
+    for (const Tensor& tensor : {Tensor{kValueHead, {1, spec.config.hidden_size}, true, /*decays=*/true},
+                                 Tensor{.path = kValueHeadBias, .shape = {1}}}) {
+      place_base(unit, "", Finetuning::full, tensor);
+      unit.params.back().role = Role::value_head;
+    }
+  } else if (!spec.config.tie_word_embeddings) {
     place_outer(unit, spec, {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, Along::own});
+  }
   return finished(std::move(unit));
 }
 
@@ -325,7 +332,7 @@ void LoraConfig::set_targets(const std::string& list) {
 }
 
 std::vector<int> ModelSpec::units_of_block(int block) const {
-  if (block == head_unit() && config.tie_word_embeddings) return {block, 0};
+  if (block == head_unit() && ties_head()) return {block, 0};
   return {block};
 }
 
@@ -338,13 +345,15 @@ std::int64_t ModelSpec::num_params(bool trainable_only) const {
 }
 
 ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora,
-                           const ops::Quantization& quantization) {
+                           const ops::Quantization& quantization, Head head) {
   QFT_ASSERT((finetuning == Finetuning::lora) == lora.enabled(), "LoRA rank {} does not fit the method", lora.rank);
   ModelSpec spec;
   spec.config = config;
   spec.lora = lora;
   spec.lora.keep_targets(lora_modules(config));
   spec.finetuning = finetuning;
+  spec.head = head;
+  if (head == Head::value && !config.tie_word_embeddings) spec.config.other_prefixes.emplace_back(kLmHead);
   spec.quantization = quantization;
   for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(describe_layer(config, i));
   spec.units.push_back(build_embedding(spec));

@@ -8,7 +8,20 @@
 
 #include <algorithm>
 
+#include <ATen/ops/empty_like.h>
+
 namespace qft::model {
+namespace {
+
+/// The last row of each sequence, on `device`: int64 [S].
+at::Tensor last_rows(const ops::PackedSequences& sequences, c10::Device device) {
+  std::vector<std::int64_t> rows;
+  for (const std::int32_t end : std::span(sequences.cu_seqlens).subspan(1)) rows.push_back(end - 1);
+  return device::upload(rows, device);
+}
+
+}  // namespace
+
 MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<const std::int32_t> cu_seqlens,
                              std::span<const std::int32_t> label_positions, std::span<const std::int64_t> samples,
                              c10::Device device, std::span<const std::int32_t> item_offsets) {
@@ -71,21 +84,42 @@ void Transformer::embedding_backward(const Weight& table, const MicroInput& in, 
   ops::embedding_backward(in.tokens, gy, table.grad);
 }
 
-void Transformer::head_forward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
-                               const at::Tensor& logprobs) {
-  const at::Tensor y = scratch("norm", x.size(0), x.size(1));
-  const at::Tensor rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
-  ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
-  ops::head_forward(y, table.value, in.labels, logprobs, workspace_, head_rows_);
+std::int64_t Transformer::head_values(const MicroInput& in) const {
+  return spec_.head == Head::value ? in.sequences.num_sequences() : in.labels.size();
 }
 
-void Transformer::head_forward_backward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
-                                        const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& g) {
+at::Tensor Transformer::head_input(const HeadWeights& head, const at::Tensor& x, at::Tensor& rstd) {
   const at::Tensor y = scratch("norm", x.size(0), x.size(1));
-  const at::Tensor rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
-  ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
-  ops::head_forward_backward(y, table.value, in.labels, grad_logprobs, logprobs, g, table.grad, workspace_, head_rows_);
-  ops::rms_norm_backward(g, x, norm.value, rstd, {}, g, norm.grad, workspace_, norm_);
+  rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
+  ops::rms_norm_forward(x, head.norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
+  return y;
+}
+
+void Transformer::head_forward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& values) {
+  at::Tensor rstd;
+  if (spec_.head == Head::value) {
+    const at::Tensor last = x.index_select(0, last_rows(in.sequences, device()));
+    return ops::value_head_forward(head_input(head, last, rstd), head.table.value, head.bias.value, values);
+  }
+  ops::head_forward(head_input(head, x, rstd), head.table.value, in.labels, values, workspace_, head_rows_);
+}
+
+void Transformer::head_forward_backward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x,
+                                        const at::Tensor& grad_values, const at::Tensor& values, const at::Tensor& g) {
+  at::Tensor rstd;
+  if (spec_.head == Head::value) {
+    const at::Tensor rows = last_rows(in.sequences, device());
+    const at::Tensor last = x.index_select(0, rows), y = head_input(head, last, rstd), gy = at::empty_like(last);
+    if (values.defined()) ops::value_head_forward(y, head.table.value, head.bias.value, values);
+    ops::value_head_backward(y, head.table.value, grad_values, gy, head.table.grad, head.bias.grad);
+    ops::rms_norm_backward(gy, last, head.norm.value, rstd, {}, gy, head.norm.grad, workspace_, norm_);
+    g.zero_();
+    g.index_copy_(0, rows, gy);
+    return;
+  }
+  const at::Tensor y = head_input(head, x, rstd);
+  ops::head_forward_backward(y, head.table.value, in.labels, grad_values, values, g, head.table.grad, workspace_, head_rows_);
+  ops::rms_norm_backward(g, x, head.norm.value, rstd, {}, g, head.norm.grad, workspace_, norm_);
 }
 
 at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows) {

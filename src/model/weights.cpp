@@ -134,6 +134,12 @@ Weight bind_weight(const UnitSpec& unit, std::string_view path, const UnitBuffer
   return view_of(*p, p->numel, p->box.extent, flat);
 }
 
+HeadWeights bind_head(const ModelSpec& spec, const UnitBuffers& head, const UnitBuffers& embedding) {
+  const auto own = [&](const char* path) { return bind_weight(spec.units.back(), path, head); };
+  if (spec.head == Head::value) return {own(kFinalNorm), own(kValueHead), own(kValueHeadBias)};
+  return {own(kFinalNorm), spec.ties_head() ? bind_weight(spec.units.front(), kEmbedTokens, embedding) : own(kLmHead)};
+}
+
 void decode(const UnitSpec& unit, const at::Tensor& packed, const at::Tensor& decoded) {
   for (const ParamSpec& p : unit.params)
     if (p.is_quantized())

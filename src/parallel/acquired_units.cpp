@@ -19,8 +19,9 @@ model::Weight AcquiredUnits::weight(int unit, std::string_view path, With with) 
   return model::bind_weight(spec_.units[static_cast<std::size_t>(unit)], path, buffers_of(unit, with));
 }
 
-model::Weight AcquiredUnits::head_table(With with) const {
-  return spec_.config.tie_word_embeddings ? embedding(with) : weight(spec_.head_unit(), model::kLmHead, with);
+model::HeadWeights AcquiredUnits::head(With with) const {
+  return model::bind_head(spec_, buffers_of(spec_.head_unit(), with),
+                          spec_.ties_head() ? buffers_of(0, with) : model::UnitBuffers{});
 }
 
 LayerCall AcquiredUnits::layer(int block, With with) {

@@ -25,9 +25,7 @@ class AcquiredUnits {
 
   // Of acquired units; views are valid until the release.
   model::Weight embedding(With with) const { return weight(0, model::kEmbedTokens, with); }
-  model::Weight final_norm(With with) const { return weight(spec_.head_unit(), model::kFinalNorm, with); }
-  /// The output projection: the head's own, or the embedding's where they are tied.
-  model::Weight head_table(With with) const;
+  model::HeadWeights head(With with) const;
   /// A call of the block's layer; the memory of its micro-batch is not filled in.
   LayerCall layer(int block, With with);
 

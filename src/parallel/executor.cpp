@@ -236,22 +236,23 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
   const bool both = pass.training() && pass.objective->kind() == ObjectiveKind::row_local;
   const With with = both ? With::gradients : With::weights;
-  const model::Weight norm = units_->final_norm(with), table = units_->head_table(with);
+  const model::HeadWeights head = units_->head(with);
+  const std::int64_t count = transformer_.head_values(in);
   model::Arena& scratch = in_flight_->scratch();
   const auto mark = scratch.mark();
-  const at::Tensor logprobs = scratch.alloc({in.labels.size()}, transformer_.statistics_dtype());
+  const at::Tensor values = scratch.alloc({count}, transformer_.statistics_dtype());
   if (both) {
-    const at::Tensor grad = scratch.alloc({in.labels.size()}, transformer_.statistics_dtype());
+    const at::Tensor grad = scratch.alloc({count}, transformer_.statistics_dtype());
     pass.objective->known_gradient(in, grad);
     if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
-    transformer_.head_forward_backward(norm, table, in, micro.x(), grad, logprobs, micro.g());
+    transformer_.head_forward_backward(head, in, micro.x(), grad, values, micro.g());
   } else {
-    transformer_.head_forward(norm, table, in, micro.x(), logprobs);
+    transformer_.head_forward(head, in, micro.x(), values);
   }
-  Logprobs observed{logprobs, std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {})};
+  Logprobs observed{values, std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {})};
   if (!observed.reference.defined()) observed.reference = in.reference;
   if (pass.training()) {
-    const at::Tensor grad = both ? at::Tensor() : micro.grad_logprobs(in.labels.size());
+    const at::Tensor grad = both ? at::Tensor() : micro.grad_values(count);
     pass.sums[static_cast<std::size_t>(action.micro)] = pass.objective->observe(in, observed, grad);
   } else {
     (*pass.observe)(observed);
@@ -264,17 +265,16 @@ void Executor::forward_reference_head(const Action& action, const MicroInFlight&
   const auto options = at::TensorOptions().dtype(transformer_.statistics_dtype()).device(transformer_.device());
   at::Tensor& logprobs = pass.reference[static_cast<std::size_t>(action.micro)];
   logprobs = at::empty({in.labels.size()}, options);
-  transformer_.head_forward(units_->final_norm(With::weights), units_->head_table(With::weights), in, micro.x(), logprobs);
+  transformer_.head_forward(units_->head(With::weights), in, micro.x(), logprobs);
 }
 
-/// Computes the logits again and their gradient, unless forward_head() has done both.
+/// Computes the head's values again and their gradient, unless forward_head() has done both.
 void Executor::backward_head(const Action& action, MicroInFlight& micro, const Pass& pass) {
   if (pass.objective->kind() == ObjectiveKind::row_local) return;
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
-  const at::Tensor& grad = micro.grad_logprobs(in.labels.size());
+  const at::Tensor& grad = micro.grad_values(transformer_.head_values(in));
   if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
-  transformer_.head_forward_backward(units_->final_norm(With::gradients), units_->head_table(With::gradients), in, micro.x(),
-                                     grad, {}, micro.g());
+  transformer_.head_forward_backward(units_->head(With::gradients), in, micro.x(), grad, {}, micro.g());
 }
 
 void Executor::without_waits(const std::function<std::string()>& what, const std::function<void()>& part) const {

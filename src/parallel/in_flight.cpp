@@ -38,13 +38,13 @@ void MicroInFlight::reserve(std::int64_t tokens, bool training, model::Arena& sc
 void MicroInFlight::close() {
   micro_ = -1;
   in_ = nullptr;
-  x_ = g_ = grad_logprobs_ = spare_ = at::Tensor();
+  x_ = g_ = grad_values_ = spare_ = at::Tensor();
   arena_.release({});
 }
 
-const at::Tensor& MicroInFlight::grad_logprobs(std::int64_t labels) {
-  if (!grad_logprobs_.defined()) grad_logprobs_ = arena_.alloc({labels}, transformer_.statistics_dtype());
-  return grad_logprobs_;
+const at::Tensor& MicroInFlight::grad_values(std::int64_t count) {
+  if (!grad_values_.defined()) grad_values_ = arena_.alloc({count}, transformer_.statistics_dtype());
+  return grad_values_;
 }
 
 void MicroInFlight::forward(LayerCall& call, bool needs_gradient, model::Arena& scratch) {

@@ -44,8 +44,8 @@ class MicroInFlight {
   const at::Tensor& x() const { return x_; }
   const at::Tensor& g() const { return g_; }
 
-  /// Memory [L] for the gradient of the labels' log-probabilities, allocated at the first call, valid until close().
-  const at::Tensor& grad_logprobs(std::int64_t labels);
+  /// Memory [count] for the gradient of the head's values, allocated at the first call, valid until close().
+  const at::Tensor& grad_values(std::int64_t count);
 
   /// Fills in the memory of a layer's forward call, which must run at once: its output becomes x(). What no backward pass needs
   /// lies in `scratch`.
@@ -75,7 +75,7 @@ class MicroInFlight {
   std::vector<Kept> layers_;
   int micro_ = -1;
   const model::MicroInput* in_ = nullptr;
-  at::Tensor x_, g_, grad_logprobs_;
+  at::Tensor x_, g_, grad_values_;
   at::Tensor spare_;  ///< the second of two outputs in turn, where no layer keeps its input
 };
 

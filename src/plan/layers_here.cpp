@@ -11,6 +11,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 namespace qft::plan {
 namespace {
@@ -94,13 +95,16 @@ at::Tensor LayersHere::random(at::IntArrayRef shape) const {
 
 void LayersHere::make_buffers() {
   const auto& c = spec_.config;
-  const std::int64_t tokens = input_.num_tokens(), labels = input_.labels.size();
+  const std::int64_t tokens = input_.num_tokens();
   const auto statistics = at::TensorOptions().dtype(transformer_->statistics_dtype()).device(device_);
   const bool trained = spec_.finetuning == Finetuning::full;
-  const at::Tensor table = random({c.vocab_size, c.hidden_size});
-  const auto grads = at::TensorOptions().dtype(precision_.grad).device(device_);
-  final_norm_ = {random({c.hidden_size}), trained ? at::zeros({c.hidden_size}, grads) : at::Tensor()};
-  table_ = {table, trained ? at::zeros(table.sizes(), grads) : at::Tensor()};
+  const bool scores = spec_.head == Head::value;
+  const auto weight = [&](at::IntArrayRef shape, bool trains) -> Weight {
+    const auto grads = at::TensorOptions().dtype(precision_.grad).device(device_);
+    return {random(shape), trains ? at::zeros(shape, grads) : at::Tensor()};
+  };
+  head_ = {weight({c.hidden_size}, trained), weight({scores ? 1 : c.vocab_size, c.hidden_size}, trained || scores)};
+  if (scores) head_.bias = weight({1}, true);
   x_ = random({tokens, c.hidden_size});
   y_ = random({tokens, c.hidden_size});
   g_ = random({tokens, c.hidden_size});
@@ -121,8 +125,8 @@ void LayersHere::make_buffers() {
   rows_ = random({tokens * in});
   out_rows_ = random({tokens * out});
   saved_ = random({tokens, std::max<std::int64_t>(1, parts * spec_.lora.rank)});
-  logprobs_ = at::zeros({labels}, statistics);
-  grad_logprobs_ = at::zeros({labels}, statistics).fill_(-1e-3);
+  head_values_ = at::zeros({transformer_->head_values(input_)}, statistics);
+  grad_head_values_ = at::zeros_like(head_values_).fill_(-1e-3);
 }
 
 LayersHere::Place LayersHere::place_of(int index) const {
@@ -265,7 +269,7 @@ void LayersHere::forward_backward() {
 }
 
 void LayersHere::head() {
-  transformer_->head_forward_backward(final_norm_, table_, input_, x_, grad_logprobs_, logprobs_, g_);
+  transformer_->head_forward_backward(head_, input_, x_, grad_head_values_, head_values_, g_);
 }
 
 }  // namespace qft::plan

@@ -64,9 +64,9 @@ class LayersHere {
   std::unique_ptr<model::Transformer> transformer_;
   std::vector<Layer> layers_;
   model::Arena arena_;
-  model::Weight final_norm_, table_;
-  at::Tensor x_, y_, g_, qkv_, attention_, lse_, gate_up_, act_, rstd_, rows_, out_rows_, saved_, norm_weight_, logprobs_,
-      grad_logprobs_;
+  model::HeadWeights head_;
+  at::Tensor x_, y_, g_, qkv_, attention_, lse_, gate_up_, act_, rstd_, rows_, out_rows_, saved_, norm_weight_, head_values_,
+      grad_head_values_;
 };
 
 }  // namespace qft::plan

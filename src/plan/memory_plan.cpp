@@ -104,15 +104,18 @@ std::int64_t labels_of(const ExecutionConfig& run) {
   return run.labels > 0 ? std::min(run.labels, run.tokens) : run.tokens;
 }
 
-/// Of a log-probability.
+/// Values that the head gives, and of each value.
+std::int64_t head_values(const ExecutionConfig& run) {
+  return run.spec.head == model::Head::value ? std::max<std::int64_t>(run.sequences, 1) : labels_of(run);
+}
 std::int64_t statistics_bytes(const ExecutionConfig& run) {
   return size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
 }
 
-/// The gradients of log-probabilities, kept until the head's backward.
-std::int64_t grad_logprobs_bytes(const ExecutionConfig& run) {
+/// The gradients of the head's values, kept until its backward.
+std::int64_t grad_values_bytes(const ExecutionConfig& run) {
   if (run.objective == parallel::ObjectiveKind::row_local) return 0;
-  return labels_of(run) * statistics_bytes(run);
+  return head_values(run) * statistics_bytes(run);
 }
 
 /// What a micro-batch's reference lane holds: a layer's input and output, and log-probabilities.
@@ -123,6 +126,7 @@ std::int64_t reference_bytes(const ExecutionConfig& run) {
 
 /// Rows of logits that are held at a time.
 std::int64_t head_rows(const ExecutionConfig& run) {
+  if (run.spec.head == model::Head::value) return 0;
   return std::min(labels_of(run), run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(run.spec.config.vocab_size));
 }
 
@@ -159,6 +163,8 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
                                   run.precision.compute, run.precision.grad);
   }
   bytes += rows * (c.vocab_size + c.hidden_size) * item;
+  // The last row of each sequence, its norm and gradient, and what of these is converted.
+  if (run.spec.head == model::Head::value) bytes += head_values(run) * c.hidden_size * (3 * item + 2 * statistics_bytes(run));
   const auto copied = [&](std::int64_t m, std::int64_t k) {
     return run.on_cpu ? ops::copied_bytes(m, k, run.precision.compute) : 0;
   };
@@ -317,7 +323,7 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
     p.gradients = gradient_bytes(run, peaks.gradients, p.host);
     const std::int64_t micro =
         parallel::activation_bytes(run.spec, run.precision.compute, run.tokens, run.recompute, run.offload.activations);
-    p.activations = run.group * (micro + grad_logprobs_bytes(run) + reference_bytes(run));
+    p.activations = run.group * (micro + grad_values_bytes(run) + reference_bytes(run));
     // LibTorch's pinned memory has blocks of powers of two.
     const auto input = static_cast<std::uint64_t>(parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens));
     if (run.offload.activations)

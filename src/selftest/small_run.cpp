@@ -73,7 +73,8 @@ model::ModelSpec make_spec(const SmallCase& c) {
     lora.set_targets(c.model_type.ends_with("_moe") ? "all,gate" : "all");
   }
   auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"),
-                                      c.lora ? model::Finetuning::lora : model::Finetuning::full, lora);
+                                      c.lora ? model::Finetuning::lora : model::Finetuning::full, lora, {},
+                                      c.reward ? model::Head::value : model::Head::language_model);
   for (auto& unit : spec.units)
     for (auto& p : unit.params)
       if (p.role == model::Role::lora_b) p.lr_factor = c.lora_b_rate;

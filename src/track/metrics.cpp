@@ -47,6 +47,10 @@ void add_system(const json& system, const std::function<void(std::string, double
 
 }  // namespace
 
+bool is_of_objective(std::string_view key) {
+  return key.find('/') != key.npos || key == "accuracy" || key == "eval_accuracy";
+}
+
 std::vector<Metric> metrics_of(const json& line, double time) {
   std::vector<Metric> metrics;
   if (!line.is_object()) return metrics;
@@ -62,7 +66,7 @@ std::vector<Metric> metrics_of(const json& line, double time) {
     if (const auto it = line.find(k.key); it != line.end() && is_number(*it) && (of_training || !k.of_training))
       add(std::string(k.name), number(*it));
   for (const auto& [key, value] : line.items())
-    if (key.find('/') != key.npos && is_number(value)) add(key, number(value));
+    if (is_of_objective(key) && is_number(value)) add(key, number(value));
   if (!of_training) return metrics;
   const json memory = line.value("memory", json());
   if (memory.is_array() && !memory.empty() && std::ranges::all_of(memory, [](const json& m) { return m.is_number(); }))

@@ -10,6 +10,7 @@
 #include "qft/engine/data_setup.h"
 #include "qft/eval/compare.h"
 #include "qft/eval/evaluate.h"
+#include "qft/eval/score.h"
 #include "qft/io/dir_lock.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
@@ -36,7 +37,8 @@ bool is_leftover(const std::string& name) {
          name == kStopFile || log::is_log_file(name) || name == track::kRunFile || name == track::kRunsFolder ||
          name == track::kMlflowFile || name == watch::kReportFile ||
          name.starts_with(".nfs") ||  // what NFS calls a file that was removed while it is open
-         name.ends_with("_results.json") || name == eval::kPredictionsFile || name == eval::kComparedFile;
+         name.ends_with("_results.json") || name == eval::kPredictionsFile || name == eval::kComparedFile ||
+         name == eval::kScoresFile;
 }
 
 /// Whether `folder`, where it is given, is `entry` or lies in it.
@@ -92,8 +94,8 @@ std::string where(const config::RunConfig& config, const std::string& key) {
 
 /// Settings that define the checkpoint's tensors: with other values they would be another model.
 std::vector<std::string> fixed_keys(const config::RunConfig& config) {
-  std::vector<std::string> keys{"finetuning_type", "quantization_bit", "quantization_method", "quantization_type",
-                                "double_quantization"};
+  std::vector<std::string> keys{
+      "stage", "finetuning_type", "quantization_bit", "quantization_method", "quantization_type", "double_quantization"};
   // An adapter that is trained on brings its own.
   if (config.finetuning.finetuning_type == "lora" && config.model.adapter_name_or_path.empty())
     keys.insert(keys.end(), {"lora_rank", "lora_alpha", "use_rslora"});

@@ -45,7 +45,7 @@ LogEntry from_json(const nlohmann::json& json) {
   e.grad_norm = get_if(json, "grad_norm");
   e.learning_rate = get_if(json, "lr");
   for (const auto& [key, value] : json.items())
-    if (key.find('/') != std::string::npos && (value.is_number() || value.is_string())) e.metrics[key] = as_double(value);
+    if (track::is_of_objective(key) && (value.is_number() || value.is_string())) e.metrics[key] = as_double(value);
   return e;
 }
 

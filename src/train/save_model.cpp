@@ -40,55 +40,64 @@ void copy_existing(io::Storage& storage, const fs::path& from, const fs::path& t
     written.push_back({name, fs::file_size(to / name), hash_file(to / name)});
 }
 
-/// Host copies of an adapter's tensors as its file has them, by name.
-using Factors = std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>>;
+/// Host copies of a file's tensors, by name.
+using Tensors = std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>>;
+
+/// What a run trains beside the base model.
+struct Added {
+  Tensors adapter, value_head;
+};
 
 at::ScalarType adapter_type(const engine::Instance& instance) {
   const at::ScalarType master = instance.precision().master;
   return master == at::kDouble ? at::kFloat : master;  // PEFT expects no fp64
 }
 
-/// Calls `visit` with the unit and each LoRA factor.
-void for_each_factor(const model::ModelSpec& spec, const std::function<void(int, const model::ParamSpec&)>& visit) {
+/// Calls `visit` with the unit and each tensor that base models lack.
+void for_each_added(const model::ModelSpec& spec, const std::function<void(int, const model::ParamSpec&)>& visit) {
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& p : spec.units[static_cast<std::size_t>(u)].params)
       if (p.role != model::Role::base) visit(u, p);
 }
 
-/// All factors on rank 0, none elsewhere. Collective.
-Factors gather_adapter(engine::Instance& instance, comm::Communicator& comm) {
+/// All of them on rank 0, none elsewhere. Collective.
+Added gather_added(engine::Instance& instance, comm::Communicator& comm) {
+  if (!instance.spec().lora.enabled() && instance.spec().head == model::Head::language_model) return {};
   std::map<std::string, at::Tensor> copies;
   at::Tensor room;
   device::StagedCopy staged(instance.transformer().device());
   take_memory(comm, instance.transformer().device(), "gathering the adapter", [&] {
-    room = instance.master_room();
+    if (instance.spec().lora.enabled()) room = instance.master_room();
     if (comm.rank() != 0) return;
     staged.reserve();
-    for_each_factor(instance.spec(), [&](int, const model::ParamSpec& p) {
+    for_each_added(instance.spec(), [&](int, const model::ParamSpec& p) {
       copies[p.name] = at::empty({p.numel}, at::TensorOptions().dtype(adapter_type(instance)));
     });
   });
   int gathered = -1;
   at::Tensor whole;
-  Factors factors;
-  for_each_factor(instance.spec(), [&](int unit, const model::ParamSpec& p) {
+  Added added;
+  for_each_added(instance.spec(), [&](int unit, const model::ParamSpec& p) {
     if (unit != gathered) whole = instance.whole_master(gathered = unit, room);
     if (comm.rank() != 0) return;
     staged.to_host(copies.at(p.name), whole.narrow(0, p.offset, p.numel));
-    for (auto& [tensor, values] : model::as_in_files(p, copies.at(p.name))) factors[tensor.name] = {tensor.shape, values};
+    Tensors& tensors = p.role == model::Role::value_head ? added.value_head : added.adapter;
+    for (auto& [tensor, values] : model::as_in_files(p, copies.at(p.name))) tensors[tensor.name] = {tensor.shape, values};
   });
-  return factors;
+  return added;
 }
 
-std::vector<FileRecord> write_adapter(const Factors& factors, const std::string& adapter_config, io::Storage& storage,
-                                      const fs::path& dir) {
+FileRecord write_tensors(const Tensors& tensors, io::Storage& storage, const fs::path& dir, const char* file) {
   std::vector<io::TensorSpec> specs;
-  for (const auto& [name, factor] : factors) specs.push_back({name, device::dtype_of(factor.second.scalar_type()), factor.first});
-  io::SafetensorsWriter writer(storage, dir / model::kAdapterWeightsFile, specs);
-  for (const auto& [name, factor] : factors) writer.append(factor.second.data_ptr(), factor.second.nbytes());
+  for (const auto& [name, tensor] : tensors) specs.push_back({name, device::dtype_of(tensor.second.scalar_type()), tensor.first});
+  io::SafetensorsWriter writer(storage, dir / file, specs);
+  for (const auto& [name, tensor] : tensors) writer.append(tensor.second.data_ptr(), tensor.second.nbytes());
   writer.finish();
-  return {{model::kAdapterWeightsFile, writer.file_bytes(), writer.checksum()},
-          write_text(storage, dir, model::kAdapterConfigFile, adapter_config)};
+  return {file, writer.file_bytes(), writer.checksum()};
+}
+
+void write_value_head(const Added& added, io::Storage& storage, const fs::path& dir, std::vector<FileRecord>& written) {
+  if (!added.value_head.empty()) written.push_back(write_tensors(added.value_head, storage, dir, io::kValueHeadFiles[0]));
 }
 
 /// Tensors of the model's files beside the decoder's (ModelConfig::other_prefixes): the run's model has them as they are.
@@ -256,25 +265,31 @@ void require_conversion(const config::RunConfig& config, const io::ModelFiles& f
 std::vector<FileRecord> save_model(const config::RunConfig& config, engine::Instance& instance, io::Storage& storage,
                                    const fs::path& dir, const Writers& who) {
   if (instance.spec().lora.enabled()) return stage_model(config, instance, who)(storage, dir);
+  const Added added = gather_added(instance, who.comm);
   std::vector<FileRecord> written = save_base_model(instance, config.model_path(), who, storage, dir);
+  write_value_head(added, storage, dir, written);
   if (who.rank() == 0) copy_companions(config, /*lora=*/false, storage, dir, written);
   return written;
 }
 
 WriteModel stage_model(const config::RunConfig& config, engine::Instance& instance, const Writers& who) {
   const bool lora = instance.spec().lora.enabled(), first = who.rank() == 0;
-  WriteModel weights;
-  if (!lora) {
-    weights = stage_base_model(instance, config.model_path(), who);
-  } else if (Factors factors = gather_adapter(instance, who.comm); first) {
-    model::LoraConfig told = instance.spec().lora;
-    told.dropout = config.finetuning.lora_dropout;  // also where an objective trains without
-    weights = [factors = std::move(factors), json = model::adapter_config_json(told, config.model.model_name_or_path)](
-                  io::Storage& storage, const fs::path& dir) { return write_adapter(factors, json, storage, dir); };
-  }
-  return [&config, lora, first, weights = std::move(weights)](io::Storage& storage, const fs::path& dir) {
-    std::vector<FileRecord> written = weights ? weights(storage, dir) : std::vector<FileRecord>{};
-    if (first) copy_companions(config, lora, storage, dir, written);
+  Added added = gather_added(instance, who.comm);
+  WriteModel base;
+  if (!lora) base = stage_base_model(instance, config.model_path(), who);
+  model::LoraConfig told = instance.spec().lora;
+  told.dropout = config.finetuning.lora_dropout;  // also where an objective trains without
+  return [&config, lora, first, told = std::move(told), added = std::move(added), base = std::move(base)](io::Storage& storage,
+                                                                                                          const fs::path& dir) {
+    std::vector<FileRecord> written = base ? base(storage, dir) : std::vector<FileRecord>{};
+    if (!first) return written;
+    if (lora) {
+      written.push_back(write_tensors(added.adapter, storage, dir, model::kAdapterWeightsFile));
+      written.push_back(
+          write_text(storage, dir, model::kAdapterConfigFile, model::adapter_config_json(told, config.model.model_name_or_path)));
+    }
+    write_value_head(added, storage, dir, written);
+    copy_companions(config, lora, storage, dir, written);
     return written;
   };
 }

@@ -357,6 +357,11 @@ void Trainer::finish(double epoch) {
 }
 
 void Trainer::predict() {
+  if (config_.finetuning.stage == "rm") {
+    const auto scores = eval::predict_scores(*instance_, *data_.eval, config_, comm_);
+    log::info("{}", eval::describe(scores));
+    return;
+  }
   const auto result = eval::predict(*instance_, *data_.eval, config_, comm_);
   log::info("{}", eval::describe(result, config_.training.output_dir));
 }

@@ -337,7 +337,7 @@ TEST(Purposes, GenerateAnswersInEvaluationAndAfterTraining) {
                   "report the loss");
   EXPECT_CONTAINS(error_of_text("model_name_or_path: m\npack: p\nval_size: 2\noutput_dir: o\nstage: pt\ndo_predict: true\n", {},
                                 Purpose::train),
-                  "do_predict goes with stage sft only");
+                  "do_predict goes with stages sft (answers) and rm (scores)");
 }
 
 TEST(Purposes, AskForWhatTheProgramNeeds) {
@@ -350,6 +350,12 @@ TEST(Purposes, AskForWhatTheProgramNeeds) {
     EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: kto_pair\n", {}, purpose),
                     "pref_loss is \"kto_pair\", which is not implemented yet");
   EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\nstage: dpo\n", {}, Purpose::train));
+  const std::string reward = model + "pack: p\noutput_dir: o\nstage: rm\n";
+  EXPECT_NO_THROW(load_text(reward, {}, Purpose::train));
+  EXPECT_NO_THROW(load_text(reward + "val_size: 2\ndo_predict: true\n", {}, Purpose::train));
+  EXPECT_CONTAINS(error_of_text(reward + "packing: true\n", {}, Purpose::train), "remove packing");
+  EXPECT_CONTAINS(error_of_text(reward + "predict_logprobs: f\n", {}, Purpose::eval), "qft score writes them");
+  EXPECT_CONTAINS(error_of_text(model + "stage: rm\n", {}, Purpose::generate), "a reward model gives scores");
   EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\npref_loss: kto_pair\n", {}, Purpose::train));
   EXPECT_NO_THROW(
       load_text(model + "pack: p\noutput_dir: o\nstage: dpo\ndpo_label_smoothing: 0.1\nld_alpha: 0.5\n", {}, Purpose::train));

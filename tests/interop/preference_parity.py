@@ -235,4 +235,5 @@ def main():
     report.finish()
 
 
-main()
+if __name__ == "__main__":
+    main()

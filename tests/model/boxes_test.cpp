@@ -2,6 +2,7 @@
 #include "qft/io/model_files.h"
 #include "qft/model/load.h"
 
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -99,6 +100,23 @@ TEST(Boxes, AreReadAndInitialisedAsPartsOfTheWhole) {
         const Shard& part = parts.of(p);
         EXPECT_TRUE(part.values.equal(expected(p, part, whole.of(p).values))) << p.name << " " << p.box.describe();
       }
+  }
+}
+
+TEST(ValueHead, HasTheSameInitialValuesInAnyPart) {
+  const ModelSpec lora = spec_with_lora();
+  const ModelSpec spec = ModelSpec::build(lora.config, Finetuning::full, {}, {}, Head::value);
+  const double bound = 1.0 / std::sqrt(static_cast<double>(spec.config.hidden_size));
+  Shards whole(0, 1), part(0.3, 0.8), other(0, 1);
+  init_value_head(spec, 7, whole.access());
+  init_value_head(spec, 7, part.access());
+  init_value_head(spec, 8, other.access());
+  for (const auto& p : spec.units.back().params) {
+    if (p.role != Role::value_head) continue;
+    const at::Tensor all = whole.of(p).values;
+    EXPECT_TRUE(part.of(p).values.equal(expected(p, part.of(p), all))) << p.name;
+    EXPECT_LE(all.abs().max().item<double>(), bound);
+    EXPECT_FALSE(all.equal(other.of(p).values)) << p.name;
   }
 }
 

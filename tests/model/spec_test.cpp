@@ -170,6 +170,30 @@ TEST(Spec, TiedHeadUsesTheEmbeddingUnit) {
   EXPECT_EQ(spec.units_of_block(spec.head_unit()).size(), 1u);
 }
 
+TEST(Spec, ValueHeadTakesThePlaceOfLmHeadAndTrainsBesideLora) {
+  auto config = base("llama");
+  for (const bool tied : {true, false}) {
+    config["tie_word_embeddings"] = tied;
+    LoraConfig lora;
+    lora.rank = 3;
+    lora.set_targets("all");
+    const auto parsed = ModelConfig::parse(config.dump(), "t");
+    const auto spec = ModelSpec::build(parsed, Finetuning::lora, lora, {}, Head::value);
+    EXPECT_EQ(spec.units_of_block(spec.head_unit()), (std::vector<int>{spec.head_unit()}));
+    EXPECT_EQ(spec.config.is_other("lm_head.weight"), !tied);
+    const auto& params = spec.units.back().params;
+    ASSERT_EQ(params.size(), 3U);
+    EXPECT_FALSE(params[0].trainable);
+    EXPECT_EQ(params[1].name, "v_head.summary.weight");
+    EXPECT_EQ(params[1].shape, (Shape{1, spec.config.hidden_size}));
+    EXPECT_TRUE(params[1].trainable && params[1].weight_decay);
+    EXPECT_EQ(params[2].name, "v_head.summary.bias");
+    EXPECT_TRUE(params[2].trainable && !params[2].weight_decay);
+    EXPECT_EQ(spec.num_params(true),
+              ModelSpec::build(parsed, Finetuning::lora, lora).num_params(true) + spec.config.hidden_size + 1);
+  }
+}
+
 TEST(Spec, ParametersDoNotOverlap) {
   LoraConfig lora;
   lora.rank = 3;

@@ -8,6 +8,7 @@
 
 #include "engine/kto.h"
 #include "engine/preference.h"
+#include "engine/reward.h"
 #include "tiny_run.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones_like.h>
@@ -217,6 +218,60 @@ TEST(Reference, LeavesTheRoutersOfThePolicyAlone) {
   expect_near(is, want, 1e-10);
   for (const char* name : {"router/aux_loss", "router/entropy", "router/load_max"})
     EXPECT_NEAR(want.metrics.at(name), alone.metrics.at(name), 1e-12) << name;
+}
+
+std::unique_ptr<Objective> reward(const BatchTotals& totals) {
+  return std::make_unique<engine::RewardLoss>(totals);
+}
+
+/// A value head at the last row of each sequence; with LoRA it trains beside the adapter.
+Case reward_case(bool lora) {
+  return {.tied = lora, .lora = lora, .item_sequences = 2, .reward = true, .objective = reward};
+}
+
+TEST(RewardModel, IsTheSameUnderEveryStrategyAndOrder) {
+  const auto self = comm::make_self_communicator();
+  for (const bool lora : {false, true}) {
+    TinyRun expected(reward_case(lora), *self, c10::kCPU);
+    std::vector<StepResult> want;
+    for (int s = 0; s < 3; ++s) want.push_back(expected.step(s, 1));
+    EXPECT_GT(std::abs(want[0].metrics.at("rewards/margins")), 1e-3);
+    for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "hsdp"})
+      for (const int group : {1, 3})
+        for (const int pack : {1, 2, 9}) {
+          Case c = reward_case(lora);
+          c.strategy = strategy;
+          c.hsdp_group = world().size() % 2 == 0 ? 2 : world().size();
+          c.group = group;
+          c.recompute = pack == 2;
+          c.offload.activations = c.recompute && group > 1;
+          c.loss_scale = pack == 9 ? 64.0 : 1.0;
+          SCOPED_TRACE(fmt::format("{} LoRA {} group {} pack {}", strategy, lora, group, pack));
+          TinyRun got(c, world());
+          for (int s = 0; s < 3; ++s) expect_near(got.step(s, pack), want[static_cast<std::size_t>(s)], 1e-10);
+          const auto a = got.weights(), b = expected.weights();
+          ASSERT_EQ(a.size(), b.size());
+          for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-7) << i;
+        }
+  }
+}
+
+TEST(RewardModel, LearnsItsPairsAndGivesTheBitsOfOneRankInMicroBatchOrder) {
+  const auto self = comm::make_self_communicator();
+  Case c = reward_case(true);
+  c.precision = optim::Precision::bf16();
+  c.deterministic = true;
+  TinyRun one(c, *self), ours(c, world());
+  double last = 0.0;
+  for (int s = 0; s < 12; ++s) {
+    const auto want = one.step(0, 2), got = ours.step(0, 2);
+    EXPECT_EQ(got.loss, want.loss);
+    EXPECT_EQ(got.metrics, want.metrics);
+    EXPECT_EQ(got.grad_norm, want.grad_norm);
+    last = got.metrics.at("accuracy");
+  }
+  EXPECT_EQ(ours.weights(), one.weights());
+  EXPECT_EQ(last, 1.0);
 }
 
 TEST(Reference, InMicroBatchOrderTheBitsOfOneRank) {

@@ -210,6 +210,9 @@ def run_llama(examples, path, run, files):
     (data / "numbers.json").write_text(json.dumps([{**r, "text": r["output"] * 40} for r in examples.records]))
     if run.get("stage") == "pt":
         info = {name: {"file_name": "numbers.json", "columns": {"prompt": "text"}} for name in info}
+    if run.get("stage") in ("dpo", "rm"):
+        columns = {"prompt": "instruction", "query": "input", "chosen": "output", "rejected": "text"}
+        info = {name: {"file_name": "numbers.json", "ranking": True, "columns": columns} for name in info}
     (data / "dataset_info.json").write_text(json.dumps(info))
     file = examples.directory / "run" / Path(path).name
     file.parent.mkdir(exist_ok=True)

@@ -135,7 +135,6 @@ def main():
         report.holds("qft plan plans pairs", "zero3" in plan.stdout, plan.stdout)
         for what, changes, words in [("single samples in stage dpo", {"pack": str(tmp / "single.h5")}, "stage is dpo, sft in the pack"),
                                      ("pairs in stage sft", {"stage": "sft", "pack": str(tmp / "out/packs/train.h5")}, "stage is sft, dpo in the pack"),
-                                     ("pairs for a reward model", {"stage": None, "pack": str(tmp / "reward.h5")}, "was packed for stage rm, 2 sequences"),
                                      ("a reference of another vocabulary", {"pref_loss": "sigmoid", "ref_model": str(tmp / "other")}, "a vocabulary of 1100 tokens"),
                                      ("answers that are all liked", {"stage": "kto", "dataset": "liked", "output_dir": str(tmp / "liked")}, "all 12 answers are liked"),
                                      ("pairs in stage kto", {"stage": "kto", "pack": str(tmp / "out/packs/train.h5")}, "stage is kto, dpo in the pack"),
@@ -146,8 +145,6 @@ def main():
                 write_model(tmp / "other", "qwen3", vocab=1100)
             if "single" in what:
                 run([pack, write(tmp / "s.yaml", {**settings, "stage": "sft", "dataset": "numbers"}), "--output", tmp / "single.h5"])
-            if "reward" in what:
-                run([pack, write(tmp / "r.yaml", {**settings, "stage": "rm"}), "--output", tmp / "reward.h5"])
             wrong = {**settings, "output_dir": str(tmp / "bad"), "eval_dataset": None, "do_eval": None, **changes}
             bad = run([qft, "train", write(tmp / "bad.yaml", {k: v for k, v in wrong.items() if v is not None})], check=False)
             report.equal(f"{what}: exit code", bad.returncode, 2)

@@ -124,7 +124,7 @@ class Instance {
   /// Memory for whole_master() of any unit; undefined where masters are whole on this rank. Not collective.
   at::Tensor master_room() const;
   /// A unit's trainable parameters [trainable_numel] as the optimizer's masters have them, whole on every rank: in `room`,
-  /// until its next use. Collective.
+  /// until its next use, or in memory of its own where that is undefined. Collective.
   at::Tensor whole_master(int unit, const at::Tensor& room) const;
 
  private:

@@ -28,12 +28,15 @@ struct InferencePrecision {
 /// pure_bf16 as true); else the type of the model's files, but fp32 for fp16 files, and for bf16 files under `bf16: false`.
 InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files);
 
-/// The units and tensors of a configuration's model, by its config.json, with LoRA as configured or as the adapter in
-/// adapter_name_or_path has it. Throws as the readers of those files do.
+/// The units and tensors of a configuration's model, by its config.json, in stage rm with a value head, with LoRA as configured
+/// or as the adapter in adapter_name_or_path has it. Throws as the readers of those files do.
 model::ModelSpec spec_of(const config::RunConfig& config, Use use);
 
 /// What a configuration trains. Reads of the model config.json only.
 plan::Recipe recipe_of(const config::RunConfig& config);
+
+/// Where a reward model's value head is: beside the adapter or, without one, beside the model; empty where there is none.
+std::filesystem::path value_head_file(const config::RunConfig& config);
 
 /// The one adapter directory (adapter_name_or_path, and in it adapter_folder if given), or empty.
 std::filesystem::path adapter_dir(const config::RunConfig& config);

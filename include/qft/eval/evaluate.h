@@ -7,6 +7,7 @@
 #include "qft/engine/instance.h"
 #include "qft/eval/perplexity.h"
 #include "qft/eval/predict.h"
+#include "qft/eval/score.h"
 
 #include <filesystem>
 #include <map>
@@ -31,6 +32,7 @@ struct Evaluation {
   std::string dtype;    ///< "bfloat16"
   std::optional<PerplexityResult> likelihood;
   std::optional<PredictResult> answers;
+  std::optional<ScoreResult> scores;  ///< of a reward model, in place of answers
 };
 
 /// What ran, and eval_values(), tokens and items, PredictResult::values() of what there is: one flat object.
@@ -55,5 +57,6 @@ void write_results(const std::filesystem::path& dir, const std::string& split, c
 
 /// One line for the log.
 std::string describe(const PredictResult& result, const std::filesystem::path& dir);
+std::string describe(const ScoreResult& result);
 
 }  // namespace qft::eval

@@ -1,4 +1,4 @@
-// Loss and perplexity of a model over a set of items, and the log-probability of every label token.
+// Loss and perplexity of a model over a set of items, and what its head gives of each.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -8,7 +8,6 @@
 #include "qft/loader/loader.h"
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -28,12 +27,15 @@ struct PerplexityResult {
   std::string scores() const;
 };
 
+/// Gets this rank's micro-batch of a round, without tokens where there is none, and what the head gave of it, fp32 on the CPU.
+/// Every rank calls it once a round.
+using HeadValues = std::function<void(const loader::MicroBatch& batch, const at::Tensor& values)>;
+
 /// One pass of `loader` from its start, scored by the objective that `config` trains. Collective: every rank holds its own part
-/// of the items, and all get the result of the whole. `reference`: null where the run has none of its own. `progress` gets the
-/// rounds done. `logprobs_file`: where not empty, rank 0 writes one JSON line a sequence in source order:
-/// {"ids": [...], "positions": [...], "logprobs": [...]}, positions indexing ids, natural logarithms.
+/// of the items, and all get the result of the whole. `reference`: null where the run has none of its own. `values`: null where
+/// nobody asks. `progress` gets the rounds done.
 PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::ReferenceModel* reference,
-                          loader::EvalLoader& loader, comm::Communicator& comm, const std::filesystem::path& logprobs_file = {},
+                          loader::EvalLoader& loader, comm::Communicator& comm, const HeadValues& values = {},
                           const std::function<void(std::int64_t)>& progress = {});
 
 }  // namespace qft::eval

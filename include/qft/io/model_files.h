@@ -30,6 +30,8 @@ inline constexpr std::array kModelWeights = {WeightNames{kSingleFile, kIndexFile
                                              WeightNames{"pytorch_model.bin", "pytorch_model.bin.index.json"}};
 inline constexpr std::array kAdapterWeights = {WeightNames{"adapter_model.safetensors", nullptr},
                                                WeightNames{"adapter_model.bin", nullptr}};
+/// Of a reward model's value head, beside an adapter or a model; LLaMA-Factory's names.
+inline constexpr std::array kValueHeadFiles = {"value_head.safetensors", "value_head.bin"};
 
 /// Files that belong to a model beside its weights, and those of its tokenizer.
 inline constexpr std::array kModelConfigFiles = {"config.json", "generation_config.json"};
@@ -45,6 +47,8 @@ std::vector<std::string> copy_existing(Storage& storage, const std::filesystem::
 bool holds_model_weights(const std::filesystem::path& dir);
 /// The file of an adapter's weights in `dir`, the preferred one; its preferred name where there is none.
 std::filesystem::path adapter_weights_of(const std::filesystem::path& dir);
+/// The file of a value head in `dir`, the preferred one; empty where there is none.
+std::filesystem::path value_head_of(const std::filesystem::path& dir);
 /// The files of `dir` that hold weights, whatever they belong to, sorted: safetensors files; where there are none, those named
 /// as the .bin files of models and adapters, shards among them.
 std::vector<std::filesystem::path> weight_files(const std::filesystem::path& dir);

@@ -41,6 +41,13 @@ using PackedAccess = std::function<Shard(int unit)>;
 std::int64_t load_quantized_weights(const ModelSpec& spec, const io::ModelFiles& files, const PackedAccess& access,
                                     comm::Communicator& comm);
 
+/// Of a reward model's head (Role::value_head), from a file of value_head_of(): throws Error for what its header shows.
+void require_value_head(const ModelSpec& spec, const std::filesystem::path& file);
+/// Fills the head from the file.
+void load_value_head(const ModelSpec& spec, const std::filesystem::path& file, const ParamAccess& access);
+/// torch's initialisation of a linear: weight and bias uniform in +-1/sqrt(in_features), by numbers as in init_lora().
+void init_value_head(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
+
 /// PEFT's initialisation: A uniform in +-1/sqrt(in_features) (kaiming_uniform with a = sqrt 5), B zero. Counter-based
 /// from (seed, name, index): the same on any number of ranks, whatever their slices.
 void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);

@@ -56,8 +56,11 @@ struct LoraRows {
 /// Those of a group that LoRA wraps, by ascending row0.
 std::vector<LoraRows> lora_rows(const LoraConfig& lora, const ParamGroup& group);
 
-/// A base tensor, or one of the two factors of a linear's LoRA.
-enum class Role : std::uint8_t { base, lora_a, lora_b };
+/// A base tensor, one of the two factors of a linear's LoRA, or a tensor of a reward model's head, which trains beside these too.
+enum class Role : std::uint8_t { base, lora_a, lora_b, value_head };
+inline bool is_factor(Role role) {
+  return role == Role::lora_a || role == Role::lora_b;
+}
 
 /// What the gradient that a rank's backward pass gives is to the other ranks along an axis of the mesh. (Without sequence
 /// parallelism, and with at least as many key and value heads as tensor-parallel ranks.)
@@ -126,12 +129,20 @@ struct UnitSpec {
 /// Which base tensors train.
 enum class Finetuning : std::uint8_t { full, lora };
 
+/// What follows the final norm.
+enum class Head : std::uint8_t {
+  language_model,  ///< logits of each row
+  value            ///< a score of each sequence, at its last row: TRL's ValueHead, without its dropout. lm_head is not used
+};
+
 /// Paths of parameters in their units: LoRA's factors, and those outside the layers.
 inline constexpr const char* kLoraA = ".lora_A.weight";  ///< after a linear's path
 inline constexpr const char* kLoraB = ".lora_B.weight";
 inline constexpr const char* kEmbedTokens = "model.embed_tokens.weight";
 inline constexpr const char* kFinalNorm = "model.norm.weight";
 inline constexpr const char* kLmHead = "lm_head.weight";
+inline constexpr const char* kValueHead = "v_head.summary.weight";  ///< [1, hidden]
+inline constexpr const char* kValueHeadBias = "v_head.summary.bias";
 
 /// A layer: its sub-layers, in order.
 using Layer = std::vector<SubLayerSpec>;
@@ -141,18 +152,21 @@ struct ModelSpec {
   ModelConfig config;
   LoraConfig lora;
   Finetuning finetuning = Finetuning::full;
+  Head head = Head::language_model;
   ops::Quantization quantization;  ///< of the frozen linears of the layers, routers aside
   std::vector<UnitSpec> units;
   std::vector<Layer> layers;
 
   int num_units() const { return static_cast<int>(units.size()); }
   int head_unit() const { return num_units() - 1; }
+  /// Whether the head computes with the embedding's table.
+  bool ties_head() const { return head == Head::language_model && config.tie_word_embeddings; }
   /// Units whose weights block `b` uses: itself, and the embedding for a tied head.
   std::vector<int> units_of_block(int block) const;
   std::int64_t num_params(bool trainable_only) const;
 
   static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora,
-                         const ops::Quantization& quantization = {});
+                         const ops::Quantization& quantization = {}, Head head = Head::language_model);
 };
 
 /// Flat buffers start each group of adjacent tensors on such a boundary (elements): vector loads stay aligned.

@@ -10,6 +10,7 @@
 #include "qft/model/weights.h"
 #include "qft/ops/head.h"
 #include "qft/ops/rope.h"
+#include "qft/ops/value_head.h"
 #include "qft/ops/workspace.h"
 
 #include <cstdint>
@@ -90,12 +91,14 @@ class Transformer {
   void layer_decode(int layer, const LayerWeights& w, const at::Tensor& positions, std::span<const SequenceTokens> sequences,
                     const at::Tensor& y, const LayerSaved& saved);
 
-  /// logprobs [L] of the label tokens (fp32, fp64 for fp64 data).
-  void head_forward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
-                    const at::Tensor& logprobs);
-  /// The same with gradients in one pass: grad_logprobs [L] is known beforehand; g [T, hidden] gets that of x.
-  void head_forward_backward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
-                             const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& g);
+  /// How many values the head gives: a log-probability of each label token or, of a reward model, a score of each sequence.
+  std::int64_t head_values(const MicroInput& in) const;
+  /// values [head_values()], fp32 (fp64 for fp64 data).
+  void head_forward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& values);
+  /// The same with gradients in one pass: grad_values is known beforehand; g [T, hidden] gets that of x. Undefined values are
+  /// not computed.
+  void head_forward_backward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& grad_values,
+                             const at::Tensor& values, const at::Tensor& g);
   /// Final norm and all logits of chosen rows: [rows.numel(), vocab], for decoding and comparisons; valid until the next call.
   at::Tensor logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows);
 
@@ -114,6 +117,8 @@ class Transformer {
   void run_forward(int layer, const LayerWeights& w, const at::Tensor& y, const LayerSaved& saved, const Branch& sub);
   LayerPass pass_over(int layer, const MicroInput& in, const DropoutPass& dropout, const RoutingLoss& routing = {});
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
+  /// The hidden states that the head reads, after the final norm; what the norm's backward needs is in `rstd`.
+  at::Tensor head_input(const HeadWeights& head, const at::Tensor& x, at::Tensor& rstd);
 
   const ModelSpec& spec_;
   std::vector<Code> code_;  ///< by layer

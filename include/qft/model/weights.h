@@ -51,10 +51,19 @@ struct SubLayerWeights {
 /// Of a layer's sub-layers, in order.
 using LayerWeights = std::vector<SubLayerWeights>;
 
+/// What follows the layers: the final norm, and the projection of what it gives.
+struct HeadWeights {
+  Weight norm;
+  Weight table;      ///< [vocab, hidden]; of a reward model [1, hidden]
+  Weight bias = {};  ///< [1], of a reward model
+};
+
 /// `adapter`: with LoRA's factors, where the model has them.
 LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, bool adapter = true);
 /// The tensor at this path of the unit; throws if there is none.
 Weight bind_weight(const UnitSpec& unit, std::string_view path, const UnitBuffers& flat);
+/// `embedding`: the flat buffers of the first unit, read where the head is tied to it.
+HeadWeights bind_head(const ModelSpec& spec, const UnitBuffers& head, const UnitBuffers& embedding);
 /// Decodes a unit's quantised weights: `packed` [packed_bytes] (uint8) to `decoded` [quantized_numel], on one device.
 void decode(const UnitSpec& unit, const at::Tensor& packed, const at::Tensor& decoded);
 /// The 1-D view of a parameter in whichever of the buffers holds it.

@@ -23,10 +23,11 @@ struct ObjectiveTraits {
   ObjectiveKind kind = ObjectiveKind::row_local;
   int item_sequences = 1;     ///< of an item: 2 for pairs
   bool reference = false;     ///< needs the log-probabilities of a reference too: of the reference lane, or MicroInput::reference
+  bool scores = false;        ///< of a reward model: a function of its scores, not of log-probabilities
   bool estimates_kl = false;  ///< an item's second sequence is not trained: it estimates BatchTotals::kl before the step
 };
 
-/// Log-probabilities of a micro-batch's labels, [L].
+/// What the head gives of a micro-batch: log-probabilities of its labels, [L], or scores of its sequences by a reward model, [S].
 struct Logprobs {
   at::Tensor policy;
   at::Tensor reference;  ///< undefined where there is no reference

@@ -40,6 +40,7 @@ struct SmallCase {
   bool debug_sync = false;  ///< from the second step on, a wait of the host for its device is an error
   int item_sequences = 1;
   bool reference = false;  ///< steps have a reference lane
+  bool reward = false;     ///< a value head in place of lm_head
   /// What is trained; null: TokenMeanLoss.
   std::unique_ptr<parallel::Objective> (*objective)(const parallel::BatchTotals& totals) = nullptr;
 };

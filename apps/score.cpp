@@ -1,0 +1,55 @@
+#include "qft/eval/score.h"
+
+#include "subcommand.h"
+#include <boost/program_options/value_semantic.hpp>
+#include <nlohmann/json.hpp>
+
+namespace qft::apps {
+namespace {
+
+namespace po = boost::program_options;
+
+config::CommandSpec spec() {
+  config::CommandSpec s;
+  s.name = "qft score";
+  s.summary = "scores of a reward model for pairs or single answers, one JSON line an item";
+  s.run_file = config::CommandSpec::RunFile::required;
+  s.purpose = config::Purpose::eval;
+  s.machine_readable = true;
+  s.options.add_options()("output", po::value<std::string>(), "the file to write; else scores.jsonl in output_dir");
+  return s;
+}
+
+std::filesystem::path output_of(const config::CommandLine& line, const config::RunConfig& config) {
+  if (line.options.count("output") > 0) return line.options["output"].as<std::string>();
+  if (config.training.output_dir.empty()) fail_config("qft score needs a place for its lines: give --output FILE, or output_dir");
+  return std::filesystem::path(config.training.output_dir) / eval::kScoresFile;
+}
+
+nlohmann::ordered_json to_json(const eval::ScoreResult& r) {
+  nlohmann::ordered_json json = {{"file", r.file}, {"items", r.items},     {"tokens", r.tokens},  {"lowest", r.lowest},
+                                 {"mean", r.mean}, {"highest", r.highest}, {"seconds", r.seconds}};
+  for (const auto& [name, value] : r.metrics) json[name] = value;
+  return json;
+}
+
+int run(comm::Session& session, const config::CommandLine& line) {
+  const auto [config, device] = prepare(session, line, config::Purpose::eval);
+  const auto result = eval::score(config, session.world(), device, output_of(line, config));
+  if (session.rank() != 0) return kExitOk;
+  if (line.json) {
+    fmt::print("{}\n", to_json(result).dump());
+    return kExitOk;
+  }
+  for (const auto& [name, value] : result.metrics) fmt::print("{:16}  {:.4f}\n", name, value);
+  fmt::print("{:16}  {:.4f}, from {:.4f} to {:.4f}\n", "mean score", result.mean, result.lowest, result.highest);
+  fmt::print("{} {}, tokens {}, {:.1f} s, {:.0f} tok/s; '{}'\n", result.pairs ? "pairs" : "answers", result.items, result.tokens,
+             result.seconds, static_cast<double>(result.tokens) / result.seconds, result.file);
+  return kExitOk;
+}
+
+}  // namespace
+
+extern const Subcommand kScore{"score", spec, run};
+
+}  // namespace qft::apps

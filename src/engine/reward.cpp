@@ -1,0 +1,41 @@
+#include "reward.h"
+
+#include "qft/core/error.h"
+
+#include "preference.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/stack.h>
+
+namespace qft::engine {
+namespace {
+
+constexpr std::string_view kMetrics[] = {"accuracy", "rewards/chosen", "rewards/rejected", "rewards/margins"};
+
+}  // namespace
+
+std::span<const std::string_view> RewardLoss::metrics() const {
+  return kMetrics;
+}
+
+void RewardLoss::known_gradient(const model::MicroInput&, const at::Tensor&) const {
+  fail("the gradient of a score is not known before it");
+}
+
+at::Tensor RewardLoss::observe(const model::MicroInput& in, const parallel::Logprobs& scores, const at::Tensor& grad) const {
+  require_pairs(in);
+  const at::Tensor pairs = scores.policy.to(at::kDouble).view({-1, 2});
+  const at::Tensor chosen = pairs.select(1, 0), rejected = pairs.select(1, 1), margins = chosen - rejected;
+  if (grad.defined()) {
+    const at::Tensor by_chosen = at::sigmoid(-margins) * (-1.0 / pairs_);
+    grad.copy_(at::stack({by_chosen, -by_chosen}, 1).view({-1}));
+  }
+  const at::Tensor totals = at::stack({margins.gt(0.0).to(at::kDouble), chosen, rejected, margins}).sum(1);
+  const at::Tensor counts = at::full_like(totals, static_cast<double>(margins.numel()));
+  return at::cat({at::log_sigmoid(margins).sum().neg().view({1}), at::stack({totals, counts}, 1).view({-1})});
+}
+
+}  // namespace qft::engine

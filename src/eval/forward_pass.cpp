@@ -1,0 +1,24 @@
+#include "forward_pass.h"
+
+namespace qft::eval {
+
+void forward_pass(engine::Instance& instance, loader::EvalLoader& loader, const MakeInputs& inputs, const Observe& observe,
+                  const HeadValues& values, const std::function<void(std::int64_t)>& progress) {
+  const auto work = instance.evaluation_list(1, 1);
+  const auto idle = instance.evaluation_list(0, 1);
+  loader.rewind();
+  for (std::int64_t round = 0; round < loader.max_micro_batches(); ++round) {
+    const loader::MicroBatch batch = loader.next().value();
+    const bool has_work = !batch.tokens.empty();
+    const auto made = inputs(std::span(&batch, has_work ? 1 : 0));
+    at::Tensor kept;
+    instance.executor().evaluate(has_work ? work : idle, made, [&](const parallel::Logprobs& given) {
+      if (observe) observe(made.front(), given, round);
+      if (values) kept = given.policy.to(at::kCPU, at::kFloat, false, true);
+    });
+    if (values) values(batch, kept);
+    if (progress) progress(round + 1);
+  }
+}
+
+}  // namespace qft::eval

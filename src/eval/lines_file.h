@@ -1,0 +1,28 @@
+// JSON lines of an evaluation, written by rank 0 in the order of the source.
+#pragma once
+
+#include "qft/comm/communicator.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace qft::eval {
+
+class LinesFile {
+ public:
+  /// `key`: what names the file, for errors. Collective; throws Error on all ranks where rank 0 cannot write.
+  LinesFile(std::filesystem::path path, std::string key, comm::Communicator& comm);
+  /// Appends the ranks' texts in their order: rank r's micro-batch of a round precedes rank r + 1's. Collective.
+  void add(const std::string& mine);
+  /// Throws Error where not all could be written. Collective.
+  void close();
+
+ private:
+  std::filesystem::path path_;
+  std::string key_;
+  comm::Communicator& comm_;
+  std::ofstream out_;
+};
+
+}  // namespace qft::eval

@@ -1,0 +1,165 @@
+#include "qft/eval/score.h"
+
+#include "qft/comm/exchange.h"
+#include "qft/core/activity.h"
+#include "qft/core/error.h"
+#include "qft/core/progress.h"
+#include "qft/encode/dataset_info.h"
+#include "qft/eval/evaluate.h"
+#include "qft/infer/load_model.h"
+#include "qft/io/file.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "forward_pass.h"
+#include "lines_file.h"
+#include <nlohmann/json.hpp>
+
+namespace qft::eval {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Of the scores so far, on this rank.
+struct Range {
+  double lowest = std::numeric_limits<double>::infinity(), highest = -lowest, sum = 0.0;
+  std::int64_t count = 0;
+
+  void add(double score) { lowest = std::min(lowest, score), highest = std::max(highest, score), sum += score, ++count; }
+  void report(ScoreResult& result, comm::Communicator& comm) const {
+    result.lowest = comm::all_reduce_value(comm, lowest, comm::ReduceOp::min);
+    result.highest = comm::all_reduce_value(comm, highest, comm::ReduceOp::max);
+    result.mean = comm::all_reduce_value(comm, sum, comm::ReduceOp::sum) /
+                  static_cast<double>(comm::all_reduce_value(comm, count, comm::ReduceOp::sum));
+  }
+};
+
+std::string number(float value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : std::string("null");
+}
+
+/// A line an item. `origin`: what comes first, of the item's number in the pack.
+std::string lines_of(const loader::MicroBatch& batch, const float* scores, bool pairs,
+                     const std::function<std::string(std::int64_t item)>& origin) {
+  std::string lines;
+  const std::int64_t each = pairs ? 2 : 1;
+  for (std::size_t s = 0; s < batch.samples.size(); s += static_cast<std::size_t>(each)) {
+    const std::string values = pairs ? fmt::format(R"("chosen": {}, "rejected": {})", number(scores[s]), number(scores[s + 1]))
+                                     : fmt::format(R"("score": {})", number(scores[s]));
+    lines += fmt::format("{{{}{}}}\n", origin ? origin(batch.samples[s] / each) : std::string(), values);
+  }
+  return lines;
+}
+
+std::string origin_of(const pack::PackReader& pack, std::int64_t item) {
+  const encode::EncodedItem encoded = pack.item(item);
+  const std::string& name = pack.attributes().sources.at(static_cast<std::size_t>(encoded.dataset)).name;
+  return fmt::format(R"("dataset": {}, "index": {}, )", nlohmann::json(name).dump(), encoded.source_index);
+}
+
+/// Scores every item of the set to `file`. `config`: in stage rm.
+ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
+                      comm::Communicator& comm, const fs::path& path, bool tells_origin) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto loader = set.loader(config, comm);
+  ScoreResult result{path.string(), set.pack->attributes().sequences_per_item == 2, loader->num_items(), loader->global_tokens()};
+  LinesFile file(path, "scores", comm);
+  Range range;
+  std::function<std::string(std::int64_t)> origin;
+  if (tells_origin) origin = [&](std::int64_t item) { return origin_of(*set.pack, item); };
+  const HeadValues write = [&](const loader::MicroBatch& batch, const at::Tensor& values) {
+    std::string lines;
+    if (!batch.tokens.empty()) {
+      const float* scores = values.const_data_ptr<float>();
+      for (std::size_t s = 0; s < batch.samples.size(); ++s) range.add(static_cast<double>(scores[s]));
+      lines = lines_of(batch, scores, result.pairs, origin);
+    }
+    file.add(lines);
+  };
+  Progress bar("score", loader->max_micro_batches(), comm.rank() == 0);
+  const auto progress = [&](std::int64_t done) { bar.update(done); };
+  if (result.pairs) {
+    const PerplexityResult scored = evaluate(config, instance, nullptr, *loader, comm, write, progress);
+    result.metrics = scored.metrics;
+    result.metrics["loss"] = scored.loss;
+  } else {
+    const auto inputs = [&](std::span<const loader::MicroBatch> batches) {
+      std::vector<model::MicroInput> all;
+      for (const auto& batch : batches) all.push_back(instance.input(batch));
+      return all;
+    };
+    forward_pass(instance, *loader, inputs, {}, write, progress);
+  }
+  file.close();
+  range.report(result, comm);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+config::RunConfig in_stage(config::RunConfig config, const char* stage) {
+  config.finetuning.stage = stage;
+  return config;
+}
+
+/// The stage whose items the data holds: of a pack it is known by now.
+const char* stage_of_data(const config::RunConfig& config) {
+  const config::DataArgs& d = config.data;
+  const auto& names = d.eval_pack.empty() && !d.eval_dataset.empty() ? d.eval_dataset : d.dataset;
+  const bool pack = !d.eval_pack.empty() || (d.eval_dataset.empty() && !d.pack.empty());
+  const std::string& stage = config.finetuning.stage;
+  if (pack) {
+    if (stage == "rm" || stage == "dpo") return stage == "rm" ? "rm" : "dpo";
+    if (stage == "sft") return "sft";
+    fail_config("the pack is for stage {}: qft score takes pairs (stages rm and dpo) and single answers (sft)", stage);
+  }
+  const auto specs = encode::load_dataset_info(config.folder_of(d.dataset_dir), names, config.folders);
+  const auto pairs = std::ranges::count_if(specs, [](const encode::DatasetSpec& spec) { return spec.ranking; });
+  if (pairs > 0 && pairs < std::ssize(specs))
+    fail_config(
+        "{} of the {} datasets hold preference pairs (ranking in dataset_info.json), the others single answers: score "
+        "them one after the other",
+        pairs, specs.size());
+  return pairs > 0 ? "rm" : "sft";
+}
+
+}  // namespace
+
+nlohmann::json ScoreResult::values() const {
+  nlohmann::json all = {{"predict_runtime", std::round(seconds * 1e4) / 1e4},
+                        {"predict_samples_per_second", std::round(static_cast<double>(items) / seconds * 1e3) / 1e3}};
+  for (const auto& [name, value] : metrics) all["predict_" + name] = value;
+  return all;
+}
+
+ScoreResult score(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const fs::path& file) {
+  const config::RunConfig reward = in_stage(config, "rm");
+  const char* stage = "";
+  comm::agreed(comm, [&] {
+    stage = stage_of_data(config);
+    if (comm.rank() == 0) io::probe_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
+  });
+  const auto instance = infer::load_for_inference(reward, comm, device);
+  const auto set = engine::open_eval_data(in_stage(config, stage), instance->spec().config, comm);
+  const activity::Phase phase("score");
+  return score_set(*instance, set, reward, comm, file, /*tells_origin=*/true);
+}
+
+ScoreResult predict_scores(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
+                           comm::Communicator& comm) {
+  const activity::Phase phase("predict");
+  const fs::path dir = config.training.output_dir;
+  ScoreResult result = score_set(instance, set, config, comm, dir / kPredictionsFile, /*tells_origin=*/false);
+  comm::agreed(comm, [&] {
+    if (comm.rank() == 0) write_results(dir, "predict", result.values());
+  });
+  return result;
+}
+
+}  // namespace qft::eval
