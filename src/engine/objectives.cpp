@@ -11,15 +11,30 @@
 #include <fmt/ranges.h>
 
 #include "preference.h"
+#include "token_losses.h"
 
 namespace qft::engine {
 namespace {
 
 using Made = std::unique_ptr<parallel::Objective>;
 using config::RunConfig;
+constexpr std::string_view kCrossEntropy = "cross_entropy";
+
+/// Of the row that a configuration asks for.
+std::string_view name_of(const RunConfig& config) {
+  const auto& f = config.finetuning;
+  if (f.stage == "dpo") return f.pref_loss;
+  if (f.use_dft_loss) return "dft";
+  if (f.use_eaft_loss) return "eaft";
+  return kCrossEntropy;
+}
 
 Made token_mean(const RunConfig&, const parallel::BatchTotals& totals) {
   return std::make_unique<parallel::TokenMeanLoss>(totals);
+}
+
+Made weighted_tokens(const RunConfig& config, const parallel::BatchTotals& totals) {
+  return std::make_unique<WeightedTokenLoss>(token_loss(name_of(config)), TokenLossOptions{config.finetuning.eaft_alpha}, totals);
 }
 
 Made preference(const RunConfig& config, const parallel::BatchTotals& totals) {
@@ -28,9 +43,11 @@ Made preference(const RunConfig& config, const parallel::BatchTotals& totals) {
       pair_loss(f.pref_loss), PairOptions{f.pref_beta, f.simpo_gamma, f.pref_ftx, f.dpo_label_smoothing, f.ld_alpha}, totals);
 }
 
-/// A row of each loss of pairs behind those of single samples.
+/// Those of single samples, then those of pairs.
 std::vector<ObjectiveRow> objectives() {
-  std::vector<ObjectiveRow> all = {{{parallel::ObjectiveKind::row_local, 1}, "cross_entropy", token_mean}};
+  std::vector<ObjectiveRow> all = {{{parallel::ObjectiveKind::row_local, 1}, kCrossEntropy, token_mean}};
+  for (const TokenLoss& loss : token_losses())
+    all.push_back({{parallel::ObjectiveKind::row_local, 1}, loss.name, weighted_tokens});
   for (const PairLoss& loss : pair_losses())
     all.push_back({{parallel::ObjectiveKind::sequence_level, 2, loss.reference}, loss.name, preference});
   return all;
@@ -47,11 +64,9 @@ Made make_objective(const RunConfig& config, const model::ModelConfig& model, co
 }
 
 const ObjectiveRow& objective_of(const RunConfig& config) {
-  const auto& f = config.finetuning;
-  const std::string_view name = f.stage == "dpo" ? std::string_view(f.pref_loss) : "cross_entropy";
   static const std::vector<ObjectiveRow> rows = objectives();
-  const auto row = std::ranges::find(rows, name, &ObjectiveRow::name);
-  if (row == rows.end()) fail_config("pref_loss {} is not implemented: qft --help lists those that are", f.pref_loss);
+  const auto row = std::ranges::find(rows, name_of(config), &ObjectiveRow::name);
+  if (row == rows.end()) fail_config("pref_loss {} is not implemented: qft --help lists those that are", config.finetuning.pref_loss);
   return *row;
 }
 

@@ -55,7 +55,7 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
 /// One pass in chunks of labels. Undefined logprobs, grad_logprobs, gx or gweight are not computed.
 void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
          const at::Tensor& logprobs, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace,
-         std::int64_t chunk_rows) {
+         std::int64_t chunk_rows, const ReadRows& read_rows = {}) {
   check(x, weight, labels);
   if (gx.defined()) gx.zero_();
   const std::int64_t step = chunk_rows > 0 ? chunk_rows : head_chunk_rows(weight.size(0)), width = x.size(1);
@@ -67,7 +67,14 @@ void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels
     at::index_select_out(hidden, x, 0, rows);
     const at::Tensor logits = workspace.get("op.head_logits", {n, weight.size(0)}, x.scalar_type());
     mm_into(logits, hidden, weight.t(), workspace);
-    cross_entropy(logits, slice(labels.targets), slice(grad_logprobs), slice(logprobs));
+    const at::Tensor targets = slice(labels.targets), grad = slice(grad_logprobs);
+    at::Tensor of_targets = slice(logprobs);
+    if (read_rows) {
+      cross_entropy(logits, targets, {}, of_targets);
+      read_rows({first, logits, targets, of_targets});
+      of_targets = {};
+    }
+    if (grad.defined() || of_targets.defined()) cross_entropy(logits, targets, grad, of_targets);
     if (!grad_logprobs.defined()) continue;
     if (gweight.defined()) add_token_sums(std::array{TokenSum{gweight, logits, hidden}}, workspace);
     mm_into(hidden, logits, weight, workspace);
@@ -83,8 +90,8 @@ std::int64_t head_chunk_rows(std::int64_t vocab_size) {
 }
 
 void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& logprobs,
-                  Workspace& workspace, std::int64_t chunk_rows) {
-  run(x, weight, labels, {}, logprobs, {}, {}, workspace, chunk_rows);
+                  Workspace& workspace, std::int64_t chunk_rows, const ReadRows& read_rows) {
+  run(x, weight, labels, {}, logprobs, {}, {}, workspace, chunk_rows, read_rows);
 }
 
 void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
@@ -94,8 +101,9 @@ void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabe
 
 void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
                            const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
-                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows) {
-  run(x, weight, labels, grad_logprobs, logprobs, gx, gweight, workspace, chunk_rows);
+                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows,
+                           const ReadRows& read_rows) {
+  run(x, weight, labels, grad_logprobs, logprobs, gx, gweight, workspace, chunk_rows, read_rows);
 }
 
 }  // namespace qft::ops

@@ -35,6 +35,16 @@ class Stopwatch {
   double start_ = steady_seconds();
 };
 
+/// The head's part of Objective::read_rows().
+ops::ReadRows reader(const Objective& objective, const at::Tensor& values, const at::Tensor& grad, double loss_scale) {
+  if (!values.defined()) return {};
+  return [&objective, values, grad, loss_scale](const ops::HeadChunk& chunk) {
+    const at::Tensor part = grad.defined() ? grad.narrow(0, chunk.first, chunk.size()) : grad;
+    objective.read_rows(chunk, values.narrow(1, chunk.first, chunk.size()), part);
+    if (part.defined() && loss_scale != 1.0) part.mul_(loss_scale);
+  };
+}
+
 /// The host waits for its device only where the ranks agree on the step.
 bool waits(const Action& action) {
   return action.kind == ActionKind::vote || action.kind == ActionKind::step;
@@ -45,7 +55,7 @@ bool waits(const Action& action) {
 /// One run of a list.
 struct Executor::Pass {
   std::span<const model::MicroInput> micros;
-  const Objective* objective = nullptr;      ///< of a training step
+  const Objective* objective = nullptr;      ///< in evaluations only where it reads rows
   const ObserveLogprobs* observe = nullptr;  ///< of an evaluation
   model::DropoutPass dropout = {};
   AskedToStop asked_to_stop = {};
@@ -55,7 +65,7 @@ struct Executor::Pass {
   std::vector<at::Tensor> reference = {};  ///< the same: the reference's log-probabilities, from its head to the policy's
   double started = steady_seconds();
   StepResult result = {};
-  bool training() const { return objective != nullptr; }
+  bool training() const { return observe == nullptr; }
 };
 
 Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const ExecutorOptions& options)
@@ -85,8 +95,9 @@ StepResult Executor::train(const ActionList& list, std::span<const model::MicroI
   return pass.result;
 }
 
-void Executor::evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe) {
-  Pass pass{.micros = micros, .observe = &observe};
+void Executor::evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe,
+                        const Objective* objective) {
+  Pass pass{.micros = micros, .objective = objective, .observe = &observe};
   interpret(list, pass);
 }
 
@@ -239,16 +250,22 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
   const model::Weight norm = units_->final_norm(with), table = units_->head_table(with);
   model::Arena& scratch = in_flight_->scratch();
   const auto mark = scratch.mark();
-  const at::Tensor logprobs = scratch.alloc({in.labels.size()}, transformer_.statistics_dtype());
+  const std::int64_t labels = in.labels.size(), kept = pass.objective == nullptr ? 0 : pass.objective->row_values();
+  const auto values = [&](at::IntArrayRef shape) { return scratch.alloc(shape, transformer_.statistics_dtype()); };
+  const at::Tensor logprobs = values({labels}), rows = kept > 0 ? values({kept, labels}) : at::Tensor();
   if (both) {
-    const at::Tensor grad = scratch.alloc({in.labels.size()}, transformer_.statistics_dtype());
-    pass.objective->known_gradient(in, grad);
-    if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
-    transformer_.head_forward_backward(norm, table, in, micro.x(), grad, logprobs, micro.g());
+    const at::Tensor grad = values({labels});
+    if (kept == 0) {
+      pass.objective->known_gradient(in, grad);
+      if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
+    }
+    transformer_.head_forward_backward(norm, table, in, micro.x(), grad, logprobs, micro.g(),
+                                       reader(*pass.objective, rows, grad, pass.loss_scale));
   } else {
-    transformer_.head_forward(norm, table, in, micro.x(), logprobs);
+    const ops::ReadRows read = kept > 0 ? reader(*pass.objective, rows, {}, 1.0) : ops::ReadRows();
+    transformer_.head_forward(norm, table, in, micro.x(), logprobs, read);
   }
-  const Logprobs observed{logprobs, std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {})};
+  const Logprobs observed{logprobs, std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {}), rows};
   if (pass.training()) {
     const at::Tensor grad = both ? at::Tensor() : micro.grad_logprobs(in.labels.size());
     pass.sums[static_cast<std::size_t>(action.micro)] = pass.objective->observe(in, observed, grad);

@@ -10,7 +10,7 @@
 namespace qft::engine {
 
 struct ObjectiveRow : parallel::ObjectiveTraits {
-  std::string_view name;  ///< of stages pt and sft cross_entropy, else a value of pref_loss
+  std::string_view name;  ///< of single samples cross_entropy, dft or eaft, of pairs a value of pref_loss
   std::unique_ptr<parallel::Objective> (*make)(const config::RunConfig& config, const parallel::BatchTotals& totals);
 };
 

@@ -5,6 +5,7 @@
 #include "qft/ops/workspace.h"
 
 #include <cstdint>
+#include <functional>
 
 #include <ATen/core/Tensor.h>
 
@@ -21,13 +22,25 @@ struct HeadLabels {
 std::int64_t head_chunk_rows(std::int64_t vocab_size);
 inline constexpr std::int64_t kFewestChunkRows = 64;
 
+/// Some labels in turn, while their rows of logits are there.
+struct HeadChunk {
+  std::int64_t first = 0;  ///< its first label's number
+  at::Tensor logits;       ///< [n, V], x's dtype
+  at::Tensor targets;      ///< int32 [n]
+  at::Tensor logprobs;     ///< [n], of the targets
+  std::int64_t size() const { return targets.size(0); }
+};
+
+/// Is called for one chunk after the other, before the gradient of its log-probabilities is used, which it may fill in.
+using ReadRows = std::function<void(const HeadChunk& chunk)>;
+
 /// logprobs[i] = log softmax(weight x[rows[i]])[targets[i]].
 ///   x         [T, D], after the final norm
 ///   weight    [V, D]
 ///   logprobs  [L], fp64 for fp64 data, else fp32
-/// `chunk_rows`: rows of logits held at a time; 0: head_chunk_rows().
+/// `chunk_rows`: rows of logits held at a time; 0: head_chunk_rows(). `read_rows` may be empty.
 void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& logprobs,
-                  Workspace& workspace, std::int64_t chunk_rows = 0);
+                  Workspace& workspace, std::int64_t chunk_rows = 0, const ReadRows& read_rows = {});
 
 /// Gradients from those of the log-probabilities; the logits are computed again.
 ///   grad_logprobs  [L], dtype of logprobs
@@ -36,10 +49,11 @@ void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabel
 void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
                    const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace);
 
-/// Both in one pass over the logits, for objectives whose grad_logprobs do not depend on the
-/// log-probabilities (cross-entropy). Arguments as above.
+/// Both in one pass over the logits, for objectives whose grad_logprobs depend on nothing (cross-entropy) or on a label's own row
+/// of logits: then `read_rows` fills them in. Arguments as above.
 void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
                            const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
-                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows = 0);
+                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows = 0,
+                           const ReadRows& read_rows = {});
 
 }  // namespace qft::ops

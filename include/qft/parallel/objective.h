@@ -14,7 +14,7 @@
 namespace qft::parallel {
 
 enum class ObjectiveKind : std::uint8_t {
-  row_local,      ///< gradients do not depend on the log-probabilities: logits are computed once, together with their gradient
+  row_local,      ///< a label's gradient depends on its own row of logits at most: these are computed once, with their gradient
   sequence_level  ///< gradients depend on whole sequences or items: the head's backward computes the logits again
 };
 
@@ -29,6 +29,7 @@ struct ObjectiveTraits {
 struct Logprobs {
   at::Tensor policy;
   at::Tensor reference;  ///< undefined where the lists have no reference lane
+  at::Tensor rows = {};  ///< [row_values(), L] as Objective::read_rows() filled them in; undefined where there are none
 };
 
 /// What a step counts, over all ranks.
@@ -46,8 +47,13 @@ class Objective {
   /// Names of the metrics that are reported beside the loss; each is a mean over what it counts.
   virtual std::span<const std::string_view> metrics() const { return {}; }
 
-  /// row_local: d(loss) / d(log-probability) of the labels of `in` into grad [L].
+  /// row_local, without row_values(): d(loss) / d(log-probability) of the labels of `in` into grad [L].
   virtual void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const = 0;
+  /// How many values it keeps of each label's row of logits; 0: it looks at none.
+  virtual std::int64_t row_values() const { return 0; }
+  /// Looks at the rows of some labels while their logits are there, and fills in `values` [row_values(), n]; where it is defined
+  /// `grad` [n] too, d(loss) / d(log-probability). Both have the log-probabilities' type.
+  virtual void read_rows(const ops::HeadChunk& /*chunk*/, const at::Tensor& /*values*/, const at::Tensor& /*grad*/) const {}
   /// Sums of a micro-batch with these log-probabilities (valid during the call): on their device, fp64 [1 + 2 metrics()], its
   /// part of the loss and for each metric a sum and a count. sequence_level: fills grad [L], that of the policy's, too, where it
   /// is defined.
