@@ -47,6 +47,10 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
               "stage dpo: weight of the labels by which an answer is longer than the other one of its pair (LD-DPO); absent: 1")
             .at_least(0),
         &ld_alpha);
+  field(Field("use_dft_loss", "DFT: each label counts its own probability"), &use_dft_loss);
+  field(Field("use_eaft_loss", "EAFT: each label counts the entropy of the 20 likeliest tokens over 3, to the power of eaft_alpha"),
+        &use_eaft_loss);
+  field(Field("eaft_alpha", "EAFT: the larger, the less labels count where the model is sure").at_least(0), &eaft_alpha);
   field(Field("disable_shuffling", "keep the samples in source order"), &disable_shuffling);
   field(Field("early_stopping_steps", "stop after this many evaluations without a better metric").at_least(1),
         &early_stopping_steps);

@@ -61,9 +61,11 @@ void note_training(RunConfig& config) {
   if (t.gradient_checkpointing == true && config.model.disable_gradient_checkpointing) {
     wins("gradient_checkpointing", "disable_gradient_checkpointing");
   }
-  if (config.eval.predict_with_generate && t.do_predict && t.do_eval) {
-    config.notes.push_back(fmt::format("{}: evaluations during training report the loss; answers are generated after it",
-                                       at_key(config, "predict_with_generate")));
+  if (config.is_given("eaft_alpha") && !config.finetuning.use_eaft_loss)
+    config.notes.push_back(fmt::format("{} has no effect without use_eaft_loss", at_key(config, "eaft_alpha")));
+  if (config.finetuning.compute_accuracy && config.finetuning.stage != "sft" && config.finetuning.stage != "pt" && !pack_decides) {
+    config.notes.push_back(fmt::format("{} has no effect: {} is {}", at_key(config, "compute_accuracy"), at_key(config, "stage"),
+                                       config.finetuning.stage));
   }
 }
 

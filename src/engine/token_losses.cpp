@@ -23,7 +23,7 @@ constexpr double kEntropyUnit = 3.0;
 
 /// DFT (Wu et al. 2025, equation 8): p(label). LLaMA-Factory: use_dft_loss.
 void probability(const TokenLossOptions&, const ops::HeadChunk& chunk, const at::Tensor& weights) {
-  at::exp_out(const_cast<at::Tensor&>(weights), chunk.logprobs);
+  weights.copy_(at::exp(chunk.logprobs));
 }
 
 /// EAFT (arXiv 2601.02151): the entropy, to the power of eaft_alpha. LLaMA-Factory: use_eaft_loss.

@@ -3,22 +3,24 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
+#include "qft/engine/data_setup.h"
 #include "qft/engine/instance.h"
-#include "qft/loader/loader.h"
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace qft::eval {
 
-struct PerplexityResult {
+/// Of one set of items.
+struct Likelihood {
   double loss = 0.0;  ///< the objective's: for cross-entropy the mean negative log-likelihood of a label token
-  std::optional<double> perplexity = {};       ///< exp(loss), for cross-entropy
-  std::map<std::string, double> metrics = {};  ///< the objective's, by name
+  std::optional<double> perplexity = {};       ///< exp() of that mean, of objectives of single samples
+  std::map<std::string, double> metrics = {};  ///< the objective's, by name; with compute_accuracy accuracy
   std::int64_t label_tokens = 0, tokens = 0, items = 0;
   std::int64_t steps = 0;  ///< batches of the rank that has most
   double seconds = 0.0;
@@ -27,12 +29,18 @@ struct PerplexityResult {
   std::string scores() const;
 };
 
-/// One pass of `loader` from its start, scored by the objective that `config` trains. Collective: every rank holds its own part
-/// of the items, and all get the result of the whole. `progress` gets the rounds done.
-/// `logprobs_file`: where not empty, rank 0 writes one JSON line a sequence in source order:
+struct PerplexityResult : Likelihood {
+  std::vector<std::pair<std::string, Likelihood>> by_dataset = {};  ///< with eval_on_each_dataset
+};
+
+/// One pass over `set`, scored by the objective that `config` trains; with eval_on_each_dataset one dataset after the other, and
+/// the whole from their sums. Collective: every rank computes its own part of the items, and all get the result of the whole.
+/// `logprobs_file`: where not empty, rank 0 writes one JSON line a sequence in the order of the pass:
 /// {"ids": [...], "positions": [...], "logprobs": [...]}, positions indexing ids, natural logarithms.
-PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, loader::EvalLoader& loader,
-                          comm::Communicator& comm, const std::filesystem::path& logprobs_file = {},
-                          const std::function<void(std::int64_t)>& progress = {});
+PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, const engine::EvalSet& set,
+                          comm::Communicator& comm, const std::filesystem::path& logprobs_file = {}, bool shows_progress = false);
+
+/// The metrics, by name, that such a result has.
+std::vector<std::string> metric_names(const config::RunConfig& config);
 
 }  // namespace qft::eval

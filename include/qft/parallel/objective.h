@@ -32,6 +32,9 @@ struct Logprobs {
   at::Tensor rows = {};  ///< [row_values(), L] as Objective::read_rows() filled them in; undefined where there are none
 };
 
+/// How many labels each sequence of a micro-batch has: int64 [S] on its device.
+at::Tensor label_counts(const model::MicroInput& in);
+
 /// What a step counts, over all ranks.
 struct BatchTotals {
   double label_tokens = 0, items = 0, tokens = 0;
