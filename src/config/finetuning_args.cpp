@@ -40,17 +40,22 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
         &pref_beta);
   field(Field("pref_ftx", "stage dpo: weight of the chosen answer's own loss, added to the pair's").at_least(0), &pref_ftx);
   field(Field("simpo_gamma", "pref_loss simpo: the margin by which the chosen answer's reward is to be higher"), &simpo_gamma);
-  field(Field("dpo_label_smoothing", "pref_loss sigmoid: the share of the pairs whose answers are taken to be interchanged (cDPO)")
-            .in_half_open(0, 0.5),
-        &dpo_label_smoothing);
+  field(
+      Field("dpo_label_smoothing", "pref_loss sigmoid: the share of the pairs whose answers are taken to be interchanged (cDPO)")
+          .in_half_open(0, 0.5),
+      &dpo_label_smoothing);
   field(Field("ld_alpha",
               "stage dpo: weight of the labels by which an answer is longer than the other one of its pair (LD-DPO); absent: 1")
             .at_least(0),
         &ld_alpha);
   field(Field("use_dft_loss", "DFT: each label counts its own probability"), &use_dft_loss);
-  field(Field("use_eaft_loss", "EAFT: each label counts the entropy of the 20 likeliest tokens over 3, to the power of eaft_alpha"),
-        &use_eaft_loss);
+  field(
+      Field("use_eaft_loss", "EAFT: each label counts the entropy of the 20 likeliest tokens over 3, to the power of eaft_alpha"),
+      &use_eaft_loss);
   field(Field("eaft_alpha", "EAFT: the larger, the less labels count where the model is sure").at_least(0), &eaft_alpha);
+  field(Field("use_asft_loss", "ASFT: as use_dft_loss, with the KL divergence from the model without its adapter added"),
+        &use_asft_loss);
+  field(Field("asft_alpha", "ASFT: weight of that divergence").at_least(0), &asft_alpha);
   field(Field("disable_shuffling", "keep the samples in source order"), &disable_shuffling);
   field(Field("early_stopping_steps", "stop after this many evaluations without a better metric").at_least(1),
         &early_stopping_steps);

@@ -119,8 +119,6 @@ constexpr ForeignRow kLlamaFactory[] = {
      "it belongs to an optimizer that qft does not have", ""},
     {kRefused, "optim_args optim_target_modules", "AdamW takes weight_decay, adam_beta1, adam_beta2, adam_epsilon", "null"},
     {kRefused, "use_llama_pro", "block expansion is not implemented: remove it", kOff},
-    {kRefused, "use_asft_loss", "use_dft_loss is this loss without its distance to the reference", kOff},
-    {kNoEffect, "asft_alpha", "it belongs to use_asft_loss", ""},
     {kRefused, "label_smoothing_factor neftune_noise_alpha", "it is not implemented: remove it", "null|0|0.0"},
     {kRefused, "use_mca use_megatron_bridge use_hyper_parallel", "qft runs by itself: remove it", kOff},
     {kNoEffect, "hyper_parallel_args hyper_parallel_cp_size", "it is used by use_hyper_parallel only", ""},

@@ -108,9 +108,13 @@ void check_method(const RunConfig& c) {
   if (f.dpo_label_smoothing > 0 && f.stage == "dpo" && f.pref_loss != "sigmoid")
     fail_config("{} goes with pref_loss sigmoid only, but {} is {}: remove it", at_key(c, "dpo_label_smoothing"),
                 at_key(c, "pref_loss"), f.pref_loss);
-  for (const auto& [key, asked] : {std::pair{"use_dft_loss", f.use_dft_loss}, {"use_eaft_loss", f.use_eaft_loss}})
+  std::string_view loss;
+  for (const auto& [key, asked] :
+       {std::pair{"use_dft_loss", f.use_dft_loss}, {"use_eaft_loss", f.use_eaft_loss}, {"use_asft_loss", f.use_asft_loss}}) {
     sft_only(asked, key);
-  exclude(c, f.use_dft_loss && f.use_eaft_loss, "use_dft_loss", "use_eaft_loss", "a run has one loss");
+    exclude(c, asked && !loss.empty(), loss, key, "a run has one loss");
+    if (asked) loss = key;
+  }
   sft_only(c.data.train_on_prompt, "train_on_prompt");
   sft_only(c.data.mask_history, "mask_history");
   sft_only(c.eval.predict_with_generate, "predict_with_generate");

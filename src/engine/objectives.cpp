@@ -8,10 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/ranges.h>
-
 #include "preference.h"
 #include "token_losses.h"
+#include <fmt/ranges.h>
 
 namespace qft::engine {
 namespace {
@@ -26,6 +25,7 @@ std::string_view name_of(const RunConfig& config) {
   if (f.stage == "dpo") return f.pref_loss;
   if (f.use_dft_loss) return "dft";
   if (f.use_eaft_loss) return "eaft";
+  if (f.use_asft_loss) return "asft";
   return kCrossEntropy;
 }
 
@@ -34,7 +34,8 @@ Made token_mean(const RunConfig&, const parallel::BatchTotals& totals) {
 }
 
 Made weighted_tokens(const RunConfig& config, const parallel::BatchTotals& totals) {
-  return std::make_unique<WeightedTokenLoss>(token_loss(name_of(config)), TokenLossOptions{config.finetuning.eaft_alpha}, totals);
+  const auto& f = config.finetuning;
+  return std::make_unique<WeightedTokenLoss>(token_loss(name_of(config)), TokenLossOptions{f.eaft_alpha, f.asft_alpha}, totals);
 }
 
 Made preference(const RunConfig& config, const parallel::BatchTotals& totals) {
@@ -47,7 +48,7 @@ Made preference(const RunConfig& config, const parallel::BatchTotals& totals) {
 std::vector<ObjectiveRow> objectives() {
   std::vector<ObjectiveRow> all = {{{parallel::ObjectiveKind::row_local, 1}, kCrossEntropy, token_mean}};
   for (const TokenLoss& loss : token_losses())
-    all.push_back({{parallel::ObjectiveKind::row_local, 1}, loss.name, weighted_tokens});
+    all.push_back({{parallel::ObjectiveKind::row_local, 1, loss.reference, loss.reference}, loss.name, weighted_tokens});
   for (const PairLoss& loss : pair_losses())
     all.push_back({{parallel::ObjectiveKind::sequence_level, 2, loss.reference}, loss.name, preference});
   return all;
@@ -66,22 +67,26 @@ Made make_objective(const RunConfig& config, const model::ModelConfig& model, co
 const ObjectiveRow& objective_of(const RunConfig& config) {
   static const std::vector<ObjectiveRow> rows = objectives();
   const auto row = std::ranges::find(rows, name_of(config), &ObjectiveRow::name);
-  if (row == rows.end()) fail_config("pref_loss {} is not implemented: qft --help lists those that are", config.finetuning.pref_loss);
+  if (row == rows.end())
+    fail_config("pref_loss {} is not implemented: qft --help lists those that are", config.finetuning.pref_loss);
   return *row;
 }
 
 void require_reference(const RunConfig& config, const model::ModelSpec& spec) {
   const ObjectiveRow& row = objective_of(config);
   if (!row.reference || spec.lora.enabled()) return;
+  const bool pairs = config.finetuning.stage == "dpo";
   std::vector<std::string_view> without;
   for (const PairLoss& loss : pair_losses())
     if (!loss.reference) without.push_back(loss.name);
-  const auto given = config.given.find("pref_loss");
+  const auto given = config.given.find(pairs ? "pref_loss" : "use_asft_loss");
   fail_config(
-      "{}pref_loss {} compares with a reference, which is the model without its adapter, but there is no adapter here (a model of "
+      "{}the loss {} compares with a reference, which is the model without its adapter, but there is no adapter here (a model of "
       "its own as ref_model is not implemented): train with finetuning_type: lora (in evaluation, give adapter_name_or_path), or "
-      "use a pref_loss without a reference: {}",
-      given == config.given.end() ? "" : given->second + ": ", row.name, fmt::join(without, ", "));
+      "use {}",
+      given == config.given.end() ? "" : given->second + ": ", row.name,
+      pairs ? fmt::format("a pref_loss without a reference: {}", fmt::join(without, ", "))
+            : "use_dft_loss, which is this loss without the reference");
 }
 
 }  // namespace qft::engine

@@ -141,7 +141,8 @@ std::map<std::string, double> answer_values(engine::Instance& instance, const en
 }
 
 bool is_score(std::string_view name) {
-  return name != kPerplexity && !name.ends_with(kRuntime) && !name.ends_with(kSamplesPerSecond) && !name.ends_with(kStepsPerSecond);
+  return name != kPerplexity && !name.ends_with(kRuntime) && !name.ends_with(kSamplesPerSecond) &&
+         !name.ends_with(kStepsPerSecond);
 }
 
 std::string metric_key(const config::RunConfig& config, const engine::EvalSet& set) {

@@ -44,8 +44,8 @@ constexpr const char* kNll = "token/nll";
 
 std::unique_ptr<parallel::Objective> objective_for(const config::RunConfig& config, const Likelihood& counts) {
   const engine::ObjectiveRow& row = engine::objective_of(config);
-  auto objective = row.make(config, {static_cast<double>(counts.label_tokens), static_cast<double>(counts.items),
-                                     static_cast<double>(counts.tokens)});
+  auto objective = row.make(
+      config, {static_cast<double>(counts.label_tokens), static_cast<double>(counts.items), static_cast<double>(counts.tokens)});
   const bool answers = config.finetuning.stage == "sft" || config.finetuning.stage == "pt";
   if (!config.finetuning.compute_accuracy || !answers) return objective;
   return std::make_unique<WithAccuracy>(std::move(objective));

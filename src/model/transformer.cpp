@@ -72,22 +72,28 @@ void Transformer::embedding_backward(const Weight& table, const MicroInput& in, 
 }
 
 void Transformer::head_forward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
-                               const at::Tensor& logprobs, const ops::ReadRows& read_rows) {
+                               const at::Tensor& logprobs, const ops::RowReader& reader) {
   const at::Tensor y = scratch("norm", x.size(0), x.size(1));
   const at::Tensor rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
   ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
-  ops::head_forward(y, table.value, in.labels, logprobs, workspace_, head_rows_, read_rows);
+  ops::head_forward(y, table.value, in.labels, logprobs, workspace_, head_rows_, reader);
 }
 
 void Transformer::head_forward_backward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
                                         const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& g,
-                                        const ops::ReadRows& read_rows) {
+                                        const ops::RowReader& reader) {
   const at::Tensor y = scratch("norm", x.size(0), x.size(1));
   const at::Tensor rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
   ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
-  ops::head_forward_backward(y, table.value, in.labels, grad_logprobs, logprobs, g, table.grad, workspace_, head_rows_,
-                             read_rows);
+  ops::head_forward_backward(y, table.value, in.labels, grad_logprobs, logprobs, g, table.grad, workspace_, head_rows_, reader);
   ops::rms_norm_backward(g, x, norm.value, rstd, {}, g, norm.grad, workspace_, norm_);
+}
+
+void Transformer::head_rows(const Weight& norm, const MicroInput& in, const at::Tensor& x, const at::Tensor& rows) {
+  const at::Tensor y = scratch("norm", x.size(0), x.size(1));
+  const at::Tensor rstd = workspace_.get("head.rstd", {x.size(0)}, statistics_dtype());
+  ops::rms_norm_forward(x, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
+  rows.copy_(y.index_select(0, in.labels.rows));
 }
 
 at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows) {

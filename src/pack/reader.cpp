@@ -262,7 +262,8 @@ std::vector<std::int32_t> PackReader::numbers(PackArray array, std::string_view 
   read_range<std::int32_t>(array, 0, all);
   for (std::size_t i = 0; i < all.size(); ++i)
     require(all[i] >= 0 && static_cast<std::size_t>(all[i]) < names,
-            "{}: {} {} of {}: the file is damaged, copy or pack it again", where(static_cast<std::int64_t>(i)), what, all[i], names);
+            "{}: {} {} of {}: the file is damaged, copy or pack it again", where(static_cast<std::int64_t>(i)), what, all[i],
+            names);
   return all;
 }
 

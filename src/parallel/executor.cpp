@@ -36,13 +36,16 @@ class Stopwatch {
 };
 
 /// The head's part of Objective::read_rows().
-ops::ReadRows reader(const Objective& objective, const at::Tensor& values, const at::Tensor& grad, double loss_scale) {
-  if (!values.defined()) return {};
-  return [&objective, values, grad, loss_scale](const ops::HeadChunk& chunk) {
+ops::RowReader reader(const Objective& objective, const at::Tensor& values, const at::Tensor& grad, double loss_scale) {
+  const auto read = [&objective, values, grad, loss_scale](const ops::HeadChunk& chunk) {
     const at::Tensor part = grad.defined() ? grad.narrow(0, chunk.first, chunk.size()) : grad;
-    objective.read_rows(chunk, values.narrow(1, chunk.first, chunk.size()), part);
-    if (part.defined() && loss_scale != 1.0) part.mul_(loss_scale);
+    const at::Tensor more = objective.read_rows(chunk, values.narrow(1, chunk.first, chunk.size()), part);
+    if (loss_scale != 1.0)
+      for (const at::Tensor& gradient : {part, more})
+        if (gradient.defined()) gradient.mul_(loss_scale);
+    return more;
   };
+  return {read};
 }
 
 /// The host waits for its device only where the ranks agree on the step.
@@ -62,10 +65,11 @@ struct Executor::Pass {
   double loss_scale = 1.0;
   MicroRange range = {};
   std::vector<at::Tensor> sums = {};       ///< by micro-batch, of the objective
-  std::vector<at::Tensor> reference = {};  ///< the same: the reference's log-probabilities, from its head to the policy's
+  std::vector<at::Tensor> reference = {};  ///< the same, from the reference's head to the policy's: its log-probabilities or rows
   double started = steady_seconds();
   StepResult result = {};
   bool training() const { return observe == nullptr; }
+  bool reads_reference_rows() const { return objective != nullptr && objective->reference_rows(); }
 };
 
 Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const ExecutorOptions& options)
@@ -253,22 +257,23 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
   const std::int64_t labels = in.labels.size(), kept = pass.objective == nullptr ? 0 : pass.objective->row_values();
   const auto values = [&](at::IntArrayRef shape) { return scratch.alloc(shape, transformer_.statistics_dtype()); };
   const at::Tensor logprobs = values({labels}), rows = kept > 0 ? values({kept, labels}) : at::Tensor();
+  const at::Tensor grad = both ? values({labels}) : at::Tensor();
+  ops::RowReader rows_reader = kept > 0 ? reader(*pass.objective, rows, grad, pass.loss_scale) : ops::RowReader();
+  at::Tensor reference = std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {});
+  if (pass.reads_reference_rows()) rows_reader.reference = std::exchange(reference, {});
   if (both) {
-    const at::Tensor grad = values({labels});
     if (kept == 0) {
       pass.objective->known_gradient(in, grad);
       if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
     }
-    transformer_.head_forward_backward(norm, table, in, micro.x(), grad, logprobs, micro.g(),
-                                       reader(*pass.objective, rows, grad, pass.loss_scale));
+    transformer_.head_forward_backward(norm, table, in, micro.x(), grad, logprobs, micro.g(), rows_reader);
   } else {
-    const ops::ReadRows read = kept > 0 ? reader(*pass.objective, rows, {}, 1.0) : ops::ReadRows();
-    transformer_.head_forward(norm, table, in, micro.x(), logprobs, read);
+    transformer_.head_forward(norm, table, in, micro.x(), logprobs, rows_reader);
   }
-  const Logprobs observed{logprobs, std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {}), rows};
+  const Logprobs observed{logprobs, reference, rows};
   if (pass.training()) {
-    const at::Tensor grad = both ? at::Tensor() : micro.grad_logprobs(in.labels.size());
-    pass.sums[static_cast<std::size_t>(action.micro)] = pass.objective->observe(in, observed, grad);
+    const at::Tensor of_sequences = both ? at::Tensor() : micro.grad_logprobs(labels);
+    pass.sums[static_cast<std::size_t>(action.micro)] = pass.objective->observe(in, observed, of_sequences);
   } else {
     (*pass.observe)(observed);
   }
@@ -277,10 +282,15 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
 
 void Executor::forward_reference_head(const Action& action, const MicroInFlight& micro, Pass& pass) {
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
-  const auto options = at::TensorOptions().dtype(transformer_.statistics_dtype()).device(transformer_.device());
-  at::Tensor& logprobs = pass.reference[static_cast<std::size_t>(action.micro)];
-  logprobs = at::empty({in.labels.size()}, options);
-  transformer_.head_forward(units_->final_norm(With::weights), units_->head_table(With::weights), in, micro.x(), logprobs);
+  const auto options = at::TensorOptions().device(transformer_.device());
+  const model::Weight norm = units_->final_norm(With::weights);
+  at::Tensor& kept = pass.reference[static_cast<std::size_t>(action.micro)];
+  if (pass.reads_reference_rows()) {
+    kept = at::empty({in.labels.size(), micro.x().size(1)}, options.dtype(transformer_.dtype()));
+    return transformer_.head_rows(norm, in, micro.x(), kept);
+  }
+  kept = at::empty({in.labels.size()}, options.dtype(transformer_.statistics_dtype()));
+  transformer_.head_forward(norm, units_->head_table(With::weights), in, micro.x(), kept);
 }
 
 /// Computes the logits again and their gradient, unless forward_head() has done both.

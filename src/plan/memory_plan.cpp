@@ -115,10 +115,12 @@ std::int64_t grad_logprobs_bytes(const ExecutionConfig& run) {
   return labels_of(run) * statistics_bytes(run);
 }
 
-/// What a micro-batch's reference lane holds: a layer's input and output, and log-probabilities.
+/// What a micro-batch's reference lane holds: a layer's input and output, and log-probabilities, or the labels' rows.
 std::int64_t reference_bytes(const ExecutionConfig& run) {
   if (!run.reference) return 0;
-  return 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens) + labels_of(run) * statistics_bytes(run);
+  const std::int64_t label =
+      run.reference_rows ? run.spec.config.hidden_size * size_of(run.precision.compute) : statistics_bytes(run);
+  return 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens) + labels_of(run) * label;
 }
 
 /// Rows of logits that are held at a time.
@@ -126,18 +128,22 @@ std::int64_t head_rows(const ExecutionConfig& run) {
   return std::min(labels_of(run), run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(run.spec.config.vocab_size));
 }
 
+/// Of log-probabilities of all tokens, while an objective compares a chunk's rows with the reference's.
+constexpr std::int64_t kRowTensors = 4;
+
 /// What a single operation allocates and frees, at most.
 struct Temporaries {
   std::int64_t layer, head = 0;
 
   explicit Temporaries(const ExecutionConfig& run) : layer(operation_bytes(run)) {
+    if (run.reference_rows) head = kRowTensors * head_rows(run) * run.spec.config.vocab_size * statistics_bytes(run);
     if (!run.plain_operations) return;
     const auto& c = run.spec.config;
     const auto plain = [&](const ops::generic::Sizes& sizes) {
       return ops::generic::scratch_bytes(sizes, run.precision.compute);
     };
     layer = std::max(layer, plain({run.tokens, c.hidden_size, c.intermediate_size, 0, 0}));
-    head = plain({run.tokens, c.hidden_size, 0, head_rows(run), c.vocab_size});
+    head += plain({run.tokens, c.hidden_size, 0, head_rows(run), c.vocab_size});
   }
 };
 
@@ -158,14 +164,15 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
     bytes += ops::token_sum_bytes(run.tokens, full ? widest.output : adapter_rows, full ? widest.input : widest.both,
                                   run.precision.compute, run.precision.grad);
   }
-  bytes += rows * (c.vocab_size + c.hidden_size) * item;
+  bytes += rows * ((run.reference_rows ? 2 : 1) * c.vocab_size + c.hidden_size) * item;
   const auto copied = [&](std::int64_t m, std::int64_t k) {
     return run.on_cpu ? ops::copied_bytes(m, k, run.precision.compute) : 0;
   };
   bytes +=
       run.training ? std::max(copied(run.tokens, widest.output), copied(rows, c.vocab_size)) : copied(run.tokens, widest.input);
   bytes += graph_bytes(run);
-  if (!run.training || run.recompute || run.reference) bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
+  if (!run.training || run.recompute || run.reference)
+    bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return bytes;
 }
 
@@ -180,7 +187,8 @@ std::int64_t evaluation_bytes(const ExecutionConfig& run) {
     return buffer_bytes(forward);
   };
   // Steps that recompute nothing have no arena for a layer that is computed and forgotten.
-  const std::int64_t layer = run.recompute || run.reference ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
+  const std::int64_t layer =
+      run.recompute || run.reference ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return std::max<std::int64_t>(0, buffers_for(run.evaluation_tokens) - (buffers_for(run.tokens) - layer));
 }
 
@@ -292,8 +300,9 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   const std::int64_t two_groups = 2 * run.group;
   const int group = static_cast<int>(run.group);
   const int max_micro_batches = static_cast<int>(run.micro_batches > 0 ? std::min(run.micro_batches, two_groups) : two_groups);
-  const parallel::ScheduleOptions options{max_micro_batches, max_micro_batches, group, run.strategy.reduce_every_group(),
-                                          run.strategy.reshard_after_forward, /*groups_per_vote=*/0, run.reference};
+  const parallel::ScheduleOptions options{
+      max_micro_batches,     max_micro_batches, group, run.strategy.reduce_every_group(), run.strategy.reshard_after_forward,
+      /*groups_per_vote=*/0, run.reference};
   const parallel::ActionList list = parallel::with_gathers(
       run.training ? parallel::training_schedule(run.spec, options) : parallel::evaluation_schedule(run.spec, options), units,
       prefetch_budget);

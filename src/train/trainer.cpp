@@ -82,8 +82,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   data_ = std::move(setup.data);
   loader_ = std::move(setup.loader);
   comm::agreed(comm_, [&] {
-    if (!config_.training.metric_for_best_model.empty() && data_.eval)
-      metric_ = eval::metric_key(config_, *data_.eval);
+    if (!config_.training.metric_for_best_model.empty() && data_.eval) metric_ = eval::metric_key(config_, *data_.eval);
   });
   // A run that was to go on still is, though it did not get far.
   if (from) last_checkpoint_ = *from;

@@ -259,6 +259,7 @@ TEST(Relations, AreCheckedBetweenKeys) {
       {"load_best_model_at_end: true\n", "eval_strategy is no and save_strategy is steps"},
       {"load_best_model_at_end: true\nsave_only_model: true\n", "remove one of them"},
       {"use_dft_loss: true\nuse_eaft_loss: true\n", "run.yaml:1: use_dft_loss and run.yaml:2: use_eaft_loss exclude each other"},
+      {"use_asft_loss: true\nuse_eaft_loss: true\n", "exclude each other: a run has one loss"},
       {"stage: pt\nuse_eaft_loss: true\n", "goes with stage sft only"},
       {"eaft_alpha: -1\n", "expected a number of at least 0"},
       {"load_best_model_at_end: true\neval_strategy: steps\neval_steps: 30\nsave_steps: 100\nval_size: "
@@ -285,7 +286,9 @@ TEST(Relations, HoldForEvaluationAtSaves) {
 }
 
 TEST(Relations, TheDirectionOfAMetricFollowsItsName) {
-  const auto greater = [](const std::string& metric) { return load_text("metric_for_best_model: " + metric + "\n").training.greater_is_better; };
+  const auto greater = [](const std::string& metric) {
+    return load_text("metric_for_best_model: " + metric + "\n").training.greater_is_better;
+  };
   for (const char* metric : {"loss", "eval_loss", "eval_my_set_loss", "perplexity"}) EXPECT_EQ(greater(metric), false) << metric;
   for (const char* metric : {"accuracy", "eval_rouge-l", "bleu-4", "rewards/margins"}) EXPECT_EQ(greater(metric), true) << metric;
   EXPECT_EQ(load_text("metric_for_best_model: accuracy\ngreater_is_better: false\n").training.greater_is_better, false);

@@ -90,12 +90,14 @@ class Transformer {
 
   /// logprobs [L] of the label tokens (fp32, fp64 for fp64 data).
   void head_forward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
-                    const at::Tensor& logprobs, const ops::ReadRows& read_rows = {});
-  /// The same with gradients in one pass: grad_logprobs [L] is known beforehand, or `read_rows` fills it in; g [T, hidden] gets
+                    const at::Tensor& logprobs, const ops::RowReader& reader = {});
+  /// The same with gradients in one pass: grad_logprobs [L] is known beforehand, or `reader` fills it in; g [T, hidden] gets
   /// that of x.
   void head_forward_backward(const Weight& norm, const Weight& table, const MicroInput& in, const at::Tensor& x,
                              const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& g,
-                             const ops::ReadRows& read_rows = {});
+                             const ops::RowReader& reader = {});
+  /// The labels' rows after the final norm, as the head multiplies them: rows [L, hidden].
+  void head_rows(const Weight& norm, const MicroInput& in, const at::Tensor& x, const at::Tensor& rows);
   /// Final norm and all logits of chosen rows: [rows.numel(), vocab], for decoding and comparisons; valid until the next call.
   at::Tensor logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows);
 

@@ -28,19 +28,26 @@ struct HeadChunk {
   at::Tensor logits;       ///< [n, V], x's dtype
   at::Tensor targets;      ///< int32 [n]
   at::Tensor logprobs;     ///< [n], of the targets
+  at::Tensor reference;    ///< [n, V], the reference's logits, where RowReader has it
   std::int64_t size() const { return targets.size(0); }
 };
 
-/// Is called for one chunk after the other, before the gradient of its log-probabilities is used, which it may fill in.
-using ReadRows = std::function<void(const HeadChunk& chunk)>;
+/// What looks at rows of logits.
+struct RowReader {
+  /// Is called for one chunk after the other, before the gradient of its log-probabilities is used, which it may fill in. It
+  /// returns what is to be added to the gradient of the logits, [n, V]; undefined: nothing. Empty: nobody looks.
+  std::function<at::Tensor(const HeadChunk& chunk)> read = {};
+  at::Tensor reference =
+      {};  ///< [L, D], the labels' rows of another x, whose logits by the same weight the chunks have; or undefined
+};
 
 /// logprobs[i] = log softmax(weight x[rows[i]])[targets[i]].
 ///   x         [T, D], after the final norm
 ///   weight    [V, D]
 ///   logprobs  [L], fp64 for fp64 data, else fp32
-/// `chunk_rows`: rows of logits held at a time; 0: head_chunk_rows(). `read_rows` may be empty.
+/// `chunk_rows`: rows of logits held at a time; 0: head_chunk_rows().
 void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& logprobs,
-                  Workspace& workspace, std::int64_t chunk_rows = 0, const ReadRows& read_rows = {});
+                  Workspace& workspace, std::int64_t chunk_rows = 0, const RowReader& reader = {});
 
 /// Gradients from those of the log-probabilities; the logits are computed again.
 ///   grad_logprobs  [L], dtype of logprobs
@@ -50,10 +57,10 @@ void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabe
                    const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace);
 
 /// Both in one pass over the logits, for objectives whose grad_logprobs depend on nothing (cross-entropy) or on a label's own row
-/// of logits: then `read_rows` fills them in. Arguments as above.
+/// of logits: then `reader` fills them in. Arguments as above.
 void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
                            const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
                            const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows = 0,
-                           const ReadRows& read_rows = {});
+                           const RowReader& reader = {});
 
 }  // namespace qft::ops

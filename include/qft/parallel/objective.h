@@ -21,8 +21,9 @@ enum class ObjectiveKind : std::uint8_t {
 /// What a run's data and memory depend on in its objective.
 struct ObjectiveTraits {
   ObjectiveKind kind = ObjectiveKind::row_local;
-  int item_sequences = 1;  ///< of an item: 2 for pairs
-  bool reference = false;  ///< needs the log-probabilities of the reference lane too
+  int item_sequences = 1;       ///< of an item: 2 for pairs
+  bool reference = false;       ///< needs the log-probabilities of the reference lane too
+  bool reference_rows = false;  ///< needs its rows of logits instead
 };
 
 /// Log-probabilities of a micro-batch's labels, [L].
@@ -55,8 +56,13 @@ class Objective {
   /// How many values it keeps of each label's row of logits; 0: it looks at none.
   virtual std::int64_t row_values() const { return 0; }
   /// Looks at the rows of some labels while their logits are there, and fills in `values` [row_values(), n]; where it is defined
-  /// `grad` [n] too, d(loss) / d(log-probability). Both have the log-probabilities' type.
-  virtual void read_rows(const ops::HeadChunk& /*chunk*/, const at::Tensor& /*values*/, const at::Tensor& /*grad*/) const {}
+  /// `grad` [n] too, d(loss) / d(log-probability). Both have the log-probabilities' type. Returns what else is part of the
+  /// gradient of the logits, [n, V], its caller's; undefined: nothing.
+  virtual at::Tensor read_rows(const ops::HeadChunk& /*chunk*/, const at::Tensor& /*values*/, const at::Tensor& /*grad*/) const {
+    return {};
+  }
+  /// Whether it reads the reference's rows, HeadChunk::reference.
+  virtual bool reference_rows() const { return false; }
   /// Sums of a micro-batch with these log-probabilities (valid during the call): on their device, fp64 [1 + 2 metrics()], its
   /// part of the loss and for each metric a sum and a count. sequence_level: fills grad [L], that of the policy's, too, where it
   /// is defined.

@@ -94,11 +94,11 @@ class Trainer {
   bool warned_of_collapse_ = false;
   bool stopping_ = false;  ///< a rank has asked for an end after this step
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
-  std::filesystem::path last_checkpoint_;       ///< committed, or resumed from
-  bool last_has_state_ = true;                  ///< a run can resume from the last checkpoint
-  std::map<std::string, double> memory_;        ///< what report_memory() found, for the results
-  std::string metric_;                          ///< the name in eval_ that decides which model is best; empty: none
-  std::map<std::string, double> eval_;          ///< eval::eval_values() of the weights as they are; empty: not known
+  std::filesystem::path last_checkpoint_;  ///< committed, or resumed from
+  bool last_has_state_ = true;             ///< a run can resume from the last checkpoint
+  std::map<std::string, double> memory_;   ///< what report_memory() found, for the results
+  std::string metric_;                     ///< the name in eval_ that decides which model is best; empty: none
+  std::map<std::string, double> eval_;     ///< eval::eval_values() of the weights as they are; empty: not known
 };
 
 }  // namespace qft::train
