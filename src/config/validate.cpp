@@ -94,6 +94,7 @@ void check_method(const RunConfig& c) {
   lora_only(f.use_dora, "use_dora");
   lora_only(f.pissa_init, "pissa_init");
   lora_only(f.loraplus_lr_ratio.has_value(), "loraplus_lr_ratio");
+  lora_only(f.use_asft_loss, "use_asft_loss");  // its reference is the model without the adapter
   const auto sft_only = [&](bool asked, std::string_view key) {
     if (asked && f.stage != "sft") {
       fail_config("{} goes with stage sft only, but {} is {}", at_key(c, key), at_key(c, "stage"), f.stage);

@@ -161,6 +161,12 @@ std::string Likelihood::scores() const {
   return text;
 }
 
+std::string PerplexityResult::scores() const {
+  std::string text = Likelihood::scores();
+  for (const auto& [name, part] : by_dataset) text += fmt::format("  eval_{}_loss {:.4f}", name, part.loss);
+  return text;
+}
+
 PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, const engine::EvalSet& set,
                           comm::Communicator& comm, const std::filesystem::path& logprobs_file, bool shows_progress) {
   engine::require_reference(config, instance.spec());

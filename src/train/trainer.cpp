@@ -39,7 +39,6 @@ constexpr const char* kEvalLoss = "eval_loss";
 /// An evaluation for the log.
 std::string words_of(const eval::PerplexityResult& result, const std::map<std::string, double>& values) {
   std::string text = result.scores();
-  for (const auto& [name, part] : result.by_dataset) text += fmt::format("  eval_{}_loss {:.4f}", name, part.loss);
   if (const auto bleu = values.find("eval_bleu-4"); bleu != values.end())
     text += fmt::format("  BLEU-4 {:.2f}  ROUGE-L {:.2f}", bleu->second, values.at("eval_rouge-l"));
   return text;
@@ -110,6 +109,8 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
     scaler_.from_json(state.value("loss_scaler", nlohmann::json()));
     epoch_ = state.value("epoch", 0.0);
     log::info("resumed from '{}' at step {}", saved->dir().string(), progression_.step);
+  } else {
+    forget_other_best();
   }
   require_output();
   if (!setup.saved) remove_earlier_run(t.output_dir, comm_);
@@ -329,7 +330,7 @@ int Trainer::stop(double epoch, double loss) {
   return kExitRequeue;
 }
 
-/// Measurements by another metric than this run's say nothing.
+/// Measurements by another metric than this run's say nothing: what is best is to be found anew.
 void Trainer::forget_other_best() {
   BestModel& best = progression_.best;
   if (metric_.empty() || best.metric == metric_) return;

@@ -252,6 +252,7 @@ TEST(Relations, AreCheckedBetweenKeys) {
       {"mix_strategy: interleave_over\ninterleave_probs: 0.5,0.5\ndataset: a,b,c\n", "has 2 values, but "},
       {"finetuning_type: full\nuse_dora: true\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nuse_rslora: true\n", "goes with finetuning_type lora only"},
+      {"finetuning_type: full\nuse_asft_loss: true\n", "goes with finetuning_type lora only"},
       {"finetuning_type: freeze\npissa_init: true\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nloraplus_lr_ratio: 16\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nadapter_name_or_path: a\n", "adapters go with lora only"},

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/empty.h>

@@ -30,6 +30,9 @@ struct Likelihood {
 };
 
 struct PerplexityResult : Likelihood {
+  /// The same, with the loss of each dataset.
+  std::string scores() const;
+
   std::vector<std::pair<std::string, Likelihood>> by_dataset = {};  ///< with eval_on_each_dataset
 };
 
