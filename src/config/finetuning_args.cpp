@@ -56,6 +56,14 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
         &ref_model);
   field(Field("ref_model_adapters", "an adapter on ref_model, or on model_name_or_path where that is absent").path(),
         &ref_model_adapters);
+  field(Field("use_dft_loss", "DFT: each label counts its own probability"), &use_dft_loss);
+  field(
+      Field("use_eaft_loss", "EAFT: each label counts the entropy of the 20 likeliest tokens over 3, to the power of eaft_alpha"),
+      &use_eaft_loss);
+  field(Field("eaft_alpha", "EAFT: the larger, the less labels count where the model is sure").at_least(0), &eaft_alpha);
+  field(Field("use_asft_loss", "ASFT: as use_dft_loss, with the KL divergence from the model without its adapter added"),
+        &use_asft_loss);
+  field(Field("asft_alpha", "ASFT: weight of that divergence").at_least(0), &asft_alpha);
   field(Field("disable_shuffling", "keep the samples in source order"), &disable_shuffling);
   field(Field("early_stopping_steps", "stop after this many evaluations without a better metric").at_least(1),
         &early_stopping_steps);

@@ -118,8 +118,6 @@ constexpr ForeignRow kLlamaFactory[] = {
      "it belongs to an optimizer that qft does not have", ""},
     {kRefused, "optim_args optim_target_modules", "AdamW takes weight_decay, adam_beta1, adam_beta2, adam_epsilon", "null"},
     {kRefused, "use_llama_pro", "block expansion is not implemented: remove it", kOff},
-    {kRefused, "use_dft_loss use_asft_loss use_eaft_loss", "the loss is cross-entropy: remove it", kOff},
-    {kNoEffect, "asft_alpha eaft_alpha", "it belongs to losses that qft does not have", ""},
     {kRefused, "label_smoothing_factor neftune_noise_alpha", "it is not implemented: remove it", "null|0|0.0"},
     {kRefused, "use_mca use_megatron_bridge use_hyper_parallel", "qft runs by itself: remove it", kOff},
     {kNoEffect, "hyper_parallel_args hyper_parallel_cp_size", "it is used by use_hyper_parallel only", ""},

@@ -41,8 +41,8 @@ const Reading kReadings[] = {
      "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype "
      "quantization_bit quantization_method quantization_type double_quantization stage pref_loss pref_beta "
      "pref_ftx "
-     "simpo_gamma dpo_label_smoothing ld_alpha kto_chosen_weight kto_rejected_weight ref_model ref_model_adapters output_dir "
-     "overwrite_output_dir "
+     "simpo_gamma dpo_label_smoothing ld_alpha kto_chosen_weight kto_rejected_weight ref_model ref_model_adapters use_dft_loss "
+     "use_eaft_loss eaft_alpha use_asft_loss asft_alpha compute_accuracy output_dir overwrite_output_dir "
      "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level "
      "ddp_timeout deepspeed fsdp "
      "fsdp_config accelerate_config",

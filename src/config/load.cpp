@@ -3,6 +3,7 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "apply.h"
@@ -66,9 +67,14 @@ void note_training(RunConfig& config) {
   if (t.gradient_checkpointing == true && config.model.disable_gradient_checkpointing) {
     wins("gradient_checkpointing", "disable_gradient_checkpointing");
   }
-  if (config.eval.predict_with_generate && t.do_predict && t.do_eval) {
-    config.notes.push_back(fmt::format("{}: evaluations during training report the loss; answers are generated after it",
-                                       at_key(config, "predict_with_generate")));
+  for (const auto& [key, loss, asked] : {std::tuple{"eaft_alpha", "use_eaft_loss", config.finetuning.use_eaft_loss},
+                                         {"asft_alpha", "use_asft_loss", config.finetuning.use_asft_loss}})
+    if (config.is_given(key) && !asked)
+      config.notes.push_back(fmt::format("{} has no effect without {}", at_key(config, key), loss));
+  if (config.finetuning.compute_accuracy && config.finetuning.stage != "sft" && config.finetuning.stage != "pt" &&
+      !pack_decides) {
+    config.notes.push_back(fmt::format("{} has no effect: {} is {}", at_key(config, "compute_accuracy"), at_key(config, "stage"),
+                                       config.finetuning.stage));
   }
 }
 

@@ -47,7 +47,8 @@ void RunConfig::resolve() {
     training.metric_for_best_model = "loss";
   }
   if (!training.metric_for_best_model.empty() && !training.greater_is_better) {
-    training.greater_is_better = !training.metric_for_best_model.ends_with("loss");
+    const std::string& metric = training.metric_for_best_model;
+    training.greater_is_better = !metric.ends_with("loss") && !metric.ends_with("perplexity");
   }
   if (training.ddp_timeout > kMostDdpTimeout) {
     notes.push_back(fmt::format("{} is {} s, with which a job that hangs would never end: it counts as {} s",

@@ -33,8 +33,6 @@ const NotYet kNotYet[] = {
     {"pissa_init", "", kTrain, "LoRA starts from PEFT's default: remove it"},
     {"additional_target", "", kTrain, "only LoRA matrices are trained: remove it"},
     {"create_new_adapter", "", kTrain, "merge the old adapter with qft export, then train on the merged model"},
-    {"compute_accuracy", "", kTrainAndEval, "evaluation reports loss and perplexity"},
-    {"eval_on_each_dataset", "", kTrainAndEval, "evaluation reports one figure over all sets: run it for each set"},
     // Useful only with one of the above, and therefore without effect rather than refused.
     {"freeze_trainable_layers", "", {}, "it is used by finetuning_type freeze, which is not implemented"},
     {"freeze_trainable_modules", "", {}, "it is used by finetuning_type freeze, which is not implemented"},

@@ -142,10 +142,11 @@ void visit_events(TrainingArgs& a, const FieldVisitor& field) {
             .shown_default("logging_steps"),
         &a.eval_steps);
   field(Field("load_best_model_at_end", "end with the weights of the best checkpoint"), &a.load_best_model_at_end);
-  field(
-      Field("metric_for_best_model", "metric that decides which one is best").one_of({"loss", "eval_loss"}).shown_default("loss"),
-      &a.metric_for_best_model);
-  field(Field("greater_is_better", "direction of that metric").shown_default("false for losses, else true"),
+  field(Field("metric_for_best_model",
+              "metric of evaluations that decides which one is best: loss, accuracy, <dataset>_loss, rouge-l ...")
+            .shown_default("loss"),
+        &a.metric_for_best_model);
+  field(Field("greater_is_better", "direction of that metric").shown_default("false for losses and perplexity, else true"),
         &a.greater_is_better);
 }
 

@@ -252,6 +252,24 @@ std::unique_ptr<loader::EvalLoader> EvalSet::loader(const config::RunConfig& con
   return std::make_unique<loader::EvalLoader>(pack, items, config.training.per_device_eval_batch_size, comm.rank(), comm.size());
 }
 
+std::vector<std::pair<std::string, EvalSet>> EvalSet::by_dataset() const {
+  const auto& sources = pack->attributes().sources;
+  const std::vector<std::int32_t> dataset_of = pack->item_datasets();
+  std::vector<std::vector<std::int64_t>> parts(sources.size());
+  const auto all = items ? items->size() : dataset_of.size();
+  for (std::size_t i = 0; i < all; ++i) {
+    const std::int64_t item = items ? (*items)[i] : static_cast<std::int64_t>(i);
+    const std::string& name = sources[static_cast<std::size_t>(dataset_of[static_cast<std::size_t>(item)])].name;
+    const auto first = std::ranges::find(sources, name, &pack::PackSource::name);  // a set may be named twice
+    parts[static_cast<std::size_t>(first - sources.begin())].push_back(item);
+  }
+  std::vector<std::pair<std::string, EvalSet>> sets;
+  for (std::size_t s = 0; s < sources.size(); ++s)
+    if (!parts[s].empty())
+      sets.emplace_back(sources[s].name, EvalSet{pack, std::make_shared<const std::vector<std::int64_t>>(std::move(parts[s]))});
+  return sets;
+}
+
 std::unique_ptr<loader::Loader> TrainingData::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
   return std::make_unique<loader::Loader>(pack, options_of(config, *pack, items, comm.rank() == 0), comm.rank(), comm.size());
 }

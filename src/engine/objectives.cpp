@@ -11,15 +11,33 @@
 #include "kto.h"
 #include "preference.h"
 #include "reward.h"
+#include "token_losses.h"
 
 namespace qft::engine {
 namespace {
 
 using Made = std::unique_ptr<parallel::Objective>;
 using config::RunConfig;
+constexpr std::string_view kCrossEntropy = "cross_entropy";
+
+/// Of the row that a configuration asks for.
+std::string_view name_of(const RunConfig& config) {
+  const auto& f = config.finetuning;
+  if (f.stage == "dpo") return f.pref_loss;
+  if (f.stage == "kto" || f.stage == "rm") return f.stage;
+  if (f.use_dft_loss) return "dft";
+  if (f.use_eaft_loss) return "eaft";
+  if (f.use_asft_loss) return "asft";
+  return kCrossEntropy;
+}
 
 Made token_mean(const RunConfig&, const parallel::BatchTotals& totals) {
   return std::make_unique<parallel::TokenMeanLoss>(totals);
+}
+
+Made weighted_tokens(const RunConfig& config, const parallel::BatchTotals& totals) {
+  const auto& f = config.finetuning;
+  return std::make_unique<WeightedTokenLoss>(token_loss(name_of(config)), TokenLossOptions{f.eaft_alpha, f.asft_alpha}, totals);
 }
 
 Made preference(const RunConfig& config, const parallel::BatchTotals& totals) {
@@ -39,11 +57,13 @@ Made reward(const RunConfig&, const parallel::BatchTotals& totals) {
 
 using Kind = parallel::ObjectiveKind;
 
+/// Those of single samples, then those of whole sequences.
 std::vector<ObjectiveRow> objectives() {
-  std::vector<ObjectiveRow> all = {
-      {{.kind = Kind::row_local}, "cross_entropy", token_mean},
-      {{.kind = Kind::sequence_level, .item_sequences = 2, .scores = true}, "rm", reward},
-      {{.kind = Kind::sequence_level, .item_sequences = 2, .reference = true, .estimates_kl = true}, "kto", kto}};
+  std::vector<ObjectiveRow> all = {{{.kind = Kind::row_local}, kCrossEntropy, token_mean}};
+  for (const TokenLoss& loss : token_losses())
+    all.push_back({{.kind = Kind::row_local, .reference = loss.reference, .reference_rows = loss.reference}, loss.name, weighted_tokens});
+  all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .scores = true}, "rm", reward});
+  all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .reference = true, .estimates_kl = true}, "kto", kto});
   for (const PairLoss& loss : pair_losses())
     all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .reference = loss.reference}, loss.name, preference});
   return all;
@@ -60,12 +80,10 @@ Made make_objective(const RunConfig& config, const model::ModelConfig& model, co
 }
 
 const ObjectiveRow& objective_of(const RunConfig& config) {
-  const auto& f = config.finetuning;
-  const bool own = f.stage == "kto" || f.stage == "rm";
-  const std::string_view name = f.stage == "dpo" ? f.pref_loss : own ? f.stage : std::string_view("cross_entropy");
   static const std::vector<ObjectiveRow> rows = objectives();
-  const auto row = std::ranges::find(rows, name, &ObjectiveRow::name);
-  if (row == rows.end()) fail_config("pref_loss {} is not implemented: qft --help lists those that are", f.pref_loss);
+  const auto row = std::ranges::find(rows, name_of(config), &ObjectiveRow::name);
+  if (row == rows.end())
+    fail_config("pref_loss {} is not implemented: qft --help lists those that are", config.finetuning.pref_loss);
   return *row;
 }
 

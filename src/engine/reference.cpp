@@ -57,11 +57,17 @@ ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec
   const ObjectiveRow& row = objective_of(config);
   if (!row.reference) return ReferenceKind::none;
   if (has_reference_lane(config, spec)) return ReferenceKind::lane;
+  if (row.reference_rows)
+    fail_config(
+        "the loss {} compares with the logits of the model without its adapter, but there is no adapter here, or ref_model is "
+        "another: train with finetuning_type: lora and without ref_model (in evaluation, give adapter_name_or_path), or use "
+        "use_dft_loss, which is this loss without the reference",
+        row.name);
   if (names_reference(config) || use == Use::training) return ReferenceKind::model;
   fail_config(
       "{} compares the model with a reference, but there is neither an adapter, which could be switched off, nor a ref_model: "
       "give adapter_name_or_path, or ref_model (the model that training started from)",
-      config.finetuning.stage == "kto" ? std::string("stage kto") : fmt::format("pref_loss {}", row.name));
+      config.finetuning.stage == "kto" ? std::string("stage kto") : fmt::format("the loss {}", row.name));
 }
 
 std::unique_ptr<ReferenceModel> ReferenceModel::load(const RunConfig& config, comm::Communicator& comm, c10::Device device,

@@ -4,8 +4,8 @@
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/core/json.h"
-#include "qft/core/progress.h"
 #include "qft/core/units.h"
+#include "qft/device/memory.h"
 #include "qft/infer/load_model.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
@@ -15,12 +15,16 @@
 #include <vector>
 
 #include "lines_file.h"
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 namespace qft::eval {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char *kPerplexity = "perplexity", *kRuntime = "_runtime", *kSamplesPerSecond = "_samples_per_second",
+                     *kStepsPerSecond = "_steps_per_second";
 
 /// One JSON line for each sequence of a micro-batch: {"ids": [...], "positions": [...], "logprobs": [...]}, positions indexing
 /// ids, natural logarithms.
@@ -44,15 +48,12 @@ std::string logprobs_lines(const loader::MicroBatch& batch, const at::Tensor& lo
 
 PerplexityResult likelihood_of(engine::Instance& instance, engine::ReferenceModel* reference, const engine::EvalSet& set,
                                const config::RunConfig& config, comm::Communicator& comm) {
-  const auto loader = set.loader(config, comm);
-  Progress bar("eval", loader->max_micro_batches(), comm.rank() == 0);
   std::optional<LinesFile> file;
   if (!config.eval.predict_logprobs.empty()) file.emplace(config.eval.predict_logprobs, "predict_logprobs", comm);
   const HeadValues write = [&](const loader::MicroBatch& batch, const at::Tensor& values) {
     file->add(batch.tokens.empty() ? "" : logprobs_lines(batch, values));
   };
-  const auto result = eval::evaluate(config, instance, reference, *loader, comm, file ? write : HeadValues(),
-                                     [&](std::int64_t done) { bar.update(done); });
+  const auto result = eval::evaluate(config, instance, reference, set, comm, file ? write : HeadValues(), "eval");
   if (file) file->close();
   return result;
 }
@@ -74,6 +75,7 @@ void write_answers(const fs::path& dir, const PredictResult& result) {
 PredictResult answers_of(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
                          comm::Communicator& comm, bool files) {
   const activity::Phase phase("predict");
+  device::reset_peak(instance.transformer().device());
   auto result = predict(instance, *set.pack, set.items, config, comm);
   comm::agreed(comm, [&] {
     if (comm.rank() == 0 && files) write_answers(config.training.output_dir, result);
@@ -83,6 +85,20 @@ PredictResult answers_of(engine::Instance& instance, const engine::EvalSet& set,
 
 double rounded(double value, double scale) {
   return std::round(value * scale) / scale;
+}
+
+/// By HF's names with this prefix, "eval" or "eval_<dataset>".
+void add_values(std::map<std::string, double>& values, const std::string& prefix, const Likelihood& r) {
+  const auto rate = [&](std::int64_t count) { return rounded(static_cast<double>(count) / r.seconds, 1e3); };
+  values[prefix + "_loss"] = r.loss;
+  values[prefix + kRuntime] = rounded(r.seconds, 1e4);
+  values[prefix + kSamplesPerSecond] = rate(r.items);
+  values[prefix + kStepsPerSecond] = rate(r.steps);
+  for (const auto& [name, value] : r.metrics) values[fmt::format("{}_{}", prefix, name)] = value;
+}
+
+void add_values(std::map<std::string, double>& values, const std::string& prefix, const TextScores& scores) {
+  for (const auto& [name, value] : kScoreNames) values[fmt::format("{}_{}", prefix, name)] = scores.*value;
 }
 
 }  // namespace
@@ -132,14 +148,64 @@ nlohmann::ordered_json to_json(const Evaluation& e, const config::RunConfig& con
 }
 
 std::map<std::string, double> eval_values(const PerplexityResult& r, const config::RunConfig& config) {
-  std::map<std::string, double> values = {{"eval_loss", r.loss},
-                                          {"eval_runtime", rounded(r.seconds, 1e4)},
-                                          {"eval_samples_per_second", rounded(static_cast<double>(r.items) / r.seconds, 1e3)},
-                                          {"eval_steps_per_second", rounded(static_cast<double>(r.steps) / r.seconds, 1e3)}};
-  if (r.perplexity) values["perplexity"] = *r.perplexity;
+  std::map<std::string, double> values;
+  add_values(values, "eval", r);
+  if (r.perplexity) values[kPerplexity] = *r.perplexity;
   if (r.perplexity && config.finetuning.stage == "pt") values["eval_perplexity"] = *r.perplexity;
-  for (const auto& [name, value] : r.metrics) values["eval_" + name] = value;
+  for (const auto& [name, part] : r.by_dataset) {
+    add_values(values, "eval_" + name, part);
+    if (part.perplexity) values[fmt::format("eval_{}_perplexity", name)] = *part.perplexity;
+  }
   return values;
+}
+
+std::map<std::string, double> answer_values(engine::Instance& instance, const engine::EvalSet& set,
+                                            const config::RunConfig& config, comm::Communicator& comm) {
+  std::map<std::string, double> values;
+  if (!config.data.eval_on_each_dataset) {
+    add_values(values, "eval", predict(instance, *set.pack, set.items, config, comm).mean);
+    return values;
+  }
+  TextScores whole;
+  double items = 0;
+  for (const auto& [name, part] : set.by_dataset()) {
+    const PredictResult result = predict(instance, *part.pack, part.items, config, comm);
+    add_values(values, "eval_" + name, result.mean);
+    const auto count = static_cast<double>(result.items);
+    items += count;
+    for (const auto& [score, value] : kScoreNames) whole.*value += (result.mean.*value - whole.*value) * count / items;
+  }
+  add_values(values, "eval", whole);
+  return values;
+}
+
+bool is_score(std::string_view name) {
+  return name != kPerplexity && !name.ends_with(kRuntime) && !name.ends_with(kSamplesPerSecond) &&
+         !name.ends_with(kStepsPerSecond);
+}
+
+std::string metric_key(const config::RunConfig& config, const engine::EvalSet& set) {
+  PerplexityResult empty;
+  for (const std::string& name : metric_names(config)) empty.metrics[name] = 0.0;
+  if (config.finetuning.stage == "sft" || config.finetuning.stage == "pt") empty.perplexity = 0.0;
+  empty.seconds = 1.0;
+  if (config.data.eval_on_each_dataset)
+    for (const auto& [name, part] : set.by_dataset()) empty.by_dataset.emplace_back(name, Likelihood(empty));
+  auto values = eval_values(empty, config);
+  if (config.eval.predict_with_generate) {
+    add_values(values, "eval", TextScores{});
+    for (const auto& [name, part] : empty.by_dataset) add_values(values, "eval_" + name, TextScores{});
+  }
+  const std::string& asked = config.training.metric_for_best_model;
+  const std::string prefixed = asked.starts_with("eval_") ? asked : "eval_" + asked;
+  for (const std::string& key : {prefixed, asked})
+    if (values.contains(key)) return key;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values)
+    if (is_score(name) || name == kPerplexity) names.push_back(name);
+  const auto given = config.given.find("metric_for_best_model");
+  fail_config("{}metric_for_best_model is {}, which evaluations of this run do not report: name one of {}",
+              given == config.given.end() ? "" : given->second + ": ", asked, fmt::join(names, ", "));
 }
 
 void write_results(const fs::path& dir, const std::string& split, const nlohmann::json& values) {

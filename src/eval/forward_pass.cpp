@@ -2,8 +2,7 @@
 
 namespace qft::eval {
 
-void forward_pass(engine::Instance& instance, loader::EvalLoader& loader, const MakeInputs& inputs, const Observe& observe,
-                  const HeadValues& values, const std::function<void(std::int64_t)>& progress) {
+void forward_pass(engine::Instance& instance, loader::EvalLoader& loader, const MakeInputs& inputs, const Watchers& watchers) {
   const auto work = instance.evaluation_list(1, 1);
   const auto idle = instance.evaluation_list(0, 1);
   loader.rewind();
@@ -12,12 +11,13 @@ void forward_pass(engine::Instance& instance, loader::EvalLoader& loader, const 
     const bool has_work = !batch.tokens.empty();
     const auto made = inputs(std::span(&batch, has_work ? 1 : 0));
     at::Tensor kept;
-    instance.executor().evaluate(has_work ? work : idle, made, [&](const parallel::Logprobs& given) {
-      if (observe) observe(made.front(), given, round);
-      if (values) kept = given.policy.to(at::kCPU, at::kFloat, false, true);
-    });
-    if (values) values(batch, kept);
-    if (progress) progress(round + 1);
+    const auto observe = [&](const parallel::Logprobs& given) {
+      if (watchers.observe) watchers.observe(made.front(), given, round);
+      if (watchers.values) kept = given.policy.to(at::kCPU, at::kFloat, false, true);
+    };
+    instance.executor().evaluate(has_work ? work : idle, made, observe, watchers.objective);
+    if (watchers.values) watchers.values(batch, kept);
+    if (watchers.progress) watchers.progress(round + 1);
   }
 }
 

@@ -1,20 +1,55 @@
 #include "qft/eval/perplexity.h"
 
+#include "qft/comm/exchange.h"
+#include "qft/core/clock.h"
 #include "qft/core/error.h"
+#include "qft/core/progress.h"
 #include "qft/core/units.h"
 #include "qft/engine/objectives.h"
 #include "qft/engine/step_inputs.h"
+#include "qft/loader/loader.h"
 #include "qft/parallel/step_result.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <vector>
+#include <memory>
 
+#include "accuracy.h"
 #include "forward_pass.h"
 
 namespace qft::eval {
 namespace {
+
+/// The mean -log p of a label, where an objective weighs labels.
+constexpr const char* kNll = "token/nll";
+
+parallel::BatchTotals totals_of(const Likelihood& counts) {
+  return {static_cast<double>(counts.label_tokens), static_cast<double>(counts.items), static_cast<double>(counts.tokens)};
+}
+
+std::unique_ptr<parallel::Objective> objective_for(const config::RunConfig& config, const parallel::BatchTotals& totals) {
+  auto objective = engine::objective_of(config).make(config, totals);
+  const bool answers = config.finetuning.stage == "sft" || config.finetuning.stage == "pt";
+  if (!config.finetuning.compute_accuracy || !answers) return objective;
+  return std::make_unique<WithAccuracy>(std::move(objective));
+}
+
+/// What a pass over a set counts; no score yet.
+struct Counted {
+  Likelihood counts;
+  std::vector<double> sums;  ///< of all micro-batches, one after the other, as Objective::observe() returns them
+};
+
+Likelihood score(const config::RunConfig& config, const Counted& counted) {
+  const auto objective = objective_for(config, totals_of(counted.counts));
+  const parallel::Score score = parallel::add_up(*objective, counted.sums);
+  Likelihood result = counted.counts;
+  result.loss = plain_nan(score.loss / objective->denominator());
+  result.metrics = score.metrics;
+  if (engine::objective_of(config).name == "cross_entropy") result.perplexity = std::exp(result.loss);
+  if (const auto nll = score.metrics.find(kNll); nll != score.metrics.end()) result.perplexity = std::exp(nll->second);
+  return result;
+}
 
 /// A pass of its own, before that which scores.
 void estimate_kl(engine::StepInputs& step, loader::EvalLoader& loader, comm::Communicator& comm, parallel::BatchTotals& totals) {
@@ -27,46 +62,96 @@ void estimate_kl(engine::StepInputs& step, loader::EvalLoader& loader, comm::Com
   estimate.agree(comm, totals);
 }
 
+/// What the passes over sets share.
+struct Passes {
+  const config::RunConfig& config;
+  engine::Instance& instance;
+  engine::StepInputs step;
+  comm::Communicator& comm;
+  const HeadValues& values;
+  Progress bar;
+  std::int64_t rounds = 0;
+};
+
+Counted pass_over(loader::EvalLoader& loader, Passes& p) {
+  const double started = steady_seconds();
+  Counted counted{{.label_tokens = loader.global_label_tokens(),
+                   .tokens = loader.global_tokens(),
+                   .items = loader.num_items(),
+                   .steps = loader.max_micro_batches()},
+                  {}};
+  parallel::BatchTotals totals = totals_of(counted.counts);
+  if (p.step.estimates_kl()) estimate_kl(p.step, loader, p.comm, totals);
+  const auto objective = objective_for(p.config, totals);
+  const std::size_t width = 1 + 2 * objective->metrics().size();
+  // Each micro-batch has a place of its own, so that sums are the same on any number of ranks.
+  counted.sums.resize(width * static_cast<std::size_t>(loader.max_micro_batches() * p.comm.size()));
+  const auto observe = [&](const model::MicroInput& in, const parallel::Logprobs& logprobs, std::int64_t round) {
+    const at::Tensor mine = objective->observe(in, logprobs, {}).cpu();
+    std::copy_n(mine.const_data_ptr<double>(), width,
+                counted.sums.begin() + static_cast<std::ptrdiff_t>(width) * (round * p.comm.size() + p.comm.rank()));
+  };
+  const auto inputs = [&](std::span<const loader::MicroBatch> batches) { return p.step.inputs(batches, 1); };
+  forward_pass(p.instance, loader, inputs, {objective.get(), observe, p.values, [&](std::int64_t) { p.bar.update(++p.rounds); }});
+  p.comm.all_reduce(counted.sums.data(), counted.sums.size(), DType::f64);
+  counted.counts.seconds = steady_seconds() - started;
+  return counted;
+}
+
+/// Of all sets together.
+Counted joined(const std::vector<Counted>& parts) {
+  Counted whole;
+  for (const Counted& part : parts) {
+    whole.counts.label_tokens += part.counts.label_tokens;
+    whole.counts.tokens += part.counts.tokens;
+    whole.counts.items += part.counts.items;
+    whole.counts.steps += part.counts.steps;
+    whole.counts.seconds += part.counts.seconds;
+    whole.sums.insert(whole.sums.end(), part.sums.begin(), part.sums.end());
+  }
+  return whole;
+}
+
 }  // namespace
 
-std::string PerplexityResult::scores() const {
+std::string Likelihood::scores() const {
   std::string text = fmt::format("eval_loss {:.4f}", loss);
   if (perplexity) text += fmt::format("  perplexity {:.3f}", *perplexity);
   for (const auto& [name, value] : metrics) text += fmt::format("  {} {:.4f}", name, value);
   return text;
 }
 
+std::string PerplexityResult::scores() const {
+  std::string text = Likelihood::scores();
+  for (const auto& [name, part] : by_dataset) text += fmt::format("  eval_{}_loss {:.4f}", name, part.loss);
+  return text;
+}
+
 PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::ReferenceModel* reference,
-                          loader::EvalLoader& loader, comm::Communicator& comm, const HeadValues& values,
-                          const std::function<void(std::int64_t)>& progress) {
-  const auto start = std::chrono::steady_clock::now();
-  engine::StepInputs step(config, instance, reference);
-  parallel::BatchTotals totals{static_cast<double>(loader.global_label_tokens()), static_cast<double>(loader.num_items()),
-                               static_cast<double>(loader.global_tokens())};
-  if (step.estimates_kl()) estimate_kl(step, loader, comm, totals);
-  const engine::ObjectiveRow& row = engine::objective_of(config);
-  const auto objective = row.make(config, totals);
-  const std::size_t width = 1 + 2 * objective->metrics().size();
-  // Each micro-batch has a place of its own, so that sums are the same on any number of ranks.
-  std::vector<double> sums(width * static_cast<std::size_t>(loader.max_micro_batches() * comm.size()));
-  const auto observe = [&](const model::MicroInput& in, const parallel::Logprobs& logprobs, std::int64_t round) {
-    const at::Tensor mine = objective->observe(in, logprobs, {}).cpu();
-    std::copy_n(mine.const_data_ptr<double>(), width,
-                sums.begin() + static_cast<std::ptrdiff_t>(width) * (round * comm.size() + comm.rank()));
-  };
-  const auto inputs = [&](std::span<const loader::MicroBatch> batches) { return step.inputs(batches, 1); };
-  forward_pass(instance, loader, inputs, observe, values, progress);
-  comm.all_reduce(sums.data(), sums.size(), DType::f64);
-  const parallel::Score score = parallel::add_up(*objective, sums);
-  const double loss = plain_nan(score.loss / objective->denominator());
-  return {.loss = loss,
-          .perplexity = row.name == "cross_entropy" ? std::optional(std::exp(loss)) : std::nullopt,
-          .metrics = score.metrics,
-          .label_tokens = loader.global_label_tokens(),
-          .tokens = loader.global_tokens(),
-          .items = loader.num_items(),
-          .steps = loader.max_micro_batches(),
-          .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+                          const engine::EvalSet& set, comm::Communicator& comm, const HeadValues& values, const std::string& bar) {
+  std::vector<std::pair<std::string, engine::EvalSet>> sets;
+  comm::agreed(comm, [&] {
+    if (config.data.eval_on_each_dataset)
+      sets = set.by_dataset();
+    else
+      sets.emplace_back("", set);
+  });
+  std::vector<std::unique_ptr<loader::EvalLoader>> loaders;
+  std::int64_t rounds = 0;
+  for (const auto& [name, part] : sets) rounds += loaders.emplace_back(part.loader(config, comm))->max_micro_batches();
+  Passes passes{config, instance, engine::StepInputs(config, instance, reference),
+                comm,   values,   Progress(bar, rounds, !bar.empty() && comm.rank() == 0)};
+  std::vector<Counted> parts;
+  for (const auto& loader : loaders) parts.push_back(pass_over(*loader, passes));
+  PerplexityResult result{score(config, joined(parts)), {}};
+  for (std::size_t s = 0; config.data.eval_on_each_dataset && s < sets.size(); ++s)
+    result.by_dataset.emplace_back(sets[s].first, score(config, parts[s]));
+  return result;
+}
+
+std::vector<std::string> metric_names(const config::RunConfig& config) {
+  const auto objective = objective_for(config, {});
+  return {objective->metrics().begin(), objective->metrics().end()};
 }
 
 }  // namespace qft::eval

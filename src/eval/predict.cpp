@@ -124,8 +124,6 @@ nlohmann::json PredictResult::values() const {
 PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, const loader::ItemSubset& items,
                       const config::RunConfig& config, comm::Communicator& comm) {
   const auto start = std::chrono::steady_clock::now();
-  const c10::Device device = instance.transformer().device();
-  device::reset_peak(device);
   std::optional<encode::ChatTemplate> chat;
   std::optional<WordCutter> cutter;
   std::vector<PredictTask> tasks;
@@ -144,7 +142,8 @@ PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, 
   });
   PredictResult result = summary(gather(mine, comm), comm.rank());
   result.words = words_of(*cutter, comm);
-  result.memory_peak = comm::all_reduce_value(comm, device::memory_use(device).peak, comm::ReduceOp::max);
+  result.memory_peak =
+      comm::all_reduce_value(comm, device::memory_use(instance.transformer().device()).peak, comm::ReduceOp::max);
   result.preparation_seconds = instance.load_report().seconds;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;

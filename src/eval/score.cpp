@@ -83,10 +83,8 @@ ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, co
     }
     file.add(lines);
   };
-  Progress bar("score", loader->max_micro_batches(), comm.rank() == 0);
-  const auto progress = [&](std::int64_t done) { bar.update(done); };
   if (result.pairs) {
-    const PerplexityResult scored = evaluate(config, instance, nullptr, *loader, comm, write, progress);
+    const PerplexityResult scored = evaluate(config, instance, nullptr, set, comm, write, "score");
     result.metrics = scored.metrics;
     result.metrics["loss"] = scored.loss;
   } else {
@@ -95,7 +93,8 @@ ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, co
       for (const auto& batch : batches) all.push_back(instance.input(batch));
       return all;
     };
-    forward_pass(instance, *loader, inputs, {}, write, progress);
+    Progress bar("score", loader->max_micro_batches(), comm.rank() == 0);
+    forward_pass(instance, *loader, inputs, {.values = write, .progress = [&](std::int64_t done) { bar.update(done); }});
   }
   file.close();
   range.report(result, comm);

@@ -95,17 +95,19 @@ at::Tensor Transformer::head_input(const HeadWeights& head, const at::Tensor& x,
   return y;
 }
 
-void Transformer::head_forward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& values) {
+void Transformer::head_forward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& values,
+                               const ops::RowReader& reader) {
   at::Tensor rstd;
   if (spec_.head == Head::value) {
     const at::Tensor last = x.index_select(0, last_rows(in.sequences, device()));
     return ops::value_head_forward(head_input(head, last, rstd), head.table.value, head.bias.value, values);
   }
-  ops::head_forward(head_input(head, x, rstd), head.table.value, in.labels, values, workspace_, head_rows_);
+  ops::head_forward(head_input(head, x, rstd), head.table.value, in.labels, values, workspace_, head_rows_, reader);
 }
 
 void Transformer::head_forward_backward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x,
-                                        const at::Tensor& grad_values, const at::Tensor& values, const at::Tensor& g) {
+                                        const at::Tensor& grad_values, const at::Tensor& values, const at::Tensor& g,
+                                        const ops::RowReader& reader) {
   at::Tensor rstd;
   if (spec_.head == Head::value) {
     const at::Tensor rows = last_rows(in.sequences, device());
@@ -118,8 +120,13 @@ void Transformer::head_forward_backward(const HeadWeights& head, const MicroInpu
     return;
   }
   const at::Tensor y = head_input(head, x, rstd);
-  ops::head_forward_backward(y, head.table.value, in.labels, grad_values, values, g, head.table.grad, workspace_, head_rows_);
+  ops::head_forward_backward(y, head.table.value, in.labels, grad_values, values, g, head.table.grad, workspace_, head_rows_, reader);
   ops::rms_norm_backward(g, x, head.norm.value, rstd, {}, g, head.norm.grad, workspace_, norm_);
+}
+
+void Transformer::head_rows(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& rows) {
+  at::Tensor rstd;
+  rows.copy_(head_input(head, x, rstd).index_select(0, in.labels.rows));
 }
 
 at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows) {

@@ -52,10 +52,18 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
     generic::cross_entropy_rows(logits, targets, grad_logprobs, logprobs);
 }
 
+at::Tensor reference_logits(const RowReader& reader, const at::Tensor& weight, std::int64_t first, std::int64_t count,
+                            Workspace& workspace) {
+  if (!reader.reference.defined()) return {};
+  const at::Tensor logits = workspace.get("op.head_reference", {count, weight.size(0)}, weight.scalar_type());
+  mm_into(logits, reader.reference.narrow(0, first, count), weight.t(), workspace);
+  return logits;
+}
+
 /// One pass in chunks of labels. Undefined logprobs, grad_logprobs, gx or gweight are not computed.
 void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
          const at::Tensor& logprobs, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace,
-         std::int64_t chunk_rows) {
+         std::int64_t chunk_rows, const RowReader& reader = {}) {
   check(x, weight, labels);
   if (gx.defined()) gx.zero_();
   const std::int64_t step = chunk_rows > 0 ? chunk_rows : head_chunk_rows(weight.size(0)), width = x.size(1);
@@ -67,8 +75,17 @@ void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels
     at::index_select_out(hidden, x, 0, rows);
     const at::Tensor logits = workspace.get("op.head_logits", {n, weight.size(0)}, x.scalar_type());
     mm_into(logits, hidden, weight.t(), workspace);
-    cross_entropy(logits, slice(labels.targets), slice(grad_logprobs), slice(logprobs));
+    const at::Tensor targets = slice(labels.targets), grad = slice(grad_logprobs);
+    at::Tensor of_targets = slice(logprobs);
+    at::Tensor more;
+    if (reader.read) {
+      cross_entropy(logits, targets, {}, of_targets);
+      more = reader.read({first, logits, targets, of_targets, reference_logits(reader, weight, first, n, workspace)});
+      of_targets = {};
+    }
+    if (grad.defined() || of_targets.defined()) cross_entropy(logits, targets, grad, of_targets);
     if (!grad_logprobs.defined()) continue;
+    if (more.defined()) logits.add_(more);
     if (gweight.defined()) add_token_sums(std::array{TokenSum{gweight, logits, hidden}}, workspace);
     mm_into(hidden, logits, weight, workspace);
     gx.index_copy_(0, rows.to(at::kLong), hidden);
@@ -83,8 +100,8 @@ std::int64_t head_chunk_rows(std::int64_t vocab_size) {
 }
 
 void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& logprobs,
-                  Workspace& workspace, std::int64_t chunk_rows) {
-  run(x, weight, labels, {}, logprobs, {}, {}, workspace, chunk_rows);
+                  Workspace& workspace, std::int64_t chunk_rows, const RowReader& reader) {
+  run(x, weight, labels, {}, logprobs, {}, {}, workspace, chunk_rows, reader);
 }
 
 void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
@@ -94,8 +111,8 @@ void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabe
 
 void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
                            const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
-                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows) {
-  run(x, weight, labels, grad_logprobs, logprobs, gx, gweight, workspace, chunk_rows);
+                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows, const RowReader& reader) {
+  run(x, weight, labels, grad_logprobs, logprobs, gx, gweight, workspace, chunk_rows, reader);
 }
 
 }  // namespace qft::ops

@@ -256,14 +256,23 @@ const PackReader::LengthTables& PackReader::lengths() const {
   return *lengths_;
 }
 
+/// `array` of all items, which says of each one of so many `names`.
+std::vector<std::int32_t> PackReader::numbers(PackArray array, std::string_view what, std::size_t names) const {
+  std::vector<std::int32_t> all(static_cast<std::size_t>(num_items()));
+  read_range<std::int32_t>(array, 0, all);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    require(all[i] >= 0 && static_cast<std::size_t>(all[i]) < names,
+            "{}: {} {} of {}: the file is damaged, copy or pack it again", where(static_cast<std::int64_t>(i)), what, all[i],
+            names);
+  return all;
+}
+
 std::vector<std::int32_t> PackReader::item_categories() const {
-  std::vector<std::int32_t> categories(static_cast<std::size_t>(num_items()));
-  read_range<std::int32_t>(PackArray::category, 0, categories);
-  for (std::size_t i = 0; i < categories.size(); ++i)
-    require(categories[i] >= 0 && static_cast<std::size_t>(categories[i]) < attributes_.category_names.size(),
-            "{}: category {} of {}: the file is damaged, copy or pack it again", where(static_cast<std::int64_t>(i)),
-            categories[i], attributes_.category_names.size());
-  return categories;
+  return numbers(PackArray::category, "category", attributes_.category_names.size());
+}
+
+std::vector<std::int32_t> PackReader::item_datasets() const {
+  return numbers(PackArray::dataset, "dataset", attributes_.sources.size());
 }
 
 std::span<const std::int32_t> PackReader::item_tokens() const {

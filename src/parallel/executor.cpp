@@ -35,6 +35,19 @@ class Stopwatch {
   double start_ = steady_seconds();
 };
 
+/// The head's part of Objective::read_rows().
+ops::RowReader reader(const Objective& objective, const at::Tensor& values, const at::Tensor& grad, double loss_scale) {
+  const auto read = [&objective, values, grad, loss_scale](const ops::HeadChunk& chunk) {
+    const at::Tensor part = grad.defined() ? grad.narrow(0, chunk.first, chunk.size()) : grad;
+    const at::Tensor more = objective.read_rows(chunk, values.narrow(1, chunk.first, chunk.size()), part);
+    if (loss_scale != 1.0)
+      for (const at::Tensor& gradient : {part, more})
+        if (gradient.defined()) gradient.mul_(loss_scale);
+    return more;
+  };
+  return {read};
+}
+
 /// The host waits for its device only where the ranks agree on the step.
 bool waits(const Action& action) {
   return action.kind == ActionKind::vote || action.kind == ActionKind::step;
@@ -45,17 +58,18 @@ bool waits(const Action& action) {
 /// One run of a list.
 struct Executor::Pass {
   std::span<const model::MicroInput> micros;
-  const Objective* objective = nullptr;      ///< of a training step
+  const Objective* objective = nullptr;      ///< in evaluations only where it reads rows
   const ObserveLogprobs* observe = nullptr;  ///< of an evaluation
   model::DropoutPass dropout = {};
   AskedToStop asked_to_stop = {};
   double loss_scale = 1.0;
   MicroRange range = {};
   std::vector<at::Tensor> sums = {};       ///< by micro-batch, of the objective
-  std::vector<at::Tensor> reference = {};  ///< the same: the reference's log-probabilities, from its head to the policy's
+  std::vector<at::Tensor> reference = {};  ///< the same, from the reference's head to the policy's: its log-probabilities or rows
   double started = steady_seconds();
   StepResult result = {};
-  bool training() const { return objective != nullptr; }
+  bool training() const { return observe == nullptr; }
+  bool reads_reference_rows() const { return objective != nullptr && objective->reference_rows(); }
 };
 
 Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const ExecutorOptions& options)
@@ -85,8 +99,9 @@ StepResult Executor::train(const ActionList& list, std::span<const model::MicroI
   return pass.result;
 }
 
-void Executor::evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe) {
-  Pass pass{.micros = micros, .observe = &observe};
+void Executor::evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe,
+                        const Objective* objective) {
+  Pass pass{.micros = micros, .objective = objective, .observe = &observe};
   interpret(list, pass);
 }
 
@@ -240,20 +255,26 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
   const std::int64_t count = transformer_.head_values(in);
   model::Arena& scratch = in_flight_->scratch();
   const auto mark = scratch.mark();
-  const at::Tensor values = scratch.alloc({count}, transformer_.statistics_dtype());
+  const std::int64_t kept = pass.objective == nullptr ? 0 : pass.objective->row_values();
+  const auto room = [&](at::IntArrayRef shape) { return scratch.alloc(shape, transformer_.statistics_dtype()); };
+  const at::Tensor values = room({count}), rows = kept > 0 ? room({kept, count}) : at::Tensor();
+  const at::Tensor grad = both ? room({count}) : at::Tensor();
+  ops::RowReader rows_reader = kept > 0 ? reader(*pass.objective, rows, grad, pass.loss_scale) : ops::RowReader();
+  at::Tensor reference = std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {});
+  if (pass.reads_reference_rows()) rows_reader.reference = std::exchange(reference, {});
   if (both) {
-    const at::Tensor grad = scratch.alloc({count}, transformer_.statistics_dtype());
-    pass.objective->known_gradient(in, grad);
-    if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
-    transformer_.head_forward_backward(head, in, micro.x(), grad, values, micro.g());
+    if (kept == 0) {
+      pass.objective->known_gradient(in, grad);
+      if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
+    }
+    transformer_.head_forward_backward(head, in, micro.x(), grad, values, micro.g(), rows_reader);
   } else {
-    transformer_.head_forward(head, in, micro.x(), values);
+    transformer_.head_forward(head, in, micro.x(), values, rows_reader);
   }
-  Logprobs observed{values, std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {})};
-  if (!observed.reference.defined()) observed.reference = in.reference;
+  const Logprobs observed{values, reference.defined() ? reference : in.reference, rows};
   if (pass.training()) {
-    const at::Tensor grad = both ? at::Tensor() : micro.grad_values(count);
-    pass.sums[static_cast<std::size_t>(action.micro)] = pass.objective->observe(in, observed, grad);
+    const at::Tensor of_sequences = both ? at::Tensor() : micro.grad_values(count);
+    pass.sums[static_cast<std::size_t>(action.micro)] = pass.objective->observe(in, observed, of_sequences);
   } else {
     (*pass.observe)(observed);
   }
@@ -262,10 +283,15 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
 
 void Executor::forward_reference_head(const Action& action, const MicroInFlight& micro, Pass& pass) {
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
-  const auto options = at::TensorOptions().dtype(transformer_.statistics_dtype()).device(transformer_.device());
-  at::Tensor& logprobs = pass.reference[static_cast<std::size_t>(action.micro)];
-  logprobs = at::empty({in.labels.size()}, options);
-  transformer_.head_forward(units_->head(With::weights), in, micro.x(), logprobs);
+  const auto options = at::TensorOptions().device(transformer_.device());
+  const model::HeadWeights head = units_->head(With::weights);
+  at::Tensor& kept = pass.reference[static_cast<std::size_t>(action.micro)];
+  if (pass.reads_reference_rows()) {
+    kept = at::empty({in.labels.size(), micro.x().size(1)}, options.dtype(transformer_.dtype()));
+    return transformer_.head_rows(head, in, micro.x(), kept);
+  }
+  kept = at::empty({in.labels.size()}, options.dtype(transformer_.statistics_dtype()));
+  transformer_.head_forward(head, in, micro.x(), kept);
 }
 
 /// Computes the head's values again and their gradient, unless forward_head() has done both.

@@ -10,16 +10,12 @@
 #include <ATen/ops/sum.h>
 
 namespace qft::parallel {
-namespace {
 
-/// How many labels each sequence has: int64 [S].
 at::Tensor label_counts(const model::MicroInput& in) {
   std::vector<std::int64_t> counts;
   for (std::size_t s = 1; s < in.label_offsets.size(); ++s) counts.push_back(in.label_offsets[s] - in.label_offsets[s - 1]);
   return device::upload(counts, in.tokens.device());
 }
-
-}  // namespace
 
 void SequenceObjective::known_gradient(const model::MicroInput&, const at::Tensor&) const {
   fail("the gradient of a sequence's log-probability is not known before it");

@@ -129,7 +129,8 @@ class ExecutionPlanner {
             .attention = devices_.attention,
             .plain_operations = devices_.plain_operations,
             .objective = training_ ? objective_.kind : parallel::ObjectiveKind::row_local,
-            .reference = objective_.reference};
+            .reference = objective_.reference,
+            .reference_rows = objective_.reference_rows};
   }
 
   bool graphs() const { return training_ && config_.training.cuda_graphs && !device_.is_cpu(); }

@@ -118,10 +118,12 @@ std::int64_t grad_values_bytes(const ExecutionConfig& run) {
   return head_values(run) * statistics_bytes(run);
 }
 
-/// What a micro-batch's reference lane holds: a layer's input and output, and log-probabilities.
+/// What a micro-batch's reference lane holds: a layer's input and output, and log-probabilities, or the labels' rows.
 std::int64_t reference_bytes(const ExecutionConfig& run) {
   if (!run.reference) return 0;
-  return 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens) + labels_of(run) * statistics_bytes(run);
+  const std::int64_t label =
+      run.reference_rows ? run.spec.config.hidden_size * size_of(run.precision.compute) : statistics_bytes(run);
+  return 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens) + labels_of(run) * label;
 }
 
 /// Rows of logits that are held at a time.
@@ -130,18 +132,22 @@ std::int64_t head_rows(const ExecutionConfig& run) {
   return std::min(labels_of(run), run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(run.spec.config.vocab_size));
 }
 
+/// Of log-probabilities of all tokens, while an objective compares a chunk's rows with the reference's.
+constexpr std::int64_t kRowTensors = 4;
+
 /// What a single operation allocates and frees, at most.
 struct Temporaries {
   std::int64_t layer, head = 0;
 
   explicit Temporaries(const ExecutionConfig& run) : layer(operation_bytes(run)) {
+    if (run.reference_rows) head = kRowTensors * head_rows(run) * run.spec.config.vocab_size * statistics_bytes(run);
     if (!run.plain_operations) return;
     const auto& c = run.spec.config;
     const auto plain = [&](const ops::generic::Sizes& sizes) {
       return ops::generic::scratch_bytes(sizes, run.precision.compute);
     };
     layer = std::max(layer, plain({run.tokens, c.hidden_size, c.intermediate_size, 0, 0}));
-    head = plain({run.tokens, c.hidden_size, 0, head_rows(run), c.vocab_size});
+    head += plain({run.tokens, c.hidden_size, 0, head_rows(run), c.vocab_size});
   }
 };
 
@@ -162,7 +168,7 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
     bytes += ops::token_sum_bytes(run.tokens, full ? widest.output : adapter_rows, full ? widest.input : widest.both,
                                   run.precision.compute, run.precision.grad);
   }
-  bytes += rows * (c.vocab_size + c.hidden_size) * item;
+  bytes += rows * ((run.reference_rows ? 2 : 1) * c.vocab_size + c.hidden_size) * item;
   // The last row of each sequence, its norm and gradient, and what of these is converted.
   if (run.spec.head == model::Head::value) bytes += head_values(run) * c.hidden_size * (3 * item + 2 * statistics_bytes(run));
   const auto copied = [&](std::int64_t m, std::int64_t k) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <sys/stat.h>
 
 namespace qft::track {
@@ -47,8 +48,8 @@ void add_system(const json& system, const std::function<void(std::string, double
 
 }  // namespace
 
-bool is_of_objective(std::string_view key) {
-  return key.find('/') != key.npos || key == "accuracy" || key == "eval_accuracy";
+bool names_metric(std::string_view key) {
+  return key.find('/') != key.npos || (key.starts_with("eval_") && std::ranges::find(kKeys, key, &Key::key) == std::end(kKeys));
 }
 
 std::vector<Metric> metrics_of(const json& line, double time) {
@@ -66,7 +67,7 @@ std::vector<Metric> metrics_of(const json& line, double time) {
     if (const auto it = line.find(k.key); it != line.end() && is_number(*it) && (of_training || !k.of_training))
       add(std::string(k.name), number(*it));
   for (const auto& [key, value] : line.items())
-    if (is_of_objective(key) && is_number(value)) add(key, number(value));
+    if (names_metric(key) && is_number(value)) add(key, number(value));
   if (!of_training) return metrics;
   const json memory = line.value("memory", json());
   if (memory.is_array() && !memory.empty() && std::ranges::all_of(memory, [](const json& m) { return m.is_number(); }))

@@ -29,6 +29,7 @@ nlohmann::json to_json(const BestModel& best) {
   const auto& e = best.evaluation;
   nlohmann::json json = {{"metric", e ? nlohmann::json(e->metric) : nlohmann::json()},
                          {"step", e ? e->step : 0},
+                         {"name", best.metric},
                          {"evaluations_since", best.evaluations_since},
                          {"checkpoint", best.checkpoint}};
   if (!best.checkpoint.empty())
@@ -38,6 +39,7 @@ nlohmann::json to_json(const BestModel& best) {
 
 BestModel best_from_json(const nlohmann::json& json) {
   BestModel best;
+  best.metric = json.value("name", best.metric);  // earlier versions knew the loss alone
   if (!json.at("metric").is_null()) best.evaluation = {json["metric"].get<double>(), json.at("step").get<std::int64_t>()};
   best.evaluations_since = json.at("evaluations_since").get<std::int64_t>();
   best.checkpoint = json.at("checkpoint").get<std::string>();

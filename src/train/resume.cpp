@@ -268,10 +268,13 @@ void check_best(BestModel& best, const fs::path& output_dir, comm::Communicator&
   if (name.empty() && comm.rank() == 0)
     log::warn("the best checkpoint so far is gone: '{}' has none of step {} with {:.4f}; the best evaluation from here on counts",
               output_dir.string(), best.at_checkpoint.step, best.at_checkpoint.metric);
-  if (name.empty())
-    best = {};
-  else
+  if (!name.empty()) {
     best.checkpoint = name;
+    return;
+  }
+  BestModel none;
+  none.metric = best.metric;
+  best = none;
 }
 
 void remove_earlier_run(const fs::path& output_dir, comm::Communicator& comm) {

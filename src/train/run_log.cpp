@@ -6,6 +6,7 @@
 #include "qft/core/units.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
+#include "qft/track/metrics.h"
 
 #include <cmath>
 #include <fstream>
@@ -45,7 +46,7 @@ LogEntry from_json(const nlohmann::json& json) {
   e.grad_norm = get_if(json, "grad_norm");
   e.learning_rate = get_if(json, "lr");
   for (const auto& [key, value] : json.items())
-    if (track::is_of_objective(key) && (value.is_number() || value.is_string())) e.metrics[key] = as_double(value);
+    if (track::names_metric(key) && (value.is_number() || value.is_string())) e.metrics[key] = as_double(value);
   return e;
 }
 

@@ -11,7 +11,6 @@
 #include "qft/engine/objectives.h"
 #include "qft/engine/step_inputs.h"
 #include "qft/eval/evaluate.h"
-#include "qft/eval/perplexity.h"
 #include "qft/job/batch_job.h"
 #include "qft/job/stop_signal.h"
 #include "qft/parallel/routing_objective.h"
@@ -34,6 +33,16 @@ namespace {
 double clip_scale(double norm, double max_norm) {
   if (max_norm <= 0.0) return 1.0;
   return std::min(1.0, max_norm / (norm + 1e-6));
+}
+
+constexpr const char* kEvalLoss = "eval_loss";
+
+/// An evaluation for the log.
+std::string words_of(const eval::PerplexityResult& result, const std::map<std::string, double>& values) {
+  std::string text = result.scores();
+  if (const auto bleu = values.find("eval_bleu-4"); bleu != values.end())
+    text += fmt::format("  BLEU-4 {:.2f}  ROUGE-L {:.2f}", bleu->second, values.at("eval_rouge-l"));
+  return text;
 }
 
 /// Where this rank's micro-batches stand in the global batch, if that matters.
@@ -72,6 +81,9 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   if (is_root()) output_.lock()->set_run(run_.id);
   data_ = std::move(setup.data);
   loader_ = std::move(setup.loader);
+  comm::agreed(comm_, [&] {
+    if (!config_.training.metric_for_best_model.empty() && data_.eval) metric_ = eval::metric_key(config_, *data_.eval);
+  });
   // A run that was to go on still is, though it did not get far.
   if (from) last_checkpoint_ = *from;
   const auto leave = [&] {
@@ -93,11 +105,14 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   if (const auto& saved = setup.saved) {
     const auto& state = saved->state();
     progression_ = progression_from_json(state.at("progression"));
+    forget_other_best();
     check_best(progression_.best, t.output_dir, comm_);
     load_snapshot(*saved, *instance_);
     scaler_.from_json(state.value("loss_scaler", nlohmann::json()));
     epoch_ = state.value("epoch", 0.0);
     log::info("resumed from '{}' at step {}", saved->dir().string(), progression_.step);
+  } else {
+    forget_other_best();
   }
   require_output();
   if (!setup.saved) remove_earlier_run(t.output_dir, comm_);
@@ -229,32 +244,36 @@ void Trainer::evaluate(double epoch) {
   if (!data_.eval) return;
   const activity::Phase phase("eval");
   const auto& t = config_.training;
-  const auto loader = data_.eval->loader(config_, comm_);
-  const auto result = eval::evaluate(config_, *instance_, reference_.get(), *loader, comm_);
+  const double started = steady_seconds();
+  const auto result = eval::evaluate(config_, *instance_, reference_.get(), *data_.eval, comm_);
   last_evaluated_ = progression_.step;
-  eval_ = result;
+  eval_ = eval::eval_values(result, config_);
+  if (config_.eval.predict_with_generate) eval_.merge(eval::answer_values(*instance_, *data_.eval, config_, comm_));
   if (is_root()) {
     LogEntry e;
     e.step = progression_.step;
     e.total_steps = loader_->total_steps();
     e.epoch = epoch;
     e.eval_loss = result.loss;
-    for (const auto& [name, value] : result.metrics) e.metrics["eval_" + name] = value;
+    for (const auto& [name, value] : eval_)
+      if (eval::is_score(name) && name != kEvalLoss) e.metrics[name] = value;
     e.elapsed_seconds = progression_.elapsed_seconds + steady_seconds() - start_;
     e.total_tokens = progression_.total_tokens;
     e.label_tokens = progression_.label_tokens;
     log_->append(e);
     bar_->clear();
-    log::info("step {}/{}  {}  ({} samples, {:.1f} s)", progression_.step, loader_->total_steps(), result.scores(), result.items,
-              result.seconds);
+    log::info("step {}/{}  {}  ({} samples, {:.1f} s)", progression_.step, loader_->total_steps(), words_of(result, eval_),
+              result.items, steady_seconds() - started);
   }
   instance_->executor().take_times();  // evaluation is no part of the steps' phases
-  since_log_.started += result.seconds;
-  if (t.metric_for_best_model.empty()) return;
-  progression_.best.observe(result.loss, progression_.step, *t.greater_is_better);
+  since_log_.started += steady_seconds() - started;
+  if (metric_.empty()) return;
+  // Without anything to count a metric is not there: no evaluation is better for that.
+  const auto metric = eval_.find(metric_);
+  progression_.best.observe(metric == eval_.end() ? std::nan("") : metric->second, progression_.step, *t.greater_is_better);
   if (gives_up())
-    log::info("{} evaluations in a row were no better than {:.4f} at step {}: training ends here",
-              progression_.best.evaluations_since,
+    log::info("{} evaluations in a row had no better {} than {:.4f} at step {}: training ends here",
+              progression_.best.evaluations_since, metric_,
               progression_.best.evaluation.value_or(BestModel::Measured{std::nan(""), 0}).metric,
               progression_.best.evaluation.value_or(BestModel::Measured{}).step);
 }
@@ -317,6 +336,31 @@ int Trainer::stop(double epoch, double loss) {
   return kExitRequeue;
 }
 
+/// Measurements by another metric than this run's say nothing: what is best is to be found anew.
+void Trainer::forget_other_best() {
+  BestModel& best = progression_.best;
+  if (metric_.empty() || best.metric == metric_) return;
+  if (best.evaluation && is_root())
+    log::warn("the best evaluation so far was one by {}: the best {} from here on counts", best.metric, metric_);
+  best = BestModel();
+  best.metric = metric_;
+}
+
+/// The scores of the best checkpoint, as the log has them.
+void Trainer::restore_scores(const BestModel& best) {
+  std::erase_if(eval_, [](const auto& value) { return eval::is_score(value.first) || value.first == "perplexity"; });
+  eval_[best.metric] = best.at_checkpoint.metric;
+  if (is_root())
+    for (const LogEntry& e : log_->entries()) {
+      if (e.step != best.at_checkpoint.step || !e.eval_loss) continue;
+      for (const auto& [name, value] : e.metrics) eval_[name] = value;
+      eval_[kEvalLoss] = *e.eval_loss;
+    }
+  const bool plain = engine::objective_of(config_).name == "cross_entropy";
+  if (const auto nll = eval_.find(plain ? kEvalLoss : "eval_token/nll"); nll != eval_.end())
+    eval_["perplexity"] = std::exp(nll->second);
+}
+
 void Trainer::restore_best() {
   const BestModel& best = progression_.best;
   if (!config_.training.load_best_model_at_end) return;
@@ -325,10 +369,8 @@ void Trainer::restore_best() {
   if (best.checkpoint.empty() || best.at_checkpoint.step == progression_.step) return;
   const auto dir = std::filesystem::path(config_.training.output_dir) / best.checkpoint;
   load_snapshot(checkpoint::SharedCheckpoint(comm_, dir), *instance_);
-  const double metric = best.at_checkpoint.metric;
-  if (eval_) eval_->loss = metric, eval_->metrics.clear();  // others of that evaluation are not kept
-  if (eval_ && eval_->perplexity) eval_->perplexity = std::exp(metric);
-  log::info("the best checkpoint is the result: '{}', eval_loss {:.4f}", dir.string(), metric);
+  if (!eval_.empty()) restore_scores(best);
+  log::info("the best checkpoint is the result: '{}', {} {:.4f}", dir.string(), best.metric, best.at_checkpoint.metric);
 }
 
 /// Nothing is removed from or written to a directory that another run has taken over.

@@ -145,8 +145,8 @@ void Trainer::write_results(double epoch) {
   results["train_samples_per_second"] = steps * static_cast<double>(loader_->global_batch_size()) / seconds;
   results["train_tokens_per_second"] = static_cast<double>(progression_.total_tokens) / seconds;
   eval::write_results(t.output_dir, "train", results);
-  if (eval_) {
-    auto values = eval::eval_values(*eval_, config_);
+  if (!eval_.empty()) {
+    auto values = eval_;
     values["epoch"] = epoch;
     eval::write_results(t.output_dir, "eval", values);
   }

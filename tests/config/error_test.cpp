@@ -252,13 +252,17 @@ TEST(Relations, AreCheckedBetweenKeys) {
       {"mix_strategy: interleave_over\ninterleave_probs: 0.5,0.5\ndataset: a,b,c\n", "has 2 values, but "},
       {"finetuning_type: full\nuse_dora: true\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nuse_rslora: true\n", "goes with finetuning_type lora only"},
+      {"finetuning_type: full\nuse_asft_loss: true\n", "goes with finetuning_type lora only"},
       {"finetuning_type: freeze\npissa_init: true\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nloraplus_lr_ratio: 16\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nadapter_name_or_path: a\n", "adapters go with lora only"},
       {"early_stopping_steps: 2\n", "needs load_best_model_at_end"},
       {"load_best_model_at_end: true\n", "eval_strategy is no and save_strategy is steps"},
       {"load_best_model_at_end: true\nsave_only_model: true\n", "remove one of them"},
-      {"metric_for_best_model: rouge-l\n", "eval_loss"},
+      {"use_dft_loss: true\nuse_eaft_loss: true\n", "run.yaml:1: use_dft_loss and run.yaml:2: use_eaft_loss exclude each other"},
+      {"use_asft_loss: true\nuse_eaft_loss: true\n", "exclude each other: a run has one loss"},
+      {"stage: pt\nuse_eaft_loss: true\n", "goes with stage sft only"},
+      {"eaft_alpha: -1\n", "expected a number of at least 0"},
       {"load_best_model_at_end: true\neval_strategy: steps\neval_steps: 30\nsave_steps: 100\nval_size: "
        "5\ndataset: a\n",
        "save_steps 100 is no multiple of "},
@@ -282,10 +286,19 @@ TEST(Relations, HoldForEvaluationAtSaves) {
   EXPECT_EQ(c.training.greater_is_better, false);
 }
 
+TEST(Relations, TheDirectionOfAMetricFollowsItsName) {
+  const auto greater = [](const std::string& metric) {
+    return load_text("metric_for_best_model: " + metric + "\n").training.greater_is_better;
+  };
+  for (const char* metric : {"loss", "eval_loss", "eval_my_set_loss", "perplexity"}) EXPECT_EQ(greater(metric), false) << metric;
+  for (const char* metric : {"accuracy", "eval_rouge-l", "bleu-4", "rewards/margins"}) EXPECT_EQ(greater(metric), true) << metric;
+  EXPECT_EQ(load_text("metric_for_best_model: accuracy\ngreater_is_better: false\n").training.greater_is_better, false);
+}
+
 TEST(Purposes, RefuseWhatTheProgramWouldNotActOn) {
   const std::string common = "model_name_or_path: m\npack: p\noutput_dir: o\nval_size: 2\n";
   for (const char* line : {"finetuning_type: freeze", "use_dora: true", "loraplus_lr_ratio: 16", "pissa_init: true",
-                           "additional_target: embed_tokens", "create_new_adapter: true", "compute_accuracy: true"}) {
+                           "additional_target: embed_tokens", "create_new_adapter: true"}) {
     const std::string text = common + line + "\n";
     EXPECT_CONTAINS(error_of_text(text, {}, Purpose::train), "which is not implemented yet: ");
     EXPECT_NO_THROW(load_text(text, {}, Purpose::plan)) << line;
@@ -331,10 +344,10 @@ TEST(Purposes, GenerateAnswersInEvaluationAndAfterTraining) {
   EXPECT_NO_THROW(load_text(with_output, {}, Purpose::eval));
   EXPECT_CONTAINS(error_of_text(common, {}, Purpose::eval), "predict_with_generate needs output_dir");
   EXPECT_CONTAINS(error_of_text(with_output, {}, Purpose::train),
-                  "run.yaml:4: predict_with_generate is true, but evaluations during training report the loss: add do_predict");
+                  "run.yaml:4: predict_with_generate is true, but nothing is evaluated: add do_predict");
   EXPECT_TRUE(load_text(with_output + "do_train: true\ndo_predict: true\n", {}, Purpose::train).notes.empty());
-  EXPECT_CONTAINS(load_text(with_output + "do_train: true\ndo_predict: true\ndo_eval: true\n", {}, Purpose::train).notes.at(0),
-                  "report the loss");
+  EXPECT_TRUE(load_text(with_output + "eval_strategy: steps\n", {}, Purpose::train).notes.empty());
+  EXPECT_CONTAINS(error_of_text(with_output + "do_eval: true\n", {}, Purpose::train), "evaluation alone reports the loss");
   EXPECT_CONTAINS(error_of_text("model_name_or_path: m\npack: p\nval_size: 2\noutput_dir: o\nstage: pt\ndo_predict: true\n", {},
                                 Purpose::train),
                   "do_predict goes with stages sft (answers) and rm (scores)");

@@ -35,5 +35,23 @@ TEST(Objectives, AreTheLossesThatTheConfigurationDoesNotRefuse) {
   }
 }
 
+TEST(Objectives, OfSingleSamplesFollowTheirKeys) {
+  config::RunConfig config;
+  EXPECT_EQ(objective_of(config).name, "cross_entropy");
+  config.finetuning.use_eaft_loss = true;
+  EXPECT_EQ(objective_of(config).name, "eaft");
+  config.finetuning.use_eaft_loss = false;
+  config.finetuning.use_dft_loss = true;
+  EXPECT_EQ(objective_of(config).name, "dft");
+  EXPECT_EQ(make_objective(config, {}, {8, 2, 20})->denominator(), 8);
+  config.finetuning.use_dft_loss = false;
+  config.finetuning.use_asft_loss = true;
+  EXPECT_EQ(objective_of(config).name, "asft");
+  EXPECT_TRUE(objective_of(config).reference && objective_of(config).reference_rows);
+  EXPECT_THROW(require_reference(config, {}), ConfigError);
+  config.finetuning.stage = "dpo";
+  EXPECT_EQ(objective_of(config).name, config.finetuning.pref_loss);
+}
+
 }  // namespace
 }  // namespace qft::engine

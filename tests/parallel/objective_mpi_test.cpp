@@ -9,6 +9,7 @@
 #include "engine/kto.h"
 #include "engine/preference.h"
 #include "engine/reward.h"
+#include "engine/token_losses.h"
 #include "tiny_run.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones_like.h>
@@ -110,6 +111,70 @@ TEST(SequenceLevel, InMicroBatchOrderTheBitsOfOneRank) {
     }
     EXPECT_EQ(ours.weights(), one.weights());
   }
+}
+
+std::unique_ptr<Objective> dft(const BatchTotals& totals) {
+  return std::make_unique<engine::WeightedTokenLoss>(engine::token_loss("dft"), engine::TokenLossOptions{}, totals);
+}
+
+std::unique_ptr<Objective> eaft(const BatchTotals& totals) {
+  return std::make_unique<engine::WeightedTokenLoss>(engine::token_loss("eaft"), engine::TokenLossOptions{0.5}, totals);
+}
+
+std::unique_ptr<Objective> asft(const BatchTotals& totals) {
+  return std::make_unique<engine::WeightedTokenLoss>(engine::token_loss("asft"), engine::TokenLossOptions{.asft_alpha = 0.5},
+                                                     totals);
+}
+
+/// Weights that follow from logits are the same wherever those are computed, and no part of the loss scale.
+TEST(WeightedTokens, TrainAlikeUnderEveryStrategy) {
+  const auto self = comm::make_self_communicator();
+  for (const auto objective : {dft, eaft, asft})
+    for (const bool lora : {false, true}) {
+      const bool reference = objective == asft;
+      if (reference && !lora) continue;
+      TinyRun expected({.lora = lora, .reference = reference, .objective = objective}, *self, c10::kCPU);
+      TinyRun plain({.lora = lora}, *self, c10::kCPU);
+      std::vector<StepResult> want;
+      for (int s = 0; s < 3; ++s) want.push_back(expected.step(s, 1));
+      const auto unweighted = plain.step(0, 1);
+      EXPECT_NEAR(want[0].metrics.at("token/nll"), unweighted.loss, 1e-10);
+      EXPECT_GT(std::abs(want[0].loss - unweighted.loss), 1e-2);
+      for (const char* strategy : {"ddp", "zero2", "zero3"})
+        for (const int group : {1, 2}) {
+          SCOPED_TRACE(fmt::format("{} LoRA {} group {}", strategy, lora, group));
+          TinyRun got({.lora = lora,
+                       .recompute = lora,
+                       .group = group,
+                       .strategy = strategy,
+                       .loss_scale = 64.0,
+                       .reference = reference,
+                       .objective = objective},
+                      world());
+          for (int s = 0; s < 3; ++s) {
+            const auto is = got.step(s, 2);
+            const auto& as = want[static_cast<std::size_t>(s)];
+            EXPECT_NEAR(is.loss, as.loss, 1e-10 * as.loss);
+            EXPECT_NEAR(is.grad_norm, as.grad_norm, 1e-9 * as.grad_norm);
+            for (const auto& [name, value] : as.metrics) EXPECT_NEAR(is.metrics.at(name), value, 1e-9) << name;
+          }
+          const auto a = got.weights(), b = expected.weights();
+          for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-7) << i;
+        }
+    }
+}
+
+TEST(WeightedTokens, InMicroBatchOrderTheBitsOfOneRank) {
+  const auto self = comm::make_self_communicator();
+  const Case c{.lora = true, .precision = optim::Precision::bf16(), .deterministic = true, .reference = true, .objective = asft};
+  TinyRun one(c, *self), ours(c, world());
+  for (int s = 0; s < 2; ++s) {
+    const auto want = one.step(s, 1), got = ours.step(s, 2);
+    EXPECT_EQ(got.loss, want.loss);
+    EXPECT_EQ(got.metrics, want.metrics);
+    EXPECT_EQ(got.grad_norm, want.grad_norm);
+  }
+  EXPECT_EQ(ours.weights(), one.weights());
 }
 
 std::unique_ptr<Objective> simpo(const BatchTotals& totals) {

@@ -52,7 +52,7 @@ TEST_F(RunLogTest, WritesALineAStepThatParses) {
 TEST_F(RunLogTest, MetricsStandBesideTheLossAndStayOnAResume) {
   {
     LogEntry e = entry(5, 2.5);
-    e.metrics = {{"rewards/accuracies", 0.75}, {"logps/chosen", -1.5}};
+    e.metrics = {{"rewards/accuracies", 0.75}, {"logps/chosen", -1.5}, {"eval_accuracy", 0.5}, {"eval_my set_loss", 2.0}};
     RunLog(dir_, 0).append(e);
   }
   const auto json = nlohmann::json::parse(read("trainer_log.jsonl"));
@@ -60,6 +60,8 @@ TEST_F(RunLogTest, MetricsStandBesideTheLossAndStayOnAResume) {
   EXPECT_EQ(json["logps/chosen"], -1.5);
   const auto state = nlohmann::json::parse(RunLog(dir_, 5).trainer_state({}));
   EXPECT_EQ(state["log_history"][0]["rewards/accuracies"], 0.75);
+  EXPECT_EQ(state["log_history"][0]["eval_accuracy"], 0.5);
+  EXPECT_EQ(RunLog(dir_, 5).entries().at(0).metrics.at("eval_my set_loss"), 2.0);
 }
 
 TEST_F(RunLogTest, ALossThatIsNoNumberStillParses) {

@@ -10,6 +10,9 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace qft::engine {
 
@@ -19,6 +22,8 @@ struct EvalSet {
   loader::ItemSubset items;
 
   std::unique_ptr<loader::EvalLoader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
+  /// Its parts by the datasets that they are from, in the order of the pack's sources; none without items.
+  std::vector<std::pair<std::string, EvalSet>> by_dataset() const;
 };
 
 struct TrainingData {

@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -49,8 +50,18 @@ PredictResult predict(engine::Instance& instance, const engine::EvalSet& set, co
                       comm::Communicator& comm);
 
 /// By HF's names: eval_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, and perplexity (in stage pt
-/// eval_perplexity too, as LLaMA-Factory has it); of other objectives their metrics ("eval_rewards/chosen") instead.
+/// eval_perplexity too, as LLaMA-Factory has it); the objective's metrics ("eval_rewards/chosen"). Of each dataset the same after
+/// its name: "eval_<dataset>_loss".
 std::map<std::string, double> eval_values(const PerplexityResult& result, const config::RunConfig& config);
+/// The scores of answers to `set`, by LLaMA-Factory's names: eval_bleu-4, eval_rouge-1 and so on, with eval_on_each_dataset those
+/// of each dataset too. Collective; throws as predict() does.
+std::map<std::string, double> answer_values(engine::Instance& instance, const engine::EvalSet& set,
+                                            const config::RunConfig& config, comm::Communicator& comm);
+/// Of a name among those: it says how good the model is, and does not follow from eval_loss as perplexity does.
+bool is_score(std::string_view name);
+/// The name among those that metric_for_best_model means, with or without "eval_". Throws ConfigError that lists them where it
+/// means none.
+std::string metric_key(const config::RunConfig& config, const engine::EvalSet& set);
 
 /// <split>_results.json of the output directory `dir`, merged into its all_results.json. `values`: a flat object.
 void write_results(const std::filesystem::path& dir, const std::string& split, const nlohmann::json& values);

@@ -3,6 +3,7 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
+#include "qft/engine/data_setup.h"
 #include "qft/engine/instance.h"
 #include "qft/engine/reference.h"
 #include "qft/loader/loader.h"
@@ -12,13 +13,16 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace qft::eval {
 
-struct PerplexityResult {
+/// Of one set of items.
+struct Likelihood {
   double loss = 0.0;  ///< the objective's: for cross-entropy the mean negative log-likelihood of a label token
-  std::optional<double> perplexity = {};       ///< exp(loss), for cross-entropy
-  std::map<std::string, double> metrics = {};  ///< the objective's, by name
+  std::optional<double> perplexity = {};       ///< exp() of that mean, of objectives of single samples
+  std::map<std::string, double> metrics = {};  ///< the objective's, by name; with compute_accuracy accuracy
   std::int64_t label_tokens = 0, tokens = 0, items = 0;
   std::int64_t steps = 0;  ///< batches of the rank that has most
   double seconds = 0.0;
@@ -31,11 +35,21 @@ struct PerplexityResult {
 /// Every rank calls it once a round.
 using HeadValues = std::function<void(const loader::MicroBatch& batch, const at::Tensor& values)>;
 
-/// One pass of `loader` from its start, scored by the objective that `config` trains. Collective: every rank holds its own part
-/// of the items, and all get the result of the whole. `reference`: null where the run has none of its own. `values`: null where
-/// nobody asks. `progress` gets the rounds done.
+struct PerplexityResult : Likelihood {
+  /// The same, with the loss of each dataset.
+  std::string scores() const;
+
+  std::vector<std::pair<std::string, Likelihood>> by_dataset = {};  ///< with eval_on_each_dataset
+};
+
+/// One pass over `set`, scored by the objective that `config` trains; with eval_on_each_dataset one dataset after the other, and
+/// the whole from their sums. Collective: every rank computes its own part of the items, and all get the result of the whole.
+/// `reference`: null where the run has none of its own. `values`: null where nobody asks. `bar`: named so; empty: none is drawn.
 PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::ReferenceModel* reference,
-                          loader::EvalLoader& loader, comm::Communicator& comm, const HeadValues& values = {},
-                          const std::function<void(std::int64_t)>& progress = {});
+                          const engine::EvalSet& set, comm::Communicator& comm, const HeadValues& values = {},
+                          const std::string& bar = {});
+
+/// The metrics, by name, that such a result has.
+std::vector<std::string> metric_names(const config::RunConfig& config);
 
 }  // namespace qft::eval

@@ -26,7 +26,7 @@ struct PredictResult {
   TextScores mean;  ///< over all items, percent
   std::int64_t items = 0, new_tokens = 0;
   double seconds = 0.0, preparation_seconds = 0.0;  ///< of the answers, of reading the model
-  std::int64_t memory_peak = 0;                     ///< bytes meanwhile, of the rank that needed most
+  std::int64_t memory_peak = 0;                     ///< bytes since device::reset_peak(), of the rank that needed most
   std::string words;                                ///< what ROUGE counts: "jieba", or "characters" where Han characters were
   std::vector<Prediction> samples;                  ///< on rank 0, in the order of the pack
 

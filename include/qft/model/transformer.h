@@ -93,12 +93,15 @@ class Transformer {
 
   /// How many values the head gives: a log-probability of each label token or, of a reward model, a score of each sequence.
   std::int64_t head_values(const MicroInput& in) const;
-  /// values [head_values()], fp32 (fp64 for fp64 data).
-  void head_forward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& values);
-  /// The same with gradients in one pass: grad_values is known beforehand; g [T, hidden] gets that of x. Undefined values are
-  /// not computed.
+  /// values [head_values()], fp32 (fp64 for fp64 data). `reader` sees the rows of logits.
+  void head_forward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& values,
+                    const ops::RowReader& reader = {});
+  /// The same with gradients in one pass: grad_values is known beforehand, or `reader` fills it in; g [T, hidden] gets that of x.
+  /// Undefined values are not computed.
   void head_forward_backward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& grad_values,
-                             const at::Tensor& values, const at::Tensor& g);
+                             const at::Tensor& values, const at::Tensor& g, const ops::RowReader& reader = {});
+  /// The labels' rows after the final norm, as the head multiplies them: rows [L, hidden].
+  void head_rows(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& rows);
   /// Final norm and all logits of chosen rows: [rows.numel(), vocab], for decoding and comparisons; valid until the next call.
   at::Tensor logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows);
 

@@ -49,6 +49,8 @@ class PackReader {
 
   /// [items] the number of each item's category in attributes().category_names; read at each call.
   std::vector<std::int32_t> item_categories() const;
+  /// [items] the number of each item's dataset in attributes().sources; read at each call.
+  std::vector<std::int32_t> item_datasets() const;
 
   /// Throws ConfigError with both values and advice where this pack was made for something else.
   void check_against(const PackExpectation& expected) const;
@@ -71,6 +73,7 @@ class PackReader {
   void verify_counts(const std::vector<std::int64_t>& items_found) const;
   const LengthTables& lengths() const;
   const Extent& extent(PackArray array) const { return extents_[static_cast<std::size_t>(array)]; }
+  std::vector<std::int32_t> numbers(PackArray array, std::string_view what, std::size_t names) const;
   template <class T>
   void read_range(PackArray array, std::int64_t first, std::span<T> values) const;
   void read_offsets(PackArray array, std::int64_t first, std::span<std::int64_t> offsets, std::int64_t item) const;

@@ -64,8 +64,10 @@ class Executor {
   StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,
                    std::uint64_t step, const AskedToStop& asked_to_stop = {}, double loss_scale = 1.0,
                    const MicroRange& range = {});
-  /// Forward passes; `observe` is called for one micro-batch after the other. Not collective by itself (the store may be).
-  void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe);
+  /// Forward passes; `observe` is called for one micro-batch after the other. `objective`: whose row_values() it gets; nullptr:
+  /// none. Not collective by itself (the store may be).
+  void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe,
+                const Objective* objective = nullptr);
 
   /// Runs a part of a training step, named `what`. With debug_sync, from the second step on, throws Error where that waits
   /// for the device.

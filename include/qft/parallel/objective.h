@@ -14,24 +14,29 @@
 namespace qft::parallel {
 
 enum class ObjectiveKind : std::uint8_t {
-  row_local,      ///< gradients do not depend on the log-probabilities: logits are computed once, together with their gradient
+  row_local,      ///< a label's gradient depends on its own row of logits at most: these are computed once, with their gradient
   sequence_level  ///< gradients depend on whole sequences or items: the head's backward computes the logits again
 };
 
 /// What a run's data and memory depend on in its objective.
 struct ObjectiveTraits {
   ObjectiveKind kind = ObjectiveKind::row_local;
-  int item_sequences = 1;     ///< of an item: 2 for pairs
-  bool reference = false;     ///< needs the log-probabilities of a reference too: of the reference lane, or MicroInput::reference
-  bool scores = false;        ///< of a reward model: a function of its scores, not of log-probabilities
-  bool estimates_kl = false;  ///< an item's second sequence is not trained: it estimates BatchTotals::kl before the step
+  int item_sequences = 1;       ///< of an item: 2 for pairs
+  bool reference = false;       ///< needs a reference too: the reference lane, or MicroInput::reference
+  bool reference_rows = false;  ///< of the lane, rows of logits instead of log-probabilities
+  bool scores = false;          ///< of a reward model: a function of its scores, not of log-probabilities
+  bool estimates_kl = false;    ///< an item's second sequence is not trained: it estimates BatchTotals::kl before the step
 };
 
 /// What the head gives of a micro-batch: log-probabilities of its labels, [L], or scores of its sequences by a reward model, [S].
 struct Logprobs {
   at::Tensor policy;
-  at::Tensor reference;  ///< undefined where there is no reference
+  at::Tensor reference;  ///< undefined where there is no reference, or only its rows were asked for
+  at::Tensor rows = {};  ///< [row_values(), L] as Objective::read_rows() filled them in; undefined where there are none
 };
+
+/// How many labels each sequence of a micro-batch has: int64 [S] on its device.
+at::Tensor label_counts(const model::MicroInput& in);
 
 /// What a step counts, over all ranks.
 struct BatchTotals {
@@ -50,8 +55,18 @@ class Objective {
   /// Names of the metrics that are reported beside the loss; each is a mean over what it counts.
   virtual std::span<const std::string_view> metrics() const { return {}; }
 
-  /// row_local: d(loss) / d(log-probability) of the labels of `in` into grad [L].
+  /// row_local, without row_values(): d(loss) / d(log-probability) of the labels of `in` into grad [L].
   virtual void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const = 0;
+  /// How many values it keeps of each label's row of logits; 0: it looks at none.
+  virtual std::int64_t row_values() const { return 0; }
+  /// Looks at the rows of some labels while their logits are there, and fills in `values` [row_values(), n]; where it is defined
+  /// `grad` [n] too, d(loss) / d(log-probability). Both have the log-probabilities' type. Returns what else is part of the
+  /// gradient of the logits, [n, V], its caller's; undefined: nothing.
+  virtual at::Tensor read_rows(const ops::HeadChunk& /*chunk*/, const at::Tensor& /*values*/, const at::Tensor& /*grad*/) const {
+    return {};
+  }
+  /// Whether it reads the reference's rows, HeadChunk::reference.
+  virtual bool reference_rows() const { return false; }
   /// Sums of a micro-batch with these log-probabilities (valid during the call): on their device, fp64 [1 + 2 metrics()], its
   /// part of the loss and for each metric a sum and a count. sequence_level: fills grad [L], that of the policy's, too, where it
   /// is defined.

@@ -26,6 +26,11 @@ class RoutingObjective final : public Objective {
   double denominator() const override { return inner_->denominator(); }
   std::span<const std::string_view> metrics() const override { return names_; }
   void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override { inner_->known_gradient(in, grad); }
+  std::int64_t row_values() const override { return inner_->row_values(); }
+  at::Tensor read_rows(const ops::HeadChunk& chunk, const at::Tensor& values, const at::Tensor& grad) const override {
+    return inner_->read_rows(chunk, values, grad);
+  }
+  bool reference_rows() const override { return inner_->reference_rows(); }
   at::Tensor observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const override;
   model::RoutingLoss routing() const override { return weights_; }
   void summarise(std::map<std::string, double>& metrics) const override;

@@ -75,7 +75,8 @@ struct ExecutionConfig {
   ops::AttentionPath attention = ops::AttentionPath::cpu;
   bool plain_operations = false;  ///< no kernels of our own: ops::generic::takes()
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
-  bool reference = false;  ///< lists have a reference lane
+  bool reference = false;       ///< lists have a reference lane
+  bool reference_rows = false;  ///< whose rows of logits stand beside the policy's
 };
 
 /// What a run does to save memory at the cost of time.

@@ -20,8 +20,8 @@ struct Metric {
   double time = 0.0;  ///< Unix time
 };
 
-/// Whether a key of a log line is a metric of the objective: by a slash ("rewards/chosen"), or the accuracy of a reward model.
-bool is_of_objective(std::string_view key);
+/// Whether a key of a log line is a metric by its own name: "rewards/chosen", "eval_accuracy".
+bool names_metric(std::string_view key);
 
 /// The metrics of a line of trainer_log.jsonl; none of what is no log line. `time`: where the line has none.
 std::vector<Metric> metrics_of(const nlohmann::json& line, double time);

@@ -18,6 +18,7 @@ struct BestModel {
     std::int64_t step = 0;
     bool operator==(const Measured&) const = default;
   };
+  std::string metric = "eval_loss";    ///< what is measured
   std::optional<Measured> evaluation;  ///< the best so far, saved or not
   std::int64_t evaluations_since = 0;  ///< without a better one
   std::string checkpoint;              ///< name of the best checkpoint's directory; empty: none was evaluated

@@ -27,7 +27,7 @@ struct LogEntry {
   std::int64_t step = 0, total_steps = 0;
   double epoch = 0.0;
   std::optional<double> loss, eval_loss, grad_norm, learning_rate;
-  std::map<std::string, double> metrics;  ///< of the objective: names of track::is_of_objective()
+  std::map<std::string, double> metrics;  ///< by names that track::names_metric() knows
   double time = 0.0;                      ///< Unix time; append() sets it
   double elapsed_seconds = 0.0;
   double tokens_per_second = 0.0;                   ///< of all ranks, since the entry before

@@ -7,7 +7,6 @@
 #include "qft/engine/data_setup.h"
 #include "qft/engine/instance.h"
 #include "qft/engine/reference.h"
-#include "qft/eval/perplexity.h"
 #include "qft/job/output_dir.h"
 #include "qft/job/time_limit.h"
 #include "qft/optim/loss_scaler.h"
@@ -51,7 +50,9 @@ class Trainer {
   void note(const std::optional<Saved>& saved);
   /// True once early_stopping_steps evaluations in a row were no better.
   bool gives_up() const { return progression_.best.gives_up(config_.finetuning.early_stopping_steps); }
+  void forget_other_best();
   void restore_best();
+  void restore_scores(const BestModel& best);
   void report_memory();
   void require_output();
   void finish(double epoch);
@@ -95,10 +96,11 @@ class Trainer {
   bool warned_of_collapse_ = false;
   bool stopping_ = false;  ///< a rank has asked for an end after this step
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
-  std::filesystem::path last_checkpoint_;       ///< committed, or resumed from
-  bool last_has_state_ = true;                  ///< a run can resume from the last checkpoint
-  std::map<std::string, double> memory_;        ///< what report_memory() found, for the results
-  std::optional<eval::PerplexityResult> eval_;  ///< of the weights as they are
+  std::filesystem::path last_checkpoint_;  ///< committed, or resumed from
+  bool last_has_state_ = true;             ///< a run can resume from the last checkpoint
+  std::map<std::string, double> memory_;   ///< what report_memory() found, for the results
+  std::string metric_;                     ///< the name in eval_ that decides which model is best; empty: none
+  std::map<std::string, double> eval_;     ///< eval::eval_values() of the weights as they are; empty: not known
 };
 
 }  // namespace qft::train

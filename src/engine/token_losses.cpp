@@ -1,0 +1,92 @@
+#include "token_losses.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <array>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/topk.h>
+
+namespace qft::engine {
+namespace {
+
+constexpr std::array<std::string_view, 3> kMetrics = {"token/nll", "token/weight", "token/kl"};
+
+/// EAFT takes the entropy of the likeliest tokens alone, in units of about its largest value, ln 20.
+constexpr std::int64_t kEntropyTokens = 20;
+constexpr double kEntropyUnit = 3.0;
+
+/// DFT (Wu et al. 2025, equation 8): p(label). LLaMA-Factory: use_dft_loss.
+void probability(const TokenLossOptions&, const ops::HeadChunk& chunk, const at::Tensor& weights) {
+  weights.copy_(at::exp(chunk.logprobs));
+}
+
+/// EAFT (arXiv 2601.02151): the entropy, to the power of eaft_alpha. LLaMA-Factory: use_eaft_loss.
+void entropy(const TokenLossOptions& options, const ops::HeadChunk& chunk, const at::Tensor& weights) {
+  const std::int64_t tokens = std::min(kEntropyTokens, chunk.logits.size(1));
+  const at::Tensor likeliest = std::get<0>(at::topk(chunk.logits, tokens, /*dim=*/1));
+  const at::Tensor logp = at::log_softmax(likeliest, 1, weights.scalar_type());
+  const at::Tensor nats = (at::exp(logp) * logp).sum(1).neg_();
+  weights.copy_((nats / kEntropyUnit).pow_(options.eaft_alpha));
+}
+
+constexpr TokenLoss kLosses[] = {{"dft", probability}, {"eaft", entropy}, {"asft", probability, true}};
+
+/// KL(q || p) of each row into `kl` [n], q the reference's softmax. Returns q.
+at::Tensor divergence(const ops::HeadChunk& chunk, const at::Tensor& kl) {
+  const at::Tensor log_q = at::log_softmax(chunk.reference, 1, kl.scalar_type());
+  at::Tensor difference = at::log_softmax(chunk.logits, 1, kl.scalar_type()).neg_().add_(log_q);
+  const at::Tensor q = log_q.exp_();
+  kl.copy_(difference.mul_(q).sum(1));
+  return q;
+}
+
+}  // namespace
+
+std::span<const TokenLoss> token_losses() {
+  return kLosses;
+}
+
+const TokenLoss& token_loss(std::string_view name) {
+  const auto row = std::ranges::find(kLosses, name, &TokenLoss::name);
+  QFT_ASSERT(row != std::end(kLosses), "no loss of tokens is named {}", name);
+  return *row;
+}
+
+std::span<const std::string_view> WeightedTokenLoss::metrics() const {
+  return std::span(kMetrics).first(loss_.reference ? 3 : 2);
+}
+
+void WeightedTokenLoss::known_gradient(const model::MicroInput&, const at::Tensor&) const {
+  fail("the gradient of a weighted label is not known before its logits");
+}
+
+at::Tensor WeightedTokenLoss::read_rows(const ops::HeadChunk& chunk, const at::Tensor& values, const at::Tensor& grad) const {
+  const at::Tensor weights = values[0];
+  loss_.weigh(options_, chunk, weights);
+  if (grad.defined()) grad.copy_(weights).div_(-denominator_);
+  if (!loss_.reference) return {};
+  QFT_ASSERT(chunk.reference.defined(), "loss {} has no reference here", loss_.name);
+  const at::Tensor q = divergence(chunk, values[1]);
+  if (!grad.defined()) return {};
+  // d KL / d logits = p - q = (p - label) + (label - q): the first part is that of log p(label).
+  const double each = options_.asft_alpha / denominator_;
+  grad.sub_(each);
+  return q.mul_(-each).scatter_add_(1, chunk.targets.to(at::kLong).unsqueeze(1), at::full({chunk.size(), 1}, each, q.options()));
+}
+
+at::Tensor WeightedTokenLoss::observe(const model::MicroInput&, const parallel::Logprobs& logprobs, const at::Tensor&) const {
+  const at::Tensor nll = logprobs.policy.to(at::kDouble).neg(), weights = logprobs.rows[0].to(at::kDouble);
+  const at::Tensor count = at::full({}, static_cast<double>(nll.numel()), nll.options());
+  const at::Tensor loss = (nll * weights).sum();
+  if (!loss_.reference) return at::stack({loss, nll.sum(), count, weights.sum(), count});
+  const at::Tensor kl = logprobs.rows[1].to(at::kDouble).sum();
+  return at::stack({loss + kl * options_.asft_alpha, nll.sum(), count, weights.sum(), count, kl, count});
+}
+
+}  // namespace qft::engine

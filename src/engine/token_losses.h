@@ -1,0 +1,49 @@
+// Losses of single samples whose labels do not count alike: a table.
+#pragma once
+
+#include "qft/parallel/objective.h"
+
+#include <span>
+#include <string_view>
+
+namespace qft::engine {
+
+/// The keys of a run that the losses read.
+struct TokenLossOptions {
+  double eaft_alpha = 1.0, asft_alpha = 0.1;
+};
+
+struct TokenLoss {
+  std::string_view name;
+  /// What the labels of a chunk count, into `weights` [n].
+  void (*weigh)(const TokenLossOptions& options, const ops::HeadChunk& chunk, const at::Tensor& weights);
+  bool reference = false;  ///< adds the distance to it
+};
+
+std::span<const TokenLoss> token_losses();
+/// The row of that name; throws Error where there is none.
+const TokenLoss& token_loss(std::string_view name);
+
+/// loss = sum over the labels of weight * -log p(label), over the number of label tokens of the global batch. A label's weight is
+/// a function of its row of logits through which no gradient goes. With a reference q asft_alpha * KL(q || p) of the label's row
+/// is added. Metrics: token/nll, the mean of -log p; token/weight, that of the weights; token/kl.
+class WeightedTokenLoss final : public parallel::Objective {
+ public:
+  WeightedTokenLoss(const TokenLoss& loss, const TokenLossOptions& options, const parallel::BatchTotals& totals)
+      : loss_(loss), options_(options), denominator_(totals.label_tokens) {}
+  parallel::ObjectiveKind kind() const override { return parallel::ObjectiveKind::row_local; }
+  double denominator() const override { return denominator_; }
+  std::span<const std::string_view> metrics() const override;
+  void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override;
+  std::int64_t row_values() const override { return loss_.reference ? 2 : 1; }
+  bool reference_rows() const override { return loss_.reference; }
+  at::Tensor read_rows(const ops::HeadChunk& chunk, const at::Tensor& values, const at::Tensor& grad) const override;
+  at::Tensor observe(const model::MicroInput& in, const parallel::Logprobs& logprobs, const at::Tensor& grad) const override;
+
+ private:
+  const TokenLoss& loss_;
+  TokenLossOptions options_;
+  double denominator_;
+};
+
+}  // namespace qft::engine

@@ -1,0 +1,62 @@
+// The token accuracy: the mean of the sequences' shares, as LLaMA-Factory's ComputeAccuracy has it.
+#include "eval/accuracy.h"
+
+#include "engine/token_losses.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+namespace qft::eval {
+namespace {
+
+/// Sequences of 4, 3, 2 and 5 tokens; the third has no label.
+model::MicroInput input() {
+  const std::vector<std::int32_t> tokens = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, bounds = {0, 4, 7, 9, 14};
+  return model::MicroInput::build(tokens, bounds, std::vector<std::int32_t>{1, 2, 3, 6, 11, 12}, {}, at::kCPU);
+}
+
+at::Tensor observed(const WithAccuracy& objective, const model::MicroInput& in, const at::Tensor& x, const at::Tensor& table) {
+  const at::Tensor logprobs = at::empty({in.labels.size()}, at::kDouble);
+  const at::Tensor rows = at::empty({objective.row_values(), in.labels.size()}, at::kDouble);
+  ops::Workspace workspace((c10::Device(c10::kCPU)));
+  const auto read = [&](const ops::HeadChunk& chunk) {
+    return objective.read_rows(chunk, rows.narrow(1, chunk.first, chunk.size()), {});
+  };
+  ops::head_forward(x, table, in.labels, logprobs, workspace, 2, {read});
+  return objective.observe(in, {logprobs, {}, rows}, {});
+}
+
+TEST(Accuracy, IsTheMeanOfTheSequencesShares) {
+  const auto in = input();
+  // Row r predicts the token r + 1: with a unit matrix as table it is likeliest where x says so.
+  at::Tensor x = at::empty({14, 14}, at::kDouble).zero_(), table = at::empty({14, 14}, at::kDouble).zero_();
+  for (std::int64_t t = 0; t < 14; ++t) table[t][t] = 1.0;
+  const std::vector<bool> right = {true, false, true, true, false, true};  // by label
+  const std::vector<std::int64_t> labels = {1, 2, 3, 6, 11, 12};
+  for (std::size_t l = 0; l < labels.size(); ++l) x[labels[l] - 1][right[l] ? labels[l] : 0] = 5.0;
+  const WithAccuracy objective(std::make_unique<parallel::TokenMeanLoss>(parallel::BatchTotals{6, 4, 14}));
+  ASSERT_EQ(objective.metrics().size(), 1U);
+  EXPECT_EQ(objective.metrics()[0], "accuracy");
+  const at::Tensor sums = observed(objective, in, x, table);
+  EXPECT_DOUBLE_EQ(sums[1].item<double>(), 2.0 / 3 + 1.0 + 1.0 / 2);
+  EXPECT_EQ(sums[2].item<double>(), 3.0);  // the sequence without labels is none of them
+}
+
+TEST(Accuracy, StandsBehindWhatTheObjectiveKeepsOfItsRows) {
+  const auto in = input();
+  const at::Tensor x = at::randn({14, 8}, at::kDouble), table = at::randn({20, 8}, at::kDouble);
+  const parallel::BatchTotals totals{6, 4, 14};
+  const auto eaft = [&] {
+    return std::make_unique<engine::WeightedTokenLoss>(engine::token_loss("eaft"), engine::TokenLossOptions{}, totals);
+  };
+  const WithAccuracy both(eaft()), alone(std::make_unique<parallel::TokenMeanLoss>(totals));
+  const at::Tensor sums = observed(both, in, x, table), accuracy = observed(alone, in, x, table);
+  ASSERT_EQ(both.metrics().size(), 3U);
+  EXPECT_TRUE(sums.narrow(0, 5, 2).equal(accuracy.narrow(0, 1, 2)));
+  EXPECT_DOUBLE_EQ(sums[1].item<double>(), accuracy[0].item<double>());  // token/nll
+}
+
+}  // namespace
+}  // namespace qft::eval
