@@ -29,7 +29,7 @@ def qft(build, model, tokens):
     with tempfile.TemporaryDirectory() as folder:
         run_file = write_run_file(pathlib.Path(folder), {"model_name_or_path": model, "template": "smollm2", "bf16": True,
                                                          "do_sample": False, "max_new_tokens": tokens, "prompt": PROMPT})
-        out, memory = run_measured([build / "bin/qft", "generate", run_file, "--json"])
+        out, memory, _ = run_measured([build / "bin/qft", "generate", run_file, "--json"])
     result = json.loads(out)
     return result["ids"], (len(result["ids"]) - 1) / result["decode_seconds"], memory
 
@@ -45,7 +45,7 @@ def qft_eval(build, model, tokens, batch):
         run_file = write_run_file(folder, {"model_name_or_path": model, "template": "smollm2", "bf16": True, "stage": "sft", "finetuning_type": "full",
                                            "do_sample": False, "max_new_tokens": tokens, "eval_dataset": "prompts", "dataset_dir": folder,
                                            "predict_with_generate": True, "output_dir": folder / "out", "per_device_eval_batch_size": batch})
-        out, memory = run_measured([build / "bin/qft", "eval", run_file, "--json"])
+        out, memory, _ = run_measured([build / "bin/qft", "eval", run_file, "--json"])
         return (folder / "out/generated_predictions.jsonl").read_text(), json.loads(out)["predict_tokens_per_second"], memory
 
 
@@ -61,7 +61,7 @@ def compare_batches(build, model, tokens, batch, rounds):
 
 
 def peer(model, tokens):
-    out, memory = run_measured([sys.executable, __file__, "--as-peer", "--model", model, "--tokens", str(tokens)])
+    out, memory, _ = run_measured([sys.executable, __file__, "--as-peer", "--model", model, "--tokens", str(tokens)])
     result = json.loads(out)
     return result["ids"], (len(result["ids"]) - 1) / result["seconds"], memory
 

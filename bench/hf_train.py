@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The other side of bench/train.py: plain training steps with transformers (and PEFT) on tokens given as JSON lines.
 
-Prints one JSON line: {"seconds": [of each step], "tokens": [of each step, without padding], "first_step": seconds from the
-start of the process to the end of the first step, "memory": peak of the CUDA allocator in bytes, or null}. `sdpa` attention, AdamW, gradients clipped to 1.
+Prints one JSON line: {"seconds": [of each step], "cpu_seconds": [the processor's, of all threads], "tokens": [of each step,
+without padding], "first_step": seconds from the start of the process to the end of the first step, "memory": peak of the CUDA
+allocator in bytes, or null}. `sdpa` attention, AdamW, gradients clipped to 1.
 """
 
 import argparse
@@ -80,10 +81,10 @@ def main():
     model, autocast = load(args)
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.0)
-    seconds, tokens, first = [], [], None
+    seconds, cpu_seconds, tokens, first = [], [], [], None
     for begin in range(0, len(items), args.batch):
         batch = items[begin : begin + args.batch]
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         inputs = {name: value.to(args.device) for name, value in collate(batch, args.collate).items()}
         with autocast:
             loss = model(**inputs).loss
@@ -93,9 +94,10 @@ def main():
         optimizer.zero_grad()
         loss.item()
         seconds.append(time.perf_counter() - start)
+        cpu_seconds.append(time.process_time() - cpu_start)
         tokens.append(sum(len(item["ids"]) for item in batch))
         first = first or time.time() - START
-    print(json.dumps({"seconds": seconds, "tokens": tokens, "first_step": first,
+    print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "tokens": tokens, "first_step": first,
                       "memory": torch.cuda.max_memory_allocated() if args.device == "cuda" else None}))
 
 

@@ -3,6 +3,10 @@
 
     .venv/bin/python bench/train.py [--cases lora-bf16-512 ...] [--rounds 3] [--json FILE]
     .venv/bin/python bench/train.py --against BUILD ...    beside another build of qft instead: has it become slower?
+    .venv/bin/python bench/train.py --cpu-time ...         one thread each, and its processor time for the wall's
+
+On a machine with other work the processor time is what that disturbs least. qft's is the difference of a whole run and one of
+the first two steps alone.
 
 Each round runs qft, HF as it comes, and HF tuned (malloc thresholds, matmul precision "medium") one after another, as
 processes of their own with as many threads. Speed is the median over rounds and steps, the first two steps of a process
@@ -65,7 +69,7 @@ CASES = {
 
 
 def run_measured(command, env=None):
-    """Runs a process; returns (stdout, peak resident set in bytes)."""
+    """Runs a process; returns (stdout, peak resident set in bytes, processor seconds)."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(command, stdout=out, stderr=err, env={**os.environ, **(env or {})})
         _, status, usage = os.wait4(process.pid, 0)
@@ -74,7 +78,7 @@ def run_measured(command, env=None):
         err.seek(0)
         if process.returncode != 0:
             sys.exit(f"{' '.join(map(str, command))}\nexit code {process.returncode}\n{err.read().decode()[-3000:]}")
-        return out.read().decode(), usage.ru_maxrss * 1024
+        return out.read().decode(), usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
 
 
 def write_run_file(folder, settings):
@@ -110,14 +114,15 @@ def write_data(folder, case, steps):
 
 
 class Bench:
-    def __init__(self, build, model, case, steps, folder, device="cpu", experts=None):
+    def __init__(self, build, model, case, steps, folder, device="cpu", experts=None, cpu_time=False):
+        self.cpu_time = cpu_time
         self.case, self.steps, self.folder, self.device, self.experts = case, steps, folder, device, experts
         self.build, self.model = build, model
         settings = write_data(folder, case, steps)
         settings["model_name_or_path"] = model
         self.pack, items = folder / "p.h5", folder / "items.jsonl"
         run_measured([build / "bin/qft-pack", write_run_file(folder, settings), "--output", self.pack])
-        lines, _ = run_measured([build / "bin/qft-pack", "export", self.pack])
+        lines, *_ = run_measured([build / "bin/qft-pack", "export", self.pack])
         kept = [line for line in lines.splitlines() if case.data != "blocks" or len(json.loads(line)["ids"]) == case.length]
         items.write_text("\n".join(json.dumps(self.with_labels(json.loads(line))) for line in kept[: steps * case.batch]) + "\n")
         self.items = items
@@ -134,9 +139,12 @@ class Bench:
         return {"ids": item["ids"], "label_spans": item.get("label_spans", [[0, len(item["ids"])]])}
 
     def qft(self, build=None):
-        program = (build or self.build) / "bin/qft"
-        _, memory = run_measured([program, "train", write_run_file(self.folder, self.settings)])
+        command = [(build or self.build) / "bin/qft", "train"]
+        _, memory, seconds = run_measured([*command, write_run_file(self.folder, self.settings)])
         entries = [json.loads(line) for line in (self.folder / "out/trainer_log.jsonl").read_text().splitlines()]
+        if self.cpu_time:
+            *_, first = run_measured([*command, write_run_file(self.folder, {**self.settings, "max_steps": WARM_UP})])
+            return self.case.batch * self.case.length * (self.steps - WARM_UP) / (seconds - first), memory
         speeds = [entry["throughput"] for entry in entries[WARM_UP:] if "loss" in entry]
         return statistics.median(speeds), max(max(e["memory"]) for e in entries) if self.device == "cuda" else memory
 
@@ -147,37 +155,62 @@ class Bench:
                    "--collate", case.peer_collate, "--device", self.device]
         command += ["--checkpointing"] if case.checkpointing else []
         command += ["--experts", self.experts] if self.experts else []
-        out, memory = run_measured(command + (["--tuned"] if tuned else []), TUNED if tuned else None)
+        out, memory, _ = run_measured(command + (["--tuned"] if tuned else []), TUNED if tuned else None)
         result = json.loads(out)
         memory = result["memory"] or memory
-        steps = list(zip(result["tokens"], result["seconds"]))[WARM_UP:]
+        steps = list(zip(result["tokens"], result["cpu_seconds" if self.cpu_time else "seconds"]))[WARM_UP:]
         if case.data == "samples":  # batches differ in size: all tokens over all time
             return sum(t for t, _ in steps) / sum(s for _, s in steps), memory
         return statistics.median(t / s for t, s in steps), memory
 
 
-def roofline(build, case):
+def work_of(model, tokens):
+    """The products of a model's forward pass as bench_ops takes them: routers and the delta rule's own are left out, and experts
+    have as many rows each."""
+    c = json.loads((model / "config.json").read_text())
+    hidden, layers, heads = c["hidden_size"], c["num_hidden_layers"], c["num_attention_heads"]
+    kv_heads, dim = c.get("num_key_value_heads", heads), c.get("head_dim") or hidden // heads
+    linear = sum(kind == "linear_attention" for kind in c.get("layer_types") or [])
+    full, gates = layers - linear, 2 if linear else 1
+    products = [(tokens, hidden, (gates * heads + 2 * kv_heads) * dim, full), (tokens, heads * dim, hidden, full)]
+    if linear:
+        keys = c["linear_num_key_heads"] * c["linear_key_head_dim"]
+        values = c["linear_num_value_heads"] * c["linear_value_head_dim"]
+        columns = 2 * keys + 2 * values + 2 * c["linear_num_value_heads"]
+        products += [(tokens, hidden, columns, linear), (tokens, values, hidden, linear)]
+    if experts := c.get("num_experts"):
+        width, rows = c["moe_intermediate_size"], tokens * c["num_experts_per_tok"] // experts
+        products += [(rows, hidden, 2 * width, experts * layers), (rows, width, hidden, experts * layers)]
+    else:
+        width = c["intermediate_size"]
+        products += [(tokens, hidden, 2 * width, layers), (tokens, width, hidden, layers)]
+    return [":".join(map(str, product)) for product in products] + [f"attention:{heads * dim}:{full}",
+                                                                    f"head:{hidden}:{c['vocab_size']}"]
+
+
+def roofline(build, model, case):
     """Tokens/s if a step took only the model's matrix products and attention at their rate."""
     dtype = "float" if case.precision == "fp32" else "bfloat16"
-    out, _ = run_measured([build / "bin/bench_ops", str(case.length), dtype, os.environ["OMP_NUM_THREADS"], "roofline"])
+    out, *_ = run_measured([build / "bin/bench_ops", str(case.length), dtype, os.environ["OMP_NUM_THREADS"], "roofline",
+                           *work_of(model, case.length)])
     seconds = json.loads(out)
     step = seconds["forward"] * (2 if case.checkpointing else 1) + seconds["input_gradients"]
     return case.length / (step + (seconds["weight_gradients"] if case.finetuning == "full" else 0))
 
 
-def measure(build, model, name, rounds, steps, device, experts):
+def measure(build, model, name, rounds, steps, device, experts, cpu_time):
     case = CASES[name]
     sides = {"qft": [], "HF": [], "HF tuned": []}
     with tempfile.TemporaryDirectory() as scratch:
-        bench = Bench(build, model, case, steps, pathlib.Path(scratch), device, experts)
+        bench = Bench(build, model, case, steps, pathlib.Path(scratch), device, experts, cpu_time)
         for _ in range(rounds):
             sides["qft"].append(bench.qft())
             if case.peer_collate:
                 sides["HF"].append(bench.peer(tuned=False))
                 if device == "cpu":
                     sides["HF tuned"].append(bench.peer(tuned=True))
-        if device == "cpu" and case.data != "samples" and not experts:  # batches have no one length; bench_ops knows one shape
-            sides["roofline"] = [(roofline(build, case), 0)]
+        if device == "cpu" and case.data != "samples":  # batches have no one length
+            sides["roofline"] = [(roofline(build, model, case), 0)]
     return {side: {"tokens_per_second": statistics.median(speed for speed, _ in runs), "memory": max(m for _, m in runs)}
             for side, runs in sides.items() if runs}
 
@@ -219,12 +252,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--experts", help="transformers' experts_implementation, for a model with experts")
     parser.add_argument("--steps", type=int, default=8, help="of a process, the first two not counted")
+    parser.add_argument("--cpu-time", action="store_true", help="one thread each; tokens a second of its processor time")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--against", type=pathlib.Path, metavar="BUILD", help="another build of qft, instead of Hugging Face")
     parser.add_argument("--json", type=pathlib.Path, help="also writes the figures there")
     args = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+    os.environ.setdefault("OMP_NUM_THREADS", "1" if args.cpu_time else str(len(os.sched_getaffinity(0))))
+    if args.cpu_time and (os.environ["OMP_NUM_THREADS"] != "1" or any(CASES[name].data != "blocks" for name in args.cases)):
+        parser.error("--cpu-time is for one thread (OMP_NUM_THREADS=1) and cases of single sequences")
     if args.against:
         print("| case | tokens/s | tokens/s of the other | ratio of each round, median | range | best to best |\n|---|---|---|---|---|---|")
         for name in args.cases:
@@ -234,7 +270,7 @@ def main():
     print("|---|---|---|---|---|---|---|---|---|---|")
     results = {}
     for name in args.cases:
-        results[name] = measure(args.build, args.model, name, args.rounds, args.steps, args.device, args.experts)
+        results[name] = measure(args.build, args.model, name, args.rounds, args.steps, args.device, args.experts, args.cpu_time)
         print(row(name, results[name]), flush=True)
         if args.json:
             figures = {"date": time.strftime("%Y-%m-%d"), "threads": int(os.environ["OMP_NUM_THREADS"]), "cases": results}

@@ -1,10 +1,16 @@
 // Times every operation of the model at SmolLM2-135M's shapes against its plain ATen form.
-// Usage: bench_ops [tokens=512] [float|bfloat16] [threads] [roofline]. Times are the least of many runs, in
-// milliseconds. With `roofline`: JSON with the seconds that the matrix products of a step alone need, LoRA's own left out,
-// attention counted at their rate, those of bf16 as such or as fp32, whichever is faster: what no program on this machine can
-// go below by such products.
+// Usage: bench_ops [tokens=512] [float|bfloat16] [threads] [roofline [WORK ...] | experts | delta]. Times are the least of many
+// runs, in milliseconds.
+// `roofline`: JSON with the seconds that the matrix products of a step alone need, LoRA's own left out, attention counted at
+// their rate, those of bf16 as such or as fp32, whichever is faster: what no program on this machine can go below by such
+// products. Another model than SmolLM2-135M is given as WORK: ROWS:INPUTS:OUTPUTS:TIMES of each product,
+// attention:WIDTH:LAYERS and head:HIDDEN:VOCABULARY (bench/train.py makes them of a config.json).
+// `experts`: linears of 32 experts of Qwen3-30B-A3B's size beside one linear over as many rows.
+// `delta`: a layer's gated delta rule at the size of Qwen3.5-0.8B.
 #include "qft/ops/attention.h"
 #include "qft/ops/embedding.h"
+#include "qft/ops/experts.h"
+#include "qft/ops/gated_delta.h"
 #include "qft/ops/generic.h"
 #include "qft/ops/head.h"
 #include "qft/ops/linear.h"
@@ -73,6 +79,34 @@ void report(const char* name, const std::function<void()>& ours, const std::func
   std::fflush(stdout);
 }
 
+/// The products of a step's forward pass.
+struct Work {
+  struct Product {
+    std::int64_t rows, inputs, outputs, times;
+  };
+  std::vector<Product> products;
+  std::int64_t attention = 0;  ///< columns of all heads of all layers
+  std::int64_t hidden = kHidden, vocabulary = kVocab;
+
+  static Work smollm2(std::int64_t tokens) {
+    constexpr std::int64_t kLayers = 30;
+    Work work;
+    for (const auto& [inputs, outputs] :
+         {std::pair{kHidden, kQkv}, {kHeads * kHeadDim, kHidden}, {kHidden, 2 * kWidth}, {kWidth, kHidden}})
+      work.products.push_back({tokens, inputs, outputs, kLayers});
+    work.attention = kLayers * kHeads * kHeadDim;
+    return work;
+  }
+  /// Of arguments; false where one is not understood.
+  bool read(const char* text) {
+    long long a = 0, b = 0, c = 0, d = 0;
+    if (std::sscanf(text, "attention:%lld:%lld", &a, &b) == 2) return attention += a * b, true;
+    if (std::sscanf(text, "head:%lld:%lld", &a, &b) == 2) return hidden = a, vocabulary = b, true;
+    if (std::sscanf(text, "%lld:%lld:%lld:%lld", &a, &b, &c, &d) != 4) return false;
+    return products.push_back({a, b, c, d}), true;
+  }
+};
+
 class Bench {
  public:
   Bench(std::int64_t tokens, at::ScalarType dtype) : tokens_(tokens), dtype_(dtype) {
@@ -94,22 +128,60 @@ class Bench {
     embedding();
   }
 
-  void roofline() {
-    constexpr int kLayers = 30;
-    double layer_ms = 0, layer_flops = 0;
-    for (const auto& [inputs, outputs] :
-         {std::pair{kHidden, kQkv}, {kHeads * kHeadDim, kHidden}, {kHidden, 2 * kWidth}, {kWidth, kHidden}}) {
-      layer_ms += product_ms(tokens_, inputs, outputs);
-      layer_flops += 2.0 * double(tokens_) * double(inputs) * double(outputs);
+  void roofline(const Work& work) {
+    double layers_ms = 0, layers_flops = 0;
+    for (const auto& [rows, inputs, outputs, times] : work.products) {
+      layers_ms += static_cast<double>(times) * product_ms(rows, inputs, outputs);
+      layers_flops += 2.0 * static_cast<double>(times * rows) * static_cast<double>(inputs * outputs);
     }
-    const std::int64_t rows = std::min(tokens_, head_chunk_rows(kVocab));
-    const double head_ms = product_ms(rows, kHidden, kVocab) * double(tokens_) / double(rows);
+    const std::int64_t rows = std::min(tokens_, head_chunk_rows(work.vocabulary));
+    const double head_ms = product_ms(rows, work.hidden, work.vocabulary) * double(tokens_) / double(rows);
     // Causal: half of 4 T^2 d forward, five products instead of two backward.
-    const double attention_ms = 2.0 * double(tokens_) * double(tokens_) * kHeads * kHeadDim * layer_ms / layer_flops;
-    const double forward = kLayers * (layer_ms + attention_ms) + head_ms;
-    const double inputs = kLayers * (layer_ms + 2.5 * attention_ms) + head_ms, weights = kLayers * layer_ms + head_ms;
+    const double attention_ms = 2.0 * double(tokens_) * double(tokens_) * double(work.attention) * layers_ms / layers_flops;
+    const double forward = layers_ms + attention_ms + head_ms, inputs = layers_ms + 2.5 * attention_ms + head_ms;
     std::printf("{\"forward\": %.4f, \"input_gradients\": %.4f, \"weight_gradients\": %.4f, \"gflops\": %.0f}\n", forward * 1e-3,
-                inputs * 1e-3, weights * 1e-3, layer_flops / layer_ms * 1e-6);
+                inputs * 1e-3, (layers_ms + head_ms) * 1e-3, layers_flops / layers_ms * 1e-6);
+  }
+
+  /// Grouped products beside one dense product of as many rows.
+  void experts() {
+    constexpr std::int64_t kExperts = 32, kModel = 2048, kInner = 768;
+    std::printf("%-28s %9s %9s %8s\n", "rows an expert", "grouped", "dense", "of rate");
+    for (const std::int64_t rows : {64, 256})
+      for (const auto& [inputs, outputs] : {std::pair{kModel, 2 * kInner}, {kInner, kModel}}) {
+        ExpertRows dealt;
+        for (std::int64_t e = 0; e <= kExperts; ++e) dealt.begins.push_back(e * rows);
+        const at::Tensor x = random({dealt.count(), inputs}), y = random({dealt.count(), outputs}), gx = random(x.sizes());
+        const LinearWeights stack{random({kExperts, outputs, inputs}), {}, {}}, dense{stack.weight[0], {}, {}};
+        const auto compare = [&](const char* way, const std::function<void()>& grouped, const std::function<void()>& one) {
+          const double a = least_time(grouped), b = least_time(one);
+          std::printf("%5lld, %4lld to %4lld, %-8s %9.2f %9.2f %7.0f%%\n", static_cast<long long>(rows),
+                      static_cast<long long>(inputs), static_cast<long long>(outputs), way, a, b, 100.0 * b / a);
+          std::fflush(stdout);
+        };
+        compare(
+            "forward", [&] { experts_forward(dealt, x, stack, 0, {}, y, {}, workspace_); },
+            [&] { linear_forward(x, dense, {}, y, {}, workspace_); });
+        compare(
+            "backward", [&] { experts_backward(dealt, y, x, stack, 0, {}, {}, gx, GradMode::write, {}, workspace_); },
+            [&] { linear_backward(y, x, dense, {}, {}, gx, GradMode::write, {}, workspace_); });
+      }
+  }
+
+  void delta() {
+    constexpr DeltaShape kShape{16, 16, 128, 128};
+    const std::vector<std::int32_t> bounds = {0, static_cast<std::int32_t>(tokens_)};
+    const PackedSequences packed = PackedSequences::build(bounds, at::kCPU);
+    const auto operands = [&] {
+      const std::vector<std::int64_t> shape = {tokens_, kShape.key_heads, kShape.key_dim};
+      return GatedDeltaTensors{random(shape), random(shape), random(shape), floats({tokens_, kShape.value_heads}).fill_(-0.1),
+                               floats({tokens_, kShape.value_heads}).fill_(0.5)};
+    };
+    const GatedDeltaTensors in = operands(), grads = operands();
+    const at::Tensor out = random(in.v.sizes());
+    const at::Tensor states = floats({kept_delta_states(packed), kShape.value_heads, kShape.key_dim, kShape.value_dim});
+    report("gated delta rule forward", [&] { gated_delta_forward(in, packed, out, states, workspace_); }, nullptr);
+    report("gated delta rule backward", [&] { gated_delta_backward(out, in, states, packed, grads, workspace_); }, nullptr);
   }
 
  private:
@@ -247,7 +319,16 @@ int main(int argc, char** argv) {
   if (argc > 3) at::set_num_threads(std::atoi(argv[3]));
   if (tokens <= 0 || tokens > (1 << 20)) return std::fprintf(stderr, "tokens must be in [1, 2^20]\n"), 2;
   Bench bench(tokens, bf16 ? at::kBFloat16 : at::kFloat);
-  if (argc > 4) return std::string(argv[4]) == "roofline" ? bench.roofline(), 0 : 2;
+  const std::string what = argc > 4 ? argv[4] : "";
+  if (what == "roofline") {
+    Work work = argc > 5 ? Work() : Work::smollm2(tokens);
+    for (int i = 5; i < argc; ++i)
+      if (!work.read(argv[i])) return std::fprintf(stderr, "%s is no work of a roofline\n", argv[i]), 2;
+    return bench.roofline(work), 0;
+  }
+  if (what == "experts") return bench.experts(), 0;
+  if (what == "delta") return bench.delta(), 0;
+  if (!what.empty()) return std::fprintf(stderr, "%s is not known: roofline, experts, delta\n", argv[4]), 2;
   std::printf("%lld tokens, %s, %d threads\n%-28s %9s %9s %8s\n", static_cast<long long>(tokens), bf16 ? "bfloat16" : "float",
               at::get_num_threads(), "operation", "ms", "plain ms", "ratio");
   bench.run();

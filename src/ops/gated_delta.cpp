@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gated_delta_generic.h"
+#include "gated_delta_kernels.h"
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -91,7 +92,9 @@ std::int64_t kept_delta_states(const PackedSequences& sequences) {
   return count;
 }
 
-std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, at::ScalarType dtype, bool backward) {
+std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, std::int64_t longest, at::ScalarType dtype, bool on_cpu,
+                                       bool backward) {
+  if (on_cpu && kernels::serve_delta(c10::kCPU, dtype)) return kernels::delta_scratch_bytes(shape, longest, backward);
   const std::int64_t item = dtype == at::kDouble ? 8 : 4, state = shape.value_heads * shape.key_dim * shape.value_dim;
   const std::int64_t rows = shape.value_heads * kDeltaChunk * std::max({shape.key_dim, shape.value_dim, kDeltaChunk});
   constexpr std::int64_t kStates = kDeltaSegment / kDeltaChunk;
@@ -112,20 +115,25 @@ std::int64_t GatedDeltaState::bytes(const DeltaShape& shape, at::ScalarType dtyp
 }
 
 void gated_delta_forward(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out,
-                         const at::Tensor& states, Workspace&) {
+                         const at::Tensor& states, Workspace& workspace) {
   check(in);
+  if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
+    return kernels::delta_forward(in, sequences, out, states, workspace);
   forward_generic(in, sequences, out, states);
 }
 
 void gated_delta_backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states,
-                          const PackedSequences& sequences, const GatedDeltaTensors& grads, Workspace&) {
+                          const PackedSequences& sequences, const GatedDeltaTensors& grads, Workspace& workspace) {
   check(in);
+  if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
+    return kernels::delta_backward(gout, in, states, sequences, grads, workspace);
   backward_generic(gout, in, states, sequences, grads);
 }
 
 void gated_delta_decode(const GatedDeltaTensors& in, std::span<const RecurrentSequence> sequences, const at::Tensor& out,
-                        Workspace&) {
+                        Workspace& workspace) {
   check(in);
+  if (kernels::serve_delta(in.v.device(), in.v.scalar_type())) return kernels::delta_decode(in, sequences, out, workspace);
   std::int64_t first = 0;
   for (const auto& [rows, state] : sequences) {
     generic::advance_delta(rows_of(in, first, rows), *state, out.narrow(0, first, rows));

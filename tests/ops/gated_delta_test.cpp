@@ -84,8 +84,9 @@ double rule_tolerance(at::ScalarType dtype) {
   return dtype == at::kFloat ? 2e-5 : tolerance(dtype);
 }
 
-void compare_with_autograd(const std::vector<std::int32_t>& bounds, at::ScalarType dtype, double decay) {
-  const GatedDeltaTensors in = inputs(bounds.back(), dtype, decay);
+void compare_with_autograd(const std::vector<std::int32_t>& bounds, at::ScalarType dtype, double decay,
+                           const DeltaShape& shape = kShape) {
+  const GatedDeltaTensors in = inputs(bounds.back(), dtype, decay, shape);
   const at::Tensor gout = randn(in.v.sizes(), dtype, 6);
   const Oracle oracle = differentiate([&](const auto& x) { return recurrent(x, bounds); }, list(in), gout);
   const Result result = forward(in, bounds);
@@ -100,6 +101,9 @@ TEST(GatedDelta, AgreesWithAutogradOfTheRecurrence) {
     for (const std::int32_t length : {1, 63, 64, 65, 130}) compare_with_autograd({0, length}, dtype, 0.1);
     compare_with_autograd({0, 1, 64, 64, 129, 194, 324}, dtype, 0.1);
     compare_with_autograd({0, 70, 140}, dtype, 30.0);
+    if (dtype == at::kDouble) continue;
+    for (const DeltaShape& shape : {DeltaShape{2, 2, 128, 128}, DeltaShape{1, 3, 5, 7}})
+      compare_with_autograd({0, 70}, dtype, 0.1, shape);
   }
 }
 
@@ -107,7 +111,7 @@ TEST(GatedDelta, LongSequencesGoThroughKeptStates) {
   const std::vector<std::int32_t> bounds = {0, 30, 30 + 1090, 30 + 1090 + 1024};
   EXPECT_EQ(kept_delta_states(packed(bounds)), 1);
   EXPECT_LE(1, most_kept_delta_states(bounds.back()));
-  compare_with_autograd(bounds, at::kDouble, 0.01);
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) compare_with_autograd(bounds, dtype, 0.01);
 }
 
 TEST(GatedDelta, PackedEqualsAlone) {
@@ -133,11 +137,15 @@ TEST(GatedDelta, PackedEqualsAlone) {
   }
 }
 
+GatedDeltaState new_state(at::ScalarType dtype, const DeltaShape& shape = kShape) {
+  return GatedDeltaState::make(shape, statistics_dtype(dtype), at::kCPU);
+}
+
 TEST(GatedDelta, DecodingAgreesWithTheForward) {
   for (const at::ScalarType dtype : kDtypes) {
     const GatedDeltaTensors in = inputs(150, dtype);
     const at::Tensor whole = forward(in, {0, 150}).out, out = empty(whole.sizes(), dtype);
-    GatedDeltaState state = GatedDeltaState::make(kShape, statistics_dtype(dtype), at::kCPU);
+    GatedDeltaState state = new_state(dtype);
     EXPECT_EQ(
         GatedDeltaState::bytes(kShape, statistics_dtype(dtype)),
         static_cast<std::int64_t>(state.state.nbytes() + state.keys.nbytes() + state.updates.nbytes() + state.decay.nbytes()));
@@ -148,6 +156,40 @@ TEST(GatedDelta, DecodingAgreesWithTheForward) {
       at += n;
     }
     expect_close(out, whole, rule_tolerance(dtype), "decoded");
+  }
+}
+
+/// A prompt in one piece, then token by token, beside a sequence that is elsewhere.
+TEST(GatedDelta, DecodedRowsHaveTheBitsOfTheForward) {
+  constexpr std::int64_t kTokens = 80, kPrompt = 50, kAhead = 9;
+  for (const DeltaShape& shape : {kShape, DeltaShape{2, 2, 128, 128}, DeltaShape{1, 3, 5, 7}})
+    for (const at::ScalarType dtype : kKernelDtypes) {
+      const GatedDeltaTensors in = inputs(kTokens, dtype, 0.1, shape);
+      const at::Tensor whole = forward(in, {0, kTokens}).out;
+      GatedDeltaState first = new_state(dtype, shape), second = new_state(dtype, shape);
+      const auto step = [&](std::int64_t at, std::int64_t n, std::int64_t other, std::int64_t others) {
+        const auto both = [&](const at::Tensor& x) { return at::cat({x.narrow(0, at, n), x.narrow(0, other, others)}); };
+        const at::Tensor out = empty({n + others, shape.value_heads, shape.value_dim}, dtype);
+        const std::vector<RecurrentSequence> sequences = {{n, &first}, {others, &second}};
+        gated_delta_decode({both(in.q), both(in.k), both(in.v), both(in.g), both(in.beta)}, sequences, out, workspace());
+        EXPECT_TRUE(out.equal(both(whole))) << "tokens from " << at << " and " << other << ", heads of " << shape.key_dim;
+      };
+      step(0, kPrompt, 0, kPrompt + kAhead);
+      for (std::int64_t t = kPrompt; t + kAhead < kTokens; ++t) step(t, 1, t + kAhead, 1);
+    }
+}
+
+TEST(GatedDelta, KernelsTakeTheMemoryThatIsPlanned) {
+  const GatedDeltaTensors in = inputs(200, at::kFloat);
+  for (const bool both : {false, true}) {
+    Workspace own(c10::kCPU);
+    const PackedSequences sequences = packed({0, 200});
+    const at::Tensor out = empty(in.v.sizes(), at::kFloat);
+    gated_delta_forward(in, sequences, out, {}, own);
+    const auto like = [](const at::Tensor& x) { return empty(x.sizes(), x.scalar_type()); };
+    const GatedDeltaTensors grads{like(in.q), like(in.k), like(in.v), like(in.g), like(in.beta)};
+    if (both) gated_delta_backward(out, in, {}, sequences, grads, own);
+    EXPECT_EQ(own.held(), gated_delta_scratch_bytes(kShape, 200, at::kFloat, /*on_cpu=*/true, both));
   }
 }
 

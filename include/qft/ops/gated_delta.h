@@ -51,8 +51,11 @@ struct DeltaShape {
   std::int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
 };
 
-/// Bytes that forward, or backward, takes for its own at most: what a chunk of all heads needs, and the states of a segment.
-std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, at::ScalarType dtype, bool backward);
+/// Bytes that forward, or backward, takes for its own at most: what a chunk needs, and backward the states of a segment; on the
+/// CPU for a key head on each of this process's threads, elsewhere for all heads.
+///   longest  tokens of a sequence
+std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, std::int64_t longest, at::ScalarType dtype, bool on_cpu,
+                                       bool backward);
 
 /// What decoding keeps of a sequence: the state at the last chunk's start, and the rows of the chunk since. The size does not
 /// grow with the sequence.
@@ -74,8 +77,8 @@ struct RecurrentSequence {
   std::int64_t new_tokens = 1;
   GatedDeltaState* state = nullptr;  ///< of the tokens before; left with the new ones
 };
-/// The forward of new tokens, one sequence after another in `in` and `out`. The sums are those of
-/// the whole sequence, but a product's order may depend on how many rows come at once.
+/// The forward of new tokens, one sequence after another in `in` and `out`. On the CPU in fp32 and bf16 a row has the same bits
+/// as in the whole sequence; elsewhere a product's order may depend on how many rows come at once.
 void gated_delta_decode(const GatedDeltaTensors& in, std::span<const RecurrentSequence> sequences, const at::Tensor& out,
                         Workspace& workspace);
 

@@ -119,9 +119,11 @@ class DeltaNet final : public SubLayer {
   }
 
   std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
-                                       ops::AttentionPath /*path*/) const override {
+                                       ops::AttentionPath path) const override {
     const auto item = static_cast<std::int64_t>(c10::elementSize(statistics_dtype(dtype)));
-    return (backward ? 2 * sizes.tokens * d_.value_heads * item : 0) + ops::gated_delta_scratch_bytes(shape_, dtype, backward);
+    const std::int64_t longest = sizes.longest > 0 ? sizes.longest : sizes.tokens;
+    return (backward ? 2 * sizes.tokens * d_.value_heads * item : 0) +
+           ops::gated_delta_scratch_bytes(shape_, longest, dtype, path == ops::AttentionPath::cpu, backward);
   }
 
   /// The work depends on where sequences begin.

@@ -1,0 +1,134 @@
+// What forward and backward of the gated delta rule share: a chunk's rows, decays and scratch. Included once per target, after
+// vector-inl.h. Matrices of pairs of a chunk's rows are [.., kDeltaChunk], a row for each i, a column for each j.
+#if defined(QFT_OPS_DELTA_RULE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef QFT_OPS_DELTA_RULE_INL_H
+#undef QFT_OPS_DELTA_RULE_INL_H
+#else
+#define QFT_OPS_DELTA_RULE_INL_H
+#endif
+
+#include "qft/ops/cpu/delta_net_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "attention_kernels.h"
+#include "small_products-inl.h"
+#include "vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qft::ops::cpu {
+namespace HWY_NAMESPACE {
+
+constexpr std::int64_t kChunk = kDeltaChunk;
+
+/// Parts of a kernel's scratch.
+class DeltaScratch {
+ public:
+  DeltaScratch(std::int64_t key_dim, std::int64_t value_dim, float* from) : next_(from) {
+    for (float** p : {&q, &k, &keys, &gq, &gk, &from_state}) *p = take(kChunk * key_dim);
+    for (float** p : {&out, &updates, &gout, &gupdates, &gresiduals, &turned_updates}) *p = take(kChunk * value_dim);
+    for (float** p : {&qk, &kk, &decay, &system, &weights, &gqk, &gkk}) *p = take(kChunk * kChunk);
+    for (float** p : {&q_inverse, &k_inverse, &from_start, &to_end, &dots, &gsums}) *p = take(kChunk);
+    for (float** p : {&turned_state, &turned_gstate}) *p = take(key_dim * value_dim);
+  }
+  float *q, *k, *keys, *gq, *gk, *from_state;
+  float *out, *updates, *gout, *gupdates, *gresiduals, *turned_updates;
+  float *qk, *kk, *decay, *system, *weights, *gqk, *gkk;
+  float *q_inverse, *k_inverse, *from_start, *to_end, *dots, *gsums;
+  float *turned_state, *turned_gstate;
+
+ private:
+  float* take(std::int64_t elements) {
+    float* taken = next_;
+    next_ += elements;
+    return taken;
+  }
+  float* next_;
+};
+
+/// to[count][width] = scale * rows / sqrt(sum of squares + 1e-6), and one over that root.
+template <class T>
+void normalise_rows(const HeadRows<const T>& x, const DeltaRows& at, std::int64_t width, float scale, float* to, float* inverse) {
+  const auto n = static_cast<std::size_t>(width);
+  for (std::int64_t i = 0; i < at.count; ++i) {
+    const T* row = x.row(at.token + i, at.key_head);
+    float* unit = to + i * width;
+    const float squares = sum_over(n, [&](std::size_t c, auto extent, Vec sum) HWY_ATTR {
+      const Vec v = load(row + c, extent);
+      return hn::MulAdd(v, v, sum);
+    });
+    inverse[i] = 1.0F / std::sqrt(squares + 1e-6F);
+    const Vec factor = splat(inverse[i] * scale);
+    for_vectors(n, [&](std::size_t c, auto extent) HWY_ATTR { store(hn::Mul(load(row + c, extent), factor), unit + c, extent); });
+  }
+}
+inline float query_scale(std::int64_t key_dim) {
+  return 1.0F / std::sqrt(static_cast<float>(key_dim));
+}
+
+/// decay[i][j] = exp(G_i - G_j) for j <= i, else 0, of rows i from `first` on. The differences are taken in fp64.
+inline void decays(const double* sums, std::int64_t first, std::int64_t count, float* decay) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
+  for (std::int64_t i = 0; i < count; ++i) {
+    float* row = decay + i * kChunk;
+    const std::int64_t seen = first + i + 1;
+    const double own = sums[first + i];
+    for (std::int64_t j = 0; j < seen; ++j) row[j] = static_cast<float>(own - sums[j]);
+    std::fill(row + seen, row + kChunk, 0.0F);
+    for (std::int64_t j = 0; j < seen; j += lanes) store(exp(load(row + j)), row + j);
+    std::fill(row + seen, row + kChunk, 0.0F);
+  }
+}
+
+/// to[i][j] = sign * products[i][j] decay[i][j] for j < first + i + inclusive, else 0.
+inline void decayed(const float* products, const float* decay, std::int64_t first, std::int64_t count, bool inclusive, float sign,
+                    float* to) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
+  const Vec factor = splat(sign);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t row = i * kChunk, seen = first + i + (inclusive ? 1 : 0);
+    for (std::int64_t j = 0; j < seen; j += lanes)
+      store(hn::Mul(factor, hn::Mul(load(products + row + j), load(decay + row + j))), to + row + j);
+    std::fill(to + row + seen, to + row + kChunk, 0.0F);
+  }
+}
+
+/// to[i] = factors[i] * from[i], of rows.
+inline void scale_rows(const float* from, const float* factors, float sign, std::int64_t count, std::int64_t width, float* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Vec factor = splat(sign * factors[i]);
+    for_vectors(static_cast<std::size_t>(width), [&](std::size_t c, auto extent) HWY_ATTR {
+      store(hn::Mul(factor, load(from + i * width + static_cast<std::int64_t>(c), extent)),
+            to + i * width + static_cast<std::int64_t>(c), extent);
+    });
+  }
+}
+
+/// exp(G_i) of rows, and exp(G_last - G_i).
+inline void edge_decays(const double* sums, std::int64_t count, float* from_start, float* to_end) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (from_start != nullptr) from_start[i] = static_cast<float>(std::exp(sums[i]));
+    if (to_end != nullptr) to_end[i] = static_cast<float>(std::exp(sums[count - 1] - sums[i]));
+  }
+}
+
+/// to [width][columns] = from [count][width] transposed.
+inline void turn(const float* from, std::int64_t count, std::int64_t width, std::int64_t columns, float* to) {
+  packing_kernels<float, float>().transpose({from, width, count, width}, columns, to);
+}
+
+/// Calls f(std::integral_constant<int, rows>, first row) for tiles of kTileRows rows, then for single ones.
+template <class F>
+HWY_INLINE void for_tiles(std::int64_t count, F f) {
+  std::int64_t row = 0;
+  for (; row + kTileRows <= count; row += kTileRows) f(std::integral_constant<int, kTileRows>{}, row);
+  for (; row < count; ++row) f(std::integral_constant<int, 1>{}, row);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qft::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle
