@@ -1,4 +1,5 @@
 #include "foreign_table.h"
+#include "optimizers.h"
 
 namespace qft::config {
 namespace {
@@ -107,7 +108,9 @@ constexpr ForeignRow kLlamaFactory[] = {
      "reward_model reward_model_adapters reward_model_quantization_bit reward_model_type",
      "it belongs to stages that qft does not have", ""},
     {kNoEffect, "module_dropout oft_rank oft_block_size oft_target", "it is used by finetuning_type oft only", ""},
-    {kRefused, "use_galore use_apollo use_badam use_adam_mini use_muon adafactor", "qft has AdamW and Lion: remove it", kOff},
+    {kRefused, "use_galore use_apollo use_badam use_adam_mini", kOptimizersHere, kOff},
+    converted("use_muon", "true: optim=muon; false|null:", "expected true or false"),
+    converted("adafactor", "true: optim=adafactor; false|null:", "expected true or false"),
     {kNoEffect,
      "galore_target galore_rank galore_update_interval galore_scale galore_proj_type galore_layerwise "
      "apollo_target "
@@ -117,7 +120,7 @@ constexpr ForeignRow kLlamaFactory[] = {
      "badam_update_ratio "
      "badam_mask_mode badam_verbose",
      "it belongs to an optimizer that qft does not have", ""},
-    {kRefused, "optim_args optim_target_modules", "AdamW takes weight_decay, adam_beta1, adam_beta2, adam_epsilon", "null"},
+    {kRefused, "optim_target_modules", "it belongs to GaLore and APOLLO, which qft does not have: remove it", "null"},
     {kRefused, "use_llama_pro", "block expansion is not implemented: remove it", kOff},
     {kRefused, "use_dft_loss use_asft_loss use_eaft_loss", "the loss is cross-entropy: remove it", kOff},
     {kNoEffect, "asft_alpha eaft_alpha", "it belongs to losses that qft does not have", ""},

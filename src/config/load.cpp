@@ -44,6 +44,9 @@ void note_training(RunConfig& config) {
     config.notes.push_back(fmt::format("{} overrides {}, as with transformers 4; transformers 5 would take the latter",
                                        at_key(config, "warmup_steps"), at_key(config, "warmup_ratio")));
   }
+  if (t.optim == "paged_adamw_8bit")
+    config.notes.push_back(fmt::format(
+        "{} is adamw_8bit here: its state is not paged; with offload_optimizer: cpu it is in host memory", at_key(config, "optim")));
   const bool pairs = config.finetuning.stage == "dpo";
   const bool pack_decides = !config.is_given("stage") && !config.data.pack.empty();
   for (const char* key : {"pref_loss", "pref_beta", "pref_ftx", "simpo_gamma", "dpo_label_smoothing", "ld_alpha"})

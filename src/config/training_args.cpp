@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "optimizers.h"
+
 namespace qft::config {
 namespace {
 
@@ -65,13 +67,15 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
 }
 
 void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
-  field(Field("optim", "optimizer: AdamW, by any of four names, or Lion")
-            .one_of({"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "lion_32bit", "lion"})
-            .advise("qft has AdamW and Lion"),
+  field(Field("optim", "optimizer: AdamW, by any of four names, with moments of 8 bits by three, Lion, SGD, Muon or Adafactor")
+            .one_of({"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "lion_32bit", "lion", "sgd", "adamw_8bit",
+                     "adamw_bnb_8bit", "paged_adamw_8bit", "muon", "adafactor"})
+            .advise(kOptimizersHere),
         &a.optim);
+  field(Field("optim_args", "what the optimizer takes besides, in transformers' form: momentum=0.9,nesterov=true"), &a.optim_args);
   field(Field("learning_rate", "peak learning rate").at_least(0), &a.learning_rate);
   field(Field("scale_lr_by_world_size", "multiply learning_rate by the number of ranks"), &a.scale_lr_by_world_size);
-  field(Field("weight_decay", "decoupled weight decay; none on norms and biases").at_least(0), &a.weight_decay);
+  field(Field("weight_decay", "weight decay, decoupled from the gradient but for sgd; none on norms and biases").at_least(0), &a.weight_decay);
   field(Field("adam_beta1", "AdamW: decay of the first moment; Lion: share of the momentum in a step's direction")
             .in_half_open(0, 1),
         &a.adam_beta1);

@@ -76,6 +76,7 @@ struct ExecutionConfig {
   bool plain_operations = false;  ///< no kernels of our own: ops::generic::takes()
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
   bool reference = false;  ///< lists have a reference lane
+  optim::Hyper hyper = {};  ///< of the optimizer
 };
 
 /// What a run does to save memory at the cost of time.
