@@ -58,7 +58,7 @@ class Probe:
 
 def theirs(given, make, dtype):
     """make(parameters) gives a list of optimizers."""
-    parameters = [torch.nn.Parameter(x.to(dtype)) for x in split(given[0])]
+    parameters = [torch.nn.Parameter(x.to(dtype, copy=True)) for x in split(given[0])]
     optimizers = make(parameters)
     for row in given[1:]:
         for p, g in zip(parameters, split(row)):
@@ -116,7 +116,7 @@ class InDouble:
 
     def __enter__(self):
         self.kept = torch.Tensor.bfloat16
-        torch.Tensor.bfloat16 = lambda t: t.double()
+        torch.Tensor.bfloat16 = lambda t: t.to(torch.float64, copy=True)
 
     def __exit__(self, *_):
         torch.Tensor.bfloat16 = self.kept
@@ -129,9 +129,10 @@ def error(ours, expected, given):
 
 
 def quantised(values, signed):
-    """bitsandbytes' codes and magnitudes. Of fp64 it takes the nearest code, as its kernels do; of fp32 its code for CPUs guesses."""
-    codes, state = functional.quantize_blockwise(values.double(), code=functional.create_dynamic_map(signed), blocksize=BLOCK)
-    return codes, state.absmax.float()
+    """bitsandbytes' codes and magnitudes, by its portable operator: the nearest codes, as its kernels for GPUs have. That for CPUs has
+    other ones for numbers near 0."""
+    return torch.ops.bitsandbytes.quantize_blockwise.default.redispatch(
+        torch._C.DispatchKeySet(torch._C.DispatchKey.CompositeExplicitAutograd), values, functional.create_dynamic_map(signed), BLOCK)
 
 
 def adamw_8bit(given):
