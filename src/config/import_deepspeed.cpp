@@ -102,9 +102,8 @@ nlohmann::json document_of(const Named& named) {
 struct Optimizer {
   std::string_view theirs, ours;
 };
-constexpr Optimizer kOptimizers[] = {{"AdamW", "adamw"}, {"Adam", "adamw"}, {"adamw", "adamw"},
-                                     {"adam", "adamw"},  {"Lion", "lion"},  {"lion", "lion"},
-                                     {"SGD", "sgd"},     {"Adafactor", "adafactor"}};
+constexpr Optimizer kOptimizers[] = {{"AdamW", "adamw"}, {"Adam", "adamw"}, {"adamw", "adamw"}, {"adam", "adamw"},
+                                     {"Lion", "lion"},   {"lion", "lion"},  {"SGD", "sgd"},     {"Adafactor", "adafactor"}};
 
 void match_optimizer(RunConfig& config, const Leaf& leaf) {
   const auto* row = std::find_if(std::begin(kOptimizers), std::end(kOptimizers),

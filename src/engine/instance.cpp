@@ -233,12 +233,11 @@ parallel::ActionList Instance::training_list(int micro_batches, int max_micro_ba
 }
 
 parallel::ActionList Instance::evaluation_list(int micro_batches, int max_micro_batches) const {
-  return parallel::with_gathers(
-      parallel::evaluation_schedule(spec(), {.micro_batches = micro_batches,
-                                             .max_micro_batches = max_micro_batches,
-                                             .group = std::max(1, max_micro_batches),
-                                             .reference = options_.reference}),
-      store_->gathered_bytes(), options_.prefetch_budget);
+  return parallel::with_gathers(parallel::evaluation_schedule(spec(), {.micro_batches = micro_batches,
+                                                                       .max_micro_batches = max_micro_batches,
+                                                                       .group = std::max(1, max_micro_batches),
+                                                                       .reference = options_.reference}),
+                                store_->gathered_bytes(), options_.prefetch_budget);
 }
 
 void Instance::update(double learning_rate, double grad_scale) {

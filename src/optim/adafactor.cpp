@@ -1,4 +1,5 @@
-// Adafactor (Shazeer & Stern 2018, algorithms 4 and 5): second moments of a matrix as the product of its rows' and columns' means.
+// Adafactor (Shazeer & Stern 2018, algorithms 4 and 5): second moments of a matrix as the product of its rows' and columns'
+// means.
 #include <algorithm>
 #include <cmath>
 

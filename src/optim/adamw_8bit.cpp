@@ -42,11 +42,11 @@ struct Map {
 
 /// A moment of a block that other ranks have a part of, in fp32 until the magnitude of the whole is known.
 struct Cut {
-  at::Tensor row;              ///< [256], zero where it is another rank's
-  std::int64_t begin = 0;      ///< of this rank's part in it
-  at::Tensor codes, largest;   ///< this rank's part; [1]
+  at::Tensor row;             ///< [256], zero where it is another rank's
+  std::int64_t begin = 0;     ///< of this rank's part in it
+  at::Tensor codes, largest;  ///< this rank's part; [1]
   std::size_t moment = 0, buffer = 0;
-  std::int64_t position = 0;   ///< in the buffer, of the block's first element
+  std::int64_t position = 0;  ///< in the buffer, of the block's first element
 };
 
 class AdamW8bit : public Rule {
@@ -118,7 +118,9 @@ class AdamW8bit : public Rule {
       const at::Tensor fp32 = rows[k].to(at::kFloat);
       const at::Tensor largest = u.state[kMoments + k].narrow(0, block_here, blocks);
       largest.copy_(fp32.abs().amax(1));
-      u.state[k].narrow(0, begin, count).copy_(map(k, fp32.device()).codes(fp32, largest.unsqueeze(1)).view(-1).narrow(0, head, count));
+      u.state[k]
+          .narrow(0, begin, count)
+          .copy_(map(k, fp32.device()).codes(fp32, largest.unsqueeze(1)).view(-1).narrow(0, head, count));
       note_cuts(u, begin, count, k, fp32, largest);
     }
   }

@@ -43,8 +43,7 @@ void Optimizer::allocate(std::size_t i, const Precision& precision) {
   const bool apart = p.weights.device() != p.grads.device();
   Buffer b{{}, {}, {}, precision.has_master_copy() || apart, {}, device::Event(p.weights.device())};
   b.master = b.has_copy ? p.weights.to(p.grads.device(), precision.master) : p.weights;
-  if (apart && p.grads.is_cpu())
-    b.staging = device::host_tensor(p.weights.sizes(), p.weights.scalar_type(), p.weights.device());
+  if (apart && p.grads.is_cpu()) b.staging = device::host_tensor(p.weights.sizes(), p.weights.scalar_type(), p.weights.device());
   buffers_.push_back(std::move(b));
 }
 
@@ -98,8 +97,7 @@ void Optimizer::deal() {
   for (Owned& owned : owners_->all())
     if (owners_->is_mine(owned))
       for (const StateSpec& spec : states_of(params_[owned.buffer].segments[owned.segment]))
-        if (spec.per == 0)
-          owned.state.push_back(at::zeros(spec.shape, buffers_[owned.buffer].master.options().dtype(spec.type)));
+        if (spec.per == 0) owned.state.push_back(at::zeros(spec.shape, buffers_[owned.buffer].master.options().dtype(spec.type)));
 }
 
 void Optimizer::step(double learning_rate, double grad_scale) {
@@ -159,7 +157,8 @@ Update Optimizer::update_of(std::size_t i, const Piece& piece, double learning_r
 
 std::vector<HeldState> Optimizer::held_states(std::size_t i, std::int64_t segment_begin) const {
   const FlatParams& p = params_.at(i);
-  const auto segment = std::find_if(p.segments.begin(), p.segments.end(), [&](const Segment& s) { return s.begin == segment_begin; });
+  const auto segment =
+      std::find_if(p.segments.begin(), p.segments.end(), [&](const Segment& s) { return s.begin == segment_begin; });
   QFT_ASSERT(segment != p.segments.end(), "{}: no segment begins at {}", p.name, segment_begin);
   const auto index = static_cast<std::size_t>(segment - p.segments.begin());
   const auto [begin, end] = here(i, *segment);
@@ -172,7 +171,8 @@ std::vector<HeldState> Optimizer::held_states(std::size_t i, std::int64_t segmen
     HeldState h{spec, b.master.narrow(0, 0, 0).to(spec.type)};
     if (spec.per == 0) {
       const auto& all = owners_->all();
-      const auto owned = std::find_if(all.begin(), all.end(), [&](const Owned& o) { return o.buffer == i && o.segment == index; });
+      const auto owned =
+          std::find_if(all.begin(), all.end(), [&](const Owned& o) { return o.buffer == i && o.segment == index; });
       if (owners_->is_mine(*owned)) h.values = owned->state[owned_next].view(-1);
       ++owned_next;
     } else if (begin < end) {

@@ -35,8 +35,8 @@ class Owners {
   using Part = std::function<at::Tensor(const Owned&)>;
   /// `values` [stack]: gradients, of which body makes what goes back.
   using Body = std::function<void(const Owned&, const at::Tensor& values)>;
-  /// Calls body for the parameters of this rank with their whole gradients, and leaves in every rank's parts what it made of them.
-  /// A few at a time travel. Collective.
+  /// Calls body for the parameters of this rank with their whole gradients, and leaves in every rank's parts what it made of
+  /// them. A few at a time travel. Collective.
   void direct(const Part& part, const Body& body);
 
  private:

@@ -52,7 +52,9 @@ double RuleArgs::number(std::string_view word, double otherwise, double least, d
   if (text == nullptr) return otherwise;
   double value = std::numeric_limits<double>::quiet_NaN();
   if (!read(*text, value) || !(value >= least && value < below))
-    refuse(word, std::isinf(below) ? fmt::format("a number of at least {}", least) : fmt::format("a number from {} to below {}", least, below),
+    refuse(word,
+           std::isinf(below) ? fmt::format("a number of at least {}", least)
+                             : fmt::format("a number from {} to below {}", least, below),
            *text);
   return value;
 }
@@ -73,8 +75,7 @@ bool RuleArgs::flag(std::string_view word, bool otherwise) const {
   refuse(word, "true or false", *text);
 }
 
-std::string RuleArgs::choice(std::string_view word, std::string_view otherwise,
-                             std::span<const std::string_view> choices) const {
+std::string RuleArgs::choice(std::string_view word, std::string_view otherwise, std::span<const std::string_view> choices) const {
   const std::string* text = find(word);
   if (text == nullptr) return std::string(otherwise);
   if (std::find(choices.begin(), choices.end(), *text) == choices.end())

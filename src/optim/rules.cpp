@@ -38,6 +38,10 @@ std::int64_t StateSpec::bytes() const {
   return numel() * static_cast<std::int64_t>(c10::elementSize(type));
 }
 
+bool of_layer(const Param& param) {
+  return param.is_matrix() && param.place == Param::Place::layer;
+}
+
 bool Slices::shared() const {
   return comm != nullptr && comm->size() > 1;
 }
@@ -89,11 +93,7 @@ std::span<const RuleSpec> rules() {
   static const RuleSpec kRules[] = {
       {"AdamW", {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"}, {"exp_avg", "exp_avg_sq"}, make_adamw},
       {"Lion", {"lion_32bit", "lion"}, {"exp_avg"}, make_lion},
-      {.name = "SGD",
-       .optim = {"sgd"},
-       .make = make_sgd,
-       .args = {"momentum", "dampening", "nesterov"},
-       .state_of = sgd_state},
+      {.name = "SGD", .optim = {"sgd"}, .make = make_sgd, .args = {"momentum", "dampening", "nesterov"}, .state_of = sgd_state},
       {.name = "8-bit AdamW",
        .optim = {"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"},
        .make = make_adamw_8bit,
@@ -103,13 +103,19 @@ std::span<const RuleSpec> rules() {
        .make = make_muon,
        .args = {"momentum", "nesterov", "ns_steps", "adjust_lr_fn"},
        .state_of = muon_state,
-       .whole = muon_whole,
+       .whole = of_layer,
        .operations = muon_operations},
       {.name = "Adafactor",
        .optim = {"adafactor"},
        .make = make_adafactor,
        .state_of = adafactor_state,
        .whole = adafactor_whole},
+      {.name = "GaLore",
+       .optim = {"galore_adamw"},
+       .make = make_galore,
+       .args = {"rank", "update_proj_gap", "scale", "proj_type"},
+       .state_of = galore_state,
+       .whole = of_layer},
   };
   return kRules;
 }

@@ -25,8 +25,14 @@ std::vector<StateSpec> adamw_8bit_state(const Param& param, const Hyper& hyper, 
 /// Muon (Jordan et al. 2024) with the update of torch.optim.Muon for matrices of layers, AdamW for all else.
 std::unique_ptr<Rule> make_muon(const Hyper& hyper);
 std::vector<StateSpec> muon_state(const Param& param, const Hyper& hyper, const Precision& precision);
-bool muon_whole(const Param& param);
 double muon_operations(const Param& param);
+
+/// GaLore (Zhao et al. 2024) for matrices of layers, AdamW for all else.
+std::unique_ptr<Rule> make_galore(const Hyper& hyper);
+std::vector<StateSpec> galore_state(const Param& param, const Hyper& hyper, const Precision& precision);
+
+/// A matrix, or a stack of them, of a layer: not embedding and head.
+bool of_layer(const Param& param);
 
 /// Adafactor (Shazeer & Stern 2018) as transformers' Adafactor with scale_parameter and relative_step off, which is what the
 /// Trainer makes of it.

@@ -166,7 +166,8 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   bytes +=
       run.training ? std::max(copied(run.tokens, widest.output), copied(rows, c.vocab_size)) : copied(run.tokens, widest.input);
   bytes += graph_bytes(run);
-  if (!run.training || run.recompute || run.reference) bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
+  if (!run.training || run.recompute || run.reference)
+    bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return bytes;
 }
 
@@ -181,7 +182,8 @@ std::int64_t evaluation_bytes(const ExecutionConfig& run) {
     return buffer_bytes(forward);
   };
   // Steps that recompute nothing have no arena for a layer that is computed and forgotten.
-  const std::int64_t layer = run.recompute || run.reference ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
+  const std::int64_t layer =
+      run.recompute || run.reference ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return std::max<std::int64_t>(0, buffers_for(run.evaluation_tokens) - (buffers_for(run.tokens) - layer));
 }
 
@@ -309,8 +311,9 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   const std::int64_t two_groups = 2 * run.group;
   const int group = static_cast<int>(run.group);
   const int max_micro_batches = static_cast<int>(run.micro_batches > 0 ? std::min(run.micro_batches, two_groups) : two_groups);
-  const parallel::ScheduleOptions options{max_micro_batches, max_micro_batches, group, run.strategy.reduce_every_group(),
-                                          run.strategy.reshard_after_forward, /*groups_per_vote=*/0, run.reference};
+  const parallel::ScheduleOptions options{
+      max_micro_batches,     max_micro_batches, group, run.strategy.reduce_every_group(), run.strategy.reshard_after_forward,
+      /*groups_per_vote=*/0, run.reference};
   const parallel::ActionList list = parallel::with_gathers(
       run.training ? parallel::training_schedule(run.spec, options) : parallel::evaluation_schedule(run.spec, options), units,
       prefetch_budget);

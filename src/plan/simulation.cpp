@@ -206,8 +206,7 @@ class Player {
       }
     }
     const double share = trainable > 0 ? elements / trainable : 0;
-    const double bytes =
-        elements * (3 * size_of(p.grad) + 2 * size_of(p.master) + size_of(p.compute)) + share * 2 * state;
+    const double bytes = elements * (3 * size_of(p.grad) + 2 * size_of(p.master) + size_of(p.compute)) + share * 2 * state;
     compute(bytes / (machine_.memory_gb_s * 1e9));
     send_to_owners(share * whole * size_of(p.grad), share * operations);
   }

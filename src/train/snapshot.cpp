@@ -182,7 +182,8 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim
       if (p.trainable) {
         ours.insert(master_name(p));
         // Names do not depend on the types.
-        for (const optim::StateSpec& state : rule.states(parallel::optimizer_param(p), hyper, {})) ours.insert(state_name(state, p));
+        for (const optim::StateSpec& state : rule.states(parallel::optimizer_param(p), hyper, {}))
+          ours.insert(state_name(state, p));
       }
   for (const auto& tensor : theirs)
     if (ours.count(tensor.name) == 0)

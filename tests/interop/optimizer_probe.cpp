@@ -1,8 +1,9 @@
-// Steps an optimizer over gradients from a file, for scripts that compare with other implementations; several ranks share one buffer.
+// Steps an optimizer over gradients from a file, for scripts that compare with other implementations; several ranks share one
+// buffer.
 //   optimizer_probe SETTINGS.json NUMBERS OUT
 // SETTINGS: {optim, args, fp64, lr, decay, steps, params: [{shape, stack, place}]}. NUMBERS: fp64, the parameters one after the
-// other, then their gradients of each step. OUT.<rank>: for each parameter {master, states: {name: {begin, values}}}, what the rank
-// has of it.
+// other, then their gradients of each step. OUT.<rank>: for each parameter {master, states: {name: {begin, values}}}, what the
+// rank has of it.
 #include "qft/comm/session.h"
 #include "qft/core/program.h"
 #include "qft/optim/optimizer.h"
@@ -55,9 +56,9 @@ void run(const json& settings, std::vector<double> numbers, const std::string& o
   const at::Tensor all = at::from_blob(numbers.data(), {std::ssize(numbers) / n, n}, at::kDouble);
   const at::Tensor weights = at::zeros({chunk}, precision.compute), grads = at::zeros({chunk}, precision.grad);
   weights.narrow(0, 0, length).copy_(all[0].narrow(0, begin, length));
-  optim::Optimizer optimizer(optim::rule_of(settings.at("optim").get<std::string>()), {{"unit", weights, grads, segments, begin}},
-                             {.weight_decay = settings.at("decay"), .args = optim::RuleArgs(settings.at("args").get<std::string>())},
-                             precision, &world);
+  optim::Optimizer optimizer(
+      optim::rule_of(settings.at("optim").get<std::string>()), {{"unit", weights, grads, segments, begin}},
+      {.weight_decay = settings.at("decay"), .args = optim::RuleArgs(settings.at("args").get<std::string>())}, precision, &world);
   for (std::int64_t step = 1; step < all.size(0); ++step) {
     grads.zero_();
     grads.narrow(0, 0, length).copy_(all[step].narrow(0, begin, length));
@@ -69,7 +70,8 @@ void run(const json& settings, std::vector<double> numbers, const std::string& o
     json states = json::object();
     for (const optim::HeldState& held : optimizer.held_states(0, s.begin))
       states[std::string(held.spec.name)] = {{"begin", held.begin}, {"values", values_of(held.values)}};
-    result.push_back({{"master", first < last ? values_of(weights.narrow(0, first, last - first)) : json::array()}, {"states", states}});
+    result.push_back(
+        {{"master", first < last ? values_of(weights.narrow(0, first, last - first)) : json::array()}, {"states", states}});
   }
   std::ofstream(out + "." + std::to_string(world.rank())) << result;
 }

@@ -1,6 +1,7 @@
 """Fifty steps of every optimizer beside its original, on one rank and on three that share the state: torch's AdamW, SGD and Muon,
-transformers' Adafactor, and 8-bit AdamW by bitsandbytes' own codes, which are the same to the bit."""
+transformers' Adafactor, GaLore's formula, and 8-bit AdamW by bitsandbytes' own codes, which are the same to the bit."""
 import json
+import math
 import tempfile
 from pathlib import Path
 
@@ -111,6 +112,43 @@ def muon(parameters, **options):
             torch.optim.AdamW([{"params": [p], "weight_decay": DECAY if x.get("decays", True) else 0.0} for p, x in rest], lr=LR)]
 
 
+class GaLore(torch.optim.Optimizer):
+    """Zhao et al. 2024, algorithm 2, with the projections of galore_torch; weight decay first, as in torch.optim.AdamW."""
+
+    def __init__(self, groups, rank, gap, scale, kind):
+        super().__init__(groups, {})
+        self.rank, self.gap, self.scale, self.kind, self.steps = rank, gap, scale, kind, 0
+
+    def matrix(self, p, grad, state):
+        rows, columns = grad.shape
+        right = {"std": rows >= columns, "reverse_std": rows < columns, "left": False, "right": True}[self.kind]
+        if self.steps % self.gap == 0:
+            u, _, v = torch.linalg.svd(grad, full_matrices=False)
+            state["vectors"] = v[:self.rank].T if right else u[:, :self.rank]
+        q = state["vectors"]
+        low = grad @ q if right else q.T @ grad
+        m, v = (state.setdefault(n, torch.zeros_like(low)) for n in ("m", "v"))
+        m.mul_(0.9).add_(low, alpha=0.1)
+        v.mul_(0.999).addcmul_(low, low, value=0.001)
+        step = m / (v.sqrt() + 1e-8) * math.sqrt(1 - 0.999**(self.steps + 1)) / (1 - 0.9**(self.steps + 1))
+        p.sub_(self.scale * LR * (step @ q.T if right else q @ step))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.mul_(1 - LR * DECAY)
+                for i, (w, g) in enumerate(zip(p, p.grad) if p.dim() == 3 else [(p, p.grad)]):
+                    self.matrix(w, g, self.state[p].setdefault(i, {}))
+        self.steps += 1
+
+
+def galore(parameters, **options):
+    chosen, rest = ([(p, x) for p, x in zip(parameters, PARAMS) if is_muons(x) == of_layer] for of_layer in (True, False))
+    return [GaLore([p for p, _ in chosen], **options),
+            torch.optim.AdamW([{"params": [p], "weight_decay": DECAY if x.get("decays", True) else 0.0} for p, x in rest], lr=LR)]
+
+
 class InDouble:
     """torch's Newton-Schulz iterations are in bf16; within this they are in fp64."""
 
@@ -198,6 +236,11 @@ def main():
             rounded = theirs(given, lambda ps: muon(ps, **options), torch.float32)
             yardstick = error([(x, None) for x in rounded], expected, given)
             report.check(f"muon {words}: fp32, against torch's in bf16 ({yardstick:.1e} from fp64)", error(probe("muon", given, 1, words), rounded, given), 1.5 * yardstick)
+        for words, options in (("rank=8,update_proj_gap=20,scale=2", {"rank": 8, "gap": 20, "scale": 2, "kind": "std"}),
+                               ("rank=5,update_proj_gap=7,scale=0.5,proj_type=reverse_std", {"rank": 5, "gap": 7, "scale": 0.5, "kind": "reverse_std"})):
+            expected = theirs(given, lambda ps: galore(ps, **options), torch.float64)
+            for ranks in (1, 3):
+                report.check(f"galore_adamw {words}: {ranks} ranks, fp64", error(probe("galore_adamw", given, ranks, words, fp64=True), expected, given), 1e-9)
         compare_8bit(report, probe, given)
     report.finish()
 

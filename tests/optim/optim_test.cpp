@@ -153,6 +153,9 @@ TEST(Rules, KeepSoManyBytes) {
   EXPECT_EQ(bytes("muon", vector), 64 * 8);
   EXPECT_EQ(bytes("adafactor", matrix), (64 + 128) * 4);
   EXPECT_EQ(bytes("adafactor", vector), 64 * 4);
+  EXPECT_EQ(bytes("galore_adamw", matrix, "rank=8"), (64 * 8 + 2 * 8 * 128) * 4);
+  EXPECT_EQ(bytes("galore_adamw", matrix), (64 * 64 + 2 * 64 * 128) * 4) << "of full rank";
+  EXPECT_EQ(bytes("galore_adamw", embedding), 8192 * 8);
 }
 
 TEST(RuleArgs, RefuseWhatTheRuleDoesNotTake) {

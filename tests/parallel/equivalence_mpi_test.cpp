@@ -10,7 +10,8 @@ namespace {
 
 /// Lion's state is element-wise; matrices go to an owner by Muon, all parameters by Adafactor.
 TEST(Equivalence, Fp64OfOtherOptimizersWhereverTheirStateIs) {
-  for (const auto& [lora, optim] : {std::pair{false, "lion"}, {true, "lion"}, {false, "muon"}, {true, "muon"}, {false, "adafactor"}}) {
+  for (const auto& [lora, optim] :
+       {std::pair{false, "lion"}, {true, "lion"}, {false, "muon"}, {true, "muon"}, {false, "adafactor"}}) {
     Case c{.model_type = "llama", .lora = lora, .group = 2, .hsdp_group = hsdp_group(), .optim = optim, .learning_rate = 1e-3};
     const Reference expected = reference(c, 4);
     for (const char* strategy : kStrategies)
