@@ -1,4 +1,5 @@
 #include "foreign_table.h"
+#include "optimizers.h"
 
 namespace qft::config {
 namespace {
@@ -106,9 +107,11 @@ constexpr ForeignRow kLlamaFactory[] = {
      "reward_model reward_model_adapters reward_model_quantization_bit reward_model_type",
      "it belongs to stages that qft does not have", ""},
     {kNoEffect, "module_dropout oft_rank oft_block_size oft_target", "it is used by finetuning_type oft only", ""},
-    {kRefused, "use_galore use_apollo use_badam use_adam_mini use_muon adafactor", "qft has AdamW and Lion: remove it", kOff},
+    {kRefused, "use_apollo use_badam use_adam_mini", kOptimizersHere, kOff},
+    converted("use_muon", "true: optim=muon; false|null:", "expected true or false"),
+    converted("use_galore", "true: optim=galore_adamw; false|null:", "expected true or false"),
+    converted("adafactor", "true: optim=adafactor; false|null:", "expected true or false"),
     {kNoEffect,
-     "galore_target galore_rank galore_update_interval galore_scale galore_proj_type galore_layerwise "
      "apollo_target "
      "apollo_rank apollo_update_interval apollo_scale apollo_proj apollo_proj_type apollo_scale_type "
      "apollo_layerwise "
@@ -116,7 +119,8 @@ constexpr ForeignRow kLlamaFactory[] = {
      "badam_update_ratio "
      "badam_mask_mode badam_verbose",
      "it belongs to an optimizer that qft does not have", ""},
-    {kRefused, "optim_args optim_target_modules", "AdamW takes weight_decay, adam_beta1, adam_beta2, adam_epsilon", "null"},
+    {kRefused, "galore_layerwise", "gradients are clipped and summed before the update: remove it", kOff},
+    {kRefused, "optim_target_modules", "GaLore projects every matrix of the layers: remove it", "null"},
     {kRefused, "use_llama_pro", "block expansion is not implemented: remove it", kOff},
     {kRefused, "label_smoothing_factor neftune_noise_alpha", "it is not implemented: remove it", "null|0|0.0"},
     {kRefused, "use_mca use_megatron_bridge use_hyper_parallel", "qft runs by itself: remove it", kOff},

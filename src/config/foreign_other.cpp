@@ -1,4 +1,5 @@
 #include "foreign_table.h"
+#include "optimizers.h"
 
 namespace qft::config {
 namespace {
@@ -148,8 +149,11 @@ constexpr ForeignRow kOther[] = {
      "Megatron is not part of qft: strategy splits the model", "null|1|transformers"},
     {kRefused, "gpu_memory_limit", "set max_memory (GB of a rank)", "null"},
     {kRefused, "val_check_interval check_val_every_n_epoch", "set eval_strategy and eval_steps", "null"},
-    converted("optimizer", "null:; adamw_torch|adamw_torch_fused|adamw_hf|adamw|lion_32bit|lion: optim=*",
-              "qft has AdamW and Lion"),
+    converted(
+        "optimizer",
+        "null:; adamw_torch|adamw_torch_fused|adamw_hf|adamw|lion_32bit|lion|sgd|adamw_8bit|adamw_bnb_8bit|paged_adamw_8bit|muon|"
+        "adafactor|galore_adamw: optim=*",
+        kOptimizersHere),
     {kRefused, "optimizer_in_bwd", "gradients are clipped and summed before the update: remove it", kOff},
     {kNoEffect, "verbose compile device accelerator custom_sharded_layers ignore_bias_buffers", "it changes no result",
      "null|true|false|auto|cuda|gpu"},

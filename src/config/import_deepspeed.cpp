@@ -9,6 +9,7 @@
 #include "bound_field.h"
 #include "expand_path.h"
 #include "import_table.h"
+#include "optimizers.h"
 
 namespace qft::config {
 namespace {
@@ -101,14 +102,15 @@ nlohmann::json document_of(const Named& named) {
 struct Optimizer {
   std::string_view theirs, ours;
 };
-constexpr Optimizer kOptimizers[] = {{"AdamW", "adamw"}, {"Adam", "adamw"}, {"adamw", "adamw"},
-                                     {"adam", "adamw"},  {"Lion", "lion"},  {"lion", "lion"}};
+constexpr Optimizer kOptimizers[] = {{"AdamW", "adamw"}, {"Adam", "adamw"}, {"adamw", "adamw"}, {"adam", "adamw"},
+                                     {"Lion", "lion"},   {"lion", "lion"},  {"SGD", "sgd"},     {"Adafactor", "adafactor"}};
 
 void match_optimizer(RunConfig& config, const Leaf& leaf) {
   const auto* row = std::find_if(std::begin(kOptimizers), std::end(kOptimizers),
                                  [&](const Optimizer& o) { return o.theirs == leaf.value.text; });
-  if (row == std::end(kOptimizers)) fail_config("{}: {} is refused: qft has AdamW and Lion", leaf.where, describe(leaf.value));
-  if (!config.training.optim.starts_with(row->ours)) match_key(config, "optim", plain(row->ours), leaf);
+  if (row == std::end(kOptimizers)) fail_config("{}: {} is refused: {}", leaf.where, describe(leaf.value), kOptimizersHere);
+  const std::string& optim = config.training.optim;
+  if (!optim.starts_with(row->ours) || optim.ends_with("_8bit")) match_key(config, "optim", plain(row->ours), leaf);
 }
 
 void match_betas(RunConfig& config, const Leaf& leaf) {

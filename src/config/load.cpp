@@ -45,6 +45,14 @@ void note_training(RunConfig& config) {
     config.notes.push_back(fmt::format("{} overrides {}, as with transformers 4; transformers 5 would take the latter",
                                        at_key(config, "warmup_steps"), at_key(config, "warmup_ratio")));
   }
+  if (t.optim == "paged_adamw_8bit")
+    config.notes.push_back(
+        fmt::format("{} is adamw_8bit here: its state is not paged; with offload_optimizer: cpu it is in host memory",
+                    at_key(config, "optim")));
+  for (const char* key : {"galore_target", "galore_rank", "galore_update_interval", "galore_scale", "galore_proj_type"})
+    if ((t.optim != "galore_adamw" || !t.optim_args.empty()) && config.is_given(key))
+      config.notes.push_back(fmt::format("{} has no effect: {}", at_key(config, key),
+                                         t.optim != "galore_adamw" ? "optim is " + t.optim : "optim_args is given"));
   const bool pairs = config.finetuning.stage == "dpo", compares = pairs || config.finetuning.stage == "kto";
   const bool pack_decides = !config.is_given("stage") && !config.data.pack.empty();
   const auto only = [&](bool used, std::initializer_list<const char*> keys) {

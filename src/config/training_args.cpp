@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "optimizers.h"
+
 namespace qft::config {
 namespace {
 
@@ -65,13 +67,27 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
 }
 
 void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
-  field(Field("optim", "optimizer: AdamW, by any of four names, or Lion")
-            .one_of({"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "lion_32bit", "lion"})
-            .advise("qft has AdamW and Lion"),
+  field(Field("optim",
+              "optimizer: AdamW, by any of four names, with moments of 8 bits by three, Lion, SGD, Muon, Adafactor or GaLore")
+            .one_of({"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "lion_32bit", "lion", "sgd", "adamw_8bit",
+                     "adamw_bnb_8bit", "paged_adamw_8bit", "muon", "adafactor", "galore_adamw"})
+            .advise(kOptimizersHere),
         &a.optim);
+  field(Field("optim_args", "what the optimizer takes besides, in transformers' form: momentum=0.9,nesterov=true"),
+        &a.optim_args);
+  field(Field("galore_target", "GaLore: modules whose gradients are projected; only all"), &a.galore_target);
+  field(Field("galore_rank", "GaLore: rank of the projection").at_least(1), &a.galore_rank);
+  field(Field("galore_update_interval", "GaLore: steps until the projection is found anew").at_least(1),
+        &a.galore_update_interval);
+  field(Field("galore_scale", "GaLore: factor on the update of projected matrices").above(0), &a.galore_scale);
+  field(Field("galore_proj_type",
+              "GaLore: which side of a matrix is projected: the longer one (std), the shorter one, or always one")
+            .one_of({"std", "reverse_std", "left", "right"}),
+        &a.galore_proj_type);
   field(Field("learning_rate", "peak learning rate").at_least(0), &a.learning_rate);
   field(Field("scale_lr_by_world_size", "multiply learning_rate by the number of ranks"), &a.scale_lr_by_world_size);
-  field(Field("weight_decay", "decoupled weight decay; none on norms and biases").at_least(0), &a.weight_decay);
+  field(Field("weight_decay", "weight decay, decoupled from the gradient but for sgd; none on norms and biases").at_least(0),
+        &a.weight_decay);
   field(Field("adam_beta1", "AdamW: decay of the first moment; Lion: share of the momentum in a step's direction")
             .in_half_open(0, 1),
         &a.adam_beta1);

@@ -12,6 +12,7 @@
 #include "qft/engine/reference.h"
 #include "qft/plan/execution_plan.h"
 #include "qft/plan/feasibility.h"
+#include "qft/plan/hyper.h"
 
 #include <algorithm>
 #include <chrono>
@@ -155,7 +156,8 @@ std::unique_ptr<Instance> Instance::build(InstanceOptions options, comm::Communi
     int next = 0;
     for (std::size_t u = 0; u < d.spec.units.size(); ++u)
       if (d.spec.units[u].trainable_numel > 0) m.optimizer_index_[u] = next++;
-    m.optimizer_ = std::make_unique<optim::Optimizer>(*d.rule, m.store_->owned(), d.hyper, d.precision);
+    m.optimizer_ = std::make_unique<optim::Optimizer>(*d.rule, m.store_->owned(), d.hyper, d.precision,
+                                                      layout.strategy().sharded() ? &m.layout_->shard() : nullptr);
   }
   m.executor_ = std::make_unique<parallel::Executor>(*m.transformer_, *m.store_, comm, d.executor);
   return self;
@@ -179,7 +181,7 @@ InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan,
           .reference = load_plan.lane,
           .reduction_order = t.deterministic ? parallel::ReductionOrder::by_micro_batch : parallel::ReductionOrder::as_ready,
           .rule = &optim::rule_of(t.optim),
-          .hyper = {t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay},
+          .hyper = plan::hyper_of(t),
           .executor = {plan.policy.recompute, plan.offload.activations, dropout, static_cast<std::uint64_t>(t.seed),
                        plan::memory_advice(config, plan, comm.size()), t.debug_sync, load_plan.graphs}};
 }
@@ -284,11 +286,10 @@ model::Shard Instance::param(int unit, const model::ParamSpec& param) const {
   return shard_of(param, {optimizer_->master(i), optimizer_->begin(i)});
 }
 
-model::Shard Instance::state(int unit, const model::ParamSpec& param, std::size_t which) const {
+std::vector<optim::HeldState> Instance::states(int unit, const model::ParamSpec& param) const {
   const int index = optimizer_index_.at(static_cast<std::size_t>(unit));
   QFT_ASSERT(index >= 0 && param.trainable, "'{}' has no optimizer state", param.name);
-  const auto i = static_cast<std::size_t>(index);
-  return shard_of(param, {optimizer_->state(i, which), optimizer_->begin(i)});
+  return optimizer_->held_states(static_cast<std::size_t>(index), param.offset);
 }
 
 void Instance::settle() {

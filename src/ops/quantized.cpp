@@ -1,6 +1,7 @@
 #include "qft/ops/quantized.h"
 
 #include "qft/core/error.h"
+#include "qft/ops/dynamic_map.h"
 
 #include <algorithm>
 #include <array>
@@ -79,7 +80,7 @@ void quantize_row(QuantFormat format, const float* values, std::int64_t count, s
 std::uint8_t nearest(float exact) {
   constexpr float kStep = 32767.5F;
   const float x = std::floor((exact + 1.0F) * kStep + 0.5F) / kStep - 1.0F;
-  const auto& map = dynamic_map();
+  const auto& map = dynamic_map(true);
   const auto above = std::upper_bound(map.begin(), map.end(), x);
   auto best = above == map.begin() ? above : above - 1;
   if (above != map.end() && std::abs(*above - x) < std::abs(*best - x)) best = above;

@@ -1,5 +1,6 @@
 #include "qft/core/error.h"
 #include "qft/ops/cpu/quantized_kernels.h"
+#include "qft/ops/dynamic_map.h"
 #include "qft/ops/quantized.h"
 
 #include <algorithm>
@@ -35,7 +36,7 @@ at::Tensor scales_of(const at::Tensor& bytes, const QuantizedLayout& layout) {
   if (!layout.kind.nested) return floats_at(bytes, layout.scales, blocks);
   const std::int64_t nested = (blocks + kNestedBlock - 1) / kNestedBlock;
   const at::Tensor numbers =
-      at::index_select(on_device(dynamic_map(), bytes.device()), 0, bytes.narrow(0, layout.scales, blocks).to(at::kInt));
+      at::index_select(on_device(dynamic_map(true), bytes.device()), 0, bytes.narrow(0, layout.scales, blocks).to(at::kInt));
   const at::Tensor each = floats_at(bytes, layout.nested_scales, nested).repeat_interleave(kNestedBlock).narrow(0, 0, blocks);
   return (numbers * each).add_(floats_at(bytes, layout.nested_scales + 4 * nested, 1));
 }

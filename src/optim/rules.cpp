@@ -1,21 +1,121 @@
 #include "rules.h"
 
+#include "qft/comm/communicator.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
+#include <numeric>
 
+#include <ATen/OpMathType.h>
 #include <fmt/ranges.h>
 
 namespace qft::optim {
+namespace {
 
-std::int64_t RuleSpec::state_bytes(const Precision& precision) const {
-  return static_cast<std::int64_t>(state.size() * c10::elementSize(precision.state));
+/// Elements at a time: what is computed on the way stays in the cache, and is no second gradient buffer.
+constexpr std::int64_t kPiece = std::int64_t{1} << 17;
+
+std::int64_t product(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+std::int64_t Param::numel() const {
+  return product(shape);
+}
+
+Shape Param::as_stack() const {
+  if (!is_matrix()) return {1, 1, numel()};
+  return shape.size() == 3 ? shape : Shape{1, shape[0], shape[1]};
+}
+
+std::int64_t StateSpec::numel() const {
+  return product(shape);
+}
+
+std::int64_t StateSpec::bytes() const {
+  return numel() * static_cast<std::int64_t>(c10::elementSize(type));
+}
+
+bool of_layer(const Param& param) {
+  return param.is_matrix() && param.place == Param::Place::layer;
+}
+
+bool Slices::shared() const {
+  return comm != nullptr && comm->size() > 1;
+}
+
+std::vector<StateSpec> elementwise(std::span<const std::string_view> names, const Param& param, const Precision& precision) {
+  std::vector<StateSpec> states;
+  for (const std::string_view name : names) states.push_back({name, precision.state, param.shape});
+  return states;
+}
+
+std::vector<StateSpec> RuleSpec::states(const Param& param, const Hyper& hyper, const Precision& precision) const {
+  return state_of != nullptr ? state_of(param, hyper, precision) : elementwise(state, param, precision);
+}
+
+std::int64_t RuleSpec::state_bytes(const Param& param, const Hyper& hyper, const Precision& precision) const {
+  std::int64_t bytes = 0;
+  for (const StateSpec& s : states(param, hyper, precision)) bytes += s.bytes();
+  return bytes;
+}
+
+void in_pieces(const Update& u, const std::function<void(const Update&)>& body) {
+  const at::ScalarType wide = at::toOpMathType(u.master.scalar_type());
+  for (std::int64_t begin = 0; begin < u.master.numel(); begin += kPiece) {
+    const std::int64_t count = std::min(kPiece, u.master.numel() - begin);
+    const auto part = [&](const at::Tensor& t) { return t.narrow(0, begin, count); };
+    Update piece = u;
+    piece.copy.reset();
+    piece.first += begin;
+    piece.position += begin;
+    piece.master = part(u.master).to(wide);
+    piece.grads = part(u.grads).to(wide);
+    for (at::Tensor& s : piece.state) s = part(s).to(wide);
+    body(piece);
+    const auto round = [&](const at::Tensor& whole, const at::Tensor& computed) {
+      if (whole.scalar_type() != computed.scalar_type()) part(whole).copy_(computed);
+    };
+    round(u.master, piece.master);
+    for (std::size_t s = 0; s < u.state.size(); ++s) round(u.state[s], piece.state[s]);
+  }
+}
+
+void apply_whole(const Update& u) {
+  in_pieces(u, [&](const Update& piece) {
+    piece.master.mul_(1.0 - u.learning_rate * u.weight_decay).sub_(piece.grads, u.learning_rate);
+  });
 }
 
 std::span<const RuleSpec> rules() {
   static const RuleSpec kRules[] = {
       {"AdamW", {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"}, {"exp_avg", "exp_avg_sq"}, make_adamw},
       {"Lion", {"lion_32bit", "lion"}, {"exp_avg"}, make_lion},
+      {.name = "SGD", .optim = {"sgd"}, .make = make_sgd, .args = {"momentum", "dampening", "nesterov"}, .state_of = sgd_state},
+      {.name = "8-bit AdamW",
+       .optim = {"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"},
+       .make = make_adamw_8bit,
+       .state_of = adamw_8bit_state},
+      {.name = "Muon",
+       .optim = {"muon"},
+       .make = make_muon,
+       .args = {"momentum", "nesterov", "ns_steps", "adjust_lr_fn"},
+       .state_of = muon_state,
+       .whole = of_layer,
+       .operations = muon_operations},
+      {.name = "Adafactor",
+       .optim = {"adafactor"},
+       .make = make_adafactor,
+       .state_of = adafactor_state,
+       .whole = adafactor_whole},
+      {.name = "GaLore",
+       .optim = {"galore_adamw"},
+       .make = make_galore,
+       .args = {"rank", "update_proj_gap", "scale", "proj_type"},
+       .state_of = galore_state,
+       .whole = of_layer},
   };
   return kRules;
 }

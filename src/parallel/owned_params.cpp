@@ -1,5 +1,7 @@
 #include "owned_params.h"
 
+#include "qft/parallel/optimizer_param.h"
+
 #include <algorithm>
 
 namespace qft::parallel {
@@ -33,19 +35,9 @@ std::vector<Range> ranges_in_norm(const model::UnitSpec& unit, std::int64_t begi
 optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& weights, const at::Tensor& grads,
                                std::int64_t begin) {
   optim::FlatParams flat{unit.name, weights, grads, {}, begin};
-  const std::int64_t length = weights.numel();
-  for (const auto& p : unit.params) {
-    if (!p.trainable) continue;
-    const std::int64_t first = std::max<std::int64_t>(p.offset - begin, 0), last = std::min(p.offset + p.numel - begin, length);
-    if (first >= last) continue;
-    const optim::Segment next{first, last, p.lr_factor, p.weight_decay ? 1.0 : 0.0};
-    auto& list = flat.segments;
-    if (!list.empty() && list.back().lr_factor == next.lr_factor && list.back().decay_factor == next.decay_factor) {
-      list.back().end = last;
-    } else {
-      list.push_back(next);
-    }
-  }
+  for (const auto& p : unit.params)
+    if (p.trainable)
+      flat.segments.push_back({p.offset, p.offset + p.numel, p.lr_factor, p.weight_decay ? 1.0 : 0.0, optimizer_param(p)});
   return flat;
 }
 

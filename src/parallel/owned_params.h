@@ -20,8 +20,7 @@ void append(std::vector<Range>& ranges, const Range& range);
 /// counted from `begin`. Padding, which is zero, belongs to the parameter before it.
 std::vector<Range> ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int64_t length);
 
-/// Elements [begin, begin + weights.numel()) of the unit's trainable buffer, in segments of equal
-/// hyper-parameters. Gaps between parameters belong to the segment before; padding behind the last one to none.
+/// Elements [begin, begin + weights.numel()) of the unit's trainable buffer, with a segment for each parameter of the unit.
 optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& weights, const at::Tensor& grads,
                                std::int64_t begin);
 

@@ -11,6 +11,7 @@
 #include "qft/parallel/graph_shape.h"
 #include "qft/parallel/layout.h"
 #include "qft/plan/feasibility.h"
+#include "qft/plan/hyper.h"
 
 #include <algorithm>
 #include <limits>
@@ -130,7 +131,8 @@ class ExecutionPlanner {
             .plain_operations = devices_.plain_operations,
             .objective = training_ ? objective_.kind : parallel::ObjectiveKind::row_local,
             .reference = objective_.reference,
-            .reference_rows = objective_.reference_rows};
+            .reference_rows = objective_.reference_rows,
+            .hyper = hyper_of(config_.training)};
   }
 
   bool graphs() const { return training_ && config_.training.cuda_graphs && !device_.is_cpu(); }

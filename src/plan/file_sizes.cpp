@@ -1,5 +1,7 @@
 #include "qft/plan/file_sizes.h"
 
+#include "qft/parallel/optimizer_param.h"
+
 #include <c10/core/ScalarType.h>
 
 namespace qft::plan {
@@ -18,9 +20,13 @@ std::int64_t model_file_bytes(const model::ModelSpec& spec, const optim::Precisi
 }
 
 std::int64_t checkpoint_bytes(const model::ModelSpec& spec, const optim::Precision& p, const optim::RuleSpec& rule,
-                              bool model_only) {
-  const std::int64_t state = spec.num_params(true) * (size_of(p.master) + rule.state_bytes(p));
-  return (model_only ? 0 : state) + model_file_bytes(spec, p);
+                              const optim::Hyper& hyper, bool model_only) {
+  if (model_only) return model_file_bytes(spec, p);
+  std::int64_t state = spec.num_params(true) * size_of(p.master);
+  for (const auto& unit : spec.units)
+    for (const auto& param : unit.params)
+      if (param.trainable) state += rule.state_bytes(parallel::optimizer_param(param), hyper, p);
+  return state + model_file_bytes(spec, p);
 }
 
 }  // namespace qft::plan

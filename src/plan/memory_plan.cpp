@@ -9,6 +9,7 @@
 #include "qft/ops/token_sums.h"
 #include "qft/parallel/activation_bytes.h"
 #include "qft/parallel/layer_graphs.h"
+#include "qft/parallel/optimizer_param.h"
 #include "qft/parallel/sharded_buffer.h"
 #include "qft/parallel/weight_store.h"
 
@@ -224,6 +225,22 @@ TransientPeaks transient_peaks(const ExecutionConfig& run, const parallel::Actio
   return {gathered.peak(), gradients.peak(), all.peak()};
 }
 
+/// What an update of whole parameters needs for a moment: what travels to owners and back, one parameter, and what is computed of
+/// a matrix of it.
+std::int64_t whole_bytes(const ExecutionConfig& run) {
+  constexpr std::int64_t kTravelling = 5, kComputed = 4;
+  std::int64_t most = 0;
+  if (run.rule.whole == nullptr) return most;
+  for (const auto& unit : run.spec.units)
+    for (const auto& p : unit.params) {
+      const optim::Param param = parallel::optimizer_param(p);
+      if (!p.trainable || !run.rule.whole(param)) continue;
+      const std::int64_t matrix = param.numel() / param.as_stack()[0];
+      most = std::max(most, matrix * kComputed + (run.shard_ranks > 1 ? param.numel() * kTravelling : 0));
+    }
+  return most * size_of(run.precision.grad);
+}
+
 }  // namespace
 
 std::string describe(const MemoryPlan& p) {
@@ -286,7 +303,7 @@ std::int64_t staged_bytes(const ExecutionConfig& run, bool model_only) {
   std::int64_t state = 0, trainable = 0;
   for (const auto& unit : run.spec.units) {
     const std::int64_t owned = run.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
-    state += owned / run.replicas * (size_of(p.master) + run.rule.state_bytes(p));
+    state += (owned * size_of(p.master) + parallel::state_bytes(run.rule, run.hyper, p, unit, owned)) / run.replicas;
     trainable += unit.trainable_numel;
   }
   if (model_only) state = 0;
@@ -314,17 +331,18 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
       prefetch_budget);
   const TransientPeaks peaks = transient_peaks(run, list, units);
   p.gathered = peaks.gathered;
-  std::int64_t kept = 0, masters = 0;
+  std::int64_t kept = 0, masters = 0, state = 0;
   for (const auto& unit : run.spec.units) {
     const auto kept_of = [&](std::int64_t n) { return run.strategy.weights ? slice(run, n) : padded(run, n); };
     kept += (kept_of(unit.frozen_numel) + kept_of(unit.trainable_numel)) * item + kept_of(unit.packed_bytes);
-    masters += run.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
+    const std::int64_t owned = run.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
+    masters += owned;
+    state += parallel::state_bytes(run.rule, run.hyper, run.precision, unit, owned);
   }
   (run.offload.weights ? p.host : p.weights) += kept;
   if (run.training) {
     const bool copy = run.precision.has_master_copy() || run.offload.optimizer != run.offload.weights;
-    const std::int64_t each = run.rule.state_bytes(run.precision) + (copy ? size_of(run.precision.master) : 0);
-    (run.offload.optimizer ? p.host : p.optimizer) += masters * each;
+    (run.offload.optimizer ? p.host : p.optimizer) += state + (copy ? masters * size_of(run.precision.master) : 0);
     if (run.offload.optimizer && !run.offload.weights) p.host += masters * item;  // rounded, on their way to the device
     p.gradients = gradient_bytes(run, peaks.gradients, p.host);
     const std::int64_t micro =
@@ -338,6 +356,9 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
     p.activations = 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens) + reference_bytes(run);
   }
   p.buffers = buffer_bytes(run) + evaluation_bytes(run);
+  // An update comes when gathered weights and activations are free again.
+  if (run.training && !run.offload.optimizer)
+    p.buffers += std::max<std::int64_t>(0, whole_bytes(run) - p.gathered - p.activations - p.buffers);
   // A host's blocks are kept for the next use of their size; a device's serve whatever comes next.
   const Temporaries temporary(run);
   if (!run.on_cpu) p.apart = peaks.gathered + peaks.gradients + std::max(temporary.layer, temporary.head) - peaks.all;

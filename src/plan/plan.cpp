@@ -6,6 +6,7 @@
 #include "qft/device/memory.h"
 #include "qft/ops/generic.h"
 #include "qft/plan/feasibility.h"
+#include "qft/plan/hyper.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -89,7 +90,8 @@ class Planner {
             // CUDA has kernels for the same types as the CPU.
             .plain_operations = ops::generic::takes(c10::kCPU, plan_.recipe.precision.compute),
             .objective = plan_.recipe.objective.kind,
-            .reference = plan_.recipe.objective.reference};
+            .reference = plan_.recipe.objective.reference,
+            .hyper = hyper_of(config_.training)};
   }
 
   std::int64_t process() const { return plan_.process.bytes; }

@@ -1,5 +1,6 @@
 #include "qft/plan/simulation.h"
 
+#include "qft/parallel/optimizer_param.h"
 #include "qft/parallel/weight_store.h"
 
 #include <deque>
@@ -193,9 +194,31 @@ class Player {
   /// The rule reads and writes gradient, master and its state, and writes the weight; the norm reads the gradient once more.
   void update(double elements) {
     const auto& p = run_.precision;
-    const double bytes =
-        elements * (3 * size_of(p.grad) + 2 * size_of(p.master) + 2 * run_.rule.state_bytes(p) + size_of(p.compute));
+    double state = 0, trainable = 0, whole = 0, operations = 0;
+    for (const auto& unit : run_.spec.units) {
+      trainable += static_cast<double>(unit.trainable_numel);
+      state += static_cast<double>(parallel::state_bytes(run_.rule, run_.hyper, p, unit, unit.trainable_numel));
+      for (const auto& param : unit.params) {
+        const optim::Param subject = parallel::optimizer_param(param);
+        if (!param.trainable || run_.rule.whole == nullptr || !run_.rule.whole(subject)) continue;
+        whole += static_cast<double>(subject.numel());
+        if (run_.rule.operations != nullptr) operations += run_.rule.operations(subject);
+      }
+    }
+    const double share = trainable > 0 ? elements / trainable : 0;
+    const double bytes = elements * (3 * size_of(p.grad) + 2 * size_of(p.master) + size_of(p.compute)) + share * 2 * state;
     compute(bytes / (machine_.memory_gb_s * 1e9));
+    send_to_owners(share * whole * size_of(p.grad), share * operations);
+  }
+
+  /// Gradients of whole parameters travel to their owners, which compute, and back.
+  void send_to_owners(double bytes, double operations) {
+    if (run_.shard_ranks > 1 && bytes > 0) {
+      const double travels = 2 * received(bytes, run_.shard_ranks);
+      total_.reduce_bytes += travels;
+      wait_until(shard_.start(now_, travels, 2), total_.reduce_wait);
+    }
+    if (operations > 0) compute(operations / machine_.matmul_flops(run_.precision.compute));
   }
 
   const ExecutionConfig& run_;

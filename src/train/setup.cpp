@@ -9,6 +9,7 @@
 #include "qft/job/stop_signal.h"
 #include "qft/pack/inputs.h"
 #include "qft/plan/file_sizes.h"
+#include "qft/plan/hyper.h"
 #include "qft/track/tracker.h"
 #include "qft/train/snapshot.h"
 
@@ -138,9 +139,10 @@ RunPreview check_run(config::RunConfig config, comm::Communicator& comm, c10::De
   const Setup setup = set_up(config, comm, engine::MissingPacks::leave);
   const auto preview = engine::Instance::preview(config, comm, device, engine::Use::training, setup.batches);
   const auto& rule = optim::rule_of(config.training.optim);
-  if (setup.saved) require_same_tensors(*setup.saved, rule, preview.spec);
+  const optim::Hyper hyper = plan::hyper_of(config.training);
+  if (setup.saved) require_same_tensors(*setup.saved, rule, hyper, preview.spec);
   return {{model_words(config, preview), data_words(setup), memory_words(preview), start_words(config, setup)},
-          plan::checkpoint_bytes(preview.spec, preview.precision, rule, config.training.save_only_model),
+          plan::checkpoint_bytes(preview.spec, preview.precision, rule, hyper, config.training.save_only_model),
           checkpoints_of(config, setup),
           plan::model_file_bytes(preview.spec, preview.precision)};
 }

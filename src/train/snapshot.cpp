@@ -4,11 +4,13 @@
 #include "qft/device/scalar_type.h"
 #include "qft/device/staged_copy.h"
 #include "qft/job/batch_job.h"
+#include "qft/parallel/optimizer_param.h"
 
 #include <algorithm>
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "save_memory.h"
 #include <ATen/ops/empty_like.h>
@@ -24,33 +26,46 @@ struct HeldState {
   at::Tensor values;
   bool to_save = true;
   int unit = 0;
+  std::int64_t shared = 0;  ///< so many of the first are saved by another rank
 };
 
-/// Names in the checkpoint of a parameter's master and of what the optimizer's rule keeps of it, in this order.
-std::vector<std::string> state_names(const optim::RuleSpec& rule, const model::ParamSpec& p) {
-  std::vector<std::string> names{"master." + p.name};
-  for (const std::string_view state : rule.state) names.push_back(fmt::format("{}.{}", state, p.name));
-  return names;
+/// Names in the checkpoint of a parameter's master and of what the optimizer's rule keeps of it.
+std::string master_name(const model::ParamSpec& p) {
+  return "master." + p.name;
+}
+std::string state_name(const optim::StateSpec& state, const model::ParamSpec& p) {
+  return fmt::format("{}.{}", state.name, p.name);
 }
 
-HeldState held_state(const std::string& name, const model::ParamSpec& p, const model::Shard& shard, int unit) {
-  return {{name, device::dtype_of(shard.values.scalar_type()), p.shape, p.box, static_cast<std::uint64_t>(shard.begin),
+HeldState held_master(const model::ParamSpec& p, const model::Shard& shard, int unit) {
+  return {{master_name(p), device::dtype_of(shard.values.scalar_type()), p.shape, p.box, static_cast<std::uint64_t>(shard.begin),
            static_cast<std::uint64_t>(shard.end())},
           shard.values,
           p.first_holder,
           unit};
 }
 
+/// Elementwise state is laid out like its parameter; of all other every box would have its own.
+HeldState held_state(const model::ParamSpec& p, optim::HeldState state, int unit) {
+  const bool alike = state.spec.per == 1;
+  QFT_ASSERT(alike || p.box == Box::whole(p.shape), "'{}' is not whole, but the optimizer's state of it is", p.name);
+  const auto begin = static_cast<std::uint64_t>(state.begin);
+  return {{state_name(state.spec, p), device::dtype_of(state.spec.type), alike ? p.shape : state.spec.shape,
+           alike ? p.box : Box::whole(state.spec.shape), begin, begin + static_cast<std::uint64_t>(state.values.numel())},
+          std::move(state.values),
+          p.first_holder,
+          unit,
+          state.shared};
+}
+
 std::vector<HeldState> held_states(engine::Instance& instance) {
   instance.settle();
   std::vector<HeldState> list;
-  const optim::RuleSpec& rule = instance.optimizer()->rule();
   for (int u = 0; u < instance.spec().num_units(); ++u)
     for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
       if (!p.trainable) continue;
-      const auto names = state_names(rule, p);
-      list.push_back(held_state(names[0], p, instance.param(u, p), u));
-      for (std::size_t s = 0; s < rule.state.size(); ++s) list.push_back(held_state(names[s + 1], p, instance.state(u, p, s), u));
+      list.push_back(held_master(p, instance.param(u, p), u));
+      for (optim::HeldState& state : instance.states(u, p)) list.push_back(held_state(p, std::move(state), u));
     }
   return list;
 }
@@ -124,9 +139,10 @@ void SnapshotSave::stage_state(engine::Instance& instance, bool copy) {
   const comm::Communicator& owners = instance.layout().replicate();
   device::StagedCopy staged(instance.transformer().device());
   for (HeldState& held : held_states(instance)) {
-    const std::int64_t length = held.values.numel();
-    const std::int64_t begin = length * owners.rank() / owners.size(), end = length * (owners.rank() + 1) / owners.size();
-    if (begin == end || !held.to_save) continue;
+    const std::int64_t length = held.values.numel() - held.shared;
+    const std::int64_t begin = held.shared + length * owners.rank() / owners.size(),
+                       end = held.shared + length * (owners.rank() + 1) / owners.size();
+    if (begin >= end || !held.to_save) continue;
     const at::Tensor mine = held.values.narrow(0, begin, end - begin);
     values_.push_back(mine.is_cpu() && copy ? mine.clone() : staged.on_host(mine, mine.scalar_type()));
     held.slice.end = held.slice.begin + static_cast<std::uint64_t>(end);
@@ -152,7 +168,8 @@ fs::path SnapshotSave::commit() {
   return writer_.commit(state_);
 }
 
-void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim::RuleSpec& rule, const model::ModelSpec& spec) {
+void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim::RuleSpec& rule, const optim::Hyper& hyper,
+                          const model::ModelSpec& spec) {
   const auto& theirs = saved.manifest().tensors;
   if (theirs.empty())
     fail_config(
@@ -162,8 +179,12 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim
   std::set<std::string> ours;
   for (const auto& unit : spec.units)
     for (const auto& p : unit.params)
-      if (p.trainable)
-        for (auto& name : state_names(rule, p)) ours.insert(std::move(name));
+      if (p.trainable) {
+        ours.insert(master_name(p));
+        // Names do not depend on the types.
+        for (const optim::StateSpec& state : rule.states(parallel::optimizer_param(p), hyper, {}))
+          ours.insert(state_name(state, p));
+      }
   for (const auto& tensor : theirs)
     if (ours.count(tensor.name) == 0)
       fail_config(
@@ -190,7 +211,7 @@ void load_states(const checkpoint::SharedCheckpoint& saved, std::span<const Held
 }  // namespace
 
 void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& instance) {
-  require_same_tensors(saved, instance.optimizer()->rule(), instance.spec());
+  require_same_tensors(saved, instance.optimizer()->rule(), instance.optimizer()->hyper(), instance.spec());
   const auto states = held_states(instance);
   device::StagedCopy staged(instance.transformer().device());
   // Unit by unit: the host holds no more than one at a time of a device's state.

@@ -62,7 +62,11 @@ TEST(ConfigErrors, NameTheChoiceThatWasMeant) {
 
 TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
   EXPECT_CONTAINS(error_of_text("stage: ppo\n"), "such as ppo, are not implemented");
-  EXPECT_CONTAINS(error_of_text("optim: adafactor\n"), "got 'adafactor': qft has AdamW and Lion");
+  EXPECT_CONTAINS(error_of_text("optim: adam_mini\n"), "got 'adam_mini': qft has AdamW, 8-bit AdamW, Lion");
+  EXPECT_CONTAINS(error_of_text("use_apollo: true\n"), "is refused: qft has AdamW, 8-bit AdamW, Lion, SGD, Muon, Adafactor");
+  EXPECT_EQ(load_text("use_galore: true\ngalore_rank: 8\n").training.galore_rank, 8);
+  EXPECT_EQ(load_text("use_muon: true\n").training.optim, "muon");
+  EXPECT_EQ(load_text("use_muon: false\nadafactor: true\n").training.optim, "adafactor");
   EXPECT_CONTAINS(error_of_text("num_beams: 4\n"), "beam search is not implemented");
   EXPECT_CONTAINS(error_of_text("finetuning_type: oft\n"), "lora is the nearest");
   EXPECT_CONTAINS(error_of_text("\nquantization_bit: 5\n"), "run.yaml:2: quantization_bit: expected 4 or 8, got 5");

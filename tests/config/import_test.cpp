@@ -157,6 +157,9 @@ TEST_F(Import, HoldsNumbersAgainstTheRunFile) {
   EXPECT_CONTAINS(deepspeed_error(optimizer, "adam_beta2: 0.999\n"), "asks for adam_beta2 0.95");
   EXPECT_EQ(deepspeed(optimizer, "optim: adamw_hf\n").training.optim, "adamw_hf");
   EXPECT_CONTAINS(deepspeed_error(optimizer, "optim: lion_32bit\n"), "asks for optim \"adamw\", but ");
+  EXPECT_CONTAINS(deepspeed_error(optimizer, "optim: adamw_8bit\n"), "asks for optim \"adamw\", but ");
+  EXPECT_EQ(deepspeed("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 1e-4}}}").training.optim, "sgd");
+  EXPECT_CONTAINS(deepspeed_error("{\"optimizer\": {\"type\": \"Muon\"}}", ""), "is refused: qft has AdamW");
   const char* lion = "{\"optimizer\": {\"type\": \"Lion\", \"params\": {\"betas\": [0.9, 0.99]}}}";
   EXPECT_EQ(deepspeed(lion).training.optim, "lion");
   EXPECT_DOUBLE_EQ(deepspeed(lion).training.adam_beta2, 0.99);

@@ -21,7 +21,7 @@ from models import in_double, labels_of
 from recorded import rms_error
 
 sys.path.append(str(ROOT / "tests/system"))
-from tiny import make, write  # noqa: E402
+from tiny import VOCABULARY, make, write  # noqa: E402
 
 STEPS, BATCH, LR, WARMUP, DECAY, CLIP = 30, 2, 2e-4, 3, 0.01, 1.0
 RANK, ALPHA = 8, 16
@@ -132,6 +132,33 @@ class Lion(torch.optim.Optimizer):
                 momentum = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
                 p -= lr * (torch.sign(beta1 * momentum + (1 - beta1) * p.grad) + decay * p)
                 momentum.copy_(beta2 * momentum + (1 - beta2) * p.grad)
+
+
+class Muon(torch.optim.Optimizer):
+    """torch.optim.Muon with adjust_lr_fn match_rms_adamw for matrices but the embedding, AdamW for all else, as LLaMA-Factory has it; its
+    Newton-Schulz iterations in the type of the weights."""
+
+    def __init__(self, groups, lr, betas):
+        super().__init__(groups, {"lr": lr})
+        self.rest = torch.optim.AdamW([{**group, "params": [p for p in group["params"] if not self.takes(p)]} for group in self.param_groups], lr=lr, betas=betas)
+
+    @staticmethod
+    def takes(p):
+        return p.dim() == 2 and p.shape[0] != VOCABULARY
+
+    @torch.no_grad()
+    def step(self):
+        for group, rest in zip(self.param_groups, self.rest.param_groups):
+            lr = rest["lr"] = group["lr"]
+            for p in filter(self.takes, group["params"]):
+                momentum = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)).lerp_(p.grad, 0.05)
+                x = p.grad.lerp(momentum, 0.95)
+                x = x / x.norm()
+                for _ in range(5):
+                    gram = x @ x.T
+                    x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+                p.mul_(1 - lr * group["weight_decay"]).sub_(x, alpha=0.2 * math.sqrt(max(p.shape)) * lr)
+        self.rest.step()
 
 
 def fingerprints(adapter, samples):
@@ -269,6 +296,7 @@ def main():
         report.check("merged against adapter (the files' bf16 rounding)", drift, 0.05)
     compare_optimizer(report, args.build, "adamw_torch", torch.optim.AdamW)
     compare_optimizer(report, args.build, "lion_32bit", Lion)
+    compare_optimizer(report, args.build, "muon", Muon)
     if args.judge:
         recorded.write(report, golden, GOLDEN)
     report.finish()

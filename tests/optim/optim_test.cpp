@@ -1,8 +1,10 @@
 #include "qft/config/training_args.h"
 #include "qft/core/error.h"
+#include "qft/ops/dynamic_map.h"
 #include "qft/optim/optimizer.h"
 #include "qft/optim/schedule.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -73,16 +75,24 @@ TEST(Rules, AreWhatTheKeyOptimNames) {
   EXPECT_EQ(words, known);
   for (const RuleSpec& rule : rules())
     for (const std::string_view optim : rule.optim) EXPECT_EQ(&rule_of(optim), &rule);
-  EXPECT_THROW(rule_of("sgd"), ConfigError);
+  EXPECT_THROW(rule_of("adam_mini"), ConfigError);
 }
 
 TEST(Optimizer, HoldsTheStateThatItsRuleNames) {
   for (const RuleSpec& rule : rules())
     for (const Precision& precision : {Precision::bf16(), Precision::pure_bf16(), Precision::fp64()}) {
-      const auto weights = at::zeros({64}, precision.compute), grads = at::zeros({64}, precision.grad);
-      const Optimizer optimizer(rule, {{"unit", weights, grads, {{0, 64}}}}, {}, precision);
+      constexpr std::int64_t n = 7000;
+      const auto weights = at::zeros({n}, precision.compute), grads = at::zeros({n}, precision.grad);
+      const Param param{{70, 100}};
+      const Optimizer optimizer(rule, {{"unit", weights, grads, {{0, n, 1.0, 1.0, param}}}}, {}, precision);
       const std::int64_t master = precision.has_master_copy() ? 4 : 0;
-      EXPECT_EQ(optimizer.bytes(), 64 * (rule.state_bytes(precision) + master)) << rule.name;
+      EXPECT_EQ(optimizer.bytes(), rule.state_bytes(param, {}, precision) + n * master) << rule.name;
+      std::int64_t held = 0;
+      for (const HeldState& s : optimizer.held_states(0, 0)) {
+        EXPECT_EQ(s.values.numel(), s.spec.numel()) << rule.name << " " << s.spec.name;
+        held += static_cast<std::int64_t>(s.values.nbytes());
+      }
+      EXPECT_EQ(held, rule.state_bytes(param, {}, precision)) << rule.name;
     }
 }
 
@@ -126,9 +136,74 @@ TEST(Lion, IsTheSameInPiecesAndRoundsHalfTypesOnce) {
   }
 }
 
-TEST(Lion, KeepsOneValueOfEachElement) {
-  EXPECT_EQ(rule_of("lion_32bit").state_bytes(Precision::bf16()), 4);
-  EXPECT_EQ(rule_of("adamw_torch").state_bytes(Precision::bf16()), 8);
+TEST(Rules, KeepSoManyBytes) {
+  const auto bytes = [](const char* optim, const Param& param, const char* args = "") {
+    return rule_of(optim).state_bytes(param, {.args = RuleArgs(args)}, Precision::bf16());
+  };
+  const Param matrix{{64, 128}}, vector{{64}}, embedding{{64, 128}, false, Param::Place::embedding};
+  EXPECT_EQ(bytes("lion_32bit", matrix), 8192 * 4);
+  EXPECT_EQ(bytes("adamw_torch", matrix), 8192 * 8);
+  EXPECT_EQ(bytes("sgd", matrix), 0);
+  EXPECT_EQ(bytes("sgd", matrix, "momentum=0.9"), 8192 * 4);
+  EXPECT_EQ(bytes("adamw_8bit", matrix), 8192 * 2 + 32 * 8);
+  EXPECT_EQ(bytes("adamw_8bit", vector), 64 * 8) << "fewer than 4096 elements";
+  EXPECT_EQ(bytes("adamw_8bit", embedding), 8192 * 8);
+  EXPECT_EQ(bytes("muon", matrix), 8192 * 4);
+  EXPECT_EQ(bytes("muon", embedding), 8192 * 8);
+  EXPECT_EQ(bytes("muon", vector), 64 * 8);
+  EXPECT_EQ(bytes("adafactor", matrix), (64 + 128) * 4);
+  EXPECT_EQ(bytes("adafactor", vector), 64 * 4);
+  EXPECT_EQ(bytes("galore_adamw", matrix, "rank=8"), (64 * 8 + 2 * 8 * 128) * 4);
+  EXPECT_EQ(bytes("galore_adamw", matrix), (64 * 64 + 2 * 64 * 128) * 4) << "of full rank";
+  EXPECT_EQ(bytes("galore_adamw", embedding), 8192 * 8);
+}
+
+TEST(RuleArgs, RefuseWhatTheRuleDoesNotTake) {
+  const auto error = [](const char* optim, const char* args) {
+    const Hyper hyper{.args = RuleArgs(args)};
+    const RuleSpec& rule = rule_of(optim);
+    hyper.args.require_only(rule.args, rule.name);
+    rule.make(hyper);
+  };
+  const auto says = [&](const char* optim, const char* args, const char* part) {
+    try {
+      error(optim, args);
+      ADD_FAILURE() << optim << " takes " << args;
+    } catch (const ConfigError& e) {
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+  };
+  EXPECT_NO_THROW(error("sgd", " momentum = 0.9 , nesterov=True"));
+  EXPECT_NO_THROW(error("adamw", ""));
+  says("adamw", "momentum=0.9", "AdamW has no 'momentum': it takes none");
+  says("sgd", "beta=1", "it takes momentum, dampening, nesterov");
+  says("sgd", "momentum", "expected word=value pairs");
+  says("sgd", "momentum=0.9,momentum=0.8", "momentum is given twice");
+  says("sgd", "momentum=much", "expected a number of at least 0, got 'much'");
+  says("sgd", "nesterov=true", "nesterov of SGD needs a momentum above 0");
+  says("sgd", "momentum=0.9,nesterov=maybe", "expected true or false");
+  says("muon", "momentum=1", "expected a number from 0 to below 1");
+  says("muon", "ns_steps=0", "expected a whole number from 1 to 99");
+  says("muon", "adjust_lr_fn=none", "expected one of match_rms_adamw, original");
+}
+
+/// Codes are the nearest numbers of the map, and those of a block that is its largest magnitude are exact.
+TEST(EightBits, KeepEachMomentWithinItsBlocksRounding) {
+  constexpr std::int64_t n = 5000;
+  const auto weights = at::zeros({n}, at::kDouble), grads = at::randn({n}, at::kDouble);
+  Optimizer optimizer(rule_of("adamw_8bit"), {{"unit", weights, grads, {{0, n}}}}, {}, Precision::fp64());
+  optimizer.step(1e-2, 1.0);
+  const auto held = optimizer.held_states(0, 0);
+  ASSERT_EQ(held.size(), 4U);
+  const auto map = ops::dynamic_map(true);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double largest = held[2].values[i / 256].item<double>(), moment = 0.1 * grads[i].item<double>();
+    const auto decoded = static_cast<double>(map.at(held[0].values[i].item<std::uint8_t>()));
+    const auto nearest = std::min_element(map.begin(), map.end(), [&](float a, float b) {
+      return std::abs(static_cast<double>(a) - moment / largest) < std::abs(static_cast<double>(b) - moment / largest);
+    });
+    ASSERT_NEAR(decoded, static_cast<double>(*nearest), 1e-6) << "element " << i;
+  }
 }
 
 Schedule schedule(const char* name, double peak, std::int64_t warmup, std::int64_t total, bool log_warmup = false) {

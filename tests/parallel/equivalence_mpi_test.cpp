@@ -1,21 +1,24 @@
 // Other types, optimizers and orders of sums, and what a step tells: the numbers of one rank on any number of ranks.
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "equivalence.h"
 
 namespace qft::parallel::testing {
 namespace {
 
-TEST(Equivalence, Fp64OfLionWhereverItsStateIs) {
-  for (const bool lora : {false, true}) {
-    Case c{.model_type = "llama", .lora = lora, .group = 2, .hsdp_group = hsdp_group(), .optim = "lion", .learning_rate = 1e-3};
+/// Lion's state is element-wise; matrices go to an owner by Muon, all parameters by Adafactor.
+TEST(Equivalence, Fp64OfOtherOptimizersWhereverTheirStateIs) {
+  for (const auto& [lora, optim] :
+       {std::pair{false, "lion"}, {true, "lion"}, {false, "muon"}, {true, "muon"}, {false, "adafactor"}}) {
+    Case c{.model_type = "llama", .lora = lora, .group = 2, .hsdp_group = hsdp_group(), .optim = optim, .learning_rate = 1e-3};
     const Reference expected = reference(c, 4);
     for (const char* strategy : kStrategies)
       for (const Offload& offload : {Offload{}, Offload{.optimizer = true}, Offload{true, true, false}}) {
         c.strategy = strategy;
         c.offload = offload;
-        SCOPED_TRACE(name_of(c, 2));
+        SCOPED_TRACE(name_of(c, 2) + " " + optim);
         expect_same(c, 2, expected, 1e-10, 1e-10);
       }
   }

@@ -117,6 +117,36 @@ TEST(Simulation, OfOneRankIsItsCompute) {
   EXPECT_EQ(t.wire + t.gather_wait + t.reduce_wait, 0);
 }
 
+/// Gradients of Muon's matrices go to owners and back; its update computes besides.
+TEST(Simulation, CountsWhatAnOptimizerMovesAndComputes) {
+  const auto spec = tiny(false);
+  const Workload work = rows(4, 32);
+  const Machine m = machine(1);
+  const auto by = [&](const char* optim, int ranks) {
+    return simulate(execution_config(spec, ranks > 1 ? "zero3" : "ddp", ranks, 1, 1, optim), m, work);
+  };
+  double matrices = 0;
+  for (const auto& unit : spec.units)
+    for (const auto& p : unit.params)
+      if (unit.kind == model::UnitSpec::Kind::layer && p.shape.size() == 2) matrices += static_cast<double>(p.numel);
+  EXPECT_NEAR(by("muon", 4).reduce_bytes - by("lion", 4).reduce_bytes, 2 * (matrices / 4) * 4 * 3 / 4, 0.01 * matrices);
+  EXPECT_EQ(by("muon", 1).reduce_bytes, 0);
+  EXPECT_GT(by("muon", 1).compute, by("adamw", 1).compute);
+  EXPECT_LT(by("adamw_8bit", 1).compute, by("lion", 1).compute) << "two bytes of an element, not four";
+}
+
+TEST(Memory, OfTheOptimizerIsItsRulesState) {
+  const auto spec = tiny(false);
+  const auto optimizer = [&](const char* optim) {
+    return static_cast<double>(plan_memory(execution_config(spec, "zero3", 4, 1, 1, optim)).optimizer);
+  };
+  const double masters = optimizer("sgd"), each = (optimizer("adamw") - masters) / 2;
+  EXPECT_DOUBLE_EQ(optimizer("lion") - masters, each);
+  EXPECT_LT(optimizer("muon"), optimizer("adamw"));
+  EXPECT_LT(optimizer("adamw_8bit"), optimizer("lion")) << "one embedding in fp32 included";
+  EXPECT_LT(optimizer("adafactor") - masters, 0.1 * each);
+}
+
 TEST(Simulation, ReceivesWhatTheActionListMoves) {
   for (const bool lora : {true, false})
     for (const char* strategy : {"zero1", "zero2", "shard_grad_op", "zero3"})

@@ -1,7 +1,8 @@
-"""One run that goes from 1 to 2, 3, 4, 8 ranks and back to 1, under another strategy each time, and one by another optimizer: at each
+"""One run that goes from 1 to 2, 3, 4, 8 ranks and back to 1, under another strategy each time, and some by other optimizers: at each
 hand-over weights and optimizer state keep their bits, and all takes the steps of the run that stayed where it was: the same samples in
 each global batch, every sample once an epoch."""
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -11,7 +12,15 @@ from tiny import cut, log_of, make, write
 FIRST = 10  # steps on one rank: fewer are too few to leave updates out by loss_spike_factor
 STAGES = [(1, "ddp", {}), (2, "zero1", {}), (3, "zero2", {}), (4, "zero3", {}), (8, "hsdp", {"hsdp_group_size": 4}), (1, "shard_grad_op", {})]
 BY_LION = [(2, "zero3", {}), (3, "zero3", {}), (1, "ddp", {})]
-STATES = {"adamw_torch": ["master", "exp_avg", "exp_avg_sq"], "lion_32bit": ["master", "exp_avg"]}
+BY_OTHERS = [(3, "zero3", {}), (2, "zero1", {})]
+STATES = {"adamw_torch": ["master", "exp_avg", "exp_avg_sq"], "lion_32bit": ["master", "exp_avg"], "sgd": ["master", "momentum_buffer"],
+          "adamw_8bit": ["master", "exp_avg", "exp_avg_sq", "exp_avg_absmax", "exp_avg_sq_absmax"],
+          "muon": ["master", "momentum_buffer", "exp_avg", "exp_avg_sq"],
+          "adafactor": ["master", "exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col"],
+          "galore_adamw": ["master", "projector", "exp_avg", "exp_avg_sq"]}
+# Of a model some of whose tensors are large enough for moments of 8 bits, with blocks that the slices of ranks cut.
+OTHERS = [{"optim": "adamw_8bit", "learning_rate": 1e-3}, {"optim": "muon", "learning_rate": 1e-3}, {"optim": "adafactor", "learning_rate": 1e-3},
+          {"optim": "galore_adamw", "galore_rank": 8, "galore_update_interval": 11, "learning_rate": 1e-3}, {"optim": "sgd", "optim_args": "momentum=0.9", "learning_rate": 1e-2}]
 SAMPLES, BATCH, EPOCH = 8, 3, 3  # steps an epoch
 
 
@@ -37,7 +46,7 @@ def go_from_place_to_place(report, build, tmp, stages, **settings):
     """The first of `stages` is where the whole run is that the others are held against."""
     qft, ckpt = build / "bin/qft", build / "bin/qft-ckpt"
     steps = FIRST + 2 * (len(stages) - 1)
-    settings = {**make(tmp, "qwen3"), "finetuning_type": "full", "cutoff_len": 256, "save_steps": 1, "global_batch_size": BATCH,
+    settings = {**make(tmp, "qwen3", hidden=72, intermediate=100), "finetuning_type": "full", "cutoff_len": 256, "save_steps": 1, "global_batch_size": BATCH,
                 "max_steps": steps, **settings}
     numbered_samples(tmp)
 
@@ -76,9 +85,13 @@ def go_from_place_to_place(report, build, tmp, stages, **settings):
 
 
 def main():
-    args = arguments()
+    args = arguments(only="")
     report = Report()
-    for stages, settings in ((STAGES, {"optim": "adamw_torch", "learning_rate": 1e-3}), (BY_LION, {"optim": "lion_32bit", "learning_rate": 1e-4})):
+    runs = [(STAGES, {"optim": "adamw_torch", "learning_rate": 1e-3}), (BY_LION, {"optim": "lion_32bit", "learning_rate": 1e-4}),
+            *((BY_OTHERS, settings) for settings in OTHERS)]
+    for stages, settings in runs:
+        if not re.search(args.only, settings["optim"]):
+            continue
         with tempfile.TemporaryDirectory() as tmp:
             go_from_place_to_place(report, args.build, Path(tmp), stages, **settings)
     report.finish()

@@ -98,10 +98,10 @@ def write_model(directory, kind="llama", hidden=32, intermediate=48, layers=2, h
     (directory / "config.json").write_text(json.dumps({**whole, "text_config": {**text, "model_type": f"{kind}_text"}} if sees else {**whole, **text}))
 
 
-def make(directory, kind="llama", samples=40, vocabulary=VOCABULARY):
-    """DIRECTORY/model and DIRECTORY/data; returns the run file's settings as a dict."""
+def make(directory, kind="llama", samples=40, vocabulary=VOCABULARY, **model):
+    """DIRECTORY/model (`model`: as write_model's arguments) and DIRECTORY/data; returns the run file's settings as a dict."""
     directory = Path(directory)
-    write_model(directory / "model", kind, vocab=vocabulary)
+    write_model(directory / "model", kind, vocab=vocabulary, **model)
     write_tokenizer(directory / "model", vocabulary)
     data = directory / "data"
     data.mkdir(exist_ok=True)

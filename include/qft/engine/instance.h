@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace qft::engine {
 
@@ -113,8 +114,8 @@ class Instance {
   /// weights. Before reading or writing through it call settle(), after writing publish(). All ranks of layout().replicate() hold
   /// the same.
   model::Shard param(int unit, const model::ParamSpec& param) const;
-  /// The same of what the optimizer's rule keeps of a trainable parameter: optimizer()->rule().state[which].
-  model::Shard state(int unit, const model::ParamSpec& param, std::size_t which) const;
+  /// The same of what the optimizer's rule keeps of a trainable parameter, in the order of RuleSpec::states().
+  std::vector<optim::HeldState> states(int unit, const model::ParamSpec& param) const;
   /// The reduced gradients of a trainable unit after a step, as this rank holds them: [trainable_numel] where they are whole.
   at::Tensor grads(int unit) const { return store_->grads(unit); }
   /// What is read or written from now on is ordered behind transfers of the weights that are in flight. Not collective.

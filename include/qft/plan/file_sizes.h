@@ -15,6 +15,6 @@ std::int64_t model_file_bytes(const model::ModelSpec& spec, const optim::Precisi
 /// Bytes of one checkpoint on disk, all ranks' parts together: masters and optimizer state, unless `model_only`, and the model or
 /// the adapter. Files that do not grow with the model (tokenizer, logs, the manifest) are not counted.
 std::int64_t checkpoint_bytes(const model::ModelSpec& spec, const optim::Precision& precision, const optim::RuleSpec& rule,
-                              bool model_only);
+                              const optim::Hyper& hyper, bool model_only);
 
 }  // namespace qft::plan

@@ -87,7 +87,8 @@ class SnapshotSave {
 
 /// Throws ConfigError where the checkpoint holds tensors that a run of `spec` by `rule` does not have, or none at all: they would
 /// be lost silently.
-void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim::RuleSpec& rule, const model::ModelSpec& spec);
+void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim::RuleSpec& rule, const optim::Hyper& hyper,
+                          const model::ModelSpec& spec);
 
 /// Restores weights, optimizer state and step count. Collective; throws the same Error on all ranks where the checkpoint's
 /// tensors are not those that the run trains.
