@@ -4,10 +4,12 @@
 #include "qft/device/scalar_type.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "read_into.h"
+#include "stored/stored_format.h"
 #include "tensor_check.h"
 #include <ATen/ops/empty.h>
 
@@ -75,10 +77,23 @@ std::vector<std::pair<FileTensor, at::Tensor>> as_in_files(const ParamSpec& para
 }
 
 void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files) {
-  refuse_unexpected(spec, files);
+  const auto stored = spec.config.stored ? make_stored_format(*spec.config.stored) : nullptr;
   for (const auto& unit : spec.units)
-    for (const auto& param : unit.params)
-      if (param.role == Role::base) sources_of(param, files);
+    for (const auto& param : unit.params) {
+      if (param.role != Role::base) continue;
+      if (stored && param.is_quantized())
+        for (const std::string& weight : stored_weights(param)) stored->check(files, weight, param.packed);
+      else
+        sources_of(param, files);
+    }
+  refuse_unexpected(spec, files);
+}
+
+AtRest at_rest_of(const StoredQuantization& stored, const io::ModelFiles& files) {
+  return {[format = std::shared_ptr(make_stored_format(stored)), &files](const std::string& weight) {
+            return format->kind(files, weight);
+          },
+          /*by_file_tensor=*/true};
 }
 
 std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access) {

@@ -32,7 +32,7 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 /// adapter_name_or_path has it. Throws as the readers of those files do.
 model::ModelSpec spec_of(const config::RunConfig& config, Use use);
 
-/// What a configuration trains. Reads of the model config.json only.
+/// What a configuration trains. Reads of the model config.json only, and the headers of its files where they are quantised.
 plan::Recipe recipe_of(const config::RunConfig& config);
 
 /// The one adapter directory (adapter_name_or_path, and in it adapter_folder if given), or empty.
