@@ -122,9 +122,10 @@ model::ModelSpec stored_spec(const config::RunConfig& config, const model::Model
   if (use == Use::training && !lora.enabled())
     fail_config("finetuning_type is {}, but '{}' is quantised ({}), and quantised weights cannot be trained: set it to lora",
                 config.finetuning.finetuning_type, path, kind);
-  const io::ModelFiles files = io::ModelFiles::open(path);
+  std::optional<io::ModelFiles> files;
+  if (io::holds_model_weights(path)) files = io::ModelFiles::open(path);
   return model::ModelSpec::build(model, lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora,
-                                 model::at_rest_of(*model.stored, files));
+                                 model::at_rest_of(*model.stored, files ? &*files : nullptr));
 }
 
 }  // namespace

@@ -89,11 +89,14 @@ void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files) {
   refuse_unexpected(spec, files);
 }
 
-AtRest at_rest_of(const StoredQuantization& stored, const io::ModelFiles& files) {
-  return {[format = std::shared_ptr(make_stored_format(stored)), &files](const std::string& weight) {
-            return format->kind(files, weight);
-          },
-          /*by_file_tensor=*/true};
+AtRest at_rest_of(const StoredQuantization& stored, const io::ModelFiles* files) {
+  AtRest at_rest = AtRest::in(stored.kind);
+  at_rest.by_file_tensor = true;
+  if (files != nullptr)
+    at_rest.format_of = [format = std::shared_ptr(make_stored_format(stored)), files](const std::string& weight) {
+      return format->kind(*files, weight);
+    };
+  return at_rest;
 }
 
 std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access) {

@@ -24,8 +24,9 @@ using ParamAccess = std::function<Shard(int unit, const ParamSpec& param)>;
 /// another order of elements.
 std::vector<std::pair<FileTensor, at::Tensor>> as_in_files(const ParamSpec& param, const at::Tensor& values);
 
-/// How a model's files hold the linears that config.json says are quantised: kept so. `files` and `stored` must outlive it.
-AtRest at_rest_of(const StoredQuantization& stored, const io::ModelFiles& files);
+/// How a model's files hold the linears that config.json says are quantised: they are kept so. `files` must outlive it; nullptr:
+/// as config.json says, for plans.
+AtRest at_rest_of(const StoredQuantization& stored, const io::ModelFiles* files);
 
 /// Throws as load_base_weights() for what the files' headers show: a missing, an unknown or another tensor. Reads no data.
 void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files);

@@ -1,6 +1,8 @@
 // Models whose files hold the layers' linears in 8 or 4 bits already: what config.json's quantization_config says of it.
 #pragma once
 
+#include "qft/ops/quantized_layout.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,14 +20,11 @@ enum class StoredMethod : std::uint8_t {
 
 struct StoredQuantization {
   StoredMethod method = StoredMethod::bitsandbytes;
-  std::int64_t bits = 4;                     ///< gptq, awq
-  std::int64_t columns = 0;                  ///< that share a scale; 0: all of a row
-  std::int64_t tile_rows = 1;                ///< fp8: rows that share a scale
-  bool act_order = false;                    ///< gptq: g_idx says which group a column belongs to
-  bool zeros_less_one = false;               ///< gptq: zero points are written less 1 (its first version)
-  const char* scale = ".weight_scale_inv";   ///< fp8: suffix of the scales' name
+  ops::Quantization kind = {};              ///< of those that are quantised; of bitsandbytes each weight's files say their own
+  bool zeros_less_one = false;              ///< gptq: zero points are written less 1 (its first version)
+  const char* scale = ".weight_scale_inv";  ///< fp8: suffix of the scales' name
 };
-/// "GPTQ, 4 bits", for messages.
+/// "GPTQ: int4 in groups of 128", for messages.
 std::string describe(const StoredQuantization& stored);
 
 /// Of the value of quantization_config in config.json. Throws Error naming `where`, the key and what is implemented.

@@ -17,7 +17,7 @@ class Fp8 : public StoredFormat {
 
   ops::Quantization kind(const io::ModelFiles& files, const std::string& weight) const override {
     if (files.find(scale_of(weight)) == nullptr) return {};
-    return {.format = ops::QuantFormat::fp8, .columns = stored_.columns, .tile_rows = stored_.tile_rows};
+    return stored_.kind;
   }
 
   std::vector<std::string> tensors(const std::string& weight) const override {
@@ -49,7 +49,7 @@ class Fp8 : public StoredFormat {
   std::string scale_of(const std::string& weight) const { return beside(weight, stored_.scale); }
   /// Whether all of the tensor has one scale.
   bool is_one(const io::ModelFiles& files, const std::string& weight) const {
-    return stored_.columns == 0 && files.at(scale_of(weight)).entry->elements() == 1;
+    return stored_.kind.columns == 0 && files.at(scale_of(weight)).entry->elements() == 1;
   }
 
   StoredQuantization stored_;

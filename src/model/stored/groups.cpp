@@ -27,13 +27,10 @@ Words read_words(const io::ModelFiles& files, const std::string& name, std::int6
 /// What both have: qweight, qzeros [groups, out / numbers of a word] and scales [groups, out].
 class Groups : public StoredFormat {
  public:
-  explicit Groups(const StoredQuantization& stored) : stored_(stored), in_word_(32 / stored.bits) {}
+  explicit Groups(const StoredQuantization& stored) : stored_(stored), bits_(ops::four_bits(stored.kind.format) ? 4 : 8), in_word_(32 / bits_) {}
 
   ops::Quantization kind(const io::ModelFiles& files, const std::string& weight) const override {
-    if (files.find(beside(weight, ".qweight")) == nullptr) return {};
-    return {.format = stored_.bits == 4 ? ops::QuantFormat::groups4 : ops::QuantFormat::groups8,
-            .columns = stored_.columns,
-            .ordered = stored_.act_order};
+    return files.find(beside(weight, ".qweight")) == nullptr ? ops::Quantization{} : stored_.kind;
   }
 
   std::vector<std::string> tensors(const std::string& weight) const override {
@@ -49,7 +46,7 @@ class Groups : public StoredFormat {
     require_tensor(files, beside(weight, ".qweight"), shape_of_codes(layout), kWords);
     require_tensor(files, beside(weight, ".qzeros"), {groups, layout.rows / in_word_}, kWords);
     require_tensor(files, beside(weight, ".scales"), {groups, layout.rows}, kScales);
-    if (stored_.act_order || files.find(beside(weight, ".g_idx")) != nullptr)
+    if (stored_.kind.ordered || files.find(beside(weight, ".g_idx")) != nullptr)
       require_tensor(files, beside(weight, ".g_idx"), {layout.columns}, kWords);
   }
 
@@ -84,12 +81,12 @@ class Groups : public StoredFormat {
   virtual std::uint8_t zero_at(const Words& zeros, const QuantizedLayout& layout, std::int64_t group, std::int64_t row) const = 0;
 
   std::uint8_t number(std::uint32_t word, std::int64_t place) const {
-    return static_cast<std::uint8_t>(word >> (stored_.bits * place) & mask());
+    return static_cast<std::uint8_t>(word >> (bits_ * place) & mask());
   }
-  std::uint32_t mask() const { return (1U << stored_.bits) - 1; }
+  std::uint32_t mask() const { return (1U << bits_) - 1; }
 
   StoredQuantization stored_;
-  std::int64_t in_word_;
+  std::int64_t bits_, in_word_;  ///< of a number; numbers of a word
 
  private:
   /// The column of each place: by group, within a group ascending.
@@ -106,7 +103,7 @@ class Groups : public StoredFormat {
     for (std::size_t i = 0; i < group_of.size(); ++i) {
       require(group_of[i] < groups, "{}: column {} is in group {}, but there are {}: is the file damaged?", where, i,
               static_cast<std::int32_t>(group_of[i]), groups);
-      require(stored_.act_order || group_of[i] == i / static_cast<std::size_t>(block),
+      require(stored_.kind.ordered || group_of[i] == i / static_cast<std::size_t>(block),
               "{}: column {} is in group {}, but without act order (desc_act of quantization_config is false, or group_size is "
               "-1) it is in group {}: is the file damaged?",
               where, i, group_of[i], i / static_cast<std::size_t>(block));
@@ -128,7 +125,7 @@ class Groups : public StoredFormat {
       return codes[static_cast<std::size_t>(order[static_cast<std::size_t>(place)])];
     };
     const std::int64_t first = row * layout.columns;
-    if (stored_.bits == 8) {
+    if (bits_ == 8) {
       for (std::int64_t i = 0; i < layout.columns; ++i) bytes[first + i] = code(i);
       return;
     }

@@ -11,6 +11,7 @@ namespace qft::model {
 namespace {
 
 using nlohmann::json;
+using ops::QuantFormat;
 
 std::string lower(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -26,16 +27,22 @@ std::int64_t group_of(const ConfigReader& config) {
   return group;
 }
 
-StoredQuantization read_bitsandbytes(const ConfigReader&) {
-  return {};  // what is of each weight stands beside it
+StoredQuantization read_bitsandbytes(const ConfigReader& config) {
+  StoredQuantization q{.method = StoredMethod::bitsandbytes, .kind = {.format = QuantFormat::int8}};
+  if (config.boolean("load_in_8bit", false)) return q;
+  const std::string type = config.text("bnb_4bit_quant_type", "fp4");
+  require(type == "nf4" || type == "fp4", "{}: bnb_4bit_quant_type '{}' is not implemented (implemented: nf4, fp4)",
+          config.where(), type);
+  q.kind = {type == "nf4" ? QuantFormat::nf4 : QuantFormat::fp4, config.boolean("bnb_4bit_use_double_quant", false)};
+  return q;
 }
 
 StoredQuantization read_gptq(const ConfigReader& config) {
   StoredQuantization q{.method = StoredMethod::gptq};
-  q.bits = config.integer("bits");
-  require(q.bits == 4 || q.bits == 8, "{}: GPTQ with {} bits is not implemented (implemented: 4, 8)", config.where(), q.bits);
-  q.columns = group_of(config);
-  q.act_order = config.boolean("desc_act", false) && q.columns > 0;
+  const std::int64_t bits = config.integer("bits");
+  require(bits == 4 || bits == 8, "{}: GPTQ with {} bits is not implemented (implemented: 4, 8)", config.where(), bits);
+  q.kind = {.format = bits == 4 ? QuantFormat::groups4 : QuantFormat::groups8, .columns = group_of(config)};
+  q.kind.ordered = config.boolean("desc_act", false) && q.kind.columns > 0;
   const std::string format = config.text("checkpoint_format", "gptq");
   require(format == "gptq" || format == "gptq_v2", "{}: checkpoint_format '{}' is not implemented (implemented: gptq, gptq_v2)",
           config.where(), format);
@@ -44,25 +51,23 @@ StoredQuantization read_gptq(const ConfigReader& config) {
 }
 
 StoredQuantization read_awq(const ConfigReader& config) {
-  StoredQuantization q{.method = StoredMethod::awq};
-  q.bits = config.integer(config.find("w_bit") != nullptr ? "w_bit" : "bits", 4);
-  require(q.bits == 4, "{}: AWQ with {} bits is not implemented (implemented: 4)", config.where(), q.bits);
-  q.columns = group_of(config);
+  const std::int64_t bits = config.integer(config.find("w_bit") != nullptr ? "w_bit" : "bits", 4);
+  require(bits == 4, "{}: AWQ with {} bits is not implemented (implemented: 4)", config.where(), bits);
   const std::string version = lower(config.text(config.find("format") != nullptr ? "format" : "version", "gemm"));
   require(version == "gemm", "{}: AWQ's version '{}' is not implemented (implemented: gemm)", config.where(), version);
   require(config.boolean("zero_point", true), "{}: AWQ without zero_point is not implemented", config.where());
-  return q;
+  return {.method = StoredMethod::awq, .kind = {.format = QuantFormat::groups4, .columns = group_of(config)}};
 }
 
 StoredQuantization read_fp8(const ConfigReader& config) {
-  StoredQuantization q{.method = StoredMethod::fp8};
+  StoredQuantization q{.method = StoredMethod::fp8, .kind = {.format = QuantFormat::fp8}};
   const json* tile = config.find("weight_block_size");
   if (tile == nullptr) return q;
   const auto is_size = [](const json& n) { return n.is_number_integer() && n > 0 && n <= kMaxSize; };
   require(tile->is_array() && tile->size() == 2 && is_size((*tile)[0]) && is_size((*tile)[1]),
           "{}: weight_block_size is {}, expected rows and columns, as [128, 128]", config.where(), tile->dump());
-  q.tile_rows = (*tile)[0].get<std::int64_t>();
-  q.columns = (*tile)[1].get<std::int64_t>();
+  q.kind.tile_rows = (*tile)[0].get<std::int64_t>();
+  q.kind.columns = (*tile)[1].get<std::int64_t>();
   return q;
 }
 
@@ -82,7 +87,7 @@ StoredQuantization read_compressed(const ConfigReader& config) {
   const std::string strategy = weights.text("strategy", "tensor");
   require(strategy == "tensor" || strategy == "channel",
           "{}: strategy '{}' is not implemented (implemented: tensor, channel)", weights.where(), strategy);
-  return {.method = StoredMethod::fp8, .scale = ".weight_scale"};
+  return {.method = StoredMethod::fp8, .kind = {.format = QuantFormat::fp8}, .scale = ".weight_scale"};
 }
 
 struct Method {
@@ -98,17 +103,8 @@ constexpr Method kMethods[] = {{"bitsandbytes", read_bitsandbytes},
 }  // namespace
 
 std::string describe(const StoredQuantization& stored) {
-  switch (stored.method) {
-    case StoredMethod::bitsandbytes:
-      return "bitsandbytes";
-    case StoredMethod::fp8:
-      return "fp8";
-    case StoredMethod::gptq:
-      return fmt::format("GPTQ, {} bits", stored.bits);
-    case StoredMethod::awq:
-      return fmt::format("AWQ, {} bits", stored.bits);
-  }
-  return {};
+  static constexpr const char* kNames[] = {"bitsandbytes", "fp8", "GPTQ", "AWQ"};
+  return fmt::format("{}: {}", kNames[static_cast<std::size_t>(stored.method)], ops::describe(stored.kind));
 }
 
 StoredQuantization read_quantization(const json& object, const std::string& where) {
