@@ -77,6 +77,7 @@ std::vector<std::pair<FileTensor, at::Tensor>> as_in_files(const ParamSpec& para
 }
 
 void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files) {
+  refuse_unexpected(spec, files);
   const auto stored = spec.config.stored ? make_stored_format(*spec.config.stored) : nullptr;
   for (const auto& unit : spec.units)
     for (const auto& param : unit.params) {
@@ -86,7 +87,6 @@ void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files) {
       else
         sources_of(param, files);
     }
-  refuse_unexpected(spec, files);
 }
 
 AtRest at_rest_of(const StoredQuantization& stored, const io::ModelFiles* files) {
