@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "export_formats.h"
 #include "merge.h"
 #include <nlohmann/json.hpp>
 
@@ -118,17 +119,11 @@ std::vector<io::TensorSpec> tensors_of(const MergedModel& model, std::optional<D
   return tensors;
 }
 
-}  // namespace
-
-ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
-  io::require_free(request.target, "export directory");
-  MergedModel model(request.base, request.adapter);
-
-  io::CommitDir commit(storage, request.target);
+ExportReport export_plain(io::Storage& storage, const ExportRequest& request, MergedModel& model, const fs::path& target) {
   std::vector<io::TensorSpec> tensors = tensors_of(model, request.dtype);
   ExportReport report;
   report.tensors = static_cast<std::int64_t>(tensors.size());
-  io::ModelWriter writer(storage, commit.temp(), std::move(tensors), request.max_shard_bytes);
+  io::ModelWriter writer(storage, target, std::move(tensors), request.max_shard_bytes);
   Progress progress("export", report.tensors);
   std::int64_t done = 0;
   for (const ModelTensor& tensor : model.tensors()) {
@@ -152,10 +147,23 @@ ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
     progress.update(++done);
   }
   writer.finish();
-  io::copy_existing(storage, request.base, commit.temp(), io::kModelConfigFiles);
+  io::copy_existing(storage, request.base, target, io::kModelConfigFiles);
   if (request.dtype || model.spec().config.stored)
-    set_config_type(storage, commit.temp(), request.dtype.value_or(model.tensors().front().type));
-  io::copy_existing(storage, request.tokenizer, commit.temp(), io::kTokenizerFiles);
+    set_config_type(storage, target, request.dtype.value_or(model.tensors().front().type));
+  io::copy_existing(storage, request.tokenizer, target, io::kTokenizerFiles);
+  return report;
+}
+
+}  // namespace
+
+ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
+  io::require_free(request.target, "export directory");
+  MergedModel model(request.base, request.adapter);
+  io::CommitDir commit(storage, request.target);
+  const auto write = request.format == ExportFormat::safetensors    ? export_plain
+                     : request.format == ExportFormat::bitsandbytes ? export_bitsandbytes
+                                                                    : export_gguf;
+  const ExportReport report = write(storage, request, model, commit.temp());
   commit.commit();
   return report;
 }

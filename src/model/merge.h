@@ -102,10 +102,10 @@ class MergedModel {
   const Factors* factors_of(const ParamSpec& param);
   /// The whole tensor with the adapter's part, fp32, [elements].
   at::Tensor values(const ModelTensor& tensor);
-
- private:
+  /// The same without the adapter's part.
   at::Tensor base_values(const ModelTensor& tensor) const;
 
+ private:
   io::ModelFiles files_;
   std::unique_ptr<ModelSpec> spec_;
   std::unique_ptr<StoredFormat> stored_;
