@@ -253,9 +253,6 @@ void require_conversion(const config::RunConfig& config, const io::ModelFiles& f
 }
 
 model::ExportFormat format_of(const config::ExportArgs& exporting) {
-  if (exporting.export_quantization_bit && exporting.export_format != "safetensors")
-    fail_config("export_quantization_bit is {}, but export_format is {}: remove one of them", *exporting.export_quantization_bit,
-                exporting.export_format);
   if (exporting.export_quantization_bit) return model::ExportFormat::bitsandbytes;
   if (exporting.export_format == "gguf") return model::ExportFormat::gguf;
   return exporting.export_format == "gguf_q8_0" ? model::ExportFormat::gguf_q8_0 : model::ExportFormat::safetensors;

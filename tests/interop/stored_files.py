@@ -96,3 +96,7 @@ def convert(directory, make, quantization_config):
 def gptq_config(bits=4, group=16, act_order=False, v2=False):
     return {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": act_order, "sym": False,
             "checkpoint_format": "gptq_v2" if v2 else "gptq"}
+
+
+def awq_config(group=16):
+    return {"quant_method": "awq", "bits": 4, "group_size": group, "version": "GEMM", "zero_point": True}

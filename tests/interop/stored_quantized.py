@@ -16,7 +16,6 @@ from models import in_double, make_model, make_sequences, probe, tiny_configs
 
 torch.set_num_threads(1)
 SEQUENCES = make_sequences(211, [17, 1, 40, 9])
-AWQ = {"quant_method": "awq", "bits": 4, "group_size": 16, "version": "GEMM", "zero_point": True}
 RUN = {"lora_rank": 3, "lora_dropout": 0, "lora_target": "all", "seed": 1, "compute_dtype": "float64", "moe_aux_loss_coef": 0}
 
 
@@ -136,7 +135,7 @@ def group_files(report, build, tmp):
         directory, config = tmp / f"awq-{name}", tiny_configs()[name]
         config.moe_intermediate_size = 32  # of which words have eight
         plain = make_model(config, directory / "model")
-        made = stored.convert(directory / "model", stored.awq_tensors, AWQ)
+        made = stored.convert(directory / "model", stored.awq_tensors, stored.awq_config())
         numbers = {key: stored.awq_numbers(tensors) for key, tensors in made.items()}
         compare(report, build, directory, f"{name} in AWQ", logits_of(with_weights(plain, numbers)))
 
