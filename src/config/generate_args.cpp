@@ -28,7 +28,8 @@ void ExportArgs::visit(const FieldVisitor& field) {
   field(Field("export_dir", "folder of the exported model").path(), &export_dir);
   field(Field("export_size", "largest file of the exported model in GB").at_least(1), &export_size);
   field(Field("export_format",
-              "safetensors: a folder in Hugging Face layout; gguf: a file for llama.cpp, matrices in infer_dtype; gguf_q8_0: matrices "
+              "safetensors: a folder in Hugging Face layout; gguf: a file for llama.cpp, matrices in infer_dtype; gguf_q8_0: "
+              "matrices "
               "in blocks of 8 bits")
             .one_of({"safetensors", "gguf", "gguf_q8_0"}),
         &export_format);

@@ -139,8 +139,8 @@ void GgufWriter::pad() {
 }
 
 void GgufWriter::append(const void* data, std::uint64_t bytes) {
-  require(current_ < tensors_.size() && in_tensor_ + bytes <= tensors_[current_].bytes(), "'{}': {} bytes too many", path_.string(),
-          bytes);
+  require(current_ < tensors_.size() && in_tensor_ + bytes <= tensors_[current_].bytes(), "'{}': {} bytes too many",
+          path_.string(), bytes);
   file_->append(data, bytes);
   written_ += bytes;
   in_tensor_ += bytes;

@@ -101,10 +101,11 @@ std::vector<const io::TensorEntry*> others(const ModelSpec& spec, const io::Mode
   for (const std::string& name : files.names())
     if (spec.config.is_other(name)) {
       const io::TensorLocation& at = files.at(name);
-      require(!spec.config.stored || is_floating(at.entry->dtype),
-              "'{}': tensor '{}' is quantised too, but belongs to no layer of the decoder: a copy in 16 bits cannot hold it; export "
-              "from the model in 16 bits",
-              at.file->path().string(), name);
+      require(
+          !spec.config.stored || is_floating(at.entry->dtype),
+          "'{}': tensor '{}' is quantised too, but belongs to no layer of the decoder: a copy in 16 bits cannot hold it; export "
+          "from the model in 16 bits",
+          at.file->path().string(), name);
       entries.push_back(at.entry);
     }
   return entries;

@@ -1,4 +1,5 @@
-// A model whose layers' linears are nf4 with double quantisation, in the tensors that transformers and bitsandbytes save and load.
+// A model whose layers' linears are nf4 with double quantisation, in the tensors that transformers and bitsandbytes save and
+// load.
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/progress.h"
@@ -30,7 +31,8 @@ constexpr const char* kState = ".quant_state.bitsandbytes__nf4";
 std::set<std::string> quantised_tensors(const ModelSpec& plain) {
   if (plain.config.experts.count > 0 || plain.config.delta_net.key_heads > 0)
     fail_config(
-        "export_quantization_bit is implemented for models without experts and delta nets, but this is a {}: export it in 16 bits",
+        "export_quantization_bit is implemented for models without experts and delta nets, but this is a {}: export it in 16 "
+        "bits",
         plain.config.architecture);
   std::set<std::string> names;
   const ModelSpec spec = ModelSpec::build(plain.config, Finetuning::full, {}, AtRest::in(kKind));

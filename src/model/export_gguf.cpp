@@ -24,11 +24,11 @@ struct Name {
   std::string_view ours, theirs;
 };
 constexpr Name kOuter[] = {{kEmbedTokens, "token_embd.weight"}, {kFinalNorm, "output_norm.weight"}, {kLmHead, "output.weight"}};
-constexpr Name kInLayer[] = {{"input_layernorm", "attn_norm"},       {"post_attention_layernorm", "ffn_norm"},
-                             {"self_attn.q_proj", "attn_q"},         {"self_attn.k_proj", "attn_k"},
-                             {"self_attn.v_proj", "attn_v"},         {"self_attn.o_proj", "attn_output"},
-                             {"self_attn.q_norm", "attn_q_norm"},    {"self_attn.k_norm", "attn_k_norm"},
-                             {"mlp.gate_proj", "ffn_gate"},          {"mlp.up_proj", "ffn_up"},
+constexpr Name kInLayer[] = {{"input_layernorm", "attn_norm"},    {"post_attention_layernorm", "ffn_norm"},
+                             {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
+                             {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"},
+                             {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
+                             {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
                              {"mlp.down_proj", "ffn_down"}};
 /// Those that are written, under the same name there.
 constexpr std::string_view kArchitectures[] = {"llama", "qwen2", "qwen3"};
@@ -39,9 +39,9 @@ void require_implemented(const ModelConfig& c) {
     fail_config("an export to GGUF is implemented for llama, qwen2 and qwen3, but this is a {}: export it as safetensors",
                 c.model_type);
   const char* what = std::ranges::any_of(c.windows, [](std::int64_t n) { return n > 0; }) ? "sliding windows"
-                     : c.rope.yarn                                                       ? "YaRN"
-                     : c.model_type == "qwen3" && c.qkv_bias                             ? "biases of a qwen3"
-                                                                                         : nullptr;
+                     : c.rope.yarn                                                        ? "YaRN"
+                     : c.model_type == "qwen3" && c.qkv_bias                              ? "biases of a qwen3"
+                                                                                          : nullptr;
   if (what != nullptr) fail_config("an export to GGUF with {} is not implemented: export it as safetensors", what);
 }
 
@@ -90,13 +90,18 @@ std::vector<float> rope_factors(const ModelConfig& c) {
 
 io::GgufMetadata metadata_of(const ModelConfig& c, const ExportRequest& request, GgufType matrices) {
   const auto number = [](std::int64_t n) { return static_cast<std::uint32_t>(n); };
-  const std::uint32_t file_type = matrices == GgufType::q8_0 ? 7 : matrices == GgufType::bf16 ? 32 : matrices == GgufType::f16 ? 1 : 0;
+  const std::uint32_t file_type = matrices == GgufType::q8_0   ? 7
+                                  : matrices == GgufType::bf16 ? 32
+                                  : matrices == GgufType::f16  ? 1
+                                                               : 0;
   io::GgufMetadata metadata{{"general.architecture", c.model_type},
                             {"general.type", std::string("model")},
                             {"general.name", request.target.filename().string()},
                             {"general.file_type", file_type},
                             {"general.quantization_version", 2U}};
-  const auto add = [&](const char* key, io::GgufValue value) { metadata.emplace_back(c.model_type + "." + key, std::move(value)); };
+  const auto add = [&](const char* key, io::GgufValue value) {
+    metadata.emplace_back(c.model_type + "." + key, std::move(value));
+  };
   add("block_count", number(c.num_layers));
   add("context_length", number(c.max_position_embeddings));
   add("embedding_length", number(c.hidden_size));

@@ -41,7 +41,7 @@ json read_object(const fs::path& path) {
 std::string splitter_of(const json& tokenizer, const std::string& where) {
   const json whole = tokenizer.value("pre_tokenizer", json());
   const json steps = whole.is_object() && whole.value("type", "") == "Sequence" ? whole.value("pretokenizers", json::array())
-                                                                               : json::array({whole});
+                                                                                : json::array({whole});
   bool digits = false;
   for (const json& step : steps) {
     if (!step.is_object()) break;
@@ -52,9 +52,10 @@ std::string splitter_of(const json& tokenizer, const std::string& where) {
     for (const Splitter& splitter : kSplitters)
       if (step["pattern"]["Regex"] == splitter.pattern) return std::string(splitter.name);
   }
-  fail("{}: how its pre_tokenizer cuts texts has no name in llama.cpp that qft knows (known: gpt-2, smollm, qwen2, llama-bpe): "
-       "export as safetensors, and convert that with llama.cpp's own script",
-       where);
+  fail(
+      "{}: how its pre_tokenizer cuts texts has no name in llama.cpp that qft knows (known: gpt-2, smollm, qwen2, llama-bpe): "
+      "export as safetensors, and convert that with llama.cpp's own script",
+      where);
 }
 
 class Vocabulary {
@@ -85,8 +86,8 @@ class Vocabulary {
  private:
   void set(const json& id, const std::string& token, TokenKind kind) {
     const bool fits = id.is_number_integer() && id >= 0 && id.get<std::int64_t>() < std::ssize(tokens_);
-    require(fits, "{}: token '{}' has id {}, but the model's embedding has {} rows: is the tokenizer of this model?", where_, token,
-            id.dump(), tokens_.size());
+    require(fits, "{}: token '{}' has id {}, but the model's embedding has {} rows: is the tokenizer of this model?", where_,
+            token, id.dump(), tokens_.size());
     tokens_[id.get<std::size_t>()] = token;
     kinds_[id.get<std::size_t>()] = kind;
   }
@@ -135,7 +136,8 @@ io::GgufMetadata gguf_tokenizer(const fs::path& dir, std::int64_t vocab_size) {
     metadata.emplace_back("tokenizer.ggml.pre", splitter_of(tokenizer, where));
     const Vocabulary vocabulary(tokenizer, vocab_size, where);
     vocabulary.add_to(metadata);
-    for (const auto& [key, name] : {std::pair{"bos_token", "bos"}, {"eos_token", "eos"}, {"pad_token", "padding"}, {"unk_token", "unknown"}})
+    for (const auto& [key, name] :
+         {std::pair{"bos_token", "bos"}, {"eos_token", "eos"}, {"pad_token", "padding"}, {"unk_token", "unknown"}})
       if (const auto id = vocabulary.find(token_of(config, key)))
         metadata.emplace_back(fmt::format("tokenizer.ggml.{}_token_id", name), *id);
   } catch (const json::exception& e) {

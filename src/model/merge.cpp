@@ -56,7 +56,12 @@ ModelSpec spec_of(const fs::path& base, const io::ModelFiles& files, const fs::p
 }  // namespace
 
 Factors::Factors(const io::TensorFile& file, const ParamSpec& a, const ParamSpec& b, std::vector<LoraRows> rows, std::int64_t out)
-    : a_(read_factor(file, a)), b_(read_factor(file, b)), rows_(std::move(rows)), out_(out), in_(a.shape.back()), rank_(b.shape.back()) {
+    : a_(read_factor(file, a)),
+      b_(read_factor(file, b)),
+      rows_(std::move(rows)),
+      out_(out),
+      in_(a.shape.back()),
+      rank_(b.shape.back()) {
   for (const LoraRows& part : rows_) b_rows_ += part.rows;
 }
 

@@ -290,7 +290,8 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
   const fs::path base = config.model_path(), adapter = engine::adapter_dir(config);
   if (config.model.quantization_bit)
     fail_config(
-        "{}: quantization_bit is {}, which says how weights are kept in training; an export has 16 bits, or those of infer_dtype: "
+        "{}: quantization_bit is {}, which says how weights are kept in training; an export has 16 bits, or those of "
+        "infer_dtype: "
         "remove it (an adapter that was trained on quantised weights is merged into the model's own), or set "
         "export_quantization_bit: 4 to write 4 bits",
         config.given.contains("quantization_bit") ? config.given.find("quantization_bit")->second : "export",
@@ -309,12 +310,13 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
             report.kept == 0 ? "" : fmt::format(", {} beside the text model left as they are", report.kept));
   if (format == model::ExportFormat::bitsandbytes)
     log::info("rounding to 4 bits changed the linears by {:.2f}% of their norm{}", 100.0 * report.rounding,
-              adapter.empty() ? std::string()
-                              : fmt::format(", the adapter by {:.2f}%: {}", 100.0 * report.adapter,
-                                            report.rounding > report.adapter
-                                                ? "more than was trained; export in 16 bits, or keep the adapter beside a model in "
-                                                  "4 bits (quantization_bit), to lose nothing"
-                                                : "less than was trained; an export in 16 bits loses nothing"));
+              adapter.empty()
+                  ? std::string()
+                  : fmt::format(", the adapter by {:.2f}%: {}", 100.0 * report.adapter,
+                                report.rounding > report.adapter
+                                    ? "more than was trained; export in 16 bits, or keep the adapter beside a model in "
+                                      "4 bits (quantization_bit), to lose nothing"
+                                    : "less than was trained; an export in 16 bits loses nothing"));
 }
 
 }  // namespace qft::train

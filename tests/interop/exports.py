@@ -112,6 +112,14 @@ def gguf_names(architecture, layers):
     return lambda name: names.get_name(name, try_suffixes=(".weight", ".bias"))
 
 
+def rope_factors(config):
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+    plain = 1.0 / config.rope_parameters["rope_theta"] ** (torch.arange(0, 2 * len(scaled), 2) / (2 * len(scaled)))
+    return plain / scaled
+
+
 def permuted(values, heads):
     return values.reshape(heads, 2, values.shape[0] // heads // 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
 
@@ -119,7 +127,8 @@ def permuted(values, heads):
 def gguf_files(report, build, tmp):
     from transformers import AutoModelForCausalLM
 
-    cases = [("llama_biases", "gguf", "float16"), ("qwen2_tied", "gguf", "bfloat16"), ("qwen3", "gguf_q8_0", "float32"), ("llama_one_kv_head", "gguf_q8_0", "float32")]
+    cases = [("llama_one_kv_head", "gguf", "float16"), ("qwen2_tied", "gguf", "bfloat16"), ("qwen3", "gguf_q8_0", "float32"), ("llama_biases", "gguf_q8_0", "float32"),
+             ("llama3_rope", "gguf", "bfloat16")]
     for name, kind, dtype in cases:
         directory, config = tmp / f"gguf-{name}", tiny_configs()[name]
         if kind == "gguf_q8_0":
@@ -145,6 +154,8 @@ def gguf_files(report, build, tmp):
                 different.append(key)
             decoded[key] = torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(np.ascontiguousarray(values), kind_of), kind_of).reshape(values.shape).copy())
         report.equal(f"{name} in {kind}, {dtype}: tensors with other bytes than the gguf package's", different, [])
+        if name == "llama3_rope":
+            report.check(f"{name}: factors of llama 3's rotation", relative_error(torch.from_numpy(found.pop("rope_freqs.weight").data.copy()), rope_factors(config)), 1e-6)
         report.equal(f"{name}: tensors that it does not know", sorted(found), [])
         field = lambda key: reader.get_field(key).contents()
         tokenizer = json.loads((directory / "model/tokenizer.json").read_text())
@@ -154,6 +165,8 @@ def gguf_files(report, build, tmp):
         report.equal(f"{name}: how texts are cut, and the end", (field("tokenizer.ggml.pre"), vocabulary[field("tokenizer.ggml.eos_token_id")]), ("gpt-2", "<|im_end|>"))
         report.equal(f"{name}: heads", (field(f"{config.model_type}.attention.head_count"), field(f"{config.model_type}.attention.head_count_kv")),
                      (config.num_attention_heads, config.num_key_value_heads))
+        if name in ("llama_biases", "llama3_rope"):
+            continue  # transformers reads neither biases nor this scaling from GGUF
         plain = AutoModelForCausalLM.from_pretrained(directory / "plain", dtype=torch.float32)
         plain.load_state_dict(decoded, strict=False)
         theirs = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)

@@ -62,8 +62,7 @@ at::Tensor stored_bytes(const QuantizedLayout& layout) {
   bytes.narrow(0, layout.scales, 4 * layout.blocks()).view(at::kFloat).uniform_(0.5, 1.5);
   if (!in_groups(layout.kind.format)) return bytes;
   bytes.narrow(0, layout.zeros, layout.blocks()).random_(0, four ? 16 : 256);
-  if (layout.kind.ordered)
-    bytes.narrow(0, layout.order, 4 * layout.columns).view(at::kInt).copy_(at::randperm(layout.columns));
+  if (layout.kind.ordered) bytes.narrow(0, layout.order, 4 * layout.columns).view(at::kInt).copy_(at::randperm(layout.columns));
   return bytes;
 }
 
@@ -73,7 +72,8 @@ float number_at(const at::Tensor& bytes, const QuantizedLayout& layout, std::int
   const std::int64_t at = row * layout.columns + place;
   const std::int64_t scale = row / layout.kind.tile_rows * layout.blocks_of_row() + place / layout.block();
   const float factor = reinterpret_cast<const float*>(p + layout.scales)[scale];
-  if (layout.kind.format == QuantFormat::fp8) return static_cast<float>(c10::Float8_e4m3fn(p[at], c10::Float8_e4m3fn::from_bits())) * factor;
+  if (layout.kind.format == QuantFormat::fp8)
+    return static_cast<float>(c10::Float8_e4m3fn(p[at], c10::Float8_e4m3fn::from_bits())) * factor;
   const int code = layout.kind.format == QuantFormat::groups8 ? p[at] : at % 2 == 0 ? p[at / 2] >> 4 : p[at / 2] & 15;
   return static_cast<float>(code - p[layout.zeros + scale]) * factor;
 }

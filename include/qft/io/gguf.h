@@ -1,5 +1,5 @@
-// Writing of GGUF files, version 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): metadata, a table of tensors, their
-// bytes. Little-endian, as all hosts are.
+// Writing of GGUF files, version 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): metadata, a table of tensors,
+// their bytes. Little-endian, as all hosts are.
 #pragma once
 
 #include "qft/io/storage.h"
@@ -26,8 +26,7 @@ inline constexpr std::int64_t kQ8Block = 32;
 std::string_view name_of(GgufType type);
 std::uint64_t bytes_of(GgufType type, std::uint64_t elements);
 
-using GgufValue =
-    std::variant<std::uint32_t, float, bool, std::string, std::vector<std::string>, std::vector<std::int32_t>>;
+using GgufValue = std::variant<std::uint32_t, float, bool, std::string, std::vector<std::string>, std::vector<std::int32_t>>;
 using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;
 
 struct GgufTensor {

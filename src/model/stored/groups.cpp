@@ -1,4 +1,5 @@
-// Weights as GPTQ and AWQ write them: integers in words of 32 bits, a scale and a zero point for each group of inputs and each output.
+// Weights as GPTQ and AWQ write them: integers in words of 32 bits, a scale and a zero point for each group of inputs and each
+// output.
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -27,7 +28,8 @@ Words read_words(const io::ModelFiles& files, const std::string& name, std::int6
 /// What both have: qweight, qzeros [groups, out / numbers of a word] and scales [groups, out].
 class Groups : public StoredFormat {
  public:
-  explicit Groups(const StoredQuantization& stored) : stored_(stored), bits_(ops::four_bits(stored.kind.format) ? 4 : 8), in_word_(32 / bits_) {}
+  explicit Groups(const StoredQuantization& stored)
+      : stored_(stored), bits_(ops::four_bits(stored.kind.format) ? 4 : 8), in_word_(32 / bits_) {}
 
   ops::Quantization kind(const io::ModelFiles& files, const std::string& weight) const override {
     return files.find(beside(weight, ".qweight")) == nullptr ? ops::Quantization{} : stored_.kind;
@@ -121,9 +123,7 @@ class Groups : public StoredFormat {
 
   void write_row(const std::vector<std::uint8_t>& codes, const std::vector<std::int32_t>& order, const QuantizedLayout& layout,
                  std::uint8_t* bytes, std::int64_t row) const {
-    const auto code = [&](std::int64_t place) {
-      return codes[static_cast<std::size_t>(order[static_cast<std::size_t>(place)])];
-    };
+    const auto code = [&](std::int64_t place) { return codes[static_cast<std::size_t>(order[static_cast<std::size_t>(place)])]; };
     const std::int64_t first = row * layout.columns;
     if (bits_ == 8) {
       for (std::int64_t i = 0; i < layout.columns; ++i) bytes[first + i] = code(i);
@@ -134,8 +134,8 @@ class Groups : public StoredFormat {
   }
 };
 
-/// qweight [in / numbers of a word, out]: a word has inputs that follow each other, the first in its lowest bits; a word of qzeros
-/// likewise outputs.
+/// qweight [in / numbers of a word, out]: a word has inputs that follow each other, the first in its lowest bits; a word of
+/// qzeros likewise outputs.
 class Gptq : public Groups {
   using Groups::Groups;
 
@@ -149,8 +149,7 @@ class Gptq : public Groups {
     }
   }
   std::uint8_t zero_at(const Words& zeros, const QuantizedLayout& layout, std::int64_t group, std::int64_t row) const override {
-    const std::uint8_t zero =
-        number(zeros[static_cast<std::size_t>((group * layout.rows + row) / in_word_)], row % in_word_);
+    const std::uint8_t zero = number(zeros[static_cast<std::size_t>((group * layout.rows + row) / in_word_)], row % in_word_);
     return stored_.zeros_less_one ? static_cast<std::uint8_t>((zero + 1U) & mask()) : zero;
   }
 };

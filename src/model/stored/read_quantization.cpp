@@ -1,6 +1,5 @@
-#include "qft/model/stored_quantization.h"
-
 #include "qft/core/error.h"
+#include "qft/model/stored_quantization.h"
 
 #include <algorithm>
 #include <cctype>
@@ -85,8 +84,8 @@ StoredQuantization read_compressed(const ConfigReader& config) {
   require(weights.integer("num_bits") == 8 && weights.text("type", "") == "float" && weights.boolean("symmetric", true),
           "{}: expected num_bits 8, type float, symmetric true", weights.where());
   const std::string strategy = weights.text("strategy", "tensor");
-  require(strategy == "tensor" || strategy == "channel",
-          "{}: strategy '{}' is not implemented (implemented: tensor, channel)", weights.where(), strategy);
+  require(strategy == "tensor" || strategy == "channel", "{}: strategy '{}' is not implemented (implemented: tensor, channel)",
+          weights.where(), strategy);
   return {.method = StoredMethod::fp8, .kind = {.format = QuantFormat::fp8}, .scale = ".weight_scale"};
 }
 
