@@ -168,7 +168,7 @@ def damaged_files(report, build, tmp):
              ("groups of other sizes", of_group_index(lambda g: g.__setitem__(5, 2)), {"desc_act": True}, ["g_idx", "group 0 has 15 columns, but 16"]),
              ("too few scales", shorter, {}, ["k_proj.scales", "[2, 24]", "[3, 24]"]), ("a scale that is NaN", not_finite, {}, ["k_proj.scales", "nan"]),
              ("words of 64 bits", other_type, {}, ["k_proj.qweight", "I64", "I32"]), ("no zero points", missing, {}, ["k_proj.qzeros"]),
-             ("other groups", lambda tensors: None, {"group_size": 8}, ["qzeros", "[3, 3]", "[6, 3]"]), ("3 bits", lambda tensors: None, {"bits": 3}, ["3 bits", "4, 8"]),
+             ("other groups", lambda tensors: None, {"group_size": 8}, ["qzeros", "[3, 6]", "[6, 6]"]), ("3 bits", lambda tensors: None, {"bits": 3}, ["3 bits", "4, 8"]),
              ("an unknown method", lambda tensors: None, {"quant_method": "hqq"}, ["quant_method 'hqq'", "gptq"]),
              ("8 bits where there are 4", lambda tensors: None, {"bits": 8}, ["qweight", "[6, 48]", "[12, 48]"])]
     for number, (what, change, config, words) in enumerate(cases):
