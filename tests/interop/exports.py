@@ -40,8 +40,9 @@ def make_adapter(model, directory):
 
 
 def make(config, directory):
+    config.vocab_size = 400  # some merges are among them
     make_adapter(make_model(config, directory / "model"), directory / "adapter")
-    write_tokenizer(directory / "model", 211)
+    write_tokenizer(directory / "model", config.vocab_size)
 
 
 def export(build, directory, name, check=True, **keys):
@@ -57,7 +58,7 @@ def logits(model):
 
 
 def four_bits(report, build, tmp):
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     for name in ("qwen3", "llama_biases"):
         directory = tmp / f"bits-{name}"
@@ -84,11 +85,12 @@ def four_bits(report, build, tmp):
         report.equal(f"{name}: tensors in 4 bits", sum(key.endswith(".absmax") for key in ours if "nested" not in key), 21)
         lost = 100 * (squares[0] / squares[1]) ** 0.5
         report.holds(f"{name}: qft says what rounding changed", f"changed the linears by {lost:.2f}%" in said.stdout + said.stderr, f"{lost} {said.stderr}")
-        plain = AutoModelForCausalLM.from_pretrained(directory / "plain", dtype=torch.float32)
-        plain.load_state_dict(decoded, strict=False)
-        theirs = AutoModelForCausalLM.from_pretrained(directory / "small", device_map="cpu", dtype=torch.float32)
-        report.equal(f"{name}: linears of 4 bits in transformers", sum(type(m).__name__ == "Linear4bit" for m in theirs.modules()), 21)
-        report.check(f"{name}: logits of transformers with bitsandbytes", relative_error(logits(theirs), logits(plain)), 1e-5)
+        # Beside what transformers quantises itself: Linear4bit on a CPU rounds more than its weights.
+        settings = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.float32)
+        own = AutoModelForCausalLM.from_pretrained(directory / "plain", device_map="cpu", dtype=torch.float32, quantization_config=settings)
+        loaded = AutoModelForCausalLM.from_pretrained(directory / "small", device_map="cpu", dtype=torch.float32)
+        report.equal(f"{name}: linears of 4 bits in transformers", sum(type(m).__name__ == "Linear4bit" for m in loaded.modules()), 21)
+        report.equal(f"{name}: logits of transformers with bitsandbytes differ by", (logits(loaded) - logits(own)).abs().max().item(), 0)
         (directory / "again").mkdir()
         run_file = {"model_name_or_path": str(directory / "small"), "export_dir": str(directory / "again/back"), "infer_dtype": "float32", "template": "default"}
         (directory / "again/run.yaml").write_text(json.dumps(run_file))
@@ -133,6 +135,8 @@ def gguf_files(report, build, tmp):
         directory, config = tmp / f"gguf-{name}", tiny_configs()[name]
         if kind == "gguf_q8_0":
             config = wider(config)
+        if config.model_type == "qwen3":
+            config.head_dim = 128  # transformers takes that from no GGUF
         make(config, directory)
         export(build, directory, "plain", infer_dtype="float32")
         export(build, directory, "file", export_format=kind, infer_dtype=dtype)
