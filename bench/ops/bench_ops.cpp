@@ -1,12 +1,11 @@
-// Times every operation of the model at SmolLM2-135M's shapes against its plain ATen form.
-// Usage: bench_ops [tokens=512] [float|bfloat16] [threads] [roofline [WORK ...] | experts | delta]. Times are the least of many
-// runs, in milliseconds.
-// `roofline`: JSON with the seconds that the matrix products of a step alone need, LoRA's own left out, attention counted at
-// their rate, those of bf16 as such or as fp32, whichever is faster: what no program on this machine can go below by such
-// products. Another model than SmolLM2-135M is given as WORK: ROWS:INPUTS:OUTPUTS:TIMES of each product,
-// attention:WIDTH:LAYERS and head:HIDDEN:VOCABULARY (bench/train.py makes them of a config.json).
-// `experts`: linears of 32 experts of Qwen3-30B-A3B's size beside one linear over as many rows.
-// `delta`: a layer's gated delta rule at the size of Qwen3.5-0.8B.
+// Times every operation of the model at SmolLM2-135M's shapes against its plain ATen form, and the decoding of quantised weights
+// against the product that follows. Usage: bench_ops [tokens=512] [float|bfloat16] [threads] [roofline [WORK ...] | experts |
+// delta]. Times are the least of many runs, in milliseconds. `roofline`: JSON with the seconds that the matrix products of a step
+// alone need, LoRA's own left out, attention counted at their rate, those of bf16 as such or as fp32, whichever is faster: what
+// no program on this machine can go below by such products. Another model than SmolLM2-135M is given as WORK:
+// ROWS:INPUTS:OUTPUTS:TIMES of each product, attention:WIDTH:LAYERS and head:HIDDEN:VOCABULARY (bench/train.py makes them of a
+// config.json). `experts`: linears of 32 experts of Qwen3-30B-A3B's size beside one linear over as many rows. `delta`: a layer's
+// gated delta rule at the size of Qwen3.5-0.8B.
 #include "qft/ops/attention.h"
 #include "qft/ops/embedding.h"
 #include "qft/ops/experts.h"
@@ -16,6 +15,7 @@
 #include "qft/ops/linear.h"
 #include "qft/ops/matmul_choice.h"
 #include "qft/ops/norm.h"
+#include "qft/ops/quantized.h"
 #include "qft/ops/rope.h"
 #include "qft/ops/swiglu.h"
 
@@ -38,6 +38,7 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/randperm.h>
 #include <ATen/ops/zeros.h>
 
 namespace {
@@ -126,6 +127,7 @@ class Bench {
     linear("linear down + lora", kWidth, {kHidden});
     head();
     embedding();
+    decoding();
   }
 
   void roofline(const Work& work) {
@@ -300,6 +302,28 @@ class Bench {
     report(
         "embedding backward", [&] { embedding_backward(positions_, gy, gw); },
         [&] { gw.index_add_(0, positions_, gy.to(at::kFloat)); });
+  }
+
+  /// Quantised weights, beside their product with the tokens, of which an acquire has one at least.
+  void decoding() {
+    constexpr std::int64_t kSize = 2048;
+    const at::Tensor x = random({tokens_, kSize}), out = random({kSize * kSize}), w = out.view({kSize, kSize});
+    at::Tensor y = random({tokens_, kSize});
+    for (const Quantization& kind : {Quantization{QuantFormat::nf4},
+                                     {QuantFormat::nf4, true},
+                                     {QuantFormat::int8},
+                                     {QuantFormat::fp8},
+                                     {.format = QuantFormat::fp8, .columns = 128, .tile_rows = 128},
+                                     {.format = QuantFormat::groups4, .columns = 128},
+                                     {.format = QuantFormat::groups4, .columns = 128, .ordered = true},
+                                     {.format = QuantFormat::groups8, .columns = 128}}) {
+      const auto layout = QuantizedLayout::of(kind, kSize, kSize);
+      const at::Tensor bytes = at::zeros({layout.bytes}, at::kByte);
+      bytes.narrow(0, 0, layout.code_bytes()).random_(0, 127);
+      if (!kind.nested) bytes.narrow(0, layout.scales, 4 * layout.blocks()).view(at::kFloat).fill_(0.01);
+      if (kind.ordered) bytes.narrow(0, layout.order, 4 * kSize).view(at::kInt).copy_(at::randperm(kSize));
+      report(describe(kind).c_str(), [&] { dequantize(bytes, layout, out); }, [&] { at::mm_out(y, x, w.t()); });
+    }
   }
 
   std::int64_t tokens_;

@@ -169,9 +169,8 @@ constexpr ForeignRow kLlamaFactory[] = {
      "hub_model_id hub_strategy hub_token hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
      "push_to_hub_organization push_to_hub_token",
      "qft does not upload", ""},
-    {kRefused, "export_quantization_bit", "the export is not quantized: remove it", "null"},
     {kNoEffect, "export_quantization_dataset export_quantization_nsamples export_quantization_maxlen",
-     "it has a meaning with export_quantization_bit only", ""},
+     "4 bits are bitsandbytes' nf4, which needs no data", ""},
     {kRefused, "export_legacy_format", "the export is safetensors: remove it", kOff},
 
     // Launching and distribution.

@@ -27,6 +27,17 @@ void EvalArgs::visit(const FieldVisitor& field) {
 void ExportArgs::visit(const FieldVisitor& field) {
   field(Field("export_dir", "folder of the exported model").path(), &export_dir);
   field(Field("export_size", "largest file of the exported model in GB").at_least(1), &export_size);
+  field(Field("export_format",
+              "safetensors: a folder in Hugging Face layout; gguf: a file for llama.cpp, matrices in infer_dtype; gguf_q8_0: "
+              "matrices "
+              "in blocks of 8 bits")
+            .one_of({"safetensors", "gguf", "gguf_q8_0"}),
+        &export_format);
+  field(Field("export_quantization_bit", "4: linears of the layers in 4 bits (nf4), as transformers and bitsandbytes load them")
+            .in(4, 4)
+            .advise("8 bits, GPTQ and AWQ are not implemented: 4, or export_format: gguf_q8_0")
+            .shown_default("16 bits, or infer_dtype's"),
+        &export_quantization_bit);
 }
 
 }  // namespace qft::config

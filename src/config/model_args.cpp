@@ -29,10 +29,13 @@ void ModelArgs::visit(const FieldVisitor& field) {
             .in(4, 8)
             .shown_default("weights stay as computed with"),
         &quantization_bit);
-  field(Field("quantization_method", "bnb: nf4 or fp4 in 4 bits, int8 in 8; with 8 bits also int8 or fp8 by name")
-            .one_of({"bnb", "int8", "fp8"})
-            .advise("hqq, eetq, and models that GPTQ or AWQ quantised are not implemented: start from the 16-bit model"),
-        &quantization_method);
+  field(
+      Field("quantization_method", "bnb: nf4 or fp4 in 4 bits, int8 in 8; with 8 bits also int8 or fp8 by name")
+          .one_of({"bnb", "int8", "fp8"})
+          .advise(
+              "hqq and eetq are not implemented; a model that GPTQ, AWQ, bitsandbytes or fp8 quantised is used as it is, without "
+              "these keys"),
+      &quantization_method);
   field(Field("quantization_type", "4 bits: what their codes stand for").one_of({"nf4", "fp4"}), &quantization_type);
   field(Field("double_quantization", "4 bits: the scales are quantised too"), &double_quantization);
   field(Field("moe_aux_loss_coef", "weight of the loss that keeps a model's experts equally busy, of each sequence")

@@ -39,6 +39,13 @@ void check_quantization(const RunConfig& c) {
         at_key(c, "quantization_bit"), *m.quantization_bit, at_key(c, "finetuning_type"), c.finetuning.finetuning_type);
 }
 
+void check_export(const RunConfig& c) {
+  const ExportArgs& e = c.exporting;
+  if (e.export_quantization_bit && e.export_format != "safetensors")
+    fail_config("{} is {}, which is of safetensors, but {} is {}: remove one of them", at_key(c, "export_quantization_bit"),
+                *e.export_quantization_bit, at_key(c, "export_format"), e.export_format);
+}
+
 void check_mixing(const RunConfig& c) {
   const DataArgs& d = c.data;
   if (d.interleave_probs.empty()) return;
@@ -291,6 +298,7 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
 void RunConfig::validate(Purpose purpose) const {
   check_model(*this);
   check_quantization(*this);
+  check_export(*this);
   check_data(*this);
   check_method(*this);
   check_schedule(*this);

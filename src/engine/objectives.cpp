@@ -61,7 +61,8 @@ using Kind = parallel::ObjectiveKind;
 std::vector<ObjectiveRow> objectives() {
   std::vector<ObjectiveRow> all = {{{.kind = Kind::row_local}, kCrossEntropy, token_mean}};
   for (const TokenLoss& loss : token_losses())
-    all.push_back({{.kind = Kind::row_local, .reference = loss.reference, .reference_rows = loss.reference}, loss.name, weighted_tokens});
+    all.push_back(
+        {{.kind = Kind::row_local, .reference = loss.reference, .reference_rows = loss.reference}, loss.name, weighted_tokens});
   all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .scores = true}, "rm", reward});
   all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .reference = true, .estimates_kl = true}, "kto", kto});
   for (const PairLoss& loss : pair_losses())

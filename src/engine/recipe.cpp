@@ -5,6 +5,7 @@
 #include "qft/device/scalar_type.h"
 #include "qft/engine/objectives.h"
 #include "qft/model/adapter_config.h"
+#include "qft/model/load.h"
 
 #include <algorithm>
 #include <utility>
@@ -19,10 +20,11 @@ std::string join(const std::vector<std::string>& words) {
   return text;
 }
 
+/// Of the first of the tensors that are not quantised.
 at::ScalarType file_type(const io::ModelFiles& files) {
-  const auto names = files.names();
-  require(!names.empty(), "'{}' holds no tensors", files.dir().string());
-  return device::scalar_type_of(files.at(names.front()).entry->dtype);
+  for (const std::string& name : files.names())
+    if (const DType type = files.at(name).entry->dtype; is_floating(type)) return device::scalar_type_of(type);
+  fail("'{}' holds no tensors of a floating type", files.dir().string());
 }
 
 /// Training continues an adapter as it is: keys that ask for another rank, scale or targets are an error.
@@ -110,6 +112,27 @@ ops::Quantization quantization_of(const config::ModelArgs& model) {
   return {model.quantization_method == "fp8" ? ops::QuantFormat::fp8 : ops::QuantFormat::int8};
 }
 
+model::Head head_of(const config::RunConfig& config) {
+  return objective_of(config).scores ? model::Head::value : model::Head::language_model;
+}
+
+/// The spec of a model whose files hold its linears quantised: they stay as they are, and do not train.
+model::ModelSpec stored_spec(const config::RunConfig& config, const model::ModelConfig& model, const model::LoraConfig& lora,
+                             Use use) {
+  const std::string kind = model::describe(*model.stored), path = config.model_path();
+  if (config.model.quantization_bit)
+    fail_config("{}: quantization_bit is {}, but '{}' is quantised already ({}), and is used as it is: remove the key",
+                config.is_given("quantization_bit") ? config.given.find("quantization_bit")->second : "the run file",
+                *config.model.quantization_bit, path, kind);
+  if (use == Use::training && !lora.enabled())
+    fail_config("finetuning_type is {}, but '{}' is quantised ({}), and quantised weights cannot be trained: set it to lora",
+                config.finetuning.finetuning_type, path, kind);
+  std::optional<io::ModelFiles> files;
+  if (io::holds_model_weights(path)) files = io::ModelFiles::open(path);
+  return model::ModelSpec::build(model, lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora,
+                                 model::at_rest_of(*model.stored, files ? &*files : nullptr), head_of(config));
+}
+
 }  // namespace
 
 std::filesystem::path value_head_file(const config::RunConfig& config) {
@@ -143,9 +166,11 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::LoraConfig lora = lora_of(config, use);
-  model::ModelSpec spec = model::ModelSpec::build(
-      model::ModelConfig::load(config.model_path()), lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora,
-      quantization_of(config.model), objective_of(config).scores ? model::Head::value : model::Head::language_model);
+  const model::ModelConfig model = model::ModelConfig::load(config.model_path());
+  model::ModelSpec spec = model.stored
+                              ? stored_spec(config, model, lora, use)
+                              : model::ModelSpec::build(model, lora.enabled() ? model::Finetuning::lora : model::Finetuning::full,
+                                                        lora, model::AtRest::in(quantization_of(config.model)), head_of(config));
   if (use == Use::training && lora.enabled() && adapter_dir(config).empty()) require_targets(config, spec);
   return spec;
 }

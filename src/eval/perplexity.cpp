@@ -128,7 +128,8 @@ std::string PerplexityResult::scores() const {
 }
 
 PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::ReferenceModel* reference,
-                          const engine::EvalSet& set, comm::Communicator& comm, const HeadValues& values, const std::string& bar) {
+                          const engine::EvalSet& set, comm::Communicator& comm, const HeadValues& values,
+                          const std::string& bar) {
   std::vector<std::pair<std::string, engine::EvalSet>> sets;
   comm::agreed(comm, [&] {
     if (config.data.eval_on_each_dataset)

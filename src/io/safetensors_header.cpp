@@ -78,7 +78,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     } else {
       require(field_ == "dtype", "tensor '{}' has text for '{}'", name_, field_);
       try {
-        entry_.dtype = dtype_from_safetensors(text);
+        // Floats of 8 bits are codes that need a scale: bytes to all readers.
+        entry_.dtype = text == "F8_E4M3" ? DType::u8 : dtype_from_safetensors(text);
       } catch (const Error& e) {
         fail("tensor '{}': {}", name_, e.what());
       }

@@ -212,8 +212,6 @@ std::vector<std::int32_t> read_token_ids(const json* value, const std::string& w
 void refuse_unimplemented(const Reader& reader) {
   const std::string act = reader.text("hidden_act", "silu");
   require(act == "silu", "{}: hidden_act '{}' is not implemented (implemented: silu)", reader.where(), act);
-  require(reader.find("quantization_config") == nullptr,
-          "{}: quantization_config: quantised base models are not implemented; use the unquantised model", reader.where());
 }
 
 std::string read_text(const std::filesystem::path& dir, const char* name) {
@@ -256,6 +254,9 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   const Reader reader = nested == nullptr ? whole : Reader(*nested, where + ": text_config");
   refuse_unimplemented(whole);
   refuse_unimplemented(reader);
+  const json* stored = whole.find("quantization_config");
+  if (stored == nullptr) stored = reader.find("quantization_config");
+  if (stored != nullptr) c.stored = read_quantization(*stored, where);
   c.architecture = arch.hf_class;
   c.hidden_size = reader.size("hidden_size");
   c.intermediate_size = reader.size(

@@ -4,10 +4,12 @@
 #include "qft/device/scalar_type.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "read_into.h"
+#include "stored/stored_format.h"
 #include "tensor_check.h"
 #include <ATen/ops/empty.h>
 
@@ -76,9 +78,25 @@ std::vector<std::pair<FileTensor, at::Tensor>> as_in_files(const ParamSpec& para
 
 void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files) {
   refuse_unexpected(spec, files);
+  const auto stored = spec.config.stored ? make_stored_format(*spec.config.stored) : nullptr;
   for (const auto& unit : spec.units)
-    for (const auto& param : unit.params)
-      if (param.role == Role::base) sources_of(param, files);
+    for (const auto& param : unit.params) {
+      if (param.role != Role::base) continue;
+      if (stored && param.is_quantized())
+        for (const std::string& weight : stored_weights(param)) stored->check(files, weight, param.packed);
+      else
+        sources_of(param, files);
+    }
+}
+
+AtRest at_rest_of(const StoredQuantization& stored, const io::ModelFiles* files) {
+  AtRest at_rest = AtRest::in(stored.kind);
+  at_rest.by_file_tensor = true;
+  if (files != nullptr)
+    at_rest.format_of = [format = std::shared_ptr(make_stored_format(stored)), files](const std::string& weight) {
+      return format->kind(*files, weight);
+    };
+  return at_rest;
 }
 
 std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access) {

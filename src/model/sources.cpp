@@ -1,5 +1,7 @@
 #include "sources.h"
 
+#include "qft/core/error.h"
+
 #include "tensor_check.h"
 
 namespace qft::model {
@@ -15,6 +17,14 @@ std::vector<Source> sources_of(const ParamSpec& param, const io::ModelFiles& fil
     begin += static_cast<std::int64_t>(where.entry->elements());
   }
   return sources;
+}
+
+std::vector<std::string> stored_weights(const ParamSpec& param) {
+  std::vector<std::string> names;
+  for (const FileTensor& part : param.in_files()) names.push_back(part.name);
+  QFT_ASSERT(std::ssize(names) == param.packed_pieces, "'{}' has {} tensors in {} pieces", param.name, names.size(),
+             param.packed_pieces);
+  return names;
 }
 
 }  // namespace qft::model

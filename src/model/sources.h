@@ -18,4 +18,7 @@ struct Source {
 /// tensor is missing, or has another shape or no floating type.
 std::vector<Source> sources_of(const ParamSpec& param, const io::ModelFiles& files);
 
+/// The names under which a plain model has the tensors of a parameter that these files hold quantised, one a piece.
+std::vector<std::string> stored_weights(const ParamSpec& param);
+
 }  // namespace qft::model

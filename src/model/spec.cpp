@@ -50,12 +50,12 @@ void place(UnitSpec& unit, ParamSpec param, bool starts_group) {
   param.offset = end;
   end += param.numel;
   param.packed_offset = unit.packed_bytes;
-  unit.packed_bytes += param.packed.bytes;
+  unit.packed_bytes += param.packed_bytes();
   unit.params.push_back(std::move(param));
 }
 
 void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const Tensor& tensor,
-                const ops::Quantization& quantization = {}) {
+                const ops::Quantization& quantization = {}, std::int64_t pieces = 1) {
   ParamSpec p;
   p.path = tensor.path;
   p.name = prefix + tensor.path;
@@ -66,8 +66,9 @@ void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning
   p.parts = tensor.parts;
   if (quantization.format != ops::QuantFormat::none) {
     const std::int64_t columns = p.shape.back();
-    p.packed =
-        ops::QuantizedLayout::of(quantization, static_cast<std::int64_t>(Box::whole(p.shape).elements()) / columns, columns);
+    const std::int64_t rows = static_cast<std::int64_t>(Box::whole(p.shape).elements()) / columns;
+    p.packed_pieces = pieces;
+    p.packed = ops::QuantizedLayout::of(quantization, rows / pieces, columns);
   }
   place(unit, std::move(p), tensor.starts_group);
 }
@@ -106,13 +107,29 @@ std::string path_of(const ExpertStack& stack) {
   return stack.path + "." + stack.name;
 }
 
-void place_stack(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group) {
-  Tensor tensor{path_of(group.stack), {group.stack.experts, group.out(), group.in()}, true, /*decays=*/true, Along::own};
-  if (!group.stack.fused) tensor.parts = parts_of(prefix, group, linears_of(group), ".weight", 0, group.in());
-  place_base(unit, prefix, spec.finetuning, tensor, spec.quantization);
+/// The format of all of these weights, which are one product.
+ops::Quantization common_format(const AtRest& at_rest, const std::vector<std::string>& tensors) {
+  const ops::Quantization kind = at_rest.format_of(tensors.front());
+  for (const std::string& tensor : tensors)
+    if (const ops::Quantization other = at_rest.format_of(tensor); other != kind)
+      fail("'{}' is kept as {}, but '{}' as {}: linears of one input are one product, and need one format; quantise both alike",
+           tensors.front(), ops::describe(kind), tensor, ops::describe(other));
+  return kind;
 }
 
-void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group) {
+void place_stack(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group,
+                 const AtRest& at_rest) {
+  Tensor tensor{path_of(group.stack), {group.stack.experts, group.out(), group.in()}, true, /*decays=*/true, Along::own};
+  if (!group.stack.fused) tensor.parts = parts_of(prefix, group, linears_of(group), ".weight", 0, group.in());
+  std::vector<std::string> names;
+  for (const FileTensor& part : tensor.parts) names.push_back(part.name);
+  if (names.empty()) names.push_back(prefix + tensor.path);
+  const std::int64_t pieces = at_rest.by_file_tensor ? std::ssize(names) : 1;
+  place_base(unit, prefix, spec.finetuning, tensor, common_format(at_rest, names), pieces);
+}
+
+void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group,
+                 const AtRest& at_rest) {
   const Finetuning finetuning = spec.finetuning;
   if (group.linears.empty())
     return place_base(unit, prefix, finetuning,
@@ -122,14 +139,16 @@ void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
                        .tensor_axis = group.of_heads   ? Along::own
                                       : group.per_head ? Along::sum
                                                        : Along::copy});
-  if (group.is_stack()) return place_stack(unit, prefix, spec, group);
-  // The linears of a group are one product, so all or none of them are quantised.
+  if (group.is_stack()) return place_stack(unit, prefix, spec, group, at_rest);
   const bool router = std::ranges::any_of(group.linears, [](const LinearSpec& linear) { return is_router(linear.name); });
+  std::vector<std::string> names;
+  for (const LinearSpec& linear : group.linears) names.push_back(prefix + linear.path + ".weight");
+  const ops::Quantization kind = router ? ops::Quantization{} : common_format(at_rest, names);
   bool first = true;
   for (const LinearSpec& linear : group.linears)
     place_base(unit, prefix, finetuning,
                {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true, Along::own},
-               router ? ops::Quantization{} : spec.quantization);
+               kind);
   first = true;
   for (const LinearSpec& linear : group.linears)
     if (linear.bias)
@@ -225,13 +244,13 @@ UnitSpec finished(UnitSpec unit) {
   return unit;
 }
 
-UnitSpec build_layer(const ModelSpec& spec, int index) {
+UnitSpec build_layer(const ModelSpec& spec, int index, const AtRest& at_rest) {
   UnitSpec unit = unit_of(UnitSpec::Kind::layer, index, fmt::format("layer {}", index));
   const std::string prefix = fmt::format("{}layers.{}.", spec.config.text_prefix, index);
   const Layer& layer = spec.layers[static_cast<std::size_t>(index)];
   for (const auto& sublayer : layer) {
     place_base(unit, prefix, spec.finetuning, {.path = sublayer.norm, .shape = {spec.config.hidden_size}});
-    for (const ParamGroup& group : sublayer.params) place_group(unit, prefix, spec, group);
+    for (const ParamGroup& group : sublayer.params) place_group(unit, prefix, spec, group, at_rest);
   }
   if (spec.finetuning == Finetuning::lora)
     for (const auto& sublayer : layer)
@@ -344,8 +363,8 @@ std::int64_t ModelSpec::num_params(bool trainable_only) const {
   return n;
 }
 
-ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora,
-                           const ops::Quantization& quantization, Head head) {
+ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora, const AtRest& at_rest,
+                           Head head) {
   QFT_ASSERT((finetuning == Finetuning::lora) == lora.enabled(), "LoRA rank {} does not fit the method", lora.rank);
   ModelSpec spec;
   spec.config = config;
@@ -354,10 +373,9 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   spec.finetuning = finetuning;
   spec.head = head;
   if (head == Head::value && !config.tie_word_embeddings) spec.config.other_prefixes.emplace_back(kLmHead);
-  spec.quantization = quantization;
   for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(describe_layer(config, i));
   spec.units.push_back(build_embedding(spec));
-  for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_layer(spec, i));
+  for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_layer(spec, i, at_rest));
   spec.units.push_back(build_head(spec));
   return spec;
 }

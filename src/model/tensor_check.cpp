@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <set>
 
+#include "sources.h"
+#include "stored/stored_format.h"
 #include <fmt/ranges.h>
 
 namespace qft::model {
@@ -24,15 +26,20 @@ void require_shape(const io::TensorFile& file, const io::TensorEntry& entry, con
   require(entry.shape == shape, "'{}': tensor '{}' has shape [{}], the model's config.json asks for [{}]", file.path().string(),
           entry.name, fmt::join(entry.shape, ", "), fmt::join(shape, ", "));
   require(is_floating(entry.dtype),
-          "'{}': tensor '{}' has dtype {}: expected F32, BF16, F16 or F64 (quantised models are not implemented)",
+          "'{}': tensor '{}' has dtype {}: expected F32, BF16, F16 or F64 (what is quantised needs a quantization_config in "
+          "config.json)",
           file.path().string(), entry.name, safetensors_name(entry.dtype));
 }
 
 void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files) {
   std::set<std::string> known;
+  const auto stored = spec.config.stored ? make_stored_format(*spec.config.stored) : nullptr;
   for (const auto& unit : spec.units)
     for (const auto& param : unit.params)
-      if (param.role == Role::base) {
+      if (param.role == Role::base && stored && param.is_quantized()) {
+        for (const std::string& weight : stored_weights(param))
+          for (std::string& tensor : stored->tensors(weight)) known.insert(std::move(tensor));
+      } else if (param.role == Role::base) {
         known.insert(param.name);
         for (const FileTensor& part : param.parts) known.insert(part.name);
       }

@@ -120,7 +120,8 @@ void Transformer::head_forward_backward(const HeadWeights& head, const MicroInpu
     return;
   }
   const at::Tensor y = head_input(head, x, rstd);
-  ops::head_forward_backward(y, head.table.value, in.labels, grad_values, values, g, head.table.grad, workspace_, head_rows_, reader);
+  ops::head_forward_backward(y, head.table.value, in.labels, grad_values, values, g, head.table.grad, workspace_, head_rows_,
+                             reader);
   ops::rms_norm_backward(g, x, head.norm.value, rstd, {}, g, head.norm.grad, workspace_, norm_);
 }
 

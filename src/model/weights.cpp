@@ -142,8 +142,9 @@ HeadWeights bind_head(const ModelSpec& spec, const UnitBuffers& head, const Unit
 
 void decode(const UnitSpec& unit, const at::Tensor& packed, const at::Tensor& decoded) {
   for (const ParamSpec& p : unit.params)
-    if (p.is_quantized())
-      ops::dequantize(packed.narrow(0, p.packed_offset, p.packed.bytes), p.packed, decoded.narrow(0, p.offset, p.numel));
+    for (std::int64_t i = 0; p.is_quantized() && i < p.packed_pieces; ++i)
+      ops::dequantize(packed.narrow(0, p.packed_offset + i * p.packed.bytes, p.packed.bytes), p.packed,
+                      decoded.narrow(0, p.offset + i * p.packed.numel(), p.packed.numel()));
 }
 
 at::Tensor param_view(const ParamSpec& param, const UnitBuffers& flat) {

@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 #include "qft/ops/dynamic_map.h"
+#include "qft/ops/quantized_tables.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +10,6 @@
 #include <cstring>
 #include <vector>
 
-#include "quantized_tables.h"
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/argsort.h>
@@ -110,6 +110,8 @@ void quantize(const at::Tensor& values, const QuantizedLayout& layout, const at:
   QFT_ASSERT(values.numel() == layout.numel() && bytes.numel() == layout.bytes && values.is_cpu() && bytes.is_cpu(),
              "{} values and {} bytes for a tensor of {} values and {} bytes", values.numel(), bytes.numel(), layout.numel(),
              layout.bytes);
+  QFT_ASSERT(in_blocks(layout.kind.format) || (!in_groups(layout.kind.format) && layout.kind.columns == 0),
+             "{} is read, but not made", describe(layout.kind));
   const at::Tensor flat = values.reshape(-1);
   auto* const to = bytes.zero_().data_ptr<std::uint8_t>();
   const QuantFormat format = layout.kind.format;

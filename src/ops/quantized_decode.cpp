@@ -2,11 +2,12 @@
 #include "qft/ops/cpu/quantized_kernels.h"
 #include "qft/ops/dynamic_map.h"
 #include "qft/ops/quantized.h"
+#include "qft/ops/quantized_tables.h"
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
-#include "quantized_tables.h"
 #include "tensor_args.h"
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -19,6 +20,7 @@ namespace qft::ops {
 namespace {
 
 constexpr std::int64_t kPiece = std::int64_t{1} << 20;  ///< numbers at a time where they are decoded by ATen's calls
+constexpr std::int64_t kGrain = 16384;                  ///< numbers that are worth a thread
 
 template <std::size_t N>
 at::Tensor on_device(const std::array<float, N>& table, c10::Device device) {
@@ -41,63 +43,146 @@ at::Tensor scales_of(const at::Tensor& bytes, const QuantizedLayout& layout) {
   return (numbers * each).add_(floats_at(bytes, layout.nested_scales + 4 * nested, 1));
 }
 
-/// The numbers [first, first + count) without their scales, fp32.
+/// The numbers [first, first + count) without their scales, fp32; of groups with their zero points still in them.
 at::Tensor numbers_of(const at::Tensor& bytes, const QuantizedLayout& layout, std::int64_t first, std::int64_t count) {
-  switch (layout.kind.format) {
-    case QuantFormat::int8:
-      return bytes.narrow(0, first, count).view(at::kChar).to(at::kFloat);
-    case QuantFormat::fp8:
-      return bytes.narrow(0, first, count).view(at::kFloat8_e4m3fn).to(at::kFloat);
-    default: {
-      const at::Tensor pairs = bytes.narrow(0, first / 2, (count + 1) / 2);
-      const at::Tensor codes = at::stack({pairs.__rshift__(4), pairs.__and__(15)}, 1).view(-1).narrow(0, 0, count);
-      return at::index_select(on_device(table_of(layout.kind.format), bytes.device()), 0, codes.to(at::kInt));
-    }
+  const QuantFormat format = layout.kind.format;
+  if (four_bits(format)) {
+    const at::Tensor pairs = bytes.narrow(0, first / 2, (count + 1) / 2);
+    const at::Tensor codes = at::stack({pairs.__rshift__(4), pairs.__and__(15)}, 1).view(-1).narrow(0, 0, count);
+    if (format == QuantFormat::groups4) return codes.to(at::kFloat);
+    return at::index_select(on_device(table_of(format), bytes.device()), 0, codes.to(at::kInt));
   }
+  const at::Tensor codes = bytes.narrow(0, first, count);
+  if (format == QuantFormat::int8) return codes.view(at::kChar).to(at::kFloat);
+  return format == QuantFormat::fp8 ? codes.view(at::kFloat8_e4m3fn).to(at::kFloat) : codes.to(at::kFloat);
 }
 
-template <class T>
-void decode_block(const cpu::QuantizedKernels<T>& kernels, const QuantizedLayout& layout, const std::uint8_t* codes, float scale,
-                  T* out, std::int64_t first, std::int64_t count) {
-  switch (layout.kind.format) {
-    case QuantFormat::int8:
-      return kernels.int8(reinterpret_cast<const std::int8_t*>(codes) + first, scale, out + first, count);
-    case QuantFormat::fp8:
-      return kernels.fp8(codes + first, scale, out + first, count);
-    default:
-      return kernels.four_bits(codes + first / 2, table_of(layout.kind.format).data(), scale, out + first, count);
-  }
-}
-
-template <class T>
-void decode_cpu(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
-  const auto kernels = cpu::quantized_kernels<T>();
+void decode_blocks_generic(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
   const at::Tensor scales = scales_of(bytes, layout);
-  const float* scale = scales.data_ptr<float>();
-  const auto* codes = bytes.data_ptr<std::uint8_t>();
-  T* const to = data<T>(out);
-  const std::int64_t block = layout.block();
-  at::parallel_for(0, layout.blocks(), std::max<std::int64_t>(1, 16384 / block), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t b = begin; b < end; ++b)
-      decode_block(kernels, layout, codes, scale[b], to, b * block, std::min(block, layout.numel() - b * block));
-  });
-}
-
-}  // namespace
-
-void dequantize_generic(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
-  constexpr double kOf127 = 0.007874015718698502;
-  const at::Tensor scales = scales_of(bytes, layout);
-  const std::int64_t block = layout.block(), blocks_at_once = std::max<std::int64_t>(1, kPiece / block);
+  const std::int64_t block = layout.block(), blocks_at_once = kPiece / block;
   for (std::int64_t b = 0; b < layout.blocks(); b += blocks_at_once) {
     const std::int64_t first = b * block, count = std::min(blocks_at_once * block, layout.numel() - first),
                        whole = count / block * block;
     const at::Tensor numbers = numbers_of(bytes, layout, first, count);
     numbers.narrow(0, 0, whole).view({-1, block}).mul_(scales.narrow(0, b, whole / block).unsqueeze(1));
     if (whole < count) numbers.narrow(0, whole, count - whole).mul_(scales.narrow(0, b + whole / block, 1));
-    if (layout.kind.format == QuantFormat::int8) numbers.mul_(kOf127);
     out.narrow(0, first, count).copy_(numbers);
   }
+}
+
+void decode_rows_generic(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
+  constexpr double kOf127 = 0.007874015718698502;
+  const std::int64_t tile = layout.kind.tile_rows, columns = layout.columns, across = layout.blocks_of_row();
+  const at::Tensor scales = scales_of(bytes, layout).view({-1, across});
+  const at::Tensor matrix = out.view({layout.rows, columns});
+  /// Rows [first, first + count) of what tiles or groups have, for each number.
+  const auto for_each_number = [&](const at::Tensor& parts, std::int64_t first, std::int64_t count) {
+    const at::Tensor rows = parts.narrow(0, first / tile, (count + tile - 1) / tile).repeat_interleave(tile, 0);
+    return rows.narrow(0, 0, count).repeat_interleave(layout.block(), 1).narrow(1, 0, columns);
+  };
+  const std::int64_t step = std::max<std::int64_t>(1, kPiece / columns / tile) * tile;
+  for (std::int64_t first = 0; first < layout.rows; first += step) {
+    const std::int64_t count = std::min(step, layout.rows - first);
+    const at::Tensor numbers = numbers_of(bytes, layout, first * columns, count * columns).view({count, columns});
+    if (in_groups(layout.kind.format))
+      numbers.sub_(for_each_number(bytes.narrow(0, layout.zeros, layout.blocks()).view({-1, across}), first, count));
+    numbers.mul_(for_each_number(scales, first, count));
+    if (layout.kind.format == QuantFormat::int8) numbers.mul_(kOf127);
+    const at::Tensor to = matrix.narrow(0, first, count);
+    if (layout.kind.ordered)
+      to.index_copy_(1, bytes.narrow(0, layout.order, 4 * columns).view(at::kInt).to(at::kLong), numbers.to(out.scalar_type()));
+    else
+      to.copy_(numbers);
+  }
+}
+
+template <class T>
+void decode_blocks(const at::Tensor& bytes, const QuantizedLayout& layout, T* to) {
+  const auto kernels = cpu::quantized_kernels<T>();
+  const at::Tensor scales = scales_of(bytes, layout);
+  const float *scale = scales.data_ptr<float>(), *table = table_of(layout.kind.format).data();
+  const auto* codes = bytes.data_ptr<std::uint8_t>();
+  const std::int64_t block = layout.block();
+  at::parallel_for(0, layout.blocks(), kGrain / block, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t b = begin; b < end; ++b)
+      kernels.four_bits(codes + b * block / 2, table, scale[b], to + b * block, std::min(block, layout.numel() - b * block));
+  });
+}
+
+/// One row, and what decodes it.
+template <class T>
+class RowDecoder {
+ public:
+  RowDecoder(const at::Tensor& bytes, const QuantizedLayout& layout)
+      : layout_(layout),
+        codes_(bytes.data_ptr<std::uint8_t>()),
+        scales_(reinterpret_cast<const float*>(codes_ + layout.scales)),
+        zeros_(codes_ + layout.zeros),
+        order_(reinterpret_cast<const std::int32_t*>(codes_ + layout.order)) {}
+
+  /// `room` [columns] is used where columns lie in another order.
+  void decode(std::int64_t row, T* out, std::vector<T>& room) const {
+    if (!layout_.kind.ordered) return decode_places(row, out);
+    decode_places(row, room.data());
+    for (std::int64_t i = 0; i < layout_.columns; ++i) out[order_[i]] = room[static_cast<std::size_t>(i)];
+  }
+
+ private:
+  void decode_places(std::int64_t row, T* out) const {
+    const std::int64_t block = layout_.block(), across = layout_.blocks_of_row();
+    const std::int64_t scale0 = row / layout_.kind.tile_rows * across;
+    for (std::int64_t b = 0; b < across; ++b) {
+      const std::int64_t first = b * block, count = std::min(block, layout_.columns - first);
+      decode_run(row * layout_.columns + first, scale0 + b, out + first, count);
+    }
+  }
+
+  void decode_run(std::int64_t first, std::int64_t scale, T* out, std::int64_t count) const {
+    switch (layout_.kind.format) {
+      case QuantFormat::int8:
+        return kernels_.int8(reinterpret_cast<const std::int8_t*>(codes_) + first, scales_[scale], out, count);
+      case QuantFormat::fp8:
+        return kernels_.fp8(codes_ + first, scales_[scale], out, count);
+      case QuantFormat::groups8:
+        return kernels_.group(codes_ + first, zeros_[scale], scales_[scale], out, count);
+      default:
+        return kernels_.four_bits(codes_ + first / 2, differences(zeros_[scale]), scales_[scale], out, count);
+    }
+  }
+
+  /// The 16 codes less a zero point of at most 15.
+  static const float* differences(std::uint8_t zero) {
+    static constexpr std::array<float, 31> kDifferences = [] {
+      std::array<float, 31> all{};
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i) - 15.0F;
+      return all;
+    }();
+    return kDifferences.data() + (15 - std::min<int>(zero, 15));
+  }
+
+  const QuantizedLayout& layout_;
+  cpu::QuantizedKernels<T> kernels_ = cpu::quantized_kernels<T>();
+  const std::uint8_t* codes_;
+  const float* scales_;
+  const std::uint8_t* zeros_;
+  const std::int32_t* order_;
+};
+
+template <class T>
+void decode_cpu(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
+  T* const to = data<T>(out);
+  if (in_blocks(layout.kind.format)) return decode_blocks(bytes, layout, to);
+  const RowDecoder<T> decoder(bytes, layout);
+  at::parallel_for(0, layout.rows, std::max<std::int64_t>(1, kGrain / layout.columns), [&](std::int64_t begin, std::int64_t end) {
+    std::vector<T> room(layout.kind.ordered ? static_cast<std::size_t>(layout.columns) : 0);
+    for (std::int64_t row = begin; row < end; ++row) decoder.decode(row, to + row * layout.columns, room);
+  });
+}
+
+}  // namespace
+
+void dequantize_generic(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
+  (in_blocks(layout.kind.format) ? decode_blocks_generic : decode_rows_generic)(bytes, layout, out);
 }
 
 void dequantize(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {

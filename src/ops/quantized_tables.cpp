@@ -1,4 +1,4 @@
-#include "quantized_tables.h"
+#include "qft/ops/quantized_tables.h"
 
 #include <cstddef>
 

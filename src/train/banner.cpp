@@ -48,22 +48,24 @@ std::string memory_words(const engine::MemoryPrediction& memory) {
 /// What the layers' linears take at rest, and what stays as it is; nothing where nothing is quantised.
 std::string quantization_words(const model::ModelSpec& spec, const optim::Precision& precision) {
   std::int64_t weights = 0, packed = 0, plain = 0;
+  std::vector<std::string> kinds;
   for (const auto& unit : spec.units)
     for (const auto& p : unit.params) {
       if (p.role != model::Role::base) continue;
       weights += p.is_quantized() ? p.numel : 0;
-      packed += p.packed.bytes;
+      packed += p.packed_bytes();
+      if (const std::string kind = ops::describe(p.packed.kind);
+          p.is_quantized() && std::ranges::find(kinds, kind) == kinds.end())
+        kinds.push_back(kind);
       plain += p.is_quantized() ? 0 : p.numel;
     }
   if (packed == 0) return {};
   const auto item = static_cast<std::int64_t>(c10::elementSize(precision.compute));
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
-  const ops::Quantization& kind = spec.quantization;
   return fmt::format(
-      "quantised: the layers' linears to {}{}, {} of {} in {}; embedding, head, norms, biases and routers stay {}, {}",
-      ops::name_of(kind.format), kind.nested && ops::four_bits(kind.format) ? " with double quantisation" : "", bytes(packed),
-      bytes(weights * item), short_name(device::dtype_of(precision.compute)), short_name(device::dtype_of(precision.compute)),
-      bytes(plain * item));
+      "quantised{}: the layers' linears to {}, {} of {} in {}; embedding, head, norms, biases and routers stay {}, {}",
+      spec.config.stored ? ", as the model's files have it" : "", fmt::join(kinds, " and "), bytes(packed), bytes(weights * item),
+      short_name(device::dtype_of(precision.compute)), short_name(device::dtype_of(precision.compute)), bytes(plain * item));
 }
 
 }  // namespace

@@ -244,8 +244,9 @@ void copy_companions(const config::RunConfig& config, bool lora, io::Storage& st
   copy_existing(storage, config.tokenizer_path(), dir, io::kTokenizerFiles, written);
 }
 
-/// Without an adapter an export would only copy the model: refused, unless it changes the element type.
+/// Without an adapter an export would only copy the model: refused, unless it changes the format or the element type.
 void require_conversion(const config::RunConfig& config, const io::ModelFiles& files, std::optional<DType> dtype) {
+  if (model::ModelConfig::load(files.dir()).stored) return;
   for (const std::string& name : files.names())
     if (dtype && files.at(name).entry->dtype != *dtype) return;
   const fs::path trained = infer::unused_result(config);
@@ -258,6 +259,12 @@ void require_conversion(const config::RunConfig& config, const io::ModelFiles& f
       trained.empty() ? std::string("Give the adapter that training left in its output_dir")
       : whole         ? fmt::format("What was trained in '{}' is a whole model, which needs no export", trained.string())
                       : fmt::format("Give {}, which was trained from this file", infer::key_for(trained)));
+}
+
+model::ExportFormat format_of(const config::ExportArgs& exporting) {
+  if (exporting.export_quantization_bit) return model::ExportFormat::bitsandbytes;
+  if (exporting.export_format == "gguf") return model::ExportFormat::gguf;
+  return exporting.export_format == "gguf_q8_0" ? model::ExportFormat::gguf_q8_0 : model::ExportFormat::safetensors;
 }
 
 }  // namespace
@@ -298,20 +305,33 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
   const fs::path base = config.model_path(), adapter = engine::adapter_dir(config);
   if (config.model.quantization_bit)
     fail_config(
-        "{}: quantization_bit is {}, but an export has 16 bits, or those of infer_dtype: remove it (an adapter that was trained "
-        "on "
-        "quantised weights is merged into the model's own)",
+        "{}: quantization_bit is {}, which says how weights are kept in training; an export has 16 bits, or those of "
+        "infer_dtype: "
+        "remove it (an adapter that was trained on quantised weights is merged into the model's own), or set "
+        "export_quantization_bit: 4 to write 4 bits",
         config.given.contains("quantization_bit") ? config.given.find("quantization_bit")->second : "export",
         *config.model.quantization_bit);
   const std::optional<DType> dtype = dtype_from_torch(config.model.infer_dtype);
-  if (adapter.empty()) require_conversion(config, io::ModelFiles::open(base), dtype);
+  const model::ExportFormat format = format_of(config.exporting);
+  if (adapter.empty() && format == model::ExportFormat::safetensors)
+    require_conversion(config, io::ModelFiles::open(base), dtype);
   const auto& exporting = config.exporting;
-  const auto report = model::export_model(storage, {base, adapter, config.tokenizer_path(), exporting.export_dir,
-                                                    static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype});
+  const auto report =
+      model::export_model(storage, {base, adapter, config.tokenizer_path(), exporting.export_dir,
+                                    static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format});
   log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type{}",
             base.string(), adapter.empty() ? "" : fmt::format(" with adapter '{}'", adapter.string()), exporting.export_dir,
             report.tensors, report.merged, report.converted,
             report.kept == 0 ? "" : fmt::format(", {} beside the text model left as they are", report.kept));
+  if (format == model::ExportFormat::bitsandbytes)
+    log::info("rounding to 4 bits changed the linears by {:.2f}% of their norm{}", 100.0 * report.rounding,
+              adapter.empty()
+                  ? std::string()
+                  : fmt::format(", the adapter by {:.2f}%: {}", 100.0 * report.adapter,
+                                report.rounding > report.adapter
+                                    ? "more than was trained; export in 16 bits, or keep the adapter beside a model in "
+                                      "4 bits (quantization_bit), to lose nothing"
+                                    : "less than was trained; an export in 16 bits loses nothing"));
 }
 
 }  // namespace qft::train

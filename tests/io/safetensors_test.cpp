@@ -68,7 +68,7 @@ const Malformed kCases[] = {
                  kData),
      "names 'a' twice"},
     {"duplicate_key", with_length(swapped("\"shape\":[4]", "\"shape\":[4],\"shape\":[4]"), kData), "repeats the key 'shape'"},
-    {"unknown_dtype", with_length(swapped("F32", "F8_E4M3"), kData), "tensor 'a': dtype 'F8_E4M3'"},
+    {"unknown_dtype", with_length(swapped("F32", "F8_E5M2"), kData), "tensor 'a': dtype 'F8_E5M2'"},
     {"no_dtype", with_length(swapped("\"dtype\":\"F32\",", ""), kData), "has no dtype"},
     {"no_shape", with_length(swapped("\"shape\":[4],", ""), kData), "has no shape"},
     {"no_offsets", with_length(swapped(",\"data_offsets\":[0,16]", ""), kData), "has no data_offsets"},

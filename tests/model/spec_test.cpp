@@ -178,7 +178,7 @@ TEST(Spec, ValueHeadTakesThePlaceOfLmHeadAndTrainsBesideLora) {
     lora.rank = 3;
     lora.set_targets("all");
     const auto parsed = ModelConfig::parse(config.dump(), "t");
-    const auto spec = ModelSpec::build(parsed, Finetuning::lora, lora, {}, Head::value);
+    const auto spec = ModelSpec::build(parsed, Finetuning::lora, lora, AtRest::in({}), Head::value);
     EXPECT_EQ(spec.units_of_block(spec.head_unit()), (std::vector<int>{spec.head_unit()}));
     EXPECT_EQ(spec.config.is_other("lm_head.weight"), !tied);
     const auto& params = spec.units.back().params;

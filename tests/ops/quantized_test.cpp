@@ -9,7 +9,9 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/randperm.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Float8_e4m3fn.h>
 #include <gtest/gtest.h>
 
 namespace qft::ops {
@@ -42,6 +44,61 @@ TEST(Quantized, KernelsDecodeTheSameBitsAsPlainCalls) {
             << name_of(kind.format) << (kind.nested ? ", nested, " : ", ") << rows << " x " << columns << " "
             << c10::toString(type);
     }
+}
+
+/// What only files have: tiles, groups, columns in another order.
+constexpr Quantization kStoredKinds[] = {{.format = QuantFormat::fp8, .columns = 16, .tile_rows = 4},
+                                         {.format = QuantFormat::groups4, .columns = 32},
+                                         {.format = QuantFormat::groups4, .columns = 32, .ordered = true},
+                                         {.format = QuantFormat::groups4},
+                                         {.format = QuantFormat::groups8, .columns = 24},
+                                         {.format = QuantFormat::groups8, .columns = 24, .ordered = true}};
+constexpr std::pair<std::int64_t, std::int64_t> kStoredShapes[] = {{1, 2}, {3, 64}, {7, 96}, {9, 40}, {130, 258}};
+
+at::Tensor stored_bytes(const QuantizedLayout& layout) {
+  at::Tensor bytes = at::zeros({layout.bytes}, at::kByte);
+  const bool fp8 = layout.kind.format == QuantFormat::fp8, four = layout.kind.format == QuantFormat::groups4;
+  bytes.narrow(0, 0, layout.code_bytes()).random_(0, fp8 ? 127 : 256);  // no NaN
+  bytes.narrow(0, layout.scales, 4 * layout.blocks()).view(at::kFloat).uniform_(0.5, 1.5);
+  if (!in_groups(layout.kind.format)) return bytes;
+  bytes.narrow(0, layout.zeros, layout.blocks()).random_(0, four ? 16 : 256);
+  if (layout.kind.ordered) bytes.narrow(0, layout.order, 4 * layout.columns).view(at::kInt).copy_(at::randperm(layout.columns));
+  return bytes;
+}
+
+/// A number by the format's own words.
+float number_at(const at::Tensor& bytes, const QuantizedLayout& layout, std::int64_t row, std::int64_t place) {
+  const auto* p = bytes.data_ptr<std::uint8_t>();
+  const std::int64_t at = row * layout.columns + place;
+  const std::int64_t scale = row / layout.kind.tile_rows * layout.blocks_of_row() + place / layout.block();
+  const float factor = reinterpret_cast<const float*>(p + layout.scales)[scale];
+  if (layout.kind.format == QuantFormat::fp8)
+    return static_cast<float>(c10::Float8_e4m3fn(p[at], c10::Float8_e4m3fn::from_bits())) * factor;
+  const int code = layout.kind.format == QuantFormat::groups8 ? p[at] : at % 2 == 0 ? p[at / 2] >> 4 : p[at / 2] & 15;
+  return static_cast<float>(code - p[layout.zeros + scale]) * factor;
+}
+
+TEST(Quantized, WhatFilesHoldIsDecodedByItsOwnWords) {
+  at::manual_seed(3);
+  for (const Quantization& kind : kStoredKinds)
+    for (const auto& [rows, columns] : kStoredShapes) {
+      const auto layout = QuantizedLayout::of(kind, rows, columns);
+      const at::Tensor bytes = stored_bytes(layout), out = decoded(bytes, layout, at::kFloat);
+      for (const at::ScalarType type : {at::kFloat, at::kBFloat16})
+        EXPECT_TRUE(decoded(bytes, layout, type).equal(decoded(bytes, layout, type, true)))
+            << describe(kind) << ", " << rows << " x " << columns << " " << c10::toString(type);
+      const auto* order = reinterpret_cast<const std::int32_t*>(bytes.data_ptr<std::uint8_t>() + layout.order);
+      int wrong = 0;
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t i = 0; i < columns; ++i)
+          wrong += out.data_ptr<float>()[r * columns + (kind.ordered ? order[i] : i)] != number_at(bytes, layout, r, i) ? 1 : 0;
+      EXPECT_EQ(wrong, 0) << describe(kind) << ", " << rows << " x " << columns;
+    }
+}
+
+TEST(Quantized, GroupsThatDoNotFillBytesAreRefused) {
+  EXPECT_THROW(QuantizedLayout::of({.format = QuantFormat::groups4, .columns = 7}, 2, 14), Error) << "a group of 7";
+  EXPECT_THROW(QuantizedLayout::of({.format = QuantFormat::groups4}, 2, 15), Error) << "15 columns";
 }
 
 TEST(Quantized, NumbersAreNearTheOriginals) {

@@ -18,6 +18,7 @@ from pathlib import Path
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
+import stored_files  # noqa: E402
 from common import ROOT, with_sessions  # noqa: E402
 from tiny import ARCHITECTURES, make, write_model  # noqa: E402
 
@@ -91,8 +92,9 @@ class Examples:
                 self.put_model(f"made/{kind}/{name}")
                 self.change(path / "adapter_config.json", base_model_name_or_path=f"made/{kind}/{name}")
             elif not adapter:
-                self.change(path / "config.json", **({"model_type": kind} if kind else {}),
-                            **({"quantization_config": {"bits": 4}} if QUANTIZED.search(name) else {}))
+                self.change(path / "config.json", **({"model_type": kind} if kind else {}))
+                if quantized := QUANTIZED.search(name):
+                    quantise(path, quantized.group().lower())
 
     @staticmethod
     def change(path, **values):
@@ -138,6 +140,16 @@ class Examples:
         if check and result.returncode:
             raise RuntimeError(result.stdout + result.stderr)
         return result
+
+
+def quantise(path, method):
+    """A model as its name says that a tool left it; bitsandbytes' and the rest only in words."""
+    if method == "gptq":
+        stored_files.convert(path, stored_files.gptq_tensors, stored_files.gptq_config())
+    elif method == "awq":
+        stored_files.convert(path, stored_files.awq_tensors, stored_files.awq_config())
+    else:
+        stored_files.set_config(path, {"quant_method": method, "bits": 4})
 
 
 def answer(result):

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
+import stored_files
 from common import Report, arguments, mpirun
 from tiny import cut, log_of, make, write
 
@@ -15,6 +16,9 @@ FP8 = {"quantization_bit": 8, "quantization_method": "fp8"}
 RUNS = [({}, "zero3", 3, {}), ({}, "hsdp", 4, {"hsdp_group_size": 2}), ({}, "shard_grad_op", 2, {"breadth_first_micro_batches": 1}),
         (NF4, "ddp", 2, {}), (NF4, "zero3", 3, {"prefetch_bytes": 1}), (NF4, "zero3", 2, {"offload_param": "cpu", "breadth_first_micro_batches": 2}),
         (FULL, "zero1", 3, {}), (FULL, "zero2", 2, {"breadth_first_micro_batches": 2}), (FULL, "zero3", 4, {"prefetch_bytes": 1})]
+# A model that is quantised in its files, in act order.
+STORED_RUNS = [({}, "ddp", 2, {}), ({}, "zero2", 2, {}), ({}, "zero3", 3, {"prefetch_bytes": 1}),
+               ({}, "zero3", 2, {"offload_param": "cpu", "breadth_first_micro_batches": 2})]
 # Experts and gated delta nets, whose files hold a tensor for each expert.
 SPARSE_RUNS = [({"lora_target": "all"}, "zero3", 3, {}), ({"lora_target": "all"}, "zero2", 2, {"breadth_first_micro_batches": 2}), (FULL, "zero3", 2, {}),
                (FP8, "zero3", 2, {}), (FP8, "ddp", 2, {})]
@@ -63,6 +67,11 @@ def main():
         references = compare(report, qft, tmp, settings, RUNS, "qwen3")
         sparse = tmp / "sparse"
         compare(report, qft, sparse, {**settings, **make(sparse, "qwen3_5_moe", samples=26)}, SPARSE_RUNS, "qwen3_5_moe")
+
+        gptq = tmp / "gptq"
+        stored_settings = {**settings, **make(gptq, "qwen3", samples=26)}
+        stored_files.convert(gptq / "model", lambda weight: stored_files.gptq_tensors(weight, act_order=True), stored_files.gptq_config(act_order=True))
+        compare(report, qft, gptq, stored_settings, STORED_RUNS, "qwen3 in GPTQ")
 
         # From a full zero3 run on 4 ranks: to the end of step 4 elsewhere, and on from there.
         source = tmp / f"{len(RUNS) - 1}"

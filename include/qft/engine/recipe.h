@@ -32,7 +32,7 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 /// or as the adapter in adapter_name_or_path has it. Throws as the readers of those files do.
 model::ModelSpec spec_of(const config::RunConfig& config, Use use);
 
-/// What a configuration trains. Reads of the model config.json only.
+/// What a configuration trains. Reads of the model config.json only, and the headers of its files where they are quantised.
 plan::Recipe recipe_of(const config::RunConfig& config);
 
 /// Where a reward model's value head is: beside the adapter or, without one, beside the model; empty where there is none.

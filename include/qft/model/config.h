@@ -1,6 +1,8 @@
 // What a config.json says about a model, reduced to what the computation needs. Architectures are rows of a table.
 #pragma once
 
+#include "qft/model/stored_quantization.h"
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -81,7 +83,8 @@ struct ModelConfig {
   /// Prefixes of tensors that files may have beside the decoder's: they stay as they are.
   std::vector<std::string> other_prefixes;
   std::vector<std::int32_t> eos_token_ids;
-  std::string raw;  ///< config.json as read, for export
+  std::optional<StoredQuantization> stored;  ///< of linears that files hold quantised
+  std::string raw;                           ///< config.json as read, for export
 
   std::int64_t q_size() const { return num_heads * head_dim; }
   std::int64_t kv_size() const { return num_kv_heads * head_dim; }

@@ -24,6 +24,10 @@ using ParamAccess = std::function<Shard(int unit, const ParamSpec& param)>;
 /// another order of elements.
 std::vector<std::pair<FileTensor, at::Tensor>> as_in_files(const ParamSpec& param, const at::Tensor& values);
 
+/// How a model's files hold the linears that config.json says are quantised: they are kept so. `files` must outlive it; nullptr:
+/// as config.json says, for plans.
+AtRest at_rest_of(const StoredQuantization& stored, const io::ModelFiles* files);
+
 /// Throws as load_base_weights() for what the files' headers show: a missing, an unknown or another tensor. Reads no data.
 void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files);
 /// The same check of an adapter's files.
@@ -36,8 +40,9 @@ std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& file
 /// Gives what this rank keeps of the bytes of a unit's quantised weights.
 using PackedAccess = std::function<Shard(int unit)>;
 
-/// Fills every quantised parameter: one rank reads and quantises a whole tensor, and all get its bytes. Returns the bytes that
-/// this rank read. Collective over `comm`; throws Error, on all ranks, where a weight is not finite.
+/// Fills every quantised parameter: one rank reads a whole tensor, quantises it unless the files have it so, and all get its
+/// bytes. Returns the bytes that this rank read. Collective over `comm`; throws Error, on all ranks, where a weight is not
+/// finite, or where what belongs to a quantised weight in the files is damaged.
 std::int64_t load_quantized_weights(const ModelSpec& spec, const io::ModelFiles& files, const PackedAccess& access,
                                     comm::Communicator& comm);
 

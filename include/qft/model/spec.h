@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -102,10 +103,12 @@ struct ParamSpec {
   bool trainable = false;
   bool weight_decay = false;       ///< as HF Trainer decides: not for biases and norms
   double lr_factor = 1.0;          ///< of the run's learning rate
-  ops::QuantizedLayout packed;     ///< of a quantised weight
-  std::int64_t packed_offset = 0;  ///< its first byte in the unit's bytes
+  ops::QuantizedLayout packed;     ///< of a quantised weight, or of each of the equal pieces that it is quantised in
+  std::int64_t packed_pieces = 1;  ///< they follow each other, as their bytes do
+  std::int64_t packed_offset = 0;  ///< the first byte in the unit's bytes
 
   bool is_quantized() const { return packed.kind.format != ops::QuantFormat::none; }
+  std::int64_t packed_bytes() const { return packed_pieces * packed.bytes; }
   Part part() const { return is_quantized() ? Part::quantized : trainable ? Part::trainable : Part::frozen; }
 
   /// How files have it.
@@ -144,6 +147,18 @@ inline constexpr const char* kLmHead = "lm_head.weight";
 inline constexpr const char* kValueHead = "v_head.summary.weight";  ///< [1, hidden]
 inline constexpr const char* kValueHeadBias = "v_head.summary.bias";
 
+/// How frozen linears of the layers are kept.
+struct AtRest {
+  /// The format of a weight, by the name that files have for it. Not asked for routers.
+  std::function<ops::Quantization(const std::string& tensor)> format_of;
+  bool by_file_tensor = false;  ///< each tensor that files have for a part of a stack is quantised by itself
+
+  /// All of them in one format.
+  static AtRest in(const ops::Quantization& kind) {
+    return {[kind](const std::string&) { return kind; }};
+  }
+};
+
 /// A layer: its sub-layers, in order.
 using Layer = std::vector<SubLayerSpec>;
 
@@ -153,7 +168,6 @@ struct ModelSpec {
   LoraConfig lora;
   Finetuning finetuning = Finetuning::full;
   Head head = Head::language_model;
-  ops::Quantization quantization;  ///< of the frozen linears of the layers, routers aside
   std::vector<UnitSpec> units;
   std::vector<Layer> layers;
 
@@ -165,8 +179,9 @@ struct ModelSpec {
   std::vector<int> units_of_block(int block) const;
   std::int64_t num_params(bool trainable_only) const;
 
+  /// Throws Error where the linears of one product, or the parts of a stack, are in several formats.
   static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora,
-                         const ops::Quantization& quantization = {}, Head head = Head::language_model);
+                         const AtRest& at_rest = AtRest::in({}), Head head = Head::language_model);
 };
 
 /// Flat buffers start each group of adjacent tensors on such a boundary (elements): vector loads stay aligned.

@@ -77,7 +77,7 @@ struct ExecutionConfig {
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
   bool reference = false;       ///< lists have a reference lane
   bool reference_rows = false;  ///< whose rows of logits stand beside the policy's
-  optim::Hyper hyper = {};  ///< of the optimizer
+  optim::Hyper hyper = {};      ///< of the optimizer
 };
 
 /// What a run does to save memory at the cost of time.

@@ -92,6 +92,14 @@ void decode_int8(const std::int8_t* codes, float largest, T* out, std::int64_t c
   });
 }
 
+template <class T>
+void decode_group(const std::uint8_t* codes, float zero, float scale, T* out, std::int64_t count) {
+  for_vectors(static_cast<std::size_t>(count), [&](std::size_t i, auto extent) HWY_ATTR {
+    const auto code = hn::ConvertTo(Floats(), hn::PromoteTo(CodeTag<std::int32_t>(), load_codes(codes + i, extent)));
+    store(hn::Mul(hn::Sub(code, splat(zero)), splat(scale)), out + i, extent);
+  });
+}
+
 /// e4m3 widened to fp32: exponent and mantissa moved to their places, then times 2^(127 - 7), which keeps subnormals exact.
 template <class T>
 void decode_fp8(const std::uint8_t* codes, float scale, T* out, std::int64_t count) {
@@ -106,10 +114,10 @@ void decode_fp8(const std::uint8_t* codes, float scale, T* out, std::int64_t cou
 }
 
 QuantizedKernels<float> quantized_kernels_f32() {
-  return {&decode_four_bits<float>, &decode_int8<float>, &decode_fp8<float>};
+  return {&decode_four_bits<float>, &decode_int8<float>, &decode_fp8<float>, &decode_group<float>};
 }
 QuantizedKernels<Bf16> quantized_kernels_bf16() {
-  return {&decode_four_bits<Bf16>, &decode_int8<Bf16>, &decode_fp8<Bf16>};
+  return {&decode_four_bits<Bf16>, &decode_int8<Bf16>, &decode_fp8<Bf16>, &decode_group<Bf16>};
 }
 
 }  // namespace HWY_NAMESPACE

@@ -9,10 +9,11 @@ namespace qft::ops::cpu {
 
 template <class T>
 struct QuantizedKernels {
-  /// `count` codes of 4 bits, two a byte, the first in the upper half, of one block.
+  /// `count` codes of 4 bits, two a byte, the first in the upper half, that share a scale; `table` has 16 numbers.
   void (*four_bits)(const std::uint8_t* codes, const float* table, float scale, T* out, std::int64_t count);
   void (*int8)(const std::int8_t* codes, float largest, T* out, std::int64_t count);  ///< code * largest / 127
   void (*fp8)(const std::uint8_t* codes, float scale, T* out, std::int64_t count);
+  void (*group)(const std::uint8_t* codes, float zero, float scale, T* out, std::int64_t count);  ///< (code - zero) * scale
 };
 template <class T>
 QuantizedKernels<T> quantized_kernels();

@@ -1,0 +1,47 @@
+// How the files of a model that is already quantised hold a linear's weight: which tensors, and from them the bytes that are
+// kept. A method is a file of its own and a case of make_stored_format(). Private to model.
+#pragma once
+
+#include "qft/io/model_files.h"
+#include "qft/model/stored_quantization.h"
+#include "qft/ops/quantized_layout.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qft::model {
+
+/// `weight` is the name that a plain model has for it: "...q_proj.weight".
+class StoredFormat {
+ public:
+  virtual ~StoredFormat() = default;
+  /// The format that it is kept in; none where the files have it plain.
+  virtual ops::Quantization kind(const io::ModelFiles& files, const std::string& weight) const = 0;
+  /// The tensors that files may have for it.
+  virtual std::vector<std::string> tensors(const std::string& weight) const = 0;
+  /// Throws Error naming file, tensor and both shapes or types where the headers do not fit. Reads no data.
+  virtual void check(const io::ModelFiles& files, const std::string& weight, const ops::QuantizedLayout& layout) const = 0;
+  /// Fills bytes [layout.bytes], zeroed, of what check() took. Throws Error where values are damaged. Returns the bytes read.
+  virtual std::int64_t read(const io::ModelFiles& files, const std::string& weight, const ops::QuantizedLayout& layout,
+                            std::uint8_t* bytes) const = 0;
+};
+std::unique_ptr<StoredFormat> make_bitsandbytes_format();
+std::unique_ptr<StoredFormat> make_fp8_format(const StoredQuantization& stored);
+std::unique_ptr<StoredFormat> make_gptq_format(const StoredQuantization& stored);
+std::unique_ptr<StoredFormat> make_awq_format(const StoredQuantization& stored);
+std::unique_ptr<StoredFormat> make_stored_format(const StoredQuantization& stored);
+
+/// "a.b" and ".c" of "a.b.weight".
+std::string beside(const std::string& weight, std::string_view suffix);
+/// Throws Error unless a tensor has this shape and one of these types.
+void require_tensor(const io::ModelFiles& files, const std::string& name, const std::vector<std::int64_t>& shape,
+                    const std::vector<DType>& types);
+/// A whole tensor. Adds its bytes to `read`.
+std::vector<char> read_tensor(const io::ModelFiles& files, const std::string& name, std::int64_t& read);
+/// The same of a floating type, as fp32. Throws Error naming an element that is not finite.
+std::vector<float> read_floats(const io::ModelFiles& files, const std::string& name, std::int64_t& read);
+
+}  // namespace qft::model
