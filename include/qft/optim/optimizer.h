@@ -36,8 +36,8 @@ struct HeldState {
 
 class Optimizer {
  public:
-  /// `rule`: a row of rules(). `ranks`: those that have the other slices of the buffers, by rank, each as long as this one's; null:
-  /// there are none. It must outlive the optimizer.
+  /// `rule`: a row of rules(). `ranks`: those that have the other slices of the buffers, by rank, each as long as this one's;
+  /// null: there are none. It must outlive the optimizer.
   Optimizer(const RuleSpec& rule, std::vector<FlatParams> params, const Hyper& hyper, const Precision& precision,
             comm::Communicator* ranks = nullptr);
   ~Optimizer();

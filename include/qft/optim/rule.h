@@ -109,8 +109,8 @@ class Rule {
 
 /// What is known of a rule without a model: a row of the table.
 struct RuleSpec {
-  std::string_view name;                ///< as its authors call it
-  std::vector<std::string_view> optim;  ///< values of the key `optim` that mean it
+  std::string_view name;                     ///< as its authors call it
+  std::vector<std::string_view> optim;       ///< values of the key `optim` that mean it
   std::vector<std::string_view> state = {};  ///< names of the state of each element, of type Precision::state
   std::unique_ptr<Rule> (*make)(const Hyper& hyper) = nullptr;
   std::vector<std::string_view> args = {};  ///< the words of optim_args that it takes

@@ -16,7 +16,7 @@ class RuleArgs {
   /// Throws ConfigError where it is no list of word=value, or a word is given twice.
   explicit RuleArgs(std::string_view text);
 
-  double number(std::string_view word, double otherwise, double least, double below) const;  ///< of [least, below)
+  double number(std::string_view word, double otherwise, double least, double below) const;    ///< of [least, below)
   std::int64_t count(std::string_view word, std::int64_t otherwise, std::int64_t most) const;  ///< of [1, most]
   bool flag(std::string_view word, bool otherwise) const;
   std::string choice(std::string_view word, std::string_view otherwise, std::span<const std::string_view> choices) const;

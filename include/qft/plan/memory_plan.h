@@ -75,7 +75,7 @@ struct ExecutionConfig {
   ops::AttentionPath attention = ops::AttentionPath::cpu;
   bool plain_operations = false;  ///< no kernels of our own: ops::generic::takes()
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
-  bool reference = false;  ///< lists have a reference lane
+  bool reference = false;   ///< lists have a reference lane
   optim::Hyper hyper = {};  ///< of the optimizer
 };
 
