@@ -5,6 +5,7 @@
 #include "qft/core/progress.h"
 #include "qft/io/file.h"
 #include "qft/ops/quantized.h"
+#include "qft/ops/dynamic_map.h"
 #include "qft/ops/quantized_tables.h"
 
 #include <cmath>
@@ -94,7 +95,7 @@ void write_quantised(MergedModel& model, const ModelTensor& tensor, DType type, 
   writer.append(from + layout.scales, static_cast<std::uint64_t>(blocks));
   writer.append(from + layout.nested_scales, static_cast<std::uint64_t>(4 * nested));
   writer.append(ops::table_of(kKind.format).data(), 16 * sizeof(float));
-  writer.append(ops::dynamic_map().data(), 256 * sizeof(float));
+  writer.append(ops::dynamic_map(true).data(), 256 * sizeof(float));
   writer.append(state.data(), state.size());
 
   const auto square = [](const at::Tensor& t) { return std::pow(t.norm().item<double>(), 2); };

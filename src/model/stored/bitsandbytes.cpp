@@ -1,6 +1,7 @@
 // Weights as bitsandbytes 0.50 and transformers save them: codes of 4 bits with a quant_state beside them, or int8 with SCB.
 #include "qft/core/error.h"
 #include "qft/core/json.h"
+#include "qft/ops/dynamic_map.h"
 #include "qft/ops/quantized_tables.h"
 
 #include <algorithm>
@@ -79,7 +80,7 @@ class Bitsandbytes : public StoredFormat {
     }
     copy(weight + ".absmax", layout.scales);
     const std::int64_t nested = copy_floats(files, weight + ".nested_absmax", bytes + layout.nested_scales, count);
-    require_table(files, weight + ".nested_quant_map", ops::dynamic_map(), count);
+    require_table(files, weight + ".nested_quant_map", ops::dynamic_map(true), count);
     const auto narrow = static_cast<float>(offset);
     std::memcpy(bytes + layout.nested_scales + 4 * nested, &narrow, sizeof(narrow));
     return count;
