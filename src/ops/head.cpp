@@ -81,7 +81,7 @@ void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels
     if (reader.read) {
       cross_entropy(logits, targets, {}, of_targets);
       more = reader.read({first, logits, targets, of_targets, reference_logits(reader, weight, first, n, workspace)});
-      of_targets = {};
+      of_targets = at::Tensor();
     }
     if (grad.defined() || of_targets.defined()) cross_entropy(logits, targets, grad, of_targets);
     if (!grad_logprobs.defined()) continue;
