@@ -199,8 +199,7 @@ void pack_transposed(const HeadSlice<T>& rows, std::int64_t, std::int64_t width,
   transpose_rows(rows, width, out);
 }
 
-/// Rows ahead that are fetched: those of a weight's panel are short and lie on pages of their own, so no processor does it
-/// unasked.
+/// Rows ahead that are fetched: those of a weight's panel are short and lie on pages of their own, so no processor does it unasked.
 constexpr std::int64_t kFetchedAhead = 16;
 
 void pack_rows(const HeadSlice<Bf16>& rows, std::int64_t padded_rows, Bf16* out) {
