@@ -59,6 +59,22 @@ def collate(items, how):
     return {"input_ids": pad(ids, 0), "labels": pad(labels, -100), "attention_mask": pad([[1] * len(row) for row in ids], 0)}
 
 
+def dpo_loss(model, pairs, device):
+    """Of a micro-batch as TRL's DPOTrainer computes it: chosen and rejected answers in one padded batch, the reference without adapter."""
+    inputs = {name: value.to(device) for name, value in collate([pair[side] for side in ("chosen", "rejected") for pair in pairs], "padded").items()}
+    labels = inputs.pop("labels")[:, 1:]
+
+    def sums():
+        logits = model(**inputs).logits[:, :-1]
+        each = torch.log_softmax(logits.float(), -1).gather(2, labels.clamp(min=0)[:, :, None])[:, :, 0]
+        return (each * (labels >= 0)).sum(1)
+
+    with torch.no_grad(), model.disable_adapter():
+        reference = sums()
+    chosen, rejected = (sums() - reference).chunk(2)
+    return -torch.nn.functional.logsigmoid(0.1 * (chosen - rejected)).mean()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
@@ -70,6 +86,7 @@ def main():
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--collate", choices=["padded", "flat"], default="padded")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--pairs", action="store_true", help="items are preference pairs: a step of DPO with LoRA")
     parser.add_argument("--experts", help="transformers' experts_implementation: eager, batched_mm, grouped_mm")
     parser.add_argument("--tuned", action="store_true", help="matmul precision medium; malloc thresholds are the caller's")
     args = parser.parse_args()
@@ -85,9 +102,9 @@ def main():
     for begin in range(0, len(items), args.batch):
         batch = items[begin : begin + args.batch]
         start, cpu_start = time.perf_counter(), time.process_time()
-        inputs = {name: value.to(args.device) for name, value in collate(batch, args.collate).items()}
+        inputs = {} if args.pairs else {name: value.to(args.device) for name, value in collate(batch, args.collate).items()}
         with autocast:
-            loss = model(**inputs).loss
+            loss = dpo_loss(model, batch, args.device) if args.pairs else model(**inputs).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
@@ -95,7 +112,7 @@ def main():
         loss.item()
         seconds.append(time.perf_counter() - start)
         cpu_seconds.append(time.process_time() - cpu_start)
-        tokens.append(sum(len(item["ids"]) for item in batch))
+        tokens.append(sum(len(part["ids"]) for item in batch for part in (item.values() if args.pairs else [item])))
         first = first or time.time() - START
     print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "tokens": tokens, "first_step": first,
                       "memory": torch.cuda.max_memory_allocated() if args.device == "cuda" else None}))

@@ -12,7 +12,7 @@ Each round runs qft, HF as it comes, and HF tuned (malloc thresholds, matmul pre
 processes of their own with as many threads. Speed is the median over rounds and steps, the first two steps of a process
 left out; memory the largest resident set of a process. "of roofline" is qft's share of the speed that the matrix products of
 the model alone would have, measured in the same run (bench_ops roofline). The tokens are SmolLM2's, of the question and answer data in
-examples/data; `blocks` are single sequences of that length, `packed` are rows of whole samples, `samples` are batches of 4.
+examples/data; `blocks` are single sequences of that length, `packed` are rows of whole samples, `samples` are batches of 4, `dpo` batches of 2 preference pairs.
 """
 
 import argparse
@@ -44,7 +44,12 @@ class Case:
 
     @property
     def batch(self):
-        return 4 if self.data == "samples" else 1
+        return {"samples": 4, "pairs": 2}.get(self.data, 1)
+
+    @property
+    def uneven(self):
+        """Batches have no one length."""
+        return self.data in ("samples", "pairs")
 
 
 CASES = {
@@ -63,6 +68,7 @@ CASES = {
     "full-fp32-512": Case("full", "fp32", 512),
     "full-bf16-512-checkpointing": Case("full", "bf16", 512, checkpointing=True),
     "lora-bf16-2048-packed": Case("lora", "bf16", 2048, data="packed", peer_collate=None),
+    "lora-bf16-dpo": Case("lora", "bf16", 1024, data="pairs"),
     "samples-padded": Case("lora", "bf16", 2048, data="samples"),
     "samples-padding-free": Case("lora", "bf16", 2048, data="samples", peer_collate="flat"),
 }
@@ -104,6 +110,12 @@ def write_data(folder, case, steps):
         (folder / "d.json").write_text(json.dumps([{"text": "\n".join(texts)}]))
         columns = {"columns": {"prompt": "text"}}
         settings = {"stage": "pt"}
+    elif case.data == "pairs":
+        answers = lambda: " ".join(rng.choice(records)["output"] for _ in range(rng.randint(2, 12)))  # noqa: E731
+        (folder / "d.json").write_text(json.dumps([{"instruction": rng.choice(records)["instruction"], "chosen": answers(),
+                                                    "rejected": answers()} for _ in range(case.batch * steps)]))
+        columns = {"ranking": True, "columns": {"prompt": "instruction", "chosen": "chosen", "rejected": "rejected"}}
+        settings = {"stage": "dpo", "pref_loss": "sigmoid", "pref_beta": 0.1}
     else:
         count = case.batch * steps if case.data == "samples" else 40 * steps
         (folder / "d.json").write_text(json.dumps([rng.choice(records) for _ in range(count)]))
@@ -136,6 +148,8 @@ class Bench:
 
     @staticmethod
     def with_labels(item):  # in stage pt everything is a label
+        if "chosen" in item:
+            return item
         return {"ids": item["ids"], "label_spans": item.get("label_spans", [[0, len(item["ids"])]])}
 
     def qft(self, build=None):
@@ -145,7 +159,11 @@ class Bench:
         if self.cpu_time:
             *_, first = run_measured([*command, write_run_file(self.folder, {**self.settings, "max_steps": WARM_UP})])
             return self.case.batch * self.case.length * (self.steps - WARM_UP) / (seconds - first), memory
-        speeds = [entry["throughput"] for entry in entries[WARM_UP:] if "loss" in entry]
+        steps = [entry for entry in entries if "loss" in entry]
+        if self.case.uneven:
+            tokens, time = (steps[-1][key] - steps[WARM_UP - 1][key] for key in ("total_tokens", "elapsed_seconds"))
+            return tokens / time, memory
+        speeds = [entry["throughput"] for entry in steps[WARM_UP:]]
         return statistics.median(speeds), max(max(e["memory"]) for e in entries) if self.device == "cuda" else memory
 
     def peer(self, tuned):
@@ -154,12 +172,13 @@ class Bench:
                    case.finetuning, "--precision", case.precision, "--dropout", str(case.dropout), "--batch", str(case.batch),
                    "--collate", case.peer_collate, "--device", self.device]
         command += ["--checkpointing"] if case.checkpointing else []
+        command += ["--pairs"] if case.data == "pairs" else []
         command += ["--experts", self.experts] if self.experts else []
         out, memory, _ = run_measured(command + (["--tuned"] if tuned else []), TUNED if tuned else None)
         result = json.loads(out)
         memory = result["memory"] or memory
         steps = list(zip(result["tokens"], result["cpu_seconds" if self.cpu_time else "seconds"]))[WARM_UP:]
-        if case.data == "samples":  # batches differ in size: all tokens over all time
+        if case.uneven:  # all tokens over all time
             return sum(t for t, _ in steps) / sum(s for _, s in steps), memory
         return statistics.median(t / s for t, s in steps), memory
 
@@ -209,7 +228,7 @@ def measure(build, model, name, rounds, steps, device, experts, cpu_time):
                 sides["HF"].append(bench.peer(tuned=False))
                 if device == "cpu":
                     sides["HF tuned"].append(bench.peer(tuned=True))
-        if device == "cpu" and case.data != "samples":  # batches have no one length
+        if device == "cpu" and not case.uneven:
             sides["roofline"] = [(roofline(build, model, case), 0)]
     return {side: {"tokens_per_second": statistics.median(speed for speed, _ in runs), "memory": max(m for _, m in runs)}
             for side, runs in sides.items() if runs}

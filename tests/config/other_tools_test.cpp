@@ -301,12 +301,21 @@ TEST(OtherTools, TwoNamesOfAKeyMustAgree) {
   EXPECT_EQ(load_text("lora_rank: 8\n", {"lora_rank=4", "lora_rank=2"}).finetuning.lora_rank, 2);
 }
 
+TEST(OtherTools, MethodsOfSwiftsRlhfAreStagesHere) {
+  for (const auto& [type, stage] : {std::pair{"dpo", "dpo"}, {"kto", "kto"}, {"rm", "rm"}, {"orpo", "dpo"}, {"simpo", "dpo"}}) {
+    const RunConfig c = load_typed({fmt::format("--rlhf_type={}", type)});
+    EXPECT_EQ(c.finetuning.stage, stage) << type;
+    const bool names_loss = std::string_view(type) == "orpo" || std::string_view(type) == "simpo";
+    EXPECT_EQ(c.finetuning.pref_loss, names_loss ? type : "sigmoid") << type;
+  }
+}
+
 TEST(OtherTools, RefusalsSayWhyAndWhatToDo) {
   EXPECT_CONTAINS(error_of_typed({"--tuner_type=adalora"}),
                   "command line: --tuner_type=adalora: 'adalora' is refused: lora and full");
   EXPECT_CONTAINS(error_of_typed({"--quant_bits=4", "--quant_method=awq"}), "expected one of bnb, int8, fp8");
   EXPECT_CONTAINS(error_of_typed({"--task_type=seq_cls"}), "classifiers");
-  EXPECT_CONTAINS(error_of_typed({"--rlhf_type=dpo"}), "stages pt and sft run");
+  EXPECT_CONTAINS(error_of_typed({"--rlhf_type=grpo"}), "dpo, kto, rm, orpo and simpo are implemented");
   EXPECT_CONTAINS(error_of_typed({"--sequence_parallel_size=2"}), "not implemented");
   EXPECT_CONTAINS(error_of_text("torch_dtype: int8\n"), "there are bfloat16, float16 and float32");
 }

@@ -3,6 +3,7 @@
 
 #include "qft/core/error.h"
 
+#include <cmath>
 #include <map>
 #include <string_view>
 #include <vector>
