@@ -157,10 +157,10 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::LoraConfig lora = lora_of(config, use);
   const model::ModelConfig model = model::ModelConfig::load(config.model_path());
-  model::ModelSpec spec = model.stored ? stored_spec(config, model, lora, use)
-                                       : model::ModelSpec::build(
-                                             model, lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora,
-                                             model::AtRest::in(quantization_of(config.model)));
+  model::ModelSpec spec = model.stored
+                              ? stored_spec(config, model, lora, use)
+                              : model::ModelSpec::build(model, lora.enabled() ? model::Finetuning::lora : model::Finetuning::full,
+                                                        lora, model::AtRest::in(quantization_of(config.model)));
   if (use == Use::training && lora.enabled() && adapter_dir(config).empty()) require_targets(config, spec);
   return spec;
 }

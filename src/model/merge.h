@@ -77,9 +77,9 @@ struct ModelTensor {
   const ParamSpec* param = nullptr;
   std::string name;
   Shape shape;
-  DType type = DType::f32;      ///< in the files; of what is quantised there, that of the files' other weights
-  io::TensorLocation plain;     ///< where the files have it so
-  std::int64_t first_row = 0;   ///< of the parameter seen as a matrix, with which it begins
+  DType type = DType::f32;     ///< in the files; of what is quantised there, that of the files' other weights
+  io::TensorLocation plain;    ///< where the files have it so
+  std::int64_t first_row = 0;  ///< of the parameter seen as a matrix, with which it begins
 
   bool is_stored() const { return plain.entry == nullptr; }
   std::int64_t columns() const { return param->shape.back(); }

@@ -147,7 +147,8 @@ void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
   bool first = true;
   for (const LinearSpec& linear : group.linears)
     place_base(unit, prefix, finetuning,
-               {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true, Along::own}, kind);
+               {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true, Along::own},
+               kind);
   first = true;
   for (const LinearSpec& linear : group.linears)
     if (linear.bias)
@@ -355,8 +356,7 @@ std::int64_t ModelSpec::num_params(bool trainable_only) const {
   return n;
 }
 
-ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora,
-                           const AtRest& at_rest) {
+ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora, const AtRest& at_rest) {
   QFT_ASSERT((finetuning == Finetuning::lora) == lora.enabled(), "LoRA rank {} does not fit the method", lora.rank);
   ModelSpec spec;
   spec.config = config;

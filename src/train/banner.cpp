@@ -54,7 +54,8 @@ std::string quantization_words(const model::ModelSpec& spec, const optim::Precis
       if (p.role != model::Role::base) continue;
       weights += p.is_quantized() ? p.numel : 0;
       packed += p.packed_bytes();
-      if (const std::string kind = ops::describe(p.packed.kind); p.is_quantized() && std::ranges::find(kinds, kind) == kinds.end())
+      if (const std::string kind = ops::describe(p.packed.kind);
+          p.is_quantized() && std::ranges::find(kinds, kind) == kinds.end())
         kinds.push_back(kind);
       plain += p.is_quantized() ? 0 : p.numel;
     }
@@ -63,8 +64,8 @@ std::string quantization_words(const model::ModelSpec& spec, const optim::Precis
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
   return fmt::format(
       "quantised{}: the layers' linears to {}, {} of {} in {}; embedding, head, norms, biases and routers stay {}, {}",
-      spec.config.stored ? ", as the model's files have it" : "", fmt::join(kinds, " and "), bytes(packed), bytes(weights * item), short_name(device::dtype_of(precision.compute)), short_name(device::dtype_of(precision.compute)),
-      bytes(plain * item));
+      spec.config.stored ? ", as the model's files have it" : "", fmt::join(kinds, " and "), bytes(packed), bytes(weights * item),
+      short_name(device::dtype_of(precision.compute)), short_name(device::dtype_of(precision.compute)), bytes(plain * item));
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ struct ModelConfig {
   std::vector<std::string> other_prefixes;
   std::vector<std::int32_t> eos_token_ids;
   std::optional<StoredQuantization> stored;  ///< of linears that files hold quantised
-  std::string raw;  ///< config.json as read, for export
+  std::string raw;                           ///< config.json as read, for export
 
   std::int64_t q_size() const { return num_heads * head_dim; }
   std::int64_t kv_size() const { return num_kv_heads * head_dim; }

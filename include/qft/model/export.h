@@ -41,8 +41,9 @@ struct ExportReport {
 
 /// Writes W + scaling B A, summed in fp32 (fp64 for a tensor that is and stays fp64) and rounded once to the element type of
 /// the target; tensors without an adapter are copied or converted. Rows of one tensor in memory at a time (the whole tensor in
-/// fp32 where it is quantised in the files or in the export, or written to GGUF), on all cores of the process. config.json and the tokenizer's files are copied. Throws Error where base and
-/// adapter do not belong together or are damaged, or where the format has no words for the model; ConfigError where `target` is in use.
+/// fp32 where it is quantised in the files or in the export, or written to GGUF), on all cores of the process. config.json and
+/// the tokenizer's files are copied. Throws Error where base and adapter do not belong together or are damaged, or where the
+/// format has no words for the model; ConfigError where `target` is in use.
 ExportReport export_model(io::Storage& storage, const ExportRequest& request);
 
 }  // namespace qft::model

@@ -40,9 +40,9 @@ std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& file
 /// Gives what this rank keeps of the bytes of a unit's quantised weights.
 using PackedAccess = std::function<Shard(int unit)>;
 
-/// Fills every quantised parameter: one rank reads a whole tensor, quantises it unless the files have it so, and all get its bytes.
-/// Returns the bytes that this rank read. Collective over `comm`; throws Error, on all ranks, where a weight is not finite, or
-/// where what belongs to a quantised weight in the files is damaged.
+/// Fills every quantised parameter: one rank reads a whole tensor, quantises it unless the files have it so, and all get its
+/// bytes. Returns the bytes that this rank read. Collective over `comm`; throws Error, on all ranks, where a weight is not
+/// finite, or where what belongs to a quantised weight in the files is damaged.
 std::int64_t load_quantized_weights(const ModelSpec& spec, const io::ModelFiles& files, const PackedAccess& access,
                                     comm::Communicator& comm);
 

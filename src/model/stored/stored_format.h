@@ -1,5 +1,5 @@
-// How the files of a model that is already quantised hold a linear's weight: which tensors, and from them the bytes that are kept.
-// A method is a file of its own and a case of make_stored_format(). Private to model.
+// How the files of a model that is already quantised hold a linear's weight: which tensors, and from them the bytes that are
+// kept. A method is a file of its own and a case of make_stored_format(). Private to model.
 #pragma once
 
 #include "qft/io/model_files.h"
