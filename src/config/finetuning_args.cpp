@@ -32,6 +32,8 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("freeze_trainable_layers", "freeze: train the last n layers, the first n if negative"), &freeze_trainable_layers);
   field(Field("freeze_trainable_modules", "freeze: modules trained in these layers"), &freeze_trainable_modules);
   field(Field("freeze_extra_modules", "freeze: modules outside the layers that are trained too"), &freeze_extra_modules);
+  field(Field("use_llama_pro", "freeze: train the freeze_trainable_layers layers that LLaMA-Pro's expansion has put in, evenly"),
+        &use_llama_pro);
   field(Field("pref_loss", "stage dpo: the loss of a pair").one_of({"sigmoid", "hinge", "ipo", "kto_pair", "orpo", "simpo"}),
         &pref_loss);
   field(Field("pref_beta",
@@ -40,9 +42,10 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
         &pref_beta);
   field(Field("pref_ftx", "stage dpo: weight of the chosen answer's own loss, added to the pair's").at_least(0), &pref_ftx);
   field(Field("simpo_gamma", "pref_loss simpo: the margin by which the chosen answer's reward is to be higher"), &simpo_gamma);
-  field(Field("dpo_label_smoothing", "pref_loss sigmoid: the share of the pairs whose answers are taken to be interchanged (cDPO)")
-            .in_half_open(0, 0.5),
-        &dpo_label_smoothing);
+  field(
+      Field("dpo_label_smoothing", "pref_loss sigmoid: the share of the pairs whose answers are taken to be interchanged (cDPO)")
+          .in_half_open(0, 0.5),
+      &dpo_label_smoothing);
   field(Field("ld_alpha",
               "stage dpo: weight of the labels by which an answer is longer than the other one of its pair (LD-DPO); absent: 1")
             .at_least(0),

@@ -8,9 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/ranges.h>
-
 #include "preference.h"
+#include <fmt/ranges.h>
 
 namespace qft::engine {
 namespace {
@@ -57,13 +56,19 @@ const ObjectiveRow& objective_of(const RunConfig& config) {
 
 void require_reference(const RunConfig& config, const model::ModelSpec& spec) {
   const ObjectiveRow& row = objective_of(config);
+  if (row.reference && !spec.lora.modules_to_save.empty())
+    fail_config(
+        "pref_loss {} compares with a reference, which is the model without its adapter, but additional_target has modules that "
+        "train in place, so that nothing has them as they were: remove additional_target, or use a pref_loss without a reference",
+        row.name);
   if (!row.reference || spec.lora.enabled()) return;
   std::vector<std::string_view> without;
   for (const PairLoss& loss : pair_losses())
     if (!loss.reference) without.push_back(loss.name);
   const auto given = config.given.find("pref_loss");
   fail_config(
-      "{}pref_loss {} compares with a reference, which is the model without its adapter, but there is no adapter here (a model of "
+      "{}pref_loss {} compares with a reference, which is the model without its adapter, but there is no adapter here (a model "
+      "of "
       "its own as ref_model is not implemented): train with finetuning_type: lora (in evaluation, give adapter_name_or_path), or "
       "use a pref_loss without a reference: {}",
       given == config.given.end() ? "" : given->second + ": ", row.name, fmt::join(without, ", "));

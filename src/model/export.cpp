@@ -7,17 +7,20 @@
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
+#include "qft/model/merge.h"
 #include "qft/model/spec.h"
 #include "qft/ops/cpu/kernels.h"
 
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "adapter_merge.h"
 #include "sources.h"
 #include "tensor_check.h"
 #include <nlohmann/json.hpp>
@@ -86,11 +89,13 @@ class Adapter {
     std::size_t used = 0;
     for (const UnitSpec& unit : spec.units)
       for (const ParamSpec& param : unit.params) {
-        if (param.role == Role::base) continue;
-        for (const FileTensor& part : param.in_files()) {
-          require_shape(*file_, factor_of(*file_, part.name), part.shape);
+        for (const FileTensor& part : spec.in_adapter(param)) {
+          const io::TensorEntry& entry = factor_of(*file_, part.name);
+          require_shape(*file_, entry, part.shape);
+          if (param.role == Role::base) saved_[param.name] = {file_.get(), &entry};
           ++used;
         }
+        if (param.role == Role::base) continue;
         Pair& pair = pairs_[base_weight_of(param)];
         (param.role == Role::lora_a ? pair.a : pair.b) = &param;
         pair.layer = unit.layer;
@@ -105,6 +110,12 @@ class Adapter {
     if (it == pairs_.end()) return {};
     const std::int64_t out = base.shape[base.shape.size() - 2];
     return Factors(*file_, *it->second.a, *it->second.b, it->second.rows, out);
+  }
+  bool has(const ParamSpec& base) const { return pairs_.contains(base.name); }
+  /// A base tensor that the adapter has whole; nullptr: it does not have it.
+  const io::TensorLocation* saved(const ParamSpec& base) const {
+    const auto it = saved_.find(base.name);
+    return it == saved_.end() ? nullptr : &it->second;
   }
 
  private:
@@ -123,6 +134,7 @@ class Adapter {
 
   std::unique_ptr<io::TensorFile> file_;
   std::map<std::string, Pair> pairs_;
+  std::map<std::string, io::TensorLocation> saved_;
 };
 
 /// to[columns] = from[columns] + scaling * b A, with b [rank] one row of B; `from` may be `to` where the types are one. `sums`
@@ -171,24 +183,29 @@ void stream(const io::TensorLocation& from, DType type, std::uint64_t step, io::
   }
 }
 
+/// to = from merged, for rows [first, first + count) of the parameter seen as a matrix; on all cores.
+void merge_rows(DType from_type, const char* from, DType to_type, char* to, std::int64_t columns, std::int64_t first,
+                std::int64_t count, const Factors& factors) {
+  const auto row_bytes = [&](DType type) { return columns * static_cast<std::int64_t>(size_of(type)); };
+  for_row_parts(count, [&](std::int64_t from_row, std::int64_t to_row) {
+    std::vector<float> sums(static_cast<std::size_t>(columns)), values(static_cast<std::size_t>(columns));
+    for (std::int64_t r = from_row; r < to_row; ++r) {
+      const Factors::Row row = factors.at(first + r);
+      merge_row(from_type, from + r * row_bytes(from_type), to_type, to + r * row_bytes(to_type), row.b, row.a,
+                row.b == nullptr ? 0 : factors.rank(), columns, factors.scaling(), sums, values);
+    }
+  });
+}
+
 /// `first_row`: of the parameter seen as a matrix, that with which the tensor begins.
 void write_merged(const io::TensorLocation& from, DType type, std::int64_t columns, std::int64_t first_row,
                   const Factors& factors, io::ModelWriter& writer) {
   const DType dtype = from.entry->dtype;
   const std::uint64_t row_bytes = static_cast<std::uint64_t>(columns) * size_of(dtype);
-  const std::uint64_t row_bytes_to = static_cast<std::uint64_t>(columns) * size_of(type);
   const std::uint64_t step = std::max<std::uint64_t>(1, kPieceBytes / row_bytes) * row_bytes;
   stream(from, type, step, writer, [&](std::uint64_t begin, std::uint64_t n, const char* bytes, char* to) {
-    const std::int64_t first = first_row + static_cast<std::int64_t>(begin / row_bytes);
-    for_row_parts(static_cast<std::int64_t>(n / row_bytes), [&](std::int64_t from_row, std::int64_t to_row) {
-      std::vector<float> sums(static_cast<std::size_t>(columns)), values(static_cast<std::size_t>(columns));
-      for (std::int64_t r = from_row; r < to_row; ++r) {
-        const Factors::Row row = factors.at(first + r);
-        merge_row(dtype, bytes + static_cast<std::uint64_t>(r) * row_bytes, type,
-                  to + static_cast<std::uint64_t>(r) * row_bytes_to, row.b, row.a, row.b == nullptr ? 0 : factors.rank(), columns,
-                  factors.scaling(), sums, values);
-      }
-    });
+    merge_rows(dtype, bytes, type, to, columns, first_row + static_cast<std::int64_t>(begin / row_bytes),
+               static_cast<std::int64_t>(n / row_bytes), factors);
   });
 }
 
@@ -203,11 +220,14 @@ void write_unmerged(const io::TensorLocation& from, DType type, io::ModelWriter&
   });
 }
 
-/// config.json says which type the weights have, under transformers' old or new name of the key.
-void set_config_type(io::Storage& storage, const fs::path& dir, DType type) {
+/// config.json says which type the weights have, under transformers' old or new name of the key, and whether the head is one of
+/// its own.
+void correct_config(io::Storage& storage, const fs::path& dir, std::optional<DType> type, bool untied) {
+  if (!type && !untied) return;
   auto config = nlohmann::ordered_json::parse(io::read_text_file(dir / "config.json"));
   const auto set = [&](nlohmann::ordered_json& object) {
-    object[object.contains("torch_dtype") ? "torch_dtype" : "dtype"] = torch_name(type);
+    if (type) object[object.contains("torch_dtype") ? "torch_dtype" : "dtype"] = torch_name(*type);
+    if (untied) object["tie_word_embeddings"] = false;
   };
   set(config);
   if (const auto text = config.find("text_config"); text != config.end() && text->is_object()) set(*text);
@@ -234,9 +254,10 @@ std::vector<const io::TensorEntry*> others(const ModelSpec& spec, const io::Mode
 /// All of them, as `type`, or else with the element type that each has in the files.
 std::vector<io::TensorSpec> tensors_of(const ModelSpec& spec, const io::ModelFiles& files, std::optional<DType> type) {
   std::vector<io::TensorSpec> tensors;
-  for_each_tensor(spec, files, [&](const ParamSpec&, const Source& source) {
+  for_each_tensor(spec, files, [&](const ParamSpec& p, const Source& source) {
     const io::TensorEntry& entry = *source.at.entry;
-    tensors.push_back({entry.name, type.value_or(entry.dtype), entry.shape});
+    const bool parted = spec.untied && p.path == kLmHead;  // its source is the embeddings' tensor
+    tensors.push_back({parted ? p.name : entry.name, type.value_or(entry.dtype), entry.shape});
   });
   for (const io::TensorEntry* entry : others(spec, files)) tensors.push_back({entry->name, entry->dtype, entry->shape});
   return tensors;
@@ -244,12 +265,50 @@ std::vector<io::TensorSpec> tensors_of(const ModelSpec& spec, const io::ModelFil
 
 }  // namespace
 
+struct RowMerger::Impl {
+  Impl(const ModelConfig& config, const fs::path& dir)
+      : spec(ModelSpec::build(config, Finetuning::lora, read_adapter_config(dir))), adapter(spec, dir) {}
+
+  const ModelSpec spec;
+  const Adapter adapter;
+  std::mutex mutex;
+  std::string current;  ///< whose factors they are
+  std::shared_ptr<const Factors> factors;
+};
+
+RowMerger::RowMerger(const ModelConfig& config, const fs::path& adapter) : impl_(std::make_unique<Impl>(config, adapter)) {}
+RowMerger::~RowMerger() = default;
+
+const ModelSpec& RowMerger::spec() const {
+  return impl_->spec;
+}
+
+bool RowMerger::changes(const ParamSpec& base) const {
+  return impl_->adapter.has(base);
+}
+
+const io::TensorLocation* RowMerger::saved(const ParamSpec& base) const {
+  return impl_->adapter.saved(base);
+}
+
+void RowMerger::merge(const ParamSpec& base, DType type, std::int64_t first, std::int64_t count, char* rows) {
+  std::shared_ptr<const Factors> factors;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (std::exchange(impl_->current, base.name) != base.name)
+      impl_->factors = std::make_shared<const Factors>(*impl_->adapter.find(base));
+    factors = impl_->factors;
+  }
+  merge_rows(type, rows, type, rows, base.shape.back(), first, count, *factors);
+}
+
 ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
   io::require_free(request.target, "export directory");
   const LoraConfig lora = request.adapter.empty() ? LoraConfig{} : read_adapter_config(request.adapter);
   const ModelSpec spec =
       ModelSpec::build(ModelConfig::load(request.base), lora.enabled() ? Finetuning::lora : Finetuning::full, lora);
-  const io::ModelFiles files = io::ModelFiles::open(request.base);
+  io::ModelFiles files = io::ModelFiles::open(request.base);
+  merge_adapters(files, spec.config, request.earlier);
   refuse_unexpected(spec, files);
   std::optional<Adapter> adapter;
   if (lora.enabled()) adapter.emplace(spec, request.adapter);
@@ -269,7 +328,10 @@ ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
     report.bytes += entry.bytes();
     const DType type = request.dtype.value_or(entry.dtype);
     report.converted += type != entry.dtype ? 1 : 0;
-    if (factors) {
+    if (const io::TensorLocation* saved = adapter ? adapter->saved(p) : nullptr) {
+      write_unmerged(*saved, type, writer);
+      ++report.merged;
+    } else if (factors) {
       const std::int64_t columns = p.shape.back();
       write_merged(source.at, type, columns, source.begin / columns, *factors, writer);
       ++report.merged;
@@ -286,7 +348,7 @@ ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
   }
   writer.finish();
   io::copy_existing(storage, request.base, commit.temp(), io::kModelConfigFiles);
-  if (request.dtype) set_config_type(storage, commit.temp(), *request.dtype);
+  correct_config(storage, commit.temp(), request.dtype, spec.untied);
   io::copy_existing(storage, request.tokenizer, commit.temp(), io::kTokenizerFiles);
   commit.commit();
   return report;

@@ -54,17 +54,29 @@ void place(UnitSpec& unit, ParamSpec param, bool starts_group) {
   unit.params.push_back(std::move(param));
 }
 
-void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const Tensor& tensor,
+bool trains(const ModelSpec& spec, int layer, const std::string& path, const std::string& name) {
+  switch (spec.finetuning) {
+    case Finetuning::full:
+      return true;
+    case Finetuning::lora:
+      return is_saved_whole(spec.lora.modules_to_save, name);
+    case Finetuning::freeze:
+      return spec.freeze.trains(layer, path, name);
+  }
+  return false;
+}
+
+void place_base(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const Tensor& tensor,
                 const ops::Quantization& quantization = {}) {
   ParamSpec p;
   p.path = tensor.path;
   p.name = prefix + tensor.path;
   p.shape = tensor.shape;
-  p.trainable = finetuning == Finetuning::full;
+  p.trainable = trains(spec, unit.layer, p.path, p.name);
   p.weight_decay = tensor.decays;
   p.gradient = gradient_axes(tensor.tensor_axis, tensor.pipeline_axis);
   p.parts = tensor.parts;
-  if (quantization.format != ops::QuantFormat::none) {
+  if (!p.trainable && quantization.format != ops::QuantFormat::none) {
     const std::int64_t columns = p.shape.back();
     p.packed =
         ops::QuantizedLayout::of(quantization, static_cast<std::int64_t>(Box::whole(p.shape).elements()) / columns, columns);
@@ -75,7 +87,7 @@ void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning
 /// A tensor outside the layers.
 void place_outer(UnitSpec& unit, const ModelSpec& spec, const Tensor& tensor) {
   constexpr std::string_view kDecoder = "model.";
-  place_base(unit, "", spec.finetuning, tensor);
+  place_base(unit, "", spec, tensor);
   std::string& name = unit.params.back().name;
   if (name.starts_with(kDecoder)) name.replace(0, kDecoder.size(), spec.config.text_prefix);
 }
@@ -109,13 +121,12 @@ std::string path_of(const ExpertStack& stack) {
 void place_stack(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group) {
   Tensor tensor{path_of(group.stack), {group.stack.experts, group.out(), group.in()}, true, /*decays=*/true, Along::own};
   if (!group.stack.fused) tensor.parts = parts_of(prefix, group, linears_of(group), ".weight", 0, group.in());
-  place_base(unit, prefix, spec.finetuning, tensor, spec.quantization);
+  place_base(unit, prefix, spec, tensor, spec.quantization);
 }
 
 void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group) {
-  const Finetuning finetuning = spec.finetuning;
   if (group.linears.empty())
-    return place_base(unit, prefix, finetuning,
+    return place_base(unit, prefix, spec,
                       {.path = group.tensor,
                        .shape = group.shape,
                        .decays = group.decays,
@@ -127,13 +138,13 @@ void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
   const bool router = std::ranges::any_of(group.linears, [](const LinearSpec& linear) { return is_router(linear.name); });
   bool first = true;
   for (const LinearSpec& linear : group.linears)
-    place_base(unit, prefix, finetuning,
+    place_base(unit, prefix, spec,
                {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true, Along::own},
                router ? ops::Quantization{} : spec.quantization);
   first = true;
   for (const LinearSpec& linear : group.linears)
     if (linear.bias)
-      place_base(unit, prefix, finetuning,
+      place_base(unit, prefix, spec,
                  {.path = linear.path + ".bias",
                   .shape = {linear.out},
                   .starts_group = std::exchange(first, false),
@@ -230,7 +241,7 @@ UnitSpec build_layer(const ModelSpec& spec, int index) {
   const std::string prefix = fmt::format("{}layers.{}.", spec.config.text_prefix, index);
   const Layer& layer = spec.layers[static_cast<std::size_t>(index)];
   for (const auto& sublayer : layer) {
-    place_base(unit, prefix, spec.finetuning, {.path = sublayer.norm, .shape = {spec.config.hidden_size}});
+    place_base(unit, prefix, spec, {.path = sublayer.norm, .shape = {spec.config.hidden_size}});
     for (const ParamGroup& group : sublayer.params) place_group(unit, prefix, spec, group);
   }
   if (spec.finetuning == Finetuning::lora)
@@ -258,6 +269,7 @@ UnitSpec build_head(const ModelSpec& spec) {
   place_outer(unit, spec, {.path = kFinalNorm, .shape = {spec.config.hidden_size}});
   if (!spec.config.tie_word_embeddings)
     place_outer(unit, spec, {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, Along::own});
+  if (spec.untied) unit.params.back().parts = spec.units.front().params.front().in_files();
   return finished(std::move(unit));
 }
 
@@ -337,19 +349,35 @@ std::int64_t ModelSpec::num_params(bool trainable_only) const {
   return n;
 }
 
+int ModelSpec::lowest_trained_block() const {
+  const auto found = std::ranges::find_if(units, [](const UnitSpec& unit) { return unit.trainable_numel > 0; });
+  return static_cast<int>(found - units.begin());
+}
+
+std::vector<FileTensor> ModelSpec::in_adapter(const ParamSpec& param) const {
+  if (param.role != Role::base) return param.in_files();
+  if (finetuning != Finetuning::lora || !param.trainable) return {};
+  return {{kAdapterPrefix + param.name, param.shape}};
+}
+
 ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora,
-                           const ops::Quantization& quantization) {
+                           const ops::Quantization& quantization, const FreezeConfig& freeze) {
   QFT_ASSERT((finetuning == Finetuning::lora) == lora.enabled(), "LoRA rank {} does not fit the method", lora.rank);
   ModelSpec spec;
   spec.config = config;
   spec.lora = lora;
   spec.lora.keep_targets(lora_modules(config));
   spec.finetuning = finetuning;
+  spec.freeze = freeze;
   spec.quantization = quantization;
+  const auto apart = [&](const char* name) { return is_saved_whole(spec.lora.modules_to_save, name); };
+  spec.untied = config.tie_word_embeddings && (apart(kEmbedTokens) || apart(kLmHead));
+  if (spec.untied) spec.config.tie_word_embeddings = false;
   for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(describe_layer(config, i));
   spec.units.push_back(build_embedding(spec));
   for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_layer(spec, i));
   spec.units.push_back(build_head(spec));
+  require_trained_parts(spec);
   return spec;
 }
 

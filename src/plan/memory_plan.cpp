@@ -141,6 +141,14 @@ struct Temporaries {
   }
 };
 
+/// Whether a base matrix has a gradient, rather than LoRA's factors and norms alone.
+bool trains_matrices(const model::ModelSpec& spec) {
+  return std::ranges::any_of(spec.units, [](const model::UnitSpec& unit) {
+    return std::ranges::any_of(
+        unit.params, [](const model::ParamSpec& p) { return p.trainable && p.role == model::Role::base && p.shape.size() > 1; });
+  });
+}
+
 /// Bytes that layers and head use besides the activations: Workspace, and the arena of a layer that is recomputed.
 std::int64_t buffer_bytes(const ExecutionConfig& run) {
   const auto& c = run.spec.config;
@@ -154,7 +162,7 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   if (run.training) {
     const std::int64_t adapter_rows = widest.lora_parts * run.spec.lora.rank;
     bytes += run.tokens * adapter_rows * item;
-    const bool full = run.spec.finetuning == model::Finetuning::full;
+    const bool full = trains_matrices(run.spec);
     bytes += ops::token_sum_bytes(run.tokens, full ? widest.output : adapter_rows, full ? widest.input : widest.both,
                                   run.precision.compute, run.precision.grad);
   }
@@ -165,7 +173,8 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   bytes +=
       run.training ? std::max(copied(run.tokens, widest.output), copied(rows, c.vocab_size)) : copied(run.tokens, widest.input);
   bytes += graph_bytes(run);
-  if (!run.training || run.recompute || run.reference) bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
+  if (!run.training || run.recompute || run.reference || run.spec.lowest_trained_block() > 1)
+    bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return bytes;
 }
 
@@ -180,7 +189,8 @@ std::int64_t evaluation_bytes(const ExecutionConfig& run) {
     return buffer_bytes(forward);
   };
   // Steps that recompute nothing have no arena for a layer that is computed and forgotten.
-  const std::int64_t layer = run.recompute || run.reference ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
+  const std::int64_t layer =
+      run.recompute || run.reference ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return std::max<std::int64_t>(0, buffers_for(run.evaluation_tokens) - (buffers_for(run.tokens) - layer));
 }
 
@@ -292,8 +302,9 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   const std::int64_t two_groups = 2 * run.group;
   const int group = static_cast<int>(run.group);
   const int max_micro_batches = static_cast<int>(run.micro_batches > 0 ? std::min(run.micro_batches, two_groups) : two_groups);
-  const parallel::ScheduleOptions options{max_micro_batches, max_micro_batches, group, run.strategy.reduce_every_group(),
-                                          run.strategy.reshard_after_forward, /*groups_per_vote=*/0, run.reference};
+  const parallel::ScheduleOptions options{
+      max_micro_batches,     max_micro_batches, group, run.strategy.reduce_every_group(), run.strategy.reshard_after_forward,
+      /*groups_per_vote=*/0, run.reference};
   const parallel::ActionList list = parallel::with_gathers(
       run.training ? parallel::training_schedule(run.spec, options) : parallel::evaluation_schedule(run.spec, options), units,
       prefetch_budget);

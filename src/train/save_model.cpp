@@ -41,22 +41,22 @@ void copy_existing(io::Storage& storage, const fs::path& from, const fs::path& t
 }
 
 /// Host copies of an adapter's tensors as its file has them, by name.
-using Factors = std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>>;
+using AdapterTensors = std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>>;
 
 at::ScalarType adapter_type(const engine::Instance& instance) {
   const at::ScalarType master = instance.precision().master;
   return master == at::kDouble ? at::kFloat : master;  // PEFT expects no fp64
 }
 
-/// Calls `visit` with the unit and each LoRA factor.
-void for_each_factor(const model::ModelSpec& spec, const std::function<void(int, const model::ParamSpec&)>& visit) {
+/// Calls `visit` with the unit and each parameter that the adapter has.
+void for_each_of_adapter(const model::ModelSpec& spec, const std::function<void(int, const model::ParamSpec&)>& visit) {
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& p : spec.units[static_cast<std::size_t>(u)].params)
-      if (p.role != model::Role::base) visit(u, p);
+      if (!spec.in_adapter(p).empty()) visit(u, p);
 }
 
-/// All factors on rank 0, none elsewhere. Collective.
-Factors gather_adapter(engine::Instance& instance, comm::Communicator& comm) {
+/// All of them on rank 0, none elsewhere. Collective.
+AdapterTensors gather_adapter(engine::Instance& instance, comm::Communicator& comm) {
   std::map<std::string, at::Tensor> copies;
   at::Tensor room;
   device::StagedCopy staged(instance.transformer().device());
@@ -64,28 +64,31 @@ Factors gather_adapter(engine::Instance& instance, comm::Communicator& comm) {
     room = instance.master_room();
     if (comm.rank() != 0) return;
     staged.reserve();
-    for_each_factor(instance.spec(), [&](int, const model::ParamSpec& p) {
+    for_each_of_adapter(instance.spec(), [&](int, const model::ParamSpec& p) {
       copies[p.name] = at::empty({p.numel}, at::TensorOptions().dtype(adapter_type(instance)));
     });
   });
   int gathered = -1;
   at::Tensor whole;
-  Factors factors;
-  for_each_factor(instance.spec(), [&](int unit, const model::ParamSpec& p) {
+  AdapterTensors tensors;
+  for_each_of_adapter(instance.spec(), [&](int unit, const model::ParamSpec& p) {
     if (unit != gathered) whole = instance.whole_master(gathered = unit, room);
     if (comm.rank() != 0) return;
     staged.to_host(copies.at(p.name), whole.narrow(0, p.offset, p.numel));
-    for (auto& [tensor, values] : model::as_in_files(p, copies.at(p.name))) factors[tensor.name] = {tensor.shape, values};
+    if (p.role == model::Role::base)
+      tensors[instance.spec().in_adapter(p).front().name] = {p.shape, copies.at(p.name).view(p.shape)};
+    else
+      for (auto& [tensor, values] : model::as_in_files(p, copies.at(p.name))) tensors[tensor.name] = {tensor.shape, values};
   });
-  return factors;
+  return tensors;
 }
 
-std::vector<FileRecord> write_adapter(const Factors& factors, const std::string& adapter_config, io::Storage& storage,
+std::vector<FileRecord> write_adapter(const AdapterTensors& tensors, const std::string& adapter_config, io::Storage& storage,
                                       const fs::path& dir) {
   std::vector<io::TensorSpec> specs;
-  for (const auto& [name, factor] : factors) specs.push_back({name, device::dtype_of(factor.second.scalar_type()), factor.first});
+  for (const auto& [name, tensor] : tensors) specs.push_back({name, device::dtype_of(tensor.second.scalar_type()), tensor.first});
   io::SafetensorsWriter writer(storage, dir / model::kAdapterWeightsFile, specs);
-  for (const auto& [name, factor] : factors) writer.append(factor.second.data_ptr(), factor.second.nbytes());
+  for (const auto& [name, tensor] : tensors) writer.append(tensor.second.data_ptr(), tensor.second.nbytes());
   writer.finish();
   return {{model::kAdapterWeightsFile, writer.file_bytes(), writer.checksum()},
           write_text(storage, dir, model::kAdapterConfigFile, adapter_config)};
@@ -266,11 +269,11 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
   WriteModel weights;
   if (!lora) {
     weights = stage_base_model(instance, config.model_path(), who);
-  } else if (Factors factors = gather_adapter(instance, who.comm); first) {
+  } else if (AdapterTensors tensors = gather_adapter(instance, who.comm); first) {
     model::LoraConfig told = instance.spec().lora;
     told.dropout = config.finetuning.lora_dropout;  // also where an objective trains without
-    weights = [factors = std::move(factors), json = model::adapter_config_json(told, config.model.model_name_or_path)](
-                  io::Storage& storage, const fs::path& dir) { return write_adapter(factors, json, storage, dir); };
+    weights = [tensors = std::move(tensors), json = model::adapter_config_json(told, config.model.model_name_or_path)](
+                  io::Storage& storage, const fs::path& dir) { return write_adapter(tensors, json, storage, dir); };
   }
   return [&config, lora, first, weights = std::move(weights)](io::Storage& storage, const fs::path& dir) {
     std::vector<FileRecord> written = weights ? weights(storage, dir) : std::vector<FileRecord>{};
@@ -280,7 +283,8 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
 }
 
 void export_model(const config::RunConfig& config, io::Storage& storage) {
-  const fs::path base = config.model_path(), adapter = engine::adapter_dir(config);
+  const fs::path base = config.model_path();
+  const auto [earlier, adapter] = engine::adapters_of(config, engine::Use::inference);
   if (config.model.quantization_bit)
     fail_config(
         "{}: quantization_bit is {}, but an export has 16 bits, or those of infer_dtype: remove it (an adapter that was trained "
@@ -291,11 +295,15 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
   const std::optional<DType> dtype = dtype_from_torch(config.model.infer_dtype);
   if (adapter.empty()) require_conversion(config, io::ModelFiles::open(base), dtype);
   const auto& exporting = config.exporting;
-  const auto report = model::export_model(storage, {base, adapter, config.tokenizer_path(), exporting.export_dir,
+  const auto report = model::export_model(storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
                                                     static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype});
   log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type{}",
-            base.string(), adapter.empty() ? "" : fmt::format(" with adapter '{}'", adapter.string()), exporting.export_dir,
-            report.tensors, report.merged, report.converted,
+            base.string(),
+            adapter.empty()
+                ? ""
+                : fmt::format(" with {}adapter '{}'",
+                              earlier.empty() ? "" : fmt::format("{} earlier adapters and ", earlier.size()), adapter.string()),
+            exporting.export_dir, report.tensors, report.merged, report.converted,
             report.kept == 0 ? "" : fmt::format(", {} beside the text model left as they are", report.kept));
 }
 

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace qft::engine {
 
@@ -28,14 +29,19 @@ struct InferencePrecision {
 /// pure_bf16 as true); else the type of the model's files, but fp32 for fp16 files, and for bf16 files under `bf16: false`.
 InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files);
 
-/// The units and tensors of a configuration's model, by its config.json, with LoRA as configured or as the adapter in
-/// adapter_name_or_path has it. Throws as the readers of those files do.
+/// The units and tensors of a configuration's model, by its config.json, with LoRA as configured or as Adapters::live has it.
+/// Throws as the readers of those files do.
 model::ModelSpec spec_of(const config::RunConfig& config, Use use);
 
 /// What a configuration trains. Reads of the model config.json only.
 plan::Recipe recipe_of(const config::RunConfig& config);
 
-/// The one adapter directory (adapter_name_or_path, and in it adapter_folder if given), or empty.
-std::filesystem::path adapter_dir(const config::RunConfig& config);
+/// What adapter_name_or_path names (in each directory adapter_folder if given). As in LLaMA-Factory all but the last are merged
+/// into the base weights, with create_new_adapter in training the last one too.
+struct Adapters {
+  std::vector<std::filesystem::path> merged;
+  std::filesystem::path live;  ///< the one that is run, and trained; empty: none, or a new one
+};
+Adapters adapters_of(const config::RunConfig& config, Use use);
 
 }  // namespace qft::engine

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 namespace qft::model {
 
@@ -14,10 +15,11 @@ namespace qft::model {
 inline constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
 
 struct ExportRequest {
-  std::filesystem::path base;       // the model's directory
-  std::filesystem::path adapter;    // a PEFT adapter; empty: none, the model is written as it is
-  std::filesystem::path tokenizer;  // where the tokenizer's files are; often `base`
-  std::filesystem::path target;     // appears whole or not at all; must not exist, or be empty
+  std::filesystem::path base;                       // the model's directory
+  std::filesystem::path adapter;                    // a PEFT adapter; empty: none, the model is written as it is
+  std::vector<std::filesystem::path> earlier = {};  // adapters that are merged before it, in order
+  std::filesystem::path tokenizer;                  // where the tokenizer's files are; often `base`
+  std::filesystem::path target;                     // appears whole or not at all; must not exist, or be empty
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   std::optional<DType> dtype = {};  // of every tensor, and in config.json; absent: each keeps its own
 };
@@ -28,10 +30,10 @@ struct ExportReport {
   std::uint64_t bytes = 0;  // of tensors
 };
 
-/// Writes W + scaling B A, summed in fp32 (fp64 for a tensor that is and stays fp64) and rounded once to the element type of
-/// the target; tensors without an adapter are copied or converted. Rows of one tensor in memory at a time, on all
-/// cores of the process. config.json and the tokenizer's files are copied. Throws Error where base and
-/// adapter do not belong together or are damaged, ConfigError where `target` is in use.
+/// Writes what the adapter has whole, else W + scaling B A, summed in fp32 (fp64 for a tensor that is and stays fp64) and rounded
+/// once to the element type of the target; tensors without an adapter are copied or converted. Rows of one tensor in memory at a
+/// time, on all cores of the process. config.json and the tokenizer's files are copied. Throws Error where base and adapter do
+/// not belong together or are damaged, ConfigError where `target` is in use.
 ExportReport export_model(io::Storage& storage, const ExportRequest& request);
 
 }  // namespace qft::model

@@ -45,7 +45,7 @@ std::int64_t load_quantized_weights(const ModelSpec& spec, const io::ModelFiles&
 /// from (seed, name, index): the same on any number of ranks, whatever their slices.
 void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
 
-/// Fills every LoRA factor from DIR/adapter_model.safetensors, or else adapter_model.bin.
+/// Fills what ModelSpec::in_adapter() names from DIR/adapter_model.safetensors, or else adapter_model.bin.
 void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const ParamAccess& access);
 
 }  // namespace qft::model

@@ -6,6 +6,7 @@
 #include "qft/core/box.h"
 #include "qft/model/config.h"
 #include "qft/model/sublayer_spec.h"
+#include "qft/model/trained_parts.h"
 #include "qft/ops/quantized_layout.h"
 
 #include <array>
@@ -35,6 +36,8 @@ struct LoraConfig {
   /// Ranks and alphas of parameters whose path matches, which are other than these (PEFT's rank_pattern, alpha_pattern).
   std::map<std::string, std::int64_t> ranks = {};
   std::map<std::string, double> alphas = {};
+  /// Modules that train in full beside the factors, and are saved with them (PEFT's modules_to_save).
+  std::vector<std::string> modules_to_save = {};
 
   bool enabled() const { return rank > 0; }
   bool targets_module(std::string_view name) const;
@@ -124,7 +127,7 @@ struct UnitSpec {
 };
 
 /// Which base tensors train.
-enum class Finetuning : std::uint8_t { full, lora };
+enum class Finetuning : std::uint8_t { full, lora, freeze };
 
 /// Paths of parameters in their units: LoRA's factors, and those outside the layers.
 inline constexpr const char* kLoraA = ".lora_A.weight";  ///< after a linear's path
@@ -141,6 +144,8 @@ struct ModelSpec {
   ModelConfig config;
   LoraConfig lora;
   Finetuning finetuning = Finetuning::full;
+  FreezeConfig freeze;             ///< with Finetuning::freeze
+  bool untied = false;             ///< config.json ties head and embeddings, but the adapter has them apart
   ops::Quantization quantization;  ///< of the frozen linears of the layers, routers aside
   std::vector<UnitSpec> units;
   std::vector<Layer> layers;
@@ -150,9 +155,15 @@ struct ModelSpec {
   /// Units whose weights block `b` uses: itself, and the embedding for a tied head.
   std::vector<int> units_of_block(int block) const;
   std::int64_t num_params(bool trainable_only) const;
+  /// The lowest block with a parameter that trains: no gradient flows below it. num_units(): none has one.
+  int lowest_trained_block() const;
+  /// How an adapter's files have a parameter: a factor, or a base tensor that trains beside them. Empty: they do not have it.
+  std::vector<FileTensor> in_adapter(const ParamSpec& param) const;
 
+  /// Where lora.modules_to_save has embeddings or head and these are tied, they part: each is a tensor of its own, of which the
+  /// files have the one. Throws as require_trained_parts().
   static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora,
-                         const ops::Quantization& quantization = {});
+                         const ops::Quantization& quantization = {}, const FreezeConfig& freeze = {});
 };
 
 /// Flat buffers start each group of adjacent tensors on such a boundary (elements): vector loads stay aligned.
