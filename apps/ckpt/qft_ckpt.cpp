@@ -15,7 +15,7 @@
 namespace qft::ckpt_tool {
 namespace {
 
-const Command* const kCommands[] = {&kInspect, &kVerify, &kDiff, &kMerge, &kConvert, &kReshard, &kGc};
+const Command* const kCommands[] = {&kInspect, &kVerify, &kDiff, &kMerge, &kExpand, &kConvert, &kReshard, &kGc};
 
 std::string usage() {
   std::string text = "usage: qft-ckpt COMMAND [options] DIR...\n\ncommands (qft-ckpt COMMAND --help for details)\n";

@@ -32,6 +32,8 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("freeze_trainable_layers", "freeze: train the last n layers, the first n if negative"), &freeze_trainable_layers);
   field(Field("freeze_trainable_modules", "freeze: modules trained in these layers"), &freeze_trainable_modules);
   field(Field("freeze_extra_modules", "freeze: modules outside the layers that are trained too"), &freeze_extra_modules);
+  field(Field("use_llama_pro", "freeze: train the freeze_trainable_layers layers that LLaMA-Pro's expansion has put in, evenly"),
+        &use_llama_pro);
   field(Field("pref_loss", "stage dpo: the loss of a pair").one_of({"sigmoid", "hinge", "ipo", "kto_pair", "orpo", "simpo"}),
         &pref_loss);
   field(Field("pref_beta",

@@ -59,7 +59,7 @@ constexpr ForeignRow kSwift[] = {
      "neftune_backend "
      "loss_scale_config_path",
      kTuner, ""},
-    {kRefused, "neftune_alpha", "it is not implemented: remove it", "null|0|0.0"},
+    renamed("neftune_alpha", "neftune_noise_alpha"),
     renamed("enable_dft_loss", "use_dft_loss"),
     {kRefused, "enable_channel_loss", "the loss is cross-entropy over all samples: remove it", kOff},
     converted("loss_scale", "default|null:; last_round: mask_history=true; all: train_on_prompt=true",

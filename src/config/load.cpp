@@ -68,6 +68,10 @@ void note_training(RunConfig& config) {
     config.notes.push_back(fmt::format("{} has no effect: as in LLaMA-Factory and TRL stage {} trains without dropout",
                                        at_key(config, "lora_dropout"), config.finetuning.stage));
   }
+  for (const char* key : {"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules"})
+    if (config.finetuning.finetuning_type != "freeze" && config.is_given(key))
+      config.notes.push_back(fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "finetuning_type"),
+                                         config.finetuning.finetuning_type));
   if (t.max_steps > 0 && config.is_given("num_train_epochs")) wins("max_steps", "num_train_epochs");
   if (t.global_batch_size && config.is_given("gradient_accumulation_steps")) {
     wins("global_batch_size", "gradient_accumulation_steps");

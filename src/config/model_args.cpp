@@ -13,9 +13,10 @@ void ModelArgs::visit(const FieldVisitor& field) {
         &hub);
   field(Field("tokenizer_name_or_path", "folder of the tokenizer's files").path().shown_default("model_name_or_path"),
         &tokenizer_name_or_path);
-  field(
-      Field("adapter_name_or_path", "LoRA adapters to load: folders, or names on a hub; training continues the last one").path(),
-      &adapter_name_or_path);
+  field(Field("adapter_name_or_path",
+              "LoRA adapters to load: folders, or names on a hub; all but the last are merged, which training continues")
+            .path(),
+        &adapter_name_or_path);
   field(Field("adapter_folder", "sub-folder of adapter_name_or_path that holds the adapter"), &adapter_folder);
   field(Field("stage_to", "folder on each node's own disk, to which model, adapters, packs and data are copied over MPI, once")
             .path(),

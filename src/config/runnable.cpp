@@ -21,23 +21,15 @@ struct NotYet {
 };
 
 constexpr auto kTrain = {Purpose::train};
-constexpr auto kTrainAndEval = {Purpose::train, Purpose::eval};
 constexpr auto kWherePairsCount = {Purpose::train, Purpose::eval, Purpose::plan};
 
 // The only list of missing features: implementing one removes its row.
 const NotYet kNotYet[] = {
     {"pref_loss", "kto_pair", kWherePairsCount, "TRL has dropped it too; pref_loss: sigmoid is the nearest", "dpo"},
-    {"finetuning_type", "freeze", kTrain, "use lora, or full to train all weights"},
     {"use_dora", "", kTrain, "use plain LoRA"},
-    {"loraplus_lr_ratio", "", kTrain, "both LoRA matrices have one learning rate: remove it"},
     {"pissa_init", "", kTrain, "LoRA starts from PEFT's default: remove it"},
-    {"additional_target", "", kTrain, "only LoRA matrices are trained: remove it"},
-    {"create_new_adapter", "", kTrain, "merge the old adapter with qft export, then train on the merged model"},
     // Useful only with one of the above, and therefore without effect rather than refused.
-    {"freeze_trainable_layers", "", {}, "it is used by finetuning_type freeze, which is not implemented"},
-    {"freeze_trainable_modules", "", {}, "it is used by finetuning_type freeze, which is not implemented"},
-    {"freeze_extra_modules", "", {}, "it is used by finetuning_type freeze, which is not implemented"},
-    {"loraplus_lr_embedding", "", {}, "it is used by loraplus_lr_ratio, which is not implemented"},
+    {"loraplus_lr_embedding", "", {}, "it is the rate of LoRA on embeddings, which are not wrapped"},
     {"pissa_iter", "", {}, "it is used by pissa_init, which is not implemented"},
     {"pissa_convert", "", {}, "it is used by pissa_init, which is not implemented"},
 };

@@ -95,6 +95,11 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("adam_epsilon", "AdamW: term added to the denominator").above(0), &a.adam_epsilon);
   field(Field("max_grad_norm", "gradients are clipped to this norm; null or 0: no clipping").at_least(0).zero_word("null"),
         &a.max_grad_norm);
+  field(Field("neftune_noise_alpha",
+              "NEFTune: noise on the embeddings in training, at most this over the root of tokens * width; 0: none")
+            .at_least(0)
+            .zero_word("null"),
+        &a.neftune_noise_alpha);
   field(Field("lr_scheduler_type", "learning-rate schedule")
             .one_of({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
                      "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay"})

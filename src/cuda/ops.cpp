@@ -1,6 +1,7 @@
 // Ops' part of the back end: from tensors to its kernels, which ops.cu has.
 #include "../ops/cuda/launches.h"
 #include "../ops/device_kernels.h"
+#include "../ops/noise_tensor_args.h"
 #include "dispatch.h"
 #include "parts.h"
 
@@ -54,6 +55,12 @@ bool drop(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& ro
       t.any(), [&]<class T>() { launch_dropout(dropout_args<T>(t, key, rows, p), t.any().size(0), on_current_stream()); });
 }
 
+bool add_noise(const at::Tensor& x, const DropoutKey& key, const NoisyRows& rows, double alpha) {
+  return with_kernel_type(x, [&]<class T>() {
+    launch_embedding_noise(embedding_noise_args<T>(x, key, rows, alpha), rows.identity.positions.size(0), on_current_stream());
+  });
+}
+
 bool cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
                    const at::Tensor& logprobs) {
   return with_kernel_type(logits, [&]<class T>() {
@@ -80,6 +87,7 @@ const void* ops_part() {
                                           .swiglu_forward = swiglu,
                                           .swiglu_backward = swiglu_grad,
                                           .dropout = drop,
+                                          .add_embedding_noise = add_noise,
                                           .cross_entropy_rows = cross_entropy,
                                           .embedding_backward = embedding_grad};
   return &kKernels;

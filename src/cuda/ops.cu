@@ -3,6 +3,7 @@
 #include "../ops/cuda/cross_entropy.cuh"
 #include "../ops/cuda/dropout.cuh"
 #include "../ops/cuda/embedding.cuh"
+#include "../ops/cuda/embedding_noise.cuh"
 #include "../ops/cuda/norm.cuh"
 #include "launch.cuh"
 
@@ -17,6 +18,7 @@ using qft::cuda::OnStream;
   template void launch_swiglu_forward(const SwigluForward<T>&, std::int64_t, const OnStream&);      \
   template void launch_swiglu_backward(const SwigluBackward<T>&, std::int64_t, const OnStream&);    \
   template void launch_dropout(const Dropout<T>&, std::int64_t, const OnStream&);                   \
+  template void launch_embedding_noise(const EmbeddingNoise<T>&, std::int64_t, const OnStream&);    \
   template void launch_cross_entropy(const CrossEntropy<T>&, std::int64_t, const OnStream&);
 #define QFT_GRADIENTS(T, G)                                                                                    \
   template void launch_norm_weight_grad(const RmsNormBackward<T>&, std::int64_t, float*, G*, const OnStream&); \

@@ -10,6 +10,7 @@
 #include "qft/device/scalar_type.h"
 #include "qft/engine/objectives.h"
 #include "qft/engine/reference.h"
+#include "qft/model/merge.h"
 #include "qft/plan/execution_plan.h"
 #include "qft/plan/feasibility.h"
 #include "qft/plan/hyper.h"
@@ -82,7 +83,7 @@ void require_value_head(const config::RunConfig& config, const model::ModelSpec&
   const auto& [adapters, model] = std::pair(config.model.adapter_name_or_path, config.model.model_name_or_path);
   fail_config(
       "'{}' has no {} (nor {}): it is no reward model; give {} with what stage rm left in its output_dir, or another stage",
-      adapters.empty() ? model : adapters.front(), io::kValueHeadFiles[0], io::kValueHeadFiles[1],
+      adapters.empty() ? model : adapters.back(), io::kValueHeadFiles[0], io::kValueHeadFiles[1],
       adapters.empty() ? "adapter_name_or_path or model_name_or_path" : "adapter_name_or_path");
 }
 
@@ -106,8 +107,10 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   comm::agreed(comm, [&] {
     b.spec = spec_of(config, use);
     b.files = io::ModelFiles::open(config.model_path());
+    const Adapters adapters = adapters_of(config, use);
+    model::merge_adapters(*b.files, model::ModelConfig::load(config.model_path()), adapters.merged);
     model::require_base_weights(b.spec, *b.files);
-    if (const auto adapter = adapter_dir(config); !adapter.empty()) model::require_adapter(b.spec, adapter);
+    if (!adapters.live.empty()) model::require_adapter(b.spec, adapters.live);
     if (b.spec.head == model::Head::value) require_value_head(config, b.spec, use);
     b.types = training ? InferencePrecision{training_precision(config), {}} : inference_precision(config, *b.files);
     b.types = as_multiplied(std::move(b.types), config, use, device, all_bf16);
@@ -182,8 +185,9 @@ InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan,
           .reduction_order = t.deterministic ? parallel::ReductionOrder::by_micro_batch : parallel::ReductionOrder::as_ready,
           .rule = &optim::rule_of(t.optim),
           .hyper = plan::hyper_of(t),
-          .executor = {plan.policy.recompute, plan.offload.activations, dropout, static_cast<std::uint64_t>(t.seed),
-                       plan::memory_advice(config, plan, comm.size()), t.debug_sync, load_plan.graphs}};
+          .executor = {plan.policy.recompute, plan.offload.activations, dropout, t.neftune_noise_alpha,
+                       static_cast<std::uint64_t>(t.seed), plan::memory_advice(config, plan, comm.size()), t.debug_sync,
+                       load_plan.graphs}};
 }
 
 void load_value_head(const config::RunConfig& config, const model::ModelSpec& spec, const model::ParamAccess& access) {
@@ -196,7 +200,7 @@ void load_value_head(const config::RunConfig& config, const model::ModelSpec& sp
 }
 
 /// The base model's, and the adapter's or LoRA's initial ones. Returns the bytes read.
-std::int64_t load_weights(const config::RunConfig& config, const io::ModelFiles& files, Instance& instance) {
+std::int64_t load_weights(const config::RunConfig& config, Use use, const io::ModelFiles& files, Instance& instance) {
   const model::ModelSpec& spec = instance.spec();
   const auto access = [&](int unit, const model::ParamSpec& p) { return instance.param(unit, p); };
   const std::int64_t bytes = model::load_base_weights(spec, files, access);
@@ -207,7 +211,7 @@ std::int64_t load_weights(const config::RunConfig& config, const io::ModelFiles&
         "{} tensors of the model (of vision, of layers that predict several tokens, or the lm_head of a reward model) are not "
         "used; models that this run writes, and exports of it, have them as they are",
         kept);
-  if (const auto adapter = adapter_dir(config); !adapter.empty())
+  if (const auto adapter = adapters_of(config, use).live; !adapter.empty())
     model::load_adapter(spec, adapter, access);
   else if (spec.lora.enabled())
     model::init_lora(spec, static_cast<std::uint64_t>(config.training.seed), access);
@@ -232,7 +236,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
     fail_config("debug_sync does not go with experts: the host waits for each router, to deal the rows; remove debug_sync");
   self->precision_reason_ = std::move(load_plan.types.reason);
   self->memory_ = std::move(load_plan.memory);
-  comm::agreed(comm, [&] { self->report_.bytes_read = load_weights(config, *load_plan.files, *self); });
+  comm::agreed(comm, [&] { self->report_.bytes_read = load_weights(config, use, *load_plan.files, *self); });
   const auto packed = [&](int unit) { return self->store_->resident_shard(unit, model::Part::quantized); };
   self->report_.bytes_read += model::load_quantized_weights(self->spec(), *load_plan.files, packed, comm);
   self->publish();

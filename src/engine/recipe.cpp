@@ -8,6 +8,7 @@
 #include "qft/model/load.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,11 @@ std::string join(const std::vector<std::string>& words) {
   std::string text;
   for (const auto& w : words) text += (text.empty() ? "" : ",") + w;
   return text;
+}
+
+std::vector<std::string> sorted(std::vector<std::string> words) {
+  std::ranges::sort(words);
+  return words;
 }
 
 /// Of the first of the tensors that are not quantised.
@@ -34,7 +40,7 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
     if (!config.is_given(key) || equal) return;
     fail_config(
         "{}: {} is {}, but the adapter '{}' that training starts from has {}: remove the key to continue with that adapter, or "
-        "merge it first (qft export) and train a new one on the merged model",
+        "set create_new_adapter: true, which merges it and trains a new one",
         config.given.find(key)->second, key, asked, dir.string(), theirs);
   };
   const std::vector<std::string> modules = model::lora_modules(model::ModelConfig::load(config.model_path()));
@@ -50,6 +56,8 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
   same("lora_target", of_model(wish) == of_model(adapter), join(f.lora_target), join(adapter.targets));
   same("lora_target_parameters", f.lora_target_parameters == adapter.target_parameters, join(f.lora_target_parameters),
        join(adapter.target_parameters));
+  same("additional_target", sorted(f.additional_target) == sorted(adapter.modules_to_save), join(f.additional_target),
+       join(adapter.modules_to_save));
 }
 
 /// No dropout where the log-probabilities of an item's sequences are compared with each other, as in TRL and LLaMA-Factory.
@@ -60,7 +68,7 @@ double dropout_of(const config::RunConfig& config) {
 
 /// Rank 0 for full fine-tuning.
 model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
-  const auto adapter = adapter_dir(config);
+  const std::filesystem::path adapter = adapters_of(config, use).live;
   if (!adapter.empty()) {
     model::LoraConfig lora = model::read_adapter_config(adapter);
     if (use == Use::inference) return lora;
@@ -76,7 +84,21 @@ model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
   lora.rslora = config.finetuning.use_rslora;
   lora.set_targets(join(config.finetuning.lora_target));
   lora.target_parameters = config.finetuning.lora_target_parameters;
+  lora.modules_to_save = config.finetuning.additional_target;
   return lora;
+}
+
+model::FreezeConfig freeze_of(const config::FinetuningArgs& f, std::int64_t layers) {
+  return {f.use_llama_pro ? model::FreezeConfig::expanded_layers(f.freeze_trainable_layers, layers)
+                          : model::FreezeConfig::last_layers(f.freeze_trainable_layers, layers),
+          f.freeze_trainable_modules, f.freeze_extra_modules};
+}
+
+/// LoRA+ (Hayou et al. 2024): the rates of B and of vectors over that of A, as PEFT and LLaMA-Factory group them.
+void set_rates(model::ModelSpec& spec, double ratio) {
+  for (model::UnitSpec& unit : spec.units)
+    for (model::ParamSpec& p : unit.params)
+      if (p.trainable && (p.role == model::Role::lora_b || p.shape.size() == 1)) p.lr_factor = ratio;
 }
 
 /// Every module and parameter that the run file names is in the model: PEFT would leave out in silence what is not.
@@ -116,38 +138,40 @@ model::Head head_of(const config::RunConfig& config) {
   return objective_of(config).scores ? model::Head::value : model::Head::language_model;
 }
 
-/// The spec of a model whose files hold its linears quantised: they stay as they are, and do not train.
-model::ModelSpec stored_spec(const config::RunConfig& config, const model::ModelConfig& model, const model::LoraConfig& lora,
-                             Use use) {
+/// The files of a model that hold its linears quantised: they stay as they are, and do not train. Nothing of other models, and
+/// where there is config.json alone.
+std::optional<io::ModelFiles> stored_files(const config::RunConfig& config, const model::ModelConfig& model,
+                                           model::Finetuning method, Use use) {
+  if (!model.stored) return {};
   const std::string kind = model::describe(*model.stored), path = config.model_path();
   if (config.model.quantization_bit)
     fail_config("{}: quantization_bit is {}, but '{}' is quantised already ({}), and is used as it is: remove the key",
                 config.is_given("quantization_bit") ? config.given.find("quantization_bit")->second : "the run file",
                 *config.model.quantization_bit, path, kind);
-  if (use == Use::training && !lora.enabled())
+  if (use == Use::training && method != model::Finetuning::lora)
     fail_config("finetuning_type is {}, but '{}' is quantised ({}), and quantised weights cannot be trained: set it to lora",
                 config.finetuning.finetuning_type, path, kind);
-  std::optional<io::ModelFiles> files;
-  if (io::holds_model_weights(path)) files = io::ModelFiles::open(path);
-  return model::ModelSpec::build(model, lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora,
-                                 model::at_rest_of(*model.stored, files ? &*files : nullptr), head_of(config));
+  if (!io::holds_model_weights(path)) return {};
+  return io::ModelFiles::open(path);
 }
 
 }  // namespace
 
-std::filesystem::path value_head_file(const config::RunConfig& config) {
-  const auto adapter = adapter_dir(config);
-  return io::value_head_of(adapter.empty() ? std::filesystem::path(config.model_path()) : adapter);
+Adapters adapters_of(const config::RunConfig& config, Use use) {
+  Adapters adapters;
+  for (const std::string& name : config.model.adapter_name_or_path) {
+    const std::filesystem::path dir = config.folder_of(name);
+    adapters.merged.push_back(config.model.adapter_folder.empty() ? dir : dir / config.model.adapter_folder);
+  }
+  if (adapters.merged.empty() || (use == Use::training && config.finetuning.create_new_adapter)) return adapters;
+  adapters.live = std::move(adapters.merged.back());
+  adapters.merged.pop_back();
+  return adapters;
 }
 
-std::filesystem::path adapter_dir(const config::RunConfig& config) {
-  const auto& names = config.model.adapter_name_or_path;
-  if (names.empty()) return {};
-  if (names.size() > 1)
-    fail_config("adapter_name_or_path names {} adapters: only one is implemented; merge the others first (qft export)",
-                names.size());
-  const std::filesystem::path dir = config.folder_of(names.front());
-  return config.model.adapter_folder.empty() ? dir : dir / config.model.adapter_folder;
+std::filesystem::path value_head_file(const config::RunConfig& config) {
+  const auto adapter = adapters_of(config, Use::inference).live;  // the last, also where training merges it
+  return io::value_head_of(adapter.empty() ? std::filesystem::path(config.model_path()) : adapter);
 }
 
 InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files) {
@@ -166,12 +190,18 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::LoraConfig lora = lora_of(config, use);
-  const model::ModelConfig model = model::ModelConfig::load(config.model_path());
-  model::ModelSpec spec = model.stored
-                              ? stored_spec(config, model, lora, use)
-                              : model::ModelSpec::build(model, lora.enabled() ? model::Finetuning::lora : model::Finetuning::full,
-                                                        lora, model::AtRest::in(quantization_of(config.model)), head_of(config));
-  if (use == Use::training && lora.enabled() && adapter_dir(config).empty()) require_targets(config, spec);
+  const config::FinetuningArgs& f = config.finetuning;
+  const bool training = use == Use::training, freeze = training && f.finetuning_type == "freeze";
+  const auto method = lora.enabled() ? model::Finetuning::lora : freeze ? model::Finetuning::freeze : model::Finetuning::full;
+  const model::ModelConfig architecture = model::ModelConfig::load(config.model_path());
+  const std::optional<io::ModelFiles> files = stored_files(config, architecture, method, use);
+  model::ModelSpec spec =
+      model::ModelSpec::build(architecture, method, lora,
+                              architecture.stored ? model::at_rest_of(*architecture.stored, files ? &*files : nullptr)
+                                                  : model::AtRest::in(quantization_of(config.model)),
+                              head_of(config), freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{});
+  if (training && lora.enabled() && adapters_of(config, use).live.empty()) require_targets(config, spec);
+  if (training && f.loraplus_lr_ratio) set_rates(spec, *f.loraplus_lr_ratio);
   return spec;
 }
 

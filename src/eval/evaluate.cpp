@@ -117,7 +117,12 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
   const auto instance = infer::load_for_inference(config, comm, device);
   const auto set = engine::open_eval_data(config, instance->spec().config, comm);
   const auto reference = wanted.likelihood ? engine::ReferenceModel::load(config, comm, device, engine::Use::inference) : nullptr;
-  Evaluation result{config.model.model_name_or_path, engine::adapter_dir(config).string(), infer::type_of(*instance), {}, {}, {}};
+  Evaluation result{config.model.model_name_or_path,
+                    engine::adapters_of(config, engine::Use::inference).live.string(),
+                    infer::type_of(*instance),
+                    {},
+                    {},
+                    {}};
   if (wanted.likelihood) {
     result.likelihood = likelihood_of(*instance, reference.get(), set, config, comm);
     comm::agreed(comm, [&] {

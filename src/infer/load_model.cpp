@@ -27,9 +27,11 @@ bool is_inside(const fs::path& path, const fs::path& dir) {
 }
 
 /// "adapter 'out' (rank 8, alpha 16, on q_proj, v_proj)"
-std::string adapter_words(const fs::path& adapter, const model::LoraConfig& lora) {
-  if (adapter.empty()) return "no adapter";
-  return fmt::format("adapter '{}' (rank {}, alpha {}, on {})", adapter.string(), lora.rank, lora.alpha,
+std::string adapter_words(const engine::Adapters& adapters, const model::LoraConfig& lora) {
+  if (adapters.live.empty()) return "no adapter";
+  std::string merged;
+  for (const fs::path& adapter : adapters.merged) merged += fmt::format("adapter '{}', merged; ", adapter.string());
+  return fmt::format("{}adapter '{}' (rank {}, alpha {}, on {})", merged, adapters.live.string(), lora.rank, lora.alpha,
                      fmt::join(lora.targets, ", "));
 }
 
@@ -57,8 +59,9 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
   auto instance = engine::Instance::load(config, comm, device, engine::Use::inference);
   if (comm.rank() != 0) return instance;
   const std::string& base = config.model.model_name_or_path;
-  log::info("model '{}', {}; computed in {} ({})", base, adapter_words(engine::adapter_dir(config), instance->spec().lora),
-            type_of(*instance), instance->precision_reason());
+  log::info("model '{}', {}; computed in {} ({})", base,
+            adapter_words(engine::adapters_of(config, engine::Use::inference), instance->spec().lora), type_of(*instance),
+            instance->precision_reason());
   if (const fs::path unused = unused_result(config); !unused.empty())
     log::warn("the model '{}' runs as it is, not what was trained in '{}': to use that, set {}", base, unused.string(),
               key_for(unused));

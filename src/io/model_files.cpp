@@ -135,6 +135,13 @@ void ModelFiles::add_file(const fs::path& path) {
   }
 }
 
+void ModelFiles::wrap(const std::function<std::unique_ptr<TensorFile>(std::unique_ptr<TensorFile>)>& wrap) {
+  for (std::unique_ptr<TensorFile>& file : files_) {
+    file = wrap(std::move(file));
+    for (const TensorEntry& entry : file->entries()) index_.at(entry.name) = {file.get(), &entry};
+  }
+}
+
 const TensorLocation* ModelFiles::find(std::string_view name) const {
   const auto it = index_.find(std::string(name));
   return it == index_.end() ? nullptr : &it->second;

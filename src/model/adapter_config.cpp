@@ -20,9 +20,9 @@ using nlohmann::json;
 constexpr std::int64_t kMaxRank = 65536;
 
 /// Keys of PEFT's LoraConfig that change the computation and are not implemented: all must be absent, null, false or empty.
-constexpr const char* kMustBeEmpty[] = {
-    "use_dora",       "modules_to_save", "layer_replication", "layers_to_transform",    "lora_bias",
-    "fan_in_fan_out", "use_qalora",      "exclude_modules",   "trainable_token_indices"};
+constexpr const char* kMustBeEmpty[] = {"use_dora",        "layer_replication",       "layers_to_transform",
+                                        "lora_bias",       "fan_in_fan_out",          "use_qalora",
+                                        "exclude_modules", "trainable_token_indices", "ensure_weight_tying"};
 
 bool is_empty(const json& value) {
   return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
@@ -133,6 +133,8 @@ LoraConfig read_adapter_config(const std::filesystem::path& dir) {
     set_target_parameters(lora, config.value("target_parameters", json()), routers, where);
     if (!is_empty(modules) || !routers.empty() || lora.target_parameters.empty()) set_targets(lora, modules, routers, where);
     lora.expert_modules = has_expert_modules(dir);
+    if (const json saved = config.value("modules_to_save", json()); !is_empty(saved))
+      lora.modules_to_save = saved.get<std::vector<std::string>>();
     lora.ranks = read_pattern<std::int64_t>(config, "rank_pattern", where);
     lora.alphas = read_pattern<double>(config, "alpha_pattern", where);
     for (const auto& [name, own] : lora.ranks)
@@ -163,7 +165,7 @@ std::string adapter_config_json(const LoraConfig& lora, const std::string& base_
                        {"layers_to_transform", nullptr},
                        {"lora_alpha", alpha == std::floor(alpha) ? json(static_cast<std::int64_t>(alpha)) : json(alpha)},
                        {"lora_dropout", lora.dropout},
-                       {"modules_to_save", nullptr},
+                       {"modules_to_save", lora.modules_to_save.empty() ? json() : json(lora.modules_to_save)},
                        {"peft_type", "LORA"},
                        {"r", lora.rank},
                        {"rank_pattern", pattern_of(lora.ranks)},

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "export_formats.h"
-#include "merge.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::model {
@@ -43,19 +42,10 @@ void write_merged(const io::TensorLocation& from, DType type, std::int64_t colum
                   const Factors& factors, io::ModelWriter& writer) {
   const DType dtype = from.entry->dtype;
   const std::uint64_t row_bytes = static_cast<std::uint64_t>(columns) * size_of(dtype);
-  const std::uint64_t row_bytes_to = static_cast<std::uint64_t>(columns) * size_of(type);
   const std::uint64_t step = std::max<std::uint64_t>(1, kPieceBytes / row_bytes) * row_bytes;
   stream(from, type, step, writer, [&](std::uint64_t begin, std::uint64_t n, const char* bytes, char* to) {
-    const std::int64_t first = first_row + static_cast<std::int64_t>(begin / row_bytes);
-    for_row_parts(static_cast<std::int64_t>(n / row_bytes), [&](std::int64_t from_row, std::int64_t to_row) {
-      std::vector<float> sums(static_cast<std::size_t>(columns)), values(static_cast<std::size_t>(columns));
-      for (std::int64_t r = from_row; r < to_row; ++r) {
-        const Factors::Row row = factors.at(first + r);
-        merge_row(dtype, bytes + static_cast<std::uint64_t>(r) * row_bytes, type,
-                  to + static_cast<std::uint64_t>(r) * row_bytes_to, row.b, row.a, row.b == nullptr ? 0 : factors.rank(), columns,
-                  factors.scaling(), sums, values);
-      }
-    });
+    merge_rows(dtype, bytes, type, to, columns, first_row + static_cast<std::int64_t>(begin / row_bytes),
+               static_cast<std::int64_t>(n / row_bytes), factors);
   });
 }
 
@@ -70,12 +60,17 @@ void write_unmerged(const io::TensorLocation& from, DType type, io::ModelWriter&
   });
 }
 
-/// config.json says which type the weights have, under transformers' old or new name of the key, and that they are plain.
-void set_config_type(io::Storage& storage, const fs::path& dir, DType type) {
+/// config.json says which type the weights have, under transformers' old or new name of the key, that they are plain, and whether
+/// the head is one of its own.
+void correct_config(io::Storage& storage, const fs::path& dir, const MergedModel& model, std::optional<DType> asked) {
+  const bool stored = model.spec().config.stored.has_value(), untied = model.spec().untied;
+  if (!asked && !stored && !untied) return;
   auto config = nlohmann::ordered_json::parse(io::read_text_file(dir / "config.json"));
   const auto set = [&](nlohmann::ordered_json& object) {
-    object[object.contains("torch_dtype") ? "torch_dtype" : "dtype"] = torch_name(type);
+    if (asked || stored)
+      object[object.contains("torch_dtype") ? "torch_dtype" : "dtype"] = torch_name(asked.value_or(model.tensors().front().type));
     object.erase("quantization_config");
+    if (untied) object["tie_word_embeddings"] = false;
   };
   set(config);
   if (const auto text = config.find("text_config"); text != config.end() && text->is_object()) set(*text);
@@ -132,8 +127,10 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
     const DType type = request.dtype.value_or(tensor.type);
     report.bytes += Box::whole(tensor.shape).elements() * size_of(type);
     report.converted += tensor.is_stored() || type != tensor.type ? 1 : 0;
-    report.merged += factors != nullptr ? 1 : 0;
-    if (tensor.is_stored())
+    report.merged += model.changes(*tensor.param) ? 1 : 0;
+    if (const io::TensorLocation* whole = model.saved(*tensor.param))
+      write_unmerged(*whole, type, writer);
+    else if (tensor.is_stored())
       write_decoded(model, tensor, type, writer);
     else if (factors != nullptr)
       write_merged(tensor.plain, type, tensor.columns(), tensor.first_row, *factors, writer);
@@ -150,8 +147,7 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
   writer.finish();
   io::copy_existing(storage, request.base, target, io::kModelConfigFiles);
   io::copy_existing(storage, request.adapter.empty() ? request.base : request.adapter, target, io::kValueHeadFiles);
-  if (request.dtype || model.spec().config.stored)
-    set_config_type(storage, target, request.dtype.value_or(model.tensors().front().type));
+  correct_config(storage, target, model, request.dtype);
   io::copy_existing(storage, request.tokenizer, target, io::kTokenizerFiles);
   return report;
 }
@@ -160,7 +156,7 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
 
 ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
   io::require_free(request.target, "export directory");
-  MergedModel model(request.base, request.adapter);
+  MergedModel model(request.base, request.adapter, request.earlier);
   io::CommitDir commit(storage, request.target);
   const auto write = request.format == ExportFormat::safetensors    ? export_plain
                      : request.format == ExportFormat::bitsandbytes ? export_bitsandbytes

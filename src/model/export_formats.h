@@ -3,7 +3,7 @@
 
 #include "qft/model/export.h"
 
-#include "merge.h"
+#include "merged_model.h"
 
 namespace qft::model {
 

@@ -40,16 +40,10 @@ LayerSaved Transformer::room_for(int layer, const LayerWeights& w, const at::Ten
   return saved;
 }
 
-LayerPass Transformer::pass_over(int layer, const MicroInput& in, const DropoutPass& dropout, const RoutingLoss& routing) {
-  const ops::DropoutKey key = {dropout.seed, dropout.step, static_cast<std::uint32_t>(layer), 0};
-  return {in.positions,
-          &in.sequences,
-          {dropout.p, key, in.identity},
-          rope_,
-          workspace_,
-          dtype_,
-          in.routing.observed() ? &in.routing : nullptr,
-          routing};
+LayerPass Transformer::pass_over(int layer, const MicroInput& in, const RandomPass& random, const RoutingLoss& routing) {
+  const ops::DropoutKey key = {random.seed, random.step, static_cast<std::uint32_t>(layer), 0};
+  return {in.positions, &in.sequences, {random.lora_dropout, key, in.identity},       rope_,
+          workspace_,   dtype_,        in.routing.observed() ? &in.routing : nullptr, routing};
 }
 
 void Transformer::observe_routing(int layer, const MicroInput& in, const LayerSaved& saved) const {
@@ -57,9 +51,9 @@ void Transformer::observe_routing(int layer, const MicroInput& in, const LayerSa
   for (std::size_t i = 0; i < saved.sublayers.size(); ++i) sublayers(layer)[i]->observe(layer, saved.sublayers[i], in.routing);
 }
 
-void Transformer::layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
+void Transformer::layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const RandomPass& random,
                                 const at::Tensor& y, const LayerSaved& saved) {
-  const LayerPass pass = pass_over(layer, in, dropout);
+  const LayerPass pass = pass_over(layer, in, random);
   run_forward(layer, w, y, saved, [&](std::size_t i, const at::Tensor& normed, const at::Tensor& branch) {
     sublayers(layer)[i]->forward(w[i], normed, pass, saved.sublayers[i], branch);
   });
@@ -86,10 +80,10 @@ void Transformer::run_forward(int layer, const LayerWeights& w, const at::Tensor
   }
 }
 
-void Transformer::layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout,
+void Transformer::layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const RandomPass& random,
                                  const LayerSaved& saved, const at::Tensor& g, bool needs_input_grad,
                                  const RoutingLoss& routing) {
-  const LayerPass pass = pass_over(layer, in, dropout, routing);
+  const LayerPass pass = pass_over(layer, in, random, routing);
   const at::Tensor gbranch = scratch("branch", g.size(0), g.size(1));
   for (std::size_t i = sublayers(layer).size(); i-- > 0;) {
     const SubLayer& sublayer = *sublayers(layer)[i];

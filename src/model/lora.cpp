@@ -22,11 +22,11 @@ void read_experts_last(const io::TensorFile& file, const io::TensorEntry& entry,
   dst.values.copy_(experts_first.view(-1).narrow(0, dst.begin, dst.values.numel()));
 }
 
-/// This rank's part of a factor.
-void read_factor(const io::TensorFile& file, const ParamSpec& param, const Shard& dst) {
+/// This rank's part of a parameter that the adapter has.
+void read_from_adapter(const io::TensorFile& file, const ModelSpec& spec, const ParamSpec& param, const Shard& dst) {
   if (dst.values.numel() == 0) return;
   std::int64_t begin = 0;
-  for (const FileTensor& part : param.in_files()) {
+  for (const FileTensor& part : spec.in_adapter(param)) {
     const io::TensorEntry& entry = factor_of(file, part.name);
     if (param.experts_last) return read_experts_last(file, entry, param, dst);
     read_into({{&file, &entry}, begin}, param, dst);
@@ -54,8 +54,7 @@ void require_adapter(const ModelSpec& spec, const std::filesystem::path& dir) {
   std::size_t used = 0;
   for (const auto& unit : spec.units)
     for (const auto& param : unit.params) {
-      if (!is_factor(param.role)) continue;
-      for (const FileTensor& part : param.in_files()) {
+      for (const FileTensor& part : spec.in_adapter(param)) {
         require_shape(*file, factor_of(*file, part.name), part.shape);
         ++used;
       }
@@ -68,7 +67,7 @@ void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const
   const auto file = open_adapter(dir);
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& param : spec.units[static_cast<std::size_t>(u)].params)
-      if (is_factor(param.role)) read_factor(*file, param, access(u, param));
+      if (!spec.in_adapter(param).empty()) read_from_adapter(*file, spec, param, access(u, param));
 }
 
 }  // namespace qft::model

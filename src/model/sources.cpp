@@ -8,7 +8,8 @@ namespace qft::model {
 
 std::vector<Source> sources_of(const ParamSpec& param, const io::ModelFiles& files) {
   std::vector<Source> sources;
-  const bool whole = param.parts.empty() || files.find(param.name) != nullptr;
+  // A head that an adapter parts from the embeddings begins as these, whatever the files have under its name.
+  const bool whole = param.parts.empty() || (files.find(param.name) != nullptr && param.path != kLmHead);
   std::int64_t begin = 0;
   for (const FileTensor& part : whole ? std::vector<FileTensor>{{param.name, param.shape}} : param.parts) {
     const io::TensorLocation& where = files.at(part.name);

@@ -25,6 +25,7 @@ struct Tensor {
   Along tensor_axis = Along::copy;  ///< its gradient along comm::Axis::tensor
   Along pipeline_axis = Along::own;
   std::vector<FileTensor> parts = {};
+  Role role = Role::base;
 };
 
 /// Ranks with other samples, or with other tokens of a sample, have terms of the gradient.
@@ -54,17 +55,42 @@ void place(UnitSpec& unit, ParamSpec param, bool starts_group) {
   unit.params.push_back(std::move(param));
 }
 
-void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning, const Tensor& tensor,
+bool trains(const ModelSpec& spec, int layer, const std::string& path, const std::string& name) {
+  switch (spec.finetuning) {
+    case Finetuning::full:
+      return true;
+    case Finetuning::lora:
+      return is_saved_whole(spec.lora.modules_to_save, name);
+    case Finetuning::freeze:
+      return spec.freeze.trains(layer, path, name);
+  }
+  return false;
+}
+
+/// Whether a linear of this format at rest is kept so. Of full models nothing trains where something is quantised.
+bool is_packed(const ModelSpec& spec, const ParamSpec& param, const ops::Quantization& quantization) {
+  if (quantization.format == ops::QuantFormat::none) return false;
+  const bool beside_frozen = param.trainable && spec.finetuning != Finetuning::full;
+  if (beside_frozen && spec.config.stored)
+    fail_config(
+        "'{}' would train in full, but the model's files have it quantised ({}): leave its module out of additional_target, or "
+        "start from the model in 16 bits",
+        param.name, ops::describe(quantization));
+  return !beside_frozen;
+}
+
+void place_base(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const Tensor& tensor,
                 const ops::Quantization& quantization = {}, std::int64_t pieces = 1) {
   ParamSpec p;
   p.path = tensor.path;
   p.name = prefix + tensor.path;
   p.shape = tensor.shape;
-  p.trainable = finetuning == Finetuning::full;
+  p.role = tensor.role;
+  p.trainable = p.role == Role::value_head || trains(spec, unit.layer, p.path, p.name);
   p.weight_decay = tensor.decays;
   p.gradient = gradient_axes(tensor.tensor_axis, tensor.pipeline_axis);
   p.parts = tensor.parts;
-  if (quantization.format != ops::QuantFormat::none) {
+  if (is_packed(spec, p, quantization)) {
     const std::int64_t columns = p.shape.back();
     const std::int64_t rows = static_cast<std::int64_t>(Box::whole(p.shape).elements()) / columns;
     p.packed_pieces = pieces;
@@ -76,7 +102,7 @@ void place_base(UnitSpec& unit, const std::string& prefix, Finetuning finetuning
 /// A tensor outside the layers.
 void place_outer(UnitSpec& unit, const ModelSpec& spec, const Tensor& tensor) {
   constexpr std::string_view kDecoder = "model.";
-  place_base(unit, "", spec.finetuning, tensor);
+  place_base(unit, "", spec, tensor);
   std::string& name = unit.params.back().name;
   if (name.starts_with(kDecoder)) name.replace(0, kDecoder.size(), spec.config.text_prefix);
 }
@@ -125,14 +151,13 @@ void place_stack(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
   for (const FileTensor& part : tensor.parts) names.push_back(part.name);
   if (names.empty()) names.push_back(prefix + tensor.path);
   const std::int64_t pieces = at_rest.by_file_tensor ? std::ssize(names) : 1;
-  place_base(unit, prefix, spec.finetuning, tensor, common_format(at_rest, names), pieces);
+  place_base(unit, prefix, spec, tensor, common_format(at_rest, names), pieces);
 }
 
 void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group,
                  const AtRest& at_rest) {
-  const Finetuning finetuning = spec.finetuning;
   if (group.linears.empty())
-    return place_base(unit, prefix, finetuning,
+    return place_base(unit, prefix, spec,
                       {.path = group.tensor,
                        .shape = group.shape,
                        .decays = group.decays,
@@ -146,13 +171,13 @@ void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
   const ops::Quantization kind = router ? ops::Quantization{} : common_format(at_rest, names);
   bool first = true;
   for (const LinearSpec& linear : group.linears)
-    place_base(unit, prefix, finetuning,
+    place_base(unit, prefix, spec,
                {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true, Along::own},
                kind);
   first = true;
   for (const LinearSpec& linear : group.linears)
     if (linear.bias)
-      place_base(unit, prefix, finetuning,
+      place_base(unit, prefix, spec,
                  {.path = linear.path + ".bias",
                   .shape = {linear.out},
                   .starts_group = std::exchange(first, false),
@@ -249,7 +274,7 @@ UnitSpec build_layer(const ModelSpec& spec, int index, const AtRest& at_rest) {
   const std::string prefix = fmt::format("{}layers.{}.", spec.config.text_prefix, index);
   const Layer& layer = spec.layers[static_cast<std::size_t>(index)];
   for (const auto& sublayer : layer) {
-    place_base(unit, prefix, spec.finetuning, {.path = sublayer.norm, .shape = {spec.config.hidden_size}});
+    place_base(unit, prefix, spec, {.path = sublayer.norm, .shape = {spec.config.hidden_size}});
     for (const ParamGroup& group : sublayer.params) place_group(unit, prefix, spec, group, at_rest);
   }
   if (spec.finetuning == Finetuning::lora)
@@ -276,13 +301,12 @@ UnitSpec build_head(const ModelSpec& spec) {
   UnitSpec unit = unit_of(UnitSpec::Kind::head, -1, "head");
   place_outer(unit, spec, {.path = kFinalNorm, .shape = {spec.config.hidden_size}});
   if (spec.head == Head::value) {
-    for (const Tensor& tensor : {Tensor{kValueHead, {1, spec.config.hidden_size}, true, /*decays=*/true},
-                                 Tensor{.path = kValueHeadBias, .shape = {1}}}) {
-      place_base(unit, "", Finetuning::full, tensor);
-      unit.params.back().role = Role::value_head;
-    }
+    place_base(unit, "", spec,
+               {.path = kValueHead, .shape = {1, spec.config.hidden_size}, .decays = true, .role = Role::value_head});
+    place_base(unit, "", spec, {.path = kValueHeadBias, .shape = {1}, .role = Role::value_head});
   } else if (!spec.config.tie_word_embeddings) {
     place_outer(unit, spec, {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, Along::own});
+    if (spec.untied) unit.params.back().parts = spec.units.front().params.front().in_files();
   }
   return finished(std::move(unit));
 }
@@ -363,8 +387,19 @@ std::int64_t ModelSpec::num_params(bool trainable_only) const {
   return n;
 }
 
+int ModelSpec::lowest_trained_block() const {
+  const auto found = std::ranges::find_if(units, [](const UnitSpec& unit) { return unit.trainable_numel > 0; });
+  return static_cast<int>(found - units.begin());
+}
+
+std::vector<FileTensor> ModelSpec::in_adapter(const ParamSpec& param) const {
+  if (is_factor(param.role)) return param.in_files();
+  if (param.role != Role::base || finetuning != Finetuning::lora || !param.trainable) return {};
+  return {{kAdapterPrefix + param.name, param.shape}};
+}
+
 ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora, const AtRest& at_rest,
-                           Head head) {
+                           Head head, const FreezeConfig& freeze) {
   QFT_ASSERT((finetuning == Finetuning::lora) == lora.enabled(), "LoRA rank {} does not fit the method", lora.rank);
   ModelSpec spec;
   spec.config = config;
@@ -373,10 +408,15 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   spec.finetuning = finetuning;
   spec.head = head;
   if (head == Head::value && !config.tie_word_embeddings) spec.config.other_prefixes.emplace_back(kLmHead);
+  spec.freeze = freeze;
+  const auto apart = [&](const char* name) { return is_saved_whole(spec.lora.modules_to_save, name); };
+  spec.untied = spec.ties_head() && (apart(kEmbedTokens) || apart(kLmHead));
+  if (spec.untied) spec.config.tie_word_embeddings = false;
   for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(describe_layer(config, i));
   spec.units.push_back(build_embedding(spec));
   for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_layer(spec, i, at_rest));
   spec.units.push_back(build_head(spec));
+  require_trained_parts(spec);
   return spec;
 }
 

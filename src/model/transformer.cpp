@@ -3,6 +3,7 @@
 #include "qft/core/error.h"
 #include "qft/device/upload.h"
 #include "qft/ops/embedding.h"
+#include "qft/ops/embedding_noise.h"
 #include "qft/ops/matmul_choice.h"
 #include "qft/ops/norm.h"
 
@@ -29,11 +30,12 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
   in.sequences = ops::PackedSequences::build(cu_seqlens, device);
   QFT_ASSERT(in.sequences.num_tokens() == static_cast<std::int64_t>(tokens.size()), "cu_seqlens end at {}, {} tokens",
              in.sequences.num_tokens(), tokens.size());
-  std::vector<std::int32_t> positions(tokens.size()), rows, targets;
+  std::vector<std::int32_t> positions(tokens.size()), lengths(tokens.size()), rows, targets;
   std::vector<std::int64_t> ids(tokens.size());
   for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s)
     for (std::int32_t t = cu_seqlens[s]; t < cu_seqlens[s + 1]; ++t) {
       positions[static_cast<std::size_t>(t)] = t - cu_seqlens[s];
+      lengths[static_cast<std::size_t>(t)] = cu_seqlens[s + 1] - cu_seqlens[s];
       ids[static_cast<std::size_t>(t)] = samples.empty() ? static_cast<std::int64_t>(s) : samples[s];
     }
   for (const std::int32_t p : label_positions) {
@@ -45,6 +47,7 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
   in.positions = device::upload(positions, device);
   in.labels = {device::upload(rows, device), device::upload(targets, device)};
   in.identity = {device::upload(ids, device), in.positions};
+  in.lengths = device::upload(lengths, device);
   for (const std::int32_t begin : cu_seqlens)
     in.label_offsets.push_back(
         static_cast<std::int32_t>(std::ranges::lower_bound(label_positions, begin) - label_positions.begin()));
@@ -78,6 +81,11 @@ at::Tensor Transformer::scratch(const char* name, std::int64_t rows, std::int64_
 
 void Transformer::embedding_forward(const Weight& table, const MicroInput& in, const at::Tensor& y) {
   ops::embedding_forward(in.tokens, table.value, y);
+}
+
+void Transformer::add_noise(const MicroInput& in, const RandomPass& random, const at::Tensor& y) {
+  if (random.noise_alpha > 0.0)
+    ops::add_embedding_noise(y, ops::noise_key(random.seed, random.step), {in.identity, in.lengths}, random.noise_alpha);
 }
 
 void Transformer::embedding_backward(const Weight& table, const MicroInput& in, const at::Tensor& gy) {

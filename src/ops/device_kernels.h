@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qft/ops/dropout.h"
+#include "qft/ops/embedding_noise.h"
 #include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
 
@@ -23,6 +24,7 @@ struct DeviceKernels {
   bool (*swiglu_forward)(const at::Tensor& gate_up, const at::Tensor& act);
   bool (*swiglu_backward)(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act);
   bool (*dropout)(const DropoutBackward& tensors, const DropoutKey& key, const RowIdentity& rows, double p);
+  bool (*add_embedding_noise)(const at::Tensor& x, const DropoutKey& key, const NoisyRows& rows, double alpha);
   bool (*cross_entropy_rows)(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
                              const at::Tensor& logprobs);
   bool (*embedding_backward)(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight);

@@ -5,6 +5,7 @@
 
 #include "cpu/tensors.h"
 #include "device_kernels.h"
+#include "philox_tensors.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/stack.h>
@@ -38,8 +39,10 @@ at::Tensor low(const at::Tensor& product) {
   return product.bitwise_and(kLow);
 }
 
-/// Random half words [T, kCounterFeatures * blocks] as int64.
-at::Tensor philox_halves(const RowIdentity& rows, std::int64_t blocks, PhiloxKey key) {
+}  // namespace
+
+at::Tensor philox_halves(const RowIdentity& rows, std::int64_t width, PhiloxKey key) {
+  const std::int64_t blocks = (width + kCounterFeatures - 1) / kCounterFeatures;
   const at::Tensor ids = rows.sample_ids.unsqueeze(1);
   at::Tensor c0 = at::arange(blocks, ids.options()).unsqueeze(0), c1 = rows.positions.to(at::kLong).unsqueeze(1);
   at::Tensor c2 = low(ids), c3 = high(ids);
@@ -55,15 +58,12 @@ at::Tensor philox_halves(const RowIdentity& rows, std::int64_t blocks, PhiloxKey
   }
   const auto shape = {rows.positions.size(0), blocks};
   const at::Tensor words = at::stack({c0.expand(shape), c1.expand(shape), c2.expand(shape), c3.expand(shape)}, -1);
-  return at::stack({words.bitwise_and(0xFFFF), words.bitwise_right_shift(16)}, -1).flatten(1);
+  return at::stack({words.bitwise_and(0xFFFF), words.bitwise_right_shift(16)}, -1).flatten(1).narrow(1, 0, width);
 }
 
-}  // namespace
-
 at::Tensor dropped(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p) {
-  const std::int64_t width = x.size(1), blocks = (width + kCounterFeatures - 1) / kCounterFeatures;
-  const at::Tensor halves = philox_halves(rows, blocks, key.philox_key());
-  const at::Tensor mask = halves.narrow(1, 0, width).ge(static_cast<std::int64_t>(dropout_threshold(p)));
+  const at::Tensor halves = philox_halves(rows, x.size(1), key.philox_key());
+  const at::Tensor mask = halves.ge(static_cast<std::int64_t>(dropout_threshold(p)));
   return (x.to(accumulate_dtype(x.scalar_type())) * mask * (1.0 / (1.0 - p))).to(x.scalar_type());
 }
 

@@ -8,12 +8,6 @@
 namespace qft::parallel {
 namespace {
 
-/// The lowest block with a trainable parameter: no gradient flows below it.
-int lowest_trainable_block(const model::ModelSpec& spec) {
-  const auto found = std::ranges::find_if(spec.units, [](const model::UnitSpec& unit) { return unit.trainable_numel > 0; });
-  return static_cast<int>(found - spec.units.begin());
-}
-
 class Builder {
  public:
   /// `bottom`: gradients flow down to this block; num_units(): nowhere.
@@ -96,7 +90,7 @@ int groups_per_vote(double seconds, int groups) {
 
 ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions& options) {
   const int top = spec.head_unit();
-  const int bottom = lowest_trainable_block(spec);
+  const int bottom = spec.lowest_trained_block();
   Builder build(spec, options, bottom);
   // The head turns around: what it needs forward it needs backward at once.
   const auto stays = [&](int block) { return block >= bottom && (block == top || !options.reshard_after_forward); };

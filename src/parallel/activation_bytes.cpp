@@ -29,8 +29,13 @@ std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compu
                               bool offloaded) {
   const std::int64_t boundary = boundary_bytes(spec, compute, tokens);  // a layer's output: the next one's input
   std::int64_t bytes = 2 * boundary;                                    // the embedding's output, and the gradient that goes down
-  for (const model::Layer& layer : spec.layers) bytes += boundary + (recompute ? 0 : saved_bytes(spec, layer, compute, tokens));
-  return recompute && offloaded ? 3 * boundary : bytes;
+  if (recompute && offloaded) return 3 * boundary;
+  // Block i + 1 is layer i. Layers below the lowest trained block hand on what they compute in two places.
+  const auto lowest = static_cast<std::size_t>(std::max(spec.lowest_trained_block() - 1, 0));
+  if (lowest > 0) bytes += boundary;
+  for (std::size_t i = lowest; i < spec.layers.size(); ++i)
+    bytes += boundary + (recompute ? 0 : saved_bytes(spec, spec.layers[i], compute, tokens));
+  return bytes;
 }
 
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {

@@ -60,7 +60,7 @@ struct Executor::Pass {
   std::span<const model::MicroInput> micros;
   const Objective* objective = nullptr;      ///< in evaluations only where it reads rows
   const ObserveLogprobs* observe = nullptr;  ///< of an evaluation
-  model::DropoutPass dropout = {};
+  model::RandomPass random = {};
   AskedToStop asked_to_stop = {};
   double loss_scale = 1.0;
   MicroRange range = {};
@@ -92,7 +92,8 @@ StepResult Executor::train(const ActionList& list, std::span<const model::MicroI
                            std::uint64_t step, const AskedToStop& asked_to_stop, double loss_scale, const MicroRange& range) {
   QFT_ASSERT(range.total == 0 || range.count == static_cast<std::int64_t>(micros.size()), "{} micro-batches, not {}",
              micros.size(), range.count);
-  Pass pass{micros, &objective, nullptr, {options_.lora_dropout, options_.seed, step}, asked_to_stop, loss_scale, range};
+  Pass pass{micros,        &objective, nullptr, {options_.lora_dropout, options_.noise_alpha, options_.seed, step},
+            asked_to_stop, loss_scale, range};
   pass.sums.resize(micros.size());
   store_.start_step(range);
   interpret(list, pass);
@@ -162,6 +163,8 @@ void Executor::forward(const Action& action, Pass& pass) {
   MicroInFlight& micro = action.first ? open(action, pass) : in_flight_->at(action.micro, action.lane);
   if (action.target == 0) {
     transformer_.embedding_forward(units_->embedding(With::weights), micro.input(), micro.x());
+    if (action.lane == Lane::policy)
+      transformer_.add_noise(pass.micros[static_cast<std::size_t>(action.micro)], pass.random, micro.x());
   } else if (action.target == transformer_.spec().head_unit()) {
     action.lane == Lane::reference ? forward_reference_head(action, micro, pass) : forward_head(action, micro, pass);
   } else {
@@ -243,7 +246,7 @@ void Executor::run(const LayerCall& call, const MicroInFlight& micro, const Pass
   model::RoutingLoss routing = pass.training() ? pass.objective->routing() : model::RoutingLoss{};
   routing.balance *= pass.loss_scale;
   routing.z *= pass.loss_scale;
-  call.run(transformer_, micro.input(), pass.dropout, routing);
+  call.run(transformer_, micro.input(), pass.random, routing);
 }
 
 /// For a row-local objective the logits are computed once: the head's backward is done together with its forward.

@@ -32,7 +32,8 @@ void MicroInFlight::reserve(std::int64_t tokens, bool training, model::Arena& sc
   arena_.reserve(training ? activation_bytes(spec, type, tokens, policy_.recompute, policy_.offload_inputs) +
                                 (spec.config.num_layers + 1) * kGaps
                           : boundary_bytes(spec, type, tokens) * 2 + kGaps);
-  if (!training || policy_.recompute) scratch.reserve(recomputed_layer_bytes(spec, type, tokens) + kGaps);
+  if (!training || policy_.recompute || spec.lowest_trained_block() > 1)
+    scratch.reserve(recomputed_layer_bytes(spec, type, tokens) + kGaps);
 }
 
 void MicroInFlight::close() {

@@ -44,7 +44,8 @@ ModelSpec few_layers(const ModelSpec& whole, const optim::Precision& precision) 
     lora.set_targets("all");
     lora.target_parameters.clear();
   }
-  return ModelSpec::build(config, whole.finetuning, lora);
+  // Layers that train, where not all do.
+  return ModelSpec::build(config, lora.enabled() ? Finetuning::lora : Finetuning::full, lora);
 }
 
 MicroInput input_of(const ModelSpec& spec, const MeasureOptions& o, c10::Device device) {

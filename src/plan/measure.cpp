@@ -96,7 +96,7 @@ class Measurement::Impl {
     config.qk_norm = false;
     model::LoraConfig lora = whole_.lora;
     lora.dropout = 0;
-    const auto plain = model::ModelSpec::build(config, whole_.finetuning, lora);
+    const auto plain = model::ModelSpec::build(config, whole_.finetuning, lora, {}, whole_.head, whole_.freeze);
     const double bytes = forward_work(plain, 1, shape_, precision_.compute).bytes +
                          backward_work(plain, 1, shape_, precision_.compute, false, true).bytes;
     return {"norms, rotary, SwiGLU, sums", a_layer([&] { layers_.elementwise(); }), 0, bytes};

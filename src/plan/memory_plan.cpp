@@ -152,6 +152,19 @@ struct Temporaries {
   }
 };
 
+/// Whether a base matrix has a gradient, rather than LoRA's factors and norms alone.
+bool trains_matrices(const model::ModelSpec& spec) {
+  return std::ranges::any_of(spec.units, [](const model::UnitSpec& unit) {
+    return std::ranges::any_of(
+        unit.params, [](const model::ParamSpec& p) { return p.trainable && p.role == model::Role::base && p.shape.size() > 1; });
+  });
+}
+
+/// Whether training steps have an arena for a layer that is computed and forgotten.
+bool forgets_layers(const ExecutionConfig& run) {
+  return run.recompute || run.reference || run.spec.lowest_trained_block() > 1;
+}
+
 /// Bytes that layers and head use besides the activations: Workspace, and the arena of a layer that is recomputed.
 std::int64_t buffer_bytes(const ExecutionConfig& run) {
   const auto& c = run.spec.config;
@@ -165,7 +178,7 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   if (run.training) {
     const std::int64_t adapter_rows = widest.lora_parts * run.spec.lora.rank;
     bytes += run.tokens * adapter_rows * item;
-    const bool full = run.spec.finetuning == model::Finetuning::full;
+    const bool full = trains_matrices(run.spec);
     bytes += ops::token_sum_bytes(run.tokens, full ? widest.output : adapter_rows, full ? widest.input : widest.both,
                                   run.precision.compute, run.precision.grad);
   }
@@ -178,7 +191,7 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   bytes +=
       run.training ? std::max(copied(run.tokens, widest.output), copied(rows, c.vocab_size)) : copied(run.tokens, widest.input);
   bytes += graph_bytes(run);
-  if (!run.training || run.recompute || run.reference)
+  if (!run.training || forgets_layers(run))
     bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return bytes;
 }
@@ -193,9 +206,8 @@ std::int64_t evaluation_bytes(const ExecutionConfig& run) {
     forward.labels = 0;
     return buffer_bytes(forward);
   };
-  // Steps that recompute nothing have no arena for a layer that is computed and forgotten.
   const std::int64_t layer =
-      run.recompute || run.reference ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
+      forgets_layers(run) ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return std::max<std::int64_t>(0, buffers_for(run.evaluation_tokens) - (buffers_for(run.tokens) - layer));
 }
 

@@ -1,6 +1,7 @@
 // Every kernel of our own beside the same operation in plain ATen calls, in fp64 on the CPU.
 #include "qft/ops/dropout.h"
 #include "qft/ops/embedding.h"
+#include "qft/ops/embedding_noise.h"
 #include "qft/ops/generic.h"
 #include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
@@ -31,6 +32,7 @@ constexpr Subject kSwigluBackward{"kernels", "swiglu backward",
 constexpr Subject kDropout{
     "kernels", "dropout",
     "LoRA with lora_dropout trains on other masks than it computes gradients for, or differs after a resume", kReport};
+constexpr Subject kNoise{"kernels", "embedding noise", "neftune_noise_alpha adds another noise than on other machines", kReport};
 constexpr Subject kEmbedding{"kernels", "embedding backward", "full fine-tuning moves the embeddings of the wrong tokens",
                              kReport};
 
@@ -151,6 +153,25 @@ void check_dropout(Runner& runner, at::ScalarType type, const Shape& shape) {
   });
 }
 
+/// So is the noise on embeddings.
+void check_noise(Runner& runner, at::ScalarType type, const Shape& shape) {
+  runner.check(kNoise, shape.text(type), [&](Outcome& out) {
+    constexpr double kAlpha = 5.0;
+    Values values(runner.device(), type), host(c10::kCPU, type);
+    const ops::DropoutKey key = ops::noise_key(1234567890123, 17);
+    std::vector<std::int64_t> samples;
+    for (std::int64_t t = 0; t < shape.rows; ++t) samples.push_back((std::int64_t{1} << 33) + 7 * t);
+    auto lengths = numbers(shape.rows, 100000);
+    for (std::int32_t& length : lengths) ++length;
+    const auto positions = numbers(shape.rows, 100000);
+    const auto x = make(values, shape, shape.width);
+    const at::Tensor want = x.exact.clone();
+    ops::add_embedding_noise(x.here, key, {{values.int64s(samples), values.int32s(positions)}, values.int32s(lengths)}, kAlpha);
+    ops::generic::add_embedding_noise(want, key, {{host.int64s(samples), host.int32s(positions)}, host.int32s(lengths)}, kAlpha);
+    out.compare("the embeddings", x.here, want, limits_of(type).elementwise);
+  });
+}
+
 void check_embedding(Runner& runner, at::ScalarType type, std::int64_t tokens, std::int64_t vocabulary, std::int64_t width) {
   const std::string setting = fmt::format("{}, {} tokens, {} x {}", name_of(type), tokens, vocabulary, width);
   runner.check(kEmbedding, setting, [&](Outcome& out) {
@@ -175,6 +196,7 @@ void check_kernels(Runner& runner) {
     check_rope(runner, type, 333, 28, 128);
     for (const Shape& shape : kWideShapes) check_swiglu(runner, type, shape);
     for (const Shape& shape : kShapes) check_dropout(runner, type, shape);
+    for (const Shape& shape : kShapes) check_noise(runner, type, shape);
     check_embedding(runner, type, 1, 11, 17);
     check_embedding(runner, type, 1999, 151936, 24);
   }

@@ -48,6 +48,7 @@ engine::InstanceOptions options_of(const SmallCase& c) {
           .executor = {.recompute = c.recompute,
                        .offload_inputs = c.offload.activations,
                        .lora_dropout = c.lora ? c.dropout : 0.0,
+                       .noise_alpha = c.noise_alpha,
                        .seed = 99,
                        .memory_advice = {},
                        .debug_sync = c.debug_sync,
@@ -71,10 +72,13 @@ model::ModelSpec make_spec(const SmallCase& c) {
     lora.alpha = 6;
     lora.dropout = c.dropout;
     lora.set_targets(c.model_type.ends_with("_moe") ? "all,gate" : "all");
+    if (c.parts) lora.modules_to_save = {"embed_tokens", "norm"};
   }
-  auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"),
-                                      c.lora ? model::Finetuning::lora : model::Finetuning::full, lora, {},
-                                      c.reward ? model::Head::value : model::Head::language_model);
+  const auto method = c.lora ? model::Finetuning::lora : c.parts ? model::Finetuning::freeze : model::Finetuning::full;
+  model::FreezeConfig freeze{.layers = {1}, .modules = {"mlp"}, .extra_modules = {}};
+  if (!c.tied && !c.reward) freeze.extra_modules = {"lm_head"};
+  auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"), method, lora, {},
+                                      c.reward ? model::Head::value : model::Head::language_model, freeze);
   for (auto& unit : spec.units)
     for (auto& p : unit.params)
       if (p.role == model::Role::lora_b) p.lr_factor = c.lora_b_rate;

@@ -53,11 +53,11 @@ at::ScalarType adapter_type(const engine::Instance& instance) {
   return master == at::kDouble ? at::kFloat : master;  // PEFT expects no fp64
 }
 
-/// Calls `visit` with the unit and each tensor that base models lack.
+/// Calls `visit` with the unit and each parameter that the adapter has, or the value head's file.
 void for_each_added(const model::ModelSpec& spec, const std::function<void(int, const model::ParamSpec&)>& visit) {
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& p : spec.units[static_cast<std::size_t>(u)].params)
-      if (p.role != model::Role::base) visit(u, p);
+      if (p.role == model::Role::value_head || !spec.in_adapter(p).empty()) visit(u, p);
 }
 
 /// All of them on rank 0, none elsewhere. Collective.
@@ -80,9 +80,14 @@ Added gather_added(engine::Instance& instance, comm::Communicator& comm) {
   for_each_added(instance.spec(), [&](int unit, const model::ParamSpec& p) {
     if (unit != gathered) whole = instance.whole_master(gathered = unit, room);
     if (comm.rank() != 0) return;
-    staged.to_host(copies.at(p.name), whole.narrow(0, p.offset, p.numel));
+    const at::Tensor& copy = copies.at(p.name);
+    staged.to_host(copy, whole.narrow(0, p.offset, p.numel));
+    if (p.role == model::Role::base) {
+      added.adapter[instance.spec().in_adapter(p).front().name] = {p.shape, copy.view(p.shape)};
+      return;
+    }
     Tensors& tensors = p.role == model::Role::value_head ? added.value_head : added.adapter;
-    for (auto& [tensor, values] : model::as_in_files(p, copies.at(p.name))) tensors[tensor.name] = {tensor.shape, values};
+    for (auto& [tensor, values] : model::as_in_files(p, copy)) tensors[tensor.name] = {tensor.shape, values};
   });
   return added;
 }
@@ -302,7 +307,8 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
 }
 
 void export_model(const config::RunConfig& config, io::Storage& storage) {
-  const fs::path base = config.model_path(), adapter = engine::adapter_dir(config);
+  const fs::path base = config.model_path();
+  const auto [earlier, adapter] = engine::adapters_of(config, engine::Use::inference);
   if (config.model.quantization_bit)
     fail_config(
         "{}: quantization_bit is {}, which says how weights are kept in training; an export has 16 bits, or those of "
@@ -317,11 +323,15 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
     require_conversion(config, io::ModelFiles::open(base), dtype);
   const auto& exporting = config.exporting;
   const auto report =
-      model::export_model(storage, {base, adapter, config.tokenizer_path(), exporting.export_dir,
+      model::export_model(storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
                                     static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format});
   log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type{}",
-            base.string(), adapter.empty() ? "" : fmt::format(" with adapter '{}'", adapter.string()), exporting.export_dir,
-            report.tensors, report.merged, report.converted,
+            base.string(),
+            adapter.empty()
+                ? ""
+                : fmt::format(" with {}adapter '{}'",
+                              earlier.empty() ? "" : fmt::format("{} earlier adapters and ", earlier.size()), adapter.string()),
+            exporting.export_dir, report.tensors, report.merged, report.converted,
             report.kept == 0 ? "" : fmt::format(", {} beside the text model left as they are", report.kept));
   if (format == model::ExportFormat::bitsandbytes)
     log::info("rounding to 4 bits changed the linears by {:.2f}% of their norm{}", 100.0 * report.rounding,

@@ -7,6 +7,7 @@
 #include "qft/device/device.h"
 #include "qft/ops/attention.h"
 #include "qft/ops/embedding.h"
+#include "qft/ops/embedding_noise.h"
 #include "qft/ops/generic.h"
 #include "qft/ops/head.h"
 #include "qft/ops/norm.h"
@@ -19,7 +20,9 @@
 #include "ops/cuda/cross_entropy.cuh"
 #include "ops/cuda/dropout.cuh"
 #include "ops/cuda/embedding.cuh"
+#include "ops/cuda/embedding_noise.cuh"
 #include "ops/cuda/norm.cuh"
+#include "ops/noise_tensor_args.h"
 #include "ops/tensor_args.h"
 #include "ops_support.h"
 #include "support/gpu.h"
@@ -93,6 +96,13 @@ class CudaKernels : public ::testing::TestWithParam<bool> {
     if (on_gpu()) return dropout_backward(t, kKey, rows, p);
     with_type(t.any().scalar_type(), [&]<class T>() {
       cuda::launch_dropout(dropout_args<T>(t, kKey, rows, p), rows.positions.size(0), simt::Launch());
+    });
+  }
+  void add_noise(const at::Tensor& x, const NoisyRows& rows, double alpha) {
+    if (on_gpu()) return add_embedding_noise(x, kKey, rows, alpha);
+    with_type(x.scalar_type(), [&]<class T>() {
+      cuda::launch_embedding_noise(embedding_noise_args<T>(x, kKey, rows, alpha), rows.identity.positions.size(0),
+                                   simt::Launch());
     });
   }
   /// By way of the head on a GPU, whose product with the unit matrix gives back the logits.
@@ -253,6 +263,21 @@ TEST_P(CudaKernels, DropoutHasTheMasksOfTheCpu) {
       expect_like(again, sum + generic::dropped(g2.to(at::kCPU), kKey, identity, 0.3), "added beside");
       drop({x2, x2, {}, {}}, identity2, 0.3);  // in place
       EXPECT_TRUE(x2.equal(out2));
+    }
+}
+
+TEST_P(CudaKernels, NoiseIsThatOfTheCpu) {
+  constexpr std::int64_t rows = 9;
+  const at::Tensor ids = zeros({rows}, at::kLong).fill_((std::int64_t{5} << 33) + 3), positions = zeros({rows}, at::kInt);
+  const at::Tensor lengths = zeros({rows}, at::kInt);
+  for (std::int64_t t = 0; t < rows; ++t) positions[t] = t % 4, lengths[t] = 1 + 37 * t;
+  const NoisyRows noisy{{ids, positions}, lengths}, noisy2{{here(ids), here(positions)}, here(lengths)};
+  for (const at::ScalarType dtype : kKernelDtypes)
+    for (const std::int64_t width : {1, 4, 30, 67, 576, 1040}) {
+      const at::Tensor x = randn({rows + 1, width}, dtype, 1), x2 = here(x);
+      generic::add_embedding_noise(x, kKey, noisy, 5.0);
+      add_noise(x2, noisy2, 5.0);
+      expect_like(x2, x, "noise");
     }
 }
 

@@ -60,10 +60,10 @@ inline void expect_same(const Case& c, int pack, const Reference& expected, doub
 
 inline std::string name_of(const Case& c, int pack) {
   const auto& o = c.offload;
-  return fmt::format("{} {} {} {} group {} pack {} budget {}{} offload{}{}{}{}", c.strategy, c.model_type,
-                     c.tied ? "tied" : "untied", c.lora ? "LoRA" : "full", c.group, pack, c.prefetch_budget,
-                     c.recompute ? " recompute" : "", o.optimizer ? " optimizer" : "", o.weights ? " weights" : "",
-                     o.activations ? " activations" : "", o.any() ? "" : " nothing");
+  return fmt::format("{} {} {} {}{} group {} pack {} budget {}{} offload{}{}{}{}", c.strategy, c.model_type,
+                     c.tied ? "tied" : "untied", c.lora ? "LoRA" : "full", c.parts ? " parts" : "", c.group, pack,
+                     c.prefetch_budget, c.recompute ? " recompute" : "", o.optimizer ? " optimizer" : "",
+                     o.weights ? " weights" : "", o.activations ? " activations" : "", o.any() ? "" : " nothing");
 }
 
 }  // namespace qft::parallel::testing

@@ -106,6 +106,11 @@ TEST(Equivalence, DropoutChangesTheNumbers) {
   EXPECT_GT(std::abs(without.steps[0].grad_norm - with.steps[0].grad_norm), 1e-6);
 }
 
+TEST(Equivalence, NoiseOnTheEmbeddingsChangesTheNumbers) {
+  const auto without = reference({}), with = reference({.noise_alpha = 3.0});
+  EXPECT_GT(std::abs(without.steps[0].grad_norm - with.steps[0].grad_norm), 1e-6);
+}
+
 TEST(Step, IsAskedAfterItsLastMicroBatchWhetherToStop) {
   auto& world = comm::Session::current().world();
   TinyRun run({.lora = true}, world);

@@ -19,9 +19,9 @@ namespace {
 constexpr std::int64_t kWide = std::int64_t{1} << 40;
 
 /// What may differ without changing a number: indices into the lists below, one a dimension.
-enum Dimension : std::uint8_t { strategy, offload, group, pack, recompute, budget, model_type, lora, tied, dimensions };
+enum Dimension : std::uint8_t { strategy, offload, group, pack, recompute, budget, model_type, trained, tied, dimensions };
 using Choice = std::array<int, dimensions>;
-constexpr Choice kSizes = {6, 5, 3, 3, 2, 2, 5, 2, 2};
+constexpr Choice kSizes = {6, 5, 3, 3, 2, 2, 5, 4, 2};
 constexpr Offload kOffloads[] = {{}, {.optimizer = true}, {.weights = true}, {.activations = true}, {true, true, true}};
 constexpr int kGroups[] = {1, 2, 9};  // of at most nine micro-batches a rank
 constexpr int kPacks[] = {1, 2, 9};   // sequences a micro-batch: with nine only one rank has work
@@ -86,12 +86,16 @@ std::vector<Choice> choices() {
   return all;
 }
 
+/// Full, LoRA, parts of the model, LoRA with parts.
 Case case_of(const Choice& c) {
+  const bool lora = c[trained] % 2 == 1;
   return {.model_type = kTypes[c[model_type]],
           .tied = c[tied] == 0,
-          .lora = c[lora] == 1,
+          .lora = lora,
           .recompute = c[recompute] == 1,
-          .dropout = c[lora] == 1 ? 0.3 : 0.0,
+          .parts = c[trained] >= 2,
+          .dropout = lora ? 0.3 : 0.0,
+          .noise_alpha = lora ? 0.0 : 3.0,
           .group = kGroups[c[group]],
           .strategy = kStrategies[c[strategy]],
           .hsdp_group = hsdp_group(),
@@ -103,7 +107,7 @@ TEST(Equivalence, Fp64EveryStrategyOrderOffloadAndRankCount) {
   std::map<std::array<int, 3>, Reference> references;
   for (const Choice& choice : choices()) {
     const Case c = case_of(choice);
-    auto& expected = references[{choice[model_type], choice[lora], choice[tied]}];
+    auto& expected = references[{choice[model_type], choice[trained], choice[tied]}];
     if (expected.steps.empty()) expected = reference(c);
     SCOPED_TRACE(name_of(c, kPacks[choice[pack]]));
     // Adam divides by the root of the second moment: an element whose gradient is nearly zero amplifies rounding.

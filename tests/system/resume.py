@@ -1,6 +1,6 @@
 """A run that is cut and resumed ends in the very bytes of the run that was not.
 
-    resume.py --build build [--cuts N] [--only PATTERN]    # at N of its steps, each of six kinds of run
+    resume.py --build build [--cuts N] [--only PATTERN]    # at N of its steps, each of eight kinds of run
 """
 import re
 import tempfile
@@ -23,6 +23,9 @@ def main():
              ("LoRA fp16", FP16, 2),
              ("full bf16 by Lion", {"compute_dtype": "auto", "bf16": True, "finetuning_type": "full", "learning_rate": 1e-4, "optim": "lion_32bit",
                                     "weight_decay": 0.1, "strategy": "zero3"}, 2),
+             ("freeze with noise", {"compute_dtype": "float32", "finetuning_type": "freeze", "freeze_trainable_layers": 1, "freeze_extra_modules": "embed_tokens",
+                                    "neftune_noise_alpha": 5, "learning_rate": 1e-3, "strategy": "zero3"}, 2),
+             ("LoRA with modules", {"compute_dtype": "auto", "bf16": True, "additional_target": "embed_tokens,norm", "loraplus_lr_ratio": 4, "strategy": "zero2"}, 2),
              ("full pure bf16", {"compute_dtype": "auto", "pure_bf16": True, "finetuning_type": "full", "learning_rate": 1e-3}, 1)]
     for name, changes, ranks in cases:
         if not re.search(args.only, name):

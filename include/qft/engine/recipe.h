@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace qft::engine {
 
@@ -29,16 +30,22 @@ struct InferencePrecision {
 InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files);
 
 /// The units and tensors of a configuration's model, by its config.json, in stage rm with a value head, with LoRA as configured
-/// or as the adapter in adapter_name_or_path has it. Throws as the readers of those files do.
+/// or as Adapters::live has it. Throws as the readers of those files do.
 model::ModelSpec spec_of(const config::RunConfig& config, Use use);
 
 /// What a configuration trains. Reads of the model config.json only, and the headers of its files where they are quantised.
 plan::Recipe recipe_of(const config::RunConfig& config);
 
-/// Where a reward model's value head is: beside the adapter or, without one, beside the model; empty where there is none.
-std::filesystem::path value_head_file(const config::RunConfig& config);
+/// What adapter_name_or_path names (in each directory adapter_folder if given). As in LLaMA-Factory all but the last are merged
+/// into the base weights, with create_new_adapter in training the last one too.
+struct Adapters {
+  std::vector<std::filesystem::path> merged;
+  std::filesystem::path live;  ///< the one that is run, and trained; empty: none, or a new one
+};
+Adapters adapters_of(const config::RunConfig& config, Use use);
 
-/// The one adapter directory (adapter_name_or_path, and in it adapter_folder if given), or empty.
-std::filesystem::path adapter_dir(const config::RunConfig& config);
+/// Where a reward model's value head is: beside the last adapter, a merged one too, or, without any, beside the model; empty
+/// where there is none.
+std::filesystem::path value_head_file(const config::RunConfig& config);
 
 }  // namespace qft::engine

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 namespace qft::model {
 
@@ -22,10 +23,11 @@ enum class ExportFormat : std::uint8_t {
 };
 
 struct ExportRequest {
-  std::filesystem::path base;       // the model's directory
-  std::filesystem::path adapter;    // a PEFT adapter; empty: none, the model is written as it is
-  std::filesystem::path tokenizer;  // where the tokenizer's files are; often `base`
-  std::filesystem::path target;     // appears whole or not at all; must not exist, or be empty
+  std::filesystem::path base;                       // the model's directory
+  std::filesystem::path adapter;                    // a PEFT adapter; empty: none, the model is written as it is
+  std::vector<std::filesystem::path> earlier = {};  // adapters that are merged before it, in order
+  std::filesystem::path tokenizer;                  // where the tokenizer's files are; often `base`
+  std::filesystem::path target;                     // appears whole or not at all; must not exist, or be empty
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   std::optional<DType> dtype = {};  // of every tensor, and in config.json; absent: each keeps its own
   ExportFormat format = ExportFormat::safetensors;
@@ -39,11 +41,11 @@ struct ExportReport {
   double rounding = 0.0, adapter = 0.0;
 };
 
-/// Writes W + scaling B A, summed in fp32 (fp64 for a tensor that is and stays fp64) and rounded once to the element type of
-/// the target; tensors without an adapter are copied or converted. Rows of one tensor in memory at a time (the whole tensor in
-/// fp32 where it is quantised in the files or in the export, or written to GGUF), on all cores of the process. config.json and
-/// the tokenizer's files are copied. Throws Error where base and adapter do not belong together or are damaged, or where the
-/// format has no words for the model; ConfigError where `target` is in use.
+/// Writes what the adapter has whole, else W + scaling B A, summed in fp32 (fp64 for a tensor that is and stays fp64) and rounded
+/// once to the element type of the target; tensors without an adapter are copied or converted. Rows of one tensor in memory at a
+/// time (the whole tensor in fp32 where it is quantised in the files or in the export, or written to GGUF), on all cores of the
+/// process. config.json and the tokenizer's files are copied. Throws Error where base and adapters do not belong together or are
+/// damaged, or where the format has no words for the model; ConfigError where `target` is in use, or as merge_adapters().
 ExportReport export_model(io::Storage& storage, const ExportRequest& request);
 
 }  // namespace qft::model

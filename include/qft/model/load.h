@@ -57,7 +57,7 @@ void init_value_head(const ModelSpec& spec, std::uint64_t seed, const ParamAcces
 /// from (seed, name, index): the same on any number of ranks, whatever their slices.
 void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
 
-/// Fills every LoRA factor from DIR/adapter_model.safetensors, or else adapter_model.bin.
+/// Fills what ModelSpec::in_adapter() names from DIR/adapter_model.safetensors, or else adapter_model.bin.
 void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const ParamAccess& access);
 
 }  // namespace qft::model

@@ -6,6 +6,7 @@
 #include "qft/core/box.h"
 #include "qft/model/config.h"
 #include "qft/model/sublayer_spec.h"
+#include "qft/model/trained_parts.h"
 #include "qft/ops/quantized_layout.h"
 
 #include <array>
@@ -36,6 +37,8 @@ struct LoraConfig {
   /// Ranks and alphas of parameters whose path matches, which are other than these (PEFT's rank_pattern, alpha_pattern).
   std::map<std::string, std::int64_t> ranks = {};
   std::map<std::string, double> alphas = {};
+  /// Modules that train in full beside the factors, and are saved with them (PEFT's modules_to_save).
+  std::vector<std::string> modules_to_save = {};
 
   bool enabled() const { return rank > 0; }
   bool targets_module(std::string_view name) const;
@@ -130,7 +133,7 @@ struct UnitSpec {
 };
 
 /// Which base tensors train.
-enum class Finetuning : std::uint8_t { full, lora };
+enum class Finetuning : std::uint8_t { full, lora, freeze };
 
 /// What follows the final norm.
 enum class Head : std::uint8_t {
@@ -150,7 +153,7 @@ inline constexpr const char* kValueHeadBias = "v_head.summary.bias";
 /// How frozen linears of the layers are kept.
 struct AtRest {
   /// The format of a weight, by the name that files have for it. Not asked for routers.
-  std::function<ops::Quantization(const std::string& tensor)> format_of;
+  std::function<ops::Quantization(const std::string& tensor)> format_of = [](const std::string&) { return ops::Quantization{}; };
   bool by_file_tensor = false;  ///< each tensor that files have for a part of a stack is quantised by itself
 
   /// All of them in one format.
@@ -168,6 +171,8 @@ struct ModelSpec {
   LoraConfig lora;
   Finetuning finetuning = Finetuning::full;
   Head head = Head::language_model;
+  FreezeConfig freeze;  ///< with Finetuning::freeze
+  bool untied = false;  ///< config.json ties head and embeddings, but the adapter has them apart
   std::vector<UnitSpec> units;
   std::vector<Layer> layers;
 
@@ -178,10 +183,17 @@ struct ModelSpec {
   /// Units whose weights block `b` uses: itself, and the embedding for a tied head.
   std::vector<int> units_of_block(int block) const;
   std::int64_t num_params(bool trainable_only) const;
+  /// The lowest block with a parameter that trains: no gradient flows below it. num_units(): none has one.
+  int lowest_trained_block() const;
+  /// How an adapter's files have a parameter: a factor, or a base tensor that trains beside them. Empty: they do not have it.
+  std::vector<FileTensor> in_adapter(const ParamSpec& param) const;
 
-  /// Throws Error where the linears of one product, or the parts of a stack, are in several formats.
-  static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora,
-                         const AtRest& at_rest = AtRest::in({}), Head head = Head::language_model);
+  /// Where lora.modules_to_save has embeddings or head and these are tied, they part: each is a tensor of its own, of which the
+  /// files have the one. What trains beside LoRA or in a part of the model is not quantised. Throws Error where the linears of
+  /// one product, or the parts of a stack, are in several formats; ConfigError as require_trained_parts(), and where the model's
+  /// files have quantised what would train.
+  static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora, const AtRest& at_rest = {},
+                         Head head = Head::language_model, const FreezeConfig& freeze = {});
 };
 
 /// Flat buffers start each group of adjacent tensors on such a boundary (elements): vector loads stay aligned.

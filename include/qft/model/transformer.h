@@ -29,7 +29,8 @@ struct MicroInput {
   at::Tensor positions;  ///< int32 [T], restarting at 0 in each sequence
   ops::PackedSequences sequences;
   ops::HeadLabels labels;                   ///< rows that predict, and what
-  ops::RowIdentity identity;                ///< for dropout
+  ops::RowIdentity identity;                ///< for dropout and noise
+  at::Tensor lengths;                       ///< int32 [T]: tokens of the row's sequence; for noise
   std::vector<std::int32_t> label_offsets;  ///< [S + 1]: of labels, those of sequence s are [offsets[s], offsets[s + 1])
   std::vector<std::int32_t> item_offsets;  ///< [I + 1]: the same of sequences and items (a sample, a pair), which are never split
   Routing routing;                         ///< of models with experts, in training: filled by the forward passes of its layers
@@ -53,9 +54,10 @@ struct LayerSaved {
   const at::Tensor& x() const { return sublayers.front().x; }
 };
 
-/// LoRA dropout of this pass: off (p = 0) outside training.
-struct DropoutPass {
-  double p = 0.0;
+/// What is random in this pass: off (0) outside training.
+struct RandomPass {
+  double lora_dropout = 0.0;
+  double noise_alpha = 0.0;  ///< NEFTune's
   std::uint64_t seed = 0, step = 0;
 };
 
@@ -71,20 +73,22 @@ class Transformer {
 
   /// y [T, hidden].
   void embedding_forward(const Weight& table, const MicroInput& in, const at::Tensor& y);
+  /// Adds NEFTune's noise to the embeddings y [>= T, hidden] of T tokens; gradients pass it as it is.
+  void add_noise(const MicroInput& in, const RandomPass& random, const at::Tensor& y);
   /// Adds to table.grad.
   void embedding_backward(const Weight& table, const MicroInput& in, const at::Tensor& gy);
 
   /// Memory for layer_forward's result with input x [T, hidden]: x itself, and uninitialised tensors of `arena` for the rest.
   LayerSaved room_for(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena) const;
   /// y = layer(saved.x()); fills the rest of `saved`, of room_for(). y [T, hidden] may lie anywhere but x.
-  void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout, const at::Tensor& y,
+  void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const RandomPass& random, const at::Tensor& y,
                      const LayerSaved& saved);
   /// Adds to `in.routing` what the layer's routers did in a forward pass; not after one that is done again.
   void observe_routing(int layer, const MicroInput& in, const LayerSaved& saved) const;
   /// `g` [T, hidden] holds the gradient of y and receives that of x (undefined contents if !needs_input_grad).
   /// Adds to the weights' gradients; overwrites parts of what `saved` names. `routing`: of the losses that `in.routing`, complete
   /// by then, adds to.
-  void layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const DropoutPass& dropout, const LayerSaved& saved,
+  void layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const RandomPass& random, const LayerSaved& saved,
                       const at::Tensor& g, bool needs_input_grad, const RoutingLoss& routing = {});
   /// The same as layer_forward for the new tokens of sequences, one after another: `positions` [T] are theirs. Their states are
   /// brought up to date but for SequenceState::advance().
@@ -118,7 +122,7 @@ class Transformer {
   /// What a sub-layer adds to its input, from the norm of that.
   using Branch = std::function<void(std::size_t index, const at::Tensor& normed, const at::Tensor& branch)>;
   void run_forward(int layer, const LayerWeights& w, const at::Tensor& y, const LayerSaved& saved, const Branch& sub);
-  LayerPass pass_over(int layer, const MicroInput& in, const DropoutPass& dropout, const RoutingLoss& routing = {});
+  LayerPass pass_over(int layer, const MicroInput& in, const RandomPass& random, const RoutingLoss& routing = {});
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
   /// The hidden states that the head reads, after the final norm; what the norm's backward needs is in `rstd`.
   at::Tensor head_input(const HeadWeights& head, const at::Tensor& x, at::Tensor& rstd);

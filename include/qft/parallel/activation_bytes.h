@@ -10,8 +10,8 @@
 namespace qft::parallel {
 
 /// Bytes that a micro-batch of `tokens` holds from its forward to its backward pass (what Executor's arenas grow by):
-/// per layer its input and, without recomputation, what model::LayerSaved lists. With recomputation and `offloaded`, two layers'
-/// inputs at a time.
+/// per layer, from the lowest trained block on, its input and, without recomputation, what model::LayerSaved lists. With
+/// recomputation and `offloaded`, two layers' inputs at a time.
 std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute,
                               bool offloaded = false);
 

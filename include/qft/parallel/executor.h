@@ -39,6 +39,7 @@ struct ExecutorOptions {
   bool recompute = false;       ///< keep only the layers' inputs and run forward again before backward
   bool offload_inputs = false;  ///< with recompute: keep them in host memory
   double lora_dropout = 0.0;
+  double noise_alpha = 0.0;  ///< NEFTune's, in training steps; a reference sees no noise
   std::uint64_t seed = 0;
   std::string memory_advice;  ///< settings to change if memory runs out
   bool debug_sync = false;    ///< fail, from the second training step on, where the host waits for its device

@@ -18,11 +18,11 @@ struct LayerCall {
   bool needs_input_grad = true;
   bool counts_routing = true;  ///< what routers did in forward is of the policy
 
-  void run(model::Transformer& transformer, const model::MicroInput& in, const model::DropoutPass& dropout,
+  void run(model::Transformer& transformer, const model::MicroInput& in, const model::RandomPass& random,
            const model::RoutingLoss& routing) const {
-    if (y.defined()) transformer.layer_forward(layer, *weights, in, dropout, y, saved);
+    if (y.defined()) transformer.layer_forward(layer, *weights, in, random, y, saved);
     if (y.defined() && !g.defined() && counts_routing) transformer.observe_routing(layer, in, saved);
-    if (g.defined()) transformer.layer_backward(layer, *weights, in, dropout, saved, g, needs_input_grad, routing);
+    if (g.defined()) transformer.layer_backward(layer, *weights, in, random, saved, g, needs_input_grad, routing);
   }
 };
 

@@ -24,7 +24,9 @@ struct SmallCase {
   std::string model_type = "qwen2";
   std::int64_t sliding_window = 0;  ///< of all layers but the first, where it is not 0
   bool tied = true, lora = false, recompute = false;
-  double dropout = 0.0;
+  bool parts =
+      false;  ///< beside LoRA embeddings and norms train in full; without it one layer's feed-forward alone, and the head
+  double dropout = 0.0, noise_alpha = 0.0;
   int group = 1;
   std::string strategy = "ddp";
   int hsdp_group = 1;

@@ -4,6 +4,8 @@
 
 #include "qft/ops/kernel_args.h"
 
+#include "../noise_args.h"
+
 namespace qft::ops::cuda {
 
 template <class T, class Launch>
@@ -23,6 +25,8 @@ template <class T, class Launch>
 void launch_swiglu_backward(const SwigluBackward<T>& a, std::int64_t rows, const Launch& launch);
 template <class T, class Launch>
 void launch_dropout(const Dropout<T>& a, std::int64_t rows, const Launch& launch);
+template <class T, class Launch>
+void launch_embedding_noise(const EmbeddingNoise<T>& a, std::int64_t rows, const Launch& launch);
 template <class T, class Launch>
 void launch_cross_entropy(const CrossEntropy<T>& a, std::int64_t rows, const Launch& launch);
 template <class T, class G, class Launch>

@@ -1,0 +1,118 @@
+#include "qft/model/expand.h"
+
+#include "qft/core/error.h"
+#include "qft/io/file.h"
+#include "qft/io/model_files.h"
+#include "qft/model/config.h"
+#include "qft/model/spec.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensor_check.h"
+#include <nlohmann/json.hpp>
+
+namespace qft::model {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t kPieceBytes = 16 << 20;
+
+/// Where a tensor of the deeper model comes from.
+struct Origin {
+  std::string name;
+  io::TensorLocation at;
+  bool zero = false;
+};
+
+void require_alike(const ModelConfig& c, std::int64_t added) {
+  if (added < 1 || c.num_layers % added != 0)
+    fail_config("{} layers cannot be put evenly between the model's {}: take a divisor of that", added, c.num_layers);
+  const bool mixed = std::ranges::adjacent_find(c.windows, std::ranges::not_equal_to()) != c.windows.end();
+  if (mixed || c.experts.count > 0 || !c.recurrent.empty())
+    fail_config("model_type {}: only models whose layers are dense and all alike are expanded", c.model_type);
+}
+
+/// The number of the layer that a tensor belongs to; -1: to none.
+std::int64_t layer_of(const std::string& name, const std::string& prefix) {
+  return name.starts_with(prefix) ? std::stoll(name.substr(prefix.size())) : -1;
+}
+
+/// Of all tensors in order; `group`: layers before each one that is put in.
+std::vector<Origin> origins_of(const io::ModelFiles& files, const ModelConfig& config, std::int64_t group) {
+  const std::string prefix = config.text_prefix + "layers.";
+  std::vector<Origin> all;
+  for (const std::string& name : files.names()) {
+    const std::int64_t layer = layer_of(name, prefix);
+    if (layer < 0) {
+      all.push_back({name, files.at(name)});
+      continue;
+    }
+    const std::string rest = name.substr(name.find('.', prefix.size()));
+    const std::int64_t number = layer + layer / group;
+    all.push_back({fmt::format("{}{}{}", prefix, number, rest), files.at(name)});
+    if ((layer + 1) % group != 0) continue;
+    const bool output = rest.find(".o_proj.") != std::string::npos || rest.find(".down_proj.") != std::string::npos;
+    all.push_back({fmt::format("{}{}{}", prefix, number + 1, rest), files.at(name), output});
+  }
+  return all;
+}
+
+void copy(const Origin& origin, io::ModelWriter& writer) {
+  const std::uint64_t total = origin.at.entry->bytes();
+  std::vector<char> bytes(std::min(total, kPieceBytes));
+  for (std::uint64_t begin = 0; begin < total; begin += bytes.size()) {
+    bytes.resize(std::min(kPieceBytes, total - begin));
+    if (!origin.zero) origin.at.file->read(*origin.at.entry, begin, bytes.size(), bytes.data());
+    writer.append(bytes.data(), bytes.size());
+  }
+}
+
+void deepen_config(io::Storage& storage, const fs::path& dir, std::int64_t added, std::int64_t group) {
+  auto config = Json::parse(io::read_text_file(dir / "config.json"));
+  const auto deepen = [&](Json& object) {
+    if (!object.contains("num_hidden_layers")) return;
+    object["num_hidden_layers"] = object["num_hidden_layers"].get<std::int64_t>() + added;
+    if (const auto types = object.find("layer_types"); types != object.end() && types->is_array()) {
+      Json deeper = Json::array();
+      for (std::size_t i = 0; i < types->size(); ++i) {
+        deeper.push_back((*types)[i]);
+        if ((static_cast<std::int64_t>(i) + 1) % group == 0) deeper.push_back((*types)[i]);
+      }
+      *types = deeper;
+    }
+  };
+  deepen(config);
+  if (const auto text = config.find("text_config"); text != config.end() && text->is_object()) deepen(*text);
+  io::write_file(storage, dir / "config.json", config.dump(2) + "\n");
+}
+
+}  // namespace
+
+std::int64_t expand_model(io::Storage& storage, const ExpandRequest& request) {
+  io::require_free(request.target, "the expanded model's directory");
+  const ModelConfig config = ModelConfig::load(request.base);
+  require_alike(config, request.layers);
+  const io::ModelFiles files = io::ModelFiles::open(request.base);
+  refuse_unexpected(ModelSpec::build(config, Finetuning::full, {}), files);
+  const std::int64_t group = config.num_layers / request.layers;
+  const std::vector<Origin> origins = origins_of(files, config, group);
+  std::vector<io::TensorSpec> tensors;
+  for (const Origin& origin : origins) tensors.push_back({origin.name, origin.at.entry->dtype, origin.at.entry->shape});
+
+  io::CommitDir commit(storage, request.target);
+  io::ModelWriter writer(storage, commit.temp(), std::move(tensors), request.max_shard_bytes);
+  for (const Origin& origin : origins) copy(origin, writer);
+  writer.finish();
+  io::copy_existing(storage, request.base, commit.temp(), io::kModelConfigFiles);
+  io::copy_existing(storage, request.base, commit.temp(), io::kTokenizerFiles);
+  deepen_config(storage, commit.temp(), request.layers, group);
+  commit.commit();
+  return static_cast<std::int64_t>(origins.size());
+}
+
+}  // namespace qft::model

@@ -1,0 +1,146 @@
+#include "qft/core/convert.h"
+#include "qft/core/error.h"
+#include "qft/model/adapter_config.h"
+#include "qft/model/merge.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "adapter_merge.h"
+#include "sources.h"
+
+namespace qft::model {
+namespace {
+
+constexpr std::uint64_t kPieceBytes = 8 << 20;
+
+/// An adapter with the factors of one parameter at a time.
+class RowMerger {
+ public:
+  /// Throws Error where the adapter is not of a model of this configuration.
+  RowMerger(const ModelConfig& config, const std::filesystem::path& dir)
+      : spec_(ModelSpec::build(config, Finetuning::lora, read_adapter_config(dir))), adapter_(spec_, dir) {}
+
+  const ModelSpec& spec() const { return spec_; }
+  const Adapter& adapter() const { return adapter_; }
+  /// Rows [first, first + count) of a parameter with factors, seen as a matrix, of `type`, in place. Thread-safe.
+  void merge(const ParamSpec& base, DType type, std::int64_t first, std::int64_t count, char* rows) {
+    std::shared_ptr<const Factors> factors;
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::exchange(current_, base.name) != base.name) factors_ = std::make_shared<const Factors>(*adapter_.find(base));
+      factors = factors_;
+    }
+    merge_rows(type, rows, type, rows, base.shape.back(), first, count, *factors);
+  }
+
+ private:
+  const ModelSpec spec_;
+  const Adapter adapter_;
+  std::mutex mutex_;
+  std::string current_;  ///< whose factors they are
+  std::shared_ptr<const Factors> factors_;
+};
+
+/// What an adapter changes in a tensor of a file: the parameter that the tensor belongs to, and the row of it with which it
+/// begins.
+struct Change {
+  const ParamSpec* param = nullptr;
+  std::int64_t first_row = 0;
+};
+
+/// A file of base weights as one adapter leaves them.
+class MergedFile : public io::TensorFile {
+ public:
+  MergedFile(std::unique_ptr<io::TensorFile> base, std::shared_ptr<RowMerger> merger,
+             std::shared_ptr<const std::map<std::string, Change>> changes)
+      : TensorFile(io::File::open_read(base->path())),
+        base_(std::move(base)),
+        merger_(std::move(merger)),
+        changes_(std::move(changes)) {
+    metadata_ = base_->metadata();
+    set_entries(base_->entries());
+  }
+
+ protected:
+  void read_checked(const io::TensorEntry& entry, std::uint64_t first_byte, std::uint64_t bytes, void* dst) const override {
+    const io::TensorEntry& own = base_->at(entry.name);
+    const auto it = changes_->find(entry.name);
+    if (it == changes_->end()) return base_->read(own, first_byte, bytes, dst);
+    if (const io::TensorLocation* saved = merger_->adapter().saved(*it->second.param))
+      return read_saved(*saved, entry.dtype, first_byte, bytes, static_cast<char*>(dst));
+    read_rows(own, it->second, first_byte, bytes, static_cast<char*>(dst));
+  }
+
+ private:
+  /// Whole rows around the range, merged, of which the range is copied.
+  void read_rows(const io::TensorEntry& entry, const Change& change, std::uint64_t first_byte, std::uint64_t bytes,
+                 char* dst) const {
+    const std::uint64_t row_bytes = static_cast<std::uint64_t>(entry.shape.back()) * size_of(entry.dtype);
+    const std::uint64_t piece = std::max<std::uint64_t>(1, kPieceBytes / row_bytes), end = first_byte + bytes;
+    std::vector<char> rows;
+    for (std::uint64_t row = first_byte / row_bytes; row * row_bytes < end; row += piece) {
+      const std::uint64_t count = std::min(piece, (end + row_bytes - 1) / row_bytes - row);
+      rows.resize(count * row_bytes);
+      base_->read(entry, row * row_bytes, rows.size(), rows.data());
+      merger_->merge(*change.param, entry.dtype, change.first_row + static_cast<std::int64_t>(row),
+                     static_cast<std::int64_t>(count), rows.data());
+      const std::uint64_t from = std::max(first_byte, row * row_bytes), to = std::min(end, (row + count) * row_bytes);
+      std::memcpy(dst + (from - first_byte), rows.data() + (from - row * row_bytes), to - from);
+    }
+  }
+
+  static void read_saved(const io::TensorLocation& saved, DType type, std::uint64_t first_byte, std::uint64_t bytes, char* dst) {
+    const std::uint64_t item = size_of(type), count = bytes / item, theirs = size_of(saved.entry->dtype);
+    QFT_ASSERT(first_byte % item == 0 && bytes % item == 0, "'{}' is read from the middle of an element", saved.entry->name);
+    std::vector<char> raw(count * theirs);
+    saved.file->read(*saved.entry, first_byte / item * theirs, raw.size(), raw.data());
+    if (type == saved.entry->dtype) return void(std::memcpy(dst, raw.data(), raw.size()));
+    std::vector<float> values(count);
+    to_float(saved.entry->dtype, raw.data(), count, values.data());
+    from_float(type, values.data(), count, dst);
+  }
+
+  std::unique_ptr<io::TensorFile> base_;
+  std::shared_ptr<RowMerger> merger_;
+  std::shared_ptr<const std::map<std::string, Change>> changes_;
+};
+
+/// By the names of the files' tensors.
+std::map<std::string, Change> changes_of(const RowMerger& merger, const io::ModelFiles& files) {
+  std::map<std::string, Change> changes;
+  for (const UnitSpec& unit : merger.spec().units)
+    for (const ParamSpec& p : unit.params)
+      if (p.role == Role::base && merger.adapter().changes(p))
+        for (const Source& source : sources_of(p, files)) changes[source.at.entry->name] = {&p, source.begin / p.shape.back()};
+  return changes;
+}
+
+}  // namespace
+
+void merge_adapters(io::ModelFiles& files, const ModelConfig& config, const std::vector<std::filesystem::path>& adapters) {
+  if (config.stored && !adapters.empty())
+    fail_config(
+        "adapter '{}' cannot become a part of the weights of '{}', which are quantised in its files ({}): merge it first (qft "
+        "export writes a model in 16 bits), and start from the merged model",
+        adapters.front().string(), files.dir().string(), describe(*config.stored));
+  for (const std::filesystem::path& dir : adapters) {
+    const auto merger = std::make_shared<RowMerger>(config, dir);
+    if (merger->spec().untied)
+      fail_config(
+          "adapter '{}' has head and embeddings apart, which the model '{}' ties: merge it first (qft export), and start from "
+          "the merged model",
+          dir.string(), files.dir().string());
+    const auto changes = std::make_shared<const std::map<std::string, Change>>(changes_of(*merger, files));
+    files.wrap([&](std::unique_ptr<io::TensorFile> file) -> std::unique_ptr<io::TensorFile> {
+      return std::make_unique<MergedFile>(std::move(file), merger, changes);
+    });
+  }
+}
+
+}  // namespace qft::model

@@ -1,0 +1,15 @@
+// The random half words of rows in plain ATen calls, for any device.
+#pragma once
+
+#include "qft/ops/dropout.h"
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::ops::generic {
+
+/// The half words that decide features [0, width) of each row, as int64 [T, width].
+at::Tensor philox_halves(const RowIdentity& rows, std::int64_t width, PhiloxKey key);
+
+}  // namespace qft::ops::generic
