@@ -4,8 +4,8 @@
 #include "qft/core/error.h"
 #include "qft/core/progress.h"
 #include "qft/io/file.h"
-#include "qft/ops/quantized.h"
 #include "qft/ops/dynamic_map.h"
+#include "qft/ops/quantized.h"
 #include "qft/ops/quantized_tables.h"
 
 #include <cmath>

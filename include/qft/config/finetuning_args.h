@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 namespace qft::config {
 
 struct FinetuningArgs {
@@ -21,8 +19,6 @@ struct FinetuningArgs {
   std::vector<std::string> lora_target = {"all"};
   std::vector<std::string> lora_target_parameters;
   std::vector<std::string> additional_target;
-  nlohmann::json rank_pattern;   // a mapping
-  nlohmann::json alpha_pattern;  // a mapping
   bool use_rslora = false;
   bool use_dora = false;
   std::optional<double> loraplus_lr_ratio;
@@ -34,24 +30,18 @@ struct FinetuningArgs {
   std::int64_t freeze_trainable_layers = 2;
   std::vector<std::string> freeze_trainable_modules = {"all"};
   std::vector<std::string> freeze_extra_modules;
-  std::int64_t oft_rank = 0;
-  std::int64_t oft_block_size = 32;
-  std::vector<std::string> oft_target = {"all"};
-  double module_dropout = 0.0;
   bool use_llama_pro = false;
   bool use_dft_loss = false;
   bool use_asft_loss = false;
   double asft_alpha = 0.1;
   bool use_eaft_loss = false;
   double eaft_alpha = 1.0;
-  std::string loss_scale = "default";
   std::string pref_loss = "sigmoid";
   double pref_beta = 0.1;
   double pref_ftx = 0.0;
   double simpo_gamma = 0.5;
   double dpo_label_smoothing = 0.0;
   std::optional<double> ld_alpha;
-  double pref_bco_weight = 0.0;
   double kto_chosen_weight = 1.0;
   double kto_rejected_weight = 1.0;
   std::string ref_model;

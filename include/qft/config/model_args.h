@@ -27,10 +27,6 @@ struct ModelArgs {
   std::optional<double> moe_aux_loss_coef;
   double moe_z_loss_coef = 0.0;
   bool disable_gradient_checkpointing = false;
-  bool resize_vocab = false;
-  std::vector<std::string> add_tokens;
-  std::vector<std::string> add_special_tokens;
-  std::string init_special_tokens = "noise_init";
 
   void visit(const FieldVisitor& field);
   bool operator==(const ModelArgs&) const = default;
