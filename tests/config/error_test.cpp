@@ -379,10 +379,10 @@ TEST(Purposes, AskForWhatTheProgramNeeds) {
   EXPECT_CONTAINS(
       error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: ipo\ndpo_label_smoothing: 0.1\n", {}, Purpose::train),
       "dpo_label_smoothing goes with pref_loss sigmoid only");
-  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\nref_model: m\n", {}, Purpose::train),
-                  "the reference is the model without the adapter");
-  EXPECT_CONTAINS(error_of_text(model + "pack: p\noutput_dir: o\nstage: kto\n", {}, Purpose::train),
-                  "stages pt, sft and dpo run");
+  EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\nstage: dpo\nref_model: m\n", {}, Purpose::train));
+  const std::string kto = model + "pack: p\noutput_dir: o\nstage: kto\nkto_chosen_weight: 1.3\n";
+  EXPECT_TRUE(load_text(kto, {}, Purpose::train).notes.empty());
+  EXPECT_CONTAINS(error_of_text(kto + "packing: true\n", {}, Purpose::train), "remove packing");
   EXPECT_CONTAINS(
       error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: simpo\npacking: true\n", {}, Purpose::train),
       "remove packing");
