@@ -14,6 +14,7 @@
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -113,7 +114,8 @@ Tensor PreferenceLoss::label_weights(const model::MicroInput& in, const Tensor& 
   const Tensor first = labels == 0 ? offsets : rows.index_select(0, offsets.clamp_max(labels - 1));
   const Tensor shorter = counts.view({-1, 2}).amin(1, /*keepdim=*/true).expand({-1, 2}).reshape({-1});
   const Tensor end = at::repeat_interleave(first + shorter, counts, /*dim=*/0, /*output_size=*/labels);
-  return at::where(rows.lt(end), 1.0, *options_.ld_alpha).to(at::kDouble);
+  const auto number = [&](double value) { return at::scalar_tensor(value, rows.options().dtype(at::kDouble)); };
+  return at::where(rows.lt(end), number(1.0), number(*options_.ld_alpha));  // two plain numbers would be fp32
 }
 
 Tensor PreferenceLoss::observe_sequences(const model::MicroInput& in, const parallel::SequenceSums& sums,

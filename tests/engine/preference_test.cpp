@@ -154,9 +154,9 @@ TEST(Preference, RefusesWhatIsNoPairAndAReferenceThatIsMissing) {
   const std::vector<std::int32_t> tokens(6, 1), bounds = {0, 3, 6}, labels = {1, 4};
   const auto single = model::MicroInput::build(tokens, bounds, labels, {}, at::kCPU);
   const at::Tensor logprobs = at::randn({2}, at::kDouble);
-  EXPECT_THROW(PreferenceLoss(pair_loss("simpo"), {}, {2.0, 2.0}).observe(single, {logprobs}, {}), Error);
+  EXPECT_THROW(PreferenceLoss(pair_loss("simpo"), {}, {2.0, 2.0}).observe(single, {logprobs, {}}, {}), Error);
   const Draw draw;
-  EXPECT_THROW(PreferenceLoss(pair_loss("sigmoid"), {}, {2.0, 2.0}).observe(draw.in, {draw.policy}, {}), Error);
+  EXPECT_THROW(PreferenceLoss(pair_loss("sigmoid"), {}, {2.0, 2.0}).observe(draw.in, {draw.policy, {}}, {}), Error);
   EXPECT_THROW(PreferenceLoss(pair_loss("simpo"), {}, {2.0, 2.0}).observe(draw.in, {draw.policy, draw.reference}, {}), Error);
   EXPECT_THROW(pair_loss("none"), Error);
 }

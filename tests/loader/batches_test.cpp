@@ -46,7 +46,10 @@ void expect_faithful(const MicroBatch& batch, int sequences_per_item) {
 TEST(SequencesOfItems, AreTheSameSequencesWithTheirOwnLabels) {
   const TempDir dir;
   const auto pack = test::build_pack(dir / "p.h5", 7, 2);
-  Loader loader(pack, {.micro_batch_size = 3, .global_batch_size = 7}, 0, 1);
+  LoaderOptions options;
+  options.micro_batch_size = 3;
+  options.global_batch_size = 7;
+  Loader loader(pack, options, 0, 1);
   for (const MicroBatch& batch : loader.next().micro_batches)
     for (const std::int32_t which : {0, 1}) {
       const MicroBatch part = sequences_of(batch, which);
