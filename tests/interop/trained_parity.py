@@ -170,8 +170,9 @@ def neftune(report, bench):
         theirs = train(model, bench.samples, adamw(model), position)
     out = bench.train("noise", "zero3", finetuning_type="full", neftune_noise_alpha=ALPHA)
     compare_log(report, "NEFTune", out, theirs)
+    still = bench.load()
     with in_double():
-        without = train(still := bench.load(), bench.samples, adamw(still))
+        without = train(still, bench.samples, adamw(still))
     report.holds("NEFTune: changes the losses", rms_error(without["loss"], theirs["loss"]) > 100 * EXACT)
 
 
@@ -246,7 +247,7 @@ def stacked(report, bench):
 
     first, second = bench.folder / "first", bench.folder / "second"
     bench.peft(first, modules_to_save=["model.norm"])
-    bench.peft(second, target_modules=["k_proj", "gate_proj"], r=2)
+    bench.peft(second, target_modules=["k_proj", "gate_proj"])
     base = lambda: PeftModel.from_pretrained(bench.load(), first).merge_and_unload()
     model = PeftModel.from_pretrained(base(), second, is_trainable=True)
     with in_double():
@@ -259,8 +260,9 @@ def stacked(report, bench):
     run([bench.build / "bin/qft", "export", write(bench.folder / "export.yaml", {
         "model_name_or_path": str(bench.base), "adapter_name_or_path": f"{first},{out}", "export_dir": str(exported), "template": "smollm2"})])
     report.check("both merged: logits", relative_error(bench.logits(bench.load(exported)), target), FILES)
+    new = get_peft_model(base(), LoraConfig(**LORA))
     with in_double():
-        fresh = train(new := get_peft_model(base(), LoraConfig(**LORA)), bench.samples[:BATCH] * STEPS, torch.optim.SGD(new.parameters(), lr=0.0))
+        fresh = train(new, bench.samples[:BATCH] * STEPS, torch.optim.SGD(new.parameters(), lr=0.0))
     out = bench.train("anew", "zero2", create_new_adapter=True, adapter_name_or_path=str(first), lora_rank=3, lora_target="q_proj")
     report.check("a new adapter on a merged one: first loss", abs(log_of(out)[0]["loss"] / fresh["loss"][0] - 1), FILES)
     report.equal("a new adapter on a merged one: rank", json.loads((out / "adapter_config.json").read_text())["r"], 3)
