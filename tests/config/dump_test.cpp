@@ -88,6 +88,7 @@ TEST(Dump, EveryKeySurvivesYaml) {
     config.data.dataset = {"x", "y"};
     if (name != "eval_dataset" && name != "eval_pack" && name != "interleave_probs") config.data.val_size = 3;
     if (name == "interleave_probs") config.data.mix_strategy = "interleave_under";
+    if (name == "use_llama_pro") config.finetuning.finetuning_type = "freeze";
     if (name == "do_predict") config.eval.predict_with_generate = true;
     if (name == "load_best_model_at_end" || name == "early_stopping_steps") {
       config.training.load_best_model_at_end = true;

@@ -260,6 +260,7 @@ TEST(Relations, AreCheckedBetweenKeys) {
       {"finetuning_type: freeze\npissa_init: true\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nloraplus_lr_ratio: 16\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nadditional_target: embed_tokens\n", "goes with finetuning_type lora only"},
+      {"finetuning_type: lora\nuse_llama_pro: true\n", "goes with finetuning_type freeze only"},
       {"finetuning_type: full\nadapter_name_or_path: a\n", "adapters go with lora only"},
       {"early_stopping_steps: 2\n", "needs load_best_model_at_end"},
       {"load_best_model_at_end: true\n", "eval_strategy is no and save_strategy is steps"},
