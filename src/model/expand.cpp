@@ -96,6 +96,7 @@ void deepen_config(io::Storage& storage, const fs::path& dir, std::int64_t added
 std::int64_t expand_model(io::Storage& storage, const ExpandRequest& request) {
   io::require_free(request.target, "the expanded model's directory");
   const ModelConfig config = ModelConfig::load(request.base);
+  if (config.stored) fail_config("'{}' is quantised in its files: expand the model in 16 bits", request.base.string());
   require_alike(config, request.layers);
   const io::ModelFiles files = io::ModelFiles::open(request.base);
   refuse_unexpected(ModelSpec::build(config, Finetuning::full, {}), files);

@@ -77,19 +77,6 @@ void correct_config(io::Storage& storage, const fs::path& dir, const MergedModel
   io::write_file(storage, dir / "config.json", config.dump(2) + "\n");
 }
 
-/// What the files have quantised: decoded whole, merged and written as `type`.
-void write_decoded(MergedModel& model, const ModelTensor& tensor, DType type, io::ModelWriter& writer) {
-  const at::Tensor values = model.values(tensor);
-  const std::int64_t step = kPieceBytes / size_of(type);
-  std::vector<char> bytes;
-  for (std::int64_t first = 0; first < values.numel(); first += step) {
-    const auto count = static_cast<std::size_t>(std::min(step, values.numel() - first));
-    bytes.resize(count * size_of(type));
-    from_float(type, values.data_ptr<float>() + first, count, bytes.data());
-    writer.append(bytes.data(), bytes.size());
-  }
-}
-
 /// Tensors that are none of the decoder's, by name.
 std::vector<const io::TensorEntry*> others(const ModelSpec& spec, const io::ModelFiles& files) {
   std::vector<const io::TensorEntry*> entries;
@@ -131,7 +118,7 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
     if (const io::TensorLocation* whole = model.saved(*tensor.param))
       write_unmerged(*whole, type, writer);
     else if (tensor.is_stored())
-      write_decoded(model, tensor, type, writer);
+      request.code->write_decoded(model, tensor, type, writer);
     else if (factors != nullptr)
       write_merged(tensor.plain, type, tensor.columns(), tensor.first_row, *factors, writer);
     else
@@ -156,11 +143,12 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
 
 ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
   io::require_free(request.target, "export directory");
-  MergedModel model(request.base, request.adapter, request.earlier);
+  QFT_ASSERT(request.format == ExportFormat::safetensors || request.code != nullptr, "this format needs LibTorch");
+  MergedModel model(request.base, request.adapter, request.earlier, request.code);
   io::CommitDir commit(storage, request.target);
   const auto write = request.format == ExportFormat::safetensors    ? export_plain
-                     : request.format == ExportFormat::bitsandbytes ? export_bitsandbytes
-                                                                    : export_gguf;
+                     : request.format == ExportFormat::bitsandbytes ? request.code->bitsandbytes
+                                                                    : request.code->gguf;
   const ExportReport report = write(storage, request, model, commit.temp());
   commit.commit();
   return report;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "export_formats.h"
+#include "merged_values.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <nlohmann/json.hpp>
@@ -80,7 +81,7 @@ struct Squares {
 
 void write_quantised(MergedModel& model, const ModelTensor& tensor, DType type, io::ModelWriter& writer, Squares& squares) {
   const ops::QuantizedLayout layout = layout_of(tensor);
-  const at::Tensor values = model.values(tensor), bytes = at::empty({layout.bytes}, at::kByte);
+  const at::Tensor values = merged_values(model, tensor), bytes = at::empty({layout.bytes}, at::kByte);
   try {
     ops::quantize(values.view({layout.rows, layout.columns}), layout, bytes);
   } catch (const Error& e) {
@@ -103,11 +104,11 @@ void write_quantised(MergedModel& model, const ModelTensor& tensor, DType type, 
   ops::dequantize(bytes, layout, decoded);
   squares.weights += square(values);
   squares.rounding += square(decoded.sub_(values));
-  if (model.changes(*tensor.param)) squares.adapter += square(values - model.base_values(tensor));
+  if (model.changes(*tensor.param)) squares.adapter += square(values - base_values(model, tensor));
 }
 
 void write_plain(MergedModel& model, const ModelTensor& tensor, DType type, io::ModelWriter& writer) {
-  const at::Tensor values = model.values(tensor);
+  const at::Tensor values = merged_values(model, tensor);
   std::vector<char> bytes(static_cast<std::size_t>(values.numel()) * size_of(type));
   from_float(type, values.data_ptr<float>(), static_cast<std::size_t>(values.numel()), bytes.data());
   writer.append(bytes.data(), bytes.size());

@@ -1,13 +1,27 @@
-// Writers of export_model() (model/export.h). Private to model.
+// What export_model() (model/export.h) needs LibTorch for. Private to model.
 #pragma once
 
 #include "qft/model/export.h"
+#include "qft/model/load.h"
+
+#include <memory>
 
 #include "merged_model.h"
 
 namespace qft::model {
 
-/// Write into the empty folder `target`.
+struct ExportCode {
+  std::unique_ptr<StoredFormat> (*stored_format)(const StoredQuantization& stored);
+  AtRest (*at_rest)(const StoredQuantization& stored, const io::ModelFiles* files);
+  /// What the files have quantised: decoded whole, merged and written as `type`.
+  void (*write_decoded)(MergedModel& model, const ModelTensor& tensor, DType type, io::ModelWriter& writer);
+  /// Write into the empty folder `target`.
+  ExportReport (*bitsandbytes)(io::Storage& storage, const ExportRequest& request, MergedModel& model,
+                               const std::filesystem::path& target);
+  ExportReport (*gguf)(io::Storage& storage, const ExportRequest& request, MergedModel& model,
+                       const std::filesystem::path& target);
+};
+
 ExportReport export_bitsandbytes(io::Storage& storage, const ExportRequest& request, MergedModel& model,
                                  const std::filesystem::path& target);
 ExportReport export_gguf(io::Storage& storage, const ExportRequest& request, MergedModel& model,

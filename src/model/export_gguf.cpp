@@ -13,6 +13,7 @@
 
 #include "export_formats.h"
 #include "gguf_tokenizer.h"
+#include "merged_values.h"
 
 namespace qft::model {
 namespace {
@@ -123,7 +124,7 @@ io::GgufMetadata metadata_of(const ModelConfig& c, const ExportRequest& request,
 }
 
 std::vector<float> values_of(MergedModel& model, const ModelTensor& tensor) {
-  const at::Tensor values = model.values(tensor);
+  const at::Tensor values = merged_values(model, tensor);
   std::vector<float> all(values.data_ptr<float>(), values.data_ptr<float>() + values.numel());
   const ModelConfig& c = model.spec().config;
   if (c.model_type != "llama") return all;

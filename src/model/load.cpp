@@ -77,16 +77,8 @@ std::vector<std::pair<FileTensor, at::Tensor>> as_in_files(const ParamSpec& para
 }
 
 void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files) {
-  refuse_unexpected(spec, files);
   const auto stored = spec.config.stored ? make_stored_format(*spec.config.stored) : nullptr;
-  for (const auto& unit : spec.units)
-    for (const auto& param : unit.params) {
-      if (param.role != Role::base) continue;
-      if (stored && param.is_quantized())
-        for (const std::string& weight : stored_weights(param)) stored->check(files, weight, param.packed);
-      else
-        sources_of(param, files);
-    }
+  require_tensors(spec, files, stored.get());
 }
 
 AtRest at_rest_of(const StoredQuantization& stored, const io::ModelFiles* files) {

@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "adapter_merge.h"
-#include "stored/stored_format.h"
-#include <ATen/core/Tensor.h>
 
 namespace qft::model {
+
+class StoredFormat;
+struct ExportCode;
 
 /// A tensor that a plain model in Hugging Face layout has.
 struct ModelTensor {
@@ -35,9 +36,11 @@ struct ModelTensor {
 /// A base model, plain or quantised, with an adapter or without; `earlier` ones are a part of it, as merge_adapters() has it.
 class MergedModel {
  public:
-  /// Throws Error where the files do not belong together, and as merge_adapters().
+  /// Throws Error where the files do not belong together, and as merge_adapters(); ConfigError where `code` is null and the base
+  /// is quantised.
   MergedModel(const std::filesystem::path& base, const std::filesystem::path& adapter,
-              const std::vector<std::filesystem::path>& earlier);
+              const std::vector<std::filesystem::path>& earlier, const ExportCode* code);
+  ~MergedModel();
   MergedModel(const MergedModel&) = delete;
   MergedModel& operator=(const MergedModel&) = delete;
 
@@ -51,10 +54,8 @@ class MergedModel {
   const Factors* factors_of(const ParamSpec& param);
   /// The tensor that the adapter has in place of the parameter's; nullptr: it has none.
   const io::TensorLocation* saved(const ParamSpec& param) const;
-  /// The whole tensor as the adapter leaves it, fp32, [elements].
-  at::Tensor values(const ModelTensor& tensor);
-  /// The same without the adapter.
-  at::Tensor base_values(const ModelTensor& tensor) const;
+  /// How the files have what is quantised there; nullptr: nothing is.
+  const StoredFormat* stored() const { return stored_.get(); }
 
  private:
   io::ModelFiles files_;

@@ -31,9 +31,8 @@ void require_shape(const io::TensorFile& file, const io::TensorEntry& entry, con
           file.path().string(), entry.name, safetensors_name(entry.dtype));
 }
 
-void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files) {
+void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files, const StoredFormat* stored) {
   std::set<std::string> known;
-  const auto stored = spec.config.stored ? make_stored_format(*spec.config.stored) : nullptr;
   for (const auto& unit : spec.units)
     for (const auto& param : unit.params)
       if (param.role == Role::base && stored && param.is_quantized()) {
@@ -51,6 +50,18 @@ void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files) {
   unexpected.resize(std::min<std::size_t>(n, 3));
   fail("'{}': {} tensors do not belong to a {} model, e.g. {}: does config.json's model_type fit the files?",
        files.dir().string(), n, spec.config.architecture, fmt::join(unexpected, ", "));
+}
+
+void require_tensors(const ModelSpec& spec, const io::ModelFiles& files, const StoredFormat* stored) {
+  refuse_unexpected(spec, files, stored);
+  for (const auto& unit : spec.units)
+    for (const auto& param : unit.params) {
+      if (param.role != Role::base) continue;
+      if (stored && param.is_quantized())
+        for (const std::string& weight : stored_weights(param)) stored->check(files, weight, param.packed);
+      else
+        sources_of(param, files);
+    }
 }
 
 std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir) {

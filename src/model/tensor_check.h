@@ -12,12 +12,17 @@
 
 namespace qft::model {
 
+class StoredFormat;
+
 /// Throws Error unless the tensor has this shape and a floating element type.
 void require_shape(const io::TensorFile& file, const io::TensorEntry& entry, const std::vector<std::int64_t>& shape);
 
 /// Throws Error naming tensors of the files that the architecture does not have (values that are derived, and
 /// the second name of a tied head, may be there).
-void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files);
+void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files, const StoredFormat* stored = nullptr);
+/// The same, and throws Error where a base tensor is missing or of another shape. `stored`: of models that are quantised in their
+/// files.
+void require_tensors(const ModelSpec& spec, const io::ModelFiles& files, const StoredFormat* stored);
 
 /// The weights of an adapter; throws Error where they are missing.
 std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir);

@@ -322,9 +322,9 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
   if (adapter.empty() && format == model::ExportFormat::safetensors)
     require_conversion(config, io::ModelFiles::open(base), dtype);
   const auto& exporting = config.exporting;
-  const auto report =
-      model::export_model(storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
-                                    static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format});
+  const auto report = model::export_model(
+      storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
+                static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format, &model::export_code()});
   log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type{}",
             base.string(),
             adapter.empty()

@@ -17,7 +17,7 @@
 namespace qft::engine {
 namespace {
 
-constexpr std::int64_t kLabels = 8;
+constexpr std::int64_t kLabels = 7;
 const std::vector<std::uint8_t> kLiked = {1, 0, 0, 1};
 /// Of the global batch, of which the micro-batch has four answers.
 const parallel::BatchTotals kTotals{.label_tokens = 20, .items = 9, .liked = 3, .kl = 0.4};

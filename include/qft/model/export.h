@@ -1,4 +1,5 @@
-// A whole model in Hugging Face layout from a base model and, perhaps, an adapter. Needs no LibTorch at run time.
+// A whole model in Hugging Face layout from a base model and, perhaps, an adapter. Needs no LibTorch at run time, but for
+// export_code().
 #pragma once
 
 #include "qft/core/dtype.h"
@@ -22,6 +23,10 @@ enum class ExportFormat : std::uint8_t {
   gguf_q8_0      ///< likewise, matrices in q8_0
 };
 
+/// What needs LibTorch: decoding models that are quantised in their files, and formats other than safetensors.
+struct ExportCode;
+const ExportCode& export_code();
+
 struct ExportRequest {
   std::filesystem::path base;                       // the model's directory
   std::filesystem::path adapter;                    // a PEFT adapter; empty: none, the model is written as it is
@@ -31,6 +36,7 @@ struct ExportRequest {
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   std::optional<DType> dtype = {};  // of every tensor, and in config.json; absent: each keeps its own
   ExportFormat format = ExportFormat::safetensors;
+  const ExportCode* code = nullptr;  // export_code(), or what needs it is refused
 };
 
 struct ExportReport {

@@ -1,0 +1,77 @@
+#include "merged_values.h"
+
+#include "qft/core/convert.h"
+#include "qft/io/model_files.h"
+#include "qft/ops/quantized.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "export_formats.h"
+#include "stored/stored_format.h"
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+namespace qft::model {
+namespace {
+
+/// A whole tensor as fp32.
+void read_as_float(const io::TensorLocation& at, float* to) {
+  std::vector<char> bytes(at.entry->bytes());
+  at.file->read(*at.entry, 0, bytes.size(), bytes.data());
+  to_float(at.entry->dtype, bytes.data(), at.entry->elements(), to);
+}
+
+at::Tensor room_for(const ModelTensor& tensor) {
+  return at::empty({tensor.rows() * tensor.columns()}, at::kFloat);
+}
+
+/// What the files have quantised: decoded whole, merged and written as `type`.
+void write_decoded(MergedModel& model, const ModelTensor& tensor, DType type, io::ModelWriter& writer) {
+  const at::Tensor values = merged_values(model, tensor);
+  constexpr std::int64_t kPieceBytes = 16 << 20;
+  const std::int64_t step = kPieceBytes / size_of(type);
+  std::vector<char> bytes;
+  for (std::int64_t first = 0; first < values.numel(); first += step) {
+    const auto count = static_cast<std::size_t>(std::min(step, values.numel() - first));
+    bytes.resize(count * size_of(type));
+    from_float(type, values.data_ptr<float>() + first, count, bytes.data());
+    writer.append(bytes.data(), bytes.size());
+  }
+}
+
+}  // namespace
+
+at::Tensor base_values(const MergedModel& model, const ModelTensor& tensor) {
+  const at::Tensor values = room_for(tensor);
+  if (!tensor.is_stored()) {
+    read_as_float(tensor.plain, values.data_ptr<float>());
+    return values;
+  }
+  const ops::QuantizedLayout& layout = tensor.param->packed;
+  const at::Tensor bytes = at::zeros({layout.bytes}, at::kByte);
+  model.stored()->read(model.files(), tensor.name, layout, bytes.data_ptr<std::uint8_t>());
+  ops::dequantize(bytes, layout, values);
+  return values;
+}
+
+at::Tensor merged_values(MergedModel& model, const ModelTensor& tensor) {
+  if (const io::TensorLocation* whole = model.saved(*tensor.param)) {
+    const at::Tensor values = room_for(tensor);
+    read_as_float(*whole, values.data_ptr<float>());
+    return values;
+  }
+  const at::Tensor merged = base_values(model, tensor);
+  if (const Factors* factors = model.factors_of(*tensor.param)) {
+    auto* rows = reinterpret_cast<char*>(merged.data_ptr<float>());
+    merge_rows(DType::f32, rows, DType::f32, rows, tensor.columns(), tensor.first_row, tensor.rows(), *factors);
+  }
+  return merged;
+}
+
+const ExportCode& export_code() {
+  static constexpr ExportCode kCode{make_stored_format, at_rest_of, write_decoded, export_bitsandbytes, export_gguf};
+  return kCode;
+}
+
+}  // namespace qft::model
