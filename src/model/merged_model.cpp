@@ -1,5 +1,6 @@
 #include "merged_model.h"
 
+#include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/merge.h"

@@ -91,7 +91,7 @@ def both_types(report, name, build, tmp, settings, sequences, single, losses={},
         compare(report, f"{name} {dtype}", ours, judge, theirs)
 
 
-def several_models(report, name, build, tmp, settings, sequences, config, draws=3):
+def several_models(report, name, build, tmp, settings, sequences, config, draws=5):
     """both_types for models of other seeds, whose errors in fp32 count together: where a row of a delta net's output is near zero,
     its norm divides rounding errors by their own size, and in one model a few such rows decide whose are larger."""
     ours, theirs = [], []
