@@ -55,5 +55,17 @@ TEST(ActivationBytes, AreWhatALayerTakes) {
     }
 }
 
+TEST(ActivationBytes, OfLayersBelowTheLowestThatTrainsAreNotKept) {
+  constexpr std::int64_t kTokens = 1024, kBoundary = kTokens * 64 * 4;
+  const auto all = spec_of("llama", 0);
+  const auto last =
+      model::ModelSpec::build(all.config, model::Finetuning::freeze, {}, model::AtRest::in({}), model::Head::language_model,
+                              {.layers = {2}, .modules = {"all"}, .extra_modules = {}});
+  EXPECT_EQ(activation_bytes(last, at::kFloat, kTokens, true), kBoundary * (2 + 1 + 1));  // one kept, and one to hand on
+  const std::int64_t kept =
+      activation_bytes(last, at::kFloat, kTokens, false) - activation_bytes(last, at::kFloat, kTokens, true);
+  EXPECT_EQ(kept, measured(all, kTokens));
+}
+
 }  // namespace
 }  // namespace qft::parallel

@@ -86,8 +86,9 @@ class Examples:
             path.parent.mkdir(parents=True, exist_ok=True)
             kind = next((kind for pattern, kind in KINDS if pattern.search(name)), None)
             shutil.copytree(self.adapter(kind) if adapter else self.model, path)
-            if kind in ARCHITECTURES and not adapter:
-                write_model(path, kind)
+            deeper = name.endswith("-pro")  # by LLaMA-Pro's expansion
+            if not adapter and (kind in ARCHITECTURES or deeper):
+                write_model(path, kind or "qwen3", layers=8 if deeper else 2)
             if adapter and kind:
                 self.put_model(f"made/{kind}/{name}")
                 self.change(path / "adapter_config.json", base_model_name_or_path=f"made/{kind}/{name}")
