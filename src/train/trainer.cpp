@@ -366,10 +366,12 @@ void Trainer::restore_best() {
   if (!config_.training.load_best_model_at_end) return;
   if (best.checkpoint.empty() && is_root())
     log::warn("no checkpoint was evaluated at its own step: the result is the last weights, not the best ones");
-  if (best.checkpoint.empty() || best.at_checkpoint.step == progression_.step) return;
+  if (best.checkpoint.empty()) return;
   const auto dir = std::filesystem::path(config_.training.output_dir) / best.checkpoint;
-  load_snapshot(checkpoint::SharedCheckpoint(comm_, dir), *instance_);
-  if (!eval_.empty()) restore_scores(best);
+  if (best.at_checkpoint.step != progression_.step) {
+    load_snapshot(checkpoint::SharedCheckpoint(comm_, dir), *instance_);
+    if (!eval_.empty()) restore_scores(best);
+  }
   log::info("the best checkpoint is the result: '{}', {} {:.4f}", dir.string(), best.metric, best.at_checkpoint.metric);
 }
 

@@ -75,6 +75,11 @@ def worst(ours, theirs):
     return max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(ours, theirs))
 
 
+def most(plan, part):
+    """The bytes of a part of memory, of the strategy that has most."""
+    return max(row["memory"][part] for row in plan["rows"])
+
+
 def main():
     args = arguments()
     qft, pack = args.build / "bin/qft", args.build / "bin/qft-pack"
