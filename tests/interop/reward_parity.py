@@ -121,7 +121,7 @@ def main():
         tied = Path(settings["model_name_or_path"])
         shutil.copytree(tied, tmp / "untied")
         lm_head = untie(tmp / "untied")
-        run([pack, write(tmp / "pack.yaml", {k: v for k, v in settings.items() if k not in ("eval_dataset", "do_eval")}), "--output", tmp / "pairs.h5"])
+        run([pack, write(tmp / "pack.yaml", {k: v for k, v in settings.items() if k not in ("eval_dataset", "do_eval", "do_predict")}), "--output", tmp / "pairs.h5"])
         pairs = [json.loads(line) for line in run([pack, "export", tmp / "pairs.h5"]).stdout.splitlines()]
         report.equal("pairs", len(pairs), SAMPLES)
         for number, (method, strategy, ranks, each, is_tied, by_torch) in enumerate(CASES):
