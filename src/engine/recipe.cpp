@@ -8,7 +8,8 @@
 #include "qft/model/load.h"
 
 #include <algorithm>
-#include <optional>
+#include <map>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,26 @@ at::ScalarType file_type(const io::ModelFiles& files) {
   fail("'{}' holds no tensors of a floating type", files.dir().string());
 }
 
+/// rank_pattern or alpha_pattern: a mapping of expressions to numbers.
+template <class Number>
+std::map<std::string, Number> pattern_of(const config::RunConfig& config, const char* key, const nlohmann::json& pattern) {
+  if (pattern.is_null()) return {};
+  const auto given = config.given.find(key);
+  const std::string where = given == config.given.end() ? key : given->second + ": " + key;
+  if (!pattern.is_object())
+    fail_config("{}: expected a mapping of modules to numbers, as in {{q_proj: 16}}, got {}", where, pattern.dump());
+  std::map<std::string, Number> numbers;
+  for (const auto& [expression, number] : pattern.items()) {
+    constexpr bool kWhole = std::is_integral_v<Number>;
+    const bool fits = kWhole ? number.is_number_integer() : number.is_number();
+    if (!fits || number.template get<double>() <= 0 || number.template get<double>() > 65536)
+      fail_config("{}: '{}' is {}, expected {} up to 65536", where, expression, number.dump(),
+                  kWhole ? "a whole number from 1" : "a number above 0");
+    numbers[expression] = number.template get<Number>();
+  }
+  return numbers;
+}
+
 /// Training continues an adapter as it is: keys that ask for another rank, scale or targets are an error.
 void require_as_asked(const config::RunConfig& config, const model::LoraConfig& adapter, const std::filesystem::path& dir) {
   const auto& f = config.finetuning;
@@ -46,14 +67,19 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
   const std::vector<std::string> modules = model::lora_modules(model::ModelConfig::load(config.model_path()));
   const auto of_model = [&](model::LoraConfig lora) {
     lora.keep_targets(modules);
-    return lora.targets;
+    return lora.targets_text();
   };
   model::LoraConfig wish;
   wish.set_targets(join(f.lora_target));
+  wish.ranks = pattern_of<std::int64_t>(config, "rank_pattern", f.rank_pattern);
+  wish.alphas = pattern_of<double>(config, "alpha_pattern", f.alpha_pattern);
   same("lora_rank", f.lora_rank == adapter.rank, f.lora_rank, adapter.rank);
   same("lora_alpha", static_cast<double>(f.lora_alpha) == adapter.alpha, f.lora_alpha, adapter.alpha);
   same("use_rslora", f.use_rslora == adapter.rslora, f.use_rslora, adapter.rslora);
-  same("lora_target", of_model(wish) == of_model(adapter), join(f.lora_target), join(adapter.targets));
+  same("lora_target", of_model(wish) == of_model(adapter), join(f.lora_target), adapter.targets_text());
+  same("use_dora", f.use_dora == adapter.dora, f.use_dora, adapter.dora);
+  same("rank_pattern", wish.ranks == adapter.ranks, f.rank_pattern.dump(), nlohmann::json(adapter.ranks).dump());
+  same("alpha_pattern", wish.alphas == adapter.alphas, f.alpha_pattern.dump(), nlohmann::json(adapter.alphas).dump());
   same("lora_target_parameters", f.lora_target_parameters == adapter.target_parameters, join(f.lora_target_parameters),
        join(adapter.target_parameters));
   same("additional_target", sorted(f.additional_target) == sorted(adapter.modules_to_save), join(f.additional_target),
@@ -84,6 +110,9 @@ model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
   lora.rslora = config.finetuning.use_rslora;
   lora.set_targets(join(config.finetuning.lora_target));
   lora.target_parameters = config.finetuning.lora_target_parameters;
+  lora.dora = config.finetuning.use_dora;
+  lora.ranks = pattern_of<std::int64_t>(config, "rank_pattern", config.finetuning.rank_pattern);
+  lora.alphas = pattern_of<double>(config, "alpha_pattern", config.finetuning.alpha_pattern);
   lora.modules_to_save = config.finetuning.additional_target;
   return lora;
 }
@@ -104,10 +133,13 @@ void set_rates(model::ModelSpec& spec, double ratio) {
 /// Every module and parameter that the run file names is in the model: PEFT would leave out in silence what is not.
 void require_targets(const config::RunConfig& config, const model::ModelSpec& spec) {
   const auto& f = config.finetuning;
-  const std::vector<std::string> modules = model::lora_modules(spec.config);
-  for (const std::string& name : f.lora_target)
-    if (name != "all" && std::ranges::find(modules, name) == modules.end())
-      fail_config("lora_target '{}' is no linear module of this {}: it has {}", name, spec.config.model_type, join(modules));
+  if (spec.lora.target_pattern.empty()) {
+    const std::vector<std::string> modules = model::lora_modules(spec.config);
+    for (const std::string& name : f.lora_target)
+      if (name != "all" && std::ranges::find(spec.lora.targets, name) == spec.lora.targets.end())
+        fail_config("lora_target '{}' is no linear module of this {}: it has {}", name, spec.config.model_type, join(modules));
+  }
+  spec.require_lora_targets();
   for (const std::string& name : f.lora_target_parameters) {
     model::LoraConfig one;
     one.target_parameters = {name};
@@ -138,24 +170,29 @@ model::Head head_of(const config::RunConfig& config) {
   return objective_of(config).scores ? model::Head::value : model::Head::language_model;
 }
 
-/// The files of a model that hold its linears quantised: they stay as they are, and do not train. Nothing of other models, and
-/// where there is config.json alone.
-std::optional<io::ModelFiles> stored_files(const config::RunConfig& config, const model::ModelConfig& model,
-                                           model::Finetuning method, Use use) {
-  if (!model.stored) return {};
+/// The spec of a model whose files hold its linears quantised: they stay as they are, and do not train.
+model::ModelSpec stored_spec(const config::RunConfig& config, const model::ModelConfig& model, const model::LoraConfig& lora,
+                             Use use) {
   const std::string kind = model::describe(*model.stored), path = config.model_path();
   if (config.model.quantization_bit)
     fail_config("{}: quantization_bit is {}, but '{}' is quantised already ({}), and is used as it is: remove the key",
                 config.is_given("quantization_bit") ? config.given.find("quantization_bit")->second : "the run file",
                 *config.model.quantization_bit, path, kind);
-  if (use == Use::training && method != model::Finetuning::lora)
+  if (use == Use::training && !lora.enabled())
     fail_config("finetuning_type is {}, but '{}' is quantised ({}), and quantised weights cannot be trained: set it to lora",
                 config.finetuning.finetuning_type, path, kind);
-  if (!io::holds_model_weights(path)) return {};
-  return io::ModelFiles::open(path);
+  std::optional<io::ModelFiles> files;
+  if (io::holds_model_weights(path)) files = io::ModelFiles::open(path);
+  return model::ModelSpec::build(model, lora.enabled() ? model::Finetuning::lora : model::Finetuning::full, lora,
+                                 model::at_rest_of(*model.stored, files ? &*files : nullptr), head_of(config));
 }
 
 }  // namespace
+
+std::filesystem::path value_head_file(const config::RunConfig& config) {
+  const auto adapter = adapters_of(config, Use::inference).live;
+  return io::value_head_of(adapter.empty() ? std::filesystem::path(config.model_path()) : adapter);
+}
 
 Adapters adapters_of(const config::RunConfig& config, Use use) {
   Adapters adapters;
@@ -167,11 +204,6 @@ Adapters adapters_of(const config::RunConfig& config, Use use) {
   adapters.live = std::move(adapters.merged.back());
   adapters.merged.pop_back();
   return adapters;
-}
-
-std::filesystem::path value_head_file(const config::RunConfig& config) {
-  const auto adapter = adapters_of(config, Use::inference).live;  // the last, also where training merges it
-  return io::value_head_of(adapter.empty() ? std::filesystem::path(config.model_path()) : adapter);
 }
 
 InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files) {
@@ -193,13 +225,11 @@ model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const config::FinetuningArgs& f = config.finetuning;
   const bool training = use == Use::training, freeze = training && f.finetuning_type == "freeze";
   const auto method = lora.enabled() ? model::Finetuning::lora : freeze ? model::Finetuning::freeze : model::Finetuning::full;
-  const model::ModelConfig architecture = model::ModelConfig::load(config.model_path());
-  const std::optional<io::ModelFiles> files = stored_files(config, architecture, method, use);
+  const model::ModelConfig model = model::ModelConfig::load(config.model_path());
   model::ModelSpec spec =
-      model::ModelSpec::build(architecture, method, lora,
-                              architecture.stored ? model::at_rest_of(*architecture.stored, files ? &*files : nullptr)
-                                                  : model::AtRest::in(quantization_of(config.model)),
-                              head_of(config), freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{});
+      model.stored ? stored_spec(config, model, lora, use)
+                   : model::ModelSpec::build(model, method, lora, model::AtRest::in(quantization_of(config.model)),
+                                             head_of(config), freeze ? freeze_of(f, model.num_layers) : model::FreezeConfig{});
   if (training && lora.enabled() && adapters_of(config, use).live.empty()) require_targets(config, spec);
   if (training && f.loraplus_lr_ratio) set_rates(spec, *f.loraplus_lr_ratio);
   return spec;

@@ -5,7 +5,6 @@
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/engine/objectives.h"
-#include "qft/engine/recipe.h"
 #include "qft/tokenizer/tokenizer.h"
 
 #include <string>
@@ -23,17 +22,12 @@ bool names_reference(const RunConfig& config) {
   return !config.finetuning.ref_model.empty() || !config.finetuning.ref_model_adapters.empty();
 }
 
-/// The run that would load the reference for inference: what is named, else the model without the adapter that is trained.
+/// The run that would load the reference for inference.
 RunConfig reference_config(const RunConfig& config, Use use) {
   RunConfig own = config;
-  if (names_reference(config)) {
-    if (!config.finetuning.ref_model.empty()) own.model.model_name_or_path = config.finetuning.ref_model;
-    own.model.adapter_name_or_path = config.finetuning.ref_model_adapters;
-    own.model.adapter_folder.clear();
-  } else {
-    own.model.adapter_name_or_path.resize(adapters_of(config, use).merged.size());
-    own.finetuning.ref_model = own.model.model_name_or_path;  // it has no reference of its own
-  }
+  if (!config.finetuning.ref_model.empty()) own.model.model_name_or_path = config.finetuning.ref_model;
+  own.model.adapter_name_or_path = config.finetuning.ref_model_adapters;
+  own.model.adapter_folder.clear();
   if (use == Use::training) own.model.infer_dtype = torch_name(config.compute_dtype());
   return own;
 }
@@ -56,6 +50,7 @@ void require_same_vocabulary(const RunConfig& config, const RunConfig& own) {
 }  // namespace
 
 bool has_reference_lane(const RunConfig& config, const model::ModelSpec& spec) {
+  // Modules that train in full beside LoRA are nowhere as they were.
   return objective_of(config).reference && spec.lora.enabled() && spec.lora.modules_to_save.empty() && !names_reference(config);
 }
 
@@ -66,10 +61,10 @@ ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec
   if (row.reference_rows)
     fail_config(
         "the loss {} compares with the logits of the model without its adapter, but there is no adapter here, or ref_model is "
-        "another, or additional_target has modules that train in place: train with finetuning_type: lora and without these (in "
-        "evaluation, give adapter_name_or_path), or use use_dft_loss, which is this loss without the reference",
+        "another: train with finetuning_type: lora and without ref_model (in evaluation, give adapter_name_or_path), or use "
+        "use_dft_loss, which is this loss without the reference",
         row.name);
-  if (names_reference(config) || use == Use::training || spec.lora.enabled()) return ReferenceKind::model;
+  if (names_reference(config) || use == Use::training || !spec.lora.modules_to_save.empty()) return ReferenceKind::model;
   fail_config(
       "{} compares the model with a reference, but there is neither an adapter, which could be switched off, nor a ref_model: "
       "give adapter_name_or_path, or ref_model (the model that training started from)",
@@ -91,7 +86,7 @@ std::unique_ptr<ReferenceModel> ReferenceModel::load(const RunConfig& config, co
   if (comm.rank() == 0)
     log::info(
         "reference: model '{}'{}, frozen, {}, {}", own.model.model_name_or_path,
-        own.model.adapter_name_or_path.empty() ? "" : fmt::format(" with adapter '{}'", own.model.adapter_name_or_path.back()),
+        own.model.adapter_name_or_path.empty() ? "" : fmt::format(" with adapter '{}'", own.model.adapter_name_or_path.front()),
         c10::toString(instance->precision().compute), instance->layout().describe());
   return std::unique_ptr<ReferenceModel>(new ReferenceModel(std::move(instance)));
 }

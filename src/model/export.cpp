@@ -7,11 +7,13 @@
 #include "qft/io/model_files.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "export_formats.h"
+#include "merge.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::model {
@@ -62,14 +64,12 @@ void write_unmerged(const io::TensorLocation& from, DType type, io::ModelWriter&
 
 /// config.json says which type the weights have, under transformers' old or new name of the key, that they are plain, and whether
 /// the head is one of its own.
-void correct_config(io::Storage& storage, const fs::path& dir, const MergedModel& model, std::optional<DType> asked) {
-  const bool stored = model.spec().config.stored.has_value(), untied = model.spec().untied;
-  if (!asked && !stored && !untied) return;
+void correct_config(io::Storage& storage, const fs::path& dir, std::optional<DType> type, bool untied) {
+  if (!type && !untied) return;
   auto config = nlohmann::ordered_json::parse(io::read_text_file(dir / "config.json"));
   const auto set = [&](nlohmann::ordered_json& object) {
-    if (asked || stored)
-      object[object.contains("torch_dtype") ? "torch_dtype" : "dtype"] = torch_name(asked.value_or(model.tensors().front().type));
-    object.erase("quantization_config");
+    if (type)
+      object[object.contains("torch_dtype") ? "torch_dtype" : "dtype"] = torch_name(*type), object.erase("quantization_config");
     if (untied) object["tie_word_embeddings"] = false;
   };
   set(config);
@@ -127,10 +127,8 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
     const DType type = request.dtype.value_or(tensor.type);
     report.bytes += Box::whole(tensor.shape).elements() * size_of(type);
     report.converted += tensor.is_stored() || type != tensor.type ? 1 : 0;
-    report.merged += model.changes(*tensor.param) ? 1 : 0;
-    if (const io::TensorLocation* whole = model.saved(*tensor.param))
-      write_unmerged(*whole, type, writer);
-    else if (tensor.is_stored())
+    report.merged += model.is_changed(*tensor.param) ? 1 : 0;
+    if (tensor.is_stored())
       write_decoded(model, tensor, type, writer);
     else if (factors != nullptr)
       write_merged(tensor.plain, type, tensor.columns(), tensor.first_row, *factors, writer);
@@ -147,7 +145,9 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
   writer.finish();
   io::copy_existing(storage, request.base, target, io::kModelConfigFiles);
   io::copy_existing(storage, request.adapter.empty() ? request.base : request.adapter, target, io::kValueHeadFiles);
-  correct_config(storage, target, model, request.dtype);
+  const bool typed = request.dtype || model.spec().config.stored;
+  correct_config(storage, target, typed ? std::optional(request.dtype.value_or(model.tensors().front().type)) : std::nullopt,
+                 model.spec().untied);
   io::copy_existing(storage, request.tokenizer, target, io::kTokenizerFiles);
   return report;
 }
@@ -156,7 +156,7 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
 
 ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
   io::require_free(request.target, "export directory");
-  MergedModel model(request.base, request.adapter, request.earlier);
+  MergedModel model(request.base, request.earlier, request.adapter);
   io::CommitDir commit(storage, request.target);
   const auto write = request.format == ExportFormat::safetensors    ? export_plain
                      : request.format == ExportFormat::bitsandbytes ? export_bitsandbytes

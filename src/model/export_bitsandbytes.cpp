@@ -103,7 +103,7 @@ void write_quantised(MergedModel& model, const ModelTensor& tensor, DType type, 
   ops::dequantize(bytes, layout, decoded);
   squares.weights += square(values);
   squares.rounding += square(decoded.sub_(values));
-  if (model.changes(*tensor.param)) squares.adapter += square(values - model.base_values(tensor));
+  if (model.factors_of(*tensor.param) != nullptr) squares.adapter += square(values - model.base_values(tensor));
 }
 
 void write_plain(MergedModel& model, const ModelTensor& tensor, DType type, io::ModelWriter& writer) {
@@ -114,7 +114,7 @@ void write_plain(MergedModel& model, const ModelTensor& tensor, DType type, io::
 }
 
 /// What transformers' BitsAndBytesConfig writes.
-void set_config(io::Storage& storage, const fs::path& dir, DType type, bool untied) {
+void set_config(io::Storage& storage, const fs::path& dir, DType type) {
   auto config = nlohmann::ordered_json::parse(io::read_text_file(dir / "config.json"));
   config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = torch_name(type);
   config["quantization_config"] = {{"quant_method", "bitsandbytes"},
@@ -125,7 +125,6 @@ void set_config(io::Storage& storage, const fs::path& dir, DType type, bool unti
                                    {"bnb_4bit_compute_dtype", torch_name(type)},
                                    {"bnb_4bit_quant_storage", "uint8"},
                                    {"llm_int8_skip_modules", nlohmann::ordered_json::array({"lm_head"})}};
-  if (untied) config["tie_word_embeddings"] = false;
   io::write_file(storage, dir / "config.json", config.dump(2) + "\n");
 }
 
@@ -150,7 +149,7 @@ ExportReport export_bitsandbytes(io::Storage& storage, const ExportRequest& requ
   Squares squares;
   for (const ModelTensor& tensor : model.tensors()) {
     const bool packs = quantised.contains(tensor.param->name);
-    report.merged += model.changes(*tensor.param) ? 1 : 0;
+    report.merged += model.is_changed(*tensor.param) ? 1 : 0;
     report.converted += packs || type != tensor.type ? 1 : 0;
     if (packs)
       write_quantised(model, tensor, type, writer, squares);
@@ -164,8 +163,7 @@ ExportReport export_bitsandbytes(io::Storage& storage, const ExportRequest& requ
     report.adapter = std::sqrt(squares.adapter / squares.weights);
   }
   io::copy_existing(storage, request.base, target, io::kModelConfigFiles);
-  io::copy_existing(storage, request.adapter.empty() ? request.base : request.adapter, target, io::kValueHeadFiles);
-  set_config(storage, target, type, model.spec().untied);
+  set_config(storage, target, type);
   io::copy_existing(storage, request.tokenizer, target, io::kTokenizerFiles);
   return report;
 }

@@ -3,7 +3,7 @@
 
 #include "qft/model/export.h"
 
-#include "merged_model.h"
+#include "merge.h"
 
 namespace qft::model {
 

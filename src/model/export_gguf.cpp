@@ -169,7 +169,7 @@ ExportReport export_gguf(io::Storage& storage, const ExportRequest& request, Mer
     });
     writer.append(bytes.data(), bytes.size());
     report.bytes += bytes.size();
-    report.merged += model.changes(*tensor.param) ? 1 : 0;
+    report.merged += model.is_changed(*tensor.param) ? 1 : 0;
     report.converted += plan[i].type != gguf_type(tensor.type) ? 1 : 0;
     progress.update(static_cast<std::int64_t>(i) + 1);
   }

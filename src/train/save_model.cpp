@@ -53,7 +53,7 @@ at::ScalarType adapter_type(const engine::Instance& instance) {
   return master == at::kDouble ? at::kFloat : master;  // PEFT expects no fp64
 }
 
-/// Calls `visit` with the unit and each parameter that the adapter has, or the value head's file.
+/// Calls `visit` with the unit and each tensor that base models lack, or that the adapter has beside its factors.
 void for_each_added(const model::ModelSpec& spec, const std::function<void(int, const model::ParamSpec&)>& visit) {
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& p : spec.units[static_cast<std::size_t>(u)].params)
@@ -80,14 +80,12 @@ Added gather_added(engine::Instance& instance, comm::Communicator& comm) {
   for_each_added(instance.spec(), [&](int unit, const model::ParamSpec& p) {
     if (unit != gathered) whole = instance.whole_master(gathered = unit, room);
     if (comm.rank() != 0) return;
-    const at::Tensor& copy = copies.at(p.name);
-    staged.to_host(copy, whole.narrow(0, p.offset, p.numel));
-    if (p.role == model::Role::base) {
-      added.adapter[instance.spec().in_adapter(p).front().name] = {p.shape, copy.view(p.shape)};
-      return;
-    }
+    staged.to_host(copies.at(p.name), whole.narrow(0, p.offset, p.numel));
     Tensors& tensors = p.role == model::Role::value_head ? added.value_head : added.adapter;
-    for (auto& [tensor, values] : model::as_in_files(p, copy)) tensors[tensor.name] = {tensor.shape, values};
+    if (p.role == model::Role::base)
+      tensors[instance.spec().in_adapter(p).front().name] = {p.shape, copies.at(p.name).view(p.shape)};
+    else
+      for (auto& [tensor, values] : model::as_in_files(p, copies.at(p.name))) tensors[tensor.name] = {tensor.shape, values};
   });
   return added;
 }

@@ -18,7 +18,7 @@ ModelConfig config_of(const std::string& type, bool tied) {
 }
 
 ModelSpec frozen(FreezeConfig freeze, bool tied = false, const std::string& type = "qwen3") {
-  return ModelSpec::build(config_of(type, tied), Finetuning::freeze, {}, {}, Head::language_model, freeze);
+  return ModelSpec::build(config_of(type, tied), Finetuning::freeze, {}, AtRest::in({}), Head::language_model, freeze);
 }
 
 ModelSpec beside_lora(const std::vector<std::string>& modules, bool tied = false, const std::string& type = "qwen3",
@@ -122,20 +122,6 @@ TEST(ModulesToSave, AreRefusedByNameWhereTheyCannotTrain) {
   expect_refused([] { beside_lora({"mlp"}, false, "qwen3_moe"); }, "experts in full beside LoRA");
 }
 
-TEST(ModulesToSave, AreOfARewardModelsAdapterButItsHeadIsNot) {
-  LoraConfig lora;
-  lora.rank = 2;
-  lora.set_targets("q_proj");
-  lora.modules_to_save = {"embed_tokens"};
-  const ModelSpec spec = ModelSpec::build(config_of("qwen3", /*tied=*/true), Finetuning::lora, lora, {}, Head::value);
-  EXPECT_FALSE(spec.untied) << "it has no head that could part from the embeddings";
-  EXPECT_FALSE(spec.in_adapter(spec.units.front().params.front()).empty());
-  const ParamSpec& bias = spec.units.back().params.back();
-  EXPECT_EQ(bias.role, Role::value_head);
-  EXPECT_TRUE(bias.trainable);
-  EXPECT_TRUE(spec.in_adapter(bias).empty());
-}
-
 TEST(ModulesToSave, AreNotQuantised) {
   LoraConfig lora;
   lora.rank = 2;
@@ -147,11 +133,6 @@ TEST(ModulesToSave, AreNotQuantised) {
     const bool matrix = p.shape.size() == 2 && p.role == Role::base;
     EXPECT_EQ(p.is_quantized(), matrix && !p.path.starts_with("mlp")) << p.path;
   }
-}
-
-TEST(Quantised, IsAModelThatRunsAsItIs) {
-  const auto spec = ModelSpec::build(config_of("llama", false), Finetuning::full, {}, AtRest::in({ops::QuantFormat::int8}));
-  for (const ParamSpec& p : spec.units[1].params) EXPECT_EQ(p.is_quantized(), p.shape.size() == 2) << p.path;
 }
 
 }  // namespace

@@ -36,6 +36,9 @@ model::ModelSpec spec_of(const config::RunConfig& config, Use use);
 /// What a configuration trains. Reads of the model config.json only, and the headers of its files where they are quantised.
 plan::Recipe recipe_of(const config::RunConfig& config);
 
+/// Where a reward model's value head is: beside the adapter or, without one, beside the model; empty where there is none.
+std::filesystem::path value_head_file(const config::RunConfig& config);
+
 /// What adapter_name_or_path names (in each directory adapter_folder if given). As in LLaMA-Factory all but the last are merged
 /// into the base weights, with create_new_adapter in training the last one too.
 struct Adapters {
@@ -43,9 +46,5 @@ struct Adapters {
   std::filesystem::path live;  ///< the one that is run, and trained; empty: none, or a new one
 };
 Adapters adapters_of(const config::RunConfig& config, Use use);
-
-/// Where a reward model's value head is: beside the last adapter, a merged one too, or, without any, beside the model; empty
-/// where there is none.
-std::filesystem::path value_head_file(const config::RunConfig& config);
 
 }  // namespace qft::engine

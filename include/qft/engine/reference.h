@@ -15,7 +15,7 @@ namespace qft::engine {
 enum class ReferenceKind : std::uint8_t {
   none,
   lane,  ///< the model without its adapter: a lane of the action lists
-  model  ///< a second set of frozen weights: ref_model, else the model that training starts from, where weights of it train
+  model  ///< a second set of frozen weights: ref_model, else the model that full training starts from
 };
 
 /// Whether the reference is a lane of the lists of a model of `spec`.

@@ -17,24 +17,12 @@ namespace HWY_NAMESPACE {
 using Bytes = hn::FixedTag<std::uint8_t, 16>;
 using ByteVec = hn::Vec<Bytes>;
 
-/// Byte i of each of the 16 numbers of a table.
-HWY_INLINE void make_planes(const Bf16* table, ByteVec* planes) {
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(table);
-  const ByteVec a = hn::LoadU(Bytes(), bytes), b = hn::LoadU(Bytes(), bytes + 16);
-  planes[0] = hn::ConcatEven(Bytes(), b, a);
-  planes[1] = hn::ConcatOdd(Bytes(), b, a);
-}
-HWY_INLINE void make_planes(const float* table, ByteVec* planes) {
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(table);
-  const auto load = [&](std::size_t i) HWY_ATTR { return hn::LoadU(Bytes(), bytes + 16 * i); };
-  const auto even = [](ByteVec high, ByteVec low) HWY_ATTR { return hn::ConcatEven(Bytes(), high, low); };
-  const auto odd = [](ByteVec high, ByteVec low) HWY_ATTR { return hn::ConcatOdd(Bytes(), high, low); };
-  const ByteVec v0 = load(0), v1 = load(1), v2 = load(2), v3 = load(3);
-  const ByteVec even0 = even(v1, v0), even1 = even(v3, v2), odd0 = odd(v1, v0), odd1 = odd(v3, v2);
-  planes[0] = even(even1, even0);
-  planes[1] = even(odd1, odd0);
-  planes[2] = odd(even1, even0);
-  planes[3] = odd(odd1, odd0);
+/// The i-th bytes of the table's 16 numbers.
+template <class T>
+HWY_INLINE ByteVec plane(const T* table, std::size_t i) {
+  std::uint8_t bytes[16];
+  for (std::size_t k = 0; k < 16; ++k) bytes[k] = static_cast<std::uint8_t>(reinterpret_cast<const std::uint8_t*>(table + k)[i]);
+  return hn::LoadU(Bytes(), bytes);
 }
 
 /// Looks up 16 numbers, byte by byte. Little-endian, as all targets are.
@@ -69,7 +57,7 @@ void decode_four_bits(const std::uint8_t* codes, const float* table, float scale
   std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
   ByteVec planes[sizeof(T)];
-  make_planes(products, planes);
+  for (std::size_t i = 0; i < sizeof(T); ++i) planes[i] = plane(products, i);
   const ByteVec low = hn::Set(Bytes(), 15);
   for (; i + 32 <= count; i += 32) {
     const ByteVec pairs = hn::LoadU(Bytes(), codes + i / 2);
@@ -112,18 +100,16 @@ void decode_group(const std::uint8_t* codes, float zero, float scale, T* out, st
   });
 }
 
-/// e4m3 as fp16, whose exponent has one more bit and whose bias is 8 more: number / 256, with subnormals for subnormals. They are
-/// widened without the delay that those of fp32 have.
+/// e4m3 widened to fp32: exponent and mantissa moved to their places, then times 2^(127 - 7), which keeps subnormals exact.
 template <class T>
 void decode_fp8(const std::uint8_t* codes, float scale, T* out, std::int64_t count) {
-  const CodeTag<std::int16_t> halves;
-  const auto* from = reinterpret_cast<const std::int8_t*>(codes);
-  const Vec factor = splat(scale * 256.0F);
+  constexpr float kBias = 0x1p120F;
   for_vectors(static_cast<std::size_t>(count), [&](std::size_t i, auto extent) HWY_ATTR {
-    const auto moved = hn::ShiftLeft<7>(hn::PromoteTo(halves, load_codes(from + i, extent)));
-    const auto bits = hn::And(moved, hn::Set(halves, static_cast<std::int16_t>(0xBF80)));  // the sign came twice
-    const Vec number = hn::PromoteTo(Floats(), hn::BitCast(CodeTag<hwy::float16_t>(), bits));
-    store(hn::Mul(number, factor), out + i, extent);
+    const auto bits = hn::PromoteTo(Words(), load_codes(codes + i, extent));
+    const auto magnitude = hn::ShiftLeft<20>(hn::And(bits, hn::Set(Words(), 0x7F)));
+    const auto sign = hn::ShiftLeft<24>(hn::And(bits, hn::Set(Words(), 0x80)));
+    const Vec number = hn::Mul(hn::BitCast(Floats(), magnitude), splat(kBias));
+    store(hn::Mul(hn::Or(number, hn::BitCast(Floats(), sign)), splat(scale)), out + i, extent);
   });
 }
 

@@ -1,13 +1,12 @@
+#include "qft/model/merge_adapters.h"
+
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
-#include "qft/model/adapter_config.h"
-#include "qft/model/merge.h"
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -18,34 +17,6 @@ namespace qft::model {
 namespace {
 
 constexpr std::uint64_t kPieceBytes = 8 << 20;
-
-/// An adapter with the factors of one parameter at a time.
-class RowMerger {
- public:
-  /// Throws Error where the adapter is not of a model of this configuration.
-  RowMerger(const ModelConfig& config, const std::filesystem::path& dir)
-      : spec_(ModelSpec::build(config, Finetuning::lora, read_adapter_config(dir))), adapter_(spec_, dir) {}
-
-  const ModelSpec& spec() const { return spec_; }
-  const Adapter& adapter() const { return adapter_; }
-  /// Rows [first, first + count) of a parameter with factors, seen as a matrix, of `type`, in place. Thread-safe.
-  void merge(const ParamSpec& base, DType type, std::int64_t first, std::int64_t count, char* rows) {
-    std::shared_ptr<const Factors> factors;
-    {
-      const std::lock_guard lock(mutex_);
-      if (std::exchange(current_, base.name) != base.name) factors_ = std::make_shared<const Factors>(*adapter_.find(base));
-      factors = factors_;
-    }
-    merge_rows(type, rows, type, rows, base.shape.back(), first, count, *factors);
-  }
-
- private:
-  const ModelSpec spec_;
-  const Adapter adapter_;
-  std::mutex mutex_;
-  std::string current_;  ///< whose factors they are
-  std::shared_ptr<const Factors> factors_;
-};
 
 /// What an adapter changes in a tensor of a file: the parameter that the tensor belongs to, and the row of it with which it
 /// begins.
@@ -72,7 +43,7 @@ class MergedFile : public io::TensorFile {
     const io::TensorEntry& own = base_->at(entry.name);
     const auto it = changes_->find(entry.name);
     if (it == changes_->end()) return base_->read(own, first_byte, bytes, dst);
-    if (const io::TensorLocation* saved = merger_->adapter().saved(*it->second.param))
+    if (const io::TensorLocation* saved = merger_->saved(*it->second.param))
       return read_saved(*saved, entry.dtype, first_byte, bytes, static_cast<char*>(dst));
     read_rows(own, it->second, first_byte, bytes, static_cast<char*>(dst));
   }
@@ -116,7 +87,7 @@ std::map<std::string, Change> changes_of(const RowMerger& merger, const io::Mode
   std::map<std::string, Change> changes;
   for (const UnitSpec& unit : merger.spec().units)
     for (const ParamSpec& p : unit.params)
-      if (p.role == Role::base && merger.adapter().changes(p))
+      if (p.role == Role::base && (merger.changes(p) || merger.saved(p) != nullptr))
         for (const Source& source : sources_of(p, files)) changes[source.at.entry->name] = {&p, source.begin / p.shape.back()};
   return changes;
 }
@@ -126,9 +97,9 @@ std::map<std::string, Change> changes_of(const RowMerger& merger, const io::Mode
 void merge_adapters(io::ModelFiles& files, const ModelConfig& config, const std::vector<std::filesystem::path>& adapters) {
   if (config.stored && !adapters.empty())
     fail_config(
-        "adapter '{}' cannot become a part of the weights of '{}', which are quantised in its files ({}): merge it first (qft "
-        "export writes a model in 16 bits), and start from the merged model",
-        adapters.front().string(), files.dir().string(), describe(*config.stored));
+        "'{}' is quantised, so that adapter '{}' cannot become a part of its weights: merge it first (qft export, which "
+        "writes 16 bits), and start from the merged model",
+        files.dir().string(), adapters.front().string());
   for (const std::filesystem::path& dir : adapters) {
     const auto merger = std::make_shared<RowMerger>(config, dir);
     if (merger->spec().untied)
