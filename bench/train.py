@@ -161,8 +161,9 @@ class Bench:
             return self.case.batch * self.case.length * (self.steps - WARM_UP) / (seconds - first), memory
         steps = [entry for entry in entries if "loss" in entry]
         if self.case.uneven:
-            tokens, time = (steps[-1][key] - steps[WARM_UP - 1][key] for key in ("total_tokens", "elapsed_seconds"))
-            return tokens / time, memory
+            counts = [entry["total_tokens"] for entry in steps]
+            tokens = [after - before for before, after in zip(counts, counts[1:])][WARM_UP - 1:]
+            return sum(tokens) / sum(n / e["throughput"] for n, e in zip(tokens, steps[WARM_UP:])), memory
         speeds = [entry["throughput"] for entry in steps[WARM_UP:]]
         return statistics.median(speeds), max(max(e["memory"]) for e in entries) if self.device == "cuda" else memory
 
