@@ -27,6 +27,6 @@ std::filesystem::path output_of(const config::CommandLine& line, const std::stri
 /// An output_dir stands for its checkpoints, any other directory for itself.
 std::vector<std::filesystem::path> checkpoints_of(const std::vector<std::string>& words);
 
-extern const Command kInspect, kVerify, kDiff, kMerge, kExpand, kConvert, kReshard, kGc;
+extern const Command kInspect, kVerify, kDiff, kMerge, kExpand, kAddTokens, kConvert, kReshard, kGc;
 
 }  // namespace qft::ckpt_tool

@@ -15,11 +15,11 @@
 namespace qft::ckpt_tool {
 namespace {
 
-const Command* const kCommands[] = {&kInspect, &kVerify, &kDiff, &kMerge, &kExpand, &kConvert, &kReshard, &kGc};
+const Command* const kCommands[] = {&kInspect, &kVerify, &kDiff, &kMerge, &kExpand, &kAddTokens, &kConvert, &kReshard, &kGc};
 
 std::string usage() {
   std::string text = "usage: qft-ckpt COMMAND [options] DIR...\n\ncommands (qft-ckpt COMMAND --help for details)\n";
-  for (const Command* command : kCommands) text += fmt::format("  {:<9} {}\n", command->name, command->purpose);
+  for (const Command* command : kCommands) text += fmt::format("  {:<10} {}\n", command->name, command->purpose);
   return text + "\nDIR is a checkpoint, an adapter or a model directory; inspect, diff and convert take a file of tensors too.\n";
 }
 

@@ -51,7 +51,7 @@ constexpr std::string_view kToken =
     "a run file is copied into checkpoints: set HF_TOKEN or MODELSCOPE_API_TOKEN in the environment instead";
 constexpr std::string_view kAttention = "attention takes the fastest kernel that fits; results differ in rounding only";
 constexpr std::string_view kVocabulary =
-    "qft does not change the vocabulary: add the tokens to the model and its tokenizer first";
+    "tokens are added before training: qft-ckpt add-tokens MODEL --tokens A,B --output DIR, then train DIR";
 constexpr std::string_view kRanks = "mpirun or srun starts the ranks: no rendezvous is needed";
 
 std::span<const ForeignRow> llama_factory_rows();  // and those of transformers' TrainingArguments

@@ -1,7 +1,6 @@
 #include "qft/model/expand.h"
 
 #include "qft/core/error.h"
-#include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/config.h"
 #include "qft/model/spec.h"
@@ -11,16 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "rewritten_model.h"
 #include "tensor_check.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::model {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-constexpr std::uint64_t kPieceBytes = 16 << 20;
 
 /// Where a tensor of the deeper model comes from.
 struct Origin {
@@ -62,33 +59,18 @@ std::vector<Origin> origins_of(const io::ModelFiles& files, const ModelConfig& c
   return all;
 }
 
-void copy(const Origin& origin, io::ModelWriter& writer) {
-  const std::uint64_t total = origin.at.entry->bytes();
-  std::vector<char> bytes(std::min(total, kPieceBytes));
-  for (std::uint64_t begin = 0; begin < total; begin += bytes.size()) {
-    bytes.resize(std::min(kPieceBytes, total - begin));
-    if (!origin.zero) origin.at.file->read(*origin.at.entry, begin, bytes.size(), bytes.data());
-    writer.append(bytes.data(), bytes.size());
-  }
-}
-
-void deepen_config(io::Storage& storage, const fs::path& dir, std::int64_t added, std::int64_t group) {
-  auto config = Json::parse(io::read_text_file(dir / "config.json"));
-  const auto deepen = [&](Json& object) {
-    if (!object.contains("num_hidden_layers")) return;
-    object["num_hidden_layers"] = object["num_hidden_layers"].get<std::int64_t>() + added;
-    if (const auto types = object.find("layer_types"); types != object.end() && types->is_array()) {
-      Json deeper = Json::array();
-      for (std::size_t i = 0; i < types->size(); ++i) {
-        deeper.push_back((*types)[i]);
-        if ((static_cast<std::int64_t>(i) + 1) % group == 0) deeper.push_back((*types)[i]);
-      }
-      *types = deeper;
+/// In config.json, where the object counts layers.
+void deepen(Json& object, std::int64_t added, std::int64_t group) {
+  if (!object.contains("num_hidden_layers")) return;
+  object["num_hidden_layers"] = object["num_hidden_layers"].get<std::int64_t>() + added;
+  if (const auto types = object.find("layer_types"); types != object.end() && types->is_array()) {
+    Json deeper = Json::array();
+    for (std::size_t i = 0; i < types->size(); ++i) {
+      deeper.push_back((*types)[i]);
+      if ((static_cast<std::int64_t>(i) + 1) % group == 0) deeper.push_back((*types)[i]);
     }
-  };
-  deepen(config);
-  if (const auto text = config.find("text_config"); text != config.end() && text->is_object()) deepen(*text);
-  io::write_file(storage, dir / "config.json", config.dump(2) + "\n");
+    *types = deeper;
+  }
 }
 
 }  // namespace
@@ -107,11 +89,9 @@ std::int64_t expand_model(io::Storage& storage, const ExpandRequest& request) {
 
   io::CommitDir commit(storage, request.target);
   io::ModelWriter writer(storage, commit.temp(), std::move(tensors), request.max_shard_bytes);
-  for (const Origin& origin : origins) copy(origin, writer);
+  for (const Origin& origin : origins) copy_tensor(origin.at, writer, origin.zero);
   writer.finish();
-  io::copy_existing(storage, request.base, commit.temp(), io::kModelConfigFiles);
-  io::copy_existing(storage, request.base, commit.temp(), io::kTokenizerFiles);
-  deepen_config(storage, commit.temp(), request.layers, group);
+  copy_configs(storage, request.base, commit.temp(), [&](Json& object) { deepen(object, request.layers, group); });
   commit.commit();
   return static_cast<std::int64_t>(origins.size());
 }

@@ -268,6 +268,42 @@ def stacked(report, bench):
     report.equal("a new adapter on a merged one: rank", json.loads((out / "adapter_config.json").read_text())["r"], 3)
 
 
+def more_tokens(report, bench):
+    """qft-ckpt add-tokens beside transformers' add_tokens() and resize_token_embeddings(); then the new rows train."""
+    from transformers import AutoTokenizer
+
+    larger, words, text = bench.folder / "larger", ["<tool>", "wörd"], "A<tool> wörd and<|act|>so <tool>"
+    out = json.loads(run([bench.build / "bin/qft-ckpt", "add-tokens", bench.base, "--tokens", ",".join(words), "--special", "<|act|>,<|im_start|>",
+                          "--output", larger, "--json"]).stdout)
+    theirs, ours = AutoTokenizer.from_pretrained(bench.base), AutoTokenizer.from_pretrained(larger)
+    theirs.add_tokens(words)
+    theirs.add_tokens(["<|act|>"], special_tokens=True)
+    ids = theirs(text)["input_ids"]
+    report.equal("more tokens: ids of a text", ours(text)["input_ids"], ids)
+    report.equal("    ... decoded, without special tokens", ours.decode(ids, skip_special_tokens=True), theirs.decode(ids, skip_special_tokens=True))
+    report.equal("    ... and what the tokenizer had", (out["ids"], out["had"]), ([theirs.convert_tokens_to_ids(w) for w in [*words, "<|act|>"]], ["<|im_start|>"]))
+    judge = bench.load()
+    judge.resize_token_embeddings(len(theirs), pad_to_multiple_of=64)
+    model = bench.load(larger)
+    for what in ("get_input_embeddings", "get_output_embeddings"):
+        table, expected = getattr(model, what)().weight.detach(), getattr(judge, what)().weight.detach()
+        known = len(bench.load().get_input_embeddings().weight)
+        report.equal(f"    ... {what}: shape", table.shape, expected.shape)
+        report.holds(f"    ... {what}: known rows", torch.equal(table[:known], expected[:known]))
+        noise = (table[known:] - table[:known].mean(0)) * math.sqrt(table.shape[1])
+        report.check(f"    ... {what}: new rows from the mean, deviation from 1", abs(float(noise.std()) - 1), 0.1)
+    (bench.folder / "data/words.json").write_text(json.dumps([{"instruction": text, "input": "", "output": f"<tool>{i}"} for i in range(STEPS * BATCH)]))
+    info = json.loads((bench.folder / "data/dataset_info.json").read_text())
+    (bench.folder / "data/dataset_info.json").write_text(json.dumps({**info, "words": {"file_name": "words.json"}}))
+    trained = bench.folder / "words"
+    run_file = write(bench.folder / "words.yaml", {**bench.settings, "model_name_or_path": str(larger), "dataset": "words", "additional_target": ["embed_tokens", "lm_head"],
+                                                   "output_dir": str(trained)})
+    mpirun(2, [bench.build / "bin/qft", "train", run_file])
+    rows = load_file(trained / "adapter_model.safetensors")["base_model.model.model.embed_tokens.weight"]
+    moved = (rows.double() - model.get_input_embeddings().weight.detach()).abs().amax(1) > 2 * LR * DECAY * STEPS
+    report.equal("    ... rows of new tokens that a text trains", [i for i in out["ids"] if moved[i]], out["ids"])
+
+
 def main():
     args = arguments()
     torch.set_num_threads(1)
@@ -286,6 +322,8 @@ def main():
         adapter(report, tied, "embeddings, head of a tied model", "zero1", ["embed_tokens", "lm_head"])
         llama_pro(report, tied)
         stacked(report, tied)
+        more_tokens(report, tied)
+        more_tokens(report, untied)
     report.finish()
 
 

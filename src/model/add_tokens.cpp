@@ -1,0 +1,148 @@
+#include "qft/model/add_tokens.h"
+
+#include "qft/core/convert.h"
+#include "qft/core/error.h"
+#include "qft/io/file.h"
+#include "qft/io/model_files.h"
+#include "qft/model/config.h"
+#include "qft/model/spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "rewritten_model.h"
+#include "tensor_check.h"
+#include "tokenizer_files.h"
+#include <fmt/ranges.h>
+
+namespace qft::model {
+namespace {
+
+constexpr std::int64_t kMultiple = 64;  ///< of rows, as LLaMA-Factory pads resized embeddings
+
+/// The tensors with a row for each token.
+std::set<std::string> tables_of(const ModelConfig& config, const io::ModelFiles& files) {
+  std::set<std::string> tables;
+  for (const std::string& name : files.names()) {
+    const auto& shape = files.at(name).entry->shape;
+    const bool is_table = name.ends_with("embed_tokens.weight") || name.ends_with("lm_head.weight");
+    if (is_table && shape.size() == 2 && shape[0] == config.vocab_size) tables.insert(name);
+  }
+  require(!tables.empty(), "'{}' has no embed_tokens.weight of {} rows", files.dir().string(), config.vocab_size);
+  return tables;
+}
+
+/// Which rows there are: those of tokens that were known, of tokens that are new, without a token, and put in.
+struct RowRanges {
+  std::int64_t known, tokens, before, all;
+  bool is_new(std::int64_t row) const { return (row >= known && row < tokens) || row >= before; }
+};
+
+/// A table is read once for its mean, and once to be written.
+class Rows {
+ public:
+  Rows(const io::TensorLocation& from, const RowRanges& rows)
+      : from_(from), dtype_(from.entry->dtype), width_(from.entry->shape[1]), rows_(rows) {
+    if (!is_floating(dtype_)) fail_config("{} is not floating point: add tokens to the model in 16 bits", from.entry->name);
+  }
+
+  void write(io::ModelWriter& writer) const {
+    const std::vector<float> mean = mean_of_known();
+    std::mt19937_64 engine(42);
+    std::normal_distribution<float> noise(0.0F, 1.0F / std::sqrt(static_cast<float>(width_)));
+    std::vector<char> bytes(row_bytes());
+    std::vector<float> values(static_cast<std::size_t>(width_));
+    for (std::int64_t row = 0; row < rows_.all; ++row) {
+      if (rows_.is_new(row)) {
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = mean[i] + noise(engine);
+        from_float(dtype_, values.data(), values.size(), bytes.data());
+      } else {
+        from_.file->read(*from_.entry, static_cast<std::uint64_t>(row) * row_bytes(), row_bytes(), bytes.data());
+      }
+      writer.append(bytes.data(), bytes.size());
+    }
+  }
+
+ private:
+  std::uint64_t row_bytes() const { return from_.entry->bytes() / static_cast<std::uint64_t>(from_.entry->shape[0]); }
+
+  std::vector<float> mean_of_known() const {
+    std::vector<double> sum(static_cast<std::size_t>(width_)), row(sum.size());
+    std::vector<char> bytes(row_bytes());
+    for (std::int64_t i = 0; i < rows_.known; ++i) {
+      from_.file->read(*from_.entry, static_cast<std::uint64_t>(i) * row_bytes(), row_bytes(), bytes.data());
+      to_double(dtype_, bytes.data(), row.size(), row.data());
+      for (std::size_t k = 0; k < row.size(); ++k) sum[k] += row[k];
+    }
+    std::vector<float> mean(sum.size());
+    std::ranges::transform(sum, mean.begin(), [&](double s) { return static_cast<float>(s / static_cast<double>(rows_.known)); });
+    return mean;
+  }
+
+  io::TensorLocation from_;
+  DType dtype_;
+  std::int64_t width_;
+  RowRanges rows_;
+};
+
+/// Adds what the tokenizer lacks.
+AddedTokens add_to(TokenizerFiles& tokenizer, const AddTokensRequest& request) {
+  AddedTokens result;
+  const auto add = [&](const std::vector<std::string>& tokens, bool special) {
+    for (const std::string& token : tokens) {
+      if (token.empty()) fail_config("a token to add is empty: give words, with commas between them");
+      if (tokenizer.has(token))
+        result.had.push_back(token);
+      else
+        result.ids.push_back(tokenizer.add(token, special));
+    }
+  };
+  add(request.tokens, false);
+  add(request.special, true);
+  if (result.ids.empty())
+    fail_config("nothing to add: {}", result.had.empty() ? std::string("no tokens are given")
+                                                         : fmt::format("the tokenizer of '{}' has {} already",
+                                                                       request.base.string(), fmt::join(result.had, ", ")));
+  return result;
+}
+
+}  // namespace
+
+AddedTokens add_tokens(io::Storage& storage, const AddTokensRequest& request) {
+  io::require_free(request.target, "the directory of the model with more tokens");
+  const ModelConfig config = ModelConfig::load(request.base);
+  if (config.stored) fail_config("'{}' is quantised in its files: add tokens to the model in 16 bits", request.base.string());
+  const io::ModelFiles files = io::ModelFiles::open(request.base);
+  refuse_unexpected(ModelSpec::build(config, Finetuning::full, {}), files);
+  TokenizerFiles tokenizer(request.base);
+  const std::int64_t known = std::min(tokenizer.size(), config.vocab_size);
+  AddedTokens result = add_to(tokenizer, request);
+  result.rows_before = result.rows = config.vocab_size;
+  if (tokenizer.size() > config.vocab_size) result.rows = (tokenizer.size() + kMultiple - 1) / kMultiple * kMultiple;
+
+  const RowRanges rows{known, tokenizer.size(), result.rows_before, result.rows};
+  const std::set<std::string> tables = tables_of(config, files);
+  std::vector<io::TensorSpec> tensors;
+  for (const std::string& name : files.names()) {
+    const io::TensorEntry& entry = *files.at(name).entry;
+    tensors.push_back({name, entry.dtype, entry.shape});
+    if (tables.contains(name)) tensors.back().shape[0] = result.rows;
+  }
+  io::CommitDir commit(storage, request.target);
+  io::ModelWriter writer(storage, commit.temp(), tensors, request.max_shard_bytes);
+  for (const io::TensorSpec& tensor : tensors) {
+    const io::TensorLocation& from = files.at(tensor.name);
+    tables.contains(tensor.name) ? Rows(from, rows).write(writer) : copy_tensor(from, writer);
+  }
+  writer.finish();
+  copy_configs(storage, request.base, commit.temp(), [&](nlohmann::ordered_json& object) {
+    if (object.contains("vocab_size")) object["vocab_size"] = result.rows;
+  });
+  tokenizer.write(storage, commit.temp());
+  commit.commit();
+  return result;
+}
+
+}  // namespace qft::model

@@ -1,0 +1,35 @@
+#include "rewritten_model.h"
+
+#include "qft/io/file.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace qft::model {
+namespace {
+
+constexpr std::uint64_t kPieceBytes = 16 << 20;
+
+}  // namespace
+
+void copy_tensor(const io::TensorLocation& from, io::ModelWriter& to, bool zero) {
+  const std::uint64_t total = from.entry->bytes();
+  std::vector<char> bytes(std::min(total, kPieceBytes));
+  for (std::uint64_t begin = 0; begin < total; begin += bytes.size()) {
+    bytes.resize(std::min(kPieceBytes, total - begin));
+    if (!zero) from.file->read(*from.entry, begin, bytes.size(), bytes.data());
+    to.append(bytes.data(), bytes.size());
+  }
+}
+
+void copy_configs(io::Storage& storage, const std::filesystem::path& from, const std::filesystem::path& to,
+                  const std::function<void(nlohmann::ordered_json&)>& edit) {
+  io::copy_existing(storage, from, to, io::kModelConfigFiles);
+  io::copy_existing(storage, from, to, io::kTokenizerFiles);
+  auto config = nlohmann::ordered_json::parse(io::read_text_file(to / "config.json"));
+  edit(config);
+  if (const auto text = config.find("text_config"); text != config.end() && text->is_object()) edit(*text);
+  io::write_file(storage, to / "config.json", config.dump(2) + "\n");
+}
+
+}  // namespace qft::model
