@@ -107,20 +107,19 @@ constexpr ForeignRow kLlamaFactory[] = {
      "reward_model reward_model_adapters reward_model_quantization_bit reward_model_type",
      "it belongs to stages that qft does not have", ""},
     {kNoEffect, "module_dropout oft_rank oft_block_size oft_target", "it is used by finetuning_type oft only", ""},
-    {kRefused, "use_apollo use_badam use_adam_mini", kOptimizersHere, kOff},
+    {kRefused, "use_badam use_adam_mini", kOptimizersHere, kOff},
     converted("use_muon", "true: optim=muon; false|null:", "expected true or false"),
+    converted("use_apollo", "true: optim=apollo_adamw; false|null:", "expected true or false"),
     converted("use_galore", "true: optim=galore_adamw; false|null:", "expected true or false"),
     converted("adafactor", "true: optim=adafactor; false|null:", "expected true or false"),
     {kNoEffect,
-     "apollo_target "
-     "apollo_rank apollo_update_interval apollo_scale apollo_proj apollo_proj_type apollo_scale_type "
-     "apollo_layerwise "
-     "apollo_scale_front badam_mode badam_start_block badam_switch_mode badam_switch_interval "
+     "badam_mode badam_start_block badam_switch_mode badam_switch_interval "
      "badam_update_ratio "
      "badam_mask_mode badam_verbose",
      "it belongs to an optimizer that qft does not have", ""},
-    {kRefused, "galore_layerwise", "gradients are clipped and summed before the update: remove it", kOff},
-    {kRefused, "optim_target_modules", "GaLore projects every matrix of the layers: remove it", "null"},
+    {kNoEffect, "galore_layerwise apollo_layerwise",
+     "gradients are summed over the batch and clipped before any layer is updated", kOff},
+    {kRefused, "optim_target_modules", "GaLore and APOLLO project every matrix of the layers: remove it", "null"},
     {kRefused, "label_smoothing_factor", "it is not implemented: remove it", "null|0|0.0"},
     {kRefused, "use_mca use_megatron_bridge use_hyper_parallel", "qft runs by itself: remove it", kOff},
     {kNoEffect, "hyper_parallel_args hyper_parallel_cp_size", "it is used by use_hyper_parallel only", ""},

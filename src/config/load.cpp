@@ -49,10 +49,15 @@ void note_training(RunConfig& config) {
     config.notes.push_back(
         fmt::format("{} is adamw_8bit here: its state is not paged; with offload_optimizer: cpu it is in host memory",
                     at_key(config, "optim")));
-  for (const char* key : {"galore_target", "galore_rank", "galore_update_interval", "galore_scale", "galore_proj_type"})
-    if ((t.optim != "galore_adamw" || !t.optim_args.empty()) && config.is_given(key))
-      config.notes.push_back(fmt::format("{} has no effect: {}", at_key(config, key),
-                                         t.optim != "galore_adamw" ? "optim is " + t.optim : "optim_args is given"));
+  const auto of_optimizer = [&](std::string_view optim, std::initializer_list<const char*> keys) {
+    for (const char* key : keys)
+      if ((t.optim != optim || !t.optim_args.empty()) && config.is_given(key))
+        config.notes.push_back(fmt::format("{} has no effect: {}", at_key(config, key),
+                                           t.optim != optim ? "optim is " + t.optim : "optim_args is given"));
+  };
+  of_optimizer("galore_adamw", {"galore_target", "galore_rank", "galore_update_interval", "galore_scale", "galore_proj_type"});
+  of_optimizer("apollo_adamw", {"apollo_target", "apollo_rank", "apollo_update_interval", "apollo_scale", "apollo_proj",
+                                "apollo_proj_type", "apollo_scale_type", "apollo_scale_front"});
   const bool pairs = config.finetuning.stage == "dpo", compares = pairs || config.finetuning.stage == "kto";
   const bool pack_decides = !config.is_given("stage") && !config.data.pack.empty();
   const auto only = [&](bool used, std::initializer_list<const char*> keys) {

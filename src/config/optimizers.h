@@ -5,6 +5,6 @@
 
 namespace qft::config {
 
-inline constexpr std::string_view kOptimizersHere = "qft has AdamW, 8-bit AdamW, Lion, SGD, Muon, Adafactor and GaLore";
+inline constexpr std::string_view kOptimizersHere = "qft has AdamW, 8-bit AdamW, Lion, SGD, Muon, Adafactor, GaLore and APOLLO";
 
 }  // namespace qft::config

@@ -68,9 +68,10 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
 
 void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("optim",
-              "optimizer: AdamW, by any of four names, with moments of 8 bits by three, Lion, SGD, Muon, Adafactor or GaLore")
+              "optimizer: AdamW, by any of four names, with moments of 8 bits by three, Lion, SGD, Muon, Adafactor, GaLore "
+              "or APOLLO")
             .one_of({"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "lion_32bit", "lion", "sgd", "adamw_8bit",
-                     "adamw_bnb_8bit", "paged_adamw_8bit", "muon", "adafactor", "galore_adamw"})
+                     "adamw_bnb_8bit", "paged_adamw_8bit", "muon", "adafactor", "galore_adamw", "apollo_adamw"})
             .advise(kOptimizersHere),
         &a.optim);
   field(Field("optim_args", "what the optimizer takes besides, in transformers' form: momentum=0.9,nesterov=true"),
@@ -84,6 +85,21 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
               "GaLore: which side of a matrix is projected: the longer one (std), the shorter one, or always one")
             .one_of({"std", "reverse_std", "left", "right"}),
         &a.galore_proj_type);
+  field(Field("apollo_target", "APOLLO: modules whose gradients are projected; only all"), &a.apollo_target);
+  field(Field("apollo_rank", "APOLLO: rank of the projection").at_least(1), &a.apollo_rank);
+  field(Field("apollo_update_interval", "APOLLO: steps until the projection is made anew").at_least(1),
+        &a.apollo_update_interval);
+  field(Field("apollo_scale", "APOLLO: its root is a factor on the update of projected matrices").above(0), &a.apollo_scale);
+  field(Field("apollo_proj", "APOLLO: vectors of the projection: random, or the first singular ones").one_of({"random", "svd"}),
+        &a.apollo_proj);
+  field(Field("apollo_proj_type", "APOLLO: which side of a matrix is projected: the longer one (std), or always one")
+            .one_of({"std", "right", "left"}),
+        &a.apollo_proj_type);
+  field(Field("apollo_scale_type", "APOLLO: what has a factor of its own: each channel, or each matrix (tensor)")
+            .one_of({"channel", "tensor"}),
+        &a.apollo_scale_type);
+  field(Field("apollo_scale_front", "APOLLO: apollo_scale comes before the limit on the growth of a step's norm"),
+        &a.apollo_scale_front);
   field(Field("learning_rate", "peak learning rate").at_least(0), &a.learning_rate);
   field(Field("scale_lr_by_world_size", "multiply learning_rate by the number of ranks"), &a.scale_lr_by_world_size);
   field(Field("weight_decay", "weight decay, decoupled from the gradient but for sgd; none on norms and biases").at_least(0),

@@ -126,7 +126,10 @@ void Optimizer::step_whole(double learning_rate, double grad_scale) {
     const auto [begin, end] = here(owned.buffer, params_[owned.buffer].segments[owned.segment]);
     return params_[owned.buffer].grads.narrow(0, begin < end ? begin : 0, std::max<std::int64_t>(0, end - begin));
   };
-  owners_->direct(part, [&](const Owned& owned, const at::Tensor& values) { rule_->direct({values, owned.state, steps_}); });
+  owners_->direct(part, [&](const Owned& owned, const at::Tensor& values) {
+    const std::uint64_t parameter = (std::uint64_t{owned.buffer} << 40) + static_cast<std::uint64_t>(owned.begin);
+    rule_->direct({values, owned.state, steps_, parameter});
+  });
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (!buffers_[i].has_whole()) continue;
     for (const Piece& piece : buffers_[i].pieces)

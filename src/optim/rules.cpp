@@ -116,6 +116,12 @@ std::span<const RuleSpec> rules() {
        .args = {"rank", "update_proj_gap", "scale", "proj_type"},
        .state_of = galore_state,
        .whole = of_layer},
+      {.name = "APOLLO",
+       .optim = {"apollo_adamw"},
+       .make = make_apollo,
+       .args = {"rank", "update_proj_gap", "scale", "proj_type", "proj", "scale_type", "scale_front"},
+       .state_of = apollo_state,
+       .whole = of_layer},
   };
   return kRules;
 }

@@ -31,6 +31,10 @@ double muon_operations(const Param& param);
 std::unique_ptr<Rule> make_galore(const Hyper& hyper);
 std::vector<StateSpec> galore_state(const Param& param, const Hyper& hyper, const Precision& precision);
 
+/// APOLLO (Zhu et al. 2024) for matrices of layers, AdamW for all else.
+std::unique_ptr<Rule> make_apollo(const Hyper& hyper);
+std::vector<StateSpec> apollo_state(const Param& param, const Hyper& hyper, const Precision& precision);
+
 /// A matrix, or a stack of them, of a layer: not embedding and head.
 bool of_layer(const Param& param);
 

@@ -9,11 +9,23 @@ namespace {
 
 /// What optim_args has, or, where it is empty, what LLaMA-Factory's keys have in its place.
 std::string args_of(const config::TrainingArgs& t, const optim::RuleSpec& rule) {
-  if (!t.optim_args.empty() || rule.name != "GaLore") return t.optim_args;
-  if (t.galore_target != std::vector<std::string>{"all"})
-    fail_config("galore_target: only all is implemented, every matrix of the layers: remove it");
-  return fmt::format("rank={},update_proj_gap={},scale={},proj_type={}", t.galore_rank, t.galore_update_interval, t.galore_scale,
-                     t.galore_proj_type);
+  if (!t.optim_args.empty()) return t.optim_args;
+  const auto all = [](std::string_view key, const std::vector<std::string>& target) {
+    if (target != std::vector<std::string>{"all"})
+      fail_config("{}: only all is implemented, every matrix of the layers: remove it", key);
+  };
+  if (rule.name == "GaLore") {
+    all("galore_target", t.galore_target);
+    return fmt::format("rank={},update_proj_gap={},scale={},proj_type={}", t.galore_rank, t.galore_update_interval,
+                       t.galore_scale, t.galore_proj_type);
+  }
+  if (rule.name == "APOLLO") {
+    all("apollo_target", t.apollo_target);
+    return fmt::format("rank={},update_proj_gap={},scale={},proj={},proj_type={},scale_type={},scale_front={}", t.apollo_rank,
+                       t.apollo_update_interval, t.apollo_scale, t.apollo_proj, t.apollo_proj_type, t.apollo_scale_type,
+                       t.apollo_scale_front);
+  }
+  return {};
 }
 
 }  // namespace

@@ -63,7 +63,8 @@ TEST(ConfigErrors, NameTheChoiceThatWasMeant) {
 TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
   EXPECT_CONTAINS(error_of_text("stage: ppo\n"), "such as ppo, are not implemented");
   EXPECT_CONTAINS(error_of_text("optim: adam_mini\n"), "got 'adam_mini': qft has AdamW, 8-bit AdamW, Lion");
-  EXPECT_CONTAINS(error_of_text("use_apollo: true\n"), "is refused: qft has AdamW, 8-bit AdamW, Lion, SGD, Muon, Adafactor");
+  EXPECT_CONTAINS(error_of_text("use_badam: true\n"), "is refused: qft has AdamW, 8-bit AdamW, Lion, SGD, Muon, Adafactor");
+  EXPECT_EQ(load_text("use_apollo: true\napollo_layerwise: true\n").training.optim, "apollo_adamw");
   EXPECT_EQ(load_text("use_galore: true\ngalore_rank: 8\n").training.galore_rank, 8);
   EXPECT_EQ(load_text("use_muon: true\n").training.optim, "muon");
   EXPECT_EQ(load_text("use_muon: false\nadafactor: true\n").training.optim, "adafactor");

@@ -1,5 +1,5 @@
 """Fifty steps of every optimizer beside its original, on one rank and on three that share the state: torch's AdamW, SGD and Muon,
-transformers' Adafactor, GaLore's formula, and 8-bit AdamW by bitsandbytes' own codes, which are the same to the bit."""
+transformers' Adafactor, GaLore's and APOLLO's formulas, and 8-bit AdamW by bitsandbytes' own codes, which are the same to the bit."""
 import json
 import math
 import tempfile
@@ -143,10 +143,71 @@ class GaLore(torch.optim.Optimizer):
         self.steps += 1
 
 
-def galore(parameters, **options):
+def of_layers(parameters, make):
+    """What make gives for matrices of layers, AdamW for all else."""
     chosen, rest = ([(p, x) for p, x in zip(parameters, PARAMS) if is_muons(x) == of_layer] for of_layer in (True, False))
-    return [GaLore([p for p, _ in chosen], **options),
+    return [make([p for p, _ in chosen]),
             torch.optim.AdamW([{"params": [p], "weight_decay": DECAY if x.get("decays", True) else 0.0} for p, x in rest], lr=LR)]
+
+
+class Apollo(torch.optim.Optimizer):
+    """Zhu et al. 2024, algorithm 1, with apollo_torch's limit on the growth of a step; `projectors` are those that ours ended with."""
+
+    def __init__(self, groups, projectors, scale, kind, front):
+        super().__init__(groups, {})
+        self.projectors, self.scale, self.kind, self.front, self.steps = projectors, math.sqrt(scale), kind, front, 0
+
+    def matrix(self, p, grad, q, state):
+        rows, columns = grad.shape
+        right = rows >= columns
+        low = grad @ q.T if right else q.T @ grad
+        m, v = (state.setdefault(n, torch.zeros_like(low)) for n in ("m", "v"))
+        m.mul_(0.9).add_(low, alpha=0.1)
+        v.mul_(0.999).addcmul_(low, low, value=0.001)
+        dim = (1 if right else 0) if self.kind == "channel" else None
+        norm = lambda t: torch.linalg.norm(t, dim=dim, keepdim=dim is not None)
+        step = grad * norm(m / (v.sqrt() + 1e-8)) / (norm(low) + 1e-8) * (self.scale if self.front else 1)
+        if "norm" in state:
+            step /= max(step.norm() / (state["norm"] + 1e-8), 1.01) / 1.01
+        state["norm"] = step.norm()
+        step *= math.sqrt(1 - 0.999**(self.steps + 1)) / (1 - 0.9**(self.steps + 1)) * (1 if self.front else self.scale)
+        p.sub_(LR * step)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p, projectors in zip(group["params"], self.projectors):
+                p.mul_(1 - LR * DECAY)
+                for i, (w, g, q) in enumerate(zip(p, p.grad, projectors) if p.dim() == 3 else [(p, p.grad, projectors[0])]):
+                    self.matrix(w, g, q, self.state[p].setdefault(i, {}))
+        self.steps += 1
+
+
+def projectors_of(ours, rank):
+    """Of each matrix of layers, those of its stack."""
+    result = []
+    for (_, states), x in zip(ours, PARAMS):
+        if is_muons(x):
+            *stack, rows, columns = x["shape"]
+            shape = (rank, columns) if rows >= columns else (rows, rank)
+            result.append(states["projector"].view(*(stack or [1]), *shape))
+    return result
+
+
+def compare_apollo(report, probe, given):
+    for rank, kind, scale, front in ((8, "channel", 2.0, False), (1, "tensor", 128.0, True)):
+        words = f"rank={rank},scale={scale},scale_type={kind},scale_front={str(front).lower()},update_proj_gap=100"
+        runs = [probe("apollo_adamw", given, ranks, words, fp64=True) for ranks in (1, 3)]
+        projectors = projectors_of(runs[0], rank)
+        make = lambda ps: of_layers(ps, lambda chosen: Apollo(chosen, projectors, scale, kind, front))
+        expected = theirs(given, make, torch.float64)
+        for ranks, ours in zip((1, 3), runs):
+            report.check(f"apollo_adamw {words}: {ranks} ranks, fp64", error(ours, expected, given), 1e-9)
+        drawn = torch.cat([q.flatten() for q in projectors]) * math.sqrt(rank)
+        report.check(f"    ... {len(drawn)} random numbers: their variance, from 1", abs(float(drawn.var()) - 1), 0.2)
+        report.equal("    ... matrices of a stack with the same ones", bool(torch.equal(projectors[2][0], projectors[2][1])), False)
+    anew = probe("apollo_adamw", given, 1, "rank=8,update_proj_gap=7", fp64=True)
+    report.equal("apollo_adamw: vectors that are drawn anew are others", any(torch.equal(a, b) for a, b in zip(projectors_of(anew, 8), projectors_of(runs[0], 1))), False)
 
 
 class InDouble:
@@ -238,9 +299,10 @@ def main():
             report.check(f"muon {words}: fp32, against torch's in bf16 ({yardstick:.1e} from fp64)", error(probe("muon", given, 1, words), rounded, given), 1.5 * yardstick)
         for words, options in (("rank=8,update_proj_gap=20,scale=2", {"rank": 8, "gap": 20, "scale": 2, "kind": "std"}),
                                ("rank=5,update_proj_gap=7,scale=0.5,proj_type=reverse_std", {"rank": 5, "gap": 7, "scale": 0.5, "kind": "reverse_std"})):
-            expected = theirs(given, lambda ps: galore(ps, **options), torch.float64)
+            expected = theirs(given, lambda ps: of_layers(ps, lambda chosen: GaLore(chosen, **options)), torch.float64)
             for ranks in (1, 3):
                 report.check(f"galore_adamw {words}: {ranks} ranks, fp64", error(probe("galore_adamw", given, ranks, words, fp64=True), expected, given), 1e-9)
+        compare_apollo(report, probe, given)
         compare_8bit(report, probe, given)
     report.finish()
 

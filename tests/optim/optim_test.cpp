@@ -156,6 +156,7 @@ TEST(Rules, KeepSoManyBytes) {
   EXPECT_EQ(bytes("galore_adamw", matrix, "rank=8"), (64 * 8 + 2 * 8 * 128) * 4);
   EXPECT_EQ(bytes("galore_adamw", matrix), (64 * 64 + 2 * 64 * 128) * 4) << "of full rank";
   EXPECT_EQ(bytes("galore_adamw", embedding), 8192 * 8);
+  EXPECT_EQ(bytes("apollo_adamw", matrix, "rank=8"), (64 * 8 + 2 * 8 * 128 + 1) * 4);
 }
 
 TEST(RuleArgs, RefuseWhatTheRuleDoesNotTake) {

@@ -17,10 +17,12 @@ STATES = {"adamw_torch": ["master", "exp_avg", "exp_avg_sq"], "lion_32bit": ["ma
           "adamw_8bit": ["master", "exp_avg", "exp_avg_sq", "exp_avg_absmax", "exp_avg_sq_absmax"],
           "muon": ["master", "momentum_buffer", "exp_avg", "exp_avg_sq"],
           "adafactor": ["master", "exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col"],
-          "galore_adamw": ["master", "projector", "exp_avg", "exp_avg_sq"]}
+          "galore_adamw": ["master", "projector", "exp_avg", "exp_avg_sq"],
+          "apollo_adamw": ["master", "projector", "exp_avg", "exp_avg_sq", "step_norm"]}
 # Of a model some of whose tensors are large enough for moments of 8 bits, with blocks that the slices of ranks cut.
 OTHERS = [{"optim": "adamw_8bit", "learning_rate": 1e-3}, {"optim": "muon", "learning_rate": 1e-3}, {"optim": "adafactor", "learning_rate": 1e-3},
-          {"optim": "galore_adamw", "galore_rank": 8, "galore_update_interval": 11, "learning_rate": 1e-3}, {"optim": "sgd", "optim_args": "momentum=0.9", "learning_rate": 1e-2}]
+          {"optim": "galore_adamw", "galore_rank": 8, "galore_update_interval": 11, "learning_rate": 1e-3},
+          {"optim": "apollo_adamw", "apollo_rank": 8, "apollo_update_interval": 11, "learning_rate": 1e-3}, {"optim": "sgd", "optim_args": "momentum=0.9", "learning_rate": 1e-2}]
 SAMPLES, BATCH, EPOCH = 8, 3, 3  # steps an epoch
 
 

@@ -49,6 +49,14 @@ struct TrainingArgs {
   std::int64_t galore_update_interval = 200;
   double galore_scale = 2.0;
   std::string galore_proj_type = "std";
+  std::vector<std::string> apollo_target = {"all"};
+  std::int64_t apollo_rank = 16;
+  std::int64_t apollo_update_interval = 200;
+  double apollo_scale = 32.0;
+  std::string apollo_proj = "random";
+  std::string apollo_proj_type = "std";
+  std::string apollo_scale_type = "channel";
+  bool apollo_scale_front = false;
   double max_grad_norm = 1.0;  // 0: no clipping
   std::string lr_scheduler_type = "linear";
   nlohmann::json lr_scheduler_kwargs;  // a mapping

@@ -82,6 +82,7 @@ struct WholeUpdate {
   at::Tensor values;              ///< Param::as_stack(), contiguous: gradients, and then what is subtracted
   std::vector<at::Tensor> state;  ///< of StateSpec::per 0, in the order of RuleSpec::states()
   std::int64_t step = 1;
+  std::uint64_t parameter = 0;  ///< a number of its own, the same on any number of ranks
 };
 
 /// The ranks that share the buffers: each has a slice of `chunk(buffer)` elements, by rank.

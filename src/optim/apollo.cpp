@@ -1,0 +1,103 @@
+// APOLLO (Zhu et al. 2024, "APOLLO: SGD-like Memory, AdamW-level Performance"), as apollo_torch has it: AdamW's moments of a
+// matrix' gradient in a low-rank space say by how much each of its channels, or all of it, is scaled.
+#include <array>
+#include <cmath>
+
+#include "low_rank.h"
+#include "rules.h"
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/where.h>
+
+namespace qft::optim {
+namespace {
+
+constexpr double kScale = 1.0;
+constexpr std::array<std::string_view, 2> kSpaces = {"random", "svd"}, kScales = {"channel", "tensor"};
+/// A step's norm is at most so many times that of the step before (Fira, Chen et al. 2024).
+constexpr double kGrowth = 1.01, kTiny = 1e-8;
+
+/// Another one for each matrix and each time that it is drawn.
+std::uint64_t seed_of(std::uint64_t parameter, std::int64_t matrix, std::int64_t step) {
+  std::uint64_t seed = parameter;
+  for (const auto next : {static_cast<std::uint64_t>(matrix), static_cast<std::uint64_t>(step)}) {
+    seed = (seed ^ (seed >> 31)) * 0x9e3779b97f4a7c15U + next + 1;  // a step of splitmix64
+  }
+  return seed ^ (seed >> 29);
+}
+
+class Apollo : public Rule {
+ public:
+  explicit Apollo(const Hyper& hyper)
+      : hyper_(hyper),
+        space_(hyper.args, kScale),
+        random_(hyper.args.choice("proj", kSpaces[0], kSpaces) == "random"),
+        channels_(hyper.args.choice("scale_type", kScales[0], kScales) == "channel"),
+        front_(hyper.args.flag("scale_front", false)),
+        adamw_(make_adamw(hyper)) {}
+
+  bool step(const Update& u) override { return adamw_->step(u); }
+
+  void direct(const WholeUpdate& u) override {
+    const double correction = bias_correction(hyper_, u.step);
+    for (std::int64_t i = 0; i < u.values.size(0); ++i) {
+      const bool right = space_.from_right(u.values.size(1), u.values.size(2));
+      const at::Tensor vectors = u.state[0][i], g = u.values[i].to(vectors.scalar_type());
+      if (space_.is_due(u.step)) find(g, right, vectors, seed_of(u.parameter, i, u.step));
+      const at::Tensor low = to_low_rank(g, vectors, right);
+      const at::Tensor scaled = g.mul(factors(low, moments_step(hyper_, low, u.state[1][i], u.state[2][i]), right));
+      if (front_) scaled.mul_(std::sqrt(space_.scale()));
+      limit(scaled, u.state[3][i]);
+      u.values[i].copy_(scaled.mul_(front_ ? correction : correction * std::sqrt(space_.scale())));
+    }
+  }
+
+ private:
+  void find(const at::Tensor& gradient, bool right, const at::Tensor& vectors, std::uint64_t seed) const {
+    if (!random_) return find_singular_vectors(gradient, right, vectors);
+    // Drawn on the host: the same on every kind of device.
+    const at::Tensor drawn = at::randn(vectors.sizes(), at::detail::createCPUGenerator(seed), at::kFloat);
+    vectors.copy_(drawn).div_(std::sqrt(static_cast<double>(vectors.size(right ? 0 : 1))));
+  }
+
+  /// [rows, 1] or [1, columns] by channels, else a scalar: how much larger AdamW's step is than the gradient.
+  at::Tensor factors(const at::Tensor& low, const at::Tensor& step, bool right) const {
+    const auto norm = [&](const at::Tensor& t) {
+      return channels_ ? at::linalg_vector_norm(t, 2, right ? 1 : 0, /*keepdim=*/true) : at::linalg_vector_norm(t);
+    };
+    return norm(step).div_(norm(low).add_(kTiny));
+  }
+
+  /// `before`: the norm of the last step, 0 at first.
+  static void limit(const at::Tensor& scaled, const at::Tensor& before) {
+    const at::Tensor norm = at::linalg_vector_norm(scaled);
+    const at::Tensor growth = norm.div(before.add(kTiny)).clamp_min_(kGrowth).div_(kGrowth);
+    const at::Tensor limiter = at::where(before.gt(0), growth, at::ones_like(growth));
+    scaled.div_(limiter);
+    before.copy_(norm.div_(limiter));
+  }
+
+  Hyper hyper_;
+  LowRank space_;
+  bool random_, channels_, front_;
+  std::unique_ptr<Rule> adamw_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> make_apollo(const Hyper& hyper) {
+  return std::make_unique<Apollo>(hyper);
+}
+
+std::vector<StateSpec> apollo_state(const Param& param, const Hyper& hyper, const Precision& precision) {
+  constexpr std::array<std::string_view, 2> kAdamW = {"exp_avg", "exp_avg_sq"};
+  if (!of_layer(param)) return elementwise(kAdamW, param, precision);
+  std::vector<StateSpec> states = LowRank(hyper.args, kScale).states(param.as_stack(), precision);
+  states.push_back({"step_norm", states[0].type, {param.as_stack()[0]}, 0});
+  return states;
+}
+
+}  // namespace qft::optim
