@@ -152,7 +152,7 @@ constexpr ForeignRow kOther[] = {
     converted(
         "optimizer",
         "null:; adamw_torch|adamw_torch_fused|adamw_hf|adamw|lion_32bit|lion|sgd|adamw_8bit|adamw_bnb_8bit|paged_adamw_8bit|muon|"
-        "adafactor|galore_adamw: optim=*",
+        "adafactor|galore_adamw|apollo_adamw: optim=*",
         kOptimizersHere),
     {kRefused, "optimizer_in_bwd", "gradients are clipped and summed before the update: remove it", kOff},
     {kNoEffect, "verbose compile device accelerator custom_sharded_layers ignore_bias_buffers", "it changes no result",

@@ -61,9 +61,9 @@ class Planner {
     return divides && size > 1 && size < plan_.ranks;
   }
 
-  ExecutionConfig execution_config(const Strategy& strategy, std::int64_t group, const MemoryPolicy& policy) const {
+  ExecutionConfig execution_config(const Strategy& strategy, std::int64_t group, const MemoryPolicy& policy,
+                                   const MicroShape& largest) const {
     const int shard = !strategy.sharded() ? 1 : strategy.grouped ? group_ranks() : plan_.ranks;
-    const MicroShape& largest = plan_.workload.largest;
     return {.spec = plan_.recipe.spec,
             .precision = plan_.recipe.precision,
             .rule = optim::rule_of(config_.training.optim),
@@ -125,22 +125,41 @@ class Planner {
     return std::max<std::int64_t>(1, share - process());
   }
 
-  PolicyFit fastest_that_fits(const Strategy& strategy, std::int64_t group) const {
-    const auto config_with = [&](const MemoryPolicy& policy) { return execution_config(strategy, group, policy); };
+  PolicyFit fastest_that_fits(const Strategy& strategy, std::int64_t group, const MicroShape& shape) const {
+    const auto config_with = [&](const MemoryPolicy& policy) { return execution_config(strategy, group, policy, shape); };
     const Room room{left(config_with({})), on_cpu() || plan_.process.unified ? 0 : host_left()};
     return plan::fastest_that_fits(config_, room, config_with);
   }
 
   std::int64_t largest(const Strategy& strategy) const {
     if (plan_.available == 0) return max_micro_batches_;
-    const PolicyFit one = fastest_that_fits(strategy, 1);
-    const ExecutionConfig run = execution_config(strategy, 1, one.policy);
+    const PolicyFit one = fastest_that_fits(strategy, 1, plan_.workload.largest);
+    const ExecutionConfig run = execution_config(strategy, 1, one.policy, plan_.workload.largest);
     return largest_group(run, one.footprint, left(run), max_micro_batches_);
   }
 
+  /// By halving, in steps of kLongestStep.
+  std::int64_t longest(const Strategy& strategy, std::int64_t group) const {
+    if (plan_.available == 0) return 0;
+    const std::int64_t limit = plan_.recipe.spec.config.max_position_embeddings,
+                       sequences = plan_.recipe.objective.item_sequences;
+    const auto tokens_of = [&](std::int64_t steps) { return std::min(steps * kLongestStep, limit); };
+    const auto fits = [&](std::int64_t steps) {
+      MicroShape item;
+      for (std::int64_t i = 0; i < sequences; ++i) item.add_sequence(tokens_of(steps), tokens_of(steps));
+      return fastest_that_fits(strategy, group, item).fits;
+    };
+    std::int64_t fitting = 0, beyond = (limit + kLongestStep - 1) / kLongestStep + 1;
+    while (beyond - fitting > 1) {
+      const std::int64_t between = fitting + (beyond - fitting) / 2;
+      (fits(between) ? fitting : beyond) = between;
+    }
+    return tokens_of(fitting);
+  }
+
   void add(const Strategy& strategy, std::int64_t group) {
-    const PolicyFit fit = fastest_that_fits(strategy, group);
-    const ExecutionConfig execution = execution_config(strategy, group, fit.policy);
+    const PolicyFit fit = fastest_that_fits(strategy, group, plan_.workload.largest);
+    const ExecutionConfig execution = execution_config(strategy, group, fit.policy, plan_.workload.largest);
     Row row;
     row.policy = fit.policy;
     row.strategy = strategy;
@@ -154,6 +173,7 @@ class Planner {
     row.process = process() + fit.footprint.kernels;
     row.needed = process() + fit.footprint.needed + staged_beside(fit.footprint);
     row.fits = fit.fits;
+    row.longest = longest(strategy, group);
     // The bytes do not depend on a machine: any will do.
     row.time = simulate(execution, plan_.machine.value_or(any_machine()), plan_.workload);
     plan_.rows.push_back(row);
@@ -165,6 +185,8 @@ class Planner {
     m.narrow_efficiency = m.attention_efficiency = m.memory_gb_s = m.host_device_gb_s = m.node_gb_s = m.network_gb_s = 1;
     return m;
   }
+
+  static constexpr std::int64_t kLongestStep = 64;
 
   const config::RunConfig& config_;
   Plan& plan_;

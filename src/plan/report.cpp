@@ -43,6 +43,11 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+std::string longest_text(const Plan& plan, const Row& row) {
+  if (row.longest == 0) return "none";
+  return fmt::format("{}{}", row.longest, row.longest == plan.recipe.spec.config.max_position_embeddings ? " (all)" : "");
+}
+
 std::string memory_table(const Plan& plan) {
   bool apart = false, host = false, copies = false, ways = false;  // ways: rows differ in what they compute again
   for (const Row& row : plan.rows) {
@@ -58,7 +63,7 @@ std::string memory_table(const Plan& plan) {
   if (plan.process.bytes > 0) rows[0].emplace_back("process");
   if (host) rows[0].emplace_back("on the host");
   rows[0].emplace_back("total");
-  if (plan.available > 0) rows[0].emplace_back("fits");
+  if (plan.available > 0) rows[0].insert(rows[0].end(), {"fits", "longest sequence"});
   if (ways) rows[0].emplace_back("recomputation");
   for (const Row& row : plan.rows) {
     const auto& m = row.memory;
@@ -69,7 +74,7 @@ std::string memory_table(const Plan& plan) {
     if (plan.process.bytes > 0) rows.back().push_back(bytes(row.process));
     if (host) rows.back().push_back(bytes(m.host));
     rows.back().push_back(bytes(row.needed));
-    if (plan.available > 0) rows.back().emplace_back(row.fits ? "yes" : "no");
+    if (plan.available > 0) rows.back().insert(rows.back().end(), {row.fits ? "yes" : "no", longest_text(plan, row)});
     if (ways) rows.back().emplace_back(row.policy.recompute ? "on" : "off");
   }
   return table(rows);
@@ -134,7 +139,10 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
       {"activations", m.activations}, {"buffers", m.buffers},   {"apart", m.apart},         {"host", m.host},
       {"staged", row.staged},         {"process", row.process}, {"total", row.needed}};
   json["bytes"] = {{"weights", std::llround(t.gather_bytes)}, {"gradients", std::llround(t.reduce_bytes)}};
-  if (plan.available > 0) json["fits"] = row.fits;
+  if (plan.available > 0) {
+    json["fits"] = row.fits;
+    json["longest_sequence"] = row.longest;
+  }
   if (plan.machine)
     json["seconds"] = {{"step", t.step},          {"compute", t.compute},    {"wire", t.wire},
                        {"gather", t.gather_wait}, {"reduce", t.reduce_wait}, {"serial", t.serial()}};

@@ -220,12 +220,14 @@ def run_llama(examples, path, run, files):
     info = {name.strip(): {"file_name": "numbers.json"} for key in ("dataset", "eval_dataset") for name in str(run.get(key, "")).split(",")}
     data = examples.directory / run.get("dataset_dir", "data").replace("REMOTE:", "")
     data.mkdir(parents=True, exist_ok=True)
-    (data / "numbers.json").write_text(json.dumps([{**r, "text": r["output"] * 40} for r in examples.records]))
+    (data / "numbers.json").write_text(json.dumps([{**r, "text": r["output"] * 40, "good": i % 2 == 0} for i, r in enumerate(examples.records)]))
     if run.get("stage") == "pt":
         info = {name: {"file_name": "numbers.json", "columns": {"prompt": "text"}} for name in info}
     if run.get("stage") in ("dpo", "rm"):
         columns = {"prompt": "instruction", "query": "input", "chosen": "output", "rejected": "text"}
         info = {name: {"file_name": "numbers.json", "ranking": True, "columns": columns} for name in info}
+    if run.get("stage") == "kto":
+        info = {name: {"file_name": "numbers.json", "columns": {"prompt": "instruction", "response": "output", "kto_tag": "good"}} for name in info}
     (data / "dataset_info.json").write_text(json.dumps(info))
     file = examples.directory / "run" / Path(path).name
     file.parent.mkdir(exist_ok=True)

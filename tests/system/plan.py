@@ -45,6 +45,17 @@ def main():
         report.holds("the pack of the run is what is planned with", "as the loader deals them" in told["data"])
         report.holds("without a machine there are bytes and no times", "seconds" not in json.loads(plan("--json").stdout)["rows"][0])
 
+        def ddp(memory, cutoff):
+            words = (f"output_dir={tmp / 'elsewhere'}", "packing=false", "per_device_train_batch_size=1", f"max_memory={memory}", f"cutoff_len={cutoff}")
+            return next(row for row in json.loads(plan(*words, "--json").stdout)["rows"] if row["strategy"] == "ddp")
+
+        least, most = (ddp(100, cutoff)["memory"]["total"] for cutoff in (64, 448))
+        limit = (least + most) / 2 / 0.9 / 1e9
+        longest = ddp(limit, 64)["longest_sequence"]
+        report.holds("the longest sequence that fits", 64 <= longest < 448 and longest % 64 == 0, longest)
+        report.equal("    ... fits as cutoff_len, and 64 tokens more do not", [ddp(limit, longest + more)["fits"] for more in (0, 64)], [True, False])
+        report.equal("    ... where there is room, all that the model sees", ddp(100, 64)["longest_sequence"], 512)
+
         measured = machine.read_text()
         machine.write_text(re.sub(r"threads_per_rank: \d+", "threads_per_rank: 5", measured))
         os.environ.pop("OMP_NUM_THREADS", None)

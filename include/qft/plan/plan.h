@@ -29,6 +29,7 @@ struct Row {
   std::int64_t process = 0;  ///< what the process needs besides, compiled kernels included
   std::int64_t needed = 0;   ///< the total
   bool fits = true;          ///< into nine tenths of what a rank has; true where the machine is not known
+  std::int64_t longest = 0;  ///< tokens of the longest sequence that fits as a micro-batch of its own; 0: none, or not known
   StepTime time;             ///< without a machine description only its bytes are meaningful
 };
 
