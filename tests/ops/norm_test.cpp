@@ -25,7 +25,7 @@ at::Tensor zero_centred(const std::vector<at::Tensor>& in) {
 void compare_with_autograd(at::IntArrayRef shape, at::ScalarType dtype, bool with_residual, NormWeight form) {
   const at::Tensor x = randn(shape, dtype, 1, 2.0), w = randn({shape.back()}, dtype, 2), gy = randn(shape, dtype, 3);
   const at::Tensor residual = with_residual ? randn(shape, dtype, 4) : at::Tensor();
-  const Oracle oracle = differentiate(form == NormWeight::plain ? rms_norm : zero_centred, {x, w}, gy);
+  const Oracle oracle = differentiate(form == NormWeight::zero_centred ? zero_centred : rms_norm, {x, w}, gy);
   const at::Tensor y = empty(shape, dtype), rstd = empty(shape.slice(0, shape.size() - 1), statistics_dtype(dtype));
   rms_norm_forward(x, w, kEps, y, rstd, form);
   expect_close(y, oracle.value, tolerance(dtype), "y");
@@ -40,7 +40,7 @@ TEST(RmsNorm, AgreesWithAutograd) {
   for (const at::ScalarType dtype : kDtypes)
     for (const auto& [rows, width] : std::vector<std::pair<int, int>>{{1, 576}, {7, 64}, {33, 100}, {5, 6}, {3, 17}})
       for (const bool residual : {false, true})
-        for (const NormWeight form : {NormWeight::plain, NormWeight::zero_centred})
+        for (const NormWeight form : {NormWeight::plain, NormWeight::zero_centred, NormWeight::rounded_last})
           compare_with_autograd({rows, width}, dtype, residual, form);
 }
 
