@@ -93,7 +93,7 @@ class Measurement::Impl {
 
   Sample elementwise() {
     model::ModelConfig config = whole_.config;  // neither norms of q and k nor dropout are among the operations that are timed
-    config.qk_norm = false;
+    config.qk_norm = model::QkNorm::none;
     model::LoraConfig lora = whole_.lora;
     lora.dropout = 0;
     const auto plain = model::ModelSpec::build(config, whole_.finetuning, lora, {}, whole_.head, whole_.freeze);

@@ -31,6 +31,18 @@ std::int64_t SubLayer::operation_scratch_bytes(const ops::PackedSizes& /*sizes*/
   return 0;
 }
 
+ops::NormWeight norm_weight(const ModelConfig& config) {
+  switch (config.norms) {
+    case NormKind::plain:
+      return ops::NormWeight::plain;
+    case NormKind::zero_centred:
+      return ops::NormWeight::zero_centred;
+    case NormKind::rounded_last:
+      return ops::NormWeight::rounded_last;
+  }
+  fail("norms of kind {} have no code", static_cast<int>(config.norms));
+}
+
 bool SubLayer::can_be_captured(c10::Device /*device*/, at::ScalarType /*dtype*/) const {
   return true;
 }
