@@ -38,6 +38,7 @@ struct Architecture {
   Hybrid hybrid = Hybrid::none;
   NormKind norms = NormKind::plain;
   bool norm_after = false;
+  FeedForward feed_forward = FeedForward::swiglu;
 };
 
 /// The row of this model_type. Throws Error naming `where` and all there are.

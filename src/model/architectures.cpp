@@ -91,6 +91,13 @@ constexpr auto kArchitectures = std::to_array<Architecture>({
      .default_eps = 1e-5,
      .norms = NormKind::rounded_last,
      .norm_after = true},
+    {.model_type = "arcee",
+     .hf_class = "ArceeForCausalLM",
+     .qkv = kAttentionBias,
+     .o = kAttentionBias,
+     .mlp = kMlpBias,
+     .default_eps = 1e-5,
+     .feed_forward = FeedForward::squared_relu},
 });
 
 }  // namespace

@@ -150,9 +150,11 @@ std::vector<std::int32_t> read_token_ids(const json* value, const std::string& w
   return ids;
 }
 
-void refuse_unimplemented(const Reader& reader) {
-  const std::string act = reader.text("hidden_act", "silu");
-  require(act == "silu", "{}: hidden_act '{}' is not implemented (implemented: silu)", reader.where(), act);
+void refuse_unimplemented(const Reader& reader, const Architecture& arch) {
+  const std::string_view known = arch.feed_forward == FeedForward::swiglu ? "silu" : "relu2";
+  const std::string act = reader.text("hidden_act", std::string(known));
+  require(act == known, "{}: hidden_act '{}' of {} is not implemented (implemented: {})", reader.where(), act, arch.model_type,
+          known);
 }
 
 std::string read_text(const std::filesystem::path& dir, const char* name) {
@@ -187,8 +189,8 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   const json* nested = whole.find("text_config");
   require(nested == nullptr || nested->is_object(), "{}: text_config is no object", where);
   const Reader reader = nested == nullptr ? whole : Reader(*nested, where + ": text_config");
-  refuse_unimplemented(whole);
-  refuse_unimplemented(reader);
+  refuse_unimplemented(whole, arch);
+  refuse_unimplemented(reader, arch);
   const json* stored = whole.find("quantization_config");
   if (stored == nullptr) stored = reader.find("quantization_config");
   if (stored != nullptr) c.stored = read_quantization(*stored, where);
@@ -212,6 +214,7 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   c.qk_norm = arch.qk_norm;
   c.norms = arch.norms;
   c.norm_after = arch.norm_after;
+  c.feed_forward = arch.feed_forward;
   c.rope =
       read_rope(reader, c.max_position_embeddings, arch.hybrid == Hybrid::none ? std::nullopt : std::optional(kHybridRotated));
   c.eos_token_ids = read_token_ids(whole.find("eos_token_id") ? whole.find("eos_token_id") : reader.find("eos_token_id"), where);

@@ -99,7 +99,7 @@ class Measurement::Impl {
     const auto plain = model::ModelSpec::build(config, whole_.finetuning, lora, {}, whole_.head, whole_.freeze);
     const double bytes = forward_work(plain, 1, shape_, precision_.compute).bytes +
                          backward_work(plain, 1, shape_, precision_.compute, false, true).bytes;
-    return {"norms, rotary, SwiGLU, sums", a_layer([&] { layers_.elementwise(); }), 0, bytes};
+    return {"norms, rotary, activation, sums", a_layer([&] { layers_.elementwise(); }), 0, bytes};
   }
 
   std::vector<Sample> step(const Machine& machine) {

@@ -16,7 +16,7 @@ PROMPTS = ["What is the capital of France?", "Write a haiku about the sea.\nUse 
 def main():
     args = arguments()
     report = Report()
-    from transformers import (AutoModelForCausalLM, AutoTokenizer, LlamaConfig, MistralConfig, Olmo2Config, Qwen2Config,
+    from transformers import (ArceeConfig, AutoModelForCausalLM, AutoTokenizer, LlamaConfig, MistralConfig, Olmo2Config, Qwen2Config,
                               Qwen3_5TextConfig, Qwen3Config, Qwen3MoeConfig, Qwen3NextConfig)
 
     torch.set_num_threads(2)
@@ -36,7 +36,8 @@ def main():
             "qwen3_next": Qwen3NextConfig(**shape, **hybrid, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
                                           shared_expert_intermediate_size=40),
             "mistral": MistralConfig(**shape, num_attention_heads=6, num_key_value_heads=2, sliding_window=9),
-            "olmo2": Olmo2Config(**shape, num_attention_heads=6, num_key_value_heads=2)}
+            "olmo2": Olmo2Config(**shape, num_attention_heads=6, num_key_value_heads=2),
+            "arcee": ArceeConfig(**shape, num_attention_heads=6, num_key_value_heads=2, mlp_bias=True)}
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
         for name, config in {"smollm2": None, **tiny}.items():

@@ -11,7 +11,7 @@ from common import run
 
 def tiny_configs():
     """name -> transformers config; each stresses something that the others do not."""
-    from transformers import (LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Qwen2Config, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3Config,
+    from transformers import (ArceeConfig, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Qwen2Config, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3Config,
                               Qwen3MoeConfig, Qwen3NextConfig)
 
     base = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, vocab_size=211, rms_norm_eps=1e-5,
@@ -51,6 +51,10 @@ def tiny_configs():
                              eos_token_id=None),
         "olmo2_biases": Olmo2Config(**base, num_attention_heads=3, num_key_value_heads=3, attention_bias=True, tie_word_embeddings=True,
                                     pad_token_id=None, eos_token_id=None),
+        "arcee": ArceeConfig(**base, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, bos_token_id=None,
+                             eos_token_id=None),
+        "arcee_biases": ArceeConfig(**base, num_attention_heads=3, num_key_value_heads=1, head_dim=20, attention_bias=True, mlp_bias=True,
+                                    tie_word_embeddings=True, bos_token_id=None, eos_token_id=None),
         "qwen3_yarn": Qwen3Config(**base, num_attention_heads=4, num_key_value_heads=2, head_dim=24, tie_word_embeddings=False,
                                   rope_parameters=yarn),
         "llama_linear": LlamaConfig(**base, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False,

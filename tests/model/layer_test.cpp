@@ -28,7 +28,7 @@ ModelSpec spec_of(std::string_view type, bool lora) {
                  {"linear_num_value_heads", 2},
                  {"linear_key_head_dim", 6},
                  {"linear_value_head_dim", 4}});
-  if (type == "llama") config["attention_bias"] = config["mlp_bias"] = true;
+  if (type == "llama" || type == "arcee") config["attention_bias"] = config["mlp_bias"] = true;
   LoraConfig adapter;
   if (lora) {
     adapter.rank = 2;

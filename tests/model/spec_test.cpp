@@ -41,6 +41,11 @@ TEST(ModelConfig, KnowsWhatEachArchitectureLeavesUnsaid) {
   const auto olmo = ModelConfig::parse(plain_olmo.dump(), "t");
   EXPECT_TRUE(olmo.norm_after && olmo.norms == NormKind::rounded_last && olmo.qk_norm == QkNorm::whole && !olmo.qkv_bias);
   EXPECT_EQ(olmo.rms_norm_eps, 1e-5);
+  auto biased_arcee = base("arcee");
+  biased_arcee["mlp_bias"] = true;
+  biased_arcee["hidden_act"] = "relu2";
+  const auto arcee = ModelConfig::parse(biased_arcee.dump(), "t");
+  EXPECT_TRUE(arcee.mlp_bias && arcee.feed_forward == FeedForward::squared_relu && !arcee.norm_after);
 }
 
 TEST(ModelConfig, RefusesByNameWhatIsNotImplemented) {
@@ -54,7 +59,10 @@ TEST(ModelConfig, RefusesByNameWhatIsNotImplemented) {
   expect_refused(c, "factor is 0.5");
   c = base("qwen2");
   c["hidden_act"] = "gelu";
-  expect_refused(c, "gelu");
+  expect_refused(c, "hidden_act 'gelu' of qwen2 is not implemented (implemented: silu)");
+  c = base("arcee");
+  c["hidden_act"] = "silu";
+  expect_refused(c, "hidden_act 'silu' of arcee is not implemented (implemented: relu2)");
   c = base("qwen2");
   c["num_key_value_heads"] = 2;
   expect_refused(c, "num_key_value_heads 2");

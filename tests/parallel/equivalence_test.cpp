@@ -25,7 +25,7 @@ constexpr Choice kSizes = {6, 5, 3, 3, 2, 2, std::size(kTypes), 4, 2};
 constexpr Offload kOffloads[] = {{}, {.optimizer = true}, {.weights = true}, {.activations = true}, {true, true, true}};
 constexpr int kGroups[] = {1, 2, 9};  // of at most nine micro-batches a rank
 constexpr int kPacks[] = {1, 2, 9};   // sequences a micro-batch: with nine only one rank has work
-constexpr const char* kTypes[] = {"qwen2", "qwen3_moe", "qwen3_5_text", "qwen2_moe", "olmo2"};
+constexpr const char* kTypes[] = {"qwen2", "qwen3_moe", "qwen3_5_text", "qwen2_moe", "olmo2", "arcee"};
 
 bool valid(const Choice& c) {
   return c[recompute] == 1 || !kOffloads[c[offload]].activations;

@@ -65,6 +65,9 @@ enum class QkNorm : std::uint8_t { none, heads, whole };
 /// How norms multiply with their weights, as ops::NormWeight says.
 enum class NormKind : std::uint8_t { plain, zero_centred, rounded_last };
 
+/// A dense feed-forward: down(silu(gate(x)) * up(x)), or down(relu(up(x))^2).
+enum class FeedForward : std::uint8_t { swiglu, squared_relu };
+
 /// One decoder-only transformer of the Llama family.
 struct ModelConfig {
   std::string model_type;    ///< one of architectures(): "qwen2"
@@ -81,6 +84,7 @@ struct ModelConfig {
   bool attention_gate = false;  ///< q_proj gives each head's gate too, whose sigmoid multiplies what it attends to
   NormKind norms = NormKind::plain;
   bool norm_after = false;  ///< a sub-layer is x + norm(sub(x)) rather than x + sub(norm(x))
+  FeedForward feed_forward = FeedForward::swiglu;
   std::vector<std::int64_t> windows;  ///< of each layer, as window() returns them; empty: no layer has one
   ExpertsConfig experts;
   std::vector<bool> sparse;  ///< of each layer: whether its feed-forward is experts; empty: of none

@@ -76,7 +76,7 @@ struct SubLayerCost {
 /// Pairs of a token and one that it sees, in a sequence of `length` tokens. `window`: as in SubLayerSpec.
 double visible_pairs(std::int64_t length, std::int64_t window);
 
-enum class SubLayerKind : std::uint8_t { attention, delta_net, swiglu, experts };
+enum class SubLayerKind : std::uint8_t { attention, delta_net, swiglu, squared_relu, experts };
 
 struct SubLayerSpec {
   SubLayerKind kind = SubLayerKind::attention;

@@ -16,6 +16,8 @@ SubLayerSpec describe_attention(const ModelConfig& config, std::int64_t window);
 SubLayerSpec describe_delta_net(const ModelConfig& config);
 /// down(silu(gate(x)) * up(x)).
 SubLayerSpec describe_swiglu(const ModelConfig& config);
+/// down(relu(up(x))^2).
+SubLayerSpec describe_squared_relu(const ModelConfig& config);
 /// Sum over a token's experts of weight * down(silu(gate(x)) * up(x)), with the weights of a router; and a shared expert, where
 /// the configuration has one.
 SubLayerSpec describe_experts(const ModelConfig& config);

@@ -55,6 +55,8 @@ std::unique_ptr<const SubLayer> make_sublayer(const ModelConfig& config, const S
       return make_delta_net(config, spec);
     case SubLayerKind::swiglu:
       return make_swiglu(config, spec);
+    case SubLayerKind::squared_relu:
+      return make_squared_relu(config, spec);
     case SubLayerKind::experts:
       return make_experts(config, spec);
   }
