@@ -7,14 +7,14 @@ from pathlib import Path
 import torch
 
 from common import ROOT, Report, arguments, run
-from models import by_expert, greedy, make_model
+from models import by_expert, chosen, greedy, make_model
 
 SYSTEM = "You are a terse assistant."
 PROMPTS = ["What is the capital of France?", "Write a haiku about the sea.\nUse no commas."]
 
 
 def main():
-    args = arguments()
+    args = arguments(only=None)
     report = Report()
     from transformers import (ArceeConfig, AutoModelForCausalLM, AutoTokenizer, LlamaConfig, MistralConfig, Olmo2Config, Qwen2Config,
                               Qwen3_5TextConfig, Qwen3Config, Qwen3MoeConfig, Qwen3NextConfig)
@@ -40,7 +40,7 @@ def main():
             "arcee": ArceeConfig(**shape, num_attention_heads=6, num_key_value_heads=2, mlp_bias=True)}
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
-        for name, config in {"smollm2": None, **tiny}.items():
+        for name, config in chosen({"smollm2": None, **tiny}, args.only).items():
             directory = ROOT / "models/smollm2"
             if config is not None:
                 directory = tmp / name

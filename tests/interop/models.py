@@ -16,6 +16,7 @@ def tiny_configs():
 
     base = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, vocab_size=211, rms_norm_eps=1e-5,
                 max_position_embeddings=512)
+    longer = {**base, "num_hidden_layers": 4}  # PEFT names fewer than 20 linears by their paths, which is refused
     llama3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                   original_max_position_embeddings=64)
     yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32)
@@ -51,9 +52,9 @@ def tiny_configs():
                              eos_token_id=None),
         "olmo2_biases": Olmo2Config(**base, num_attention_heads=3, num_key_value_heads=3, attention_bias=True, tie_word_embeddings=True,
                                     pad_token_id=None, eos_token_id=None),
-        "arcee": ArceeConfig(**base, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, bos_token_id=None,
+        "arcee": ArceeConfig(**longer, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, bos_token_id=None,
                              eos_token_id=None),
-        "arcee_biases": ArceeConfig(**base, num_attention_heads=3, num_key_value_heads=1, head_dim=20, attention_bias=True, mlp_bias=True,
+        "arcee_biases": ArceeConfig(**longer, num_attention_heads=3, num_key_value_heads=1, head_dim=20, attention_bias=True, mlp_bias=True,
                                     tie_word_embeddings=True, bos_token_id=None, eos_token_id=None),
         "qwen3_yarn": Qwen3Config(**base, num_attention_heads=4, num_key_value_heads=2, head_dim=24, tie_word_embeddings=False,
                                   rope_parameters=yarn),
@@ -65,6 +66,11 @@ def tiny_configs():
         "llama3_rope": LlamaConfig(**base, num_attention_heads=4, num_key_value_heads=2, rope_parameters=llama3,
                                    tie_word_embeddings=False),
     }
+
+
+def chosen(models, only):
+    """All, or those whose name begins with `only`."""
+    return {name: model for name, model in models.items() if name.startswith(only or "")}
 
 
 def is_moe(config):
