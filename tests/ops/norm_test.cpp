@@ -67,14 +67,18 @@ TEST(RmsNorm, NormalisesHeadsOfFusedRows) {
   }
 }
 
-TEST(RmsNorm, RoundsBeforeTheWeightAsTransformersDoes) {
+TEST(RmsNorm, RoundsWhereTransformersDoes) {
   const at::Tensor x = randn({19, 576}, at::kBFloat16, 1), w = randn({576}, at::kBFloat16, 2);
-  const at::Tensor y = empty(x.sizes(), at::kBFloat16), rstd = empty({19}, at::kFloat);
-  const at::Tensor expected = empty(x.sizes(), at::kBFloat16), rstd2 = empty({19}, at::kFloat);
-  rms_norm_forward(x, w, kEps, y, rstd);
-  generic::rms_norm_forward(x, w, kEps, expected, rstd2);
-  // Only a different order of summation under the root may flip a rounding here and there.
-  EXPECT_LE(y.ne(expected).sum().item<std::int64_t>(), y.numel() / 200);
+  const at::Tensor wide = x.to(at::kFloat), normed = wide * at::rsqrt(wide.square().mean(-1, true) + kEps);
+  for (const NormWeight form : {NormWeight::plain, NormWeight::rounded_last}) {
+    const at::Tensor y = empty(x.sizes(), at::kBFloat16), rstd = empty({19}, at::kFloat);
+    rms_norm_forward(x, w, kEps, y, rstd, form);
+    const at::Tensor first = w * normed.to(at::kBFloat16), last = (w.to(at::kFloat) * normed).to(at::kBFloat16);
+    // Only a different order of summation under the root may flip a rounding here and there.
+    const bool plain = form == NormWeight::plain;
+    EXPECT_LE(y.ne(plain ? first : last).sum().item<std::int64_t>(), y.numel() / 200);
+    EXPECT_GT(y.ne(plain ? last : first).sum().item<std::int64_t>(), y.numel() / 20);
+  }
 }
 
 TEST(RmsNorm, FrozenWeightNeedsNoGradient) {
