@@ -5,13 +5,12 @@
 #include "qft/core/json.h"
 #include "qft/core/member.h"
 #include "qft/io/file.h"
-#include "qft/model/architectures.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <tuple>
 
+#include "architecture.h"
 #include "config_reader.h"
 #include "rope_config.h"
 #include <nlohmann/json.hpp>
@@ -27,68 +26,10 @@ constexpr std::int64_t kMaxLayers = 4096;
 constexpr std::int64_t kMostTaps = 8;  ///< of the short convolution (ops/short_convolution.h)
 constexpr std::int64_t kUnused = 1;    ///< width of a dense feed-forward that no layer has
 
-/// Whether linears carry a bias: what `key` of config.json says, `fallback` where it lacks that; without a key always `fallback`.
-struct Bias {
-  const char* key;
-  bool fallback;
-};
-constexpr Bias kNever{nullptr, false}, kAlways{nullptr, true}, kAttentionBias{"attention_bias", false},
-    kMlpBias{"mlp_bias", false};
-/// Which layers may have a sliding window: `some`: use_sliding_window, max_window_layers and layer_types say it; `asked`: all
-/// where use_sliding_window is true; `given`: all where sliding_window is a number; `all`: these where config.json lacks it too.
-enum class Windows : std::uint8_t { none, some, asked, given, all };
-
-/// How an architecture has experts: `mixtral` in every layer, by names of its own; `qwen` in those that config.json says, perhaps
-/// beside a shared one.
-enum class Experts : std::uint8_t { none, mixtral, qwen, qwen_shared };
-
-/// Hybrids of attention, with gates and norms of q and k, and of gated delta nets; all their norms are zero-centred.
-/// `by_key_head`: as DeltaNetConfig says.
-enum class Hybrid : std::uint8_t { none, by_key_head, apart };
-
-/// One row an architecture: what config.json leaves unsaid.
-struct Architecture {
-  const char* model_type;
-  const char* hf_class;
-  Bias qkv, o, mlp;
-  bool qk_norm;
-  std::int64_t default_head_dim;  ///< 0: hidden_size / num_attention_heads
-  Windows windows;
-  Experts experts = Experts::none;
-  Hybrid hybrid = Hybrid::none;
-};
-constexpr auto kArchitectures = std::to_array<Architecture>({
-    {"llama", "LlamaForCausalLM", kAttentionBias, kAttentionBias, kMlpBias, false, 0, Windows::none},
-    {"mistral", "MistralForCausalLM", kNever, kNever, kNever, false, 0, Windows::all},
-    {"mixtral", "MixtralForCausalLM", kNever, kNever, kNever, false, 0, Windows::given, Experts::mixtral},
-    {"qwen2", "Qwen2ForCausalLM", kAlways, kNever, kNever, false, 0, Windows::some},
-    {"qwen2_moe", "Qwen2MoeForCausalLM", {"qkv_bias", true}, kNever, kNever, false, 0, Windows::some, Experts::qwen_shared},
-    {"qwen3", "Qwen3ForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 128, Windows::some},
-    {"qwen3_moe", "Qwen3MoeForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 128, Windows::asked, Experts::qwen},
-    {"qwen3_5", "Qwen3_5ForConditionalGeneration", kAttentionBias, kAttentionBias, kNever, true, 256, Windows::none,
-     Experts::none, Hybrid::apart},
-    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", kAttentionBias, kAttentionBias, kNever, true, 256, Windows::none,
-     Experts::qwen_shared, Hybrid::apart},
-    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 256, Windows::none,
-     Experts::qwen_shared, Hybrid::apart},
-    {"qwen3_5_text", "Qwen3_5ForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 256, Windows::none, Experts::none,
-     Hybrid::apart},
-    {"qwen3_next", "Qwen3NextForCausalLM", kAttentionBias, kAttentionBias, kNever, true, 256, Windows::none, Experts::qwen_shared,
-     Hybrid::by_key_head},
-});
 constexpr double kHybridRotated = 0.25;  ///< share of a hybrid's heads that is rotated where config.json lacks it
 constexpr std::int64_t kAttentionInterval = 4;
 /// What transformers takes where config.json has no sliding_window (null is none), or no max_window_layers.
 constexpr std::int64_t kDefaultWindow = 4096, kDefaultFullLayers = 28;
-
-const Architecture& architecture_of(const std::string& model_type, const std::string& where) {
-  std::string known;
-  for (const auto& row : kArchitectures) {
-    if (model_type == row.model_type) return row;
-    known += known.empty() ? row.model_type : std::string(", ") + row.model_type;
-  }
-  fail("{}: model_type '{}' is not implemented (implemented: {})", where, model_type, known);
-}
 
 /// ModelConfig::windows.
 std::vector<std::int64_t> read_windows(const Reader& config, const Architecture& arch, std::int64_t layers) {
@@ -131,7 +72,7 @@ std::vector<std::int64_t> read_windows(const Reader& config, const Architecture&
 /// Sizes of gated delta nets, and which layers have them.
 void read_delta_net(const Reader& config, const Architecture& arch, ModelConfig& c) {
   if (arch.hybrid == Hybrid::none) return;
-  c.zero_centred_norms = c.attention_gate = true;
+  c.attention_gate = true;
   c.delta_net = {.key_heads = config.size("linear_num_key_heads", 16),
                  .value_heads = config.size("linear_num_value_heads", 32),
                  .key_dim = config.size("linear_key_head_dim", 128),
@@ -209,9 +150,11 @@ std::vector<std::int32_t> read_token_ids(const json* value, const std::string& w
   return ids;
 }
 
-void refuse_unimplemented(const Reader& reader) {
-  const std::string act = reader.text("hidden_act", "silu");
-  require(act == "silu", "{}: hidden_act '{}' is not implemented (implemented: silu)", reader.where(), act);
+void refuse_unimplemented(const Reader& reader, const Architecture& arch) {
+  const std::string_view known = arch.feed_forward == FeedForward::swiglu ? "silu" : "relu2";
+  const std::string act = reader.text("hidden_act", std::string(known));
+  require(act == known, "{}: hidden_act '{}' of {} is not implemented (implemented: {})", reader.where(), act, arch.model_type,
+          known);
 }
 
 std::string read_text(const std::filesystem::path& dir, const char* name) {
@@ -232,12 +175,6 @@ json parse_object(const std::string& text, const std::string& where) {
 
 }  // namespace
 
-std::vector<std::string_view> architectures() {
-  std::vector<std::string_view> names;
-  for (const auto& row : kArchitectures) names.emplace_back(row.model_type);
-  return names;
-}
-
 bool ModelConfig::is_other(std::string_view tensor) const {
   return std::ranges::any_of(other_prefixes, [&](const std::string& prefix) { return tensor.starts_with(prefix); });
 }
@@ -252,8 +189,8 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   const json* nested = whole.find("text_config");
   require(nested == nullptr || nested->is_object(), "{}: text_config is no object", where);
   const Reader reader = nested == nullptr ? whole : Reader(*nested, where + ": text_config");
-  refuse_unimplemented(whole);
-  refuse_unimplemented(reader);
+  refuse_unimplemented(whole, arch);
+  refuse_unimplemented(reader, arch);
   const json* stored = whole.find("quantization_config");
   if (stored == nullptr) stored = reader.find("quantization_config");
   if (stored != nullptr) c.stored = read_quantization(*stored, where);
@@ -267,7 +204,7 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   c.head_dim = reader.size("head_dim", arch.default_head_dim ? arch.default_head_dim : c.hidden_size / c.num_heads);
   c.vocab_size = reader.positive("vocab_size");
   c.max_position_embeddings = reader.positive("max_position_embeddings", 2048);
-  c.rms_norm_eps = reader.number("rms_norm_eps", 1e-6);
+  c.rms_norm_eps = reader.number("rms_norm_eps", arch.default_eps);
   c.attention_dropout = reader.number("attention_dropout", 0.0);
   c.tie_word_embeddings = whole.boolean("tie_word_embeddings", reader.boolean("tie_word_embeddings", false));
   const auto has_bias = [&](Bias bias) { return bias.key ? reader.boolean(bias.key, bias.fallback) : bias.fallback; };
@@ -275,6 +212,9 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   c.o_bias = has_bias(arch.o);
   c.mlp_bias = has_bias(arch.mlp);
   c.qk_norm = arch.qk_norm;
+  c.norms = arch.norms;
+  c.norm_after = arch.norm_after;
+  c.feed_forward = arch.feed_forward;
   c.rope =
       read_rope(reader, c.max_position_embeddings, arch.hybrid == Hybrid::none ? std::nullopt : std::optional(kHybridRotated));
   c.eos_token_ids = read_token_ids(whole.find("eos_token_id") ? whole.find("eos_token_id") : reader.find("eos_token_id"), where);

@@ -1,4 +1,4 @@
-// A transformer layer: its sub-layers one after another, each x + sub(norm(x)).
+// A transformer layer: its sub-layers one after another, each x + sub(norm(x)) or x + norm(sub(x)).
 #include "qft/model/transformer.h"
 #include "qft/ops/norm.h"
 
@@ -73,9 +73,18 @@ void Transformer::run_forward(int layer, const LayerWeights& w, const at::Tensor
   const std::int64_t tokens = y.size(0), hidden = spec_.config.hidden_size;
   for (std::size_t i = 0; i < sublayers(layer).size(); ++i) {
     const SubLayerSaved& s = saved.sublayers[i];
-    const at::Tensor normed = scratch("norm", tokens, hidden), branch = scratch("branch", tokens, hidden);
-    ops::rms_norm_forward(s.x, w[i].norm.value, spec_.config.rms_norm_eps, normed, s.rstd, norm_);
-    sub(i, normed, branch);
+    const at::Tensor branch = scratch("branch", tokens, hidden);
+    const auto norm = [&](const at::Tensor& from, const at::Tensor& to) {
+      ops::rms_norm_forward(from, w[i].norm.value, spec_.config.rms_norm_eps, to, s.rstd, norm_);
+    };
+    if (sublayers(layer)[i]->spec().norm_after) {
+      sub(i, s.x, s.tensors.back());
+      norm(s.tensors.back(), branch);
+    } else {
+      const at::Tensor normed = scratch("norm", tokens, hidden);
+      norm(s.x, normed);
+      sub(i, normed, branch);
+    }
     at::add_out(const_cast<at::Tensor&>(output_of(saved, i, y)), s.x, branch);
   }
 }
@@ -84,21 +93,35 @@ void Transformer::layer_backward(int layer, const LayerWeights& w, const MicroIn
                                  const LayerSaved& saved, const at::Tensor& g, bool needs_input_grad,
                                  const RoutingLoss& routing) {
   const LayerPass pass = pass_over(layer, in, random, routing);
-  const at::Tensor gbranch = scratch("branch", g.size(0), g.size(1));
   for (std::size_t i = sublayers(layer).size(); i-- > 0;) {
-    const SubLayer& sublayer = *sublayers(layer)[i];
-    const SubLayerSaved& s = saved.sublayers[i];
-    const Weight& norm = w[i].norm;
-    at::Tensor normed;  // cheaper to compute again than to keep
-    if (entries_need_input(sublayer.spec(), w[i])) {
-      normed = scratch("norm", g.size(0), g.size(1));
-      ops::rms_norm_forward(s.x, norm.value, spec_.config.rms_norm_eps, normed, s.rstd, norm_);
-    }
-    // The norm's own gradient needs gbranch even where nothing below trains.
-    const bool goes_on = i > 0 || needs_input_grad || norm.grad.defined();
-    sublayer.backward(w[i], normed, pass, s, g, gbranch, goes_on ? ops::GradMode::write : ops::GradMode::skip);
-    if (goes_on) ops::rms_norm_backward(gbranch, s.x, norm.value, s.rstd, g, g, norm.grad, workspace_, norm_);
+    const bool goes_on = i > 0 || needs_input_grad;
+    if (sublayers(layer)[i]->spec().norm_after)
+      norm_after_backward(*sublayers(layer)[i], w[i], pass, saved.sublayers[i], g, goes_on);
+    else
+      norm_before_backward(*sublayers(layer)[i], w[i], pass, saved.sublayers[i], g, goes_on);
   }
+}
+
+void Transformer::norm_before_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass,
+                                       const SubLayerSaved& s, const at::Tensor& g, bool goes_on) {
+  const at::Tensor gbranch = scratch("branch", g.size(0), g.size(1));
+  at::Tensor normed;  // cheaper to compute again than to keep
+  if (entries_need_input(sublayer.spec(), w)) {
+    normed = scratch("norm", g.size(0), g.size(1));
+    ops::rms_norm_forward(s.x, w.norm.value, spec_.config.rms_norm_eps, normed, s.rstd, norm_);
+  }
+  // The norm's own gradient needs gbranch even where nothing below trains.
+  goes_on = goes_on || w.norm.grad.defined();
+  sublayer.backward(w, normed, pass, s, g, gbranch, goes_on ? ops::GradMode::write : ops::GradMode::skip);
+  if (goes_on) ops::rms_norm_backward(gbranch, s.x, w.norm.value, s.rstd, g, g, w.norm.grad, workspace_, norm_);
+}
+
+void Transformer::norm_after_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass,
+                                      const SubLayerSaved& s, const at::Tensor& g, bool goes_on) {
+  const at::Tensor gout = scratch("norm", g.size(0), g.size(1)), gbranch = scratch("branch", g.size(0), g.size(1));
+  ops::rms_norm_backward(g, s.tensors.back(), w.norm.value, s.rstd, {}, gout, w.norm.grad, workspace_, norm_);
+  sublayer.backward(w, s.x, pass, s, gout, gbranch, goes_on ? ops::GradMode::write : ops::GradMode::skip);
+  if (goes_on) g.add_(gbranch);
 }
 
 }  // namespace qft::model

@@ -17,6 +17,11 @@ at::Tensor accumulated(const at::Tensor& x) {
   return x.to(accumulate_dtype(x.scalar_type()));
 }
 
+/// What a norm multiplies with.
+at::Tensor factor(const at::Tensor& weight, NormWeight form) {
+  return form == NormWeight::zero_centred ? accumulated(weight) + 1 : accumulated(weight);
+}
+
 }  // namespace
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
@@ -27,7 +32,7 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
   if (form == NormWeight::plain)
     y.copy_(weight * (xf * r).to(x.scalar_type()));
   else
-    y.copy_((xf * r) * (accumulated(weight) + 1));
+    y.copy_((xf * r) * factor(weight, form));
 }
 
 void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
@@ -39,7 +44,7 @@ void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tens
     const at::Tensor rounded = form == NormWeight::plain ? accumulated(xhat.to(x.scalar_type())) : xhat;
     gweight.add_((gf * rounded).reshape({-1, x.size(-1)}).sum(0));
   }
-  at::Tensor g = gf * (form == NormWeight::plain ? accumulated(weight) : accumulated(weight) + 1);
+  at::Tensor g = gf * factor(weight, form);
   g.sub_(xhat * (g * xhat).mean(-1, true)).mul_(r);
   if (residual_grad.defined()) g.add_(residual_grad);
   gx.copy_(g);

@@ -31,6 +31,10 @@ inline std::int64_t heads_of(const at::Tensor& x) {
   return x.dim() == 3 ? x.size(1) : 1;
 }
 
+inline float centre_of(NormWeight form) {
+  return form == NormWeight::zero_centred ? 1.0F : 0.0F;
+}
+
 template <class T>
 RmsNormForward<T> norm_forward_args(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
                                     const at::Tensor& rstd, NormWeight form = NormWeight::plain) {
@@ -41,7 +45,8 @@ RmsNormForward<T> norm_forward_args(const at::Tensor& x, const at::Tensor& weigh
           heads_of(x),
           x.size(-1),
           eps,
-          form == NormWeight::zero_centred};
+          centre_of(form),
+          form == NormWeight::plain};
 }
 
 template <class T>
@@ -56,7 +61,8 @@ RmsNormBackward<T> norm_backward_args(const at::Tensor& gy, const at::Tensor& x,
           rstd.const_data_ptr<float>(),
           heads_of(x),
           x.size(-1),
-          form == NormWeight::zero_centred};
+          centre_of(form),
+          form == NormWeight::plain};
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 #include "qft/ops/norm.h"
+#include "qft/ops/squared_relu.h"
 #include "qft/ops/swiglu.h"
 
 #include <algorithm>
@@ -112,7 +113,7 @@ void LayersHere::make_buffers() {
   qkv_ = random({tokens, c.qkv_size()});
   attention_ = random({tokens, c.q_size()});
   lse_ = at::zeros({c.num_heads, tokens}, statistics);
-  gate_up_ = random({tokens, 2 * c.intermediate_size});
+  inner_ = random({tokens, (c.feed_forward == FeedForward::swiglu ? 2 : 1) * c.intermediate_size});
   act_ = random({tokens, c.intermediate_size});
   rstd_ = at::zeros({tokens}, statistics);
   norm_weight_ = random({c.hidden_size});
@@ -230,19 +231,21 @@ void LayersHere::elementwise() {
   const auto& c = spec_.config;
   auto& workspace = transformer_->workspace();
   const at::Tensor heads = ops::heads_view(qkv_, 0, c.num_heads + c.num_kv_heads, c.head_dim);
-  const at::Tensor ggate_up = scratch_like("measure.ggate_up", gate_up_);
+  const at::Tensor ginner = scratch_like("measure.ginner", inner_);
+  const bool gated = c.feed_forward == FeedForward::swiglu;
+  const auto activate = [&] { gated ? ops::swiglu_forward(inner_, act_) : ops::squared_relu_forward(inner_, act_); };
   const auto norms = [&] {
     for (int i = 0; i < 2; ++i) ops::rms_norm_forward(x_, norm_weight_, c.rms_norm_eps, y_, rstd_);
   };
   for (int layer = 0; layer < count(); ++layer) {
     norms();
     ops::rope(heads, input_.positions, transformer_->rope(), ops::RopeDirection::forward);
-    ops::swiglu_forward(gate_up_, act_);
+    activate();
     at::add_out(y_, x_, g_);
     at::add_out(y_, x_, g_);
     norms();
-    ops::swiglu_forward(gate_up_, act_);
-    ops::swiglu_backward(gate_up_, act_, ggate_up, {});
+    activate();
+    gated ? ops::swiglu_backward(inner_, act_, ginner, {}) : ops::squared_relu_backward(inner_, act_, ginner);
     for (int i = 0; i < 2; ++i) ops::rms_norm_backward(y_, x_, norm_weight_, rstd_, g_, g_, {}, workspace);
     ops::rope(heads, input_.positions, transformer_->rope(), ops::RopeDirection::backward);
   }

@@ -65,7 +65,7 @@ class LayersHere {
   std::vector<Layer> layers_;
   model::Arena arena_;
   model::HeadWeights head_;
-  at::Tensor x_, y_, g_, qkv_, attention_, lse_, gate_up_, act_, rstd_, rows_, out_rows_, saved_, norm_weight_, head_values_,
+  at::Tensor x_, y_, g_, qkv_, attention_, lse_, inner_, act_, rstd_, rows_, out_rows_, saved_, norm_weight_, head_values_,
       grad_head_values_;
 };
 

@@ -93,13 +93,13 @@ class Measurement::Impl {
 
   Sample elementwise() {
     model::ModelConfig config = whole_.config;  // neither norms of q and k nor dropout are among the operations that are timed
-    config.qk_norm = false;
+    config.qk_norm = model::QkNorm::none;
     model::LoraConfig lora = whole_.lora;
     lora.dropout = 0;
     const auto plain = model::ModelSpec::build(config, whole_.finetuning, lora, {}, whole_.head, whole_.freeze);
     const double bytes = forward_work(plain, 1, shape_, precision_.compute).bytes +
                          backward_work(plain, 1, shape_, precision_.compute, false, true).bytes;
-    return {"norms, rotary, SwiGLU, sums", a_layer([&] { layers_.elementwise(); }), 0, bytes};
+    return {"norms, rotary, activation, sums", a_layer([&] { layers_.elementwise(); }), 0, bytes};
   }
 
   std::vector<Sample> step(const Machine& machine) {

@@ -181,6 +181,8 @@ def model_configs():
     yield "qwen3_5", json.dumps({"model_type": "qwen3_5", "text_config": {**base, **delta, "full_attention_interval": 2}, "vision_config": {},
                                  "tie_word_embeddings": True}).encode()
     yield "mixtral", json.dumps({"model_type": "mixtral", **base, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}).encode()
+    yield "olmo2", json.dumps({"model_type": "olmo2", **base, "num_key_value_heads": 1, "attention_bias": True, "rms_norm_eps": 1e-6}).encode()
+    yield "arcee", json.dumps({"model_type": "arcee", **base, "hidden_act": "relu2", "mlp_bias": True}).encode()
     yield "llama", json.dumps({"model_type": "llama", **base, "mlp_bias": True, "eos_token_id": 1, "rope_parameters": {
         "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64}}).encode()

@@ -7,17 +7,17 @@ from pathlib import Path
 import torch
 
 from common import ROOT, Report, arguments, run
-from models import by_expert, greedy, make_model
+from models import by_expert, chosen, greedy, make_model
 
 SYSTEM = "You are a terse assistant."
 PROMPTS = ["What is the capital of France?", "Write a haiku about the sea.\nUse no commas."]
 
 
 def main():
-    args = arguments()
+    args = arguments(only=None)
     report = Report()
-    from transformers import (AutoModelForCausalLM, AutoTokenizer, LlamaConfig, MistralConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3Config,
-                              Qwen3MoeConfig, Qwen3NextConfig)
+    from transformers import (ArceeConfig, AutoModelForCausalLM, AutoTokenizer, LlamaConfig, MistralConfig, Olmo2Config, Qwen2Config,
+                              Qwen3_5TextConfig, Qwen3Config, Qwen3MoeConfig, Qwen3NextConfig)
 
     torch.set_num_threads(2)
     compared = whole = 0
@@ -35,10 +35,12 @@ def main():
             "qwen3_5": Qwen3_5TextConfig(**shape, **hybrid),
             "qwen3_next": Qwen3NextConfig(**shape, **hybrid, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
                                           shared_expert_intermediate_size=40),
-            "mistral": MistralConfig(**shape, num_attention_heads=6, num_key_value_heads=2, sliding_window=9)}
+            "mistral": MistralConfig(**shape, num_attention_heads=6, num_key_value_heads=2, sliding_window=9),
+            "olmo2": Olmo2Config(**shape, num_attention_heads=6, num_key_value_heads=2),
+            "arcee": ArceeConfig(**shape, num_attention_heads=6, num_key_value_heads=2, mlp_bias=True)}
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
-        for name, config in {"smollm2": None, **tiny}.items():
+        for name, config in chosen({"smollm2": None, **tiny}, args.only).items():
             directory = ROOT / "models/smollm2"
             if config is not None:
                 directory = tmp / name

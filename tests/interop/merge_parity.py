@@ -136,7 +136,7 @@ def smollm2(args, report):
 
 
 def main():
-    args = arguments()
+    args = arguments(only=None)
     report = Report()
     configs = tiny_configs()
     cases = [("qwen2_tied", torch.float32, {"target_modules": "all-linear"}),
@@ -144,12 +144,16 @@ def main():
              ("llama_biases", torch.float16, {"target_modules": ["q_proj", "down_proj"]}),
              ("qwen3_moe", torch.float32, {"target_modules": ["q_proj"], "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}),
              ("qwen2_moe", torch.bfloat16, {"target_modules": "all-linear"}),
+             ("olmo2", torch.bfloat16, {"target_modules": "all-linear"}),
+             ("arcee_biases", torch.float32, {"target_modules": "all-linear"}),
              ("qwen3_next", torch.float32, {"target_modules": "all-linear"}),
              ("qwen3_5", torch.bfloat16, {"target_modules": "all-linear"}),
              ("mixtral", torch.float32, {"target_modules": ["o_proj"], "target_parameters": ["mlp.experts.gate_up_proj"]})]
     for name, dtype, options in cases:
-        compare(args, report, f"{name} {str(dtype).split('.')[1]}", configs[name], dtype, options)
-    smollm2(args, report)
+        if name.startswith(args.only or ""):
+            compare(args, report, f"{name} {str(dtype).split('.')[1]}", configs[name], dtype, options)
+    if not args.only:
+        smollm2(args, report)
     report.finish()
 
 

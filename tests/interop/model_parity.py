@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from common import ROOT, Report, arguments
-from models import by_expert, in_double, is_moe, labels_of, make_model, make_sequences, probe, relative_error, tiny_configs
+from models import by_expert, chosen, in_double, is_moe, labels_of, make_model, make_sequences, probe, relative_error, tiny_configs
 
 EXACT = 1e-6  # two programs in fp64 differ by 1e-14, unless a cosine in fp32 has another last bit
 FLOOR = 1e-6  # a few roundings to fp32: transformers may happen to be exact
@@ -165,12 +165,13 @@ def smollm2(report, build):
 
 
 def main():
-    args = arguments()
+    args = arguments(only=None)
     report = Report()
     torch.set_num_threads(2)
-    for name, config in tiny_configs().items():
+    for name, config in chosen(tiny_configs(), args.only).items():
         tiny(report, args.build, name, config)
-    smollm2(report, args.build)
+    if not args.only:
+        smollm2(report, args.build)
     report.finish()
 
 

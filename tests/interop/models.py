@@ -11,11 +11,12 @@ from common import run
 
 def tiny_configs():
     """name -> transformers config; each stresses something that the others do not."""
-    from transformers import (LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3Config,
+    from transformers import (ArceeConfig, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Qwen2Config, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3Config,
                               Qwen3MoeConfig, Qwen3NextConfig)
 
     base = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, vocab_size=211, rms_norm_eps=1e-5,
                 max_position_embeddings=512)
+    longer = {**base, "num_hidden_layers": 4}  # PEFT names fewer than 20 linears by their paths, which is refused
     llama3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                   original_max_position_embeddings=64)
     yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32)
@@ -47,6 +48,14 @@ def tiny_configs():
         "qwen3_5": Qwen3_5TextConfig(**base, **delta_net, **hybrid, tie_word_embeddings=True),
         "qwen3_5_moe": Qwen3_5MoeTextConfig(**{k: v for k, v in base.items() if k != "intermediate_size"}, **delta_net, **hybrid, **sparse,
                                             tie_word_embeddings=False),
+        "olmo2": Olmo2Config(**base, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, pad_token_id=None,
+                             eos_token_id=None),
+        "olmo2_biases": Olmo2Config(**base, num_attention_heads=3, num_key_value_heads=3, attention_bias=True, tie_word_embeddings=True,
+                                    pad_token_id=None, eos_token_id=None),
+        "arcee": ArceeConfig(**longer, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, bos_token_id=None,
+                             eos_token_id=None),
+        "arcee_biases": ArceeConfig(**longer, num_attention_heads=3, num_key_value_heads=1, head_dim=20, attention_bias=True, mlp_bias=True,
+                                    tie_word_embeddings=True, bos_token_id=None, eos_token_id=None),
         "qwen3_yarn": Qwen3Config(**base, num_attention_heads=4, num_key_value_heads=2, head_dim=24, tie_word_embeddings=False,
                                   rope_parameters=yarn),
         "llama_linear": LlamaConfig(**base, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False,
@@ -57,6 +66,11 @@ def tiny_configs():
         "llama3_rope": LlamaConfig(**base, num_attention_heads=4, num_key_value_heads=2, rope_parameters=llama3,
                                    tie_word_embeddings=False),
     }
+
+
+def chosen(models, only):
+    """All, or those whose name begins with `only`."""
+    return {name: model for name, model in models.items() if name.startswith(only or "")}
 
 
 def is_moe(config):

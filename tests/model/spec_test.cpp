@@ -3,23 +3,11 @@
 #include "qft/core/error.h"
 #include "qft/model/architectures.h"
 
+#include "tiny_config.h"
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 namespace qft::model {
 namespace {
-
-nlohmann::json base(std::string_view type) {
-  nlohmann::json config = {{"model_type", type},     {"hidden_size", 24},        {"intermediate_size", 40},
-                           {"num_hidden_layers", 2}, {"num_attention_heads", 3}, {"num_key_value_heads", 1},
-                           {"vocab_size", 101},      {"rms_norm_eps", 1e-5},     {"tie_word_embeddings", true}};
-  if (type == "mixtral" || type.find("_moe") != type.npos || type == "qwen3_next")
-    config.update({{"num_local_experts", 4},
-                   {"num_experts_per_tok", 2},
-                   {"moe_intermediate_size", 16},
-                   {"shared_expert_intermediate_size", 32}});
-  return config;
-}
 
 void expect_refused(const nlohmann::json& config, const std::string& word) {
   try {
@@ -33,21 +21,31 @@ void expect_refused(const nlohmann::json& config, const std::string& word) {
 
 TEST(ModelConfig, KnowsWhatEachArchitectureLeavesUnsaid) {
   const auto qwen2 = ModelConfig::parse(base("qwen2").dump(), "t");
-  EXPECT_TRUE(qwen2.qkv_bias && !qwen2.o_bias && !qwen2.qk_norm);
+  EXPECT_TRUE(qwen2.qkv_bias && !qwen2.o_bias && qwen2.qk_norm == QkNorm::none);
   EXPECT_EQ(qwen2.head_dim, 8);
   const auto qwen3 = ModelConfig::parse(base("qwen3").dump(), "t");
-  EXPECT_TRUE(!qwen3.qkv_bias && qwen3.qk_norm);
+  EXPECT_TRUE(!qwen3.qkv_bias && qwen3.qk_norm == QkNorm::heads);
   EXPECT_EQ(qwen3.head_dim, 128);
   auto mistral = base("mistral");
   mistral["attention_bias"] = mistral["mlp_bias"] = true;  // as in transformers
   const auto plain = ModelConfig::parse(mistral.dump(), "t");
-  EXPECT_TRUE(!plain.qkv_bias && !plain.o_bias && !plain.mlp_bias && !plain.qk_norm);
+  EXPECT_TRUE(!plain.qkv_bias && !plain.o_bias && !plain.mlp_bias && plain.qk_norm == QkNorm::none);
   EXPECT_EQ(plain.architecture, "MistralForCausalLM");
   EXPECT_EQ(plain.head_dim, 8);
   auto biased = base("llama");
   biased["attention_bias"] = true;
   const auto llama = ModelConfig::parse(biased.dump(), "t");
-  EXPECT_TRUE(llama.qkv_bias && llama.o_bias && !llama.qk_norm);
+  EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.qk_norm == QkNorm::none);
+  auto plain_olmo = base("olmo2");
+  plain_olmo.erase("rms_norm_eps");
+  const auto olmo = ModelConfig::parse(plain_olmo.dump(), "t");
+  EXPECT_TRUE(olmo.norm_after && olmo.norms == NormKind::rounded_last && olmo.qk_norm == QkNorm::whole && !olmo.qkv_bias);
+  EXPECT_EQ(olmo.rms_norm_eps, 1e-5);
+  auto biased_arcee = base("arcee");
+  biased_arcee["mlp_bias"] = true;
+  biased_arcee["hidden_act"] = "relu2";
+  const auto arcee = ModelConfig::parse(biased_arcee.dump(), "t");
+  EXPECT_TRUE(arcee.mlp_bias && arcee.feed_forward == FeedForward::squared_relu && !arcee.norm_after);
 }
 
 TEST(ModelConfig, RefusesByNameWhatIsNotImplemented) {
@@ -61,7 +59,10 @@ TEST(ModelConfig, RefusesByNameWhatIsNotImplemented) {
   expect_refused(c, "factor is 0.5");
   c = base("qwen2");
   c["hidden_act"] = "gelu";
-  expect_refused(c, "gelu");
+  expect_refused(c, "hidden_act 'gelu' of qwen2 is not implemented (implemented: silu)");
+  c = base("arcee");
+  c["hidden_act"] = "silu";
+  expect_refused(c, "hidden_act 'silu' of arcee is not implemented (implemented: relu2)");
   c = base("qwen2");
   c["num_key_value_heads"] = 2;
   expect_refused(c, "num_key_value_heads 2");
@@ -157,6 +158,19 @@ TEST(Spec, FusedProjectionsAreAdjacent) {
   EXPECT_TRUE(follows("q_proj.lora_B.weight", "v_proj.lora_B.weight"));
   EXPECT_EQ(find("q_proj.lora_A.weight").name, "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
   EXPECT_EQ(spec.num_params(true), 2 * (4 * 24 + 24 * 4 + 4 * 24 + 8 * 4 + 4 * 40 + 24 * 4));
+}
+
+TEST(Spec, NormsLieBeforeOrAfterTheirSubLayers) {
+  const auto names = [](std::string_view type) {
+    const auto spec = ModelSpec::build(ModelConfig::parse(base(type).dump(), "t"), Finetuning::full, {});
+    std::vector<std::string> paths;
+    for (const SubLayerSpec& sublayer : spec.layers[1])
+      paths.push_back((sublayer.norm_after ? "after: " : "before: ") + sublayer.norm);
+    return paths;
+  };
+  using List = std::vector<std::string>;
+  EXPECT_EQ(names("llama"), (List{"before: input_layernorm.weight", "before: post_attention_layernorm.weight"}));
+  EXPECT_EQ(names("olmo2"), (List{"after: post_attention_layernorm.weight", "after: post_feedforward_layernorm.weight"}));
 }
 
 TEST(Spec, TiedHeadUsesTheEmbeddingUnit) {

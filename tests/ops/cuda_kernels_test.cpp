@@ -56,17 +56,18 @@ class CudaKernels : public ::testing::TestWithParam<bool> {
   }
   Workspace workspace_{on_gpu() ? c10::Device(at::kCUDA, 0) : c10::Device(at::kCPU)};
 
+  NormWeight form_ = NormWeight::plain;
   void norm_forward(const at::Tensor& x, const at::Tensor& w, const at::Tensor& y, const at::Tensor& rstd) {
-    if (on_gpu()) return rms_norm_forward(x, w, 1e-5, y, rstd);
+    if (on_gpu()) return rms_norm_forward(x, w, 1e-5, y, rstd, form_);
     with_type(x.scalar_type(), [&]<class T>() {
-      cuda::launch_rms_norm_forward(norm_forward_args<T>(x, w, 1e-5, y, rstd), rstd.numel(), simt::Launch());
+      cuda::launch_rms_norm_forward(norm_forward_args<T>(x, w, 1e-5, y, rstd, form_), rstd.numel(), simt::Launch());
     });
   }
   void norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd,
                      const at::Tensor& residual, const at::Tensor& gx, const at::Tensor& gw) {
-    if (on_gpu()) return rms_norm_backward(gy, x, w, rstd, residual, gx, gw, workspace_);
+    if (on_gpu()) return rms_norm_backward(gy, x, w, rstd, residual, gx, gw, workspace_, form_);
     with_type(x.scalar_type(), [&]<class T>() {
-      const auto args = norm_backward_args<T>(gy, x, w, rstd, residual, gx);
+      const auto args = norm_backward_args<T>(gy, x, w, rstd, residual, gx, form_);
       const at::Tensor partial = empty({norm_weight_grad_parts(rstd.numel()), x.size(-1)}, at::kFloat);
       if (gw.defined())
         cuda::launch_norm_weight_grad(args, rstd.numel(), partial.data_ptr<float>(), gw.data_ptr<float>(), simt::Launch());
@@ -130,14 +131,14 @@ void CudaKernels::compare_norm(const at::Tensor& x, const at::Tensor& gy, std::u
   const at::Tensor y = empty(shape, dtype), rstd = empty(rows, at::kFloat), gx = empty(shape, dtype);
   const at::Tensor residual = randn(shape, dtype, seed + 2);
   const at::Tensor x2 = here(x), w2 = here(w), y2 = here(y), rstd2 = here(rstd), gw2 = here(gw);
-  generic::rms_norm_forward(x, w, 1e-5, y, rstd);
+  generic::rms_norm_forward(x, w, 1e-5, y, rstd, form_);
   norm_forward(x2, w2, y2, rstd2);
   expect_like(y2, y, "y");
   expect_close(rstd2.to(at::kCPU), rstd, 1e-6, "rstd");
 
   for (const bool with_residual : {false, true}) {
     const at::Tensor more = with_residual ? residual : at::Tensor();
-    generic::rms_norm_backward(gy, x, w, rstd, more, gx, gw);
+    generic::rms_norm_backward(gy, x, w, rstd, more, gx, gw, form_);
     const at::Tensor gx2 = here(gy);  // in place, as the q and k norms do it
     norm_backward(gx2, x2, w2, rstd2, here(more), gx2, gw2);
     expect_like(gx2, gx, "gx");
@@ -149,7 +150,10 @@ TEST_P(CudaKernels, NormAgreesWithTheGenericOperation) {
   for (const at::ScalarType dtype : kKernelDtypes)
     for (const auto& [rows, width] :
          std::vector<std::pair<int, int>>{{1, 576}, {67, 64}, {9, 100}, {5, 6}, {3, 17}, {3, 1600}, {0, 64}})
-      compare_norm(randn({rows, width}, dtype, 1, 2.0), randn({rows, width}, dtype, 2), 3);
+      for (const NormWeight form : {NormWeight::plain, NormWeight::zero_centred, NormWeight::rounded_last}) {
+        form_ = form;
+        compare_norm(randn({rows, width}, dtype, 1, 2.0), randn({rows, width}, dtype, 2), 3);
+      }
 }
 
 TEST_P(CudaKernels, NormTakesHeadsOfFusedRows) {

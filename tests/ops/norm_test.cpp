@@ -25,7 +25,7 @@ at::Tensor zero_centred(const std::vector<at::Tensor>& in) {
 void compare_with_autograd(at::IntArrayRef shape, at::ScalarType dtype, bool with_residual, NormWeight form) {
   const at::Tensor x = randn(shape, dtype, 1, 2.0), w = randn({shape.back()}, dtype, 2), gy = randn(shape, dtype, 3);
   const at::Tensor residual = with_residual ? randn(shape, dtype, 4) : at::Tensor();
-  const Oracle oracle = differentiate(form == NormWeight::plain ? rms_norm : zero_centred, {x, w}, gy);
+  const Oracle oracle = differentiate(form == NormWeight::zero_centred ? zero_centred : rms_norm, {x, w}, gy);
   const at::Tensor y = empty(shape, dtype), rstd = empty(shape.slice(0, shape.size() - 1), statistics_dtype(dtype));
   rms_norm_forward(x, w, kEps, y, rstd, form);
   expect_close(y, oracle.value, tolerance(dtype), "y");
@@ -40,7 +40,7 @@ TEST(RmsNorm, AgreesWithAutograd) {
   for (const at::ScalarType dtype : kDtypes)
     for (const auto& [rows, width] : std::vector<std::pair<int, int>>{{1, 576}, {7, 64}, {33, 100}, {5, 6}, {3, 17}})
       for (const bool residual : {false, true})
-        for (const NormWeight form : {NormWeight::plain, NormWeight::zero_centred})
+        for (const NormWeight form : {NormWeight::plain, NormWeight::zero_centred, NormWeight::rounded_last})
           compare_with_autograd({rows, width}, dtype, residual, form);
 }
 
@@ -67,14 +67,18 @@ TEST(RmsNorm, NormalisesHeadsOfFusedRows) {
   }
 }
 
-TEST(RmsNorm, RoundsBeforeTheWeightAsTransformersDoes) {
+TEST(RmsNorm, RoundsWhereTransformersDoes) {
   const at::Tensor x = randn({19, 576}, at::kBFloat16, 1), w = randn({576}, at::kBFloat16, 2);
-  const at::Tensor y = empty(x.sizes(), at::kBFloat16), rstd = empty({19}, at::kFloat);
-  const at::Tensor expected = empty(x.sizes(), at::kBFloat16), rstd2 = empty({19}, at::kFloat);
-  rms_norm_forward(x, w, kEps, y, rstd);
-  generic::rms_norm_forward(x, w, kEps, expected, rstd2);
-  // Only a different order of summation under the root may flip a rounding here and there.
-  EXPECT_LE(y.ne(expected).sum().item<std::int64_t>(), y.numel() / 200);
+  const at::Tensor wide = x.to(at::kFloat), normed = wide * at::rsqrt(wide.square().mean(-1, true) + kEps);
+  for (const NormWeight form : {NormWeight::plain, NormWeight::rounded_last}) {
+    const at::Tensor y = empty(x.sizes(), at::kBFloat16), rstd = empty({19}, at::kFloat);
+    rms_norm_forward(x, w, kEps, y, rstd, form);
+    const at::Tensor first = w * normed.to(at::kBFloat16), last = (w.to(at::kFloat) * normed).to(at::kBFloat16);
+    // Only a different order of summation under the root may flip a rounding here and there.
+    const bool plain = form == NormWeight::plain;
+    EXPECT_LE(y.ne(plain ? first : last).sum().item<std::int64_t>(), y.numel() / 200);
+    EXPECT_GT(y.ne(plain ? last : first).sum().item<std::int64_t>(), y.numel() / 20);
+  }
 }
 
 TEST(RmsNorm, FrozenWeightNeedsNoGradient) {

@@ -45,7 +45,7 @@ std::int64_t measured(const model::ModelSpec& spec, std::int64_t tokens) {
 
 TEST(ActivationBytes, AreWhatALayerTakes) {
   constexpr std::int64_t kTokens = 1024;
-  for (const char* type : {"llama", "qwen3", "qwen3_moe", "qwen2_moe", "qwen3_5_text", "qwen3_next"})
+  for (const char* type : {"llama", "qwen3", "qwen3_moe", "qwen2_moe", "qwen3_5_text", "qwen3_next", "olmo2", "arcee"})
     for (const std::int64_t rank : {0, 5}) {
       const auto spec = spec_of(type, rank);
       const std::int64_t with = activation_bytes(spec, at::kFloat, kTokens, true);

@@ -59,6 +59,15 @@ struct DeltaNetConfig {
   std::int64_t columns() const { return channels() + values() + 2 * value_heads; }  ///< of all projections: q, k, v, gate, b, a
 };
 
+/// What norms of q and k are taken over: each head's columns (Qwen3), or all columns of a token together (OLMo 2).
+enum class QkNorm : std::uint8_t { none, heads, whole };
+
+/// How norms multiply with their weights, as ops::NormWeight says.
+enum class NormKind : std::uint8_t { plain, zero_centred, rounded_last };
+
+/// A dense feed-forward: down(silu(gate(x)) * up(x)), or down(relu(up(x))^2).
+enum class FeedForward : std::uint8_t { swiglu, squared_relu };
+
 /// One decoder-only transformer of the Llama family.
 struct ModelConfig {
   std::string model_type;    ///< one of architectures(): "qwen2"
@@ -71,9 +80,11 @@ struct ModelConfig {
   RopeConfig rope;
   bool tie_word_embeddings = false;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool qk_norm = false;               ///< per-head RMSNorm of q and k (Qwen3)
-  bool attention_gate = false;        ///< q_proj gives each head's gate too, whose sigmoid multiplies what it attends to
-  bool zero_centred_norms = false;    ///< norms multiply with 1 + weight
+  QkNorm qk_norm = QkNorm::none;
+  bool attention_gate = false;  ///< q_proj gives each head's gate too, whose sigmoid multiplies what it attends to
+  NormKind norms = NormKind::plain;
+  bool norm_after = false;  ///< a sub-layer is x + norm(sub(x)) rather than x + sub(norm(x))
+  FeedForward feed_forward = FeedForward::swiglu;
   std::vector<std::int64_t> windows;  ///< of each layer, as window() returns them; empty: no layer has one
   ExpertsConfig experts;
   std::vector<bool> sparse;  ///< of each layer: whether its feed-forward is experts; empty: of none

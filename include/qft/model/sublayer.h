@@ -23,7 +23,7 @@ namespace qft::model {
 
 /// What a sub-layer's backward needs. Tensors of an arena.
 struct SubLayerSaved {
-  at::Tensor x, rstd;               ///< its input [T, hidden] and the statistic [T] of its norm
+  at::Tensor x, rstd;               ///< the layer's rows [T, hidden] before it, and the statistic [T] of its norm
   std::vector<at::Tensor> tensors;  ///< as SubLayerSpec::saved says
   std::vector<at::Tensor> lora;     ///< of each group of linears: scaled x A^T, undefined without LoRA
 };
@@ -59,8 +59,8 @@ struct LayerPass {
   at::Tensor scratch(const ScratchSpec& spec) const { return workspace.get(spec.name, {tokens(), spec.columns}, dtype); }
 };
 
-/// Stateless but for what it was built from. x [T, hidden] is the norm's output, out [T, hidden] what is added to the
-/// sub-layer's input.
+/// Stateless but for what it was built from. x [T, hidden] is what its entries read, out [T, hidden] what its last linear gives:
+/// the norm comes before x or after out.
 class SubLayer {
  public:
   explicit SubLayer(SubLayerSpec spec) : spec_(std::move(spec)) {}
@@ -99,9 +99,7 @@ class SubLayer {
 };
 
 /// How a model's norms multiply with their weights.
-inline ops::NormWeight norm_weight(const ModelConfig& config) {
-  return config.zero_centred_norms ? ops::NormWeight::zero_centred : ops::NormWeight::plain;
-}
+ops::NormWeight norm_weight(const ModelConfig& config);
 
 /// The code of a sub-layer of a model with this configuration.
 std::unique_ptr<const SubLayer> make_sublayer(const ModelConfig& config, const SubLayerSpec& spec);

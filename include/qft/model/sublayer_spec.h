@@ -1,6 +1,6 @@
-// A sub-layer, out = x + sub(norm(x)), as data: its parameters, what it keeps for backward, its scratch and its cost. Loading,
-// stores, adapters, memory plan and simulation read this; model/sublayer.h is its code. A new kind is a pair of files in
-// src/model/sublayers, named in descriptions.cpp and sublayer.cpp there.
+// A sub-layer, out = x + sub(norm(x)) or x + norm(sub(x)), as data: its parameters, what it keeps for backward, its scratch and
+// its cost. Loading, stores, adapters, memory plan and simulation read this; model/sublayer.h is its code. A new kind is a pair
+// of files in src/model/sublayers, named in descriptions.cpp and sublayer.cpp there.
 #pragma once
 
 #include <cstdint>
@@ -76,15 +76,16 @@ struct SubLayerCost {
 /// Pairs of a token and one that it sees, in a sequence of `length` tokens. `window`: as in SubLayerSpec.
 double visible_pairs(std::int64_t length, std::int64_t window);
 
-enum class SubLayerKind : std::uint8_t { attention, delta_net, swiglu, experts };
+enum class SubLayerKind : std::uint8_t { attention, delta_net, swiglu, squared_relu, experts };
 
 struct SubLayerSpec {
   SubLayerKind kind = SubLayerKind::attention;
   std::string norm;                ///< path of the norm's weight [hidden]
+  bool norm_after = false;         ///< it norms what is added to x; `saved` ends with what it was given, [T, hidden]
   std::vector<ParamGroup> params;  ///< in the order of the flat buffers, after the norm
   std::int64_t window = 0;         ///< how many tokens a token sees, itself included; 0: all before it
-  int entries = 1;                 ///< so many first groups of linears read the norm's output
-  std::vector<SavedSpec> saved;    ///< besides its input, the norm's statistic and LoRA's x A^T
+  int entries = 1;                 ///< so many first groups of linears read what the sub-layer is given
+  std::vector<SavedSpec> saved;    ///< besides x, the norm's statistic and LoRA's x A^T
   std::vector<ScratchSpec> scratch;
   SubLayerCost forward, backward;  ///< with the norm and the residual's sum; backward without what is computed again
 

@@ -119,9 +119,14 @@ class Transformer {
  private:
   using Code = std::vector<std::unique_ptr<const SubLayer>>;
   const Code& sublayers(int layer) const { return code_.at(static_cast<std::size_t>(layer)); }
-  /// What a sub-layer adds to its input, from the norm of that.
-  using Branch = std::function<void(std::size_t index, const at::Tensor& normed, const at::Tensor& branch)>;
+  /// What a sub-layer computes from x, before or after a norm.
+  using Branch = std::function<void(std::size_t index, const at::Tensor& x, const at::Tensor& out)>;
   void run_forward(int layer, const LayerWeights& w, const at::Tensor& y, const LayerSaved& saved, const Branch& sub);
+  /// Of one sub-layer: g [T, hidden] becomes the gradient of its input, where it `goes_on`.
+  void norm_before_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass, const SubLayerSaved& s,
+                            const at::Tensor& g, bool goes_on);
+  void norm_after_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass, const SubLayerSaved& s,
+                           const at::Tensor& g, bool goes_on);
   LayerPass pass_over(int layer, const MicroInput& in, const RandomPass& random, const RoutingLoss& routing = {});
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
   /// The hidden states that the head reads, after the final norm; what the norm's backward needs is in `rstd`.

@@ -24,7 +24,8 @@ struct RmsNormForward {
   float* rstd;
   std::int64_t heads, width;
   double eps;
-  bool zero_centred;
+  float centre;       ///< is added to the weight
+  bool rounds_first;  ///< x * rstd, to T, before the weight multiplies it
 };
 template <class T>
 struct RmsNormBackward {
@@ -33,7 +34,8 @@ struct RmsNormBackward {
   const T* weight;
   const float* rstd;
   std::int64_t heads, width;
-  bool zero_centred;
+  float centre;  ///< as in RmsNormForward
+  bool rounds_first;
 };
 
 /// Rotates by sign * angle, in place.

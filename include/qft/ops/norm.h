@@ -1,5 +1,5 @@
-// Root-mean-square normalisation (Zhang & Sennrich 2019), with the roundings of transformers' LlamaRMSNorm, or of its
-// Qwen3NextRMSNorm.
+// Root-mean-square normalisation (Zhang & Sennrich 2019), with the roundings of transformers' LlamaRMSNorm, of its
+// Qwen3NextRMSNorm, or of its Olmo2RMSNorm.
 #pragma once
 
 #include "qft/ops/workspace.h"
@@ -11,8 +11,8 @@
 namespace qft::ops {
 
 /// What a norm multiplies with: `plain`: y = weight * round(x * rstd), where `round` is to x's dtype; `zero_centred`:
-/// y = round((1 + weight) * x * rstd).
-enum class NormWeight : std::uint8_t { plain, zero_centred };
+/// y = round((1 + weight) * x * rstd); `rounded_last`: y = round(weight * x * rstd).
+enum class NormWeight : std::uint8_t { plain, zero_centred, rounded_last };
 
 /// y as NormWeight says, rstd = 1 / sqrt(mean(x^2) + eps) over the last dimension.
 ///   x, y    [T, D], or [T, heads, D] for the per-head norm of Qwen3. Unit stride in the last dimension; the others may be

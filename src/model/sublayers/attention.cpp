@@ -1,5 +1,5 @@
-// Causal self-attention with grouped query heads and rotary embedding; with norms of q and k (Qwen3), and a gate for each head's
-// columns (Qwen3-Next), where the configuration has them.
+// Causal self-attention with grouped query heads and rotary embedding; with norms of q and k (Qwen3, OLMo 2), and a gate for each
+// head's columns (Qwen3-Next), where the configuration has them.
 #include "qft/ops/head_gate.h"
 #include "qft/ops/norm.h"
 
@@ -55,7 +55,8 @@ class Attention final : public SubLayer {
         kv_heads_(c.num_kv_heads),
         head_dim_(c.head_dim),
         rotary_dim_(c.rotary_dim()),
-        qk_norm_(c.qk_norm),
+        qk_norm_(c.qk_norm != QkNorm::none),
+        normed_whole_(c.qk_norm == QkNorm::whole),
         gated_(c.attention_gate),
         norm_(norm_weight(c)),
         eps_(c.rms_norm_eps),
@@ -99,8 +100,10 @@ class Attention final : public SubLayer {
     if (qk_norm_) {
       const auto before = raw(s.tensors[kQkvRows]);
       const Weight &q = w.vectors[kQNorm], &k = w.vectors[kKNorm];
-      ops::rms_norm_backward(grads.q, before.q, q.value, s.tensors[kQStatistic], {}, raw_grads.q, q.grad, pass.workspace, norm_);
-      ops::rms_norm_backward(grads.k, before.k, k.value, s.tensors[kKStatistic], {}, raw_grads.k, k.grad, pass.workspace, norm_);
+      ops::rms_norm_backward(normed(grads.q), normed(before.q), q.value, statistic(s, kQStatistic), {}, normed(raw_grads.q),
+                             q.grad, pass.workspace, norm_);
+      ops::rms_norm_backward(normed(grads.k), normed(before.k), k.value, statistic(s, kKStatistic), {}, normed(raw_grads.k),
+                             k.grad, pass.workspace, norm_);
     }
     ops::linear_backward(gqkv, x, qkv.weights, pass.dropout, s.lora[kQkv], gx, mode, qkv.grads, pass.workspace);
   }
@@ -150,6 +153,12 @@ class Attention final : public SubLayer {
   }
   ops::QkvViews inputs(const SubLayerSaved& s) const { return inputs(s.tensors[kQkvRows], s.tensors[qk_norm_ ? kQk : kQkvRows]); }
 
+  /// q or k [T, heads, head_dim] as its norm takes it: in rows of a head, or of all.
+  at::Tensor normed(const at::Tensor& heads) const { return normed_whole_ ? heads.view({heads.size(0), -1}) : heads; }
+  at::Tensor statistic(const SubLayerSaved& s, Saved which) const {
+    return normed_whole_ ? s.tensors[which].squeeze(1) : s.tensors[which];
+  }
+
   /// What the output's linear reads.
   at::Tensor gated(const LayerPass& pass, const SubLayerSaved& s) const {
     if (!gated_) return s.tensors[kAttended];
@@ -163,15 +172,15 @@ class Attention final : public SubLayer {
     const at::Tensor& rows = s.tensors[kQkvRows];
     ops::linear_forward(x, w.linears[kQkv].weights, pass.dropout, rows, s.lora[kQkv], pass.workspace);
     if (qk_norm_) {
-      const auto before = raw(rows), normed = inputs(s);
-      ops::rms_norm_forward(before.q, w.vectors[kQNorm].value, eps_, normed.q, s.tensors[kQStatistic], norm_);
-      ops::rms_norm_forward(before.k, w.vectors[kKNorm].value, eps_, normed.k, s.tensors[kKStatistic], norm_);
+      const auto before = raw(rows), after = inputs(s);
+      ops::rms_norm_forward(normed(before.q), w.vectors[kQNorm].value, eps_, normed(after.q), statistic(s, kQStatistic), norm_);
+      ops::rms_norm_forward(normed(before.k), w.vectors[kKNorm].value, eps_, normed(after.k), statistic(s, kKStatistic), norm_);
     }
     rotate(qk_norm_ ? s.tensors[kQk] : rows, pass, ops::RopeDirection::forward);
   }
 
   std::int64_t heads_, kv_heads_, head_dim_, rotary_dim_;
-  bool qk_norm_, gated_;
+  bool qk_norm_, normed_whole_, gated_;
   ops::NormWeight norm_;
   double eps_;
   ops::AttentionOptions options_;

@@ -24,7 +24,6 @@ SubLayerSpec describe_delta_net(const ModelConfig& c) {
   const std::int64_t state = d.value_heads * d.key_dim * d.value_dim;
   SubLayerSpec spec;
   spec.kind = SubLayerKind::delta_net;
-  spec.norm = "input_layernorm.weight";
   spec.params = {{.linears = projections(d, c.hidden_size)},
                  {.tensor = "linear_attn.conv1d.weight", .shape = {channels, 1, d.taps}, .decays = true, .of_heads = true},
                  {.tensor = "linear_attn.dt_bias", .shape = {d.value_heads}, .of_heads = true},

@@ -33,6 +33,10 @@ void add_modules(const Layer& layer, std::vector<std::string>& names) {
         if (std::ranges::find(names, linear.name) == names.end()) names.push_back(linear.name);
 }
 
+SubLayerSpec describe_feed_forward(const ModelConfig& config) {
+  return config.feed_forward == FeedForward::swiglu ? describe_swiglu(config) : describe_squared_relu(config);
+}
+
 }  // namespace
 
 const std::vector<std::string>& lora_modules() {
@@ -42,8 +46,8 @@ const std::vector<std::string>& lora_modules() {
     qwen.experts = {.count = 1, .per_token = 1, .shared_size = 1};
     mixtral.experts = {.count = 1, .per_token = 1, .gate = "w1", .up = "w3", .down = "w2"};
     std::vector<std::string> all;
-    add_modules({describe_attention({}, 0), describe_swiglu({}), describe_experts(qwen), describe_experts(mixtral),
-                 describe_delta_net(qwen), describe_delta_net(next)},
+    add_modules({describe_attention({}, 0), describe_swiglu({}), describe_squared_relu({}), describe_experts(qwen),
+                 describe_experts(mixtral), describe_delta_net(qwen), describe_delta_net(next)},
                 all);
     return all;
   }();
@@ -60,8 +64,17 @@ std::vector<std::string> lora_modules(const ModelConfig& config) {
 }
 
 Layer describe_layer(const ModelConfig& config, int index) {
-  return {config.is_recurrent(index) ? describe_delta_net(config) : describe_attention(config, config.window(index)),
-          config.is_sparse(index) ? describe_experts(config) : describe_swiglu(config)};
+  const bool after = config.norm_after;
+  Layer layer = {config.is_recurrent(index) ? describe_delta_net(config) : describe_attention(config, config.window(index)),
+                 config.is_sparse(index) ? describe_experts(config) : describe_feed_forward(config)};
+  layer.front().norm = after ? "post_attention_layernorm.weight" : "input_layernorm.weight";
+  layer.back().norm = after ? "post_feedforward_layernorm.weight" : "post_attention_layernorm.weight";
+  if (!after) return layer;
+  for (SubLayerSpec& sublayer : layer) {
+    sublayer.norm_after = true;
+    sublayer.saved.push_back({.columns = config.hidden_size});
+  }
+  return layer;
 }
 
 }  // namespace qft::model

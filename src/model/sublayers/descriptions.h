@@ -1,4 +1,5 @@
-// The descriptions of all kinds of sub-layers, and which a layer of a model is made of. Needs no LibTorch. Private to model.
+// The descriptions of all kinds of sub-layers (without their norms), and which a layer of a model is made of. Needs no LibTorch.
+// Private to model.
 #pragma once
 
 #include "qft/model/config.h"
@@ -15,14 +16,15 @@ SubLayerSpec describe_attention(const ModelConfig& config, std::int64_t window);
 SubLayerSpec describe_delta_net(const ModelConfig& config);
 /// down(silu(gate(x)) * up(x)).
 SubLayerSpec describe_swiglu(const ModelConfig& config);
-
+/// down(relu(up(x))^2).
+SubLayerSpec describe_squared_relu(const ModelConfig& config);
 /// Sum over a token's experts of weight * down(silu(gate(x)) * up(x)), with the weights of a router; and a shared expert, where
 /// the configuration has one.
 SubLayerSpec describe_experts(const ModelConfig& config);
 /// Whether a linear of this name chooses experts, rather than computes: `all` linears are without it.
 bool is_router(std::string_view name);
 
-/// The sub-layers of layer `index`, in order.
+/// The sub-layers of layer `index`, in order, each with its norm.
 Layer describe_layer(const ModelConfig& config, int index);
 
 }  // namespace qft::model

@@ -31,6 +31,18 @@ std::int64_t SubLayer::operation_scratch_bytes(const ops::PackedSizes& /*sizes*/
   return 0;
 }
 
+ops::NormWeight norm_weight(const ModelConfig& config) {
+  switch (config.norms) {
+    case NormKind::plain:
+      return ops::NormWeight::plain;
+    case NormKind::zero_centred:
+      return ops::NormWeight::zero_centred;
+    case NormKind::rounded_last:
+      return ops::NormWeight::rounded_last;
+  }
+  fail("norms of kind {} have no code", static_cast<int>(config.norms));
+}
+
 bool SubLayer::can_be_captured(c10::Device /*device*/, at::ScalarType /*dtype*/) const {
   return true;
 }
@@ -43,6 +55,8 @@ std::unique_ptr<const SubLayer> make_sublayer(const ModelConfig& config, const S
       return make_delta_net(config, spec);
     case SubLayerKind::swiglu:
       return make_swiglu(config, spec);
+    case SubLayerKind::squared_relu:
+      return make_squared_relu(config, spec);
     case SubLayerKind::experts:
       return make_experts(config, spec);
   }

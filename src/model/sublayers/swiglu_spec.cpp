@@ -6,7 +6,6 @@ SubLayerSpec describe_swiglu(const ModelConfig& c) {
   const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size;
   SubLayerSpec spec;
   spec.kind = SubLayerKind::swiglu;
-  spec.norm = "post_attention_layernorm.weight";
   spec.params = {{.linears = {{"gate_proj", "mlp.gate_proj", inner, hidden, c.mlp_bias},
                               {"up_proj", "mlp.up_proj", inner, hidden, c.mlp_bias}}},
                  {.linears = {{"down_proj", "mlp.down_proj", hidden, inner, c.mlp_bias, Split::columns}}}};

@@ -27,11 +27,11 @@ void forward_rows(const RmsNormForward<T>& a, std::int64_t begin, std::int64_t e
     });
     const float rstd = 1.0F / std::sqrt(squares / static_cast<float>(width) + static_cast<float>(a.eps));
     a.rstd[r] = rstd;
-    const Vec scale = splat(rstd), centre = splat(a.zero_centred ? 1.0F : 0.0F);
+    const Vec scale = splat(rstd), centre = splat(a.centre);
     for_vectors(width, [&](std::size_t i, auto extent) HWY_ATTR {
       const Vec normed = hn::Mul(load(x + i, extent), scale);
       const Vec weight = hn::Add(load(a.weight + i, extent), centre);
-      store(hn::Mul(weight, a.zero_centred ? normed : rounded(x, normed)), y + i, extent);
+      store(hn::Mul(weight, a.rounds_first ? rounded(x, normed) : normed), y + i, extent);
     });
   }
 }
@@ -45,12 +45,12 @@ void backward_rows(const RmsNormBackward<T>& a, float* gweight, std::int64_t beg
     const T *gy = a.gy.row(token, head), *x = a.x.row(token, head);
     const T* residual = a.residual_grad.data ? a.residual_grad.row(token, head) : nullptr;
     T* gx = a.gx.row(token, head);
-    const Vec rstd = splat(a.rstd[r]), centre = splat(a.zero_centred ? 1.0F : 0.0F);
+    const Vec rstd = splat(a.rstd[r]), centre = splat(a.centre);
     const float dot = sum_over(width, [&](std::size_t i, auto extent, Vec sum) HWY_ATTR {
       const Vec g = load(gy + i, extent), v = load(x + i, extent);
       if (gweight != nullptr) {
         const Vec normed = hn::Mul(v, rstd);
-        store(hn::MulAdd(g, a.zero_centred ? normed : rounded(x, normed), load(gweight + i, extent)), gweight + i, extent);
+        store(hn::MulAdd(g, a.rounds_first ? rounded(x, normed) : normed, load(gweight + i, extent)), gweight + i, extent);
       }
       return hn::MulAdd(hn::Mul(g, hn::Add(load(a.weight + i, extent), centre)), v, sum);
     });

@@ -24,7 +24,10 @@ __global__ void rms_norm_forward_kernel(RmsNormForward<T> a, std::int64_t rows) 
   for (int i = first; i < width; i += step) {
     auto v = device::load<N>(x + i);
     const auto w = device::load<N>(a.weight + i);
-    for (int k = 0; k < N; ++k) v[k] = a.zero_centred ? (1.0F + w[k]) * (v[k] * rstd) : w[k] * device::rounded<T>(v[k] * rstd);
+    for (int k = 0; k < N; ++k) {
+      const float normed = v[k] * rstd;
+      v[k] = (w[k] + a.centre) * (a.rounds_first ? device::rounded<T>(normed) : normed);
+    }
     device::store(y + i, v);
   }
 }
@@ -39,17 +42,17 @@ __global__ void rms_norm_backward_kernel(RmsNormBackward<T> a, std::int64_t rows
   const T* residual = a.residual_grad.data != nullptr ? a.residual_grad.row(token, head) : nullptr;
   T* gx = a.gx.row(token, head);
   const int width = static_cast<int>(a.width), first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
-  const float rstd = a.rstd[r], centre = a.zero_centred ? 1.0F : 0.0F;
+  const float rstd = a.rstd[r];
   float dot = 0;
   for (int i = first; i < width; i += step) {
     const auto g = device::load<N>(gy + i), w = device::load<N>(a.weight + i), v = device::load<N>(x + i);
-    for (int k = 0; k < N; ++k) dot += g[k] * (w[k] + centre) * v[k];
+    for (int k = 0; k < N; ++k) dot += g[k] * (w[k] + a.centre) * v[k];
   }
   const float share = device::sum_over_row(dot) * rstd * rstd * rstd / static_cast<float>(width);
   for (int i = first; i < width; i += step) {
     auto g = device::load<N>(gy + i);
     const auto w = device::load<N>(a.weight + i), v = device::load<N>(x + i);
-    for (int k = 0; k < N; ++k) g[k] = g[k] * (w[k] + centre) * rstd - v[k] * share;
+    for (int k = 0; k < N; ++k) g[k] = g[k] * (w[k] + a.centre) * rstd - v[k] * share;
     if (residual != nullptr) {
       const auto more = device::load<N>(residual + i);
       for (int k = 0; k < N; ++k) g[k] += more[k];
@@ -61,8 +64,8 @@ __global__ void rms_norm_backward_kernel(RmsNormBackward<T> a, std::int64_t rows
 /// Rows that a block of norm_weight_grad_kernel takes at once.
 constexpr int kGradRows = static_cast<int>(kNormGradRows);
 
-/// Sums of gy * round(x rstd) down the columns: block (c, p) has 32 N columns of rows that are p modulo the blocks' own;
-/// partial [gridDim.y, width].
+/// Sums of gy * x rstd, rounded where the weight multiplied the rounded value, down the columns: block (c, p) has 32 N columns of
+/// rows that are p modulo the blocks' own; partial [gridDim.y, width].
 template <int N, class T>
 __global__ void norm_weight_grad_kernel(RmsNormBackward<T> a, std::int64_t rows, float* partial) {
   constexpr int kColumns = device::kWarp * N;
@@ -75,7 +78,7 @@ __global__ void norm_weight_grad_kernel(RmsNormBackward<T> a, std::int64_t rows,
       const std::int64_t token = r / a.heads, head = r % a.heads;
       const auto g = device::load<N>(a.gy.row(token, head) + column), v = device::load<N>(a.x.row(token, head) + column);
       const float rstd = a.rstd[r];
-      for (int k = 0; k < N; ++k) sum[k] += g[k] * (a.zero_centred ? v[k] * rstd : device::rounded<T>(v[k] * rstd));
+      for (int k = 0; k < N; ++k) sum[k] += g[k] * (a.rounds_first ? device::rounded<T>(v[k] * rstd) : v[k] * rstd);
     }
   }
   for (int k = 0; k < N; ++k) sums[threadIdx.y][threadIdx.x * N + k] = sum[k];

@@ -1,0 +1,124 @@
+// The gradients of a layer of every architecture, in fp64, beside differences of its forward pass.
+#include "qft/model/architectures.h"
+#include "qft/model/transformer.h"
+
+#include "tiny_config.h"
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/normal.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+namespace qft::model {
+namespace {
+
+constexpr double kStep = 1e-5, kTolerance = 1e-7;
+
+at::Tensor randn(at::IntArrayRef shape, std::uint64_t seed) {
+  return at::normal(0.0, 0.5, shape, at::detail::createCPUGenerator(seed), at::kDouble);
+}
+
+/// Four layers, so that a hybrid has both kinds.
+ModelSpec spec_of(std::string_view type, bool lora) {
+  auto config = base(type);
+  config.update({{"num_hidden_layers", 4},
+                 {"head_dim", 8},
+                 {"linear_num_key_heads", 1},
+                 {"linear_num_value_heads", 2},
+                 {"linear_key_head_dim", 6},
+                 {"linear_value_head_dim", 4}});
+  if (type == "llama" || type == "arcee") config["attention_bias"] = config["mlp_bias"] = true;
+  LoraConfig adapter;
+  if (lora) {
+    adapter.rank = 2;
+    adapter.alpha = 3;
+    adapter.set_targets("all");
+  }
+  return ModelSpec::build(ModelConfig::parse(config.dump(), "test"), lora ? Finetuning::lora : Finetuning::full, adapter);
+}
+
+/// The sum of gy * layer(x), over two sequences.
+class LayerUnderTest {
+ public:
+  LayerUnderTest(const ModelSpec& spec, int layer)
+      : spec_(spec), layer_(layer), transformer_(spec, at::kDouble, at::kCPU), arena_(at::kCPU) {
+    transformer_.ensure_positions(6);
+    const std::vector<std::int32_t> tokens(11, 1), bounds = {0, 5, 11};
+    in_ = MicroInput::build(tokens, bounds, {}, {}, at::kCPU);
+    const UnitSpec& unit = spec.units[static_cast<std::size_t>(layer) + 1];
+    flat = {randn({unit.frozen_numel}, 1), randn({unit.trainable_numel}, 2), {}};
+    flat.grad = at::zeros_like(flat.trainable);
+    x = randn({11, spec.config.hidden_size}, 3);
+    gy_ = randn(x.sizes(), 4);
+  }
+
+  double value() {
+    return run([](const auto&, const auto&) {});
+  }
+  /// The gradient of x; flat.grad gets the others.
+  at::Tensor gradients() {
+    at::Tensor g = gy_.clone();
+    run([&](const LayerWeights& weights, const LayerSaved& saved) {
+      transformer_.layer_backward(layer_, weights, in_, {}, saved, g, true);
+    });
+    return g;
+  }
+
+  UnitBuffers flat;
+  at::Tensor x;
+
+ private:
+  template <class After>
+  double run(const After& after) {
+    const auto mark = arena_.mark();
+    const LayerWeights weights = bind_layer(spec_, spec_.units[static_cast<std::size_t>(layer_) + 1], flat);
+    const LayerSaved saved = transformer_.room_for(layer_, weights, x, arena_);
+    const at::Tensor y = at::empty_like(x);
+    transformer_.layer_forward(layer_, weights, in_, {}, y, saved);
+    after(weights, saved);
+    arena_.release(mark);
+    return (y * gy_).sum().item<double>();
+  }
+
+  const ModelSpec& spec_;
+  int layer_;
+  Transformer transformer_;
+  Arena arena_;
+  MicroInput in_;
+  at::Tensor gy_;
+};
+
+/// Along a random direction of `values`, a view.
+void expect_gradient(LayerUnderTest& layer, const at::Tensor& values, const at::Tensor& gradient, const std::string& what) {
+  const at::Tensor direction = randn(values.sizes(), 5), before = values.clone();
+  values.add_(direction, kStep);
+  const double above = layer.value();
+  values.copy_(before).sub_(direction, kStep);
+  const double difference = (above - layer.value()) / (2 * kStep);
+  values.copy_(before);
+  const at::Tensor terms = gradient * direction;
+  const double scale = terms.norm().item<double>();
+  EXPECT_GT(scale, 0) << what;
+  EXPECT_NEAR(difference, terms.sum().item<double>(), kTolerance * (1 + scale)) << what;
+}
+
+TEST(Layer, GradientsOfEveryArchitectureAreThoseOfItsForward) {
+  for (const std::string_view type : architectures())
+    for (const bool lora : {false, true}) {
+      const ModelSpec spec = spec_of(type, lora);
+      for (const int index : {0, 3}) {
+        LayerUnderTest layer(spec, index);
+        const at::Tensor gx = layer.gradients();
+        const std::string where = std::string(type) + (lora ? " LoRA, layer " : ", layer ") + std::to_string(index) + ": ";
+        expect_gradient(layer, layer.x, gx, where + "input");
+        for (const ParamSpec& p : spec.units[static_cast<std::size_t>(index) + 1].params)
+          if (p.trainable)
+            expect_gradient(layer, layer.flat.trainable.narrow(0, p.offset, p.numel),
+                            layer.flat.grad.narrow(0, p.offset, p.numel), where + p.path);
+      }
+    }
+}
+
+}  // namespace
+}  // namespace qft::model
