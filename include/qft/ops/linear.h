@@ -57,9 +57,8 @@ inline constexpr std::int64_t kFewRows = 8;
 /// y = x W^T + bias + LoRA.
 ///   x      [T, K] contiguous
 ///   y      [T, N] contiguous; not x
-///   saved  [T, lora_saved_columns(w)]: scaling * dropout(x) A^T of each part, for backward; undefined if there is no LoRA. With
-///   DoRA
-///          then the outputs of each part before they are multiplied with its factor
+///   saved  [T, lora_saved_columns(w)]: scaling * dropout(x) A^T of each part, for backward; undefined if there is no LoRA.
+///          With DoRA the outputs of each part follow, before they are multiplied with its factor
 void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& y,
                     const at::Tensor& saved, Workspace& workspace);
 
