@@ -35,7 +35,7 @@ def load(args):
     if args.finetuning == "lora":
         from peft import LoraConfig, get_peft_model
 
-        model = get_peft_model(model, LoraConfig(r=8, lora_alpha=16, lora_dropout=args.dropout, target_modules="all-linear",
+        model = get_peft_model(model, LoraConfig(r=8, lora_alpha=16, lora_dropout=args.dropout, use_dora=args.dora, target_modules="all-linear",
                                                  task_type="CAUSAL_LM"))
     model.train().to(args.device)
     return model, torch.autocast(args.device, torch.bfloat16, enabled=masters)
@@ -83,6 +83,7 @@ def main():
     parser.add_argument("--precision", choices=list(DTYPES), default="bf16")
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--checkpointing", action="store_true")
+    parser.add_argument("--dora", action="store_true")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--collate", choices=["padded", "flat"], default="padded")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")

@@ -40,6 +40,7 @@ class Case:
     data: str = "blocks"
     dropout: float = 0.0
     checkpointing: bool = False
+    dora: bool = False
     peer_collate: str | None = "padded"  # None: nothing to compare with
 
     @property
@@ -55,7 +56,9 @@ class Case:
 CASES = {
     "lora-bf16-512": Case("lora", "bf16", 512),
     "lora-bf16-512-dropout": Case("lora", "bf16", 512, dropout=0.05),
+    "lora-bf16-512-dora": Case("lora", "bf16", 512, dora=True),
     "lora-bf16-2048": Case("lora", "bf16", 2048),
+    "lora-bf16-2048-dora": Case("lora", "bf16", 2048, dora=True),
     "lora-bf16-2048-dropout": Case("lora", "bf16", 2048, dropout=0.05),
     "lora-bf16-2048-checkpointing": Case("lora", "bf16", 2048, checkpointing=True),
     "lora-bf16-512-checkpointing": Case("lora", "bf16", 512, checkpointing=True),
@@ -140,7 +143,7 @@ class Bench:
         self.items = items
         self.settings = {
             **settings, "pack": self.pack, "do_train": True, "finetuning_type": case.finetuning, "lora_rank": 8,
-            "lora_target": "all", "lora_dropout": case.dropout, "per_device_train_batch_size": case.batch,
+            "lora_target": "all", "lora_dropout": case.dropout, **({"use_dora": True} if case.dora else {}), "per_device_train_batch_size": case.batch,
             "gradient_accumulation_steps": 1, "max_steps": steps, "num_train_epochs": 100, "learning_rate": 1e-4,
             "logging_steps": 1, "save_strategy": "no", "gradient_checkpointing": case.checkpointing,
             "bf16": case.precision == "bf16", "pure_bf16": case.precision == "pure_bf16",
@@ -173,6 +176,7 @@ class Bench:
                    case.finetuning, "--precision", case.precision, "--dropout", str(case.dropout), "--batch", str(case.batch),
                    "--collate", case.peer_collate, "--device", self.device]
         command += ["--checkpointing"] if case.checkpointing else []
+        command += ["--dora"] if case.dora else []
         command += ["--pairs"] if case.data == "pairs" else []
         command += ["--experts", self.experts] if self.experts else []
         out, memory, _ = run_measured(command + (["--tuned"] if tuned else []), TUNED if tuned else None)

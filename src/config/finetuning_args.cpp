@@ -14,15 +14,21 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("lora_rank", "rank of the LoRA matrices").at_least(1), &lora_rank);
   field(Field("lora_alpha", "LoRA is scaled by lora_alpha / lora_rank").at_least(0).shown_default("lora_rank * 2"), &lora_alpha);
   field(Field("lora_dropout", "dropout before the LoRA matrices").in_half_open(0, 1), &lora_dropout);
-  field(Field("lora_target", "linear layers that get LoRA matrices; all: every one except the head and routers of experts"),
-        &lora_target);
+  field(
+      Field("lora_target",
+            "linear layers that get LoRA matrices, by their names, the ends of their paths, or one regular expression for whole "
+            "names; all: every one except the head and routers of experts"),
+      &lora_target);
   field(Field("lora_target_parameters",
               "experts.gate_up_proj, experts.down_proj: matrices for the fused weights of all experts, as newer PEFT has them, "
               "rather than for each linear"),
         &lora_target_parameters);
+  field(Field("rank_pattern", "other ranks of some layers: a mapping of regular expressions for the ends of names to ranks"),
+        &rank_pattern);
+  field(Field("alpha_pattern", "other values of lora_alpha of some layers, likewise"), &alpha_pattern);
   field(Field("additional_target", "modules trained in full and saved beside the LoRA matrices"), &additional_target);
   field(Field("use_rslora", "scale by lora_alpha over the square root of lora_rank"), &use_rslora);
-  field(Field("use_dora", "DoRA: also train the magnitude of each weight column"), &use_dora);
+  field(Field("use_dora", "DoRA: also train the magnitude of each output, a row of the weight"), &use_dora);
   field(Field("loraplus_lr_ratio", "LoRA+: learning rate of the B matrices over that of A").above(0), &loraplus_lr_ratio);
   field(Field("loraplus_lr_embedding", "LoRA+: learning rate of LoRA on embeddings").above(0), &loraplus_lr_embedding);
   field(Field("pissa_init", "PiSSA: start from the principal singular vectors"), &pissa_init);

@@ -28,7 +28,7 @@ constexpr ForeignRow kSwift[] = {
     converted("tuner_type train_type sft_type", "lora: finetuning_type=lora; full: finetuning_type=full",
               "lora and full are implemented"),
     converted("tuner_backend", "peft|swift|null:", "qft trains by itself: remove it"),
-    {kRefused, "target_regex lora_target_regex", "name the modules in lora_target", "null"},
+    renamed("target_regex lora_target_regex", "lora_target"),
     renamed("lora_dropout_p", "lora_dropout"),
     {kRefused, "lora_bias_trainable", "biases stay as they are: remove it", "none|null"},
     {kNoEffect, "lora_dtype", "trained weights have fp32 masters", "null"},

@@ -26,7 +26,6 @@ constexpr auto kWherePairsCount = {Purpose::train, Purpose::eval, Purpose::plan}
 // The only list of missing features: implementing one removes its row.
 const NotYet kNotYet[] = {
     {"pref_loss", "kto_pair", kWherePairsCount, "TRL has dropped it too; pref_loss: sigmoid is the nearest", "dpo"},
-    {"use_dora", "", kTrain, "use plain LoRA"},
     {"pissa_init", "", kTrain, "LoRA starts from PEFT's default: remove it"},
     // Useful only with one of the above, and therefore without effect rather than refused.
     {"loraplus_lr_embedding", "", {}, "it is the rate of LoRA on embeddings, which are not wrapped"},

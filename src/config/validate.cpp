@@ -99,6 +99,8 @@ void check_method(const RunConfig& c) {
   };
   lora_only(f.use_rslora, "use_rslora");
   lora_only(f.use_dora, "use_dora");
+  lora_only(!f.rank_pattern.is_null(), "rank_pattern");
+  lora_only(!f.alpha_pattern.is_null(), "alpha_pattern");
   lora_only(f.pissa_init, "pissa_init");
   lora_only(f.loraplus_lr_ratio.has_value(), "loraplus_lr_ratio");
   lora_only(f.use_asft_loss, "use_asft_loss");  // its reference is the model without the adapter

@@ -221,6 +221,19 @@ std::int64_t load_weights(const config::RunConfig& config, Use use, const io::Mo
 
 }  // namespace
 
+void Instance::init_magnitudes() {
+  settle();
+  for (int u = 0; u < spec().num_units(); ++u) {
+    const model::UnitSpec& unit = spec().units[static_cast<std::size_t>(u)];
+    if (unit.scales_numel == 0) continue;
+    const at::Tensor scales = store_->acquire(u).row_scales;
+    for (const model::ParamSpec& p : unit.params)
+      if (p.role == model::Role::magnitude) model::init_magnitude(p, scales, param(u, p));
+    store_->release(u);
+  }
+  publish();
+}
+
 std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use,
                                          const plan::Batches& batches) {
   const auto start = std::chrono::steady_clock::now();
@@ -240,6 +253,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   const auto packed = [&](int unit) { return self->store_->resident_shard(unit, model::Part::quantized); };
   self->report_.bytes_read += model::load_quantized_weights(self->spec(), *load_plan.files, packed, comm);
   self->publish();
+  if (self->spec().lora.dora && adapters_of(config, use).live.empty()) self->init_magnitudes();
   self->report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return self;
 }

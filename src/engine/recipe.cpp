@@ -8,7 +8,9 @@
 #include "qft/model/load.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,6 +35,26 @@ at::ScalarType file_type(const io::ModelFiles& files) {
   fail("'{}' holds no tensors of a floating type", files.dir().string());
 }
 
+/// rank_pattern or alpha_pattern: a mapping of expressions to numbers.
+template <class Number>
+std::map<std::string, Number> pattern_of(const config::RunConfig& config, const char* key, const nlohmann::json& pattern) {
+  if (pattern.is_null()) return {};
+  const auto given = config.given.find(key);
+  const std::string where = given == config.given.end() ? key : given->second + ": " + key;
+  if (!pattern.is_object())
+    fail_config("{}: expected a mapping of modules to numbers, as in {{q_proj: 16}}, got {}", where, pattern.dump());
+  std::map<std::string, Number> numbers;
+  for (const auto& [expression, number] : pattern.items()) {
+    constexpr bool kWhole = std::is_integral_v<Number>;
+    const bool fits = kWhole ? number.is_number_integer() : number.is_number();
+    if (!fits || number.template get<double>() <= 0 || number.template get<double>() > 65536)
+      fail_config("{}: '{}' is {}, expected {} up to 65536", where, expression, number.dump(),
+                  kWhole ? "a whole number from 1" : "a number above 0");
+    numbers[expression] = number.template get<Number>();
+  }
+  return numbers;
+}
+
 /// Training continues an adapter as it is: keys that ask for another rank, scale or targets are an error.
 void require_as_asked(const config::RunConfig& config, const model::LoraConfig& adapter, const std::filesystem::path& dir) {
   const auto& f = config.finetuning;
@@ -46,14 +68,19 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
   const std::vector<std::string> modules = model::lora_modules(model::ModelConfig::load(config.model_path()));
   const auto of_model = [&](model::LoraConfig lora) {
     lora.keep_targets(modules);
-    return lora.targets;
+    return lora.targets_text();
   };
   model::LoraConfig wish;
   wish.set_targets(join(f.lora_target));
+  wish.ranks = pattern_of<std::int64_t>(config, "rank_pattern", f.rank_pattern);
+  wish.alphas = pattern_of<double>(config, "alpha_pattern", f.alpha_pattern);
   same("lora_rank", f.lora_rank == adapter.rank, f.lora_rank, adapter.rank);
   same("lora_alpha", static_cast<double>(f.lora_alpha) == adapter.alpha, f.lora_alpha, adapter.alpha);
   same("use_rslora", f.use_rslora == adapter.rslora, f.use_rslora, adapter.rslora);
-  same("lora_target", of_model(wish) == of_model(adapter), join(f.lora_target), join(adapter.targets));
+  same("lora_target", of_model(wish) == of_model(adapter), join(f.lora_target), adapter.targets_text());
+  same("use_dora", f.use_dora == adapter.dora, f.use_dora, adapter.dora);
+  same("rank_pattern", wish.ranks == adapter.ranks, f.rank_pattern.dump(), nlohmann::json(adapter.ranks).dump());
+  same("alpha_pattern", wish.alphas == adapter.alphas, f.alpha_pattern.dump(), nlohmann::json(adapter.alphas).dump());
   same("lora_target_parameters", f.lora_target_parameters == adapter.target_parameters, join(f.lora_target_parameters),
        join(adapter.target_parameters));
   same("additional_target", sorted(f.additional_target) == sorted(adapter.modules_to_save), join(f.additional_target),
@@ -84,6 +111,9 @@ model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
   lora.rslora = config.finetuning.use_rslora;
   lora.set_targets(join(config.finetuning.lora_target));
   lora.target_parameters = config.finetuning.lora_target_parameters;
+  lora.dora = config.finetuning.use_dora;
+  lora.ranks = pattern_of<std::int64_t>(config, "rank_pattern", config.finetuning.rank_pattern);
+  lora.alphas = pattern_of<double>(config, "alpha_pattern", config.finetuning.alpha_pattern);
   lora.modules_to_save = config.finetuning.additional_target;
   return lora;
 }
@@ -104,10 +134,13 @@ void set_rates(model::ModelSpec& spec, double ratio) {
 /// Every module and parameter that the run file names is in the model: PEFT would leave out in silence what is not.
 void require_targets(const config::RunConfig& config, const model::ModelSpec& spec) {
   const auto& f = config.finetuning;
-  const std::vector<std::string> modules = model::lora_modules(spec.config);
-  for (const std::string& name : f.lora_target)
-    if (name != "all" && std::ranges::find(modules, name) == modules.end())
-      fail_config("lora_target '{}' is no linear module of this {}: it has {}", name, spec.config.model_type, join(modules));
+  if (spec.lora.target_pattern.empty()) {
+    const std::vector<std::string> modules = model::lora_modules(spec.config);
+    for (const std::string& name : f.lora_target)
+      if (name != "all" && std::ranges::find(spec.lora.targets, name) == spec.lora.targets.end())
+        fail_config("lora_target '{}' is no linear module of this {}: it has {}", name, spec.config.model_type, join(modules));
+  }
+  spec.require_lora_targets();
   for (const std::string& name : f.lora_target_parameters) {
     model::LoraConfig one;
     one.target_parameters = {name};

@@ -31,8 +31,9 @@ std::string adapter_words(const engine::Adapters& adapters, const model::LoraCon
   if (adapters.live.empty()) return "no adapter";
   std::string merged;
   for (const fs::path& adapter : adapters.merged) merged += fmt::format("adapter '{}', merged; ", adapter.string());
-  return fmt::format("{}adapter '{}' (rank {}, alpha {}, on {})", merged, adapters.live.string(), lora.rank, lora.alpha,
-                     fmt::join(lora.targets, ", "));
+  return fmt::format("{}adapter '{}' ({}rank {}, alpha {}, on {})", merged, adapters.live.string(), lora.dora ? "DoRA, " : "",
+                     lora.rank, lora.alpha,
+                     lora.target_pattern.empty() ? fmt::format("{}", fmt::join(lora.targets, ", ")) : lora.target_pattern);
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ using nlohmann::json;
 constexpr std::int64_t kMaxRank = 65536;
 
 /// Keys of PEFT's LoraConfig that change the computation and are not implemented: all must be absent, null, false or empty.
-constexpr const char* kMustBeEmpty[] = {"use_dora",        "layer_replication",       "layers_to_transform",
-                                        "lora_bias",       "fan_in_fan_out",          "use_qalora",
-                                        "exclude_modules", "trainable_token_indices", "ensure_weight_tying"};
+constexpr const char* kMustBeEmpty[] = {"layer_replication",       "layers_to_transform", "lora_bias",
+                                        "fan_in_fan_out",          "use_qalora",          "exclude_modules",
+                                        "trainable_token_indices", "ensure_weight_tying"};
 
 bool is_empty(const json& value) {
   return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
@@ -32,9 +32,13 @@ bool is_empty(const json& value) {
 /// `more`: names of modules, each with a comma after it.
 void set_targets(LoraConfig& lora, const json& targets, const std::string& more, const std::string& where) {
   std::string list = more;
+  if (targets.is_string() && targets != "all-linear") {
+    require(more.empty(), "{}: target_modules is the expression '{}' beside routers in target_parameters: list the modules",
+            where, targets.get<std::string>());
+    lora.target_pattern = targets.get<std::string>();
+    return;
+  }
   if (targets.is_string()) {
-    require(targets == "all-linear", "{}: target_modules '{}': regular expressions are not implemented; list the modules", where,
-            targets.get<std::string>());
     list += "all";
   } else {
     require(targets.is_array(), "{}: target_modules is {}, expected a list", where, targets.dump());
@@ -72,18 +76,10 @@ bool has_expert_modules(const std::filesystem::path& dir) {
                              [](const io::TensorEntry& entry) { return entry.name.find(".experts.0.") != std::string::npos; });
 }
 
-/// Ranks or alphas of stacks of experts: what PEFT writes where it makes one pair of factors of those of gate and up.
 template <class Number>
-std::map<std::string, Number> read_pattern(const json& config, const char* key, const std::string& where) {
-  std::map<std::string, Number> numbers;
-  const json patterns = config.value(key, json::object());
-  for (const auto& [pattern, number] : patterns.items()) {
-    const std::string name = pattern.substr(pattern.rfind('.') + 1);
-    require(name == "gate_up_proj" || name == "down_proj",
-            "{}: {} has '{}': ranks and alphas of single modules are not implemented", where, key, pattern);
-    numbers[name] = number.template get<Number>();
-  }
-  return numbers;
+std::map<std::string, Number> read_pattern(const json& config, const char* key) {
+  const json pattern = config.value(key, json());
+  return is_empty(pattern) ? std::map<std::string, Number>{} : pattern.get<std::map<std::string, Number>>();
 }
 
 // Where the adapter's configuration is.
@@ -95,14 +91,6 @@ std::filesystem::path config_of(const std::filesystem::path& dir) {
     fail_config("'{}' has no {}: it is no adapter{}", dir.string(), kAdapterConfigFile,
                 std::filesystem::exists(dir / "config.json", code) ? ", but a whole model" : "");
   return path;
-}
-
-/// As read_pattern() reads it.
-template <class Number>
-json pattern_of(const std::map<std::string, Number>& numbers) {
-  json pattern = json::object();
-  for (const auto& [name, number] : numbers) pattern[".*\\." + name] = number;
-  return pattern;
 }
 
 }  // namespace
@@ -128,6 +116,7 @@ LoraConfig read_adapter_config(const std::filesystem::path& dir) {
     lora.alpha = config.at("lora_alpha").get<double>();
     lora.dropout = config.value("lora_dropout", 0.0);
     lora.rslora = config.value("use_rslora", false);
+    lora.dora = config.value("use_dora", false);
     json modules = config.contains("target_modules") ? config["target_modules"] : json();
     std::string routers;
     set_target_parameters(lora, config.value("target_parameters", json()), routers, where);
@@ -135,11 +124,11 @@ LoraConfig read_adapter_config(const std::filesystem::path& dir) {
     lora.expert_modules = has_expert_modules(dir);
     if (const json saved = config.value("modules_to_save", json()); !is_empty(saved))
       lora.modules_to_save = saved.get<std::vector<std::string>>();
-    lora.ranks = read_pattern<std::int64_t>(config, "rank_pattern", where);
-    lora.alphas = read_pattern<double>(config, "alpha_pattern", where);
+    lora.ranks = read_pattern<std::int64_t>(config, "rank_pattern");
+    lora.alphas = read_pattern<double>(config, "alpha_pattern");
     for (const auto& [name, own] : lora.ranks)
-      require(own >= 1 && own <= kMaxRank, "{}: the rank of {} is {}, expected an integer from 1 to {}", where, name, own,
-              kMaxRank);
+      require(own >= 1 && own <= kMaxRank, "{}: rank_pattern gives '{}' rank {}, expected an integer from 1 to {}", where, name,
+              own, kMaxRank);
   } catch (const json::exception& e) {
     fail("{}: {}", where, e.what());
   }
@@ -153,8 +142,12 @@ std::string read_base_model_name(const std::filesystem::path& dir) {
 }
 
 std::string adapter_config_json(const LoraConfig& lora, const std::string& base_model_name_or_path) {
-  const double alpha = lora.alpha;
-  const json config = {{"alpha_pattern", pattern_of(lora.alphas)},
+  const auto number = [](double alpha) {
+    return alpha == std::floor(alpha) ? json(static_cast<std::int64_t>(alpha)) : json(alpha);
+  };
+  json alphas = json::object();
+  for (const auto& [key, alpha] : lora.alphas) alphas[key] = number(alpha);
+  const json config = {{"alpha_pattern", alphas},
                        {"auto_mapping", nullptr},
                        {"base_model_name_or_path", base_model_name_or_path},
                        {"bias", "none"},
@@ -163,17 +156,17 @@ std::string adapter_config_json(const LoraConfig& lora, const std::string& base_
                        {"init_lora_weights", true},
                        {"layers_pattern", nullptr},
                        {"layers_to_transform", nullptr},
-                       {"lora_alpha", alpha == std::floor(alpha) ? json(static_cast<std::int64_t>(alpha)) : json(alpha)},
+                       {"lora_alpha", number(lora.alpha)},
                        {"lora_dropout", lora.dropout},
                        {"modules_to_save", lora.modules_to_save.empty() ? json() : json(lora.modules_to_save)},
                        {"peft_type", "LORA"},
                        {"r", lora.rank},
-                       {"rank_pattern", pattern_of(lora.ranks)},
+                       {"rank_pattern", json(lora.ranks)},
                        {"revision", nullptr},
-                       {"target_modules", lora.targets},
+                       {"target_modules", lora.target_pattern.empty() ? json(lora.targets) : json(lora.target_pattern)},
                        {"target_parameters", lora.target_parameters.empty() ? json() : json(lora.target_parameters)},
                        {"task_type", "CAUSAL_LM"},
-                       {"use_dora", false},
+                       {"use_dora", lora.dora},
                        {"use_rslora", lora.rslora}};
   return config.dump(2) + "\n";
 }

@@ -19,21 +19,29 @@
 
 namespace qft::model {
 
-/// The factors of one parameter, in fp32: A [experts, ranks, in], B [experts, rows, rank]; experts is 1 but for a stack.
+/// The tensors of an adapter for one parameter, and the rows that they change.
+struct AdapterTensors {
+  const ParamSpec *a = nullptr, *b = nullptr, *magnitude = nullptr;  ///< no magnitude without DoRA
+  int layer = 0;
+  std::vector<LoraRows> rows;
+};
+
+/// Their values, in fp32: A [experts, ranks, in], B [experts, rows, rank], magnitudes [rows]; experts is 1 but for a stack.
 class Factors {
  public:
-  Factors(const io::TensorFile& file, const ParamSpec& a, const ParamSpec& b, std::vector<LoraRows> rows, std::int64_t out);
+  Factors(const io::TensorFile& file, const AdapterTensors& tensors, std::int64_t out);
 
   struct Row {
-    const float *b = nullptr, *a = nullptr;  ///< [rank], [rank, in]; nullptr: the row is left alone
+    const float *b = nullptr, *a = nullptr;  ///< [rank], [rank, in]
+    std::int64_t rank = 0;                   ///< 0: the row is left alone
+    float scaling = 0.0F;
+    const float* magnitude = nullptr;  ///< DoRA's, or null
   };
   /// Of row `row` of the parameter seen as a matrix with `in` columns.
   Row at(std::int64_t row) const;
-  std::int64_t rank() const { return rank_; }
-  float scaling() const { return static_cast<float>(rows_.front().scaling); }
 
  private:
-  std::vector<float> a_, b_;
+  std::vector<float> a_, b_, magnitudes_;
   std::vector<LoraRows> rows_;
   std::int64_t out_, in_, rank_, b_rows_ = 0;
 };
@@ -46,26 +54,21 @@ class Adapter {
 
   /// Nothing where it has no factors of the parameter.
   std::optional<Factors> find(const ParamSpec& base) const;
-  bool has(const ParamSpec& base) const { return pairs_.contains(base.name); }
+  bool has(const ParamSpec& base) const { return of_.contains(base.name); }
   /// A base tensor that it has whole, in place of the model's; nullptr: it does not have it.
   const io::TensorLocation* saved(const ParamSpec& base) const;
   bool changes(const ParamSpec& base) const { return has(base) || saved(base) != nullptr; }
 
  private:
-  struct Pair {
-    const ParamSpec *a = nullptr, *b = nullptr;
-    int layer = 0;
-    std::vector<LoraRows> rows;
-  };
-  static std::vector<LoraRows> rows_of(const ModelSpec& spec, const Pair& pair, const std::string& base);
+  static std::vector<LoraRows> rows_of(const Layer& layer, const std::string& base);
 
   std::unique_ptr<io::TensorFile> file_;
-  std::map<std::string, Pair> pairs_;
+  std::map<std::string, AdapterTensors> of_;  ///< by the name of the base weight
   std::map<std::string, io::TensorLocation> saved_;
 };
 
-/// to = from + scaling B A, for rows [first, first + count) of the parameter seen as a matrix; on all cores. `from` may be `to`
-/// where the types are one.
+/// to = from + scaling B A, with DoRA each row times its magnitude over its norm, for rows [first, first + count) of the
+/// parameter seen as a matrix; on all cores. `from` may be `to` where the types are one.
 void merge_rows(DType from_type, const char* from, DType to_type, char* to, std::int64_t columns, std::int64_t first,
                 std::int64_t count, const Factors& factors);
 

@@ -44,9 +44,13 @@ void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& acc
       if (dst.values.numel() == 0) continue;
       if (param.role == Role::lora_a)
         fill_uniform(param, seed, 1.0 / std::sqrt(static_cast<double>(param.shape.back())), dst);
-      else
+      else  // magnitudes follow from the weights: init_magnitude()
         dst.values.zero_();
     }
+}
+
+void init_magnitude(const ParamSpec& magnitude, const at::Tensor& row_scales, const Shard& dst) {
+  if (dst.values.numel() > 0) dst.values.copy_(row_norms(magnitude, row_scales).narrow(0, dst.begin, dst.values.numel()));
 }
 
 void require_adapter(const ModelSpec& spec, const std::filesystem::path& dir) {

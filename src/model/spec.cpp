@@ -3,15 +3,11 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
-#include <cmath>
-#include <iterator>
-#include <set>
-#include <sstream>
 #include <tuple>
 #include <utility>
 
+#include "lora_targets.h"
 #include "sublayers/descriptions.h"
-#include <fmt/ranges.h>
 
 namespace qft::model {
 namespace {
@@ -52,6 +48,7 @@ void place(UnitSpec& unit, ParamSpec param, bool starts_group) {
   end += param.numel;
   param.packed_offset = unit.packed_bytes;
   unit.packed_bytes += param.packed_bytes();
+  if (param.role == Role::magnitude) param.scales_offset = std::exchange(unit.scales_numel, unit.scales_numel + 2 * param.numel);
   unit.params.push_back(std::move(param));
 }
 
@@ -129,10 +126,6 @@ std::vector<LoraRows> linears_of(const ParamGroup& group) {
   return all;
 }
 
-std::string path_of(const ExpertStack& stack) {
-  return stack.path + "." + stack.name;
-}
-
 /// The format of all of these weights, which are one product.
 ops::Quantization common_format(const AtRest& at_rest, const std::vector<std::string>& tensors) {
   const ops::Quantization kind = at_rest.format_of(tensors.front());
@@ -185,9 +178,9 @@ void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
 }
 
 /// The factor on the split side of its linear is split with it. The other is whole on every rank, and has a term of the gradient:
-/// A that of this rank's outputs, B (before the ranks' outputs are added up) that of this rank's inputs.
+/// A that of this rank's outputs, B and magnitudes (before the ranks' outputs are added up) that of this rank's inputs.
 Along lora_along_tensor(Role role, Split split) {
-  return (role == Role::lora_b) == (split == Split::rows) ? Along::own : Along::sum;
+  return (role != Role::lora_a) == (split == Split::rows) ? Along::own : Along::sum;
 }
 
 constexpr const char* kAdapterPrefix = "base_model.model.";
@@ -208,7 +201,7 @@ std::string fused_factor(const LoraConfig& lora, const std::string& prefix, cons
 /// The factors of all experts: A [experts, ranks of the linears, in], B [experts, rows of the linears, rank].
 void place_stack_lora(UnitSpec& unit, const ModelSpec& spec, const std::string& prefix, const ParamGroup& group) {
   const LoraConfig& lora = spec.lora;
-  const std::vector<LoraRows> wrapped = lora_rows(lora, group);
+  const std::vector<LoraRows>& wrapped = group.lora;
   if (wrapped.empty()) return;
   const bool fused = lora.targets_parameter(group.stack);
   std::int64_t rows = 0;
@@ -235,17 +228,24 @@ void place_stack_lora(UnitSpec& unit, const ModelSpec& spec, const std::string& 
   }
 }
 
-/// The factors of a group lie A A A B B B.
-void place_lora(UnitSpec& unit, const LoraConfig& lora, const std::string& prefix, const ParamGroup& group) {
-  for (const Role role : {Role::lora_a, Role::lora_b}) {
+/// Path and shape of an adapter's tensor for a linear.
+std::pair<std::string, Shape> adapter_tensor(Role role, const LinearSpec& linear, const LoraRows& rows) {
+  if (role == Role::lora_a) return {linear.path + kLoraA, {rows.rank, linear.in}};
+  if (role == Role::lora_b) return {linear.path + kLoraB, {linear.out, rows.rank}};
+  return {linear.path + kMagnitude, {linear.out}};
+}
+
+/// The tensors of a group lie A A A B B B, and magnitudes after them.
+void place_lora(UnitSpec& unit, const std::string& prefix, const ParamGroup& group) {
+  for (const Role role : {Role::lora_a, Role::lora_b, Role::magnitude}) {
     bool first = true;
-    for (const LinearSpec& linear : group.linears) {
-      if (!lora.targets_module(linear.name)) continue;
+    for (const LoraRows& rows : group.lora) {
+      if (role == Role::magnitude && !rows.dora) continue;
+      const LinearSpec& linear = group.linears[rows.linear];
       ParamSpec p;
       p.role = role;
-      p.path = linear.path + (role == Role::lora_a ? kLoraA : kLoraB);
+      std::tie(p.path, p.shape) = adapter_tensor(role, linear, rows);
       p.name = kAdapterPrefix + prefix + p.path;
-      p.shape = role == Role::lora_a ? Shape{lora.rank, linear.in} : Shape{linear.out, lora.rank};
       p.trainable = true;
       p.weight_decay = true;
       p.gradient = gradient_axes(lora_along_tensor(role, linear.split));
@@ -269,9 +269,13 @@ UnitSpec finished(UnitSpec unit) {
   return unit;
 }
 
+std::string layer_prefix(const ModelConfig& config, int index) {
+  return fmt::format("{}layers.{}.", config.text_prefix, index);
+}
+
 UnitSpec build_layer(const ModelSpec& spec, int index, const AtRest& at_rest) {
   UnitSpec unit = unit_of(UnitSpec::Kind::layer, index, fmt::format("layer {}", index));
-  const std::string prefix = fmt::format("{}layers.{}.", spec.config.text_prefix, index);
+  const std::string prefix = layer_prefix(spec.config, index);
   const Layer& layer = spec.layers[static_cast<std::size_t>(index)];
   for (const auto& sublayer : layer) {
     place_base(unit, prefix, spec, {.path = sublayer.norm, .shape = {spec.config.hidden_size}});
@@ -280,7 +284,7 @@ UnitSpec build_layer(const ModelSpec& spec, int index, const AtRest& at_rest) {
   if (spec.finetuning == Finetuning::lora)
     for (const auto& sublayer : layer)
       for (const ParamGroup& group : sublayer.params)
-        group.is_stack() ? place_stack_lora(unit, spec, prefix, group) : place_lora(unit, spec.lora, prefix, group);
+        group.is_stack() ? place_stack_lora(unit, spec, prefix, group) : place_lora(unit, prefix, group);
   return finished(std::move(unit));
 }
 
@@ -313,65 +317,8 @@ UnitSpec build_head(const ModelSpec& spec) {
 
 }  // namespace
 
-double LoraConfig::scaling(std::int64_t rank, double alpha) const {
-  return rslora ? alpha / std::sqrt(static_cast<double>(rank)) : alpha / static_cast<double>(rank);
-}
-
-bool LoraConfig::targets_module(std::string_view name) const {
-  return std::ranges::find(targets, name) != targets.end();
-}
-
-bool LoraConfig::targets_parameter(const ExpertStack& stack) const {
-  // Its path in a layer depends on the version of transformers.
-  return std::ranges::any_of(
-      target_parameters, [&](const std::string& path) { return path == stack.name || path.ends_with("experts." + stack.name); });
-}
-
-void LoraConfig::keep_targets(const std::vector<std::string>& modules) {
-  std::erase_if(targets, [&](const std::string& name) { return std::ranges::find(modules, name) == modules.end(); });
-}
-
-std::vector<LoraRows> lora_rows(const LoraConfig& lora, const ParamGroup& group) {
-  if (!lora.enabled()) return {};
-  if (group.is_stack() && lora.targets_parameter(group.stack)) {
-    const auto own = [&](const auto& pattern, auto fallback) {
-      const auto it = pattern.find(group.stack.name);
-      return it == pattern.end() ? fallback : it->second;
-    };
-    const std::int64_t rank = own(lora.ranks, lora.rank);
-    return {{0, 0, group.out(), rank, lora.scaling(rank, own(lora.alphas, lora.alpha))}};
-  }
-  if (group.is_stack() && !lora.expert_modules) return {};
-  std::vector<LoraRows> rows = linears_of(group);
-  for (LoraRows& part : rows) std::tie(part.rank, part.scaling) = std::make_tuple(lora.rank, lora.scaling());
-  std::erase_if(rows, [&](const LoraRows& part) { return !lora.targets_module(group.linears[part.linear].name); });
-  return rows;
-}
-
 std::vector<FileTensor> ParamSpec::in_files() const {
   return parts.empty() ? std::vector<FileTensor>{{name, shape}} : parts;
-}
-
-void LoraConfig::set_targets(const std::string& list) {
-  const auto& known = lora_modules();
-  std::set<std::string> asked;
-  std::istringstream in(list);
-  for (std::string word; std::getline(in, word, ',');) {
-    word.erase(0, word.find_first_not_of(" \t"));
-    word.erase(word.find_last_not_of(" \t") + 1);
-    if (word.empty()) continue;
-    if (word == "all") {
-      for (const std::string& name : known)
-        if (!is_router(name)) asked.insert(name);
-      continue;
-    }
-    if (std::ranges::find(known, word) == known.end())
-      fail_config("lora_target '{}' is no linear module of this model: use all, or of {}", word, fmt::join(known, ", "));
-    asked.insert(word);
-  }
-  if (asked.empty()) fail_config("lora_target is empty: use all, or a list of modules");
-  targets.clear();
-  std::ranges::copy_if(known, std::back_inserter(targets), [&](const std::string& name) { return asked.contains(name); });
 }
 
 std::vector<int> ModelSpec::units_of_block(int block) const {
@@ -412,7 +359,11 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   const auto apart = [&](const char* name) { return is_saved_whole(spec.lora.modules_to_save, name); };
   spec.untied = spec.ties_head() && (apart(kEmbedTokens) || apart(kLmHead));
   if (spec.untied) spec.config.tie_word_embeddings = false;
-  for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(describe_layer(config, i));
+  const LoraTargets targets(spec.lora);
+  for (int i = 0; i < config.num_layers; ++i) {
+    spec.layers.push_back(describe_layer(config, i));
+    if (lora.enabled()) targets.place(layer_prefix(config, i), spec.layers.back());
+  }
   spec.units.push_back(build_embedding(spec));
   for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_layer(spec, i, at_rest));
   spec.units.push_back(build_head(spec));

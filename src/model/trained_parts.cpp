@@ -95,7 +95,7 @@ void require_whole_group(const ModelSpec& spec, const UnitSpec& unit, const Para
                 fmt::join(trained, ", "), unit.name, fmt::join(all, ", "));
   if (spec.finetuning != Finetuning::lora) return;
   if (group.is_stack()) fail_config("additional_target: experts in full beside LoRA are not implemented: name other modules");
-  if (!lora_rows(spec.lora, group).empty())
+  if (!group.lora.empty())
     fail_config(
         "additional_target: {} of {} would train in full, but LoRA wraps it: leave it out of lora_target or of "
         "additional_target",

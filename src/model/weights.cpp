@@ -1,7 +1,10 @@
 #include "qft/model/weights.h"
 
 #include "qft/core/error.h"
+#include "qft/ops/dora.h"
 #include "qft/ops/quantized.h"
+
+#include <algorithm>
 
 namespace qft::model {
 namespace {
@@ -55,15 +58,44 @@ std::int64_t rows_of(const UnitSpec& unit, const LinearSpec& linear) {
   return p->box.extent[0];
 }
 
+/// Of the rows of a magnitude's linear; their norms follow them.
+at::Tensor row_factors(const ParamSpec& magnitude, const at::Tensor& row_scales) {
+  return row_scales.narrow(0, magnitude.scales_offset, magnitude.numel);
+}
+
+/// Where a linear's rows are among those of its group, and what else is known of them.
+struct AdaptedRows {
+  std::int64_t row0, rows;
+  double scaling;
+  std::uint32_t site;
+};
+
+/// Adds the factors of a linear, with DoRA's magnitude, where the unit has them.
+void bind_lora(const UnitSpec& unit, const LinearSpec& linear, const AdaptedRows& at, const UnitBuffers& flat, Projection& p) {
+  const ParamSpec *a = find(unit, linear.path + kLoraA), *b = find(unit, linear.path + kLoraB);
+  if (a == nullptr || b == nullptr) return;
+  const auto view = [&](const ParamSpec& param) { return view_of(param, param.numel, param.box.extent, flat); };
+  const Weight down = view(*a), up = view(*b);
+  ops::LoraPart part{down.value, up.value, at.row0, at.rows, at.scaling, at.site};
+  ops::LinearGrads::Lora grads{down.grad, up.grad};
+  if (const ParamSpec* magnitude = find(unit, linear.path + kMagnitude)) {
+    QFT_ASSERT(flat.row_scales.defined(), "{} has no row scales", unit.name);
+    part.factor = row_factors(*magnitude, flat.row_scales);
+    part.norm = row_norms(*magnitude, flat.row_scales);
+    grads.magnitude = view(*magnitude).grad;
+  }
+  p.weights.lora.push_back(part);
+  if (flat.grad.defined()) p.grads.lora.push_back(grads);
+}
+
 /// The stacked weights of all experts, and their factors: those of one expert lie as those of a group of linears do.
-Projection bind_stack(const ModelSpec& spec, const UnitSpec& unit, const ParamGroup& group, std::uint32_t site,
-                      const UnitBuffers& flat) {
+Projection bind_stack(const UnitSpec& unit, const ParamGroup& group, std::uint32_t site, const UnitBuffers& flat) {
   const std::string path = group.stack.path + "." + group.stack.name;
   Projection p;
   const Weight w = bind_weight(unit, path, flat);
   p.weights.weight = w.value;
   p.grads.weight = w.grad;
-  const std::vector<LoraRows> wrapped = lora_rows(spec.lora, group);
+  const std::vector<LoraRows>& wrapped = group.lora;
   if (wrapped.empty() || find(unit, path + kLoraA) == nullptr) return p;
   const Weight a = bind_weight(unit, path + kLoraA, flat), b = bind_weight(unit, path + kLoraB, flat);
   std::int64_t rank0 = 0, b_row0 = 0;
@@ -80,9 +112,8 @@ Projection bind_stack(const ModelSpec& spec, const UnitSpec& unit, const ParamGr
 }
 
 /// `site`: of the group's first linear, among those of the layer.
-Projection bind_projection(const ModelSpec& spec, const UnitSpec& unit, const ParamGroup& group, std::uint32_t site,
-                           const UnitBuffers& flat) {
-  if (group.is_stack()) return bind_stack(spec, unit, group, site, flat);
+Projection bind_projection(const UnitSpec& unit, const ParamGroup& group, std::uint32_t site, const UnitBuffers& flat) {
+  if (group.is_stack()) return bind_stack(unit, group, site, flat);
   Projection p;
   const Weight w = bind_fused(unit, group, ".weight", flat), b = bind_fused(unit, group, ".bias", flat);
   p.weights.weight = w.value;
@@ -90,15 +121,11 @@ Projection bind_projection(const ModelSpec& spec, const UnitSpec& unit, const Pa
   p.weights.bias = b.value;
   p.grads.bias = b.grad;
   std::int64_t row0 = 0;
-  for (const LinearSpec& linear : group.linears) {
-    const ParamSpec *a = find(unit, linear.path + kLoraA), *bb = find(unit, linear.path + kLoraB);
-    if (a != nullptr && bb != nullptr) {
-      const Weight down = view_of(*a, a->numel, a->box.extent, flat), up = view_of(*bb, bb->numel, bb->box.extent, flat);
-      p.weights.lora.push_back({down.value, up.value, row0, rows_of(unit, linear), spec.lora.scaling(), site});
-      if (flat.grad.defined()) p.grads.lora.push_back({down.grad, up.grad});
-    }
-    row0 += rows_of(unit, linear);
-    ++site;
+  for (std::size_t i = 0; i < group.linears.size(); ++i, ++site) {
+    const std::int64_t rows = rows_of(unit, group.linears[i]);
+    if (const auto part = std::ranges::find(group.lora, i, &LoraRows::linear); part != group.lora.end())
+      bind_lora(unit, group.linears[i], {row0, rows, part->scaling, site}, flat, p);
+    row0 += rows;
   }
   return p;
 }
@@ -120,7 +147,7 @@ LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitB
         w.vectors.push_back(bind_weight(unit, group.tensor, flat));
         continue;
       }
-      w.linears.push_back(bind_projection(spec, unit, group, site, flat));
+      w.linears.push_back(bind_projection(unit, group, site, flat));
       if (!adapter) w.linears.back().weights.lora.clear(), w.linears.back().grads.lora.clear();
       site += static_cast<std::uint32_t>(std::ssize(group.linears) * group.experts());
     }
@@ -145,6 +172,25 @@ void decode(const UnitSpec& unit, const at::Tensor& packed, const at::Tensor& de
     for (std::int64_t i = 0; p.is_quantized() && i < p.packed_pieces; ++i)
       ops::dequantize(packed.narrow(0, p.packed_offset + i * p.packed.bytes, p.packed.bytes), p.packed,
                       decoded.narrow(0, p.offset + i * p.packed.numel(), p.packed.numel()));
+}
+
+at::Tensor row_norms(const ParamSpec& magnitude, const at::Tensor& row_scales) {
+  return row_scales.narrow(0, magnitude.scales_offset + magnitude.numel, magnitude.numel);
+}
+
+void compute_row_scales(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat) {
+  if (unit.scales_numel == 0) return;
+  for (const SubLayerSpec& sublayer : spec.layers.at(static_cast<std::size_t>(unit.layer)))
+    for (const ParamGroup& group : sublayer.params)
+      for (const LoraRows& rows : group.lora) {
+        const std::string& path = group.linears[rows.linear].path;
+        const ParamSpec* magnitude = find(unit, path + kMagnitude);
+        if (magnitude == nullptr) continue;
+        const auto value = [&](const char* suffix) { return bind_weight(unit, path + suffix, flat).value; };
+        const at::Tensor norms = row_norms(*magnitude, flat.row_scales);
+        ops::dora_norms(value(".weight"), value(kLoraA), value(kLoraB), rows.scaling, norms);
+        ops::dora_factors(value(kMagnitude), norms, row_factors(*magnitude, flat.row_scales));
+      }
 }
 
 at::Tensor param_view(const ParamSpec& param, const UnitBuffers& flat) {

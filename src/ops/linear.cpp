@@ -1,12 +1,14 @@
 #include "qft/ops/linear.h"
 
 #include "qft/core/error.h"
+#include "qft/ops/dora.h"
 #include "qft/ops/token_sums.h"
 
 #include <algorithm>
 #include <array>
 
 #include "cpu/tensors.h"
+#include "linear_parts.h"
 #include "matmul.h"
 #include <ATen/ops/addmm.h>
 
@@ -53,33 +55,8 @@ at::Tensor fused_a(const std::vector<Part>& parts) {
   return first.as_strided({rows, first.size(1)}, first.strides(), first.storage_offset());
 }
 
-DropoutKey key_of(const LoraPart& part, const LoraDropout& dropout) {
-  DropoutKey key = dropout.key;
-  key.site = part.site;
-  return key;
-}
-
-/// dropout(x) for one part; x itself without dropout.
-at::Tensor dropped_input(const at::Tensor& x, const LoraPart& part, const LoraDropout& dropout, Workspace& workspace) {
-  if (dropout.p == 0.0) return x;
-  const at::Tensor out = workspace.get("op.lora_dropped", x.sizes(), x.scalar_type());
-  dropout_forward(x, key_of(part, dropout), dropout.rows, dropout.p, out);
-  return out;
-}
-
 bool same_scaling(const LinearWeights& w) {
   return std::ranges::all_of(w.lora, [&](const LoraPart& part) { return part.scaling == w.lora.front().scaling; });
-}
-
-/// The columns of `saved`, or of its gradient, that belong to each part: f(part, columns).
-template <class F>
-void for_parts(const LinearWeights& w, const at::Tensor& saved, const F& f) {
-  std::int64_t column = 0;
-  for (std::size_t i = 0; i < w.lora.size(); ++i) {
-    const std::int64_t rank = w.lora[i].a.size(0);
-    f(i, saved.narrow(1, column, rank));
-    column += rank;
-  }
 }
 
 /// saved = scaling * dropout(x) A^T of all parts.
@@ -194,16 +171,34 @@ void base_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor&
   at::addmm_out(out, w.bias, x, w.weight.t());
 }
 
+bool is_dora(const LinearWeights& w) {
+  return !w.lora.empty() && w.lora.front().factor.defined();
+}
+
 }  // namespace
+
+DropoutKey key_of(const LoraPart& part, const LoraDropout& dropout) {
+  DropoutKey key = dropout.key;
+  key.site = part.site;
+  return key;
+}
+
+at::Tensor dropped_input(const at::Tensor& x, const LoraPart& part, const LoraDropout& dropout, Workspace& workspace) {
+  if (dropout.p == 0.0) return x;
+  const at::Tensor out = workspace.get("op.lora_dropped", x.sizes(), x.scalar_type());
+  dropout_forward(x, key_of(part, dropout), dropout.rows, dropout.p, out);
+  return out;
+}
 
 std::int64_t lora_saved_columns(const LinearWeights& w) {
   std::int64_t sum = 0;
-  for (const LoraPart& part : w.lora) sum += part.a.size(-2);
+  for (const LoraPart& part : w.lora) sum += part.a.size(-2) + (part.factor.defined() ? part.rows : 0);
   return sum;
 }
 
 void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& y,
                     const at::Tensor& saved, Workspace& workspace) {
+  if (is_dora(w)) return dora_forward(x, w, dropout, y, saved, workspace);
   if (!w.lora.empty()) project_down(x, w, dropout, saved, workspace);
   const auto terms = output_terms(w, saved);
   if (x.size(0) > kFewRows && blocked::multiply({y, x, w.weight.t(), w.bias, 1.0, terms}, workspace)) return;
@@ -219,6 +214,7 @@ void linear_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeig
                      Workspace& workspace) {
   QFT_ASSERT(grads.lora.empty() || grads.lora.size() == w.lora.size(), "{} LoRA gradients for {} parts", grads.lora.size(),
              w.lora.size());
+  if (is_dora(w)) return dora_backward(gy, x, w, dropout, saved, gx, mode, grads, workspace);
   const at::Tensor gsaved = w.lora.empty() ? at::Tensor() : project_up_backward(gy, w, workspace);
   if (mode != GradMode::skip) input_grad(gy, w, dropout, gsaved, gx, mode, workspace);
   if (grads.weight.defined()) add_token_sums(std::array{TokenSum{grads.weight, gy, x}}, workspace);

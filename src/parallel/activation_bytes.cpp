@@ -18,7 +18,7 @@ std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer
        : saved.type == model::SavedType::index   ? indices
                                                  : values) += saved.columns;
     for (const model::ParamGroup* group : sublayer.linears())
-      for (const model::LoraRows& part : model::lora_rows(spec.lora, *group)) values += part.rank * group->stack.per_token;
+      for (const model::LoraRows& part : group->lora) values += part.saved_columns() * group->stack.per_token;
   }
   return tokens * (values * item + statistics * (compute == at::kDouble ? 8 : 4) + indices * 4);
 }

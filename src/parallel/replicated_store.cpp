@@ -4,6 +4,7 @@
 #include "decoded_buffer.h"
 #include "gradient_sum.h"
 #include "owned_params.h"
+#include "row_scales.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -23,6 +24,7 @@ class ReplicatedStore final : public WeightStore {
       if (unit.frozen_numel > 0) buffers.frozen = at::empty({unit.frozen_numel}, options);
       if (unit.packed_bytes > 0) units_[u].packed = at::empty({unit.packed_bytes}, options.dtype(at::kByte));
       units_[u].decoded = DecodedBuffer(unit, options, pool_, decoded_);
+      units_[u].row_scales = RowScales(spec, unit, precision.compute, device);
       // Zeros: the alignment gaps take part in the optimizer's arithmetic.
       if (unit.trainable_numel > 0) buffers.trainable = at::zeros({unit.trainable_numel}, options);
     }
@@ -36,9 +38,12 @@ class ReplicatedStore final : public WeightStore {
   void gather(int, bool) override {}
   const model::UnitBuffers& acquire(int unit) override {
     Unit& u = at(unit);
-    if (u.held++ > 0 || u.decoded.empty()) return u.buffers;
-    u.buffers.decoded = u.decoded.fill(u.packed);
-    u.buffers.generation = ++generation_;
+    if (u.held++ > 0) return u.buffers;
+    if (!u.decoded.empty()) {
+      u.buffers.decoded = u.decoded.fill(u.packed);
+      u.buffers.generation = ++generation_;
+    }
+    u.row_scales.fill(u.buffers);
     return u.buffers;
   }
   void release(int unit) override {
@@ -70,7 +75,9 @@ class ReplicatedStore final : public WeightStore {
     return all;
   }
 
-  void publish() override {}
+  void publish() override {
+    for (Unit& u : units_) u.row_scales.weights_changed();
+  }
   void settle() override {}
 
   model::Shard resident_shard(int unit, model::Part part) override {
@@ -87,6 +94,7 @@ class ReplicatedStore final : public WeightStore {
   }
   StoreMemory memory() const override {
     StoreMemory m;
+    for (const auto& u : units_) m.weights += u.row_scales.bytes();
     for (const auto& u : units_)
       for (const auto& t : {u.buffers.frozen, u.buffers.trainable, u.packed})
         if (t.defined()) m.weights += static_cast<std::int64_t>(t.nbytes());
@@ -103,6 +111,7 @@ class ReplicatedStore final : public WeightStore {
     model::UnitBuffers buffers;
     at::Tensor packed;  ///< [packed_bytes]
     DecodedBuffer decoded;
+    RowScales row_scales;
     int held = 0;
 
     void free_decoded() {

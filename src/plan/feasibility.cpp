@@ -20,7 +20,11 @@ std::int64_t kernel_bytes(const ExecutionConfig& run, std::int64_t group) {
 
 std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group) {
   // Blocks take even ranks.
-  const bool blocks = !spec.lora.enabled() || spec.lora.rank % 2 == 0;
+  bool blocks = true;
+  for (const model::Layer& layer : spec.layers)
+    for (const model::SubLayerSpec& sublayer : layer)
+      for (const model::ParamGroup& linears : sublayer.params)
+        for (const model::LoraRows& part : linears.lora) blocks = blocks && part.rank % 2 == 0;
   const bool shared = precision.compute == at::kBFloat16 && blocks && ops::blocked_bf16_matmul();
   return shared ? 1 : group;
 }

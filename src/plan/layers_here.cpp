@@ -39,14 +39,12 @@ ModelSpec few_layers(const ModelSpec& whole, const optim::Precision& precision) 
   config.num_layers = std::clamp<std::int64_t>(kOutOfCache / bytes, 1, std::min<std::int64_t>(8, whole.config.num_layers));
   config.windows.assign(static_cast<std::size_t>(config.num_layers), whole.config.window(0));  // all like the first, as predicted
   LoraConfig lora = whole.lora;
-  LoraConfig kept = lora;
-  kept.keep_targets(lora_modules(config));
-  if (lora.enabled() && (!lora.target_parameters.empty() || kept.targets.empty())) {
-    lora.set_targets("all");
-    lora.target_parameters.clear();
-  }
-  // Layers that train, where not all do.
-  return ModelSpec::build(config, lora.enabled() ? Finetuning::lora : Finetuning::full, lora);
+  lora.target_parameters.clear();
+  const Finetuning method = lora.enabled() ? Finetuning::lora : Finetuning::full;  // layers that train, where not all do
+  ModelSpec few = ModelSpec::build(config, method, lora, AtRest::in({}), whole.head);
+  if (!lora.enabled() || (few.num_params(true) > 0 && whole.lora.target_parameters.empty())) return few;
+  lora.set_targets("all");
+  return ModelSpec::build(config, method, lora, AtRest::in({}), whole.head);
 }
 
 MicroInput input_of(const ModelSpec& spec, const MeasureOptions& o, c10::Device device) {
@@ -79,6 +77,11 @@ LayersHere::LayersHere(const ModelSpec& spec, const optim::Precision& precision,
     if (unit.trainable_numel > 0) {
       l.flat.trainable = random({unit.trainable_numel});
       l.flat.grad = at::zeros({unit.trainable_numel}, grads);
+    }
+    if (unit.scales_numel > 0) {
+      l.flat.row_scales =
+          at::zeros({unit.scales_numel}, at::TensorOptions().dtype(transformer_->statistics_dtype()).device(device));
+      compute_row_scales(spec_, unit, l.flat);
     }
     l.weights = l.base = bind_layer(spec_, unit, l.flat);
     for (SubLayerWeights& sublayer : l.base)
@@ -117,16 +120,18 @@ void LayersHere::make_buffers() {
   act_ = random({tokens, c.intermediate_size});
   rstd_ = at::zeros({tokens}, statistics);
   norm_weight_ = random({c.hidden_size});
-  std::int64_t in = 0, out = 0, parts = 1;
+  std::int64_t in = 0, out = 0, columns = 1;
   for (int i = 0; i < projections_of_a_layer(); ++i) {
     const ParamGroup& group = *place_of(i).group;
     in = std::max(in, group.in());
     out = std::max(out, group.out());
-    parts = std::max(parts, std::ssize(group.linears));
+    std::int64_t saved = 0;
+    for (const LoraRows& part : group.lora) saved += part.saved_columns();
+    columns = std::max(columns, saved);
   }
   rows_ = random({tokens * in});
   out_rows_ = random({tokens * out});
-  saved_ = random({tokens, std::max<std::int64_t>(1, parts * spec_.lora.rank)});
+  saved_ = random({tokens, columns});
   head_values_ = at::zeros({transformer_->head_values(input_)}, statistics);
   grad_head_values_ = at::zeros_like(head_values_).fill_(-1e-3);
 }

@@ -72,7 +72,7 @@ class Measurement::Impl {
 
   /// What LoRA adds to the projections.
   Sample narrow() {
-    if (!whole_.lora.enabled()) return {};
+    if (!whole_.lora.enabled() || forward_work(whole_, 1, shape_, precision_.compute).narrow == 0) return {};
     // In turns, so that what else runs on the machine disturbs both alike.
     const double added =
         slowest([&] { return once([&] { layers_.projections(true); }) - once([&] { layers_.projections(false); }); }) /

@@ -3,6 +3,7 @@
 #include "qft/core/units.h"
 #include "qft/model/export.h"
 #include "qft/model/sublayer.h"
+#include "qft/ops/dora.h"
 #include "qft/ops/generic.h"
 #include "qft/ops/head.h"
 #include "qft/ops/matmul_choice.h"
@@ -69,7 +70,7 @@ std::int64_t operation_bytes(const ExecutionConfig& run) {
 
 /// Sizes that the scratch of linears depends on, the largest of the model.
 struct Widest {
-  std::int64_t input = 0, output = 0, both = 0, lora_parts = 0, scratch = 0;
+  std::int64_t input = 0, output = 0, both = 0, ranks = 0, scratch = 0;  ///< `ranks`: of LoRA's in one group
 
   explicit Widest(const ExecutionConfig& run) {
     std::map<std::string_view, std::int64_t> named = {{"norm", run.spec.config.hidden_size},
@@ -80,7 +81,9 @@ struct Widest {
           input = std::max(input, group->in());
           output = std::max(output, group->out());
           both = std::max(both, group->in() + group->out());
-          lora_parts = std::max(lora_parts, std::ssize(group->linears));
+          std::int64_t sum = 0;
+          for (const model::LoraRows& part : group->lora) sum += part.rank;
+          ranks = std::max(ranks, sum);
         }
         for (const model::ScratchSpec& s : sublayer.scratch)
           if (run.training || !s.backward_only) named[s.name] = std::max(named[s.name], s.columns);
@@ -174,9 +177,14 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   if (run.training && run.lora_dropout) columns += 2 * widest.input;
   const std::int64_t rows = head_rows(run);
   const Temporaries temporary(run);
-  std::int64_t bytes = run.tokens * columns * item + std::max(temporary.layer, temporary.head);
+  const std::int64_t dora =
+      run.spec.lora.dora && run.training
+          ? ops::dora_scratch_bytes(run.tokens, widest.output, run.precision.compute, run.lora_dropout, run.on_cpu)
+          : 0;
+  std::int64_t bytes = run.tokens * columns * item + std::max(temporary.layer, temporary.head) + dora;
+  if (run.spec.lora.dora && !run.on_cpu) bytes += ops::dora_norm_bytes(widest.input);
   if (run.training) {
-    const std::int64_t adapter_rows = widest.lora_parts * run.spec.lora.rank;
+    const std::int64_t adapter_rows = widest.ranks;
     bytes += run.tokens * adapter_rows * item;
     const bool full = trains_matrices(run.spec);
     bytes += ops::token_sum_bytes(run.tokens, full ? widest.output : adapter_rows, full ? widest.input : widest.both,
@@ -347,6 +355,7 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   for (const auto& unit : run.spec.units) {
     const auto kept_of = [&](std::int64_t n) { return run.strategy.weights ? slice(run, n) : padded(run, n); };
     kept += (kept_of(unit.frozen_numel) + kept_of(unit.trainable_numel)) * item + kept_of(unit.packed_bytes);
+    p.weights += unit.scales_numel * size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
     const std::int64_t owned = run.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
     masters += owned;
     state += parallel::state_bytes(run.rule, run.hyper, run.precision, unit, owned);

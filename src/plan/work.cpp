@@ -17,20 +17,25 @@ double to_double(std::int64_t n) {
 
 /// Sums over the linear modules of a sub-layer.
 struct Linears {
-  double weights = 0;      ///< elements by which a token is multiplied
-  double entries = 0;      ///< of those that read the norm's output
-  double lora = 0;         ///< rank x (inputs + outputs) of those with LoRA
-  double lora_inputs = 0;  ///< inputs of those with LoRA
+  double weights = 0;       ///< elements by which a token is multiplied
+  double entries = 0;       ///< of those that read the norm's output
+  double lora = 0;          ///< rank x (inputs + outputs) of those with LoRA
+  double lora_inputs = 0;   ///< inputs of those with LoRA
+  double dora = 0;          ///< outputs of those with DoRA
+  double dora_weights = 0;  ///< elements of their weights
 
-  Linears(const ModelSpec& spec, const model::SubLayerSpec& sublayer) {
+  explicit Linears(const model::SubLayerSpec& sublayer) {
     int index = 0;
     for (const model::ParamGroup* group : sublayer.linears()) {
       const std::int64_t rows = group->stack.per_token;
       weights += to_double(rows * group->out() * group->in());
       if (index++ < sublayer.entries) entries += to_double(rows * group->out() * group->in());
-      for (const model::LoraRows& part : model::lora_rows(spec.lora, *group)) {
+      for (const model::LoraRows& part : group->lora) {
         lora += to_double(rows * part.rank * (part.rows + group->in()));
         lora_inputs += to_double(rows * group->in());
+        if (!part.dora) continue;
+        dora += to_double(part.rows);
+        dora_weights += to_double(part.rows * group->in());
       }
     }
   }
@@ -50,14 +55,16 @@ const model::Layer* layer_of(const ModelSpec& spec, int block) {
 
 Work layer_forward(const ModelSpec& spec, const model::Layer& layer, const MicroShape& micro, double item) {
   const double tokens = to_double(micro.tokens);
+  const bool dropout = spec.lora.dropout > 0.0;
   Work w;
   for (const model::SubLayerSpec& sublayer : layer) {
     const model::SubLayerCost& cost = sublayer.forward;
-    const Linears linears(spec, sublayer);
+    const Linears linears(sublayer);
     w.matmul += 2 * tokens * linears.weights;
     w.narrow += 2 * tokens * linears.lora;
     w.attention += micro.pairs(sublayer.window) * cost.pair_operations;
-    w.bytes += tokens * (cost.values + (spec.lora.dropout > 0.0 ? 2 * linears.lora_inputs : 0.0)) * item;
+    w.bytes += tokens * (cost.values + 3 * linears.dora + (dropout ? 2 * linears.lora_inputs + 6 * linears.dora : 0.0)) * item;
+    if (dropout) w.matmul += 2 * tokens * linears.dora_weights;
   }
   return w;
 }
@@ -65,15 +72,17 @@ Work layer_forward(const ModelSpec& spec, const model::Layer& layer, const Micro
 Work layer_backward(const ModelSpec& spec, const model::Layer& layer, int block, const MicroShape& micro, double item,
                     bool input_grad) {
   const double tokens = to_double(micro.tokens), products = trains_weights(spec, block) ? 2 : 1;
+  const bool dropout = spec.lora.dropout > 0.0;
   Work w;
   for (const model::SubLayerSpec& sublayer : layer) {
     const model::SubLayerCost& cost = sublayer.backward;
-    const Linears linears(spec, sublayer);
+    const Linears linears(sublayer);
     const double unneeded = &sublayer == &layer.front() && !input_grad ? linears.entries : 0.0;
     w.matmul += 2 * tokens * (products * linears.weights - unneeded);
     w.narrow += 4 * tokens * linears.lora;  // of the inputs and of the two factors
     w.attention += micro.pairs(sublayer.window) * cost.pair_operations;
-    w.bytes += tokens * (cost.values + (spec.lora.dropout > 0.0 ? 5 * linears.lora_inputs : 0.0)) * item;
+    w.bytes += tokens * (cost.values + 3 * linears.dora + (dropout ? 5 * linears.lora_inputs + 3 * linears.dora : 0.0)) * item;
+    if (dropout) w.matmul += 2 * tokens * linears.dora_weights;
   }
   return w;
 }

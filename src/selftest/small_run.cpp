@@ -71,6 +71,7 @@ model::ModelSpec make_spec(const SmallCase& c) {
     lora.rank = 3;
     lora.alpha = 6;
     lora.dropout = c.dropout;
+    lora.dora = c.dora;
     lora.set_targets(c.model_type.ends_with("_moe") ? "all,gate" : "all");
     if (c.parts) lora.modules_to_save = {"embed_tokens", "norm"};
   }
@@ -117,7 +118,7 @@ SmallRun::SmallRun(const SmallCase& c, comm::Communicator& comm, c10::Device dev
   for (int u = 0; u < spec().num_units(); ++u)
     for (const auto& p : spec().units[static_cast<std::size_t>(u)].params) {
       const bool norm = p.shape.size() == 1 && p.name.find("norm") != std::string::npos;
-      fill(instance_->param(u, p), p, 0.3, norm ? 1.0 : 0.0);
+      fill(instance_->param(u, p), p, 0.3, norm || p.role == model::Role::magnitude ? 1.0 : 0.0);
     }
   instance_->publish();
 }

@@ -147,7 +147,7 @@ TEST(Help, ListsTheKeysOfAProgramTheRequiredOnesFirst) {
 
 TEST(Help, MarksWhatIsNotImplemented) {
   const std::string help = help_text(Purpose::train);
-  EXPECT_GT(help.find("\n  use_dora "), help.find("\nnot implemented:"));
+  EXPECT_GT(help.find("\n  pissa_init "), help.find("\nnot implemented:"));
   EXPECT_LT(help.find("\n  use_rslora "), help.find("\nnot implemented:"));
   EXPECT_CONTAINS(help, "lora | full | freeze");
   EXPECT_CONTAINS(help, "ipo | kto_pair (not implemented) | orpo");

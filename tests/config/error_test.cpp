@@ -256,6 +256,7 @@ TEST(Relations, AreCheckedBetweenKeys) {
       {"interleave_probs: 0.5,0.5\ndataset: a,b\n", "needs an interleaved mix_strategy"},
       {"mix_strategy: interleave_over\ninterleave_probs: 0.5,0.5\ndataset: a,b,c\n", "has 2 values, but "},
       {"finetuning_type: full\nuse_dora: true\n", "goes with finetuning_type lora only"},
+      {"finetuning_type: full\nrank_pattern: {q_proj: 4}\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nuse_rslora: true\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nuse_asft_loss: true\n", "goes with finetuning_type lora only"},
       {"finetuning_type: freeze\npissa_init: true\n", "goes with finetuning_type lora only"},
@@ -304,12 +305,12 @@ TEST(Relations, TheDirectionOfAMetricFollowsItsName) {
 
 TEST(Purposes, RefuseWhatTheProgramWouldNotActOn) {
   const std::string common = "model_name_or_path: m\npack: p\noutput_dir: o\nval_size: 2\n";
-  for (const char* line : {"use_dora: true", "pissa_init: true"}) {
+  for (const char* line : {"pissa_init: true"}) {
     const std::string text = common + line + "\n";
     EXPECT_CONTAINS(error_of_text(text, {}, Purpose::train), "which is not implemented yet: ");
     EXPECT_NO_THROW(load_text(text, {}, Purpose::plan)) << line;
   }
-  EXPECT_CONTAINS(error_of_text(common + "use_dora: true\n", {}, Purpose::train), "run.yaml:5: use_dora is true");
+  EXPECT_CONTAINS(error_of_text(common + "pissa_init: true\n", {}, Purpose::train), "run.yaml:5: pissa_init is true");
 }
 
 TEST(Purposes, TrainUnlessDoEvalOrDoPredictStandForThemselves) {

@@ -192,7 +192,9 @@ def adapter_configs():
     base = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "base_model_name_or_path": "m"}
     yield "list", json.dumps({**base, "target_modules": ["q_proj", "down_proj"], "use_rslora": True, "lora_dropout": 0.1}).encode()
     yield "all", json.dumps({**base, "target_modules": "all-linear", "use_dora": False, "rank_pattern": {}}).encode()
-    yield "refused", json.dumps({**base, "target_modules": ".*proj", "use_dora": True}).encode()
+    yield "refused", json.dumps({**base, "target_modules": ["q_proj"], "lora_bias": True}).encode()
+    yield "patterns", json.dumps({**base, "target_modules": ".*(q|up)_proj", "use_dora": True, "rank_pattern": {"q_proj": 2, "layers\\.0.*up_proj": 3},
+                                  "alpha_pattern": {"up_proj": 1.5}}).encode()
 
 
 RUN_FILES = ["run.yaml", "run.json", "deepspeed", "accelerate_config", "fsdp_config", "override"]  # in the order of fuzz_run_file.cpp

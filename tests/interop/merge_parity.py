@@ -22,7 +22,7 @@ def make_adapter(model, directory, **options):
     with torch.no_grad():
         for name, p in peft_model.named_parameters():
             if "lora_" in name:
-                p.copy_(torch.randn_like(p) * 0.1)
+                p.copy_(torch.rand_like(p) + 0.5 if "magnitude" in name else torch.randn_like(p) * 0.1)
     peft_model.save_pretrained(directory)
 
 
@@ -142,6 +142,9 @@ def main():
     cases = [("qwen2_tied", torch.float32, {"target_modules": "all-linear"}),
              ("qwen3", torch.bfloat16, {"target_modules": "all-linear", "use_rslora": True}),
              ("llama_biases", torch.float16, {"target_modules": ["q_proj", "down_proj"]}),
+             ("qwen3_tied", torch.float32, {"target_modules": r".*layers\.[02]\..*(q|v|up)_proj", "use_dora": True, "rank_pattern": {"v_proj": 2},
+                                            "alpha_pattern": {r".*\.up_proj": 3}}),
+             ("qwen2_untied", torch.bfloat16, {"target_modules": "all-linear", "use_dora": True}),
              ("qwen3_moe", torch.float32, {"target_modules": ["q_proj"], "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}),
              ("qwen2_moe", torch.bfloat16, {"target_modules": "all-linear"}),
              ("olmo2", torch.bfloat16, {"target_modules": "all-linear"}),

@@ -15,6 +15,7 @@ from common import ROOT, Report, arguments
 from models import by_expert, chosen, in_double, is_moe, labels_of, make_model, make_sequences, probe, relative_error, tiny_configs
 
 EXACT = 1e-6  # two programs in fp64 differ by 1e-14, unless a cosine in fp32 has another last bit
+KINDS = {"qwen2_tied", "qwen3", "llama_biases", "qwen3_5"}  # models for every kind of adapter
 FLOOR = 1e-6  # a few roundings to fp32: transformers may happen to be exact
 
 
@@ -42,7 +43,7 @@ def reference(model, sequences, balance=0.0, z=0.0):
             part = part + router_losses(whole, model.config, balance, z) * len(s["ids"]) / tokens
         part.backward()
         loss += part.item()
-    grads = {"grad." + in_files(n.replace(".default", ""), model.config): p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
+    grads = {"grad." + in_files(n.replace("magnitude_vector.default.weight", "magnitude_vector").replace(".default", ""), model.config): p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
     return {"logits": torch.cat(logits), "loss": torch.tensor([loss], dtype=torch.float64), **grads}
 
 
@@ -105,9 +106,14 @@ def several_models(report, name, build, tmp, settings, sequences, config, draws=
     check(report, f"{name} float32, {draws} models", together(ours), together(theirs))
 
 
-def adapters_of(config):
-    """By name, what LoRA wraps; for models with experts also the fused weights of all experts, one alone and both."""
+def adapters_of(name, config):
+    """By name, what LoRA wraps; for models with experts also the fused weights of all experts, one alone and both. Others have
+    DoRA, and targets by an expression and ranks of their own."""
     adapters = {"LoRA": dict(target_modules="all-linear")}
+    if name in KINDS:
+        adapters["DoRA"] = dict(target_modules="all-linear", use_dora=True)
+        adapters["patterns"] = dict(target_modules=r"model\.layers\.[0-1]\..*proj[a-z_]*", rank_pattern={"down_proj": 7, r"layers\.1\..*up_proj": 2},
+                                    alpha_pattern={"mlp.down_proj": 5, r".*1\.mlp\.up_proj": 9}, use_dora=True, use_rslora=True)
     if is_moe(config):
         fused = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
         adapters["fused"] = dict(target_modules=["q_proj", "v_proj"], target_parameters=fused)
@@ -136,13 +142,13 @@ def tiny(report, build, name, config):
                        {**base, "finetuning_type": "full", "moe_aux_loss_coef": 0.3, "moe_z_loss_coef": 0.01}, sequences, model,
                        losses={"balance": 0.3, "z": 0.01}, group=2, micro_batch=2)
 
-        for label, targets in adapters_of(config).items():
+        for label, targets in adapters_of(name, config).items():
             peft_model = get_peft_model(copy.deepcopy(model), LoraConfig(r=4, lora_alpha=12, lora_dropout=0.0, task_type="CAUSAL_LM", **targets))
             torch.manual_seed(3)
             with torch.no_grad():
                 for n, p in peft_model.named_parameters():
                     if "lora_" in n:
-                        p.copy_(torch.randn_like(p) * 0.1)
+                        p.copy_(torch.rand_like(p) + 0.5 if "magnitude" in n else torch.randn_like(p) * 0.1)
             peft_model.save_pretrained(tmp / label)
             settings = {**base, "finetuning_type": "lora", "adapter_name_or_path": str(tmp / label), "gradient_checkpointing": True}
             both_types(report, f"{name} {label}", build, tmp, settings, sequences, peft_model, group=2, micro_batch=2)

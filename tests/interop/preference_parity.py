@@ -36,8 +36,8 @@ def add_pairs(directory):
         "answers": {"file_name": "answers.json", "columns": {**columns, "response": "output", "kto_tag": "good"}}}))
 
 
-def make_adapter(directory, model_dir):
-    """As PEFT saves it, both factors random: the reference differs from the policy in the first step."""
+def make_adapter(directory, model_dir, dora):
+    """As PEFT saves it, all tensors random: the reference differs from the policy in the first step."""
     c = json.loads((Path(model_dir) / "config.json").read_text())
     hidden, inner, heads, kv = c["hidden_size"], c["intermediate_size"], c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
     shapes = {"self_attn.q_proj": (hidden, heads), "self_attn.v_proj": (hidden, kv), "self_attn.o_proj": (heads, hidden), "mlp.down_proj": (inner, hidden)}
@@ -47,10 +47,12 @@ def make_adapter(directory, model_dir):
             stem = f"base_model.model.model.layers.{layer}.{name}"
             tensors[f"{stem}.lora_A.weight"] = torch.randn(RANK, width, generator=generator) / width**0.5
             tensors[f"{stem}.lora_B.weight"] = torch.randn(rows, RANK, generator=generator) * 0.1
+            if dora:
+                tensors[f"{stem}.lora_magnitude_vector"] = torch.rand(rows, generator=generator) + 0.5
     directory.mkdir()
     save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
     (directory / "adapter_config.json").write_text(json.dumps({
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": 2 * RANK, "lora_dropout": 0.0, "bias": "none",
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": 2 * RANK, "lora_dropout": 0.0, "bias": "none", "use_dora": dora,
         "target_modules": sorted({n.split(".")[1] for n in shapes}), "base_model_name_or_path": str(model_dir)}))
     return directory
 
@@ -182,7 +184,7 @@ def judge(model_dir, adapter, pairs, options):
 
 CASES = [({"pref_loss": "sigmoid", "pref_beta": 0.1}, "ddp", 1, 1),
          ({"pref_loss": "sigmoid", "pref_beta": 0.5, "dpo_label_smoothing": 0.1, "pref_ftx": 0.2, "ld_alpha": 0.3}, "zero3", 2, 1),
-         ({"pref_loss": "sigmoid", "pref_beta": 0.5, "ld_alpha": 0.0}, "zero2", 2, 2),
+         ({"pref_loss": "sigmoid", "pref_beta": 0.5, "ld_alpha": 0.0, "use_dora": True}, "zero2", 2, 2),
          ({"pref_loss": "hinge", "pref_beta": 0.3, "pref_ftx": 0.1}, "ddp", 2, 2),
          ({"pref_loss": "ipo", "pref_beta": 0.2}, "zero3", 1, 4),
          ({"pref_loss": "orpo", "pref_beta": 0.4}, "zero2", 2, 1),
@@ -209,8 +211,8 @@ def main():
             settings.pop(key, None)
         add_pairs(tmp / "data")
         model_dir = settings["model_name_or_path"]
-        adapter = make_adapter(tmp / "adapter", model_dir)
-        paths = {"ref_model": str(another_model(tmp / "other", model_dir)), "ref_model_adapters": str(adapter)}
+        adapters = {dora: make_adapter(tmp / f"adapter-{dora}", model_dir, dora) for dora in (False, True)}
+        paths = {"ref_model": str(another_model(tmp / "other", model_dir)), "ref_model_adapters": str(adapters[False])}
         packs = {}
         for stage, dataset in [("dpo", "pairs"), ("kto", "answers")]:
             alone = {**{k: v for k, v in settings.items() if k not in ("eval_dataset", "do_eval")}, "stage": stage, "dataset": dataset}
@@ -221,6 +223,7 @@ def main():
             what = ", ".join(f"{k} {v}" for k, v in options.items() if k != "dataset")
             out = tmp / f"out{number}"
             options = {"stage": "dpo", "dataset": "pairs", **options, **{k: paths[k] for k in options if k in paths}}
+            adapter = adapters[options.get("use_dora", False)]
             trained = {} if options.get("finetuning_type") == "full" else {"adapter_name_or_path": str(adapter)}
             run_file = write(tmp / f"run{number}.yaml", {**settings, **trained, **options, "eval_dataset": options["dataset"], "strategy": strategy,
                                                          "per_device_train_batch_size": each, "output_dir": str(out)})

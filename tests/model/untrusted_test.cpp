@@ -105,7 +105,7 @@ TEST(AdapterConfig, WhatIsNoAdapterIsRefused) {
     EXPECT_TRUE(contains(refusal("r", rank), "r is " + rank.dump()));
   EXPECT_TRUE(contains(refusal("lora_alpha", "x"), "type must be number"));
   EXPECT_TRUE(contains(refusal("target_modules", {1}), "type must be string"));
-  EXPECT_TRUE(contains(refusal("use_dora", true), "use_dora = true is not implemented"));
+  EXPECT_TRUE(contains(refusal("lora_bias", true), "lora_bias = true is not implemented"));
   write_bytes(dir / kAdapterConfigFile, "[]");
   EXPECT_TRUE(contains(error_of([&] { read_adapter_config(dir.path()); }), "expected a JSON object"));
 }

@@ -9,9 +9,9 @@
 namespace qft::parallel {
 namespace {
 
-model::ModelSpec spec_of(const char* type, std::int64_t rank) {
+model::ModelSpec spec_of(const std::string& type, std::int64_t rank, bool dora = false) {
   const std::string text =
-      std::string(R"({"model_type":")") + type +
+      R"({"model_type":")" + type +
       R"(","hidden_size":64,"intermediate_size":160,"num_hidden_layers":3,"num_attention_heads":4,)" +
       R"("num_key_value_heads":2,"head_dim":16,"vocab_size":32,"tie_word_embeddings":true,)" +
       R"("linear_num_key_heads":2,"linear_num_value_heads":4,"linear_key_head_dim":12,"linear_value_head_dim":8,)" +
@@ -20,7 +20,9 @@ model::ModelSpec spec_of(const char* type, std::int64_t rank) {
   if (rank > 0) {
     lora.rank = rank;
     lora.alpha = 8;
-    lora.set_targets("q_proj,v_proj,down_proj");
+    lora.dora = dora;
+    lora.set_targets(dora ? "q_proj,v_proj" : "q_proj,v_proj,down_proj");
+    lora.ranks = {{"v_proj", rank + 2}};
   }
   return model::ModelSpec::build(model::ModelConfig::parse(text, "test"),
                                  rank > 0 ? model::Finetuning::lora : model::Finetuning::full, lora);
@@ -33,7 +35,8 @@ std::int64_t measured(const model::ModelSpec& spec, std::int64_t tokens) {
   const auto options = at::TensorOptions().dtype(at::kFloat);
   const auto& unit = spec.units[1];
   const auto buffer = [&](std::int64_t n) { return at::empty({n}, options).fill_(0.01); };
-  const model::UnitBuffers flat{buffer(unit.frozen_numel), buffer(unit.trainable_numel), {}};
+  model::UnitBuffers flat{buffer(unit.frozen_numel), buffer(unit.trainable_numel), {}};
+  flat.row_scales = buffer(unit.scales_numel);
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens), 1), cu = {0, static_cast<std::int32_t>(tokens)};
   const auto in = model::MicroInput::build(ids, cu, {}, {}, at::kCPU);
   const at::Tensor x = buffer(tokens * 64).view({tokens, 64}), y = at::empty_like(x);
@@ -46,12 +49,12 @@ std::int64_t measured(const model::ModelSpec& spec, std::int64_t tokens) {
 TEST(ActivationBytes, AreWhatALayerTakes) {
   constexpr std::int64_t kTokens = 1024;
   for (const char* type : {"llama", "qwen3", "qwen3_moe", "qwen2_moe", "qwen3_5_text", "qwen3_next", "olmo2", "arcee"})
-    for (const std::int64_t rank : {0, 5}) {
-      const auto spec = spec_of(type, rank);
+    for (const auto& [rank, dora] : {std::pair{0, false}, {5, false}, {5, true}}) {
+      const auto spec = spec_of(type, rank, dora);
       const std::int64_t with = activation_bytes(spec, at::kFloat, kTokens, true);
       const std::int64_t without = activation_bytes(spec, at::kFloat, kTokens, false);
       EXPECT_EQ(with, kTokens * 64 * 4 * (3 + 2));
-      EXPECT_EQ((without - with) / 3, measured(spec, kTokens)) << type << " rank " << rank;
+      EXPECT_EQ((without - with) / 3, measured(spec, kTokens)) << type << " rank " << rank << (dora ? " DoRA" : "");
     }
 }
 

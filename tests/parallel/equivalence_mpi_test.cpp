@@ -24,6 +24,21 @@ TEST(Equivalence, Fp64OfOtherOptimizersWhereverTheirStateIs) {
   }
 }
 
+TEST(Equivalence, DoraHasItsNormsWhereverItsWeightsAre) {
+  for (const double dropout : {0.0, 0.3}) {
+    Case c{.lora = true, .recompute = dropout > 0, .dropout = dropout, .group = 2, .hsdp_group = hsdp_group(), .dora = true};
+    const Reference expected = reference(c, 3);
+    for (const char* strategy : kStrategies)
+      for (const Offload& offload : {Offload{}, Offload{true, true, false}}) {
+        if (std::string(strategy) == "ddp" && offload.any()) continue;
+        c.strategy = strategy;
+        c.offload = offload;
+        SCOPED_TRACE(name_of(c, 2));
+        expect_same(c, 2, expected, 1e-10, 1e-7);
+      }
+  }
+}
+
 TEST(Equivalence, Fp32StaysWithin1e5For20Steps) {
   for (const bool lora : {false, true}) {
     Case c{.lora = lora,

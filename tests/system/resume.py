@@ -25,7 +25,8 @@ def main():
                                     "weight_decay": 0.1, "strategy": "zero3"}, 2),
              ("freeze with noise", {"compute_dtype": "float32", "finetuning_type": "freeze", "freeze_trainable_layers": 1, "freeze_extra_modules": "embed_tokens",
                                     "neftune_noise_alpha": 5, "learning_rate": 1e-3, "strategy": "zero3"}, 2),
-             ("LoRA with modules", {"compute_dtype": "auto", "bf16": True, "additional_target": "embed_tokens,norm", "loraplus_lr_ratio": 4, "strategy": "zero2"}, 2),
+             ("DoRA with modules", {"compute_dtype": "auto", "bf16": True, "use_dora": True, "rank_pattern": {"q_proj": 2}, "additional_target": "embed_tokens,norm",
+                                    "loraplus_lr_ratio": 4, "strategy": "zero2"}, 2),
              ("full pure bf16", {"compute_dtype": "auto", "pure_bf16": True, "finetuning_type": "full", "learning_rate": 1e-3}, 1)]
     for name, changes, ranks in cases:
         if not re.search(args.only, name):

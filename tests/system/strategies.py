@@ -12,9 +12,11 @@ from tiny import cut, log_of, make, write
 
 FULL = {"finetuning_type": "full", "learning_rate": 1e-3}
 NF4 = {"quantization_bit": 4}
+DORA = {**NF4, "use_dora": True, "alpha_pattern": {"q_proj": 3}}
 FP8 = {"quantization_bit": 8, "quantization_method": "fp8"}
 RUNS = [({}, "zero3", 3, {}), ({}, "hsdp", 4, {"hsdp_group_size": 2}), ({}, "shard_grad_op", 2, {"breadth_first_micro_batches": 1}),
         (NF4, "ddp", 2, {}), (NF4, "zero3", 3, {"prefetch_bytes": 1}), (NF4, "zero3", 2, {"offload_param": "cpu", "breadth_first_micro_batches": 2}),
+        (DORA, "ddp", 2, {}), (DORA, "zero2", 2, {}), (DORA, "zero3", 3, {"prefetch_bytes": 1, "offload_param": "cpu"}),
         (FULL, "zero1", 3, {}), (FULL, "zero2", 2, {"breadth_first_micro_batches": 2}), (FULL, "zero3", 4, {"prefetch_bytes": 1})]
 # A model that is quantised in its files, in act order.
 STORED_RUNS = [({}, "ddp", 2, {}), ({}, "zero2", 2, {}), ({}, "zero3", 3, {"prefetch_bytes": 1}),
@@ -43,7 +45,7 @@ def compare(report, qft, tmp, settings, runs, model):
     """Each run, number N in tmp/N, with one on one rank, in tmp/lora and tmp/full."""
     references = {}
     for number, (changes, strategy, ranks, more) in enumerate(runs):
-        kind = changes.get("finetuning_type", "lora") + str(changes.get("quantization_bit", ""))
+        kind = changes.get("finetuning_type", "dora" if "use_dora" in changes else "lora") + str(changes.get("quantization_bit", ""))
         if kind not in references:
             out = references[kind] = tmp / kind
             mpirun(1, [qft, "train", write(tmp / "r.yaml", {**settings, **changes, "output_dir": str(out)})])

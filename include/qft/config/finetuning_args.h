@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 namespace qft::config {
 
 struct FinetuningArgs {
@@ -18,6 +20,8 @@ struct FinetuningArgs {
   double lora_dropout = 0.0;
   std::vector<std::string> lora_target = {"all"};
   std::vector<std::string> lora_target_parameters;
+  nlohmann::json rank_pattern;   // a mapping
+  nlohmann::json alpha_pattern;  // a mapping
   std::vector<std::string> additional_target;
   bool use_rslora = false;
   bool use_dora = false;

@@ -129,6 +129,8 @@ class Instance {
   at::Tensor whole_master(int unit, const at::Tensor& room) const;
 
  private:
+  /// DoRA's magnitudes begin as the norms of the base weights' rows. Collective.
+  void init_magnitudes();
   explicit Instance(InstanceOptions options) : options_(std::move(options)) {}
 
   InstanceOptions options_;

@@ -12,7 +12,7 @@ namespace qft::model {
 inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsFile = io::kAdapterWeights[0].file;  // the one that qft writes
 
-/// Throws Error by name for what is not implemented (DoRA, biases, targets by regular expression), and where `dir` is no adapter.
+/// Throws Error by name for what is not implemented (biases, other kinds of adapters), and where `dir` is no adapter.
 LoraConfig read_adapter_config(const std::filesystem::path& dir);
 /// The base model that it names ("base_model_name_or_path"); empty where it names none.
 std::string read_base_model_name(const std::filesystem::path& dir);

@@ -47,11 +47,12 @@ struct ExportReport {
   double rounding = 0.0, adapter = 0.0;
 };
 
-/// Writes what the adapter has whole, else W + scaling B A, summed in fp32 (fp64 for a tensor that is and stays fp64) and rounded
-/// once to the element type of the target; tensors without an adapter are copied or converted. Rows of one tensor in memory at a
-/// time (the whole tensor in fp32 where it is quantised in the files or in the export, or written to GGUF), on all cores of the
-/// process. config.json and the tokenizer's files are copied. Throws Error where base and adapters do not belong together or are
-/// damaged, or where the format has no words for the model; ConfigError where `target` is in use, or as merge_adapters().
+/// Writes what the adapter has whole, else W + scaling B A (with DoRA each row times its magnitude over its norm), summed in fp32
+/// (fp64 for a tensor that is and stays fp64) and rounded once to the element type of the target; tensors without an adapter are
+/// copied or converted. Rows of one tensor in memory at a time (the whole tensor in fp32 where it is quantised in the files or in
+/// the export, or written to GGUF), on all cores of the process. config.json and the tokenizer's files are copied. Throws Error
+/// where base and adapters do not belong together or are damaged, or where the format has no words for the model; ConfigError
+/// where `target` is in use, or as merge_adapters().
 ExportReport export_model(io::Storage& storage, const ExportRequest& request);
 
 }  // namespace qft::model

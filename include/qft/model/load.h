@@ -54,8 +54,10 @@ void load_value_head(const ModelSpec& spec, const std::filesystem::path& file, c
 void init_value_head(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
 
 /// PEFT's initialisation: A uniform in +-1/sqrt(in_features) (kaiming_uniform with a = sqrt 5), B zero. Counter-based
-/// from (seed, name, index): the same on any number of ranks, whatever their slices.
+/// from (seed, name, index): the same on any number of ranks, whatever their slices. Magnitudes are left to init_magnitude().
 void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
+/// Fills this rank's part of a magnitude with the norms of its linear's rows, which are in the unit's row scales.
+void init_magnitude(const ParamSpec& magnitude, const at::Tensor& row_scales, const Shard& dst);
 
 /// Fills what ModelSpec::in_adapter() names from DIR/adapter_model.safetensors, or else adapter_model.bin.
 void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const ParamAccess& access);

@@ -9,10 +9,10 @@
 
 namespace qft::model {
 
-/// From here on `files` reads W + scaling B A for what the adapters change, one after the other, each rounded once to the element
-/// type of the file, and what they have whole (modules_to_save) in place of the model's. Memory: the factors of one tensor at a
-/// time for each adapter. Throws Error as read_adapter_config() and where an adapter is not of this model; ConfigError where one
-/// parts a tied head from the embeddings, and where the files are quantised.
+/// From here on `files` reads W + scaling B A, or DoRA's, for what the adapters change, one after the other, each rounded once to
+/// the element type of the file, and what they have whole (modules_to_save) in place of the model's. Memory: the factors of one
+/// tensor at a time for each adapter. Throws Error as read_adapter_config() and where an adapter is not of this model;
+/// ConfigError where one parts a tied head from the embeddings, and where the files are quantised.
 void merge_adapters(io::ModelFiles& files, const ModelConfig& config, const std::vector<std::filesystem::path>& adapters);
 
 }  // namespace qft::model

@@ -5,6 +5,7 @@
 #include "qft/comm/mesh.h"
 #include "qft/core/box.h"
 #include "qft/model/config.h"
+#include "qft/model/lora_config.h"
 #include "qft/model/sublayer_spec.h"
 #include "qft/model/trained_parts.h"
 #include "qft/ops/quantized_layout.h"
@@ -12,9 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace qft::model {
@@ -24,46 +23,12 @@ const std::vector<std::string>& lora_modules();
 /// Those that a model has.
 std::vector<std::string> lora_modules(const ModelConfig& config);
 
-/// LoRA (Hu et al. 2021; PEFT's LoraLayer): W x + scaling * B A dropout(x).
-struct LoraConfig {
-  std::int64_t rank = 0;  ///< 0: no LoRA
-  double alpha = 0.0;
-  double dropout = 0.0;
-  bool rslora = false;               ///< scaling alpha / sqrt(rank) (Kalajdzievski 2023)
-  std::vector<std::string> targets;  ///< of lora_modules(), in that order
-  bool expert_modules = true;        ///< they mean the linears of each expert too
-  /// Stacks of experts with one pair of factors an expert for the fused tensor, by its path's end (PEFT's target_parameters).
-  std::vector<std::string> target_parameters;
-  /// Ranks and alphas of parameters whose path matches, which are other than these (PEFT's rank_pattern, alpha_pattern).
-  std::map<std::string, std::int64_t> ranks = {};
-  std::map<std::string, double> alphas = {};
-  /// Modules that train in full beside the factors, and are saved with them (PEFT's modules_to_save).
-  std::vector<std::string> modules_to_save = {};
-
-  bool enabled() const { return rank > 0; }
-  bool targets_module(std::string_view name) const;
-  bool targets_parameter(const ExpertStack& stack) const;
-  double scaling() const { return scaling(rank, alpha); }
-  double scaling(std::int64_t rank, double alpha) const;
-  /// `all` (but for routers) or a comma-separated list of module names; throws ConfigError naming an unknown one and the known.
-  void set_targets(const std::string& list);
-  /// Keeps those targets that are among `modules`.
-  void keep_targets(const std::vector<std::string>& modules);
-};
-
-/// Rows of a group's weight to which one pair of factors adds: of a linear, or of all.
-struct LoraRows {
-  std::size_t linear = 0;  ///< the first of them
-  std::int64_t row0 = 0, rows = 0, rank = 0;
-  double scaling = 1.0;
-};
-/// Those of a group that LoRA wraps, by ascending row0.
-std::vector<LoraRows> lora_rows(const LoraConfig& lora, const ParamGroup& group);
-
-/// A base tensor, one of the two factors of a linear's LoRA, or a tensor of a reward model's head, which trains beside these too.
-enum class Role : std::uint8_t { base, lora_a, lora_b, value_head };
+/// A base tensor, one of the two factors of a linear's LoRA, DoRA's magnitude of each of its outputs, or a tensor of a reward
+/// model's head, which trains beside these too.
+enum class Role : std::uint8_t { base, lora_a, lora_b, magnitude, value_head };
+/// Whether it is one of an adapter's own tensors.
 inline bool is_factor(Role role) {
-  return role == Role::lora_a || role == Role::lora_b;
+  return role == Role::lora_a || role == Role::lora_b || role == Role::magnitude;
 }
 
 /// What the gradient that a rank's backward pass gives is to the other ranks along an axis of the mesh. (Without sequence
@@ -109,6 +74,7 @@ struct ParamSpec {
   ops::QuantizedLayout packed;     ///< of a quantised weight, or of each of the equal pieces that it is quantised in
   std::int64_t packed_pieces = 1;  ///< they follow each other, as their bytes do
   std::int64_t packed_offset = 0;  ///< the first byte in the unit's bytes
+  std::int64_t scales_offset = 0;  ///< of DoRA's magnitudes: their factors in the unit's row scales; the norms follow them
 
   bool is_quantized() const { return packed.kind.format != ops::QuantFormat::none; }
   std::int64_t packed_bytes() const { return packed_pieces * packed.bytes; }
@@ -127,6 +93,7 @@ struct UnitSpec {
   std::vector<ParamSpec> params;
   std::int64_t frozen_numel = 0, trainable_numel = 0;  ///< flat sizes, alignment included
   std::int64_t quantized_numel = 0, packed_bytes = 0;  ///< of quantised weights: decoded, and as they are kept
+  std::int64_t scales_numel = 0;                       ///< of DoRA: a factor and a norm of each adapted row
 
   /// Of the weights between uses, at `item` bytes an element where they are not quantised.
   std::int64_t bytes(std::int64_t item) const { return (frozen_numel + trainable_numel) * item + packed_bytes; }
@@ -144,6 +111,7 @@ enum class Head : std::uint8_t {
 /// Paths of parameters in their units: LoRA's factors, and those outside the layers.
 inline constexpr const char* kLoraA = ".lora_A.weight";  ///< after a linear's path
 inline constexpr const char* kLoraB = ".lora_B.weight";
+inline constexpr const char* kMagnitude = ".lora_magnitude_vector";
 inline constexpr const char* kEmbedTokens = "model.embed_tokens.weight";
 inline constexpr const char* kFinalNorm = "model.norm.weight";
 inline constexpr const char* kLmHead = "lm_head.weight";
@@ -187,6 +155,10 @@ struct ModelSpec {
   int lowest_trained_block() const;
   /// How an adapter's files have a parameter: a factor, or a base tensor that trains beside them. Empty: they do not have it.
   std::vector<FileTensor> in_adapter(const ParamSpec& param) const;
+
+  /// Throws ConfigError where a name or an expression of `lora` meets no linear, or one for targets meets what LoRA does not
+  /// wrap, which PEFT leaves out, or not, in silence.
+  void require_lora_targets() const;
 
   /// Where lora.modules_to_save has embeddings or head and these are tied, they part: each is a tensor of its own, of which the
   /// files have the one. What trains beside LoRA or in a part of the model is not quantised. Throws Error where the linears of

@@ -3,6 +3,7 @@
 // of files in src/model/sublayers, named in descriptions.cpp and sublayer.cpp there.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,6 +32,17 @@ struct ExpertStack {
   bool fused = false;          ///< models' files have that, rather than a tensor of each expert and linear
 };
 
+/// Rows of a group's weight to which one pair of LoRA's factors adds: of a linear, or of all.
+struct LoraRows {
+  std::size_t linear = 0;  ///< the first of them
+  std::int64_t row0 = 0, rows = 0, rank = 0;
+  double scaling = 1.0;
+  bool dora = false;
+
+  /// What forward leaves to backward, of a token (ops/linear.h).
+  std::int64_t saved_columns() const { return rank + (dora ? rows : 0); }
+};
+
 /// Parameters that lie next to each other in the flat buffers: linears of one input, computed as one product (weights, then
 /// biases, then LoRA's factors), or a single tensor that is no linear's. Of experts the group is a stack: the weights of all its
 /// linears are one parameter [experts, rows of the linears, in], LoRA's factors likewise.
@@ -39,9 +51,10 @@ struct ParamGroup {
   ExpertStack stack = {};
   std::string tensor = {};  ///< its path, where there are no linears: "self_attn.q_norm.weight"
   std::vector<std::int64_t> shape = {};
-  bool decays = false;    ///< as HF Trainer decides: not biases and norms
-  bool per_head = false;  ///< the tensor serves each head alike, and heads are shared: its gradient is a sum over them
-  bool of_heads = false;  ///< each head has rows of its own, and heads are shared
+  bool decays = false;              ///< as HF Trainer decides: not biases and norms
+  bool per_head = false;            ///< the tensor serves each head alike, and heads are shared: its gradient is a sum over them
+  bool of_heads = false;            ///< each head has rows of its own, and heads are shared
+  std::vector<LoraRows> lora = {};  ///< those that the model's adapter wraps, by ascending row0 (ModelSpec::build)
 
   bool is_stack() const { return stack.experts > 0; }
   std::int64_t in() const { return linears.front().in; }

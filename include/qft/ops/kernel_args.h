@@ -62,6 +62,34 @@ struct SwigluBackward {
   std::int64_t width;
 };
 
+/// DoRA: a row with a smaller norm counts as having this one. A row of zeros has no direction, and gives no NaN.
+inline constexpr double kDoraLeastNorm = 1e-12;
+
+/// norms[i] = || weight[i] + scaling * sum over r of b[i][r] a[r] ||
+template <class T>
+struct DoraNorms {
+  const T *weight, *a, *b;  ///< [rows, width], [rank, width], [rows, rank]
+  float* norms;
+  std::int64_t width, rank;
+  float scaling;
+};
+/// u[t] = y[t]; y[t] = factor * y[t] + bias
+template <class T>
+struct DoraForward {
+  T *y, *u;
+  const float* factor;
+  const T* bias;  ///< or null
+  std::int64_t y_stride, u_stride, width;
+};
+/// gu[t] = factor * gy[t]; sums += gy[t] * u[t]
+template <class T>
+struct DoraBackward {
+  const T *gy, *u;
+  const float* factor;
+  T* gu;
+  std::int64_t gy_stride, u_stride, gu_stride, width;
+};
+
 template <class T>
 struct CrossEntropy {
   T* logits;  ///< [rows, vocab]; overwritten by the gradient if `grad` is not null

@@ -18,12 +18,15 @@ struct LoraPart {
   std::int64_t row0 = 0, rows = 0;
   double scaling = 1.0;
   std::uint32_t site = 0;  ///< DropoutKey::site of the module
+  /// DoRA (ops/dora.h): of each row the quotient of its magnitude and its norm, and the norm [rows], fp32 or fp64; else
+  /// undefined.
+  at::Tensor factor = {}, norm = {};
 };
 
 struct LinearWeights {
   at::Tensor weight;           ///< [N, K]: the modules' rows one after another
   at::Tensor bias;             ///< [N] or undefined
-  std::vector<LoraPart> lora;  ///< by ascending row0; only modules that have LoRA
+  std::vector<LoraPart> lora;  ///< by ascending row0; only modules that have LoRA; with DoRA all of them or none
 };
 
 /// Where gradients are added. Undefined: frozen, not computed. Each has the weight's dtype or a wider one.
@@ -32,6 +35,7 @@ struct LinearGrads {
   at::Tensor bias;    ///< [N]
   struct Lora {
     at::Tensor a, b;
+    at::Tensor magnitude = {};  ///< [rows], with DoRA
   };
   std::vector<Lora> lora;  ///< parallel to LinearWeights::lora, or empty
 };
@@ -43,7 +47,7 @@ struct LoraDropout {
   RowIdentity rows;
 };
 
-/// Columns of `saved`: the sum of the parts' ranks (0 without LoRA). `w` may be a stack of experts'.
+/// Columns of `saved`: the sum of the parts' ranks (0 without LoRA), with DoRA and of their rows. `w` may be a stack of experts'.
 std::int64_t lora_saved_columns(const LinearWeights& w);
 
 /// Up to so many rows of x, reading the weight dominates and a kernel of its own runs (CPU, fp32 and bf16): a row of y has the
@@ -53,7 +57,8 @@ inline constexpr std::int64_t kFewRows = 8;
 /// y = x W^T + bias + LoRA.
 ///   x      [T, K] contiguous
 ///   y      [T, N] contiguous; not x
-///   saved  [T, lora_saved_columns(w)]: scaling * dropout(x) A^T of each part, for backward; undefined if there is no LoRA
+///   saved  [T, lora_saved_columns(w)]: scaling * dropout(x) A^T of each part, for backward; undefined if there is no LoRA.
+///          With DoRA the outputs of each part follow, before they are multiplied with its factor
 void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& y,
                     const at::Tensor& saved, Workspace& workspace);
 

@@ -33,6 +33,16 @@ struct ActivationKernels {
 template <class T>
 ActivationKernels<T> activation_kernels();
 
+template <class T>
+struct DoraKernels {
+  void (*norms)(const DoraNorms<T>& args, std::int64_t begin, std::int64_t end);
+  void (*forward)(const DoraForward<T>& args, std::int64_t begin, std::int64_t end);
+  /// Adds to sums [width].
+  void (*backward)(const DoraBackward<T>& args, float* sums, std::int64_t begin, std::int64_t end);
+};
+template <class T>
+DoraKernels<T> dora_kernels();
+
 /// y[t, n] = scale * sum over k of weight[n, k] x[t, k] + (add ? y[t, n] : bias[n]), for few t; rows are those of the weight.
 template <class T>
 struct Gemv {

@@ -1,0 +1,115 @@
+#include "lora_targets.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+namespace qft::model {
+namespace {
+
+bool same(const LoraRows& a, const LoraRows& b) {
+  return a.rank == b.rank && a.scaling == b.scaling;
+}
+
+}  // namespace
+
+std::string path_of(const ExpertStack& stack) {
+  return stack.path + "." + stack.name;
+}
+
+std::vector<std::string> module_names(const std::string& prefix, const ParamGroup& group, std::size_t linear) {
+  const std::string& path = group.linears[linear].path;
+  if (!group.is_stack()) return {prefix + path};
+  std::vector<std::string> names;
+  for (std::int64_t e = 0; e < group.stack.experts; ++e)
+    names.push_back(fmt::format("{}{}.{}.{}", prefix, group.stack.path, e, path));
+  return names;
+}
+
+template <class Number>
+LoraTargets::Keys::Keys(const char* name, Number fallback, const std::map<std::string, Number>& numbers)
+    : what(name), otherwise(static_cast<double>(fallback)) {
+  for (const auto& [key, number] : numbers)
+    keys.push_back({key, NamePattern(what, "(.*\\.)?(" + key + ")"), static_cast<double>(number)});
+}
+
+double LoraTargets::Keys::number_of(const std::string& module) const {
+  const Key* first = nullptr;
+  for (const Key& key : keys) {
+    if (!key.pattern.matches(module)) continue;
+    if (first != nullptr && first->number != key.number)
+      fail_config("{}: '{}' asks for {} and '{}' for {}, and both match '{}': let one expression match it", what, first->text,
+                  first->number, key.text, key.number, module);
+    first = &key;
+  }
+  return first == nullptr ? otherwise : first->number;
+}
+
+LoraTargets::LoraTargets(const LoraConfig& lora)
+    : lora_(lora), ranks_("rank_pattern", lora.rank, lora.ranks), alphas_("alpha_pattern", lora.alpha, lora.alphas) {
+  if (!lora.target_pattern.empty()) pattern_.emplace_back("lora_target", lora.target_pattern);
+}
+
+bool LoraTargets::wraps(const std::string& module) const {
+  return pattern_.empty() ? lora_.targets_module(module) : pattern_.front().matches(module);
+}
+
+void LoraTargets::require_all_met(const std::vector<std::string>& modules) const {
+  for (const Keys* pattern : {&ranks_, &alphas_})
+    for (const Key& key : pattern->keys)
+      if (std::ranges::none_of(modules, [&](const std::string& name) { return key.pattern.matches(name); }))
+        fail_config(
+            "{}: '{}' matches no module that lora_target wraps: as in PEFT it is for the end of a name from a dot on, such as "
+            "'{}'",
+            pattern->what, key.text, modules.empty() ? "q_proj" : modules.front());
+}
+
+LoraRows LoraTargets::numbers(const std::string& module, LoraRows rows) const {
+  rows.rank = static_cast<std::int64_t>(ranks_.number_of(module));
+  rows.scaling = lora_.scaling(rows.rank, alphas_.number_of(module));
+  rows.dora = lora_.dora;
+  return rows;
+}
+
+std::vector<LoraRows> LoraTargets::rows_of(const std::string& prefix, const ParamGroup& group) const {
+  if (group.is_stack() && lora_.targets_parameter(group.stack))
+    return {numbers(prefix + path_of(group.stack), {0, 0, group.out()})};
+  if (group.is_stack() && !lora_.expert_modules) return {};
+  std::vector<LoraRows> rows;
+  std::int64_t row0 = 0;
+  for (std::size_t i = 0; i < group.linears.size(); ++i) {
+    const std::vector<std::string> names = module_names(prefix, group, i);
+    const bool wrapped = wraps(names.front());
+    LoraRows part{i, row0, group.linears[i].out};
+    if (wrapped) part = numbers(names.front(), part);
+    for (const std::string& other : names)
+      if (wraps(other) != wrapped || (wrapped && !same(numbers(other, part), part)))
+        fail_config("lora_target or a pattern tells '{}' from '{}': all experts of a layer have LoRA alike; write it for all",
+                    names.front(), other);
+    if (wrapped) rows.push_back(part);
+    row0 += group.linears[i].out;
+  }
+  for (const LoraRows& part : rows)
+    if (group.is_stack() && part.rank != rows.front().rank)
+      fail_config("rank_pattern gives {} and {} of '{}{}' ranks {} and {}: linears of experts that read the same have one rank",
+                  group.linears[rows.front().linear].name, group.linears[part.linear].name, prefix, group.stack.path,
+                  rows.front().rank, part.rank);
+  return rows;
+}
+
+void LoraTargets::place(const std::string& prefix, Layer& layer) const {
+  for (SubLayerSpec& sublayer : layer)
+    for (ParamGroup& group : sublayer.params) {
+      if (group.linears.empty()) continue;
+      group.lora = rows_of(prefix, group);
+      if (group.is_stack() && !group.lora.empty() && lora_.dora)
+        fail_config(
+            "use_dora does not go with the linears of experts ('{}{}'; PEFT has none there either): name other modules in "
+            "lora_target, such as q_proj, k_proj, v_proj, o_proj, or train plain LoRA",
+            prefix, group.stack.path);
+    }
+}
+
+}  // namespace qft::model

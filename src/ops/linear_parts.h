@@ -1,0 +1,24 @@
+// What the products with LoRA's parts share. Private to ops.
+#pragma once
+
+#include "qft/ops/linear.h"
+
+namespace qft::ops {
+
+DropoutKey key_of(const LoraPart& part, const LoraDropout& dropout);
+
+/// dropout(x) for one part; x itself without dropout.
+at::Tensor dropped_input(const at::Tensor& x, const LoraPart& part, const LoraDropout& dropout, Workspace& workspace);
+
+/// The columns of `saved`, or of its gradient, that belong to each part's factors: f(part, columns).
+template <class F>
+void for_parts(const LinearWeights& w, const at::Tensor& saved, const F& f) {
+  std::int64_t column = 0;
+  for (std::size_t i = 0; i < w.lora.size(); ++i) {
+    const std::int64_t rank = w.lora[i].a.size(0);
+    f(i, saved.narrow(1, column, rank));
+    column += rank;
+  }
+}
+
+}  // namespace qft::ops

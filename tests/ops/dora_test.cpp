@@ -1,0 +1,191 @@
+#include "qft/ops/dora.h"
+
+#include "ops_support.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/matmul.h>
+
+namespace qft::ops {
+namespace {
+
+using namespace testing;
+
+struct Group {
+  std::int64_t tokens, inputs, rank;
+  std::vector<std::int64_t> rows;
+  std::vector<bool> adapted;
+  bool bias;
+};
+
+struct Case {
+  LinearWeights w;
+  LinearGrads grads;
+  std::vector<at::Tensor> inputs;  ///< x, [bias], and of each part a, b, magnitude
+};
+
+/// Magnitudes are not the norms, so that no factor is 1.
+Case make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
+  Case c;
+  std::int64_t total = 0, row0 = 0;
+  for (const std::int64_t rows : group.rows) total += rows;
+  c.w.weight = randn({total, group.inputs}, dtype, 1, 0.1);
+  c.inputs = {randn({group.tokens, group.inputs}, dtype, 2)};
+  if (group.bias) c.inputs.push_back(c.w.bias = randn({total}, dtype, 3));
+  for (std::size_t i = 0; i < group.rows.size(); ++i) {
+    const std::int64_t rows = group.rows[i];
+    if (group.adapted[i]) {
+      LoraPart part{randn({group.rank, group.inputs}, dtype, 20 + i, 0.1),
+                    randn({rows, group.rank}, dtype, 10 + i, 0.3),
+                    row0,
+                    rows,
+                    1.5 + 0.5 * static_cast<double>(i),
+                    static_cast<std::uint32_t>(i)};
+      const at::Tensor magnitude = randn({rows}, dtype, 30 + i, 0.3) + 1.0;
+      part.norm = empty({rows}, statistics_dtype(dtype));
+      dora_norms(c.w.weight.narrow(0, row0, rows), part.a, part.b, part.scaling, part.norm);
+      part.factor = magnitude.to(part.norm.scalar_type()) / part.norm;
+      c.w.lora.push_back(part);
+      c.grads.lora.push_back({zeros(part.a.sizes(), grad_dtype), zeros(part.b.sizes(), grad_dtype), zeros({rows}, grad_dtype)});
+      c.inputs.insert(c.inputs.end(), {part.a, part.b, magnitude});
+    }
+    row0 += rows;
+  }
+  return c;
+}
+
+/// PEFT's DoraLinearVariant.forward, module by module, with the norms of `w` as constants.
+at::Tensor plain_dora(const std::vector<at::Tensor>& in, const LinearWeights& w, bool drops,
+                      const std::function<at::Tensor(const at::Tensor&, std::uint32_t)>& drop) {
+  const at::Tensor weight = w.weight.to(at::kDouble);
+  at::Tensor y = at::matmul(in[0], weight.t());
+  if (w.bias.defined()) y = y + in[1];
+  std::size_t next = w.bias.defined() ? 2 : 1;
+  for (const LoraPart& part : w.lora) {
+    const at::Tensor x = drop(in[0], part.site), own = weight.narrow(0, part.row0, part.rows);
+    const at::Tensor scale = in[next + 2] / part.norm.to(at::kDouble);
+    const at::Tensor lora = at::matmul(at::matmul(x, in[next].t()), in[next + 1].t()) * part.scaling;
+    const at::Tensor base = at::matmul(drops ? x : in[0], own.t());
+    const std::int64_t end = part.row0 + part.rows, total = y.size(1);
+    y = at::cat({y.narrow(1, 0, part.row0), y.narrow(1, part.row0, part.rows) + (scale - 1.0) * base + scale * lora,
+                 y.narrow(1, end, total - end)},
+                1);
+    next += 3;
+  }
+  return y;
+}
+
+void compare(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype, double p) {
+  Case c = make(group, dtype, grad_dtype);
+  const at::Tensor gy = randn({group.tokens, c.w.weight.size(0)}, dtype, 5);
+  LoraDropout dropout{p, {1234, 7, 3, 0}, {}};
+  if (p > 0) {
+    std::vector<std::int32_t> positions(static_cast<std::size_t>(group.tokens));
+    for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
+    dropout.rows = {int32s(positions).to(at::kLong) * 3, int32s(positions)};
+  }
+  const Oracle oracle = differentiate(
+      [&](const std::vector<at::Tensor>& in) {
+        return plain_dora(in, c.w, p > 0, [&](const at::Tensor& x, std::uint32_t site) {
+          if (p == 0) return x;
+          DropoutKey key = dropout.key;
+          key.site = site;
+          const at::Tensor mask = at::Tensor(x.detach().clone().fill_(1.0));
+          dropout_forward(mask, key, dropout.rows, p, mask);
+          return x * mask;
+        });
+      },
+      c.inputs, gy);
+  const at::Tensor y = empty(gy.sizes(), dtype), saved = empty({group.tokens, lora_saved_columns(c.w)}, dtype);
+  const at::Tensor& x = c.inputs[0];
+  linear_forward(x, c.w, dropout, y, saved, workspace());
+  const double limit = dtype == at::kBFloat16 ? 2e-2 : tolerance(dtype);
+  expect_close(y, oracle.value, limit, "y");
+
+  const at::Tensor gx = empty(x.sizes(), dtype), sum = randn(x.sizes(), dtype, 6), before = sum.clone();
+  linear_backward(gy, x, c.w, dropout, saved, gx, GradMode::write, c.grads, workspace());
+  expect_close(gx, oracle.grads[0], limit, "gx");
+  linear_backward(gy, x, c.w, dropout, saved, sum, GradMode::accumulate, {}, workspace());
+  expect_close(sum, before + oracle.grads[0], limit, "accumulated gx");
+  linear_backward(gy, x, c.w, dropout, saved, {}, GradMode::skip, c.grads, workspace());  // doubles the gradients
+  std::size_t next = group.bias ? 2 : 1;
+  for (const LinearGrads::Lora& lora : c.grads.lora) {
+    expect_close(lora.a, 2 * oracle.grads[next++], limit, "ga");
+    expect_close(lora.b, 2 * oracle.grads[next++], limit, "gb");
+    expect_close(lora.magnitude, 2 * oracle.grads[next++], limit, "gmagnitude");
+  }
+}
+
+const std::vector<Group>& groups() {
+  static const std::vector<Group> all = {
+      {13, 48, 4, {40, 16, 16}, {true, true, true}, false},
+      {7, 33, 5, {20, 10, 11}, {true, false, true}, true},
+      {1, 64, 8, {32}, {true}, true},
+      {9, 32, 6, {12, 24}, {false, true}, true},
+      {150, 1100, 6, {40, 50, 70}, {true, false, true}, true},
+  };
+  return all;
+}
+
+TEST(Dora, AgreesWithAutograd) {
+  for (const at::ScalarType dtype : kDtypes)
+    for (const Group& group : groups()) compare(group, dtype, dtype == at::kBFloat16 ? at::kFloat : dtype, 0.0);
+}
+
+TEST(Dora, DropsTheInputOfBaseAndFactorsAsPeftDoes) {
+  for (const at::ScalarType dtype : kDtypes)
+    for (const Group& group : groups()) compare(group, dtype, dtype == at::kBFloat16 ? at::kFloat : dtype, 0.25);
+}
+
+TEST(Dora, NormsAreThoseOfTheWholeMatrix) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor weight = randn({37, 83}, dtype, 1, 0.1), a = randn({5, 83}, dtype, 2, 0.1), b = randn({37, 5}, dtype, 3);
+    const at::Tensor norms = empty({37}, statistics_dtype(dtype));
+    dora_norms(weight, a, b, 1.5, norms);
+    const auto wide = [](const at::Tensor& t) { return t.to(at::kDouble); };
+    const at::Tensor whole = wide(weight) + 1.5 * at::matmul(wide(b), wide(a));
+    const at::Tensor exact = at::linalg_vector_norm(whole, 2, at::IntArrayRef{1});
+    expect_close(norms, exact, dtype == at::kDouble ? 1e-14 : 1e-6, "norms");
+  }
+}
+
+TEST(Dora, FactorsOfMagnitudesThatAreTheNormsAreOneWhateverTheType) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor norms = randn({50}, statistics_dtype(dtype), 1).abs().add_(0.1), factors = at::empty_like(norms);
+    norms.narrow(0, 7, 1).fill_(kDoraLeastNorm);  // fp16 has no such number
+    dora_factors(norms.to(dtype), norms, factors);
+    EXPECT_TRUE(factors.narrow(0, 0, 7).eq(1).all().item<bool>() && factors.narrow(0, 8, 42).eq(1).all().item<bool>()) << dtype;
+    EXPECT_EQ(factors[7].item<double>(), dtype == at::kHalf ? 0.0 : 1.0);
+    dora_factors(norms.to(dtype) * 2.0, norms, factors);
+    EXPECT_EQ(factors[0].item<double>(), 2.0);
+  }
+}
+
+TEST(Dora, ARowOfZerosGivesNoNan) {
+  for (const at::ScalarType dtype : kDtypes)
+    for (const double p : {0.0, 0.5}) {
+      const at::Tensor weight = randn({6, 16}, dtype, 1), a = randn({2, 16}, dtype, 2), b = randn({6, 2}, dtype, 3);
+      weight.narrow(0, 2, 1).zero_();
+      b.narrow(0, 2, 1).zero_();
+      LoraPart part{a, b, 0, 6, 2.0, 0};
+      part.norm = empty({6}, statistics_dtype(dtype));
+      dora_norms(weight, a, b, 2.0, part.norm);
+      part.factor = at::empty_like(part.norm);
+      dora_factors(part.norm.to(dtype), part.norm, part.factor);  // magnitudes as a run begins with
+      const LinearWeights w{weight, {}, {part}};
+      const at::Tensor x = randn({3, 16}, dtype, 4), y = empty({3, 6}, dtype), saved = empty({3, lora_saved_columns(w)}, dtype);
+      const LoraDropout dropout{p, {1, 2, 3, 0}, {int32s({0, 0, 0}).to(at::kLong), int32s({0, 1, 2})}};
+      linear_forward(x, w, dropout, y, saved, workspace());
+      LinearGrads grads;
+      grads.lora.push_back({zeros(a.sizes(), dtype), zeros(b.sizes(), dtype), zeros({6}, dtype)});
+      const at::Tensor gx = empty(x.sizes(), dtype);
+      linear_backward(randn({3, 6}, dtype, 5), x, w, dropout, saved, gx, GradMode::write, grads, workspace());
+      for (const at::Tensor& t : {y, gx, grads.lora[0].a, grads.lora[0].b, grads.lora[0].magnitude})
+        EXPECT_TRUE(t.isfinite().all().item<bool>()) << dtype << " p " << p;
+      EXPECT_EQ(y.select(1, 2).abs().max().item<double>(), 0.0);
+    }
+}
+
+}  // namespace
+}  // namespace qft::ops
