@@ -33,6 +33,7 @@ STORED = {"bitsandbytes' files": (stored.bitsandbytes_tensors, stored.bitsandbyt
           "AWQ's files": (lambda w: stored.awq_tensors(w, group=24), stored.awq_config(group=24))}
 BASES = {"16 bits or more": {}, **QUANTISED, **dict.fromkeys(STORED, {})}
 OPTIMIZERS = {"adamw_torch": {}, "adamw_8bit": {}, "adafactor": {}, "muon": {}, "galore_adamw": {"galore_rank": 5, "galore_update_interval": 2},
+              "apollo_adamw": {"apollo_rank": 5, "apollo_update_interval": 2},
               "lion_32bit": {"learning_rate": 1e-4}, "sgd": {"optim_args": "momentum=0.9", "learning_rate": 1e-2}}
 STRATEGIES = ("ddp", "zero2", "zero3")
 MODELS = {"dense": "qwen3", "experts": "qwen3_5_moe"}
