@@ -24,6 +24,10 @@ constexpr const char* kMustBeEmpty[] = {"layer_replication",       "layers_to_tr
                                         "fan_in_fan_out",          "use_qalora",          "exclude_modules",
                                         "trainable_token_indices", "ensure_weight_tying"};
 
+/// Values of init_lora_weights with which PEFT leaves the base weights alone. With others (pissa, olora, corda, loftq) it takes a
+/// part out of them each time that it loads the adapter.
+constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
+
 bool is_empty(const json& value) {
   return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
          ((value.is_array() || value.is_object()) && value.empty());
@@ -104,6 +108,12 @@ LoraConfig read_adapter_config(const std::filesystem::path& dir) {
   try {
     const std::string type = config.value("peft_type", "LORA");
     require(type == "LORA", "{}: peft_type {} is not implemented (implemented: LORA)", where, type);
+    const json start = config.value("init_lora_weights", json());
+    require(
+        !start.is_string() || std::ranges::find(kPlainStarts, start.get<std::string>()) != std::end(kPlainStarts),
+        "{}: init_lora_weights is {}: the adapter goes with other base weights than the model's; let PEFT convert it to a plain "
+        "one (save_pretrained with path_initial_model_for_weight_conversion; LLaMA-Factory: pissa_convert)",
+        where, start.dump());
     for (const char* key : kMustBeEmpty)
       require(!config.contains(key) || is_empty(config[key]), "{}: {} = {} is not implemented", where, key,
               config.contains(key) ? config[key].dump() : "");

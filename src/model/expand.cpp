@@ -6,6 +6,7 @@
 #include "qft/model/spec.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,9 +35,12 @@ void require_alike(const ModelConfig& c, std::int64_t added) {
     fail_config("model_type {}: only models whose layers are dense and all alike are expanded", c.model_type);
 }
 
-/// The number of the layer that a tensor belongs to; -1: to none.
-std::int64_t layer_of(const std::string& name, const std::string& prefix) {
-  return name.starts_with(prefix) ? std::stoll(name.substr(prefix.size())) : -1;
+/// The number of the layer that a tensor belongs to; -1: to none of the model's.
+std::int64_t layer_of(const std::string& name, const std::string& prefix, std::int64_t layers) {
+  if (!name.starts_with(prefix)) return -1;
+  std::int64_t layer = -1;
+  const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
+  return error == std::errc() && *end == '.' && layer >= 0 && layer < layers ? layer : -1;
 }
 
 /// Of all tensors in order; `group`: layers before each one that is put in.
@@ -44,7 +48,7 @@ std::vector<Origin> origins_of(const io::ModelFiles& files, const ModelConfig& c
   const std::string prefix = config.text_prefix + "layers.";
   std::vector<Origin> all;
   for (const std::string& name : files.names()) {
-    const std::int64_t layer = layer_of(name, prefix);
+    const std::int64_t layer = layer_of(name, prefix, config.num_layers);
     if (layer < 0) {
       all.push_back({name, files.at(name)});
       continue;
@@ -60,9 +64,13 @@ std::vector<Origin> origins_of(const io::ModelFiles& files, const ModelConfig& c
 }
 
 /// In config.json, where the object counts layers.
-void deepen(Json& object, std::int64_t added, std::int64_t group) {
+void deepen(Json& object, const ModelConfig& model, std::int64_t added) {
   if (!object.contains("num_hidden_layers")) return;
-  object["num_hidden_layers"] = object["num_hidden_layers"].get<std::int64_t>() + added;
+  const std::int64_t group = model.num_layers / added;
+  object["num_hidden_layers"] = model.num_layers + added;
+  // Layers from there on would have a window.
+  const bool full = std::ranges::all_of(model.windows, [](std::int64_t window) { return window == 0; });
+  if (full && object.value("use_sliding_window", Json()) == true) object["max_window_layers"] = model.num_layers + added;
   if (const auto types = object.find("layer_types"); types != object.end() && types->is_array()) {
     Json deeper = Json::array();
     for (std::size_t i = 0; i < types->size(); ++i) {
@@ -91,7 +99,7 @@ std::int64_t expand_model(io::Storage& storage, const ExpandRequest& request) {
   io::ModelWriter writer(storage, commit.temp(), std::move(tensors), request.max_shard_bytes);
   for (const Origin& origin : origins) copy_tensor(origin.at, writer, origin.zero);
   writer.finish();
-  copy_configs(storage, request.base, commit.temp(), [&](Json& object) { deepen(object, request.layers, group); });
+  copy_configs(storage, request.base, commit.temp(), [&](Json& object) { deepen(object, config, request.layers); });
   commit.commit();
   return static_cast<std::int64_t>(origins.size());
 }

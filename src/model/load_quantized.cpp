@@ -35,7 +35,7 @@ at::Tensor stored(const ParamSpec& param, const StoredFormat& format, const io::
   const at::Tensor bytes = at::zeros({param.packed_bytes()}, at::kByte);
   auto* to = bytes.data_ptr<std::uint8_t>();
   for (const std::string& weight : stored_weights(param)) {
-    read += format.read(files, weight, param.packed, to);
+    read += read_stored(format, files, weight, param.packed, to);
     to += param.packed.bytes;
   }
   return bytes;

@@ -50,7 +50,7 @@ at::Tensor base_values(const MergedModel& model, const ModelTensor& tensor) {
   }
   const ops::QuantizedLayout& layout = tensor.param->packed;
   const at::Tensor bytes = at::zeros({layout.bytes}, at::kByte);
-  model.stored()->read(model.files(), tensor.name, layout, bytes.data_ptr<std::uint8_t>());
+  read_stored(*model.stored(), model.files(), tensor.name, layout, bytes.data_ptr<std::uint8_t>());
   ops::dequantize(bytes, layout, values);
   return values;
 }

@@ -126,14 +126,24 @@ std::vector<LoraRows> linears_of(const ParamGroup& group) {
   return all;
 }
 
-/// The format of all of these weights, which are one product.
+/// The format of all of these weights, which are kept one behind the other.
 ops::Quantization common_format(const AtRest& at_rest, const std::vector<std::string>& tensors) {
   const ops::Quantization kind = at_rest.format_of(tensors.front());
   for (const std::string& tensor : tensors)
     if (const ops::Quantization other = at_rest.format_of(tensor); other != kind)
-      fail("'{}' is kept as {}, but '{}' as {}: linears of one input are one product, and need one format; quantise both alike",
-           tensors.front(), ops::describe(kind), tensor, ops::describe(other));
+      fail("'{}' is kept as {}, but '{}' as {}: experts of one layer need one format; quantise all alike", tensors.front(),
+           ops::describe(kind), tensor, ops::describe(other));
   return kind;
+}
+
+/// Those of linears of one input, which are one product: they are decoded side by side where any of them is quantised.
+std::vector<ops::Quantization> formats_of(const AtRest& at_rest, const std::vector<std::string>& tensors) {
+  std::vector<ops::Quantization> kinds;
+  for (const std::string& tensor : tensors) kinds.push_back(at_rest.format_of(tensor));
+  const auto is_plain = [](const ops::Quantization& kind) { return kind.format == ops::QuantFormat::none; };
+  if (std::ranges::all_of(kinds, is_plain)) return kinds;
+  std::ranges::replace_if(kinds, is_plain, ops::Quantization{ops::QuantFormat::fp32});
+  return kinds;
 }
 
 void place_stack(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group,
@@ -161,13 +171,13 @@ void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
   const bool router = std::ranges::any_of(group.linears, [](const LinearSpec& linear) { return is_router(linear.name); });
   std::vector<std::string> names;
   for (const LinearSpec& linear : group.linears) names.push_back(prefix + linear.path + ".weight");
-  const ops::Quantization kind = router ? ops::Quantization{} : common_format(at_rest, names);
+  const std::vector<ops::Quantization> kinds = router ? std::vector<ops::Quantization>(names.size()) : formats_of(at_rest, names);
+  for (std::size_t i = 0; i < group.linears.size(); ++i) {
+    const LinearSpec& linear = group.linears[i];
+    place_base(unit, prefix, spec, {linear.path + ".weight", {linear.out, linear.in}, i == 0, /*decays=*/true, Along::own},
+               kinds[i]);
+  }
   bool first = true;
-  for (const LinearSpec& linear : group.linears)
-    place_base(unit, prefix, spec,
-               {linear.path + ".weight", {linear.out, linear.in}, std::exchange(first, false), /*decays=*/true, Along::own},
-               kind);
-  first = true;
   for (const LinearSpec& linear : group.linears)
     if (linear.bias)
       place_base(unit, prefix, spec,

@@ -37,7 +37,7 @@ void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files, const
     for (const auto& param : unit.params)
       if (param.role == Role::base && stored && param.is_quantized()) {
         for (const std::string& weight : stored_weights(param))
-          for (std::string& tensor : stored->tensors(weight)) known.insert(std::move(tensor));
+          for (std::string& tensor : stored_tensors(*stored, weight, param.packed)) known.insert(std::move(tensor));
       } else if (param.role == Role::base) {
         known.insert(param.name);
         for (const FileTensor& part : param.parts) known.insert(part.name);
@@ -58,7 +58,7 @@ void require_tensors(const ModelSpec& spec, const io::ModelFiles& files, const S
     for (const auto& param : unit.params) {
       if (param.role != Role::base) continue;
       if (stored && param.is_quantized())
-        for (const std::string& weight : stored_weights(param)) stored->check(files, weight, param.packed);
+        for (const std::string& weight : stored_weights(param)) check_stored(*stored, files, weight, param.packed);
       else
         sources_of(param, files);
     }

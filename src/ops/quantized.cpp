@@ -65,12 +65,13 @@ void quantize_row(QuantFormat format, const float* values, std::int64_t count, s
   const float most = largest_of(values, count);
   if (format == QuantFormat::int8) {
     scale = most;
-    const float factor = most > 0.0F ? 1.0F / most * 127.0F : 0.0F;
+    const float whole = 1.0F / most * 127.0F, factor = std::isfinite(whole) ? whole : 0.0F;  // of rows of zeros, or nearly
     for (std::int64_t i = 0; i < count; ++i)
       codes[i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(std::nearbyint(values[i] * factor)));
     return;
   }
-  scale = most > 0.0F ? most / 448.0F : 1.0F;
+  scale = most / 448.0F;
+  if (scale == 0.0F) scale = 1.0F;  // of zeros, or nearly: a quotient that fp32 rounds to none
   const at::Tensor row = at::from_blob(const_cast<float*>(values), {count}, at::kFloat);
   const at::Tensor rounded = (row / scale).clamp(-448.0, 448.0).to(at::kFloat8_e4m3fn);
   std::memcpy(codes, rounded.data_ptr(), static_cast<std::size_t>(count));
@@ -110,8 +111,8 @@ void quantize(const at::Tensor& values, const QuantizedLayout& layout, const at:
   QFT_ASSERT(values.numel() == layout.numel() && bytes.numel() == layout.bytes && values.is_cpu() && bytes.is_cpu(),
              "{} values and {} bytes for a tensor of {} values and {} bytes", values.numel(), bytes.numel(), layout.numel(),
              layout.bytes);
-  QFT_ASSERT(in_blocks(layout.kind.format) || (!in_groups(layout.kind.format) && layout.kind.columns == 0),
-             "{} is read, but not made", describe(layout.kind));
+  const bool by_rows = layout.kind == Quantization{QuantFormat::int8} || layout.kind == Quantization{QuantFormat::fp8};
+  QFT_ASSERT(in_blocks(layout.kind.format) || by_rows, "{} is read, but not made", describe(layout.kind));
   const at::Tensor flat = values.reshape(-1);
   auto* const to = bytes.zero_().data_ptr<std::uint8_t>();
   const QuantFormat format = layout.kind.format;

@@ -77,8 +77,8 @@ void decode_rows_generic(const at::Tensor& bytes, const QuantizedLayout& layout,
   const at::Tensor matrix = out.view({layout.rows, columns});
   /// Rows [first, first + count) of what tiles or groups have, for each number.
   const auto for_each_number = [&](const at::Tensor& parts, std::int64_t first, std::int64_t count) {
-    const at::Tensor rows = parts.narrow(0, first / tile, (count + tile - 1) / tile).repeat_interleave(tile, 0);
-    return rows.narrow(0, 0, count).repeat_interleave(layout.block(), 1).narrow(1, 0, columns);
+    const at::Tensor rows = parts.narrow(0, first / tile, (count + tile - 1) / tile).repeat_interleave(std::min(tile, count), 0);
+    return rows.narrow(0, 0, count).repeat_interleave(std::min(layout.block(), columns), 1).narrow(1, 0, columns);
   };
   const std::int64_t step = std::max<std::int64_t>(1, kPiece / columns / tile) * tile;
   for (std::int64_t first = 0; first < layout.rows; first += step) {
@@ -182,6 +182,7 @@ void decode_cpu(const at::Tensor& bytes, const QuantizedLayout& layout, const at
 }  // namespace
 
 void dequantize_generic(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
+  if (layout.kind.format == QuantFormat::fp32) return void(out.copy_(floats_at(bytes, 0, layout.numel())));
   (in_blocks(layout.kind.format) ? decode_blocks_generic : decode_rows_generic)(bytes, layout, out);
 }
 
@@ -189,8 +190,9 @@ void dequantize(const at::Tensor& bytes, const QuantizedLayout& layout, const at
   QFT_ASSERT(bytes.numel() == layout.bytes && out.numel() == layout.numel() && out.is_contiguous(),
              "{} bytes to {} values, of a tensor of {} values in {} bytes", bytes.numel(), out.numel(), layout.numel(),
              layout.bytes);
-  if (bytes.is_cpu() && out.scalar_type() == at::kBFloat16) return decode_cpu<cpu::Bf16>(bytes, layout, out);
-  if (bytes.is_cpu() && out.scalar_type() == at::kFloat) return decode_cpu<float>(bytes, layout, out);
+  const bool has_kernels = bytes.is_cpu() && layout.kind.format != QuantFormat::fp32;
+  if (has_kernels && out.scalar_type() == at::kBFloat16) return decode_cpu<cpu::Bf16>(bytes, layout, out);
+  if (has_kernels && out.scalar_type() == at::kFloat) return decode_cpu<float>(bytes, layout, out);
   dequantize_generic(bytes, layout, out);
 }
 

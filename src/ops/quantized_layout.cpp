@@ -18,7 +18,7 @@ std::int64_t pieces(std::int64_t whole, std::int64_t piece) {
 }  // namespace
 
 std::string_view name_of(QuantFormat format) {
-  static constexpr std::array<std::string_view, 7> kNames = {"none", "nf4", "fp4", "int8", "fp8", "int4", "int8"};
+  static constexpr std::array<std::string_view, 8> kNames = {"none", "nf4", "fp4", "int8", "fp8", "int4", "int8", "fp32"};
   return kNames.at(static_cast<std::size_t>(format));
 }
 
@@ -36,7 +36,13 @@ std::int64_t QuantizedLayout::block() const {
   return in_blocks(kind.format) ? kBlockOf4Bits : kind.columns > 0 ? kind.columns : columns;
 }
 
+std::int64_t QuantizedLayout::code_bytes() const {
+  if (kind.format == QuantFormat::fp32) return 4 * numel();
+  return four_bits(kind.format) ? pieces(numel(), 2) : numel();
+}
+
 std::int64_t QuantizedLayout::blocks() const {
+  if (kind.format == QuantFormat::fp32) return 0;
   return in_blocks(kind.format) ? pieces(numel(), kBlockOf4Bits) : pieces(rows, kind.tile_rows) * blocks_of_row();
 }
 

@@ -6,8 +6,8 @@
 #include <limits>
 #include <string_view>
 
+#include "singular_vectors.h"
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/mm.h>
 
 namespace qft::optim {
@@ -39,8 +39,7 @@ std::vector<StateSpec> LowRank::states(const Shape& stack, const Precision& prec
 }
 
 void find_singular_vectors(const at::Tensor& gradient, bool right, const at::Tensor& vectors) {
-  const auto [left_vectors, sizes, right_vectors] = at::linalg_svd(gradient, /*full_matrices=*/false);
-  vectors.copy_(right ? right_vectors.narrow(0, 0, vectors.size(0)) : left_vectors.narrow(1, 0, vectors.size(1)));
+  vectors.copy_(first_singular_vectors(gradient, vectors.size(right ? 0 : 1), right));
 }
 
 at::Tensor to_low_rank(const at::Tensor& gradient, const at::Tensor& vectors, bool right) {

@@ -6,6 +6,10 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # AutoAWQ's gemm: the output that each place of a word holds
+NF4 = np.float32([-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0,
+                  0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+                  0.7229568362236023, 1])
+E4M3 = np.float32([(m / 8 if e == 0 else 1 + m / 8) * 2.0 ** (max(e, 1) - 7) for e in range(16) for m in range(8)][:127])  # those that are not negative
 SKIPPED = ("lm_head", "embed_tokens", "norm", "mlp.gate.", "shared_expert_gate", "conv1d", "visual")
 
 
@@ -79,11 +83,16 @@ def set_config(directory, quantization_config):
     path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": quantization_config}))
 
 
-def convert(directory, make, quantization_config):
+def fills_words(name, values):
+    """A linear whose rows and columns fill words, of 4 or of 8 bits."""
+    return is_linear(name, values) and values.shape[0] % 8 == 0 and values.shape[1] % 8 == 0
+
+
+def convert(directory, make, quantization_config, fits=is_linear):
     """Puts what `make` gives of each linear's weight in place of it; returns that by the weight's name."""
     path, made, tensors = Path(directory) / "model.safetensors", {}, {}
     for name, values in load_file(path).items():
-        if not is_linear(name, values):
+        if not fits(name, values):
             tensors[name] = values
             continue
         made[name] = make(values)
@@ -93,6 +102,29 @@ def convert(directory, make, quantization_config):
     return made
 
 
+def nearest(values, numbers):
+    """The place among ascending `numbers` of the one that is nearest to each value."""
+    return np.searchsorted((numbers[1:] + numbers[:-1]) / 2, values).astype(np.uint8)
+
+
+def bitsandbytes_tensors(weight, block=64):
+    """nf4 with fp32 scales."""
+    flat = np.pad(weight.reshape(-1), (0, -weight.size % block)).reshape(-1, block)
+    scales = np.maximum(np.abs(flat).max(1), 1e-9).astype(np.float32)
+    codes = nearest(flat / scales[:, None], NF4).reshape(-1)[: weight.size + weight.size % 2]
+    state = json.dumps({"quant_type": "nf4", "blocksize": block, "dtype": "float32", "shape": weight.shape})
+    return {"weight": (codes[::2] << 4 | codes[1::2])[:, None], "weight.absmax": scales, "weight.quant_map": NF4,
+            "weight.quant_state.bitsandbytes__nf4": np.frombuffer(state.encode(), np.uint8)}
+
+
+def fp8_tensors(weight, tile):
+    """e4m3 in square tiles."""
+    most = np.pad(np.abs(weight), [(0, -n % tile) for n in weight.shape])
+    scales = np.maximum(most.reshape(most.shape[0] // tile, tile, -1, tile).max((1, 3)), 1e-6).astype(np.float32) / 448
+    each = scales.repeat(tile, 0).repeat(tile, 1)[: weight.shape[0], : weight.shape[1]]
+    return {"weight": nearest(np.abs(weight) / each, E4M3) | np.where(weight < 0, 128, 0).astype(np.uint8), "weight_scale_inv": scales}
+
+
 def gptq_config(bits=4, group=16, act_order=False, v2=False):
     return {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": act_order, "sym": False,
             "checkpoint_format": "gptq_v2" if v2 else "gptq"}
@@ -100,3 +132,11 @@ def gptq_config(bits=4, group=16, act_order=False, v2=False):
 
 def awq_config(group=16):
     return {"quant_method": "awq", "bits": 4, "group_size": group, "version": "GEMM", "zero_point": True}
+
+
+def bitsandbytes_config():
+    return {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+
+
+def fp8_config(tile):
+    return {"quant_method": "fp8", "weight_block_size": [tile, tile]}

@@ -102,6 +102,9 @@ def fp8_files(report, build, tmp):
     cases = [("qwen3", (16, 16), torch.bfloat16, "weight_scale_inv", {"quant_method": "fp8", "weight_block_size": [16, 16]}),
              ("qwen3", (128, 128), torch.float32, "weight_scale_inv", {"quant_method": "fp8", "weight_block_size": [128, 128]}),
              ("qwen3_moe", (32, 32), torch.float32, "weight_scale_inv", {"quant_method": "fp8", "weight_block_size": [32, 32]}),
+             # as in Qwen's releases, which leave out the narrow linears of delta nets
+             ("qwen3_5", (16, 16), torch.bfloat16, "weight_scale_inv", {"quant_method": "fp8", "weight_block_size": [16, 16]}),
+             ("qwen3_next", (16, 16), torch.float32, "weight_scale_inv", {"quant_method": "fp8", "weight_block_size": [16, 16]}),
              ("llama_biases", (1, None), torch.bfloat16, "weight_scale", of_rows), ("qwen3", (None, None), torch.float32, "weight_scale_inv", {"quant_method": "fp8"})]
     for number, (name, tile, dtype, suffix, config) in enumerate(cases):
         directory = tmp / f"fp8-{number}"
@@ -109,7 +112,7 @@ def fp8_files(report, build, tmp):
         tensors, numbers = {}, {}
         for key, values in files_of(directory / "model").items():
             tensors[key] = values
-            if stored.is_linear(key, values):
+            if stored.is_linear(key, values) and not key.endswith(("in_proj_a.weight", "in_proj_b.weight", "in_proj_ba.weight")):
                 rows, columns = tile[0] or values.shape[0], tile[1] or values.shape[1]
                 tensors[key], scales, numbers[key] = fp8_tensors(values, rows, columns, dtype)
                 tensors[key.removesuffix("weight") + suffix] = scales[0, 0] if tile == (None, None) else scales

@@ -103,6 +103,12 @@ TEST(AdapterConfig, WhatIsNoAdapterIsRefused) {
   EXPECT_EQ(read_adapter_config(dir.path()).rank, 4);
   for (const json& rank : {json(0), json(-4), json(4.5), json("4"), json(1LL << 40), json()})
     EXPECT_TRUE(contains(refusal("r", rank), "r is " + rank.dump()));
+  for (const char* start : {"pissa", "pissa_niter_4", "olora", "corda", "loftq"})
+    EXPECT_TRUE(contains(refusal("init_lora_weights", start), "goes with other base weights than the model's")) << start;
+  json gaussian = adapter();
+  gaussian["init_lora_weights"] = "gaussian";
+  write_bytes(dir / kAdapterConfigFile, gaussian.dump());
+  EXPECT_EQ(read_adapter_config(dir.path()).rank, 4);
   EXPECT_TRUE(contains(refusal("lora_alpha", "x"), "type must be number"));
   EXPECT_TRUE(contains(refusal("target_modules", {1}), "type must be string"));
   EXPECT_TRUE(contains(refusal("lora_bias", true), "lora_bias = true is not implemented"));

@@ -131,6 +131,31 @@ TEST(Quantized, ZerosStayZeros) {
   }
 }
 
+TEST(Quantized, NumbersWhoseScalesFp32DoesNotHoldBecomeZeros) {
+  for (const QuantFormat format : {QuantFormat::int8, QuantFormat::fp8}) {
+    const auto layout = QuantizedLayout::of({format}, 2, 3);
+    const at::Tensor values = at::zeros({2, 3}), bytes = at::empty({layout.bytes}, at::kByte);
+    values[0][1] = 1e-44F;  // a row's largest: 127 / 1e-44 is no number, nor is 1e-44 / 448 above 0
+    quantize(values, layout, bytes);
+    EXPECT_TRUE(bytes.narrow(0, 0, 6).eq(0).all().item<bool>()) << name_of(format);
+    EXPECT_TRUE(decoded(bytes, layout, at::kFloat).eq(0).all().item<bool>()) << name_of(format);
+  }
+}
+
+TEST(Quantized, TilesMayBeLargerThanTheMatrix) {
+  const auto layout = QuantizedLayout::of({.format = QuantFormat::fp8, .columns = 1 << 30, .tile_rows = 1 << 30}, 3, 5);
+  const at::Tensor bytes = stored_bytes(layout);
+  EXPECT_TRUE(decoded(bytes, layout, at::kFloat).equal(decoded(bytes, layout, at::kFloat, true)));
+}
+
+TEST(Quantized, WhatIsPlainBesideThemStaysAsItIs) {
+  const auto layout = QuantizedLayout::of({QuantFormat::fp32}, 3, 5);
+  const at::Tensor bytes = at::zeros({layout.bytes}, at::kByte), values = at::randn({15});
+  bytes.narrow(0, 0, layout.code_bytes()).copy_(values.view(at::kByte));
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kDouble})
+    EXPECT_TRUE(decoded(bytes, layout, type).equal(values.to(type))) << c10::toString(type);
+}
+
 TEST(Quantized, TakesTheBytesItPromises) {
   const auto of_bf16 = [](const Quantization& kind) {
     const auto layout = QuantizedLayout::of(kind, 1024, 1024);

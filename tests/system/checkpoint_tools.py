@@ -4,8 +4,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
 from common import Report, arguments, mpirun, run
-from tiny import log_of, make, write
+from tiny import log_of, make, write, write_model
 
 
 def main():
@@ -52,7 +55,22 @@ def main():
             report.equal(f"{name}: gc removes", gone, expected)
             report.equal(f"{name}: gc --dry-run did not name", [n for n in gone if n not in dry], [])
             report.equal(f"{name}: inspect", code("inspect", whole), 0)
+    with tempfile.TemporaryDirectory() as tmp:
+        expand(report, ckpt, Path(tmp))
     report.finish()
+
+
+def expand(report, ckpt, tmp):
+    """A deeper model keeps what its layers were: here full attention, which windows would begin behind; names of files' tensors may be odd."""
+    write_model(tmp / "model", "qwen3", layers=2)
+    config = json.loads((tmp / "model/config.json").read_text()) | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 2}
+    (tmp / "model/config.json").write_text(json.dumps(config))
+    path, odd = tmp / "model/model.safetensors", "model.layers.x.rotary_emb.inv_freq"
+    save_file({**load_file(path), odd: np.ones(4, np.float32)}, path, metadata={"format": "pt"})
+    run([ckpt, "expand", tmp / "model", "--layers", 2, "--output", tmp / "deeper"])
+    deeper = json.loads((tmp / "deeper/config.json").read_text())
+    report.equal("expand: layers, and those without a window", (deeper["num_hidden_layers"], deeper["max_window_layers"]), (4, 4))
+    report.holds("expand: a tensor of no layer stays", odd in load_file(tmp / "deeper/model.safetensors"))
 
 
 main()

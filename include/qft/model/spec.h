@@ -161,9 +161,10 @@ struct ModelSpec {
   void require_lora_targets() const;
 
   /// Where lora.modules_to_save has embeddings or head and these are tied, they part: each is a tensor of its own, of which the
-  /// files have the one. What trains beside LoRA or in a part of the model is not quantised. Throws Error where the linears of
-  /// one product, or the parts of a stack, are in several formats; ConfigError as require_trained_parts(), and where the model's
-  /// files have quantised what would train.
+  /// files have the one. What trains beside LoRA or in a part of the model is not quantised. Linears
+  /// that files have plain beside quantised ones of their product are kept with these, as fp32. Throws Error where the parts of a
+  /// stack are in several formats; ConfigError as require_trained_parts(), and where the model's files have quantised what would
+  /// train.
   static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora, const AtRest& at_rest = {},
                          Head head = Head::language_model, const FreezeConfig& freeze = {});
 };

@@ -14,7 +14,8 @@ enum class QuantFormat : std::uint8_t {
   int8,     ///< value = code * row's largest magnitude / 127 (as LLM.int8 keeps weights)
   fp8,      ///< e4m3 times a scale: of a row (its largest magnitude / 448), or of a tile
   groups4,  ///< (code - zero point) * scale, both of a group of columns of a row: GPTQ and AWQ in 4 bits
-  groups8   ///< likewise in 8 bits
+  groups8,  ///< likewise in 8 bits
+  fp32      ///< not quantised: files have it plain beside quantised linears of its product, and it is decoded with them
 };
 std::string_view name_of(QuantFormat format);
 /// By blocks of 64 numbers, whatever the rows.
@@ -56,7 +57,7 @@ struct QuantizedLayout {
   /// Throws Error where 4 bits of the groups do not fill bytes.
   static QuantizedLayout of(const Quantization& kind, std::int64_t rows, std::int64_t columns);
   std::int64_t numel() const { return rows * columns; }
-  std::int64_t code_bytes() const { return four_bits(kind.format) ? (numel() + 1) / 2 : numel(); }
+  std::int64_t code_bytes() const;
   /// Numbers that follow each other and share a scale, and scales: of all, and of a row or a row of tiles.
   std::int64_t block() const;
   std::int64_t blocks() const;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "stored_format.h"
 #include <fmt/ranges.h>
@@ -132,8 +133,8 @@ class Bitsandbytes : public StoredFormat {
     if (!layout.kind.nested) return 0.0;
     same("nested_blocksize", ops::kNestedBlock);
     const nlohmann::json offset = state.value("nested_offset", nlohmann::json());
-    require(offset.is_number() && std::isfinite(offset.get<double>()), "{}: nested_offset is {}, expected a number", where,
-            offset.dump());
+    require(offset.is_number() && std::abs(offset.get<double>()) <= std::numeric_limits<float>::max(),
+            "{}: nested_offset is {}, expected a number of fp32", where, offset.dump());
     return offset.get<double>();
   }
 };

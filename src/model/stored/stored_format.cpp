@@ -5,22 +5,39 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include <fmt/ranges.h>
 
 namespace qft::model {
+namespace {
 
-std::unique_ptr<StoredFormat> make_stored_format(const StoredQuantization& stored) {
-  switch (stored.method) {
-    case StoredMethod::fp8:
-      return make_fp8_format(stored);
-    case StoredMethod::gptq:
-      return make_gptq_format(stored);
-    case StoredMethod::awq:
-      return make_awq_format(stored);
-    default:
-      return make_bitsandbytes_format();
-  }
+const std::vector<DType> kPlain{DType::f32, DType::bf16, DType::f16};
+
+bool is_plain(const ops::QuantizedLayout& layout) {
+  return layout.kind.format == ops::QuantFormat::fp32;
+}
+
+}  // namespace
+
+std::vector<std::string> stored_tensors(const StoredFormat& format, const std::string& weight,
+                                        const ops::QuantizedLayout& layout) {
+  return is_plain(layout) ? std::vector{weight} : format.tensors(weight);
+}
+
+void check_stored(const StoredFormat& format, const io::ModelFiles& files, const std::string& weight,
+                  const ops::QuantizedLayout& layout) {
+  if (is_plain(layout)) return require_tensor(files, weight, {layout.rows, layout.columns}, kPlain);
+  format.check(files, weight, layout);
+}
+
+std::int64_t read_stored(const StoredFormat& format, const io::ModelFiles& files, const std::string& weight,
+                         const ops::QuantizedLayout& layout, std::uint8_t* bytes) {
+  if (!is_plain(layout)) return format.read(files, weight, layout, bytes);
+  std::int64_t read = 0;
+  const std::vector<float> values = read_floats(files, weight, read);
+  std::memcpy(bytes, values.data(), values.size() * sizeof(float));
+  return read;
 }
 
 std::string beside(const std::string& weight, std::string_view suffix) {

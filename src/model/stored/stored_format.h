@@ -34,6 +34,14 @@ std::unique_ptr<StoredFormat> make_gptq_format(const StoredQuantization& stored)
 std::unique_ptr<StoredFormat> make_awq_format(const StoredQuantization& stored);
 std::unique_ptr<StoredFormat> make_stored_format(const StoredQuantization& stored);
 
+/// The same of any weight that is_quantized(), also one that the files have plain (QuantFormat::fp32).
+std::vector<std::string> stored_tensors(const StoredFormat& format, const std::string& weight,
+                                        const ops::QuantizedLayout& layout);
+void check_stored(const StoredFormat& format, const io::ModelFiles& files, const std::string& weight,
+                  const ops::QuantizedLayout& layout);
+std::int64_t read_stored(const StoredFormat& format, const io::ModelFiles& files, const std::string& weight,
+                         const ops::QuantizedLayout& layout, std::uint8_t* bytes);
+
 /// "a.b" and ".c" of "a.b.weight".
 std::string beside(const std::string& weight, std::string_view suffix);
 /// Throws Error unless a tensor has this shape and one of these types.
