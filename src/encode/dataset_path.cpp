@@ -296,10 +296,10 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std
     fail_config("{}: a text has the placeholder {}: replace it by a name, for instance with sed -i 's/{}/Bot/g'", place, word,
                 word);
   describe(seen, where, stage, spec);
+  const std::string first = spec.files.front().string();
   const std::size_t others = spec.files.size() - 1;
-  log::info("dataset {}: {}{}; reads {}", name, spec.files.front().string(),
-            others == 0 ? "" : fmt::format(" and {} more file{}", others, others == 1 ? "" : "s"),
-            read_columns(spec.columns, seen));
+  const std::string from = others == 0 ? first : fmt::format("{} and {} more file{}", first, others, others == 1 ? "" : "s");
+  log::info("dataset {}: {}reads {}", name, from == name ? "" : from + "; ", read_columns(spec.columns, seen));
   return spec;
 }
 
