@@ -332,7 +332,7 @@ TEST(OtherTools, KeysOfPreferencesAreOurs) {
 }
 
 TEST(OtherTools, WhatIsTypedForAProgramThatDoesNotReadItIsSaid) {
-  EXPECT_CONTAINS(error_of_typed({"--adapters=a", "--val_dataset=d.jsonl"}, Purpose::generate),
+  EXPECT_CONTAINS(error_of_typed({"--model=m", "--val_dataset=d.jsonl"}, Purpose::generate),
                   "--val_dataset=d.jsonl: qft chat and qft generate read no data: qft eval");
   EXPECT_TRUE(has_note(load_typed({"learning_rate=1"}, Purpose::eval), "learning_rate=1 has no effect in this program"));
   EXPECT_FALSE(has_note(load_text("model_name_or_path: m\nlearning_rate: 1\n", {"top_k=1"}, Purpose::generate), "no effect"));
