@@ -102,7 +102,8 @@ int run(const config::CommandLine& line) {
   auto config = config::start(line, config::Purpose::any);
   if (line.options.count("prune")) return prune(config, line.options["prune"].as<double>());
   const bool to = line.options.count("to") > 0;
-  if (line.words.empty() && line.run_file.empty()) fail_config("qft fetch: what? Name a model (owner/name), or a run file");
+  if (line.words.empty() && line.run_file.empty())
+    fail_config("qft fetch: no name is given: name a model (owner/name), or a run file that names some");
   if (to && (line.words.size() > 1 || !line.run_file.empty())) fail_config("qft fetch: --to takes one name at a time");
   Fetching fetching(line);
   const hub::Wanted wanted = wanted_of(line);

@@ -1,5 +1,6 @@
 // `qft SUBCOMMAND RUN.yaml [key=value ...]`: finds the subcommand and hands over.
 #include "qft/config/help.h"
+#include "qft/config/nearest.h"
 #include "qft/core/error.h"
 #include "qft/core/program.h"
 #include "qft/core/version.h"
@@ -28,15 +29,44 @@ const apps::Subcommand* const kSubcommands[] = {&apps::kTrain,  &apps::kEval,   
                                                 &apps::kExport, &apps::kFetch,    &apps::kPlan,  &apps::kWatch,    &apps::kTrack,
                                                 &apps::kCheck,  &apps::kSelftest, &apps::kBench};
 
-/// What subcommands of LLaMA-Factory, ms-swift and TRL are called here.
+/// What subcommands of LLaMA-Factory, ms-swift and TRL are here.
 struct Elsewhere {
   std::string_view name, here;
 };
-constexpr Elsewhere kElsewhere[] = {{"sft", "train"},           {"finetune", "train"},
-                                    {"rlhf", "train"},          {"reward", "train --stage rm"},
-                                    {"pt", "train --stage pt"}, {"infer", "chat, or eval for data"},
-                                    {"predict", "eval"},        {"merge", "export"},
-                                    {"merge-lora", "export"}};
+constexpr std::string_view kNoServer =
+    "qft has no server and no web page: qft chat talks, qft export writes a model for a server";
+constexpr Elsewhere kElsewhere[] = {{"sft", "here it is qft train"},
+                                    {"finetune", "here it is qft train"},
+                                    {"rlhf", "here it is qft train, with --rlhf_type or --stage"},
+                                    {"dpo", "here it is qft train --stage dpo"},
+                                    {"kto", "here it is qft train --stage kto"},
+                                    {"reward", "here it is qft train --stage rm"},
+                                    {"pt", "here it is qft train --stage pt"},
+                                    {"infer", "here it is qft chat, or qft eval for data"},
+                                    {"predict", "here it is qft eval"},
+                                    {"merge", "here it is qft export"},
+                                    {"merge-lora", "here it is qft export"},
+                                    {"pack", "here it is the program qft-pack"},
+                                    {"env", "here it is qft check"},
+                                    {"version", "here it is qft --version"},
+                                    {"api", kNoServer},
+                                    {"deploy", kNoServer},
+                                    {"app", kNoServer},
+                                    {"webui", kNoServer},
+                                    {"webchat", kNoServer},
+                                    {"web-ui", kNoServer}};
+
+/// What a word that is no subcommand was probably meant to be.
+std::string meant(std::string_view word) {
+  const auto* named = std::ranges::find(kElsewhere, word, &Elsewhere::name);
+  if (named != std::end(kElsewhere)) return fmt::format("{}; ", named->here);
+  if (word.ends_with(".yaml") || word.ends_with(".yml"))
+    return fmt::format("a run file stands behind the subcommand, as in qft train {}; ", word);
+  std::vector<std::string_view> names;
+  for (const auto* s : kSubcommands) names.emplace_back(s->name);
+  const std::string_view near = config::nearest(word, names);
+  return near.empty() ? "" : fmt::format("did you mean '{}'? ", near);
+}
 
 void print_usage() {
   std::printf("qft %s: distributed fine-tuning of Qwen-family models over MPI\n\nusage: [mpirun -np N] qft SUBCOMMAND ...\n\n",
@@ -84,9 +114,7 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
     if (line) device::load_backends();
     return line ? s->run(session, *line) : kExitOk;
   }
-  const auto* named = std::ranges::find(kElsewhere, args[0], &Elsewhere::name);
-  fail_config("unknown subcommand '{}': {}use one of {}", args[0],
-              named == std::end(kElsewhere) ? "" : fmt::format("here it is qft {}; ", named->here), known);
+  fail_config("unknown subcommand '{}': {}there are {}", args[0], meant(args[0]), known);
 }
 
 }  // namespace

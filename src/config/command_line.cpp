@@ -35,7 +35,7 @@ std::string usage(const CommandSpec& spec) {
 
 po::options_description visible_options(const CommandSpec& spec) {
   po::options_description all;
-  all.add(spec.options);
+  if (!spec.options.options().empty()) all.add(spec.options);
   po::options_description common("common options");
   common.add_options()("help,h", "print this and exit")("version", "print the version and exit")(
       "log-level", po::value<std::string>(), "trace, debug, info, warning or error");
@@ -93,6 +93,9 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
       line.run_file = argument;
     } else if (!spec.words.empty()) {
       line.words.push_back(argument);
+    } else if (configurable && is_run_file(argument)) {
+      fail_config("{}: there are two run files, {} and {}: one can be given, with key=value or --key value for what differs",
+                  spec.name, line.run_file.string(), argument);
     } else if (configurable && starts_other_tools(argument)) {
       fail_config(
           "{}: '{}' is part of another tool's command: remove it and keep the keys that follow; mpirun -np N or srun starts the "

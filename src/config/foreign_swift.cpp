@@ -8,7 +8,8 @@ constexpr ForeignRow kSwift[] = {
     // Model.
     renamed("model model_id_or_path", "model_name_or_path"),
     renamed("adapters", "adapter_name_or_path"),
-    {kRefused, "ckpt_dir", "a folder of LoRA weights is adapter_name_or_path, one of a whole model model_name_or_path", "null"},
+    {kRefused, "ckpt_dir",
+     "write adapter_name_or_path (--adapters) for LoRA weights, model_name_or_path (--model) for a whole model", "null"},
     {kNoEffect, "attn_impl", kAttention, "null|auto"},
     {kNoEffect, "experts_impl enable_npu_model_patch", kKernels, "null|true"},
     converted("use_hf", "true: hub=huggingface; false|null: hub=modelscope", "expected true or false"),
@@ -38,7 +39,7 @@ constexpr ForeignRow kSwift[] = {
      "freeze_parameters freeze_parameters_regex freeze_parameters_ratio trainable_parameters "
      "trainable_parameters_regex "
      "additional_trainable_parameters",
-     "finetuning_type says what is trained: lora or full", "null|0|0.0"},
+     "finetuning_type: freeze trains some layers or modules (docs/trained_weights.md)", "null|0|0.0"},
     {kNoEffect,
      "lora_ga_batch_size lora_ga_iters lora_ga_max_length lora_ga_direction lora_ga_scale "
      "lora_ga_stable_gamma "
@@ -70,6 +71,7 @@ constexpr ForeignRow kSwift[] = {
         "rlhf_type",
         "dpo: stage=dpo; kto: stage=kto; rm: stage=rm; orpo: stage=dpo pref_loss=orpo; simpo: stage=dpo pref_loss=simpo; null:",
         "dpo, kto, rm, orpo and simpo are implemented"),
+    renamed("ref_adapters", "ref_model_adapters"),
 
     // Data.
     renamed("custom_train_dataset_path", "dataset"),
@@ -164,6 +166,9 @@ constexpr SwiftDefault kSwiftDefaults[] = {
     {"gradient_accumulation_steps", "16 samples in a step"},
     {"cutoff_len", "the model's own"},
     {"logging_steps", "5"},
+    {"pref_beta", "2", "simpo"},
+    {"simpo_gamma", "1", "simpo"},
+    {"pref_ftx", "1, as cpo_alpha", "simpo"},
     {"compute_dtype", "the type of the model's weights"},
     {"truncation_strategy", "delete: longer samples are dropped; here they are cut"},
 };

@@ -127,6 +127,15 @@ std::string_view sample_run_file(Purpose purpose) {
   return reading == nullptr ? std::string_view() : reading->sample;
 }
 
+bool reads(Purpose purpose, std::string_view key) {
+  const Reading* reading = reading_of(purpose);
+  if (reading == nullptr) return true;
+  RunConfig defaults;
+  const auto fields = bound_fields(defaults);
+  const BoundField* bound = find_field(fields, key);
+  return bound != nullptr && is_read(*reading, *bound);
+}
+
 std::vector<std::string_view> implemented(std::string_view key) {
   RunConfig defaults;
   const auto fields = bound_fields(defaults);

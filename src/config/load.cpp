@@ -1,3 +1,4 @@
+#include "qft/config/help.h"
 #include "qft/config/run_config.h"
 #include "qft/config/start.h"
 #include "qft/core/error.h"
@@ -125,12 +126,14 @@ bool has_key(const std::vector<Setting>& settings, std::string_view key) {
 // What else ms-swift would take for keys that are not given.
 void note_swift_defaults(RunConfig& config, const std::vector<Setting>& settings) {
   const TrainingArgs& t = config.training;
+  const FinetuningArgs& f = config.finetuning;
   std::string defaults;
   for (const SwiftDefault& row : swift_defaults()) {
-    const bool lora_only = row.key.starts_with("lora_") && config.finetuning.finetuning_type != "lora";
-    const bool batch = row.key == "gradient_accumulation_steps" && config.training.global_batch_size;
+    const bool lora_only = row.key.starts_with("lora_") && f.finetuning_type != "lora";
+    const bool batch = row.key == "gradient_accumulation_steps" && t.global_batch_size;
     const bool type = row.key == "compute_dtype" && (t.bf16 || t.fp16 || t.pure_bf16);
-    if (config.is_given(row.key) || has_key(settings, row.key) || lora_only || batch || type) continue;
+    const bool other_loss = !row.pref_loss.empty() && (f.stage != "dpo" || f.pref_loss != row.pref_loss);
+    if (config.is_given(row.key) || has_key(settings, row.key) || lora_only || batch || type || other_loss) continue;
     defaults += fmt::format("{}{} ({})", defaults.empty() ? "" : ", ", row.key, row.value);
   }
   if (defaults.empty()) return;
@@ -150,6 +153,22 @@ void note_tuner(RunConfig& config, const std::vector<Setting>& settings) {
   if (of_scripts == settings.end() || std::any_of(config.given.begin(), config.given.end(), speaks_of_lora)) return;
   config.notes.push_back(fmt::format("finetuning_type is not given: {}, where tools with the key {} train all weights (full)",
                                      config.finetuning.finetuning_type, of_scripts->key));
+}
+
+// What the command line asks of a program that does not read it: a run file serves several programs, what is typed is for one.
+void note_unread(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose) {
+  if (purpose == Purpose::any || purpose == Purpose::train || purpose == Purpose::plan || purpose == Purpose::check) return;
+  for (const Setting& setting : settings) {
+    const ForeignKey* foreign = find_foreign(setting.key);
+    if (setting.from_file() || (foreign != nullptr && foreign->kind != ForeignKey::Class::renamed)) continue;
+    const std::string_view key = foreign == nullptr ? std::string_view(setting.key) : foreign->key;
+    if (!config.is_given(key) || reads(purpose, key)) continue;
+    if (purpose == Purpose::generate && (key == "dataset" || key == "eval_dataset"))
+      fail_config(
+          "{}: qft chat and qft generate read no data: qft eval answers them, with predict_with_generate=true and output_dir=DIR",
+          setting.where);
+    config.notes.push_back(fmt::format("{} has no effect in this program (--help lists its keys)", setting.where));
+  }
 }
 
 // Where results go in a run in ms-swift's words.
@@ -198,6 +217,7 @@ RunConfig load_run_config(const std::filesystem::path& file, std::span<const std
   config.resolve();
   config.validate(purpose);
   note_without_effect(config);
+  note_unread(config, settings, purpose);
   note_precedence(config, purpose);
   return config;
 }

@@ -6,6 +6,7 @@
 #include "qft/core/log.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tool_format.h"
 
@@ -89,7 +90,9 @@ std::pair<TemplateSpec, TemplateOptions> ChatTemplate::choose(const config::RunC
     if (name.empty())
       fail_config("template is not given, and the chat template of '{}' does not say which one it is: name one of {}",
                   config.tokenizer_path(), list_templates());
-    log::info("template {}: recognised by the chat template of '{}'", name, config.tokenizer_path());
+    static std::string said;  // for each part of the data it is told anew
+    const std::string note = fmt::format("template {}: recognised by the chat template of '{}'", name, config.tokenizer_path());
+    if (std::exchange(said, note) != note) log::info("{}", note);
   }
   TemplateOptions options;
   if (!data.default_system.empty() || config.given.contains("default_system")) options.default_system = data.default_system;

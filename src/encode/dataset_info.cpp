@@ -292,12 +292,14 @@ std::pair<std::string, std::string> split_sample(const std::string& name) {
 /// dataset_dir: what its dataset_info.json describes.
 struct Folder {
   const HubFolders& folders;
+  std::string_view stage;  // that reads the records; empty: any
   fs::path dir, info_file;
   json info;
 
   /// "ONLINE" is a folder without the file, "REMOTE:owner/name" one of a hub.
-  Folder(const std::string& name, const HubFolders& where)
+  Folder(const std::string& name, const HubFolders& where, std::string_view reader = {})
       : folders(where),
+        stage(reader),
         dir(folder_of(name, where)),
         info_file(dir / "dataset_info.json"),
         info(name == "ONLINE" ? json::object() : read_info(info_file)) {}
@@ -335,7 +337,7 @@ struct Folder {
  private:
   DatasetSpec load_path(const std::string& name) const {
     const auto copy = folders.find(name);  // on this node's own disk
-    if (auto spec = dataset_at(copy == folders.end() ? name : copy->second)) {
+    if (auto spec = dataset_at(copy == folders.end() ? name : copy->second, stage)) {
       spec->name = name;
       return std::move(*spec);
     }
@@ -343,7 +345,7 @@ struct Folder {
     const std::string id = name.substr(0, colon);
     if (!folders.contains(hub_key(id))) fail_unknown(name, info_file, info);
     const HubPart part{.subset = colon == name.npos ? "" : name.substr(colon + 1)};
-    return dataset_of(hub_files(fetched(id, name, folders), part, "dataset " + name), name);
+    return dataset_of(hub_files(fetched(id, name, folders), part, "dataset " + name), name, stage);
   }
 
   DatasetSpec load_entry(const std::string& name) const {
@@ -383,8 +385,8 @@ std::vector<std::string> DatasetSpec::named_columns() const {
 }
 
 std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::span<const std::string> names,
-                                           const HubFolders& folders) {
-  const Folder folder(dataset_dir.string(), folders);
+                                           const HubFolders& folders, std::string_view stage) {
+  const Folder folder(dataset_dir.string(), folders, stage);
   if (names.empty() && !fs::is_regular_file(folder.info_file)) fail_config("there is no {}", folder.info_file.string());
   std::vector<DatasetSpec> specs;
   std::set<std::string> seen;

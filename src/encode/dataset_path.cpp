@@ -2,15 +2,11 @@
 
 #include "qft/core/data_types.h"
 #include "qft/core/error.h"
-#include "qft/core/file_kind.h"
 #include "qft/core/log.h"
 #include "qft/encode/record_converter.h"
 #include "qft/encode/record_source.h"
-#include "qft/io/file.h"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <initializer_list>
 #include <map>
 #include <set>
@@ -38,14 +34,20 @@ bool is_one_of(std::string_view word, Words words) {
 /// Names, and the record where each stands first ("data/a.jsonl:3").
 using Names = std::map<std::string, std::string, std::less<>>;
 
+/// What the messages of a column show.
+struct Messages {
+  Names keys, roles;
+  bool is_dialogue = false;  // in some record there are two or more of them
+};
+
 /// What the first records show.
 struct Seen {
-  Names columns;  // that have a value in some record
-  Names keys;     // inside messages
-  Names roles;
-  Names placeholders;  // {{NAME}}, {{AUTHOR}}: texts that wait for a value
-  int records = 0;     // that could be parsed
-  std::string fault;   // of the first record that could not
+  Names columns;                                          // that have a value in some record
+  Names flags;                                            // that are true or false
+  std::map<std::string, Messages, std::less<>> messages;  // by their columns
+  Names placeholders;                                     // {{NAME}}, {{AUTHOR}}: texts that wait for a value
+  int records = 0;                                        // that could be parsed
+  std::string fault;                                      // of the first record that could not
 
   bool has(std::string_view column) const { return columns.find(column) != columns.end(); }
   /// The first of `names` that is a column; "" for none.
@@ -60,6 +62,8 @@ const Words kSystem = {"system", "system_prompt"};
 const Words kQuestion = {"query", "prompt", "input", "instruction", "question", "problem"};
 const Words kAnswer = {"response", "answer", "output", "targets", "target", "answer_key", "answers", "solution", "completion"};
 const Words kText = {"text", "content"};
+const Words kRejected = {"rejected", "rejected_response", "rejected_messages"};
+const Words kMarks = {"kto_tag", "label"};
 const Words kMedia = {"images", "videos", "audios", "image", "video", "audio"};
 
 bool is_empty(const dom::element& value) {
@@ -67,19 +71,25 @@ bool is_empty(const dom::element& value) {
   return value.is_null() || (value.get(list) == simdjson::SUCCESS && list.size() == 0);
 }
 
-void look_at_messages(const dom::element& value, const std::string& where, Seen& seen) {
-  dom::array messages;
-  if (value.get(messages) != simdjson::SUCCESS) return;
-  for (const dom::element message : messages) {
-    dom::object object;
-    if (message.get(object) != simdjson::SUCCESS) continue;
-    for (const auto& field : object) {
+// A list of messages, or a single one.
+void look_at_messages(const std::string& column, const dom::element& value, const std::string& where, Seen& seen) {
+  std::vector<dom::object> messages;
+  dom::array list;
+  dom::object object;
+  if (value.get(object) == simdjson::SUCCESS) messages.push_back(object);
+  if (value.get(list) == simdjson::SUCCESS)
+    for (const dom::element message : list)
+      if (message.get(object) == simdjson::SUCCESS) messages.push_back(object);
+  if (messages.empty()) return;
+  Messages& found = seen.messages[column];
+  found.is_dialogue |= messages.size() > 1;
+  for (const dom::object& message : messages)
+    for (const auto& field : message) {
       if (is_empty(field.value)) continue;
-      seen.keys.emplace(field.key, where);
+      found.keys.emplace(field.key, where);
       std::string_view role;
-      if (is_one_of(field.key, {"role", "from"}) && field.value.get(role) == simdjson::SUCCESS) seen.roles.emplace(role, where);
+      if (is_one_of(field.key, {"role", "from"}) && field.value.get(role) == simdjson::SUCCESS) found.roles.emplace(role, where);
     }
-  }
 }
 
 void look_at(const fs::path& path, Seen& seen) {
@@ -92,7 +102,8 @@ void look_at(const fs::path& path, Seen& seen) {
       for (const auto& field : converter.parse(record.text)) {
         if (is_empty(field.value)) continue;
         seen.columns.emplace(field.key, record.where());
-        if (is_one_of(field.key, kMessages)) look_at_messages(field.value, record.where(), seen);
+        if (field.value.is_bool()) seen.flags.emplace(field.key, record.where());
+        look_at_messages(std::string(field.key), field.value, record.where(), seen);
       }
       ++seen.records;
     } catch (const Error& e) {  // where others can be read, it is reported when it is
@@ -113,13 +124,13 @@ const Words kAssistant = {"assistant", "gpt", "bot"};
 const Words kObservation = {"observation", "tool_response", "tool"};
 const Words kFunction = {"function_call", "tool_call"};
 
-std::string role_word(const Seen& seen, Words words) {
+std::string role_word(const Messages& seen, Words words) {
   const auto found = std::find_if(words.begin(), words.end(), [&](auto word) { return seen.roles.contains(word); });
   return std::string(found == words.end() ? *words.begin() : *found);
 }
 
 // A role that is none of the tags', or a second word for one of them.
-void check_roles(const Seen& seen, const MessageTags& tags) {
+void check_roles(const Messages& seen, const MessageTags& tags) {
   for (const auto& [role, where] : seen.roles) {
     if (is_one_of(role, {tags.user, tags.assistant, tags.observation, tags.function, tags.system})) continue;
     for (const Words& words : {kUser, kAssistant, kObservation, kFunction})
@@ -140,7 +151,19 @@ void check_roles(const Seen& seen, const MessageTags& tags) {
   }
 }
 
-void describe_messages(const Seen& seen, DatasetSpec& spec) {
+// What the columns of `spec` show that hold messages.
+Messages messages_of(const Seen& seen, const DatasetSpec& spec) {
+  Messages all;
+  for (const std::string& column : {spec.columns.messages, spec.columns.chosen, spec.columns.rejected}) {
+    const auto found = seen.messages.find(column);
+    if (found == seen.messages.end()) continue;
+    all.keys.insert(found->second.keys.begin(), found->second.keys.end());
+    all.roles.insert(found->second.roles.begin(), found->second.roles.end());
+  }
+  return all;
+}
+
+void describe_messages(const Messages& seen, const std::string& where, DatasetSpec& spec) {
   for (const char* key : {"loss", "loss_scale"})
     if (seen.keys.contains(key))
       fail_config("{}: a message has '{}': answers are learned alike; take it out, or use mask_history",
@@ -158,7 +181,7 @@ void describe_messages(const Seen& seen, DatasetSpec& spec) {
           "{}: messages have {}, where role and content, from and value, or human and assistant are "
           "expected: name others in "
           "dataset_info.json, as role_tag and content_tag under tags",
-          seen.columns.at(spec.columns.messages), seen.keys.empty() ? "no keys" : list(seen.keys));
+          where, seen.keys.empty() ? "no keys" : list(seen.keys));
     spec.formatting = Formatting::turns;
     tags.user = "human";
     tags.assistant = "assistant";
@@ -172,7 +195,31 @@ void describe_messages(const Seen& seen, DatasetSpec& spec) {
   check_roles(seen, tags);
 }
 
-void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
+// Preference pairs: the columns of the two answers, and of the conversation before them. False where there are none.
+bool describe_pairs(const Seen& seen, DatasetSpec& spec) {
+  ColumnNames& c = spec.columns;
+  c.rejected = seen.first(kRejected);
+  c.chosen = seen.first({"chosen"});
+  const bool at_end = c.rejected != "rejected" && !seen.first(kMessages).empty();  // the messages end with the chosen answer
+  spec.ranking = !c.rejected.empty() && (!c.chosen.empty() || at_end);
+  if (!spec.ranking) c.chosen = c.rejected = "";
+  return spec.ranking;
+}
+
+// The column of the conversation; of pairs in which no column holds it alone that of the chosen one, which ends with the answer.
+std::string column_of_messages(const Seen& seen, const DatasetSpec& spec) {
+  const auto is_dialogue = [&](const std::string& column) {
+    const auto found = seen.messages.find(column);
+    return found != seen.messages.end() && found->second.is_dialogue;
+  };
+  if (spec.ranking && seen.messages.contains(spec.columns.rejected)) {
+    if (seen.messages.contains("prompt")) return "prompt";
+    if (is_dialogue(spec.columns.chosen) && is_dialogue(spec.columns.rejected)) return spec.columns.chosen;
+  }
+  return seen.first(kMessages);
+}
+
+void describe(const Seen& seen, const std::string& where, std::string_view stage, DatasetSpec& spec) {
   if (const std::string media = seen.first(kMedia); !media.empty())
     fail_config("{}: has the column '{}': qft trains on text alone; take the column out to train on the texts",
                 seen.columns.at(media), media);
@@ -181,7 +228,10 @@ void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
   c.prompt = c.query = c.response = c.messages = "";
   c.system = seen.first(kSystem);
   c.tools = seen.first({"tools"});
-  if (c.messages = seen.first(kMessages); !c.messages.empty()) return describe_messages(seen, spec);
+  const bool pairs = stage != "sft" && stage != "pt" && stage != "kto" && describe_pairs(seen, spec);
+  if (const std::string mark = seen.first(kMarks); stage == "kto" && seen.flags.contains(mark)) c.kto_tag = mark;
+  if (c.messages = column_of_messages(seen, spec); !c.messages.empty())
+    return describe_messages(messages_of(seen, spec), seen.columns.at(c.messages), spec);
   spec.formatting = Formatting::alpaca;
   if (seen.has("instruction") && (seen.has("input") || seen.has("context") || seen.has("output"))) {
     c.prompt = "instruction";
@@ -193,6 +243,7 @@ void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
     if (c.prompt.empty() && c.response.empty()) c.prompt = seen.first(kText);
     if (c.response.empty() && !seen.first(kQuestion).empty()) c.response = seen.first(kText);
   }
+  if (pairs) c.response = "";
   c.history = seen.first({"history"});
   if (c.prompt.empty())
     fail_config(
@@ -204,93 +255,26 @@ void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
 /// "question and answer; not read: source".
 std::string read_columns(const ColumnNames& c, const Seen& seen) {
   std::vector<std::string> read;
-  for (const std::string& column : {c.messages, c.prompt, c.query, c.response, c.history, c.system, c.tools})
-    if (!column.empty()) read.push_back(column);
+  for (const std::string& column :
+       {c.messages, c.prompt, c.query, c.response, c.history, c.system, c.tools, c.chosen, c.rejected, c.kto_tag})
+    if (!column.empty() && std::ranges::find(read, column) == read.end()) read.push_back(column);
   auto rest = seen.columns;
   for (const std::string& column : read) rest.erase(column);
   rest.erase(std::string(kDifficulty));
   return fmt::format("{}{}{}", fmt::join(read, ", "), rest.empty() ? "" : "; not read: ", list(rest));
 }
 
-bool is_described(const fs::path& file) {  // files that stand beside the data in a hub's repository
-  return is_one_of(file.filename().string(), {"dataset_info.json", "dataset_infos.json", "configuration.json"}) ||
-         is_one_of(file.stem().string(), {"README", "LICENSE", "requirements"});
-}
-
 }  // namespace
 
-std::set<std::string, std::less<>> name_words(const fs::path& file, const fs::path& folder) {
-  std::set<std::string, std::less<>> words;
-  std::string word;
-  for (const char c : file.lexically_relative(folder).string() + ".") {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    } else {
-      words.insert(std::exchange(word, {}));
-    }
-  }
-  return words;
-}
-
-std::vector<fs::path> data_files_in(const fs::path& folder) {
-  std::array<std::vector<fs::path>, kDataTypes.size()> by_type;
-  std::vector<fs::path> train, unmarked;
-  std::string foreign;
-  std::error_code code, unreadable;
-  if (fs::directory_iterator(folder, code); code)
-    fail_config("dataset: cannot read the folder {}: {}", folder.string(), code.message());
-  fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, code);
-  for (; !code && entry != fs::recursive_directory_iterator(); entry.increment(code)) {
-    if (entry->path().filename().string().starts_with('.')) {
-      entry.disable_recursion_pending();
-      continue;
-    }
-    if (entry->is_directory(unreadable) && (fs::directory_iterator(entry->path(), unreadable), unreadable))
-      log::warn("dataset: the folder {} is skipped: {}", entry->path().string(), unreadable.message());
-    if (!entry->is_regular_file(unreadable) || is_described(entry->path())) continue;
-    const std::string type = entry->path().extension().string();
-    if (const auto known = std::ranges::find(kDataTypes, type); known != kDataTypes.end())
-      by_type[static_cast<std::size_t>(known - kDataTypes.begin())].push_back(entry->path());
-    if (is_one_of(type, {".tsv", ".gz", ".zst", ".zip"})) foreign = entry->path().string();
-  }
-  if (code) fail_config("dataset: cannot read all of the folder {}: {}", folder.string(), code.message());
-  const auto first = std::ranges::find_if(by_type, [](const auto& files) { return !files.empty(); });
-  if (first == by_type.end())
-    fail_config("dataset: the folder {} has no {} file{}", folder.string(), fmt::join(kDataTypes, ", "),
-                foreign.empty() ? "" : fmt::format(": convert {} to JSON lines first", foreign));
-  std::vector<fs::path>& found = *first;
-  std::sort(found.begin(), found.end());
-  for (const fs::path& file : found) {
-    const auto words = name_words(file, folder);
-    const auto has = [&](Words marks) {
-      return std::any_of(marks.begin(), marks.end(), [&](auto m) { return words.contains(m); });
-    };
-    if (has({"train", "training"})) {
-      train.push_back(file);
-    } else if (!has({"test", "testing", "valid", "validation", "val", "dev", "eval", "evaluation"})) {
-      unmarked.push_back(file);
-    }
-  }
-  if (!train.empty()) return train;
-  return unmarked.empty() ? found : unmarked;
-}
-
-void refuse_type(const std::string& where, const fs::path& file) {
-  const std::string pointer = describe_pointer(io::File::open_read(file).lead(), file);
-  if (!pointer.empty()) fail_config("{}: {}", where, pointer);
-  fail_config("{}: {} is none of the files that qft reads ({}): convert it to JSON lines first", where, file.string(),
-              fmt::join(kDataTypes, ", "));
-}
-
-std::optional<DatasetSpec> dataset_at(const std::string& name) {
+std::optional<DatasetSpec> dataset_at(const std::string& name, std::string_view stage) {
   std::error_code code;
   const fs::path path = name;
   const bool folder = fs::is_directory(path, code);
   if (!folder && !fs::is_regular_file(path, code)) return std::nullopt;
-  return dataset_of(folder ? data_files_in(path) : std::vector<fs::path>{path}, name);
+  return dataset_of(folder ? data_files_in(path) : std::vector<fs::path>{path}, name, stage);
 }
 
-DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name) {
+DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std::string_view stage) {
   DatasetSpec spec;
   spec.name = name;
   spec.described_in = spec.tags_from = "what the first records show";
@@ -311,9 +295,11 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name) {
   for (const auto& [word, place] : seen.placeholders)
     fail_config("{}: a text has the placeholder {}: replace it by a name, for instance with sed -i 's/{}/Bot/g'", place, word,
                 word);
-  describe(seen, where, spec);
-  log::info("dataset {}: {} file(s) from {}, as {}", name, spec.files.size(), spec.files.front().string(),
-            read_columns(spec.columns, seen));
+  describe(seen, where, stage, spec);
+  const std::string first = spec.files.front().string();
+  const std::size_t others = spec.files.size() - 1;
+  const std::string from = others == 0 ? first : fmt::format("{} and {} more file{}", first, others, others == 1 ? "" : "s");
+  log::info("dataset {}: {}reads {}", name, from == name ? "" : from + "; ", read_columns(spec.columns, seen));
   return spec;
 }
 

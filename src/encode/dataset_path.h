@@ -7,17 +7,19 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace qft::encode {
 
 /// What lies at the path `name`: a file of kDataTypes, or a folder of them (of the training files where it has others).
 /// The format is told from the first records: messages or conversations, pairs of turns, instruction and output, a question
-/// and an answer, text. nullopt where there is no such path. Throws ConfigError with the file and its columns where no format
-/// fits.
-std::optional<DatasetSpec> dataset_at(const std::string& name);
+/// and an answer, text. Two answers (chosen and rejected, or rejected_response beside messages) are read for stages dpo and rm,
+/// and where `stage` is empty; marks (kto_tag, label) for stage kto. nullopt where there is no such path. Throws ConfigError with
+/// the file and its columns where no format fits.
+std::optional<DatasetSpec> dataset_at(const std::string& name, std::string_view stage);
 /// The same of files that are known, of which there is one at least.
-DatasetSpec dataset_of(std::vector<std::filesystem::path> files, const std::string& name);
+DatasetSpec dataset_of(std::vector<std::filesystem::path> files, const std::string& name, std::string_view stage);
 
 /// The data files of a folder: of the first of kDataTypes that it has, the training files where others are marked as such too.
 /// Throws ConfigError where there are none.

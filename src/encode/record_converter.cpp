@@ -102,6 +102,15 @@ void add_thinking_note(std::string& system, bool has_tools) {
   }
 }
 
+// Whether two lists are the same but for their last elements.
+bool alike_before_end(const dom::object& record, const std::string& column, const std::string& other) {
+  const dom::array a = list_of(record, column), b = list_of(record, other);
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i + 1 < a.size(); ++i)
+    if (simdjson::minify(a.at(i).value()) != simdjson::minify(b.at(i).value())) return false;
+  return true;
+}
+
 // True or false; of csv files as a text, in Python's or JSON's spelling.
 bool read_flag(const simdjson::dom::element& value, bool& flag) {
   if (value.get(flag) == simdjson::SUCCESS) return true;
@@ -245,6 +254,28 @@ RecordConverter::Parsed RecordConverter::parse_turns(const Object& record) const
   return parsed;
 }
 
+// An answer of a pair: a text, a message, or a conversation that ends with it.
+std::optional<Drop> RecordConverter::add_answer(const Object& record, const std::string& column,
+                                                Conversation& conversation) const {
+  auto answer = find(record, column);
+  if (!answer) return std::nullopt;
+  if (is_text(*answer)) {
+    conversation.responses.push_back({Role::assistant, text_of(*answer, column)});
+    return std::nullopt;
+  }
+  if (dom::array list; answer->get(list) == simdjson::SUCCESS && list.size() > 0) answer = list.at(list.size() - 1);
+  const dom::object message = object_of(*answer, column);
+  const std::string word = text_or_empty(message, spec_.tags.role);
+  const std::optional<Role> role = role_of(word, spec_.tags);
+  if (!role) {
+    Drop fault = unknown_role(message, 1, word, spec_);
+    fault.detail = fmt::format("{}: {}", column, fault.detail);
+    return fault;
+  }
+  conversation.responses.push_back({*role, content_of(message, 1, spec_.tags.content, spec_)});
+  return std::nullopt;
+}
+
 std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conversation& conversation) const {
   const bool is_openai = spec_.formatting == Formatting::openai;
   Parsed parsed = is_openai                               ? parse_openai(record)
@@ -256,28 +287,23 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conv
   if (parsed.fault) return parsed.fault;
   if (parsed.messages.empty())
     return Drop{DropReason::turns, fmt::format("'{}' has no question and answer", spec_.columns.messages)};
-  // A pair's conversation ends with the question, any other with the answer.
-  if (parsed.messages.size() % 2 != (spec_.ranking ? 1 : 0))
+  // The conversation before a pair ends with the question, any other with the answer.
+  const ColumnNames& columns = spec_.columns;
+  const bool before_pair = spec_.ranking && !columns.chosen.empty() && columns.chosen != columns.messages;
+  if (parsed.messages.size() % 2 != (before_pair ? 1 : 0))
     return Drop{DropReason::turns,
-                spec_.ranking ? "the conversation before the pair ends with an answer" : "it ends with a question"};
-  if (!spec_.ranking) {
+                before_pair ? "the conversation before the pair ends with an answer" : "it ends with a question"};
+  if (before_pair) {
+    if (auto fault = add_answer(record, columns.chosen, conversation)) return fault;
+  } else {
     conversation.responses.push_back(std::move(parsed.messages.back()));
     parsed.messages.pop_back();
-  } else {
-    for (const std::string& column : {spec_.columns.chosen, spec_.columns.rejected}) {
-      const auto answer = find(record, column);
-      if (!answer) break;
-      const dom::object message = object_of(*answer, column);
-      const std::string word = text_or_empty(message, spec_.tags.role);
-      const std::optional<Role> role = role_of(word, spec_.tags);
-      if (!role) {
-        Drop fault = unknown_role(message, 1, word, spec_);
-        fault.detail = fmt::format("{}: {}", column, fault.detail);
-        return fault;
-      }
-      conversation.responses.push_back({*role, content_of(message, 1, spec_.tags.content, spec_)});
-    }
   }
+  if (spec_.ranking && columns.chosen == columns.messages && !alike_before_end(record, columns.chosen, columns.rejected))
+    return Drop{DropReason::turns,
+                fmt::format("'{}' and '{}' differ before their last messages", columns.chosen, columns.rejected)};
+  if (spec_.ranking)
+    if (auto fault = add_answer(record, columns.rejected, conversation)) return fault;
   conversation.prompt = std::move(parsed.messages);
   read_feedback(record, conversation);
   return std::nullopt;

@@ -91,7 +91,7 @@ void require_value_head(const config::RunConfig& config, const model::ModelSpec&
 struct LoadPlan {
   model::ModelSpec spec;
   std::optional<io::ModelFiles> files;
-  InferencePrecision types;  ///< in training without a reason
+  InferencePrecision types;  ///< in training the reason is a note for the user, or empty
   plan::ExecutionPlan plan;
   bool lane = false;    ///< lists have a reference lane
   bool graphs = false;  ///< layers run as graphs
@@ -112,7 +112,8 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
     model::require_base_weights(b.spec, *b.files);
     if (!adapters.live.empty()) model::require_adapter(b.spec, adapters.live);
     if (b.spec.head == model::Head::value) require_value_head(config, b.spec, use);
-    b.types = training ? InferencePrecision{training_precision(config), {}} : inference_precision(config, *b.files);
+    b.types = training ? InferencePrecision{training_precision(config), note_of_fp32(config, *b.files)}
+                       : inference_precision(config, *b.files);
     b.types = as_multiplied(std::move(b.types), config, use, device, all_bf16);
   });
   device::release_unused();  // of what packing and the tokenizer took

@@ -207,6 +207,18 @@ std::filesystem::path value_head_file(const config::RunConfig& config) {
   return io::value_head_of(adapter.empty() ? std::filesystem::path(config.model_path()) : adapter);
 }
 
+std::string note_of_fp32(const config::RunConfig& config, const io::ModelFiles& files) {
+  const auto& t = config.training;
+  const bool said = config.is_given("bf16") || t.bf16 || t.fp16 || t.pure_bf16 || t.compute_dtype != "auto";
+  const at::ScalarType type = file_type(files);
+  if (said || (type != at::kBFloat16 && type != at::kHalf)) return {};
+  return fmt::format(
+      "the model's files are in {}, training computes in float32, as no key says otherwise: bf16: true takes half the memory and "
+      "is "
+      "faster (bf16: false keeps float32)",
+      torch_name(device::dtype_of(type)));
+}
+
 InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files) {
   const auto throughout = [](at::ScalarType type) { return optim::Precision{type, type, type, type}; };
   const auto& t = config.training;

@@ -164,6 +164,21 @@ json Loader::identity() const {
   return identity;
 }
 
+namespace {
+
+/// What gives the order of samples back that `saved` stands for.
+std::string way_back(std::string_view key, const json& saved) {
+  if (key == "global_batch_size") return fmt::format("set global_batch_size: {}", saved.dump());
+  if (key == "seed") return fmt::format("set data_seed: {}", saved.dump());
+  if (key == "row_tokens") return "set packing and cutoff_len as they were";
+  if (key == "shuffle") return "set disable_shuffling as it was";
+  if (key == "units_per_epoch") return "set dataloader_drop_last as it was";
+  if (key == "total_steps" || key == "curriculum") return "set the curriculum and the run's length as they were";
+  return "use the same data and the same val_size";
+}
+
+}  // namespace
+
 json Loader::position() const {
   json position = identity();
   position["step"] = next_step_;
@@ -178,10 +193,10 @@ void Loader::resume(const json& position) {
     const json saved = position.value(key, json());
     if (saved != mine)
       fail_config(
-          "cannot resume: the checkpoint's data order has {} {}, this run has {}: use the same data, seed "
-          "and "
-          "batch sizes, or start a new run",
-          key, saved.dump(), mine.dump());
+          "cannot resume: {} is {} here, {} in the checkpoint, so the order of the samples would differ: {}, or start a new run "
+          "in "
+          "another output_dir (or here, by overwrite_output_dir: true)",
+          key, mine.dump(), saved.dump(), way_back(key, saved));
   }
   const json step = position.value("step", json());
   if (!step.is_number_integer()) fail_config("cannot resume: the checkpoint's data position has no step");

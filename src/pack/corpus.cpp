@@ -32,15 +32,20 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const std::strin
   const bool pairs = kind_of(stage) == encode::SampleKind::pair, feedback = kind_of(stage) == encode::SampleKind::feedback;
   for (const encode::DatasetSpec& spec : specs) {
     if (feedback && spec.columns.kto_tag.empty())
-      fail_config("dataset '{}' has no kto_tag under columns in dataset_info.json: stage kto needs one", spec.name);
+      fail_config(
+          "dataset '{}' has no marks, which stage kto learns from: name their column as kto_tag in dataset_info.json, or "
+          "call it kto_tag or label (true or false) in a file that dataset names itself",
+          spec.name);
     if (stage == "sft" && spec.formatting == encode::Formatting::alpaca && spec.columns.response.empty())
       fail_config("dataset '{}' has texts without a column of answers: stage sft learns answers, stage pt learns texts",
                   spec.name);
     if (stage == "sft" && !spec.columns.kto_tag.empty())
       fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage sft drop the tag", spec.name);
     if (spec.ranking != pairs)
-      fail_config("dataset '{}' {} preference pairs (ranking in dataset_info.json), and stage {} learns {}", spec.name,
-                  spec.ranking ? "holds" : "holds no", stage, pairs ? "such pairs" : "single samples");
+      fail_config(
+          "dataset '{}' {} preference pairs (ranking in dataset_info.json, or columns chosen and rejected), and stage {} "
+          "learns {}",
+          spec.name, spec.ranking ? "holds" : "holds no", stage, pairs ? "such pairs" : "single samples");
   }
 }
 
@@ -95,7 +100,8 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   std::shared_ptr<Corpus> corpus(new Corpus);
   const config::DataArgs& data = config.data;
   corpus->stage_ = config.finetuning.stage;
-  corpus->specs_ = encode::load_dataset_info(config.folder_of(data.dataset_dir), dataset_names(config, part), config.folders);
+  corpus->specs_ =
+      encode::load_dataset_info(config.folder_of(data.dataset_dir), dataset_names(config, part), config.folders, corpus->stage_);
   check_stage(corpus->specs_, corpus->stage_);
 
   encode::EncoderOptions options;
@@ -368,7 +374,8 @@ class Corpus::ChunkReader {
   static encode::Drop explain(encode::DropReason reason, const encode::DatasetSpec& spec) {
     const encode::ColumnNames& c = spec.columns;
     if (reason != encode::DropReason::no_answer) return {reason};
-    if (spec.ranking) return {reason, fmt::format("'{}' or '{}' is missing or null", c.chosen, c.rejected)};
+    if (spec.ranking)
+      return {reason, fmt::format("'{}' or '{}' is missing or null", c.chosen.empty() ? c.messages : c.chosen, c.rejected)};
     return spec.formatting == encode::Formatting::alpaca
                ? encode::Drop{reason, fmt::format("'{}' is missing or null", c.response)}
                : encode::Drop{reason};

@@ -60,11 +60,11 @@ void check_same_inputs(const PackAttributes& attributes, comm::Communicator& com
   });
 }
 
-void log_result(const std::filesystem::path& path, const PackReport& report, const std::string& speed) {
+void log_result(const std::filesystem::path& path, const PackReport& report, std::int64_t cutoff_len, const std::string& speed) {
   const PackSummary& s = report.summary;
   log::info("packed {} records into {} items, {} tokens ({} to learn), {}: {} ({})", s.records, s.items, s.tokens, s.labels,
             format_bytes(static_cast<double>(s.file_bytes)), path.string(), speed);
-  if (s.truncated > 0) log::info("{} records were cut to cutoff_len", s.truncated);
+  if (s.truncated > 0) log::info("{} of {} records were cut to cutoff_len {}", s.truncated, s.records, cutoff_len);
   if (s.dropped == 0) return;
   const std::string reasons = encode::describe(s.drops);
   log::warn("{} of {} records were dropped{}{}", s.dropped, s.records, reasons.empty() ? "" : ": ", reasons);
@@ -198,7 +198,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
   if (const auto current = builder.find_current()) {
     report = {true, *current};
     if (comm.rank() == 0)
-      log::info("{} is up to date ({} items): nothing that it was made of has changed, nothing is done", path.string(),
+      log::info("pack {} is used again ({} items): its data, tokenizer and settings have not changed", path.string(),
                 current->items);
     return report;
   }
@@ -220,7 +220,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
   source_bytes = comm::all_reduce_value(comm, source_bytes);
   progress.clear();
   list_skipped(report.summary.skipped, corpus->max_skipped(), comm, path);
-  if (comm.rank() == 0) log_result(path, report, progress.speed_of(source_bytes, report.summary.tokens));
+  if (comm.rank() == 0) log_result(path, report, config.data.cutoff_len, progress.speed_of(source_bytes, report.summary.tokens));
   return report;
 }
 

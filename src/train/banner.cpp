@@ -35,6 +35,15 @@ std::string nodes_words(const std::vector<std::string>& hosts, int nodes) {
                      left_out > 0 ? fmt::format(" and {} more", left_out) : "");
 }
 
+/// "16 (micro-batch 1 x 8 accumulated x 2 ranks)"; without the product where ranks get unlike numbers of micro-batches.
+std::string batch_words(const Banner& b, int ranks) {
+  const std::int64_t together = b.micro_batch_size * ranks;
+  const std::string accumulated =
+      b.global_batch_size % together == 0 ? fmt::format("x {} accumulated x", b.global_batch_size / together) : "at most, on";
+  return fmt::format("{} (micro-batch {} {} {} rank{})", b.global_batch_size, b.micro_batch_size, accumulated, ranks,
+                     ranks == 1 ? "" : "s");
+}
+
 /// What one rank was predicted to take, and of what.
 std::string memory_words(const engine::MemoryPrediction& memory) {
   std::string parts = fmt::format("{}; the process before loading {}", plan::describe(memory.plan),
@@ -86,6 +95,7 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
   if (const std::string words = quantization_words(spec, instance.precision()); !words.empty()) log::info("{}", words);
   log::info("strategy asked for: {}; runs: {}; {}; recomputation {}", config.parallel.strategy, instance.layout().describe(),
             precision_words(instance.precision()), instance.recompute() ? "on" : "off");
+  if (!instance.precision_reason().empty()) log::info("note: {}", instance.precision_reason());
   const auto& memory = instance.memory();
   if (!memory.reason.empty()) log::info("strategy auto: {}", memory.reason);
   log::info("memory of a rank, predicted: {}", memory_words(memory));
@@ -108,8 +118,9 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
     log::warn("attention_dropout of the model's config.json is {}: it is not implemented, training goes on without it",
               c.attention_dropout);
   if (instance.group() > 1) log::info("breadth-first: up to {} micro-batches pass a block together", instance.group());
-  log::info("{} samples, global batch {} (micro-batch {} x {} ranks), {} steps", b.samples, b.global_batch_size,
-            b.micro_batch_size, session.size(), b.total_steps);
+  log::info("{} samples{}, global batch {}, {} step{}", b.samples,
+            b.rows > 0 ? fmt::format(" in {} rows of at most {} tokens", b.rows, config.data.cutoff_len) : "",
+            batch_words(b, session.size()), b.total_steps, b.total_steps == 1 ? "" : "s");
 }
 
 }  // namespace qft::train

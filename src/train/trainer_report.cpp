@@ -31,6 +31,7 @@ void Trainer::begin_watching() {
   banner.global_batch_size = loader_->global_batch_size();
   banner.micro_batch_size = t.per_device_train_batch_size;
   banner.samples = data_.items ? static_cast<std::int64_t>(data_.items->size()) : data_.pack->num_items();
+  if (const auto* rows = loader_->schedule().rows()) banner.rows = rows->rows();
   banner.hosts = std::move(hosts);
   print(banner, config_, *instance_, session_);
   if (progression_.step >= loader_->total_steps()) return;  // what is done keeps its description
@@ -66,8 +67,12 @@ void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResu
     e.phases.reduce = times.reduce;
     log_->append(e);
     bar_->clear();
-    log::info("step {}/{}  loss {:.4f}  grad_norm {:.4f}  lr {:.3e}  epoch {:.2f}  {:.0f} tok/s", e.step, e.total_steps,
-              result.loss, result.grad_norm, last_learning_rate_, e.epoch, e.tokens_per_second);
+    std::string judged;  // of pairs: whether the chosen answers win, which the loss does not show
+    for (const char* name : {"accuracy", "rewards/accuracies", "rewards/margins"})
+      if (const auto found = e.metrics.find(name); found != e.metrics.end())
+        judged += fmt::format("  {} {:.4f}", name, found->second);
+    log::info("step {}/{}  loss {:.4f}{}  grad_norm {:.4f}  lr {:.3e}  epoch {:.2f}  {:.0f} tok/s", e.step, e.total_steps,
+              result.loss, judged, result.grad_norm, last_learning_rate_, e.epoch, e.tokens_per_second);
   }
   since_log_ = {};
   since_log_.started = at;

@@ -46,7 +46,8 @@ TEST(CommandLine, TakesWordsWhereTheProgramHasSome) {
 TEST(CommandLine, ExplainsMistakes) {
   EXPECT_CONTAINS(error_of([] { parse(train_spec(), {}); }), "the run file (.yaml, .yml or .json) is missing");
   EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "stray"}); }), "unexpected argument 'stray'");
-  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "other.yaml"}); }), "unexpected argument 'other.yaml'");
+  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "other.yaml"}); }),
+                  "there are two run files, run.yaml and other.yaml");
   EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "--rank", "4"}); }),
                   "--rank: there is no such option or key: did you mean 'ranks'?");
   EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "--ranks", "many"}); }), "see qft train --help");

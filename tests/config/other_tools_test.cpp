@@ -310,6 +310,34 @@ TEST(OtherTools, MethodsOfSwiftsRlhfAreStagesHere) {
   }
 }
 
+TEST(OtherTools, KeysOfPreferencesAreOurs) {
+  const RunConfig c = load_typed({"--rlhf_type=dpo", "--loss_type=hinge", "--beta=0.3", "--rpo_alpha=0.2", "--ref_adapters=r"});
+  EXPECT_EQ(c.finetuning.pref_loss, "hinge");
+  EXPECT_EQ(c.finetuning.pref_beta, 0.3);
+  EXPECT_EQ(c.finetuning.pref_ftx, 0.2);
+  EXPECT_EQ(c.finetuning.ref_model_adapters, std::vector<std::string>{"r"});
+  const RunConfig k = load_typed({"--rlhf_type=kto", "--desirable_weight=2", "--undesirable_weight=3", "--rpo_alpha=null"});
+  EXPECT_EQ(k.finetuning.kto_chosen_weight, 2);
+  EXPECT_EQ(k.finetuning.kto_rejected_weight, 3);
+  EXPECT_EQ(k.finetuning.pref_ftx, 0);
+  const RunConfig a = load_text("base_model: m\ndatasets: []\nrl: ipo\nlabel_smoothing: 0.0\nnoisy_embedding_alpha: 5\n");
+  EXPECT_EQ(a.finetuning.stage, "dpo");
+  EXPECT_EQ(a.finetuning.pref_loss, "ipo");
+  EXPECT_EQ(a.training.neftune_noise_alpha, 5);
+  EXPECT_CONTAINS(error_of_typed({"--loss_type=kl"}), "there are sigmoid, hinge, ipo, orpo and simpo");
+  EXPECT_CONTAINS(error_of_text("rl: grpo\n"), "dpo, ipo, orpo, simpo and kto are implemented");
+  EXPECT_CONTAINS(error_of_text("min_lr: 1e-6\n"), "lr_scheduler_type: cosine_with_min_lr");
+  EXPECT_TRUE(has_note(load_typed({"--rlhf_type=simpo"}), "pref_beta (2), simpo_gamma (1)"));
+  EXPECT_FALSE(has_note(load_typed({"--rlhf_type=dpo"}), "pref_beta"));
+}
+
+TEST(OtherTools, WhatIsTypedForAProgramThatDoesNotReadItIsSaid) {
+  EXPECT_CONTAINS(error_of_typed({"--model=m", "--val_dataset=d.jsonl"}, Purpose::generate),
+                  "--val_dataset=d.jsonl: qft chat and qft generate read no data: qft eval");
+  EXPECT_TRUE(has_note(load_typed({"learning_rate=1"}, Purpose::eval), "learning_rate=1 has no effect in this program"));
+  EXPECT_FALSE(has_note(load_text("model_name_or_path: m\nlearning_rate: 1\n", {"top_k=1"}, Purpose::generate), "no effect"));
+}
+
 TEST(OtherTools, RefusalsSayWhyAndWhatToDo) {
   EXPECT_CONTAINS(error_of_typed({"--tuner_type=adalora"}),
                   "command line: --tuner_type=adalora: 'adalora' is refused: lora and full");

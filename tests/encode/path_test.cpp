@@ -58,7 +58,7 @@ TEST(DatasetPaths, TheContextOfAnInstructionIsItsInput) {
                    R"({"instruction": "Who?", "context": "Ada wrote it.", "response": "Ada", "category": "closed_qa"})");
   testing::internal::CaptureStderr();
   const auto items = run.read("dolly.jsonl").items;
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("as instruction, context, response; not read: category"),
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("reads instruction, context, response; not read: category"),
             std::string::npos);
   EXPECT_NE(run.text(items.front().sequences.front().ids).find("Who?\nAda wrote it."), std::string::npos);
 }
@@ -176,6 +176,71 @@ TEST(DatasetPaths, OnlyANameAsOnAHubIsAnsweredWithDownloads) {
   }
   EXPECT_NE(answer("numbers d/messages").find("separate datasets by commas"), std::string::npos);
   EXPECT_NE(answer("owner/name").find("qft fetch --dataset owner/name"), std::string::npos);
+}
+
+TEST(DatasetPaths, PairsAreToldFromTheRecordsInTheirStages) {
+  PathRun run;
+  const auto pair = [&](const std::string& file, std::string_view text) {
+    run.folder.write(file, text);
+    const auto items = run.read(file).items;
+    EXPECT_EQ(items.size(), 1u) << file;
+    EXPECT_EQ(items.front().sequences.size(), 2u) << file;
+    Texts all;
+    for (const auto& sequence : items.front().sequences) {
+      all.push_back(run.learned(sequence).front());
+      EXPECT_NE(run.text(sequence.ids).find("user\nq<|im_end|>"), std::string::npos) << run.text(sequence.ids);
+    }
+    return all;
+  };
+  const Texts expected{"a<|im_end|>\n", "b<|im_end|>\n"};
+  const std::string question = R"({"role": "user", "content": "q"})", good = R"({"role": "assistant", "content": "a"})",
+                    bad = R"({"role": "assistant", "content": "b"})";
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"trl.jsonl", R"({"prompt": "q", "chosen": "a", "rejected": "b"})"},
+      {"alpaca.jsonl", R"({"instruction": "q", "input": "", "output": "x", "chosen": "a", "rejected": "b"})"},
+      {"swift.jsonl", fmt::format(R"({{"messages": [{}, {}], "rejected_response": "b"}})", question, good)},
+      {"swift_messages.jsonl",
+       fmt::format(R"({{"messages": [{0}, {1}], "rejected_messages": [{0}, {2}]}})", question, good, bad)},
+      {"turns.jsonl", fmt::format(R"({{"prompt": [{}], "chosen": [{}], "rejected": [{}]}})", question, good, bad)},
+      {"whole.jsonl", fmt::format(R"({{"prompt": "q", "chosen": [{0}, {1}], "rejected": [{0}, {2}], "messages": [{0}, {1}]}})",
+                                  question, good, bad)},
+      {"sharegpt.jsonl", R"({"conversations": [{"from": "human", "value": "q"}], "chosen": {"from": "gpt", "value": "a"}, )"
+                         R"("rejected": {"from": "gpt", "value": "b"}})"}};
+  for (const std::string stage : {"dpo", "rm"}) {
+    run.config.finetuning.stage = stage;
+    for (const auto& [file, text] : files) EXPECT_EQ(pair(file, text), expected) << stage << " " << file;
+  }
+  run.folder.write("differ.jsonl", fmt::format(R"({{"chosen": [{0}, {1}], "rejected": [{1}, {2}]}})", question, good, bad));
+  EXPECT_TRUE(run.read("differ.jsonl").items.empty());  // dropped: they differ before their last messages
+
+  run.config.finetuning.stage = "sft";
+  EXPECT_EQ(run.answers("swift.jsonl", files[2].second), Texts{"a<|im_end|>\n"});
+  run.folder.write("trl.jsonl", files[0].second);
+  expect_error<ConfigError>([&] { run.read("trl.jsonl"); }, {"stage sft learns answers"});
+  run.config.finetuning.stage = "dpo";
+  run.folder.write("single.jsonl", R"({"query": "q", "response": "a"})");
+  expect_error<ConfigError>([&] { run.read("single.jsonl"); }, {"holds no preference pairs", "columns chosen and rejected"});
+}
+
+TEST(DatasetPaths, MarksAreReadForStageKto) {
+  PathRun run;
+  run.config.finetuning.stage = "kto";
+  run.folder.write("swift.jsonl",
+                   R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "label": true})"
+                   "\n"
+                   R"({"messages": [{"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}], "label": false})");
+  const auto items = run.read("swift.jsonl").items;
+  ASSERT_EQ(items.size(), 2u);
+  EXPECT_TRUE(qft::encode::is_liked(items[0]));
+  EXPECT_FALSE(qft::encode::is_liked(items[1]));
+  run.folder.write("trl.jsonl", R"({"prompt": "q", "completion": "a", "label": false})"
+                                "\n"
+                                R"({"prompt": "r", "completion": "b", "label": true})");
+  EXPECT_FALSE(qft::encode::is_liked(run.read("trl.jsonl").items[0]));
+  run.folder.write("none.jsonl", R"({"prompt": "q", "completion": "a", "label": 3})");
+  expect_error<ConfigError>([&] { run.read("none.jsonl"); }, {"has no marks", "kto_tag"});
+  run.config.finetuning.stage = "sft";
+  EXPECT_EQ(run.answers("swift.jsonl", R"({"query": "q", "response": "a", "label": true})"), Texts{"a<|im_end|>\n"});
 }
 
 TEST(DatasetPaths, TextsAreLearnedByStagePt) {

@@ -49,7 +49,8 @@ of LLaMA-Factory's file is another model family's, the tiny model is given its o
 `ctest -R system.other_tools` types every twelfth. The arguments are in `tests/system/other_tools`, taken from checkouts of both tools by
 `collect.py` there.
 """
-WHY_NOT = {"megatron": "strategy: zero3 splits a model: `qft train`", "rlhf": "stages pt and sft run: `qft train`", "rollout": "stages pt and sft run: `qft train`",
+WHY_NOT = {"megatron": "strategy: zero3 splits a model: `qft train`", "rlhf": "`qft train --rlhf_type` dpo, kto, orpo, simpo or rm; GRPO, GKD and PPO are not implemented",
+           "rollout": "GRPO is not implemented",
            "deploy": "no server: `qft chat`, `qft generate`, or `qft export` for another one", "app": "no web page: `qft chat`",
            "eval": "no benchmarks: `qft eval` reports loss, BLEU-4 and ROUGE", "sample": "`qft eval` with `predict_with_generate` answers a data set"}
 

@@ -12,6 +12,8 @@ namespace qft::config {
 /// The keys that have an effect in the programs of `purpose` (`any`: all there are): first a minimal run file and what
 /// its keys are, then group by group, each key with its default, its values and one line of help, then what is not implemented.
 std::string help_text(Purpose purpose);
+/// Whether they have an effect there; true for `any`.
+bool reads(Purpose purpose, std::string_view key);
 /// That run file; empty for `any`.
 std::string_view sample_run_file(Purpose purpose);
 /// The words that the key takes in training, in the order of its help, without those that are not implemented.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace qft::encode {
@@ -16,7 +17,8 @@ namespace qft::encode {
 /// turns: messages that hold a question and its answer each, under tags.user and tags.assistant.
 enum class Formatting { alpaca, sharegpt, openai, turns };
 
-/// Names of a record's columns; "" where the dataset has none. An entry with `columns` has just the ones it names.
+/// Names of a record's columns; "" where the dataset has none. Of pairs without `chosen`, or with the column of `messages` as
+/// such, the conversation ends with the chosen answer. An entry with `columns` has just the ones it names.
 struct ColumnNames {
   std::string prompt = "instruction", query = "input", response = "output", history;
   std::string messages = "conversations";
@@ -53,10 +55,11 @@ struct DatasetSpec {
 using HubFolders = std::map<std::string, std::string, std::less<>>;
 
 /// The entries of `names` in `dataset_dir`/dataset_info.json, else the files or folders of these names, whose format is told from
-/// their first records; "name#500" is `name` with num_samples 500. Datasets of a hub are read from `folders`. Throws ConfigError
-/// naming file, dataset and key for what is missing, unknown, unsupported (a script, images) or outside the folder.
+/// their first records (by what `stage` learns from; empty: any); "name#500" is `name` with num_samples 500. Datasets of a hub
+/// are read from `folders`. Throws ConfigError naming file, dataset and key for what is missing, unknown, unsupported (a script,
+/// images) or outside the folder.
 std::vector<DatasetSpec> load_dataset_info(const std::filesystem::path& dataset_dir, std::span<const std::string> names,
-                                           const HubFolders& folders = {});
+                                           const HubFolders& folders = {}, std::string_view stage = {});
 
 /// The dataset_info.json that `dataset_dir` names on this node, whether it is there or not; empty for "ONLINE".
 std::filesystem::path dataset_info_file(const std::filesystem::path& dataset_dir, const HubFolders& folders = {});

@@ -41,6 +41,7 @@ class RecordConverter {
   };
   void convert_alpaca(const Object& record, Conversation& conversation) const;
   std::optional<Drop> convert_messages(const Object& record, Conversation& conversation) const;
+  std::optional<Drop> add_answer(const Object& record, const std::string& column, Conversation& conversation) const;
   Parsed parse_sharegpt(const Object& record) const;
   Parsed parse_openai(const Object& record) const;
   Parsed parse_turns(const Object& record) const;

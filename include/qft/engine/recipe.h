@@ -28,6 +28,9 @@ struct InferencePrecision {
 /// infer_dtype where it is given; else what training computes in, where a key asks for a type (compute_dtype, or bf16, fp16 or
 /// pure_bf16 as true); else the type of the model's files, but fp32 for fp16 files, and for bf16 files under `bf16: false`.
 InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files);
+/// Where no key of a training run says what it computes in, which is fp32 then, and the files have 16 bits: both, and the key to
+/// set. Else empty.
+std::string note_of_fp32(const config::RunConfig& config, const io::ModelFiles& files);
 
 /// The units and tensors of a configuration's model, by its config.json, in stage rm with a value head, with LoRA as configured
 /// or as Adapters::live has it. Throws as the readers of those files do.
