@@ -4,36 +4,54 @@ the simulated device on what is left: a test that still passes would miss that m
 
     scripts/nightly_mutations.py [--checkout build-mutations] [--only PATTERN] [--list]
 
-Prints a line for each site: caught (and by which tests), does not compile, or SURVIVED; for a survivor that EXPLAINED has a reason for,
-the reason; at the end how many of each. Exit code 1 where a site survives without one, or a test fails on the unchanged sources."""
+All mistakes are compiled into one build, where the variable QFT_MUTATION says which one is made. Prints a line for each site: caught
+(and by which test) or SURVIVED; for a survivor that EXPLAINED has a reason for, the reason; at the end how many of each. Exit code 1
+where a site survives without one, or a test fails while no mistake is made."""
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 # Where queued work of a run is ordered. Not the parts that measure or check, whose waits are their subject.
 FOLDERS = ("comm", "device", "infer", "model", "ops", "optim", "parallel", "engine", "train", "checkpoint")
 SKIPPED = ("comm/bandwidth.cpp", "comm/verify_collectives.cpp", "comm/communicator_mpi.cpp", "comm/progress.cpp", "comm/checked.cpp",
            "comm/mpi_support.cpp", "comm/communicator.cpp", "device/stream.cpp")
-EQUIVALENCE = "parallel_device_test"
-# Each is (ranks, program, arguments): cheap ones first, as most mistakes show in all of them.
-TESTS = [(2, EQUIVALENCE, []), (2, "comm_device_test", []), (1, EQUIVALENCE, []),
-         (2, "parallel_mpi_test", ["--gtest_filter=Equivalence.Half*:SequenceLevel.*:Deterministic.IsThe*:Metrics.*"]),
-         (2, "sim_layer_graphs_test", []), (2, "train_save_test", []), (1, "sim_qft_operations_test", []), (1, "selftest_test", [])]
-FIRST_FOR = {"src/comm/": "comm_device_test", "src/device/graph": "sim_layer_graphs_test", "src/device/staged": "train_save_test", "src/device/upload": "sim_qft_operations_test",
-             "src/train/": "train_save_test", "src/ops/": "sim_qft_operations_test"}
 
-NOT_COMPILED = "does not compile"
+
+class Test(NamedTuple):
+    ranks: int
+    program: str
+    filter: str = "*"
+    environment: dict = {}
+
+    def __str__(self):
+        return f"{self.program} on {self.ranks}"
+
+
+SHARDING = {"QFT_EQUIVALENCE": "sharding"}
+TESTS = [Test(2, "comm_device_test"), Test(2, "comm_fault_test"), Test(2, "train_save_test"), Test(1, "sim_qft_operations_test"),
+         Test(1, "sim_growth_test"), Test(1, "selftest_test"), Test(2, "sim_layer_graphs_test"),
+         Test(2, "parallel_mpi_test", "Equivalence.Half*:SequenceLevel.*:Deterministic.IsThe*:Metrics.*"),
+         Test(2, "parallel_device_test", environment=SHARDING), Test(1, "parallel_device_test", environment=SHARDING)]
+
 # Sites that no test can catch, by file and statement, and why.
 EXPLAINED = {
     ("src/device/graph.cpp", "const StreamGuard on_stream(stream_);"):
         "calls run once on the stream that is captured later, because libraries such as cuBLAS make memory at their first call on a stream: "
         "the simulated device has none",
 }
+
+# What stands at the head of a changed file.
+SWITCH = """#include <cstdlib>
+namespace qft::mutation { inline bool is(int site) { static const char* chosen = std::getenv("QFT_MUTATION"); return chosen != nullptr && std::atoi(chosen) == site; } }
+"""
+MADE = "qft::mutation::is(%d)"  # a mistake's condition
 
 
 def call_end(text, start):
@@ -46,89 +64,100 @@ def call_end(text, start):
     return None
 
 
-def unused(*expressions):
-    return " ".join(f"static_cast<void>({e});" for e in expressions if e.strip())
+# Each of the following gives a line's insertions, (place, text) with MADE in it, or None where the line has no such statement.
 
 
-def removed_call(line, method):
-    """`object.method(argument);` without the call; None where the line has no such statement."""
+def last_argument(line, start):
+    """Where the last argument of the call with the parenthesis at `start` begins."""
+    end = call_end(line, start)
+    return line.rfind(",", start, end) + 1 or start + 1
+
+
+def without_call(line, method):
+    """`object.method(argument);`"""
     found = re.search(rf"^(\s*(?:(?:if|for) \(.*?\) |void \w+\(\) override {{ |~\w+\(\) override {{ )?)([^;{{]*?)(?:\.|->){method}\(", line)
     if not found or re.search(r"\breturn\b|=", found.group(2)):
         return None
     end = call_end(line, found.end() - 1)
     if end is None or not line[end:].startswith(";"):
         return None
-    return found.group(1) + "{ " + unused(found.group(2), line[found.end():end - 1]) + " }" + line[end + 1:]
+    return [(found.end(1), f"{{ if (!{MADE}) "), (end + 1, " }")]
 
 
-def removed_guard(line):
-    found = re.search(r"const (?:device::)?StreamGuard \w+\((.*)\);", line)
-    return found and line[:found.start()] + unused(found.group(1)) + line[found.end():]
+def without_guard(line):
+    found = re.search(r"const ((?:device::)?)StreamGuard \w+\((.*)\);", line)
+    return found and [(found.start(2), f"{MADE} ? {found.group(1)}Stream::current({found.group(2)}.device()) : ")]
 
 
 def own_stream(line):
     """The current stream in place of one beside it."""
-    return re.sub(r"Stream::make\((\w+)(?:, \w+)?\)", r"Stream::current(\1)", line) if "Stream::make(" in line else None
+    found = re.search(r"((?:device::)?Stream)::make\((\w+)(?:, \w+)?\)", line)
+    return found and [(found.start(), f"({MADE} ? {found.group(1)}::current({found.group(2)}) : "), (found.end(), ")")]
 
 
 def pageable(line):
-    found = re.search(r"(?:host_tensor|BlockPool)\((?=.*device)", line)
+    on_cpu = f"{MADE} ? c10::Device(c10::kCPU) : "
+    found = re.search(r"(?:host_tensor|BlockPool)\((?=.*device)|PinnedBuffer\((?=[^;]*, \w*device\w*\))", line)
     if found and not line.startswith("at::Tensor"):
-        end = call_end(line, found.end() - 1)
-        last = line.rfind(",", found.end(), end) + 1 or found.end()
-        return end and line[:last] + "c10::Device(c10::kCPU))" + line[end:]
+        return [(last_argument(line, found.end() - 1), " " + on_cpu)]
     found = re.search(r"\.pinned_memory\((?!false)", line)
-    if found:
-        end = call_end(line, found.end() - 1)
-        return end and line[:found.start()] + line[end:]
-    found = re.search(r"(PinnedBuffer\([^;]*), \w*device\w*\)", line)
-    return found and line[:found.end(1)] + ", c10::Device(c10::kCPU))" + line[found.end():]
+    return found and [(found.end(), f"!{MADE} && ("), (call_end(line, found.end() - 1), ")")]
 
 
 def not_awaited(line):
-    return re.sub(r"\b(settle|transfers_\.join)\(\);", ";", line)
+    found = re.search(r"[\w.>-]*\b(settle|transfers_\.join)\(\);", line)
+    return found and [(found.start(), f"if (!{MADE}) ")]
 
 
-KINDS = {"wait": lambda line: removed_call(line, "wait") or removed_call(line, "synchronize") or removed_call(line, "wait_host"),
-         "record": lambda line: removed_call(line, "record"), "stream": lambda line: removed_guard(line) or own_stream(line),
+KINDS = {"wait": lambda line: without_call(line, "wait") or without_call(line, "synchronize") or without_call(line, "wait_host"),
+         "record": lambda line: without_call(line, "record"), "stream": lambda line: without_guard(line) or own_stream(line),
          "pin": pageable, "lifetime": not_awaited}
 
-# What frees memory before its last use: (file, statement, what is there instead).
+# What frees memory before its last use: (file, what is there, what goes in front of it).
 EARLY = [
-    ("src/device/host_tensor.cpp", "[memory, device](void*) { wait_for(device); }", "[memory, device](void*) {}"),
-    ("src/parallel/sharded_store.cpp", "    r.work.wait();\n    r.copied.synchronize();\n",
-     "    if (strategy_.gradients) free_storage(r.grads);\n    r.work.wait();\n    r.copied.synchronize();\n"),
-    ("src/parallel/sharded_buffer.cpp", "  settle();\n  free_storage(whole_);\n", "  free_storage(whole_);\n  gather_.wait();\n"),
-    ("src/parallel/bucketed_sum.cpp", "data = bucket.staging = data.to(at::kFloat);", "bucket.staging = data.to(at::kFloat); data = data.to(at::kFloat);"),
-    ("src/parallel/offloaded_activations.cpp", "  copied_.record(copies_);\n}\n\nvoid", "  copied_.record(copies_);\n  memory_[l].reset(); kept_[l] = kept_[l].clone();\n}\n\nvoid"),
+    ("src/device/host_tensor.cpp", "wait_for(device); }", f"if (!{MADE}) "),
+    ("src/parallel/sharded_store.cpp", "    r.work.wait();\n    r.copied.synchronize();\n", f"    if ({MADE} && strategy_.gradients) free_storage(r.grads);\n"),
+    ("src/parallel/sharded_buffer.cpp", "  settle();\n  free_storage(whole_);\n", f"  if ({MADE}) free_storage(whole_);\n"),
+    ("src/parallel/bucketed_sum.cpp", "data = bucket.staging = data.to(at::kFloat);",
+     f"if ({MADE}) {{ bucket.staging = data.to(at::kFloat); data = data.to(at::kFloat); }} else "),
+    ("src/parallel/offloaded_activations.cpp", "}\n\nvoid OffloadedActivations::start_fetch", f"  if ({MADE}) {{ memory_[l].reset(); kept_[l] = kept_[l].clone(); }}\n"),
 ]
 
 
-class Site:
-    def __init__(self, path, number, kind, statement, text):
-        self.path, self.number, self.kind, self.statement, self.text = path, number, kind, statement.strip(), text
+class Site(NamedTuple):
+    path: str
+    line: int
+    kind: str
+    statement: str
+    insertions: list  # (place in the file, text)
 
     def __str__(self):
-        return f"{self.path}:{self.number}: {self.kind:8} {self.statement.splitlines()[0]}"
+        return f"{self.path}:{self.line}: {self.kind:8} {self.statement}"
 
 
-def sites(checkout):
+def sites_of(text, path):
+    place = 0
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        for kind, remove in KINDS.items():
+            found = None if line.strip().startswith("//") else remove(line)
+            if found:
+                yield Site(path, number, kind, line.strip(), [(place + at, what) for at, what in found])
+        place += len(line)
+
+
+def sites():
+    """Of the sources as they are here."""
     for folder in FOLDERS:
-        for file in sorted((checkout / "src" / folder).glob("*.cpp")):
-            name = str(file.relative_to(checkout))
-            if name.removeprefix("src/") in SKIPPED:
-                continue
-            lines = file.read_text().splitlines(keepends=True)
-            for i, line in enumerate(lines):
-                for kind, remove in KINDS.items():
-                    other = None if line.strip().startswith("//") else remove(line)
-                    if other and other != line:
-                        yield Site(name, i + 1, kind, line, "".join(lines[:i] + [other] + lines[i + 1:]))
-    for name, before, after in EARLY:
-        text = (checkout / name).read_text()
-        if text.count(before) != 1:
-            sys.exit(f"{name}: the statement of EARLY is there {text.count(before)} times:\n{before}")
-        yield Site(name, text[:text.index(before)].count("\n") + 1, "lifetime", before, text.replace(before, after))
+        for file in sorted((ROOT / "src" / folder).glob("*.cpp")):
+            path = str(file.relative_to(ROOT))
+            if path.removeprefix("src/") not in SKIPPED:
+                yield from sites_of(file.read_text(), path)
+    for path, there, before in EARLY:
+        text = (ROOT / path).read_text()
+        if text.count(there) != 1:
+            sys.exit(f"{path}: the statement of EARLY is there {text.count(there)} times:\n{there}")
+        place = text.index(there)
+        yield Site(path, text[:place].count("\n") + 1, "lifetime", "early: " + " ".join(there.split()), [(place, before)])
 
 
 class Judge:
@@ -137,28 +166,35 @@ class Judge:
         self.environment = {**os.environ, "QFT_DEVICE": "sim", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
                             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                             "OMPI_MCA_orte_tmpdir_base": str(self.build / "mpi")}
+        self.seconds = {}
+        self.last_in = {}
 
-    def compile(self, targets):
-        return subprocess.run(["ninja", "-C", str(self.build), *targets], capture_output=True, text=True)
-
-    def passes(self, test):
-        ranks, program, arguments = test
-        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), str(self.build / "tests" / program), *arguments, "--gtest_fail_fast"]
+    def passes(self, test, site=-1, limit=1800):
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(test.ranks), str(self.build / "tests" / test.program),
+                   f"--gtest_filter={test.filter}", "--gtest_fail_fast"]
+        environment = {**self.environment, **test.environment, "QFT_MUTATION": str(site)}
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         try:
-            return subprocess.run(command, env=self.environment, capture_output=True, timeout=600).returncode in (0, 77)
+            return process.wait(limit) in (0, 77)
         except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)  # mpirun ends its ranks
+            process.wait()
             return False
 
-    def verdict(self, site):
-        """The first test that fails, NOT_COMPILED, or None."""
-        first = next((program for start, program in FIRST_FOR.items() if site.path.startswith(start)), EQUIVALENCE)
-        order = sorted(TESTS, key=lambda test: test[1] != first)
-        for program in dict.fromkeys(test[1] for test in order):
-            if self.compile([program]).returncode != 0:
-                return NOT_COMPILED
-            for test in order:
-                if test[1] == program and not self.passes(test):
-                    return f"{program} on {test[0]} ranks"
+    def check_unchanged(self):
+        for test in TESTS:
+            started = time.monotonic()
+            if not self.passes(test):
+                sys.exit(f"false alarm: {test} {test.filter} fails while no mistake is made")
+            self.seconds[str(test)] = time.monotonic() - started
+            print(f"passes without a mistake {self.seconds[str(test)]:4.0f} s  {test}", flush=True)
+
+    def verdict(self, number, site):
+        """The first test that fails, or None: first the one that caught the last mistake in this file, then the quick ones."""
+        for test in sorted(TESTS, key=lambda t: (str(t) != self.last_in.get(site.path), self.seconds[str(t)])):
+            if not self.passes(test, number, limit=60 + 5 * self.seconds[str(test)]):
+                self.last_in[site.path] = str(test)
+                return str(test)
         return None
 
 
@@ -171,9 +207,24 @@ def reset(checkout):
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "--detach", "--quiet", checkout, head], check=True)
 
 
-def prepare(checkout):
-    """A checkout of the sources as committed, built."""
+def insert(checkout, every):
+    """Makes each mistake possible."""
+    for path in sorted({site.path for site in every}):
+        text = (ROOT / path).read_text()
+        if text != (checkout / path).read_text():
+            sys.exit(f"{path} differs from what is committed")
+        insertions = [(place, what % number if "%d" in what else what, number) for number, site in enumerate(every) if site.path == path
+                      for place, what in site.insertions]
+        # Where two begin at one place the later one goes in front; each site closes what it opened behind its own statement.
+        for place, what, _ in sorted(insertions, key=lambda i: (i[0], i[2]), reverse=True):
+            text = text[:place] + what + text[place:]
+        (checkout / path).write_text(SWITCH + text)
+
+
+def prepare(checkout, every):
+    """A checkout of the sources as committed, with every mistake in it, built."""
     reset(checkout)
+    insert(checkout, every)
     if not (checkout / "build").exists():
         for shared in (".venv", "models"):
             if (ROOT / shared).exists() and not (checkout / shared).exists():
@@ -181,9 +232,9 @@ def prepare(checkout):
         subprocess.run(["cmake", "-S", checkout, "-B", checkout / "build", "-G", "Ninja", "-DQFT_CUDA=OFF"], check=True)
     judge = Judge(checkout)
     judge.build.joinpath("mpi").mkdir(exist_ok=True)
-    built = judge.compile(["qft_sim", *dict.fromkeys(test[1] for test in TESTS)])
+    built = subprocess.run(["ninja", "-C", str(judge.build), "qft_sim", *dict.fromkeys(test.program for test in TESTS)], capture_output=True, text=True)
     if built.returncode != 0:
-        sys.exit(f"the unchanged sources do not compile:\n{built.stdout[-3000:]}")
+        sys.exit(f"the sources do not compile:\n{built.stdout[-3000:]}")
     return judge
 
 
@@ -193,33 +244,24 @@ def main():
     parser.add_argument("--only", default="", help="a pattern of 'file:line: kind statement'")
     parser.add_argument("--list", action="store_true", help="print the sites, change nothing")
     args = parser.parse_args()
+    every = list(sites())
     if args.list:
-        every = list(sites(ROOT))
         print(*every, f"{len(every)} sites", sep="\n")
         return
-    checkout = args.checkout.resolve()
-    judge = prepare(checkout)
-    failing = [test for test in TESTS if not judge.passes(test)]
-    if failing:
-        sys.exit(f"false alarm: {failing} fails on the unchanged sources")
-    print("all tests pass on the unchanged sources", flush=True)
-    caught, broken, survived, unexplained = 0, 0, 0, 0
-    every = [site for site in sites(checkout) if re.search(args.only, str(site))]
-    for site in every:
-        file, started = checkout / site.path, time.monotonic()
-        original = file.read_text()
-        try:
-            file.write_text(site.text)
-            verdict = judge.verdict(site)
-        finally:
-            file.write_text(original)
-        broken += verdict == NOT_COMPILED
-        survived += verdict is None
-        caught += verdict not in (NOT_COMPILED, None)
+    judge = prepare(args.checkout.resolve(), every)
+    judge.check_unchanged()
+    tried, survived, unexplained = 0, 0, 0
+    for number, site in enumerate(every):
+        if not re.search(args.only, str(site)):
+            continue
+        started = time.monotonic()
+        verdict = judge.verdict(number, site)
         reason = EXPLAINED.get((site.path, site.statement))
+        tried += 1
+        survived += verdict is None
         unexplained += verdict is None and reason is None
         print(f"{verdict or 'SURVIVED':32} {time.monotonic() - started:4.0f} s  {site}" + (f"\n    {reason}" if reason and not verdict else ""), flush=True)
-    print(f"of {len(every)} sites: {caught} caught, {broken} do not compile, {survived} survive, {unexplained} of them without a reason")
+    print(f"of {tried} sites: {tried - survived} caught, {survived} survive, {unexplained} of them without a reason")
     sys.exit(1 if unexplained else 0)
 
 

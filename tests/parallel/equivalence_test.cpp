@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <string_view>
 
 #include "parallel/offloaded_activations.h"
@@ -44,8 +45,8 @@ std::vector<Choice> product(const Choice& sizes) {
 }
 
 /// A choice for each pair of values of two dimensions, greedily.
-std::vector<Choice> pairwise() {
-  const auto all = product(kSizes);
+std::vector<Choice> pairwise(const Choice& sizes) {
+  const auto all = product(sizes);
   const auto pairs = [](const Choice& c, const auto& f) {
     for (int a = 0; a < dimensions; ++a)
       for (int b = a + 1; b < dimensions; ++b)
@@ -71,12 +72,19 @@ std::vector<Choice> pairwise() {
   return cover;
 }
 
-/// QFT_EQUIVALENCE=full: the whole product of what concerns sharding, with two models; else a pairwise cover of everything.
+/// A pairwise cover of everything; QFT_EQUIVALENCE=sharding: of what concerns sharding, with one model; =full: the whole product
+/// of that, with two models.
 std::vector<Choice> choices() {
   const char* wish = std::getenv("QFT_EQUIVALENCE");
-  if (wish == nullptr || std::string_view(wish) != "full") return pairwise();
+  if (wish == nullptr) return pairwise(kSizes);
   Choice sizes = kSizes;
-  sizes[budget] = sizes[model_type] = sizes[tied] = 1;
+  sizes[model_type] = sizes[tied] = 1;
+  if (std::string_view(wish) == "sharding") {
+    sizes[trained] = 2;
+    return pairwise(sizes);
+  }
+  if (std::string_view(wish) != "full") throw std::invalid_argument(fmt::format("QFT_EQUIVALENCE={}: sharding or full", wish));
+  sizes[budget] = 1;
   std::vector<Choice> all;
   for (const Choice& c : product(sizes))
     for (const int other : {0, 1}) {
