@@ -93,8 +93,9 @@ void LayerGraphs::forget_oldest(Place& place) {
 
 LayerGraphs::Addresses LayerGraphs::addresses_of(const LayerCall& call) const {
   const auto& rope = transformer_.rope();
-  Addresses all = {address(call.y),         address(call.g),   address(call.flat.frozen), address(call.flat.trainable),
-                   address(call.flat.grad), address(rope.cos), address(rope.sin)};
+  const model::UnitBuffers& flat = call.flat;
+  Addresses all = {address(call.y),    address(call.g),       address(flat.frozen), address(flat.trainable),
+                   address(flat.grad), address(flat.decoded), address(rope.cos),    address(rope.sin)};
   for (const model::SubLayerSaved& s : call.saved.sublayers) {
     all.insert(all.end(), {address(s.x), address(s.rstd)});
     for (const at::Tensor& t : s.tensors) all.push_back(address(t));

@@ -40,17 +40,22 @@ TEST(GraphShapes, HoldThePaddingAsASequence) {
 class OneLayer {
  public:
   explicit OneLayer(c10::Device device) : OneLayer(device, device.is_cpu() ? at::kDouble : at::kBFloat16) {}
-  OneLayer(c10::Device device, at::ScalarType dtype)
-      : spec_(make_spec({.lora = true})), transformer_(spec_, dtype, device), arena_(device), graphs_(transformer_) {
+  OneLayer(c10::Device device, at::ScalarType dtype, const model::ModelSpec& spec = make_spec({.lora = true}))
+      : spec_(spec), transformer_(spec_, dtype, device), arena_(device), graphs_(transformer_) {
     transformer_.ensure_positions(4096);
     use_weights(0.01);
   }
 
   /// In memory of their own.
   void use_weights(double value) {
-    const auto options = at::TensorOptions().dtype(transformer_.dtype()).device(transformer_.device());
-    const auto buffer = [&](std::int64_t n) { return at::empty({n}, options).fill_(value); };
-    flat_ = {buffer(spec_.units[1].frozen_numel), buffer(spec_.units[1].trainable_numel), {}};
+    const model::UnitSpec& unit = spec_.units[1];
+    flat_ = {filled(unit.frozen_numel, value), filled(unit.trainable_numel, value), {}};
+    decode(value);
+  }
+
+  /// The quantised weights, in memory of their own.
+  void decode(double value) {
+    if (spec_.units[1].quantized_numel > 0) flat_.decoded = filled(spec_.units[1].quantized_numel, value);
     weights_ = std::make_shared<model::LayerWeights>(model::bind_layer(spec_, spec_.units[1], flat_));
   }
 
@@ -84,6 +89,10 @@ class OneLayer {
   model::Transformer& transformer() { return transformer_; }
 
  private:
+  at::Tensor filled(std::int64_t count, double value) const {
+    return at::empty({count}, at::TensorOptions().dtype(transformer_.dtype()).device(transformer_.device())).fill_(value);
+  }
+
   model::ModelSpec spec_;
   model::Transformer transformer_;
   model::Arena arena_;
@@ -146,6 +155,21 @@ TEST_P(LayerGraphsTest, StartOverWhereActivationsOrWeightsHaveMoved) {
   layer.use_weights(0.02);
   EXPECT_FALSE(at::equal(layer.run(50, 4096), first)) << "other weights";
   EXPECT_EQ(layer.counts().moved, 2);
+}
+
+/// A unit's quantised weights are decoded anew where it is acquired, elsewhere than in the step before.
+TEST_P(LayerGraphsTest, StartOverWhereDecodedWeightsHaveMoved) {
+  model::LoraConfig lora;
+  lora.rank = 3;
+  lora.set_targets("all");
+  const auto quantized =
+      model::ModelSpec::build(make_spec({}).config, model::Finetuning::lora, lora, model::AtRest::in({ops::QuantFormat::int8}));
+  OneLayer layer(device(), device().is_cpu() ? at::kDouble : at::kBFloat16, quantized);
+  const at::Tensor first = layer.run(50);
+  EXPECT_TRUE(at::equal(layer.run(50), first));
+  layer.decode(0.02);
+  EXPECT_FALSE(at::equal(layer.run(50), first)) << "other weights";
+  EXPECT_EQ(layer.counts().moved, 1);
 }
 
 TEST(LayerGraphsCounts, SayWhetherItPays) {
