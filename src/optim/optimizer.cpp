@@ -105,7 +105,6 @@ void Optimizer::step(double learning_rate, double grad_scale) {
   for (std::size_t i = 0; i < params_.size(); ++i) {
     Buffer& b = buffers_[i];
     bool published = true;
-    b.uploaded.synchronize();  // of the step before: its source is written again
     for (const Piece& piece : b.pieces) {
       const Update update = update_of(i, piece, learning_rate, grad_scale);
       if (piece.whole) {
@@ -114,8 +113,7 @@ void Optimizer::step(double learning_rate, double grad_scale) {
         published &= rule_->step(update);
       }
     }
-    if (b.has_whole()) continue;
-    published ? upload(i) : publish(i);
+    if (!published && !b.has_whole()) publish(i);
   }
   rule_->agree(slices_);
   if (owners_) step_whole(learning_rate, grad_scale);
@@ -146,7 +144,7 @@ Update Optimizer::update_of(std::size_t i, const Piece& piece, double learning_r
   u.master = part(b.master);
   u.grads = part(params_[i].grads);
   u.state = piece.state;
-  if (b.has_copy) u.copy = part(b.copy_in(params_[i].weights));
+  if (b.has_copy && !b.staging.defined()) u.copy = part(params_[i].weights);
   u.learning_rate = learning_rate * segment.lr_factor;
   u.weight_decay = hyper_.weight_decay * segment.decay_factor;
   u.grad_scale = grad_scale;
@@ -192,7 +190,7 @@ std::vector<HeldState> Optimizer::held_states(std::size_t i, std::int64_t segmen
 void Optimizer::publish(std::size_t i) {
   const Buffer& b = buffers_[i];
   if (!b.has_copy) return;
-  b.uploaded.synchronize();
+  b.uploaded.synchronize();  // of the time before: its source is written again
   b.copy_in(params_[i].weights).copy_(b.master);
   upload(i);
 }
