@@ -1,5 +1,4 @@
 #include "qft/core/error.h"
-#include "qft/device/host_tensor.h"
 #include "qft/device/scalar_type.h"
 #include "qft/optim/square_sum.h"
 #include "qft/parallel/sharded_buffer.h"
@@ -241,10 +240,9 @@ class ShardedStore final : public WeightStore {
       u.owned = d.slice_of(u.grads);
       return;
     }
-    const auto zeros = [&](at::ScalarType type) {
-      if (!offload_.optimizer) return at::zeros({d.chunk}, grad_options_.dtype(type));
-      return device::host_tensor({d.chunk}, type, grad_options_.device()).zero_();
-    };
+    // Offloaded, they are the host's alone: what crosses is the slice of a reduction.
+    const at::TensorOptions where = offload_.optimizer ? grad_options_.device(at::kCPU) : grad_options_;
+    const auto zeros = [&](at::ScalarType type) { return at::zeros({d.chunk}, where.dtype(type)); };
     u.sum = zeros(wide(grad_type_));
     u.owned = grad_type_ == wide(grad_type_) ? u.sum : zeros(grad_type_);
   }
