@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <set>
 #include <stdexcept>
 #include <string_view>
@@ -153,19 +154,31 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
   }
 }
 
+/// Of one rank, whose weights are in host memory.
+struct OffloadedStore {
+  Case c{.tied = false, .strategy = "zero3", .offload = {.weights = true}};
+  model::ModelSpec spec = make_spec(c);
+  std::unique_ptr<comm::Communicator> self = comm::make_self_communicator();
+  std::unique_ptr<WeightStore> store =
+      make_sharded_store(spec, c.precision, device_under_test(), strategy_of(c.strategy), c.offload, *self, *self, true);
+};
+
 /// Offloaded weights come while the stream that computes goes on.
 TEST(Offload, CopiesRunBesideTheStreamThatComputes) {
-  const Case c{.tied = false, .strategy = "zero3", .offload = {.weights = true}};
-  const auto self = comm::make_self_communicator();
-  const auto spec = make_spec(c);
-  const c10::Device device = device_under_test();
-  const auto store = make_sharded_store(spec, c.precision, device, strategy_of(c.strategy), c.offload, *self, *self, true);
-  const auto current = device::Stream::current(device);
+  const OffloadedStore offloaded;
+  const auto current = device::Stream::current(device_under_test());
   current.synchronize();
-  store->gather(1, /*frozen_only=*/false);
+  offloaded.store->gather(1, /*frozen_only=*/false);
   EXPECT_TRUE(current.idle());
-  store->acquire(1);
-  store->release(1);
+  offloaded.store->acquire(1);
+  offloaded.store->release(1);
+}
+
+/// A run that ends has gathers for the next step under way.
+TEST(Offload, WeightsOnTheirWayArriveBeforeTheirMemoryIsFreed) {
+  std::make_unique<OffloadedStore>()->store->gather(1, /*frozen_only=*/false);
+  EXPECT_EQ(at::ones({4}, device_under_test()).sum().item<float>(),
+            4.0F);  // the simulated device tells its errors at the next call
 }
 
 TEST(Offload, ActivationsAreCopiedBesideTheStreamThatComputes) {
