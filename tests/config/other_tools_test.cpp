@@ -199,6 +199,9 @@ TEST(OtherTools, ListsKeepTheirItems) {
   const RunConfig c = load_typed({R"(--target_modules=["q_proj","k_proj"])", R"(--val_dataset=["a#5","b"])"});
   EXPECT_EQ(c.finetuning.lora_target, (std::vector<std::string>{"q_proj", "k_proj"}));
   EXPECT_EQ(c.data.eval_dataset, (std::vector<std::string>{"a#5", "b"}));
+  const std::string expression = R"(model\.layers\.[0-3]\..*(q|v)_proj)";
+  EXPECT_EQ(load_typed({"--target_regex=" + expression}).finetuning.lora_target, std::vector<std::string>{expression});
+  EXPECT_EQ(load_typed({"--target_regex=null"}).finetuning.lora_target, std::vector<std::string>{"all"});
 }
 
 TEST(OtherTools, EvaluationFollowsTheSavesWhereSwiftAsksForIt) {
