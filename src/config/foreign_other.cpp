@@ -67,8 +67,11 @@ constexpr ForeignRow kOther[] = {
      "use_liger",
      kKernels, kOff},
     {kRefused, "neft_alpha noisy_embedding_alpha", "it is not implemented: remove it", "null|0|0.0"},
-    {kRefused, "loss loss_type loss_name", "the loss is cross-entropy: remove it", "null|cross_entropy|nll"},
-    {kRefused, "rl", "preference and reward training are not implemented: stages pt and sft run", "null"},
+    {kRefused, "loss loss_name", "the loss is cross-entropy: remove it", "null|cross_entropy|nll"},
+    converted("rl",
+              "null:; dpo: stage=dpo; ipo: stage=dpo pref_loss=ipo; kto: stage=kto; orpo: stage=dpo pref_loss=orpo; "
+              "simpo: stage=dpo pref_loss=simpo",
+              "dpo, ipo, kto, orpo and simpo are implemented"),
     {kRefused, "plugins callbacks", "qft runs no Python: remove it", "null|axolotl.integrations.liger.LigerPlugin"},
 
     // Data.

@@ -56,6 +56,7 @@ struct Seen {
 };
 
 const Words kMessages = {"messages", "conversations", "conversation"};
+const Words kPair = {"chosen", "rejected"};
 const Words kSystem = {"system", "system_prompt"};
 const Words kQuestion = {"query", "prompt", "input", "instruction", "question", "problem"};
 const Words kAnswer = {"response", "answer", "output", "targets", "target", "answer_key", "answers", "solution", "completion"};
@@ -67,19 +68,21 @@ bool is_empty(const dom::element& value) {
   return value.is_null() || (value.get(list) == simdjson::SUCCESS && list.size() == 0);
 }
 
+void look_at_message(const dom::element& value, const std::string& where, Seen& seen) {
+  dom::object object;
+  if (value.get(object) != simdjson::SUCCESS) return;
+  for (const auto& field : object) {
+    if (is_empty(field.value)) continue;
+    seen.keys.emplace(field.key, where);
+    std::string_view role;
+    if (is_one_of(field.key, {"role", "from"}) && field.value.get(role) == simdjson::SUCCESS) seen.roles.emplace(role, where);
+  }
+}
+
 void look_at_messages(const dom::element& value, const std::string& where, Seen& seen) {
   dom::array messages;
   if (value.get(messages) != simdjson::SUCCESS) return;
-  for (const dom::element message : messages) {
-    dom::object object;
-    if (message.get(object) != simdjson::SUCCESS) continue;
-    for (const auto& field : object) {
-      if (is_empty(field.value)) continue;
-      seen.keys.emplace(field.key, where);
-      std::string_view role;
-      if (is_one_of(field.key, {"role", "from"}) && field.value.get(role) == simdjson::SUCCESS) seen.roles.emplace(role, where);
-    }
-  }
+  for (const dom::element message : messages) look_at_message(message, where, seen);
 }
 
 void look_at(const fs::path& path, Seen& seen) {
@@ -93,6 +96,7 @@ void look_at(const fs::path& path, Seen& seen) {
         if (is_empty(field.value)) continue;
         seen.columns.emplace(field.key, record.where());
         if (is_one_of(field.key, kMessages)) look_at_messages(field.value, record.where(), seen);
+        if (is_one_of(field.key, kPair)) look_at_message(field.value, record.where(), seen);
       }
       ++seen.records;
     } catch (const Error& e) {  // where others can be read, it is reported when it is
@@ -172,18 +176,19 @@ void describe_messages(const Seen& seen, DatasetSpec& spec) {
   check_roles(seen, tags);
 }
 
-void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
-  if (const std::string media = seen.first(kMedia); !media.empty())
-    fail_config("{}: has the column '{}': qft trains on text alone; take the column out to train on the texts",
-                seen.columns.at(media), media);
+/// Pairs: `chosen` and `rejected`, or a rejected answer beside the one that is there.
+void describe_pairs(const Seen& seen, DatasetSpec& spec) {
   ColumnNames& c = spec.columns;
-  c = {};
-  c.prompt = c.query = c.response = c.messages = "";
-  c.system = seen.first(kSystem);
-  c.tools = seen.first({"tools"});
-  if (c.messages = seen.first(kMessages); !c.messages.empty()) return describe_messages(seen, spec);
+  c.rejected = seen.first({"rejected", "rejected_response"});
+  if (c.rejected.empty()) return;
+  spec.ranking = true;
+  c.chosen = seen.has("chosen") ? "chosen" : c.response;  // none: the last message
+}
+
+void describe_texts(const Seen& seen, const std::string& where, DatasetSpec& spec) {
+  ColumnNames& c = spec.columns;
   spec.formatting = Formatting::alpaca;
-  if (seen.has("instruction") && (seen.has("input") || seen.has("context") || seen.has("output"))) {
+  if (seen.has("instruction") && (seen.has("input") || seen.has("context") || seen.has("output") || seen.has("chosen"))) {
     c.prompt = "instruction";
     c.query = seen.first({"input", "context"});
     c.response = seen.has("output") ? "output" : seen.first(kAnswer);
@@ -201,10 +206,27 @@ void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
         where, seen.columns.empty() ? "(none that has a value)" : list(seen.columns));
 }
 
+void describe(const Seen& seen, const std::string& where, DatasetSpec& spec) {
+  if (const std::string media = seen.first(kMedia); !media.empty())
+    fail_config("{}: has the column '{}': qft trains on text alone; take the column out to train on the texts",
+                seen.columns.at(media), media);
+  ColumnNames& c = spec.columns;
+  c = {};
+  c.prompt = c.query = c.response = c.messages = "";
+  c.system = seen.first(kSystem);
+  c.tools = seen.first({"tools"});
+  if (c.messages = seen.first(kMessages); !c.messages.empty())
+    describe_messages(seen, spec);
+  else
+    describe_texts(seen, where, spec);
+  describe_pairs(seen, spec);
+}
+
 /// "question and answer; not read: source".
 std::string read_columns(const ColumnNames& c, const Seen& seen) {
   std::vector<std::string> read;
-  for (const std::string& column : {c.messages, c.prompt, c.query, c.response, c.history, c.system, c.tools})
+  for (const std::string& column :
+       {c.messages, c.prompt, c.query, c.response, c.history, c.system, c.tools, c.chosen, c.rejected})
     if (!column.empty()) read.push_back(column);
   auto rest = seen.columns;
   for (const std::string& column : read) rest.erase(column);

@@ -256,17 +256,24 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conv
   if (parsed.fault) return parsed.fault;
   if (parsed.messages.empty())
     return Drop{DropReason::turns, fmt::format("'{}' has no question and answer", spec_.columns.messages)};
-  // A pair's conversation ends with the question, any other with the answer.
-  if (parsed.messages.size() % 2 != (spec_.ranking ? 1 : 0))
+  // The conversation ends with the question where both answers of a pair have columns, else with the answer.
+  const bool has_answer = !spec_.ranking || spec_.columns.chosen.empty();
+  if (parsed.messages.size() % 2 != (has_answer ? 0 : 1))
     return Drop{DropReason::turns,
-                spec_.ranking ? "the conversation before the pair ends with an answer" : "it ends with a question"};
-  if (!spec_.ranking) {
+                has_answer ? "it ends with a question" : "the conversation before the pair ends with an answer"};
+  if (has_answer) {
     conversation.responses.push_back(std::move(parsed.messages.back()));
     parsed.messages.pop_back();
-  } else {
+  }
+  if (spec_.ranking) {
     for (const std::string& column : {spec_.columns.chosen, spec_.columns.rejected}) {
+      if (column.empty()) continue;
       const auto answer = find(record, column);
       if (!answer) break;
+      if (is_text(*answer)) {
+        conversation.responses.push_back({Role::assistant, std::string(std::string_view(*answer))});
+        continue;
+      }
       const dom::object message = object_of(*answer, column);
       const std::string word = text_or_empty(message, spec_.tags.role);
       const std::optional<Role> role = role_of(word, spec_.tags);

@@ -28,11 +28,20 @@ encode::SampleKind kind_of(const std::string& stage) {
   return stage == "sft" ? encode::SampleKind::conversation : encode::SampleKind::pair;
 }
 
+/// A set of pairs whose chosen answers are those that single samples have is one of these too. Whether an answer is liked stands
+/// in `label`, as TRL and ms-swift have it, where no other column is named.
+void fit_to_stage(std::vector<encode::DatasetSpec>& specs, const std::string& stage) {
+  const encode::SampleKind kind = kind_of(stage);
+  for (encode::DatasetSpec& spec : specs) {
+    encode::ColumnNames& c = spec.columns;
+    if (kind != encode::SampleKind::pair && (c.chosen.empty() || c.chosen == c.response)) spec.ranking = false;
+    if (kind == encode::SampleKind::feedback && c.kto_tag.empty()) c.kto_tag = "label";
+  }
+}
+
 void check_stage(const std::vector<encode::DatasetSpec>& specs, const std::string& stage) {
-  const bool pairs = kind_of(stage) == encode::SampleKind::pair, feedback = kind_of(stage) == encode::SampleKind::feedback;
+  const bool pairs = kind_of(stage) == encode::SampleKind::pair;
   for (const encode::DatasetSpec& spec : specs) {
-    if (feedback && spec.columns.kto_tag.empty())
-      fail_config("dataset '{}' has no kto_tag under columns in dataset_info.json: stage kto needs one", spec.name);
     if (stage == "sft" && spec.formatting == encode::Formatting::alpaca && spec.columns.response.empty())
       fail_config("dataset '{}' has texts without a column of answers: stage sft learns answers, stage pt learns texts",
                   spec.name);
@@ -96,6 +105,7 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   const config::DataArgs& data = config.data;
   corpus->stage_ = config.finetuning.stage;
   corpus->specs_ = encode::load_dataset_info(config.folder_of(data.dataset_dir), dataset_names(config, part), config.folders);
+  fit_to_stage(corpus->specs_, corpus->stage_);
   check_stage(corpus->specs_, corpus->stage_);
 
   encode::EncoderOptions options;
@@ -368,6 +378,7 @@ class Corpus::ChunkReader {
   static encode::Drop explain(encode::DropReason reason, const encode::DatasetSpec& spec) {
     const encode::ColumnNames& c = spec.columns;
     if (reason != encode::DropReason::no_answer) return {reason};
+    if (spec.ranking && c.chosen.empty()) return {reason, fmt::format("'{}' is missing or null", c.rejected)};
     if (spec.ranking) return {reason, fmt::format("'{}' or '{}' is missing or null", c.chosen, c.rejected)};
     return spec.formatting == encode::Formatting::alpaca
                ? encode::Drop{reason, fmt::format("'{}' is missing or null", c.response)}

@@ -302,12 +302,34 @@ TEST(OtherTools, TwoNamesOfAKeyMustAgree) {
 }
 
 TEST(OtherTools, MethodsOfSwiftsRlhfAreStagesHere) {
-  for (const auto& [type, stage] : {std::pair{"dpo", "dpo"}, {"kto", "kto"}, {"rm", "rm"}, {"orpo", "dpo"}, {"simpo", "dpo"}}) {
+  for (const auto& [type, stage] :
+       {std::pair{"dpo", "dpo"}, {"kto", "kto"}, {"rm", "rm"}, {"orpo", "dpo"}, {"simpo", "dpo"}, {"cpo", "dpo"}}) {
     const RunConfig c = load_typed({fmt::format("--rlhf_type={}", type)});
     EXPECT_EQ(c.finetuning.stage, stage) << type;
-    const bool names_loss = std::string_view(type) == "orpo" || std::string_view(type) == "simpo";
+    const std::string_view name(type);
+    const bool names_loss = name == "orpo" || name == "simpo" || name == "cpo";
     EXPECT_EQ(c.finetuning.pref_loss, names_loss ? type : "sigmoid") << type;
+    EXPECT_EQ(c.finetuning.rpo_alpha, name == "simpo" || name == "cpo" ? 1.0 : 0.0) << type;
+    EXPECT_EQ(c.finetuning.pref_beta, name == "simpo" ? 2.0 : 0.1) << type;
   }
+}
+
+TEST(OtherTools, KeysOfSwiftsRlhfAreThoseOfLosses) {
+  const auto cpo =
+      load_typed({"--rlhf_type=cpo", "--loss_type=sigmoid", "--beta=0.3", "--cpo_alpha=0.5", "--label_smoothing=0.1"});
+  EXPECT_EQ(cpo.finetuning.pref_loss, "cpo");
+  EXPECT_EQ(cpo.finetuning.pref_beta, 0.3);
+  EXPECT_EQ(cpo.finetuning.rpo_alpha, 0.5);
+  EXPECT_EQ(cpo.finetuning.dpo_label_smoothing, 0.1);
+  const auto dpo = load_typed({"--rlhf_type=dpo", "--loss_type=hinge", "--rpo_alpha=0.1", "--ref_model=m", "--ref_adapters=a"});
+  EXPECT_EQ(dpo.finetuning.pref_loss, "hinge");
+  EXPECT_EQ(dpo.finetuning.rpo_alpha, 0.1);
+  EXPECT_TRUE(dpo.finetuning.ref_model_adapters.ends_with("a"));
+  const auto kto = load_typed({"--rlhf_type=kto", "--loss_type=kto", "--desirable_weight=1.2", "--undesirable_weight=0.8"});
+  EXPECT_EQ(kto.finetuning.kto_chosen_weight, 1.2);
+  EXPECT_EQ(kto.finetuning.kto_rejected_weight, 0.8);
+  EXPECT_CONTAINS(error_of_typed({"--rlhf_type=cpo", "--loss_type=hinge"}), "both mean pref_loss");
+  EXPECT_CONTAINS(error_of_typed({"--rlhf_type=dpo", "--loss_type=apo_zero"}), "sigmoid, hinge or ipo");
 }
 
 TEST(OtherTools, RefusalsSayWhyAndWhatToDo) {
@@ -315,7 +337,7 @@ TEST(OtherTools, RefusalsSayWhyAndWhatToDo) {
                   "command line: --tuner_type=adalora: 'adalora' is refused: lora and full");
   EXPECT_CONTAINS(error_of_typed({"--quant_bits=4", "--quant_method=awq"}), "expected one of bnb, int8, fp8");
   EXPECT_CONTAINS(error_of_typed({"--task_type=seq_cls"}), "classifiers");
-  EXPECT_CONTAINS(error_of_typed({"--rlhf_type=grpo"}), "dpo, kto, rm, orpo and simpo are implemented");
+  EXPECT_CONTAINS(error_of_typed({"--rlhf_type=grpo"}), "dpo, kto, rm, orpo, simpo and cpo are implemented");
   EXPECT_CONTAINS(error_of_typed({"--sequence_parallel_size=2"}), "not implemented");
   EXPECT_CONTAINS(error_of_text("torch_dtype: int8\n"), "there are bfloat16, float16 and float32");
 }
