@@ -33,7 +33,8 @@ def another_model(directory, model_dir):
 
 
 def logps(model, sequences, alpha=None):
-    """Sums over the labels, and their numbers, of chosen answers and then as many rejected ones, padded to the longest."""
+    """Sums over the labels, their numbers, and the sums of their rows' mean logits, of chosen answers and then as many rejected ones,
+    padded to the longest."""
     longest = max(len(s["ids"]) for s in sequences)
     ids, mask = torch.zeros(len(sequences), longest, dtype=torch.long), torch.zeros(len(sequences), longest, dtype=torch.long)
     labels = torch.full((len(sequences), longest), -100)
@@ -47,15 +48,15 @@ def logps(model, sequences, alpha=None):
         shorter = torch.minimum(*lengths.chunk(2)).repeat(2)
         place = counted.cumsum(1)
         each = torch.where(place <= shorter[:, None], each, alpha * each)
-    return each.sum(1), lengths
+    return each.sum(1), lengths, (logits.mean(-1) * counted).sum(1)
 
 
 def kto_of(model, reference, answers, o):
     """The loss of the batch, and its metrics by name."""
     beta, good = o["pref_beta"], torch.tensor([a["kto_tag"] for a in answers])
-    sums, lengths = logps(model, answers)
+    sums, lengths, _ = logps(model, answers)
     with torch.no_grad():
-        other, _ = logps(model, [a["kl"] for a in answers])
+        other, *_ = logps(model, [a["kl"] for a in answers])
     own, others = reference(answers), reference([a["kl"] for a in answers])
     kl = (other - others[0]).mean().clamp(min=0)
     ratio = sums - own[0]
@@ -73,17 +74,17 @@ def loss_of(model, reference, pairs, o):
         return kto_of(model, reference, pairs, o)
     name, beta, smoothing = o["pref_loss"], o["pref_beta"], o.get("dpo_label_smoothing", 0.0)
     sequences = [p["chosen"] for p in pairs] + [p["rejected"] for p in pairs]
-    sums, lengths = logps(model, sequences, o.get("ld_alpha"))
+    sums, lengths, logits = logps(model, sequences, o.get("ld_alpha"))
     own = sums / lengths if name in MEAN else sums
     values = own
     if name in REFERENCE:
-        theirs, _ = reference(sequences)
+        theirs, *_ = reference(sequences)
         values = own - (theirs / lengths if name in MEAN else theirs)
     chosen, rejected = values.chunk(2)
     margin, log_sigmoid = chosen - rejected, torch.nn.functional.logsigmoid
     sft = -(sums / lengths).chunk(2)[0]
     metrics = {}
-    if name == "sigmoid":
+    if name in ("sigmoid", "cpo"):
         loss = -(1 - smoothing) * log_sigmoid(beta * margin) - smoothing * log_sigmoid(-beta * margin)
     elif name == "hinge":
         loss = torch.relu(1 - beta * margin)
@@ -98,6 +99,11 @@ def loss_of(model, reference, pairs, o):
         metrics = {"sft_loss": sft, "odds_ratio_loss": ratio}
     metrics |= {"rewards/chosen": beta * chosen, "rewards/rejected": beta * rejected, "rewards/margins": beta * margin,
                 "rewards/accuracies": (chosen > rejected).to(torch.float64), "logps/chosen": own.chunk(2)[0], "logps/rejected": own.chunk(2)[1]}
+    for side, rows, labels in zip(("chosen", "rejected"), logits.chunk(2), lengths.chunk(2)):
+        metrics[f"logits/{side}"] = rows.sum() / labels.sum()
+    if alpha := o.get("rpo_alpha", 0.0):
+        metrics["nll_loss"] = -sums.chunk(2)[0].sum() / lengths.chunk(2)[0].sum()
+        loss = loss + alpha * metrics["nll_loss"]
     return loss + o.get("pref_ftx", 0.0) * sft, metrics
 
 
@@ -151,6 +157,8 @@ CASES = [({"pref_loss": "sigmoid", "pref_beta": 0.1}, "ddp", 1, 1),
          ({"pref_loss": "hinge", "pref_beta": 0.3, "pref_ftx": 0.1}, "ddp", 2, 2),
          ({"pref_loss": "ipo", "pref_beta": 0.2}, "zero3", 1, 4),
          ({"pref_loss": "orpo", "pref_beta": 0.4}, "zero2", 2, 1),
+         ({"pref_loss": "cpo", "pref_beta": 0.3, "rpo_alpha": 0.8, "dpo_label_smoothing": 0.1}, "zero3", 2, 1),
+         ({"pref_loss": "sigmoid", "pref_beta": 0.2, "rpo_alpha": 0.5, "pref_ftx": 0.1, "finetuning_type": "full"}, "zero2", 2, 2),
          ({"stage": "kto", "dataset": "answers", "pref_beta": 0.3}, "ddp", 1, 4),
          ({"stage": "kto", "dataset": "answers", "pref_beta": 0.5, "pref_ftx": 0.2, "kto_chosen_weight": 1.3, "kto_rejected_weight": 0.8}, "zero3", 2, 1),
          ({"stage": "kto", "dataset": "answers", "pref_beta": 0.5, "finetuning_type": "full"}, "zero3", 2, 1),
