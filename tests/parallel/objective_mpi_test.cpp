@@ -357,7 +357,7 @@ std::unique_ptr<Objective> kto(const BatchTotals& totals) {
 
 /// What routers report stands beside what the loss makes of its own metrics.
 TEST(Kto, OfAModelWithExpertsReportsItsMarginsToo) {
-  TinyRun run({.lora = true, .reference = true, .model_type = "qwen2_moe", .objective = kto}, world());
+  TinyRun run({.model_type = "qwen2_moe", .lora = true, .reference = true, .objective = kto}, world());
   const auto metrics = run.step(0, 2).metrics;
   EXPECT_EQ(metrics.at("rewards/margins"), metrics.at("rewards/chosen") - metrics.at("rewards/rejected"));
   EXPECT_TRUE(metrics.contains("router/load_max"));
