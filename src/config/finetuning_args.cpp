@@ -40,18 +40,23 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("freeze_extra_modules", "freeze: modules outside the layers that are trained too"), &freeze_extra_modules);
   field(Field("use_llama_pro", "freeze: train the freeze_trainable_layers layers that LLaMA-Pro's expansion has put in, evenly"),
         &use_llama_pro);
-  field(Field("pref_loss", "stage dpo: the loss of a pair").one_of({"sigmoid", "hinge", "ipo", "kto_pair", "orpo", "simpo"}),
-        &pref_loss);
+  field(
+      Field("pref_loss", "stage dpo: the loss of a pair").one_of({"sigmoid", "hinge", "ipo", "kto_pair", "orpo", "simpo", "cpo"}),
+      &pref_loss);
   field(Field("pref_beta",
               "stages dpo, kto: factor of the reward (beta): the larger, the stronger a difference of log-probabilities counts")
             .above(0),
         &pref_beta);
   field(Field("pref_ftx", "stages dpo, kto: weight of the chosen answer's own loss, added to the pair's").at_least(0), &pref_ftx);
   field(Field("simpo_gamma", "pref_loss simpo: the margin by which the chosen answer's reward is to be higher"), &simpo_gamma);
-  field(
-      Field("dpo_label_smoothing", "pref_loss sigmoid: the share of the pairs whose answers are taken to be interchanged (cDPO)")
-          .in_half_open(0, 0.5),
-      &dpo_label_smoothing);
+  field(Field("rpo_alpha",
+              "stage dpo: weight of the mean loss of a chosen answer's label, added to the pairs' (RPO; of CPO: cpo_alpha)")
+            .at_least(0),
+        &rpo_alpha);
+  field(Field("dpo_label_smoothing",
+              "pref_loss sigmoid and cpo: the share of the pairs whose answers are taken to be interchanged (cDPO)")
+            .in_half_open(0, 0.5),
+        &dpo_label_smoothing);
   field(Field("ld_alpha",
               "stage dpo: weight of the labels by which an answer is longer than the other one of its pair (LD-DPO); absent: 1")
             .at_least(0),

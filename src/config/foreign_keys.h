@@ -48,7 +48,6 @@ bool is_harmless(std::string_view harmless, const Value& value);
 struct SwiftDefault {
   std::string_view key;
   std::string_view value;
-  std::string_view pref_loss = {};  // with which it counts; empty: any
 };
 std::span<const SwiftDefault> swift_defaults();
 

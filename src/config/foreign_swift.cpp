@@ -67,11 +67,25 @@ constexpr ForeignRow kSwift[] = {
               "tokens have no weights of their own: there are default, last_round and all"),
     {kNoEffect, "is_binary_loss_scale acc_strategy acc_steps use_logits_to_keep gpu_memory_fraction test_oom_error",
      "it changes no result", ""},
-    converted(
-        "rlhf_type",
-        "dpo: stage=dpo; kto: stage=kto; rm: stage=rm; orpo: stage=dpo pref_loss=orpo; simpo: stage=dpo pref_loss=simpo; null:",
-        "dpo, kto, rm, orpo and simpo are implemented"),
+    converted("rlhf_type",
+              "dpo: stage=dpo; kto: stage=kto; rm: stage=rm; orpo: stage=dpo pref_loss=orpo; cpo: stage=dpo pref_loss=cpo "
+              "rpo_alpha?=1; "
+              "simpo: stage=dpo pref_loss=simpo pref_beta?=2 simpo_gamma?=1 rpo_alpha?=1; null:",
+              "dpo, kto, rm, orpo, simpo and cpo are implemented"),
+    converted("loss_type", "null|kto|cross_entropy|nll:; sigmoid: pref_loss?=sigmoid; hinge|ipo|orpo|simpo|cpo: pref_loss=*",
+              "there are sigmoid, hinge, ipo, orpo, simpo and cpo for pairs (stage dpo), and cross-entropy"),
+    renamed("beta", "pref_beta"),
+    renamed("cpo_alpha", "rpo_alpha"),
+    renamed("label_smoothing", "dpo_label_smoothing"),
+    renamed("desirable_weight", "kto_chosen_weight"),
+    renamed("undesirable_weight", "kto_rejected_weight"),
     renamed("ref_adapters", "ref_model_adapters"),
+    {kRefused, "loss_weights", "a run has one loss: pref_loss", "null"},
+    {kRefused, "center_rewards_coefficient", "rewards are not centred: remove it", "null|0|0.0"},
+    {kRefused, "f_divergence_type", "the divergence is the reverse KL: remove it", "null|reverse_kl"},
+    {kRefused, "reference_free", "pref_loss cpo is DPO without a reference", kOff},
+    {kNoEffect, "precompute_ref_log_probs", "with LoRA the reference costs no memory and no traffic", "null|false"},
+    {kNoEffect, "discopop_tau ref_model_type ref_model_revision", "it belongs to losses that qft does not have", ""},
 
     // Data.
     renamed("custom_train_dataset_path", "dataset"),
@@ -166,9 +180,6 @@ constexpr SwiftDefault kSwiftDefaults[] = {
     {"gradient_accumulation_steps", "16 samples in a step"},
     {"cutoff_len", "the model's own"},
     {"logging_steps", "5"},
-    {"pref_beta", "2", "simpo"},
-    {"simpo_gamma", "1", "simpo"},
-    {"pref_ftx", "1, as cpo_alpha", "simpo"},
     {"compute_dtype", "the type of the model's weights"},
     {"truncation_strategy", "delete: longer samples are dropped; here they are cut"},
 };

@@ -67,7 +67,7 @@ void note_training(RunConfig& config) {
         config.notes.push_back(
             fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "stage"), config.finetuning.stage));
   };
-  only(pairs, {"pref_loss", "simpo_gamma", "dpo_label_smoothing", "ld_alpha"});
+  only(pairs, {"pref_loss", "simpo_gamma", "rpo_alpha", "dpo_label_smoothing", "ld_alpha"});
   only(compares, {"pref_beta", "pref_ftx", "ref_model", "ref_model_adapters"});
   only(compares && !pairs, {"kto_chosen_weight", "kto_rejected_weight"});
   if (compares && config.finetuning.lora_dropout > 0) {
@@ -132,8 +132,7 @@ void note_swift_defaults(RunConfig& config, const std::vector<Setting>& settings
     const bool lora_only = row.key.starts_with("lora_") && f.finetuning_type != "lora";
     const bool batch = row.key == "gradient_accumulation_steps" && t.global_batch_size;
     const bool type = row.key == "compute_dtype" && (t.bf16 || t.fp16 || t.pure_bf16);
-    const bool other_loss = !row.pref_loss.empty() && (f.stage != "dpo" || f.pref_loss != row.pref_loss);
-    if (config.is_given(row.key) || has_key(settings, row.key) || lora_only || batch || type || other_loss) continue;
+    if (config.is_given(row.key) || has_key(settings, row.key) || lora_only || batch || type) continue;
     defaults += fmt::format("{}{} ({})", defaults.empty() ? "" : ", ", row.key, row.value);
   }
   if (defaults.empty()) return;

@@ -122,9 +122,14 @@ void check_method(const RunConfig& c) {
   if (f.stage == "rm" && !c.eval.predict_logprobs.empty())
     fail_config("{} asks for log-probabilities, but {} is rm, whose model gives scores: remove it; qft score writes them",
                 at_key(c, "predict_logprobs"), at_key(c, "stage"));
-  if (f.dpo_label_smoothing > 0 && f.stage == "dpo" && f.pref_loss != "sigmoid")
-    fail_config("{} goes with pref_loss sigmoid only, but {} is {}: remove it", at_key(c, "dpo_label_smoothing"),
+  if (f.dpo_label_smoothing > 0 && f.stage == "dpo" && f.pref_loss != "sigmoid" && f.pref_loss != "cpo")
+    fail_config("{} goes with pref_loss sigmoid and cpo only, but {} is {}: remove it", at_key(c, "dpo_label_smoothing"),
                 at_key(c, "pref_loss"), f.pref_loss);
+  if (f.stage == "kto" && f.kto_chosen_weight == 0 && f.kto_rejected_weight == 0)
+    fail_config("{} and {} are both 0: nothing is learned; set one of them above 0", at_key(c, "kto_chosen_weight"),
+                at_key(c, "kto_rejected_weight"));
+  exclude(c, f.stage == "dpo" && f.rpo_alpha > 0 && f.ld_alpha.has_value(), "rpo_alpha", "ld_alpha",
+          "the chosen answers' own loss would count their labels by ld_alpha too; pref_ftx does so, as in LLaMA-Factory");
   std::string_view loss;
   for (const auto& [key, asked] :
        {std::pair{"use_dft_loss", f.use_dft_loss}, {"use_eaft_loss", f.use_eaft_loss}, {"use_asft_loss", f.use_asft_loss}}) {

@@ -161,8 +161,8 @@ Encoded Encoder::encode_feedback(const Conversation& conversation) const {
   return encoded;
 }
 
-bool is_liked(const EncodedItem& item) {
-  for (const auto& [name, value] : item.tags)
+bool is_liked(const std::vector<std::pair<std::string, std::string>>& tags) {
+  for (const auto& [name, value] : tags)
     if (name == kFeedbackTag) return value == "true";
   fail("an item of stage kto without the tag {}: pack the data again", kFeedbackTag);
 }

@@ -138,12 +138,11 @@ void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items,
 /// Which of the items, of which there are `all`, are so, and the first of them.
 struct Found {
   std::int64_t all = 0, count = 0, first = -1;
-  Found(const pack::PackReader& pack, const loader::ItemSubset& items,
-        const std::function<bool(const encode::EncodedItem&)>& is_so)
+  Found(const pack::PackReader& pack, const loader::ItemSubset& items, const std::function<bool(std::int64_t item)>& is_so)
       : all(items ? static_cast<std::int64_t>(items->size()) : pack.num_items()) {
     for (std::int64_t i = 0; i < all; ++i) {
       const std::int64_t number = items ? (*items)[static_cast<std::size_t>(i)] : i;
-      if (is_so(pack.item(number)) && count++ == 0) first = number;
+      if (is_so(number) && count++ == 0) first = number;
     }
   }
 };
@@ -151,8 +150,13 @@ struct Found {
 /// Pairs whose two answers are the same tokens have no gradient but that of pref_ftx: warns of them, throws where there are no
 /// others. LLaMA-Factory keeps them too.
 void check_pairs(const pack::PackReader& pack, const loader::ItemSubset& items) {
-  const Found equal(pack, items,
-                    [](const encode::EncodedItem& item) { return item.sequences.front().ids == item.sequences.back().ids; });
+  const std::vector<std::int64_t> tokens = pack.sequence_tokens();
+  const Found equal(pack, items, [&](std::int64_t number) {
+    const auto first = static_cast<std::size_t>(2 * number);
+    if (tokens.at(first) != tokens.at(first + 1)) return false;  // few are read
+    const encode::EncodedItem item = pack.item(number);
+    return item.sequences.front().ids == item.sequences.back().ids;
+  });
   if (equal.count > 0 && equal.count == equal.all)
     fail_config("'{}': in all {} pairs the chosen answer is the rejected one: are the columns chosen and rejected the same?",
                 pack.path().string(), equal.all);
@@ -165,30 +169,32 @@ void check_pairs(const pack::PackReader& pack, const loader::ItemSubset& items) 
 
 /// KTO compares answers of the two kinds. Its authors advise weights by which the kinds count between 1:1 and 4:3.
 void check_feedback(const pack::PackReader& pack, const loader::ItemSubset& items, const config::FinetuningArgs& f) {
-  const Found liked(pack, items, [](const encode::EncodedItem& item) { return encode::is_liked(item); });
+  const std::vector<std::string> tags = pack.item_tags();
+  const Found liked(pack, items, [&](std::int64_t number) {
+    return encode::is_liked(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));
+  });
   const std::int64_t others = liked.all - liked.count;
   if (liked.count == 0 || others == 0)
     fail_config(
         "'{}': all {} answers are {}: stage kto learns from both kinds; is '{}' of dataset_info.json the right column? Answers "
         "that are all good are for stage sft",
         pack.path().string(), liked.all, liked.count == 0 ? "disliked" : "liked", encode::kFeedbackTag);
-  const double balance =
-      f.kto_chosen_weight * static_cast<double>(liked.count) / (f.kto_rejected_weight * static_cast<double>(others));
+  const double even = f.kto_rejected_weight * static_cast<double>(others) / static_cast<double>(liked.count);
+  if (even == 0.0) return;  // as it was asked for
+  const double balance = f.kto_chosen_weight / even;
   if (balance < 0.99 || balance > 4.0 / 3.0 + 0.01)
     log::warn(
         "'{}': {} liked answers of weight {} and {} others of weight {}: the kinds count {:.2f} to 1, where between 1 and 1.33 "
-        "is "
-        "advised, kto_chosen_weight between {:.2f} and {:.2f}",
-        pack.path().string(), liked.count, f.kto_chosen_weight, others, f.kto_rejected_weight, balance,
-        f.kto_chosen_weight / balance, f.kto_chosen_weight / balance * 4.0 / 3.0);
+        "is advised, kto_chosen_weight between {:.2f} and {:.2f}",
+        pack.path().string(), liked.count, f.kto_chosen_weight, others, f.kto_rejected_weight, balance, even, even * 4.0 / 3.0);
 }
 
-/// What a stage asks of its items. Reads all of them on rank 0.
+/// What a stage asks of its items, on rank 0.
 void check_items(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config,
                  comm::Communicator& comm) {
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
-    if (pack.attributes().stage == "dpo") check_pairs(pack, items);
+    if (pack.attributes().sequences_per_item == 2 && pack.attributes().stage != "kto") check_pairs(pack, items);
     if (pack.attributes().stage == "kto") check_feedback(pack, items, config.finetuning);
   });
 }

@@ -24,9 +24,10 @@ std::span<const std::string_view> KtoLoss::metrics() const {
   return kMetrics;
 }
 
-void KtoLoss::summarise(std::map<std::string, double>& metrics) const {
+double KtoLoss::summarise(std::map<std::string, double>& metrics) const {
   const auto chosen = metrics.find("rewards/chosen"), rejected = metrics.find("rewards/rejected");
   if (chosen != metrics.end() && rejected != metrics.end()) metrics["rewards/margins"] = chosen->second - rejected->second;
+  return 0.0;
 }
 
 Tensor KtoLoss::observe_sequences(const model::MicroInput& in, const parallel::SequenceSums& sums, const Tensor& grad) const {

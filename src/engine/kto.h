@@ -25,7 +25,7 @@ class KtoLoss final : public parallel::SequenceObjective {
   double denominator() const override { return totals_.items; }
   /// By TRL's names: those of rewards and logps are means over the answers of their kind.
   std::span<const std::string_view> metrics() const override;
-  void summarise(std::map<std::string, double>& metrics) const override;
+  double summarise(std::map<std::string, double>& metrics) const override;
 
  protected:
   at::Tensor observe_sequences(const model::MicroInput& in, const parallel::SequenceSums& sums,

@@ -43,7 +43,8 @@ Made weighted_tokens(const RunConfig& config, const parallel::BatchTotals& total
 Made preference(const RunConfig& config, const parallel::BatchTotals& totals) {
   const auto& f = config.finetuning;
   return std::make_unique<PreferenceLoss>(
-      pair_loss(f.pref_loss), PairOptions{f.pref_beta, f.simpo_gamma, f.pref_ftx, f.dpo_label_smoothing, f.ld_alpha}, totals);
+      pair_loss(f.pref_loss), PairOptions{f.pref_beta, f.simpo_gamma, f.pref_ftx, f.dpo_label_smoothing, f.rpo_alpha, f.ld_alpha},
+      totals);
 }
 
 Made kto(const RunConfig& config, const parallel::BatchTotals& totals) {

@@ -4,7 +4,6 @@
 #include "qft/device/upload.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 
 #include <ATen/TensorOperators.h>
@@ -17,6 +16,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/where.h>
 
 namespace qft::engine {
@@ -24,16 +24,19 @@ namespace {
 
 using at::Tensor;
 
-constexpr std::array<std::string_view, 6> kMetrics = {"rewards/chosen",  "rewards/rejected", "rewards/accuracies",
-                                                      "rewards/margins", "logps/chosen",     "logps/rejected"};
+constexpr std::string_view kMetrics[] = {"rewards/chosen",  "rewards/rejected", "rewards/accuracies",
+                                         "rewards/margins", "logps/chosen",     "logps/rejected"};
 constexpr std::string_view kOrpoMetrics[] = {"sft_loss", "odds_ratio_loss"};
+/// Means over labels; the last one with rpo_alpha.
+constexpr std::string_view kLabelMetrics[] = {"logits/chosen", "logits/rejected", "nll_loss"};
 
 /// A loss of the margin alone.
 PairTerms of_margin(const Tensor& loss, const Tensor& by_margin) {
   return {loss, by_margin, -by_margin};
 }
 
-/// DPO (Rafailov et al. 2023, equation 7); with label smoothing cDPO (Mitchell 2023). TRL: loss_type sigmoid.
+/// DPO (Rafailov et al. 2023, equation 7); with label smoothing cDPO (Mitchell 2023). TRL: loss_type sigmoid. Without a reference
+/// CPO (Xu et al. 2024, equation 3).
 PairTerms sigmoid(const PairOptions& o, const Tensor& chosen, const Tensor& rejected) {
   const Tensor logits = (chosen - rejected) * o.beta;
   const double kept = 1.0 - o.label_smoothing, changed = o.label_smoothing;
@@ -79,6 +82,7 @@ constexpr PairLoss kLosses[] = {
     {.name = "ipo", .reference = true, .mean = true, .terms = ipo},
     {.name = "orpo", .mean = true, .terms = orpo, .metrics = kOrpoMetrics},
     {.name = "simpo", .mean = true, .terms = simpo},
+    {.name = "cpo", .terms = sigmoid},
 };
 
 }  // namespace
@@ -100,8 +104,31 @@ const PairLoss& pair_loss(std::string_view name) {
 }
 
 PreferenceLoss::PreferenceLoss(const PairLoss& loss, const PairOptions& options, const parallel::BatchTotals& totals)
-    : loss_(loss), options_(options), pairs_(totals.items), names_(kMetrics.begin(), kMetrics.end()) {
+    : loss_(loss),
+      options_(options),
+      pairs_(totals.items),
+      chosen_labels_(std::max(totals.first_labels, 1.0)),
+      names_(std::begin(kMetrics), std::end(kMetrics)) {
   names_.insert(names_.end(), loss.metrics.begin(), loss.metrics.end());
+  names_.insert(names_.end(), std::begin(kLabelMetrics), std::end(kLabelMetrics) - (options.rpo_alpha > 0 ? 0 : 1));
+}
+
+/// The mean of each row.
+Tensor PreferenceLoss::read_rows(const ops::HeadChunk& chunk, const Tensor& values, const Tensor&) const {
+  // A sum in a wider type takes a copy of its rows on a CPU.
+  const std::int64_t rows = chunk.size(), step = chunk.logits.is_cpu() ? 4 : rows;
+  for (std::int64_t first = 0; first < rows; first += step) {
+    const std::int64_t count = std::min(step, rows - first);
+    Tensor sums = values[0].narrow(0, first, count);
+    at::sum_out(sums, chunk.logits.narrow(0, first, count), {1}, /*keepdim=*/false, values.scalar_type());
+  }
+  values[0].div_(chunk.logits.size(1));
+  return {};
+}
+
+double PreferenceLoss::summarise(std::map<std::string, double>& metrics) const {
+  const auto nll = metrics.find("nll_loss");
+  return nll == metrics.end() ? 0.0 : options_.rpo_alpha * nll->second;
 }
 
 Tensor PreferenceLoss::label_weights(const model::MicroInput& in, const Tensor& counts) const {
@@ -133,7 +160,7 @@ Tensor PreferenceLoss::observe_sequences(const model::MicroInput& in, const para
   if (grad.defined()) {
     const Tensor by_value = at::stack({terms.by_chosen, terms.by_rejected}, 1).view({-1});
     grad.copy_((loss_.mean ? by_value / lengths : by_value) / pairs_);
-    side(grad, 0).sub_(options_.ftx / pairs_ / side(lengths, 0));
+    side(grad, 0).sub_(options_.ftx / pairs_ / side(lengths, 0) + options_.rpo_alpha / chosen_labels_);
   }
   std::vector<Tensor> metrics = {chosen * options_.beta,  rejected * options_.beta, margins.gt(0.0).to(at::kDouble),
                                  margins * options_.beta, side(logps, 0),           side(logps, 1)};
@@ -141,7 +168,16 @@ Tensor PreferenceLoss::observe_sequences(const model::MicroInput& in, const para
   const Tensor totals = at::stack(metrics).sum(1);
   const Tensor pairs = at::full_like(totals, static_cast<double>(margins.numel()));
   const Tensor loss = terms.loss.sum() - side(sums.policy / lengths, 0).sum() * options_.ftx;
-  return at::cat({loss.view({1}), at::stack({totals, pairs}, 1).view({-1})});
+  return at::cat({loss.view({1}), at::stack({totals, pairs}, 1).view({-1}), label_sums(sums)});
+}
+
+/// A sum and a count of each of kLabelMetrics.
+Tensor PreferenceLoss::label_sums(const parallel::SequenceSums& sums) const {
+  const auto by_side = [](const Tensor& values) { return values.view({-1, 2}).sum(0); };
+  const Tensor counts = by_side(sums.counts);
+  const Tensor logits = at::stack({by_side(sums.rows[0]), counts}, 1).view({-1});
+  if (options_.rpo_alpha == 0.0) return logits;
+  return at::cat({logits, by_side(sums.policy).select(0, 0).neg().view({1}), counts.narrow(0, 0, 1)});
 }
 
 }  // namespace qft::engine

@@ -16,6 +16,7 @@ struct PairOptions {
   double gamma = 0.5;            ///< simpo_gamma
   double ftx = 0.0;              ///< pref_ftx
   double label_smoothing = 0.0;  ///< dpo_label_smoothing
+  double rpo_alpha = 0.0;
   std::optional<double> ld_alpha = {};
 };
 
@@ -45,13 +46,17 @@ void require_pairs(const model::MicroInput& in);
 
 /// An item is a pair of sequences, the chosen one first. The loss is the mean over the pairs of
 ///   terms(chosen, rejected) - ftx * mean log-probability of the chosen answer's labels
-/// Metrics by TRL's names; an answer's reward is beta times its value. With ld_alpha (Liu et al. 2024, LD-DPO) the policy's
-/// labels from the shorter answer's length on count ld_alpha.
+/// and rpo_alpha times the mean -log-probability over all labels of chosen answers (Pang et al. 2024, RPO; CPO: cpo_alpha).
+/// Metrics by TRL's names; an answer's reward is beta times its value, logits are means over labels and vocabulary. With ld_alpha
+/// (Liu et al. 2024, LD-DPO) the policy's labels from the shorter answer's length on count ld_alpha.
 class PreferenceLoss final : public parallel::SequenceObjective {
  public:
   PreferenceLoss(const PairLoss& loss, const PairOptions& options, const parallel::BatchTotals& totals);
   double denominator() const override { return pairs_; }
   std::span<const std::string_view> metrics() const override { return names_; }
+  std::int64_t row_values() const override { return 1; }
+  at::Tensor read_rows(const ops::HeadChunk& chunk, const at::Tensor& values, const at::Tensor& grad) const override;
+  double summarise(std::map<std::string, double>& metrics) const override;
 
  protected:
   at::Tensor observe_sequences(const model::MicroInput& in, const parallel::SequenceSums& sums,
@@ -59,9 +64,11 @@ class PreferenceLoss final : public parallel::SequenceObjective {
   at::Tensor label_weights(const model::MicroInput& in, const at::Tensor& counts) const override;
 
  private:
+  at::Tensor label_sums(const parallel::SequenceSums& sums) const;
+
   const PairLoss& loss_;
   PairOptions options_;
-  double pairs_;
+  double pairs_, chosen_labels_;
   std::vector<std::string_view> names_;
 };
 

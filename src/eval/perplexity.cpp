@@ -12,7 +12,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
+#include <ranges>
 
 #include "accuracy.h"
 #include "forward_pass.h"
@@ -44,7 +46,7 @@ Likelihood score(const config::RunConfig& config, const Counted& counted) {
   const auto objective = objective_for(config, totals_of(counted.counts));
   const parallel::Score score = parallel::add_up(*objective, counted.sums);
   Likelihood result = counted.counts;
-  result.loss = plain_nan(score.loss / objective->denominator());
+  result.loss = plain_nan(score.loss / objective->denominator() + score.added);
   result.metrics = score.metrics;
   if (engine::objective_of(config).name == "cross_entropy") result.perplexity = std::exp(result.loss);
   if (const auto nll = score.metrics.find(kNll); nll != score.metrics.end()) result.perplexity = std::exp(nll->second);
@@ -152,7 +154,11 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
 
 std::vector<std::string> metric_names(const config::RunConfig& config) {
   const auto objective = objective_for(config, {});
-  return {objective->metrics().begin(), objective->metrics().end()};
+  std::map<std::string, double> metrics;
+  for (const std::string_view name : objective->metrics()) metrics[std::string(name)] = 0.0;
+  objective->summarise(metrics);
+  const auto names = std::views::keys(metrics);
+  return {names.begin(), names.end()};
 }
 
 }  // namespace qft::eval

@@ -59,7 +59,7 @@ std::string lines_of(const loader::MicroBatch& batch, const float* scores, bool 
 }
 
 std::string origin_of(const pack::PackReader& pack, std::int64_t item) {
-  const encode::EncodedItem encoded = pack.item(item);
+  const encode::EncodedItem encoded = pack.origin(item);
   const std::string& name = pack.attributes().sources.at(static_cast<std::size_t>(encoded.dataset)).name;
   return fmt::format(R"("dataset": {}, "index": {}, )", nlohmann::json(name).dump(), encoded.source_index);
 }

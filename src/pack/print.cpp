@@ -155,7 +155,7 @@ void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t c
       line.pop_back();
       line += ",\"kl\":";
       append(line, item.sequences.back());
-      line += fmt::format(",\"{}\":{}}}", encode::kFeedbackTag, encode::is_liked(item));
+      line += fmt::format(",\"{}\":{}}}", encode::kFeedbackTag, encode::is_liked(item.tags));
     } else if (item.sequences.size() == 2) {
       line += "{\"chosen\":";
       append(line, item.sequences[0]);

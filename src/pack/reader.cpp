@@ -7,6 +7,7 @@
 #include "qft/pack/inputs.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -208,7 +209,7 @@ void PackReader::read(std::int64_t index, FlatItem& item) const {
 encode::EncodedItem PackReader::item(std::int64_t index) const {
   FlatItem flat;
   read(index, flat);
-  encode::EncodedItem item;
+  encode::EncodedItem item = origin(index);
   std::int64_t token = 0, span = 0;
   for (std::size_t s = 0; s < flat.sequence_ends.size(); ++s) {
     encode::EncodedSequence& sequence = item.sequences.emplace_back();
@@ -217,6 +218,12 @@ encode::EncodedItem PackReader::item(std::int64_t index) const {
     token = flat.sequence_ends[s];
     span = flat.span_ends[s];
   }
+  return item;
+}
+
+encode::EncodedItem PackReader::origin(std::int64_t index) const {
+  require(index >= 0 && index < num_items(), "{}: the pack has {} items", where(index), num_items());
+  encode::EncodedItem item;
   std::int32_t category = 0;
   read_range<std::int32_t>(PackArray::category, index, {&category, 1});
   require(category >= 0 && static_cast<std::size_t>(category) < attributes_.category_names.size(),
@@ -254,6 +261,29 @@ const PackReader::LengthTables& PackReader::lengths() const {
     }
   });
   return *lengths_;
+}
+
+std::vector<std::int64_t> PackReader::all_offsets(PackArray array) const {
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(extent(array).elements));
+  read_offsets(array, 0, offsets, 0);
+  return offsets;
+}
+
+std::vector<std::int64_t> PackReader::sequence_tokens() const {
+  std::vector<std::int64_t> tokens = all_offsets(PackArray::sequence_offsets);
+  std::adjacent_difference(tokens.begin(), tokens.end(), tokens.begin());
+  tokens.erase(tokens.begin());
+  return tokens;
+}
+
+std::vector<std::string> PackReader::item_tags() const {
+  const std::vector<std::int64_t> offsets = all_offsets(PackArray::tag_offsets);
+  std::string text(static_cast<std::size_t>(offsets.back()), '\0');
+  read_range<char>(PackArray::tags, 0, text);
+  std::vector<std::string> tags;
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i)
+    tags.push_back(text.substr(static_cast<std::size_t>(offsets[i]), static_cast<std::size_t>(offsets[i + 1] - offsets[i])));
+  return tags;
 }
 
 /// `array` of all items, which says of each one of so many `names`.

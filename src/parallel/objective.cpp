@@ -29,6 +29,7 @@ at::Tensor SequenceObjective::observe(const model::MicroInput& in, const Logprob
   const at::Tensor policy = logprobs.policy.to(at::kDouble);
   SequenceSums sums{sum_of(weights.defined() ? policy * weights : policy), {}, counts.to(at::kDouble)};
   if (logprobs.reference.defined()) sums.reference = sum_of(logprobs.reference.to(at::kDouble));
+  if (logprobs.rows.defined()) sums.rows = sum_of(logprobs.rows.to(at::kDouble).t().contiguous()).t();
   const at::Tensor by_sequence = grad.defined() ? at::empty_like(sums.policy) : at::Tensor();
   const at::Tensor result = observe_sequences(in, sums, by_sequence);
   if (!grad.defined()) return result;

@@ -53,7 +53,8 @@ at::Tensor RoutingObjective::observe(const model::MicroInput& in, const Logprobs
   return at::cat({sums, balance, count, r.entropy.to(at::kDouble), decisions, at::stack({load, share}, 1).view({-1})});
 }
 
-void RoutingObjective::summarise(std::map<std::string, double>& metrics) const {
+double RoutingObjective::summarise(std::map<std::string, double>& metrics) const {
+  const double added = inner_->summarise(metrics);
   double most = 0, least = INFINITY;
   for (auto it = metrics.lower_bound(std::string(kLoad)); it != metrics.end() && it->first.starts_with(kLoad);) {
     if (sparse_[static_cast<std::size_t>(std::stoul(it->first.substr(kLoad.size())))]) {
@@ -62,9 +63,10 @@ void RoutingObjective::summarise(std::map<std::string, double>& metrics) const {
     }
     it = metrics.erase(it);
   }
-  if (least > most) return;
+  if (least > most) return added;
   metrics[kLoadMax] = most;
   metrics[kLoadMin] = least;
+  return added;
 }
 
 std::string describe_collapse(const std::map<std::string, double>& metrics, const model::ModelConfig& config) {

@@ -39,7 +39,7 @@ Score add_up(const Objective& objective, std::span<const double> sums) {
   for (std::size_t m = 0; m < objective.metrics().size(); ++m)
     if (const double count = totals[2 + 2 * m]; count > 0)
       score.metrics[std::string(objective.metrics()[m])] = plain_nan(totals[1 + 2 * m] / count);
-  objective.summarise(score.metrics);
+  score.added = objective.summarise(score.metrics);
   return score;
 }
 
@@ -59,10 +59,11 @@ StepResult agree(const StepShare& share, const Objective& objective, const Micro
   }
   comm.host().all_reduce(agreed.data(), agreed.size(), DType::f64);
   Score score = add_up(objective, std::span(agreed).subspan(kSums));
-  return {.loss = plain_nan(score.loss),
+  const double loss = score.loss + score.added;
+  return {.loss = plain_nan(loss),
           .metrics = std::move(score.metrics),
           .grad_norm = plain_nan(std::sqrt(agreed[0]) / share.loss_scale),
-          .finite = std::isfinite(agreed[0]) && std::isfinite(score.loss),
+          .finite = std::isfinite(agreed[0]) && std::isfinite(loss),
           .votes = static_cast<int>(agreed[2]),
           .seconds = agreed[1] / comm.size()};
 }

@@ -134,9 +134,15 @@ parallel::StepResult SmallRun::step(int number, int pack, const parallel::AskedT
   const int max_micro_batches = (bins + ranks - 1) / ranks;
   const parallel::MicroRange range =
       case_.deterministic ? parallel::MicroRange{first, last - first, bins} : parallel::MicroRange{};
-  double tokens = 0, liked = 0;
+  double tokens = 0, liked = 0, first_labels = 0;
   for (const auto& s : batch) tokens += static_cast<double>(s.tokens.size()), liked += is_liked(s);
-  const parallel::BatchTotals totals{labels, static_cast<double>(items), tokens, liked};
+  for (std::size_t s = 0; s < batch.size(); s += static_cast<std::size_t>(case_.item_sequences))
+    first_labels += static_cast<double>(batch[s].labels.size());
+  const parallel::BatchTotals totals{.label_tokens = labels,
+                                     .items = static_cast<double>(items),
+                                     .tokens = tokens,
+                                     .liked = liked,
+                                     .first_labels = first_labels};
   auto objective = case_.objective ? case_.objective(totals) : std::make_unique<parallel::TokenMeanLoss>(totals);
   if (spec().config.experts.count > 0)
     objective = std::make_unique<parallel::RoutingObjective>(std::move(objective), spec().config, kRouting, totals);

@@ -187,11 +187,7 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
   engine::StepInputs step(config_, *instance_, reference_.get());
   parallel::BatchTotals totals{static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples),
                                static_cast<double>(batch.global_tokens)};
-  if (step.estimates_kl()) {
-    engine::KlEstimate estimate(batch.global_micro_batches);
-    step.estimate_kl(batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch, estimate);
-    estimate.agree(comm_, totals);
-  }
+  step.complete(totals, batch, comm_);
   const auto inputs = step.inputs(batch.micro_batches, batch.max_micro_batches);
   const auto list =
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);

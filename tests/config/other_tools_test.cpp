@@ -305,33 +305,41 @@ TEST(OtherTools, TwoNamesOfAKeyMustAgree) {
 }
 
 TEST(OtherTools, MethodsOfSwiftsRlhfAreStagesHere) {
-  for (const auto& [type, stage] : {std::pair{"dpo", "dpo"}, {"kto", "kto"}, {"rm", "rm"}, {"orpo", "dpo"}, {"simpo", "dpo"}}) {
+  for (const auto& [type, stage] :
+       {std::pair{"dpo", "dpo"}, {"kto", "kto"}, {"rm", "rm"}, {"orpo", "dpo"}, {"simpo", "dpo"}, {"cpo", "dpo"}}) {
     const RunConfig c = load_typed({fmt::format("--rlhf_type={}", type)});
     EXPECT_EQ(c.finetuning.stage, stage) << type;
-    const bool names_loss = std::string_view(type) == "orpo" || std::string_view(type) == "simpo";
+    const std::string_view name(type);
+    const bool names_loss = name == "orpo" || name == "simpo" || name == "cpo";
     EXPECT_EQ(c.finetuning.pref_loss, names_loss ? type : "sigmoid") << type;
+    EXPECT_EQ(c.finetuning.rpo_alpha, name == "simpo" || name == "cpo" ? 1.0 : 0.0) << type;
+    EXPECT_EQ(c.finetuning.pref_beta, name == "simpo" ? 2.0 : 0.1) << type;
   }
 }
 
-TEST(OtherTools, KeysOfPreferencesAreOurs) {
-  const RunConfig c = load_typed({"--rlhf_type=dpo", "--loss_type=hinge", "--beta=0.3", "--rpo_alpha=0.2", "--ref_adapters=r"});
-  EXPECT_EQ(c.finetuning.pref_loss, "hinge");
-  EXPECT_EQ(c.finetuning.pref_beta, 0.3);
-  EXPECT_EQ(c.finetuning.pref_ftx, 0.2);
-  EXPECT_EQ(c.finetuning.ref_model_adapters, std::vector<std::string>{"r"});
-  const RunConfig k = load_typed({"--rlhf_type=kto", "--desirable_weight=2", "--undesirable_weight=3", "--rpo_alpha=null"});
-  EXPECT_EQ(k.finetuning.kto_chosen_weight, 2);
-  EXPECT_EQ(k.finetuning.kto_rejected_weight, 3);
-  EXPECT_EQ(k.finetuning.pref_ftx, 0);
+TEST(OtherTools, KeysOfSwiftsRlhfAreThoseOfLosses) {
+  const auto cpo =
+      load_typed({"--rlhf_type=cpo", "--loss_type=sigmoid", "--beta=0.3", "--cpo_alpha=0.5", "--label_smoothing=0.1"});
+  EXPECT_EQ(cpo.finetuning.pref_loss, "cpo");
+  EXPECT_EQ(cpo.finetuning.pref_beta, 0.3);
+  EXPECT_EQ(cpo.finetuning.rpo_alpha, 0.5);
+  EXPECT_EQ(cpo.finetuning.dpo_label_smoothing, 0.1);
+  const auto dpo = load_typed({"--rlhf_type=dpo", "--loss_type=hinge", "--rpo_alpha=0.1", "--ref_model=m", "--ref_adapters=a"});
+  EXPECT_EQ(dpo.finetuning.pref_loss, "hinge");
+  EXPECT_EQ(dpo.finetuning.rpo_alpha, 0.1);
+  EXPECT_EQ(dpo.finetuning.ref_model_adapters, std::vector<std::string>{"a"});
+  const auto kto = load_typed({"--rlhf_type=kto", "--loss_type=kto", "--desirable_weight=1.2", "--undesirable_weight=0.8"});
+  EXPECT_EQ(kto.finetuning.kto_chosen_weight, 1.2);
+  EXPECT_EQ(kto.finetuning.kto_rejected_weight, 0.8);
+  EXPECT_CONTAINS(error_of_typed({"--rlhf_type=cpo", "--loss_type=hinge"}), "both mean pref_loss");
+  EXPECT_CONTAINS(error_of_typed({"--rlhf_type=dpo", "--loss_type=apo_zero"}),
+                  "there are sigmoid, hinge, ipo, orpo, simpo and cpo");
   const RunConfig a = load_text("base_model: m\ndatasets: []\nrl: ipo\nlabel_smoothing: 0.0\nnoisy_embedding_alpha: 5\n");
   EXPECT_EQ(a.finetuning.stage, "dpo");
   EXPECT_EQ(a.finetuning.pref_loss, "ipo");
   EXPECT_EQ(a.training.neftune_noise_alpha, 5);
-  EXPECT_CONTAINS(error_of_typed({"--loss_type=kl"}), "there are sigmoid, hinge, ipo, orpo and simpo");
   EXPECT_CONTAINS(error_of_text("rl: grpo\n"), "dpo, ipo, orpo, simpo and kto are implemented");
   EXPECT_CONTAINS(error_of_text("min_lr: 1e-6\n"), "lr_scheduler_type: cosine_with_min_lr");
-  EXPECT_TRUE(has_note(load_typed({"--rlhf_type=simpo"}), "pref_beta (2), simpo_gamma (1)"));
-  EXPECT_FALSE(has_note(load_typed({"--rlhf_type=dpo"}), "pref_beta"));
 }
 
 TEST(OtherTools, WhatIsTypedForAProgramThatDoesNotReadItIsSaid) {
@@ -346,7 +354,7 @@ TEST(OtherTools, RefusalsSayWhyAndWhatToDo) {
                   "command line: --tuner_type=adalora: 'adalora' is refused: lora and full");
   EXPECT_CONTAINS(error_of_typed({"--quant_bits=4", "--quant_method=awq"}), "expected one of bnb, int8, fp8");
   EXPECT_CONTAINS(error_of_typed({"--task_type=seq_cls"}), "classifiers");
-  EXPECT_CONTAINS(error_of_typed({"--rlhf_type=grpo"}), "dpo, kto, rm, orpo and simpo are implemented");
+  EXPECT_CONTAINS(error_of_typed({"--rlhf_type=grpo"}), "dpo, kto, rm, orpo, simpo and cpo are implemented");
   EXPECT_CONTAINS(error_of_typed({"--sequence_parallel_size=2"}), "not implemented");
   EXPECT_CONTAINS(error_of_text("torch_dtype: int8\n"), "there are bfloat16, float16 and float32");
 }

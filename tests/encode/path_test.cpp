@@ -52,6 +52,45 @@ TEST(DatasetPaths, FormatsAreToldFromTheRecords) {
       (Texts{"a<|im_end|>\n", "b<|im_end|>\n"}));
 }
 
+TEST(DatasetPaths, PairsAreToldFromTheRecords) {
+  PathRun run;
+  const auto sides = [&](const std::string& file, std::string_view text) {
+    run.folder.write(file, text);
+    Texts all;
+    for (const auto& item : run.read(file).items)
+      for (const auto& sequence : item.sequences)
+        for (const std::string& part : run.learned(sequence)) all.push_back(part);
+    return all;
+  };
+  run.config.finetuning.stage = "dpo";
+  const Texts pair = {"a<|im_end|>\n", "b<|im_end|>\n"};
+  const std::string swift =
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "rejected_response": "b"})";
+  EXPECT_EQ(sides("trl.jsonl", R"({"prompt": "q", "chosen": "a", "rejected": "b"})"), pair);
+  EXPECT_EQ(sides("alpaca.jsonl", R"({"instruction": "q", "input": "", "chosen": "a", "rejected": "b"})"), pair);
+  EXPECT_EQ(sides("query.jsonl", R"({"query": "q", "response": "a", "rejected_response": "b"})"), pair);
+  EXPECT_EQ(sides("swift.jsonl", swift), pair);
+  EXPECT_EQ(
+      sides(
+          "llama.jsonl",
+          R"({"conversations": [{"from": "human", "value": "q"}], "chosen": {"from": "gpt", "value": "a"}, "rejected": {"from": "gpt", "value": "b"}})"),
+      pair);
+  run.config.finetuning.stage = "sft";
+  EXPECT_EQ(sides("single.jsonl", swift), Texts{"a<|im_end|>\n"});
+}
+
+TEST(DatasetPaths, WhetherAnAnswerIsLikedStandsInLabel) {
+  PathRun run;
+  run.config.finetuning.stage = "kto";
+  run.folder.write("kto.jsonl", R"({"prompt": "q", "completion": "a", "label": true})"
+                                "\n"
+                                R"({"prompt": "r", "completion": "b", "label": false})");
+  const auto items = run.read("kto.jsonl").items;
+  ASSERT_EQ(items.size(), 2u);
+  EXPECT_TRUE(qft::encode::is_liked(items[0].tags));
+  EXPECT_FALSE(qft::encode::is_liked(items[1].tags));
+}
+
 TEST(DatasetPaths, TheContextOfAnInstructionIsItsInput) {
   PathRun run;
   run.folder.write("dolly.jsonl",

@@ -8,6 +8,7 @@
 #include <string>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/log1p.h>
@@ -22,6 +23,7 @@ namespace {
 
 constexpr double kPairs = 7.0;  // of the global batch, of which the micro-batch has three
 constexpr std::int64_t kLabels = 12;
+constexpr double kChosenLabels = 11.0;  // of the global batch
 
 /// Three pairs; sequence s has 3 + s tokens, of which the last 1 + s % 3 are labels.
 model::MicroInput pairs() {
@@ -34,9 +36,10 @@ model::MicroInput pairs() {
   return model::MicroInput::build(tokens, bounds, labels, {}, at::kCPU, std::vector<std::int32_t>{0, 2, 4, 6});
 }
 
-/// TRL's dpo_loss(), and odds_ratio_loss(), simpo_loss(), ld_alpha and pref_ftx of LLaMA-Factory's CustomDPOTrainer.
+/// TRL's dpo_loss() and cpo_loss(), and odds_ratio_loss(), simpo_loss(), ld_alpha and pref_ftx of LLaMA-Factory's
+/// CustomDPOTrainer.
 struct Judge {
-  at::Tensor chosen, rejected, reward_chosen, reward_rejected, sft, ratio, loss;
+  at::Tensor chosen, rejected, reward_chosen, reward_rejected, sft, ratio, loss, nll;
 
   Judge(const std::string& name, const PairOptions& o, const at::Tensor& policy, const at::Tensor& reference,
         const model::MicroInput& in) {
@@ -64,7 +67,8 @@ struct Judge {
     reward_rejected = o.beta * r;
     const at::Tensor logits = c - r;
     sft = -of(policy, 0, true, o.ld_alpha);
-    if (name == "sigmoid")
+    nll = -of(policy, 0, false, {}).sum();
+    if (name == "sigmoid" || name == "cpo")
       loss = -at::log_sigmoid(o.beta * logits) * (1 - o.label_smoothing) - at::log_sigmoid(-o.beta * logits) * o.label_smoothing;
     if (name == "hinge") loss = at::relu(1 - o.beta * logits);
     if (name == "ipo") loss = (logits - 1 / (2 * o.beta)).pow(2);
@@ -81,17 +85,18 @@ struct Draw {
   model::MicroInput in = pairs();
   at::Tensor policy = -at::randn({kLabels}, at::kDouble).abs() - 0.1;
   at::Tensor reference = -at::randn({kLabels}, at::kDouble).abs() - 0.1;
+  at::Tensor rows = at::randn({1, kLabels}, at::kDouble);
   /// As the loss wants them.
-  parallel::Logprobs logprobs(const PairLoss& loss) const { return {policy, loss.reference ? reference : at::Tensor()}; }
+  parallel::Logprobs logprobs(const PairLoss& loss) const { return {policy, loss.reference ? reference : at::Tensor(), rows}; }
 };
 
 void expect_formula(const PairLoss& loss, const PairOptions& options) {
   Draw draw;
   const at::Tensor leaf = draw.policy.detach().clone().requires_grad_();
   const Judge judge(std::string(loss.name), options, leaf, draw.logprobs(loss).reference, draw.in);
-  (judge.loss.sum() / kPairs).backward();
+  (judge.loss.sum() / kPairs + options.rpo_alpha * judge.nll / kChosenLabels).backward();
 
-  const PreferenceLoss ours(loss, options, {12.0, kPairs});
+  const PreferenceLoss ours(loss, options, {.label_tokens = 12.0, .items = kPairs, .first_labels = kChosenLabels});
   EXPECT_EQ(ours.kind(), parallel::ObjectiveKind::sequence_level);
   const at::Tensor grad = at::empty_like(draw.policy);
   const at::Tensor sums = ours.observe(draw.in, draw.logprobs(loss), grad);
@@ -108,12 +113,27 @@ void expect_formula(const PairLoss& loss, const PairOptions& options) {
       {"logps/chosen", mean(judge.chosen)},
       {"logps/rejected", mean(judge.rejected)}};
   if (loss.name == "orpo") expected.insert({{"sft_loss", mean(judge.sft)}, {"odds_ratio_loss", mean(judge.ratio)}});
-  ASSERT_EQ(ours.metrics().size(), expected.size());
+  // Six labels of either side: of the chosen answers 1, 3 and 2.
+  const auto labels_of = [&](const at::Tensor& values, std::int64_t s) {
+    const auto& at = draw.in.label_offsets;
+    return values.slice(0, at[static_cast<std::size_t>(s)], at[static_cast<std::size_t>(s) + 1]).sum().item<double>();
+  };
+  std::map<std::string_view, double> by_label = {{"logits/chosen", 0.0}, {"logits/rejected", 0.0}};
+  for (std::int64_t s = 0; s < 6; ++s)
+    by_label[s % 2 == 0 ? "logits/chosen" : "logits/rejected"] += labels_of(draw.rows[0], s) / 6.0;
+  if (options.rpo_alpha > 0) by_label["nll_loss"] = judge.nll.item<double>() / 6.0;
+  ASSERT_EQ(ours.metrics().size(), expected.size() + by_label.size());
+  std::map<std::string, double> seen;
   for (std::size_t m = 0; m < ours.metrics().size(); ++m) {
     const auto at = static_cast<std::int64_t>(m);
-    EXPECT_EQ(sums[2 + 2 * at].item<double>(), 3.0);
-    EXPECT_NEAR(sums[1 + 2 * at].item<double>() / 3.0, expected.at(ours.metrics()[m]), 1e-13) << ours.metrics()[m];
+    const std::string_view name = ours.metrics()[m];
+    const bool of_labels = by_label.contains(name);
+    const double count = of_labels ? 6.0 : 3.0;
+    EXPECT_EQ(sums[2 + 2 * at].item<double>(), count) << name;
+    seen[std::string(name)] = sums[1 + 2 * at].item<double>() / count;
+    EXPECT_NEAR(seen[std::string(name)], (of_labels ? by_label : expected).at(name), 1e-13) << name;
   }
+  EXPECT_NEAR(ours.summarise(seen), options.rpo_alpha * judge.nll.item<double>() / 6.0, 1e-13);
 }
 
 TEST(Preference, LossGradientAndMetricsAreTheFormulas) {
@@ -125,7 +145,10 @@ TEST(Preference, LossGradientAndMetricsAreTheFormulas) {
           PairOptions options{.beta = beta, .gamma = 0.7, .ftx = ftx, .ld_alpha = alpha};
           expect_formula(loss, options);
           options.label_smoothing = 0.2;
-          if (loss.name == "sigmoid") expect_formula(loss, options);
+          if (loss.name == "sigmoid" || loss.name == "cpo") expect_formula(loss, options);
+          options.rpo_alpha = 0.6;
+          options.ld_alpha.reset();
+          expect_formula(loss, options);
         }
 }
 
@@ -144,10 +167,19 @@ TEST(Preference, AnswersThatWereCutOffLeaveAllFinite) {
   for (const PairLoss& loss : pair_losses()) {
     const at::Tensor logprobs = -at::randn({4}, at::kDouble).abs(), grad = at::empty_like(logprobs);
     const PreferenceLoss ours(loss, {.ftx = 0.1, .ld_alpha = 0.5}, {4.0, 2.0});
-    const at::Tensor sums = ours.observe(in, {logprobs, loss.reference ? logprobs * 2 : at::Tensor()}, grad);
+    const at::Tensor sums =
+        ours.observe(in, {logprobs, loss.reference ? logprobs * 2 : at::Tensor(), logprobs.view({1, 4})}, grad);
     EXPECT_TRUE(sums.isfinite().all().item<bool>()) << loss.name;
     EXPECT_TRUE(grad.isfinite().all().item<bool>()) << loss.name;
   }
+}
+
+/// Rows of logits in a narrow type, more of them than are widened at a time.
+TEST(Preference, KeepsTheMeanOfEachRowOfLogits) {
+  const at::Tensor logits = at::randn({11, 37}, at::kDouble).to(at::kBFloat16), values = at::empty({1, 11}, at::kFloat);
+  const PreferenceLoss loss(pair_loss("simpo"), {}, {2.0, 2.0});
+  EXPECT_FALSE(loss.read_rows({0, logits, at::empty({11}, at::kInt), {}, {}}, values, {}).defined());
+  EXPECT_LE((values[0] - logits.to(at::kFloat).mean(1)).abs().max().item<double>(), 1e-6);
 }
 
 TEST(Preference, RefusesWhatIsNoPairAndAReferenceThatIsMissing) {

@@ -3,58 +3,21 @@ with the adapter switched off as the reference, in full training over a second m
 and, of LLaMA-Factory's CustomDPOTrainer and CustomKTOTrainer, losses, log-probabilities and metrics, in words of its own."""
 import json
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
-from common import ROOT, Report, arguments, mpirun, run
+from common import Report, arguments, mpirun
 from models import in_double, labels_of
+from preferences import SAMPLES, items_of, log_of, make_adapter, settings_of, write
 
-sys.path.append(str(ROOT / "tests/system"))
-from tiny import log_of, make, write  # noqa: E402
-
-SAMPLES, BATCH, EPOCHS, LR, RANK = 12, 4, 2, 2e-3, 3
+BATCH, EPOCHS, LR = 4, 2, 2e-3
 EPSILON = 1e-3  # of AdamW: a small one would make steps of the rounding errors of gradients that are almost 0
 TOLERANCE = 1e-9  # two programs in fp64 differ by 1e-14 in a step; the steps add up
 REFERENCE = {"sigmoid", "hinge", "ipo"}
 MEAN = {"ipo", "orpo", "simpo"}
-
-
-def add_pairs(directory):
-    records = [{"instruction": f"Say the number {i} {'again ' * (i % 5)}", "input": "", "chosen": " ".join(str(i + k) for k in range(2 + i % 7)),
-                "rejected": "no " * (1 + i % 4)} for i in range(SAMPLES)]
-    (directory / "pairs.json").write_text(json.dumps(records))
-    answers = [{"instruction": r["instruction"], "input": "", "output": r["chosen" if i % 3 else "rejected"], "good": bool(i % 3)}
-               for i, r in enumerate(records)]
-    (directory / "answers.json").write_text(json.dumps(answers))
-    columns = {"prompt": "instruction", "query": "input"}
-    (directory / "dataset_info.json").write_text(json.dumps({
-        "pairs": {"file_name": "pairs.json", "ranking": True, "columns": {**columns, "chosen": "chosen", "rejected": "rejected"}},
-        "answers": {"file_name": "answers.json", "columns": {**columns, "response": "output", "kto_tag": "good"}}}))
-
-
-def make_adapter(directory, model_dir, dora):
-    """As PEFT saves it, all tensors random: the reference differs from the policy in the first step."""
-    c = json.loads((Path(model_dir) / "config.json").read_text())
-    hidden, inner, heads, kv = c["hidden_size"], c["intermediate_size"], c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
-    shapes = {"self_attn.q_proj": (hidden, heads), "self_attn.v_proj": (hidden, kv), "self_attn.o_proj": (heads, hidden), "mlp.down_proj": (inner, hidden)}
-    generator, tensors = torch.Generator().manual_seed(3), {}
-    for layer in range(c["num_hidden_layers"]):
-        for name, (width, rows) in shapes.items():
-            stem = f"base_model.model.model.layers.{layer}.{name}"
-            tensors[f"{stem}.lora_A.weight"] = torch.randn(RANK, width, generator=generator) / width**0.5
-            tensors[f"{stem}.lora_B.weight"] = torch.randn(rows, RANK, generator=generator) * 0.1
-            if dora:
-                tensors[f"{stem}.lora_magnitude_vector"] = torch.rand(rows, generator=generator) + 0.5
-    directory.mkdir()
-    save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
-    (directory / "adapter_config.json").write_text(json.dumps({
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": 2 * RANK, "lora_dropout": 0.0, "bias": "none", "use_dora": dora,
-        "target_modules": sorted({n.split(".")[1] for n in shapes}), "base_model_name_or_path": str(model_dir)}))
-    return directory
 
 
 def another_model(directory, model_dir):
@@ -70,7 +33,8 @@ def another_model(directory, model_dir):
 
 
 def logps(model, sequences, alpha=None):
-    """Sums over the labels, and their numbers, of chosen answers and then as many rejected ones, padded to the longest."""
+    """Sums over the labels, their numbers, and the sums of their rows' mean logits, of chosen answers and then as many rejected ones,
+    padded to the longest."""
     longest = max(len(s["ids"]) for s in sequences)
     ids, mask = torch.zeros(len(sequences), longest, dtype=torch.long), torch.zeros(len(sequences), longest, dtype=torch.long)
     labels = torch.full((len(sequences), longest), -100)
@@ -84,15 +48,15 @@ def logps(model, sequences, alpha=None):
         shorter = torch.minimum(*lengths.chunk(2)).repeat(2)
         place = counted.cumsum(1)
         each = torch.where(place <= shorter[:, None], each, alpha * each)
-    return each.sum(1), lengths
+    return each.sum(1), lengths, (logits.mean(-1) * counted).sum(1)
 
 
 def kto_of(model, reference, answers, o):
     """The loss of the batch, and its metrics by name."""
     beta, good = o["pref_beta"], torch.tensor([a["kto_tag"] for a in answers])
-    sums, lengths = logps(model, answers)
+    sums, lengths, _ = logps(model, answers)
     with torch.no_grad():
-        other, _ = logps(model, [a["kl"] for a in answers])
+        other, *_ = logps(model, [a["kl"] for a in answers])
     own, others = reference(answers), reference([a["kl"] for a in answers])
     kl = (other - others[0]).mean().clamp(min=0)
     ratio = sums - own[0]
@@ -110,17 +74,17 @@ def loss_of(model, reference, pairs, o):
         return kto_of(model, reference, pairs, o)
     name, beta, smoothing = o["pref_loss"], o["pref_beta"], o.get("dpo_label_smoothing", 0.0)
     sequences = [p["chosen"] for p in pairs] + [p["rejected"] for p in pairs]
-    sums, lengths = logps(model, sequences, o.get("ld_alpha"))
+    sums, lengths, logits = logps(model, sequences, o.get("ld_alpha"))
     own = sums / lengths if name in MEAN else sums
     values = own
     if name in REFERENCE:
-        theirs, _ = reference(sequences)
+        theirs, *_ = reference(sequences)
         values = own - (theirs / lengths if name in MEAN else theirs)
     chosen, rejected = values.chunk(2)
     margin, log_sigmoid = chosen - rejected, torch.nn.functional.logsigmoid
     sft = -(sums / lengths).chunk(2)[0]
     metrics = {}
-    if name == "sigmoid":
+    if name in ("sigmoid", "cpo"):
         loss = -(1 - smoothing) * log_sigmoid(beta * margin) - smoothing * log_sigmoid(-beta * margin)
     elif name == "hinge":
         loss = torch.relu(1 - beta * margin)
@@ -135,6 +99,11 @@ def loss_of(model, reference, pairs, o):
         metrics = {"sft_loss": sft, "odds_ratio_loss": ratio}
     metrics |= {"rewards/chosen": beta * chosen, "rewards/rejected": beta * rejected, "rewards/margins": beta * margin,
                 "rewards/accuracies": (chosen > rejected).to(torch.float64), "logps/chosen": own.chunk(2)[0], "logps/rejected": own.chunk(2)[1]}
+    for side, rows, labels in zip(("chosen", "rejected"), logits.chunk(2), lengths.chunk(2)):
+        metrics[f"logits/{side}"] = rows.sum() / labels.sum()
+    if alpha := o.get("rpo_alpha", 0.0):
+        metrics["nll_loss"] = -sums.chunk(2)[0].sum() / lengths.chunk(2)[0].sum()
+        loss = loss + alpha * metrics["nll_loss"]
     return loss + o.get("pref_ftx", 0.0) * sft, metrics
 
 
@@ -188,6 +157,8 @@ CASES = [({"pref_loss": "sigmoid", "pref_beta": 0.1}, "ddp", 1, 1),
          ({"pref_loss": "hinge", "pref_beta": 0.3, "pref_ftx": 0.1}, "ddp", 2, 2),
          ({"pref_loss": "ipo", "pref_beta": 0.2}, "zero3", 1, 4),
          ({"pref_loss": "orpo", "pref_beta": 0.4}, "zero2", 2, 1),
+         ({"pref_loss": "cpo", "pref_beta": 0.3, "rpo_alpha": 0.8, "dpo_label_smoothing": 0.1}, "zero3", 2, 1),
+         ({"pref_loss": "sigmoid", "pref_beta": 0.2, "rpo_alpha": 0.5, "pref_ftx": 0.1, "finetuning_type": "full"}, "zero2", 2, 2),
          ({"stage": "kto", "dataset": "answers", "pref_beta": 0.3}, "ddp", 1, 4),
          ({"stage": "kto", "dataset": "answers", "pref_beta": 0.5, "pref_ftx": 0.2, "kto_chosen_weight": 1.3, "kto_rejected_weight": 0.8}, "zero3", 2, 1),
          ({"stage": "kto", "dataset": "answers", "pref_beta": 0.5, "finetuning_type": "full"}, "zero3", 2, 1),
@@ -199,26 +170,19 @@ CASES = [({"pref_loss": "sigmoid", "pref_beta": 0.1}, "ddp", 1, 1),
 
 def main():
     args = arguments()
-    qft, pack = args.build / "bin/qft", args.build / "bin/qft-pack"
+    qft = args.build / "bin/qft"
     report = Report()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
-        settings = {**make(tmp, "qwen3"), "stage": "dpo", "dataset": "pairs", "eval_dataset": "pairs", "lora_dropout": 0.0,
-                    "disable_shuffling": True, "learning_rate": LR, "adam_epsilon": EPSILON, "num_train_epochs": EPOCHS, "lr_scheduler_type": "constant", "warmup_ratio": 0.0,
-                    "global_batch_size": BATCH, "do_eval": True}
-        for key in ("lora_rank", "lora_alpha"):
-            settings.pop(key, None)
-        add_pairs(tmp / "data")
+        settings = settings_of(tmp, stage="dpo", dataset="pairs", eval_dataset="pairs", learning_rate=LR, adam_epsilon=EPSILON,
+                               num_train_epochs=EPOCHS, global_batch_size=BATCH, do_eval=True)
         model_dir = settings["model_name_or_path"]
         adapters = {dora: make_adapter(tmp / f"adapter-{dora}", model_dir, dora) for dora in (False, True)}
         paths = {"ref_model": str(another_model(tmp / "other", model_dir)), "ref_model_adapters": str(adapters[False])}
-        packs = {}
-        for stage, dataset in [("dpo", "pairs"), ("kto", "answers")]:
-            alone = {**{k: v for k, v in settings.items() if k not in ("eval_dataset", "do_eval")}, "stage": stage, "dataset": dataset}
-            run([pack, write(tmp / "pack.yaml", alone), "--output", tmp / f"{stage}.h5"])
-            packs[stage] = [json.loads(line) for line in run([pack, "export", tmp / f"{stage}.h5"]).stdout.splitlines()]
-            report.equal(f"items of stage {stage}", len(packs[stage]), SAMPLES)
+        packs = {stage: items_of(args.build, tmp, settings, stage, dataset) for stage, dataset in [("dpo", "pairs"), ("kto", "answers")]}
+        for stage, items in packs.items():
+            report.equal(f"items of stage {stage}", len(items), SAMPLES)
         for number, (options, strategy, ranks, each) in enumerate(CASES):
             what = ", ".join(f"{k} {v}" for k, v in options.items() if k != "dataset")
             out = tmp / f"out{number}"

@@ -3,34 +3,18 @@ linear on the last hidden state: the formulas of LLaMA-Factory's PairwiseTrainer
 judge saved, as safetensors and by torch.save(), and what qft leaves for those libraries; then the scores of qft score."""
 import json
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from common import ROOT, Report, arguments, mpirun, run
+from common import Report, arguments, mpirun, run
 from models import in_double
-from preference_parity import add_pairs, make_adapter
+from preferences import BIAS, SAMPLES, WEIGHT, items_of, log_of, make_adapter, make_head, settings_of, write
 
-sys.path.append(str(ROOT / "tests/system"))
-from tiny import log_of, make, write  # noqa: E402
-
-SAMPLES, BATCH, EPOCHS, LR = 12, 4, 10, 2e-3  # as many as add_pairs() makes
+BATCH, EPOCHS, LR = 4, 10, 2e-3
 TOLERANCE = 1e-8
-WEIGHT, BIAS = "v_head.summary.weight", "v_head.summary.bias"
-
-
-def make_head(directory, hidden, by_torch):
-    """As LLaMA-Factory's fix_valuehead_checkpoint leaves it beside the weights."""
-    generator = torch.Generator().manual_seed(11)
-    tensors = {WEIGHT: torch.randn(1, hidden, generator=generator) / hidden**0.5, BIAS: torch.randn(1, generator=generator)}
-    if by_torch:
-        torch.save(tensors, directory / "value_head.bin")
-    else:
-        save_file(tensors, directory / "value_head.safetensors", metadata={"format": "pt"})
-    return tensors
 
 
 def untie(directory):
@@ -104,25 +88,17 @@ CASES = [("lora", "ddp", 1, 2, True, True), ("lora", "zero3", 2, 1, False, False
 
 def main():
     args = arguments()
-    qft, pack = args.build / "bin/qft", args.build / "bin/qft-pack"
+    qft = args.build / "bin/qft"
     report = Report()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
-        settings = {**make(tmp, "qwen3"), "stage": "rm", "dataset": "pairs", "eval_dataset": "pairs", "lora_dropout": 0.0, "disable_shuffling": True,
-                    "learning_rate": LR, "num_train_epochs": EPOCHS, "lr_scheduler_type": "constant", "warmup_ratio": 0.0,
-                    "global_batch_size": BATCH, "do_train": True, "do_eval": True, "do_predict": True}
-        for key in ("lora_rank", "lora_alpha"):
-            settings.pop(key, None)
-        info = json.loads((tmp / "data/dataset_info.json").read_text())
-        add_pairs(tmp / "data")
-        info |= json.loads((tmp / "data/dataset_info.json").read_text())
-        (tmp / "data/dataset_info.json").write_text(json.dumps(info))
+        settings = settings_of(tmp, stage="rm", dataset="pairs", eval_dataset="pairs", learning_rate=LR, num_train_epochs=EPOCHS,
+                               global_batch_size=BATCH, do_eval=True, do_predict=True)
         tied = Path(settings["model_name_or_path"])
         shutil.copytree(tied, tmp / "untied")
         lm_head = untie(tmp / "untied")
-        run([pack, write(tmp / "pack.yaml", {k: v for k, v in settings.items() if k not in ("eval_dataset", "do_eval", "do_predict")}), "--output", tmp / "pairs.h5"])
-        pairs = [json.loads(line) for line in run([pack, "export", tmp / "pairs.h5"]).stdout.splitlines()]
+        pairs = items_of(args.build, tmp, settings, "rm", "pairs")
         report.equal("pairs", len(pairs), SAMPLES)
         for number, (method, strategy, ranks, each, is_tied, by_torch) in enumerate(CASES):
             what = f"{method} {strategy} on {ranks}"
@@ -133,7 +109,7 @@ def main():
             if method == "lora":
                 adapter = make_adapter(tmp / f"adapter{number}", base)
                 more["adapter_name_or_path"] = str(adapter)
-            head = make_head(adapter or base, 32, by_torch)
+            head = make_head(adapter or base, 32, by_torch=by_torch)
             run_file = write(tmp / f"run{number}.yaml", {**settings, **more})
             mpirun(ranks, [qft, "train", run_file])
             judge = Judge(base, adapter, head)

@@ -98,19 +98,61 @@ TEST(Metrics, TokenMeanHasNone) {
   EXPECT_TRUE(run.step(0, 1).metrics.empty());
 }
 
-TEST(SequenceLevel, InMicroBatchOrderTheBitsOfOneRank) {
+void expect_near(const StepResult& got, const StepResult& want, double tolerance) {
+  EXPECT_NEAR(got.loss, want.loss, tolerance * want.loss);
+  EXPECT_NEAR(got.grad_norm, want.grad_norm, 10 * tolerance * want.grad_norm);
+  EXPECT_EQ(got.metrics.size(), want.metrics.size());
+  for (const auto& [name, value] : want.metrics) EXPECT_NEAR(got.metrics.at(name), value, 10 * tolerance) << name;
+}
+
+/// Three steps of one rank on a CPU, and of all ranks under every strategy and in every order. Returns those of one rank.
+std::vector<StepResult> expect_alike_everywhere(const Case& plain) {
   const auto self = comm::make_self_communicator();
-  const Case c = sequence_case({.precision = optim::Precision::bf16(), .deterministic = true, .item_sequences = 2});
-  for (const int pack : {1, 2}) {
-    TinyRun one(c, *self), ours(c, world());
-    for (int s = 0; s < 3; ++s) {
-      const auto want = one.step(s, pack), got = ours.step(s, pack);
-      EXPECT_EQ(got.loss, want.loss);
-      EXPECT_EQ(got.metrics, want.metrics);
-      EXPECT_EQ(got.grad_norm, want.grad_norm);
-    }
-    EXPECT_EQ(ours.weights(), one.weights());
+  TinyRun expected(plain, *self, c10::kCPU);
+  std::vector<StepResult> want;
+  for (int s = 0; s < 3; ++s) want.push_back(expected.step(s, 1));
+  const auto b = expected.weights();
+  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "hsdp"})
+    for (const int group : {1, 3})
+      for (const int pack : {1, 2, 9})
+        for (const bool recompute : {false, true}) {
+          Case c = plain;
+          c.strategy = strategy;
+          c.hsdp_group = world().size() % 2 == 0 ? 2 : world().size();
+          c.group = group;
+          c.recompute = recompute;
+          c.offload.activations = recompute && group > 1;
+          c.loss_scale = pack == 9 ? 64.0 : 1.0;
+          SCOPED_TRACE(fmt::format("{} LoRA {} group {} pack {} recompute {}", strategy, c.lora, group, pack, recompute));
+          TinyRun got(c, world());
+          for (int s = 0; s < 3; ++s) expect_near(got.step(s, pack), want[static_cast<std::size_t>(s)], 1e-10);
+          const auto a = got.weights();
+          EXPECT_EQ(a.size(), b.size());
+          for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) EXPECT_NEAR(a[i], b[i], 1e-7) << i;
+        }
+  return want;
+}
+
+/// With sums in the order of micro-batches. Returns what the last step gave.
+StepResult expect_bits_of_one_rank(Case c, int steps, int pack) {
+  c.precision = optim::Precision::bf16();
+  c.deterministic = true;
+  const auto self = comm::make_self_communicator();
+  TinyRun one(c, *self), ours(c, world());
+  StepResult got;
+  for (int s = 0; s < steps; ++s) {
+    const auto want = one.step(s, pack);
+    got = ours.step(s, pack);
+    EXPECT_EQ(got.loss, want.loss);
+    EXPECT_EQ(got.metrics, want.metrics);
+    EXPECT_EQ(got.grad_norm, want.grad_norm);
   }
+  EXPECT_EQ(ours.weights(), one.weights());
+  return got;
+}
+
+TEST(SequenceLevel, InMicroBatchOrderTheBitsOfOneRank) {
+  for (const int pack : {1, 2}) expect_bits_of_one_rank(sequence_case({.item_sequences = 2}), 3, pack);
 }
 
 std::unique_ptr<Objective> dft(const BatchTotals& totals) {
@@ -165,21 +207,12 @@ TEST(WeightedTokens, TrainAlikeUnderEveryStrategy) {
 }
 
 TEST(WeightedTokens, InMicroBatchOrderTheBitsOfOneRank) {
-  const auto self = comm::make_self_communicator();
-  const Case c{.lora = true, .precision = optim::Precision::bf16(), .deterministic = true, .reference = true, .objective = asft};
-  TinyRun one(c, *self), ours(c, world());
-  for (int s = 0; s < 2; ++s) {
-    const auto want = one.step(s, 2), got = ours.step(s, 2);
-    EXPECT_EQ(got.loss, want.loss);
-    EXPECT_EQ(got.metrics, want.metrics);
-    EXPECT_EQ(got.grad_norm, want.grad_norm);
-  }
-  EXPECT_EQ(ours.weights(), one.weights());
+  expect_bits_of_one_rank({.lora = true, .reference = true, .objective = asft}, 2, 2);
 }
 
 std::unique_ptr<Objective> simpo(const BatchTotals& totals) {
-  return std::make_unique<engine::PreferenceLoss>(engine::pair_loss("simpo"),
-                                                  engine::PairOptions{.beta = 2.0, .gamma = 1.0, .ftx = 0.1}, totals);
+  return std::make_unique<engine::PreferenceLoss>(
+      engine::pair_loss("simpo"), engine::PairOptions{.beta = 2.0, .gamma = 1.0, .ftx = 0.1, .rpo_alpha = 0.4}, totals);
 }
 
 /// Pairs train alike on one rank and on all of them, whatever is sharded.
@@ -198,7 +231,7 @@ TEST(Simpo, TwentyStepsUnderZero3AreThoseOfOneRank) {
       const auto want = expected.step(0, 1), is = got.step(0, 1);
       EXPECT_NEAR(is.loss, want.loss, 1e-10 * want.loss);
       EXPECT_NEAR(is.grad_norm, want.grad_norm, 1e-9 * want.grad_norm);
-      ASSERT_EQ(is.metrics.size(), 6U);
+      ASSERT_EQ(is.metrics.size(), 9U);
       for (const auto& [name, value] : want.metrics) EXPECT_NEAR(is.metrics.at(name), value, 1e-9) << name;
       (s == 0 ? first : last) = is.metrics.at("rewards/margins");
     }
@@ -216,36 +249,12 @@ Case dpo_case() {
   return {.lora = true, .item_sequences = 2, .reference = true, .objective = dpo};
 }
 
-void expect_near(const StepResult& got, const StepResult& want, double tolerance) {
-  EXPECT_NEAR(got.loss, want.loss, tolerance * want.loss);
-  EXPECT_NEAR(got.grad_norm, want.grad_norm, 10 * tolerance * want.grad_norm);
-  EXPECT_EQ(got.metrics.size(), want.metrics.size());
-  for (const auto& [name, value] : want.metrics) EXPECT_NEAR(got.metrics.at(name), value, 10 * tolerance) << name;
+TEST(Reference, IsThePolicyWithoutItsAdapterUnderEveryStrategyAndOrder) {
+  EXPECT_GT(std::abs(expect_alike_everywhere(dpo_case())[0].metrics.at("rewards/chosen")), 1e-3);
 }
 
-TEST(Reference, IsThePolicyWithoutItsAdapterUnderEveryStrategyAndOrder) {
-  const auto self = comm::make_self_communicator();
-  TinyRun expected(dpo_case(), *self, c10::kCPU);
-  std::vector<StepResult> want;
-  for (int s = 0; s < 3; ++s) want.push_back(expected.step(s, 1));
-  EXPECT_GT(std::abs(want[0].metrics.at("rewards/chosen")), 1e-3);
-  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "hsdp"})
-    for (const int group : {1, 3})
-      for (const int pack : {1, 2, 9})
-        for (const bool recompute : {false, true}) {
-          Case c = dpo_case();
-          c.strategy = strategy;
-          c.hsdp_group = world().size() % 2 == 0 ? 2 : world().size();
-          c.group = group;
-          c.recompute = recompute;
-          c.offload.activations = recompute && group > 1;
-          SCOPED_TRACE(fmt::format("{} group {} pack {} recompute {}", strategy, group, pack, recompute));
-          TinyRun got(c, world());
-          for (int s = 0; s < 3; ++s) expect_near(got.step(s, pack), want[static_cast<std::size_t>(s)], 1e-10);
-          const auto a = got.weights(), b = expected.weights();
-          ASSERT_EQ(a.size(), b.size());
-          for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-7) << i;
-        }
+TEST(Reference, InMicroBatchOrderTheBitsOfOneRank) {
+  expect_bits_of_one_rank(dpo_case(), 3, 2);
 }
 
 /// The policy of a model whose adapter is zero is its reference: no reward, and -log sigmoid(0) for each pair.
@@ -295,63 +304,19 @@ Case reward_case(bool lora) {
 }
 
 TEST(RewardModel, IsTheSameUnderEveryStrategyAndOrder) {
-  const auto self = comm::make_self_communicator();
-  for (const bool lora : {false, true}) {
-    TinyRun expected(reward_case(lora), *self, c10::kCPU);
-    std::vector<StepResult> want;
-    for (int s = 0; s < 3; ++s) want.push_back(expected.step(s, 1));
-    EXPECT_GT(std::abs(want[0].metrics.at("rewards/margins")), 1e-3);
-    for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "hsdp"})
-      for (const int group : {1, 3})
-        for (const int pack : {1, 2, 9}) {
-          Case c = reward_case(lora);
-          c.strategy = strategy;
-          c.hsdp_group = world().size() % 2 == 0 ? 2 : world().size();
-          c.group = group;
-          c.recompute = pack == 2;
-          c.offload.activations = c.recompute && group > 1;
-          c.loss_scale = pack == 9 ? 64.0 : 1.0;
-          SCOPED_TRACE(fmt::format("{} LoRA {} group {} pack {}", strategy, lora, group, pack));
-          TinyRun got(c, world());
-          for (int s = 0; s < 3; ++s) expect_near(got.step(s, pack), want[static_cast<std::size_t>(s)], 1e-10);
-          const auto a = got.weights(), b = expected.weights();
-          ASSERT_EQ(a.size(), b.size());
-          for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-7) << i;
-        }
-  }
+  for (const bool lora : {false, true})
+    EXPECT_GT(std::abs(expect_alike_everywhere(reward_case(lora))[0].metrics.at("rewards/margins")), 1e-3);
 }
 
-TEST(RewardModel, LearnsItsPairsAndGivesTheBitsOfOneRankInMicroBatchOrder) {
-  const auto self = comm::make_self_communicator();
-  Case c = reward_case(true);
-  c.precision = optim::Precision::bf16();
-  c.deterministic = true;
-  TinyRun one(c, *self), ours(c, world());
-  double last = 0.0;
-  for (int s = 0; s < 12; ++s) {
-    const auto want = one.step(0, 2), got = ours.step(0, 2);
-    EXPECT_EQ(got.loss, want.loss);
-    EXPECT_EQ(got.metrics, want.metrics);
-    EXPECT_EQ(got.grad_norm, want.grad_norm);
-    last = got.metrics.at("accuracy");
-  }
-  EXPECT_EQ(ours.weights(), one.weights());
-  EXPECT_EQ(last, 1.0);
+TEST(RewardModel, InMicroBatchOrderTheBitsOfOneRank) {
+  expect_bits_of_one_rank(reward_case(true), 3, 2);
 }
 
-TEST(Reference, InMicroBatchOrderTheBitsOfOneRank) {
-  const auto self = comm::make_self_communicator();
-  Case c = dpo_case();
-  c.precision = optim::Precision::bf16();
-  c.deterministic = true;
-  TinyRun one(c, *self), ours(c, world());
-  for (int s = 0; s < 3; ++s) {
-    const auto want = one.step(s, 2), got = ours.step(s, 2);
-    EXPECT_EQ(got.loss, want.loss);
-    EXPECT_EQ(got.metrics, want.metrics);
-    EXPECT_EQ(got.grad_norm, want.grad_norm);
-  }
-  EXPECT_EQ(ours.weights(), one.weights());
+TEST(RewardModel, LearnsItsPairs) {
+  TinyRun run(reward_case(true), world());
+  StepResult last;
+  for (int s = 0; s < 12; ++s) last = run.step(0, 2);
+  EXPECT_EQ(last.metrics.at("accuracy"), 1.0);
 }
 
 /// Bytes that a step moves between the ranks, by collective and type.
@@ -384,14 +349,23 @@ TEST(Reference, AddsNoByteToTheWire) {
     }
 }
 
+std::unique_ptr<Objective> kto(const BatchTotals& totals) {
+  BatchTotals known = totals;
+  known.kl = 0.05;
+  return std::make_unique<engine::KtoLoss>(engine::KtoOptions{.beta = 0.5, .ftx = 0.1, .chosen_weight = 1.2}, known);
+}
+
+/// What routers report stands beside what the loss makes of its own metrics.
+TEST(Kto, OfAModelWithExpertsReportsItsMarginsToo) {
+  TinyRun run({.model_type = "qwen2_moe", .lora = true, .reference = true, .objective = kto}, world());
+  const auto metrics = run.step(0, 2).metrics;
+  EXPECT_EQ(metrics.at("rewards/margins"), metrics.at("rewards/chosen") - metrics.at("rewards/rejected"));
+  EXPECT_TRUE(metrics.contains("router/load_max"));
+}
+
 /// Single answers of which some are liked, with a KL term that is known: alike on one rank and on all.
 TEST(Kto, StepsUnderEveryStrategyAreThoseOfOneRank) {
-  Case c{.lora = true, .reference = true};
-  c.objective = [](const BatchTotals& totals) -> std::unique_ptr<Objective> {
-    BatchTotals known = totals;
-    known.kl = 0.05;
-    return std::make_unique<engine::KtoLoss>(engine::KtoOptions{.beta = 0.5, .ftx = 0.1, .chosen_weight = 1.2}, known);
-  };
+  Case c{.lora = true, .reference = true, .objective = kto};
   const auto self = comm::make_self_communicator();
   TinyRun one(c, *self, c10::kCPU);
   std::vector<StepResult> want;

@@ -2,7 +2,7 @@
 
 Their arguments are in other_tools/*.json (collect.py made them). Models and data are replaced by tiny ones that lie where the
 examples name them, and a run ends after two steps; everything else is as it is typed. The answers are docs/other_tools.md:
---write makes it, without it each answer is held against the page. --part N takes every N-th example.
+--write makes it, without it each answer is held against the page. --part N takes every N-th example, --only REGEX those of such a name.
 """
 import argparse
 import json
@@ -40,7 +40,7 @@ INTRO = """# Commands and run files of other tools
 Made by `tests/system/other_tools.py --build build --write`: every example of ms-swift for text models (commit {swift}) and every run
 file of LLaMA-Factory's examples (commit {llama}), with models and data replaced by tiny ones; a model of a kind that qft does not
 have stays of that kind (`model_type`). What runs trains two steps, answers, or exports, and ends with 0. `swift sft ARGUMENTS` is typed as
-`qft train ARGUMENTS`, `swift pt` as `qft train --stage pt`, `swift infer` as `qft chat`, or as `qft eval` where it names data, `swift export`
+`qft train ARGUMENTS`, as is `swift rlhf`, `swift pt` as `qft train --stage pt`, `swift infer` as `qft chat`, or as `qft eval` where it names data, `swift export`
 as `qft export`; `llamafactory-cli train FILE` as `qft train FILE`, and so on. Launchers and environment variables (`torchrun`, `NPROC_PER_NODE`,
 `CUDA_VISIBLE_DEVICES`) give way to `mpirun -np N`; `accelerate launch --config_file FILE` is `accelerate_config=FILE`. Where the template
 of LLaMA-Factory's file is another model family's, the tiny model is given its own (`template=qwen`).
@@ -49,7 +49,7 @@ of LLaMA-Factory's file is another model family's, the tiny model is given its o
 `ctest -R system.other_tools` types every twelfth. The arguments are in `tests/system/other_tools`, taken from checkouts of both tools by
 `collect.py` there.
 """
-WHY_NOT = {"megatron": "strategy: zero3 splits a model: `qft train`", "rlhf": "`qft train --rlhf_type` dpo, kto, orpo, simpo or rm; GRPO, GKD and PPO are not implemented",
+WHY_NOT = {"megatron": "strategy: zero3 splits a model: `qft train`", "rlhf": "`qft train --rlhf_type` dpo, kto, orpo, simpo, cpo or rm; GRPO, GKD and PPO are not implemented",
            "rollout": "GRPO is not implemented",
            "deploy": "no server: `qft chat`, `qft generate`, or `qft export` for another one", "app": "no web page: `qft chat`",
            "eval": "no benchmarks: `qft eval` reports loss, BLEU-4 and ROUGE", "sample": "`qft eval` with `predict_with_generate` answers a data set"}
@@ -75,6 +75,10 @@ class Examples:
         self.model = self.directory / "made/model"
         (self.model / "chat_template.jinja").write_text(JINJA)
         self.records = [{"instruction": f"Say {i}", "input": "", "output": f"{i} " * (1 + i % 5)} for i in range(12)]
+        # As ms-swift has them: pairs, and answers that are liked or not.
+        talks = [{"messages": [{"role": "user", "content": r["instruction"]}, {"role": "assistant", "content": r["output"]}]} for r in self.records]
+        self.preferences = [{**talk, "rejected_response": "no " * (1 + i % 3)} for i, talk in enumerate(talks)]
+        self.feedback = [{**talk, "label": i % 3 > 0} for i, talk in enumerate(talks)]
 
     def clear(self):
         for folder in ("output", "saves", "answers"):
@@ -116,16 +120,16 @@ class Examples:
             self.qft(["train", "--model", str(model), "--dataset", "made/numbers", "--output_dir", str(adapter)] + SHORT, check=True)
         return adapter
 
-    def put_data(self, name):
+    def put_data(self, name, records=None):
         folder = self.directory / re.sub(r"[:#].*", "", name)
-        if folder.exists() or name.startswith(("/", "$", "~")):
+        if name.startswith(("/", "$", "~")) or (folder.exists() and records is None):
             return
         if name.endswith((".json", ".jsonl")):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            folder.write_text(json.dumps(self.records))
+            folder.write_text(json.dumps(records or self.records))
             return
-        folder.mkdir(parents=True)
-        records = [{"text": r["output"] * 4000} for r in self.records] if "c4" in name else self.records
+        folder.mkdir(parents=True, exist_ok=True)
+        records = records or ([{"text": r["output"] * 4000} for r in self.records] if "c4" in name else self.records)
         (folder / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
 
     def put_file(self, name, content):
@@ -180,13 +184,16 @@ def run_swift(examples, row, files):
     for key in ("model", "adapters", "ckpt_dir", "resume_from_checkpoint"):
         for name in value_of(arguments, f"--{key}") + ([named[key]] if key in named and isinstance(named[key], str) else []):
             examples.put_model(name, key == "adapters")
+    records = None
+    if program == "rlhf":
+        records = examples.feedback if value_of(arguments, "--rlhf_type") == ["kto"] else examples.preferences
     for key in ("dataset", "val_dataset"):
         listed = named.get(key, [])
         for name in value_of(arguments, f"--{key}") + (listed if isinstance(listed, list) else [listed]):
-            examples.put_data(name)
+            examples.put_data(name, records)
     if "accelerate" in row:
         arguments.append(f"accelerate_config={row['accelerate']}")
-    if program == "sft":
+    if program in ("sft", "rlhf"):
         command = ["train", *arguments, *SHORT]
     elif program == "pt":
         command = ["train", "--stage", "pt", *arguments, *SHORT]
@@ -272,6 +279,7 @@ def main():
     parser.add_argument("--build", type=Path, required=True)
     parser.add_argument("--write", action="store_true", help="write docs/other_tools.md")
     parser.add_argument("--part", type=int, default=1, help="take every N-th example")
+    parser.add_argument("--only", default="", help="of these take those whose names match")
     parser.add_argument("--jobs", type=int, default=2, help="examples that run at a time")
     args = parser.parse_args()
     swift, llama = (json.loads((HERE / f"{name}.json").read_text()) for name in ("swift", "llama_factory"))
@@ -279,6 +287,7 @@ def main():
     work = [("swift", name, lambda e, row=row: run_swift(e, row, swift["files"])) for name, row in list(numbered(swift["commands"]))[:: args.part]]
     work += [("llama", f"`{path}`", lambda e, path=path, run=run: run_llama(e, path, run, llama["files"]))
              for path, run in list(llama["runs"].items())[:: args.part]]
+    work = [row for row in work if re.search(args.only, row[1])]
     answers = [None] * len(work)
     with tempfile.TemporaryDirectory() as tmp:
         places = [Examples(Path(tmp) / str(job), args.build.resolve()) for job in range(args.jobs)]
@@ -299,7 +308,7 @@ def main():
         held = dict(re.findall(r"^\| (.+?) \| (.+) \|$", PAGE.read_text(), re.MULTILINE))
         wrong += [f"{name}: {text}\n    but {PAGE.name} has: {held.get(name)}" for name, text in rows if held.get(name) != text]
     running = sum(text == "runs" for _, text in swift_rows)
-    if args.part == 1 and running < LEAST_RUNNING:
+    if args.part == 1 and not args.only and running < LEAST_RUNNING:
         wrong.append(f"{running} commands of ms-swift run, and {LEAST_RUNNING} must")
     print(*wrong, f"{len(rows)} examples, {sum(t == 'runs' for _, t in rows)} run, {len(wrong)} wrong", sep="\n")
     sys.exit(1 if wrong or not rows else 0)

@@ -10,6 +10,7 @@ from tiny import log_of, make, write, write_model
 SAMPLES, BATCH, EPOCHS, LR = 24, 6, 2, 1e-3
 BETA, GAMMA, FTX = 2.0, 1.2, 0.1
 METRICS = ["rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"]
+EXPERTS_LOSS = 0.5
 
 
 def add_pairs(directory):
@@ -80,6 +81,23 @@ def most(plan, part):
     return max(row["memory"][part] for row in plan["rows"])
 
 
+def check_experts(report, qft, directory, kto):
+    """The routers' loss of stage kto is the mean over the tokens that are trained, not over those too that estimate the divergence."""
+    write_model(directory / "experts", "qwen2_moe")
+    for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (directory / "experts" / file).write_bytes((directory / "model" / file).read_bytes())
+    first = {}
+    for weight in (0.0, EXPERTS_LOSS):
+        out = directory / f"experts{weight}"
+        mpirun(2, [qft, "train", write(directory / "experts.yaml", {
+            **{k: v for k, v in kto.items() if k not in ("eval_dataset", "do_eval")}, "model_name_or_path": str(directory / "experts"), "max_steps": 1,
+            "moe_aux_loss_coef": weight, "output_dir": str(out)})])
+        first[weight] = next(e for e in log_of(out) if "loss" in e)
+    added = first[EXPERTS_LOSS]["loss"] - first[0.0]["loss"]
+    report.check("kto with experts: what the routers add to the loss", abs(added / (EXPERTS_LOSS * first[0.0]["router/aux_loss"]) - 1), 1e-9)
+    report.holds("kto with experts: the margins", "rewards/margins" in first[0.0], first[0.0])
+
+
 def main():
     args = arguments()
     qft, pack = args.build / "bin/qft", args.build / "bin/qft-pack"
@@ -126,6 +144,11 @@ def main():
         mpirun(2, [qft, "train", write(tmp / "kto.yaml", {**kto, "output_dir": str(again), "resume_from_checkpoint": str(tmp / "kto3/checkpoint-2")})])
         report.equal("kto: resumed on two ranks, the bits go on", [[e[k] for k in keys] for e in log_of(again) if "loss" in e and e["current_steps"] > 2],
                      [[e[k] for k in keys] for e in entries[1][2:]])
+        best = {"max_steps": 2, "eval_strategy": "steps", "eval_steps": 2, "save_steps": 2, "load_best_model_at_end": True,
+                "metric_for_best_model": "rewards/margins", "output_dir": str(tmp / "best")}
+        told = mpirun(1, [qft, "train", write(tmp / "best.yaml", {**kto, **best})])
+        report.holds("kto: the best by margins", "the best checkpoint is the result" in told.stdout + told.stderr, told.stderr)
+        check_experts(report, qft, tmp, kto)
         alone = run([qft, "eval", write(tmp / "alone.yaml", {**settings, "pref_loss": "sigmoid"})], check=False)
         report.holds("qft eval: nothing to compare with", alone.returncode == 2 and "neither an adapter" in alone.stderr, alone.stderr)
 
@@ -145,6 +168,11 @@ def main():
                                      ("pairs in stage kto", {"stage": "kto", "pack": str(tmp / "out/packs/train.h5")}, "stage is kto, dpo in the pack"),
                                      ("a loss that is not built", {"pref_loss": "kto_pair"}, "pref_loss is \"kto_pair\", which is not implemented"),
                                      ("answers that are all equal", {"dataset": "equal", "output_dir": str(tmp / "equal")}, "in all 24 pairs the chosen answer is the rejected one"),
+                                     ("pairs of a reward model that are all equal", {"stage": "rm", "dataset": "equal", "output_dir": str(tmp / "equal_rm")}, "in all 24 pairs"),
+                                     ("a loss with two meanings", {"rpo_alpha": 0.5, "ld_alpha": 0.5}, "rpo_alpha and"),
+                                     ("nothing that counts", {"stage": "kto", "dataset": "answers", "kto_chosen_weight": 0, "kto_rejected_weight": 0}, "nothing is learned"),
+                                     ("two losses of ms-swift", {"stage": None, "pref_loss": None, "pref_beta": None, "rlhf_type": "cpo", "loss_type": "hinge"}, "both mean pref_loss"),
+                                     ("a reward that is compared with a mean", {"pref_bco_weight": 0.3}, "mean of all rewards"),
                                      ("packing", {"packing": True}, "remove packing")]:
             if "vocabulary" in what:
                 write_model(tmp / "other", "qwen3", vocab=1100)

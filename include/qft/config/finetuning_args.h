@@ -44,6 +44,7 @@ struct FinetuningArgs {
   double pref_beta = 0.1;
   double pref_ftx = 0.0;
   double simpo_gamma = 0.5;
+  double rpo_alpha = 0.0;
   double dpo_label_smoothing = 0.0;
   std::optional<double> ld_alpha;
   double kto_chosen_weight = 1.0;

@@ -48,8 +48,8 @@ struct RecordText;
 /// The tag of items of stage kto, "true" or "false": whether the answer is liked. Their sequences are the
 /// answer and, for the estimate of the KL divergence, the answer to another question after the same prompt.
 inline constexpr std::string_view kFeedbackTag = "kto_tag";
-/// Throws Error for an item that has no such tag.
-bool is_liked(const EncodedItem& item);
+/// By an item's tags; throws Error where there is no such one.
+bool is_liked(const std::vector<std::pair<std::string, std::string>>& tags);
 
 /// Takes items in source order, one chunk at a time.
 class ItemSink {

@@ -19,13 +19,14 @@ class KlEstimate {
  public:
   /// `micro_batches`: of all ranks.
   explicit KlEstimate(std::int64_t micro_batches) : sums_(kWidth * static_cast<std::size_t>(micro_batches)) {}
-  /// Of micro-batch `index`: the sum of log-ratios of so many sequences, and how many items are liked.
-  void add(std::int64_t index, double log_ratios, double sequences, double liked);
-  /// Sets `kl` (not below 0) and `liked`. Collective.
+  /// Of micro-batch `index`: the sum of log-ratios of so many sequences, how many items are liked, and the tokens of what is
+  /// trained.
+  void add(std::int64_t index, double log_ratios, double sequences, double liked, double tokens);
+  /// Sets `kl` (not below 0), `liked` and `tokens`. Collective.
   void agree(comm::Communicator& comm, parallel::BatchTotals& totals);
 
  private:
-  static constexpr std::size_t kWidth = 3;
+  static constexpr std::size_t kWidth = 4;
   std::vector<double> sums_;
 };
 
@@ -33,9 +34,15 @@ class StepInputs {
  public:
   /// `reference`: null where the run has none of its own. All must outlive this.
   StepInputs(const config::RunConfig& config, Instance& instance, ReferenceModel* reference)
-      : row_(objective_of(config)), instance_(instance), reference_(reference) {}
+      : row_(objective_of(config)),
+        counts_chosen_(config.finetuning.stage == "dpo" && config.finetuning.rpo_alpha > 0),
+        instance_(instance),
+        reference_(reference) {}
 
   bool estimates_kl() const { return row_.estimates_kl; }
+  /// Sets what the objective asks of the totals beside what a batch tells: the estimate, and how many labels chosen answers have.
+  /// Collective.
+  void complete(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm);
   /// What is trained or scored of the micro-batches. `rounds`: of the rank that has most. Collective.
   std::vector<model::MicroInput> inputs(std::span<const loader::MicroBatch> batches, std::int64_t rounds);
   /// Adds the micro-batches, of which `first` is the number among those of all ranks, to the estimate. Collective.
@@ -45,6 +52,7 @@ class StepInputs {
   std::vector<model::MicroInput> build(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int32_t sequence);
 
   const ObjectiveRow& row_;
+  bool counts_chosen_;
   Instance& instance_;
   ReferenceModel* reference_;
 };

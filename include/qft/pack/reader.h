@@ -40,6 +40,8 @@ class PackReader {
 
   /// Item `index` with its origin, CRCs checked; throws Error naming file and item where it is damaged.
   encode::EncodedItem item(std::int64_t index) const;
+  /// Where item `index` comes from, and its tags: item() without its sequences.
+  encode::EncodedItem origin(std::int64_t index) const;
   /// Only what training needs, into reused memory; CRC checked.
   void read(std::int64_t index, FlatItem& item) const;
 
@@ -51,6 +53,11 @@ class PackReader {
   std::vector<std::int32_t> item_categories() const;
   /// [items] the number of each item's dataset in attributes().sources; read at each call.
   std::vector<std::int32_t> item_datasets() const;
+
+  /// [sequences] how many tokens each has; read at each call.
+  std::vector<std::int64_t> sequence_tokens() const;
+  /// [items] the tags of each, as tags_to_json() stores them; read at each call, without their CRCs.
+  std::vector<std::string> item_tags() const;
 
   /// Throws ConfigError with both values and advice where this pack was made for something else.
   void check_against(const PackExpectation& expected) const;
@@ -73,6 +80,7 @@ class PackReader {
   void verify_counts(const std::vector<std::int64_t>& items_found) const;
   const LengthTables& lengths() const;
   const Extent& extent(PackArray array) const { return extents_[static_cast<std::size_t>(array)]; }
+  std::vector<std::int64_t> all_offsets(PackArray array) const;
   std::vector<std::int32_t> numbers(PackArray array, std::string_view what, std::size_t names) const;
   template <class T>
   void read_range(PackArray array, std::int64_t first, std::span<T> values) const;

@@ -41,8 +41,9 @@ at::Tensor label_counts(const model::MicroInput& in);
 /// What a step counts, over all ranks.
 struct BatchTotals {
   double label_tokens = 0, items = 0, tokens = 0;
-  double liked = 0;  ///< of the items, where data says so
-  double kl = 0;     ///< KL divergence of the policy from the reference, as estimated before the step
+  double liked = 0;         ///< of the items, where data says so
+  double kl = 0;            ///< KL divergence of the policy from the reference, as estimated before the step
+  double first_labels = 0;  ///< label tokens of the items' first sequences, where an objective asks for them
 };
 
 /// The objective of one step. Its loss is a sum over micro-batches, as gradients are.
@@ -74,8 +75,9 @@ class Objective {
 
   /// What routers of experts add to the loss, and so to gradients.
   virtual model::RoutingLoss routing() const { return {}; }
-  /// Turns the metrics of all ranks, by name, into those that are reported.
-  virtual void summarise(std::map<std::string, double>& /*metrics*/) const {}
+  /// Turns the metrics of all ranks, by name, into those that are reported. Returns what the loss has beside the sums' part: a
+  /// function of means of the global batch.
+  virtual double summarise(std::map<std::string, double>& /*metrics*/) const { return 0.0; }
 };
 
 /// Of each sequence of a micro-batch: [S], fp64.
@@ -83,6 +85,7 @@ struct SequenceSums {
   at::Tensor policy;     ///< the sum of its labels' log-probabilities, as weighted by label_weights()
   at::Tensor reference;  ///< that of the reference, not weighted; undefined without one
   at::Tensor counts;     ///< how many labels there are
+  at::Tensor rows = {};  ///< [row_values(), S], of what read_rows() kept of the labels; undefined where it keeps nothing
 };
 
 /// A function of the log-probabilities of whole sequences.

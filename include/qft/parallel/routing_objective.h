@@ -33,7 +33,7 @@ class RoutingObjective final : public Objective {
   bool reference_rows() const override { return inner_->reference_rows(); }
   at::Tensor observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const override;
   model::RoutingLoss routing() const override { return weights_; }
-  void summarise(std::map<std::string, double>& metrics) const override;
+  double summarise(std::map<std::string, double>& metrics) const override;
 
  private:
   std::unique_ptr<Objective> inner_;

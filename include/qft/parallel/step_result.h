@@ -27,7 +27,8 @@ struct StepResult {
 
 /// Loss and metrics, from the sums of all micro-batches.
 struct Score {
-  double loss = 0.0;
+  double loss = 0.0;                           ///< the sum of the micro-batches' parts
+  double added = 0.0;                          ///< what Objective::summarise() adds to it, when it is divided by the denominator
   std::map<std::string, double> metrics = {};  ///< without those that had nothing to count
 };
 

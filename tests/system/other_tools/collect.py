@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 # Examples of models that see or hear are counted, not listed.
 MEDIA = re.compile(r"freeze_vit|VL|Omni|OCR|multimodal|mllm|vlm|ovis|keye|minicpmv|internvl|glm-4.6v|moss|deepseek_vl2|gemma|omni|"
                    r"audio|all_to_all|qwen3_tts|llama4|phi4_mm|gme", re.IGNORECASE)
-OURS = re.compile(r"\bswift (sft|pt|infer|export)\b|swift/cli/(sft|pt|infer|export)\.py")
+OURS = re.compile(r"\bswift (sft|pt|rlhf|infer|export)\b|swift/cli/(sft|pt|rlhf|infer|export)\.py")
 ANY = re.compile(r"\b(swift|megatron) (\w[\w-]*)\b(?= )|swift/cli/(\w+)\.py")
 
 
@@ -45,7 +45,7 @@ def parse(line):
     words = shlex.split(line)
     launcher = re.search(r"accelerate launch.*?--config_file\s+\"?([^\s\"]+)", line)
     at = next(i for i, w in enumerate(words) if re.search(r"swift/cli/\w+\.py$", w) or (w == "swift" and words[i + 1] in
-              ("sft", "pt", "infer", "export")))
+              ("sft", "pt", "rlhf", "infer", "export")))
     cli = re.search(r"cli/(\w+)\.py$", words[at])
     program = cli.group(1) if cli else words[at + 1]
     row = {"program": program, "args": words[at + (1 if cli else 2):]}
@@ -63,7 +63,7 @@ def swift(repository):
         else:
             found = ANY.search(line)
             kind = f"{found.group(1)} {found.group(2)}" if found.group(1) else f"swift {found.group(3)}"
-            if kind in ("swift sft", "swift pt", "swift infer", "swift export"):
+            if kind in ("swift sft", "swift pt", "swift rlhf", "swift infer", "swift export"):
                 kind += " (images, video, sound)"
             others[kind] = others.get(kind, 0) + 1
     wanted = {a for r in rows for a in r["args"] + [r.get("accelerate", "")] if re.search(r"\.(json|ya?ml)$", a)}
