@@ -23,11 +23,11 @@ constexpr std::int64_t kWide = std::int64_t{1} << 40;
 /// What may differ without changing a number: indices into the lists below, one a dimension.
 enum Dimension : std::uint8_t { strategy, offload, group, pack, recompute, budget, model_type, trained, tied, dimensions };
 using Choice = std::array<int, dimensions>;
+constexpr const char* kTypes[] = {"qwen2", "qwen3_moe", "qwen3_5_text", "qwen2_moe", "olmo2", "arcee"};
 constexpr Choice kSizes = {6, 5, 3, 3, 2, 2, std::size(kTypes), 4, 2};
 constexpr Offload kOffloads[] = {{}, {.optimizer = true}, {.weights = true}, {.activations = true}, {true, true, true}};
 constexpr int kGroups[] = {1, 2, 9};  // of at most nine micro-batches a rank
 constexpr int kPacks[] = {1, 2, 9};   // sequences a micro-batch: with nine only one rank has work
-constexpr const char* kTypes[] = {"qwen2", "qwen3_moe", "qwen3_5_text", "qwen2_moe", "olmo2", "arcee"};
 
 bool valid(const Choice& c) {
   return c[recompute] == 1 || !kOffloads[c[offload]].activations;
