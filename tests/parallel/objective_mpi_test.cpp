@@ -340,7 +340,9 @@ TEST(Reference, AddsNoByteToTheWire) {
       c.group = group;
       Case without = c;
       without.reference = false;
-      without.objective = simpo;
+      without.objective = [](const BatchTotals& totals) -> std::unique_ptr<Objective> {  // with as many metrics
+        return std::make_unique<engine::PreferenceLoss>(engine::pair_loss("simpo"), engine::PairOptions{}, totals);
+      };
       const auto with = bytes_of(c);
       EXPECT_EQ(with, bytes_of(without)) << strategy << " group " << group;
       if (world().size() > 1) {
