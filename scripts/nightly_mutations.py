@@ -46,6 +46,8 @@ EXPLAINED = {
     ("src/device/graph.cpp", "const StreamGuard on_stream(stream_);"):
         "calls run once on the stream that is captured later, because libraries such as cuBLAS make memory at their first call on a stream: "
         "the simulated device has none",
+    ("src/parallel/sharded_buffer.cpp", "gather_.wait();  // of the change before: MPI's gathers may overtake each other"):
+        "a device runs a group's gathers in the order of their calls",
 }
 
 # What stands at the head of a changed file.
