@@ -46,6 +46,10 @@ EXPLAINED = {
     ("src/device/graph.cpp", "const StreamGuard on_stream(stream_);"):
         "calls run once on the stream that is captured later, because libraries such as cuBLAS make memory at their first call on a stream: "
         "the simulated device has none",
+    ("src/parallel/sharded_buffer.cpp", "gather_.wait();  // of the change before: MPI's gathers may overtake each other"):
+        "a device runs a group's gathers in the order of their calls",
+    ("src/parallel/sharded_store.cpp", "for (comm::Work& work : works) work.wait();"):
+        "a Work that goes waits too; this is for what a wait throws",
 }
 
 # What stands at the head of a changed file.
@@ -117,8 +121,8 @@ KINDS = {"wait": lambda line: without_call(line, "wait") or without_call(line, "
 # What frees memory before its last use: (file, what is there, what goes in front of it).
 EARLY = [
     ("src/device/host_tensor.cpp", "wait_for(device); }", f"if (!{MADE}) "),
-    ("src/parallel/sharded_store.cpp", "    r.work.wait();\n    r.copied.synchronize();\n", f"    if ({MADE} && strategy_.gradients) free_storage(r.grads);\n"),
-    ("src/parallel/sharded_buffer.cpp", "  settle();\n  free_storage(whole_);\n", f"  if ({MADE}) free_storage(whole_);\n"),
+    ("src/parallel/sharded_store.cpp", "    r.work.wait();\n    r.copied.synchronize();\n", f"    if (at::Tensor early = r.grads; {MADE} && strategy_.gradients) free_storage(early);\n"),
+    ("src/parallel/sharded_buffer.cpp", "  settle();\n  free_storage(whole_);\n", f"  if (at::Tensor early = whole_; {MADE}) free_storage(early);\n"),
     ("src/parallel/bucketed_sum.cpp", "data = bucket.staging = data.to(at::kFloat);",
      f"if ({MADE}) {{ bucket.staging = data.to(at::kFloat); data = data.to(at::kFloat); }} else "),
     ("src/parallel/offloaded_activations.cpp", "}\n\nvoid OffloadedActivations::start_fetch", f"  if ({MADE}) {{ memory_[l].reset(); kept_[l] = kept_[l].clone(); }}\n"),

@@ -122,7 +122,7 @@ at::Tensor ShardedBuffer::whole() {
 void ShardedBuffer::changed() {
   if (empty() || division_.ranks == 1) return;
   QFT_ASSERT(!frees_whole() || !whole_.defined(), "weights change while gathered copies of {} elements are here", division_.n);
-  settle();
+  gather_.wait();  // of the change before: MPI's gathers may overtake each other
   current_ = false;
   rest_stale_ = rest_is_whole();
 }

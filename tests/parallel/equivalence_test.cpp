@@ -174,11 +174,18 @@ TEST(Offload, CopiesRunBesideTheStreamThatComputes) {
   offloaded.store->release(1);
 }
 
-/// A run that ends has gathers for the next step under way.
+/// A step that is abandoned, and a run that ends, have gathers under way.
 TEST(Offload, WeightsOnTheirWayArriveBeforeTheirMemoryIsFreed) {
-  std::make_unique<OffloadedStore>()->store->gather(1, /*frozen_only=*/false);
-  EXPECT_EQ(at::ones({4}, device_under_test()).sum().item<float>(),
-            4.0F);  // the simulated device tells its errors at the next call
+  // The simulated device tells its errors at the next call.
+  const auto next_call = [] { return at::ones({4}, device_under_test()).sum().item<float>(); };
+  {
+    const OffloadedStore offloaded;
+    offloaded.store->gather(1, /*frozen_only=*/false);
+    offloaded.store->abandon_step();
+    EXPECT_EQ(next_call(), 4.0F);
+    offloaded.store->gather(1, /*frozen_only=*/false);
+  }
+  EXPECT_EQ(next_call(), 4.0F);
 }
 
 TEST(Offload, ActivationsAreCopiedBesideTheStreamThatComputes) {

@@ -61,6 +61,7 @@ TEST_P(Save, CrossesPinnedMemoryAndChangesNoBit) {
   run.step(2, 3);  // with `staged` the checkpoint has a copy of its own
   const fs::path checkpoint = save.commit();
   EXPECT_NE(run.weights(), saved);
+  run.step(3, 3);  // whose weights may still be on their way to the other ranks
 
   const std::int64_t before_load = sim::pageable_bytes();
   load_snapshot(checkpoint::SharedCheckpoint(world(), checkpoint), run.instance());
