@@ -200,6 +200,8 @@ bool describe_pairs(const Seen& seen, DatasetSpec& spec) {
   ColumnNames& c = spec.columns;
   c.rejected = seen.first(kRejected);
   c.chosen = seen.first({"chosen"});
+  if (c.chosen.empty() && c.rejected != "rejected" && seen.first(kMessages).empty())
+    c.chosen = seen.has("output") ? "output" : seen.first(kAnswer);
   const bool at_end = c.rejected != "rejected" && !seen.first(kMessages).empty();  // the messages end with the chosen answer
   spec.ranking = !c.rejected.empty() && (!c.chosen.empty() || at_end);
   if (!spec.ranking) c.chosen = c.rejected = "";

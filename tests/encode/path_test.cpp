@@ -52,45 +52,6 @@ TEST(DatasetPaths, FormatsAreToldFromTheRecords) {
       (Texts{"a<|im_end|>\n", "b<|im_end|>\n"}));
 }
 
-TEST(DatasetPaths, PairsAreToldFromTheRecords) {
-  PathRun run;
-  const auto sides = [&](const std::string& file, std::string_view text) {
-    run.folder.write(file, text);
-    Texts all;
-    for (const auto& item : run.read(file).items)
-      for (const auto& sequence : item.sequences)
-        for (const std::string& part : run.learned(sequence)) all.push_back(part);
-    return all;
-  };
-  run.config.finetuning.stage = "dpo";
-  const Texts pair = {"a<|im_end|>\n", "b<|im_end|>\n"};
-  const std::string swift =
-      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "rejected_response": "b"})";
-  EXPECT_EQ(sides("trl.jsonl", R"({"prompt": "q", "chosen": "a", "rejected": "b"})"), pair);
-  EXPECT_EQ(sides("alpaca.jsonl", R"({"instruction": "q", "input": "", "chosen": "a", "rejected": "b"})"), pair);
-  EXPECT_EQ(sides("query.jsonl", R"({"query": "q", "response": "a", "rejected_response": "b"})"), pair);
-  EXPECT_EQ(sides("swift.jsonl", swift), pair);
-  EXPECT_EQ(
-      sides(
-          "llama.jsonl",
-          R"({"conversations": [{"from": "human", "value": "q"}], "chosen": {"from": "gpt", "value": "a"}, "rejected": {"from": "gpt", "value": "b"}})"),
-      pair);
-  run.config.finetuning.stage = "sft";
-  EXPECT_EQ(sides("single.jsonl", swift), Texts{"a<|im_end|>\n"});
-}
-
-TEST(DatasetPaths, WhetherAnAnswerIsLikedStandsInLabel) {
-  PathRun run;
-  run.config.finetuning.stage = "kto";
-  run.folder.write("kto.jsonl", R"({"prompt": "q", "completion": "a", "label": true})"
-                                "\n"
-                                R"({"prompt": "r", "completion": "b", "label": false})");
-  const auto items = run.read("kto.jsonl").items;
-  ASSERT_EQ(items.size(), 2u);
-  EXPECT_TRUE(qft::encode::is_liked(items[0].tags));
-  EXPECT_FALSE(qft::encode::is_liked(items[1].tags));
-}
-
 TEST(DatasetPaths, TheContextOfAnInstructionIsItsInput) {
   PathRun run;
   run.folder.write("dolly.jsonl",
@@ -237,6 +198,7 @@ TEST(DatasetPaths, PairsAreToldFromTheRecordsInTheirStages) {
   const std::vector<std::pair<std::string, std::string>> files = {
       {"trl.jsonl", R"({"prompt": "q", "chosen": "a", "rejected": "b"})"},
       {"alpaca.jsonl", R"({"instruction": "q", "input": "", "output": "x", "chosen": "a", "rejected": "b"})"},
+      {"query.jsonl", R"({"query": "q", "response": "a", "rejected_response": "b"})"},
       {"swift.jsonl", fmt::format(R"({{"messages": [{}, {}], "rejected_response": "b"}})", question, good)},
       {"swift_messages.jsonl",
        fmt::format(R"({{"messages": [{0}, {1}], "rejected_messages": [{0}, {2}]}})", question, good, bad)},
@@ -253,7 +215,7 @@ TEST(DatasetPaths, PairsAreToldFromTheRecordsInTheirStages) {
   EXPECT_TRUE(run.read("differ.jsonl").items.empty());  // dropped: they differ before their last messages
 
   run.config.finetuning.stage = "sft";
-  EXPECT_EQ(run.answers("swift.jsonl", files[2].second), Texts{"a<|im_end|>\n"});
+  EXPECT_EQ(run.answers("swift.jsonl", files[3].second), Texts{"a<|im_end|>\n"});
   run.folder.write("trl.jsonl", files[0].second);
   expect_error<ConfigError>([&] { run.read("trl.jsonl"); }, {"stage sft learns answers"});
   run.config.finetuning.stage = "dpo";
@@ -270,12 +232,12 @@ TEST(DatasetPaths, MarksAreReadForStageKto) {
                    R"({"messages": [{"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}], "label": false})");
   const auto items = run.read("swift.jsonl").items;
   ASSERT_EQ(items.size(), 2u);
-  EXPECT_TRUE(qft::encode::is_liked(items[0]));
-  EXPECT_FALSE(qft::encode::is_liked(items[1]));
+  EXPECT_TRUE(qft::encode::is_liked(items[0].tags));
+  EXPECT_FALSE(qft::encode::is_liked(items[1].tags));
   run.folder.write("trl.jsonl", R"({"prompt": "q", "completion": "a", "label": false})"
                                 "\n"
                                 R"({"prompt": "r", "completion": "b", "label": true})");
-  EXPECT_FALSE(qft::encode::is_liked(run.read("trl.jsonl").items[0]));
+  EXPECT_FALSE(qft::encode::is_liked(run.read("trl.jsonl").items[0].tags));
   run.folder.write("none.jsonl", R"({"prompt": "q", "completion": "a", "label": 3})");
   expect_error<ConfigError>([&] { run.read("none.jsonl"); }, {"has no marks", "kto_tag"});
   run.config.finetuning.stage = "sft";
