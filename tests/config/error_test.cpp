@@ -381,7 +381,7 @@ TEST(Purposes, AskForWhatTheProgramNeeds) {
       load_text(model + "pack: p\noutput_dir: o\nstage: dpo\ndpo_label_smoothing: 0.1\nld_alpha: 0.5\n", {}, Purpose::train));
   EXPECT_CONTAINS(
       error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: ipo\ndpo_label_smoothing: 0.1\n", {}, Purpose::train),
-      "dpo_label_smoothing goes with pref_loss sigmoid only");
+      "dpo_label_smoothing goes with pref_loss sigmoid and cpo only");
   EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\nstage: dpo\nref_model: m\n", {}, Purpose::train));
   const std::string kto = model + "pack: p\noutput_dir: o\nstage: kto\nkto_chosen_weight: 1.3\n";
   EXPECT_TRUE(load_text(kto, {}, Purpose::train).notes.empty());

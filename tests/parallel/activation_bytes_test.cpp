@@ -21,7 +21,7 @@ model::ModelSpec spec_of(const std::string& type, std::int64_t rank, bool dora =
     lora.rank = rank;
     lora.alpha = 8;
     lora.dora = dora;
-    lora.set_targets(dora ? "q_proj,v_proj" : "q_proj,v_proj,down_proj");
+    lora.set_targets(dora ? "q_proj,v_proj,out_proj" : "q_proj,v_proj,down_proj");
     lora.ranks = {{"v_proj", rank + 2}};
   }
   return model::ModelSpec::build(model::ModelConfig::parse(text, "test"),
