@@ -86,14 +86,14 @@ def compare(report, build, name, settings, options, strategy):
         qft("max_steps=1", "learning_rate=0", f"output_dir={tmp / 'start'}")
         qft()
         log = [entry for entry in map(json.loads, (tmp / "out/trainer_log.jsonl").read_text().splitlines()) if "loss" in entry]
+        model, left, magnitudes = theirs(tmp / "model", options, tmp / "start")
+        report.equal(f"{name}: tensors that PEFT has not", sorted(left), [])
+        report.check(f"{name}: magnitudes at the start", magnitudes, EXACT)
+        read = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tmp / "model", dtype=torch.float64), tmp / "out").to(torch.float64)
         with in_double():
-            model, left, magnitudes = theirs(tmp / "model", options, tmp / "start")
-            report.equal(f"{name}: tensors that PEFT has not", sorted(left), [])
-            report.check(f"{name}: magnitudes at the start", magnitudes, EXACT)
             numbers = train(model, samples)
             report.check(f"{name}: losses", rms_error([entry["loss"] for entry in log], numbers["losses"]), EXACT)
             report.check(f"{name}: gradient norms", rms_error([entry["grad_norm"] for entry in log], numbers["gradient norms"]), EXACT)
-            read = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tmp / "model", dtype=torch.float64), tmp / "out").to(torch.float64)
             ids = torch.tensor([samples[0]["ids"]])
             with torch.no_grad():
                 mine, judge = read(input_ids=ids).logits, model(input_ids=ids).logits
