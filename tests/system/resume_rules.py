@@ -68,7 +68,7 @@ def main():
         for key, value, text in (("lora_alpha", 77, 'lora_alpha is 77'), ("use_dora", True, "use_dora is true"),
                                  ("rank_pattern", {"q_proj": 2}, 'rank_pattern is {"q_proj":2}'), ("lora_target", "q_proj", "which this run does not train"),
                                  ("finetuning_type", "full", 'was trained with "lora"'), ("max_steps", 3, "is at step 4, but this run has 3 steps"),
-                                 ("gradient_accumulation_steps", 2, "global_batch_size 2, this run has 4")):
+                                 ("gradient_accumulation_steps", 2, "global_batch_size is 4 here, 2 in the checkpoint")):
             expect(f"{key} changed", train(copy(key), **{key: value}), 2, text)
         by_lion = train(copy("optim"), optim="lion_32bit")
         expect("another optimizer", by_lion, 2, "optim is lion_32bit", "was trained with adamw_torch", "set it back, or start a new run")
