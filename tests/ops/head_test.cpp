@@ -80,8 +80,9 @@ TEST(Head, FewerRowsAtATimeGiveTheSame) {
     gw.push_back(zeros(weight.sizes(), at::kDouble));
     head_forward_backward(x, weight, labels, grad, logprobs.back(), gx.back(), gw.back(), workspace(), rows);
   }
-  EXPECT_TRUE(logprobs[1].equal(logprobs[0]));
-  EXPECT_TRUE(gx[1].equal(gx[0]));
+  // Not to the bit: products of fp64 are MKL's, whose order of sums may depend on the number of rows, as on AVX2.
+  expect_close(logprobs[1], logprobs[0], 1e-14, "logprobs");
+  expect_close(gx[1], gx[0], 1e-14, "gx");
   expect_close(gw[1], gw[0], 1e-12, "gweight");
 }
 
