@@ -22,6 +22,7 @@ PAGE = ROOT / "docs/matrix.md"
 TRAINS = {"`full`": {"finetuning_type": "full"},
           "`freeze`": {"finetuning_type": "freeze", "freeze_trainable_layers": 1, "freeze_extra_modules": "embed_tokens", "neftune_noise_alpha": 5},
           "`lora`": {"lora_target": "all", "lora_rank": 64},  # with factors large enough for moments of 8 bits
+          "`lora`, DoRA": {"lora_target": "q_proj,k_proj,v_proj,o_proj", "use_dora": True, "lora_rank": 64},
           "`lora`, LoRA+ and modules in full": {"lora_target": "all", "additional_target": "embed_tokens,norm", "loraplus_lr_ratio": 4}}
 # A base quantised as it is read, or by its files.
 QUANTISED = {"nf4": {"quantization_bit": 4}, "fp4, fp32 scales": {"quantization_bit": 4, "quantization_type": "fp4", "double_quantization": False},
