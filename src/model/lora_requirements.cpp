@@ -6,34 +6,31 @@
 #include <set>
 
 #include "lora_targets.h"
+#include "sublayers/descriptions.h"
 #include <fmt/ranges.h>
 
 namespace qft::model {
 namespace {
 
-std::string layer_prefix(const ModelSpec& spec, std::size_t layer) {
-  return fmt::format("{}layers.{}.", spec.config.text_prefix, layer);
-}
-
 /// The whole names of all linears of the layers; of experts those of all.
 std::vector<std::string> linear_names(const ModelSpec& spec) {
   std::vector<std::string> all;
-  for (std::size_t l = 0; l < spec.layers.size(); ++l)
-    for (const SubLayerSpec& sublayer : spec.layers[l])
+  for (int l = 0; l < spec.config.num_layers; ++l)
+    for (const SubLayerSpec& sublayer : spec.layers[static_cast<std::size_t>(l)])
       for (const ParamGroup& group : sublayer.params)
         for (std::size_t i = 0; i < group.linears.size(); ++i)
-          std::ranges::copy(module_names(layer_prefix(spec, l), group, i), std::back_inserter(all));
+          std::ranges::copy(module_names(layer_prefix(spec.config, l), group, i), std::back_inserter(all));
   return all;
 }
 
 /// The stacks of experts that are wrapped as parameters, as PEFT names them.
 std::vector<std::string> wrapped_parameters(const ModelSpec& spec) {
   std::vector<std::string> all;
-  for (std::size_t l = 0; l < spec.layers.size(); ++l)
-    for (const SubLayerSpec& sublayer : spec.layers[l])
+  for (int l = 0; l < spec.config.num_layers; ++l)
+    for (const SubLayerSpec& sublayer : spec.layers[static_cast<std::size_t>(l)])
       for (const ParamGroup& group : sublayer.params)
         if (group.is_stack() && spec.lora.targets_parameter(group.stack))
-          all.push_back(layer_prefix(spec, l) + path_of(group.stack));
+          all.push_back(layer_prefix(spec.config, l) + path_of(group.stack));
   return all;
 }
 
@@ -51,7 +48,7 @@ std::set<std::string> other_modules(const ModelSpec& spec, const std::vector<std
       add_parents(p.name.substr(0, p.name.size() - kWeight.size()));
     }
   for (const std::string& name : linears) add_parents(name);
-  for (std::size_t l = 0; l < spec.layers.size(); ++l) others.insert(layer_prefix(spec, l) + "mlp.act_fn");
+  for (int l = 0; l < spec.config.num_layers; ++l) others.insert(layer_prefix(spec.config, l) + "mlp.act_fn");
   others.insert("lm_head");  // also where its weight is the embedding's
   for (const std::string& name : linears) others.erase(name);
   return others;

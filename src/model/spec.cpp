@@ -279,10 +279,6 @@ UnitSpec finished(UnitSpec unit) {
   return unit;
 }
 
-std::string layer_prefix(const ModelConfig& config, int index) {
-  return fmt::format("{}layers.{}.", config.text_prefix, index);
-}
-
 UnitSpec build_layer(const ModelSpec& spec, int index, const AtRest& at_rest) {
   UnitSpec unit = unit_of(UnitSpec::Kind::layer, index, fmt::format("layer {}", index));
   const std::string prefix = layer_prefix(spec.config, index);

@@ -93,8 +93,7 @@ std::unique_ptr<Rule> make_apollo(const Hyper& hyper) {
 }
 
 std::vector<StateSpec> apollo_state(const Param& param, const Hyper& hyper, const Precision& precision) {
-  constexpr std::array<std::string_view, 2> kAdamW = {"exp_avg", "exp_avg_sq"};
-  if (!of_layer(param)) return elementwise(kAdamW, param, precision);
+  if (!of_layer(param)) return elementwise(kAdamWState, param, precision);
   std::vector<StateSpec> states = LowRank(hyper.args, kScale).states(param.as_stack(), precision);
   states.push_back({"step_norm", states[0].type, {param.as_stack()[0]}, 0});
   return states;

@@ -40,9 +40,8 @@ std::unique_ptr<Rule> make_galore(const Hyper& hyper) {
 }
 
 std::vector<StateSpec> galore_state(const Param& param, const Hyper& hyper, const Precision& precision) {
-  constexpr std::array<std::string_view, 2> kAdamW = {"exp_avg", "exp_avg_sq"};
   return of_layer(param) ? LowRank(hyper.args, kScale).states(param.as_stack(), precision)
-                         : elementwise(kAdamW, param, precision);
+                         : elementwise(kAdamWState, param, precision);
 }
 
 }  // namespace qft::optim

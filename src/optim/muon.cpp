@@ -77,8 +77,7 @@ std::unique_ptr<Rule> make_muon(const Hyper& hyper) {
 
 std::vector<StateSpec> muon_state(const Param& param, const Hyper& /*hyper*/, const Precision& precision) {
   constexpr std::array<std::string_view, 1> kMuon = {"momentum_buffer"};
-  constexpr std::array<std::string_view, 2> kAdamW = {"exp_avg", "exp_avg_sq"};
-  return of_layer(param) ? elementwise(kMuon, param, precision) : elementwise(kAdamW, param, precision);
+  return of_layer(param) ? elementwise(kMuon, param, precision) : elementwise(kAdamWState, param, precision);
 }
 
 double muon_operations(const Param& param) {

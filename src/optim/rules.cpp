@@ -91,7 +91,7 @@ void apply_whole(const Update& u) {
 
 std::span<const RuleSpec> rules() {
   static const RuleSpec kRules[] = {
-      {"AdamW", {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"}, {"exp_avg", "exp_avg_sq"}, make_adamw},
+      {"AdamW", {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"}, {kAdamWState.begin(), kAdamWState.end()}, make_adamw},
       {"Lion", {"lion_32bit", "lion"}, {"exp_avg"}, make_lion},
       {.name = "SGD", .optim = {"sgd"}, .make = make_sgd, .args = {"momentum", "dampening", "nesterov"}, .state_of = sgd_state},
       {.name = "8-bit AdamW",

@@ -3,14 +3,17 @@
 
 #include "qft/optim/rule.h"
 
+#include <array>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 namespace qft::optim {
 
 /// The update of torch.optim.AdamW (Loshchilov & Hutter 2019).
 std::unique_ptr<Rule> make_adamw(const Hyper& hyper);
+inline constexpr std::array<std::string_view, 2> kAdamWState = {"exp_avg", "exp_avg_sq"};
 /// Lion (Chen et al. 2023).
 std::unique_ptr<Rule> make_lion(const Hyper& hyper);
 

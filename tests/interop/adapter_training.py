@@ -4,6 +4,7 @@ Then what training wrote, in PEFT.
 The start is PEFT's own initialisation of what does not depend on chance (magnitudes), and of the rest qft's: A comes from its
 checkpoint of step 0 that a run of one step with learning rate 0 leaves."""
 import json
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,9 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from common import ROOT, Report, arguments, mpirun, run
-from models import in_double, labels_of
+from models import in_double, train
 from recorded import rms_error
-import sys
 
 sys.path.append(str(ROOT / "tests/system"))
 from tiny import make, write  # noqa: E402
@@ -50,26 +50,6 @@ def theirs(model_dir, options, start):
     return peft_model, factors, max(magnitudes, default=torch.tensor(0.0)).item()
 
 
-def train(model, samples):
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=LR, weight_decay=DECAY)
-    losses, norms = [], []
-    for step in range(STEPS):
-        batch = samples[step * BATCH:(step + 1) * BATCH]
-        count = sum(int((labels_of(s) >= 0).sum()) for s in batch)
-        total = 0.0
-        for s in batch:
-            out = model(input_ids=torch.tensor([s["ids"]])).logits[0]
-            loss = torch.nn.functional.cross_entropy(out[:-1], labels_of(s)[1:], reduction="sum") / count
-            loss.backward()
-            total += loss.item()
-        norms.append(torch.nn.utils.clip_grad_norm_(parameters, CLIP).item())
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total)
-    return {"losses": losses, "gradient norms": norms}
-
-
 def compare(report, build, name, settings, options, strategy):
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
@@ -91,9 +71,10 @@ def compare(report, build, name, settings, options, strategy):
         report.check(f"{name}: magnitudes at the start", magnitudes, EXACT)
         read = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tmp / "model", dtype=torch.float64), tmp / "out").to(torch.float64)
         with in_double():
-            numbers = train(model, samples)
-            report.check(f"{name}: losses", rms_error([entry["loss"] for entry in log], numbers["losses"]), EXACT)
-            report.check(f"{name}: gradient norms", rms_error([entry["grad_norm"] for entry in log], numbers["gradient norms"]), EXACT)
+            optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=LR, weight_decay=DECAY)
+            losses, norms = train(model, samples, optimizer, STEPS, BATCH, CLIP)
+            report.check(f"{name}: losses", rms_error([entry["loss"] for entry in log], losses), EXACT)
+            report.check(f"{name}: gradient norms", rms_error([entry["grad_norm"] for entry in log], norms), EXACT)
             ids = torch.tensor([samples[0]["ids"]])
             with torch.no_grad():
                 mine, judge = read(input_ids=ids).logits, model(input_ids=ids).logits

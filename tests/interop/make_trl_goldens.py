@@ -7,7 +7,6 @@ against. It needs an environment of its own, since TRL 0.24 does not run with ne
 Trainers are TRL's as they are; they are given token ids of a pack, and take them in the pack's order."""
 import json
 import os
-import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path

@@ -118,6 +118,28 @@ def labels_of(sequence):
     return labels
 
 
+def train(model, samples, optimizer, steps, batch, clip, before_sample=lambda step, number: None, before_update=lambda step: None):
+    """The loop that people write: losses and norms of the gradient, a value a step. `number` counts samples from the run's start."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    losses, norms = [], []
+    for step in range(steps):
+        chosen = range(step * batch, (step + 1) * batch)
+        count = sum(int((labels_of(samples[i]) >= 0).sum()) for i in chosen)
+        total = 0.0
+        for number in chosen:
+            before_sample(step, number)
+            out = model(input_ids=torch.tensor([samples[number]["ids"]])).logits[0]
+            loss = torch.nn.functional.cross_entropy(out[:-1], labels_of(samples[number])[1:], reduction="sum") / count
+            loss.backward()
+            total += loss.item()
+        norms.append(torch.nn.utils.clip_grad_norm_(parameters, clip).item())
+        before_update(step)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(total)
+    return losses, norms
+
+
 def probe(build, directory, run_file, sequences, overrides=(), group=1, micro_batch=1):
     """What model_probe computes, as a dict of fp64 tensors."""
     directory = Path(directory)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from common import ROOT, Report, arguments, mpirun, run
-from models import in_double, labels_of, relative_error
+from models import in_double, relative_error, train
 from recorded import rms_error
 
 sys.path.append(str(ROOT / "tests/system"))
@@ -66,26 +66,13 @@ def noise(model, position):
         hook.remove()
 
 
-def train(model, samples, optimizer, position=None):
-    """Losses and norms of the gradient, a value a step."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    losses, norms = [], []
+def train_theirs(model, samples, optimizer, position=None):
+    def at(step, number):
+        if position is not None:
+            position[:] = [step, number]
+
     model.train()
-    for step in range(STEPS):
-        batch = list(enumerate(samples))[step * BATCH:(step + 1) * BATCH]
-        count = sum(int((labels_of(s) >= 0).sum()) for _, s in batch)
-        total = 0.0
-        for number, s in batch:
-            if position is not None:
-                position[:] = [step, number]
-            out = model(input_ids=torch.tensor([s["ids"]])).logits[0]
-            loss = torch.nn.functional.cross_entropy(out[:-1], labels_of(s)[1:], reduction="sum") / count
-            loss.backward()
-            total += loss.item()
-        norms.append(torch.nn.utils.clip_grad_norm_(parameters, CLIP).item())
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total)
+    losses, norms = train(model, samples, optimizer, STEPS, BATCH, CLIP, before_sample=at)
     return {"loss": losses, "grad_norm": norms}
 
 
@@ -167,12 +154,12 @@ def compare_whole(report, label, out, base, model, trained):
 def neftune(report, bench):
     model, position = bench.load(), [0, 0]
     with in_double(), noise(model, position):
-        theirs = train(model, bench.samples, adamw(model), position)
+        theirs = train_theirs(model, bench.samples, adamw(model), position)
     out = bench.train("noise", "zero3", finetuning_type="full", neftune_noise_alpha=ALPHA)
     compare_log(report, "NEFTune", out, theirs)
     still = bench.load()
     with in_double():
-        without = train(still, bench.samples, adamw(still))
+        without = train_theirs(still, bench.samples, adamw(still))
     report.holds("NEFTune: changes the losses", rms_error(without["loss"], theirs["loss"]) > 100 * EXACT)
 
 
@@ -183,7 +170,7 @@ def freeze(report, bench, label, strategy, settings, trains, base=None):
         p.requires_grad_(trains(name))
     trained = [n for n, p in model.named_parameters() if p.requires_grad]
     with in_double():
-        theirs = train(model, bench.samples, adamw(model))
+        theirs = train_theirs(model, bench.samples, adamw(model))
     out = bench.train(label.replace(" ", "_"), strategy, finetuning_type="freeze", model_name_or_path=str(base), **settings)
     compare_log(report, label, out, theirs)
     compare_whole(report, label, out, base, model, trained)
@@ -207,7 +194,7 @@ def adapter(report, bench, label, strategy, modules, ratio=None):
     else:
         optimizer = adamw(model)
     with in_double():
-        theirs = train(model, bench.samples, optimizer)
+        theirs = train_theirs(model, bench.samples, optimizer)
     settings = {"adapter_name_or_path": str(initial), **({"loraplus_lr_ratio": ratio} if ratio else {})}
     out = bench.train(name, strategy, **settings)
     compare_log(report, label, out, theirs)
@@ -251,7 +238,7 @@ def stacked(report, bench):
     base = lambda: PeftModel.from_pretrained(bench.load(), first).merge_and_unload()
     model = PeftModel.from_pretrained(base(), second, is_trainable=True)
     with in_double():
-        theirs = train(model, bench.samples, adamw(model))
+        theirs = train_theirs(model, bench.samples, adamw(model))
     settings = {"adapter_name_or_path": f"{first},{second}"}
     for strategy in ("ddp", "zero3"):
         out = bench.train(f"stacked_{strategy}", strategy, **settings)
@@ -262,7 +249,7 @@ def stacked(report, bench):
     report.check("both merged: logits", relative_error(bench.logits(bench.load(exported)), target), FILES)
     new = get_peft_model(base(), LoraConfig(**LORA))
     with in_double():
-        fresh = train(new, bench.samples[:BATCH] * STEPS, torch.optim.SGD(new.parameters(), lr=0.0))
+        fresh = train_theirs(new, bench.samples[:BATCH] * STEPS, torch.optim.SGD(new.parameters(), lr=0.0))
     out = bench.train("anew", "zero2", create_new_adapter=True, adapter_name_or_path=str(first), lora_rank=3, lora_target="q_proj")
     report.check("a new adapter on a merged one: first loss", abs(log_of(out)[0]["loss"] / fresh["loss"][0] - 1), FILES)
     report.equal("a new adapter on a merged one: rank", json.loads((out / "adapter_config.json").read_text())["r"], 3)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from common import ROOT, Report, arguments, mpirun, run
 import recorded
-from models import in_double, labels_of
+from models import in_double, labels_of, train
 from recorded import rms_error
 
 sys.path.append(str(ROOT / "tests/system"))
@@ -93,28 +93,16 @@ def in_both_types(compute, adapter, **options):
     return values, compute(theirs(adapter, torch.float32, **options))
 
 
-def train(model, samples, steps=STEPS, lr=LR, decay=DECAY, rule=torch.optim.AdamW, schedule=cosine):
-    """Losses and norms of the gradient, a value a step."""
+def train_theirs(model, samples, steps=STEPS, lr=LR, decay=DECAY, rule=torch.optim.AdamW, schedule=cosine):
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    parameters = [p for _, p in named]
     optimizer = rule([{"params": [p for n, p in named if "norm" not in n], "weight_decay": decay},
                       {"params": [p for n, p in named if "norm" in n], "weight_decay": 0.0}], lr=lr, betas=BETAS)
-    losses, norms = [], []
-    for step in range(steps):
-        batch = samples[step * BATCH:(step + 1) * BATCH]
-        count = sum(int((labels_of(s) >= 0).sum()) for s in batch)
-        total = 0.0
-        for s in batch:
-            out = model(input_ids=torch.tensor([s["ids"]])).logits[0]
-            loss = torch.nn.functional.cross_entropy(out[:-1], labels_of(s)[1:], reduction="sum") / count
-            loss.backward()
-            total += loss.item()
-        norms.append(torch.nn.utils.clip_grad_norm_(parameters, CLIP).item())
+
+    def set_rate(step):
         for group in optimizer.param_groups:
             group["lr"] = lr * schedule(step)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total)
+
+    losses, norms = train(model, samples, optimizer, steps, BATCH, CLIP, before_update=set_rate)
     return {"losses": losses, "gradient norms": norms}
 
 
@@ -177,7 +165,7 @@ def record(adapter, samples):
     import transformers
 
     def numbers(model):
-        return {"initial log-probabilities": logprobs(model, samples[:WATCHED]).tolist(), **train(model, samples)}
+        return {"initial log-probabilities": logprobs(model, samples[:WATCHED]).tolist(), **train_theirs(model, samples)}
 
     judge, single = in_both_types(numbers, adapter, trainable=True)
     versions = {m.__name__: m.__version__ for m in (torch, transformers, peft)}
@@ -203,7 +191,7 @@ def compare_optimizer(report, build, optim, rule):
         log = [entry for entry in map(json.loads, (tmp / "out/trainer_log.jsonl").read_text().splitlines()) if "loss" in entry]
         model = AutoModelForCausalLM.from_pretrained(tmp / "model", dtype=torch.float64)
         with in_double():
-            theirs = train(model, samples, steps, lr, decay, rule, lambda step: 1)
+            theirs = train_theirs(model, samples, steps, lr, decay, rule, lambda step: 1)
         for what, key in (("losses", "loss"), ("gradient norms", "grad_norm")):
             report.check(f"{optim}: {what}", rms_error([entry[key] for entry in log], theirs[what]), EXACT)
         ours, judge = load_file(tmp / "out/model.safetensors"), model.state_dict()

@@ -1,6 +1,6 @@
 #include "qft/ops/dora.h"
 
-#include "ops_support.h"
+#include "linear_support.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
@@ -19,15 +19,9 @@ struct Group {
   bool bias;
 };
 
-struct Case {
-  LinearWeights w;
-  LinearGrads grads;
-  std::vector<at::Tensor> inputs;  ///< x, [bias], and of each part a, b, magnitude
-};
-
-/// Magnitudes are not the norms, so that no factor is 1.
-Case make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
-  Case c;
+/// Inputs: x, [bias], and of each part a, b, magnitude. Magnitudes are not the norms, so that no factor is 1.
+LinearCase make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
+  LinearCase c;
   std::int64_t total = 0, row0 = 0;
   for (const std::int64_t rows : group.rows) total += rows;
   c.w.weight = randn({total, group.inputs}, dtype, 1, 0.1);
@@ -56,8 +50,7 @@ Case make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
 }
 
 /// PEFT's DoraLinearVariant.forward, module by module, with the norms of `w` as constants.
-at::Tensor plain_dora(const std::vector<at::Tensor>& in, const LinearWeights& w, bool drops,
-                      const std::function<at::Tensor(const at::Tensor&, std::uint32_t)>& drop) {
+at::Tensor plain_dora(const std::vector<at::Tensor>& in, const LinearWeights& w, bool drops, const Drop& drop) {
   const at::Tensor weight = w.weight.to(at::kDouble);
   at::Tensor y = at::matmul(in[0], weight.t());
   if (w.bias.defined()) y = y + in[1];
@@ -77,38 +70,10 @@ at::Tensor plain_dora(const std::vector<at::Tensor>& in, const LinearWeights& w,
 }
 
 void compare(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype, double p) {
-  Case c = make(group, dtype, grad_dtype);
-  const at::Tensor gy = randn({group.tokens, c.w.weight.size(0)}, dtype, 5);
-  LoraDropout dropout{p, {1234, 7, 3, 0}, {}};
-  if (p > 0) {
-    std::vector<std::int32_t> positions(static_cast<std::size_t>(group.tokens));
-    for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
-    dropout.rows = {int32s(positions).to(at::kLong) * 3, int32s(positions)};
-  }
-  const Oracle oracle = differentiate(
-      [&](const std::vector<at::Tensor>& in) {
-        return plain_dora(in, c.w, p > 0, [&](const at::Tensor& x, std::uint32_t site) {
-          if (p == 0) return x;
-          DropoutKey key = dropout.key;
-          key.site = site;
-          const at::Tensor mask = at::Tensor(x.detach().clone().fill_(1.0));
-          dropout_forward(mask, key, dropout.rows, p, mask);
-          return x * mask;
-        });
-      },
-      c.inputs, gy);
-  const at::Tensor y = empty(gy.sizes(), dtype), saved = empty({group.tokens, lora_saved_columns(c.w)}, dtype);
-  const at::Tensor& x = c.inputs[0];
-  linear_forward(x, c.w, dropout, y, saved, workspace());
+  const LinearCase c = make(group, dtype, grad_dtype);
   const double limit = dtype == at::kBFloat16 ? 2e-2 : tolerance(dtype);
-  expect_close(y, oracle.value, limit, "y");
-
-  const at::Tensor gx = empty(x.sizes(), dtype), sum = randn(x.sizes(), dtype, 6), before = sum.clone();
-  linear_backward(gy, x, c.w, dropout, saved, gx, GradMode::write, c.grads, workspace());
-  expect_close(gx, oracle.grads[0], limit, "gx");
-  linear_backward(gy, x, c.w, dropout, saved, sum, GradMode::accumulate, {}, workspace());
-  expect_close(sum, before + oracle.grads[0], limit, "accumulated gx");
-  linear_backward(gy, x, c.w, dropout, saved, {}, GradMode::skip, c.grads, workspace());  // doubles the gradients
+  const Oracle oracle = compare_linear(
+      c, p, limit, [&](const std::vector<at::Tensor>& in, const Drop& drop) { return plain_dora(in, c.w, p > 0, drop); });
   std::size_t next = group.bias ? 2 : 1;
   for (const LinearGrads::Lora& lora : c.grads.lora) {
     expect_close(lora.a, 2 * oracle.grads[next++], limit, "ga");

@@ -1,6 +1,4 @@
-#include "qft/ops/linear.h"
-
-#include "ops_support.h"
+#include "linear_support.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
@@ -17,14 +15,9 @@ struct Group {
   bool bias, fused_a;
 };
 
-struct Case {
-  LinearWeights w;
-  LinearGrads grads;
-  std::vector<at::Tensor> inputs;  ///< x, weight, [bias], a, b, a, b ...
-};
-
-Case make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
-  Case c;
+/// Inputs: x, weight, [bias], and of each part a, b.
+LinearCase make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
+  LinearCase c;
   std::int64_t total = 0, parts = 0;
   for (std::size_t i = 0; i < group.rows.size(); ++i) total += group.rows[i], parts += group.adapted[i];
   c.w.weight = randn({total, group.inputs}, dtype, 1, 0.1);
@@ -50,8 +43,7 @@ Case make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
 }
 
 /// The group computed module by module. `drop` turns x into what the LoRA of a site sees.
-at::Tensor plain_linear(const std::vector<at::Tensor>& in, const LinearWeights& w, bool bias,
-                        const std::function<at::Tensor(const at::Tensor&, std::uint32_t)>& drop) {
+at::Tensor plain_linear(const std::vector<at::Tensor>& in, const LinearWeights& w, bool bias, const Drop& drop) {
   at::Tensor y = at::matmul(in[0], in[1].t());
   if (bias) y = y + in[2];
   std::size_t next = bias ? 3 : 2;
@@ -66,41 +58,10 @@ at::Tensor plain_linear(const std::vector<at::Tensor>& in, const LinearWeights& 
 }
 
 void compare(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype, double p) {
-  Case c = make(group, dtype, grad_dtype);
-  const std::int64_t total = c.w.weight.size(0);
-  const at::Tensor gy = randn({group.tokens, total}, dtype, 5);
-  LoraDropout dropout{p, {1234, 7, 3, 0}, {}};
-  if (p > 0) {
-    std::vector<std::int32_t> positions(static_cast<std::size_t>(group.tokens));
-    for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
-    dropout.rows = {int32s(positions).to(at::kLong) * 3, int32s(positions)};
-  }
-  const Oracle oracle = differentiate(
-      [&](const std::vector<at::Tensor>& in) {
-        return plain_linear(in, c.w, group.bias, [&](const at::Tensor& x, std::uint32_t site) {
-          if (p == 0) return x;
-          DropoutKey key = dropout.key;
-          key.site = site;
-          const at::Tensor mask = at::Tensor(x.detach().clone().fill_(1.0));
-          dropout_forward(mask, key, dropout.rows, p, mask);
-          return x * mask;
-        });
-      },
-      c.inputs, gy);
-
-  const at::Tensor y = empty(gy.sizes(), dtype), saved = empty({group.tokens, lora_saved_columns(c.w)}, dtype);
-  const at::Tensor& x = c.inputs[0];
-  linear_forward(x, c.w, dropout, y, saved, workspace());
+  const LinearCase c = make(group, dtype, grad_dtype);
   const double limit = dtype == at::kBFloat16 ? 1e-2 : tolerance(dtype);
-  expect_close(y, oracle.value, limit, "y");
-
-  const at::Tensor gx = empty(x.sizes(), dtype), sum = randn(x.sizes(), dtype, 6), before = sum.clone();
-  linear_backward(gy, x, c.w, dropout, saved, gx, GradMode::write, c.grads, workspace());
-  expect_close(gx, oracle.grads[0], limit, "gx");
-  linear_backward(gy, x, c.w, dropout, saved, sum, GradMode::accumulate, {}, workspace());
-  expect_close(sum, before + oracle.grads[0], limit, "accumulated gx");
-  // Gradients accumulate: the second call doubles them.
-  linear_backward(gy, x, c.w, dropout, saved, {}, GradMode::skip, c.grads, workspace());
+  const Oracle oracle = compare_linear(
+      c, p, limit, [&](const std::vector<at::Tensor>& in, const Drop& drop) { return plain_linear(in, c.w, group.bias, drop); });
   expect_close(c.grads.weight, 2 * oracle.grads[1], limit, "gweight");
   std::size_t next = 2;
   if (group.bias) expect_close(c.grads.bias, 2 * oracle.grads[next++], limit, "gbias");
@@ -139,7 +100,7 @@ TEST(Linear, DropsEachModulesInputOnItsOwn) {
 
 TEST(Linear, FrozenParametersNeedNeitherGradientNorInput) {
   const Group group{5, 16, 2, {8, 8}, {true, true}, true, true};
-  Case c = make(group, at::kFloat, at::kFloat);
+  LinearCase c = make(group, at::kFloat, at::kFloat);
   const at::Tensor gy = randn({5, 16}, at::kFloat, 5), gx = empty({5, 16}, at::kFloat);
   LinearWeights base{c.w.weight, c.w.bias, {}};
   linear_backward(gy, {}, base, {}, {}, gx, GradMode::write, {}, workspace());

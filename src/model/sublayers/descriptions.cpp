@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include <fmt/format.h>
+
 namespace qft::model {
 
 std::int64_t ParamGroup::out() const {
@@ -38,6 +40,10 @@ SubLayerSpec describe_feed_forward(const ModelConfig& config) {
 }
 
 }  // namespace
+
+std::string layer_prefix(const ModelConfig& config, int index) {
+  return fmt::format("{}layers.{}.", config.text_prefix, index);
+}
 
 const std::vector<std::string>& lora_modules() {
   static const std::vector<std::string> names = [] {

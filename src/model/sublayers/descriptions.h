@@ -5,6 +5,7 @@
 #include "qft/model/config.h"
 #include "qft/model/spec.h"
 
+#include <string>
 #include <string_view>
 
 namespace qft::model {
@@ -24,6 +25,8 @@ SubLayerSpec describe_experts(const ModelConfig& config);
 /// Whether a linear of this name chooses experts, rather than computes: `all` linears are without it.
 bool is_router(std::string_view name);
 
+/// What the names of a layer's tensors and modules begin with: "model.layers.3.".
+std::string layer_prefix(const ModelConfig& config, int index);
 /// The sub-layers of layer `index`, in order, each with its norm.
 Layer describe_layer(const ModelConfig& config, int index);
 
