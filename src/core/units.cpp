@@ -33,6 +33,10 @@ std::string format_count(double count) {
   return scaled(count, {"", " K", " M", " B", " T", " P"});
 }
 
+std::string counted(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 double plain_nan(double value) {
   return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
 }

@@ -40,7 +40,7 @@ RecordOrder::Draw RecordOrder::draw(const DatasetExtent& extent, numpy::LegacyRa
     result.records.resize(static_cast<std::size_t>(std::min(result.size, extent.records)));
     result.records.insert(result.records.end(), again.begin(), again.end());
   }
-  result.size = std::min(result.size, extent.max_samples.value_or(result.size));
+  result.size = extent.taken();
   return result;
 }
 

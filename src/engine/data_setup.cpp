@@ -3,12 +3,14 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/units.h"
 #include "qft/encode/chat_template.h"
 #include "qft/engine/objectives.h"
 #include "qft/inputs/inputs.h"
 #include "qft/io/file.h"
 #include "qft/job/output_dir.h"
 #include "qft/pack/preprocess.h"
+#include "qft/pack/print.h"
 #include "qft/tokenizer/tokenizer.h"
 
 #include <algorithm>
@@ -35,7 +37,7 @@ bool have_pack(const config::RunConfig& config, const model::ModelConfig& model,
     fail_config("tokenizer '{}' and template have {} token ids, model '{}' has {}: use the model's own tokenizer",
                 config.tokenizer_path(), outlook.vocab_size, config.model.model_name_or_path, model.vocab_size);
   const auto& names = part == CorpusPart::train ? config.data.dataset : config.data.eval_dataset;
-  log::info("{}: {} records; {} of {} chunks of them read and encoded{}", fmt::join(names, ", "), outlook.records,
+  log::info("{}: {}; {} of {} chunks of them read and encoded{}", fmt::join(names, ", "), counted(outlook.records, "record"),
             outlook.chunks_read, outlook.chunks,
             outlook.is_current ? fmt::format("; packed already: '{}'", path.string()) : "; to be packed at the start");
   return outlook.is_current;
@@ -73,11 +75,15 @@ void require_items_of(const pack::PackReader& pack, const config::RunConfig& con
                                        : "single samples");
 }
 
+struct OpenPack {
+  std::shared_ptr<const pack::PackReader> pack;
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
+};
+
 /// Opens the pack `given`, or that of the datasets of `part`, which it makes or leaves out (null); checks that it fits.
-std::shared_ptr<const pack::PackReader> open_pack(const config::RunConfig& config, const model::ModelConfig& model,
-                                                  comm::Communicator& comm, const std::string& given, CorpusPart part,
-                                                  MissingPacks missing = MissingPacks::make,
-                                                  const pack::BeforePacking& before = {}) {
+OpenPack open_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
+                   const std::string& given, CorpusPart part, MissingPacks missing = MissingPacks::make,
+                   const pack::BeforePacking& before = {}) {
   fs::path path = given;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
   std::string template_hash;
@@ -92,7 +98,7 @@ std::shared_ptr<const pack::PackReader> open_pack(const config::RunConfig& confi
     if (missing == MissingPacks::make)
       path = make_pack(config, comm, part, path, before);
     else if (!have_pack(config, model, comm, part, path, before))
-      return nullptr;
+      return {};
   }
   std::shared_ptr<const pack::PackReader> pack;
   comm::agreed(comm, [&] {
@@ -100,7 +106,7 @@ std::shared_ptr<const pack::PackReader> open_pack(const config::RunConfig& confi
     pack->check_against({tokenizer->hash(), template_hash, model.vocab_size, config.data.cutoff_len});
     require_items_of(*pack, config);
   });
-  return pack;
+  return {std::move(pack), std::move(tokenizer)};
 }
 
 /// `items` (null: all) without those that have nothing to learn; LLaMA-Factory keeps them, without effect.
@@ -295,9 +301,11 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
                                 MissingPacks missing, const pack::BeforePacking& before) {
   TrainingData d;
   if (config.data.use_curriculum) loader::parse_curriculum(config.data.curriculum);  // its mistakes, before packing
-  d.pack = open_pack(config, model, comm, config.folder_of(config.data.pack), CorpusPart::train, missing, before);
+  auto [pack, tokenizer] = open_pack(config, model, comm, config.folder_of(config.data.pack), CorpusPart::train, missing, before);
+  d.pack = std::move(pack);
   if (has_eval_source(config))
-    d.eval = EvalSet{open_pack(config, model, comm, config.folder_of(config.data.eval_pack), CorpusPart::eval, missing), nullptr};
+    d.eval =
+        EvalSet{open_pack(config, model, comm, config.folder_of(config.data.eval_pack), CorpusPart::eval, missing).pack, nullptr};
   if (!d.pack || (d.eval && !d.eval->pack)) return d;
   if (auto [train, eval] = split(config, *d.pack); eval) {
     d.items = std::move(train);
@@ -307,6 +315,7 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
   warn_of_long(*d.pack, d.items, model, comm);
   check_items(*d.pack, d.items, config, comm);
   if (d.eval) d.eval = learnable(std::move(*d.eval), comm);
+  if (comm.rank() == 0) d.first_sample = pack::sample_lines(*d.pack, d.items ? d.items->front() : 0, *tokenizer);
   return d;
 }
 
@@ -318,7 +327,8 @@ EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig
   };
   const bool own = has_eval_source(config);
   const auto pack = open_pack(config, model, comm, config.folder_of(own ? config.data.eval_pack : config.data.pack),
-                              own ? CorpusPart::eval : CorpusPart::train, missing, before);
+                              own ? CorpusPart::eval : CorpusPart::train, missing, before)
+                        .pack;
   if (!pack) return {};
   const EvalSet set =
       learnable(EvalSet{pack, split(config, *pack).second}, comm);  // nothing is split where there is a set of its own

@@ -3,6 +3,7 @@
 #include "qft/core/error.h"
 #include "qft/core/json.h"
 #include "qft/core/log.h"
+#include "qft/core/units.h"
 #include "qft/encode/dataset_keys.h"
 #include "qft/encode/record_converter.h"
 #include "qft/pack/options.h"
@@ -166,6 +167,8 @@ void Corpus::open_sources(const config::RunConfig& config) {
     for (const encode::RecordRange& part : extent.parts) extent.records += part.size();
     extent.num_samples = specs_[d].num_samples;
     extent.max_samples = config.data.max_samples;
+    if (const std::int64_t all = sources_[d]->size(), taken = extent.taken(); taken != all)
+      log::info("dataset {}: {} of {} taken", specs_[d].name, taken, counted(all, "record"));
   }
   encode::MixOptions mix{config.data.mix_strategy, config.data.interleave_probs,
                          static_cast<std::uint64_t>(config.training.seed)};

@@ -1,6 +1,7 @@
 #include "item_text.h"
 
 #include "qft/core/error.h"
+#include "qft/core/units.h"
 #include "qft/pack/print.h"
 
 #include <algorithm>
@@ -33,9 +34,26 @@ std::vector<Piece> pieces_of(const encode::EncodedSequence& sequence, const toke
   return pieces;
 }
 
-std::string sequence_name(std::size_t number, std::size_t sequences) {
-  if (sequences == 1) return {};
-  return number == 0 ? "chosen" : "rejected";
+/// What the sequences of an item are; nothing where there is one only.
+std::string sequence_name(const PackReader& pack, const encode::EncodedItem& item, std::size_t number) {
+  if (item.sequences.size() == 1) return {};
+  if (pack.attributes().stage != "kto") return number == 0 ? "chosen" : "rejected";
+  return number > 0 ? "another answer, for the KL" : encode::is_liked(item.tags) ? "liked" : "disliked";
+}
+
+/// On one line; of a long text its beginning and its end.
+std::string excerpt(const std::string& text) {
+  constexpr std::size_t kMost = 480;  // bytes
+  std::string shown = text;
+  if (text.size() > kMost) {
+    const auto whole = [&](std::size_t at) {  // where a character begins
+      while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
+      return at;
+    };
+    shown = text.substr(0, whole(kMost / 2)) + " ... " + text.substr(whole(text.size() - kMost / 2));
+  }
+  const std::string quoted = nlohmann::json(shown).dump();
+  return quoted.substr(1, quoted.size() - 2);  // without the quotation marks
 }
 
 }  // namespace
@@ -64,13 +82,30 @@ std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tok
                         pack.attributes().sources[static_cast<std::size_t>(item.dataset)].name, printable(item.category),
                         pack.item_tokens()[static_cast<std::size_t>(i)], pack.item_labels()[static_cast<std::size_t>(i)]);
     for (std::size_t s = 0; s < item.sequences.size(); ++s) {
-      if (item.sequences.size() > 1) text += sequence_name(s, item.sequences.size()) + ":\n";
+      if (item.sequences.size() > 1) text += sequence_name(pack, item, s) + ":\n";
       for (const Piece& piece : pieces_of(item.sequences[s], tokenizer))
         text += piece.learned ? begin + printable(piece.text) + end : printable(piece.text);
       text += '\n';
     }
   }
   return text;
+}
+
+std::vector<std::string> sample_lines(const PackReader& pack, std::int64_t number, const tokenizer::Tokenizer& tokenizer) {
+  const encode::EncodedItem item = pack.item(number);
+  std::vector<std::string> lines = {fmt::format("first sample: record {} of {}; what is learned stands in [[ ]]",
+                                                item.source_index,
+                                                pack.attributes().sources[static_cast<std::size_t>(item.dataset)].name)};
+  for (std::size_t s = 0; s < item.sequences.size(); ++s) {
+    const encode::EncodedSequence& sequence = item.sequences[s];
+    std::string text;
+    for (const Piece& piece : pieces_of(sequence, tokenizer))
+      text += piece.learned ? "[[" + excerpt(piece.text) + "]]" : excerpt(piece.text);
+    const std::string name = sequence_name(pack, item, s);
+    lines.push_back(fmt::format("  {}{}, {} to learn: {}", name.empty() ? "" : name + ": ",
+                                counted(static_cast<std::int64_t>(sequence.ids.size()), "token"), sequence.num_labels(), text));
+  }
+  return lines;
 }
 
 nlohmann::ordered_json items_as_text(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count) {

@@ -62,12 +62,12 @@ void check_same_inputs(const PackAttributes& attributes, comm::Communicator& com
 
 void log_result(const std::filesystem::path& path, const PackReport& report, std::int64_t cutoff_len, const std::string& speed) {
   const PackSummary& s = report.summary;
-  log::info("packed {} records into {} items, {} tokens ({} to learn), {}: {} ({})", s.records, s.items, s.tokens, s.labels,
-            format_bytes(static_cast<double>(s.file_bytes)), path.string(), speed);
-  if (s.truncated > 0) log::info("{} of {} records were cut to cutoff_len {}", s.truncated, s.records, cutoff_len);
+  log::info("packed {} into {}, {} tokens ({} to learn), {}: {} ({})", counted(s.records, "record"), counted(s.items, "item"),
+            s.tokens, s.labels, format_bytes(static_cast<double>(s.file_bytes)), path.string(), speed);
+  if (s.truncated > 0) log::info("{} of {} cut to cutoff_len {}", s.truncated, counted(s.records, "record"), cutoff_len);
   if (s.dropped == 0) return;
   const std::string reasons = encode::describe(s.drops);
-  log::warn("{} of {} records were dropped{}{}", s.dropped, s.records, reasons.empty() ? "" : ": ", reasons);
+  log::warn("{} of {} dropped{}{}", s.dropped, counted(s.records, "record"), reasons.empty() ? "" : ": ", reasons);
 }
 
 // Writes <pack>.skipped, a line a record, or removes that of an earlier build.
@@ -93,7 +93,7 @@ void list_skipped(const std::vector<std::string>& skipped, std::size_t limit, co
     for (const std::string& line : skipped) out << line << "\n";
     out.close();
     require(out.good(), "cannot write {}", file.string());
-    log::warn("{} broken records were skipped: {} lists them", skipped.size(), file.string());
+    log::warn("skipped {}: {} lists them", counted(static_cast<std::int64_t>(skipped.size()), "broken record"), file.string());
   });
 }
 

@@ -77,7 +77,7 @@ std::string memory_table(const Plan& plan) {
     if (plan.available > 0) rows.back().insert(rows.back().end(), {row.fits ? "yes" : "no", longest_text(plan, row)});
     if (ways) rows.back().emplace_back(row.policy.recompute ? "on" : "off");
   }
-  return table(rows);
+  return table(rows) + "(g: micro-batches that pass a block together, under one gather of its weights)\n";
 }
 
 std::string time_table(const Plan& plan) {

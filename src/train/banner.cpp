@@ -31,7 +31,7 @@ std::string nodes_words(const std::vector<std::string>& hosts, int nodes) {
     if (std::ranges::find(names, host) == names.end()) names.push_back(host);
   const std::size_t left_out = names.size() > kMost ? names.size() - kMost : 0;
   names.resize(names.size() - left_out);
-  return fmt::format("{} node{}: {}{}", nodes, nodes == 1 ? "" : "s", fmt::join(names, ", "),
+  return fmt::format("{}: {}{}", counted(nodes, "node"), fmt::join(names, ", "),
                      left_out > 0 ? fmt::format(" and {} more", left_out) : "");
 }
 
@@ -40,8 +40,7 @@ std::string batch_words(const Banner& b, int ranks) {
   const std::int64_t together = b.micro_batch_size * ranks;
   const std::string accumulated =
       b.global_batch_size % together == 0 ? fmt::format("x {} accumulated x", b.global_batch_size / together) : "at most, on";
-  return fmt::format("{} (micro-batch {} {} {} rank{})", b.global_batch_size, b.micro_batch_size, accumulated, ranks,
-                     ranks == 1 ? "" : "s");
+  return fmt::format("{} (micro-batch {} {} {})", b.global_batch_size, b.micro_batch_size, accumulated, counted(ranks, "rank"));
 }
 
 /// What one rank was predicted to take, and of what.
@@ -77,19 +76,34 @@ std::string quantization_words(const model::ModelSpec& spec, const optim::Precis
       short_name(device::dtype_of(precision.compute)), short_name(device::dtype_of(precision.compute)), bytes(plain * item));
 }
 
+/// "stage dpo (sigmoid, beta 0.1); finetuning_type lora: rank 8, alpha 16, dropout 0 on all; template qwen, cutoff_len 2048"
+std::string method_words(const config::RunConfig& config, const model::ModelSpec& spec) {
+  const auto& f = config.finetuning;
+  std::string words = fmt::format("stage {}", f.stage);
+  if (f.stage == "dpo" || f.stage == "kto")
+    words += fmt::format(" ({}beta {})", f.stage == "dpo" ? f.pref_loss + ", " : "", f.pref_beta);
+  words += fmt::format("; finetuning_type {}", f.finetuning_type);
+  if (spec.lora.enabled())
+    words += fmt::format(": {} of rank {}, alpha {}, dropout {} on {}", spec.lora.dora ? "DoRA" : "LoRA", spec.lora.rank,
+                         spec.lora.alpha, spec.lora.dropout, spec.lora.targets_text());
+  const auto& d = config.data;
+  return words + fmt::format("; template {}, cutoff_len {}", d.template_name.empty() ? "of the tokenizer" : d.template_name,
+                             d.cutoff_len);
+}
+
 }  // namespace
 
 void print(const Banner& b, const config::RunConfig& config, engine::Instance& instance, const comm::Session& session) {
   const auto& spec = instance.spec();
   const auto& c = spec.config;
   const std::int64_t trainable = spec.num_params(true), all = spec.num_params(false);
-  log::info("qft {} on {} rank{} ({}), {} thread{} each on cpus {}; {}", version(), session.size(),
-            session.size() == 1 ? "" : "s", nodes_words(b.hosts, session.node_count()), at::get_num_threads(),
-            at::get_num_threads() == 1 ? "" : "s", device::format_cpu_list(device::cpu_share().cpus),
-            device::describe(instance.transformer().device()));
+  log::info("qft {} on {} ({}), {} each on cpus {}; {}", version(), counted(session.size(), "rank"),
+            nodes_words(b.hosts, session.node_count()), counted(at::get_num_threads(), "thread"),
+            device::format_cpu_list(device::cpu_share().cpus), device::describe(instance.transformer().device()));
   log::info("model '{}': {}, {} layers, hidden {}, {} heads / {} kv; {} parameters, {} trainable ({:.2f}%)", b.model,
             c.architecture, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, format_count(static_cast<double>(all)),
             format_count(static_cast<double>(trainable)), 100.0 * static_cast<double>(trainable) / static_cast<double>(all));
+  log::info("{}", method_words(config, spec));
   log::info("loaded {} in {:.2f} s", format_bytes(static_cast<double>(instance.load_report().bytes_read)),
             instance.load_report().seconds);
   if (const std::string words = quantization_words(spec, instance.precision()); !words.empty()) log::info("{}", words);
@@ -118,9 +132,10 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
     log::warn("attention_dropout of the model's config.json is {}: it is not implemented, training goes on without it",
               c.attention_dropout);
   if (instance.group() > 1) log::info("breadth-first: up to {} micro-batches pass a block together", instance.group());
-  log::info("{} samples{}, global batch {}, {} step{}", b.samples,
+  log::info("{}{}, global batch {}, {}", counted(b.samples, "sample"),
             b.rows > 0 ? fmt::format(" in {} rows of at most {} tokens", b.rows, config.data.cutoff_len) : "",
-            batch_words(b, session.size()), b.total_steps, b.total_steps == 1 ? "" : "s");
+            batch_words(b, session.size()), counted(b.total_steps, "step"));
+  for (const std::string& line : b.first_sample) log::info("{}", line);
 }
 
 }  // namespace qft::train

@@ -5,6 +5,7 @@
 #include "qft/config/start.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"
+#include "qft/engine/recipe.h"
 #include "qft/job/batch_job.h"
 #include "qft/job/stop_signal.h"
 #include "qft/pack/inputs.h"
@@ -113,6 +114,7 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
   });
   comm::agreed(comm, [&] { s.model = model::ModelConfig::load(config.model_path()); });
   if (const auto point = find_resume_point(config, comm)) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
+  comm::agreed(comm, [&] { engine::spec_of(config, engine::Use::training); });  // refuses what cannot train, before packing
   s.data =
       engine::open_training_data(config, s.model, comm, missing, [&](const pack::PackAttributes& wanted, comm::Communicator&) {
         if (s.saved) pack::require_same_pack(s.saved->state().at("data"), wanted);

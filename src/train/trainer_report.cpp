@@ -33,6 +33,7 @@ void Trainer::begin_watching() {
   banner.samples = data_.items ? static_cast<std::int64_t>(data_.items->size()) : data_.pack->num_items();
   if (const auto* rows = loader_->schedule().rows()) banner.rows = rows->rows();
   banner.hosts = std::move(hosts);
+  banner.first_sample = data_.first_sample;
   print(banner, config_, *instance_, session_);
   if (progression_.step >= loader_->total_steps()) return;  // what is done keeps its description
   watching_ = std::make_unique<Watching>(config_, run_.id, progression_.step, describe_run(banner, config_, *instance_, data_));
@@ -167,7 +168,7 @@ void Trainer::write_results(double epoch) {
         "moved, {} for newer shapes",
         n.replayed, n.by_kernels, n.captured, n.moved, n.forgotten);
   }
-  log::info("done: {} steps in {}, mean loss {:.4f}; results in '{}'", progression_.step, format_duration(seconds),
+  log::info("done: {} in {}, mean loss {:.4f}; results in '{}'", counted(progression_.step, "step"), format_duration(seconds),
             progression_.loss_sum / steps, t.output_dir);
 }
 

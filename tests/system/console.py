@@ -47,6 +47,9 @@ def training(report, qft, tmp, settings):
     told = mpirun(2, [qft, "train", run_file, "overwrite_output_dir=true", "resume_from_checkpoint=false", "log_level=debug"]).stderr
     report.equal("without a terminal nothing is drawn", told.count("\x1b"), 0)
     report.holds("the log names the host", f"on 2 ranks (1 node: {socket.gethostname()})" in told, told)
+    report.holds("it says what trains what", "stage sft; finetuning_type lora: LoRA of rank 4, alpha 8" in told, told)
+    first = [line for line in told.splitlines() if "to learn: " in line]
+    report.holds("it shows the first sample, what is learned in brackets", len(first) == 1 and re.search(r"[^\[]+\[\[.+\]\]", first[0]), told)
     report.equal("memory is predicted once and measured once", (told.count("memory of a rank"), told.count("resident")), (2, 0))
     parts = json.loads((tmp / "out/train_results.json").read_text())
     for part in ("activations", "buffers"):
@@ -63,6 +66,10 @@ def training(report, qft, tmp, settings):
     log = (tmp / "broken/trainer_log.jsonl").read_text() + broken.stderr
     report.holds("dropout that config.json asks for, and that is not applied, is named", "attention_dropout" in broken.stderr, broken.stderr)
     report.holds("a loss that is no number is nan, not -nan", "nan" in log and "-nan" not in log, log)
+
+    wrong = mpirun(2, [qft, "train", run_file, "output_dir=" + str(tmp / "wrong"), "lora_target=q_prj"], check=False)
+    report.holds("a target that is not there is refused before anything is packed",
+                 wrong.returncode == 2 and "'q_prj'" in wrong.stderr and "packed" not in wrong.stderr and not (tmp / "wrong").exists(), wrong.stderr)
 
 
 def binding(report, qft, tmp, settings):

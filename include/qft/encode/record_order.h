@@ -4,6 +4,7 @@
 #include "qft/core/numpy_random.h"
 #include "qft/encode/split.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,6 +30,11 @@ struct DatasetExtent {
   std::optional<std::int64_t> num_samples;  // drawn by the seed; above `records` all are taken, then any again
   std::optional<std::int64_t> max_samples;  // the first so many of what was drawn
   std::vector<RecordRange> parts = {};      // which of the file's records these are; empty: the first `records`
+
+  std::int64_t taken() const {
+    const std::int64_t drawn = num_samples.value_or(records);
+    return std::min(drawn, max_samples.value_or(drawn));
+  }
 };
 
 /// The merged datasets as one list, in the order that LLaMA-Factory's draws by the same seed have. Immutable

@@ -30,6 +30,7 @@ struct TrainingData {
   std::shared_ptr<const pack::PackReader> pack;
   loader::ItemSubset items;  ///< null: all
   std::optional<EvalSet> eval;
+  std::vector<std::string> first_sample;  ///< lines that show what the first one reads and learns; on rank 0
 
   std::unique_ptr<loader::Loader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
 };

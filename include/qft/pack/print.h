@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -25,6 +26,10 @@ enum class LearnedMarks { colour, brackets };
 /// The first `count` items as text. Control characters other than line ends and tabs are shown as their
 /// Unicode pictures: the text of a data set must not steer a terminal. Throws Error naming a damaged item.
 std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count, LearnedMarks marks);
+
+/// Lines for a log: where item `number` is from, then of each sequence its tokens and its text on one line, long parts cut in
+/// their middle, what is learned in [[ and ]]. Throws Error where the item is damaged.
+std::vector<std::string> sample_lines(const PackReader& pack, std::int64_t number, const tokenizer::Tokenizer& tokenizer);
 
 /// The same for programs: item, dataset, record, category, and per sequence its pieces as {"text",
 /// "learned"}.
