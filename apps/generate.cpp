@@ -1,5 +1,6 @@
 #include "qft/core/log.h"
 #include "qft/encode/chat_template.h"
+#include "qft/engine/recipe.h"
 #include "qft/infer/generator.h"
 #include "qft/infer/load_model.h"
 
@@ -45,7 +46,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = encode::ChatTemplate::from_config(config, tokenizer);
   const auto prompt = chat.render_prompt(messages, config.generate.system);
-  const auto positions = model::ModelConfig::load(config.model_path()).max_position_embeddings;
+  const auto positions = engine::architecture_of(config, engine::Use::inference).max_position_embeddings;
   const auto limit = infer::answer_limit(config.generate, positions, static_cast<std::int64_t>(prompt.size()));
   auto instance = infer::load_for_inference(config, session.world(), device);
   infer::Decoder decoder(*instance, static_cast<std::int64_t>(prompt.size()) + limit.tokens);

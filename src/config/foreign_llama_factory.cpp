@@ -44,7 +44,6 @@ constexpr ForeignRow kLlamaFactory[] = {
      "sglang_mem_fraction "
      "sglang_tp_size sglang_config sglang_lora_backend",
      kEngine, ""},
-    {kRefused, "rope_scaling", "set rope_scaling in the model's config.json instead", "null"},
     {kNoEffect, "quantization_device_map", "a rank computes on one device", "null|auto"},
     {kRefused, "use_unsloth", "qft does not run unsloth: remove it", kOff},
     {kRefused, "shift_attn mixture_of_depths", "it changes the model and is not implemented: remove it", kOff},

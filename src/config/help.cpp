@@ -39,7 +39,7 @@ const Reading kReadings[] = {
     {Purpose::eval, "dataset parallel eval generate",
      "model_name_or_path model_revision hub stage_to stage_limit "
      "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype "
-     "quantization_bit quantization_method quantization_type double_quantization stage pref_loss pref_beta "
+     "quantization_bit quantization_method quantization_type double_quantization rope_scaling stage pref_loss pref_beta "
      "pref_ftx "
      "simpo_gamma rpo_alpha dpo_label_smoothing ld_alpha kto_chosen_weight kto_rejected_weight ref_model ref_model_adapters "
      "use_dft_loss "
@@ -57,7 +57,7 @@ const Reading kReadings[] = {
     {Purpose::generate, "generate",
      "model_name_or_path model_revision hub stage_to stage_limit "
      "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template "
-     "quantization_bit quantization_method quantization_type double_quantization "
+     "quantization_bit quantization_method quantization_type double_quantization rope_scaling cutoff_len "
      "default_system enable_thinking "
      "tool_format bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level",
      "",
@@ -65,7 +65,7 @@ const Reading kReadings[] = {
      "template: smollm2\n"},
     {Purpose::export_model, "export",
      "model_name_or_path model_revision hub stage_to stage_limit "
-     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype log_level",
+     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype rope_scaling cutoff_len log_level",
      "",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "adapter_name_or_path: demo_output/tuned\n"

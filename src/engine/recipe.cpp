@@ -233,12 +233,20 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
   return {throughout(type), "the model's files"};
 }
 
+model::ModelConfig architecture_of(const config::RunConfig& config, Use use) {
+  model::ModelConfig model = model::ModelConfig::load(config.model_path());
+  if (config.model.rope_scaling.empty()) return model;
+  const bool by_length = use == Use::training || config.is_given("cutoff_len");
+  const std::int64_t before = model.first_positions(), tokens = by_length ? config.data.cutoff_len : 2 * before;
+  return tokens <= before ? model : model.scaled_to(tokens, config.model.rope_scaling);
+}
+
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::LoraConfig lora = lora_of(config, use);
   const config::FinetuningArgs& f = config.finetuning;
   const bool training = use == Use::training, freeze = training && f.finetuning_type == "freeze";
   const auto method = lora.enabled() ? model::Finetuning::lora : freeze ? model::Finetuning::freeze : model::Finetuning::full;
-  const model::ModelConfig architecture = model::ModelConfig::load(config.model_path());
+  const model::ModelConfig architecture = architecture_of(config, use);
   const std::optional<io::ModelFiles> files = stored_files(config, architecture, method, use);
   model::ModelSpec spec =
       model::ModelSpec::build(architecture, method, lora,

@@ -132,7 +132,7 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
     progress.update(++done);
   }
   writer.finish();
-  io::copy_existing(storage, request.base, target, io::kModelConfigFiles);
+  write_config_files(storage, request, target);
   io::copy_existing(storage, request.adapter.empty() ? request.base : request.adapter, target, io::kValueHeadFiles);
   correct_config(storage, target, model, request.dtype);
   io::copy_existing(storage, request.tokenizer, target, io::kTokenizerFiles);
@@ -140,6 +140,11 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
 }
 
 }  // namespace
+
+void write_config_files(io::Storage& storage, const ExportRequest& request, const fs::path& target) {
+  io::copy_existing(storage, request.base, target, io::kModelConfigFiles);
+  if (!request.config.empty()) io::write_file(storage, target / "config.json", request.config);
+}
 
 ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
   io::require_free(request.target, "export directory");

@@ -164,7 +164,7 @@ ExportReport export_bitsandbytes(io::Storage& storage, const ExportRequest& requ
     report.rounding = std::sqrt(squares.rounding / squares.weights);
     report.adapter = std::sqrt(squares.adapter / squares.weights);
   }
-  io::copy_existing(storage, request.base, target, io::kModelConfigFiles);
+  write_config_files(storage, request, target);
   io::copy_existing(storage, request.adapter.empty() ? request.base : request.adapter, target, io::kValueHeadFiles);
   set_config(storage, target, type, model.spec().untied);
   io::copy_existing(storage, request.tokenizer, target, io::kTokenizerFiles);

@@ -9,6 +9,7 @@ namespace qft::model {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 RopeConfig::Llama3 read_llama3(const ConfigReader& reader) {
   RopeConfig::Llama3 llama3;
@@ -116,6 +117,40 @@ RopeConfig read_rope(const ConfigReader& config, std::int64_t& max_positions, st
             "{}: rope scaling '{}' is not implemented (implemented: default, linear, llama3, yarn)", config.where(), type);
   }
   return rope;
+}
+
+namespace {
+
+/// The object of config.json that describes the decoder.
+ordered_json& decoder_of(ordered_json& config) {
+  const auto nested = config.find("text_config");
+  return nested == config.end() ? config : *nested;
+}
+
+}  // namespace
+
+std::int64_t ModelConfig::first_positions() const {
+  if (rope.llama3) return rope.llama3->original_max_position_embeddings;
+  return rope.yarn ? rope.yarn->original_max_position_embeddings : max_position_embeddings;
+}
+
+ModelConfig ModelConfig::scaled_to(std::int64_t tokens, const std::string& rope_type) const {
+  const std::int64_t before = first_positions(), factor = (tokens + before - 1) / before;
+  ordered_json whole = ordered_json::parse(raw);
+  ordered_json& decoder = decoder_of(whole);
+  ordered_json& scaling = decoder.contains("rope_parameters") ? decoder["rope_parameters"] : decoder["rope_scaling"];
+  if (!scaling.is_object()) scaling = ordered_json::object();
+  for (const char* key : {"type", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale",
+                          "mscale_all_dim", "truncate", "original_max_position_embeddings"})
+    scaling.erase(key);
+  scaling["rope_type"] = rope_type;
+  scaling["factor"] = static_cast<double>(factor);
+  if (rope_type != "linear") scaling["original_max_position_embeddings"] = before;
+  if (rope_type == "llama3") scaling.update({{"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}});
+  decoder["max_position_embeddings"] = before * factor;
+  ModelConfig scaled = parse(whole.dump(2) + "\n", fmt::format("config.json with rope_scaling {}", rope_type));
+  scaled.eos_token_ids = eos_token_ids;  // generation_config.json may have told them
+  return scaled;
 }
 
 std::vector<double> ModelConfig::inverse_frequencies() const {

@@ -128,6 +128,14 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
     log::info("note: debug_sync is true, which has no effect on a CPU: work is done when a call returns");
   if (config.training.cuda_graphs && instance.transformer().device().is_cpu())
     log::info("note: cuda_graphs is true, which has no effect on a CPU: no kernels are queued");
+  if (const std::string& scaling = config.model.rope_scaling; !scaling.empty()) {
+    const bool scaled = c.max_position_embeddings > c.first_positions();
+    log::info("note: rope_scaling {}: {}", scaling,
+              scaled ? fmt::format("{} positions, which the model was not trained for before, from {}", c.max_position_embeddings,
+                                   c.first_positions())
+                     : fmt::format("it has no effect, cutoff_len {} is within the model's {} positions", config.data.cutoff_len,
+                                   c.max_position_embeddings));
+  }
   if (c.attention_dropout > 0.0)
     log::warn("attention_dropout of the model's config.json is {}: it is not implemented, training goes on without it",
               c.attention_dropout);

@@ -6,6 +6,7 @@
 #include "qft/core/log.h"
 #include "qft/device/scalar_type.h"
 #include "qft/device/staged_copy.h"
+#include "qft/engine/recipe.h"
 #include "qft/infer/load_model.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
@@ -242,10 +243,22 @@ std::vector<FileRecord> save_base_model(engine::Instance& instance, const fs::pa
   return records_of(*writer, dir);
 }
 
+/// The text of config.json where rope_scaling changes the model's own; else empty.
+std::string scaled_config(const config::RunConfig& config, engine::Use use) {
+  return config.model.rope_scaling.empty() ? std::string() : engine::architecture_of(config, use).raw;
+}
+
 /// What lies beside the weights.
 void copy_companions(const config::RunConfig& config, bool lora, io::Storage& storage, const fs::path& dir,
                      std::vector<FileRecord>& written) {
-  if (!lora) copy_existing(storage, config.model_path(), dir, io::kModelConfigFiles, written);
+  if (!lora) {
+    std::vector<const char*> names(io::kModelConfigFiles.begin(), io::kModelConfigFiles.end());
+    if (const std::string text = scaled_config(config, engine::Use::training); !text.empty()) {
+      std::erase(names, io::kModelConfigFile);
+      written.push_back(write_text(storage, dir, io::kModelConfigFile, text));
+    }
+    copy_existing(storage, config.model_path(), dir, names, written);
+  }
   copy_existing(storage, config.tokenizer_path(), dir, io::kTokenizerFiles, written);
 }
 
@@ -321,10 +334,15 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
   const model::ExportFormat format = format_of(config.exporting);
   if (adapter.empty() && format == model::ExportFormat::safetensors)
     require_conversion(config, io::ModelFiles::open(base), dtype);
+  const std::string scaled = scaled_config(config, engine::Use::inference);
+  if (!scaled.empty() && (format == model::ExportFormat::gguf || format == model::ExportFormat::gguf_q8_0))
+    fail_config(
+        "{}: rope_scaling is {}, which an export to GGUF does not write: export to safetensors with it first, then that to GGUF",
+        config.given.find("rope_scaling")->second, config.model.rope_scaling);
   const auto& exporting = config.exporting;
   const auto report = model::export_model(
       storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
-                static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format, &model::export_code()});
+                static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format, &model::export_code(), scaled});
   log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type{}",
             base.string(),
             adapter.empty()

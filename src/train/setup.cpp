@@ -112,7 +112,7 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
   comm::agreed(comm, [&] {
     if (comm.rank() == 0) track::chosen_trackers(config.training.report_to);  // refuses what cannot run here
   });
-  comm::agreed(comm, [&] { s.model = model::ModelConfig::load(config.model_path()); });
+  comm::agreed(comm, [&] { s.model = engine::architecture_of(config, engine::Use::training); });
   if (const auto point = find_resume_point(config, comm)) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
   comm::agreed(comm, [&] { engine::spec_of(config, engine::Use::training); });  // refuses what cannot train, before packing
   s.data =

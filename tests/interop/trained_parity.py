@@ -4,6 +4,7 @@ Two ranks share weights and optimizer. NEFTune is transformers' own hook, given 
 import contextlib
 import json
 import math
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -291,6 +292,31 @@ def more_tokens(report, bench):
     report.equal("    ... rows of new tokens that a text trains", [i for i in out["ids"] if moved[i]], out["ids"])
 
 
+def longer(report, bench, kind):
+    """rope_scaling by key beside transformers with the configuration that LLaMA-Factory's configure_rope makes."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    first = 40
+    base = bench.folder / "short"
+    if not base.exists():
+        shutil.copytree(bench.base, base)
+        config = json.loads((base / "config.json").read_text())
+        (base / "config.json").write_text(json.dumps({**config, "max_position_embeddings": first}))
+    config, factor = AutoConfig.from_pretrained(base), math.ceil(bench.settings["cutoff_len"] / first)
+    more = {"linear": {}, "yarn": {"original_max_position_embeddings": first},
+            "llama3": {"original_max_position_embeddings": first, "low_freq_factor": 1.0, "high_freq_factor": 4.0}}[kind]
+    config.rope_parameters = {"rope_theta": config.rope_parameters["rope_theta"], "rope_type": kind, "factor": float(factor), **more}
+    config.max_position_embeddings = first * factor
+    model = AutoModelForCausalLM.from_pretrained(base, config=config, dtype=torch.float64)
+    with in_double():
+        theirs = train_theirs(model, bench.samples, adamw(model))
+    out = bench.train(f"longer_{kind}", "zero3", finetuning_type="full", rope_scaling=kind, model_name_or_path=str(base))
+    compare_log(report, f"rope_scaling {kind}", out, theirs)
+    told = AutoConfig.from_pretrained(out)
+    report.equal(f"rope_scaling {kind}: config.json", (told.rope_parameters, told.max_position_embeddings), (config.rope_parameters, first * factor))
+    report.check(f"rope_scaling {kind}: logits of our files", relative_error(bench.logits(bench.load(out)), bench.logits(model)), EXACT)
+
+
 def main():
     args = arguments()
     torch.set_num_threads(1)
@@ -298,6 +324,8 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         tied, untied = Bench(args.build, Path(tmp) / "tied", True), Bench(args.build, Path(tmp) / "untied", False)
         neftune(report, tied)
+        for kind in ("linear", "yarn", "llama3"):
+            longer(report, tied, kind)
         freeze(report, untied, "freeze last layer", "zero3", {"freeze_trainable_layers": 1, "freeze_extra_modules": "lm_head"},
                lambda n: ".layers.1." in n or "lm_head" in n)
         freeze(report, tied, "freeze parts", "zero2", {"freeze_trainable_layers": -1, "freeze_trainable_modules": "self_attn,input_layernorm",

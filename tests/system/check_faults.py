@@ -79,7 +79,7 @@ def faults(tmp, build, settings):
         Fault("a switch that drops packets of more than 1500 bytes", "path MTU", "problem", "9000 bytes.*do not arrive on node", 4, net=narrow_switch),
         Fault("100 Mbit/s on one node, 1 Gbit/s on the others", "pairs of nodes", "problem", "NODE is slow with every other node", 3, net=slow_cable,
               excluded=True, nodes=3, arguments=("--machine", tmp / "gigabit.yaml"), also=("all-reduce",)),
-        Fault("a link of 10 Gbit/s that carries 1 Gbit/s", "pairs of nodes", "problem", r"1[12]\d\.\d+ MB/s.*eth0 has 1.25 GB/s", 2, net=gigabit),
+        Fault("a link of 10 Gbit/s that carries 1 Gbit/s", "pairs of nodes", "problem", r"1[12]\d\.\d+ MB/s.*eth0 has 1.25 GB/s", 2, net=gigabit, also=("all-reduce",)),
         Fault("a clock that is five minutes fast", "clocks", "problem", r"\+300\.\d s on NODE", 1, last=f"{shift}300", also=("environment",)),
         Fault("a clock that is five seconds slow", "clocks", "warning", r"-5\.\d s on NODE", 2, last=f"{shift}-5", also=("environment",)),
         Fault("nodes with one name", "host names", "warning", "2 nodes have the name node0", 5, last="hostname node0"),

@@ -26,6 +26,7 @@ struct ModelArgs {
   bool double_quantization = true;
   std::optional<double> moe_aux_loss_coef;
   double moe_z_loss_coef = 0.0;
+  std::string rope_scaling;
   bool disable_gradient_checkpointing = false;
 
   void visit(const FieldVisitor& field);

@@ -32,6 +32,10 @@ InferencePrecision inference_precision(const config::RunConfig& config, const io
 /// set. Else empty.
 std::string note_of_fp32(const config::RunConfig& config, const io::ModelFiles& files);
 
+/// The config.json of a configuration's model, with rope_scaling as it asks: for cutoff_len tokens in training and where that is
+/// given, else for twice as many as the model was trained for, as LLaMA-Factory does. Unchanged where that many need no scaling.
+model::ModelConfig architecture_of(const config::RunConfig& config, Use use);
+
 /// The units and tensors of a configuration's model, by its config.json, in stage rm with a value head, with LoRA as configured
 /// or as Adapters::live has it. Throws as the readers of those files do.
 model::ModelSpec spec_of(const config::RunConfig& config, Use use);

@@ -35,7 +35,8 @@ inline constexpr std::array kAdapterWeights = {WeightNames{"adapter_model.safete
 inline constexpr std::array kValueHeadFiles = {"value_head.safetensors", "value_head.bin"};
 
 /// Files that belong to a model beside its weights, and those of its tokenizer.
-inline constexpr std::array kModelConfigFiles = {"config.json", "generation_config.json"};
+inline constexpr const char* kModelConfigFile = "config.json";
+inline constexpr std::array kModelConfigFiles = {kModelConfigFile, "generation_config.json"};
 inline constexpr std::array kTokenizerFiles = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
     "merges.txt",     "chat_template.jinja"};

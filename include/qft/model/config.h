@@ -118,6 +118,11 @@ struct ModelConfig {
   /// Parses a config.json text. Throws Error naming `where` and the key for a missing or odd value, and for a
   /// model_type, activation, rope scaling or kind of attention that is not implemented.
   static ModelConfig parse(const std::string& text, const std::string& where);
+  /// For texts of up to `tokens` tokens by a scaling of rope's frequencies ("linear", "yarn", "llama3") as LLaMA-Factory's
+  /// configure_rope sets it: its factor is tokens over first_positions(), rounded up. `raw` is the text of its config.json.
+  ModelConfig scaled_to(std::int64_t tokens, const std::string& rope_type) const;
+  /// Positions that the model was trained for before any scaling of them.
+  std::int64_t first_positions() const;
   /// Reads DIR/config.json (and DIR/generation_config.json for eos_token_id, if there).
   static ModelConfig load(const std::filesystem::path& dir);
 };

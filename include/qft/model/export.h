@@ -37,6 +37,7 @@ struct ExportRequest {
   std::optional<DType> dtype = {};  // of every tensor, and in config.json; absent: each keeps its own
   ExportFormat format = ExportFormat::safetensors;
   const ExportCode* code = nullptr;  // export_code(), or what needs it is refused
+  std::string config = {};           // the text of config.json; empty: that of `base`. Not for GGUF
 };
 
 struct ExportReport {
