@@ -52,7 +52,7 @@ class ExecutionPlanner {
  public:
   ExecutionPlanner(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
                    const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device, bool training,
-                   const Batches& batches)
+                   const Batches& batches, const model::ModelSpec* reference)
       : config_(config),
         spec_(spec),
         precision_(precision),
@@ -61,6 +61,7 @@ class ExecutionPlanner {
         device_(device),
         training_(training),
         batches_(batches),
+        reference_(reference),
         devices_(device, spec, precision.compute, comm) {
     const int sharers = comm::Session::exists() ? comm::Session::current().sharers_of(device) : 1;
     const std::int64_t left = device::memory_left(device, sharers) - comm::device_group_bytes(device, comm.size());
@@ -132,6 +133,7 @@ class ExecutionPlanner {
             .objective = training_ ? objective_.kind : parallel::ObjectiveKind::row_local,
             .reference = objective_.reference,
             .reference_rows = objective_.reference_rows,
+            .reference_model = reference_,
             .hyper = hyper_of(config_.training)};
   }
 
@@ -173,7 +175,7 @@ class ExecutionPlanner {
   }
 
   ExecutionPlan evaluated(const parallel::Strategy& strategy, const parallel::Offload& offload) const {
-    std::int64_t group = std::max<std::int64_t>(1, config_.training.breadth_first_micro_batches);
+    std::int64_t group = training_ ? std::max<std::int64_t>(1, config_.training.breadth_first_micro_batches) : 1;
     if (batches_.max_micro_batches > 0) group = std::min(group, batches_.max_micro_batches);
     const auto config_with = [&](const MemoryPolicy& policy) { return execution_config(strategy, offload, group, policy); };
     const PolicyFit fit = fastest_that_fits(config_, room(config_with({})), config_with);
@@ -283,6 +285,7 @@ class ExecutionPlanner {
   c10::Device device_;
   bool training_;
   Batches batches_;
+  const model::ModelSpec* reference_;  ///< of a reference with weights of its own
   Devices devices_;
   std::int64_t available_ = 0;
   std::int64_t on_host_ = 0;  ///< of a rank, beside a device with memory of its own; 0: not asked
@@ -309,8 +312,8 @@ std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& 
 
 ExecutionPlan plan_execution(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
                              const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device,
-                             bool training, const Batches& batches) {
-  return ExecutionPlanner(config, spec, precision, objective, comm, device, training, batches).run();
+                             bool training, const Batches& batches, const model::ModelSpec* reference) {
+  return ExecutionPlanner(config, spec, precision, objective, comm, device, training, batches, reference).run();
 }
 
 }  // namespace qft::plan

@@ -264,12 +264,13 @@ std::int64_t whole_bytes(const ExecutionConfig& run) {
 }  // namespace
 
 std::string describe(const MemoryPlan& p) {
-  std::array<std::pair<std::int64_t, const char*>, 6> parts = {{{p.weights, "weights"},
+  std::array<std::pair<std::int64_t, const char*>, 7> parts = {{{p.weights, "weights"},
                                                                 {p.gathered, "gathered weights"},
                                                                 {p.gradients, "gradients"},
                                                                 {p.optimizer, "optimizer"},
                                                                 {p.activations, "activations"},
-                                                                {p.buffers, "buffers"}}};
+                                                                {p.buffers, "buffers"},
+                                                                {p.reference, "reference"}}};
   std::sort(parts.begin(), parts.end(), std::greater<>());
   std::string text;
   for (const auto& [bytes, name] : parts)
@@ -334,6 +335,30 @@ std::int64_t staged_bytes(const ExecutionConfig& run, bool model_only) {
   return state + std::min(whole, std::max(whole / (run.shard_ranks * run.replicas), file));
 }
 
+ExecutionConfig reference_passes(const ExecutionConfig& run) {
+  const at::ScalarType type = run.precision.compute;
+  return {.spec = *run.reference_model,
+          .precision = {type, type, type, type},
+          .rule = run.rule,
+          .strategy = run.strategy,
+          .offload = {.weights = run.offload.weights},
+          .shard_ranks = run.shard_ranks,
+          .replicas = run.replicas,
+          .training = false,
+          .tokens = run.tokens,
+          .group = std::max<std::int64_t>(1, run.micro_batches),
+          .micro_batches = run.micro_batches,
+          .prefetch_budget = run.prefetch_budget,
+          .labels = run.labels,
+          .sequences = run.sequences,
+          .longest = run.longest,
+          .padded = run.padded,
+          .on_cpu = run.on_cpu,
+          .attention = run.attention,
+          .plain_operations = run.plain_operations,
+          .objective = parallel::ObjectiveKind::sequence_level};
+}
+
 MemoryPlan plan_memory(const ExecutionConfig& run) {
   MemoryPlan p;
   const std::int64_t item = size_of(run.precision.compute);
@@ -374,7 +399,8 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
     if (run.offload.activations)
       p.host += run.group * run.spec.config.num_layers * static_cast<std::int64_t>(std::bit_ceil(input));
   } else {
-    p.activations = 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens) + reference_bytes(run);
+    p.activations =
+        run.group * (2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens) + reference_bytes(run));
   }
   p.buffers = buffer_bytes(run) + evaluation_bytes(run);
   // An update comes when gathered weights and activations are free again.
@@ -383,6 +409,11 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   // A host's blocks are kept for the next use of their size; a device's serve whatever comes next.
   const Temporaries temporary(run);
   if (!run.on_cpu) p.apart = peaks.gathered + peaks.gradients + std::max(temporary.layer, temporary.head) - peaks.all;
+  if (run.reference_model == nullptr) return p;
+  const MemoryPlan reference = plan_memory(reference_passes(run));
+  p.reference = reference.total();
+  p.host += reference.host;
+  if (!run.on_cpu) p.apart += std::min(reference.gathered, p.gathered);  // it gathers between the steps
   return p;
 }
 

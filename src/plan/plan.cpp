@@ -91,6 +91,8 @@ class Planner {
             .plain_operations = ops::generic::takes(c10::kCPU, plan_.recipe.precision.compute),
             .objective = plan_.recipe.objective.kind,
             .reference = plan_.recipe.objective.reference,
+            .reference_rows = plan_.recipe.objective.reference_rows,
+            .reference_model = plan_.recipe.reference_model ? &*plan_.recipe.reference_model : nullptr,
             .hyper = hyper_of(config_.training)};
   }
 
@@ -227,7 +229,7 @@ Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const 
   plan.available = machine ? machine->memory_of_a_rank(ranks) : 0;
   if (const auto limit = static_cast<std::int64_t>(config.parallel.max_memory * 1e9); limit > 0)
     plan.available = plan.available > 0 ? std::min(plan.available, limit) : limit;
-  plan.workload = std::move(workload);
+  plan.workload = plan.recipe.objective.estimates_kl ? with_estimates(std::move(workload)) : std::move(workload);
   Planner(config, plan).run();
   return plan;
 }

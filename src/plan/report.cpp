@@ -49,15 +49,18 @@ std::string longest_text(const Plan& plan, const Row& row) {
 }
 
 std::string memory_table(const Plan& plan) {
-  bool apart = false, host = false, copies = false, ways = false;  // ways: rows differ in what they compute again
+  bool apart = false, host = false, copies = false, reference = false,
+       ways = false;  // ways: rows differ in what they compute again
   for (const Row& row : plan.rows) {
     apart |= row.memory.apart > 0;
     host |= row.memory.host > 0;
     copies |= row.staged > 0;
+    reference |= row.memory.reference > 0;
     ways |= row.policy.recompute != plan.rows.front().policy.recompute;
   }
   std::vector<std::vector<std::string>> rows = {
       {"memory of a rank", "g", "weights", "gathered", "gradients", "optimizer", "activations", "buffers"}};
+  if (reference) rows[0].emplace_back("reference");
   if (apart) rows[0].emplace_back("not at once");
   if (copies) rows[0].emplace_back("saving");
   if (plan.process.bytes > 0) rows[0].emplace_back("process");
@@ -69,6 +72,7 @@ std::string memory_table(const Plan& plan) {
     const auto& m = row.memory;
     rows.push_back({name_of(row), fmt::format("{}", row.group), bytes(m.weights), bytes(m.gathered), bytes(m.gradients),
                     bytes(m.optimizer), bytes(m.activations), bytes(m.buffers)});
+    if (reference) rows.back().push_back(bytes(m.reference));
     if (apart) rows.back().push_back(fmt::format("-{}", bytes(m.apart)));
     if (copies) rows.back().push_back(bytes(row.staged));
     if (plan.process.bytes > 0) rows.back().push_back(bytes(row.process));
@@ -134,10 +138,18 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
                                  {"replicas", row.replicas},
                                  {"recompute", row.policy.recompute},
                                  {"asked", row.asked}};
-  json["memory"] = {
-      {"weights", m.weights},         {"gathered", m.gathered}, {"gradients", m.gradients}, {"optimizer", m.optimizer},
-      {"activations", m.activations}, {"buffers", m.buffers},   {"apart", m.apart},         {"host", m.host},
-      {"staged", row.staged},         {"process", row.process}, {"total", row.needed}};
+  json["memory"] = {{"weights", m.weights},
+                    {"gathered", m.gathered},
+                    {"gradients", m.gradients},
+                    {"optimizer", m.optimizer},
+                    {"activations", m.activations},
+                    {"buffers", m.buffers},
+                    {"reference", m.reference},
+                    {"apart", m.apart},
+                    {"host", m.host},
+                    {"staged", row.staged},
+                    {"process", row.process},
+                    {"total", row.needed}};
   json["bytes"] = {{"weights", std::llround(t.gather_bytes)}, {"gradients", std::llround(t.reduce_bytes)}};
   if (plan.available > 0) {
     json["fits"] = row.fits;

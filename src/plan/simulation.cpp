@@ -4,6 +4,8 @@
 #include "qft/parallel/weight_store.h"
 
 #include <deque>
+#include <numeric>
+#include <optional>
 
 #include "gathered_set.h"
 #include "wire.h"
@@ -43,25 +45,42 @@ class Player {
   StepTime& total() { return total_; }
   double wire_busy() const { return shard_.busy() + replicas_.busy(); }
 
+  /// A training step.
   void play(const StepShape& step) {
-    micros_ = &step.micros;
     open_units_.assign(static_cast<std::size_t>(buckets_.empty() ? 0 : *std::max_element(buckets_.begin(), buckets_.end()) + 1),
                        0);
     for (const int bucket : buckets_)
       if (bucket >= 0) ++open_units_[static_cast<std::size_t>(bucket)];
     const int max_micro_batches = static_cast<int>(step.max_micro_batches), own = static_cast<int>(step.micros.size());
-    const int group = static_cast<int>(std::clamp<std::int64_t>(run_.group, 1, std::max(1, max_micro_batches)));
-    const auto list = parallel::with_gathers(
-        parallel::training_schedule(
-            run_.spec, {own, max_micro_batches, group, run_.strategy.reduce_every_group(), run_.strategy.reshard_after_forward,
-                        /*groups_per_vote=*/0, run_.reference}),
-        units_, prefetch_budget_);
     total_.tokens += static_cast<double>(step.tokens);
-    for (const Action& action : list) perform(action);
+    perform(parallel::training_schedule(run_.spec, {own, max_micro_batches, group_of(max_micro_batches),
+                                                    run_.strategy.reduce_every_group(), run_.strategy.reshard_after_forward,
+                                                    /*groups_per_vote=*/0, run_.reference}),
+            step.micros);
+  }
+
+  /// A forward pass without gradients.
+  void pass(const std::vector<MicroShape>& micros, std::int64_t max_micro_batches) {
+    if (micros.empty()) return;
+    const int most = static_cast<int>(max_micro_batches);
+    perform(parallel::evaluation_schedule(run_.spec, {.micro_batches = static_cast<int>(micros.size()),
+                                                      .max_micro_batches = most,
+                                                      .group = group_of(most),
+                                                      .reference = run_.reference}),
+            micros);
   }
 
  private:
   const model::UnitSpec& unit(int index) const { return run_.spec.units[static_cast<std::size_t>(index)]; }
+
+  int group_of(int max_micro_batches) const {
+    return static_cast<int>(std::clamp<std::int64_t>(run_.group, 1, std::max(1, max_micro_batches)));
+  }
+
+  void perform(const parallel::ActionList& list, const std::vector<MicroShape>& micros) {
+    micros_ = &micros;
+    for (const Action& action : parallel::with_gathers(list, units_, prefetch_budget_)) perform(action);
+  }
 
   void perform(const Action& action) {
     switch (action.kind) {
@@ -238,15 +257,32 @@ class Player {
 }  // namespace
 
 StepTime simulate(const ExecutionConfig& run, const Machine& machine, const Workload& workload) {
-  Player player(run, machine);
-  player.play(workload.steps.front());  // ends with frozen weights in flight, as every step does
-  player.total() = {};
-  const double start = player.now(), busy = player.wire_busy();
+  std::deque<Player> players;  // of the policy and, where there is one, of its reference, which is at work before it
+  const std::optional<ExecutionConfig> other = run.reference_model ? std::optional(reference_passes(run)) : std::nullopt;
+  if (other) players.emplace_back(*other, machine);
+  Player& policy = players.emplace_back(run, machine);
+  const auto play = [&](const StepShape& step) {
+    if (other)
+      for (const auto* micros : {&step.before, &step.micros}) players.front().pass(*micros, step.max_micro_batches);
+    policy.pass(step.before, step.max_micro_batches);
+    policy.play(step);
+  };
+  const auto sum_of = [&](auto value) {
+    return std::accumulate(players.begin(), players.end(), 0.0, [&](double sum, const Player& p) { return sum + value(p); });
+  };
+  const auto now = [](const Player& p) { return p.now(); };
+  const auto busy = [](const Player& p) { return p.wire_busy(); };
+  play(workload.steps.front());  // ends with frozen weights in flight, as every step does
+  for (Player& p : players) p.total() = {};
+  const double start = sum_of(now), busy_before = sum_of(busy);
   const bool others = workload.steps.size() > 1;
-  for (std::size_t i = others ? 1 : 0; i < workload.steps.size(); ++i) player.play(workload.steps[i]);
-  StepTime t = player.total();
-  t.step = player.now() - start;
-  t.wire = player.wire_busy() - busy;
+  for (std::size_t i = others ? 1 : 0; i < workload.steps.size(); ++i) play(workload.steps[i]);
+  StepTime t;
+  for (double StepTime::* part : {&StepTime::compute, &StepTime::gather_wait, &StepTime::reduce_wait, &StepTime::gather_bytes,
+                                  &StepTime::reduce_bytes, &StepTime::tokens})
+    t.*part = sum_of([&](const Player& p) { return p.total().*part; });
+  t.step = sum_of(now) - start;
+  t.wire = sum_of(busy) - busy_before;
   const auto steps = static_cast<double>(others ? workload.steps.size() - 1 : 1);
   for (double* value :
        {&t.step, &t.compute, &t.wire, &t.gather_wait, &t.reduce_wait, &t.gather_bytes, &t.reduce_bytes, &t.tokens})

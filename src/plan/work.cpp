@@ -106,6 +106,13 @@ double MicroShape::pairs(std::int64_t window) const {
   return sum;
 }
 
+MicroShape MicroShape::half() const {
+  MicroShape half;
+  for (std::size_t s = 0; s < lengths_.size(); s += 2) half.add_sequence(lengths_[s], 0);
+  half.labels = labels / 2;
+  return half;
+}
+
 Work& Work::operator+=(const Work& o) {
   matmul += o.matmul;
   narrow += o.narrow;

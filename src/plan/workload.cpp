@@ -93,11 +93,19 @@ Workload full_rows(const config::RunConfig& config, int ranks, int item_sequence
   return all;
 }
 
+Workload with_estimates(Workload workload) {
+  for (StepShape& step : workload.steps) {
+    std::ranges::transform(step.micros, step.micros.begin(), &MicroShape::half);
+    step.before = step.micros;
+  }
+  return workload;
+}
+
 Workload padded_to_graph_shapes(Workload workload) {
   const auto pad = [](MicroShape& micro) {
     if (const std::int64_t added = parallel::padded_tokens(micro.tokens) - micro.tokens; added > 0) micro.add_sequence(added, 0);
   };
-  for (StepShape& step : workload.steps) std::ranges::for_each(step.micros, pad);
+  for (StepShape& step : workload.steps) std::ranges::for_each(step.micros, pad);  // forward passes beside them run no graphs
   pad(workload.largest);
   workload.description += "; cuda_graphs pads them";
   return workload;

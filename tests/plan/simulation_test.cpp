@@ -147,6 +147,64 @@ TEST(Memory, OfTheOptimizerIsItsRulesState) {
   EXPECT_LT(optimizer("adafactor") - masters, 0.1 * each);
 }
 
+/// A model of its own as reference: under zero3 a forward pass gathers each of its units once.
+TEST(Simulation, CountsTheReferencesPasses) {
+  const auto spec = tiny(true), other = tiny(false);
+  const double weights = 2.0 * static_cast<double>(other.num_params(false));
+  const Machine m = machine(1e6);
+  for (const char* strategy : {"ddp", "zero3"}) {
+    SCOPED_TRACE(strategy);
+    ExecutionConfig run = execution_config(spec, strategy, 4, 5, 0);
+    run.objective = parallel::ObjectiveKind::sequence_level;
+    run.micro_batches = 5;
+    const StepTime alone = simulate(run, m, rows(5, 32));
+    run.reference_model = &other;
+    const StepTime beside = simulate(run, m, rows(5, 32));
+    EXPECT_NEAR(beside.gather_bytes - alone.gather_bytes, run.strategy.weights ? weights * 3 / 4 : 0.0, 0.02 * weights);
+    EXPECT_EQ(beside.reduce_bytes, alone.reduce_bytes);
+    Work forward;
+    for (int block = 0; block <= other.head_unit(); ++block)
+      forward += forward_work(other, block, rows(1, 32).largest, at::kBFloat16, run.objective);
+    EXPECT_NEAR(beside.compute - alone.compute, 5 * seconds(forward, m, at::kBFloat16), 1e-6 * alone.compute);
+  }
+}
+
+/// Stage kto passes the other answers before the step: the policy without gradients, and the reference.
+TEST(Simulation, OfKtoTrainsHalfAndEstimatesWithTheRest) {
+  const auto spec = tiny(false);
+  MicroShape pair;
+  pair.add_sequence(32, 16), pair.add_sequence(32, 16);
+  Workload work;
+  work.steps = {{{pair, pair}, 2, 128}};
+  work.largest = pair;
+  const Workload kto = with_estimates(work);
+  ASSERT_EQ(kto.steps[0].before.size(), 2U);
+  EXPECT_EQ(kto.steps[0].micros[0].tokens, 32);
+  EXPECT_EQ(kto.steps[0].micros[0].labels, 16);
+  EXPECT_EQ(kto.largest.tokens, 64) << "micro-batches are read whole";
+  const ExecutionConfig run = execution_config(spec, "zero3", 2, 2, 1);
+  const StepTime pairs = simulate(run, machine(1), work), t = simulate(run, machine(1), kto);
+  EXPECT_LT(t.compute, 0.8 * pairs.compute);
+  EXPECT_GT(t.compute, 0.5 * pairs.compute);
+  EXPECT_GT(t.gather_bytes, 1.3 * pairs.gather_bytes);
+  EXPECT_EQ(t.tokens, pairs.tokens);
+}
+
+TEST(Memory, OfAReferenceIsItsWeightsAndItsPasses) {
+  const auto spec = tiny(true), other = tiny(false);
+  for (const int ranks : {1, 4}) {
+    ExecutionConfig run = execution_config(spec, ranks > 1 ? "zero3" : "ddp", ranks, 1, 1);
+    const MemoryPlan alone = plan_memory(run);
+    run.reference_model = &other;
+    const MemoryPlan beside = plan_memory(run);
+    const double weights = 2.0 * static_cast<double>(other.num_params(false)) / ranks;
+    EXPECT_EQ(alone.reference, 0);
+    EXPECT_GT(static_cast<double>(beside.reference), weights);
+    EXPECT_EQ(beside.total(), alone.total() + beside.reference);
+    EXPECT_EQ(plan_memory(reference_passes(run)).weights, static_cast<std::int64_t>(weights));
+  }
+}
+
 TEST(Simulation, ReceivesWhatTheActionListMoves) {
   for (const bool lora : {true, false})
     for (const char* strategy : {"zero1", "zero2", "shard_grad_op", "zero3"})

@@ -26,9 +26,9 @@ struct ExecutionPlan {
 std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& plan, int ranks);
 
 /// Before anything is allocated. Collective over `comm`: alike on every rank. Throws ConfigError with the numbers where
-/// not even weights, gradients and optimizer fit.
+/// not even weights, gradients and optimizer fit. `reference`: of a reference with weights of its own; null: there is none.
 ExecutionPlan plan_execution(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
                              const parallel::ObjectiveTraits& objective, comm::Communicator& comm, c10::Device device,
-                             bool training, const Batches& batches);
+                             bool training, const Batches& batches, const model::ModelSpec* reference = nullptr);
 
 }  // namespace qft::plan

@@ -12,6 +12,7 @@
 #include "qft/parallel/strategy.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,13 +26,14 @@ struct MemoryPlan {
   std::int64_t optimizer = 0;    ///< masters, and what the rule keeps beside them
   std::int64_t activations = 0;  ///< of all micro-batches in flight
   std::int64_t buffers = 0;      ///< scratch of the operations, and of one layer that is recomputed
+  std::int64_t reference = 0;    ///< all of a reference with weights of its own: these, gathered ones, activations and buffers
   std::int64_t apart =
       0;  ///< what a device's memory needs less, because gathered weights, gradients and temporaries peak at different times
   std::int64_t host = 0;  ///< what is offloaded to host memory; not in total()
 
   /// What is allocated before the first step: exact, not an estimate.
   std::int64_t state() const { return weights + optimizer; }
-  std::int64_t total() const { return weights + gathered + gradients + optimizer + activations + buffers - apart; }
+  std::int64_t total() const { return weights + gathered + gradients + optimizer + activations + buffers + reference - apart; }
 };
 
 /// "weights 1.2 GB, gathered 0.3 GB, ...": the parts that are not zero, largest first.
@@ -44,7 +46,8 @@ using Batches = loader::BatchBounds;
 struct Recipe {
   model::ModelSpec spec;
   optim::Precision precision;
-  parallel::ObjectiveTraits objective;
+  parallel::ObjectiveTraits objective;                   ///< `reference`: of a lane
+  std::optional<model::ModelSpec> reference_model = {};  ///< a reference with weights of its own
 };
 
 /// One way to execute a run, with all that a rank's memory and time depend on: model, strategy, micro-batches.
@@ -77,7 +80,9 @@ struct ExecutionConfig {
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
   bool reference = false;       ///< lists have a reference lane
   bool reference_rows = false;  ///< whose rows of logits stand beside the policy's
-  optim::Hyper hyper = {};      ///< of the optimizer
+  /// A reference with weights of its own under the same strategy: it scores a step's micro-batches in one pass before it.
+  const model::ModelSpec* reference_model = nullptr;
+  optim::Hyper hyper = {};  ///< of the optimizer
 };
 
 /// What a run does to save memory at the cost of time.
@@ -103,6 +108,9 @@ std::vector<parallel::GatheredBytes> gathered_bytes(const ExecutionConfig& run);
 std::int64_t default_prefetch_budget(const model::ModelSpec& spec, const std::vector<parallel::GatheredBytes>& units);
 
 MemoryPlan plan_memory(const ExecutionConfig& run);
+
+/// The forward passes of `run.reference_model`.
+ExecutionConfig reference_passes(const ExecutionConfig& run);
 
 /// Copies that a rank holds while a checkpoint is written beside training: its masters and optimizer state, unless `model_only`,
 /// and the tensors of the model or the adapter that it writes.

@@ -28,6 +28,7 @@ struct StepTime {
 ///  - acquire waits for its unit; at most kReductionsInFlight reductions are in flight (sharded), or reduce starts an
 ///    all-reduce when a bucket is full (replicated); the step waits for all;
 ///  - while a link is busy, compute goes on at 1 - compute_s_per_gb x bandwidth of its speed.
+///  - forward passes before the step, of the reference's own model too, come one after another, and overlap with nothing else.
 /// The first step warms up and is not counted where there are others. `run.tokens` is not used: the workload has
 /// the sizes of its micro-batches.
 StepTime simulate(const ExecutionConfig& run, const Machine& machine, const Workload& workload);

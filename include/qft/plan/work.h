@@ -23,6 +23,8 @@ struct MicroShape {
   void add_sequence(std::int64_t length, std::int64_t sequence_labels);
   /// Pairs of a token and one that it sees within the window; 0: no window.
   double pairs(std::int64_t window = 0) const;
+  /// The first sequence of each two, with half of the labels.
+  MicroShape half() const;
 
  private:
   std::vector<std::int64_t> lengths_;

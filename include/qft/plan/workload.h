@@ -16,8 +16,9 @@ namespace qft::plan {
 /// One optimizer step of the rank that has most to compute.
 struct StepShape {
   std::vector<MicroShape> micros;
-  std::int64_t max_micro_batches = 0;  ///< micro-batches in the step of the rank that has most
-  std::int64_t tokens = 0;             ///< of all ranks
+  std::int64_t max_micro_batches = 0;   ///< micro-batches in the step of the rank that has most
+  std::int64_t tokens = 0;              ///< of all ranks
+  std::vector<MicroShape> before = {};  ///< what only forward passes before the step see: the other answers of stage kto
 };
 
 struct Workload {
@@ -39,6 +40,9 @@ Workload workload_of(const loader::StepSchedule& schedule, const pack::PackReade
 /// Where there is no pack yet: every sequence as long as cutoff_len, every token a label, and so many sequences in an item. An
 /// upper bound.
 Workload full_rows(const config::RunConfig& config, int ranks, int item_sequences = 1);
+
+/// The same where only the first of an item's two sequences is trained, and the second estimates the KL divergence.
+Workload with_estimates(Workload workload);
 
 /// The same with every micro-batch padded to its graph shape (parallel/graph_shape.h).
 Workload padded_to_graph_shapes(Workload workload);
