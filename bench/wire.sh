@@ -3,14 +3,21 @@
 # accumulation 8, under each strategy and order, alternating, beside what qft plan predicts from a description of the machine
 # measured over the same wire; PEERS (any of ddp full_shard shard_grad_op zero2) adds PyTorch's DDP and FSDP2 over gloo, on the
 # same tokens; AGAINST (a build directory) runs another build of qft in turns with this one. Needs root. Prints a Markdown table.
-# Usage: bench/wire.sh [BUILD_DIR]; RATE (400mbit), STEPS (4), ROUNDS (1), CUTOFF (512), ROWS (strategy:g ...), PEERS (none),
-# AGAINST (none), PYTHON (.venv/bin/python) in the environment.
+# STAGE=dpo takes pairs, with the model without its adapter as reference; two pairs a micro-batch.
+# Usage: bench/wire.sh [BUILD_DIR]; STAGE (sft), RATE (400mbit), STEPS (4), ROUNDS (1), CUTOFF (512), ROWS (strategy:g ...),
+# PEERS (none; stage sft), AGAINST (none), PYTHON (.venv/bin/python) in the environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:-build}")
-rate=${RATE:-400mbit} steps=${STEPS:-4} rounds=${ROUNDS:-1} cutoff=${CUTOFF:-512}
+stage=${STAGE:-sft} rate=${RATE:-400mbit} steps=${STEPS:-4} rounds=${ROUNDS:-1} cutoff=${CUTOFF:-512}
 rows=${ROWS:-ddp:1 zero2:1 zero2:8 shard_grad_op:1 shard_grad_op:8 zero3:1 zero3:8}
 peers=${PEERS:-} against=${AGAINST:+$(realpath "$AGAINST")} python=${PYTHON:-$PWD/.venv/bin/python} accumulation=8
+case $stage in
+  sft) dataset=hpc_qa_train packing=true each=1 ;;
+  dpo) dataset=cluster_pairs packing=false each=2 ;;
+  *) echo "STAGE $stage: sft or dpo" >&2; exit 2 ;;
+esac
+[[ $stage = sft || -z $peers ]] || { echo "PEERS train stage sft only" >&2; exit 2; }
 a=qft-wire-a$$ b=qft-wire-b$$
 work=$(mktemp -d)
 cleanup() {
@@ -40,15 +47,15 @@ chmod +x "$work/agent"
 cat >"$work/run.yaml" <<EOF
 model_name_or_path: $PWD/models/smollm2
 template: smollm2
-stage: sft
+stage: $stage
 do_train: true
 finetuning_type: lora
 lora_rank: 8
 dataset_dir: $PWD/examples/data
-dataset: hpc_qa_train
-packing: true
+dataset: $dataset
+packing: $packing
 cutoff_len: $cutoff
-per_device_train_batch_size: 1
+per_device_train_batch_size: $each
 gradient_accumulation_steps: $accumulation
 num_train_epochs: 100
 max_steps: $steps
