@@ -69,6 +69,11 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
         &ref_model);
   field(Field("ref_model_adapters", "an adapter on ref_model, or on model_name_or_path where that is absent").path(),
         &ref_model_adapters);
+  field(
+      Field("precompute_ref_log_probs",
+            "stages dpo and kto: compute the reference's log-probabilities before the first step, once for all runs on the pack, "
+            "in a file beside it; training then holds one model only"),
+      &precompute_ref_log_probs);
   field(Field("use_dft_loss", "DFT: each label counts its own probability"), &use_dft_loss);
   field(
       Field("use_eaft_loss", "EAFT: each label counts the entropy of the 20 likeliest tokens over 3, to the power of eaft_alpha"),

@@ -77,8 +77,8 @@ constexpr ForeignRow kOther[] = {
     renamed("kto_undesirable_weight", "kto_rejected_weight"),
     {kRefused, "max_prompt_length max_completion_length", "cutoff_len limits prompt and answer together", "null"},
     {kRefused, "sync_ref_model use_weighting", "it is not implemented: remove it", kOff},
-    {kNoEffect, "precompute_ref_batch_size generate_during_eval", "the reference is computed beside the policy, layer by layer",
-     "null|false"},
+    {kNoEffect, "precompute_ref_batch_size", "the reference passes in micro-batches of per_device_train_batch_size", ""},
+    {kNoEffect, "generate_during_eval", "evaluations of preferences generate nothing", "null|false"},
     {kRefused, "plugins callbacks", "qft runs no Python: remove it", "null|axolotl.integrations.liger.LigerPlugin"},
 
     // Data.

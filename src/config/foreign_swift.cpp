@@ -84,7 +84,6 @@ constexpr ForeignRow kSwift[] = {
     {kRefused, "center_rewards_coefficient", "rewards are not centred: remove it", "null|0|0.0"},
     {kRefused, "f_divergence_type", "the divergence is the reverse KL: remove it", "null|reverse_kl"},
     {kRefused, "reference_free", "pref_loss cpo is DPO without a reference", kOff},
-    {kNoEffect, "precompute_ref_log_probs", "with LoRA the reference costs no memory and no traffic", "null|false"},
     {kNoEffect, "discopop_tau ref_model_type ref_model_revision", "it belongs to losses that qft does not have", ""},
 
     // Data.

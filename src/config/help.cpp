@@ -42,6 +42,7 @@ const Reading kReadings[] = {
      "quantization_bit quantization_method quantization_type double_quantization rope_scaling stage pref_loss pref_beta "
      "pref_ftx "
      "simpo_gamma rpo_alpha dpo_label_smoothing ld_alpha kto_chosen_weight kto_rejected_weight ref_model ref_model_adapters "
+     "precompute_ref_log_probs "
      "use_dft_loss "
      "use_eaft_loss eaft_alpha use_asft_loss asft_alpha compute_accuracy output_dir overwrite_output_dir "
      "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level "

@@ -24,5 +24,8 @@ at::Tensor upload(std::span<const std::int32_t> values, c10::Device device) {
 at::Tensor upload(std::span<const std::int64_t> values, c10::Device device) {
   return upload_values(values, device);
 }
+at::Tensor upload(std::span<const double> values, c10::Device device) {
+  return upload_values(values, device);
+}
 
 }  // namespace qft::device

@@ -260,6 +260,11 @@ std::pair<loader::ItemSubset, loader::ItemSubset> split(const config::RunConfig&
 
 }  // namespace
 
+fs::path pack_place(const config::RunConfig& config, CorpusPart part) {
+  const std::string& given = part == CorpusPart::train ? config.data.pack : config.data.eval_pack;
+  return given.empty() ? own_pack(config, part) : fs::path(given);
+}
+
 std::unique_ptr<loader::EvalLoader> EvalSet::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
   return std::make_unique<loader::EvalLoader>(pack, items, config.training.per_device_eval_batch_size, comm.rank(), comm.size());
 }

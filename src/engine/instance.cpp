@@ -119,9 +119,12 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   device::release_unused();  // of what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
   parallel::ObjectiveTraits objective = objective_of(config);
-  b.lane = has_reference_lane(config, b.spec);
+  b.lane = has_reference_lane(config, b.spec, use);
   objective.reference = b.lane;
-  b.plan = plan::plan_execution(config, b.spec, b.types.precision, objective, comm, device, training, batches);
+  std::optional<model::ModelSpec> reference;
+  if (training) comm::agreed(comm, [&] { reference = reference_spec(config, b.spec, use); });
+  b.plan = plan::plan_execution(config, b.spec, b.types.precision, objective, comm, device, training, batches,
+                                reference ? &*reference : nullptr);
   if (training) comm::agreed(comm, [&] { b.graphs = graphs_of(config, b.spec, b.types.precision, b.plan.strategy, device); });
   const plan::ExecutionPlan& plan = b.plan;
   const std::int64_t kernels =

@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 #include "qft/device/scalar_type.h"
 #include "qft/engine/objectives.h"
+#include "qft/engine/reference.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/load.h"
 
@@ -275,7 +276,10 @@ optim::Precision training_precision(const config::RunConfig& config) {
 }
 
 plan::Recipe recipe_of(const config::RunConfig& config) {
-  return {spec_of(config, Use::training), training_precision(config), objective_of(config)};
+  plan::Recipe recipe{spec_of(config, Use::training), training_precision(config), objective_of(config)};
+  recipe.objective.reference = has_reference_lane(config, recipe.spec, Use::training);
+  recipe.reference_model = reference_spec(config, recipe.spec, Use::training);
+  return recipe;
 }
 
 }  // namespace qft::engine

@@ -9,7 +9,7 @@
 #include "qft/tokenizer/tokenizer.h"
 
 #include <string>
-#include <vector>
+#include <utility>
 
 #include <c10/core/ScalarType.h>
 #include <fmt/ranges.h>
@@ -21,21 +21,6 @@ using config::RunConfig;
 
 bool names_reference(const RunConfig& config) {
   return !config.finetuning.ref_model.empty() || !config.finetuning.ref_model_adapters.empty();
-}
-
-/// The run that would load the reference for inference: what is named, else the model without the adapter that is trained.
-RunConfig reference_config(const RunConfig& config, Use use) {
-  RunConfig own = config;
-  if (names_reference(config)) {
-    if (!config.finetuning.ref_model.empty()) own.model.model_name_or_path = config.finetuning.ref_model;
-    own.model.adapter_name_or_path = config.finetuning.ref_model_adapters;
-    own.model.adapter_folder.clear();
-  } else {
-    own.model.adapter_name_or_path.resize(adapters_of(config, use).merged.size());
-    own.finetuning.ref_model = own.model.model_name_or_path;  // it has no reference of its own
-  }
-  if (use == Use::training) own.model.infer_dtype = torch_name(config.compute_dtype());
-  return own;
 }
 
 /// Log-probabilities of the same token numbers are compared.
@@ -55,20 +40,23 @@ void require_same_vocabulary(const RunConfig& config, const RunConfig& own) {
 
 }  // namespace
 
-bool has_reference_lane(const RunConfig& config, const model::ModelSpec& spec) {
-  return objective_of(config).reference && spec.lora.enabled() && spec.lora.modules_to_save.empty() && !names_reference(config);
+bool has_reference_lane(const RunConfig& config, const model::ModelSpec& spec, Use use) {
+  const ObjectiveRow& row = objective_of(config);
+  const bool stored = use == Use::training && config.finetuning.precompute_ref_log_probs && !row.reference_rows;
+  return row.reference && !stored && spec.lora.enabled() && spec.lora.modules_to_save.empty() && !names_reference(config);
 }
 
 ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec, Use use) {
   const ObjectiveRow& row = objective_of(config);
   if (!row.reference) return ReferenceKind::none;
-  if (has_reference_lane(config, spec)) return ReferenceKind::lane;
+  if (has_reference_lane(config, spec, use)) return ReferenceKind::lane;
   if (row.reference_rows)
     fail_config(
         "the loss {} compares with the logits of the model without its adapter, but there is no adapter here, or ref_model is "
         "another, or additional_target has modules that train in place: train with finetuning_type: lora and without these (in "
         "evaluation, give adapter_name_or_path), or use use_dft_loss, which is this loss without the reference",
         row.name);
+  if (use == Use::training && config.finetuning.precompute_ref_log_probs) return ReferenceKind::file;
   if (names_reference(config) || use == Use::training || spec.lora.enabled()) return ReferenceKind::model;
   fail_config(
       "{} compares the model with a reference, but there is neither an adapter, which could be switched off, nor a ref_model: "
@@ -76,18 +64,40 @@ ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec
       config.finetuning.stage == "kto" ? std::string("stage kto") : fmt::format("the loss {}", row.name));
 }
 
+RunConfig reference_config(const RunConfig& config, Use use) {
+  RunConfig own = config;
+  if (names_reference(config)) {
+    if (!config.finetuning.ref_model.empty()) own.model.model_name_or_path = config.finetuning.ref_model;
+    own.model.adapter_name_or_path = config.finetuning.ref_model_adapters;
+    own.model.adapter_folder.clear();
+  } else {
+    own.model.adapter_name_or_path.resize(adapters_of(config, use).merged.size());
+    own.finetuning.ref_model = own.model.model_name_or_path;  // it has no reference of its own
+  }
+  if (use == Use::training) {
+    own.model.infer_dtype = torch_name(config.compute_dtype());
+    own.given.try_emplace("cutoff_len", "cutoff_len");  // rope_scaling goes by it, as in the model that trains
+  }
+  return own;
+}
+
+std::optional<model::ModelSpec> reference_spec(const RunConfig& config, const model::ModelSpec& spec, Use use) {
+  if (reference_of(config, spec, use) != ReferenceKind::model) return {};
+  return spec_of(reference_config(config, use), Use::inference);
+}
+
 std::unique_ptr<ReferenceModel> ReferenceModel::load(const RunConfig& config, comm::Communicator& comm, c10::Device device,
-                                                     Use use) {
+                                                     Use use, const parallel::Layout* layout, const plan::Batches& batches) {
   RunConfig own;
-  bool wanted = false;
   comm::agreed(comm, [&] {
-    wanted = reference_of(config, spec_of(config, use), use) == ReferenceKind::model;
-    if (!wanted) return;
     own = reference_config(config, use);
     require_same_vocabulary(config, own);
   });
-  if (!wanted) return nullptr;
-  auto instance = Instance::load(own, comm, device, Use::inference);
+  if (layout != nullptr) {
+    own.parallel.strategy = layout->strategy().name;
+    if (layout->offload().weights) own.parallel.offload_param = "cpu";
+  }
+  auto instance = Instance::load(own, comm, device, Use::inference, batches);
   if (comm.rank() == 0)
     log::info(
         "reference: model '{}'{}, frozen, {}, {}", own.model.model_name_or_path,
@@ -96,11 +106,28 @@ std::unique_ptr<ReferenceModel> ReferenceModel::load(const RunConfig& config, co
   return std::unique_ptr<ReferenceModel>(new ReferenceModel(std::move(instance)));
 }
 
-void ReferenceModel::score(std::span<model::MicroInput> micros, std::int64_t rounds) {
+void ReferenceModel::score(std::span<const loader::MicroBatch> batches, std::span<model::MicroInput> micros,
+                           std::int64_t rounds) {
+  QFT_ASSERT(batches.size() == micros.size(), "{} micro-batches, {} inputs", batches.size(), micros.size());
   const auto list = instance_->evaluation_list(static_cast<int>(micros.size()), static_cast<int>(rounds));
   std::size_t next = 0;
-  instance_->executor().evaluate(list, micros,
-                                 [&](const parallel::Logprobs& logprobs) { micros[next++].reference = logprobs.policy.clone(); });
+  instance_->executor().evaluate(list, micros, [&](const parallel::Logprobs& logprobs) {
+    micros[next].reference = parallel::sequence_sums(micros[next], logprobs.policy);
+    ++next;
+  });
+}
+
+std::int64_t ReferenceModel::bytes() const {
+  const parallel::StoreMemory store = instance_->weights().memory();
+  const parallel::ExecutorMemory executor = instance_->executor().memory();
+  return store.weights + store.gathered_peak + executor.activations + executor.buffers;
+}
+
+std::unique_ptr<ReferenceModel> load_beside(const RunConfig& config, const Instance& policy, comm::Communicator& comm,
+                                            c10::Device device, Use use) {
+  bool wanted = false;
+  comm::agreed(comm, [&] { wanted = reference_of(config, policy.spec(), use) == ReferenceKind::model; });
+  return wanted ? ReferenceModel::load(config, comm, device, use, &policy.layout()) : nullptr;
 }
 
 }  // namespace qft::engine

@@ -41,10 +41,13 @@ void StepInputs::complete(parallel::BatchTotals& totals, const loader::StepBatch
 
 std::vector<model::MicroInput> StepInputs::build(std::span<const loader::MicroBatch> batches, std::int64_t rounds,
                                                  std::int32_t sequence) {
+  std::vector<loader::MicroBatch> parts;
+  if (row_.estimates_kl)
+    for (const loader::MicroBatch& batch : batches) parts.push_back(loader::sequences_of(batch, sequence));
+  const std::span<const loader::MicroBatch> taken = row_.estimates_kl ? parts : batches;
   std::vector<model::MicroInput> inputs;
-  for (const loader::MicroBatch& batch : batches)
-    inputs.push_back(instance_.input(row_.estimates_kl ? loader::sequences_of(batch, sequence) : batch));
-  if (reference_) reference_->score(inputs, rounds);
+  for (const loader::MicroBatch& batch : taken) inputs.push_back(instance_.input(batch));
+  if (reference_ != nullptr) reference_->score(taken, inputs, rounds);
   return inputs;
 }
 
@@ -56,9 +59,10 @@ void StepInputs::estimate_kl(std::span<const loader::MicroBatch> batches, std::i
                              KlEstimate& estimate) {
   const auto inputs = build(batches, rounds, 1);
   std::vector<at::Tensor> sums;
-  instance_.executor().evaluate(
-      instance_.evaluation_list(static_cast<int>(inputs.size()), static_cast<int>(rounds)), inputs,
-      [&](const parallel::Logprobs& p) { sums.push_back((p.policy.to(at::kDouble) - p.reference.to(at::kDouble)).sum()); });
+  instance_.executor().evaluate(instance_.evaluation_list(static_cast<int>(inputs.size()), static_cast<int>(rounds)), inputs,
+                                [&](const parallel::Logprobs& p) {
+                                  sums.push_back((parallel::sequence_sums(inputs[sums.size()], p.policy) - p.reference).sum());
+                                });
   if (sums.empty()) return;
   const at::Tensor all = at::stack(sums).cpu();
   for (std::size_t i = 0; i < sums.size(); ++i) {

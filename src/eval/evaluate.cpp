@@ -46,7 +46,7 @@ std::string logprobs_lines(const loader::MicroBatch& batch, const at::Tensor& lo
   return text;
 }
 
-PerplexityResult likelihood_of(engine::Instance& instance, engine::ReferenceModel* reference, const engine::EvalSet& set,
+PerplexityResult likelihood_of(engine::Instance& instance, engine::Reference* reference, const engine::EvalSet& set,
                                const config::RunConfig& config, comm::Communicator& comm) {
   std::optional<LinesFile> file;
   if (!config.eval.predict_logprobs.empty()) file.emplace(config.eval.predict_logprobs, "predict_logprobs", comm);
@@ -116,7 +116,8 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
   });
   const auto instance = infer::load_for_inference(config, comm, device);
   const auto set = engine::open_eval_data(config, instance->spec().config, comm);
-  const auto reference = wanted.likelihood ? engine::ReferenceModel::load(config, comm, device, engine::Use::inference) : nullptr;
+  const auto reference =
+      wanted.likelihood ? engine::load_beside(config, *instance, comm, device, engine::Use::inference) : nullptr;
   Evaluation result{config.model.model_name_or_path,
                     engine::adapters_of(config, engine::Use::inference).live.string(),
                     infer::type_of(*instance),

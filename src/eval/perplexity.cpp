@@ -129,7 +129,7 @@ std::string PerplexityResult::scores() const {
   return text;
 }
 
-PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::ReferenceModel* reference,
+PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::Reference* reference,
                           const engine::EvalSet& set, comm::Communicator& comm, const HeadValues& values,
                           const std::string& bar) {
   std::vector<std::pair<std::string, engine::EvalSet>> sets;

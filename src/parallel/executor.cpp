@@ -65,7 +65,7 @@ struct Executor::Pass {
   double loss_scale = 1.0;
   MicroRange range = {};
   std::vector<at::Tensor> sums = {};       ///< by micro-batch, of the objective
-  std::vector<at::Tensor> reference = {};  ///< the same, from the reference's head to the policy's: its log-probabilities or rows
+  std::vector<at::Tensor> reference = {};  ///< the same, from the reference's head to the policy's: its sequences' sums or rows
   double started = steady_seconds();
   StepResult result = {};
   bool training() const { return observe == nullptr; }
@@ -293,8 +293,9 @@ void Executor::forward_reference_head(const Action& action, const MicroInFlight&
     kept = at::empty({in.labels.size(), micro.x().size(1)}, options.dtype(transformer_.dtype()));
     return transformer_.head_rows(head, in, micro.x(), kept);
   }
-  kept = at::empty({in.labels.size()}, options.dtype(transformer_.statistics_dtype()));
-  transformer_.head_forward(head, in, micro.x(), kept);
+  const at::Tensor logprobs = at::empty({in.labels.size()}, options.dtype(transformer_.statistics_dtype()));
+  transformer_.head_forward(head, in, micro.x(), logprobs);
+  kept = sequence_sums(in, logprobs);
 }
 
 /// Computes the head's values again and their gradient, unless forward_head() has done both.

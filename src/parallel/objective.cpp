@@ -17,19 +17,27 @@ at::Tensor label_counts(const model::MicroInput& in) {
   return device::upload(counts, in.tokens.device());
 }
 
+namespace {
+
+at::Tensor sums_of(const at::Tensor& values, const at::Tensor& counts) {
+  return at::segment_reduce(values.to(at::kDouble), "sum", counts, {}, {}, 0, /*unsafe=*/true);
+}
+
+}  // namespace
+
+at::Tensor sequence_sums(const model::MicroInput& in, const at::Tensor& values) {
+  return sums_of(values, label_counts(in));
+}
+
 void SequenceObjective::known_gradient(const model::MicroInput&, const at::Tensor&) const {
   fail("the gradient of a sequence's log-probability is not known before it");
 }
 
 at::Tensor SequenceObjective::observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const {
   const at::Tensor counts = label_counts(in), weights = label_weights(in, counts);
-  const auto sum_of = [&](const at::Tensor& values) {
-    return at::segment_reduce(values, "sum", counts, {}, {}, 0, /*unsafe=*/true);
-  };
   const at::Tensor policy = logprobs.policy.to(at::kDouble);
-  SequenceSums sums{sum_of(weights.defined() ? policy * weights : policy), {}, counts.to(at::kDouble)};
-  if (logprobs.reference.defined()) sums.reference = sum_of(logprobs.reference.to(at::kDouble));
-  if (logprobs.rows.defined()) sums.rows = sum_of(logprobs.rows.to(at::kDouble).t().contiguous()).t();
+  SequenceSums sums{sums_of(weights.defined() ? policy * weights : policy, counts), logprobs.reference, counts.to(at::kDouble)};
+  if (logprobs.rows.defined()) sums.rows = sums_of(logprobs.rows.t().contiguous(), counts).t();
   const at::Tensor by_sequence = grad.defined() ? at::empty_like(sums.policy) : at::Tensor();
   const at::Tensor result = observe_sequences(in, sums, by_sequence);
   if (!grad.defined()) return result;

@@ -10,6 +10,7 @@
 #include "qft/device/memory.h"
 #include "qft/engine/objectives.h"
 #include "qft/engine/step_inputs.h"
+#include "qft/engine/stored_reference.h"
 #include "qft/eval/evaluate.h"
 #include "qft/job/batch_job.h"
 #include "qft/job/stop_signal.h"
@@ -99,8 +100,11 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   schedule.total_steps = loader_->total_steps();
   schedule.log_warmup = t.warmup_type == "log";
   schedule_ = optim::make_schedule(t.lr_scheduler_type, t.lr_scheduler_kwargs, schedule);
-  reference_ = engine::ReferenceModel::load(config_, comm_, device, engine::Use::training);
+  references_ = stored_references(device, leave);
   instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches);
+  if (!references_.training)
+    references_.training = references_.evaluation =
+        engine::load_beside(config_, *instance_, comm_, device, engine::Use::training);
   scaler_ = scaler_of(config_);
   if (const auto& saved = setup.saved) {
     const auto& state = saved->state();
@@ -120,6 +124,18 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   saver_ = std::make_unique<Saver>(config_, *instance_, comm_);
   last_saved_ = progression_.step;
   job::stop_before_training(comm_, leave);
+}
+
+/// Those that precompute_ref_log_probs asks for. A request to stop keeps what is done of them, as does the time limit.
+engine::References Trainer::stored_references(c10::Device device, const std::function<void()>& leave) {
+  const activity::Phase phase("reference");
+  const auto asked = [&] { return job::stop_requested() != 0 || limit_.reached(unix_seconds()); };
+  try {
+    return engine::stored_references(config_, data_, comm_, device, asked);
+  } catch (const job::Stopped&) {
+    leave();
+    throw;
+  }
 }
 
 std::int64_t Trainer::interval(double steps) const {
@@ -184,7 +200,7 @@ int Trainer::train() {
 }
 
 parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
-  engine::StepInputs step(config_, *instance_, reference_.get());
+  engine::StepInputs step(config_, *instance_, references_.training.get());
   parallel::BatchTotals totals{static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples),
                                static_cast<double>(batch.global_tokens)};
   step.complete(totals, batch, comm_);
@@ -241,7 +257,7 @@ void Trainer::evaluate(double epoch) {
   const activity::Phase phase("eval");
   const auto& t = config_.training;
   const double started = steady_seconds();
-  const auto result = eval::evaluate(config_, *instance_, reference_.get(), *data_.eval, comm_);
+  const auto result = eval::evaluate(config_, *instance_, references_.evaluation.get(), *data_.eval, comm_);
   last_evaluated_ = progression_.step;
   eval_ = eval::eval_values(result, config_);
   if (config_.eval.predict_with_generate) eval_.merge(eval::answer_values(*instance_, *data_.eval, config_, comm_));

@@ -111,6 +111,7 @@ void Trainer::report_memory() {
   const parallel::ExecutorMemory own = instance_->executor().memory();
   part("activations", plan.activations, own.activations);
   part("buffers", plan.buffers, own.buffers);
+  part("reference", plan.reference, references_.training ? references_.training->bytes() : 0);
   log::debug("on rank 0, held / predicted: {}", parts);
 }
 

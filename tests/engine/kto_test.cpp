@@ -69,17 +69,18 @@ TEST(Kto, LossGradientAndMetricsAreTheFormulas) {
     (expected / kTotals.items).backward();
     const KtoLoss ours(options, kTotals);
     const at::Tensor grad = at::empty_like(draw.policy);
-    const at::Tensor sums = ours.observe(draw.in, {draw.policy, draw.reference}, grad);
+    const at::Tensor sums = ours.observe(draw.in, {draw.policy, parallel::sequence_sums(draw.in, draw.reference)}, grad);
     EXPECT_LE((grad - leaf.grad()).abs().max().item<double>(), 1e-14);
     EXPECT_NEAR(sums[0].item<double>(), expected.item<double>(), 1e-13);
-    EXPECT_TRUE(ours.observe(draw.in, {draw.policy, draw.reference}, {}).equal(sums)) << "without a gradient";
+    EXPECT_TRUE(ours.observe(draw.in, {draw.policy, parallel::sequence_sums(draw.in, draw.reference)}, {}).equal(sums))
+        << "without a gradient";
   }
 }
 
 TEST(Kto, MetricsAreMeansOverTheAnswersOfTheirKind) {
   const Draw draw;
   const KtoLoss ours({.beta = 0.5}, kTotals);
-  const at::Tensor sums = ours.observe(draw.in, {draw.policy, draw.reference}, {});
+  const at::Tensor sums = ours.observe(draw.in, {draw.policy, parallel::sequence_sums(draw.in, draw.reference)}, {});
   std::map<std::string, double> seen;
   for (std::size_t m = 0; m < ours.metrics().size(); ++m) {
     const auto at = static_cast<std::int64_t>(m);
@@ -104,7 +105,7 @@ TEST(Kto, RefusesAnswersWithoutAJudgementAndAMissingReference) {
   const KtoLoss ours({}, kTotals);
   EXPECT_THROW(ours.observe(draw.in, {draw.policy, {}}, {}), Error);
   draw.in.liked.pop_back();
-  EXPECT_THROW(ours.observe(draw.in, {draw.policy, draw.reference}, {}), Error);
+  EXPECT_THROW(ours.observe(draw.in, {draw.policy, parallel::sequence_sums(draw.in, draw.reference)}, {}), Error);
 }
 
 }  // namespace

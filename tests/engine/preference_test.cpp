@@ -87,13 +87,15 @@ struct Draw {
   at::Tensor reference = -at::randn({kLabels}, at::kDouble).abs() - 0.1;
   at::Tensor rows = at::randn({1, kLabels}, at::kDouble);
   /// As the loss wants them.
-  parallel::Logprobs logprobs(const PairLoss& loss) const { return {policy, loss.reference ? reference : at::Tensor(), rows}; }
+  parallel::Logprobs logprobs(const PairLoss& loss) const {
+    return {policy, loss.reference ? parallel::sequence_sums(in, reference) : at::Tensor(), rows};
+  }
 };
 
 void expect_formula(const PairLoss& loss, const PairOptions& options) {
   Draw draw;
   const at::Tensor leaf = draw.policy.detach().clone().requires_grad_();
-  const Judge judge(std::string(loss.name), options, leaf, draw.logprobs(loss).reference, draw.in);
+  const Judge judge(std::string(loss.name), options, leaf, loss.reference ? draw.reference : at::Tensor(), draw.in);
   (judge.loss.sum() / kPairs + options.rpo_alpha * judge.nll / kChosenLabels).backward();
 
   const PreferenceLoss ours(loss, options, {.label_tokens = 12.0, .items = kPairs, .first_labels = kChosenLabels});
@@ -189,7 +191,9 @@ TEST(Preference, RefusesWhatIsNoPairAndAReferenceThatIsMissing) {
   EXPECT_THROW(PreferenceLoss(pair_loss("simpo"), {}, {2.0, 2.0}).observe(single, {logprobs, {}}, {}), Error);
   const Draw draw;
   EXPECT_THROW(PreferenceLoss(pair_loss("sigmoid"), {}, {2.0, 2.0}).observe(draw.in, {draw.policy, {}}, {}), Error);
-  EXPECT_THROW(PreferenceLoss(pair_loss("simpo"), {}, {2.0, 2.0}).observe(draw.in, {draw.policy, draw.reference}, {}), Error);
+  EXPECT_THROW(PreferenceLoss(pair_loss("simpo"), {}, {2.0, 2.0})
+                   .observe(draw.in, {draw.policy, parallel::sequence_sums(draw.in, draw.reference)}, {}),
+               Error);
   EXPECT_THROW(pair_loss("none"), Error);
 }
 

@@ -165,6 +165,8 @@ CASES = [({"pref_loss": "sigmoid", "pref_beta": 0.1}, "ddp", 1, 1),
          ({"pref_loss": "sigmoid", "pref_beta": 0.3, "finetuning_type": "full"}, "zero3", 2, 1),
          ({"pref_loss": "ipo", "pref_beta": 0.3, "ref_model": "other"}, "zero2", 2, 1),
          ({"pref_loss": "sigmoid", "pref_beta": 0.3, "ref_model_adapters": "adapter", "finetuning_type": "full"}, "ddp", 1, 2),
+         ({"pref_loss": "sigmoid", "pref_beta": 0.3, "ld_alpha": 0.4, "precompute_ref_log_probs": True}, "zero3", 2, 1),
+         ({"stage": "kto", "dataset": "answers", "pref_beta": 0.5, "finetuning_type": "full", "precompute_ref_log_probs": True}, "zero2", 2, 2),
          ({"pref_loss": "simpo", "pref_beta": 2.0, "simpo_gamma": 0.9, "ld_alpha": 0.5}, "ddp", 1, 2)]
 
 

@@ -22,6 +22,10 @@ CASES = [dict(zip(("name", "trainer", "trl", "qft"), row)) for row in (
     ("rpo", "dpo", {"loss_type": "sigmoid", "beta": 0.2, "rpo_alpha": 0.5}, {"pref_beta": 0.2, "rpo_alpha": 0.5}),
     ("kto", "kto", {"beta": 0.5, "desirable_weight": 1.3, "undesirable_weight": 0.8},
      {"stage": "kto", "dataset": "answers", "pref_beta": 0.5, "kto_chosen_weight": 1.3, "kto_rejected_weight": 0.8}),
+    ("precomputed", "dpo", {"loss_type": "ipo", "beta": 0.3, "precompute_ref_log_probs": True},
+     {"pref_loss": "ipo", "pref_beta": 0.3, "precompute_ref_log_probs": True}),
+    ("precomputed kto", "kto", {"beta": 0.4, "precompute_ref_log_probs": True},
+     {"stage": "kto", "dataset": "answers", "pref_beta": 0.4, "precompute_ref_log_probs": True}),
     ("reward", "reward", {}, {"stage": "rm", "finetuning_type": "full"}))]
 CASES.append({**CASES[0], "name": "accumulated", "accumulation": 2})
 

@@ -51,6 +51,7 @@ struct FinetuningArgs {
   double kto_rejected_weight = 1.0;
   std::string ref_model;
   std::vector<std::string> ref_model_adapters;
+  bool precompute_ref_log_probs = false;
   bool disable_shuffling = false;
   std::optional<std::int64_t> early_stopping_steps;
   bool compute_accuracy = false;

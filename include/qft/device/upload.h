@@ -12,5 +12,6 @@ namespace qft::device {
 /// order on the current stream, without waiting for it.
 at::Tensor upload(std::span<const std::int32_t> values, c10::Device device);
 at::Tensor upload(std::span<const std::int64_t> values, c10::Device device);
+at::Tensor upload(std::span<const double> values, c10::Device device);
 
 }  // namespace qft::device

@@ -8,6 +8,7 @@
 #include "qft/pack/preprocess.h"
 #include "qft/pack/reader.h"
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,9 @@ struct TrainingData {
 
   std::unique_ptr<loader::Loader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
 };
+
+/// Where this run's pack of `part` lies, or will lie, as rank 0 sees it; not its copy on a node's own disk.
+std::filesystem::path pack_place(const config::RunConfig& config, pack::CorpusPart part);
 
 /// What becomes of a pack that is not given, or not made of these inputs.
 enum class MissingPacks { make, leave };

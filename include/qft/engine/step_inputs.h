@@ -33,7 +33,7 @@ class KlEstimate {
 class StepInputs {
  public:
   /// `reference`: null where the run has none of its own. All must outlive this.
-  StepInputs(const config::RunConfig& config, Instance& instance, ReferenceModel* reference)
+  StepInputs(const config::RunConfig& config, Instance& instance, Reference* reference)
       : row_(objective_of(config)),
         counts_chosen_(config.finetuning.stage == "dpo" && config.finetuning.rpo_alpha > 0),
         instance_(instance),
@@ -54,7 +54,7 @@ class StepInputs {
   const ObjectiveRow& row_;
   bool counts_chosen_;
   Instance& instance_;
-  ReferenceModel* reference_;
+  Reference* reference_;
 };
 
 }  // namespace qft::engine

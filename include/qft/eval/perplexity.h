@@ -45,7 +45,7 @@ struct PerplexityResult : Likelihood {
 /// One pass over `set`, scored by the objective that `config` trains; with eval_on_each_dataset one dataset after the other, and
 /// the whole from their sums. Collective: every rank computes its own part of the items, and all get the result of the whole.
 /// `reference`: null where the run has none of its own. `values`: null where nobody asks. `bar`: named so; empty: none is drawn.
-PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::ReferenceModel* reference,
+PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::Reference* reference,
                           const engine::EvalSet& set, comm::Communicator& comm, const HeadValues& values = {},
                           const std::string& bar = {});
 

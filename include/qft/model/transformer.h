@@ -34,7 +34,7 @@ struct MicroInput {
   std::vector<std::int32_t> label_offsets;  ///< [S + 1]: of labels, those of sequence s are [offsets[s], offsets[s + 1])
   std::vector<std::int32_t> item_offsets;  ///< [I + 1]: the same of sequences and items (a sample, a pair), which are never split
   Routing routing;                         ///< of models with experts, in training: filled by the forward passes of its layers
-  at::Tensor reference;             ///< [L] fp32 or fp64: log-probabilities of the labels by another model, where it was asked
+  at::Tensor reference;             ///< [S] fp64: the sums of its labels' log-probabilities by another model, where it was asked
   std::vector<std::uint8_t> liked;  ///< [I] whether an item's answer is liked, in data that says so
   std::int64_t num_tokens() const { return tokens.size(0); }
 

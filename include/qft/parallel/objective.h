@@ -31,12 +31,14 @@ struct ObjectiveTraits {
 /// What the head gives of a micro-batch: log-probabilities of its labels, [L], or scores of its sequences by a reward model, [S].
 struct Logprobs {
   at::Tensor policy;
-  at::Tensor reference;  ///< undefined where there is no reference, or only its rows were asked for
+  at::Tensor reference;  ///< its sequence_sums(), [S]; undefined where there is no reference, or only its rows were asked for
   at::Tensor rows = {};  ///< [row_values(), L] as Objective::read_rows() filled them in; undefined where there are none
 };
 
 /// How many labels each sequence of a micro-batch has: int64 [S] on its device.
 at::Tensor label_counts(const model::MicroInput& in);
+/// The sum of the labels' `values` [L] of each sequence: fp64 [S] on their device. The bits do not depend on the other sequences.
+at::Tensor sequence_sums(const model::MicroInput& in, const at::Tensor& values);
 
 /// What a step counts, over all ranks.
 struct BatchTotals {

@@ -17,6 +17,7 @@
 #include "qft/train/snapshot.h"
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -38,6 +39,7 @@ class Trainer {
   int run();
 
  private:
+  engine::References stored_references(c10::Device device, const std::function<void()>& leave);
   bool was_finished();
   int train();
   void begin_watching();
@@ -66,8 +68,8 @@ class Trainer {
   config::RunConfig config_;
   comm::Session& session_;
   comm::Communicator& comm_;
-  job::OutputDir output_;                              ///< before all that writes there
-  std::unique_ptr<engine::ReferenceModel> reference_;  ///< null where the run has none of its own
+  job::OutputDir output_;  ///< before all that writes there
+  engine::References references_;
   std::unique_ptr<engine::Instance> instance_;
   engine::TrainingData data_;
   std::unique_ptr<loader::Loader> loader_;

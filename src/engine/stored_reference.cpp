@@ -1,0 +1,152 @@
+#include "qft/engine/stored_reference.h"
+
+#include "qft/comm/exchange.h"
+#include "qft/core/clock.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/core/progress.h"
+#include "qft/core/units.h"
+#include "qft/device/upload.h"
+#include "qft/job/stop_signal.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "reference_file.h"
+
+namespace qft::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A pack of the run, and what is known of it.
+struct Scored {
+  std::shared_ptr<const pack::PackReader> pack;
+  fs::path path;                    ///< of the file
+  ReferenceIdentity identity = {};  ///< rank 0's
+  ReferenceSums sums = {};          ///< the values on rank 0 alone
+  bool whole() const { return sums.items == pack->num_items(); }
+};
+
+/// Rank 0 reads the file.
+Scored open(const config::RunConfig& config, std::shared_ptr<const pack::PackReader> pack, pack::CorpusPart part,
+            comm::Communicator& comm) {
+  Scored scored{std::move(pack), reference_path(pack_place(config, part))};
+  comm::agreed(comm, [&] {
+    if (comm.rank() != 0) return;
+    scored.identity = identity_of(reference_config(config, Use::training), scored.pack->fingerprint());
+    if (auto found = read_reference(scored.path, scored.identity, scored.pack->num_items(), scored.pack->num_sequences()))
+      scored.sums = std::move(*found);
+  });
+  scored.sums.items = comm::broadcast_value(comm, scored.sums.items);
+  scored.sums.values.resize(static_cast<std::size_t>(scored.pack->num_sequences()));
+  return scored;
+}
+
+/// The items that are not known yet, in the pack's order.
+class Rest {
+ public:
+  Rest(const config::RunConfig& config, const Scored& scored, const comm::Communicator& comm)
+      : micro_items_(config.training.per_device_train_batch_size),
+        together_(std::max<std::int64_t>(1, config.training.gradient_accumulation_steps)) {
+    const std::int64_t first = scored.sums.items;
+    auto items = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(scored.pack->num_items() - first));
+    std::iota(items->begin(), items->end(), first);
+    loader_ = std::make_unique<loader::EvalLoader>(scored.pack, std::move(items), micro_items_, comm.rank(), comm.size());
+  }
+  std::int64_t rounds() const { return loader_->max_micro_batches(); }
+  std::int64_t micro_items() const { return micro_items_; }
+  std::int64_t together() const { return std::min(together_, rounds()); }
+  plan::Batches bounds() const { return {.tokens = loader_->most_tokens(), .max_micro_batches = together()}; }
+  /// This rank's micro-batches of so many rounds.
+  std::vector<loader::MicroBatch> next(std::int64_t rounds) {
+    std::vector<loader::MicroBatch> batches;
+    for (std::int64_t r = 0; r < rounds; ++r)
+      if (loader::MicroBatch batch = loader_->next().value(); !batch.tokens.empty()) batches.push_back(std::move(batch));
+    return batches;
+  }
+
+ private:
+  std::int64_t micro_items_, together_;  ///< items of a micro-batch, and micro-batches that pass a block under one acquire
+  std::unique_ptr<loader::EvalLoader> loader_;
+};
+
+void score_round(ReferenceModel& model, std::span<const loader::MicroBatch> batches, std::int64_t rounds,
+                 std::vector<double>& values) {
+  std::vector<model::MicroInput> inputs;
+  for (const loader::MicroBatch& batch : batches) inputs.push_back(model.input(batch));
+  model.score(batches, inputs, rounds);
+  for (std::size_t b = 0; b < batches.size(); ++b) {
+    const at::Tensor sums = inputs[b].reference.cpu();
+    for (std::size_t s = 0; s < batches[b].samples.size(); ++s)
+      values.at(static_cast<std::size_t>(batches[b].samples[s])) = sums.const_data_ptr<double>()[s];
+  }
+}
+
+/// Computes and writes what is missing, or what there was time for.
+void complete(Scored& scored, Rest& rest, ReferenceModel& model, comm::Communicator& comm, const AskedToEnd& asked) {
+  const double started = steady_seconds();
+  const std::int64_t before = scored.sums.items, all = scored.pack->num_items();
+  Progress bar("reference", rest.rounds(), comm.rank() == 0);
+  bool ends = false;
+  for (std::int64_t done = 0; done < rest.rounds() && !ends;) {
+    const std::int64_t rounds = std::min(rest.together(), rest.rounds() - done);
+    score_round(model, rest.next(rounds), rounds, scored.sums.values);
+    done += rounds;
+    scored.sums.items = std::min(all, before + done * comm.size() * rest.micro_items());
+    bar.update(done);
+    ends = comm::all_reduce_value<std::int32_t>(comm, asked() ? 1 : 0, comm::ReduceOp::max) != 0;
+  }
+  comm.host().all_reduce(scored.sums.values.data(), scored.sums.values.size(), DType::f64);  // zeros but on one rank
+  comm::agreed(comm, [&] {
+    if (comm.rank() != 0) return;
+    write_reference(scored.path, scored.identity, scored.sums);
+    bar.clear();
+    log::info("reference: log-probabilities of {} items in {}, kept in '{}'", scored.sums.items - before,
+              format_duration(steady_seconds() - started), scored.path.string());
+  });
+  if (ends)
+    throw job::Stopped(fmt::format(
+        "stopped on request before the first step: '{}' has the reference's log-probabilities of {} of {} items, and the "
+        "next run goes on from there; submit the job again",
+        scored.path.string(), scored.sums.items, all));
+}
+
+}  // namespace
+
+void StoredReference::score(std::span<const loader::MicroBatch> batches, std::span<model::MicroInput> micros, std::int64_t) {
+  QFT_ASSERT(batches.size() == micros.size(), "{} micro-batches, {} inputs", batches.size(), micros.size());
+  for (std::size_t b = 0; b < batches.size(); ++b) {
+    std::vector<double> sums;
+    for (const std::int64_t sample : batches[b].samples) sums.push_back(sums_.at(static_cast<std::size_t>(sample)));
+    micros[b].reference = device::upload(sums, micros[b].tokens.device());
+  }
+}
+
+References stored_references(const config::RunConfig& config, const TrainingData& data, comm::Communicator& comm,
+                             c10::Device device, const AskedToEnd& asked) {
+  bool wanted = false;
+  comm::agreed(comm,
+               [&] { wanted = reference_of(config, spec_of(config, Use::training), Use::training) == ReferenceKind::file; });
+  if (!wanted) return {};
+  std::vector<Scored> packs = {open(config, data.pack, pack::CorpusPart::train, comm)};
+  if (data.eval && data.eval->pack != data.pack) packs.push_back(open(config, data.eval->pack, pack::CorpusPart::eval, comm));
+  std::unique_ptr<ReferenceModel> model;
+  for (Scored& scored : packs) {
+    if (scored.whole()) {
+      comm.host().broadcast(scored.sums.values.data(), scored.sums.values.size(), DType::f64, 0);
+      if (comm.rank() == 0) log::info("reference: log-probabilities from '{}'", scored.path.string());
+      continue;
+    }
+    Rest rest(config, scored, comm);
+    if (!model) model = ReferenceModel::load(config, comm, device, Use::training, nullptr, rest.bounds());
+    complete(scored, rest, *model, comm, asked);
+  }
+  References references;
+  references.training = std::make_shared<StoredReference>(std::move(packs.front().sums.values));
+  references.evaluation =
+      packs.size() == 1 ? references.training : std::make_shared<StoredReference>(std::move(packs.back().sums.values));
+  return references;
+}
+
+}  // namespace qft::engine
