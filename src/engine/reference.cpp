@@ -56,7 +56,9 @@ void require_same_vocabulary(const RunConfig& config, const RunConfig& own) {
 }  // namespace
 
 bool has_reference_lane(const RunConfig& config, const model::ModelSpec& spec) {
-  return objective_of(config).reference && spec.lora.enabled() && spec.lora.modules_to_save.empty() && !names_reference(config);
+  // Without the adapter PiSSA's base weights are not the model's.
+  return objective_of(config).reference && spec.lora.enabled() && !spec.lora.pissa && spec.lora.modules_to_save.empty() &&
+         !names_reference(config);
 }
 
 ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec, Use use) {
@@ -66,7 +68,9 @@ ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec
   if (row.reference_rows)
     fail_config(
         "the loss {} compares with the logits of the model without its adapter, but there is no adapter here, or ref_model is "
-        "another, or additional_target has modules that train in place: train with finetuning_type: lora and without these (in "
+        "another, or additional_target has modules that train in place, or pissa_init changes the base: train with "
+        "finetuning_type: "
+        "lora and without these (in "
         "evaluation, give adapter_name_or_path), or use use_dft_loss, which is this loss without the reference",
         row.name);
   if (names_reference(config) || use == Use::training || spec.lora.enabled()) return ReferenceKind::model;

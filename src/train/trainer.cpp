@@ -100,7 +100,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   schedule.log_warmup = t.warmup_type == "log";
   schedule_ = optim::make_schedule(t.lr_scheduler_type, t.lr_scheduler_kwargs, schedule);
   reference_ = engine::ReferenceModel::load(config_, comm_, device, engine::Use::training);
-  instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches);
+  instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches, from.value_or(""));
   scaler_ = scaler_of(config_);
   if (const auto& saved = setup.saved) {
     const auto& state = saved->state();
