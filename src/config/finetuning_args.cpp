@@ -31,9 +31,12 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("use_dora", "DoRA: also train the magnitude of each output, a row of the weight"), &use_dora);
   field(Field("loraplus_lr_ratio", "LoRA+: learning rate of the B matrices over that of A").above(0), &loraplus_lr_ratio);
   field(Field("loraplus_lr_embedding", "LoRA+: learning rate of LoRA on embeddings").above(0), &loraplus_lr_embedding);
-  field(Field("pissa_init", "PiSSA: start from the principal singular vectors"), &pissa_init);
+  field(
+      Field("pissa_init", "PiSSA: start from the principal singular vectors of each weight, and train beside what is left of it"),
+      &pissa_init);
   field(Field("pissa_iter", "PiSSA: iterations of the fast SVD; -1: the exact one").at_least(-1), &pissa_iter);
-  field(Field("pissa_convert", "PiSSA: save as a plain LoRA adapter"), &pissa_convert);
+  field(Field("pissa_convert", "PiSSA: save as a plain LoRA adapter of twice the rank, for the model's own weights"),
+        &pissa_convert);
   field(Field("create_new_adapter", "merge the loaded adapters and train a new one"), &create_new_adapter);
   field(Field("freeze_trainable_layers", "freeze: train the last n layers, the first n if negative"), &freeze_trainable_layers);
   field(Field("freeze_trainable_modules", "freeze: modules trained in these layers"), &freeze_trainable_modules);

@@ -78,6 +78,9 @@ void note_training(RunConfig& config) {
     if (config.finetuning.finetuning_type != "freeze" && config.is_given(key))
       config.notes.push_back(fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "finetuning_type"),
                                          config.finetuning.finetuning_type));
+  for (const char* key : {"pissa_iter", "pissa_convert"})
+    if (!config.finetuning.pissa_init && config.is_given(key))
+      config.notes.push_back(fmt::format("{} has no effect: pissa_init is false", at_key(config, key)));
   if (t.max_steps > 0 && config.is_given("num_train_epochs")) wins("max_steps", "num_train_epochs");
   if (t.global_batch_size && config.is_given("gradient_accumulation_steps")) {
     wins("global_batch_size", "gradient_accumulation_steps");

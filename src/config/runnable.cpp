@@ -20,17 +20,13 @@ struct NotYet {
   std::string_view stage = {};  ///< only in this one; empty: in each
 };
 
-constexpr auto kTrain = {Purpose::train};
 constexpr auto kWherePairsCount = {Purpose::train, Purpose::eval, Purpose::plan};
 
 // The only list of missing features: implementing one removes its row.
 const NotYet kNotYet[] = {
     {"pref_loss", "kto_pair", kWherePairsCount, "TRL has dropped it too; pref_loss: sigmoid is the nearest", "dpo"},
-    {"pissa_init", "", kTrain, "LoRA starts from PEFT's default: remove it"},
     // Useful only with one of the above, and therefore without effect rather than refused.
     {"loraplus_lr_embedding", "", {}, "it is the rate of LoRA on embeddings, which are not wrapped"},
-    {"pissa_iter", "", {}, "it is used by pissa_init, which is not implemented"},
-    {"pissa_convert", "", {}, "it is used by pissa_init, which is not implemented"},
 };
 
 bool concerns(const NotYet& row, Purpose purpose) {

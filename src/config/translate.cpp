@@ -120,13 +120,17 @@ class Translator {
     for (const std::string_view rule : split(key.words, "; ")) {
       const std::size_t colon = rule.find(':');
       const auto words = split(rule.substr(0, colon), "|");
-      const bool fits = std::any_of(words.begin(), words.end(), [&](auto w) { return w == "*" || w == word; });
-      if (!fits) continue;
+      const auto fits = std::find_if(words.begin(), words.end(), [&](std::string_view w) {
+        return w.ends_with('*') ? word.starts_with(w.substr(0, w.size() - 1)) : w == word;
+      });
+      if (fits == words.end()) continue;
+      const bool begins = fits->size() > 1 && fits->ends_with('*');
+      const Value rest = begins ? scalar(word.substr(fits->size() - 1), setting.value.line) : setting.value;
       for (std::string_view assignment : split(rule.substr(colon + 1), " ")) {
         const std::size_t sign = assignment.find('=');
         const bool fallback = assignment[sign - 1] == '?';
         const std::string_view name = assignment.substr(0, sign - fallback), text = assignment.substr(sign + 1);
-        Setting made = as(setting, name, text == "*" ? setting.value : scalar(text, setting.value.line));
+        Setting made = as(setting, name, text == "*" ? rest : scalar(text, setting.value.line));
         (fallback ? out_.fallbacks : out_.settings).push_back(std::move(made));
       }
       return;

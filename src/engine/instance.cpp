@@ -11,15 +11,19 @@
 #include "qft/engine/objectives.h"
 #include "qft/engine/reference.h"
 #include "qft/model/merge.h"
+#include "qft/model/pissa.h"
 #include "qft/plan/execution_plan.h"
 #include "qft/plan/feasibility.h"
 #include "qft/plan/hyper.h"
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <memory>
 #include <optional>
 #include <utility>
 
+#include "pissa_start.h"
 #include <ATen/ops/empty.h>
 
 namespace qft::engine {
@@ -204,7 +208,8 @@ void load_value_head(const config::RunConfig& config, const model::ModelSpec& sp
 }
 
 /// The base model's, and the adapter's or LoRA's initial ones. Returns the bytes read.
-std::int64_t load_weights(const config::RunConfig& config, Use use, const io::ModelFiles& files, Instance& instance) {
+std::int64_t load_weights(const config::RunConfig& config, Use use, const io::ModelFiles& files, Instance& instance,
+                          const io::TensorFile* initial) {
   const model::ModelSpec& spec = instance.spec();
   const auto access = [&](int unit, const model::ParamSpec& p) { return instance.param(unit, p); };
   const std::int64_t bytes = model::load_base_weights(spec, files, access);
@@ -217,6 +222,8 @@ std::int64_t load_weights(const config::RunConfig& config, Use use, const io::Mo
         kept);
   if (const auto adapter = adapters_of(config, use).live; !adapter.empty())
     model::load_adapter(spec, adapter, access);
+  else if (initial != nullptr)
+    model::load_initial_factors(spec, *initial, access);
   else if (spec.lora.enabled())
     model::init_lora(spec, static_cast<std::uint64_t>(config.training.seed), access);
   if (spec.head == model::Head::value) load_value_head(config, spec, access);
@@ -239,7 +246,7 @@ void Instance::init_magnitudes() {
 }
 
 std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use,
-                                         const plan::Batches& batches) {
+                                         const plan::Batches& batches, const std::filesystem::path& resumed) {
   const auto start = std::chrono::steady_clock::now();
   LoadPlan load_plan = load_plan_of(config, comm, device, use, batches);
   auto self = build(options_of(config, load_plan, comm, use == Use::training), comm, device, use);
@@ -253,7 +260,17 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
     fail_config("debug_sync does not go with experts: the host waits for each router, to deal the rows; remove debug_sync");
   self->precision_reason_ = std::move(load_plan.types.reason);
   self->memory_ = std::move(load_plan.memory);
-  comm::agreed(comm, [&] { self->report_.bytes_read = load_weights(config, use, *load_plan.files, *self); });
+  std::optional<PissaStart> pissa;
+  if (self->spec().lora.pissa) pissa.emplace(config, self->spec(), *load_plan.files, resumed, comm);
+  comm::agreed(comm, [&] {
+    std::shared_ptr<const io::TensorFile> initial;
+    if (pissa) {
+      initial = pissa->open();
+      model::take_out(*load_plan.files, self->spec(), pissa->open());
+    }
+    self->report_.bytes_read = load_weights(config, use, *load_plan.files, *self, initial.get());
+    if (comm.rank() == 0) self->initial_factors_ = std::move(initial);
+  });
   const auto packed = [&](int unit) { return self->store_->resident_shard(unit, model::Part::quantized); };
   self->report_.bytes_read += model::load_quantized_weights(self->spec(), *load_plan.files, packed, comm);
   self->publish();

@@ -7,6 +7,7 @@
 #include "qft/engine/reference.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/load.h"
+#include "qft/model/pissa.h"
 
 #include <algorithm>
 #include <map>
@@ -80,6 +81,7 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
   same("use_rslora", f.use_rslora == adapter.rslora, f.use_rslora, adapter.rslora);
   same("lora_target", of_model(wish) == of_model(adapter), join(f.lora_target), adapter.targets_text());
   same("use_dora", f.use_dora == adapter.dora, f.use_dora, adapter.dora);
+  same("pissa_init", !f.pissa_init, f.pissa_init, false);  // it has started
   same("rank_pattern", wish.ranks == adapter.ranks, f.rank_pattern.dump(), nlohmann::json(adapter.ranks).dump());
   same("alpha_pattern", wish.alphas == adapter.alphas, f.alpha_pattern.dump(), nlohmann::json(adapter.alphas).dump());
   same("lora_target_parameters", f.lora_target_parameters == adapter.target_parameters, join(f.lora_target_parameters),
@@ -113,6 +115,8 @@ model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
   lora.set_targets(join(config.finetuning.lora_target));
   lora.target_parameters = config.finetuning.lora_target_parameters;
   lora.dora = config.finetuning.use_dora;
+  if (config.finetuning.pissa_init)
+    lora.pissa = model::LoraConfig::Pissa{config.finetuning.pissa_iter, config.finetuning.pissa_convert};
   lora.ranks = pattern_of<std::int64_t>(config, "rank_pattern", config.finetuning.rank_pattern);
   lora.alphas = pattern_of<double>(config, "alpha_pattern", config.finetuning.alpha_pattern);
   lora.modules_to_save = config.finetuning.additional_target;
@@ -142,6 +146,7 @@ void require_targets(const config::RunConfig& config, const model::ModelSpec& sp
         fail_config("lora_target '{}' is no linear module of this {}: it has {}", name, spec.config.model_type, join(modules));
   }
   spec.require_lora_targets();
+  if (spec.lora.pissa) model::require_pissa(spec);
   for (const std::string& name : f.lora_target_parameters) {
     model::LoraConfig one;
     one.target_parameters = {name};

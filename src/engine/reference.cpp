@@ -43,7 +43,9 @@ void require_same_vocabulary(const RunConfig& config, const RunConfig& own) {
 bool has_reference_lane(const RunConfig& config, const model::ModelSpec& spec, Use use) {
   const ObjectiveRow& row = objective_of(config);
   const bool stored = use == Use::training && config.finetuning.precompute_ref_log_probs && !row.reference_rows;
-  return row.reference && !stored && spec.lora.enabled() && spec.lora.modules_to_save.empty() && !names_reference(config);
+  if (!row.reference || stored || names_reference(config)) return false;
+  // Without the adapter PiSSA's base weights are not the model's.
+  return spec.lora.enabled() && !spec.lora.pissa && spec.lora.modules_to_save.empty();
 }
 
 ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec, Use use) {
@@ -53,7 +55,9 @@ ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec
   if (row.reference_rows)
     fail_config(
         "the loss {} compares with the logits of the model without its adapter, but there is no adapter here, or ref_model is "
-        "another, or additional_target has modules that train in place: train with finetuning_type: lora and without these (in "
+        "another, or additional_target has modules that train in place, or pissa_init changes the base: train with "
+        "finetuning_type: "
+        "lora and without these (in "
         "evaluation, give adapter_name_or_path), or use use_dft_loss, which is this loss without the reference",
         row.name);
   if (use == Use::training && config.finetuning.precompute_ref_log_probs) return ReferenceKind::file;

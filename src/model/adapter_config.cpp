@@ -4,12 +4,14 @@
 #include "qft/core/member.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
+#include "qft/model/pissa.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <string_view>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 namespace qft::model {
@@ -31,6 +33,15 @@ constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
 bool is_empty(const json& value) {
   return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
          ((value.is_array() || value.is_object()) && value.empty());
+}
+
+/// "pissa", or "pissa_niter_16".
+std::string start_by(const LoraConfig::Pissa& pissa) {
+  return pissa.iterations < 0 ? "pissa" : fmt::format("pissa_niter_{}", pissa.iterations);
+}
+
+bool began_by_pissa(const json& start) {
+  return start.is_string() && start.get<std::string>().starts_with("pissa");
 }
 
 /// `more`: names of modules, each with a comma after it.
@@ -99,6 +110,12 @@ std::filesystem::path config_of(const std::filesystem::path& dir) {
 
 }  // namespace
 
+bool is_unconverted(const std::filesystem::path& dir) {
+  if (!std::filesystem::exists(dir / kPissaInitFile)) return false;
+  const json config = io::read_json(config_of(dir));
+  return config.is_object() && began_by_pissa(config.value("init_lora_weights", json()));
+}
+
 LoraConfig read_adapter_config(const std::filesystem::path& dir) {
   const auto path = config_of(dir);
   const std::string where = path.string();
@@ -109,11 +126,14 @@ LoraConfig read_adapter_config(const std::filesystem::path& dir) {
     const std::string type = config.value("peft_type", "LORA");
     require(type == "LORA", "{}: peft_type {} is not implemented (implemented: LORA)", where, type);
     const json start = config.value("init_lora_weights", json());
+    const bool unconverted = is_unconverted(dir);
     require(
-        !start.is_string() || std::ranges::find(kPlainStarts, start.get<std::string>()) != std::end(kPlainStarts),
+        unconverted || !start.is_string() || std::ranges::find(kPlainStarts, start.get<std::string>()) != std::end(kPlainStarts),
         "{}: init_lora_weights is {}: the adapter goes with other base weights than the model's; let PEFT convert it to a plain "
-        "one (save_pretrained with path_initial_model_for_weight_conversion; LLaMA-Factory: pissa_convert)",
-        where, start.dump());
+        "one (save_pretrained with path_initial_model_for_weight_conversion; LLaMA-Factory: pissa_convert), or, of a run of qft, "
+        "bring "
+        "{} too",
+        where, start.dump(), kPissaInitFile);
     for (const char* key : kMustBeEmpty)
       require(!config.contains(key) || is_empty(config[key]), "{}: {} = {} is not implemented", where, key,
               config.contains(key) ? config[key].dump() : "");
@@ -139,6 +159,7 @@ LoraConfig read_adapter_config(const std::filesystem::path& dir) {
     for (const auto& [name, own] : lora.ranks)
       require(own >= 1 && own <= kMaxRank, "{}: rank_pattern gives '{}' rank {}, expected an integer from 1 to {}", where, name,
               own, kMaxRank);
+    if (unconverted) lora = lora.plain();
   } catch (const json::exception& e) {
     fail("{}: {}", where, e.what());
   }
@@ -163,7 +184,7 @@ std::string adapter_config_json(const LoraConfig& lora, const std::string& base_
                        {"bias", "none"},
                        {"fan_in_fan_out", false},
                        {"inference_mode", true},
-                       {"init_lora_weights", true},
+                       {"init_lora_weights", lora.pissa ? json(start_by(*lora.pissa)) : json(true)},
                        {"layers_pattern", nullptr},
                        {"layers_to_transform", nullptr},
                        {"lora_alpha", number(lora.alpha)},

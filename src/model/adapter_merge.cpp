@@ -94,7 +94,7 @@ Factors::Row Factors::at(std::int64_t row) const {
   return {};
 }
 
-Adapter::Adapter(const ModelSpec& spec, const std::filesystem::path& dir) : file_(open_adapter(dir)) {
+Adapter::Adapter(const ModelSpec& spec, std::unique_ptr<io::TensorFile> file) : file_(std::move(file)) {
   std::size_t used = 0;
   for (const UnitSpec& unit : spec.units)
     for (const ParamSpec& param : unit.params) {

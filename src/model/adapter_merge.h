@@ -50,7 +50,7 @@ class Factors {
 class Adapter {
  public:
   /// `spec`: of its model with it. Throws Error where the files are of another one.
-  Adapter(const ModelSpec& spec, const std::filesystem::path& dir);
+  Adapter(const ModelSpec& spec, std::unique_ptr<io::TensorFile> file);
 
   /// Nothing where it has no factors of the parameter.
   std::optional<Factors> find(const ParamSpec& base) const;

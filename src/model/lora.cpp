@@ -49,6 +49,15 @@ void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& acc
     }
 }
 
+void load_initial_factors(const ModelSpec& spec, const io::TensorFile& initial, const ParamAccess& access) {
+  for (int u = 0; u < spec.num_units(); ++u)
+    for (const auto& param : spec.units[static_cast<std::size_t>(u)].params)
+      if (param.role == Role::lora_a || param.role == Role::lora_b)
+        read_from_adapter(initial, spec, param, access(u, param));
+      else if (param.role == Role::magnitude)
+        access(u, param).values.zero_();
+}
+
 void init_magnitude(const ParamSpec& magnitude, const at::Tensor& row_scales, const Shard& dst) {
   if (dst.values.numel() > 0) dst.values.copy_(row_norms(magnitude, row_scales).narrow(0, dst.begin, dst.values.numel()));
 }

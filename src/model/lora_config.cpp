@@ -87,4 +87,15 @@ std::string LoraConfig::targets_text() const {
   return target_pattern.empty() ? fmt::format("{}", fmt::join(targets, ",")) : target_pattern;
 }
 
+LoraConfig LoraConfig::plain() const {
+  LoraConfig twice = *this;
+  const double factor = rslora ? std::sqrt(2.0) : 2.0;
+  twice.pissa.reset();
+  twice.rank *= 2;
+  twice.alpha *= factor;
+  for (auto& [key, number] : twice.ranks) number *= 2;
+  for (auto& [key, number] : twice.alphas) number *= factor;
+  return twice;
+}
+
 }  // namespace qft::model

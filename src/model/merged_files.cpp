@@ -2,6 +2,7 @@
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/merge.h"
+#include "qft/model/pissa.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,6 +14,7 @@
 
 #include "adapter_merge.h"
 #include "sources.h"
+#include "tensor_check.h"
 
 namespace qft::model {
 namespace {
@@ -23,8 +25,8 @@ constexpr std::uint64_t kPieceBytes = 8 << 20;
 class RowMerger {
  public:
   /// Throws Error where the adapter is not of a model of this configuration.
-  RowMerger(const ModelConfig& config, const std::filesystem::path& dir)
-      : spec_(ModelSpec::build(config, Finetuning::lora, read_adapter_config(dir))), adapter_(spec_, dir) {}
+  RowMerger(const ModelConfig& config, const LoraConfig& lora, std::unique_ptr<io::TensorFile> adapter)
+      : spec_(ModelSpec::build(config, Finetuning::lora, lora)), adapter_(spec_, std::move(adapter)) {}
 
   const ModelSpec& spec() const { return spec_; }
   const Adapter& adapter() const { return adapter_; }
@@ -121,6 +123,13 @@ std::map<std::string, Change> changes_of(const RowMerger& merger, const io::Mode
   return changes;
 }
 
+void merge(io::ModelFiles& files, const std::shared_ptr<RowMerger>& merger) {
+  const auto changes = std::make_shared<const std::map<std::string, Change>>(changes_of(*merger, files));
+  files.wrap([&](std::unique_ptr<io::TensorFile> file) -> std::unique_ptr<io::TensorFile> {
+    return std::make_unique<MergedFile>(std::move(file), merger, changes);
+  });
+}
+
 }  // namespace
 
 void merge_adapters(io::ModelFiles& files, const ModelConfig& config, const std::vector<std::filesystem::path>& adapters) {
@@ -130,17 +139,23 @@ void merge_adapters(io::ModelFiles& files, const ModelConfig& config, const std:
         "export writes a model in 16 bits), and start from the merged model",
         adapters.front().string(), files.dir().string(), describe(*config.stored));
   for (const std::filesystem::path& dir : adapters) {
-    const auto merger = std::make_shared<RowMerger>(config, dir);
+    const auto merger = std::make_shared<RowMerger>(config, read_adapter_config(dir), open_adapter(dir));
     if (merger->spec().untied)
       fail_config(
           "adapter '{}' has head and embeddings apart, which the model '{}' ties: merge it first (qft export), and start from "
           "the merged model",
           dir.string(), files.dir().string());
-    const auto changes = std::make_shared<const std::map<std::string, Change>>(changes_of(*merger, files));
-    files.wrap([&](std::unique_ptr<io::TensorFile> file) -> std::unique_ptr<io::TensorFile> {
-      return std::make_unique<MergedFile>(std::move(file), merger, changes);
-    });
+    merge(files, merger);
   }
+}
+
+void take_out(io::ModelFiles& files, const ModelSpec& spec, std::unique_ptr<io::TensorFile> initial) {
+  LoraConfig minus = spec.lora;
+  minus.alpha = -minus.alpha;
+  for (auto& [key, alpha] : minus.alphas) alpha = -alpha;
+  minus.dora = false;
+  minus.modules_to_save.clear();
+  merge(files, std::make_shared<RowMerger>(spec.config, minus, std::move(initial)));
 }
 
 }  // namespace qft::model

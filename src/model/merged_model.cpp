@@ -46,7 +46,7 @@ MergedModel::MergedModel(const fs::path& base, const fs::path& adapter, const st
     : files_(open_merged(base, earlier)), spec_(std::make_unique<ModelSpec>(spec_of(base, files_, adapter, code))) {
   if (spec_->config.stored) stored_ = code->stored_format(*spec_->config.stored);
   require_tensors(*spec_, files_, stored_.get());
-  if (spec_->lora.enabled()) adapter_.emplace(*spec_, adapter);
+  if (spec_->lora.enabled()) adapter_.emplace(*spec_, open_adapter(adapter));
   const DType type = plain_type(files_);
   for (const UnitSpec& unit : spec_->units)
     for (const ParamSpec& p : unit.params) {

@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 #include "qft/core/member.h"
 #include "qft/model/adapter_config.h"
+#include "qft/model/pissa.h"
 
 #include <algorithm>
 #include <set>
@@ -67,7 +68,8 @@ void require_tensors(const ModelSpec& spec, const io::ModelFiles& files, const S
 std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir) {
   const std::filesystem::path path = io::adapter_weights_of(dir);
   require(std::filesystem::exists(path), "adapter '{}' has no {}: is it complete?", dir.string(), path.filename().string());
-  return io::open_tensor_file(path);
+  auto file = io::open_tensor_file(path);
+  return is_unconverted(dir) ? as_plain(std::move(file), open_initial_factors(member_of(dir, kPissaInitFile))) : std::move(file);
 }
 
 const io::TensorEntry& factor_of(const io::TensorFile& file, const std::string& name) {

@@ -24,7 +24,7 @@ void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files, const
 /// files.
 void require_tensors(const ModelSpec& spec, const io::ModelFiles& files, const StoredFormat* stored);
 
-/// The weights of an adapter; throws Error where they are missing.
+/// The weights of an adapter as read_adapter_config() describes it; throws Error where they are missing.
 std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir);
 /// The tensor of a factor. Newer files name Mixtral's router by another path. Throws Error where there is none.
 const io::TensorEntry& factor_of(const io::TensorFile& file, const std::string& name);

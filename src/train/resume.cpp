@@ -99,8 +99,8 @@ std::vector<std::string> fixed_keys(const config::RunConfig& config) {
       "rope_scaling"};
   // An adapter that is trained on brings its own.
   if (config.finetuning.finetuning_type == "lora" && engine::adapters_of(config, engine::Use::training).live.empty())
-    keys.insert(keys.end(),
-                {"lora_rank", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "additional_target"});
+    keys.insert(keys.end(), {"lora_rank", "lora_alpha", "use_rslora", "use_dora", "pissa_init", "rank_pattern", "alpha_pattern",
+                             "additional_target"});
   if (config.finetuning.finetuning_type == "freeze")
     keys.insert(keys.end(), {"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules", "use_llama_pro"});
   return keys;

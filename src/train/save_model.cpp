@@ -13,7 +13,9 @@
 #include "qft/model/adapter_config.h"
 #include "qft/model/export.h"
 #include "qft/model/load.h"
+#include "qft/model/pissa.h"
 
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <map>
@@ -104,6 +106,36 @@ FileRecord write_tensors(const Tensors& tensors, io::Storage& storage, const fs:
 
 void write_value_head(const Added& added, io::Storage& storage, const fs::path& dir, std::vector<FileRecord>& written) {
   if (!added.value_head.empty()) written.push_back(write_tensors(added.value_head, storage, dir, io::kValueHeadFiles[0]));
+}
+
+/// An adapter that began by PiSSA, as the plain one of twice the rank. Its other tensors stay as they are.
+Tensors converted(Tensors adapter, const io::TensorFile& initial) {
+  for (const io::TensorEntry& entry : initial.entries()) {
+    auto& [shape, values] = adapter.at(entry.name);
+    const bool a = entry.name.ends_with(model::kLoraA);
+    const at::Tensor now = values.to(at::kFloat).contiguous(), first = at::empty(shape, at::kFloat);
+    initial.read(entry, 0, entry.bytes(), first.data_ptr());
+    const auto all = [](const at::Tensor& t) {
+      return std::span(t.const_data_ptr<float>(), static_cast<std::size_t>(t.numel()));
+    };
+    const std::vector<float> both =
+        model::beside_initial(a ? model::Role::lora_a : model::Role::lora_b, a ? shape[0] : shape[1], all(now), all(first));
+    shape[a ? 0 : 1] *= 2;
+    values = at::empty(shape, at::kFloat);
+    std::ranges::copy(both, values.data_ptr<float>());
+  }
+  return adapter;
+}
+
+/// The factors with which PiSSA began: a resume, and whoever reads an adapter that was not converted, need them.
+FileRecord write_initial_factors(const io::TensorFile& initial, io::Storage& storage, const fs::path& dir) {
+  Tensors tensors;
+  for (const io::TensorEntry& entry : initial.entries()) {
+    const at::Tensor values = at::empty(entry.shape, at::kFloat);
+    initial.read(entry, 0, entry.bytes(), values.data_ptr());
+    tensors[model::kPissaPrefix + entry.name] = {entry.shape, values};
+  }
+  return write_tensors(tensors, storage, dir, model::kPissaInitFile);
 }
 
 /// Tensors of the model's files beside the decoder's (ModelConfig::other_prefixes): the run's model has them as they are.
@@ -302,14 +334,20 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
   Added added = gather_added(instance, who.comm);
   WriteModel base;
   if (!lora) base = stage_base_model(instance, config.model_path(), who);
+  const std::shared_ptr<const io::TensorFile> initial = instance.initial_factors();
   model::LoraConfig told = instance.spec().lora;
   told.dropout = config.finetuning.lora_dropout;  // also where an objective trains without
-  return [&config, lora, first, told = std::move(told), added = std::move(added), base = std::move(base)](io::Storage& storage,
-                                                                                                          const fs::path& dir) {
+  if (initial && told.pissa->convert) {
+    added.adapter = converted(std::move(added.adapter), *initial);
+    told = told.plain();
+  }
+  return [&config, lora, first, initial, told = std::move(told), added = std::move(added), base = std::move(base)](
+             io::Storage& storage, const fs::path& dir) {
     std::vector<FileRecord> written = base ? base(storage, dir) : std::vector<FileRecord>{};
     if (!first) return written;
     if (lora) {
       written.push_back(write_tensors(added.adapter, storage, dir, model::kAdapterWeightsFile));
+      if (initial) written.push_back(write_initial_factors(*initial, storage, dir));
       written.push_back(
           write_text(storage, dir, model::kAdapterConfigFile, model::adapter_config_json(told, config.model.model_name_or_path)));
     }

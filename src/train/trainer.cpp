@@ -101,7 +101,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   schedule.log_warmup = t.warmup_type == "log";
   schedule_ = optim::make_schedule(t.lr_scheduler_type, t.lr_scheduler_kwargs, schedule);
   references_ = stored_references(device, leave);
-  instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches);
+  instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches, from.value_or(""));
   if (!references_.training)
     references_.training = references_.evaluation =
         engine::load_beside(config_, *instance_, comm_, device, engine::Use::training);

@@ -305,12 +305,10 @@ TEST(Relations, TheDirectionOfAMetricFollowsItsName) {
 
 TEST(Purposes, RefuseWhatTheProgramWouldNotActOn) {
   const std::string common = "model_name_or_path: m\npack: p\noutput_dir: o\nval_size: 2\n";
-  for (const char* line : {"pissa_init: true"}) {
-    const std::string text = common + line + "\n";
-    EXPECT_CONTAINS(error_of_text(text, {}, Purpose::train), "which is not implemented yet: ");
-    EXPECT_NO_THROW(load_text(text, {}, Purpose::plan)) << line;
-  }
-  EXPECT_CONTAINS(error_of_text(common + "pissa_init: true\n", {}, Purpose::train), "run.yaml:5: pissa_init is true");
+  const std::string text = common + "stage: dpo\npref_loss: kto_pair\n";
+  EXPECT_CONTAINS(error_of_text(text, {}, Purpose::train),
+                  "run.yaml:6: pref_loss is \"kto_pair\", which is not implemented yet: ");
+  EXPECT_NO_THROW(load_text(text, {}, Purpose::generate));
 }
 
 TEST(Purposes, TrainUnlessDoEvalOrDoPredictStandForThemselves) {
@@ -342,7 +340,8 @@ TEST(Purposes, NoteWhatCountsInThem) {
   EXPECT_EQ(notes("infer_dtype: float32", Purpose::eval), "");
   EXPECT_CONTAINS(notes("infer_dtype: float32\nbf16: true", Purpose::eval), "run.yaml:7: infer_dtype overrides ");
   EXPECT_CONTAINS(notes("infer_dtype: float32\nbf16: true", Purpose::eval), "run.yaml:8: bf16, which has no effect");
-  EXPECT_CONTAINS(notes("pissa_convert: true", Purpose::train), "pissa_convert has no effect here: it is used by pissa_init");
+  EXPECT_CONTAINS(notes("pissa_convert: true", Purpose::train), "pissa_convert has no effect: pissa_init is false");
+  EXPECT_EQ(notes("pissa_convert: true\npissa_init: true", Purpose::train).find("pissa_convert"), std::string::npos);
 }
 
 TEST(Purposes, GenerateAnswersInEvaluationAndAfterTraining) {

@@ -357,6 +357,14 @@ TEST(OtherTools, RefusalsSayWhyAndWhatToDo) {
   EXPECT_CONTAINS(error_of_typed({"--rlhf_type=grpo"}), "dpo, kto, rm, orpo, simpo and cpo are implemented");
   EXPECT_CONTAINS(error_of_typed({"--sequence_parallel_size=2"}), "not implemented");
   EXPECT_CONTAINS(error_of_text("torch_dtype: int8\n"), "there are bfloat16, float16 and float32");
+  for (const auto& [word, iterations] : {std::pair{"pissa", -1}, {"pissa_niter_4", 4}}) {
+    const FinetuningArgs f = load_text(fmt::format("init_weights: {}\n", word)).finetuning;
+    EXPECT_TRUE(f.pissa_init);
+    EXPECT_EQ(f.pissa_iter, iterations);
+  }
+  EXPECT_FALSE(load_text("init_weights: true\n").finetuning.pissa_init);
+  EXPECT_CONTAINS(error_of_text("init_weights: pissa_niter_x\n"), "expected an integer of at least -1, got 'x'");
+  EXPECT_CONTAINS(error_of_text("init_weights: olora\n"), "'olora' is refused: LoRA starts from PEFT's default");
 }
 
 TEST(OtherTools, MessagesNameTheKeyAsItWasTyped) {

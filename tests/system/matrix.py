@@ -23,6 +23,7 @@ TRAINS = {"`full`": {"finetuning_type": "full"},
           "`freeze`": {"finetuning_type": "freeze", "freeze_trainable_layers": 1, "freeze_extra_modules": "embed_tokens", "neftune_noise_alpha": 5},
           "`lora`": {"lora_target": "all", "lora_rank": 64},  # with factors large enough for moments of 8 bits
           "`lora`, DoRA": {"lora_target": "q_proj,k_proj,v_proj,o_proj", "use_dora": True, "lora_rank": 64},
+          "`lora`, PiSSA": {"lora_target": "q_proj,k_proj,v_proj,o_proj", "pissa_init": True, "pissa_convert": True, "lora_rank": 16},
           "`lora`, LoRA+ and modules in full": {"lora_target": "all", "additional_target": "embed_tokens,norm", "loraplus_lr_ratio": 4}}
 # A base quantised as it is read, or by its files.
 QUANTISED = {"nf4": {"quantization_bit": 4}, "fp4, fp32 scales": {"quantization_bit": 4, "quantization_type": "fp4", "double_quantization": False},
@@ -83,16 +84,16 @@ def differences(ours, one):
     """The quantity that differs most in units of what it may, and how much that is."""
     a, b = log_of(ours), log_of(one)
     found = {key: max(abs(x[key] - y[key]) / abs(y[key]) for x, y in zip(a, b) if key in y) / limit for key, limit in EQUAL.items()}
-    theirs, mine = (load_file(next(out.glob("*.safetensors"))) for out in (one, ours))
+    theirs, mine = (load_file(min(out.glob("*.safetensors"))) for out in (one, ours))
     assert theirs.keys() == mine.keys() and [len(a), len(b)] == [len(b), len(a)], f"{len(a)} lines, {len(b)} lines, {theirs.keys() ^ mine.keys()}"
     found["weights"] = max(np.abs(mine[k].astype(np.float64) - theirs[k]).max() for k in theirs) / WEIGHTS
     return max(found.items(), key=lambda item: item[1])
 
 
 def all_cells():
-    """A base in few bits does not train in full: one cell says why."""
+    """A base in few bits does not train in full, and PiSSA takes nothing out of files in few bits: one cell says why."""
     for trains, base in itertools.product(TRAINS, BASES):
-        refused = "lora" not in trains and list(BASES).index(base) > 0
+        refused = "lora" not in trains and list(BASES).index(base) > 0 or "PiSSA" in trains and base in STORED
         for optimizer in list(OPTIMIZERS)[:1] if refused else OPTIMIZERS:
             yield trains, base, optimizer
 

@@ -49,7 +49,8 @@ def main():
     args = arguments()
     qft, ckpt = args.build / "bin/qft", args.build / "bin/qft-ckpt"
     report = Report()
-    for name, changes in [("LoRA ddp", {"save_on_each_node": True}), ("full zero3", {"finetuning_type": "full", "learning_rate": 1e-3, "strategy": "zero3"})]:
+    for name, changes in [("LoRA by PiSSA ddp", {"save_on_each_node": True, "pissa_init": True}),
+                          ("full zero3", {"finetuning_type": "full", "learning_rate": 1e-3, "strategy": "zero3"})]:
         with tempfile.TemporaryDirectory() as tmp, own_mount(tmp):
             tmp = Path(tmp)
             out = tmp / "out"

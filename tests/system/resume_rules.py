@@ -65,7 +65,7 @@ def main():
         expect("a dataset that does not exist", train(elsewhere, dataset="nombers"), 2, "nombers")
         report.holds("refused ones leave no output_dir", not elsewhere.exists())
 
-        for key, value, text in (("lora_alpha", 77, 'lora_alpha is 77'), ("use_dora", True, "use_dora is true"),
+        for key, value, text in (("lora_alpha", 77, 'lora_alpha is 77'), ("use_dora", True, "use_dora is true"), ("pissa_init", True, "pissa_init is true"),
                                  ("rank_pattern", {"q_proj": 2}, 'rank_pattern is {"q_proj":2}'), ("lora_target", "q_proj", "which this run does not train"),
                                  ("finetuning_type", "full", 'was trained with "lora"'), ("max_steps", 3, "is at step 4, but this run has 3 steps"),
                                  ("gradient_accumulation_steps", 2, "global_batch_size is 4 here, 2 in the checkpoint")):

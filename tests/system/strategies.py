@@ -12,7 +12,7 @@ from tiny import cut, log_of, make, write
 
 FULL = {"finetuning_type": "full", "learning_rate": 1e-3}
 NF4 = {"quantization_bit": 4}
-DORA = {**NF4, "use_dora": True, "alpha_pattern": {"q_proj": 3}}
+DORA = {**NF4, "use_dora": True, "pissa_init": True, "pissa_convert": True, "alpha_pattern": {"q_proj": 3}}
 FP8 = {"quantization_bit": 8, "quantization_method": "fp8"}
 RUNS = [({}, "zero3", 3, {}), ({}, "hsdp", 4, {"hsdp_group_size": 2}), ({}, "shard_grad_op", 2, {"breadth_first_micro_batches": 1}),
         (NF4, "ddp", 2, {}), (NF4, "zero3", 3, {"prefetch_bytes": 1}), (NF4, "zero3", 2, {"offload_param": "cpu", "breadth_first_micro_batches": 2}),
@@ -27,7 +27,7 @@ SPARSE_RUNS = [({"lora_target": "all"}, "zero3", 3, {}), ({"lora_target": "all"}
 
 
 def weights(directory):
-    return load_file(next(Path(directory).glob("*.safetensors")))
+    return load_file(min(Path(directory).glob("*.safetensors")))
 
 
 def worst(ours, theirs):

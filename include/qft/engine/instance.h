@@ -16,6 +16,7 @@
 #include "qft/plan/memory_plan.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -69,9 +70,10 @@ class Instance {
  public:
   /// Reads the model directory and, with LoRA, the adapter (or initialises one). Collective over `comm`, which must
   /// outlive the instance. `batches`: the largest that the loader will deal; where unknown, memory is planned for full rows.
-  /// Throws Error / ConfigError for anything that does not fit.
+  /// `resumed`: the checkpoint that training goes on from, or empty: it has the factors with which PiSSA began. Else they are
+  /// found here. Throws Error / ConfigError for anything that does not fit.
   static std::unique_ptr<Instance> load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, Use use,
-                                        const plan::Batches& batches = {});
+                                        const plan::Batches& batches = {}, const std::filesystem::path& resumed = {});
 
   /// An instance with unset weights, as load() makes before it reads them: write them through param(), then publish(). Collective
   /// over `comm`, which must outlive the instance.
@@ -94,6 +96,8 @@ class Instance {
   optim::Optimizer* optimizer() { return optimizer_.get(); }
   const LoadReport& load_report() const { return report_; }
   const MemoryPrediction& memory() const { return memory_; }
+  /// The factors with which PiSSA began (model/pissa.h), on rank 0; else nullptr.
+  const std::shared_ptr<const io::TensorFile>& initial_factors() const { return initial_factors_; }
 
   /// The micro-batch as tensors on the instance's device.
   model::MicroInput input(const loader::MicroBatch& batch) const;
@@ -141,6 +145,7 @@ class Instance {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<parallel::Executor> executor_;
   std::vector<int> optimizer_index_;  ///< per unit: which buffer of the optimizer, -1 for none
+  std::shared_ptr<const io::TensorFile> initial_factors_;
   LoadReport report_;
   MemoryPrediction memory_;
 };

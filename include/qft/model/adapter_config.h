@@ -12,7 +12,10 @@ namespace qft::model {
 inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsFile = io::kAdapterWeights[0].file;  // the one that qft writes
 
-/// Throws Error by name for what is not implemented (biases, other kinds of adapters), and where `dir` is no adapter.
+/// Whether it began by PiSSA, goes with other base weights than the model's, and kPissaInitFile beside it says with which.
+bool is_unconverted(const std::filesystem::path& dir);
+/// Of is_unconverted() adapters that of the plain one (LoraConfig::plain()). Throws Error by name for what is not implemented
+/// (biases, other kinds of adapters), and where `dir` is no adapter.
 LoraConfig read_adapter_config(const std::filesystem::path& dir);
 /// The base model that it names ("base_model_name_or_path"); empty where it names none.
 std::string read_base_model_name(const std::filesystem::path& dir);

@@ -3,6 +3,7 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/io/model_files.h"
+#include "qft/io/storage.h"
 #include "qft/model/spec.h"
 #include "qft/model/weights.h"
 
@@ -56,6 +57,13 @@ void init_value_head(const ModelSpec& spec, std::uint64_t seed, const ParamAcces
 /// PEFT's initialisation: A uniform in +-1/sqrt(in_features) (kaiming_uniform with a = sqrt 5), B zero. Counter-based
 /// from (seed, name, index): the same on any number of ranks, whatever their slices. Magnitudes are left to init_magnitude().
 void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
+/// PiSSA's start: A0 and B0 of each linear that LoRA wraps, from the weights of `files` and, where these are found by iteration,
+/// from `seed`; rank 0 writes them into `file` (model/pissa.h). Each linear is decomposed by one rank, on the host. Collective
+/// over `comm`; throws Error, on all ranks, where a weight is not finite.
+void write_initial_factors(const ModelSpec& spec, const io::ModelFiles& files, std::uint64_t seed, io::Storage& storage,
+                           const std::filesystem::path& file, comm::Communicator& comm);
+/// Fills factors with A0 and B0. Magnitudes are left to init_magnitude().
+void load_initial_factors(const ModelSpec& spec, const io::TensorFile& initial, const ParamAccess& access);
 /// Fills this rank's part of a magnitude with the norms of its linear's rows, which are in the unit's row scales.
 void init_magnitude(const ParamSpec& magnitude, const at::Tensor& row_scales, const Shard& dst);
 

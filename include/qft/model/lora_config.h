@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,12 @@ struct LoraConfig {
   /// that matches counts (PEFT's rank_pattern, alpha_pattern).
   std::map<std::string, std::int64_t> ranks = {};
   std::map<std::string, double> alphas = {};
+  /// How an adapter starts from the principal part of each weight (model/pissa.h) rather than from 0.
+  struct Pissa {
+    std::int64_t iterations = 16;  ///< of the fast decomposition; -1: the exact one
+    bool convert = false;          ///< files have the plain adapter of twice the rank, for the model's own weights
+  };
+  std::optional<Pissa> pissa = {};
   /// Modules that train in full beside the factors, and are saved with them (PEFT's modules_to_save).
   std::vector<std::string> modules_to_save = {};
 
@@ -43,6 +50,8 @@ struct LoraConfig {
   void keep_targets(const std::vector<std::string>& modules);
   /// As set_targets() takes them.
   std::string targets_text() const;
+  /// Of an adapter that began by PiSSA: that of twice the rank, with the same scaling, which goes with the model's own weights.
+  LoraConfig plain() const;
 };
 
 }  // namespace qft::model
