@@ -32,7 +32,7 @@ config::CommandSpec spec() {
   s.words = names();
   s.least_words = 1;
   s.machine_readable = true;
-  s.options.add_options()("device", po::value<std::string>()->default_value("auto"), device::kDeviceWords)(
+  s.options.add_options()("device", po::value<std::string>()->default_value("auto"), device::device_words().c_str())(
       "collective", po::value<std::string>()->default_value("all_reduce"),
       "all_reduce, all_gather, reduce_scatter, broadcast or all_to_all")(
       "max-bytes", po::value<std::int64_t>()->default_value(std::int64_t{64} << 20), "largest buffer")(

@@ -28,7 +28,7 @@ config::CommandSpec spec() {
       "the CPU "
       "in fp64: copies, kernels, attention, collectives, steps of a small model under each strategy, answers; needs no files";
   s.machine_readable = true;
-  s.options.add_options()("device", po::value<std::string>()->default_value("auto"), device::kDeviceWords)(
+  s.options.add_options()("device", po::value<std::string>()->default_value("auto"), device::device_words().c_str())(
       "only", po::value<std::string>()->default_value(""), "checks whose group/what/case has this regular expression");
   return s;
 }

@@ -14,16 +14,12 @@ if(_programs)
   install(TARGETS ${_programs} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 
-if(TARGET qft_cuda)
-  set_target_properties(qft_cuda PROPERTIES INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR};${QFT_TORCH_DIR}/lib"
+get_property(_backends GLOBAL PROPERTY QFT_BACKENDS)
+foreach(_backend IN LISTS _backends)
+  set_target_properties(${_backend} PROPERTIES INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR};${QFT_TORCH_DIR}/lib"
                         INSTALL_RPATH_USE_LINK_PATH TRUE)
-  install(TARGETS qft_cuda LIBRARY DESTINATION lib/qft)  # where the programs look for back ends
-endif()
-
-if(TARGET qft_arrow)
-  set_target_properties(qft_arrow PROPERTIES INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR}" INSTALL_RPATH_USE_LINK_PATH TRUE)
-  install(TARGETS qft_arrow LIBRARY DESTINATION lib/qft)
-endif()
+  install(TARGETS ${_backend} LIBRARY DESTINATION lib/qft)  # where the programs look for them
+endforeach()
 
 install(PROGRAMS apps/qft-run DESTINATION "${CMAKE_INSTALL_BINDIR}")
 

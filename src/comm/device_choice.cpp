@@ -7,7 +7,6 @@
 #include "qft/device/device.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -15,11 +14,6 @@
 
 namespace qft::comm {
 namespace {
-
-bool may_share() {
-  const char* value = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-  return value != nullptr && std::string_view(value) == "1";
-}
 
 /// Why this process uses none of `kind`.
 std::string reason_against(const std::string& kind) {
@@ -71,13 +65,15 @@ c10::Device choose_device(Session& session, std::string_view text) {
   const std::string& mine = uuids[static_cast<std::size_t>(index)];
   const int sharers = sharers_of(session, mine);
   std::string refusal = device::obstacle_of(kind, index);
+  const auto type = device::find_entry(kind)->backend->type();
+  const device::DeviceFacts& facts = device::facts_of(c10::Device(type, static_cast<c10::DeviceIndex>(index)));
   if (!refusal.empty())
     refusal = fmt::format("{}: {}", session.hostname(), refusal);
-  else if (sharers > 1 && !may_share() && !device::facts_of(device::use_device(kind, index)).shareable)
-    refusal = fmt::format(
-        "{}: {} of {} ranks would share one {} device ({}), of {} that this rank sees: start one rank per device, or set "
-        "NCCL_MULTI_RANK_GPU_ENABLE=1 to share them, which NCCL knows from 2.30 on (older ones refuse it)",
-        session.hostname(), sharers, session.local_size(), kind, mine, count);
+  else if (sharers > 1 && !facts.shareable)
+    refusal =
+        fmt::format("{}: {} of {} ranks would share one {} device ({}), of {} that this rank sees: start one rank per device{}{}",
+                    session.hostname(), sharers, session.local_size(), kind, mine, count, facts.sharing.empty() ? "" : ", or ",
+                    facts.sharing);
   all_agree(session.world(), refusal, kExitUsage);
   const c10::Device device = device::use_device(kind, index);
   session.set_device_sharers(sharers);

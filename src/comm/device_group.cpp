@@ -32,7 +32,7 @@ Groups& groups() {
 }  // namespace
 
 void fail_in(const CollectiveLibrary& library, CollectiveLibrary::Group group, std::string_view what) {
-  fail("{}: {} failed: {}: set NCCL_DEBUG=WARN for its own log", library.version(), what, library.last_error(group));
+  fail("{}: {} failed: {}: {}", library.version(), what, library.last_error(group), library.advice());
 }
 
 DeviceGroup::DeviceGroup(const CollectiveLibrary& library, const CollectiveLibrary::UniqueId& id, int rank, int size,
@@ -77,9 +77,8 @@ void DeviceGroup::complete(Result result, std::string_view what, std::chrono::se
     result = state();
     if (result != Result::in_progress) break;
     require(limit.count() == 0 || patience.waited() < limit,
-            "{}: {} is not done after {} s: a rank has not come, or the network between GPUs does not work (NCCL_DEBUG=INFO, "
-            "NCCL_SOCKET_IFNAME)",
-            library_.version(), what, limit.count());
+            "{}: {} is not done after {} s: a rank has not come, or the network between the devices does not work: {}",
+            library_.version(), what, limit.count(), library_.advice());
     patience.pause();
   }
   if (result != Result::ok) fail_in(library_, group_, what);

@@ -1,8 +1,10 @@
 // CUDA. All of libqft_cuda.so is compiled with our headers and linked with none of our libraries.
 #include "qft/device/backend.h"
 
+#include <cstdlib>
 #include <cuda_runtime_api.h>
 #include <string>
+#include <string_view>
 
 #include "chips.h"
 #include "launch.h"
@@ -62,6 +64,7 @@ class CudaBackend final : public device::Backend {
 
   device::DeviceFacts facts(int index) const override {
     const cudaDeviceProp p = properties_of(index);
+    const char* shared = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     constexpr int kAmpere = 8;  // the first chips that multiply bf16
     return {.name = p.name,
             .uuid = uuid_text(p.uuid),
@@ -70,6 +73,9 @@ class CudaBackend final : public device::Backend {
             .unified = p.integrated != 0,
             .bf16 = p.major >= kAmpere,
             .torch_attention = true,
+            .graphs = true,
+            .shareable = shared != nullptr && std::string_view(shared) == "1",
+            .sharing = "set NCCL_MULTI_RANK_GPU_ENABLE=1 to share them, which NCCL knows from 2.30 on (older ones refuse it)",
             .obstacle = obstacle_of(p)};
   }
 

@@ -81,6 +81,9 @@ class Nccl final : public CollectiveLibrary {
         "LD_LIBRARY_PATH",
         version(), NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
   }
+  std::string advice() const override {
+    return "NCCL_DEBUG=INFO shows its own log, NCCL_SOCKET_IFNAME names the network that it takes";
+  }
   std::string last_error(Group group) const override {
     const char* text = ncclGetLastError(comm_of(group));
     return text == nullptr || *text == '\0' ? "no detail" : text;

@@ -4,6 +4,7 @@
 #include "qft/core/program.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -50,32 +51,28 @@ Obstacle cuda_obstacle() {
   return {visible == nullptr ? "the driver shows no GPU" : fmt::format("CUDA_VISIBLE_DEVICES='{}' leaves no GPU", visible)};
 }
 
-/// The simulated device is for tests: LibTorch prefers it to others once it is there.
-Obstacle sim_obstacle() {
-  const char* asked = std::getenv("QFT_DEVICE");
-  return {asked != nullptr && std::string_view(asked).starts_with("sim") ? "" : "not asked for (QFT_DEVICE=sim)"};
-}
-
 struct Kind {
-  const char* name;
-  const char* file;
-  Obstacle (*obstacle)();
+  std::string_view name;
+  Obstacle (*obstacle)() = nullptr;  ///< what is known before the file is loaded; null: nothing
   /// A library that LD_LIBRARY_PATH is to decide on, not the run path of LibTorch's.
   const char* from_search_path = nullptr;
-  bool for_tests = false;  ///< nothing is said of it where it is not asked for
 };
-constexpr Kind kKinds[] = {{"cuda", "libqft_cuda.so", cuda_obstacle, "libnccl.so.2"},
-                           {"sim", "libqft_sim.so", sim_obstacle, nullptr, /*for_tests=*/true}};
+constexpr Kind kKinds[] = {{"cuda", cuda_obstacle, "libnccl.so.2"}};
+
+std::string file_name(std::string_view kind) {
+  return fmt::format("libqft_{}.so", kind);
+}
 
 /// QFT_BACKEND_PATH, or beside the program, and lib/qft where that is installed.
-fs::path file_of(const Kind& kind) {
+fs::path file_of(std::string_view kind) {
+  const std::string name = file_name(kind);
   const char* path = std::getenv("QFT_BACKEND_PATH");
   std::error_code error;
   const fs::path program = program_folder();
   const std::vector<fs::path> folders =
       path != nullptr ? std::vector<fs::path>{path} : std::vector<fs::path>{program, program.parent_path() / "lib/qft"};
   for (const fs::path& folder : folders)
-    if (fs::exists(folder / kind.file, error)) return folder / kind.file;
+    if (fs::exists(folder / name, error)) return folder / name;
   return {};
 }
 
@@ -119,12 +116,12 @@ const Backend* backend_in(void* object, const fs::path& file, BackendEntry& entr
 BackendEntry load(const Kind& kind) {
   BackendEntry entry;
   entry.name = kind.name;
-  const fs::path file = file_of(kind);
+  const fs::path file = file_of(kind.name);
   if (file.empty()) {
-    entry.why = fmt::format("{} is not beside the program", kind.file);
+    entry.why = fmt::format("{} is not beside the program", file_name(kind.name));
     return entry;
   }
-  const Obstacle obstacle = kind.obstacle();
+  const Obstacle obstacle = kind.obstacle == nullptr ? Obstacle() : kind.obstacle();
   entry.why = obstacle.why;
   entry.broken = obstacle.broken;
   if (!entry.why.empty()) return entry;
@@ -134,10 +131,25 @@ BackendEntry load(const Kind& kind) {
   return entry;
 }
 
+/// The kind without a row that QFT_DEVICE names; empty: there is none, or no file of it.
+std::string_view kind_by_name() {
+  const char* asked = std::getenv("QFT_DEVICE");
+  const std::string_view wish = asked == nullptr ? "" : asked, name = wish.substr(0, wish.find(':'));
+  const bool is_name = std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  const bool has_row = std::ranges::find(kKinds, name, &Kind::name) != std::end(kKinds);
+  return !is_name || has_row || file_of(name).empty() ? std::string_view() : name;
+}
+
+/// LibTorch has one place for kinds that it does not know itself, and prefers what is there: where one comes by its name, it
+/// comes alone.
 std::vector<BackendEntry> load_all() {
+  const std::string_view alone = kind_by_name();
   std::vector<BackendEntry> entries;
   for (const Kind& kind : kKinds)
-    if (!kind.for_tests || kind.obstacle().why.empty()) entries.push_back(load(kind));
+    entries.push_back(alone.empty()
+                          ? load(kind)
+                          : BackendEntry{.name = std::string(kind.name), .why = fmt::format("QFT_DEVICE names {}", alone)});
+  if (!alone.empty()) entries.push_back(load({.name = alone}));
   return entries;
 }
 
@@ -146,6 +158,13 @@ std::vector<BackendEntry> load_all() {
 std::span<const BackendEntry> load_backends() {
   static const std::vector<BackendEntry> entries = load_all();
   return entries;
+}
+
+std::vector<std::string> kind_names() {
+  std::vector<std::string> names = {"cpu"};
+  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
+  if (const auto name = kind_by_name(); !name.empty()) names.emplace_back(name);
+  return names;
 }
 
 const BackendEntry* find_entry(std::string_view kind) {
@@ -177,6 +196,10 @@ const DeviceFacts& facts_of(c10::Device device) {
 
 bool has_own_memory(c10::Device device) {
   return !device.is_cpu() && !facts_of(device).unified;
+}
+
+bool records_graphs(c10::Device device) {
+  return !device.is_cpu() && facts_of(device).graphs;
 }
 
 std::vector<std::string> backend_warnings() {

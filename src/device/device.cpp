@@ -8,9 +8,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/version.h>
 
 namespace qft::device {
@@ -21,6 +23,13 @@ std::string text_of(const DeviceFacts& facts) {
 }
 
 }  // namespace
+
+std::string device_words() {
+  const std::vector<std::string> kinds = kind_names();
+  std::string words = fmt::format("auto, {}", fmt::join(kinds, ", "));
+  for (std::size_t i = 1; i < kinds.size(); ++i) words += fmt::format("{} {}:N", i + 1 < kinds.size() ? "," : " or", kinds[i]);
+  return words;
+}
 
 DeviceWish parse_device(std::string_view wish) {
   const char* forced = std::getenv("QFT_DEVICE");
@@ -36,7 +45,7 @@ DeviceWish parse_device(std::string_view wish) {
     known = known && result.ec == std::errc() && result.ptr == digits.data() + digits.size() && index >= 0;
     parsed.index = index;
   }
-  if (!known) fail_config("device '{}' is not known: use {}", wish, kDeviceWords);
+  if (!known) fail_config("device '{}' is not known: use {}", wish, device_words());
   return parsed;
 }
 

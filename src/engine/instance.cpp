@@ -39,7 +39,7 @@ model::Shard shard_of(const model::ParamSpec& p, const model::Shard& flat) {
 /// Whether layers run as graphs; throws where they cannot.
 bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
                const parallel::Strategy& strategy, c10::Device device) {
-  if (!config.training.cuda_graphs || device.is_cpu()) return false;
+  if (!config.training.cuda_graphs || !device::records_graphs(device)) return false;
   if (!strategy.stays_put())
     fail_config(
         "cuda_graphs needs weights and gradients at fixed addresses, but strategy {} runs, which shards them: use ddp or zero1, "

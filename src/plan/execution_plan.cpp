@@ -137,7 +137,7 @@ class ExecutionPlanner {
             .hyper = hyper_of(config_.training)};
   }
 
-  bool graphs() const { return training_ && config_.training.cuda_graphs && !device_.is_cpu(); }
+  bool graphs() const { return training_ && config_.training.cuda_graphs && device::records_graphs(device_); }
 
   /// Micro-batches of a rank in a step; where the data is not known, as many as full rows make.
   std::int64_t micro_batches() const {

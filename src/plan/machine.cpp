@@ -2,6 +2,7 @@
 
 #include "qft/config/fields_file.h"
 #include "qft/core/error.h"
+#include "qft/device/backends.h"
 
 #include <algorithm>
 
@@ -17,7 +18,10 @@ void Machine::visit(const config::FieldVisitor& field) {
   field(Field("name", "the machine in one line"), &name);
   field(Field("source", "where the numbers come from"), &source);
   field(Field("assumed", "keys whose values nobody has measured"), &assumed);
-  field(Field("device", "what computes").one_of({"cuda", "cpu"}), &device);
+  static const std::vector<std::string> kinds = device::kind_names();
+  Field what_computes("device", "what computes");
+  what_computes.choices.assign(kinds.begin(), kinds.end());
+  field(what_computes, &device);
   field(Field("unified", "the device's memory is the host's: nothing is offloaded, and copies for checkpoints count"), &unified);
   field(Field("ranks_per_node", "ranks on a node: one a GPU").in(1, kMostRanks), &ranks_per_node);
   field(Field("threads_per_rank", "compute threads of a rank on the CPU; 0: those of the process that plans").in(0, kMostThreads),

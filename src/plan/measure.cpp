@@ -120,7 +120,7 @@ class Measurement::Impl {
 
   Machine machine() {
     Machine m;
-    m.device = device_.is_cpu() ? "cpu" : "cuda";
+    m.device = device_.is_cpu() ? "cpu" : std::string(device::backend_of(device_).name());
     m.unified = !device_.is_cpu() && !device::has_own_memory(device_);
     m.ranks_per_node = session_.local_size();
     if (device_.is_cpu()) m.threads_per_rank = at::get_num_threads();

@@ -86,9 +86,11 @@ class Planner {
             .padded = largest.padded,
             .on_cpu = on_cpu(),
             .attention = on_cpu() ? ops::AttentionPath::cpu
-                                  : ops::usual_attention_path(plan_.recipe.precision.compute, plan_.recipe.spec.config.head_dim),
-            // CUDA has kernels for the same types as the CPU.
-            .plain_operations = ops::generic::takes(c10::kCPU, plan_.recipe.precision.compute),
+                         : plan_.process.torch_attention
+                             ? ops::usual_attention_path(plan_.recipe.precision.compute, plan_.recipe.spec.config.head_dim)
+                             : ops::AttentionPath::matrices,
+            // Devices have kernels for the same types as the CPU.
+            .plain_operations = !plan_.process.kernels || ops::generic::takes(c10::kCPU, plan_.recipe.precision.compute),
             .objective = plan_.recipe.objective.kind,
             .reference = plan_.recipe.objective.reference,
             .reference_rows = plan_.recipe.objective.reference_rows,
@@ -197,6 +199,14 @@ class Planner {
   std::int64_t max_micro_batches_ = 1;
 };
 
+/// Facts alone: asking LibTorch's kernels would make a context.
+Process process_on(c10::Device device) {
+  const device::DeviceFacts& facts = device::facts_of(device);
+  return {.unified = facts.unified,
+          .kernels = device::backend_of(device).part("ops") != nullptr,
+          .torch_attention = facts.torch_attention};
+}
+
 }  // namespace
 
 Process process_here(const config::RunConfig& config) {
@@ -207,8 +217,7 @@ Process process_here(const config::RunConfig& config) {
     const char* forced = std::getenv("QFT_DEVICE");
     const std::string kind = forced == nullptr ? "auto" : device::parse_device(forced).kind;
     for (const device::BackendEntry& entry : device::load_backends())
-      if (entry.count > 0 && (kind == "auto" || kind == entry.name))
-        return {.unified = device::facts_of(c10::Device(entry.backend->type(), 0)).unified};
+      if (entry.count > 0 && (kind == "auto" || kind == entry.name)) return process_on(c10::Device(entry.backend->type(), 0));
     // What is planned here may run elsewhere: a login node has no GPU.
     if (for_gpus || (kind != "auto" && kind != "cpu")) return {};
   }

@@ -1,5 +1,6 @@
 // Training steps of a small model, in every way that its ranks can share it, beside the same steps on one CPU rank in fp64.
 #include "qft/core/error.h"
+#include "qft/device/backends.h"
 #include "qft/ops/attention.h"
 #include "qft/parallel/layer_graphs.h"
 #include "qft/selftest/small_run.h"
@@ -156,6 +157,7 @@ class Steps {
     const Subject subject{"steps", strategy, kMeaning,
                           "train without cuda_graphs; report this line with the output of qft --version"};
     runner_.check(subject, fmt::format("{}, {}, graphs", kind.name, name_of(type)), [&](Outcome& out) {
+      if (!cpu && !device::records_graphs(runner_.device())) Outcome::skip("this device records no graphs");
       if (!ops::attention_can_be_captured(runner_.device(), type, 8))
         Outcome::skip("graphs need flash attention, which LibTorch does not have for this device");
       SmallCase c = case_of(kind, strategy, kWays[0], precision_of(type));

@@ -126,8 +126,9 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
         "others' devices wait for it unseen (docs/reliability.md)");
   if (config.training.debug_sync && instance.transformer().device().is_cpu())
     log::info("note: debug_sync is true, which has no effect on a CPU: work is done when a call returns");
-  if (config.training.cuda_graphs && instance.transformer().device().is_cpu())
-    log::info("note: cuda_graphs is true, which has no effect on a CPU: no kernels are queued");
+  if (const c10::Device d = instance.transformer().device(); config.training.cuda_graphs && !device::records_graphs(d))
+    log::info("note: cuda_graphs is true, which has no effect on {}",
+              d.is_cpu() ? "a CPU: no kernels are queued" : device::describe(d) + ": it records no graphs");
   if (const std::string& scaling = config.model.rope_scaling; !scaling.empty()) {
     const bool scaled = c.max_position_embeddings > c.first_positions();
     log::info("note: rope_scaling {}: {}", scaling,

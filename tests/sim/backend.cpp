@@ -120,7 +120,7 @@ class SimBackend final : public device::Backend {
     device::DeviceFacts facts;
     facts.name = "simulated device";
     facts.uuid = c10::str("sim-", host, "-", getpid(), "-", index);  // each process simulates its own
-    facts.torch_attention = true;
+    facts.torch_attention = facts.graphs = true;
     facts.unified = setting("QFT_SIM_UNIFIED", 0) != 0;
     facts.bf16 = setting("QFT_SIM_BF16", 1) != 0;
     if (const char* obstacle = std::getenv("QFT_SIM_OBSTACLE")) facts.obstacle = obstacle;

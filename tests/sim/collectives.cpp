@@ -130,6 +130,7 @@ class SimCollectives final : public Library {
  public:
   std::string version() const override { return "simulated collectives"; }
   std::string obstacle() const override { return {}; }
+  std::string advice() const override { return "QFT_SIM_COLLECTIVE_FAULT may have asked for it"; }
   std::int64_t group_bytes(int /*ranks*/) const override { return 0; }
   std::string last_error(Library::Group handle) const override {
     const std::lock_guard lock(groups().mutex);

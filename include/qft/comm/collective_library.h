@@ -29,6 +29,9 @@ class CollectiveLibrary {
   /// What the library says of the last failure on a group (null: of this process).
   virtual std::string last_error(Group group) const = 0;
 
+  /// What shows its user more, for messages: "NCCL_DEBUG=INFO shows its own log".
+  virtual std::string advice() const = 0;
+
   /// Device memory that a group of `ranks` takes for itself.
   virtual std::int64_t group_bytes(int ranks) const = 0;
 

@@ -18,15 +18,17 @@ namespace qft::device {
 
 /// What is known of one device before anything runs on it.
 struct DeviceFacts {
-  std::string name;             ///< "NVIDIA H200"
-  std::string uuid;             ///< the same for every process that sees this device, whatever its index there
-  std::string architecture;     ///< "compute capability 9.0"
-  std::int64_t memory = 0;      ///< bytes
-  bool unified = false;         ///< its memory is the host's: what is left is what the system has left, offloading moves nothing
-  bool bf16 = true;             ///< it multiplies bf16
-  bool torch_attention = true;  ///< LibTorch's own attention kernels run on it
-  bool shareable = false;       ///< several ranks may take it, without being asked
-  std::string obstacle = {};    ///< why nothing can be computed on it; empty: it can
+  std::string name;              ///< "NVIDIA H200"
+  std::string uuid;              ///< the same for every process that sees this device, whatever its index there
+  std::string architecture;      ///< "compute capability 9.0"
+  std::int64_t memory = 0;       ///< bytes
+  bool unified = false;          ///< its memory is the host's: what is left is what the system has left, offloading moves nothing
+  bool bf16 = true;              ///< it multiplies bf16
+  bool torch_attention = false;  ///< LibTorch's own attention kernels run on it
+  bool graphs = false;           ///< recorder() gives one
+  bool shareable = false;        ///< several ranks may take it
+  std::string sharing = {};      ///< what lets several ranks take it where they may not: "set X=1 to share them"; empty: nothing
+  std::string obstacle = {};     ///< why nothing can be computed on it; empty: it can
 };
 
 /// Records work as graphs, and owns the memory that this work allocates and frees. For one thread.
@@ -62,6 +64,7 @@ class Backend {
   virtual void refuse_waits(bool refuse) const = 0;
   virtual bool is_refusal(std::string_view text) const = 0;
 
+  /// Null where the device cannot record work (DeviceFacts::graphs).
   virtual std::unique_ptr<GraphRecorder> recorder(int index) const = 0;
 
   /// What a module above this one wants of a back end, of a type that the module declares: "ops", "optim", "comm". Null: nothing.

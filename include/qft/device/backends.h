@@ -20,10 +20,13 @@ struct BackendEntry {
   std::string note = {};             ///< what its user should know where it works
 };
 
-/// Loads every back end whose file lies beside the programs and whose driver and device are there; that of the simulated device
-/// only where QFT_DEVICE=sim asks for it. LibTorch looks for devices once: call this before its first operation. Later calls
-/// return what the first one found.
+/// Loads every back end whose file lies beside the programs and whose driver and device are there. QFT_DEVICE may name a kind
+/// that has no row in the table: it is loaded from libqft_NAME.so, and no other is. LibTorch looks for devices once: call this
+/// before its first operation. Later calls return what the first one found.
 std::span<const BackendEntry> load_backends();
+
+/// "cpu" and the kinds of load_backends(), loading none.
+std::vector<std::string> kind_names();
 
 /// That of a kind by its name; null where there is no such kind.
 const BackendEntry* find_entry(std::string_view kind);
@@ -39,6 +42,9 @@ const DeviceFacts& facts_of(c10::Device device);
 /// False where the device's memory is the host's: on the CPU, and on devices with unified memory. What is offloaded from there
 /// would stay where it is.
 bool has_own_memory(c10::Device device);
+
+/// True where work on the device can be recorded as a graph. False on the CPU.
+bool records_graphs(c10::Device device);
 
 /// Kinds that should work and do not, and what else to know of those that do: nothing where all is well.
 std::vector<std::string> backend_warnings();

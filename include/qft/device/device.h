@@ -9,8 +9,8 @@
 
 namespace qft::device {
 
-/// What parse_device() knows, for help and messages.
-inline constexpr const char* kDeviceWords = "auto, cpu, cuda or cuda:N";
+/// What parse_device() knows, for help and messages: "auto, cpu, cuda or cuda:N".
+std::string device_words();
 
 struct DeviceWish {
   std::string kind;          ///< "auto", "cpu" or a back end's name

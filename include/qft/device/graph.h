@@ -35,15 +35,15 @@ class GraphPool {
   void warm_up(const std::function<void()>& work) const;
 
   /// `work` as a graph; it is not done yet. CUDA: runs `work`, which queues nothing; it must neither wait for the device
-  /// nor keep memory that it allocates. CPU: keeps it, with all that it holds, and replay() runs it, so that whatever a
-  /// graph would not see, such as a tensor that has moved since, is not seen here either.
+  /// nor keep memory that it allocates. CPU, and devices that cannot record: keeps it, with all that it holds, and replay()
+  /// runs it, so that whatever a graph would not see, such as a tensor that has moved since, is not seen here either.
   /// Throws what `work` throws, and c10::Error where CUDA cannot record it.
   std::unique_ptr<Graph> capture(std::function<void()> work) const;
 
  private:
   c10::Device device_;
   Stream stream_;
-  std::unique_ptr<GraphRecorder> recorder_;  ///< null on the CPU
+  std::unique_ptr<GraphRecorder> recorder_;  ///< null on the CPU, and where the device cannot record
 };
 
 }  // namespace qft::device

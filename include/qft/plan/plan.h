@@ -36,8 +36,10 @@ struct Row {
 /// The memory of a rank's process before it loads a model.
 struct Process {
   bool on_cpu = false;
-  bool unified = false;    ///< it computes on a device whose memory is the host's
-  std::int64_t bytes = 0;  ///< taken before it holds any of the model; compiled products of one micro-batch count
+  bool unified = false;         ///< it computes on a device whose memory is the host's
+  std::int64_t bytes = 0;       ///< taken before it holds any of the model; compiled products of one micro-batch count
+  bool kernels = true;          ///< its device's back end has kernels of ours
+  bool torch_attention = true;  ///< LibTorch's own attention kernels run there
 };
 /// This machine's, for a plan without a machine description: on the CPU where there is no GPU here, and neither QFT_DEVICE nor
 /// the run file asks for what only a GPU has. Measures this process.
