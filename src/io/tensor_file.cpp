@@ -1,5 +1,6 @@
 #include "qft/io/tensor_file.h"
 
+#include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/io/safetensors.h"
 #include "qft/io/torch_file.h"
@@ -34,6 +35,12 @@ void TensorFile::read(const TensorEntry& entry, std::uint64_t first_byte, std::u
   require(first_byte <= total && bytes <= total - first_byte, "'{}': bytes [{}, {}) of tensor '{}' asked for, it has {}",
           path().string(), first_byte, first_byte + bytes, entry.name, total);
   if (bytes > 0) read_checked(entry, first_byte, bytes, dst);
+}
+
+void TensorFile::read_floats(const TensorEntry& entry, float* dst) const {
+  std::vector<char> bytes(entry.bytes());
+  read(entry, 0, bytes.size(), bytes.data());
+  to_float(entry.dtype, bytes.data(), entry.elements(), dst);
 }
 
 void TensorFile::read_checked(const TensorEntry& entry, std::uint64_t first_byte, std::uint64_t bytes, void* dst) const {

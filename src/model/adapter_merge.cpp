@@ -20,10 +20,8 @@ std::vector<float> read_factor(const io::TensorFile& file, const ParamSpec& fact
   std::vector<float> all;
   for (const FileTensor& part : factor.in_files()) {
     const io::TensorEntry& entry = factor_of(file, part.name);
-    std::vector<char> bytes(entry.bytes());
-    file.read(entry, 0, bytes.size(), bytes.data());
     all.resize(all.size() + entry.elements());
-    to_float(entry.dtype, bytes.data(), entry.elements(), all.data() + all.size() - entry.elements());
+    file.read_floats(entry, all.data() + all.size() - entry.elements());
   }
   if (!factor.experts_last) return all;
   std::vector<float> experts_first(all.size());

@@ -15,13 +15,6 @@
 namespace qft::model {
 namespace {
 
-/// A whole tensor as fp32.
-void read_as_float(const io::TensorLocation& at, float* to) {
-  std::vector<char> bytes(at.entry->bytes());
-  at.file->read(*at.entry, 0, bytes.size(), bytes.data());
-  to_float(at.entry->dtype, bytes.data(), at.entry->elements(), to);
-}
-
 at::Tensor room_for(const ModelTensor& tensor) {
   return at::empty({tensor.rows() * tensor.columns()}, at::kFloat);
 }
@@ -45,7 +38,7 @@ void write_decoded(MergedModel& model, const ModelTensor& tensor, DType type, io
 at::Tensor base_values(const MergedModel& model, const ModelTensor& tensor) {
   const at::Tensor values = room_for(tensor);
   if (!tensor.is_stored()) {
-    read_as_float(tensor.plain, values.data_ptr<float>());
+    tensor.plain.file->read_floats(*tensor.plain.entry, values.data_ptr<float>());
     return values;
   }
   const ops::QuantizedLayout& layout = tensor.param->packed;
@@ -58,7 +51,7 @@ at::Tensor base_values(const MergedModel& model, const ModelTensor& tensor) {
 at::Tensor merged_values(MergedModel& model, const ModelTensor& tensor) {
   if (const io::TensorLocation* whole = model.saved(*tensor.param)) {
     const at::Tensor values = room_for(tensor);
-    read_as_float(*whole, values.data_ptr<float>());
+    whole->file->read_floats(*whole->entry, values.data_ptr<float>());
     return values;
   }
   const at::Tensor merged = base_values(model, tensor);

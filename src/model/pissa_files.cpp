@@ -1,4 +1,3 @@
-#include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/model/pissa.h"
 
@@ -11,10 +10,8 @@ namespace qft::model {
 namespace {
 
 std::vector<float> values_of(const io::TensorFile& file, const io::TensorEntry& entry) {
-  std::vector<char> bytes(entry.bytes());
-  file.read(entry, 0, bytes.size(), bytes.data());
   std::vector<float> values(entry.elements());
-  to_float(entry.dtype, bytes.data(), values.size(), values.data());
+  file.read_floats(entry, values.data());
   return values;
 }
 

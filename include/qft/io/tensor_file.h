@@ -53,6 +53,8 @@ class TensorFile {
   /// Copies bytes [first_byte, first_byte + bytes) of the tensor, laid out row-major; throws Error on a range outside it or a
   /// failed read. `entry` is one of entries().
   void read(const TensorEntry& entry, std::uint64_t first_byte, std::uint64_t bytes, void* dst) const;
+  /// The whole tensor as fp32, [entry.elements()]; throws Error on a failed read, and where it is of no floating type.
+  void read_floats(const TensorEntry& entry, float* dst) const;
 
  protected:
   explicit TensorFile(File file) : file_(std::move(file)) {}

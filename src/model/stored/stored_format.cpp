@@ -1,6 +1,5 @@
 #include "stored_format.h"
 
-#include "qft/core/convert.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -69,9 +68,9 @@ std::vector<char> read_tensor(const io::ModelFiles& files, const std::string& na
 
 std::vector<float> read_floats(const io::ModelFiles& files, const std::string& name, std::int64_t& read) {
   const io::TensorLocation& at = files.at(name);
-  const std::vector<char> bytes = read_tensor(files, name, read);
   std::vector<float> values(at.entry->elements());
-  to_float(at.entry->dtype, bytes.data(), values.size(), values.data());
+  at.file->read_floats(*at.entry, values.data());
+  read += static_cast<std::int64_t>(at.entry->bytes());
   const auto odd = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
   require(odd == values.end(), "'{}': tensor '{}': element {} is {}: is the file damaged?", at.file->path().string(), name,
           odd - values.begin(), odd == values.end() ? 0.0F : *odd);
