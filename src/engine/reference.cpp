@@ -56,9 +56,8 @@ ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec
     fail_config(
         "the loss {} compares with the logits of the model without its adapter, but there is no adapter here, or ref_model is "
         "another, or additional_target has modules that train in place, or pissa_init changes the base: train with "
-        "finetuning_type: "
-        "lora and without these (in "
-        "evaluation, give adapter_name_or_path), or use use_dft_loss, which is this loss without the reference",
+        "finetuning_type: lora and without these (in evaluation, give adapter_name_or_path), or use use_dft_loss, which is this "
+        "loss without the reference",
         row.name);
   if (use == Use::training && config.finetuning.precompute_ref_log_probs) return ReferenceKind::file;
   if (names_reference(config) || use == Use::training || spec.lora.enabled()) return ReferenceKind::model;

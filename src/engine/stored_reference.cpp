@@ -125,6 +125,7 @@ void StoredReference::score(std::span<const loader::MicroBatch> batches, std::sp
 
 References stored_references(const config::RunConfig& config, const TrainingData& data, comm::Communicator& comm,
                              c10::Device device, const AskedToEnd& asked) {
+  if (!config.finetuning.precompute_ref_log_probs) return {};
   bool wanted = false;
   comm::agreed(comm,
                [&] { wanted = reference_of(config, spec_of(config, Use::training), Use::training) == ReferenceKind::file; });

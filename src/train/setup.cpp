@@ -112,13 +112,13 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
   comm::agreed(comm, [&] {
     if (comm.rank() == 0) track::chosen_trackers(config.training.report_to);  // refuses what cannot run here
   });
-  comm::agreed(comm, [&] { s.model = engine::architecture_of(config, engine::Use::training); });
   if (const auto point = find_resume_point(config, comm)) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
-  comm::agreed(comm, [&] { engine::spec_of(config, engine::Use::training); });  // refuses what cannot train, before packing
-  s.data =
-      engine::open_training_data(config, s.model, comm, missing, [&](const pack::PackAttributes& wanted, comm::Communicator&) {
-        if (s.saved) pack::require_same_pack(s.saved->state().at("data"), wanted);
-      });
+  // Before packing: what cannot train is refused.
+  model::ModelConfig model;
+  comm::agreed(comm, [&] { model = engine::spec_of(config, engine::Use::training).config; });
+  s.data = engine::open_training_data(config, model, comm, missing, [&](const pack::PackAttributes& wanted, comm::Communicator&) {
+    if (s.saved) pack::require_same_pack(s.saved->state().at("data"), wanted);
+  });
   if (!s.data.pack || (s.data.eval && !s.data.eval->pack)) return s;
   s.loader = s.data.loader(config, comm);
   if (s.saved) s.loader->resume(s.saved->state().at("data"));

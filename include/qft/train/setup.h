@@ -15,7 +15,6 @@
 namespace qft::train {
 
 struct Setup {
-  model::ModelConfig model;
   std::optional<checkpoint::SharedCheckpoint> saved;  ///< to resume from
   bool same_settings = false;                         ///< as there
   engine::TrainingData data;
