@@ -3,6 +3,7 @@
 #include "qft/core/units.h"
 #include "qft/hub/fetch.h"
 #include "qft/io/file.h"
+#include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/export.h"
 
@@ -63,7 +64,7 @@ model::ExportRequest request_of(const config::CommandLine& line) {
   io::require_directory(adapter, "adapter");
   if (!fs::exists(adapter / model::kAdapterConfigFile))
     fail_config("'{}' has no {}: it is no adapter{}", adapter.string(), model::kAdapterConfigFile,
-                fs::exists(adapter / "config.json") ? ", but a whole model already" : "");
+                fs::exists(adapter / io::kModelConfigFile) ? ", but a whole model already" : "");
   model::ExportRequest request;
   request.adapter = adapter;
   request.target = output_of(line, "merge", "the directory to write the merged model to");

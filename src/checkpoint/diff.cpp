@@ -3,6 +3,7 @@
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/io/file.h"
+#include "qft/io/model_files.h"
 
 #include <algorithm>
 #include <cmath>
@@ -114,7 +115,7 @@ const std::set<std::string> kDescriptive = {
     "transformers_version",    "peft_version"};
 
 void compare_model_files(const fs::path& a, const fs::path& b, Difference& out) {
-  for (const char* name : {"config.json", "adapter_config.json"}) {
+  for (const char* name : {io::kModelConfigFile, "adapter_config.json"}) {
     const auto read = [&](const fs::path& dir) {
       if (!fs::exists(dir / name)) return json();
       json value = io::read_json(dir / name);

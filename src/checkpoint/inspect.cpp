@@ -132,7 +132,7 @@ ordered_json summarize_file(const fs::path& path) {
 ordered_json summarize(const fs::path& dir) {
   if (fs::is_regular_file(dir)) return summarize_file(dir);
   io::require_directory(dir, "checkpoint");
-  const json adapter = read_json(dir / "adapter_config.json"), config = read_json(dir / "config.json");
+  const json adapter = read_json(dir / "adapter_config.json"), config = read_json(dir / io::kModelConfigFile);
   const bool manifest = fs::exists(dir / kManifestFile);
   const std::vector<fs::path> weights = io::weight_files(dir);
   require(manifest || !weights.empty(), "'{}' is no checkpoint, adapter or model: it has neither {} nor files of weights",

@@ -104,7 +104,7 @@ std::filesystem::path config_of(const std::filesystem::path& dir) {
   const auto path = member_of(dir, kAdapterConfigFile);
   if (!std::filesystem::exists(path, code))
     fail_config("'{}' has no {}: it is no adapter{}", dir.string(), kAdapterConfigFile,
-                std::filesystem::exists(dir / "config.json", code) ? ", but a whole model" : "");
+                std::filesystem::exists(dir / io::kModelConfigFile, code) ? ", but a whole model" : "");
   return path;
 }
 

@@ -5,6 +5,7 @@
 #include "qft/core/json.h"
 #include "qft/core/member.h"
 #include "qft/io/file.h"
+#include "qft/io/model_files.h"
 
 #include <algorithm>
 #include <limits>
@@ -240,8 +241,8 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
 }
 
 ModelConfig ModelConfig::load(const std::filesystem::path& dir) {
-  const auto path = dir / "config.json";
-  ModelConfig config = parse(read_text(dir, "config.json"), path.string());
+  const auto path = dir / io::kModelConfigFile;
+  ModelConfig config = parse(read_text(dir, io::kModelConfigFile), path.string());
   const auto generation = dir / "generation_config.json";
   if (std::filesystem::exists(generation)) {
     const json object = parse_object(read_text(dir, "generation_config.json"), generation.string());

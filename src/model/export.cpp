@@ -65,7 +65,7 @@ void write_unmerged(const io::TensorLocation& from, DType type, io::ModelWriter&
 void correct_config(io::Storage& storage, const fs::path& dir, const MergedModel& model, std::optional<DType> asked) {
   const bool stored = model.spec().config.stored.has_value(), untied = model.spec().untied;
   if (!asked && !stored && !untied) return;
-  auto config = nlohmann::ordered_json::parse(io::read_text_file(dir / "config.json"));
+  auto config = nlohmann::ordered_json::parse(io::read_text_file(dir / io::kModelConfigFile));
   const auto set = [&](nlohmann::ordered_json& object) {
     if (asked || stored)
       object[object.contains("torch_dtype") ? "torch_dtype" : "dtype"] = torch_name(asked.value_or(model.tensors().front().type));
@@ -74,7 +74,7 @@ void correct_config(io::Storage& storage, const fs::path& dir, const MergedModel
   };
   set(config);
   if (const auto text = config.find("text_config"); text != config.end() && text->is_object()) set(*text);
-  io::write_file(storage, dir / "config.json", config.dump(2) + "\n");
+  io::write_file(storage, dir / io::kModelConfigFile, config.dump(2) + "\n");
 }
 
 /// Tensors that are none of the decoder's, by name.
@@ -143,7 +143,7 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
 
 void write_config_files(io::Storage& storage, const ExportRequest& request, const fs::path& target) {
   io::copy_existing(storage, request.base, target, io::kModelConfigFiles);
-  if (!request.config.empty()) io::write_file(storage, target / "config.json", request.config);
+  if (!request.config.empty()) io::write_file(storage, target / io::kModelConfigFile, request.config);
 }
 
 ExportReport export_model(io::Storage& storage, const ExportRequest& request) {

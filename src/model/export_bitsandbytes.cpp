@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 #include "qft/core/progress.h"
 #include "qft/io/file.h"
+#include "qft/io/model_files.h"
 #include "qft/ops/dynamic_map.h"
 #include "qft/ops/quantized.h"
 #include "qft/ops/quantized_tables.h"
@@ -116,7 +117,7 @@ void write_plain(MergedModel& model, const ModelTensor& tensor, DType type, io::
 
 /// What transformers' BitsAndBytesConfig writes.
 void set_config(io::Storage& storage, const fs::path& dir, DType type, bool untied) {
-  auto config = nlohmann::ordered_json::parse(io::read_text_file(dir / "config.json"));
+  auto config = nlohmann::ordered_json::parse(io::read_text_file(dir / io::kModelConfigFile));
   config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = torch_name(type);
   config["quantization_config"] = {{"quant_method", "bitsandbytes"},
                                    {"load_in_4bit", true},
@@ -127,7 +128,7 @@ void set_config(io::Storage& storage, const fs::path& dir, DType type, bool unti
                                    {"bnb_4bit_quant_storage", "uint8"},
                                    {"llm_int8_skip_modules", nlohmann::ordered_json::array({"lm_head"})}};
   if (untied) config["tie_word_embeddings"] = false;
-  io::write_file(storage, dir / "config.json", config.dump(2) + "\n");
+  io::write_file(storage, dir / io::kModelConfigFile, config.dump(2) + "\n");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "rewritten_model.h"
 
 #include "qft/io/file.h"
+#include "qft/io/model_files.h"
 
 #include <algorithm>
 #include <vector>
@@ -26,10 +27,10 @@ void copy_configs(io::Storage& storage, const std::filesystem::path& from, const
                   const std::function<void(nlohmann::ordered_json&)>& edit) {
   io::copy_existing(storage, from, to, io::kModelConfigFiles);
   io::copy_existing(storage, from, to, io::kTokenizerFiles);
-  auto config = nlohmann::ordered_json::parse(io::read_text_file(to / "config.json"));
+  auto config = nlohmann::ordered_json::parse(io::read_text_file(to / io::kModelConfigFile));
   edit(config);
   if (const auto text = config.find("text_config"); text != config.end() && text->is_object()) edit(*text);
-  io::write_file(storage, to / "config.json", config.dump(2) + "\n");
+  io::write_file(storage, to / io::kModelConfigFile, config.dump(2) + "\n");
 }
 
 }  // namespace qft::model
