@@ -2,6 +2,7 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
+#include "qft/core/units.h"
 
 #include <algorithm>
 #include <chrono>
@@ -196,9 +197,8 @@ std::string summary(const Report& report) {
   const auto count = [&](Level level) {
     return std::count_if(report.verdicts.begin(), report.verdicts.end(), [&](const Verdict& v) { return v.level == level; });
   };
-  std::string text = fmt::format("{}: {} fine, {} warning{}, {} problem{}\n", report.passed() ? "check passed" : "check failed",
-                                 count(Level::fine), count(Level::warning), count(Level::warning) == 1 ? "" : "s",
-                                 count(Level::problem), count(Level::problem) == 1 ? "" : "s");
+  std::string text = fmt::format("{}: {} fine, {}, {}\n", report.passed() ? "check passed" : "check failed", count(Level::fine),
+                                 counted(count(Level::warning), "warning"), counted(count(Level::problem), "problem"));
   const auto hosts = report.exclude();
   if (hosts.empty()) return text;
   text += "--exclude=";

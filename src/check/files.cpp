@@ -165,8 +165,8 @@ void judge_files(const Facts& facts, Judgement& out) {
     if (paths[i].use != Use::read) continue;
     const Looked looked = judge_path(facts, paths[i], i, out);
     if (looked.good)
-      out.fine(fmt::format("{}: '{}': {} file{}, {}, readable and the same on all ranks", paths[i].key, paths[i].path.string(),
-                           looked.files, looked.files == 1 ? "" : "s", format_bytes(looked.bytes)));
+      out.fine(fmt::format("{}: '{}': {}, {}, readable and the same on all ranks", paths[i].key, paths[i].path.string(),
+                           counted(looked.files, "file"), format_bytes(looked.bytes)));
   }
 }
 

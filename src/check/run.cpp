@@ -79,10 +79,9 @@ void judge_space(const Facts& facts, Judgement& out) {
   for (std::size_t i = 0; i < facts.at(0, "outputs").size(); ++i) {
     // Checkpoints are whole on rank 0's disk; where others have one of their own, these hold the parts on the way only.
     const std::int64_t room = facts.at(0, "outputs").at(i).at("free");
-    const auto text =
-        fmt::format("{} checkpoint{} of {} and the result of {} are {}; '{}' on {} has {} free", count, count == 1 ? "" : "s",
-                    bytes(each), bytes(result), bytes(needed), facts.at(0, "outputs").at(i).at("folder").get<std::string>(),
-                    facts.places.front().host, bytes(room));
+    const auto text = fmt::format(
+        "{} of {} and the result of {} are {}; '{}' on {} has {} free", counted(count, "checkpoint"), bytes(each), bytes(result),
+        bytes(needed), facts.at(0, "outputs").at(i).at("folder").get<std::string>(), facts.places.front().host, bytes(room));
     if (room >= 0 && room < needed)
       out.fail(text);
     else

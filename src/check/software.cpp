@@ -1,6 +1,7 @@
 // Versions, builds, libraries and variables: what must be the same on every node.
 #include "qft/comm/collective_library.h"
 #include "qft/core/hash.h"
+#include "qft/core/units.h"
 #include "qft/core/version.h"
 #include "qft/device/backends.h"
 #include "qft/device/device.h"
@@ -85,9 +86,7 @@ void judge_hosts(const Facts& facts, Judgement& out) {
     unique = false;
     out.warn(fmt::format("{} nodes have the name {}: messages cannot tell them apart", ranks.size(), host));
   }
-  if (unique)
-    out.fine(fmt::format("{} rank{} on {} node{}", facts.ranks(), facts.ranks() == 1 ? "" : "s", facts.nodes(),
-                         facts.nodes() == 1 ? "" : "s"));
+  if (unique) out.fine(fmt::format("{} on {}", counted(facts.ranks(), "rank"), counted(facts.nodes(), "node")));
 }
 
 void judge_device(const Facts& facts, Judgement& out) {

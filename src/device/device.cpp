@@ -110,8 +110,8 @@ std::string describe_backends() {
       text += fmt::format("{}: not used: {}\n", entry.name, entry.why);
       continue;
     }
-    text += fmt::format("{}: {} device{} ({}), {}\n", entry.name, entry.count, entry.count == 1 ? "" : "s",
-                        text_of(entry.backend->facts(0)), entry.backend->library_version());
+    text += fmt::format("{}: {} ({}), {}\n", entry.name, counted(entry.count, "device"), text_of(entry.backend->facts(0)),
+                        entry.backend->library_version());
     for (int i = 0; i < entry.count; ++i)
       if (const std::string obstacle = obstacle_of(entry.name, i); !obstacle.empty()) text += "  " + obstacle + "\n";
   }

@@ -3,6 +3,7 @@
 #include "qft/core/data_types.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/units.h"
 #include "qft/encode/record_converter.h"
 #include "qft/encode/record_source.h"
 
@@ -299,8 +300,8 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std
                 word);
   describe(seen, where, stage, spec);
   const std::string first = spec.files.front().string();
-  const std::size_t others = spec.files.size() - 1;
-  const std::string from = others == 0 ? first : fmt::format("{} and {} more file{}", first, others, others == 1 ? "" : "s");
+  const std::int64_t others = std::ssize(spec.files) - 1;
+  const std::string from = others == 0 ? first : fmt::format("{} and {}", first, counted(others, "more file"));
   log::info("dataset {}: {}reads {}", name, from == name ? "" : from + "; ", read_columns(spec.columns, seen));
   return spec;
 }

@@ -3,6 +3,7 @@
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
+#include "qft/core/units.h"
 
 #include <algorithm>
 #include <memory>
@@ -38,7 +39,7 @@ std::unique_ptr<comm::Communicator> make(Runner& runner, const std::string& name
 std::string text_of(std::string_view group, const comm::Communicator& comm, const comm::CollectiveTrial& trial) {
   std::string type(safetensors_name(trial.dtype));
   std::ranges::transform(type, type.begin(), [](char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); });
-  return fmt::format("{} ({}), {}, {} element{} a rank{}", group, comm.backend(), type, trial.count, trial.count == 1 ? "" : "s",
+  return fmt::format("{} ({}), {}, {} a rank{}", group, comm.backend(), type, counted(trial.count, "element"),
                      trial.uneven ? ", uneven" : "");
 }
 
