@@ -121,6 +121,26 @@ std::vector<at::Tensor> saved_ranks(const LinearWeights& w, const at::Tensor& sa
   return ranks;
 }
 
+/// Of all rows one after another, fp32.
+at::Tensor factors_of(const LinearWeights& w, Workspace& workspace) {
+  const at::Tensor factors = workspace.get("op.dora_factors", {w.weight.size(0)}, at::kFloat);
+  for (const LoraPart& part : w.lora) factors.narrow(0, part.row0, part.rows).copy_(part.factor);
+  return factors;
+}
+
+/// Forward by one product, whose sums are multiplied while they are in the cache; false where it does not serve.
+bool blocked_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& y, const at::Tensor& saved,
+                     Workspace& workspace) {
+  std::int64_t rows = 0;
+  for (const LoraPart& part : w.lora) rows += part.rows;
+  if (x.size(0) <= kFewRows || !blocked::serves(y) || rows != w.weight.size(0)) return false;
+  const at::Tensor ranks = saved.narrow(1, 0, sum_of_ranks(w));
+  project_down(x, w, {}, ranks, workspace);
+  return blocked::multiply(
+      {y, x, w.weight.t(), w.bias, 1.0, output_terms(w, ranks), factors_of(w, workspace), saved.narrow(1, ranks.size(1), rows)},
+      workspace);
+}
+
 void forward_with_dropout(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& y,
                           const at::Tensor& saved, Workspace& workspace) {
   linear_forward(x, {w.weight, w.bias, {}}, {}, y, {}, workspace);
@@ -210,6 +230,7 @@ std::int64_t dora_scratch_bytes(std::int64_t tokens, std::int64_t rows, at::Scal
 void dora_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& y,
                   const at::Tensor& saved, Workspace& workspace) {
   if (dropout.p > 0.0) return forward_with_dropout(x, w, dropout, y, saved, workspace);
+  if (blocked_forward(x, w, y, saved, workspace)) return;
   linear_forward(x, plain(w), {}, y, saved.narrow(1, 0, sum_of_ranks(w)), workspace);
   for_outputs(w, saved, [&](std::size_t i, const at::Tensor& u) {
     const LoraPart& part = w.lora[i];

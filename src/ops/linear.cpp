@@ -59,22 +59,6 @@ bool same_scaling(const LinearWeights& w) {
   return std::ranges::all_of(w.lora, [&](const LoraPart& part) { return part.scaling == w.lora.front().scaling; });
 }
 
-/// saved = scaling * dropout(x) A^T of all parts.
-void project_down(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& saved,
-                  Workspace& workspace) {
-  if (dropout.p == 0.0 && same_scaling(w)) {
-    if (const at::Tensor a = fused_a(w.lora); a.defined()) {
-      const double scaling = w.lora.front().scaling;
-      if (!gemv_into(saved, x, a, {}, workspace, scaling)) mm_into(saved, x, a.t(), workspace, scaling);
-      return;
-    }
-  }
-  for_parts(w, saved, [&](std::size_t i, const at::Tensor& columns) {
-    const LoraPart& part = w.lora[i];
-    mm_into(columns, dropped_input(x, part, dropout, workspace), part.a.t(), workspace, part.scaling);
-  });
-}
-
 /// scaling * gy B of all parts, [T, sum of ranks]: the gradient of dropout(x) A^T.
 at::Tensor project_up_backward(const at::Tensor& gy, const LinearWeights& w, Workspace& workspace) {
   // ATen's skinny products run up to ten times faster with the few rows first.
@@ -92,14 +76,6 @@ at::Tensor project_up_backward(const at::Tensor& gy, const LinearWeights& w, Wor
       mm_into(place, g, part.b, workspace, part.scaling);
   });
   return gsaved;
-}
-
-/// What LoRA adds to x W^T.
-std::vector<blocked::NarrowTerm> output_terms(const LinearWeights& w, const at::Tensor& saved) {
-  std::vector<blocked::NarrowTerm> terms;
-  for_parts(w, saved,
-            [&](std::size_t i, const at::Tensor& columns) { terms.push_back({columns, w.lora[i].b.t(), w.lora[i].row0}); });
-  return terms;
 }
 
 /// What LoRA without dropout adds to gy W.
@@ -188,6 +164,28 @@ at::Tensor dropped_input(const at::Tensor& x, const LoraPart& part, const LoraDr
   const at::Tensor out = workspace.get("op.lora_dropped", x.sizes(), x.scalar_type());
   dropout_forward(x, key_of(part, dropout), dropout.rows, dropout.p, out);
   return out;
+}
+
+void project_down(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& saved,
+                  Workspace& workspace) {
+  if (dropout.p == 0.0 && same_scaling(w)) {
+    if (const at::Tensor a = fused_a(w.lora); a.defined()) {
+      const double scaling = w.lora.front().scaling;
+      if (!gemv_into(saved, x, a, {}, workspace, scaling)) mm_into(saved, x, a.t(), workspace, scaling);
+      return;
+    }
+  }
+  for_parts(w, saved, [&](std::size_t i, const at::Tensor& columns) {
+    const LoraPart& part = w.lora[i];
+    mm_into(columns, dropped_input(x, part, dropout, workspace), part.a.t(), workspace, part.scaling);
+  });
+}
+
+std::vector<blocked::NarrowTerm> output_terms(const LinearWeights& w, const at::Tensor& saved) {
+  std::vector<blocked::NarrowTerm> terms;
+  for_parts(w, saved,
+            [&](std::size_t i, const at::Tensor& columns) { terms.push_back({columns, w.lora[i].b.t(), w.lora[i].row0}); });
+  return terms;
 }
 
 std::int64_t lora_saved_columns(const LinearWeights& w) {

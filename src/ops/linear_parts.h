@@ -3,12 +3,23 @@
 
 #include "qft/ops/linear.h"
 
+#include <vector>
+
+#include "matmul_blocked.h"
+
 namespace qft::ops {
 
 DropoutKey key_of(const LoraPart& part, const LoraDropout& dropout);
 
 /// dropout(x) for one part; x itself without dropout.
 at::Tensor dropped_input(const at::Tensor& x, const LoraPart& part, const LoraDropout& dropout, Workspace& workspace);
+
+/// saved = scaling * dropout(x) A^T of all parts.
+void project_down(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& saved,
+                  Workspace& workspace);
+
+/// What LoRA adds to x W^T.
+std::vector<blocked::NarrowTerm> output_terms(const LinearWeights& w, const at::Tensor& saved);
 
 /// The columns of `saved`, or of its gradient, that belong to each part's factors: f(part, columns).
 template <class F>

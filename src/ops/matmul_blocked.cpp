@@ -107,6 +107,10 @@ class Multiplication {
     store_ = {nullptr, kPanel, 0, 0, static_cast<float>(p.scale), nullptr, nullptr, p.out.stride(0)};
     out_ = data<Bf16>(p.out);
     bias_ = const_data<Bf16>(p.bias);
+    if (!p.factors.defined()) return;
+    store_.factors = p.factors.const_data_ptr<float>();
+    store_.before = data<Bf16>(p.before);
+    store_.before_stride = p.before.stride(0);
   }
 
   void run() {
@@ -142,6 +146,10 @@ class Multiplication {
     store.columns = columns;
     store.bias = bias_ == nullptr ? nullptr : bias_ + column0;
     store.out = out_ + row0 * store.out_stride + column0;
+    if (store.factors != nullptr) {
+      store.factors += column0;
+      store.before += row0 * store.before_stride + column0;
+    }
     cpu::store_sums(store);
   }
 
@@ -184,15 +192,16 @@ bool can_multiply(const Product& p) {
          std::ranges::all_of(p.terms, [&](const NarrowTerm& t) { return factors(t.a, t.b) && t.a.size(1) <= kInner; });
 }
 
-/// Rows of a product that are computed at a time, so that no more than kMostWidened elements are.
+/// Rows of a product that are computed at a time, so that no more than kMostWidened elements are. There may be none.
 std::int64_t rows_widened(std::int64_t m, std::int64_t k) {
-  const std::int64_t parts = (m * k + kMostWidened - 1) / kMostWidened;
+  const std::int64_t parts = std::max<std::int64_t>(1, (m * k + kMostWidened - 1) / kMostWidened);
   return padded((m + parts - 1) / parts, kFewestRows);
 }
 
 Product rows_of(Product p, std::int64_t first, std::int64_t count) {
   p.out = p.out.narrow(0, first, count);
   p.a = p.a.narrow(0, first, count);
+  if (p.before.defined()) p.before = p.before.narrow(0, first, count);
   for (NarrowTerm& term : p.terms) term.a = term.a.narrow(0, first, count);
   return p;
 }
@@ -205,7 +214,7 @@ bool multiply(const Product& p, Workspace& workspace, Blocks blocks) {
     Multiplication<Bf16>(p, workspace).run();
     return true;
   }
-  if (narrow::serves(p)) {
+  if (!p.factors.defined() && narrow::serves(p)) {
     narrow::multiply(p, workspace);
     return true;
   }

@@ -18,14 +18,16 @@ struct NarrowTerm {
   std::int64_t column0 = 0;
 };
 
-/// out = scale * (a b + terms) + bias, all bf16, summed in fp32 and rounded once. (In fp32 ATen's products
-/// are as fast, and those that transformers has.)
+/// out = factors * before + bias, before = scale * (a b + terms), all bf16, summed in fp32 and rounded once. (In fp32 ATen's
+/// products are as fast, and those that transformers has.)
 struct Product {
   at::Tensor out;   ///< [m, n], rows of successive elements; neither a nor b
   at::Tensor a, b;  ///< [m, k], rows of successive elements; [k, n], rows or columns of successive elements
   at::Tensor bias;  ///< [n] or undefined
   double scale = 1.0;
   std::vector<NarrowTerm> terms;
+  at::Tensor factors = {};  ///< fp32 [n], or undefined: 1
+  at::Tensor before = {};   ///< [m, n], rows of successive elements: what factors multiply; undefined without them
 };
 /// False, having done nothing, where it does not serve: the caller has another way.
 bool multiply(const Product& product, Workspace& workspace, Blocks blocks = faster_blocks(at::kBFloat16));

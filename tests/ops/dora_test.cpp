@@ -89,6 +89,7 @@ const std::vector<Group>& groups() {
       {1, 64, 8, {32}, {true}, true},
       {9, 32, 6, {12, 24}, {false, true}, true},
       {150, 1100, 6, {40, 50, 70}, {true, false, true}, true},
+      {150, 1100, 6, {40, 50, 71}, {true, true, true}, true},
   };
   return all;
 }

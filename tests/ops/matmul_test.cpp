@@ -49,6 +49,22 @@ TEST_P(BlockedProduct, AddsBiasAndNarrowTermsWhereTheyBelong) {
   expect_close(out, 2.0 * expected + bias.to(at::kDouble), kOneRounding, "product");
 }
 
+TEST_P(BlockedProduct, MultipliesByFactorsWhatItAlsoKeeps) {
+  const std::int64_t m = 150, n = 75, k = 96;
+  const at::Tensor a = bf16s({m, k}, 1), b = bf16s({n, k}, 2), bias = bf16s({n}, 3), left = bf16s({m, 8}, 4),
+                   right = bf16s({8, n}, 5);
+  const at::Tensor factors = randn({n}, at::kFloat, 6), before = no_bf16s({m, n + 9}), out = no_bf16s({m, n});
+  ASSERT_TRUE(multiply({out, a, b.t(), bias, 2.0, {{left, right}}, factors, before.narrow(1, 4, n)}, workspace(), GetParam()));
+  const at::Tensor expected = 2.0 * (exact_product(a, b.t()) + exact_product(left, right));
+  expect_close(before.narrow(1, 4, n), expected, kOneRounding, "before");
+  expect_close(out, factors.to(at::kDouble) * expected + bias.to(at::kDouble), kOneRounding, "product");
+  EXPECT_EQ(before.narrow(1, 0, 4).abs().sum().item<double>() + before.narrow(1, n + 4, 5).abs().sum().item<double>(), 0.0);
+}
+
+TEST(WidenedProduct, CountsNothingOfNoRows) {
+  EXPECT_EQ(copied_bytes(0, 64, Blocks::fp32), 0);
+}
+
 TEST_P(BlockedProduct, TakesColumnsOfWiderTensors) {
   const at::Tensor wide = bf16s({90, 300}, 1), b = bf16s({64, 40}, 2);
   const at::Tensor a = wide.narrow(1, 10, 64), out = no_bf16s({90, 100});

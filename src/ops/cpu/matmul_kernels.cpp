@@ -13,7 +13,21 @@ HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
 namespace HWY_NAMESPACE {
 
+void store_with_factors(const StoreSums& a) {
+  const Vec scale = splat(a.scale);
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    const float* sums = a.sums + r * a.sums_stride;
+    Bf16 *out = a.out + r * a.out_stride, *before = a.before + r * a.before_stride;
+    for_vectors(static_cast<std::size_t>(a.columns), [&](std::size_t i, auto extent) HWY_ATTR {
+      const Vec v = hn::Mul(load(sums + i, extent), scale), bias = a.bias == nullptr ? splat(0.0F) : load(a.bias + i, extent);
+      store(v, before + i, extent);
+      store(hn::MulAdd(v, load(a.factors + i, extent), bias), out + i, extent);
+    });
+  }
+}
+
 void store_rows(const StoreSums& a) {
+  if (a.factors != nullptr) return store_with_factors(a);
   const Vec scale = splat(a.scale);
   for (std::int64_t r = 0; r < a.rows; ++r) {
     const float* sums = a.sums + r * a.sums_stride;

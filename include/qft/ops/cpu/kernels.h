@@ -77,7 +77,8 @@ struct DecodeKernels {
 template <class T>
 DecodeKernels<T> decode_kernels();
 
-/// out[r][c] = scale * sums[r][c] + (add ? out[r][c] : bias[c])
+/// out[r][c] = scale * sums[r][c] + (add ? out[r][c] : bias[c]). With `factors`, without `add`:
+/// before[r][c] = scale * sums[r][c], out[r][c] = factors[c] * scale * sums[r][c] + bias[c]
 struct StoreSums {
   const float* sums;
   std::int64_t sums_stride, rows, columns;
@@ -86,6 +87,9 @@ struct StoreSums {
   Bf16* out;
   std::int64_t out_stride;
   bool add = false;
+  const float* factors = nullptr;
+  Bf16* before = nullptr;
+  std::int64_t before_stride = 0;
 };
 void store_sums(const StoreSums& args);
 
