@@ -127,11 +127,16 @@ TEST(TokenLosses, LossAndGradientsAreTheFormulas) {
           const Result exact = judged(name, alpha, wide(x), wide(other), wide(table), in);
           const Result got = ours(name, alpha, x, other, table, in);
           const Result yardstick = type == at::kDouble ? exact : judged(name, alpha, x, other, table, in);
-          for (const auto member : {&Result::loss, &Result::nll, &Result::weight, &Result::kl, &Result::gx, &Result::gtable}) {
+          for (const auto& [what, member] : {std::pair{"loss", &Result::loss},
+                                             {"nll", &Result::nll},
+                                             {"weight", &Result::weight},
+                                             {"kl", &Result::kl},
+                                             {"gx", &Result::gx},
+                                             {"gtable", &Result::gtable}}) {
             ASSERT_EQ((got.*member).defined(), (exact.*member).defined());
             if (!(exact.*member).defined()) continue;
             const double limit = type == at::kDouble ? 1e-12 : std::max(1.5 * error(yardstick.*member, exact.*member), 1e-6);
-            EXPECT_LE(error(got.*member, exact.*member), limit);
+            EXPECT_LE(error(got.*member, exact.*member), limit) << what;
           }
         }
 }
