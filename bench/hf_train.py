@@ -25,7 +25,13 @@ def load(args):
     # Masters in fp32 for full fine-tuning in bf16: fp32 weights under autocast.
     masters = args.finetuning == "full" and args.precision == "bf16"
     dtype = torch.float32 if masters else DTYPES[args.precision]
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype, attn_implementation="sdpa")
+    quantization = {}
+    if args.nf4:
+        from transformers import BitsAndBytesConfig
+
+        quantization["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4",
+                                                                 bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype)
+    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype, attn_implementation="sdpa", **quantization)
     model.config.use_cache = False
     if args.experts:
         model.set_experts_implementation(args.experts)
@@ -84,6 +90,7 @@ def main():
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--checkpointing", action="store_true")
     parser.add_argument("--dora", action="store_true")
+    parser.add_argument("--nf4", action="store_true", help="the base in nf4 by bitsandbytes, double quantisation")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--collate", choices=["padded", "flat"], default="padded")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")

@@ -41,6 +41,7 @@ class Case:
     dropout: float = 0.0
     checkpointing: bool = False
     dora: bool = False
+    nf4: bool = False  # the base in nf4 with double quantisation, as bitsandbytes has it
     peer_collate: str | None = "padded"  # None: nothing to compare with
 
     @property
@@ -57,6 +58,7 @@ CASES = {
     "lora-bf16-512": Case("lora", "bf16", 512),
     "lora-bf16-512-dropout": Case("lora", "bf16", 512, dropout=0.05),
     "lora-bf16-512-dora": Case("lora", "bf16", 512, dora=True),
+    "lora-bf16-512-nf4": Case("lora", "bf16", 512, nf4=True),
     "lora-bf16-2048": Case("lora", "bf16", 2048),
     "lora-bf16-2048-dora": Case("lora", "bf16", 2048, dora=True),
     "lora-bf16-2048-dropout": Case("lora", "bf16", 2048, dropout=0.05),
@@ -143,7 +145,8 @@ class Bench:
         self.items = items
         self.settings = {
             **settings, "pack": self.pack, "do_train": True, "finetuning_type": case.finetuning, "lora_rank": 8,
-            "lora_target": "all", "lora_dropout": case.dropout, **({"use_dora": True} if case.dora else {}), "per_device_train_batch_size": case.batch,
+            "lora_target": "all", "lora_dropout": case.dropout, **({"use_dora": True} if case.dora else {}),
+            **({"quantization_bit": 4, "quantization_method": "bnb"} if case.nf4 else {}), "per_device_train_batch_size": case.batch,
             "gradient_accumulation_steps": 1, "max_steps": steps, "num_train_epochs": 100, "learning_rate": 1e-4,
             "logging_steps": 1, "save_strategy": "no", "gradient_checkpointing": case.checkpointing,
             "bf16": case.precision == "bf16", "pure_bf16": case.precision == "pure_bf16",
@@ -177,6 +180,7 @@ class Bench:
                    "--collate", case.peer_collate, "--device", self.device]
         command += ["--checkpointing"] if case.checkpointing else []
         command += ["--dora"] if case.dora else []
+        command += ["--nf4"] if case.nf4 else []
         command += ["--pairs"] if case.data == "pairs" else []
         command += ["--experts", self.experts] if self.experts else []
         out, memory, _ = run_measured(command + (["--tuned"] if tuned else []), TUNED if tuned else None)

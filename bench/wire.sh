@@ -3,18 +3,21 @@
 # accumulation 8, under each strategy and order, alternating, beside what qft plan predicts from a description of the machine
 # measured over the same wire; PEERS (any of ddp full_shard shard_grad_op zero2) adds PyTorch's DDP and FSDP2 over gloo, on the
 # same tokens; AGAINST (a build directory) runs another build of qft in turns with this one. Needs root. Prints a Markdown table.
-# STAGE=dpo takes pairs, with the model without its adapter as reference; two pairs a micro-batch.
-# Usage: bench/wire.sh [BUILD_DIR]; STAGE (sft), RATE (400mbit), STEPS (4), ROUNDS (1), CUTOFF (512), ROWS (strategy:g ...),
-# PEERS (none; stage sft), AGAINST (none), PYTHON (.venv/bin/python) in the environment.
+# STAGE=dpo takes pairs, with the model without its adapter as reference. KEYS are more keys of the run, such as
+# "quantization_bit=4 quantization_method=bnb".
+# Usage: bench/wire.sh [BUILD_DIR]; STAGE (sft), EACH (rows of CUTOFF tokens, or pairs, a micro-batch: 1, 2), RATE (400mbit), STEPS (4),
+# ROUNDS (1), CUTOFF (512), KEYS (none), ROWS (strategy:g ...), PEERS (none; stage sft), AGAINST (none), PYTHON (.venv/bin/python)
+# in the environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:-build}")
 stage=${STAGE:-sft} rate=${RATE:-400mbit} steps=${STEPS:-4} rounds=${ROUNDS:-1} cutoff=${CUTOFF:-512}
 rows=${ROWS:-ddp:1 zero2:1 zero2:8 shard_grad_op:1 shard_grad_op:8 zero3:1 zero3:8}
+read -ra keys <<<"${KEYS:-}"
 peers=${PEERS:-} against=${AGAINST:+$(realpath "$AGAINST")} python=${PYTHON:-$PWD/.venv/bin/python} accumulation=8
 case $stage in
-  sft) dataset=hpc_qa_train packing=true each=1 ;;
-  dpo) dataset=cluster_pairs packing=false each=2 ;;
+  sft) dataset=hpc_qa_train packing=true each=${EACH:-1} ;;
+  dpo) dataset=cluster_pairs packing=false each=${EACH:-2} ;;
   *) echo "STAGE $stage: sft or dpo" >&2; exit 2 ;;
 esac
 [[ $stage = sft || -z $peers ]] || { echo "PEERS train stage sft only" >&2; exit 2; }
@@ -76,7 +79,7 @@ launch() {  # COMMAND... on both hosts
 
 train() {  # NAME STRATEGY G BUILD
   launch "$4/bin/qft" train "$work/run.yaml" "pack=$work/train.h5" "strategy=$2" "breadth_first_micro_batches=$3" \
-    "output_dir=$work/$1"
+    "${keys[@]}" "output_dir=$work/$1"
   cat "$work/$1/trainer_log.jsonl" >>"$work/$1.log"
 }
 
@@ -86,7 +89,7 @@ peer() {  # STRATEGY
     --cutoff "$cutoff" --accumulation "$accumulation" --steps "$steps" --output "$work/$1-peer.log"
 }
 
-launch "$build/bin/qft" bench machine "$work/run.yaml" "pack=$work/train.h5" --output "$work/machine.yaml" >/dev/null
+launch "$build/bin/qft" bench machine "$work/run.yaml" "pack=$work/train.h5" "${keys[@]}" --output "$work/machine.yaml" >/dev/null
 for ((round = 0; round < rounds; ++round)); do
   for row in $rows; do
     IFS=: read -r strategy g <<<"$row"
@@ -98,7 +101,7 @@ done
 
 for g in $(tr ' ' '\n' <<<"$rows" | cut -d: -f2 | sort -u); do
   "$build/bin/qft" plan "$work/run.yaml" "pack=$work/train.h5" --ranks 2 --machine "$work/machine.yaml" --json \
-    "breadth_first_micro_batches=$g" >"$work/plan-$g.json" 2>/dev/null
+    "${keys[@]}" "breadth_first_micro_batches=$g" >"$work/plan-$g.json" 2>/dev/null
 done
 
 python3 - "$work" "$rate" <<'EOF'
