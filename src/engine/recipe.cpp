@@ -96,18 +96,18 @@ double dropout_of(const config::RunConfig& config) {
   return row.item_sequences > 1 && !row.scores ? 0.0 : config.finetuning.lora_dropout;
 }
 
-/// Rank 0 for full fine-tuning.
-model::LoraConfig lora_of(const config::RunConfig& config, Use use) {
+/// None for full fine-tuning.
+model::AdapterConfig adapter_of(const config::RunConfig& config, Use use) {
   const std::filesystem::path adapter = adapters_of(config, use).live;
   if (!adapter.empty()) {
-    model::LoraConfig lora = model::read_adapter_config(adapter);
-    if (use == Use::inference) return lora;
-    require_as_asked(config, lora, adapter);
-    lora.dropout = dropout_of(config);
-    return lora;
+    model::AdapterConfig theirs = model::read_adapter_config(adapter);
+    if (use == Use::inference) return theirs;
+    require_as_asked(config, theirs.lora, adapter);
+    theirs.lora.dropout = dropout_of(config);
+    return theirs;
   }
+  if (use == Use::inference || config.finetuning.finetuning_type != "lora") return {};
   model::LoraConfig lora;
-  if (use == Use::inference || config.finetuning.finetuning_type != "lora") return lora;
   lora.rank = config.finetuning.lora_rank;
   lora.alpha = static_cast<double>(config.finetuning.lora_alpha);
   lora.dropout = dropout_of(config);
@@ -139,14 +139,14 @@ void set_rates(model::ModelSpec& spec, double ratio) {
 /// Every module and parameter that the run file names is in the model: PEFT would leave out in silence what is not.
 void require_targets(const config::RunConfig& config, const model::ModelSpec& spec) {
   const auto& f = config.finetuning;
-  if (spec.lora.target_pattern.empty()) {
+  if (spec.adapter.targets().target_pattern.empty()) {
     const std::vector<std::string> modules = model::lora_modules(spec.config);
     for (const std::string& name : f.lora_target)
-      if (name != "all" && std::ranges::find(spec.lora.targets, name) == spec.lora.targets.end())
+      if (name != "all" && std::ranges::find(spec.adapter.targets().targets, name) == spec.adapter.targets().targets.end())
         fail_config("lora_target '{}' is no linear module of this {}: it has {}", name, spec.config.model_type, join(modules));
   }
-  spec.require_lora_targets();
-  if (spec.lora.pissa) model::require_pissa(spec);
+  spec.require_adapter_targets();
+  if (spec.adapter.lora.pissa) model::require_pissa(spec);
   for (const std::string& name : f.lora_target_parameters) {
     model::LoraConfig one;
     one.target_parameters = {name};
@@ -159,11 +159,11 @@ void require_targets(const config::RunConfig& config, const model::ModelSpec& sp
       fail_config("lora_target_parameters '{}' is no parameter of this {}: {}", name, spec.config.model_type,
                   spec.config.experts.count > 0 ? "it has experts.gate_up_proj and experts.down_proj" : "it has no experts");
   }
-  if (!f.lora_target_parameters.empty() && spec.lora.dropout > 0.0)
+  if (!f.lora_target_parameters.empty() && spec.adapter.lora.dropout > 0.0)
     fail_config(
         "lora_dropout {} does not go with lora_target_parameters: PEFT has no dropout there; set it to 0, or name the "
         "experts' linears in lora_target",
-        spec.lora.dropout);
+        spec.adapter.lora.dropout);
 }
 
 ops::Quantization quantization_of(const config::ModelArgs& model) {
@@ -187,7 +187,7 @@ std::optional<io::ModelFiles> stored_files(const config::RunConfig& config, cons
     fail_config("{}: quantization_bit is {}, but '{}' is quantised already ({}), and is used as it is: remove the key",
                 config.is_given("quantization_bit") ? config.given.find("quantization_bit")->second : "the run file",
                 *config.model.quantization_bit, path, kind);
-  if (use == Use::training && method != model::Finetuning::lora)
+  if (use == Use::training && method != model::Finetuning::adapter)
     fail_config("finetuning_type is {}, but '{}' is quantised ({}), and quantised weights cannot be trained: set it to lora",
                 config.finetuning.finetuning_type, path, kind);
   if (!io::holds_model_weights(path)) return {};
@@ -248,18 +248,20 @@ model::ModelConfig architecture_of(const config::RunConfig& config, Use use) {
 }
 
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
-  const model::LoraConfig lora = lora_of(config, use);
+  const model::AdapterConfig adapter = adapter_of(config, use);
   const config::FinetuningArgs& f = config.finetuning;
   const bool training = use == Use::training, freeze = training && f.finetuning_type == "freeze";
-  const auto method = lora.enabled() ? model::Finetuning::lora : freeze ? model::Finetuning::freeze : model::Finetuning::full;
+  const auto method = adapter.enabled() ? model::Finetuning::adapter
+                      : freeze          ? model::Finetuning::freeze
+                                        : model::Finetuning::full;
   const model::ModelConfig architecture = architecture_of(config, use);
   const std::optional<io::ModelFiles> files = stored_files(config, architecture, method, use);
   model::ModelSpec spec =
-      model::ModelSpec::build(architecture, method, lora,
+      model::ModelSpec::build(architecture, method, adapter,
                               architecture.stored ? model::at_rest_of(*architecture.stored, files ? &*files : nullptr)
                                                   : model::AtRest::in(quantization_of(config.model)),
                               head_of(config), freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{});
-  if (training && lora.enabled() && adapters_of(config, use).live.empty()) require_targets(config, spec);
+  if (training && adapter.enabled() && adapters_of(config, use).live.empty()) require_targets(config, spec);
   if (training && f.loraplus_lr_ratio) set_rates(spec, *f.loraplus_lr_ratio);
   return spec;
 }

@@ -61,7 +61,7 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
   if (comm.rank() != 0) return instance;
   const std::string& base = config.model.model_name_or_path;
   log::info("model '{}', {}; computed in {} ({})", base,
-            adapter_words(engine::adapters_of(config, engine::Use::inference), instance->spec().lora), type_of(*instance),
+            adapter_words(engine::adapters_of(config, engine::Use::inference), instance->spec().adapter.lora), type_of(*instance),
             instance->precision_reason());
   if (const fs::path unused = unused_result(config); !unused.empty())
     log::warn("the model '{}' runs as it is, not what was trained in '{}': to use that, set {}", base, unused.string(),

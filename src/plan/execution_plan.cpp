@@ -114,7 +114,7 @@ class ExecutionPlanner {
             .replicas = degrees.replicate,
             .training = training_,
             .recompute = policy.recompute,
-            .lora_dropout = spec_.lora.dropout > 0.0,
+            .lora_dropout = spec_.adapter.lora.dropout > 0.0,
             .tokens = graphs() ? parallel::padded_tokens(tokens()) : tokens(),
             .group = group,
             .micro_batches = batches_.max_micro_batches,

@@ -55,7 +55,7 @@ const model::Layer* layer_of(const ModelSpec& spec, int block) {
 
 Work layer_forward(const ModelSpec& spec, const model::Layer& layer, const MicroShape& micro, double item) {
   const double tokens = to_double(micro.tokens);
-  const bool dropout = spec.lora.dropout > 0.0;
+  const bool dropout = spec.adapter.lora.dropout > 0.0;
   Work w;
   for (const model::SubLayerSpec& sublayer : layer) {
     const model::SubLayerCost& cost = sublayer.forward;
@@ -72,7 +72,7 @@ Work layer_forward(const ModelSpec& spec, const model::Layer& layer, const Micro
 Work layer_backward(const ModelSpec& spec, const model::Layer& layer, int block, const MicroShape& micro, double item,
                     bool input_grad) {
   const double tokens = to_double(micro.tokens), products = trains_weights(spec, block) ? 2 : 1;
-  const bool dropout = spec.lora.dropout > 0.0;
+  const bool dropout = spec.adapter.lora.dropout > 0.0;
   Work w;
   for (const model::SubLayerSpec& sublayer : layer) {
     const model::SubLayerCost& cost = sublayer.backward;

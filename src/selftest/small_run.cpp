@@ -75,7 +75,7 @@ model::ModelSpec make_spec(const SmallCase& c) {
     lora.set_targets(c.model_type.ends_with("_moe") ? "all,gate" : "all");
     if (c.parts) lora.modules_to_save = {"embed_tokens", "norm"};
   }
-  const auto method = c.lora ? model::Finetuning::lora : c.parts ? model::Finetuning::freeze : model::Finetuning::full;
+  const auto method = c.lora ? model::Finetuning::adapter : c.parts ? model::Finetuning::freeze : model::Finetuning::full;
   model::FreezeConfig freeze{.layers = {1}, .modules = {"mlp"}, .extra_modules = {}};
   if (!c.tied && !c.reward) freeze.extra_modules = {"lm_head"};
   auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"), method, lora, {},

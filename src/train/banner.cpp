@@ -83,9 +83,10 @@ std::string method_words(const config::RunConfig& config, const model::ModelSpec
   if (f.stage == "dpo" || f.stage == "kto")
     words += fmt::format(" ({}beta {})", f.stage == "dpo" ? f.pref_loss + ", " : "", f.pref_beta);
   words += fmt::format("; finetuning_type {}", f.finetuning_type);
-  if (spec.lora.enabled())
-    words += fmt::format(": {} of rank {}, alpha {}, dropout {} on {}", spec.lora.dora ? "DoRA" : "LoRA", spec.lora.rank,
-                         spec.lora.alpha, spec.lora.dropout, spec.lora.targets_text());
+  if (spec.adapter.enabled())
+    words += fmt::format(": {} of rank {}, alpha {}, dropout {} on {}", spec.adapter.lora.dora ? "DoRA" : "LoRA",
+                         spec.adapter.lora.rank, spec.adapter.lora.alpha, spec.adapter.lora.dropout,
+                         spec.adapter.targets().targets_text());
   const auto& d = config.data;
   return words + fmt::format("; template {}, cutoff_len {}", d.template_name.empty() ? "of the tokenizer" : d.template_name,
                              d.cutoff_len);

@@ -16,11 +16,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       "config.json");
   folder.write(kAdapterConfigFile, data, size);
   try {
-    const LoraConfig lora = read_adapter_config(folder.path());
-    if (ModelSpec::build(model, Finetuning::lora, lora).num_params(true) <= 0 && lora.target_pattern.empty()) std::abort();
+    const LoraConfig lora = read_adapter_config(folder.path()).lora;
+    if (ModelSpec::build(model, Finetuning::adapter, lora).num_params(true) <= 0 && lora.target_pattern.empty()) std::abort();
     const std::string text = adapter_config_json(lora, read_base_model_name(folder.path()));
     folder.write(kAdapterConfigFile, reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
-    const LoraConfig again = read_adapter_config(folder.path());
+    const LoraConfig again = read_adapter_config(folder.path()).lora;
     if (again.rank != lora.rank || again.alpha != lora.alpha || again.targets_text() != lora.targets_text()) std::abort();
     if (again.dora != lora.dora || again.ranks != lora.ranks || again.alphas != lora.alphas) std::abort();
   } catch (const qft::Error&) {
