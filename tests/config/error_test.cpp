@@ -69,7 +69,7 @@ TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
   EXPECT_EQ(load_text("use_muon: true\n").training.optim, "muon");
   EXPECT_EQ(load_text("use_muon: false\nadafactor: true\n").training.optim, "adafactor");
   EXPECT_CONTAINS(error_of_text("num_beams: 4\n"), "beam search is not implemented");
-  EXPECT_CONTAINS(error_of_text("finetuning_type: oft\n"), "lora is the nearest");
+  EXPECT_CONTAINS(error_of_text("finetuning_type: boft\n"), "lora is the nearest");
   EXPECT_CONTAINS(error_of_text("\nquantization_bit: 5\n"), "run.yaml:2: quantization_bit: expected 4 or 8, got 5");
   EXPECT_CONTAINS(error_of_text("quantization_bit: 4\nquantization_method: fp8\n"), "which has 8 bits");
   EXPECT_CONTAINS(error_of_text("quantization_bit: 4\nquantization_method: hqq\n"), "expected one of bnb, int8, fp8");
