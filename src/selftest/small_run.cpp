@@ -78,7 +78,7 @@ model::ModelSpec make_spec(const SmallCase& c) {
   model::OftConfig oft;
   if (c.oft) {
     oft.block_size = 8;
-    oft.set_targets(c.model_type.ends_with("_moe") ? "q_proj,k_proj,v_proj,o_proj,gate" : "all");
+    oft.set_targets(c.model_type.ends_with("_moe") ? "q_proj,k_proj,v_proj,o_proj,out_proj,gate" : "all");
     if (c.parts) oft.modules_to_save = {"embed_tokens", "norm"};
   }
   const auto method = c.lora ? model::Finetuning::adapter : c.parts ? model::Finetuning::freeze : model::Finetuning::full;

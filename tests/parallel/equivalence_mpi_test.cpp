@@ -41,7 +41,7 @@ TEST(Equivalence, DoraHasItsNormsWhereverItsWeightsAre) {
 
 /// Also beside embeddings and norms in full, and in a model of experts and delta nets.
 TEST(Equivalence, OftHasItsRotationsWhereverItsWeightsAre) {
-  for (const char* model_type : {"qwen3", "qwen3_5_moe"}) {
+  for (const char* model_type : {"qwen3", "qwen3_5_text", "qwen2_moe"}) {
     const bool parts = std::string(model_type) == "qwen3";
     Case c{.model_type = model_type,
            .lora = true,

@@ -33,8 +33,7 @@ std::vector<OftRows> rows_of(const OftConfig& oft, const TargetMatcher& targets,
       if (group.is_stack())
         fail_config(
             "finetuning_type oft does not go with the linears of experts ('{}'): name other modules in oft_target, such as "
-            "q_proj, "
-            "k_proj, v_proj, o_proj, or train LoRA",
+            "q_proj, k_proj, v_proj, o_proj, or train LoRA",
             name);
       const std::int64_t block = oft.block_of(linear.in);
       if (block < 2)
